@@ -1,11 +1,11 @@
-//! [`Alloc`], what is free and what is allocated on a volume: blocks, inode numbers ([`crate::ialloc`]), and the
-//! superblock with the counts of both.
+//! [`Alloc`] tracks what is free and what is allocated on a volume: blocks, inode numbers
+//! ([`crate::ialloc`]), and the superblock, which holds the counts of both.
 //!
-//! It allocates inode numbers only; the contents of inodes are unknown here.
+//! It allocates inode numbers only. It knows nothing of the contents of inodes.
 //!
 //! Invariants:
-//! - The superblock is written with the allocators' counts of that moment.
-//! - Only the primary superblock is written, as the kernel does; the backups stay as `mke2fs` or `e2fsck` left
+//! - The superblock is always written with the allocators' current counts.
+//! - Only the primary superblock is written, as in the kernel. The backups stay as `mke2fs` or `e2fsck` left
 //!   them.
 
 use std::ops::Deref;
@@ -23,7 +23,8 @@ use crate::handle::Handle;
 use crate::ialloc::Ialloc;
 use crate::lock_order::{Rank, locked};
 
-/// What of a volume is free and what is taken, and the superblock, which counts both: the layer above [`Blocks`].
+/// What is free and what is in use on a volume, and the superblock that counts both: the layer above
+/// [`Blocks`].
 pub struct Alloc {
     blocks: Blocks,
     pub(crate) ialloc: Ialloc,
@@ -42,23 +43,24 @@ impl Alloc {
         Self { blocks, ialloc }
     }
 
-    /// A copy of the superblock, free counts as of now.
+    /// A copy of the superblock with the current free counts.
     pub fn superblock(&self) -> Superblock {
         let mut copy = *self.superblock.lock();
         self.put_counts(&mut copy);
         copy
     }
 
-    /// Changes the superblock inside a handle (1 credit). Free counts and checksum are put in here.
+    /// Changes the superblock inside a handle (1 credit), and updates its free counts and checksum.
     ///
     /// # Errors
-    /// Those of the journal.
+    /// Errors of the journal.
     pub(crate) fn update_super(
         &self,
         h: &mut Handle<'_>,
         edit: impl FnOnce(&mut Superblock),
     ) -> Result<()> {
-        // Held over the buffer's change, so that two writers' bytes arrive in the order of their edits.
+        // Held while the buffer is changed, so that concurrent updates reach the buffer in the order of their
+        // edits.
         let mut sb = locked(Rank::Super, 0, || self.superblock.lock());
         edit(&mut sb);
         self.stamp(&mut sb);
@@ -70,7 +72,7 @@ impl Alloc {
         })
     }
 
-    /// What goes into the superblock whenever it is written.
+    /// Updates the fields that change with every write of the superblock.
     pub(crate) fn stamp(&self, sb: &mut Superblock) {
         self.put_counts(sb);
         sb.set_wtime(self.now().seconds.max(0).cast_unsigned());
@@ -87,7 +89,7 @@ impl Alloc {
         }
     }
 
-    /// Every change of metadata so far is on the disk when this returns, and all data that was written to the device.
+    /// Makes durable all metadata changes so far, and all data already written to the device.
     pub(crate) fn sync_metadata(&self) -> Result<()> {
         self.check_up()?;
         if self.is_read_only() {
@@ -100,8 +102,8 @@ impl Alloc {
         done.inspect_err(|_| self.note_stop())
     }
 
-    /// All changes of a transaction and those before are on the disk when this returns, and all data that was written to
-    /// the device. Without a journal, so is everything else.
+    /// Makes durable the changes of transaction `tid` and of all earlier ones, and all data already written
+    /// to the device. Without a journal, everything else becomes durable as well.
     pub(crate) fn sync_through(&self, tid: Tid) -> Result<()> {
         self.check_up()?;
         if self.is_read_only() {
@@ -115,8 +117,8 @@ impl Alloc {
         done.inspect_err(|_| self.note_stop())
     }
 
-    /// Puts the superblock into a transaction where it has to go to the disk now: for its counts where there is no journal,
-    /// for errors that were found. (With a journal, the counts are made anew after a crash.)
+    /// Writes the superblock in a transaction if it must reach the disk now: if errors were recorded, or if
+    /// there is no journal and the counts changed. (With a journal, the counts are recomputed after a crash.)
     fn put_superblock(&self) -> Result<()> {
         let errors = self.take_pending_errors();
         let counts = !self.has_log() && self.changed.swap(false, Ordering::Relaxed);

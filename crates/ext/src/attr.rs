@@ -1,4 +1,4 @@
-//! Attributes of inodes: what `stat` shows, and what `chmod`, `chown` and `utimes` set.
+//! Inode attributes: what `stat` shows, and what `chmod`, `chown` and `utimes` set.
 
 use std::sync::atomic::Ordering;
 
@@ -17,13 +17,13 @@ use crate::xattr::{self, Step, acl};
 /// The permission bits of a mode, with setuid, setgid and sticky.
 const PERMISSIONS: u16 = 0o7777;
 
-/// What an inode says about itself, at one moment.
+/// The attributes of an inode at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Metadata {
-    /// Its number.
+    /// Inode number.
     pub ino: InodeNumber,
-    /// Its type.
+    /// File type.
     pub file_type: FileType,
     /// Permissions, setuid, setgid, sticky: 0 to 0o7777.
     pub permissions: u16,
@@ -31,40 +31,42 @@ pub struct Metadata {
     pub uid: u32,
     /// Group.
     pub gid: u32,
-    /// Names; 1 for a directory with more subdirectories than it can count.
+    /// Link count. 1 for a directory with more subdirectories than the field can count.
     pub links: u16,
     /// Size in bytes.
     pub size_bytes: u64,
-    /// Space it owns, in units of 512 bytes. Data in memory only counts as if it was written back; the blocks that its
-    /// mapping may need do not.
+    /// Allocated space in units of 512 bytes. Data that is only in memory counts as if it had been written
+    /// back; the mapping blocks that it may need do not count.
     pub blocks_512: u64,
-    /// `blocks_512` stays as it is as long as nobody changes the inode. Not so while write-back may add blocks of the mapping,
-    /// and while a block that is being written is in memory anew, which counts twice until that is written.
+    /// Whether `blocks_512` stays the same until the inode is changed. False while write-back may add mapping
+    /// blocks, and while a block being written back has been dirtied again: it counts twice until it is
+    /// written.
     pub is_settled: bool,
-    /// Major and minor number of a device.
+    /// Device number (major, minor), for device inodes.
     pub device: Option<(u32, u32)>,
-    /// Its flags, as on disk.
+    /// Inode flags, as on disk.
     pub flags: InodeFlags,
-    /// Tells this inode from others that had its number before.
+    /// Distinguishes this inode from earlier ones with the same number.
     pub generation: u32,
-    /// Its project, where the volume has them.
+    /// Project ID, on volumes that support projects.
     pub project: u32,
-    /// Last read, as far as that is kept.
+    /// Last access, as far as access times are recorded.
     pub accessed: Timestamp,
-    /// Last change of the contents.
+    /// Last change of the data.
     pub modified: Timestamp,
-    /// Last change of contents or attributes.
+    /// Last change of data or attributes.
     pub changed: Timestamp,
-    /// Birth, where the inode has room for it.
+    /// Creation time, if the inode has room for it.
     pub created: Option<Timestamp>,
 }
 
 /// A time to set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SetTime {
-    /// The present one.
+    /// The current time.
     Now,
-    /// This one, kept to the precision and range the inode has: 1901 to 2446 in nanoseconds, or 2038 in seconds.
+    /// This time, limited to the inode's range and precision: 1901 to 2446 in nanoseconds, or to 2038 in
+    /// seconds.
     At(Timestamp),
 }
 
@@ -77,13 +79,15 @@ pub struct Attributes {
     pub uid: Option<u32>,
     /// Group.
     pub gid: Option<u32>,
-    /// Last read.
+    /// Last access.
     pub accessed: Option<SetTime>,
-    /// Last change of the contents.
+    /// Last change of the data.
     pub modified: Option<SetTime>,
-    /// As [`crate::Attrs::drop_privileges`] in the same transaction, whatever else is set but permissions.
+    /// Drops privileges as [`crate::Attrs::drop_privileges`] does, in the same transaction. If permissions
+    /// are set too, the mode is the one they give.
     pub drop_privileges: bool,
-    /// What takes privileges takes setgid where the group may not execute, too: for a caller who is not of the group.
+    /// When privileges are dropped, also drops setgid if the group may not execute: for a caller outside the
+    /// file's group.
     pub drop_setgid: bool,
 }
 
@@ -97,7 +101,7 @@ impl Names {
     /// The attributes of an inode.
     ///
     /// # Errors
-    /// `Corrupt` for a mode or a size that cannot be.
+    /// `Corrupt` for an invalid mode or size.
     pub fn metadata(&self, inode: &Inode) -> Result<Metadata> {
         let (raw, to_come) = with_what_is_to_come(inode);
         let damaged = |what: throughline_extfmt::Corrupt| Error::from(what).in_inode(inode.ino);
@@ -105,17 +109,18 @@ impl Names {
         let is_device = matches!(file_type, FileType::CharDevice | FileType::BlockDevice);
         let time = |which| raw.time(which).unwrap_or_default();
         let committed = raw.size_bytes(&self.geo).map_err(damaged)?;
-        // What is not written yet has its size and its room.
+        // Data not written back yet counts towards the size and the space.
         let size_bytes = match inode.cached.get() {
             Some(cached) => cached.space.size().max(committed),
             None => committed,
         };
         let put_by = to_come.units << self.geo.block_log >> 9;
-        // What a file has in its inode counts as the space that it would take.
+        // Inline data counts as the space that it would take in blocks.
         let inline =
             file_type == FileType::Regular && raw.flags().contains(InodeFlags::INLINE_DATA);
         let in_inode = if inline { size_bytes.div_ceil(512) } else { 0 };
-        // Of an encrypted link what it shows counts, as far as it can be read.
+        // The size of an encrypted symlink is the length of the target that is shown, if it can be
+        // determined.
         let size_bytes = match file_type == FileType::Symlink && self.is_encrypted(inode) {
             true => self
                 .shown_target(inode)
@@ -146,22 +151,22 @@ impl Names {
         })
     }
 
-    /// Sets attributes, all in one transaction, and the time of the last change.
+    /// Sets attributes and the change time, all in one transaction.
     ///
-    /// A new owner or group takes the setuid and setgid bits from a file that could be run with them, unless the
-    /// permissions are set in the same call, and capabilities always. New permissions change the list of access rights along.
+    /// A new owner or group clears the setuid and setgid bits of an executable file, unless the same call
+    /// sets the permissions, and always removes capabilities. New permissions also update the ACL.
     ///
     /// # Errors
-    /// `Permission` for an immutable inode, and for an append-only one but where both times are set to the present one;
-    /// `NotFound` for one that was freed, `ReadOnly`, `NoSpace` where its list of access rights is shared and needs room
-    /// of its own.
+    /// `Permission` for an immutable inode, and for an append-only one unless only both times are set, to the
+    /// current time; `NotFound` for a freed inode; `ReadOnly`; `NoSpace` if its ACL block is shared and there
+    /// is no room for a copy.
     pub fn set_attributes(&self, inode: &Inode, set: &Attributes) -> Result<()> {
         if set.takes_privileges() && !inode.is_dir() {
             set.check_inode(inode, &inode.raw.read())?;
             self.drop_capability(inode)?;
         }
         let unused = {
-            // The list of access rights says the same as the permissions: they change together.
+            // The ACL repeats the permissions, so the two change together.
             let _alone = set.permissions.map(|_| xattr::Alone::lock(inode));
             let with_list = match set.permissions {
                 Some(permissions) => {
@@ -192,7 +197,7 @@ fn set_plain_attributes(fs: &Inodes, inode: &Inode, set: &Attributes) -> Result<
         change_attributes(fs, inode, &mut raw, set);
     }
     if let Err(error) = fs.store_attributes(&mut h, inode) {
-        // Freed between the two.
+        // Freed since the check.
         let gone = inode.is_freed().then(|| Reason::NotFound.into());
         return Err(gone.unwrap_or(error));
     }
@@ -203,18 +208,18 @@ fn change_attributes(fs: &Inodes, inode: &Inode, raw: &mut InodeImage, set: &Att
     let now = fs.now();
     set.apply(raw, now);
     if set.modified.is_some() {
-        // The next write sets the time again, however soon it comes.
+        // Makes the next write set the time again, even if it comes in the same tick.
         inode.mapping.touched.store(0, Ordering::Relaxed);
     }
     raw.set_time(Time::Change, now);
 }
 
-/// The inode as it is, and what write-back will add to it.
+/// The inode image, and what write-back will add to it.
 fn with_what_is_to_come(inode: &Inode) -> (InodeImage, ToCome) {
     if coherent::is_clean(inode) {
         return (inode.image(), ToCome::NOTHING);
     }
-    // Under this lock write-back takes blocks from the one and adds them to the other.
+    // Write-back moves blocks from one to the other under this lock.
     let _map = inode.map_shared();
     (inode.image(), inode.delayed.to_come())
 }
@@ -231,7 +236,7 @@ impl Attributes {
         self.drop_privileges || self.uid.is_some() || self.gid.is_some()
     }
 
-    /// Whether an inode with these flags lets it be set.
+    /// Whether an inode with these flags allows this change.
     fn check(&self, flags: InodeFlags) -> Result<()> {
         let times = (self.accessed, self.modified);
         let touches = matches!(

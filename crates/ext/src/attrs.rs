@@ -1,7 +1,7 @@
-//! [`Attrs`], what an inode has beside its data: extended attributes and flags; and the freeing of inodes.
+//! [`Attrs`]: extended attributes, flags, and the freeing of inodes.
 //!
-//! Names are unknown here. Freeing an inode belongs here because it frees both blocks and attributes, and the
-//! values of attributes may be inodes that are freed as well ([`crate::reclaim`]).
+//! It knows nothing of names. Inodes are freed here because freeing releases both blocks and attributes, and
+//! attribute values may be inodes that are freed as well ([`crate::reclaim`]).
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::data::Data;
 use crate::system::SystemInodes;
 use crate::xattr::Xattrs;
 
-/// What belongs to an inode beside its bytes, and its end: the layer above [`Data`].
+/// An inode's extended attributes and flags, and the freeing of inodes: the layer above [`Data`].
 pub struct Attrs {
     pub(crate) xattrs: Xattrs,
     pub(crate) system: SystemInodes,

@@ -1,12 +1,12 @@
 //! [`Base`], the lowest layer of an open volume: its device, journal and geometry, and whether it may be
 //! changed.
 //!
-//! All layers above read metadata blocks and begin changes through it. Groups, inodes and names are unknown
-//! here.
+//! All layers above read metadata blocks and begin changes through it. It knows nothing of groups, inodes or
+//! names.
 //!
 //! Invariants:
 //! - The geometry never changes while the volume is open.
-//! - The superblock's bytes in memory are the same as on the disk, or newer; free counts are entered when it is
+//! - The superblock in memory is the same as on disk, or newer. Its free counts are filled in when it is
 //!   written ([`crate::Alloc`]).
 //! - No change begins on a volume that is read-only, was taken down, or has stopped after an error.
 
@@ -27,11 +27,11 @@ use crate::error::{Error, Reason, Result};
 use crate::handle::Handle;
 use crate::mmp::MmpGuard;
 
-/// Credits that a step of a long operation makes use of.
+/// Upper limit on the credits of one step of a long operation.
 const MOST_STEP_CREDITS: u32 = 512;
 
-/// The lowest layer of an open volume: its device, its journal, its shape, and whether it may be changed. Reached
-/// through [`crate::Fs`], as all layers are.
+/// The lowest layer of an open volume: its device, journal and geometry, and whether it may be changed.
+/// Reached through [`crate::Fs`], as all layers are.
 pub struct Base {
     pub(crate) disk: Arc<Disk>,
     pub(crate) journal: Journal,
@@ -39,16 +39,16 @@ pub struct Base {
     pub(crate) access: Access,
     pub(crate) superblock: Mutex<Superblock>,
     pub(crate) mmp: Option<MmpGuard>,
-    /// Something changed since the superblock was last written.
+    /// Whether anything changed since the superblock was last written.
     pub(crate) changed: AtomicBool,
     pub(crate) damage: Damage,
     pub(crate) life: Life,
     pub(crate) settings: Settings,
-    /// The source of all times that are written.
+    /// Source of all timestamps that are written.
     pub(crate) clock: SharedClock,
 }
 
-/// What whoever opened the volume chose, as far as it matters afterwards.
+/// Options that the volume was opened with, as far as they matter afterwards.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Settings {
     /// See [`crate::OpenOptions::commit_interval`].
@@ -60,33 +60,33 @@ pub(crate) struct Settings {
 /// Whether the volume may be changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// It may.
+    /// Opened for writing.
     Write,
-    /// The caller asked to read only.
+    /// Opened read-only by the caller.
     Read,
-    /// The caller asked to write; the volume only lets itself be read, for the reason given.
+    /// Opened for writing by the caller, but read-only for the reason given.
     Refused(String),
 }
 
-/// The state of the volume between open and close, and what closing needs to know about opening.
+/// The volume's life cycle, and what closing needs from opening.
 #[derive(Debug)]
 pub(crate) struct Life {
     /// `s_state` when the volume was opened.
     pub(crate) state_at_open: State,
     /// `s_kbytes_written` when the volume was opened.
     pub(crate) kbytes_at_open: u64,
-    /// Closing is done; dropping has nothing left to do.
+    /// The close is complete; drop has nothing left to do.
     pub(crate) closed: AtomicBool,
-    /// It was opened for writing, and is closed for that: it goes on for reading.
+    /// Opened for writing, and now closed for writing; reading continues.
     pub(crate) written: AtomicBool,
-    /// It is being taken down: no change begins.
+    /// The volume is being taken down ([`crate::Fs::take_down`]): no change begins.
     pub(crate) going: AtomicBool,
-    /// It was taken down.
+    /// The volume was taken down.
     pub(crate) down: AtomicBool,
 }
 
 impl Life {
-    /// Of a volume that is being opened.
+    /// The state of a volume that is being opened.
     pub(crate) fn new(sb: &Superblock) -> Self {
         Self {
             state_at_open: sb.state(),
@@ -100,11 +100,11 @@ impl Life {
 }
 
 impl Base {
-    /// Begins a change of metadata of up to `credits` blocks.
+    /// Begins a metadata change of up to `credits` blocks.
     ///
     /// # Errors
-    /// `ReadOnly` where the volume was opened so, `Unsupported` with the reason where it can only be read, and what the
-    /// journal says.
+    /// `ReadOnly` if the volume was opened read-only; `Unsupported`, with the reason, if it cannot be
+    /// written; `Stopped`, `Down`; errors of the journal.
     pub(crate) fn begin(&self, credits: u32) -> Result<Handle<'_>> {
         self.check_staying()?;
         self.check_writable()?;
@@ -114,18 +114,18 @@ impl Base {
         }
         Handle::begin(&self.journal, credits).map_err(|error| {
             self.note_stop();
-            // It may have been taken down since it was asked above.
+            // The volume may have been taken down since the check above.
             self.check_staying().err().unwrap_or(error)
         })
     }
 
-    /// Credits that one step of a long operation asks for, at most: half of what the journal gives a handle, so that others
-    /// find room beside it.
+    /// Maximum credits for one step of a long operation: at most half of the journal's limit per handle, to
+    /// leave room for other handles.
     pub(crate) fn step_credits(&self) -> u32 {
         (self.journal.max_credits() / 2).min(MOST_STEP_CREDITS)
     }
 
-    /// Refuses where nothing may be changed.
+    /// Fails if the volume cannot be changed.
     pub(crate) fn check_writable(&self) -> Result<()> {
         self.check_up()?;
         match &self.access {
@@ -140,17 +140,17 @@ impl Base {
         }
     }
 
-    /// Whether the volume can only be read.
+    /// Whether the volume is read-only.
     pub fn is_read_only(&self) -> bool {
         self.access != Access::Write || self.life.written.load(Ordering::Acquire)
     }
 
-    /// Whether nothing was or will be written while it is open: what is there is as it was found.
+    /// Whether nothing has been or will be written while the volume is open.
     pub(crate) fn is_as_found(&self) -> bool {
         self.access != Access::Write
     }
 
-    /// Why a volume that was to be written can only be read.
+    /// Why a volume that the caller asked to open for writing can only be read; `None` otherwise.
     pub fn read_only_reason(&self) -> Option<&str> {
         match &self.access {
             Access::Refused(why) => Some(why),
@@ -158,32 +158,32 @@ impl Base {
         }
     }
 
-    /// Why the volume, which was opened for writing, takes no more changes; `None` while it does.
+    /// Why a volume opened for writing has stopped taking changes; `None` if it has not.
     pub fn stopped(&self) -> Option<Arc<Abort>> {
         self.journal.aborted()
     }
 
-    /// Whether changes go through a journal on the disk.
+    /// Whether changes go through an on-disk journal.
     pub(crate) fn has_log(&self) -> bool {
         self.geo.compat.contains(Compat::HAS_JOURNAL)
     }
 
-    /// A change of metadata is committed after this time at the latest.
+    /// The longest time before a metadata change is committed.
     pub fn commit_interval(&self) -> Duration {
         self.settings.commit_interval
     }
 
-    /// The shape of the volume and its features.
+    /// The volume's geometry and features.
     pub fn geometry(&self) -> &Geometry {
         &self.geo
     }
 
-    /// The device below.
+    /// The underlying device.
     pub fn disk(&self) -> &Arc<Disk> {
         &self.disk
     }
 
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub(crate) fn block_bytes(&self) -> u32 {
         self.geo.block_bytes
     }
@@ -197,17 +197,17 @@ impl Base {
         }
     }
 
-    /// A metadata block as it is now.
+    /// The current contents of a metadata block.
     ///
     /// # Errors
-    /// `Corrupt` for a block outside the volume; what the device says.
+    /// `Corrupt` for a block outside the volume; device errors.
     pub(crate) fn read(&self, block: FsBlock) -> Result<Block> {
         self.check_up()?;
         self.check_bounds(block)?;
         Ok(self.journal.read(block)?)
     }
 
-    /// A metadata block as it is now; `check` runs once after each load of it from the disk.
+    /// The current contents of a metadata block. `check` runs once each time it is loaded from disk.
     ///
     /// # Errors
     /// As [`Base::read`]; `Corrupt` from the check.
@@ -222,10 +222,10 @@ impl Base {
         self.note_damage(found.map_err(Error::from))
     }
 
-    /// As [`Base::read_checked`], of a block that belongs to that inode: damage is noted as the inode's.
+    /// As [`Base::read_checked`], for a block that belongs to `ino`: damage is recorded as the inode's.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Base::read_checked`].
     pub(crate) fn read_checked_of(
         &self,
         ino: InodeNumber,
@@ -250,7 +250,7 @@ impl Base {
         .in_block(block))
     }
 
-    /// The block of the primary superblock, and where in it.
+    /// The block of the primary superblock, and the offset in it.
     pub(crate) fn superblock_place(&self) -> (FsBlock, usize) {
         let bytes = u64::from(self.geo.block_bytes);
         (
@@ -263,14 +263,15 @@ impl Base {
         self.mmp.as_ref().map_or(Ok(()), MmpGuard::check)
     }
 
-    /// Gives the journal a bug.
+    /// Plants a bug in the journal.
     #[cfg(feature = "planted")]
     #[doc(hidden)]
     pub fn plant(&self, bug: throughline_journal::Planted) {
         self.journal.plant(bug);
     }
 
-    /// Runs a change in a transaction. Where it answers a reason of the caller's, it has left everything consistent.
+    /// Runs a change in a transaction. A change that fails with `Caller` or `Unsupported` must have left
+    /// everything consistent.
     pub(crate) fn transact<R>(
         &self,
         credits: u32,
@@ -280,18 +281,18 @@ impl Base {
         let result = self.note_damage(change(&mut h));
         match &result {
             Ok(_) | Err(Error::Caller(_) | Error::Unsupported(_)) => h.stop()?,
-            // Dropped: half of a change is nothing to go on with.
+            // Dropped: a half-done change cannot be continued.
             Err(_) => {}
         }
         result
     }
 
-    /// Whether it was taken down.
+    /// Whether the volume was taken down.
     pub fn is_down(&self) -> bool {
         self.life.down.load(Ordering::Acquire)
     }
 
-    /// Refuses a change where it is being taken down.
+    /// Fails if the volume is being taken down.
     pub(crate) fn check_staying(&self) -> Result<()> {
         match self.life.going.load(Ordering::Acquire) {
             true => Err(Error::Down),
@@ -299,7 +300,7 @@ impl Base {
         }
     }
 
-    /// Refuses where it was taken down.
+    /// Fails if the volume was taken down.
     pub(crate) fn check_up(&self) -> Result<()> {
         match self.is_down() {
             true => Err(Error::Down),

@@ -1,14 +1,15 @@
-//! The page cache's side of an inode: [`Cached`] in the inode, and [`CachedFile`], the file as the cache sees it.
+//! The page cache's side of an inode: [`Cached`] in the inode, and [`CachedFile`], the file as the cache sees
+//! it.
 //!
-//! The cache holds a reference to each dirty file, and the file one to the volume, so dirty data keeps the volume
-//! open. The volume is in a layer above: its type is not named here.
+//! The cache holds a reference to each dirty file, and the file holds one to the volume, so dirty data keeps
+//! the volume open. The volume is in a layer above, so its type is not named here.
 //!
 //! Invariants:
-//! - There is at most one [`CachedFile`] of an inode at a time. All open files hold it, and while the file is dirty so does
-//!   the flusher; whoever reads ahead holds it too. So when there is none, nothing of the file is dirty and nobody
-//!   brings anything of it into the cache.
-//! - One comes into being under the inode's I/O lock held exclusively, so that whoever holds that lock and sees none is
-//!   alone with the device.
+//! - An inode has at most one [`CachedFile`] at a time. It is held by all open files, by readahead in
+//!   progress, and by the flusher while the file is dirty. Without one, nothing of the file is dirty and
+//!   nothing of it is being brought into the cache.
+//! - It is created under the inode's I/O lock, held exclusively. A holder of that lock that finds none has
+//!   the only access to the file's blocks.
 
 pub(crate) mod inode;
 
@@ -27,20 +28,20 @@ use crate::mapper::{self, FileMapper};
 use crate::regular;
 use inode::Cached;
 
-/// A regular file as the page cache sees it. It keeps the volume and the inode in memory.
+/// A regular file as the page cache sees it. Keeps the volume and the inode in memory.
 pub(crate) struct CachedFile {
     fs: Arc<Data>,
-    /// The volume that `fs` belongs to; it is closed when the last reference goes.
+    /// The volume that `fs` belongs to; closed when the last reference is dropped.
     _volume: Arc<dyn Any + Send + Sync>,
     inode: Arc<Inode>,
     space: Arc<AddressSpace>,
 }
 
 impl CachedFile {
-    /// The one of an inode.
+    /// The `CachedFile` of an inode, created if there is none.
     ///
     /// # Errors
-    /// `IsDir`, `Invalid` for what is not a regular file; `Corrupt` for a size that cannot be.
+    /// `IsDir`; `Invalid` for other inodes that are not regular files; `Corrupt` for an invalid size.
     pub(crate) fn of(
         fs: &Arc<Data>,
         volume: Arc<dyn Any + Send + Sync>,
@@ -127,8 +128,8 @@ impl Backing for CachedFile {
     }
 }
 
-/// A file as the cache sees it where there may be no [`CachedFile`]: to drop what is cached. It cannot be written back by
-/// it, and need not be: nothing is dirty.
+/// A file as the cache sees it without a [`CachedFile`], to drop cached data. It cannot write back, and need
+/// not: nothing is dirty.
 pub(crate) struct Bare<'a> {
     pub(crate) fs: &'a Data,
     pub(crate) inode: &'a Inode,
@@ -170,13 +171,13 @@ impl Backing for Bare<'_> {
 }
 
 fn committed_size(fs: &Data, inode: &Inode) -> u64 {
-    // The size was looked up when the space was made, so it is known.
+    // The size was read when the address space was created, so it is known.
     map::size(fs, inode).unwrap_or(0)
 }
 
 fn map_of(fs: &Inodes, inode: &Inode, offset: u64, len: u64) -> fileio::Result<MappedExtent> {
     if regular::is_inline(inode) {
-        // Its bytes are in the inode, and never in the cache.
+        // Inline data is in the inode, never in the cache.
         return Err(Error::Unsupported("caching a file whose data is in its inode".into()).into());
     }
     Ok(mapper::mapped(fs, inode, offset, len)?)
@@ -194,7 +195,7 @@ fn reserve(
         .saturating_add(len)
         .div_ceil(fs.geo.block_bytes.into());
     let dirty_blocks = space.dirty_bytes() >> log;
-    // Looked at before the mapping: a run that has ended by now is seen there.
+    // Checked before the mapping is read: a write-back that has ended by now shows in the mapping.
     let again = space.is_being_written(&(offset..offset.saturating_add(len)));
     let range = (offset >> log, end);
     let before = (dirty_blocks, again);

@@ -1,10 +1,11 @@
-//! Which transactions an inode's last changes are in: what `fsync` and `fdatasync` have to wait for.
+//! Which transactions hold an inode's last changes: what `fsync` and `fdatasync` must wait for.
 //!
 //! Invariants:
-//! - Every transaction that changed anything of the inode (its image, its mapping, its names) is `all` or an earlier one;
-//!   every one that reading its data back needs (all but times, owner and mode) is `data` or an earlier one.
-//! - Of an inode that just came from the disk nothing is known: its last change may be in the transaction that was running
-//!   then, but in none after.
+//! - Every transaction that changed the inode (its image, mapping or names) is `all` or earlier. Every
+//!   transaction that reading its data back depends on (all but changes of times, owner and mode) is `data`
+//!   or earlier.
+//! - Nothing is known of an inode just loaded from disk: its last change may be in the transaction that was
+//!   running then, but not in a later one.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -17,7 +18,7 @@ pub(crate) struct Changes {
 }
 
 impl Changes {
-    /// Of an inode that comes into memory while `running` is the running transaction.
+    /// For an inode loaded while transaction `running` is running.
     pub(crate) fn unknown(running: Tid) -> Self {
         Self {
             all: AtomicU32::new(running.0),
@@ -25,18 +26,18 @@ impl Changes {
         }
     }
 
-    /// Something of it that reading the data back may need changed in `tid`.
+    /// Records a change in `tid` that reading the data back may depend on.
     pub(crate) fn note(&self, tid: Tid) {
         raise(&self.data, tid);
         raise(&self.all, tid);
     }
 
-    /// Only times, owner or mode changed in `tid`.
+    /// Records a change in `tid` of times, owner or mode only.
     pub(crate) fn note_attributes(&self, tid: Tid) {
         raise(&self.all, tid);
     }
 
-    /// What a sync has to wait for; with `data_only`, attributes may get lost.
+    /// The transaction a sync must wait for. With `data_only`, changes of attributes may be lost.
     pub(crate) fn last(&self, data_only: bool) -> Tid {
         let tid = if data_only { &self.data } else { &self.all };
         Tid(tid.load(Ordering::Acquire))

@@ -1,7 +1,7 @@
-//! A quick look at whether the volume's counts agree: bitmaps, descriptors, superblock, and what is in memory.
+//! A quick check that the volume's counts agree: bitmaps, descriptors, superblock, and memory.
 //!
-//! It reads all descriptors and bitmaps and nothing else, so it says nothing about files: that is `e2fsck`'s. It is for
-//! tests, which ask it after whatever they did, and for users who want to know whether a volume is worth writing to.
+//! It reads all descriptors and bitmaps and nothing else, so it does not check files; `e2fsck` does. It is
+//! for tests, and for users who want to know whether a volume is sound enough to write to.
 
 use throughline_extfmt::GroupNumber;
 
@@ -9,11 +9,11 @@ use crate::alloc::Alloc;
 use crate::error::{Error, Result};
 
 impl Alloc {
-    /// Compares the counts. Nobody else may be changing the volume meanwhile. On a volume opened for writing, the superblock
-    /// is compared as it would be written.
+    /// Compares the counts. The volume must not be changed meanwhile. On a volume opened for writing, the
+    /// superblock is compared as it would be written.
     ///
     /// # Errors
-    /// `Corrupt` with the first that disagree; device errors.
+    /// `Corrupt` for the first mismatch; device errors.
     pub fn check_counts(&self) -> Result<()> {
         let (mut free_blocks, mut free_inodes) = (0u64, 0u32);
         for group in (0..self.geo.groups).map(GroupNumber) {

@@ -1,12 +1,15 @@
-//! Buffered and direct access to one inode: the rules of [`throughline_fileio::coherence`], as this crate keeps them.
+//! Buffered and direct access to one inode: the rules of [`throughline_fileio::coherence`], as this crate
+//! applies them.
 //!
-//! *The size*: [`map::size`] is the committed one, [`size`] what everybody sees.
+//! *The size*: [`map::size`] is the committed size, [`size`] the one that callers see.
 //!
-//! - A direct read writes back first what is dirty in its range; one that ends behind the committed size, all of the file.
-//! - A direct write of a file that nobody has open for buffered I/O and of which nothing is cached shares the I/O lock as
-//!   ever. Any other is alone, behind [`make_way`].
-//! - Truncation and `fallocate` are alone, and go behind [`make_way`], [`before_loss`] or [`before_move`]. What they take away is
-//!   dropped from the cache once it is gone, not before: one that fails has changed nothing.
+//! - A direct read first writes back the dirty data in its range; if it ends past the committed size, the
+//!   whole file.
+//! - A direct write shares the I/O lock if the file is not open for buffered I/O and nothing of it is cached.
+//!   Otherwise it holds the lock exclusively, after [`make_way`].
+//! - Truncation and `fallocate` hold the lock exclusively, after [`make_way`], [`before_loss`] or
+//!   [`before_move`]. Cached data that they remove is dropped only once it is gone from the mapping: one that
+//!   fails has changed nothing.
 
 use std::ops::Range;
 
@@ -22,10 +25,10 @@ use crate::map;
 /// All bytes of a file.
 pub(crate) const ALL: Range<u64> = 0..u64::MAX;
 
-/// The file's size as everybody sees it. Without a lock it may change at once.
+/// The file's size as callers see it. Without a lock it may change at any time.
 ///
 /// # Errors
-/// `Corrupt` for a size that cannot be.
+/// `Corrupt` for an invalid size.
 pub(crate) fn size(fs: &Inodes, inode: &Inode) -> Result<u64> {
     let committed = map::size(fs, inode)?;
     Ok(match inode.cached.get() {
@@ -34,15 +37,16 @@ pub(crate) fn size(fs: &Inodes, inode: &Inode) -> Result<u64> {
     })
 }
 
-/// The committed size changed otherwise than by write-back; the I/O lock is held exclusively.
+/// Updates the size in the cache after the committed size changed other than by write-back. The I/O lock is
+/// held exclusively.
 pub(crate) fn resized(inode: &Inode, size: u64) {
     if let Some(cached) = inode.cached.get() {
         cached.space.set_size(size);
     }
 }
 
-/// Whether a direct write may go beside others: nothing is cached, and nobody is there to cache anything. The I/O lock is
-/// held.
+/// Whether a direct write may run beside others: nothing is cached, and there is no `CachedFile` to cache
+/// anything. The I/O lock is held.
 pub(crate) fn may_share(inode: &Inode) -> bool {
     inode
         .cached
@@ -50,7 +54,7 @@ pub(crate) fn may_share(inode: &Inode) -> bool {
         .is_none_or(|cached| cached.space.is_empty() && cached.file().is_none())
 }
 
-/// Whether nothing of the file is in memory only; the I/O lock is held.
+/// Whether none of the file's data is only in memory. The I/O lock is held.
 pub(crate) fn is_clean(inode: &Inode) -> bool {
     inode
         .cached
@@ -58,19 +62,19 @@ pub(crate) fn is_clean(inode: &Inode) -> bool {
         .is_none_or(|cached| cached.space.dirty_bytes() == 0)
 }
 
-/// Writes back what is dirty in the range, and waits for it.
+/// Writes back the dirty data in the range, and waits for it.
 ///
 /// # Errors
-/// What write-back met, again at each call until it can be done.
+/// Errors of write-back, repeated at each call until it succeeds.
 pub(crate) fn flush(inode: &Inode, range: Range<u64>) -> Result<()> {
-    // When there is no such file, nothing is dirty.
+    // Without a `CachedFile`, nothing is dirty.
     let Some(host) = inode.cached.get().and_then(Cached::file) else {
         return Ok(());
     };
     Ok(buffered::flush(&host, range)?)
 }
 
-/// What a direct read of the range needs; the I/O lock is held, shared.
+/// Prepares a direct read of the range. The I/O lock is held, shared.
 ///
 /// # Errors
 /// As [`flush`].
@@ -88,9 +92,9 @@ pub(crate) fn before_read(fs: &Inodes, inode: &Inode, range: Range<u64>) -> Resu
     Ok(coherence::before_direct_read(&host, range)?)
 }
 
-/// For a change of the range on the device: writes the file back as far as that matters, keeps background work out until
-/// the answer is dropped, and drops what is cached of the range. The committed size is everybody's then, and no room is put by. The
-/// I/O lock is held exclusively.
+/// Prepares a change of the range on the device: writes back as much of the file as matters, freezes
+/// background work until the returned guard is dropped, and drops the cached data of the range. Afterwards,
+/// the committed size is the size that callers see, and no room is put by. The I/O lock is held exclusively.
 ///
 /// # Errors
 /// As [`flush`].
@@ -111,9 +115,10 @@ pub(crate) fn make_way<'i>(
     Ok(Some(drop_range(fs, inode, space, range)))
 }
 
-/// For a change that takes the bytes of a range away: what is dirty in the blocks at its edges is written back, the rest of the
-/// file too where `rest` says so, and background work is kept out until the answer is dropped. Nothing is dropped from the cache: when
-/// the change has happened, what it took away is the caller's to [drop](drop_cached). The I/O lock is held exclusively.
+/// Prepares a change that removes the bytes of a range: writes back the dirty data in the blocks at its edges
+/// (with `rest`, in the rest of the file too), and freezes background work until the returned guard is
+/// dropped. Drops nothing from the cache: after the change, the caller [drops](drop_cached) what it removed.
+/// The I/O lock is held exclusively.
 ///
 /// # Errors
 /// As [`flush`].
@@ -129,8 +134,8 @@ pub(crate) fn before_loss(
     Ok(freeze(inode))
 }
 
-/// As [`before_loss`], where all that is dirty is written back: for a change that moves what is behind it, or for one that commits
-/// a size before which there may be such data.
+/// As [`before_loss`], but writes back all dirty data: for a change that moves the data after it, or that
+/// commits a size while there may be dirty data below that size.
 ///
 /// # Errors
 /// As [`flush`].
@@ -139,8 +144,8 @@ pub(crate) fn before_move(inode: &Inode) -> Result<Option<Frozen<'_>>> {
     Ok(freeze(inode))
 }
 
-/// Drops what is cached of the blocks that the range touches, dirty ones unwritten: the device has something else there now. The file
-/// is frozen, and the I/O lock held exclusively.
+/// Drops the cached data of all blocks that the range touches, including dirty data: their contents on the
+/// device have been replaced. The file is frozen, and the I/O lock held exclusively.
 pub(crate) fn drop_cached(fs: &Data, inode: &Inode, range: Range<u64>) {
     let Some(cached) = inode.cached.get() else {
         return;
@@ -155,14 +160,15 @@ pub(crate) fn drop_cached(fs: &Data, inode: &Inode, range: Range<u64>) {
     }
 }
 
-/// Drops what is cached and clean, and leaves the rest: a change may have come half-way.
+/// Drops the clean cached data and keeps the rest, after a change that may have stopped half-way.
 pub(crate) fn drop_clean(inode: &Inode) {
     if let Some(cached) = inode.cached.get() {
         cached.space.drop_clean(ALL);
     }
 }
 
-/// Writes back what is dirty in the blocks at the edges of a range, or in all blocks that are not whole in it.
+/// Writes back the dirty data in the blocks at the edges of a range; with `rest`, in all blocks not fully
+/// inside it.
 fn flush_around(inode: &Inode, space: &AddressSpace, range: Range<u64>, rest: bool) -> Result<()> {
     let around = coherence::whole_blocks(space, range.clone());
     let inner = coherence::inner_blocks(space, range);
@@ -179,12 +185,12 @@ fn flush_around(inode: &Inode, space: &AddressSpace, range: Range<u64>, rest: bo
     Ok(())
 }
 
-/// Keeps background work out until the answer is dropped; the I/O lock is held exclusively.
+/// Freezes background work until the returned guard is dropped. The I/O lock is held exclusively.
 pub(crate) fn freeze(inode: &Inode) -> Option<Frozen<'_>> {
     inode.cached.get().map(|cached| cached.space.freeze())
 }
 
-/// Freezes, and drops the whole file.
+/// Freezes the file and drops all its cached data.
 pub(crate) fn discard_all<'i>(fs: &Data, inode: &'i Inode) -> Option<Frozen<'i>> {
     let cached = inode.cached.get()?;
     Some(drop_range(fs, inode, &cached.space, ALL))

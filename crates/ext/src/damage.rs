@@ -1,16 +1,17 @@
-//! Damage, and failed writes of a volume that is open for writing: what is recorded of them, and what follows.
+//! Damage and failed writes on a volume: what is recorded, and what follows.
 //!
-//! - Damage is recorded in the superblock (`s_state`, `s_error_count`, the first and the last error), so that the next
-//!   `e2fsck` looks at everything. What else follows is for whoever opened the volume to say
-//!   ([`crate::OpenOptions::on_error`]), else for the superblock's `s_errors`: `continue` goes on; `remount-ro`, and `panic`,
-//!   which is not for a library to do, stop all changes.
-//! - Whether it is open for writing or not: each damaged place is said once in the log, with its inode and block, and counted
-//!   ([`Base::damaged_places`]). Reading goes on around it.
-//! - A failed write of metadata, and an operation that ended half-way, stop all changes whatever `s_errors` says. That is
-//!   recorded too.
-//! - While changes are taken, the record reaches the disk with the superblock, in a transaction. Once they are stopped it
-//!   is put home past the journal, best effort, into the bytes that the disk has: nothing that was not committed gets
-//!   there with it.
+//! - On a volume open for writing, damage is recorded in the superblock (`s_state`, `s_error_count`, the
+//!   first and the last error), so that the next `e2fsck` runs a full check. What else follows is chosen by
+//!   the opener ([`crate::OpenOptions::on_error`]), or else by the superblock's `s_errors`: `continue` only
+//!   records it; `remount-ro` stops all changes, and so does `panic`, since a library must not panic the
+//!   machine.
+//! - Open for writing or not, each damaged place is logged once, with its inode and block, and counted
+//!   ([`Base::damaged_places`]). Reading continues around it.
+//! - A failed metadata write, and an operation that ended half-way, stop all changes whatever `s_errors`
+//!   says. That is recorded too.
+//! - While changes are allowed, the record reaches the disk with the superblock, in a transaction. After they
+//!   are stopped, it is written in place on a best-effort basis, bypassing the journal: into the superblock
+//!   bytes read from disk, so that nothing uncommitted is written with it.
 
 use std::collections::HashSet;
 use std::panic::Location;
@@ -26,24 +27,24 @@ use crate::error::{Corrupt, Error, Result};
 use crate::lock_order::{Rank, locked};
 use crate::primary;
 
-/// What the kernel leaves in a journal that it stopped, whatever the reason.
+/// The error number that the kernel leaves in a journal that it aborted, whatever the reason.
 const EIO: u32 = 5;
-/// Damaged places that are remembered, so that none is counted twice; beyond these they no longer are.
+/// Most damaged places remembered, so that none is counted twice. Further places are not recorded.
 const MOST_PLACES: usize = 4096;
 
-/// What has still to be told to the disk.
+/// What is still to be recorded on disk.
 #[derive(Default)]
 pub(crate) struct Damage {
-    /// The superblock in memory knows of errors that the one on the disk does not.
+    /// The superblock in memory records errors that the one on disk does not.
     pending: AtomicBool,
-    /// That all changes stopped is in the superblock in memory.
+    /// The superblock in memory records that all changes stopped.
     stop_noted: AtomicBool,
-    /// Inodes and blocks that are damaged.
+    /// Damaged inodes and blocks.
     places: Mutex<HashSet<(Option<InodeNumber>, Option<FsBlock>)>>,
 }
 
 impl Base {
-    /// Passes a result on; damage in it is recorded, and followed by what the superblock asks for.
+    /// Passes a result through. Records damage in it, and takes the action chosen for errors.
     #[track_caller]
     pub(crate) fn note_damage<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(Error::Corrupt(corrupt)) = &result {
@@ -55,7 +56,7 @@ impl Base {
         result
     }
 
-    /// As [`Base::note_damage`], for what can be done without: `None` where it is damaged.
+    /// As [`Base::note_damage`], for something optional: `None` if it is damaged.
     #[track_caller]
     pub(crate) fn around_damage<T>(&self, result: Result<T>) -> Result<Option<T>> {
         match self.note_damage(result) {
@@ -65,7 +66,8 @@ impl Base {
         }
     }
 
-    /// As [`Fs::around_damage`], in a change: the damage is the answer where it stopped all changes.
+    /// As [`Base::around_damage`], inside a change: if the damage stopped all changes, it is returned as the
+    /// error.
     #[track_caller]
     pub(crate) fn change_around_damage<T>(&self, result: Result<T>) -> Result<Option<T>> {
         match self.note_damage(result) {
@@ -74,7 +76,7 @@ impl Base {
         }
     }
 
-    /// Says of a damaged place in the log and counts it, unless it is known; whether it was not.
+    /// Logs and counts a damaged place unless it is known. Returns whether it was new.
     pub fn count_damage(&self, corrupt: &Corrupt) -> bool {
         let mut places = self.damage.places.lock();
         let is_new = places.len() < MOST_PLACES && places.insert(corrupt.place());
@@ -84,7 +86,7 @@ impl Base {
         is_new
     }
 
-    /// How many damaged places were met since the volume was opened, 4096 at the most.
+    /// Damaged places found since the volume was opened, at most 4096.
     pub fn damaged_places(&self) -> usize {
         self.damage.places.lock().len()
     }
@@ -99,14 +101,14 @@ impl Base {
             code: ErrorCode::Corrupted,
         };
         if self.record_error(&record) != OnError::Continue {
-            // This is the reason, and it is noted.
+            // The damage is the reason for the stop, and is already recorded.
             self.damage.stop_noted.store(true, Ordering::Release);
             self.journal.refuse_changes(corrupt.to_string());
         }
     }
 
-    /// Notes that all changes stopped, once, and puts that home: into the superblock, and into the journal, where it stays
-    /// known if a replay brings back an older superblock.
+    /// Records once that all changes stopped, and writes that to disk: into the superblock, and into the
+    /// journal, so that it survives a replay that restores an older superblock.
     pub(crate) fn note_stop(&self) {
         let Some(why) = self
             .journal
@@ -131,7 +133,8 @@ impl Base {
         }
         if self.take_pending_errors() {
             let known = **locked(Rank::Super, 0, || self.superblock.lock());
-            // A checkpoint may be bringing a newer superblock: what is read must not go over it.
+            // A checkpoint may be writing a newer superblock: the edit must not overwrite it with the older
+            // bytes.
             let noted = self
                 .journal
                 .while_home_rests(|| primary::edit(&self.disk, |home| home.copy_errors(&known)));
@@ -142,7 +145,7 @@ impl Base {
         }
     }
 
-    /// Enters an error into the superblock in memory; what has to follow.
+    /// Records an error in the superblock in memory. Returns the action to take.
     fn record_error(&self, record: &ErrorRecord<'_>) -> OnError {
         locked(Rank::Super, 0, || self.superblock.lock()).record_error(record);
         self.damage.pending.store(true, Ordering::Release);
@@ -150,19 +153,19 @@ impl Base {
         self.on_error()
     }
 
-    /// What follows when damage is found while the volume is open for writing.
+    /// The action taken when damage is found while the volume is open for writing.
     pub fn on_error(&self) -> OnError {
         self.settings
             .on_error
             .unwrap_or_else(|| locked(Rank::Super, 0, || self.superblock.lock()).on_error())
     }
 
-    /// Whether errors wait for the superblock to be written. Whoever asks writes it.
+    /// Whether errors wait for the superblock to be written. Clears the flag: the caller must write it.
     pub(crate) fn take_pending_errors(&self) -> bool {
         self.damage.pending.swap(false, Ordering::AcqRel)
     }
 
-    /// They could not be written.
+    /// Sets the flag again after a failed write.
     pub(crate) fn set_pending_errors(&self) {
         self.damage.pending.store(true, Ordering::Release);
     }

@@ -1,11 +1,11 @@
-//! [`Data`], the contents of files: the page cache, the blocks on the device, and the way from one to the other.
+//! [`Data`], the contents of files: the page cache, the blocks on the device, and the transfer between them.
 //!
-//! Names, attributes and the freeing of inodes are unknown here.
+//! It knows nothing of names, attributes, or the freeing of inodes.
 //!
 //! Invariants:
 //! - Blocks for data are claimed in memory, then written, and only then mapped.
 //! - Space for data that is only in the page cache is reserved ([`crate::delayed`]).
-//! - While a truncation to 0 is deferred, the disk shows the whole old content ([`crate::emptied`]).
+//! - While a truncation to 0 is deferred, the disk keeps the complete old contents ([`crate::emptied`]).
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -16,11 +16,11 @@ use crate::emptied::volume::OfVolume;
 use crate::inode::Inodes;
 use crate::options::OpenOptions;
 
-/// The bytes of files: the layer above [`Inodes`].
+/// The data of files: the layer above [`Inodes`].
 pub struct Data {
     /// Cached data of files.
     pub(crate) cache: Arc<PageCache>,
-    /// Files that were emptied.
+    /// Files truncated to 0.
     pub(crate) emptied: OfVolume,
     pub(crate) synchronous: Synchronous,
     inodes: Inodes,
@@ -60,7 +60,7 @@ impl Data {
         }
     }
 
-    /// The page cache of its files.
+    /// The page cache of the volume's files.
     pub fn cache(&self) -> &Arc<PageCache> {
         &self.cache
     }

@@ -1,4 +1,5 @@
-//! Room put by for data that is in memory and not yet on the device: blocks for the data and for what its mapping will need.
+//! Space put by (reserved) for delayed allocation: blocks for data that is only in memory, and for the
+//! mapping that it will need.
 //!
 //! ```text
 //!   put_by ──► units, nodes ──► lend ──► (data is written) ──► entered       the blocks are the file's
@@ -6,15 +7,17 @@
 //! ```
 //!
 //! Invariants:
-//! - What the volume's allocator has put by ([`crate::Blocks::put_by`]) is the sum of `units` and `nodes` over all inodes.
-//! - `nodes` and `lent` together cover the mapping's need for all units that are not entered yet, in whatever order and
-//!   place they will be. They are never less than that, and more only until the next [`Delayed::settle`].
-//! - The mapping of a file with room put by changes by write-back only; whatever else changes it (a direct write,
+//! - The blocks that the volume's allocator has put by ([`crate::Blocks::put_by`]) are the sum of `units` and
+//!   `nodes` over all inodes.
+//! - `nodes` and `lent` together cover the mapping blocks needed for all units not entered yet, wherever and
+//!   in whatever order they are allocated. They are never less than that, and more only until the next
+//!   [`Delayed::settle`].
+//! - The mapping of a file with space put by changes only by write-back. Any other change (a direct write,
 //!   `fallocate`) writes the file back before, or calls [`Delayed::renew`] after.
 //!
-//! What a mapping needs: an indirect map exactly the tables that are missing, which are remembered by name; extents as
-//! many nodes as that many single blocks could take. Unwritten blocks have their room; their conversion may split two
-//! extents more for each.
+//! What a mapping needs: an indirect map, exactly the missing tables, which are tracked individually;
+//! extents, as many nodes as that many single-block extents could take. Unwritten blocks already have their
+//! space, but converting each may split off two more extents.
 
 pub(crate) mod state;
 #[cfg(test)]
@@ -40,11 +43,12 @@ struct Needs {
 }
 
 impl Delayed {
-    /// Puts room by for the holes of a range of file blocks; answers them, in bytes. `dirty_blocks` is how many blocks of
-    /// the file are in memory only, before; `again` says that some of the range are being written.
+    /// Puts space by for the holes in a range of file blocks. Returns the holes, in bytes. `dirty_blocks` is
+    /// the number of the file's dirty blocks before the write; `again` means that part of the range is being
+    /// written back.
     ///
     /// # Errors
-    /// `NoSpace`, and nothing is put by then; `TooLarge`; those of reading the mapping.
+    /// `NoSpace`, with nothing put by; `TooLarge`; errors of reading the mapping.
     pub(crate) fn put_by(
         &self,
         fs: &Inodes,
@@ -58,7 +62,7 @@ impl Delayed {
         }
         let mut state = self.state.lock();
         let before = (state.converts, state.units);
-        // A block that was dirty before is counted again: not for ever.
+        // A block that was already dirty is counted twice; the limit keeps that from accumulating.
         state.converts = state.converts.min(dirty_blocks) + needs.converts;
         state.units += needs.units;
         let added: Vec<TableName> = needs
@@ -87,7 +91,7 @@ impl Delayed {
         Ok(needs.holes)
     }
 
-    /// Gives up room for so many blocks of data, and what their mapping would have needed.
+    /// Gives up the space for `units` data blocks, and for the mapping that they would have needed.
     pub(crate) fn give_up(&self, fs: &Inodes, inode: &Inode, units: u64) {
         let mut state = self.state.lock();
         let units = units.min(state.units);
@@ -98,7 +102,7 @@ impl Delayed {
         }
     }
 
-    /// The tables that lead to a range of an indirect map are there.
+    /// Records that the tables leading to a range of an indirect map exist.
     pub(crate) fn tables_made(&self, fs: &Inodes, range: (FileBlock, u32)) -> Result<()> {
         let mut state = self.state.lock();
         map::each_table(fs, range, |table| {
@@ -106,8 +110,8 @@ impl Delayed {
         })
     }
 
-    /// After a commit: room that the mapping cannot need any more goes back. With `restored`, so many blocks that were
-    /// entered count as promised again, since their data is dirty still.
+    /// After a commit: gives up the space that the mapping can no longer need. `restored` blocks that were
+    /// entered are put by again, since their data is still dirty.
     pub(crate) fn settle(&self, fs: &Inodes, inode: &Inode, restored: u64) {
         let mut state = self.state.lock();
         if restored > 0 {
@@ -120,7 +124,7 @@ impl Delayed {
         }
     }
 
-    /// After a change of the mapping beside write-back: room for what it made necessary.
+    /// After a change of the mapping other than by write-back: puts by the space that it made necessary.
     pub(crate) fn renew(&self, fs: &Inodes, inode: &Inode) {
         let mut state = self.state.lock();
         if state.is_idle() {
@@ -133,7 +137,7 @@ impl Delayed {
         }
     }
 
-    /// Nothing of the file is dirty, and nobody writes it: nothing is to be converted.
+    /// Called when nothing of the file is dirty or being written: no conversion is pending.
     pub(crate) fn all_clean(&self, fs: &Inodes, inode: &Inode) {
         let mut state = self.state.lock();
         state.converts = 0;
@@ -151,13 +155,13 @@ impl State {
         map::nodes_needed(fs, inode, entries).saturating_add(self.missing.len() as u64)
     }
 
-    /// Of those, the ones that are not put by yet.
+    /// Needed mapping blocks that are not put by yet.
     fn lacking(&self, fs: &Inodes, inode: &Inode) -> u64 {
         self.needed(fs, inode)
             .saturating_sub(self.nodes + self.lent)
     }
 
-    /// Takes out what is put by beyond the need.
+    /// Removes the excess over the need from `nodes`. Returns it.
     fn surplus(&mut self, fs: &Inodes, inode: &Inode) -> u64 {
         if self.units + self.claimed == 0 {
             self.missing.clear();

@@ -1,8 +1,8 @@
-//! Blocks of a file of which a part goes: behind a new end, at the edges of a hole.
+//! File blocks of which a part is removed: at a new end of file, or at the edges of a hole.
 //!
-//! What the committed state still shows is never overwritten in place, so such a block is not changed. A new one is claimed and
-//! written, with the bytes that stay and zeros for the others, and takes its place in the transaction of the change: a crash finds
-//! the one or the other.
+//! Contents that the committed state still shows are never overwritten in place, so such a block is not
+//! changed. A new block is claimed and written with the remaining bytes and zeros, and replaces the old one
+//! in the transaction of the change. A crash leaves one or the other.
 //!
 //! ```text
 //!   prepare: claim ─► write ─► enter, in the change's transaction ─┬─► nothing left
@@ -10,14 +10,16 @@
 //!                                                                      journal; without one in place, once that is durable
 //! ```
 //!
-//! Where a volume is so full that there is no new block, the block itself goes through the journal, and is home when the change
-//! returns ([`Edges::end_left`]): from then on it is data again, which the journal must not write any more. Without a journal the zeros
-//! are written in place: a crash may leave them in part, as the kernel's ext4 does.
+//! If the volume is too full for a new block, the zeros go into the block itself through the journal. It is
+//! written home before the change returns ([`Edges::end_left`]): from then on it holds data again, which the
+//! journal must not write. Without a journal, the zeros are written in place; a crash may leave them in part,
+//! as in the kernel's ext4.
 //!
-//! Where the change would leave more extents than the inode has room for, what stays of a short extent beside the edge is copied
-//! with it ([`COPY_BYTES`]), and remains one extent.
+//! If the change would leave more extents than fit in the inode, the remainder of a short extent beside the
+//! edge is copied with the edge ([`COPY_BYTES`]), so that it stays one extent.
 //!
-//! The bytes of the block in the page cache are the caller's: written back before, dropped when the change has happened.
+//! The caller handles the block's bytes in the page cache: it writes them back before the change, and drops
+//! them after.
 
 use std::ops::Range;
 
@@ -33,13 +35,14 @@ use crate::inode::{Inode, Inodes};
 use crate::map::{self, CONVERT_CREDITS, Kind, extents};
 use crate::regular;
 
-/// What entering one edge touches: an extent in three parts, the bits of the new blocks, those of the old ones in two groups.
+/// Credits for entering one edge: an extent split in three, the bitmaps of the new blocks, those of the old
+/// ones in two groups.
 const EDGE_CREDITS: u32 = CONVERT_CREDITS + 3 * GROUP_CREDITS;
 
-/// So much is copied with an edge, at most.
+/// Most bytes copied with an edge.
 const COPY_BYTES: u64 = 64 << 10;
 
-/// Up to two blocks of which a part is to read as zero. Dropped, what was not entered is given back.
+/// Up to two blocks in which a range is to read as zero. On drop, blocks that were not entered are released.
 pub(crate) struct Edges<'a> {
     fs: &'a Data,
     inode: &'a Inode,
@@ -47,18 +50,18 @@ pub(crate) struct Edges<'a> {
 }
 
 struct Edge {
-    /// Bytes of the file, all in one block that has data.
+    /// Byte range of the file, in one block that has data.
     zeros: Range<u64>,
-    /// The old blocks: that one, or it and others beside it.
+    /// The old blocks: that block, or it and its neighbours.
     old: Extent,
-    /// The new ones, which have their bytes; `None` where there was no room.
+    /// The new blocks, already written; `None` if there was no room.
     new: Option<Run>,
-    /// It went through the journal.
+    /// The zeros went through the journal.
     is_journaled: bool,
 }
 
 impl<'a> Edges<'a> {
-    /// None.
+    /// No edges.
     pub(crate) fn none(fs: &'a Data, inode: &'a Inode) -> Self {
         Self {
             fs,
@@ -67,11 +70,11 @@ impl<'a> Edges<'a> {
         }
     }
 
-    /// The blocks of some ranges of file bytes, each range in one block, in which there is data. With the I/O lock held exclusively
-    /// and nothing of them dirty; not in a handle.
+    /// Prepares the blocks of byte ranges of the file, each range in one block; holes are skipped. The I/O
+    /// lock is held exclusively, the ranges are not dirty, and no handle is open.
     ///
     /// # Errors
-    /// `Corrupt`; those of the device. Nothing has changed then.
+    /// `Corrupt`; device errors. Nothing has changed then.
     pub(crate) fn prepare(fs: &'a Data, inode: &'a Inode, zeros: &[Range<u64>]) -> Result<Self> {
         let mut edges = Self::none(fs, inode);
         let zeros = || zeros.iter().filter(|range| !range.is_empty());
@@ -104,16 +107,16 @@ impl<'a> Edges<'a> {
         Ok(edges)
     }
 
-    /// What [`Edges::enter`] touches, beside the inode.
+    /// Credits for [`Edges::enter`], without the inode.
     pub(crate) fn credits(&self) -> u32 {
         EDGE_CREDITS * self.left.len() as u32
     }
 
-    /// The new blocks take the places of the old ones, as far as there is space; with a journal, the others change in the
-    /// transaction. The mapping lock is held exclusively; the caller stores the inode.
+    /// Replaces old blocks by the new ones, as far as there is space. With a journal, the others are zeroed
+    /// in the transaction. The mapping lock is held exclusively; the caller stores the inode.
     ///
     /// # Errors
-    /// `Corrupt`; those of the journal.
+    /// `Corrupt`; errors of the journal.
     pub(crate) fn enter(&mut self, h: &mut Handle<'_>) -> Result<()> {
         let (fs, inode) = (self.fs, self.inode);
         for at in (0..self.left.len()).rev() {
@@ -127,16 +130,16 @@ impl<'a> Edges<'a> {
         Ok(())
     }
 
-    /// Whether there is something for [`Edges::end_left`] to do.
+    /// Whether [`Edges::end_left`] has work to do.
     pub(crate) fn is_left(&self) -> bool {
         !self.left.is_empty()
     }
 
-    /// Ends what got no new block: what is in the journal goes home, and the rest is made zero in place. What the committed state
-    /// still shows of it must be gone: the change is durable.
+    /// Completes the edges that got no new block: journaled ones are written home, the rest are zeroed in
+    /// place. The change must be durable first, so that the committed state no longer shows the old contents.
     ///
     /// # Errors
-    /// `Corrupt`; those of the device.
+    /// `Corrupt`; device errors.
     pub(crate) fn end_left(self) -> Result<()> {
         let (fs, inode) = (self.fs, self.inode);
         self.left.iter().try_for_each(|edge| {
@@ -149,7 +152,7 @@ impl<'a> Edges<'a> {
 }
 
 impl Edge {
-    /// The new blocks, where there is room.
+    /// Writes the new blocks; `new` stays `None` if there is no room.
     fn written(mut self, write: impl FnOnce(&Self) -> Result<Run>) -> Result<Self> {
         self.new = match write(&self) {
             Err(Error::Caller(Reason::NoSpace)) => None,
@@ -158,7 +161,7 @@ impl Edge {
         Ok(self)
     }
 
-    /// The new blocks become the file's; `false` where there are none, or no room in the mapping.
+    /// Replaces the old blocks by the new ones; `false` if there are none, or no room in the mapping.
     fn take_place(&mut self, fs: &Data, h: &mut Handle<'_>, inode: &Inode) -> Result<bool> {
         let Some(new) = self.new else {
             return Ok(false);
@@ -167,7 +170,8 @@ impl Edge {
             Err(Error::Caller(_)) => return Ok(false),
             other => other?,
         }
-        // What is confirmed is claimed no more, and what fails from here on ends half-done.
+        // Once confirmed, the blocks are no longer claimed. A failure from here on leaves the change half
+        // done.
         self.new = None;
         fs.confirm(h, new)?;
         fs.free(h, self.old.start, self.old.len.into())
@@ -175,7 +179,7 @@ impl Edge {
         Ok(true)
     }
 
-    /// The zeros become a part of the transaction.
+    /// Zeroes the range in the transaction.
     fn journal(&mut self, fs: &Data, h: &mut Handle<'_>) -> Result<()> {
         let start = self.zeros.start >> fs.geo.block_log << fs.geo.block_log;
         let zeros = (self.zeros.start - start) as usize..(self.zeros.end - start) as usize;
@@ -184,7 +188,7 @@ impl Edge {
         Ok(())
     }
 
-    /// The old block that has the zeros.
+    /// The old block that contains the range.
     fn block(&self, fs: &Data) -> FsBlock {
         let before = (self.zeros.start >> fs.geo.block_log) - u64::from(self.old.block.0);
         FsBlock(self.old.start.0 + before)
@@ -201,7 +205,7 @@ impl Drop for Edges<'_> {
     }
 }
 
-/// The block in which a range of file bytes is, if there is data in it.
+/// The block that contains a byte range, if it has data.
 fn data_block(fs: &Inodes, inode: &Inode, range: &Range<u64>) -> Result<Option<Extent>> {
     let Ok(block) = u32::try_from(range.start >> fs.geo.block_log).map(FileBlock) else {
         return Ok(None);
@@ -217,7 +221,8 @@ fn data_block(fs: &Inodes, inode: &Inode, range: &Range<u64>) -> Result<Option<E
     }))
 }
 
-/// The block with what stays of its extent beside the zeros; `None` where that is nothing, or too much to be copied.
+/// The block together with the part of its extent beside it that remains; `None` if there is none, or too
+/// much to copy.
 fn beside(
     fs: &Inodes,
     inode: &Inode,
@@ -241,7 +246,7 @@ fn beside(
     Ok(is_fit.then_some(part))
 }
 
-/// Claims blocks for the old ones, and writes their bytes to them, with the zeros.
+/// Claims new blocks, and writes the old bytes to them, with the zeros.
 fn write_new(
     fs: &Data,
     edge: &Edge,

@@ -1,4 +1,4 @@
-//! What can go wrong, and whose fault it is.
+//! Errors of the file system, by cause.
 
 use std::sync::Arc;
 
@@ -11,22 +11,22 @@ pub type Result<T> = core::result::Result<T, Error>;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The caller asked for something that cannot be.
+    /// The request is invalid or cannot be satisfied.
     #[error(transparent)]
     Caller(#[from] Reason),
     /// The device failed.
     #[error(transparent)]
     Device(throughline_block::Error),
-    /// The volume is in order, but this library does not do that with it.
+    /// The volume is sound, but this library does not support the operation on it.
     #[error("unsupported: {0}")]
     Unsupported(String),
     /// The volume is damaged.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
-    /// An earlier failure stopped all changes of this volume; the text says which.
+    /// An earlier failure stopped all changes of this volume; the text says which one.
     #[error("the volume takes no more changes: {0}")]
     Stopped(Arc<throughline_journal::Abort>),
-    /// The volume was taken down ([`crate::Fs::take_down`]): nothing can be had of it any more.
+    /// The volume was taken down ([`crate::Fs::take_down`]): nothing can be read or written any more.
     #[error("the volume was taken down")]
     Down,
 }
@@ -38,93 +38,93 @@ pub enum Reason {
     /// No such file or directory.
     #[error("no such file or directory")]
     NotFound,
-    /// The name is taken.
+    /// The name exists already.
     #[error("file exists")]
     Exists,
-    /// A directory was needed.
+    /// A directory is required.
     #[error("not a directory")]
     NotDir,
-    /// Anything but a directory was needed.
+    /// A directory is not allowed here.
     #[error("is a directory")]
     IsDir,
-    /// The directory still holds names.
+    /// The directory still has entries.
     #[error("directory not empty")]
     NotEmpty,
     /// No free blocks or inodes are left for this caller.
     #[error("no space left on device")]
     NoSpace,
-    /// The file would end behind what its format can hold.
+    /// The file would exceed the maximum size of its format.
     #[error("file too large")]
     TooLarge,
     /// A name of more than 255 bytes, or a path that is too long.
     #[error("file name too long")]
     NameTooLong,
-    /// The volume is open for reading only.
+    /// The volume is read-only.
     #[error("read-only file system")]
     ReadOnly,
     /// The file's flags or mode forbid it.
     #[error("operation not permitted")]
     Permission,
-    /// An argument makes no sense.
+    /// An argument is invalid.
     #[error("invalid argument: {0}")]
     Invalid(&'static str),
-    /// The inode has as many names as the format can count.
+    /// The inode has as many links as the format can count.
     #[error("too many links")]
     TooManyLinks,
-    /// Too many symbolic links on the way.
+    /// Too many symbolic links in the path.
     #[error("too many levels of symbolic links")]
     Loop,
-    /// It is encrypted, and its key is not to be had here.
+    /// The file is encrypted, and this library does not have the key.
     #[error("required key not available")]
     NoKey,
-    /// Somebody else uses it; the text says who.
+    /// In use by another host or process, or never free to change (the root); the text says which.
     #[error("busy: {0}")]
     Busy(String),
-    /// The kernel has the image: mounted, behind a loop device, a part of another device, or swap.
+    /// The kernel uses the image: it is mounted, attached to a loop device, part of another device, or swap.
     #[error("{who}")]
     InUse {
-        /// The image, and what has it.
+        /// The image, and what uses it.
         who: String,
-        /// How to have it let go.
+        /// How to release it.
         next: String,
     },
-    /// Source and target are not on one volume or in one project.
+    /// Source and target are on different volumes or in different projects.
     #[error("cross-device link")]
     CrossDevice,
     /// No such extended attribute.
     #[error("no such attribute")]
     NoAttribute,
-    /// The name of an extended attribute is empty, or has more than 255 bytes.
+    /// The name of an extended attribute is empty or longer than 255 bytes.
     #[error("the name of an attribute has 1 to 255 bytes")]
     AttributeName,
-    /// The value of an extended attribute has more than 65,536 bytes.
+    /// The value of an extended attribute is longer than 65,536 bytes.
     #[error("the value of an attribute is too long")]
     ValueTooLong,
-    /// The caller has no right to it.
+    /// The caller lacks the access rights.
     #[error("permission denied")]
     Denied,
-    /// It would have to wait, and was told not to.
+    /// The call would have to wait, and is not allowed to.
     #[error("the call would block")]
     WouldBlock,
-    /// The file ends before the range that was to be read in full.
+    /// The file ends before the end of a range that must be read in full.
     #[error("the file ends before the range does")]
     PastEnd,
 }
 
-/// A damage of the volume: where, and exactly what.
+/// Damage on the volume: where, and what exactly.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("corrupt{}{}: {what}", place("inode", inode.map(|i| u64::from(i.0))), place("block", block.map(|b| b.0)))]
 pub struct Corrupt {
-    /// The inode it belongs to, where known.
+    /// The inode it belongs to, if known.
     pub inode: Option<InodeNumber>,
-    /// The block it was read from, where known.
+    /// The block it was read from, if known.
     pub block: Option<FsBlock>,
     /// What is wrong.
     pub what: String,
 }
 
 impl Corrupt {
-    /// Where it is, as far as that is known.
+    /// Where it is, as far as known.
     pub fn place(&self) -> (Option<InodeNumber>, Option<FsBlock>) {
         (self.inode, self.block)
     }
@@ -144,7 +144,7 @@ impl Error {
         })
     }
 
-    /// Says which inode a damage belongs to, where it is not known yet; other errors stay as they are.
+    /// Adds the inode that a damage belongs to, if it is not set yet. Other errors are unchanged.
     #[must_use]
     pub(crate) fn in_inode(self, ino: InodeNumber) -> Self {
         match self {
@@ -156,7 +156,7 @@ impl Error {
         }
     }
 
-    /// Says which block a damage was read from, where it is not known yet; other errors stay as they are.
+    /// Adds the block that a damage was read from, if it is not set yet. Other errors are unchanged.
     #[must_use]
     pub(crate) fn in_block(self, block: FsBlock) -> Self {
         match self {
@@ -200,7 +200,7 @@ impl From<throughline_journal::Error> for Error {
     }
 }
 
-/// Into the data path's error, whole: [`Error::from`] gets it back.
+/// Converts to the data path's error without loss: [`Error::from`] restores it.
 impl From<Error> for throughline_fileio::Error {
     fn from(error: Error) -> Self {
         use throughline_fileio::Reason as R;

@@ -1,9 +1,9 @@
-//! Allocating ranges of a file ahead, and taking ranges out of it or putting them in: `fallocate`.
+//! `fallocate`: preallocating ranges of a file, punching holes, zeroing, and collapsing or inserting ranges.
 //!
-//! All of it is alone in the file. Long ranges take several transactions; each leaves a sound file, so that a crash leaves part
-//! of the work done; running out of space leaves what was made zero or moved, and nothing that was allocated. What fits into one
-//! transaction is there as a whole or not at all: blocks of which a part becomes zero are replaced in it ([`crate::edge`]), and a
-//! range is taken out and closed in it.
+//! Each call has exclusive access to the file. Long ranges take several transactions, each of which leaves a
+//! sound file, so a crash leaves part of the work done. On `NoSpace`, zeroed and moved ranges stay so, and
+//! blocks allocated by the call are freed. A change that fits in one transaction is atomic: blocks zeroed in
+//! part are replaced in it ([`crate::edge`]), and a range is freed and closed in it.
 
 use throughline_extfmt::FileBlock;
 use throughline_extfmt::extent::{Extent, MAX_UNWRITTEN_LEN};
@@ -24,35 +24,36 @@ use crate::truncate;
 /// What [`Data::fallocate`] does with a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fallocate {
-    /// Allocates what is missing in it; a range behind the end lengthens the file.
+    /// Allocates the holes in the range. A range past the end extends the file.
     Allocate,
-    /// Allocates, and leaves the size as it is.
+    /// Allocates the holes, and keeps the size.
     KeepSize,
-    /// Makes a hole of it. The size stays.
+    /// Turns the range into a hole. The size stays.
     PunchHole,
-    /// Makes it read as zero, with its blocks allocated; a range behind the end lengthens the file.
+    /// Makes the range read as zero, with its blocks allocated. A range past the end extends the file.
     ZeroRange,
-    /// Makes it read as zero, and leaves the size as it is.
+    /// Makes the range read as zero, and keeps the size.
     ZeroRangeKeepSize,
-    /// Takes it out: what follows moves up. Whole blocks, and not to the end of the file.
+    /// Removes the range and moves the data after it down. Whole blocks only, ending before the end of the
+    /// file.
     Collapse,
-    /// Puts a hole in: what follows moves back. Whole blocks, within the file.
+    /// Inserts a hole and moves the data after it up. Whole blocks only, beginning within the file.
     Insert,
 }
 
-/// Leaves that move in one transaction.
+/// Extent leaves shifted in one transaction.
 const LEAVES_PER_STEP: usize = 8;
-/// Span that moving them may touch: each, and all above it.
+/// Credits for shifting them: each leaf and all nodes above it.
 const LEAVES_CREDITS: u32 = LEAVES_PER_STEP as u32 * 7;
 
-/// The full blocks of a byte range.
+/// A range of file blocks.
 #[derive(Clone, Copy)]
 struct Span {
     from: u64,
     to: u64,
 }
 
-/// What of taking a range out is left to do.
+/// What is left to do of a collapse.
 struct Collapse {
     /// The end of the blocks to free.
     free_to: Option<u64>,
@@ -61,11 +62,12 @@ struct Collapse {
 }
 
 impl Data {
-    /// Changes how `len` bytes from `offset` on are allocated; see [`Fallocate`].
+    /// Changes the allocation of `len` bytes from `offset` on; see [`Fallocate`].
     ///
     /// # Errors
-    /// `Invalid` for an empty range, or one that is not whole blocks where it must be; `TooLarge`, `NoSpace`, `ReadOnly`,
-    /// `Permission`; `Unsupported` for a file without extents, except for punching holes; `Corrupt`; those of the device.
+    /// `Invalid` for an empty range, or a range that must be whole blocks and is not; `TooLarge`, `NoSpace`,
+    /// `ReadOnly`, `Permission`; `Unsupported` for a file without extents, except for punching holes;
+    /// `Corrupt`; device errors.
     pub fn fallocate(&self, inode: &Inode, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
         self.check_may_write(inode)?;
         if len == 0 {
@@ -77,7 +79,7 @@ impl Data {
         let most = map::max_size(self, inode);
         let end = match offset.checked_add(len) {
             Some(end) if end <= most => end,
-            // There is nothing to take away behind what the file can hold.
+            // Nothing exists past the maximum file size, so there is nothing to remove.
             _ if mode == Fallocate::PunchHole => most.max(offset),
             _ => return Err(Reason::TooLarge.into()),
         };
@@ -108,7 +110,7 @@ fn fallocate_alone(fs: &Data, inode: &Inode, mode: Fallocate, offset: u64, end: 
         Fallocate::Insert => insert_range(fs, inode, offset, end),
     };
     if matches!(done, Err(Error::Caller(_))) {
-        // A part of it may have been done.
+        // It may have been done in part.
         coherent::drop_clean(inode);
     }
     done
@@ -122,7 +124,8 @@ fn touched(fs: &Data, offset: u64, end: u64) -> Span {
     }
 }
 
-/// The blocks that lie in a byte range whole. What is left of a range at the end of the file belongs to its last block.
+/// The blocks that lie fully inside a byte range. If the range ends at or past the end of the file, the last
+/// block counts as full.
 fn whole(fs: &Data, offset: u64, end: u64, size: u64) -> Span {
     let bytes = u64::from(fs.geo.block_bytes);
     let to = if end >= size {
@@ -137,10 +140,11 @@ fn whole(fs: &Data, offset: u64, end: u64, size: u64) -> Span {
     }
 }
 
-/// Allocates beside what is dirty elsewhere. What is dirty in the range has its blocks promised, and gets them first.
+/// Allocates while other parts of the file may be dirty. Dirty data in the range has space put by, and is
+/// written back first.
 fn allocate_beside(fs: &Data, inode: &Inode, offset: u64, end: u64, grow: bool) -> Result<()> {
     let seen = coherent::size(fs, inode)?;
-    // What was written behind the committed end is on the device before a size is that reaches it.
+    // Data written past the committed end must be on the device before a size that covers it is committed.
     let _frozen = if grow && end > seen && seen > map::size(fs, inode)? {
         coherent::before_move(inode)?
     } else {
@@ -153,8 +157,8 @@ fn allocate_beside(fs: &Data, inode: &Inode, offset: u64, end: u64, grow: bool) 
     done
 }
 
-/// The size comes last, and where the room does not suffice what was allocated goes back: who is refused finds the file as
-/// it was.
+/// Sets the size last. If there is not enough space, frees what it allocated, so that a failed call leaves
+/// the file's allocation and size unchanged.
 fn allocate(fs: &Data, inode: &Inode, offset: u64, end: u64, grow: bool) -> Result<()> {
     let size = map::size(fs, inode)?;
     if grow && end > size {
@@ -173,7 +177,7 @@ fn allocate(fs: &Data, inode: &Inode, offset: u64, end: u64, grow: bool) -> Resu
     }
 }
 
-/// Frees blocks that were allocated just now.
+/// Frees blocks that were just allocated.
 fn free_again(fs: &Data, inode: &Inode, blocks: Span) -> Result<()> {
     let mut end = Some(blocks.to);
     while let Some(to) = end {
@@ -189,7 +193,7 @@ fn free_again(fs: &Data, inode: &Inode, blocks: Span) -> Result<()> {
     Ok(())
 }
 
-/// Allocates what is missing of a range, and says what that was.
+/// Allocates the holes in a range, and adds them to `taken`.
 fn allocate_blocks(fs: &Data, inode: &Inode, blocks: Span, taken: &mut Vec<Span>) -> Result<()> {
     let mut at = blocks.from;
     while at < blocks.to {
@@ -211,7 +215,7 @@ fn allocate_blocks(fs: &Data, inode: &Inode, blocks: Span, taken: &mut Vec<Span>
     Ok(())
 }
 
-/// Allocates the first run of a hole as unwritten; how many blocks that was.
+/// Allocates the first run of a hole as unwritten. Returns its length in blocks.
 fn allocate_hole(fs: &Data, inode: &Inode, at: u64, hole: Mapping) -> Result<u32> {
     let at = FileBlock(at as u32);
     let run = fs.claim(
@@ -241,7 +245,7 @@ fn allocate_hole(fs: &Data, inode: &Inode, at: u64, hole: Mapping) -> Result<u32
     }
 }
 
-/// Notes that the file changed, and grew to `size` if it was smaller.
+/// Records that the file changed, and extends it to `size` if it was smaller.
 fn settle(fs: &Data, inode: &Inode, size: u64) -> Result<()> {
     let old = map::size(fs, inode)?;
     if size > old {
@@ -254,7 +258,7 @@ fn settle(fs: &Data, inode: &Inode, size: u64) -> Result<()> {
     })
 }
 
-/// The parts of blocks at the edges of a range.
+/// The partial blocks at the edges of a range.
 fn edges<'a>(
     fs: &'a Data,
     inode: &'a Inode,
@@ -266,7 +270,7 @@ fn edges<'a>(
     Edges::prepare(fs, inode, &[offset..end.min(first), last.max(offset)..end])
 }
 
-/// Ends what of a change's edges there was no room for.
+/// Completes the edges that got no new block, once the change is durable.
 fn end_edges(fs: &Inodes, inode: &Inode, edges: Edges<'_>) -> Result<()> {
     if edges.is_left() {
         fs.sync_through(inode.changes.last(true))?;
@@ -278,7 +282,7 @@ fn end_edges(fs: &Inodes, inode: &Inode, edges: Edges<'_>) -> Result<()> {
 fn punch(fs: &Data, inode: &Inode, offset: u64, end: u64) -> Result<()> {
     let size = coherent::size(fs, inode)?;
     let _frozen = coherent::before_loss(inode, offset..end, true)?;
-    // The bytes that made the file so long may be those that go.
+    // The committed size may depend on bytes that are about to be removed.
     settle(fs, inode, size)?;
     let whole = whole(fs, offset, end, size);
     truncate::look_ahead(fs, inode, (offset >> fs.geo.block_log, whole.to))?;
@@ -294,7 +298,7 @@ fn punch(fs: &Data, inode: &Inode, offset: u64, end: u64) -> Result<()> {
     end_edges(fs, inode, edges)
 }
 
-/// One transaction. Answers the end of the blocks that are left to free.
+/// Punches in one transaction. Returns the end of the blocks still to be freed.
 fn punch_step(
     fs: &Data,
     inode: &Inode,
@@ -388,7 +392,7 @@ fn collapse_on_device(fs: &Data, inode: &Inode, blocks: Span, size: u64) -> Resu
     Ok(())
 }
 
-/// Frees, and closes the hole when all is free and the credits are enough.
+/// Frees blocks. Once all are freed, closes the gap if the credits suffice.
 fn collapse_step(
     fs: &Data,
     h: &mut Handle<'_>,
@@ -442,7 +446,7 @@ fn insert_on_device(fs: &Data, inode: &Inode, blocks: Span, new_size: u64) -> Re
                     extents::split_at(tree, blocks.from as u32)?;
                     extents::shift_right(tree, blocks.from, to, by, LEAVES_PER_STEP)
                 });
-                // The size first, so that nothing ever lies behind it.
+                // Extend the size first, so that no extent ever lies past it.
                 if next.is_ok() {
                     regular::grow_to(fs, h, inode, new_size)?;
                     regular::touch(fs, inode);

@@ -1,12 +1,12 @@
 //! Reading and writing files: the locks around the data path.
 //!
-//! - A read, and a write within the size that covers whole blocks, share the inode's I/O lock and take no other lock while
-//!   all they touch is mapped and known to the thread.
-//! - A write that lengthens the file, or that covers a block in part, is alone: it reads, changes and writes back, or
-//!   decides by the size.
-//! - So is one to a file that is cached, or that somebody has open for buffered I/O ([`crate::coherent`]).
-//! - Times are changed at most once in a [`tick`], as the kernel's clock ticks: not a transaction for every write (and
-//!   with lazy times for none).
+//! - Reads, and writes of whole blocks within the size, share the inode's I/O lock. They take no other lock
+//!   if all blocks are mapped and the thread has the mapping cached.
+//! - A write that extends the file or covers a block in part holds the lock exclusively: it does a
+//!   read-modify-write, or depends on the size.
+//! - So does a write to a file that is cached, or open for buffered I/O ([`crate::coherent`]).
+//! - Times change at most once per [`tick`], the granularity of the kernel's clock, so not every write needs
+//!   a transaction (with lazy times, none does).
 
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::Ordering;
@@ -26,10 +26,11 @@ use crate::mapper::FileMapper;
 use crate::regular::{check_regular, is_inline, tick, total, touch, zero_in_block};
 
 impl Data {
-    /// Reads a regular file from byte `offset` on. Answers how many bytes there were: fewer than asked only at the end.
+    /// Reads a regular file from byte `offset` on. Returns the number of bytes read: fewer than requested
+    /// only at the end of the file.
     ///
     /// # Errors
-    /// `IsDir`, `Invalid` for what is not a regular file; `Corrupt`; those of the device.
+    /// `IsDir`; `Invalid` for other inodes that are not regular files; `Corrupt`; device errors.
     pub fn read_at(
         &self,
         inode: &Inode,
@@ -55,12 +56,13 @@ impl Data {
         )?)
     }
 
-    /// Writes a regular file from byte `offset` on, and lengthens it where that ends behind its end. Answers how many bytes
-    /// were written: fewer than given only where an error came later, which the next call meets.
+    /// Writes a regular file from byte `offset` on, and extends it if the write ends past its end. Returns
+    /// the number of bytes written: fewer than given only if an error occurred after them, which the next
+    /// call returns.
     ///
     /// # Errors
-    /// `NoSpace`, `TooLarge`, `ReadOnly`, `Permission` for an immutable file; `IsDir`, `Invalid` for what is not a regular
-    /// file; `Corrupt`; those of the device.
+    /// `NoSpace`, `TooLarge`, `ReadOnly`, `Permission` for an immutable file; `IsDir`, `Invalid` for other
+    /// inodes that are not regular files; `Corrupt`; device errors.
     pub fn write_at(&self, inode: &Inode, offset: u64, bufs: &[IoSlice<'_>]) -> Result<usize> {
         self.check_may_write(inode)?;
         let done = self.write_directly(inode, offset, bufs)?;
@@ -88,7 +90,7 @@ impl Data {
         self.write_alone(inode, &mapper, offset, bufs)
     }
 
-    /// Writes at the end of a regular file. Answers where the bytes are, and how many were written.
+    /// Appends to a regular file. Returns the offset of the data, and the number of bytes written.
     ///
     /// # Errors
     /// As [`Data::write_at`].
@@ -104,7 +106,7 @@ impl Data {
         Ok(written)
     }
 
-    /// With the I/O lock held exclusively.
+    /// Writes with the I/O lock held exclusively.
     fn write_alone(
         &self,
         inode: &Inode,
@@ -119,7 +121,7 @@ impl Data {
         }
         let _frozen = coherent::make_way(self, inode, offset..offset.saturating_add(len))?;
         let done = self.write_to_device(inode, mapper, offset, &bufs);
-        // Where it fails, some of it may be written, and the file longer.
+        // A failed write may have written part of the data and extended the file.
         coherent::resized(inode, map::size(self, inode)?);
         done
     }
@@ -146,22 +148,23 @@ impl Data {
         Ok(done)
     }
 
-    /// Everything written to the file so far, its size and its blocks, and the name by which it was made, are on the disk
-    /// when this returns. Of a directory: its names.
+    /// Makes durable everything written to the file so far, its size and its blocks, and the name under which
+    /// it was created. For a directory: its names.
     ///
-    /// The transaction of the inode's last change is awaited, or made. Transactions become durable in their order, so what
-    /// led to the change is on the disk too: the directory that holds the name, and those above it.
+    /// Waits for the transaction of the inode's last change, committing it if necessary. Transactions become
+    /// durable in order, so everything that led to the change is on the disk too: the directory that holds
+    /// the name, and those above it.
     ///
     /// # Errors
-    /// What the device says, again at every call until it can be done.
+    /// Device errors, returned by every call until the sync succeeds.
     pub fn sync_file(&self, inode: &Inode) -> Result<()> {
         self.sync_inode(inode, false)
     }
 
-    /// As [`Data::sync_file`], for programs that need no times.
+    /// As [`Data::sync_file`], for programs that do not need the times.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Data::sync_file`].
     pub fn sync_data(&self, inode: &Inode) -> Result<()> {
         self.sync_inode(inode, true)
     }
@@ -172,19 +175,19 @@ impl Data {
         if !data_only {
             self.store_times_of(inode)?;
         }
-        // Asked for now: writing the data back entered blocks and sizes into transactions. What is not to be written must
-        // not keep the rest from being safe.
+        // Read only now: write-back added blocks and sizes to transactions. A write-back error must not keep
+        // the rest from becoming durable.
         self.sync_through(inode.changes.last(data_only))
             .and(flushed)
     }
 
-    /// The largest size in bytes that the file can have.
+    /// The maximum size of the file in bytes.
     pub fn max_file_size(&self, inode: &Inode) -> u64 {
         map::max_size(self, inode)
     }
 
-    /// Refuses writing to what is not a regular file, or must not change. (Whether bytes that are there may be changed was
-    /// decided when the file was opened: [`crate::Attrs::check_open`].)
+    /// Fails if the inode is not a regular file, or must not change. (Whether existing bytes may be changed
+    /// was decided at open: [`crate::Attrs::check_open`].)
     pub(crate) fn check_may_write(&self, inode: &Inode) -> Result<()> {
         self.check_writable()?;
         check_regular(inode)?;
@@ -195,7 +198,7 @@ impl Data {
         Ok(())
     }
 
-    /// Refuses to change bytes that are there in a file that may only be appended to.
+    /// Fails if the file is append-only, so that existing bytes must not change.
     ///
     /// # Errors
     /// `Permission`.
@@ -206,12 +209,12 @@ impl Data {
         Ok(())
     }
 
-    /// Whether every file may reach there, whatever its format.
+    /// Whether `end` is within the size limit of every file format.
     pub(crate) fn is_within_all_limits(end: u64) -> bool {
         end <= i32::MAX.unsigned_abs().into()
     }
 
-    /// The buffers as far as the file may reach.
+    /// The buffers, cut at the maximum size of the file.
     pub(crate) fn within_limit<'b>(
         &self,
         inode: &Inode,
@@ -231,7 +234,8 @@ impl Data {
         Ok(within)
     }
 
-    /// As [`crate::Base::transact`], for a change of a file's mapping. If it fails, size and mapping root in memory are restored.
+    /// As [`crate::Base::transact`], for a change of a file's mapping. On failure, the size and mapping root
+    /// in memory are restored.
     pub(crate) fn transact_on<R>(
         &self,
         inode: &Inode,
@@ -249,7 +253,7 @@ impl Data {
         result
     }
 
-    /// Sets the times of a write that needed no transaction, if they are older than a tick.
+    /// Updates the times after a write that needed no transaction, if they are older than a tick.
     pub(crate) fn touch_if_due(&self, inode: &Inode) -> Result<()> {
         if inode.mapping.touched.load(Ordering::Relaxed) == tick(self) {
             return Ok(());
@@ -266,12 +270,13 @@ impl Data {
     }
 }
 
-/// Makes zero what lies behind the end in the last block, which is done once while the inode is in memory, before a buffered write
-/// makes the file longer. It is zero already, unless a crash came between such a write's data in that block and the size that it
-/// reached. Were it left, it would show after another crash, between the data of later blocks and those of this one.
+/// Zeroes the part of the last block past the end of the file, once while the inode is in memory, before a
+/// buffered write extends the file. It is zero already unless a crash came between writing data there and
+/// committing the size that covers it. Left there, stale bytes could show after another crash, once data of
+/// later blocks was written and that of this one was not.
 ///
 /// # Errors
-/// `Corrupt`; those of the device.
+/// `Corrupt`; device errors.
 pub(crate) fn settle_tail(fs: &Inodes, inode: &Inode) -> Result<()> {
     if inode.tail_is_zero.load(Ordering::Relaxed) {
         return Ok(());

@@ -1,8 +1,8 @@
-//! Inode flags as programs see and set them (`lsattr`, `chattr`), what immutable and append-only forbid, projects, and
-//! generations.
+//! Inode flags as programs see and set them (`lsattr`, `chattr`), the checks for immutable and append-only
+//! inodes, projects, and generations.
 //!
-//! Invariant: [`seen::Seen`] has the flags of the inode's last image that was stored, so that a call looks at them without a
-//! lock.
+//! Invariant: [`seen::Seen`] holds the flags of the inode's last stored image, so that calls can read them
+//! without a lock.
 
 pub(crate) mod seen;
 #[cfg(test)]
@@ -19,7 +19,7 @@ use crate::inode::Inode;
 use crate::map;
 use seen::{COMPRESSION, meaningful};
 
-/// What a program may change.
+/// Flags that a program may change.
 const MODIFIABLE: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::UNRM)
     .union(InodeFlags::COMPR)
@@ -37,37 +37,37 @@ const MODIFIABLE: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::DAX)
     .union(InodeFlags::PROJINHERIT)
     .union(InodeFlags::CASEFOLD);
-/// What a program is shown. It may give all of this back, and what it cannot change is passed over.
+/// Flags that a program is shown. It may pass all of them back; those that it cannot change are ignored.
 const VISIBLE: InodeFlags = MODIFIABLE
     .union(COMPRESSION)
     .union(InodeFlags::ENCRYPT)
     .union(InodeFlags::INDEX)
     .union(InodeFlags::VERITY)
     .union(InodeFlags::INLINE_DATA);
-/// What is not set and taken away alone: how a file's blocks are kept is converted where they are few; that its data goes
-/// through the journal, and how names compare, stays as it is.
+/// Flags that are not simply set or cleared. The extents flag converts the mapping if the file is small
+/// enough; journaled data and case-insensitive names cannot be changed.
 const FIXED: InodeFlags = InodeFlags::EXTENTS
     .union(InodeFlags::CASEFOLD)
     .union(InodeFlags::JOURNAL_DATA);
-/// What direct access to memory does not go with.
+/// Flags that are incompatible with DAX.
 const NOT_WITH_DAX: InodeFlags = InodeFlags::VERITY
     .union(InodeFlags::ENCRYPT)
     .union(InodeFlags::JOURNAL_DATA)
     .union(InodeFlags::INLINE_DATA);
 
-/// What a file is opened for.
+/// How a file is to be opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OpenFor {
-    /// Its bytes will be changed.
+    /// Its data will be changed.
     pub write: bool,
-    /// Every write goes to the end.
+    /// Every write appends.
     pub append: bool,
-    /// It is emptied first.
+    /// It is truncated to 0 first.
     pub truncate: bool,
 }
 
 impl Attrs {
-    /// The flags of an inode as a program is shown them (`FS_IOC_GETFLAGS`).
+    /// The flags of an inode as shown to programs (`FS_IOC_GETFLAGS`).
     pub fn flags(&self, inode: &Inode) -> InodeFlags {
         let shown = inode.raw.read().flags() & VISIBLE;
         if inode.kind == Some(FileType::Regular) {
@@ -77,15 +77,16 @@ impl Attrs {
         }
     }
 
-    /// Sets the flags of an inode (`FS_IOC_SETFLAGS`): all that a program can change become as given; those it is only
-    /// shown are passed over. Who may is for the caller to say: its owner, and for immutable and append-only who has the
-    /// right to that. Data of a file that becomes immutable is on the device when this returns.
+    /// Sets the flags of an inode (`FS_IOC_SETFLAGS`): all flags that a program can change are set as given;
+    /// those that are only shown are ignored. The caller must check permission: only the owner may, and
+    /// immutable and append-only need a capability. When a file becomes immutable, its data is on the device
+    /// when this returns.
     ///
     /// # Errors
-    /// `Unsupported` for flags that nobody is shown, that mean nothing on such an inode, or that would make a file be kept
-    /// in another way than it is (journalled data, names without case); also where the extents' flag changes and the file is
-    /// too large for that: its other flags have changed then. `Permission` for other changes of what stays immutable;
-    /// `ReadOnly`; those of the device.
+    /// `Unsupported` for flags that are never shown, that have no meaning on such an inode, or that would
+    /// change the storage format (journaled data, case-insensitive names); also if the extents flag changes
+    /// and the file is too large to convert, in which case its other flags have been changed. `Permission`
+    /// for other changes of an inode that stays immutable; `ReadOnly`; device errors.
     pub fn set_flags(&self, inode: &Inode, flags: InodeFlags) -> Result<()> {
         self.check_writable()?;
         if !VISIBLE.contains(flags) {
@@ -104,12 +105,12 @@ impl Attrs {
         self.attributes_changed(inode)
     }
 
-    /// How the blocks are mapped becomes another way, the flag with it.
+    /// Converts the mapping to or from extents, and changes the flag with it.
     fn convert_mapping(&self, inode: &Inode, extents: bool) -> Result<()> {
         if extents && !self.geo.incompat.contains(Incompat::EXTENTS) {
             return Err(unsupported("extents: the volume lacks the feature"));
         }
-        // Nobody is at its contents, and nothing of them waits to be written.
+        // Needs exclusive access to the contents, with no data waiting to be written.
         let is_file = inode.kind == Some(FileType::Regular);
         let _io = is_file.then(|| inode.io_exclusive());
         let _names = inode.is_dir().then(|| inode.dir_exclusive());
@@ -126,7 +127,7 @@ impl Attrs {
         })
     }
 
-    /// Sets all of them but the extents' flag; whether that is to change.
+    /// Sets all flags except the extents flag. Returns whether that is to change.
     fn change_flags(&self, inode: &Inode, flags: InodeFlags) -> Result<bool> {
         let is_file = inode.kind == Some(FileType::Regular);
         let _io = is_file.then(|| inode.io_exclusive());
@@ -152,11 +153,11 @@ impl Attrs {
         Ok(converts)
     }
 
-    /// Puts an inode into a project (part of `FS_IOC_FSSETXATTR`).
+    /// Assigns an inode to a project (part of `FS_IOC_FSSETXATTR`).
     ///
     /// # Errors
-    /// `Unsupported` where the volume has no projects, or the inode no room for one; `Permission` for an immutable inode;
-    /// `ReadOnly`.
+    /// `Unsupported` if the volume does not support projects or the inode has no room for the project ID;
+    /// `Permission` for an immutable inode; `ReadOnly`.
     pub fn set_project(&self, inode: &Inode, project: u32) -> Result<()> {
         self.check_writable()?;
         if !self.geo.ro_compat.contains(RoCompat::PROJECT) {
@@ -194,10 +195,11 @@ impl Attrs {
         inode.raw.read().generation()
     }
 
-    /// Sets the generation of an inode (`FS_IOC_SETVERSION`). Who may is for the caller to say: its owner.
+    /// Sets the generation of an inode (`FS_IOC_SETVERSION`). The caller must check permission: only the
+    /// owner may.
     ///
     /// # Errors
-    /// `Unsupported` where checksums of all its blocks depend on it; `ReadOnly`.
+    /// `Unsupported` on volumes with metadata checksums, which depend on the generation; `ReadOnly`.
     pub fn set_generation(&self, inode: &Inode, generation: u32) -> Result<()> {
         self.check_writable()?;
         if self.geo.csum_seed.is_some() {
@@ -216,8 +218,8 @@ impl Attrs {
         })
     }
 
-    /// Whether the inode's flags let it be opened so. A program that was let in keeps what it has, should the file become
-    /// append-only later; an immutable file takes nothing any more.
+    /// Whether the inode's flags allow it to be opened like this. A program keeps its access if the file
+    /// becomes append-only later; an immutable file rejects all writes, even through open handles.
     ///
     /// # Errors
     /// `Permission`.
@@ -231,7 +233,8 @@ impl Attrs {
         Ok(())
     }
 
-    /// Whether `inode` may get a name in `dir`: what is in a directory that gives its project on belongs to that.
+    /// Whether `inode` may be linked into `dir`: entries of a directory that passes its project on must
+    /// belong to that project.
     ///
     /// # Errors
     /// `CrossDevice`.
@@ -244,7 +247,7 @@ impl Attrs {
     }
 }
 
-/// Whether the flags may go from `old` to `new`.
+/// Whether the flags may change from `old` to `new`.
 fn check_change(old: InodeFlags, new: InodeFlags) -> Result<()> {
     let changed = (old ^ new) & FIXED;
     if changed.contains(InodeFlags::JOURNAL_DATA) {
@@ -255,7 +258,7 @@ fn check_change(old: InodeFlags, new: InodeFlags) -> Result<()> {
     if changed.contains(InodeFlags::CASEFOLD) {
         return Err(unsupported("changing whether names ignore case"));
     }
-    // What stays immutable stays as it is.
+    // An inode that stays immutable must not change otherwise.
     let kept = old & new & InodeFlags::IMMUTABLE;
     if !kept.is_empty() && old & MODIFIABLE != new {
         return Err(Reason::Permission.into());

@@ -4,7 +4,7 @@
 //!
 //! Invariants:
 //! - A volume is marked clean only after everything else is on the disk.
-//! - The volume's threads hold a reference to it only while they work; closing it stops them.
+//! - The volume's threads hold a reference to it only while they work; closing the volume stops them.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -23,9 +23,10 @@ use crate::open::Recovery;
 use crate::open_file::OpenFile;
 use crate::primary;
 
-/// An open volume. Shared by all threads; [`Fs::close`] or [`Fs::shut_down`] ends it well, dropping it does its best.
+/// An open volume, shared by all threads. [`Fs::close`] or [`Fs::shut_down`] closes it and reports errors;
+/// drop closes it and can only log them.
 pub struct Fs {
-    /// What opening it had to mend.
+    /// What recovery did when the volume was opened.
     pub(crate) recovery: Recovery,
     pub(crate) names: Names,
 }
@@ -39,8 +40,8 @@ impl Deref for Fs {
 }
 
 impl Fs {
-    /// From now on what commits have freed is discarded before anybody gets it again, by the journal's thread. A device
-    /// that cannot use that is not told, and neither is one of a volume that can only be read.
+    /// From now on, blocks freed by commits are discarded before they are reused, by the journal's thread. No
+    /// effect if the device cannot discard, or if the volume is read-only.
     pub fn discard_freed(self: &Arc<Self>) {
         if self.is_read_only() || !self.disk.limits().discard {
             return;
@@ -54,11 +55,11 @@ impl Fs {
         });
     }
 
-    /// Has truncations held back where that keeps files whole that are written anew: needs what the volume's own thread can
-    /// ask for it.
+    /// Defers truncations where that protects rewritten files. Needs the shared reference for the volume's
+    /// own thread.
     pub fn hold_back(self: &Arc<Self>) {
         let me = Arc::downgrade(self);
-        // The volume stays open while the thread runs.
+        // The thread keeps the volume open while it runs.
         self.emptied.set_thread(Arc::new(move || {
             if let Some(fs) = me.upgrade() {
                 emptied::run(&fs);
@@ -69,21 +70,21 @@ impl Fs {
     /// Opens a file for buffered I/O.
     ///
     /// # Errors
-    /// `IsDir`, `Invalid` for what is not a regular file; `Corrupt` for a size that cannot be.
+    /// `IsDir`; `Invalid` for other inodes that are not regular files; `Corrupt` for an invalid size.
     pub fn open_file(self: &Arc<Self>, inode: &Arc<Inode>) -> Result<OpenFile> {
         OpenFile::new(&self.data, Arc::clone(self) as _, inode)
     }
 
-    /// What opening it for writing had to mend.
+    /// What recovery did when the volume was opened for writing.
     pub fn recovery(&self) -> &Recovery {
         &self.recovery
     }
 
-    /// Every change so far is on the disk when this returns: data that is cached, metadata, the superblock's counts.
+    /// Makes every change so far durable: cached data, metadata, the superblock's counts.
     ///
     /// # Errors
-    /// What the device says, again at every call until it can be done. Where that was about metadata, the volume takes no
-    /// more changes.
+    /// Device errors, returned by every call until the sync succeeds. After a failed metadata write, the
+    /// volume takes no more changes.
     pub fn sync(&self) -> Result<()> {
         self.check_up()?;
         if self.is_read_only() {
@@ -97,7 +98,8 @@ impl Fs {
         emptied
     }
 
-    /// Closes the volume: everything to the disk, and the volume marked clean if it was when it was opened.
+    /// Closes the volume: writes everything to the disk, and marks the volume clean if it was clean when it
+    /// was opened.
     ///
     /// # Errors
     /// As [`Fs::shut_down`].
@@ -105,12 +107,12 @@ impl Fs {
         self.shut_down()
     }
 
-    /// As [`Fs::close`], for a volume that is shared: open files hold it, and so does write-back while they are dirty. Its
-    /// threads are gone afterwards. Nothing may be changed any more. A second call does nothing.
+    /// As [`Fs::close`], for a shared volume: open files hold it, and so does write-back while they are
+    /// dirty. Stops the volume's threads. Nothing may be changed afterwards. A second call does nothing.
     ///
     /// # Errors
-    /// What the device says; the volume is then left marked as not cleanly closed, and data that could not be written is
-    /// lost.
+    /// Device errors. The volume then stays marked as not cleanly closed, and data that could not be written
+    /// is lost.
     pub fn shut_down(&self) -> Result<()> {
         if self.life.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
@@ -121,8 +123,8 @@ impl Fs {
         result
     }
 
-    /// Closes the volume for writing: as [`Fs::close`], and it can be read on. Nobody may be changing it; a change that
-    /// comes later is refused. There is no way back. A second call does nothing.
+    /// Closes the volume for writing: as [`Fs::close`], but reading continues. No change may be in progress;
+    /// later changes fail. This cannot be undone. A second call does nothing.
     ///
     /// # Errors
     /// As [`Fs::shut_down`].
@@ -139,7 +141,7 @@ impl Fs {
         Ok(())
     }
 
-    /// Ends the volume as it is, nothing marked.
+    /// Closes the volume without writing anything or marking it clean.
     pub(crate) fn abandon(self) {
         self.life.closed.store(true, Ordering::Release);
         self.emptied.stop();
@@ -155,7 +157,7 @@ impl Fs {
             .and_then(|()| crate::reclaim::end_all(self))
             .and_then(|()| self.mark_closed());
         if result.is_ok() {
-            // What the last commits freed, where that is wanted.
+            // Discards what the last commits freed, if discarding is enabled.
             self.trim_freed();
         }
         if result.is_err() {
@@ -165,9 +167,9 @@ impl Fs {
         result.and(released)
     }
 
-    /// In this order, so that what says "nothing to be done" never reaches the disk before that is so: the superblock as
-    /// the last transaction, everything home and the journal empty, then, past the journal, `needs_recovery` gone or the
-    /// mark of a clean volume.
+    /// In this order, so that a clean mark never reaches the disk early: first the superblock in the last
+    /// transaction; then everything is written home and the journal is emptied; then, bypassing the journal,
+    /// `needs_recovery` is cleared or the volume is marked clean.
     fn mark_closed(&self) -> Result<()> {
         self.write_super(|sb| self.orphans.leave(sb))?;
         self.journal.shut_down()?;
@@ -187,7 +189,7 @@ impl Fs {
 
 impl Drop for Fs {
     fn drop(&mut self) {
-        // After a panic nobody knows whether an operation ended half-way: the volume stays marked as not clean.
+        // After a panic, an operation may have ended half-way: the volume stays marked as not clean.
         if std::thread::panicking() {
             return;
         }

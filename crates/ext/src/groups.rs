@@ -1,7 +1,7 @@
 //! Block groups: their descriptors, and which blocks of the volume are fixed metadata.
 //!
-//! Descriptors are read when they are asked for, through the journal's cache, so opening costs nothing per group. The map
-//! of fixed metadata ([`Zones`]) needs all of them; it is made when blocks are first claimed or freed.
+//! Descriptors are read on demand through the journal's cache, so opening has no per-group cost. The map of
+//! fixed metadata ([`Zones`]) needs all of them; it is built when blocks are first claimed or freed.
 
 use std::ops::Deref;
 use std::sync::OnceLock;
@@ -14,12 +14,13 @@ use crate::base::Base;
 use crate::error::{Error, Result};
 use crate::handle::Handle;
 
-/// Ranges in memory at which those that touch are joined while the map of fixed metadata is made.
+/// Number of ranges at which adjacent ones are merged while the map of fixed metadata is built.
 const JOIN_AT: usize = 1 << 16;
-/// Descriptor blocks that are asked for at once where all of them will be read.
+/// Descriptor blocks read ahead at once when all of them will be read.
 const READ_AHEAD_BLOCKS: u32 = 256;
 
-/// The block groups of a volume, their descriptors, and the blocks that no file may own: the layer above [`Base`].
+/// The block groups of a volume, their descriptors, and the blocks that no file may own: the layer above
+/// [`Base`].
 pub struct Groups {
     base: Base,
     zones: OnceLock<Zones>,
@@ -42,19 +43,19 @@ impl Deref for Groups {
     }
 }
 
-/// The blocks that no file may own: superblocks, descriptors and blocks kept for more of them, bitmaps, inode tables.
-/// Ranges `start..end`, ascending, neither overlapping nor touching.
+/// The blocks that no file may own: superblocks, descriptors and blocks reserved for more of them, bitmaps,
+/// inode tables. Ranges `start..end`, ascending, neither overlapping nor adjacent.
 pub(crate) struct Zones(Box<[(u64, u64)]>);
 
 impl Zones {
-    /// Those that touch `start..end`.
+    /// The zones that overlap `start..end`.
     pub(crate) fn within(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
         let first = self.0.partition_point(|zone| zone.1 <= start);
         let rest = self.0.get(first..).unwrap_or_default();
         rest.iter().copied().take_while(move |zone| zone.0 < end)
     }
 
-    /// Joins ranges in any order to ascending ones. Two that overlap: the volume is damaged.
+    /// Sorts ranges and merges adjacent ones. Overlapping ranges mean that the volume is damaged.
     fn join(mut ranges: Vec<(u64, u64)>) -> Result<Vec<(u64, u64)>> {
         ranges.sort_unstable();
         let mut merged: Vec<(u64, u64)> = Vec::new();
@@ -73,10 +74,10 @@ impl Zones {
 }
 
 impl Groups {
-    /// The descriptor of a group, its checksum and its numbers checked.
+    /// The descriptor of a group. Its checksum and values are checked.
     ///
     /// # Errors
-    /// Those of reading its block; `Corrupt`.
+    /// Errors of reading its block; `Corrupt`.
     pub(crate) fn group_desc(&self, group: GroupNumber) -> Result<GroupDesc> {
         let (block, offset) = self.desc_place(group)?;
         let bytes = self.read(block)?;
@@ -84,11 +85,12 @@ impl Groups {
             .map_err(|e| Error::from(e).in_block(block))
     }
 
-    /// As [`Groups::group_desc`], for those who ask where something of the group is: its counts need not be right, nor, where nothing
-    /// is written, its checksum. `check` looks at the places. And whether all of it is right.
+    /// As [`Groups::group_desc`], for callers that only need the location of a group's metadata: the counts
+    /// need not be valid, nor, on a volume that is not written, the checksum. `check` validates the
+    /// locations. Also returns whether the whole descriptor is valid.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Groups::group_desc`].
     fn placed_desc(
         &self,
         group: GroupNumber,
@@ -117,16 +119,16 @@ impl Groups {
     /// First block of a group's inode table.
     ///
     /// # Errors
-    /// Those of reading the descriptor's block; `Corrupt` where the table cannot be there.
+    /// Errors of reading the descriptor's block; `Corrupt` if the table's location is impossible.
     pub(crate) fn inode_table(&self, group: GroupNumber) -> Result<FsBlock> {
         let (desc, _) = self.placed_desc(group, GroupDesc::check_inode_table)?;
         Ok(desc.inode_table())
     }
 
-    /// Free blocks and inodes of a group as its descriptor says; none where its numbers cannot be.
+    /// Free blocks and inodes of a group according to its descriptor; 0 if its values are invalid.
     ///
     /// # Errors
-    /// Those of reading the descriptor's block; `Corrupt` where its checksum or its places are wrong.
+    /// Errors of reading the descriptor's block; `Corrupt` for a wrong checksum or impossible locations.
     pub(crate) fn free_counts(&self, group: GroupNumber) -> Result<(u32, u32)> {
         Ok(match self.placed_desc(group, GroupDesc::check_places)? {
             (desc, true) => (desc.free_blocks(), desc.free_inodes()),
@@ -134,11 +136,12 @@ impl Groups {
         })
     }
 
-    /// Changes the descriptor of a group (1 credit), under the lock of its buffer. Blocks and inodes of a group are
-    /// allocated under different locks, so a change sets its own fields and leaves the others as they are by then.
+    /// Changes the descriptor of a group (1 credit), under its buffer's lock. Blocks and inodes of a group
+    /// are allocated under different locks, so a change sets its own fields and leaves the current values of
+    /// the others.
     ///
     /// # Errors
-    /// Those of the journal; `Corrupt`.
+    /// Errors of the journal; `Corrupt`.
     pub(crate) fn change_group_desc(
         &self,
         h: &mut Handle<'_>,
@@ -158,7 +161,7 @@ impl Groups {
         .map_err(|e: Corrupt| Error::from(e).in_block(block))
     }
 
-    /// The block that holds a group's descriptor, and where in it.
+    /// The block that holds a group's descriptor, and the offset in it.
     fn desc_place(&self, group: GroupNumber) -> Result<(FsBlock, usize)> {
         if group.0 >= self.geo.groups {
             return Err(Error::corrupt(format!("group {group} does not exist")));
@@ -169,7 +172,7 @@ impl Groups {
     /// The fixed metadata of the whole volume.
     ///
     /// # Errors
-    /// Those of reading the descriptors; `Corrupt` where they contradict each other.
+    /// Errors of reading the descriptors; `Corrupt` if they contradict each other.
     pub(crate) fn zones(&self) -> Result<&Zones> {
         if let Some(zones) = self.zones.get() {
             return Ok(zones);
@@ -178,7 +181,8 @@ impl Groups {
         Ok(self.zones.get_or_init(|| zones))
     }
 
-    /// The fixed metadata of one group, as ranges `start..end`: copies of superblock and descriptors, bitmaps, inode table.
+    /// The fixed metadata of one group, as ranges `start..end`: copies of superblock and descriptors,
+    /// bitmaps, inode table.
     pub(crate) fn own_metadata(
         &self,
         group: GroupNumber,
@@ -218,7 +222,7 @@ impl Groups {
         Ok(Zones(self.join_zones(ranges)?.into()))
     }
 
-    /// Where nothing is written, pieces that overlap are one.
+    /// Merges ranges. On a volume that is not written, overlapping ranges are merged too.
     fn join_zones(&self, mut ranges: Vec<(u64, u64)>) -> Result<Vec<(u64, u64)>> {
         if self.is_as_found() {
             ranges.sort_unstable();
@@ -232,7 +236,7 @@ impl Groups {
         Zones::join(ranges)
     }
 
-    /// As [`Groups::own_metadata`], of a group whose descriptor is damaged: as far as it can be right.
+    /// As [`Groups::own_metadata`], for a group with a damaged descriptor: only the plausible ranges.
     fn plausible_metadata(&self, group: GroupNumber) -> Result<Vec<(u64, u64)>> {
         let FsBlock(first) = self.geo.group_first_block(group);
         let fixed = first.saturating_add(self.geo.fixed_blocks(group).into());
@@ -254,7 +258,7 @@ impl Groups {
         Ok(own)
     }
 
-    /// Where `group` begins a stretch of descriptor blocks, asks for all of the stretch.
+    /// If `group` is the first of a run of descriptor blocks, starts reading the whole run ahead.
     pub(crate) fn read_descriptors_ahead(&self, group: GroupNumber) {
         let (index, offset) = self.geo.desc_index(group);
         if offset != 0 || index % READ_AHEAD_BLOCKS != 0 {
@@ -269,7 +273,7 @@ impl Groups {
         self.journal.readahead(&blocks);
     }
 
-    /// As much of a bitmap's checksum as the descriptor has room for.
+    /// The part of a bitmap's checksum that the descriptor has room for.
     pub(crate) fn kept_csum(&self, csum: u32) -> u32 {
         if self.geo.desc_bytes >= DESC_BYTES_64BIT {
             csum
@@ -279,7 +283,7 @@ impl Groups {
     }
 }
 
-/// Compares the checksum of a group's bitmap with what the descriptor says.
+/// Compares the checksum of a group's bitmap with the one in its descriptor.
 pub(crate) fn check_csum(
     what: &str,
     group: GroupNumber,

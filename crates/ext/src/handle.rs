@@ -1,8 +1,9 @@
-//! A journal handle as this crate uses it: errors in our own type, its place in the lock order checked.
+//! A journal handle as this crate uses it: with this crate's errors, and its place in the lock order checked.
 //!
-//! Nothing can take a change back. So an operation checks first, claims its blocks first (claims are in memory and go
-//! back without a trace) and changes last: a handle that is dropped after a change without [`Handle::stop`] left an
-//! operation half-done, and the volume takes no more changes. One that changed nothing may be dropped.
+//! A change cannot be rolled back. So an operation does all checks first, then claims its blocks (claims are
+//! in memory and are released without a trace), and changes metadata last. A handle dropped after a change
+//! without [`Handle::stop`] means a half-done operation: the volume takes no more changes. A handle that
+//! changed nothing may be dropped.
 
 use throughline_extfmt::{Corrupt, FsBlock};
 use throughline_journal::{Journal, Tid};
@@ -10,7 +11,7 @@ use throughline_journal::{Journal, Tid};
 use crate::error::Result;
 use crate::lock_order::{Place, Rank};
 
-/// A running change of metadata, from `Base::begin`. A thread has at most one.
+/// A metadata change in progress, from `Base::begin`. A thread has at most one.
 #[must_use = "a change ends with `stop`"]
 pub struct Handle<'a> {
     inner: throughline_journal::Handle<'a>,
@@ -31,15 +32,15 @@ impl<'a> Handle<'a> {
         })
     }
 
-    /// The transaction that the change is in.
+    /// The transaction that contains the change.
     pub(crate) fn tid(&self) -> Tid {
         self.inner.tid()
     }
 
-    /// Changes a block's bytes, read first where they are not cached. `change` must not use the journal.
+    /// Changes a block's bytes; reads the block first if it is not cached. `change` must not use the journal.
     ///
     /// # Errors
-    /// Those of reading the block; nothing is changed then.
+    /// Errors of reading the block; nothing has changed then.
     pub(crate) fn modify<R>(
         &mut self,
         block: FsBlock,
@@ -48,10 +49,11 @@ impl<'a> Handle<'a> {
         Ok(self.inner.modify(block, change)?)
     }
 
-    /// As [`Handle::modify`], of a block that was read with `check`: where it had to be loaded again since, that runs first.
+    /// As [`Handle::modify`], for a block that was read with `check`: if it must be loaded again, `check`
+    /// runs first.
     ///
     /// # Errors
-    /// As there; `Corrupt` from the check.
+    /// As [`Handle::modify`]; `Corrupt` from the check.
     pub(crate) fn modify_checked<R>(
         &mut self,
         block: FsBlock,
@@ -61,7 +63,7 @@ impl<'a> Handle<'a> {
         Ok(self.inner.modify_checked(block, check, change)?)
     }
 
-    /// Makes a block anew: `fill` sees zeroes, whatever was there, and the device is not read.
+    /// Initializes a block: `fill` gets zeros whatever the block contained, and the device is not read.
     ///
     /// # Errors
     /// `Corrupt` for a block past the end of the device.
@@ -73,21 +75,22 @@ impl<'a> Handle<'a> {
         Ok(self.inner.create(block, fill)?)
     }
 
-    /// The block is metadata no more: nothing of it reaches the disk from now on. Comes before the block is freed.
+    /// The block is no longer metadata: from now on, nothing of it is written to disk. Must be called before
+    /// the block is freed.
     pub(crate) fn forget(&mut self, block: FsBlock) {
         self.inner.forget(block);
     }
 
-    /// How many blocks more this handle may touch. Whoever may need more of them than a handle can have ends with a sound
-    /// volume before, and begins another.
+    /// Credits left in this handle. An operation that may need more than one handle can have must stop first,
+    /// with a sound volume, and begin another.
     pub(crate) fn credits_left(&self) -> u32 {
         self.inner.credits_left()
     }
 
-    /// Ends the change: all of it is there.
+    /// Ends the change, which is complete.
     ///
     /// # Errors
-    /// Those of the journal: the change will not reach the disk.
+    /// Errors of the journal: the change will not reach the disk.
     pub(crate) fn stop(self) -> Result<()> {
         debug_assert_eq!(
             self.inner.overrun(),
@@ -103,8 +106,8 @@ thread_local! {
     static EACH: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }
 
-/// From now on, until the answer is dropped, what this thread does in a handle is committed before it begins the next: a
-/// crash finds every place where an operation stops one handle and begins another.
+/// Until the returned guard is dropped, commits each handle of this thread before the next one begins: a
+/// crash test then covers every point where an operation stops one handle and begins another.
 #[cfg(test)]
 pub(crate) fn commit_each_handle() -> impl Drop {
     struct Ended;

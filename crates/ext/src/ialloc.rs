@@ -1,13 +1,14 @@
 //! The inode allocator.
 //!
-//! Files go to their directory's group. Directories spread, so that each has room around it: those at the top of the tree
-//! over the whole volume, those below near their parent while that is no fuller than the average.
+//! Files go to their directory's group. Directories are spread so that each has room around it: top-level
+//! ones over the whole volume, deeper ones near their parent while its group is not much fuller than average.
 //!
-//! Invariants: an inode bitmap changes only under its group's lock, together with its descriptor; within a group always the
-//! lowest free inode is taken, so that the part of a table that was never used (`bg_itable_unused`) stays one piece.
+//! Invariants: an inode bitmap changes only under its group's lock, together with its descriptor; within a
+//! group the lowest free inode is always taken, so that the never-used part of the inode table
+//! (`bg_itable_unused`) stays contiguous.
 //!
-//! Without a journal on disk a freed inode waits, as blocks do ([`crate::balloc`]), until that is durable: else a crash could
-//! leave its old name on the disk together with its new contents, which are another file's.
+//! Without an on-disk journal, a freed inode waits, as blocks do ([`crate::balloc`]), until its freeing is
+//! durable. Otherwise a crash could leave its old name on disk with the contents of a new, different file.
 
 mod group;
 #[cfg(test)]
@@ -25,47 +26,48 @@ use crate::error::{Error, Reason, Result};
 use crate::handle::Handle;
 use crate::lock_order::{Held, Rank, locked};
 
-/// Locks of groups' inode bitmaps; several groups share one.
+/// Number of locks for groups' inode bitmaps; several groups share one.
 const LOCKS: usize = 64;
-/// Flex groups that are compared for a new directory.
+/// Flex groups compared for a new directory.
 const FLEXES_LOOKED_AT: u32 = 16;
-/// Groups of a flex group that are summed up for that; there are volumes with one flex group for all.
+/// Most groups of a flex group that are summed up for that; on some volumes one flex group covers everything.
 const GROUPS_OF_FLEX: u32 = 64;
 
 /// The counts and hints of the inode allocator.
 pub(crate) struct Ialloc {
     free: AtomicU32,
-    /// What is known of groups, by number.
+    /// Hints about groups, by number.
     groups: Box<[Mutex<HashMap<u32, Hints>>]>,
-    /// The newest transaction that freed an inode which waits.
+    /// The newest transaction that freed an inode that waits.
     last_freed: Mutex<Option<Tid>>,
-    /// Where the next directory at the top of the tree starts to look; also makes generations differ.
+    /// Where the search for the next top-level directory starts; also varies generations.
     rotor: AtomicU32,
 }
 
 /// The properties of a directory that decide where a new inode in it is allocated.
 pub(crate) struct Near<'a> {
-    /// Its number.
+    /// Inode number.
     pub(crate) ino: InodeNumber,
     /// It is at the top of the tree: its subdirectories are spread over the volume.
     pub(crate) is_top: bool,
-    /// The group where the last inode in it was found.
+    /// The group in which its last child was allocated.
     pub(crate) last_child_group: &'a AtomicU32,
 }
 
-/// What is known of a group's inodes.
+/// Hints about a group's inodes.
 #[derive(Default)]
 struct Hints {
-    /// Index below which no inode is free, but for those that wait.
+    /// No inode below this index is free, except those that wait.
     first_free: u32,
-    /// Freed, and not to be used before that transaction is durable: ascending by that.
+    /// Freed inodes that cannot be reused before their transaction is durable, in ascending order of
+    /// transactions.
     waiting: VecDeque<(Tid, u32)>,
-    /// Its bitmap cannot be: it gives no inodes.
+    /// Its bitmap is damaged: no inodes are allocated from it.
     is_damaged: bool,
 }
 
 impl Hints {
-    /// Those freed until `committed` wait no more.
+    /// Makes available the inodes freed in transactions up to `committed`.
     fn settle(&mut self, committed: Tid) {
         while let Some(&(_, index)) = self
             .waiting
@@ -83,7 +85,8 @@ impl Hints {
 }
 
 impl Ialloc {
-    /// With the superblock's count, and the numbers that a seed gives, else random ones.
+    /// With the superblock's count. `seed` is where generation numbers and the spread of directories start;
+    /// without one they start at random.
     pub(crate) fn new(sb: &Superblock, seed: Option<u32>) -> Self {
         use std::hash::{BuildHasher, RandomState};
         let begin = seed.unwrap_or_else(|| RandomState::new().hash_one(sb.s_uuid) as u32);
@@ -107,12 +110,12 @@ impl Ialloc {
             .is_some_and(|tid| tid.is_after(committed))
     }
 
-    /// Corrects the count, before anything was allocated.
+    /// Corrects the count. Only before anything is allocated.
     pub(crate) fn set_free(&self, free: u32) {
         self.free.store(free, Ordering::Relaxed);
     }
 
-    /// A generation that differs from those before: it tells an inode from an earlier one of the same number.
+    /// A new generation number. It distinguishes an inode from earlier ones with the same number.
     pub(crate) fn generation(&self, nanoseconds: u32) -> u32 {
         let count = self.rotor.fetch_add(1, Ordering::Relaxed);
         let mixed =
@@ -120,7 +123,7 @@ impl Ialloc {
         (mixed >> 32) as u32
     }
 
-    /// The lock of a group's inode bitmap, with the hints kept under it.
+    /// Takes the lock of a group's inode bitmap, which also protects its hints.
     fn lock(&self, group: GroupNumber) -> Held<MutexGuard<'_, HashMap<u32, Hints>>> {
         let slot = group.0 as usize % LOCKS;
         locked(Rank::Group, group.0.into(), || self.groups[slot].lock())
@@ -128,19 +131,19 @@ impl Ialloc {
 }
 
 impl Alloc {
-    /// Whether an inode is in use as its bitmap has it.
+    /// Whether an inode is in use according to its bitmap.
     ///
     /// # Errors
-    /// `Corrupt` for a number that does not exist, or a damaged bitmap; those of the device.
+    /// `Corrupt` for a number that does not exist, or a damaged bitmap; device errors.
     pub(crate) fn is_inode_used(&self, ino: InodeNumber) -> Result<bool> {
         let (group, index) = number_place(self, ino)?;
         self.is_bit_set(group, index).map_err(|e| e.in_inode(ino))
     }
 
-    /// Takes a number that is free (3 credits): recovery knows which it was.
+    /// Allocates a specific free inode number (3 credits), for recovery, which knows the number.
     ///
     /// # Errors
-    /// `Corrupt` for one that is in use; those of the journal.
+    /// `Corrupt` if it is in use; errors of the journal.
     pub(crate) fn take_number(
         &self,
         h: &mut Handle<'_>,
@@ -154,10 +157,10 @@ impl Alloc {
         Ok(())
     }
 
-    /// Gives a number back (2 credits); the inode stays as it is.
+    /// Frees an inode number (2 credits); the inode itself is not changed.
     ///
     /// # Errors
-    /// `Corrupt` for one that is free; those of the journal.
+    /// `Corrupt` if it is already free; errors of the journal.
     pub(crate) fn give_number(
         &self,
         h: &mut Handle<'_>,
@@ -171,10 +174,10 @@ impl Alloc {
         Ok(())
     }
 
-    /// Takes the lowest free inode of the best group that has one (3 credits).
+    /// Allocates the lowest free inode of the best group that has one (3 credits).
     ///
     /// # Errors
-    /// `NoSpace` where no inode is free; those of the journal; `Corrupt`.
+    /// `NoSpace` if no inode is free; errors of the journal; `Corrupt`.
     pub(crate) fn take_inode(
         &self,
         h: &mut Handle<'_>,
@@ -218,7 +221,7 @@ fn number_place(fs: &Alloc, ino: InodeNumber) -> Result<(GroupNumber, u32)> {
     place.ok_or_else(|| Error::corrupt("an inode that does not exist").in_inode(ino))
 }
 
-/// Files follow each other near their directory.
+/// The group for a new file: the directory's own group, or if that is full, the group of its last child.
 fn group_for_child(fs: &Alloc, near: &Near<'_>) -> GroupNumber {
     match near.last_child_group.load(Ordering::Relaxed) {
         group if group < fs.geo.groups && !has_free_inodes_at_home(fs, near) => GroupNumber(group),
@@ -226,7 +229,7 @@ fn group_for_child(fs: &Alloc, near: &Near<'_>) -> GroupNumber {
     }
 }
 
-/// Whether the directory's own group can take a file: cheaper than to find out by searching.
+/// Whether the directory's own group has a free inode. Cheaper than searching it.
 fn has_free_inodes_at_home(fs: &Alloc, near: &Near<'_>) -> bool {
     fs.group_desc(fs.group_of_inode(near.ino))
         .is_ok_and(|desc| desc.free_inodes() != 0)
@@ -237,7 +240,8 @@ fn next_group(fs: &Alloc, first: GroupNumber, step: u32) -> GroupNumber {
     GroupNumber((sum % u64::from(fs.geo.groups.max(1))) as u32)
 }
 
-/// The first group of the flex group for a new directory; without flex groups each group is one.
+/// The first group of the flex group chosen for a new directory. Without flex groups, each group counts as
+/// one.
 fn group_for_dir(fs: &Alloc, near: &Near<'_>) -> Result<GroupNumber> {
     let log = fs.geo.log_groups_per_flex;
     let flexes = (u64::from(fs.geo.groups).div_ceil(1 << log)).max(1) as u32;
@@ -295,7 +299,7 @@ fn room_in_flex(fs: &Alloc, flex: u32, log: u32) -> Result<Room> {
     Ok(room)
 }
 
-/// What a flex group has left, and the directories it has.
+/// What is free in a flex group, and how many directories it has.
 struct Room {
     inodes: u64,
     blocks: u64,

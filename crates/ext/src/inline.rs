@@ -1,5 +1,5 @@
-//! Files whose bytes are in their inode: 60 of them in `i_block`, the rest in the value of the attribute `system.data`,
-//! which is always there. A file that outgrows its inode spills into a block and does not come back.
+//! Files with inline data: the first 60 bytes in `i_block`, the rest in the value of the attribute
+//! `system.data`, which always exists. A file that outgrows its inode moves to a block and never moves back.
 
 use std::io::{IoSlice, IoSliceMut};
 
@@ -18,10 +18,10 @@ use crate::inode::{INODE_CREDITS, Inode, Inodes};
 use crate::map::{self, INSERT_CREDITS};
 use crate::regular;
 
-/// Reads a file's bytes from `offset` on; answers how many there were.
+/// Reads a file's bytes from `offset` on. Returns the number of bytes read.
 ///
 /// # Errors
-/// `Corrupt` where the inode holds fewer bytes than its size says.
+/// `Corrupt` if the inode holds fewer bytes than its size.
 pub(crate) fn read(fs: &Inodes, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {
     let content = content(fs, inode, &inode.raw.read())?;
     let from = usize::try_from(offset)
@@ -53,10 +53,11 @@ pub(crate) fn read_vectored(
     Ok(done)
 }
 
-/// Writes where the bytes are, if they fit; `None` if the file must spill first. The I/O lock is held exclusively.
+/// Writes into the inode if the result fits; `None` if the file must move to a block first. The I/O lock is
+/// held exclusively.
 ///
 /// # Errors
-/// As [`read`]; those of the journal.
+/// As [`read`]; errors of the journal.
 pub(crate) fn write(
     fs: &Inodes,
     inode: &Inode,
@@ -83,7 +84,8 @@ pub(crate) fn write(
     Ok(replace(fs, inode, &content)?.then_some(len))
 }
 
-/// Makes the file `size` bytes long, if that fits; answers whether it did. The I/O lock is held exclusively.
+/// Changes the file's size to `size` bytes if that fits. Returns whether it did. The I/O lock is held
+/// exclusively.
 ///
 /// # Errors
 /// As [`write`].
@@ -99,7 +101,7 @@ pub(crate) fn resize(fs: &Inodes, inode: &Inode, size: u64) -> Result<bool> {
 /// Moves the file's bytes into a block. The I/O lock is held exclusively.
 ///
 /// # Errors
-/// No space: nothing has changed then. `Corrupt`; those of journal and device.
+/// `NoSpace`, with nothing changed; `Corrupt`; errors of the journal; device errors.
 pub(crate) fn spill(fs: &Data, inode: &Inode) -> Result<()> {
     fs.with_room(|| try_spill(fs, inode))
 }
@@ -126,7 +128,7 @@ fn try_spill(fs: &Data, inode: &Inode) -> Result<()> {
     done
 }
 
-/// The inode holds its data as it did `before`; whatever else was changed meanwhile, by others, stays.
+/// Restores the inline data from `before`; concurrent changes of other fields are kept.
 pub(crate) fn put_back(fs: &Inodes, inode: &Inode, before: &InodeImage) {
     let mut raw = inode.raw.write();
     let body = InodeFlags::INLINE_DATA | InodeFlags::EXTENTS;
@@ -153,7 +155,7 @@ fn write_block(fs: &Inodes, inode: &Inode, content: &[u8]) -> Result<Run> {
     Ok(run)
 }
 
-/// Turns the inode into one with a mapping, of that one block.
+/// Converts the inode to a mapping of that one block, or an empty mapping.
 fn enter_block(fs: &Inodes, h: &mut Handle<'_>, inode: &Inode, run: Option<Run>) -> Result<()> {
     let size = map::size(fs, inode)?;
     {
@@ -219,7 +221,7 @@ fn attributes(raw: &InodeImage) -> Result<(Vec<u8>, Vec<Attribute>)> {
     }
 }
 
-/// Puts other bytes into the inode and stores it; `false`, and nothing changed, where they do not fit.
+/// Replaces the inline data and stores the inode; `false`, with nothing changed, if it does not fit.
 fn replace(fs: &Inodes, inode: &Inode, content: &[u8]) -> Result<bool> {
     let mut main = [0; INLINE_MAIN_BYTES];
     let (front, rest) = content.split_at(content.len().min(INLINE_MAIN_BYTES));
@@ -246,7 +248,7 @@ fn replace(fs: &Inodes, inode: &Inode, content: &[u8]) -> Result<bool> {
         regular::touch(fs, inode);
         fs.store(h, inode)
     });
-    // One that was refused has changed nothing.
+    // A failed call must have changed nothing.
     done.inspect_err(|_| put_back(fs, inode, &before))?;
     Ok(true)
 }

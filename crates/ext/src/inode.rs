@@ -1,9 +1,9 @@
-//! Inodes in memory: the object and its locks. How its image goes to and from the inode table: [`inodes`].
+//! Inodes in memory: the object and its locks. [`inodes`] loads and stores their images.
 //!
-//! [`Inode::raw`] is the on-disk inode, byte for byte, and the only truth about an inode: attributes are read from it and
-//! written to it, and [`Inodes::store`] puts it into its block of the inode table inside a handle. So an inode that nobody
-//! holds may leave memory at any time ([`table`]), as long as it was stored; where times are not, [`crate::times`]
-//! holds it.
+//! [`Inode::raw`] is the on-disk inode, byte for byte, and the only source of its attributes: they are read
+//! from it and written to it, and [`Inodes::store`] copies it into its inode table block inside a handle. So
+//! an inode without other holders may be evicted at any time ([`table`]), as long as it was stored.
+//! [`crate::times`] holds inodes with times that are not stored yet.
 
 pub(crate) mod inodes;
 mod make;
@@ -30,86 +30,88 @@ use crate::times::inode::OfInode as TimesState;
 
 pub use inodes::Inodes;
 
-/// Blocks that storing an inode touches: its own, and the superblock when the first large file comes into being.
+/// Credits for storing an inode: its own block, and the superblock when the first large file is created.
 pub(crate) const INODE_CREDITS: u32 = 2;
 
-/// In the count of open files: it is being freed.
+/// Value of the count of open files for an inode that is being freed.
 const CLOSED_FOR_GOOD: u32 = u32::MAX;
 
-/// An inode in use. There is at most one object of a number at a time.
+/// An inode in use. There is at most one object per inode number.
 pub struct Inode {
-    /// Its number.
+    /// Inode number.
     pub ino: InodeNumber,
-    /// Its type, which never changes; `None` for the reserved inodes that have none.
+    /// File type, which never changes; `None` for reserved inodes without one.
     pub(crate) kind: Option<FileType>,
-    /// I/O holds it shared; truncate, punch, collapse and insert hold it exclusively.
+    /// Held shared by I/O; exclusively by truncate, punch, collapse and insert.
     io: FileLock,
-    /// A directory's contents: lookups share it, changes are alone.
+    /// Protects a directory's contents: shared by lookups, exclusive for changes.
     dir: RwLock<()>,
-    /// What is known of a directory's index.
+    /// Whether the directory's index was checked, and the result.
     pub(crate) index: Index,
-    /// The block mapping (`i_block` and the blocks below it). Taken after the handle is begun.
+    /// Protects the block mapping (`i_block` and the blocks below it). Taken after the handle is begun.
     map: RwLock<()>,
-    /// The on-disk inode. Nothing is locked below it but the buffer of its block, in [`Inodes::store`].
+    /// The on-disk inode. The only lock taken while this one is held is that of its block's buffer, in
+    /// [`Inodes::store`].
     pub(crate) raw: RwLock<InodeImage>,
-    /// The checksum seed of its blocks, where the volume has checksums. It does not change while the inode lives.
+    /// Checksum seed of its blocks, if the volume has checksums. Constant while the inode exists.
     pub(crate) csum_seed: Option<u32>,
-    /// Its flags, as they were stored last.
+    /// Its flags as last stored.
     pub(crate) flags: Seen,
-    /// What is known of its times.
+    /// State of its timestamps.
     pub(crate) times: TimesState,
-    /// The transaction in which it was made; `None` for one that was on the disk before.
+    /// The transaction that created it; `None` if it was on the disk before.
     pub(crate) made_in: Option<Tid>,
     /// The transactions of its last changes.
     pub(crate) changes: Changes,
-    /// Open files of it. An inode without names lives as long as this is not 0.
+    /// Count of open files. An inode without names exists as long as this is not 0.
     opens: AtomicU32,
     /// It has no name, and may get one.
     pub(crate) linkable: AtomicBool,
-    /// It was freed: nobody may store it any more.
+    /// It was freed, and must not be stored any more.
     freed: AtomicBool,
-    /// Used since the table last looked for inodes to drop.
+    /// Used since the last sweep of the table.
     touched: AtomicBool,
-    /// For a directory: the group where the last inode in it was found.
+    /// For a directory: the group in which its last child was allocated.
     pub(crate) last_child_group: AtomicU32,
     /// The mapping's own state.
     pub(crate) mapping: crate::map::state::State,
-    /// Its bytes in the page cache, once somebody had it open for buffered I/O.
+    /// Its data in the page cache; set once it has been open for buffered I/O.
     pub(crate) cached: OnceLock<Cached>,
-    /// Room put by for what is cached only.
+    /// Space put by for data that is only cached.
     pub(crate) delayed: Delayed,
-    /// What the disk still shows, where it was emptied.
+    /// What the disk still shows while a truncation to 0 is deferred.
     pub(crate) emptied: EmptiedState,
-    /// Buffered writes behind its end, one at a time.
+    /// Serializes buffered writes past the end.
     extend: Mutex<()>,
-    /// What lies behind its end in its last block is known to be zero on the disk.
+    /// The part of its last block past the end is known to be zero on disk.
     pub(crate) tail_is_zero: AtomicBool,
-    /// Where the disk has it among the orphans.
+    /// Its place in the on-disk orphan list or file.
     pub(crate) orphan: Mutex<crate::orphan::place::Place>,
     /// The block of the inode table that holds it.
     table_block: FsBlock,
-    /// First byte of it in that block.
+    /// Its offset in that block.
     table_offset: usize,
 }
 
 impl Inode {
-    /// Shared against truncation: for I/O.
+    /// Shared, for I/O: keeps truncation out.
     pub(crate) fn io_shared(&self) -> Held<FileShared<'_>> {
         locked(Rank::FileIo, self.ino.0.into(), || self.io.shared())
     }
 
-    /// Alone: for whatever takes blocks away or moves them.
+    /// Exclusive, for operations that remove or move blocks.
     pub(crate) fn io_exclusive(&self) -> Held<FileAlone<'_>> {
         locked(Rank::FileIo, self.ino.0.into(), || self.io.alone())
     }
 
-    /// As [`Inode::io_exclusive`], to free it: it has no names and is open nowhere. Who holds this waits for no other file, so
-    /// it may be taken under the lock of one whose attribute's value this is.
+    /// As [`Inode::io_exclusive`], for freeing an inode that has no names and is not open. A holder waits for
+    /// no other file, so the lock may be taken while holding that of the file whose attribute value this
+    /// inode is.
     pub(crate) fn io_unused(&self) -> Held<FileAlone<'_>> {
         locked(Rank::Unused, self.ino.0.into(), || self.io.alone())
     }
 
-    /// For a buffered write that may end behind the file's end; beside [`Inode::io_shared`].
+    /// For a buffered write that may end past the end of file; taken in addition to [`Inode::io_shared`].
     pub(crate) fn extend(&self) -> Held<MutexGuard<'_, ()>> {
         locked(Rank::Extend, self.ino.0.into(), || self.extend.lock())
     }
@@ -134,7 +136,7 @@ impl Inode {
         locked(Rank::Mapping, self.ino.0.into(), || self.map.write())
     }
 
-    /// Its type; `None` for the reserved inodes that have none.
+    /// File type; `None` for reserved inodes without one.
     pub fn file_type(&self) -> Option<FileType> {
         self.kind
     }
@@ -149,12 +151,12 @@ impl Inode {
         self.kind == Some(FileType::Symlink)
     }
 
-    /// A copy of the inode as it is now.
+    /// A copy of the current inode image.
     pub fn image(&self) -> InodeImage {
         self.raw.read().clone()
     }
 
-    /// One more open file of it; `false` if it is being freed.
+    /// Counts one more open file; `false` if the inode is being freed.
     #[must_use]
     pub(crate) fn add_open(&self) -> bool {
         let more = |opens: u32| (opens != CLOSED_FOR_GOOD).then(|| opens + 1);
@@ -163,21 +165,21 @@ impl Inode {
             .is_ok()
     }
 
-    /// One open file less.
+    /// Counts one open file less.
     pub(crate) fn drop_open(&self) {
         let less = |opens: u32| (opens != CLOSED_FOR_GOOD).then(|| opens.saturating_sub(1));
-        // Where it was closed for good meanwhile, it stays so.
+        // If the inode is being freed, the count stays unchanged.
         let _ = self
             .opens
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, less);
     }
 
-    /// Whether it has open files.
+    /// Whether the file is open.
     pub(crate) fn is_open(&self) -> bool {
         !matches!(self.opens.load(Ordering::Acquire), 0 | CLOSED_FOR_GOOD)
     }
 
-    /// The open files do not count any more: the volume is being closed.
+    /// Ignores open files from now on: the volume is being closed.
     pub(crate) fn forget_opens(&self) {
         let none = |opens: u32| (opens != CLOSED_FOR_GOOD).then_some(0);
         let _ = self
@@ -185,19 +187,19 @@ impl Inode {
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, none);
     }
 
-    /// If it has no open files, it gets none any more: it is the caller's to free, and nobody else's.
+    /// If the file is not open, prevents further opens. The caller alone may then free it.
     pub(crate) fn close_for_good(&self) -> bool {
         self.opens
             .compare_exchange(0, CLOSED_FOR_GOOD, Ordering::AcqRel, Ordering::Acquire)
             .is_ok()
     }
 
-    /// Whether it is being freed, or was.
+    /// Whether the inode is being freed, or was freed.
     pub(crate) fn is_closed_for_good(&self) -> bool {
         self.opens.load(Ordering::Acquire) == CLOSED_FOR_GOOD
     }
 
-    /// Whether it was given back to the inode allocator: whoever still holds it must not use it.
+    /// Whether the inode was returned to the inode allocator: remaining holders must not use it.
     pub(crate) fn is_freed(&self) -> bool {
         self.freed.load(Ordering::Acquire)
     }

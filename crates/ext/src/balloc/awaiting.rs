@@ -1,20 +1,22 @@
-//! Freed blocks that nobody gets yet: those whose freeing is not durable.
+//! Freed blocks that cannot be reused yet because their freeing is not durable.
 //!
 //! ```text
 //!   free ──► (bit clear in the transaction T, its map says "in use") ──► T is durable ──► free in the map
 //! ```
 //!
-//! A crash before that brings them back to who had them, whose data must be there then, and nobody else's in its place. So
-//! they wait until [`Journal::committed`](throughline_journal::Journal::committed) has come to T. Nobody is told when it
-//! has: whoever looks for blocks, or frees some, first gives those that are durable to the maps.
+//! A crash before that gives them back to their old owner, so their old contents must still be there. They
+//! wait until [`Journal::committed`](throughline_journal::Journal::committed) reaches T. There is no
+//! notification: each search for blocks, and each freeing, first releases the durable ones to the maps.
 //!
-//! Whoever finds no space while blocks wait makes their transaction durable and looks again ([`crate::Data::with_room`]). That frees
-//! all that wait, so it happens once in as many blocks as the volume has left to give, not once a call.
+//! A caller that finds no space while blocks wait forces their transaction to commit and searches again
+//! ([`crate::Data::with_room`]). That releases all waiting blocks at once, so a full volume forces one commit
+//! per that many blocks, not one per call.
 //!
 //! Invariants:
-//! - A group with such blocks stays in memory: what its bitmap on disk shows as free would else be given out.
-//! - They are a part of `free` in the counts, and of nothing else there.
-//! - The queue ascends by transaction: a handle of the next one begins when those of this one have ended.
+//! - A group with waiting blocks stays in memory: its bitmap on disk already shows them as free.
+//! - In the counts, they are part of `free` and of no other share of it.
+//! - The queue ascends by transaction: handles of a transaction begin only after all handles of the one
+//!   before have ended.
 
 #[cfg(test)]
 mod tests;
@@ -29,14 +31,14 @@ use super::Blocks;
 use crate::handle::Handle;
 use crate::lock_order::{Held, Rank, locked};
 
-/// Stretches of blocks that leave the queue at once to be discarded.
+/// Runs taken from the queue at once to be discarded.
 const DURABLE_AT_ONCE: usize = 256;
 
 /// See the head of this file.
 #[derive(Default)]
 pub(super) struct Awaiting {
     queue: Mutex<VecDeque<Freed>>,
-    /// Held by whoever discards blocks that have left the queue.
+    /// Held while blocks that have left the queue are discarded.
     trimming: Mutex<()>,
 }
 
@@ -50,7 +52,7 @@ pub(super) struct Freed {
 }
 
 impl Freed {
-    /// Takes `next` in, where the two are one.
+    /// Merges `next` into this run if they are adjacent and of the same group and transaction.
     fn join(&mut self, next: &Self) -> bool {
         if (self.tid, self.group) != (next.tid, next.group) {
             return false;
@@ -68,7 +70,7 @@ impl Freed {
     }
 }
 
-/// The first in the queue, if its freeing is durable.
+/// Pops the front of the queue if its freeing is durable.
 fn pop_durable(queue: &mut VecDeque<Freed>, committed: Tid) -> Option<Freed> {
     queue
         .front()
@@ -86,7 +88,7 @@ impl Awaiting {
         locked(Rank::Trimming, 0, || self.trimming.lock())
     }
 
-    /// Takes blocks in whose bits `h` has cleared.
+    /// Queues blocks whose bits `h` has cleared.
     pub(super) fn push(&self, h: &Handle<'_>, group: GroupNumber, first: u32, len: u32) {
         let freed = Freed {
             tid: h.tid(),
@@ -102,8 +104,8 @@ impl Awaiting {
 }
 
 impl Blocks {
-    /// Gives the blocks whose freeing has become durable to the maps; where they are to be discarded first, that is left to
-    /// whoever does it ([`super::trim`]). Mapping locks may be held.
+    /// Releases to the maps the blocks whose freeing has become durable. Does nothing if blocks are discarded
+    /// first: [`super::trim`] then releases them. Mapping locks may be held.
     pub(crate) fn settle_freed(&self) {
         if self.balloc.discards() {
             return;
@@ -118,7 +120,8 @@ impl Blocks {
         }
     }
 
-    /// Takes some blocks out of the queue whose freeing has become durable: the caller's to [settle](Blocks::settle_one).
+    /// Takes some blocks whose freeing is durable out of the queue. The caller must pass them to
+    /// [`Blocks::settle_one`].
     pub(super) fn take_durable(&self) -> Vec<Freed> {
         let mut queue = self.balloc.awaiting.lock();
         let committed = self.durable_tid();
@@ -127,15 +130,15 @@ impl Blocks {
             .collect()
     }
 
-    /// Gives blocks that have left the queue to their map.
+    /// Releases blocks that have left the queue to their map.
     pub(super) fn settle_one(&self, freed: &Freed) {
-        // Its group is in memory, so that this reads nothing and cannot fail.
+        // The group is in memory, so this reads nothing and cannot fail.
         let settled = self.with_map(freed.group, |map| map.settled(freed.first, freed.len));
         debug_assert!(settled.is_ok(), "a group with freed blocks left the memory");
         self.balloc.settled(freed.len);
     }
 
-    /// What was freed in this transaction and before may be used again.
+    /// Blocks freed in this transaction or before may be reused.
     fn durable_tid(&self) -> Tid {
         #[cfg(feature = "planted")]
         if self

@@ -1,8 +1,9 @@
-//! A group's bitmap: made or read into its [`BlockMap`], and changed together with its descriptor.
+//! A group's bitmap: built or read into its [`BlockMap`], and changed together with its descriptor.
 //!
-//! A bitmap that is read has to agree with its checksum, with the free count of the descriptor, and with the fixed metadata
-//! of the volume, which it must show as used; again each time that it comes from the disk. A group whose bitmap was never written (`BLOCK_UNINIT`) has exactly the fixed
-//! metadata in use; its bitmap is made with the first block that is allocated.
+//! Each time a bitmap is read from disk, it is checked against its checksum, against the descriptor's free
+//! count, and against the volume's fixed metadata, which it must show as used. In a group whose bitmap was
+//! never written (`BLOCK_UNINIT`), exactly the fixed metadata is in use; the bitmap is created with the first
+//! allocation.
 
 use throughline_extfmt::bitmap;
 use throughline_extfmt::group_desc::GroupFlags;
@@ -68,7 +69,7 @@ impl Change<'_, '_> {
         Ok(())
     }
 
-    /// Changes the bitmap where it lies; its checksum.
+    /// Changes the bitmap in place. Returns its new checksum.
     fn modify(&mut self, desc: &GroupDesc, change: impl FnOnce(&mut [u8])) -> Result<Option<u32>> {
         let (fs, group) = (self.fs, self.group);
         let check = |bytes: &[u8]| check_bitmap(fs, group, bytes);
@@ -78,7 +79,7 @@ impl Change<'_, '_> {
         })
     }
 
-    /// Puts the checksum of the changed bitmap and the change of its counts into the descriptor.
+    /// Updates the descriptor: the bitmap's checksum, and the counts through `change`.
     fn seal(&mut self, csum: Option<u32>, change: impl FnOnce(&mut GroupDesc)) -> Result<()> {
         self.fs.change_group_desc(self.h, self.group, |desc| {
             if let Some(csum) = csum {
@@ -95,7 +96,7 @@ impl Change<'_, '_> {
 }
 
 impl Blocks {
-    /// Runs `f` on the group's map, made first if it is not in memory, under the group's lock.
+    /// Runs `f` on the group's map under the group's lock. Loads the map first if it is not in memory.
     pub(super) fn with_map<R>(
         &self,
         group: GroupNumber,
@@ -132,7 +133,7 @@ impl Blocks {
 
     /// Checks that a range is allocated on disk.
     pub(super) fn check_allocated(&self, group: GroupNumber, first: u32, len: u32) -> Result<()> {
-        // Under the group's lock: a bitmap that is loaded is held against its descriptor.
+        // Under the group's lock, because loading a bitmap checks it against its descriptor.
         self.with_map(group, |_| {
             let desc = self.group_desc(group)?;
             check_bits_set(self, group, &desc, first, len)
@@ -147,10 +148,10 @@ impl Blocks {
     }
 }
 
-/// Brings what [`load_map`] reads into memory, with no lock held. It looks at nothing: another thread may be between
-/// a change of the bitmap and that of its descriptor, and what does not agree then is no damage.
+/// Reads what [`load_map`] needs into memory, without a lock. Checks nothing: another thread may have changed
+/// the bitmap and not yet its descriptor, and that mismatch is not damage.
 fn warm_map(fs: &Blocks, group: GroupNumber) {
-    // Errors are for whoever reads it to use it.
+    // Errors are reported by the read that uses the block.
     if let Ok(desc) = fs.group_desc(group)
         && !block_uninit(fs, &desc)
     {
@@ -187,7 +188,8 @@ fn check_bits_set(
     )))
 }
 
-/// The group's map from its bitmap. The group's lock is held: bitmap and descriptor change one after the other.
+/// Builds the group's map from its bitmap. The caller holds the group's lock: bitmap and descriptor do not
+/// change at once.
 fn load_map(fs: &Blocks, group: GroupNumber) -> Result<BlockMap> {
     let desc = fs.group_desc(group)?;
     let blocks = fs.geo.group_blocks(group);
@@ -200,12 +202,13 @@ fn load_map(fs: &Blocks, group: GroupNumber) -> Result<BlockMap> {
     Ok(map)
 }
 
-/// A group's bitmap as it is on the disk. The group's lock is held: bitmap and descriptor change one after the other.
+/// The group's bitmap on disk. The caller holds the group's lock: bitmap and descriptor do not change at
+/// once.
 fn block_bits(fs: &Blocks, group: GroupNumber, desc: &GroupDesc) -> Result<Block> {
     fs.read_checked(desc.block_bitmap(), |bytes| check_bitmap(fs, group, bytes))
 }
 
-/// A bitmap just read, against the descriptor as it is now and the fixed metadata.
+/// Checks a bitmap just read against its current descriptor and the fixed metadata.
 fn check_bitmap(
     fs: &Blocks,
     group: GroupNumber,
@@ -227,7 +230,7 @@ fn check_bitmap(
     check_count(group, free, &desc)
 }
 
-/// The bitmap of a group in which only fixed metadata is in use, padding set, a block long.
+/// The bitmap of a group with only fixed metadata in use: padding bits set, one block long.
 fn initial_bitmap(fs: &Blocks, group: GroupNumber) -> Result<Vec<u8>> {
     let mut bits = vec![0; fs.geo.block_bytes as usize];
     for (first, end) in zone_bits(fs, group)? {
@@ -241,7 +244,7 @@ fn initial_bitmap(fs: &Blocks, group: GroupNumber) -> Result<Vec<u8>> {
     Ok(bits)
 }
 
-/// The fixed metadata in a group, as ranges of bits.
+/// The fixed metadata in a group, as bit ranges.
 fn zone_bits(fs: &Blocks, group: GroupNumber) -> Result<impl Iterator<Item = (u32, u32)>> {
     let FsBlock(start) = fs.geo.group_first_block(group);
     let end = start.saturating_add(fs.geo.group_blocks(group).into());
@@ -257,7 +260,7 @@ fn block_uninit(fs: &Blocks, desc: &GroupDesc) -> bool {
     fs.geo.has_group_csum() && desc.flags().contains(GroupFlags::BLOCK_UNINIT)
 }
 
-/// Puts a changed bitmap's checksum into its descriptor.
+/// The checksum of a changed bitmap, for its descriptor. `None` without metadata checksums.
 fn block_bitmap_csum(fs: &Blocks, bits: &[u8]) -> Option<u32> {
     let seed = fs.geo.csum_seed?;
     Some(bitmap::checksum(bits, fs.geo.clusters_per_group, seed))

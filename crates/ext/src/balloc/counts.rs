@@ -1,4 +1,4 @@
-//! The allocator's counts: who may have how many blocks, before it is known which.
+//! The allocator's counts: how many blocks each holder is entitled to, before specific blocks are chosen.
 //!
 //! ```text
 //!   free (as the bitmaps say)
@@ -23,18 +23,18 @@ pub(super) struct Counts {
     pub(super) free: u64,
     /// Of those, claimed.
     pub(super) claimed: u64,
-    /// Of those, promised to searches under way.
+    /// Of those, promised to searches in progress.
     pub(super) promised: u64,
-    /// Of those, put by for data that is not written yet.
+    /// Of those, put by for data not written yet.
     pub(super) put_by: u64,
-    /// Of those, freed by a transaction that is not durable.
+    /// Of those, freed by a transaction that is not durable yet.
     pub(super) awaiting: u64,
-    /// Of those, in groups that are damaged.
+    /// Of those, in damaged groups.
     pub(super) out_of_reach: u64,
 }
 
 impl Counts {
-    /// What nobody has, but for `untouchable` blocks.
+    /// Blocks in none of these shares, less `untouchable`.
     fn left(&self, untouchable: u64) -> u64 {
         self.free
             .saturating_sub(self.claimed)
@@ -55,12 +55,12 @@ impl Counts {
 }
 
 impl Balloc {
-    /// Free blocks as the bitmaps on disk have them.
+    /// Free blocks according to the bitmaps on disk.
     pub(crate) fn free_on_disk(&self) -> u64 {
         self.counts.lock().free
     }
 
-    /// A group is damaged: its `free` blocks are for nobody.
+    /// Marks a group as damaged: its `free` blocks cannot be allocated.
     pub(super) fn pass_over(&self, group: GroupNumber, free: u32) {
         if self.passed_over.lock().insert(group) {
             self.any_passed_over.store(true, Ordering::Release);
@@ -73,7 +73,7 @@ impl Balloc {
         self.any_passed_over.load(Ordering::Acquire) && self.passed_over.lock().contains(&group)
     }
 
-    /// Corrects the free blocks, before anything was claimed.
+    /// Corrects the number of free blocks. Only before anything is claimed.
     pub(crate) fn set_free(&self, free: u64) {
         self.counts.lock().free = free;
     }
@@ -84,14 +84,15 @@ impl Balloc {
         self.counts.lock().put_by
     }
 
-    /// Blocks that data could have.
+    /// Blocks available for data.
     #[cfg(test)]
     pub(crate) fn blocks_left(&self) -> u64 {
         self.counts.lock().left_for(Purpose::Data, self)
     }
 
-    /// Promises up to `want` blocks, at least one; the blocks themselves are still to be found. Where all that is left is
-    /// promised to searches under way, which may need less, it waits for them; they wait for nobody.
+    /// Promises 1 to `want` blocks; which ones is decided later. If all remaining blocks are promised to
+    /// searches in progress, waits for those to end, since they may need fewer. Searches themselves never
+    /// wait here.
     pub(super) fn promise(&self, want: u32, purpose: Purpose) -> Result<Promise<'_>> {
         let mut counts = self.counts.lock();
         loop {
@@ -115,7 +116,7 @@ impl Balloc {
         }
     }
 
-    /// Puts `blocks` by, all of them or none. Waits for searches as [`Balloc::promise`] does.
+    /// Puts by all of `blocks` or none. Waits for searches as [`Balloc::promise`] does.
     pub(super) fn put_by(&self, blocks: u64, purpose: Purpose) -> Result<()> {
         let mut counts = self.counts.lock();
         while counts.left_for(purpose, self) < blocks {
@@ -139,7 +140,7 @@ impl Balloc {
         counts.put_by = counts.put_by.saturating_sub(blocks);
     }
 
-    /// Claims end; `put_by` of the blocks are put by again.
+    /// Ends claims; `put_by` of the blocks are put by again.
     pub(super) fn released(&self, blocks: u32, put_by: u32) {
         let mut counts = self.counts.lock();
         debug_assert!(
@@ -150,7 +151,7 @@ impl Balloc {
         counts.put_by = counts.put_by.saturating_add(put_by.into());
     }
 
-    /// Claims begin that nothing was promised for.
+    /// Starts claims that had no promise.
     pub(super) fn claimed(&self, blocks: u32) {
         let mut counts = self.counts.lock();
         counts.claimed = counts.claimed.saturating_add(blocks.into());
@@ -162,20 +163,20 @@ impl Balloc {
         counts.free = counts.free.saturating_sub(blocks.into());
     }
 
-    /// The bits are clear; nobody gets the blocks yet.
+    /// The bits are clear, but the blocks cannot be reused yet.
     pub(super) fn freed(&self, blocks: u32) {
         let mut counts = self.counts.lock();
         counts.free = counts.free.saturating_add(blocks.into());
         counts.awaiting = counts.awaiting.saturating_add(blocks.into());
     }
 
-    /// Allocated blocks are free again.
+    /// Allocated blocks became free at once.
     pub(super) fn taken_back(&self, blocks: u32) {
         let mut counts = self.counts.lock();
         counts.free = counts.free.saturating_add(blocks.into());
     }
 
-    /// Freed blocks wait no more.
+    /// Freed blocks may be reused.
     pub(super) fn settled(&self, blocks: u32) {
         let mut counts = self.counts.lock();
         debug_assert!(
@@ -185,14 +186,14 @@ impl Balloc {
         counts.awaiting = counts.awaiting.saturating_sub(blocks.into());
     }
 
-    /// Freed blocks that nobody gets yet.
+    /// Freed blocks that cannot be reused yet.
     pub(crate) fn blocks_awaiting(&self) -> u64 {
         self.counts.lock().awaiting
     }
 }
 
-/// Blocks promised to a search. When it ends, however it ends, those that it claimed count as claimed and the rest goes
-/// back to where it came from.
+/// Blocks promised to a search. On drop, whatever the outcome, the claimed ones count as claimed and the rest
+/// returns to where it came from.
 pub(super) struct Promise<'b> {
     balloc: &'b Balloc,
     pub(super) blocks: u32,

@@ -1,4 +1,4 @@
-//! Blocks that are wanted by their number: recovery knows which they were.
+//! Allocates blocks by number, for recovery, which knows which blocks were in use.
 
 use throughline_extfmt::FsBlock;
 
@@ -8,10 +8,11 @@ use crate::error::Result;
 use crate::handle::Handle;
 
 impl Blocks {
-    /// Takes those of the blocks that are free ([`super::GROUP_CREDITS`] for each group), reserves or not. Answers them.
+    /// Allocates those of the blocks that are free, ignoring reserves ([`super::GROUP_CREDITS`] per group).
+    /// Returns them.
     ///
     /// # Errors
-    /// Those of the journal; `Corrupt`.
+    /// Errors of the journal; `Corrupt`.
     pub(crate) fn take_free(
         &self,
         h: &mut Handle<'_>,

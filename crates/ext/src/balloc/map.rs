@@ -1,16 +1,16 @@
-//! The free blocks of one group, in memory: what its bitmap says, less what is claimed, and less what was freed and waits
-//! ([`super::awaiting`]).
+//! The free blocks of one group, in memory: what its bitmap says, less claimed blocks and freed blocks that
+//! wait ([`super::awaiting`]).
 //!
-//! Invariants: a set bit of `used` is allocated on disk, claimed or waiting; `free` is the number of clear bits; no run of clear bits
-//! is longer than `longest`, and no clear bit lies below `first_free`.
+//! Invariants: a set bit of `used` is allocated on disk, claimed or waiting; `free` is the number of clear
+//! bits; no run of clear bits is longer than `longest`, and no clear bit lies below `first_free`.
 
 use throughline_extfmt::bitmap;
 
 /// See the head of this file.
 pub(crate) struct BlockMap {
-    /// One bit a block, from the group's first.
+    /// One bit per block, from the group's first block.
     used: Box<[u8]>,
-    /// Blocks of the group.
+    /// Blocks in the group.
     blocks: u32,
     free: u32,
     claimed: u32,
@@ -29,7 +29,7 @@ pub(crate) struct FreeRun {
 }
 
 impl BlockMap {
-    /// From the bits of an on-disk bitmap, `blocks` of them.
+    /// Builds a map from the first `blocks` bits of an on-disk bitmap.
     pub(crate) fn new(bits: &[u8], blocks: u32) -> Self {
         let used: Box<[u8]> = bits.into();
         let free = bitmap::count_clear(&used, 0..blocks);
@@ -49,17 +49,17 @@ impl BlockMap {
         self.free
     }
 
-    /// Upper bound of the longest free run.
+    /// Upper bound on the longest free run.
     pub(crate) fn longest(&self) -> u32 {
         self.longest.min(self.free)
     }
 
-    /// Whether nothing is claimed and nothing waits, so that the map can be made again from the disk.
+    /// Whether nothing is claimed or waiting, so that the map can be rebuilt from disk.
     pub(crate) fn is_idle(&self) -> bool {
         self.claimed == 0 && self.awaiting == 0
     }
 
-    /// The first free run in a range of bits, cut at its ends.
+    /// The first free run in a range of bits, clipped to the range.
     pub(crate) fn next_free(&self, range: std::ops::Range<u32>) -> Option<FreeRun> {
         let first = bitmap::find_clear(&self.used, range.clone())?;
         let stop = bitmap::find_set(&self.used, first..range.end).unwrap_or(range.end);
@@ -83,12 +83,12 @@ impl BlockMap {
         })
     }
 
-    /// A free run of `enough` blocks or more (up to `want`), the next from `goal` on, then from the group's start; if there
-    /// is none, the longest.
+    /// The next free run of at least `enough` blocks (at most `want` are returned), from `goal` on, then from
+    /// the group's start. If there is none, the longest run.
     pub(crate) fn find(&mut self, goal: u32, enough: u32, want: u32) -> Option<FreeRun> {
         let goal = if goal >= self.blocks { 0 } else { goal };
         let mut best: Option<FreeRun> = None;
-        // The part before the goal is looked at up to the end, so that a run across the goal is seen whole.
+        // A run that starts before the goal is measured past it, so that a run across the goal is seen whole.
         for (from, to) in [(goal, self.blocks), (self.first_free, goal)] {
             let mut at = from.max(self.first_free);
             while let Some(first) = bitmap::find_clear(&self.used, at..to) {
@@ -127,23 +127,23 @@ impl BlockMap {
         Some(run)
     }
 
-    /// A claimed range goes back.
+    /// Ends the claim of a range: it is free again.
     pub(crate) fn release(&mut self, first: u32, len: u32) {
         self.claimed = self.claimed.saturating_sub(len);
         self.clear(first, len);
     }
 
-    /// A claimed range became allocated.
+    /// Ends the claim of a range that is now allocated.
     pub(crate) fn confirmed(&mut self, len: u32) {
         self.claimed = self.claimed.saturating_sub(len);
     }
 
-    /// An allocated range was freed on disk: it waits.
+    /// An allocated range was freed on disk and now waits.
     pub(crate) fn freed(&mut self, len: u32) {
         self.awaiting = self.awaiting.saturating_add(len);
     }
 
-    /// A freed range waits no more.
+    /// A freed range may be reused.
     pub(crate) fn settled(&mut self, first: u32, len: u32) {
         self.awaiting = self.awaiting.saturating_sub(len);
         self.clear(first, len);
@@ -153,7 +153,8 @@ impl BlockMap {
         bitmap::clear_range(&mut self.used, first..first.saturating_add(len));
         self.free = self.free.saturating_add(len);
         self.first_free = self.first_free.min(first);
-        // It may have joined its neighbours; the next search that finds too little knows again.
+        // The range may have merged with its neighbours. The next search that finds no run long enough
+        // corrects the bound.
         self.longest = self.free;
     }
 }

@@ -1,4 +1,4 @@
-//! The block allocator: claims in memory, bitmaps in transactions.
+//! The block allocator: blocks are claimed in memory, then allocated in the bitmaps inside a transaction.
 //!
 //! ```text
 //!   claim ──► (data is written) ──► confirm     bit, counts and checksums, in the transaction of the mapping
@@ -7,16 +7,17 @@
 //!
 //! Freed blocks are claimed again only when the transaction that freed them is durable ([`awaiting`]).
 //!
-//! A claim is known to this process only, so a crash forgets it. Each group that is allocated from has a [`map::BlockMap`]
-//! in memory: what its bitmap on disk says, or what is claimed or waits.
+//! Claims exist only in this process, so a crash drops them. Each group that is allocated from has a
+//! [`map::BlockMap`] in memory: the blocks that its bitmap on disk shows as used, and those claimed or
+//! waiting.
 //!
 //! Invariants:
-//! - A block is free, claimed, allocated or waiting. Counts: `free` is what the bitmaps say, `claimed` and `awaiting` are
-//!   parts of it.
-//! - Blocks *put by* are a number only: so many of the free ones are for data that is not written yet, whichever they
-//!   will be. Nobody else's claim gets them.
-//! - Bitmaps change only under their group's lock, with the group's map loaded, which changes along.
-//! - Whoever got a promise of blocks from the counts finds as many, unless the counts were wrong on disk.
+//! - A block is free, claimed, allocated or waiting. In the counts, `free` is what the bitmaps say; `claimed`
+//!   and `awaiting` are parts of it.
+//! - Blocks *put by* are only a number: that many free blocks are reserved for data not written yet (delayed
+//!   allocation). No other claim may use them.
+//! - A bitmap changes only under its group's lock, with the group's map loaded, and the map changes with it.
+//! - A search that was promised blocks finds that many, unless the counts on disk were wrong.
 
 mod awaiting;
 mod change;
@@ -44,27 +45,27 @@ use awaiting::Awaiting;
 use counts::Counts;
 use table::GroupTable;
 
-/// Blocks of the transaction that a [`Blocks::confirm`] touches: the bitmap and the descriptor. [`Blocks::free`] touches as many
-/// for each group.
+/// Journal credits of [`Blocks::confirm`], for the bitmap and the descriptor. [`Blocks::free`] needs as many
+/// per group.
 pub(crate) const GROUP_CREDITS: u32 = 2;
 
-/// Adjacent blocks, all in one group.
+/// Adjacent blocks in one group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Run {
     /// First block.
     pub(crate) start: FsBlock,
-    /// How many; never 0.
+    /// Number of blocks; never 0.
     pub(crate) len: u32,
 }
 
-/// What blocks are for: it decides how deep into the reserves a claim may go.
+/// What blocks are for. Decides which reserves a claim may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Purpose {
     /// A file's or a directory's blocks.
     Data,
-    /// Blocks of a mapping. Data that was promised its blocks needs them, so they may be the last ones.
+    /// Mapping blocks. Data that already has its blocks needs them, so they may be the last ones.
     Metadata,
-    /// Blocks that were put by for it with [`Blocks::put_by`].
+    /// Blocks put by earlier with [`Blocks::put_by`].
     PutBy,
 }
 
@@ -91,23 +92,23 @@ impl Deref for Blocks {
 /// The counts, and the groups in memory.
 pub(crate) struct Balloc {
     counts: Mutex<Counts>,
-    /// Told when promised blocks became claimed or free again.
+    /// Notified when promised blocks become claimed or free again.
     search_ended: Condvar,
-    /// Blocks that only root may use, where this caller is not.
+    /// Blocks reserved for root. 0 if the caller may use them.
     reserved: u64,
-    /// Blocks kept for mappings, as the kernel does: without them, data on the disk could not be mapped any more.
+    /// Blocks kept for mappings, as in the kernel: without them, data on the disk could no longer be mapped.
     kept_for_maps: u64,
     awaiting: Awaiting,
     groups: GroupTable,
-    /// Groups that are damaged, and whether there are any.
+    /// Damaged groups, and whether there are any.
     passed_over: Mutex<HashSet<GroupNumber>>,
     any_passed_over: AtomicBool,
-    /// What was freed is discarded before anybody gets it ([`trim`]).
+    /// Freed blocks are discarded before they are reused ([`trim`]).
     discards: AtomicBool,
 }
 
 impl Balloc {
-    /// With the superblock's counts. `use_reserved`: see [`crate::OpenOptions::use_reserved`].
+    /// Starts from the superblock's counts. `use_reserved`: see [`crate::OpenOptions::use_reserved`].
     pub(crate) fn new(sb: &Superblock, geo: &Geometry, use_reserved: Option<bool>) -> Self {
         let use_reserved = use_reserved.unwrap_or_else(|| {
             let user = rustix::process::geteuid();
@@ -129,7 +130,7 @@ impl Balloc {
         }
     }
 
-    /// Freed blocks are discarded from now on, before they are reused.
+    /// From now on, discards freed blocks before they are reused.
     pub(crate) fn set_discards(&self) {
         self.discards.store(true, Ordering::Release);
     }
@@ -139,8 +140,8 @@ impl Balloc {
     }
 }
 
-/// Blocks that data leaves to mappings: a fiftieth of the volume, 4096 at most; none without extents, whose conversions
-/// and splits they are for.
+/// Blocks that data leaves to mappings: 1/50 of the volume, at most 4096. 0 without extents: the reserve is
+/// for converting and splitting extents.
 fn kept_for_maps(geo: &Geometry) -> u64 {
     if geo.incompat.contains(Incompat::EXTENTS) {
         (geo.blocks / 50).min(4096)
@@ -150,17 +151,18 @@ fn kept_for_maps(geo: &Geometry) -> u64 {
 }
 
 impl Blocks {
-    /// Claims up to `want` blocks for data, as one run: at the goal where that is free, else a long run near it. In memory
-    /// only; [`Blocks::confirm`] or [`Blocks::release`] ends it. A handle and mapping locks may be held; who holds neither asks in
-    /// [`crate::Data::with_room`].
+    /// Claims up to `want` blocks for data, as one run: at the goal if that is free, else a long run near it.
+    /// The claim is in memory only; [`Blocks::confirm`] or [`Blocks::release`] ends it. A handle and mapping
+    /// locks may be held; a caller that holds neither should call this inside [`crate::Data::with_room`].
     ///
     /// # Errors
-    /// `NoSpace` exactly when nothing is left for this caller, but for freed blocks that wait; those of reading bitmaps.
+    /// `NoSpace` exactly when nothing is left for this caller (freed blocks that wait do not count); errors
+    /// of reading bitmaps.
     pub(crate) fn claim(&self, goal: FsBlock, want: u32) -> Result<Run> {
         self.claim_for(Purpose::Data, goal, want)
     }
 
-    /// As [`Blocks::claim`], for blocks of a mapping: may use the very last blocks.
+    /// As [`Blocks::claim`], for mapping blocks: may use the very last blocks.
     ///
     /// # Errors
     /// As [`Blocks::claim`].
@@ -168,7 +170,7 @@ impl Blocks {
         self.claim_for(Purpose::Metadata, goal, want)
     }
 
-    /// As [`Blocks::claim`], out of blocks that were put by: there are as many.
+    /// As [`Blocks::claim`], from blocks that were put by, of which there must be enough.
     ///
     /// # Errors
     /// As [`Blocks::claim`].
@@ -186,10 +188,10 @@ impl Blocks {
         self.note_damage(found)
     }
 
-    /// A claimed run, or a part of one, becomes allocated ([`GROUP_CREDITS`]).
+    /// Allocates a claimed run, or a part of one ([`GROUP_CREDITS`]).
     ///
     /// # Errors
-    /// Those of the journal; `Corrupt` where the bitmap on disk has it in use.
+    /// Errors of the journal; `Corrupt` if the bitmap on disk shows a block as in use.
     pub(crate) fn confirm(&self, h: &mut Handle<'_>, run: Run) -> Result<()> {
         let (group, first) = self.bit_of(run)?;
         let result = self.change_group(h, group, |change| change.allocate(first, run.len));
@@ -198,14 +200,14 @@ impl Blocks {
         Ok(())
     }
 
-    /// A claimed run, or a part of one, goes back.
+    /// Ends the claim of a run, or of a part of one.
     pub(crate) fn release(&self, run: Run) {
         if self.unclaim(run) {
             self.balloc.released(run.len, 0);
         }
     }
 
-    /// A claimed run, or a part of one, goes back to what is put by.
+    /// Returns a claimed run, or a part of one, to the blocks put by.
     pub(crate) fn release_put_by(&self, run: Run) {
         if self.unclaim(run) {
             self.balloc.released(run.len, run.len);
@@ -216,16 +218,16 @@ impl Blocks {
         let Ok((group, first)) = self.bit_of(run) else {
             return false;
         };
-        // A group with claims is in memory, so that this reads nothing and cannot fail.
+        // A group with claims is in memory, so this reads nothing and cannot fail.
         self.with_map(group, |map| map.release(first, run.len))
             .is_ok()
     }
 
-    /// Puts blocks by for data that is not written yet: no claim but [`Blocks::claim_put_by`] gets them. With `map_only`, they
-    /// are for the mapping of data that has its blocks, and may be the last ones.
+    /// Puts blocks by for data not written yet: only [`Blocks::claim_put_by`] can claim them. With
+    /// `map_only`, they are for the mapping of data that already has its blocks, and may be the last ones.
     ///
     /// # Errors
-    /// `NoSpace`, and none is put by then.
+    /// `NoSpace`: no block is put by then.
     pub(crate) fn put_by(&self, blocks: u64, map_only: bool) -> Result<()> {
         self.check_writable()?;
         let purpose = if map_only {
@@ -237,23 +239,24 @@ impl Blocks {
         self.balloc.put_by(blocks, purpose)
     }
 
-    /// Blocks put by are for everybody again.
+    /// Makes blocks that were put by available again.
     pub(crate) fn give_up(&self, blocks: u64) {
         self.balloc.give_up(blocks);
     }
 
-    /// Puts blocks by that were just allocated from such, whether there are others or not.
+    /// Puts by blocks that were just allocated from those put by, without checking that others are left.
     pub(crate) fn put_by_again(&self, blocks: u64) {
         self.balloc.put_by_again(blocks);
     }
 
-    /// Frees allocated blocks; others get them when this is durable. Over group borders too ([`GROUP_CREDITS`] for each group). Metadata blocks among them must
-    /// have been forgotten by the handle. Where a group's bitmap or descriptor is damaged its blocks stay in use until `e2fsck` has put
-    /// that right, as the kernel's ext4 has it: a file is not kept for that.
+    /// Frees allocated blocks; they can be reused once this is durable. The range may cross group borders
+    /// ([`GROUP_CREDITS`] per group). The handle must have forgotten any metadata blocks in it. If a group's
+    /// bitmap or descriptor is damaged, its blocks stay in use until `e2fsck` repairs it, as in the kernel's
+    /// ext4; the file is freed nonetheless.
     ///
     /// # Errors
-    /// `Corrupt`, with nothing changed, for a range outside the volume, in its fixed metadata, or free already; those of the
-    /// journal.
+    /// `Corrupt`, with nothing changed, if the range is outside the volume, in its fixed metadata, or already
+    /// free; errors of the journal.
     pub(crate) fn free(&self, h: &mut Handle<'_>, start: FsBlock, len: u64) -> Result<()> {
         let result = self.free_checked(h, start, len);
         self.note_damage(result)
@@ -278,10 +281,10 @@ impl Blocks {
         Ok(())
     }
 
-    /// Brings what [`Blocks::free`] will look at into memory, so that what is wrong is known before anything has changed.
+    /// Loads and checks what [`Blocks::free`] will need, so that errors show before anything has changed.
     ///
     /// # Errors
-    /// As there, but for those of the journal.
+    /// As [`Blocks::free`], except those of the journal.
     pub(crate) fn look_at_bits(&self, start: FsBlock, len: u64) -> Result<()> {
         let look = || {
             self.check_data_range(start, len)?;
@@ -296,16 +299,16 @@ impl Blocks {
         self.note_damage(look())
     }
 
-    /// Whether a group's bitmap says what is in use: else nothing of the group is allocated or freed.
+    /// Whether a group's bitmap is valid. If not, nothing in the group is allocated or freed.
     fn has_sound_bits(&self, group: GroupNumber) -> Result<bool> {
         let found = self.with_map(group, |_| ());
         Ok(self.change_around_damage(found)?.is_some())
     }
 
-    /// A block goes back that this handle allocated, and nothing came to point to: anybody may have it at once.
+    /// Frees a block that this handle allocated and that nothing refers to. It can be reused at once.
     ///
     /// # Errors
-    /// Those of the journal.
+    /// Errors of the journal.
     pub(crate) fn take_back(&self, h: &mut Handle<'_>, block: FsBlock) -> Result<()> {
         let run = Run {
             start: block,
@@ -318,10 +321,10 @@ impl Blocks {
         Ok(())
     }
 
-    /// As [`Blocks::alloc_block`], out of blocks that were put by.
+    /// As [`Blocks::alloc_block`], from blocks that were put by.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Blocks::alloc_block`].
     pub(crate) fn alloc_put_by(&self, h: &mut Handle<'_>, goal: FsBlock) -> Result<FsBlock> {
         let run = self.claim_put_by(goal, 1)?;
         if let Err(error) = self.confirm(h, run) {
@@ -331,8 +334,9 @@ impl Blocks {
         Ok(run.start)
     }
 
-    /// One block for a mapping, claimed and confirmed. The caller fills it with [`Handle::create`]. An operation that has
-    /// changed something already claims before instead, so that a full volume does not leave it half-done.
+    /// Claims and confirms one mapping block. The caller fills it with [`Handle::create`]. An operation that
+    /// has already changed something must have claimed its blocks beforehand, so that a full volume does not
+    /// leave it half done.
     ///
     /// # Errors
     /// As [`Blocks::claim`] and [`Blocks::confirm`].
@@ -345,7 +349,7 @@ impl Blocks {
         Ok(run.start)
     }
 
-    /// Free blocks, and how many of them an ordinary user cannot get: for `df`.
+    /// Free blocks, and how many of them an ordinary user cannot use: for `df`.
     pub(crate) fn free_and_kept(&self, sb: &Superblock) -> (u64, u64) {
         let counts = *self.balloc.counts.lock();
         (
@@ -358,11 +362,11 @@ impl Blocks {
         )
     }
 
-    /// Whether a range that a mapping names may be a file's: inside the volume and outside its fixed metadata. To be asked
-    /// before such a range is written or freed.
+    /// Checks that a range named by a mapping may belong to a file: inside the volume and outside its fixed
+    /// metadata. Must be called before such a range is written or freed.
     ///
     /// # Errors
-    /// `Corrupt` if not; those of reading the descriptors, the first time.
+    /// `Corrupt` if not; on the first call, errors of reading the descriptors.
     pub(crate) fn check_data_range(&self, start: FsBlock, len: u64) -> Result<()> {
         if len == 0 || !self.geo.holds_blocks(start, len) {
             return Err(Error::corrupt(format!(
@@ -381,7 +385,7 @@ impl Blocks {
         }
     }
 
-    /// Group of a run, and its first bit there.
+    /// The group of a run, and the run's first bit there.
     fn bit_of(&self, run: Run) -> Result<(GroupNumber, u32)> {
         let mut parts = self.by_group(run.start, run.len.into());
         match (parts.next(), parts.next()) {
@@ -390,7 +394,7 @@ impl Blocks {
         }
     }
 
-    /// A range of the volume by groups: group, first bit, bits.
+    /// Splits a range of the volume by group: group, first bit, number of bits.
     fn by_group(
         &self,
         start: FsBlock,

@@ -1,10 +1,10 @@
-//! Which group, and which run in it: the way from a goal to a claimed run.
+//! The search from a goal to a claimed run.
 //!
-//! 1. At the goal exactly, if enough is free there: a file that grows stays in one piece.
-//! 2. The next run in the goal's group that is long enough, then in the groups behind it. Groups that cannot have one, by
-//!    their free count or by what an earlier search found, are not looked at.
-//! 3. A group whose bitmap or descriptor is damaged is noted and passed over from then on.
-//! 4. The longest that was seen on the way; and if nothing was, any free block of the volume.
+//! 1. At the goal exactly, if enough is free there, so that a growing file stays contiguous.
+//! 2. The next run in the goal's group that is long enough, then in the groups after it. Groups that cannot
+//!    have one, by their free count or by an earlier search, are skipped.
+//! 3. A group whose bitmap or descriptor is damaged is recorded and skipped from then on.
+//! 4. The longest run seen so far; if there was none, any free block of the volume.
 
 use throughline_extfmt::{FsBlock, GroupNumber};
 
@@ -13,18 +13,19 @@ use super::Run;
 use super::map::{BlockMap, FreeRun};
 use crate::error::{Reason, Result};
 
-/// A run of this many blocks is long enough for anybody.
+/// A run of this many blocks is always long enough.
 const LONG_ENOUGH: u32 = 8192;
-/// At the goal, this many blocks are enough: being next to the block before is worth more than length.
+/// At the goal, this many blocks are enough: contiguity matters more than length.
 const ENOUGH_AT_GOAL: u32 = 16;
-/// Groups whose descriptors are looked at for a run that is long enough, before a shorter one is taken.
+/// Groups whose descriptors are checked for a run that is long enough, before a shorter one is taken.
 const GROUPS_LOOKED_AT: u32 = 512;
-/// Groups whose bitmaps are searched for it.
+/// Groups whose bitmaps are searched for one.
 const GROUPS_SEARCHED: u32 = 32;
-/// Others may take what was seen before it is claimed. After so many times the search is given up for lack of space.
+/// A run may be claimed by another thread after it was seen. After this many attempts the search fails with
+/// no space.
 const TRIES: u32 = 16;
 
-/// Where to look, and for what.
+/// Where to search, and for how much.
 struct Wanted {
     /// The goal's group.
     group: u32,
@@ -35,7 +36,7 @@ struct Wanted {
 }
 
 impl Blocks {
-    /// Claims a run of 1 to `want` blocks that were promised.
+    /// Claims a run of 1 to `want` blocks. The caller holds a promise for them.
     pub(super) fn find_run(&self, goal: FsBlock, want: u32) -> Result<Run> {
         let (group, bit) = match self.geo.group_of_block(goal) {
             Some(group) => (
@@ -61,7 +62,7 @@ impl Blocks {
         Err(Reason::NoSpace.into())
     }
 
-    /// Upper bound of a group's longest free run, without reading its bitmap.
+    /// Upper bound on a group's longest free run, without reading its bitmap.
     pub(super) fn most_in(&self, group: GroupNumber) -> Result<u32> {
         if self.balloc.is_passed_over(group) {
             return Ok(0);
@@ -80,7 +81,7 @@ impl Blocks {
     }
 }
 
-/// All steps of the head of this file, but for the last resort.
+/// All steps in the head of this file except the last resort.
 fn find_long_run(fs: &Blocks, wanted: &Wanted) -> Result<Option<Run>> {
     let mut best: Option<(GroupNumber, FreeRun)> = None;
     let mut searched = 0;
@@ -129,7 +130,7 @@ fn find_any_run(fs: &Blocks, wanted: &Wanted) -> Result<Option<Run>> {
     Ok(None)
 }
 
-/// Claims what is left of a run that was seen before.
+/// Claims what is left of a run seen earlier.
 fn claim_at(fs: &Blocks, group: GroupNumber, seen: FreeRun) -> Result<Option<Run>> {
     let claimed = fs.with_map(group, |map| {
         let run = map.run_at(seen.first, seen.len)?;
@@ -139,7 +140,7 @@ fn claim_at(fs: &Blocks, group: GroupNumber, seen: FreeRun) -> Result<Option<Run
     Ok(claimed.map(|run| run_of(fs, group, run)))
 }
 
-/// As [`Blocks::with_map`]; nothing of a group that is damaged.
+/// As [`Blocks::with_map`], but `None` for a damaged group.
 fn search_group<R>(
     fs: &Blocks,
     group: GroupNumber,
@@ -153,7 +154,7 @@ fn search_group<R>(
     Ok(found)
 }
 
-/// Nothing is allocated in this group any more. What its descriptor counts as free nobody gets.
+/// Excludes a damaged group from allocation. Blocks that its descriptor counts as free become unavailable.
 fn pass_over(fs: &Blocks, group: GroupNumber) {
     let free = fs.free_counts(group).map_or(0, |(blocks, _)| blocks);
     fs.balloc.pass_over(group, free);
@@ -176,11 +177,11 @@ fn run_of(fs: &Blocks, group: GroupNumber, run: FreeRun) -> Run {
     }
 }
 
-/// What a group had.
+/// What a search found in a group.
 enum Found {
-    /// Enough: it is claimed.
+    /// A run that is long enough; it is claimed.
     Claimed(FreeRun),
-    /// Something, not enough.
+    /// A run that is too short; it is not claimed.
     Short(FreeRun),
 }
 

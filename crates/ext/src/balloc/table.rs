@@ -1,7 +1,7 @@
-//! The groups in memory that blocks are allocated from, and no more of them than the bound allows.
+//! The table of groups in memory that blocks are allocated from, bounded in size.
 //!
-//! Invariant: a group leaves the table only when nobody holds it and nothing of it is claimed or waits, so what it knew can
-//! be read again from the disk.
+//! Invariant: a group leaves the table only if it has no holder and nothing in it is claimed or waiting, so
+//! that its map can be rebuilt from disk.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use throughline_extfmt::GroupNumber;
 use super::map::BlockMap;
 use crate::lock_order::{Held, Rank, locked};
 
-/// Memory for the maps of groups that nobody uses at the moment.
+/// Memory for the maps of groups not in use.
 const KEEP_BYTES: usize = 16 << 20;
 
 /// See the head of this file.
@@ -27,21 +27,21 @@ struct Groups {
     sweep_at: usize,
 }
 
-/// One group. Its map is made when it is first needed, and stays as long as the group is in memory.
+/// One group. Its map is loaded on first use and stays as long as the group is in memory.
 pub(crate) struct Group {
     number: GroupNumber,
     map: Mutex<Option<BlockMap>>,
 }
 
 impl Group {
-    /// The group's lock: its map, its bitmap and the block counts of its descriptor change under it.
+    /// Takes the group's lock. It protects the map, the bitmap and the descriptor's block counts.
     pub(crate) fn lock(&self) -> Held<MutexGuard<'_, Option<BlockMap>>> {
         locked(Rank::Group, self.number.0.into(), || self.map.lock())
     }
 }
 
 impl GroupTable {
-    /// A table for a volume with blocks, and so bitmaps, of `block_bytes`.
+    /// A table for a volume with blocks (and so bitmaps) of `block_bytes`.
     pub(crate) fn new(block_bytes: u32) -> Self {
         let keep = (KEEP_BYTES / (block_bytes as usize).max(1)).max(64);
         Self {
@@ -58,7 +58,7 @@ impl GroupTable {
         self.groups.read().by_number.get(&number.0).cloned()
     }
 
-    /// The group, put into memory if it was not.
+    /// The group; added to the table if it is not there.
     pub(crate) fn get_or_insert(&self, number: GroupNumber) -> Arc<Group> {
         if let Some(group) = self.get(number) {
             return group;
@@ -82,7 +82,8 @@ impl GroupTable {
     }
 }
 
-/// The table's lock is held for writing, so nobody can come to hold a group that nobody holds.
+/// Whether a group may leave the table. The table is locked for writing, so an unheld group cannot gain a
+/// holder.
 fn may_go(group: &mut Arc<Group>) -> bool {
     Arc::get_mut(group)
         .is_some_and(|group| group.map.get_mut().as_ref().is_none_or(BlockMap::is_idle))

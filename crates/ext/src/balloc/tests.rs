@@ -1,4 +1,4 @@
-//! The block allocator over every shape of volume, against `e2fsck` and `dumpe2fs`.
+//! The block allocator on volumes of every format, checked by `e2fsck` and `dumpe2fs`.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +20,7 @@ fn free(fs: &Fs, run: Run) {
     h.stop().expect("stop");
 }
 
-/// Runs that are ours, by first block; a block given out twice is caught here.
+/// Runs claimed by the test, by first block; catches a block that is given out twice.
 #[derive(Default)]
 struct Owned(BTreeMap<u64, u32>);
 
@@ -176,7 +176,7 @@ fn a_stream_gets_long_runs_from_its_goal_on() {
         goal = FsBlock(run.start.0 + u64::from(run.len));
         end = goal;
     }
-    // A gigabyte has eight groups; those that hold superblock copies break the stream, and the journal does.
+    // A gigabyte has eight groups. Superblock copies and the journal split the free space further.
     assert!(runs <= 10, "{blocks} blocks in {runs} pieces");
 }
 
@@ -233,7 +233,7 @@ fn what_is_not_allocated_cannot_be_freed() {
     assert!(fs.free(&mut h, run.start, 1).is_err(), "freed twice");
     h.stop().expect("nothing was changed");
     fs.close().expect("close");
-    // Damage was found, as far as the volume knows: it asks for a check.
+    // The failed free counts as damage, so the volume asks for a check.
     let state = image.debugfs("show_super_stats -h");
     assert!(state.contains("with errors"), "{state}");
 }
@@ -287,7 +287,8 @@ fn threads_share_the_last_blocks_without_losing_one() {
     };
     let free_before = image.free_counts()[0].0;
     let fs = image.open();
-    // Each asks for more than there is, as long as it gets something; whoever is told that nothing is left must be right.
+    // Each thread claims more than is left until a claim fails with no space. Together they must have every
+    // block.
     let got = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..4)
             .map(|_| {

@@ -1,11 +1,11 @@
-//! Telling the device which blocks it need not keep: on request ([`Blocks::trim`], `FITRIM`), or whatever a commit has freed
+//! Discarding free blocks: on request ([`Blocks::trim`], `FITRIM`), or after each commit that freed blocks
 //! (`-o discard`).
 //!
 //! Invariants:
-//! - Only blocks are discarded that nobody has and that no crash can bring back to anybody: clear in their group's map, or
-//!   freed in a transaction that is durable and still waiting ([`super::awaiting`]).
-//! - Nobody can claim a block while it is discarded: on request that is done under the group's lock; what was freed is
-//!   not in the map before it is done.
+//! - A block is discarded only if it has no owner and no crash can give it back to one: it is clear in its
+//!   group's map, or was freed in a durable transaction and still waits ([`super::awaiting`]).
+//! - A block cannot be claimed while it is discarded: a trim request holds the group's lock, and freed blocks
+//!   enter the map only after their discard.
 //! - The group's lock is held for a few long discards at a time.
 
 use std::ops::Range;
@@ -17,31 +17,32 @@ use super::Blocks;
 use super::map::BlockMap;
 use crate::error::{Error, Reason, Result};
 
-/// Free runs that are discarded under the lock of their group before others have a turn.
+/// Free runs discarded per hold of the group's lock.
 const RUNS_AT_ONCE: usize = 32;
-/// And blocks, so that none of them keeps it for long.
+/// Blocks discarded per hold of the group's lock, so that it is not held for long.
 const BLOCKS_AT_ONCE: u32 = 16384;
 
-/// What of a group is to be discarded, in bits and blocks.
+/// Which free runs of a group to discard: up to bit `end`, of at least `least` blocks.
 struct Wanted {
     end: u32,
     least: u32,
 }
 
-/// What was discarded under one hold of a group's lock.
+/// What was discarded in one hold of a group's lock.
 struct Step {
-    /// Where to go on; `None` where the group is done.
+    /// Where to continue; `None` when the group is done.
     next: Option<u32>,
     blocks: u64,
 }
 
 impl Blocks {
-    /// Tells the device of the free blocks between two bytes of the volume, in runs of at least `least_bytes`, that their
-    /// content is no longer needed. Answers how many bytes it was told of. Blocks whose freeing is not durable are left out.
+    /// Discards the free blocks in a byte range of the volume, in runs of at least `least_bytes`. Returns the
+    /// number of bytes discarded. Blocks whose freeing is not durable are left out.
     ///
     /// # Errors
-    /// `Invalid` for a range that begins behind the volume or has not a block in it, or runs longer than a group;
-    /// `Unsupported` where the device cannot use it; `ReadOnly`; those of reading bitmaps; those of the device.
+    /// `Invalid` if the range begins past the end of the volume or is shorter than a block, or if
+    /// `least_bytes` is more than a group; `Unsupported` if the device cannot discard; `ReadOnly`; errors of
+    /// reading bitmaps; device errors.
     pub fn trim(&self, range: Range<u64>, least_bytes: u64) -> Result<u64> {
         self.check_writable()?;
         let block_bytes = u64::from(self.geo.block_bytes);
@@ -80,10 +81,10 @@ impl Blocks {
         Ok(blocks.saturating_mul(block_bytes))
     }
 
-    /// Discards the blocks whose freeing has become durable, and gives them to the maps then. Locks of files may be held, none
-    /// behind those.
+    /// Discards the blocks whose freeing has become durable, then releases them to the maps. File locks may
+    /// be held, but no lock that ranks after them.
     pub(crate) fn trim_freed(&self) {
-        // Whoever looks for room waits for what another is discarding.
+        // A caller that needs room waits here for discards in progress.
         let _one_at_a_time = self.balloc.awaiting.lock_trimming();
         loop {
             let durable = self.take_durable();
@@ -96,7 +97,7 @@ impl Blocks {
                 if self.balloc.discards()
                     && let Err(error) = discard(self, start, freed.len)
                 {
-                    // The volume is none the worse for it.
+                    // Discarding is only an optimization: the volume is unaffected.
                     self.balloc.discards.store(false, Ordering::Release);
                     tracing::warn!(%error, "freed blocks are no longer discarded");
                 }
@@ -106,13 +107,13 @@ impl Blocks {
     }
 }
 
-/// Whether a group may have a free run of so many blocks, without reading its bitmap.
+/// Whether a group may have a free run of `least` blocks, without reading its bitmap.
 fn may_have(fs: &Blocks, group: GroupNumber, least: u32) -> bool {
-    // What cannot be read is for the reading of its bitmap to say.
+    // Errors are reported when the bitmap is read.
     fs.most_in(group).map_or(true, |most| most >= least)
 }
 
-/// Some discards under the lock of a group.
+/// Discards some runs. The caller holds the group's lock.
 fn trim_some(
     fs: &Blocks,
     map: &BlockMap,

@@ -31,19 +31,19 @@ fn a_sync_commits_what_it_has_to_and_no_more() {
     };
     let new = |name: &[u8]| fs.create(&root, name, NewKind::File, owner).expect("made");
     let committed = || fs.journal.committed();
-    // The name comes with the file.
+    // Syncing the file also makes its name durable.
     let (file, other) = (new(b"file"), new(b"other"));
     let made = file.changes.last(false);
     assert!(made.is_after(committed()));
     fs.sync_data(&file).expect("synced");
     assert!(!made.is_after(committed()));
-    // Nothing changed: nothing is committed, whatever others do.
+    // The file did not change, so nothing is committed, whatever other files changed.
     fs.write_at(&other, 0, &[IoSlice::new(b"other")])
         .expect("written");
     let before = committed();
     fs.sync_file(&file).expect("synced");
     assert_eq!(committed(), before);
-    // Attributes are for fsync alone.
+    // Attributes matter only to fsync.
     let attributes = Attributes {
         permissions: Some(0o600),
         ..Attributes::default()
@@ -53,13 +53,13 @@ fn a_sync_commits_what_it_has_to_and_no_more() {
     assert_eq!(committed(), before);
     fs.sync_file(&file).expect("synced");
     assert!(committed().is_after(before));
-    // Size and blocks are for both.
+    // Size and blocks matter to both.
     let before = committed();
     fs.write_at(&file, 0, &[IoSlice::new(&[7; 3000])])
         .expect("written");
     fs.sync_data(&file).expect("synced");
     assert!(committed().is_after(before));
-    // A directory, for its names.
+    // A directory is synced for its names.
     let before = committed();
     fs.unlink(&root, b"other").expect("unlinked");
     fs.sync_file(&root).expect("synced");

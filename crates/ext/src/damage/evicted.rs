@@ -1,4 +1,5 @@
-//! Metadata that left memory and is loaded again for a change: what is damaged by then is not changed, and gets no checksum that is right.
+//! Metadata evicted and loaded again for a change: if it is damaged by then, it is not changed and gets no
+//! valid checksum.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -23,7 +24,7 @@ fn create(fs: &Fs, name: &str) -> Arc<Inode> {
 
 #[test]
 fn a_block_bitmap_is_checked_again() {
-    // With a checksum, and with the count of free blocks alone.
+    // With a checksum, and with only the free count.
     for kind in [&["-t", "ext4", "-O", "^has_journal"][..], &["-t", "ext2"]] {
         let change: [fn(&Fs, &Inode) -> crate::Result<()>; 2] = [
             |fs, file| {

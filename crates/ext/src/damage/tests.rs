@@ -1,4 +1,4 @@
-//! What is recorded of damage and of failed writes, as `dumpe2fs` and `e2fsck` see it, and what follows.
+//! What is recorded of damage and failed writes, as `dumpe2fs` and `e2fsck` see it, and what follows.
 
 use std::os::unix::fs::FileExt;
 use std::process::Command;
@@ -32,7 +32,7 @@ fn writing() -> OpenOptions {
     }
 }
 
-/// What `e2fsck -p` says of a volume that it would leave alone were it not for the errors; it repairs nothing here.
+/// Whether `e2fsck -n`, which repairs nothing, forces a check because errors are recorded.
 fn is_checked_by_e2fsck(image: &Image) -> bool {
     let done = Command::new("e2fsck")
         .arg("-n")
@@ -113,7 +113,7 @@ fn a_failed_write_stops_all_changes_and_is_recorded() {
             .direct(false)
             .open(image.path())
             .expect("the image opens");
-        // All but the superblock, and what the journal says of itself.
+        // Fail all writes except those of the superblock and of the journal's superblock.
         let journal: u64 = image.debugfs("bmap <8> 0").trim().parse().unwrap_or(0);
         let device = FaultDevice::counting(device).only_where(move |request| {
             request.op() == Op::Write && ![1024, journal * 1024].contains(&request.offset_bytes())
@@ -146,7 +146,7 @@ fn a_failed_write_stops_all_changes_and_is_recorded() {
             assert_eq!((log.errno, log.empty), (5, false));
         }
         drop(fs);
-        // Though the superblock forgot it: the journal did not.
+        // The journal still records the error after the superblock's flag is cleared.
         if kind.contains(&"ext4") {
             image.edit_super(|sb| sb.set_state(State::VALID));
         }

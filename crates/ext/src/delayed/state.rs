@@ -1,4 +1,4 @@
-//! The space reserved for one file and lent to claims: counters only, no mapping.
+//! Space put by for one file and lent to claims: counters only, no mapping.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use throughline_extfmt::{FileBlock, FsBlock};
 
 use crate::map::kind::TableName;
 
-/// See the module.
+/// See [`crate::delayed`].
 #[derive(Default)]
 pub(crate) struct Delayed {
     pub(super) state: Mutex<State>,
@@ -15,44 +15,44 @@ pub(crate) struct Delayed {
 
 #[derive(Default)]
 pub(super) struct State {
-    /// Blocks of data put by.
+    /// Data blocks put by.
     pub(super) units: u64,
-    /// Blocks of data that were put by and are claimed now.
+    /// Data blocks that were put by and are now claimed.
     pub(super) claimed: u64,
-    /// Blocks of the mapping put by.
+    /// Mapping blocks put by.
     pub(super) nodes: u64,
-    /// Blocks of the mapping that were put by and are claimed now.
+    /// Mapping blocks that were put by and are now claimed.
     pub(super) lent: u64,
-    /// Blocks of the mapping that claims may need beyond what they were lent: they find them in `nodes` when they are
-    /// entered, so later claims leave as many there.
+    /// Mapping blocks that claims may need beyond what they were lent. They take them from `nodes` when they
+    /// are entered, so later claims leave that many there.
     pub(super) short: u64,
-    /// Unwritten blocks that are to be converted.
+    /// Unwritten blocks to be converted.
     pub(super) converts: u64,
-    /// Blocks that are being written were put by again: `units` may count what the mapping has by now.
+    /// Space was put by again for blocks being written back: `units` may count blocks that are mapped by now.
     pub(super) twice: bool,
     /// Tables that an indirect map will need.
     pub(super) missing: BTreeSet<TableName>,
-    /// Where the last claim ended, in the file and on the volume: the next one goes behind it.
+    /// Where the last claim ended, in the file and on the volume, so that the next one can follow it.
     pub(super) last: Option<(u64, FsBlock)>,
 }
 
-/// Blocks taken out of what is put by, for one claim.
+/// Space put by that is lent to one claim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lent {
-    /// For data.
+    /// Data blocks.
     pub(crate) units: u32,
-    /// For tables.
+    /// Table blocks.
     pub(crate) tables: u32,
-    /// Tables beyond these that may be needed, and stay put by for whoever is entered first.
+    /// Further tables that may be needed. They stay put by for the first claim to be entered.
     pub(crate) short: u32,
 }
 
-/// What write-back will add to the blocks of a file.
+/// What write-back will add to a file's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ToCome {
-    /// Blocks of data.
+    /// Data blocks.
     pub(crate) units: u64,
-    /// It will be just that: no block of the mapping besides, nor fewer.
+    /// The number is exact: no mapping blocks will be added, and no fewer data blocks.
     pub(crate) is_sure: bool,
 }
 
@@ -64,8 +64,8 @@ impl ToCome {
 }
 
 impl Delayed {
-    /// Takes room out for one claim: up to so many blocks of data and tables, as far as it was put by. Claims of a file are
-    /// entered in the order in which they were made.
+    /// Lends space to one claim: up to `units` data blocks and `tables` table blocks, as far as they are put
+    /// by. Claims of a file are entered in the order in which they were made.
     pub(crate) fn lend(&self, units: u32, tables: u32) -> Lent {
         let mut state = self.state.lock();
         let units = u64::from(units).min(state.units);
@@ -84,7 +84,7 @@ impl Delayed {
         }
     }
 
-    /// What was lent is promised again.
+    /// Takes lent space back: it is put by again.
     pub(crate) fn take_back(&self, lent: Lent) {
         let mut state = self.state.lock();
         let (units, tables) = (u64::from(lent.units), u64::from(lent.tables));
@@ -95,7 +95,7 @@ impl Delayed {
         state.short = state.short.saturating_sub(lent.short.into());
     }
 
-    /// What was lent is the file's.
+    /// Ends a loan: the file owns the blocks.
     pub(crate) fn entered(&self, lent: Lent) {
         let mut state = self.state.lock();
         state.claimed = state.claimed.saturating_sub(lent.units.into());
@@ -103,13 +103,13 @@ impl Delayed {
         state.short = state.short.saturating_sub(lent.short.into());
     }
 
-    /// So many unwritten blocks are converted.
+    /// Records that `blocks` unwritten blocks were converted.
     pub(crate) fn converted(&self, blocks: u64) {
         let mut state = self.state.lock();
         state.converts = state.converts.saturating_sub(blocks);
     }
 
-    /// Takes the room for one node, if there is any.
+    /// Takes the space for one node, if any is left.
     pub(crate) fn use_node(&self) -> bool {
         let mut state = self.state.lock();
         let there = state.nodes > 0;
@@ -117,12 +117,12 @@ impl Delayed {
         there
     }
 
-    /// The room of a node that was not used after all.
+    /// Returns the space of a node that was not used.
     pub(crate) fn keep_node(&self) {
         self.state.lock().nodes += 1;
     }
 
-    /// What write-back will add to the blocks of the file.
+    /// What write-back will add to the file's blocks.
     pub(crate) fn to_come(&self) -> ToCome {
         let state = self.state.lock();
         ToCome {
@@ -131,19 +131,19 @@ impl Delayed {
         }
     }
 
-    /// Whether write-back will change the mapping.
+    /// Whether write-back will leave the mapping unchanged.
     pub(crate) fn is_idle(&self) -> bool {
         self.state.lock().is_idle()
     }
 
-    /// Where the block behind the last claim is best, if `first` is behind it.
+    /// The best place for `first`, if it directly follows the last claim in the file.
     pub(crate) fn goal(&self, first: FileBlock) -> Option<FsBlock> {
         let last = self.state.lock().last;
         last.filter(|(block, _)| *block == u64::from(first.0))
             .map(|(_, goal)| goal)
     }
 
-    /// Remembers where a claim ended.
+    /// Records where a claim ended.
     pub(crate) fn ended(&self, block: u64, goal: FsBlock) {
         self.state.lock().last = Some((block, goal));
     }

@@ -1,4 +1,4 @@
-//! What is promised for data in memory, as the attributes show it, while the data is on its way.
+//! Space put by for data in memory, as the attributes show it while the data is written back.
 
 use std::io::IoSlice;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,8 @@ const OWNER: NewInode = NewInode {
     umask: 0,
 };
 
-/// A device whose next write waits, once it is asked to, before it goes on: for the other side to have come, and again.
+/// A device that can pause its next write: the write waits at the barrier twice, so that the test can act in
+/// between.
 fn stopping(image: &Image) -> (Arc<Disk>, Arc<AtomicBool>, Arc<Barrier>) {
     let stops = Arc::new(AtomicBool::new(false));
     let barrier = Arc::new(Barrier::new(2));
@@ -41,7 +42,8 @@ fn stopping(image: &Image) -> (Arc<Disk>, Arc<AtomicBool>, Arc<Barrier>) {
     (Arc::new(disk), stops, barrier)
 }
 
-/// It is put by again before the mapping has it: what is shown then is not what the file will have, and says so.
+/// Space is put by again before the first write-back enters the block: the count shown then is not final, and
+/// is marked so.
 #[test]
 fn a_block_that_is_dirty_anew_while_it_is_written_is_not_settled() {
     let Some(image) = Image::make("24M", &["-t", "ext4", "-b", "4096"]) else {
@@ -85,7 +87,7 @@ fn a_block_that_is_dirty_anew_while_it_is_written_is_not_settled() {
     fs.shut_down().expect("shut down");
 }
 
-/// What its mapping may need does not count before it is there, and is known to come.
+/// Mapping blocks that may be needed do not count before they are allocated, but mark the count as not final.
 #[test]
 fn a_file_whose_mapping_may_need_blocks_is_not_settled() {
     let Some(image) = Image::make("24M", &["-t", "ext4", "-b", "4096"]) else {

@@ -1,8 +1,7 @@
-//! The blocks of a directory: found through its mapping, checked when they are read, their checksums renewed when they
-//! are changed.
+//! A directory's blocks: found through its mapping, checked when read, and re-checksummed when changed.
 //!
-//! One check serves every reader of a directory's block, whether it looks for names or for the index: the records fill
-//! the block, and the checksum, where the volume has one, is right for what the block is.
+//! All readers of a directory block share one check, whether they look for names or for the index: the
+//! records fill the block, and the checksum, if the volume has them, is right for the block's kind.
 
 use std::cell::RefCell;
 
@@ -19,30 +18,30 @@ use crate::inode::Inode;
 use crate::map;
 use crate::names::Names;
 
-/// A directory whose contents are blocks, seen while its lock is held.
+/// A directory whose contents are in blocks. The directory's lock is held.
 pub(super) struct DirBlocks<'a> {
     pub(super) fs: &'a Names,
     pub(super) dir: &'a Inode,
-    /// How its entries are read.
+    /// Format of its entries.
     pub(super) format: DirFormat,
-    /// How its index is read.
+    /// Format of its index.
     pub(super) tree: TreeFormat,
-    /// How many blocks it has.
+    /// Number of blocks.
     pub(super) count: u32,
-    /// It is flagged as hashed.
+    /// Whether it is flagged as hashed.
     pub(super) indexed: bool,
-    /// Its index is one that is used.
+    /// Whether its index is used.
     hashed: bool,
-    /// Its size is that of its blocks.
+    /// Whether its size matches its blocks.
     pub(super) whole: bool,
-    /// What was passed over.
+    /// Damage that was skipped.
     left_out: RefCell<Vec<Corrupt>>,
 }
 
-/// Damage of one directory that is passed on; there may be more.
+/// Most damaged places reported per directory; there may be more.
 const MOST_LEFT_OUT: usize = 64;
 
-/// What a block is for.
+/// What a block holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Leaf,
@@ -50,18 +49,19 @@ enum Kind {
     Node,
 }
 
-/// A block of a directory, read and checked.
+/// A directory block, read and checked.
 pub(super) struct DirBlock {
-    /// Where it is.
+    /// Its location on the volume.
     pub(super) block: FsBlock,
-    /// What it holds.
+    /// Its contents.
     pub(super) bytes: Block,
-    /// How its records are read.
+    /// Format of its records.
     pub(super) format: DirFormat,
 }
 
 impl<'a> DirBlocks<'a> {
-    /// The blocks that the directory's size says; none of one that was removed ([`crate::error::Reason::NotFound`]).
+    /// The blocks given by the directory's size. [`crate::error::Reason::NotFound`] for a directory that was
+    /// removed.
     pub(super) fn new(fs: &'a Names, dir: &'a Inode) -> Result<Self> {
         let (size, links) = {
             let raw = dir.raw.read();
@@ -82,8 +82,9 @@ impl<'a> DirBlocks<'a> {
         Ok(Self::of(fs, dir, count))
     }
 
-    /// As [`DirBlocks::new`], to be read around damage: a size that cannot be is cut to what can, a last block in part is one; and
-    /// where nothing is written, one that ends before the blocks do is not believed.
+    /// As [`DirBlocks::new`], for reading around damage: an impossible size is cut to a possible one, and a
+    /// partial last block counts as a block. On a volume that is not written, a size smaller than the mapped
+    /// blocks is ignored.
     pub(super) fn to_read(fs: &'a Names, dir: &'a Inode) -> Result<Self> {
         let (mut damage, mut count) = match Self::new(fs, dir) {
             Ok(blocks) => (None, blocks.count),
@@ -131,7 +132,7 @@ impl<'a> DirBlocks<'a> {
         }
     }
 
-    /// Passes damage over.
+    /// Records damage that is skipped.
     pub(super) fn leave_out(&self, damage: Corrupt) {
         let Err(Error::Corrupt(damage)) = self.fs.note_damage(Err::<(), _>(damage.into())) else {
             return;
@@ -142,12 +143,12 @@ impl<'a> DirBlocks<'a> {
         }
     }
 
-    /// What was passed over so far.
+    /// Returns and clears the damage skipped so far.
     pub(super) fn take_left_out(&self) -> Vec<Corrupt> {
         self.left_out.take()
     }
 
-    /// Up to `max` blocks from `at` that lie together: the first, and how many.
+    /// Up to `max` contiguous blocks from `at`: the first, and how many.
     pub(super) fn run(&self, at: FileBlock, max: u32) -> Result<(FsBlock, u32)> {
         if at.0 >= self.count {
             let what = format!("points to block {at} of a directory of {}", self.count);
@@ -165,7 +166,7 @@ impl<'a> DirBlocks<'a> {
         self.read_at(at, block)
     }
 
-    /// Reads the block `at`, known to be `block` of the volume.
+    /// Reads the block `at`, whose place on the volume is known to be `block`.
     pub(super) fn read_at(&self, at: FileBlock, block: FsBlock) -> Result<DirBlock> {
         let bytes = self
             .fs
@@ -178,7 +179,7 @@ impl<'a> DirBlocks<'a> {
         })
     }
 
-    /// Says of damage where it was found.
+    /// Adds the place to a damage report.
     pub(super) fn damage(&self, block: FsBlock, what: FormatCorrupt) -> Error {
         Error::from(what).in_inode(self.dir.ino).in_block(block)
     }
@@ -189,8 +190,8 @@ impl<'a> DirBlocks<'a> {
         } else if at.0 == 0 {
             Kind::Root
         } else if self.format.tail && htree::is_node(bytes, &self.tree) {
-            // With checksums no leaf has one free record over the whole block: the tail is behind it. Without, it does
-            // not matter which of the two an empty block is.
+            // With checksums, no leaf has one free record that fills the block, because of the checksum tail.
+            // Without checksums, an empty block may count as either.
             Kind::Node
         } else {
             Kind::Leaf
@@ -220,7 +221,7 @@ impl<'a> DirBlocks<'a> {
         format::check(bytes, &self.format_of(kind))
     }
 
-    /// Changes a leaf and renews its checksum.
+    /// Changes a leaf and updates its checksum.
     pub(super) fn modify_leaf<R>(
         &self,
         h: &mut Handle<'_>,
@@ -239,7 +240,7 @@ impl<'a> DirBlocks<'a> {
         changed.map_err(|what| self.damage(block, what))
     }
 
-    /// Changes an index block and renews its checksum.
+    /// Changes an index block and updates its checksum.
     pub(super) fn modify_index<R>(
         &self,
         h: &mut Handle<'_>,
@@ -259,7 +260,7 @@ impl<'a> DirBlocks<'a> {
         changed.map_err(|what| self.damage(block, what))
     }
 
-    /// What `..` means, and the byte of its entry in the first block.
+    /// The inode of `..`, and the offset of its entry in the first block.
     pub(super) fn dotdot(&self) -> Result<(InodeNumber, usize)> {
         let block = self.read(FIRST)?;
         let mut entries = format::entries(&block.bytes, &block.format);
@@ -274,7 +275,7 @@ impl<'a> DirBlocks<'a> {
             .map_err(|what| self.damage(block.block, what))
     }
 
-    /// Lets `..` mean another directory.
+    /// Points `..` to another directory.
     pub(super) fn set_dotdot(&self, h: &mut Handle<'_>, parent: InodeNumber) -> Result<()> {
         let (_, offset) = self.dotdot()?;
         let block = self.run(FIRST, 1)?.0;
@@ -290,7 +291,7 @@ impl<'a> DirBlocks<'a> {
         })
     }
 
-    /// Puts a name into a leaf; `false` if it has no room.
+    /// Adds a name to a leaf; `false` if the leaf has no room.
     pub(super) fn insert(
         &self,
         h: &mut Handle<'_>,

@@ -1,11 +1,11 @@
-//! Whether the index of a hashed directory can be relied on.
+//! Checks whether the index of a hashed directory can be trusted.
 //!
-//! A tree whose blocks are sound, each for itself, may still hide names: a leaf that it does not lead to, a name in the wrong
-//! leaf, hashes out of order. So a directory's whole tree is looked at once while its inode is in memory, before the first
-//! listing; where nothing is written, also before a name is said not to be there. That pass reads the leaves in the order of
-//! the disk, ahead of the listing, which then finds them in memory.
+//! A tree whose blocks are each valid may still hide names: a leaf that it does not lead to, a name in the
+//! wrong leaf, hashes out of order. So the whole tree is checked once while its inode is in memory, before
+//! the first listing; on a volume that is not written, also before a name is reported as missing. The check
+//! reads the leaves in disk order, so the listing then finds them in memory.
 //!
-//! A directory whose index is damaged is read as if it had none, and takes no changes.
+//! A directory with a damaged index is read as if it had none, and cannot be changed.
 
 use throughline_extfmt::{FileBlock, dir as format};
 
@@ -13,27 +13,27 @@ use super::entry::FIRST;
 use super::htree::Tree;
 use crate::error::{Error, Result};
 
-/// A leaf, and the hashes that lead to it.
+/// A leaf, and the range of hashes that leads to it.
 struct Leaf {
     at: FileBlock,
-    /// As the index has them: `low` of its own entry, `high` of the next one.
+    /// As in the index: `low` is the hash of its own entry, `high` that of the next.
     low: u32,
     high: Option<u32>,
 }
 
 impl Leaf {
-    /// Whether a name of `hash` is found here. (Hashes of names are even; the lowest bit of an entry's says that the names of its
-    /// hash begin in the leaf before.)
+    /// Whether a name with `hash` is found here. (Hashes of names are even. The lowest bit of an index entry
+    /// means that the names with its hash begin in the leaf before.)
     fn holds(&self, hash: u32) -> bool {
         hash >= self.low & !1 && self.high.is_none_or(|high| hash < high)
     }
 }
 
 impl Tree<'_> {
-    /// Looks at all of the tree.
+    /// Checks the whole tree.
     ///
     /// # Errors
-    /// `Corrupt` where it does not lead to every name; those of the device.
+    /// `Corrupt` if it does not lead to every name; device errors.
     pub(super) fn check(&self) -> Result<()> {
         let blocks = self.blocks;
         let corrupt = |what: &str| Error::corrupt(what).in_inode(blocks.dir.ino);
@@ -74,7 +74,7 @@ impl Tree<'_> {
         }
     }
 
-    /// The leaves below the index block `at`, whose hashes are from `low` to below `high`.
+    /// Collects the leaves below the index block `at`, which covers the hashes from `low` up to `high`.
     fn collect(
         &self,
         at: FileBlock,
@@ -91,7 +91,7 @@ impl Tree<'_> {
             let next = (index + 1 < view.count()).then(|| view.hash(index + 1));
             let end = next.or(high);
             let in_order = own >= low && end.is_none_or(|end| own <= end);
-            // Each of its blocks is one of the directory's, so there are no more.
+            // Every node and leaf is a block of the directory, so there cannot be more than it has.
             if !in_order || leaves.len() + *nodes > self.blocks.count as usize {
                 let what = format!("entry {index} of hash tree block {at} is out of order");
                 return Err(Error::corrupt(what)

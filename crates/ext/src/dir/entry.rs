@@ -1,4 +1,4 @@
-//! Types that the parts of a directory share: a name that was found, a place for a new one, how names are stored.
+//! Types shared by the parts of a directory: a name that was found, room for a new one, the storage format.
 
 use throughline_extfmt::inode::InodeFlags;
 use throughline_extfmt::{FileBlock, FsBlock, InodeNumber, dir as format};
@@ -7,29 +7,29 @@ use crate::error::Corrupt;
 use crate::inode::Inode;
 use crate::names::Names;
 
-/// The block where a directory starts.
+/// The first block of a directory.
 pub(super) const FIRST: FileBlock = FileBlock(0);
-/// Byte of `..` in it.
+/// Offset of `..` in it.
 pub(super) const DOTDOT_OFFSET: usize = 12;
-/// Bytes of `.` and `..` in it.
+/// Bytes that `.` and `..` take in it.
 pub(super) const DOTS_BYTES: usize = 24;
 
-/// The most bytes that the blocks of a directory may have without `large_dir`.
+/// Maximum size of a directory in bytes without `large_dir`.
 pub(super) const MAX_BYTES_SHORT: u64 = u32::MAX as u64;
 
-/// Where entries are.
+/// The region of an inode that entries are in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Region {
-    /// Behind the inode of `..`, in `i_block`.
+    /// In `i_block`, after the inode number of `..`.
     Main,
-    /// In the attribute's value.
+    /// In the value of the inline data attribute.
     Value,
 }
 
-/// A name, found.
+/// A name that was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
-    /// What it means.
+    /// The inode it names.
     pub(crate) ino: InodeNumber,
     pub(super) at: Spot,
 }
@@ -37,24 +37,24 @@ pub(crate) struct Found {
 /// Where an entry is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Spot {
-    /// At that byte of a region of the inode.
+    /// At this offset in a region of the inode.
     Inline(Region, usize),
-    /// At that byte of a leaf.
+    /// At this offset in a leaf.
     Leaf(FsBlock, usize),
 }
 
-/// Where a name that was not found can go.
+/// Where a name that was not found can be added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
-    /// Into the inode, perhaps.
+    /// Perhaps in the inode.
     Inline,
-    /// Into that leaf.
+    /// In this leaf.
     Leaf(FsBlock),
-    /// Nowhere: the directory has to grow.
+    /// Nowhere: the directory must grow.
     None,
 }
 
-/// How a directory's names are kept.
+/// The storage format of a directory's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     Inline,
@@ -73,9 +73,9 @@ pub(super) fn shape(fs: &Names, dir: &Inode) -> Shape {
     }
 }
 
-/// Whether the directory was removed. Who came by its name has it still, but nothing keeps its blocks: they may be read
-/// only while it has links, which whoever removes it takes away under its lock. Where nothing is written, nothing is removed:
-/// a count of 0 is damage, and the names are there.
+/// Whether the directory was removed. A caller may still hold it, but nothing keeps its blocks allocated:
+/// they may be read only while it has links, and removal drops the links under the directory's lock. On a
+/// volume that is not written nothing is removed: a link count of 0 is damage, and the names are there.
 pub(super) fn is_removed(fs: &Names, dir: &Inode) -> bool {
     let raw = dir.raw.read();
     let is_empty = raw.size_bytes(&fs.geo).is_ok_and(|size| size == 0);
@@ -90,16 +90,16 @@ pub(super) fn index_damaged(dir: &Inode) -> Corrupt {
     }
 }
 
-/// A name to be added.
+/// A name to add.
 pub(super) struct NewEntry<'a> {
     pub(super) name: &'a [u8],
     pub(super) ino: InodeNumber,
-    /// Its type, as entries hold it.
+    /// Its type code as stored in entries.
     pub(super) code: u8,
 }
 
 impl NewEntry<'_> {
-    /// Bytes it needs.
+    /// Bytes that its record needs.
     pub(super) fn len_bytes(&self) -> usize {
         format::record_bytes(self.name.len())
     }

@@ -1,7 +1,9 @@
-//! Directories that grow: from nothing to a block, from one block to a hash tree, by a leaf, by an index block, by a level.
+//! Growing a directory: from nothing to a block, from one block to a hash tree, by a leaf, by an index block,
+//! by a level.
 //!
-//! Every step takes one new block, and asks for it before it changes anything; after it the directory is sound. An
-//! insertion repeats steps until there is room, so one that ends with `NoSpace` leaves a directory with all its names.
+//! Every step takes one new block, and allocates it before it changes anything else; after each step the
+//! directory is sound. An insertion repeats steps until there is room, so one that fails with `NoSpace`
+//! leaves a directory with all its names.
 
 use throughline_extfmt::dir::{self as format, DirEntry, DirFormat};
 use throughline_extfmt::features::Incompat;
@@ -22,12 +24,13 @@ use crate::inode::Inode;
 use crate::map;
 use crate::names::Names;
 
-/// Steps that one insertion may need: the conversion, a split on each level, a new level, the leaf; and to spare.
+/// Maximum steps of one insertion: the conversion, a split on each level, a new level and the leaf, with some
+/// to spare.
 const MAX_STEPS: u32 = 16;
 
-/// DirBlocks that adding a name may touch, the directory's inode among them: the way to its leaf through the hash tree; a
-/// block with its bits for each step, and one for a directory that was in its inode; the mapping of all these, whose nodes
-/// are split once at most.
+/// Blocks that adding a name may change, including the directory's inode: the path to its leaf through the
+/// hash tree; a block and its bitmap for each step, and one for a directory that was inline; the mapping of
+/// all these, whose nodes are split at most once.
 pub(crate) const INSERT_CREDITS: u32 =
     5 + (MAX_STEPS + 1) * (1 + GROUP_CREDITS) + map::INSERT_CREDITS;
 
@@ -46,7 +49,7 @@ pub(super) fn insert(
     Err(Error::corrupt("a hash tree has no room however it is split").in_inode(dir.ino))
 }
 
-/// Adds the name, or makes room for it (`false`).
+/// Adds the name, or takes one step to make room for it (`false`).
 fn step(fs: &Names, h: &mut Handle<'_>, dir: &Inode, entry: &NewEntry<'_>) -> Result<bool> {
     let blocks = DirBlocks::new(fs, dir)?;
     if shape(fs, dir) == Shape::Hashed {
@@ -59,7 +62,7 @@ fn step(fs: &Names, h: &mut Handle<'_>, dir: &Inode, entry: &NewEntry<'_>) -> Re
     drop_stale_index(&blocks)?;
     let first = blocks.read(FIRST)?;
     if blocks.count == 1 && blocks.room_in(&first, entry.name)? {
-        // It has just become a block.
+        // It was converted from inline in this insertion.
         return blocks.insert(h, first.block, entry);
     }
     let flags = dir.raw.read().flags();
@@ -81,14 +84,14 @@ fn step(fs: &Names, h: &mut Handle<'_>, dir: &Inode, entry: &NewEntry<'_>) -> Re
     Ok(true)
 }
 
-/// A directory flagged as hashed on a volume without `dir_index` is an ordinary one whose index is stale: names that are
-/// added would be missing in it, so the flag goes. The caller stores the inode.
+/// On a volume without `dir_index`, a directory flagged as hashed is an ordinary one with a stale index:
+/// names added to it would be missing from the index, so the flag is cleared. The caller stores the inode.
 pub(super) fn drop_stale_index(blocks: &DirBlocks<'_>) -> Result<()> {
     if !blocks.indexed || shape(blocks.fs, blocks.dir) == Shape::Hashed {
         return Ok(());
     }
     if blocks.fs.geo.has_metadata_csum() {
-        // Index blocks have their checksums elsewhere than leaves: they cannot just be taken for ones.
+        // Index blocks keep their checksum in another place than leaves, so they cannot be used as leaves.
         let what = "a hashed directory on a volume without dir_index";
         return Err(Error::corrupt(what).in_inode(blocks.dir.ino));
     }
@@ -98,8 +101,8 @@ pub(super) fn drop_stale_index(blocks: &DirBlocks<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Gives a directory without blocks its first one, with `.`, `..` and `records`: whole records of inline data, which stay
-/// as they are.
+/// Gives a directory without blocks its first one, with `.`, `..` and `records`: complete inline records,
+/// copied unchanged.
 pub(super) fn first_block(
     fs: &Names,
     h: &mut Handle<'_>,
@@ -128,7 +131,7 @@ pub(super) fn first_block(
     blocks.must_fit(block, filled)
 }
 
-/// Puts records behind `.` and `..`; the last gets the rest of the block.
+/// Copies records after `.` and `..`. The last one is extended to the end of the block.
 fn put_behind_dots(block: &mut [u8], format: &DirFormat, records: &[u8]) -> bool {
     let Some(last) = format::entries(records, &format.inline()).last() else {
         return true;
@@ -155,7 +158,7 @@ fn put_behind_dots(block: &mut [u8], format: &DirFormat, records: &[u8]) -> bool
 }
 
 impl DirBlocks<'_> {
-    /// One block more at the end; the inode is stored. The caller fills the block.
+    /// Appends a block and stores the inode. The caller fills the block.
     fn append(&self, h: &mut Handle<'_>) -> Result<(FileBlock, FsBlock)> {
         let block_bytes = u64::from(self.fs.geo.block_bytes);
         let at = FileBlock(self.count);
@@ -171,7 +174,7 @@ impl DirBlocks<'_> {
         Ok((at, block))
     }
 
-    /// Makes a fresh block a leaf with these names.
+    /// Initializes a new block as a leaf with these names.
     fn fill_new(&self, h: &mut Handle<'_>, block: FsBlock, names: &[DirEntry<'_>]) -> Result<()> {
         let filled = h.create(block, |bytes| {
             let filled = format::fill(bytes, &self.format, names);
@@ -181,7 +184,7 @@ impl DirBlocks<'_> {
         self.must_fit(block, filled)
     }
 
-    /// Writes a leaf anew.
+    /// Rewrites a leaf with these names.
     fn refill(&self, h: &mut Handle<'_>, block: FsBlock, names: &[DirEntry<'_>]) -> Result<()> {
         let filled = self.modify_leaf(h, block, |bytes, format| {
             Ok(format::fill(bytes, format, names))
@@ -198,7 +201,7 @@ impl DirBlocks<'_> {
             .in_block(block))
     }
 
-    /// The names of a leaf.
+    /// The entries in use in a leaf.
     fn names<'b>(&self, leaf: &'b DirBlock) -> Result<Vec<DirEntry<'b>>> {
         format::entries(&leaf.bytes, &leaf.format)
             .filter(|entry| !entry.as_ref().is_ok_and(|entry| !entry.is_used()))
@@ -206,7 +209,7 @@ impl DirBlocks<'_> {
             .map_err(|what| self.damage(leaf.block, what))
     }
 
-    /// A full directory of one block becomes a tree with one leaf.
+    /// Converts a full one-block directory into a tree with one leaf.
     fn to_tree(&self, h: &mut Handle<'_>, first: &DirBlock) -> Result<()> {
         let parent = self.dotdot()?.0;
         let mut names = self.names(first)?;
@@ -230,15 +233,15 @@ impl DirBlocks<'_> {
 }
 
 impl Tree<'_> {
-    /// One step towards room for a name of `hash`: splits its leaf, or the lowest index block above it that must be
-    /// split first.
+    /// One step towards room for a name with `hash`: splits its leaf, or the index block above it that must
+    /// be split first.
     fn grow(&self, h: &mut Handle<'_>, hash: u32) -> Result<()> {
         let path = self.path(hash)?;
         let mut full = Vec::with_capacity(path.levels.len());
         for level in &path.levels {
             full.push(self.view(&level.node, level.at)?.is_full());
         }
-        // The lowest index block with room; what is right below it is split.
+        // Finds the lowest index block with room, and splits its child on the path.
         match full.iter().rposition(|&full| !full) {
             Some(last) if last + 1 == full.len() => self.split_leaf(h, &path),
             Some(above) => self.split_node(h, &path, above),
@@ -246,7 +249,7 @@ impl Tree<'_> {
         }
     }
 
-    /// Half of a leaf's names, those of the higher hashes, go to a new leaf.
+    /// Moves the half of a leaf's names with the higher hashes to a new leaf.
     fn split_leaf(&self, h: &mut Handle<'_>, path: &Path) -> Result<()> {
         let blocks = self.blocks;
         let leaf = blocks.read(path.leaf)?;
@@ -283,7 +286,7 @@ impl Tree<'_> {
         )
     }
 
-    /// Half of the entries of the index block below `above` go to a new one.
+    /// Moves half of the entries of the index block below `above` to a new one.
     fn split_node(&self, h: &mut Handle<'_>, path: &Path, above: usize) -> Result<()> {
         let blocks = self.blocks;
         let Some(level) = path.levels.get(above + 1) else {
@@ -306,12 +309,12 @@ impl Tree<'_> {
         self.insert_index(h, path, above, hash, at)
     }
 
-    /// Every index block is full: all entries of the root go to a new block between it and the others.
+    /// All index blocks on the path are full: moves all entries of the root to a new index block below it.
     fn add_level(&self, h: &mut Handle<'_>, path: &Path) -> Result<()> {
         let blocks = self.blocks;
         let levels = self.indirect_levels + 1;
         let (Some(root), true) = (path.levels.first(), levels < blocks.tree.max_levels) else {
-            // The index is as large as the format allows (`large_dir` allows a level more).
+            // The index is as deep as the format allows (`large_dir` allows one more level).
             return Err(Reason::NoSpace.into());
         };
         let (at, block) = blocks.append(h)?;
@@ -326,7 +329,7 @@ impl Tree<'_> {
         })
     }
 
-    /// Makes a fresh block an index block.
+    /// Initializes a new block as an index block.
     fn new_node<R>(
         &self,
         h: &mut Handle<'_>,
@@ -343,7 +346,8 @@ impl Tree<'_> {
         filled.map_err(|what| blocks.damage(block, what))
     }
 
-    /// Enters a new block into the index block `level` of the path, behind the entry that was taken there.
+    /// Inserts a new block into the index block at `level` of the path, after the entry that the path takes
+    /// there.
     fn insert_index(
         &self,
         h: &mut Handle<'_>,

@@ -7,7 +7,7 @@ use throughline_extfmt::hash::{HashVersion, NameHash};
 use throughline_extfmt::inode::InodeFlags;
 use throughline_extfmt::superblock::Flags;
 
-/// The first place of a listing that is a name: those before are `.` and `..`.
+/// The first position of a name in a listing; the ones before are `.` and `..`.
 pub(super) const NAMES: u64 = 2;
 
 /// How the volume hashes names.
@@ -20,7 +20,7 @@ pub(crate) struct HashRules {
 }
 
 impl HashRules {
-    /// As the superblock says.
+    /// From the superblock.
     pub(crate) fn new(sb: &Superblock) -> Self {
         let unsigned = sb.flags().contains(Flags::UNSIGNED_HASH);
         let fallback = if unsigned {
@@ -42,34 +42,34 @@ impl HashRules {
         }
     }
 
-    /// Whether directories with these flags are, or become, hashed in a way that is known here. (Names that ignore case
-    /// are hashed in a folded form.)
+    /// Whether directories with these flags are, or can become, hashed in a way this crate supports.
+    /// (Case-insensitive names are hashed in a folded form, which it does not.)
     pub(super) fn indexes(&self, flags: InodeFlags) -> bool {
         self.dir_index && !flags.contains(InodeFlags::CASEFOLD)
     }
 
-    /// The code of the hash that new trees get.
+    /// The hash version code for new trees.
     pub(super) fn default_code(&self) -> u8 {
         self.default.to_disk()
     }
 
-    /// The hash that new trees get.
+    /// The hash version for new trees.
     pub(super) fn default_version(&self) -> HashVersion {
         self.default
     }
 
-    /// The hash of a name; `None` for one that is not computed here.
+    /// The hash of a name; `None` for a hash version that this crate cannot compute.
     pub(super) fn hash(&self, version: HashVersion, name: &[u8]) -> Option<NameHash> {
         version.hash(name, self.seed)
     }
 
-    /// The key of a name in a listing by hash, for a directory that has no tree yet.
+    /// The position of a name in a listing by hash, for a directory that has no tree yet.
     pub(super) fn key(&self, name: &[u8]) -> u64 {
         key(self.default, self.seed, name)
     }
 }
 
-/// The place of a name in a listing by hash.
+/// The position of a name in a listing by hash.
 pub(super) fn key(version: HashVersion, seed: [u32; 4], name: &[u8]) -> u64 {
     let legacy = matches!(version, HashVersion::Legacy | HashVersion::LegacyUnsigned);
     let hash = version
@@ -78,9 +78,9 @@ pub(super) fn key(version: HashVersion, seed: [u32; 4], name: &[u8]) -> u64 {
     key_of(hash, name, legacy)
 }
 
-/// The key of a name, by its hash.
+/// The position of a name, from its hash.
 pub(super) fn key_of(hash: NameHash, name: &[u8], legacy: bool) -> u64 {
-    // The legacy hash has no minor part; any function of the name tells names of one hash apart.
+    // The legacy hash has no minor part, so a checksum of the name distinguishes names with the same hash.
     let minor = if legacy {
         throughline_extfmt::checksum::crc32c(!0, name)
     } else {

@@ -3,8 +3,8 @@
 //! ```text
 //! root (block 0) ── up to two levels of nodes ── leaves
 //! ```
-//! An index entry gives the lowest hash of its subtree. Names of one hash can lie in several leaves next to each other;
-//! the index says so by the lowest bit of the later leaves' hashes, and a search goes on there.
+//! An index entry holds the lowest hash of its subtree. Names with the same hash may fill several adjacent
+//! leaves: the lowest bit of the later leaves' hashes marks that, and a search continues there.
 
 use smallvec::SmallVec;
 use throughline_extfmt::FileBlock;
@@ -16,39 +16,39 @@ use super::entry::{FIRST, Found, Room};
 use super::hash::key;
 use crate::error::{Error, Result};
 
-/// Leaves that names of one hash may fill. More cannot come about by chance.
+/// Most leaves that names with one hash may fill. More do not arise by chance.
 const MAX_CONTINUED: usize = 4096;
 
-/// A hashed directory, its root read and checked.
+/// A hashed directory whose root was read and checked.
 pub(super) struct Tree<'a> {
     pub(super) blocks: &'a DirBlocks<'a>,
     version: HashVersion,
     pub(super) indirect_levels: u8,
 }
 
-/// An index block on the way to a leaf, and the entry taken.
+/// An index block on the path to a leaf, and the entry taken there.
 pub(super) struct Level {
     pub(super) at: FileBlock,
     pub(super) node: DirBlock,
     pub(super) index: usize,
 }
 
-/// The way to a leaf.
+/// The path to a leaf.
 pub(super) struct Path {
     /// From the root down; never empty.
     pub(super) levels: SmallVec<[Level; 3]>,
     pub(super) leaf: FileBlock,
 }
 
-/// The leaves of a hash.
+/// The leaves for a hash.
 pub(super) struct Leaves {
     pub(super) blocks: Vec<FileBlock>,
-    /// Lowest hash of the leaf behind them.
+    /// Lowest hash of the leaf that follows.
     pub(super) next: Option<u32>,
 }
 
 impl<'a> Tree<'a> {
-    /// Reads the root; `None` for a hash that cannot be computed here.
+    /// Reads the root; `None` for a hash version that cannot be computed here.
     pub(super) fn open(blocks: &'a DirBlocks<'a>) -> Result<Option<Self>> {
         let block = blocks.read(FIRST)?;
         let root = Root::read(&block.bytes, &blocks.tree)
@@ -64,13 +64,14 @@ impl<'a> Tree<'a> {
         })
     }
 
-    /// As [`Self::open`]; without the hash, names cannot be added.
+    /// As [`Self::open`], but an unsupported hash version is an error: names cannot be added without the
+    /// hash.
     pub(super) fn open_to_change(blocks: &'a DirBlocks<'a>) -> Result<Self> {
         Self::open(blocks)?
             .ok_or_else(|| Error::Unsupported("adding to a directory with siphash hashes".into()))
     }
 
-    /// How its names are hashed.
+    /// The hash version of its names.
     pub(super) fn version(&self) -> HashVersion {
         self.version
     }
@@ -82,12 +83,12 @@ impl<'a> Tree<'a> {
             .map_or(0, |hash| hash.major)
     }
 
-    /// The place of a name in a listing.
+    /// The position of a name in a listing.
     pub(super) fn key(&self, name: &[u8]) -> u64 {
         key(self.version, self.blocks.fs.hash_rules.seed, name)
     }
 
-    /// The way to the first leaf that can hold names of `hash`.
+    /// The path to the first leaf that can hold names with `hash`.
     pub(super) fn path(&self, hash: u32) -> Result<Path> {
         let mut path = Path {
             levels: SmallVec::new(),
@@ -97,7 +98,7 @@ impl<'a> Tree<'a> {
         Ok(path)
     }
 
-    /// Goes down from the path's last block to a leaf; `choose` says which entry.
+    /// Descends from the path's last block to a leaf; `choose` selects the entry.
     fn descend(&self, path: &mut Path, choose: impl Fn(&IndexNode<'_>) -> usize) -> Result<()> {
         while path.levels.len() <= usize::from(self.indirect_levels) {
             let at = path.leaf;
@@ -126,7 +127,8 @@ impl<'a> Tree<'a> {
         } else {
             IndexNode::node(&node.bytes, format)
         };
-        // Without checksums an index block cannot be told when it is loaded, but for the root.
+        // Without checksums, only the root is recognized as an index block when it is loaded, so others are
+        // checked here.
         let checked = view.and_then(|view| {
             if at != FIRST && !format.tail {
                 view.check(self.blocks.count)?;
@@ -136,7 +138,7 @@ impl<'a> Tree<'a> {
         checked.map_err(|what| self.blocks.damage(node.block, what))
     }
 
-    /// The lowest hash of the leaf behind the path's; `None` behind the last.
+    /// The lowest hash of the leaf after the path's; `None` after the last.
     fn next_hash(&self, path: &Path) -> Result<Option<u32>> {
         for level in path.levels.iter().rev() {
             let view = self.view(&level.node, level.at)?;
@@ -147,7 +149,7 @@ impl<'a> Tree<'a> {
         Ok(None)
     }
 
-    /// Goes to the next leaf.
+    /// Moves the path to the next leaf.
     fn advance(&self, path: &mut Path) -> Result<()> {
         while let Some(mut level) = path.levels.pop() {
             let view = self.view(&level.node, level.at)?;
@@ -161,7 +163,7 @@ impl<'a> Tree<'a> {
         Err(Error::corrupt("a hash tree ends too early").in_inode(self.blocks.dir.ino))
     }
 
-    /// Visits the leaves that can hold names of `hash` until `visit` has an answer.
+    /// Visits the leaves that can hold names with `hash` until `visit` returns a value.
     fn visit<R>(
         &self,
         hash: u32,
@@ -189,7 +191,7 @@ impl<'a> Tree<'a> {
         self.visit(self.hash(name), |leaf| self.blocks.find_in(leaf, name))
     }
 
-    /// Where a name that is not there can go.
+    /// Where a new name can be added.
     pub(super) fn room(&self, name: &[u8]) -> Result<Room> {
         let mut place = Room::None;
         self.visit(self.hash(name), |leaf| {
@@ -201,7 +203,7 @@ impl<'a> Tree<'a> {
         Ok(place)
     }
 
-    /// The leaf that `hash` belongs to, and the leaves that its last hash goes on in.
+    /// The leaf for `hash`, and the leaves in which the names with its last hash continue.
     pub(super) fn leaves_of(&self, hash: u32) -> Result<Leaves> {
         let mut path = self.path(hash)?;
         let mut leaves = Leaves {

@@ -1,8 +1,9 @@
-//! Directories inside their inode (`inline_data`): the inode of `..`, and two regions of entries, one in `i_block`, one in
-//! the value of the attribute `system.data`.
+//! Directories inside their inode (`inline_data`): the inode number of `..`, and two regions of entries, one
+//! in `i_block`, one in the value of the attribute `system.data`.
 //!
-//! All of it is in the inode's image: changes are made there, and the caller stores the inode. A directory that no longer
-//! fits moves to a block, its records one after the other as they were, so that their order and offsets stay.
+//! Everything is in the inode's image: changes are made there, and the caller stores the inode. A directory
+//! that no longer fits moves to a block. Its records are copied unchanged one after the other, so their order
+//! and offsets stay the same.
 
 use throughline_extfmt::dir::{self as format, DirFormat};
 use throughline_extfmt::extent::NodeMut;
@@ -34,7 +35,7 @@ fn is_data(attribute: &Attribute) -> bool {
     attribute.name_index == XATTR_NAME_INDEX && attribute.name == XATTR_NAME
 }
 
-/// The second region: empty where there is none.
+/// The second region; empty if the attribute does not exist.
 fn value(raw: &InodeImage) -> Format<Vec<u8>> {
     let data = xattr::read_ibody(raw.xattr_area())?
         .into_iter()
@@ -46,7 +47,7 @@ fn value(raw: &InodeImage) -> Format<Vec<u8>> {
     }
 }
 
-/// Writes the second region, which may be longer than it was; `false` if there is no room.
+/// Writes the second region, which may have grown; `false` if there is no room.
 fn set_value(raw: &mut InodeImage, value: Vec<u8>) -> Format<bool> {
     let mut list = xattr::read_ibody(raw.xattr_area())?;
     let len = value.len();
@@ -86,7 +87,7 @@ fn regions(fs: &Inodes, dir: &Inode) -> Result<[(Region, Vec<u8>); 2]> {
     ])
 }
 
-/// What is left of both regions, and what is damaged of them.
+/// The readable parts of both regions, and the damage found.
 fn regions_left(fs: &Inodes, dir: &Inode) -> ([(Region, Vec<u8>); 2], Vec<Corrupt>) {
     let damage = match regions(fs, dir) {
         Ok(regions) => return (regions, Vec::new()),
@@ -110,8 +111,8 @@ fn left_out(damage: Result<()>) -> Vec<Corrupt> {
     }
 }
 
-/// The names that are left, `.` and `..` first, each with the offset that it would have in a block, where those two are records;
-/// and what is damaged of the others.
+/// The readable names, `.` and `..` first, each with the offset that it would have in a block, where those
+/// two are records; and the damage found.
 pub(super) fn entries_left(fs: &Names, dir: &Inode) -> (Vec<DirEntry>, Vec<Corrupt>) {
     let format = format(fs);
     let (regions, mut damaged) = regions_left(fs, dir);
@@ -129,7 +130,7 @@ pub(super) fn entries_left(fs: &Names, dir: &Inode) -> (Vec<DirEntry>, Vec<Corru
     (all, damaged)
 }
 
-/// As [`find`], in what is left.
+/// As [`find`], reading around damage.
 pub(super) fn find_left(fs: &Names, dir: &Inode, name: &[u8]) -> Option<Found> {
     let format = format(fs);
     regions_left(fs, dir).0.iter().find_map(|(region, bytes)| {
@@ -182,7 +183,7 @@ fn dots(fs: &Names, dir: &Inode) -> Vec<DirEntry> {
     ]
 }
 
-/// Whether it holds no names but `.` and `..`.
+/// Whether the directory has no names but `.` and `..`.
 pub(super) fn is_empty(fs: &Names, dir: &Inode) -> Result<bool> {
     let format = format(fs);
     for (_, bytes) in regions(fs, dir)? {
@@ -195,12 +196,12 @@ pub(super) fn is_empty(fs: &Names, dir: &Inode) -> Result<bool> {
     Ok(true)
 }
 
-/// What `..` means.
+/// The inode of `..`.
 pub(super) fn parent(dir: &Inode) -> InodeNumber {
     inline_data::parent(dir.raw.read().i_block())
 }
 
-/// Lets `..` mean another directory.
+/// Points `..` to another directory.
 pub(super) fn set_parent(dir: &Inode, parent: InodeNumber) {
     inline_data::set_parent(dir.raw.write().i_block_mut(), parent);
 }
@@ -241,7 +242,7 @@ pub(super) fn insert(fs: &Names, dir: &Inode, entry: &NewEntry<'_>) -> Result<bo
     change(fs, dir, Region::Value, add)
 }
 
-/// Makes the second region as large as the inode allows, if that gives it at least `wanted` bytes more.
+/// Grows the second region to the maximum that the inode allows, if that adds at least `wanted` bytes.
 fn grow_value(fs: &Names, dir: &Inode, wanted: usize) -> Result<()> {
     let mut raw = dir.raw.write();
     let grown = value(&raw).and_then(|mut bytes| {
@@ -259,7 +260,7 @@ fn grow_value(fs: &Names, dir: &Inode, wanted: usize) -> Result<()> {
     grown.map_err(|what| damage(dir, what))
 }
 
-/// Makes a fresh inode an empty inline directory, where the volume has such; `false` where not.
+/// Makes a new inode an empty inline directory; `false` if the volume does not support it or it does not fit.
 pub(super) fn init(fs: &Names, dir: &Inode, parent: InodeNumber) -> Result<bool> {
     let mut raw = dir.raw.write();
     if !fs.geo.incompat.contains(Incompat::INLINE_DATA) {
@@ -280,7 +281,7 @@ pub(super) fn init(fs: &Names, dir: &Inode, parent: InodeNumber) -> Result<bool>
 /// Moves the entries to a block.
 ///
 /// # Errors
-/// `NoSpace`; nothing has changed then.
+/// `NoSpace`, with nothing changed.
 pub(super) fn to_block(fs: &Names, h: &mut Handle<'_>, dir: &Inode) -> Result<()> {
     let parent = parent(dir);
     let records = regions(fs, dir)?.map(|(_, bytes)| bytes).concat();
@@ -294,12 +295,12 @@ pub(super) fn to_block(fs: &Names, h: &mut Handle<'_>, dir: &Inode) -> Result<()
     moved
 }
 
-/// The inode holds blocks instead of data from now on: none yet.
+/// Switches the inode from inline data to an empty block mapping.
 fn leave_inode(fs: &Inodes, dir: &Inode) -> Result<()> {
     let mut raw = dir.raw.write();
     let mut list = xattr::read_ibody(raw.xattr_area()).map_err(|what| damage(dir, what))?;
     list.retain(|attribute| !is_data(attribute));
-    // A list that was there fits with one entry less.
+    // The list fitted before, so it fits with one entry less.
     let _ = xattr::write_ibody(raw.xattr_area_mut(), &list);
     let mut flags = raw.flags() - InodeFlags::INLINE_DATA;
     raw.i_block_mut().fill(0);

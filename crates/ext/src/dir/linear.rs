@@ -1,4 +1,4 @@
-//! DirBlocks of entries in any order: every search reads them one after the other.
+//! Directories with unordered entries in blocks: every search reads the blocks in sequence.
 
 use throughline_extfmt::{FileBlock, FsBlock, dir as format};
 
@@ -6,11 +6,11 @@ use super::block::{DirBlock, DirBlocks};
 use super::entry::{FIRST, Found, Room, Spot};
 use crate::error::{Reason, Result};
 
-/// DirBlocks read ahead of a search at once.
+/// Blocks read ahead of a search at once.
 const READAHEAD_BLOCKS: u32 = 64;
 
 impl DirBlocks<'_> {
-    /// Visits the blocks in order until `visit` has an answer.
+    /// Visits the blocks in order until `visit` returns a value.
     pub(super) fn walk<R>(
         &self,
         from: FileBlock,
@@ -45,7 +45,7 @@ impl DirBlocks<'_> {
         }))
     }
 
-    /// Whether a name of `wanted` bytes has room in this block; an error if `name` is in it.
+    /// Whether `name` would fit in this block; an error if it is already there.
     pub(super) fn room_in(&self, block: &DirBlock, name: &[u8]) -> Result<bool> {
         let wanted = format::record_bytes(name.len());
         let mut room = false;
@@ -65,7 +65,8 @@ pub(super) fn find(blocks: &DirBlocks<'_>, name: &[u8]) -> Result<Option<Found>>
     blocks.walk(FIRST, |_, block| blocks.find_in(block, name))
 }
 
-/// Where a name that is not there can go: the first block with room. One pass finds both out.
+/// Where a new name can be added: the first block with room. The same pass checks that the name does not
+/// exist.
 pub(super) fn room(blocks: &DirBlocks<'_>, name: &[u8]) -> Result<Room> {
     let mut place = Room::None;
     blocks.walk(FIRST, |_, block| {
@@ -77,7 +78,8 @@ pub(super) fn room(blocks: &DirBlocks<'_>, name: &[u8]) -> Result<Room> {
     Ok(place)
 }
 
-/// Whether there are no names but `.` and `..`, hashed directories included: the index blocks hold no others.
+/// Whether there are no names but `.` and `..`. Works for hashed directories too: their index blocks hold no
+/// other names.
 pub(super) fn is_empty(blocks: &DirBlocks<'_>) -> Result<bool> {
     let name = blocks.walk(FIRST, |_, block| {
         for entry in format::entries(&block.bytes, &block.format) {

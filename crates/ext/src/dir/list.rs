@@ -1,14 +1,15 @@
 //! Listing a directory, from any position.
 //!
-//! Damage is read around: what is left of the names is listed, and what was passed over is told ([`Listing::left_out`]).
+//! Damage is read around: the readable names are listed, and the damage that was skipped is reported
+//! ([`Listing::left_out`]).
 //!
-//! A position is the key of the next entry to come. Directories that are hashed, or that can become so (one block, or
-//! inline, on a volume with `dir_index`), are listed in the order of their hashes, which no insertion and no split
-//! disturbs; all others in the order of the disk, where entries never move. So a listing that goes on at a position gives
-//! every name that was there all the time exactly once. (Two names whose 63-bit keys are equal share a position.)
+//! A position is the key of the next entry. Directories that are hashed, or can become so (one block, or
+//! inline, on a volume with `dir_index`), are listed in hash order, which insertions and splits do not
+//! disturb; all others in disk order, where entries never move. So a listing resumed at a position returns
+//! every name that exists throughout exactly once. (Two names with the same 63-bit key share a position.)
 //!
-//! A hashed directory whose index is damaged is listed in the order of the disk, too. Its positions are behind all those of
-//! hashes ([`DISK`]), so a listing knows what it began with.
+//! A hashed directory with a damaged index is also listed in disk order. Its positions lie after all hash
+//! positions ([`DISK`]), so a resumed listing stays in the order that it began with.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -25,11 +26,11 @@ use crate::error::{Corrupt, Error, Reason, Result};
 use crate::inode::Inode;
 use crate::names::Names;
 
-/// The keys of `.` and `..` in the order of hashes; names are behind them ([`NAMES`]).
+/// Positions of `.` and `..` in hash order; names follow ([`NAMES`]).
 const DOT: u64 = 0;
 const DOTDOT: u64 = 1;
-/// The first position in the order of the disk of a directory that is hashed: no hash of a name has all bits. There are
-/// positions for each 4 bytes, as far as 63 bits reach.
+/// The first position for listing a hashed directory in disk order: no name's hash has all bits set. There is
+/// one position per 4 bytes, within 63 bits.
 const DISK: u64 = (0x7FFF_FFFF << 32) + 16;
 /// The last position.
 const MOST: u64 = i64::MAX.cast_unsigned();
@@ -37,27 +38,28 @@ const MOST: u64 = i64::MAX.cast_unsigned();
 /// One name of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirEntry {
-    /// The inode it means.
+    /// The inode it names.
     pub ino: InodeNumber,
-    /// Its type, where the volume's entries tell it.
+    /// Its type, if the volume stores types in entries.
     pub file_type: Option<FileType>,
-    /// The name, 1 to 255 bytes; `.` and `..` too. Of an encrypted directory as it is shown without the key.
+    /// The name, 1 to 255 bytes, including `.` and `..`. In an encrypted directory, the form shown without
+    /// the key.
     pub name: Vec<u8>,
-    /// The position behind it: where a listing that stops here goes on. Fits 63 bits.
+    /// The position after this entry, where a listing resumes. Fits 63 bits.
     pub next: u64,
 }
 
-/// Some names of a directory, and what was passed over to get them.
+/// Part of a directory's names, and the damage skipped.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listing {
-    /// The names; none at the end.
+    /// The names; empty at the end of the directory.
     pub names: Vec<DirEntry>,
-    /// The damage behind which there may have been more of them.
+    /// Damage that may hide further names.
     pub left_out: Vec<Corrupt>,
 }
 
 impl Listing {
-    /// The names, if nothing was passed over.
+    /// The names, or the first damage as an error.
     pub(crate) fn all(self) -> Result<Vec<DirEntry>> {
         match self.left_out.into_iter().next() {
             None => Ok(self.names),
@@ -66,9 +68,9 @@ impl Listing {
     }
 }
 
-/// Some names, and where to go on.
+/// Part of the names, and where to continue.
 pub(super) struct Batch {
-    /// The names, sorted by key; keys are in [`DirEntry::next`], less one.
+    /// The names, sorted by key. [`DirEntry::next`] holds the key plus one.
     pub(super) entries: Vec<DirEntry>,
     /// Where the next batch starts; `None` at the end.
     pub(super) next: Option<u64>,
@@ -88,7 +90,7 @@ pub(super) fn entry(found: &format::DirEntry<'_>, key: u64) -> DirEntry {
     }
 }
 
-/// Names from position `from` on, `.` and `..` included: some, and none at the end. The directory's lock is held.
+/// Names from position `from` on, including `.` and `..`; none at the end. The directory's lock is held.
 pub(crate) fn list(fs: &Names, dir: &Inode, from: u64) -> Result<Listing> {
     if is_removed(fs, dir) {
         return Ok(Listing::default());
@@ -141,7 +143,7 @@ fn batch(blocks: &DirBlocks<'_>, from: u64) -> Result<Batch> {
     in_block(blocks, from)
 }
 
-/// Names of a hashed directory, in the order of hashes where its index is sound.
+/// Names of a hashed directory, in hash order if its index is sound.
 fn hashed(blocks: &DirBlocks<'_>, from: u64) -> Result<Batch> {
     let (fs, dir) = (blocks.fs, blocks.dir);
     if from >= DISK {
@@ -156,27 +158,27 @@ fn hashed(blocks: &DirBlocks<'_>, from: u64) -> Result<Batch> {
         Ok(Some(tree)) => in_tree(blocks, &tree, from),
         Err(error) => Err(error),
     };
-    // What was sound when the listing began: the next one will know.
+    // Damaged since the listing began: the next listing will not use the index.
     if let Err(Error::Corrupt(_)) = names {
         dir.index.set_damaged();
     }
     fs.note_damage(names)
 }
 
-/// As [`in_block`], with positions behind those of hashes.
+/// As [`in_block`], with positions after those of hashes.
 fn in_order_of_disk(blocks: &DirBlocks<'_>, from: u64) -> Result<Batch> {
     let mut batch = in_block(blocks, (from - DISK).saturating_mul(4))?;
     let position = |byte: u64| DISK.saturating_add(byte / 4);
     for entry in &mut batch.entries {
         entry.next = position(entry.next - 1).saturating_add(1);
     }
-    // Behind what 63 bits can tell, a listing ends.
+    // A listing ends where positions would exceed 63 bits.
     batch.entries.retain(|entry| entry.next <= MOST);
     batch.next = batch.next.map(position).filter(|&next| next <= MOST);
     Ok(batch)
 }
 
-/// The order that these names will have once the directory is hashed.
+/// Puts names into the order that they will have once the directory is hashed.
 fn order_by_hash(fs: &Names, entries: &mut [DirEntry]) {
     for entry in &mut *entries {
         let key = match entry.name.as_slice() {
@@ -189,7 +191,7 @@ fn order_by_hash(fs: &Names, entries: &mut [DirEntry]) {
     sort(entries);
 }
 
-/// Names of one key by their bytes, so that the order never depends on the disk's.
+/// Names with the same key are sorted by their bytes, so that the order does not depend on the disk.
 fn sort(entries: &mut [DirEntry]) {
     entries.sort_by(|a, b| (a.next, &a.name).cmp(&(b.next, &b.name)));
 }
@@ -224,7 +226,7 @@ fn in_block(blocks: &DirBlocks<'_>, from: u64) -> Result<Batch> {
     })
 }
 
-/// The names of the leaf that a key belongs to, and of those that its last hash goes on in.
+/// The names of the leaf for a key, and of the leaves in which its last hash continues.
 fn in_tree(blocks: &DirBlocks<'_>, tree: &htree::Tree<'_>, from: u64) -> Result<Batch> {
     let leaves = tree.leaves_of(major(from))?;
     let mut entries = Vec::new();
@@ -268,11 +270,12 @@ fn in_tree(blocks: &DirBlocks<'_>, tree: &htree::Tree<'_>, from: u64) -> Result<
 }
 
 impl Names {
-    /// Names of a directory from position `from` on (0: the start), `.` and `..` included; none at the end. Positions are
-    /// in [`DirEntry::next`] and stay good while names come and go. Damage is read around.
+    /// Names of a directory from position `from` on (0: the start), including `.` and `..`; none at the end.
+    /// Positions come from [`DirEntry::next`] and stay valid while names are added and removed. Damage is
+    /// read around.
     ///
     /// # Errors
-    /// `NotDir`; those of the device; `Corrupt` where damage came while it was listed.
+    /// `NotDir`; device errors; `Corrupt` for damage that appeared during the listing.
     pub fn list_dir_around_damage(&self, dir: &Inode, from: u64) -> Result<Listing> {
         if !dir.is_dir() {
             return Err(Reason::NotDir.into());
@@ -289,15 +292,15 @@ impl Names {
         Ok(listing)
     }
 
-    /// As [`Names::list_dir_around_damage`], for those who need all names.
+    /// As [`Names::list_dir_around_damage`], but any damage is an error.
     ///
     /// # Errors
-    /// As there; `Corrupt` for any damage.
+    /// As [`Names::list_dir_around_damage`]; `Corrupt` for any damage.
     pub fn list_dir(&self, dir: &Inode, from: u64) -> Result<Vec<DirEntry>> {
         self.list_dir_around_damage(dir, from)?.all()
     }
 
-    /// All names of a directory, without `.` and `..`, read as they are asked for.
+    /// All names of a directory except `.` and `..`, read on demand.
     pub fn read_dir<'a>(&'a self, dir: &Arc<Inode>) -> ReadDir<'a> {
         ReadDir {
             fs: self,
@@ -310,13 +313,14 @@ impl Names {
     }
 }
 
-/// The names of a directory; see [`Names::read_dir`]. Damage that was passed over is an error among them; it ends after any other.
+/// The names of a directory; see [`Names::read_dir`]. Skipped damage is returned as an error among them; any
+/// other error ends the iteration.
 pub struct ReadDir<'a> {
     fs: &'a Names,
     dir: Arc<Inode>,
     batch: std::vec::IntoIter<DirEntry>,
     left_out: std::vec::IntoIter<Corrupt>,
-    /// Places of damage that was told.
+    /// Damaged places already reported.
     told: HashSet<(Option<InodeNumber>, Option<FsBlock>)>,
     next: Option<u64>,
 }
@@ -332,7 +336,7 @@ impl Iterator for ReadDir<'_> {
             {
                 return Some(Ok(entry));
             }
-            // A listing that goes on in the middle of a block meets its damage again.
+            // A listing resumed in the middle of a block finds its damage again.
             let told = &mut self.told;
             if let Some(damage) = self.left_out.find(|damage| told.insert(damage.place())) {
                 return Some(Err(damage.into()));

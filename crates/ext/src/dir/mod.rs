@@ -1,6 +1,6 @@
 //! Directories: finding, adding, changing and listing names.
 //!
-//! A directory takes one of three shapes, and grows from one into the next:
+//! A directory has one of three formats, and grows from one to the next:
 //!
 //! ```text
 //! inline   entries in the inode              (inline_data; until they no longer fit)
@@ -9,13 +9,13 @@
 //! ```
 //!
 //! Invariants:
-//! - The caller holds the directory's lock, exclusively for changes; what a lookup found ([`Found`], [`Room`]) is good
-//!   until the lock is released or the directory is changed.
-//! - Names and attributes of inline directories are in the inode's image, and so is the mapping: after any change the
-//!   caller stores the inode.
-//! - Every step of a growth leaves a sound directory; one that fails for want of space changes nothing.
-//! - Entries never move while a directory is linear; while it is hashed, or will be once it grows, it is listed in the
-//!   order of its hashes. So a listing that goes on at a position misses nothing, whatever was added or removed.
+//! - The caller holds the directory's lock, exclusively for changes. The result of a lookup ([`Found`],
+//!   [`Room`]) is valid until the lock is released or the directory is changed.
+//! - The names and attributes of inline directories are in the inode's image, and so is the mapping: after
+//!   any change, the caller stores the inode.
+//! - Every growth step leaves a sound directory; one that fails with no space changes nothing.
+//! - Entries never move while a directory is linear. If it is hashed, or will be when it grows, it is listed
+//!   in hash order. So a listing resumed at a position misses nothing, whatever was added or removed.
 
 mod block;
 mod check;
@@ -47,8 +47,8 @@ pub use list::{DirEntry, Listing, ReadDir};
 use block::DirBlocks;
 use entry::{NewEntry, Shape, Spot, index_damaged, is_removed, shape};
 
-/// Finds a name other than `.` and `..`; one that was removed has none. Damage is read around: what is found is for reading,
-/// [`lookup_to_change`] for everything else.
+/// Finds a name other than `.` and `..`; a removed directory has none. Damage is read around: the result is
+/// for reading only, and [`lookup_to_change`] is for everything else.
 pub(crate) fn lookup(fs: &Names, dir: &Inode, name: &[u8]) -> Result<Option<Found>> {
     if is_removed(fs, dir) {
         return Ok(None);
@@ -60,7 +60,8 @@ pub(crate) fn lookup(fs: &Names, dir: &Inode, name: &[u8]) -> Result<Option<Foun
     let known = fs.around_damage(lookup_to_change(fs, dir, name))?;
     match known {
         Some(Some(found)) => return Ok(Some(found)),
-        // Others may have left what hides a name. To look for that at each new name would cost more than it is worth.
+        // Another implementation may have left damage that hides a name. Checking for that at every new name
+        // would cost too much.
         Some(None) if !fs.is_as_found() => return Ok(None),
         None if is_hashed => dir.index.set_damaged(),
         _ => {}
@@ -71,13 +72,13 @@ pub(crate) fn lookup(fs: &Names, dir: &Inode, name: &[u8]) -> Result<Option<Foun
         return Ok(None);
     }
     match (blocks.find_left(name)?, blocks.take_left_out().pop()) {
-        // It may have been where nothing is left.
+        // The name may have been in a part that cannot be read.
         (None, Some(damage)) => Err(damage.into()),
         (found, _) => Ok(found),
     }
 }
 
-/// Looks at the whole index of a hashed directory, once; whether it leads to all names.
+/// Checks the whole index of a hashed directory once. Returns whether it leads to all names.
 fn index_is_sound(fs: &Names, dir: &Inode) -> Result<bool> {
     if dir.index.is_unknown() {
         let check = || match htree::Tree::open(&DirBlocks::new(fs, dir)?)? {
@@ -92,10 +93,10 @@ fn index_is_sound(fs: &Names, dir: &Inode) -> Result<bool> {
     Ok(!dir.index.is_damaged())
 }
 
-/// As [`lookup`], of a directory that is sound as far as it is looked at.
+/// As [`lookup`], but does not read around damage.
 ///
 /// # Errors
-/// `Corrupt` where it is not.
+/// `Corrupt` for any damage found.
 pub(crate) fn lookup_to_change(fs: &Names, dir: &Inode, name: &[u8]) -> Result<Option<Found>> {
     if is_removed(fs, dir) {
         return Ok(None);
@@ -108,14 +109,14 @@ pub(crate) fn lookup_to_change(fs: &Names, dir: &Inode, name: &[u8]) -> Result<O
             let blocks = DirBlocks::new(fs, dir)?;
             match htree::Tree::open(&blocks)? {
                 Some(tree) => tree.find(name),
-                // A hash we cannot compute: the names are in the leaves all the same.
+                // An unsupported hash: the names are in the leaves all the same.
                 None => linear::find(&blocks, name),
             }
         }
     }
 }
 
-/// Refuses where the index is known to be damaged.
+/// Fails if the index is known to be damaged.
 fn check_index(dir: &Inode) -> Result<()> {
     if dir.index.is_damaged() {
         return Err(index_damaged(dir).into());
@@ -123,10 +124,10 @@ fn check_index(dir: &Inode) -> Result<()> {
     Ok(())
 }
 
-/// Where `name`, which must not be there, can go.
+/// Where `name` can be added. It must not exist.
 ///
 /// # Errors
-/// `Exists`; `Unsupported` for a hash that is not known.
+/// `Exists`; `Unsupported` for an unsupported hash version.
 pub(crate) fn room(fs: &Names, dir: &Inode, name: &[u8]) -> Result<Room> {
     match shape(fs, dir) {
         Shape::Inline => match inline::find(fs, dir, name)? {
@@ -141,10 +142,10 @@ pub(crate) fn room(fs: &Names, dir: &Inode, name: &[u8]) -> Result<Room> {
     }
 }
 
-/// Adds a name where there is room for it, growing the directory if need be.
+/// Adds a name at `room`, growing the directory if necessary.
 ///
 /// # Errors
-/// `NoSpace`, where the directory is as it was, or grown and sound.
+/// `NoSpace`: the directory is unchanged, or has grown and is sound.
 pub(crate) fn insert(
     fs: &Names,
     h: &mut Handle<'_>,
@@ -181,7 +182,7 @@ pub(crate) fn insert(
     }
 }
 
-/// Takes a name away.
+/// Removes a name.
 pub(crate) fn remove(fs: &Names, h: &mut Handle<'_>, dir: &Inode, found: &Found) -> Result<()> {
     match found.at {
         Spot::Inline(region, offset) => inline::change(fs, dir, region, |bytes, format| {
@@ -195,7 +196,7 @@ pub(crate) fn remove(fs: &Names, h: &mut Handle<'_>, dir: &Inode, found: &Found)
     }
 }
 
-/// Lets a name mean another inode.
+/// Points a name to another inode.
 pub(crate) fn replace(
     fs: &Names,
     h: &mut Handle<'_>,
@@ -217,10 +218,10 @@ pub(crate) fn replace(
     }
 }
 
-/// What `..` means.
+/// The inode of `..`.
 ///
 /// # Errors
-/// `NotFound` for a directory that was removed; `Corrupt`; those of the device.
+/// `NotFound` for a directory that was removed; `Corrupt`; device errors.
 pub(crate) fn parent(fs: &Names, dir: &Inode) -> Result<InodeNumber> {
     if is_removed(fs, dir) {
         return Err(Reason::NotFound.into());
@@ -231,7 +232,7 @@ pub(crate) fn parent(fs: &Names, dir: &Inode) -> Result<InodeNumber> {
     }
 }
 
-/// Lets `..` mean another directory.
+/// Points `..` to another directory.
 pub(crate) fn set_parent(
     fs: &Names,
     h: &mut Handle<'_>,
@@ -246,7 +247,7 @@ pub(crate) fn set_parent(
     blocks.set_dotdot(h, parent)
 }
 
-/// Whether it holds no names but `.` and `..`.
+/// Whether the directory has no names but `.` and `..`.
 pub(crate) fn is_empty(fs: &Names, dir: &Inode) -> Result<bool> {
     match shape(fs, dir) {
         Shape::Inline => inline::is_empty(fs, dir),
@@ -254,10 +255,10 @@ pub(crate) fn is_empty(fs: &Names, dir: &Inode) -> Result<bool> {
     }
 }
 
-/// Makes a fresh inode an empty directory in `parent`.
+/// Makes a new inode an empty directory in `parent`.
 ///
 /// # Errors
-/// `NoSpace`; nothing has changed then.
+/// `NoSpace`, with nothing changed.
 pub(crate) fn init(fs: &Names, h: &mut Handle<'_>, dir: &Inode, parent: InodeNumber) -> Result<()> {
     if inline::init(fs, dir, parent)? {
         return Ok(());

@@ -1,8 +1,8 @@
-//! Directories whose names are encrypted: listed, and looked up, in the form that names have without the key
+//! Directories with encrypted names: listed and looked up in the form that names have without the key
 //! ([`throughline_extfmt::nokey`]).
 //!
-//! The form has the hash of the name where the directory's entries are found, or listed, by hashes; else 0. So names are those that the
-//! kernel shows.
+//! The form includes the name's hash if the directory is searched or listed by hash, else 0, so that names
+//! look as they do in the kernel.
 
 use throughline_extfmt::InodeNumber;
 use throughline_extfmt::features::Incompat;
@@ -19,14 +19,14 @@ use crate::inode::Inode;
 use crate::names::Names;
 
 impl Names {
-    /// Whether the content of an inode, of a directory its names, is encrypted.
+    /// Whether an inode's contents (for a directory, its names) are encrypted.
     pub fn is_encrypted(&self, inode: &Inode) -> bool {
         self.geo.incompat.contains(Incompat::ENCRYPT)
             && inode.raw.read().flags().contains(InodeFlags::ENCRYPT)
     }
 }
 
-/// How names of the directory are hashed, if they are.
+/// The hash version of the directory's names, if they are hashed.
 fn hashes(fs: &Names, dir: &Inode) -> Result<Option<HashVersion>> {
     if !fs.hash_rules.indexes(dir.raw.read().flags()) {
         return Ok(None);
@@ -36,7 +36,7 @@ fn hashes(fs: &Names, dir: &Inode) -> Result<Option<HashVersion>> {
         Shape::Inline => by_default,
         Shape::Linear if DirBlocks::to_read(fs, dir)?.count == 1 => by_default,
         Shape::Linear => None,
-        // It is listed in the order of the disk.
+        // It is listed in disk order.
         Shape::Hashed if !index_is_sound(fs, dir)? => None,
         Shape::Hashed => htree::Tree::open(&DirBlocks::new(fs, dir)?)?.map(|tree| tree.version()),
     })
@@ -47,7 +47,7 @@ fn hash(fs: &Names, version: Option<HashVersion>, name: &[u8]) -> NameHash {
     hash.unwrap_or(NameHash { major: 0, minor: 0 })
 }
 
-/// Gives names that were listed the form in which they are shown. The directory's lock is held.
+/// Replaces listed names by the form shown without the key. The directory's lock is held.
 pub(super) fn show(fs: &Names, dir: &Inode, entries: &mut [DirEntry]) -> Result<()> {
     let version = hashes(fs, dir)?;
     for entry in entries {
@@ -58,7 +58,7 @@ pub(super) fn show(fs: &Names, dir: &Inode, entries: &mut [DirEntry]) -> Result<
     Ok(())
 }
 
-/// The inode that such a form names. The directory's lock is held.
+/// The inode that a no-key name stands for. The directory's lock is held.
 pub(crate) fn lookup(fs: &Names, dir: &Inode, form: &[u8]) -> Result<Option<InodeNumber>> {
     let Some(shown) = Shown::read(form) else {
         return Ok(None);
@@ -66,7 +66,7 @@ pub(crate) fn lookup(fs: &Names, dir: &Inode, form: &[u8]) -> Result<Option<Inod
     if let Some(stored) = shown.stored() {
         return Ok(super::lookup(fs, dir, stored)?.map(|found| found.ino));
     }
-    // Not all of its bytes are known. They are among those of its hash.
+    // The form holds only part of a long name. Search the names with its hash.
     let version = hashes(fs, dir)?;
     let of_hash = |name: &[u8]| hash(fs, version, name).major == shown.hash.major;
     let first = NameHash {

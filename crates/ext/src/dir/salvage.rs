@@ -1,8 +1,8 @@
-//! Damaged directories: read around what is damaged.
+//! Reading damaged directories around the damage.
 //!
-//! Only for those who read. Each damaged place is noted ([`crate::Base::note_damage`]) and passed over: a hole, a block that lies outside the
-//! volume, in a block what cannot be a record. A block with a wrong checksum still has its names. Whoever changes a directory
-//! reads it by [`DirBlocks::read`], and gets the damage.
+//! For reading only. Each damaged place is recorded ([`crate::Base::note_damage`]) and skipped: a hole, a
+//! block outside the volume, invalid records in a block. A block with a wrong checksum still yields its
+//! names. A caller that changes the directory uses [`DirBlocks::read`] and gets the damage as an error.
 
 use throughline_extfmt::{FileBlock, FsBlock, dir as format};
 
@@ -14,19 +14,19 @@ use crate::inode::Inode;
 use crate::map::{self, Kind};
 use crate::names::Names;
 
-/// Runs and holes of a directory's mapping that are looked at behind its size.
+/// Most runs and holes of a directory's mapping examined past its size.
 const MOST_RUNS_BEHIND: u32 = 4096;
 
-/// DirBlocks of a directory, as far as they can be read.
+/// What can be read of a directory from a given block on.
 pub(super) enum Left {
     /// One block.
     Block(DirBlock),
-    /// So many blocks have nothing.
+    /// This many blocks have no readable contents.
     Nothing(u32),
 }
 
 impl DirBlocks<'_> {
-    /// The end of the blocks that are mapped from `at` on.
+    /// The end of the last mapped block from `at` on.
     pub(super) fn mapped_end(fs: &Names, dir: &Inode, at: FileBlock) -> Result<FileBlock> {
         let (mut at, mut end) = (at, at);
         for _ in 0..MOST_RUNS_BEHIND {
@@ -44,10 +44,10 @@ impl DirBlocks<'_> {
         Ok(end)
     }
 
-    /// What is left of block `at`.
+    /// The readable contents of block `at`.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Device errors.
     pub(super) fn left_of(&self, at: FileBlock) -> Result<Left> {
         let damage = match self.read(at) {
             Ok(block) => return Ok(Left::Block(block)),
@@ -60,7 +60,7 @@ impl DirBlocks<'_> {
             Err(Error::Corrupt(_)) => return Ok(Left::Nothing(1)),
             found => found?,
         };
-        // A directory's blocks were all written, whatever its mapping says.
+        // Every block of a directory was written, even if its extent is marked unwritten.
         let (Kind::Data(block) | Kind::Unwritten(block)) = found.kind else {
             return Ok(Left::Nothing(found.len_blocks));
         };
@@ -75,7 +75,7 @@ impl DirBlocks<'_> {
         }
     }
 
-    /// The entries in use that are left of a block.
+    /// The readable entries in use in a block.
     pub(super) fn entries_left<'b>(
         &'b self,
         block: &'b DirBlock,
@@ -92,7 +92,7 @@ impl DirBlocks<'_> {
         }
     }
 
-    /// Whether the first block's names begin with `.` and `..`; that they do not hides none of the others.
+    /// Records as damage that the first block does not start with `.` and `..`. That hides no other names.
     pub(super) fn check_dots(&self, first: &DirBlock, names: &[DirEntry]) {
         let is = |at: usize, name: &[u8]| names.get(at).is_some_and(|entry| entry.name == name);
         if !is(0, b".") || !is(1, b"..") {
@@ -101,7 +101,7 @@ impl DirBlocks<'_> {
         }
     }
 
-    /// Finds a name in the order of the disk.
+    /// Finds a name by reading the blocks in disk order.
     pub(super) fn find_left(&self, name: &[u8]) -> Result<Option<Found>> {
         let mut at = FIRST;
         while at.0 < self.count {

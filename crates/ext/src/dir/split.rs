@@ -1,27 +1,27 @@
-//! Where a full leaf of a hash tree is cut in two.
+//! Where a full leaf of a hash tree is split.
 
-/// A name of a leaf: its hash and the bytes its entry needs.
+/// A name in a leaf: its hash, and the bytes that its entry needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Item {
     /// Major hash, lowest bit clear.
     pub(super) hash: u32,
-    /// Bytes of the entry without slack.
+    /// Length of the entry without slack, in bytes.
     pub(super) len_bytes: usize,
 }
 
-/// The cut: the first `keep` names stay, the rest moves.
+/// A split: the first `keep` names stay, the rest moves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cut {
-    /// Names that stay; at least one stays and one moves.
+    /// Number of names that stay; at least one stays and one moves.
     pub(super) keep: usize,
     /// First hash of the part that moves.
     pub(super) hash: u32,
-    /// Names of that hash are in both parts, which the index tells by the lowest bit of the hash.
+    /// Names with that hash are in both parts. The index marks that in the lowest bit of the hash.
     pub(super) continued: bool,
 }
 
-/// Cuts `items`, sorted by hash, so that about half of `room_bytes` moves. `None` for fewer than two names: such a leaf
-/// cannot be full.
+/// Splits `items`, sorted by hash, so that about half of `room_bytes` moves. `None` for fewer than two names:
+/// such a leaf cannot be full.
 pub(super) fn cut(items: &[Item], room_bytes: usize) -> Option<Cut> {
     if items.len() < 2 {
         return None;
@@ -30,7 +30,7 @@ pub(super) fn cut(items: &[Item], room_bytes: usize) -> Option<Cut> {
     let mut moved_bytes = 0usize;
     let mut keep = items.len();
     while let Some(item) = items.get(keep - 1) {
-        // An entry that lies across the middle goes to the side with the larger part of it.
+        // An entry that spans the middle goes to the side that holds the larger part of it.
         if moved_bytes + item.len_bytes / 2 > half {
             break;
         }
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn both_parts_have_room_for_the_longest_name() {
-        // 1 KiB blocks with a checksum tail: whatever the lengths, one more name of 255 bytes fits either part.
+        // 1 KiB blocks with a checksum tail: for any lengths, one more name of 255 bytes fits in either part.
         let mut seed = 0x1234_5678_u32;
         for _ in 0..10_000 {
             let mut names = Vec::new();

@@ -1,41 +1,41 @@
-//! What the disk still shows of one inode that was emptied in memory.
+//! The on-disk state of an inode that was truncated to 0 in memory only.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use throughline_extfmt::{FsBlock, Geometry, InodeImage};
 
-/// So much of a file that is written anew is committed at once; a longer one is cut where it is written back.
+/// Most bytes of a rewritten file that are committed at once. Write-back splits a longer one.
 pub(crate) const WHOLE_BYTES: u64 = 8 << 20;
 
-/// What the disk still shows of an inode.
+/// The on-disk state of an inode.
 pub(super) struct Emptied {
     /// `i_block`.
     pub(super) root: [u8; 60],
     pub(super) size: u64,
-    /// What of its blocks the mapping had, in units of 512 bytes.
+    /// The part of its block count that the mapping accounts for, in units of 512 bytes.
     pub(super) sectors: u64,
     pub(super) data: Vec<(FsBlock, u32)>,
     pub(super) nodes: Vec<FsBlock>,
-    /// What freeing it touches.
+    /// Credits for freeing its blocks.
     pub(super) credits: u32,
 }
 
-/// The place for it in an inode in memory.
+/// The slot for it in an inode in memory.
 #[derive(Default)]
 pub(crate) struct OfInode {
-    /// Whether there is one; looked at without the lock.
+    /// Whether it is set; read without the lock.
     is: AtomicBool,
     what: Mutex<Option<Box<Emptied>>>,
 }
 
 impl OfInode {
-    /// Whether the disk shows what the file held before it was emptied.
+    /// Whether the disk still shows the contents from before the truncation.
     pub(crate) fn is_some(&self) -> bool {
         self.is.load(Ordering::Acquire)
     }
 
-    /// The inode as the disk has to show it, if that is not `raw`. The lock of the image is held.
+    /// The inode as it must be stored on disk, if that differs from `raw`. The image lock is held.
     pub(crate) fn shown(&self, geo: &Geometry, raw: &InodeImage) -> Option<InodeImage> {
         if !self.is_some() {
             return None;
@@ -51,7 +51,7 @@ impl OfInode {
         Some(image)
     }
 
-    /// Credits to free it; `None` where there is nothing.
+    /// Credits for freeing the old blocks; `None` if there are none.
     pub(crate) fn credits(&self) -> Option<u32> {
         if !self.is_some() {
             return None;

@@ -1,23 +1,25 @@
-//! Files that were emptied to be written anew, while the disk still shows what they held: so that a crash leaves the old
-//! content or the new one, whole, though nobody syncs.
+//! Deferred truncation: a file truncated to 0 to be rewritten, while the disk keeps the old contents. After a
+//! crash, the file has its complete old or complete new contents, even without a sync.
 //!
 //! ```text
 //!   truncate to 0 ──► in memory: no blocks, size 0 ──► writes are staged ──► write-back, one run, one transaction:
 //!                     on the disk: as before (every store of the inode says so)     old blocks freed, new ones entered, new size
 //! ```
 //!
-//! The truncation takes effect on the disk together with the first blocks that the file gets, or by itself: after a time
-//! ([`throughline_fileio::Writeback::age`], as staged data), by a sync, before the file gets another name, before its blocks
-//! are allocated otherwise than by a write, and where room is short. Write-back takes what is staged of such a file as one
-//! run, up to [`WHOLE_BYTES`], and leaves it alone while it is open, as long as nobody waits for room.
+//! The truncation reaches the disk together with the first blocks that the file gets, or alone: after a time
+//! ([`throughline_fileio::Writeback::age`], as for staged data), on a sync, before the file is renamed or
+//! linked, before its blocks are allocated other than by a write, and when space is short. Write-back handles
+//! the staged data of such a file as one run, up to [`WHOLE_BYTES`], and skips the file while it is open,
+//! unless a caller waits for room.
 //!
-//! Not held back is a truncation of a file with more runs of blocks than [`MOST_RUNS`] (nodes of its map likewise), or whose
-//! freeing is too much for one transaction; of a file whose bytes are in its inode; of a volume with every change synchronous.
+//! A truncation is not deferred for a file with more than [`MOST_RUNS`] runs of blocks (or that many mapping
+//! nodes), or whose freeing does not fit one transaction; for a file with inline data; and on a volume where
+//! every change is synchronous.
 //!
 //! Invariants:
-//! - While an inode has an [`Emptied`], its mapping in memory is empty. A transaction that changes the mapping frees the old
-//!   blocks first ([`end`]).
-//! - What it holds is allocated on the disk and in memory, and nothing else refers to it.
+//! - While an inode has an [`Emptied`], its mapping in memory is empty. A transaction that changes the
+//!   mapping first frees the old blocks ([`end`]).
+//! - The old blocks are allocated on disk and in memory, and nothing else refers to them.
 //! - The volume keeps such inodes in memory.
 
 pub(crate) mod inode;
@@ -41,16 +43,17 @@ use crate::regular;
 use inode::Emptied;
 use volume::Next;
 
-/// Runs of blocks of a file that is emptied, and nodes of its map, at most.
+/// Most runs of blocks of a file whose truncation is deferred; likewise for the nodes of its mapping.
 const MOST_RUNS: usize = 64;
 
 impl Data {
-    /// Before a name comes to stand for a file: all of it that is in memory goes to the device and into the running
-    /// transaction, which is no later than the name's. Where there is no journal, nothing says in which order blocks go home: what
-    /// `replaces` another file is durable when this returns, and so is a file of which the disk may show what it held before.
+    /// Called before a name is pointed at a file: writes back all its data that is only in memory, and puts
+    /// the changes into the running transaction, which is no later than the name's. Without a journal, the
+    /// order in which blocks are written is not defined, so the file is made durable first if it `replaces`
+    /// another one, or if the disk may still show its earlier contents.
     ///
     /// # Errors
-    /// What write-back met; those of the journal.
+    /// Errors of write-back; errors of the journal.
     pub(crate) fn data_before_name(&self, inode: &Inode, replaces: bool) -> Result<()> {
         if !self.emptied.is_on() || inode.kind != Some(FileType::Regular) {
             return Ok(());
@@ -65,7 +68,8 @@ impl Data {
         Ok(())
     }
 
-    /// Carries out all truncations that are held back: their room is needed. What is staged of the files comes later.
+    /// Carries out all deferred truncations, because their space is needed. Staged data of the files is
+    /// written back later.
     ///
     /// # Errors
     /// As [`settle`].
@@ -74,10 +78,10 @@ impl Data {
         inodes.iter().try_for_each(|inode| settle(self, inode))
     }
 
-    /// Writes back every file whose truncation is held back, and carries out the truncation with it.
+    /// Writes back every file with a deferred truncation, and carries out the truncation with it.
     ///
     /// # Errors
-    /// The first that was met; the others are tried all the same.
+    /// The first error; the other files are tried all the same.
     pub(crate) fn finish_emptied(&self) -> Result<()> {
         let inodes = self.emptied.inodes();
         let done = inodes.iter().map(|inode| finish(self, inode));
@@ -85,11 +89,11 @@ impl Data {
     }
 }
 
-/// Empties a file in memory, and holds the truncation back; `false` where it has to be carried out. The I/O lock is held
-/// exclusively, nothing of the file is cached, and background work is kept out.
+/// Truncates a file to 0 in memory and defers the truncation on disk; `false` if the caller must carry it out
+/// at once. The I/O lock is held exclusively, nothing of the file is cached, and background work is frozen.
 pub(crate) fn hold(fs: &Data, inode: &Inode) -> Result<bool> {
     if inode.emptied.is_some() {
-        // Its mapping is empty.
+        // Already deferred: the mapping is empty.
         let _map = inode.map_exclusive();
         map::set_size(inode, 0);
         regular::touch(fs, inode);
@@ -126,7 +130,7 @@ pub(crate) fn hold(fs: &Data, inode: &Inode) -> Result<bool> {
                 credits,
             });
         });
-        // Under the lock of the mapping, as in [`end`]: nobody ends what is not in the list yet.
+        // Under the mapping lock, as in [`end`], so that the truncation cannot end before it is in the list.
         let due = Instant::now() + fs.cache.writeback().age();
         fs.emptied.add(held, blocks, due);
     }
@@ -134,7 +138,7 @@ pub(crate) fn hold(fs: &Data, inode: &Inode) -> Result<bool> {
     Ok(true)
 }
 
-/// The bits of each run in its groups, and nodes that are forgotten.
+/// Credits for the bitmaps of each run's groups, and for the nodes that are forgotten.
 fn credits(fs: &Data, found: &map::Survey) -> u32 {
     let per_group = u64::from(fs.geo.blocks_per_group.max(1));
     let groups = |len: u32| u64::from(len) / per_group + 2;
@@ -145,11 +149,11 @@ fn credits(fs: &Data, found: &map::Survey) -> u32 {
     u32::try_from(blocks).unwrap_or(u32::MAX)
 }
 
-/// Frees what the disk still shows of an inode, if it does: part of a change that stores the inode in the end. Credits:
-/// [`inode::OfInode::credits`]. The mapping lock is held exclusively.
+/// Frees the blocks that the disk still shows for an inode, if any. Part of a change that stores the inode
+/// afterwards. Credits: [`inode::OfInode::credits`]. The mapping lock is held exclusively.
 ///
 /// # Errors
-/// Those of the journal; `Corrupt` where blocks cannot be its own.
+/// Errors of the journal; `Corrupt` if the blocks cannot be the inode's.
 pub(crate) fn end(fs: &Data, h: &mut Handle<'_>, inode: &Inode) -> Result<()> {
     let Some(old) = inode.emptied.take() else {
         return Ok(());
@@ -166,7 +170,7 @@ pub(crate) fn end(fs: &Data, h: &mut Handle<'_>, inode: &Inode) -> Result<()> {
     Ok(())
 }
 
-/// Has the disk show the inode as it is in memory. No handle is open.
+/// Carries out a deferred truncation: the disk then shows the inode as it is in memory. No handle is open.
 ///
 /// # Errors
 /// As [`end`].
@@ -177,7 +181,7 @@ pub(crate) fn settle(fs: &Data, inode: &Inode) -> Result<()> {
     fs.transact(credits + INODE_CREDITS, |h| {
         let _map = inode.map_exclusive();
         if !inode.emptied.is_some() {
-            // Others carried it out while this waited for its turn. The inode may be free by now.
+            // Another thread carried it out meanwhile. The inode may be free by now.
             return Ok(());
         }
         end(fs, h, inode)?;
@@ -185,17 +189,17 @@ pub(crate) fn settle(fs: &Data, inode: &Inode) -> Result<()> {
     })
 }
 
-/// Writes back what is in memory only, and has the disk show the inode as it is then. Where the data cannot be written, the
-/// disk goes on showing what it did.
+/// Writes back the data that is only in memory, then carries out the deferred truncation. If the data cannot
+/// be written, the disk keeps the old contents.
 ///
 /// # Errors
-/// What write-back met; as [`settle`].
+/// Errors of write-back; as [`settle`].
 pub(crate) fn finish(fs: &Data, inode: &Inode) -> Result<()> {
     coherent::flush(inode, coherent::ALL)?;
     settle(fs, inode)
 }
 
-/// What the volume's thread ([`thread`]) runs, until the volume is closed.
+/// The loop of the volume's thread ([`thread`]), until the volume is closed.
 pub(crate) fn run(fs: &Data) {
     loop {
         let now = Instant::now();

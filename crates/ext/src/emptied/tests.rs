@@ -1,4 +1,4 @@
-//! Whoever ends a truncation that is held back meets the others who do so too.
+//! Deferred truncations ended by several threads at once.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -9,7 +9,8 @@ use crate::{Fs, NewInode, NewKind, OpenOptions};
 
 const ROUNDS: usize = 1500;
 
-/// Files that are emptied and removed, while others carry out what is held back. A file that is freed in between is no error.
+/// Files are truncated and removed while other threads carry out the deferred truncations. A file that is
+/// freed meanwhile is not an error.
 #[test]
 fn a_file_may_be_freed_while_its_truncation_is_carried_out() {
     let Some(image) = Image::make("24M", &["-t", "ext4", "-b", "1024"]) else {
@@ -48,7 +49,7 @@ fn a_file_may_be_freed_while_its_truncation_is_carried_out() {
     image.check("emptied and removed");
 }
 
-/// Whether the truncation was held back when the file went.
+/// Returns whether the truncation was deferred when the file was removed.
 fn empty_and_remove(fs: &Fs) -> bool {
     let root = fs.root().expect("the root");
     let new = NewInode {

@@ -1,4 +1,4 @@
-//! The thread that ends truncations whose time has come. There is one while there is something to wait for.
+//! The thread that carries out deferred truncations when they are due. It runs only while there are some.
 
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
 
-/// The loop that it runs, until [`Thread::wait`] answers `false`.
+/// The thread's loop. It ends when [`Thread::wait`] returns `false`.
 pub(crate) type Body = Arc<dyn Fn() + Send + Sync>;
 
 /// See the head of this file.
@@ -20,13 +20,13 @@ pub(super) struct Thread {
 struct State {
     handle: Option<JoinHandle<()>>,
     is_running: bool,
-    /// There is something that it has not looked at.
+    /// There is new work.
     is_woken: bool,
     is_stopping: bool,
 }
 
 impl Thread {
-    /// There is something more to wait for.
+    /// Notifies the thread of new work; starts it if it is not running.
     pub(super) fn wake(&self, body: &Body) {
         let mut state = self.state.lock();
         state.is_woken = true;
@@ -38,7 +38,7 @@ impl Thread {
                     state.handle = Some(handle);
                     state.is_running = true;
                 }
-                // A sync, or the next write-back of the file, ends it.
+                // A sync or the next write-back of the file will carry out the truncation.
                 Err(error) => tracing::warn!(%error, "no thread to end truncations"),
             }
         }
@@ -50,7 +50,7 @@ impl Thread {
         self.state.lock().is_stopping
     }
 
-    /// Ends it, and for good.
+    /// Stops the thread for good.
     pub(super) fn stop(&self) {
         let handle = {
             let mut state = self.state.lock();
@@ -58,13 +58,14 @@ impl Thread {
             state.handle.take()
         };
         self.changed.notify_all();
-        // The thread itself may let the last of the volume go: it ends on its own.
+        // The thread itself may drop the last reference to the volume. It cannot join itself, and exits on
+        // its own.
         if let Some(handle) = handle.filter(|t| t.thread().id() != thread::current().id()) {
             let _ = handle.join();
         }
     }
 
-    /// Waits until `until`, or until there is something new; `false` when the thread has to end.
+    /// Waits until `until` or until there is new work; `false` if the thread must exit.
     pub(super) fn wait(&self, until: Option<Instant>) -> bool {
         let mut state = self.state.lock();
         while !state.is_stopping && !std::mem::take(&mut state.is_woken) {

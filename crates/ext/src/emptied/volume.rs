@@ -1,4 +1,4 @@
-//! The emptied files of a volume: how much they hold, and when each is due.
+//! The deferred truncations of a volume: how many blocks they hold, and when each is due.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -10,17 +10,17 @@ use throughline_extfmt::InodeNumber;
 use super::thread::{Body, Thread};
 use crate::inode::Inode;
 
-/// Inodes of a volume, at most.
+/// Most files of a volume with a deferred truncation.
 const MOST_FILES: usize = 1024;
 
-/// After a failure it is tried again so much later.
+/// Delay before a failed one is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// Those of a volume.
+/// The deferred truncations of a volume.
 pub(crate) struct OfVolume {
-    /// Whether files that are replaced are to be whole (`auto_da_alloc`).
+    /// Whether replaced files must keep complete contents after a crash (`auto_da_alloc`).
     is_on: bool,
-    /// What the thread runs; empty while there must be no thread.
+    /// What the thread runs; unset while no thread is allowed.
     body: OnceLock<Body>,
     files: Mutex<Files>,
     pub(super) thread: Thread,
@@ -39,7 +39,7 @@ struct File {
     due: Instant,
 }
 
-/// What is to be ended next.
+/// The next truncation to carry out.
 pub(super) enum Next {
     Now(Arc<Inode>),
     At(Instant),
@@ -56,7 +56,7 @@ impl OfVolume {
         }
     }
 
-    /// Allows a thread, which runs `body`.
+    /// Allows the thread, which runs `body`.
     pub(crate) fn set_thread(&self, body: Body) {
         let _ = self.body.set(body);
     }
@@ -66,22 +66,22 @@ impl OfVolume {
         self.body.get().is_some()
     }
 
-    /// Whether files that are replaced are to be whole.
+    /// Whether replaced files must keep complete contents after a crash.
     pub(crate) fn is_on(&self) -> bool {
         self.is_on
     }
 
-    /// Blocks that will be free.
+    /// Blocks that will become free.
     pub(crate) fn blocks(&self) -> u64 {
         self.files.lock().blocks
     }
 
-    /// Whether there is any.
+    /// Whether any truncation is deferred.
     pub(crate) fn is_any(&self) -> bool {
         !self.files.lock().by_number.is_empty()
     }
 
-    /// Ends the thread. No file is held back from now on.
+    /// Stops the thread. From now on no truncation is deferred.
     pub(crate) fn stop(&self) {
         self.thread.stop();
     }
@@ -115,7 +115,8 @@ impl OfVolume {
         files.map(|file| Arc::clone(&file.inode)).collect()
     }
 
-    /// The one that is due first; if that is `now`, it is due again later, should it not come to an end.
+    /// The one due first. If it is due `now`, its next attempt is scheduled for later, in case this one
+    /// fails.
     pub(super) fn next(&self, now: Instant) -> Next {
         let mut files = self.files.lock();
         match files.by_number.values_mut().min_by_key(|file| file.due) {

@@ -1,24 +1,24 @@
-//! Which flags are valid for which inodes, which flags a new inode inherits, and [`Seen`], the flags of an inode
-//! in memory.
+//! Which flags are valid for which inodes, which flags a new inode inherits, and [`Seen`], the flags of an
+//! inode in memory.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use throughline_extfmt::InodeImage;
 use throughline_extfmt::inode::{FileType, InodeFlags};
 
-/// Flags of a compression that never came, without names of their own.
+/// Flags reserved for compression, which was never implemented. They have no names of their own here.
 pub(super) const COMPRESSION: InodeFlags = InodeFlags::from_bits_retain(0x700);
-/// The one of them that says "do not".
+/// The one of them that means "do not compress".
 const NOCOMPR: InodeFlags = InodeFlags::from_bits_retain(0x400);
 
-/// What means something on directories alone.
+/// Flags valid only on directories.
 const DIRECTORY_ONLY: InodeFlags = InodeFlags::DIRSYNC
     .union(InodeFlags::TOPDIR)
     .union(InodeFlags::CASEFOLD)
     .union(InodeFlags::PROJINHERIT);
-/// What means something on anything but directories and regular files.
+/// Flags valid on inodes other than directories and regular files.
 const ON_OTHERS: InodeFlags = InodeFlags::NODUMP.union(InodeFlags::NOATIME);
-/// What a new inode takes over from its directory.
+/// Flags that a new inode inherits from its directory.
 const INHERITED: InodeFlags = InodeFlags::SECRM
     .union(InodeFlags::UNRM)
     .union(InodeFlags::COMPR)
@@ -41,7 +41,7 @@ impl Seen {
         Self(AtomicU32::new(raw.flags().bits()))
     }
 
-    /// The image is being stored.
+    /// Called when the image is stored.
     pub(crate) fn note(&self, raw: &InodeImage) {
         let flags = raw.flags().bits();
         if self.0.load(Ordering::Relaxed) != flags {
@@ -49,13 +49,13 @@ impl Seen {
         }
     }
 
-    /// Whether any of these is set.
+    /// Whether any of `of` is set.
     pub(crate) fn any(&self, of: InodeFlags) -> bool {
         self.0.load(Ordering::Acquire) & of.bits() != 0
     }
 }
 
-/// What of `flags` means something on such an inode.
+/// The flags in `flags` that are valid for this type of inode.
 pub(super) fn meaningful(kind: Option<FileType>, flags: InodeFlags) -> InodeFlags {
     match kind {
         Some(FileType::Directory) => flags,
@@ -64,7 +64,7 @@ pub(super) fn meaningful(kind: Option<FileType>, flags: InodeFlags) -> InodeFlag
     }
 }
 
-/// The flags that a new inode of that type has from a directory with those.
+/// The flags that a new inode of this type inherits from a directory with flags `directory`.
 pub(crate) fn inherited(directory: InodeFlags, kind: FileType) -> InodeFlags {
     meaningful(Some(kind), directory & INHERITED)
 }

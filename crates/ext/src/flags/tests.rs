@@ -1,4 +1,4 @@
-//! What flags let be done and what not, on volumes that `e2fsck` judges.
+//! What flags allow and forbid, on volumes checked by `e2fsck`.
 
 use std::io::{IoSlice, IoSliceMut};
 
@@ -153,7 +153,8 @@ fn flags_that_cannot_be_set_and_projects() {
     image.check("after all of it");
 }
 
-/// As the kernel's `chattr -e` and `chattr +e`: one written extent within the first twelve blocks, or none.
+/// As the kernel's `chattr -e` and `chattr +e`: converts files with one written extent within the first
+/// twelve blocks, or none.
 #[test]
 fn small_files_are_mapped_another_way() {
     let Some(image) = Image::make("16M", &["-t", "ext4", "-b", "1024"]) else {
@@ -170,7 +171,7 @@ fn small_files_are_mapped_another_way() {
     let (small, large) = (make(b"small", NewKind::File), make(b"large", NewKind::File));
     let (holes, ahead) = (make(b"holes", NewKind::File), make(b"ahead", NewKind::File));
     let (empty, dir) = (make(b"empty", NewKind::File), make(b"dir", NewKind::Dir));
-    // Data that is dirty when it is converted.
+    // Exactly twelve blocks, one byte more, and a file with a hole.
     write(&small, 0, 12 << 10);
     write(&large, 0, (12 << 10) + 1);
     write(&holes, 0, 1);
@@ -187,14 +188,14 @@ fn small_files_are_mapped_another_way() {
         let flags = fs.flags(too_large);
         let wanted = (flags - InodeFlags::EXTENTS) | InodeFlags::NODUMP;
         assert!(unsupported(fs.set_flags(too_large, wanted)));
-        // As the kernel leaves it.
+        // The same result as in the kernel.
         assert_eq!(fs.flags(too_large), flags | InodeFlags::NODUMP);
     }
     let mut read = vec![0; 12 << 10];
     fs.read_at(&small, 0, &mut [IoSliceMut::new(&mut read)])
         .expect("read");
     assert_eq!(read, bytes[..12 << 10]);
-    // They grow and shrink as any file of that kind.
+    // Converted files grow and shrink normally.
     write(&small, 11 << 10, 20_000);
     write(&empty, 100 << 10, 3000);
     for at in 0..40 {

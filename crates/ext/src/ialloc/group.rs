@@ -1,4 +1,4 @@
-//! One group's inode bitmap: taking and giving back, together with the descriptor.
+//! One group's inode bitmap: allocating and freeing, together with the descriptor.
 
 use throughline_extfmt::bitmap;
 use throughline_extfmt::group_desc::GroupFlags;
@@ -10,7 +10,7 @@ use crate::groups::check_csum;
 use crate::handle::Handle;
 
 impl Alloc {
-    /// Takes the lowest free inode of a group; `None` if there is none.
+    /// Allocates the lowest free inode of a group; `None` if there is none.
     pub(super) fn take_inode_in(
         &self,
         h: &mut Handle<'_>,
@@ -25,7 +25,7 @@ impl Alloc {
             return Ok(None);
         }
         let bits = match inode_bits(self, group, &desc) {
-            // It is noted, and costs this group.
+            // The damage is recorded, and the group is skipped from now on.
             Err(Error::Corrupt(_)) if self.stopped().is_none() => {
                 hints.is_damaged = true;
                 return Ok(None);
@@ -54,7 +54,7 @@ impl Alloc {
         Ok(Some(self.geo.inode_at(group, index)))
     }
 
-    /// Takes that inode of a group, which is free.
+    /// Allocates a specific inode of a group, which must be free.
     pub(super) fn take_this_inode(
         &self,
         h: &mut Handle<'_>,
@@ -74,7 +74,7 @@ impl Alloc {
         use_index(self, h, (group, index), (&desc, &bits), is_dir)
     }
 
-    /// Gives an inode back.
+    /// Frees an inode.
     pub(super) fn put_inode_in(
         &self,
         h: &mut Handle<'_>,
@@ -110,15 +110,15 @@ impl Alloc {
         Ok(())
     }
 
-    /// Whether an inode is in use as its bitmap has it. Under the group's lock: a bitmap that is read for the first time is
-    /// held against its descriptor, and another thread may just have changed one of the two.
+    /// Whether an inode is in use according to its bitmap. Under the group's lock, because a bitmap that is
+    /// loaded is checked against its descriptor, and another thread may have changed only one of the two.
     pub(super) fn is_bit_set(&self, group: GroupNumber, index: u32) -> Result<bool> {
         let _hints = self.ialloc.lock(group);
         let desc = self.group_desc(group)?;
         Ok(bitmap::is_set(&inode_bits(self, group, &desc)?, index))
     }
 
-    /// Checks that an inode is in use as its bitmap has it; `false` where that is damaged.
+    /// Checks that an inode is in use according to its bitmap; `false` if the bitmap is damaged.
     pub(crate) fn check_inode_used(&self, group: GroupNumber, index: u32) -> Result<bool> {
         match self.change_around_damage(self.is_bit_set(group, index))? {
             None => return Ok(false),
@@ -133,7 +133,7 @@ impl Alloc {
         ))
     }
 
-    /// Free inodes as the bitmap has them, and as the descriptor has them.
+    /// Free inodes according to the bitmap, and according to the descriptor.
     pub(crate) fn count_free_inodes(&self, group: GroupNumber) -> Result<(u32, u32)> {
         let _hints = self.ialloc.lock(group);
         let desc = self.group_desc(group)?;
@@ -143,7 +143,7 @@ impl Alloc {
     }
 }
 
-/// A free inode is in use from now on. The group's lock is held.
+/// Marks a free inode as used. The group's lock is held.
 fn use_index(
     fs: &Alloc,
     h: &mut Handle<'_>,
@@ -153,7 +153,7 @@ fn use_index(
 ) -> Result<()> {
     let fresh_block = table_block_never_used(fs, desc, bits, index)?;
     if fresh_block.is_none() {
-        // Read before anything is changed: a table that cannot be read must not leave the operation half-done.
+        // Read before anything is changed: an unreadable table must not leave the operation half done.
         fs.read(inode_block(fs, desc, index))?;
     }
     let csum = change_inode_bits(fs, h, desc, bits, |bits| bitmap::set(bits, index))?;
@@ -177,7 +177,7 @@ fn use_index(
     })
 }
 
-/// The inode bitmap as it is; made up where it was never written. The group's lock is held.
+/// The current inode bitmap; generated if it was never written. The group's lock is held.
 fn inode_bits(fs: &Alloc, group: GroupNumber, desc: &GroupDesc) -> Result<InodeBits> {
     if inode_uninit(fs, desc) {
         let mut bits = vec![0; fs.geo.block_bytes as usize];
@@ -190,7 +190,7 @@ fn inode_bits(fs: &Alloc, group: GroupNumber, desc: &GroupDesc) -> Result<InodeB
     Ok(InodeBits::Read(bits))
 }
 
-/// The checksum of a bitmap just read, against the descriptor as it is now.
+/// Checks the checksum of a bitmap just read against its current descriptor.
 fn check_inode_bitmap(
     fs: &Alloc,
     group: GroupNumber,
@@ -206,7 +206,7 @@ fn check_inode_bitmap(
     check_csum("inode bitmap", group, desc.inode_bitmap_csum(), right)
 }
 
-/// Changes one bit on disk. Answers the bitmap's checksum, for the descriptor.
+/// Changes one bit of the bitmap on disk. Returns the bitmap's checksum, for the descriptor.
 fn change_inode_bits(
     fs: &Alloc,
     h: &mut Handle<'_>,
@@ -232,7 +232,7 @@ fn change_inode_bits(
     }
 }
 
-/// The bitmap is on disk now, with this checksum.
+/// Records in the descriptor that the bitmap is on disk, with this checksum.
 fn seal_inode_bitmap(fs: &Alloc, desc: &mut GroupDesc, csum: u32) {
     desc.set_flags(desc.flags() - GroupFlags::INODE_UNINIT);
     if fs.geo.has_metadata_csum() {
@@ -240,8 +240,8 @@ fn seal_inode_bitmap(fs: &Alloc, desc: &mut GroupDesc, csum: u32) {
     }
 }
 
-/// The block of the inode table that holds an inode, if no inode of that block was ever used: its bytes on disk mean
-/// nothing then, and may never have been written.
+/// The block of the inode table that holds an inode, if no inode in that block was ever used: its bytes on
+/// disk are then undefined, and may never have been written.
 fn table_block_never_used(
     fs: &Alloc,
     desc: &GroupDesc,
@@ -274,7 +274,7 @@ fn inode_block(fs: &Alloc, desc: &GroupDesc, index: u32) -> FsBlock {
     FsBlock(desc.inode_table().0.saturating_add(block.into()))
 }
 
-/// The lowest index of a group that is no reserved inode.
+/// The lowest index of a group that is not a reserved inode.
 fn first_usable(fs: &Alloc, group: GroupNumber) -> u32 {
     fs.geo
         .first_ino
@@ -290,7 +290,7 @@ fn bad_inode_bitmap(group: GroupNumber, desc: &GroupDesc, what: &str) -> Error {
     Error::corrupt(format!("inode bitmap of group {group}: {what}")).in_block(desc.inode_bitmap())
 }
 
-/// An inode bitmap: from the disk, or made up.
+/// An inode bitmap: read from disk, or generated.
 enum InodeBits {
     Read(throughline_journal::Block),
     Made(Vec<u8>),

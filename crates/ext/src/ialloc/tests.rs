@@ -1,4 +1,4 @@
-//! The inode allocator over every shape of volume, against `e2fsck`, `dumpe2fs` and `debugfs`.
+//! The inode allocator on volumes of every format, checked by `e2fsck`, `dumpe2fs` and `debugfs`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use throughline_extfmt::InodeNumber;
 use crate::testing::{Image, Rng, SHAPES};
 use crate::{Error, Fs, Inode, Reason, Result};
 
-/// Bitmap, descriptor, inode table.
+/// Credits: bitmap, descriptor, inode table.
 const INODE_CREDITS: u32 = 3;
 
 fn make(fs: &Fs, parent: &Inode, mode: u16) -> Result<Arc<Inode>> {
@@ -118,7 +118,7 @@ fn every_inode_can_be_had_and_not_one_more() {
     image.check("all inodes");
 }
 
-/// Without a journal, a name that is still on the disk must not lead to another file's bytes.
+/// Without a journal, a name still on disk must not lead to another file's data.
 #[test]
 fn without_a_journal_a_freed_inode_waits_until_that_is_durable() {
     for (kind, waits) in [("ext2", true), ("ext4", false)] {
@@ -184,7 +184,7 @@ fn an_inode_is_what_was_stored_after_it_left_memory() {
     };
     let fs = image.open();
     let root = fs.inode(InodeNumber::ROOT).expect("root");
-    // More than the table keeps, none held: every object goes at some time.
+    // More inodes than the table keeps, none held: every object is evicted at some time.
     let inos: Vec<InodeNumber> = (0..12_000u32)
         .map(|n| {
             let inode = make(&fs, &root, 0o100644).expect("a file");
@@ -249,7 +249,7 @@ fn threads_never_get_one_inode_twice() {
                         inode.ino
                     );
                     if rng.below(2) == 0 {
-                        // Before it is freed: from then on another thread may have it.
+                        // Removed from the set before it is freed: another thread may get the number at once.
                         all.lock().remove(&inode.ino.0);
                         free(fs, &inode);
                     }

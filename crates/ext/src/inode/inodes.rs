@@ -1,5 +1,5 @@
-//! [`Inodes`], the inodes of a volume: loading them by number, storing them in the inode table, and the lists of
-//! inodes with unsaved times and of orphans.
+//! [`Inodes`], the inodes of a volume: loading them by number, storing them in the inode table, and the lists
+//! of orphans and of inodes with unsaved times.
 //!
 //! Invariants:
 //! - There is at most one object for an inode number at a time ([`super::table`]).
@@ -48,19 +48,19 @@ impl Inodes {
         }
     }
 
-    /// The inode of that number. Its checksum and its sanity are checked when it comes from the disk.
+    /// The inode with this number. It is checked, with its checksum, when it is loaded from disk.
     ///
     /// # Errors
-    /// `Corrupt` for a number that does not exist or an inode that cannot be; `NotFound` for one that is free.
+    /// `Corrupt` for a number that does not exist or an invalid inode; `NotFound` for a free one.
     pub fn inode(&self, ino: InodeNumber) -> Result<Arc<Inode>> {
-        // What is in memory can be asked for even where the volume was taken down.
+        // Inodes in memory are available even after the volume was taken down.
         if let Some(inode) = self.inodes.get(ino) {
             return Ok(inode);
         }
         self.check_up()?;
         let place = self.inode_place(ino)?;
-        // The read warms the cache with no lock held; what counts is the one below, under the table's lock: between the
-        // two, others may have made the inode, changed and dropped it.
+        // This read warms the cache without a lock. The read below, under the table's lock, is the one that
+        // counts: in between, another thread may have created, changed and dropped the inode.
         let found = self.load_image(ino, place);
         self.note_damage(found)?;
         self.inodes.get_or_insert(ino, || {
@@ -68,7 +68,7 @@ impl Inodes {
         })
     }
 
-    /// Puts a fresh inode's object into the table (its number was free until now) and its image into its block.
+    /// Inserts a new inode into the table (its number was free until now), and its image into its block.
     pub(crate) fn insert_inode(
         &self,
         h: &mut Handle<'_>,
@@ -85,18 +85,18 @@ impl Inodes {
         Ok(inode)
     }
 
-    /// Puts an inode's image, with its checksum, into its block of the inode table (1 credit).
+    /// Copies an inode's image, with its checksum, into its block of the inode table (1 credit).
     ///
     /// # Errors
-    /// Those of the journal; `Corrupt` for an inode that was freed meanwhile.
+    /// Errors of the journal; `Corrupt` for an inode that was freed meanwhile.
     pub(crate) fn store(&self, h: &mut Handle<'_>, inode: &Inode) -> Result<()> {
         self.store_image(h, inode, Changes::note)
     }
 
-    /// As [`Inodes::store`], where nothing but times, owner or mode changed: `fdatasync` need not wait for it.
+    /// As [`Inodes::store`], if only times, owner or mode changed: `fdatasync` need not wait for it.
     ///
     /// # Errors
-    /// As there.
+    /// As [`Inodes::store`].
     pub(crate) fn store_attributes(&self, h: &mut Handle<'_>, inode: &Inode) -> Result<()> {
         self.store_image(h, inode, Changes::note_attributes)
     }
@@ -107,8 +107,8 @@ impl Inodes {
         inode: &Inode,
         note: fn(&Changes, Tid),
     ) -> Result<()> {
-        // Held over the buffer's change, so that images arrive in the order in which they came to be, and none after the one
-        // with which the inode was freed: its place may be another's by then.
+        // Held while the buffer is changed, so that images reach it in the order in which they were made, and
+        // none after the one that freed the inode: its slot may belong to another inode by then.
         let mut raw = inode.raw.write();
         if inode.is_freed() {
             return Err(Error::corrupt("a freed inode is in use").in_inode(inode.ino));
@@ -129,19 +129,19 @@ impl Inodes {
         .map_err(|e| e.in_inode(inode.ino))
     }
 
-    /// Brings the block of an inode into memory, so that [`Inodes::store`] will not meet what it cannot read.
+    /// Loads the block of an inode, so that [`Inodes::store`] cannot fail to read it.
     ///
     /// # Errors
-    /// Those of the device.
+    /// Device errors.
     pub(crate) fn look_at_place(&self, inode: &Inode) -> Result<()> {
         self.read(inode.table_block).map(drop)
     }
 
-    /// The inode is free from now on: its last image is stored, and its object leaves the table.
+    /// Frees the inode: stores its last image, and removes its object from the table.
     pub(crate) fn retire_inode(&self, h: &mut Handle<'_>, inode: &Inode) -> Result<()> {
         self.store(h, inode)?;
         {
-            // Whoever looks before it stores does both under this lock.
+            // Other code checks the flag and stores the image under this lock.
             let _raw = inode.raw.write();
             inode.freed.store(true, Ordering::Release);
         }
@@ -149,7 +149,7 @@ impl Inodes {
         Ok(())
     }
 
-    /// The inode's block in the inode table, and where in it.
+    /// The inode's block in the inode table, and the offset in it.
     fn inode_place(&self, ino: InodeNumber) -> Result<(FsBlock, usize)> {
         let Some((group, index)) = self.geo.inode_place(ino) else {
             let what = format!(
@@ -178,7 +178,8 @@ impl Inodes {
         image.verify_checksum(&self.geo, ino).map_err(corrupt)?;
         let reserved = ino < self.geo.first_ino && ino != InodeNumber::ROOT;
         if !reserved {
-            // Without its root nothing of a volume can be read: it is taken for one as long as it looks like one.
+            // Nothing of a volume can be read without its root, so on a volume that is not written the root
+            // is accepted even if it looks freed.
             let may_be_free = ino != InodeNumber::ROOT || !self.is_as_found();
             if may_be_free
                 && image.links_count() == 0
@@ -191,13 +192,13 @@ impl Inodes {
         Ok(image)
     }
 
-    /// Whether an inode without names and with a deletion time may be on the orphan list, where that field is the number
-    /// of the next orphan.
+    /// Whether an inode without names but with a deletion time may be on the orphan list, where that field
+    /// holds the number of the next orphan.
     fn may_be_orphan(&self, image: &InodeImage) -> bool {
         image.dtime() <= self.geo.inodes
     }
 
-    /// The project of an inode; 0 where the volume has none.
+    /// The project ID of an inode; 0 if the volume does not support projects.
     pub fn project(&self, inode: &Inode) -> u32 {
         if self.geo.ro_compat.contains(RoCompat::PROJECT) {
             inode.raw.read().projid()

@@ -1,4 +1,4 @@
-//! Creating inodes and giving them back.
+//! Creating and freeing inodes.
 
 use std::sync::Arc;
 
@@ -15,12 +15,13 @@ use crate::handle::Handle;
 use crate::ialloc::Near;
 
 impl Inodes {
-    /// A fresh inode (3 credits: bitmap, descriptor, inode table): its number taken, its image made and stored, its object in the table. Times are
-    /// now, flags and project as inherited, no names yet (the caller sets the link count and stores), and an empty extent
-    /// tree or block map. `mode` has the type bits.
+    /// Creates an inode (3 credits: bitmap, descriptor, inode table): allocates its number, builds and stores
+    /// its image, and inserts its object into the table. Times are the current time; flags and project are
+    /// inherited; it has an empty extent tree or block map, and no names yet (the caller sets the link count
+    /// and stores it). `mode` includes the type bits.
     ///
     /// # Errors
-    /// `NoSpace` when no inode is free; those of the journal; `Corrupt`.
+    /// `NoSpace` if no inode is free; errors of the journal; `Corrupt`.
     pub(crate) fn new_inode(
         &self,
         h: &mut Handle<'_>,
@@ -45,11 +46,12 @@ impl Inodes {
         self.note_damage(result)
     }
 
-    /// Gives an inode back (3 credits, as [`Inodes::new_inode`]): one without names whose blocks are freed. Sets the deletion time.
-    /// Where its group's bitmap is damaged, that stays as it is: [`crate::Blocks::free`].
+    /// Frees an inode without names whose blocks are already freed (3 credits, as [`Inodes::new_inode`]).
+    /// Sets the deletion time. A damaged bitmap of its group is left unchanged, as in
+    /// [`crate::Blocks::free`].
     ///
     /// # Errors
-    /// Those of the journal; `Corrupt`, with nothing changed, for one that is free already.
+    /// Errors of the journal; `Corrupt`, with nothing changed, if it is already free.
     pub(crate) fn free_inode(&self, h: &mut Handle<'_>, inode: &Inode) -> Result<()> {
         let result = self.put_inode(h, inode);
         self.note_damage(result)
@@ -103,19 +105,20 @@ impl Inodes {
         );
         if mapped && self.geo.incompat.contains(Incompat::EXTENTS) {
             flags |= InodeFlags::EXTENTS;
-            // 60 bytes always have room for a node.
+            // An empty node always fits in 60 bytes.
             let _ = NodeMut::init(image.i_block_mut(), 0);
         }
         image.set_flags(flags);
         if of_parent.contains(InodeFlags::PROJINHERIT) {
-            // Without room for it in the inode there is no project to inherit.
+            // An inode without room for a project ID inherits none.
             let _ = image.set_projid(self.project(parent));
         }
         image
     }
 
-    /// Where the first block of a file should go: in its inode's group; with flex groups of four and more, directories in
-    /// the first group of theirs and files behind it, so that directories lie together.
+    /// Where the first block of an inode should go: in its inode's group. With flex groups of at least four
+    /// groups, directories go to the first group of their flex group and files to the second, so that
+    /// directories lie together.
     pub(crate) fn goal_for(&self, inode: &Inode) -> FsBlock {
         let GroupNumber(own) = self.group_of_inode(inode.ino);
         let log = self.geo.log_groups_per_flex;

@@ -1,7 +1,8 @@
-//! The table of inodes in memory: one object a number, and no more memory than its bound allows.
+//! The table of inodes in memory: one object per number, bounded in size.
 //!
-//! Invariant: an inode leaves a shard only under the shard's lock and only when nobody but the table holds it, or because
-//! it was freed; and nobody gets one but through the table. So there are never two live objects of one number.
+//! Invariant: an inode leaves a shard only under the shard's lock, and only if the table is its only holder
+//! or if it was freed. Inodes are obtained only through the table, so there are never two live objects with
+//! the same number.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,10 +14,10 @@ use throughline_extfmt::InodeNumber;
 use super::Inode;
 use crate::error::Result;
 
-/// Shards; neighbouring numbers lie in different ones.
+/// Number of shards; consecutive inode numbers are in different ones.
 const SHARDS: usize = 64;
-/// Inodes of a shard from which on those that nobody holds are dropped. An object takes some 2 KiB, and as much again with
-/// cached bytes: all of them 16 MiB at the most.
+/// Inodes in a shard above which unheld ones are evicted. An object takes about 2 KiB, and as much again with
+/// cached data: at most 16 MiB in total.
 const SHARD_KEEP: usize = 64;
 
 /// See the head of this file.
@@ -26,7 +27,7 @@ pub(crate) struct InodeTable {
 
 struct Shard {
     inodes: HashMap<u32, Arc<Inode>>,
-    /// Number of inodes at which the next sweep comes.
+    /// Number of inodes at which the next sweep runs.
     sweep_at: usize,
 }
 
@@ -59,7 +60,7 @@ impl InodeTable {
         Some(Arc::clone(inode))
     }
 
-    /// The inode, made by `load` if it is not in memory.
+    /// The inode; made by `load` if it is not in memory.
     pub(crate) fn get_or_insert(
         &self,
         ino: InodeNumber,
@@ -74,12 +75,12 @@ impl InodeTable {
         Ok(inode)
     }
 
-    /// Puts a fresh inode in the place of whatever had its number before it was freed.
+    /// Inserts a new inode, replacing the freed one that had its number.
     pub(crate) fn replace(&self, inode: &Arc<Inode>) {
         self.shard(inode.ino).lock().insert(Arc::clone(inode));
     }
 
-    /// How many inodes are in memory.
+    /// Number of inodes in memory.
     pub(crate) fn len(&self) -> usize {
         self.shards
             .iter()
@@ -87,7 +88,7 @@ impl InodeTable {
             .sum()
     }
 
-    /// Takes a freed inode out.
+    /// Removes a freed inode.
     pub(crate) fn remove(&self, ino: InodeNumber) {
         self.shard(ino).lock().inodes.remove(&ino.0);
     }
@@ -101,7 +102,8 @@ impl Shard {
         self.inodes.insert(inode.ino.0, inode);
     }
 
-    /// Drops inodes that nobody holds: first those unused since the last sweep, then, if that was not enough, all.
+    /// Evicts inodes without other holders: first those unused since the last sweep, then all if too many
+    /// remain.
     fn sweep(&mut self) {
         let held = |inode: &Arc<Inode>| Arc::strong_count(inode) > 1;
         self.inodes
@@ -109,7 +111,7 @@ impl Shard {
         if self.inodes.len() > SHARD_KEEP / 2 {
             self.inodes.retain(|_, inode| held(inode));
         }
-        // What is held cannot go: the next sweep comes when there is as much again that might.
+        // Inodes in use cannot be evicted: the next sweep runs after as many new ones as could be evicted.
         self.sweep_at = self
             .inodes
             .len()

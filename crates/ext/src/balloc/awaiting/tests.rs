@@ -1,5 +1,5 @@
-//! Freed blocks: nobody gets them before their transaction is durable, nobody misses them after, and full volumes do not
-//! commit at every turn.
+//! Freed blocks: not reused before their transaction is durable, available after it, and a full volume does
+//! not commit on every operation.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -130,7 +130,7 @@ fn freed_blocks_are_nobodys_until_that_is_durable() {
         assert!(is_full(&fs.put_by(1, false)), "{args:?}: too early");
         let again = fs.with_room(|| fs.claim(gone.start, gone.len));
         assert_eq!(again.expect("room"), gone, "{args:?}");
-        // Allocated and freed in one transaction, they wait as well.
+        // Allocated and freed in one transaction: the blocks wait as well.
         change(gone, false);
         change(gone, true);
         assert!(is_full(&fs.claim(gone.start, 1)), "{args:?}: too early");
@@ -142,7 +142,7 @@ fn freed_blocks_are_nobodys_until_that_is_durable() {
     }
 }
 
-/// Writes pieces behind each other until there is no space; how many bytes there was room for.
+/// Appends pieces until there is no space. Returns the number of bytes that fitted.
 fn fill(fs: &Arc<Fs>, inode: &Arc<Inode>, buffered: bool, what: &str) -> u64 {
     let piece = vec![0x5A; 40 << 10];
     let bufs = [IoSlice::new(&piece)];
@@ -172,12 +172,13 @@ fn a_full_volume_is_emptied_and_filled_again() {
                 let before = fs.journal.committed();
                 let next = file(&fs, &(round + 1).to_string());
                 let filled = fill(&fs, &next, buffered, &what);
-                // Some may lie more in pieces than before.
+                // The files may be fragmented more than before.
                 assert!(
                     filled + (128 << 10) >= least,
                     "{what}: {filled} of {least} bytes in round {round}"
                 );
-                // One makes the room of the file that went; near the end the last blocks are asked for more than once.
+                // One commit releases the space of the removed file; near the end, the last blocks may need
+                // more.
                 let commits = commits_since(&fs, before);
                 assert!(commits <= 8, "{what}: {commits} commits for {filled} bytes");
             }
@@ -208,7 +209,7 @@ fn small_files_that_come_and_go_share_their_commits() {
             drop(inode);
             unlink(&fs, "small");
         }
-        // 64 blocks to go round.
+        // 64 blocks are reused in turn.
         let commits = commits_since(&fs, before);
         assert!(commits <= 600 / 40, "{what}: {commits} commits");
         close(&image, fs, &what);
@@ -226,7 +227,7 @@ fn names_and_holes_get_what_was_freed() {
         let filler = file(&fs, "filler");
         let size = fill(&fs, &filler, false, &what);
         let block = u64::from(fs.geo.block_bytes);
-        // Room for the mapping of pieces; a hole, and what is in its place.
+        // Leave room for the mapping of the pieces: holes, and what is allocated in their place.
         let size = size - 40 * block;
         fs.truncate(&filler, size).expect("truncate");
         let extents = args.contains(&"ext4");
@@ -244,13 +245,13 @@ fn names_and_holes_get_what_was_freed() {
             let written = written.unwrap_or_else(|e| panic!("{what}, turn {turn}: {e}"));
             assert_eq!(written as u64, len, "{what}, turn {turn}");
         }
-        // The last blocks, those kept for mappings too: directories may have them.
+        // Directories may use the last blocks, including those kept for mappings.
         let mut made = 0;
         let dir = |number: u64| create(&fs, &format!("dir{number}"), NewKind::Dir);
         while dir(made).is_ok() {
             made += 1;
         }
-        // Directories that are in their inodes run out of those first.
+        // Inline directories run out of inodes before they run out of blocks.
         if fs.statfs().expect("statfs").free_inodes > 20 {
             for turn in 0..20 {
                 fs.truncate(&filler, size - (turn + 1) * 2 * block)
@@ -263,7 +264,7 @@ fn names_and_holes_get_what_was_freed() {
     }
 }
 
-/// A file of `share` bytes, and gone.
+/// Writes a file of `share` bytes and removes it.
 fn come_and_go(fs: &Arc<Fs>, number: u8, share: u64) -> Result<()> {
     let name = number.to_string();
     let inode = create(fs, &name, NewKind::File)?;
@@ -280,7 +281,7 @@ fn come_and_go(fs: &Arc<Fs>, number: u8, share: u64) -> Result<()> {
     fs.unlink(&fs.root()?, name.as_bytes())
 }
 
-/// Four have never more than two thirds of the volume among them: nobody is ever told that it is full.
+/// The four files together never need more than two thirds of the volume, so no write may fail with no space.
 #[test]
 fn threads_that_stay_within_their_share_always_find_room() {
     for (size, args) in SHAPES {

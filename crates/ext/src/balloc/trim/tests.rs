@@ -1,4 +1,5 @@
-//! What is discarded is free and stays lost; what anybody has, or a crash may bring back, is untouched.
+//! What is discarded is free and stays discarded. Blocks in use, or that a crash may bring back, are
+//! untouched.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::os::unix::fs::MetadataExt;
@@ -22,7 +23,7 @@ const OWNER: NewInode = NewInode {
 /// The whole volume.
 const ALL: std::ops::Range<u64> = 0..u64::MAX;
 
-/// However slow the machine is.
+/// Generous, for slow machines.
 const LONG: Duration = Duration::from_secs(90);
 
 fn make(fs: &Fs, name: &str, len: usize, byte: u8) {
@@ -37,7 +38,7 @@ fn remove(fs: &Fs, name: &str) {
     fs.unlink(&root, name.as_bytes()).expect("unlinked");
 }
 
-/// The file's bytes; `None` where there is no such file.
+/// The file's bytes; `None` if the file does not exist.
 fn read(fs: &Fs, name: &str) -> Option<Vec<u8>> {
     let file = match fs.resolve(format!("/{name}").as_bytes(), Last::Follow) {
         Err(Error::Caller(Reason::NotFound)) => return None,
@@ -71,7 +72,7 @@ fn free_space_of_an_image_becomes_holes() {
         make(&fs, "kept", LEN, 1);
         make(&fs, "gone", LEN, 2);
         fs.sync().expect("synced");
-        // A short run between others.
+        // A short free run between files in use.
         remove(&fs, "s2");
         fs.sync().expect("synced");
         remove(&fs, "gone");
@@ -96,7 +97,7 @@ fn free_space_of_an_image_becomes_holes() {
             on_host(&image) + LEN as u64 <= before + (1 << 20),
             "{args:?}"
         );
-        // Part of it, and the long runs of it.
+        // Trims each half, then only the long runs.
         let half = fs.geo.blocks * u64::from(fs.geo.block_bytes) / 2;
         let parts = [0..half, half..u64::MAX].map(|part| fs.trim(part, 0).expect("trimmed"));
         assert_eq!(parts.iter().sum::<u64>(), free(), "{args:?}");
@@ -170,7 +171,7 @@ fn what_commits_free_is_discarded_soon_and_is_there_again() {
     let fs = Arc::new(image.open());
     fs.discard_freed();
     let left = fs.statfs().expect("numbers").free_blocks;
-    // All of it again and again: who finds no room waits for the discarding.
+    // Uses most of the space repeatedly: a write that finds no room must wait for the discard.
     let len = (left * 3 / 4) as usize * 1024;
     for round in 0..6 {
         make(&fs, "large", len, round);
@@ -240,7 +241,7 @@ fn after_a_cut_no_file_has_lost_what_it_had() {
             }
             let fs = image.open();
             for name in ["f0", "f1", "f2", "f3", "f4"] {
-                // A file that was made and not synced may have less; what it has is its own.
+                // A file that was created and not synced may be shorter, but must have only its own data.
                 let bytes = read(&fs, name).unwrap_or_default();
                 let own = bytes.first().copied().unwrap_or(1);
                 assert!(own != 0, "{args:?}, {cut:?}: {name} lost its bytes");
