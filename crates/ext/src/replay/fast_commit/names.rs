@@ -109,7 +109,7 @@ impl Replay<'_> {
         fs.transact(CREDITS, |h| {
             let room = dir::room(fs, parent, name)?;
             dir::insert(fs, h, parent, room, name, inode.ino, inode.file_type())?;
-            // When that was is not logged: not before the inode changed for it.
+            // The time is not logged; it is at least the inode's change time.
             let changed = inode.raw.read().time(Time::Change);
             let mut raw = parent.raw.write();
             for time in [Time::Modify, Time::Change] {
@@ -131,7 +131,7 @@ impl Replay<'_> {
         Ok(true)
     }
 
-    /// A directory that is there.
+    /// A directory that exists.
     fn directory(&self, ino: InodeNumber) -> Result<Option<Arc<Inode>>> {
         let inode = self.find(ino)?;
         Ok(inode.filter(|inode| inode.is_dir() && !self.unfilled.contains(&ino)))
@@ -143,8 +143,8 @@ impl Replay<'_> {
         fs.transact(CREDITS, |h| fs.store(h, inode))
     }
 
-    /// Directories that got or lost one count their subdirectories anew: what is logged of them may be older or newer than
-    /// the names.
+    /// Recounts the subdirectories of changed directories: their logged counts may be older or newer than the
+    /// names.
     pub(super) fn count_subdirectories(&mut self) -> Result<()> {
         for ino in std::mem::take(&mut self.directories) {
             let Some(parent) = self.directory(ino)? else {
@@ -152,7 +152,7 @@ impl Replay<'_> {
             };
             let links = self.subdirectories(&parent)?.saturating_add(2);
             let was = parent.raw.read().links_count();
-            // 1: more than can be counted.
+            // 1 means too many to count.
             let links = if was == 1 || links >= MAX_LINKS {
                 1
             } else {
