@@ -123,7 +123,7 @@ impl MmpGuard {
     pub(crate) fn abandon(&self) {
         if let Some((stop, thread)) = self.renewal.lock().take() {
             drop(stop);
-            let _ = thread.join(); // it can tell nothing that matters any more
+            let _ = thread.join(); // its result no longer matters
         }
     }
 

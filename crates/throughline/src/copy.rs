@@ -17,7 +17,7 @@ impl Handle {
     /// `len` only if this file ends, or if an error followed the copied bytes; the next call then returns the
     /// error. Holes are copied as zeros. Uses at most 4 MiB of memory, whatever the length.
     ///
-    /// **Changes that are not synced are lost if the process or the machine ends** ([what is
+    /// **Until it is synced, a change is lost if the process ends or the machine fails** ([what is
     /// durable](crate#what-is-durable)).
     ///
     /// # Errors

@@ -125,7 +125,7 @@ impl Handle {
     /// needed; a gap between its old end and `offset` becomes a hole. Returns the number of bytes written. It
     /// is short only if an error followed them; the next call then returns the error.
     ///
-    /// **Changes that are not synced are lost if the process or the machine ends** ([what is
+    /// **Until it is synced, a change is lost if the process ends or the machine fails** ([what is
     /// durable](crate#what-is-durable)).
     ///
     /// # Errors
@@ -138,7 +138,7 @@ impl Handle {
 
     /// As [`Handle::write_at`], from several buffers in order.
     ///
-    /// **Changes that are not synced are lost if the process or the machine ends** ([what is
+    /// **Until it is synced, a change is lost if the process ends or the machine fails** ([what is
     /// durable](crate#what-is-durable)).
     ///
     /// # Errors
@@ -149,7 +149,7 @@ impl Handle {
 
     /// As [`Handle::write_at`], repeated until all of `buf` is written.
     ///
-    /// **Changes that are not synced are lost if the process or the machine ends** ([what is
+    /// **Until it is synced, a change is lost if the process ends or the machine fails** ([what is
     /// durable](crate#what-is-durable)).
     ///
     /// # Errors
@@ -170,7 +170,7 @@ impl Handle {
     /// fails instead: for programs with an event loop, which retry later. A direct handle still waits for the
     /// device.
     ///
-    /// **Changes that are not synced are lost if the process or the machine ends** ([what is
+    /// **Until it is synced, a change is lost if the process ends or the machine fails** ([what is
     /// durable](crate#what-is-durable)).
     ///
     /// # Errors
@@ -183,7 +183,7 @@ impl Handle {
     /// Writes at the end of the file; returns the offset of the data and the number of bytes written. Appends
     /// through any number of handles and threads never overlap.
     ///
-    /// **Changes that are not synced are lost if the process or the machine ends** ([what is
+    /// **Until it is synced, a change is lost if the process ends or the machine fails** ([what is
     /// durable](crate#what-is-durable)).
     ///
     /// # Errors
@@ -195,7 +195,7 @@ impl Handle {
     /// As [`Handle::append`], but writes all of `buf` in one contiguous piece or fails; returns its offset.
     /// After an error the first part of `buf` may be at the end of the file.
     ///
-    /// **Changes that are not synced are lost if the process or the machine ends** ([what is
+    /// **Until it is synced, a change is lost if the process ends or the machine fails** ([what is
     /// durable](crate#what-is-durable)).
     ///
     /// # Errors
@@ -292,7 +292,7 @@ impl Handle {
 
     /// Sets the file's length to `bytes`: data past it is dropped, and a new part is a hole.
     ///
-    /// **Changes that are not synced are lost if the process or the machine ends** ([what is
+    /// **Until it is synced, a change is lost if the process ends or the machine fails** ([what is
     /// durable](crate#what-is-durable)).
     ///
     /// # Errors
@@ -303,7 +303,7 @@ impl Handle {
 
     /// Changes how `len` bytes from `offset` on are allocated.
     ///
-    /// **Changes that are not synced are lost if the process or the machine ends** ([what is
+    /// **Until it is synced, a change is lost if the process ends or the machine fails** ([what is
     /// durable](crate#what-is-durable)).
     ///
     /// # Errors

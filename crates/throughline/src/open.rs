@@ -184,8 +184,8 @@ impl OpenOptions {
         self
     }
 
-    /// The longest time until a change of names, sizes or attributes is durable without a sync (5 s, as in the
-    /// kernel). Without a journal, the time until it is in place.
+    /// The longest time until a change of names, sizes or attributes is durable without a sync (5 s, as in
+    /// the kernel). Without a journal, the time until it is in place.
     pub fn commit_interval(&mut self, interval: Duration) -> &mut Self {
         self.commit_interval = interval;
         self

@@ -100,12 +100,12 @@ impl Nodes for View<'_> {
 pub(crate) struct Tree<'a, 'h> {
     view: View<'a>,
     h: &'a mut Handle<'h>,
-    /// Claimed blocks to make nodes of, before others are looked for.
+    /// Blocks to use for nodes before allocating others.
     spare: Option<&'a mut Spare>,
 }
 
-/// Blocks for nodes: those claimed ahead, so that they lie beside their data and are there when the data has
-/// been written, and those put by for the file.
+/// Blocks for nodes: some claimed in advance, so that they are next to their data and certain to exist once
+/// it is written, and some reserved for the file.
 #[derive(Debug, Default)]
 pub(crate) struct Spare {
     run: Option<Run>,
@@ -114,8 +114,8 @@ pub(crate) struct Spare {
 }
 
 impl Spare {
-    /// Takes claimed blocks, and how many more are put by for just this; whoever holds the spare in the end
-    /// gives back what is left. With `put_by`, further blocks come out of what is put by for the file's
+    /// Takes claimed blocks, and the number of further blocks reserved for this change; the final holder
+    /// releases the rest. With `put_by`, more blocks may be taken from the reservation for the file's
     /// mapping.
     pub(crate) fn new(run: Option<Run>, owed: u32, put_by: bool) -> Self {
         Self { run, owed, put_by }

@@ -93,7 +93,7 @@ struct Call {
 }
 
 impl Call {
-    /// Between batches no claim is in use, so that the list starts again.
+    /// Clears the list between batches, when no claim is in use.
     fn forget_settled(&mut self) {
         if self.claimed.iter().all(Option::is_none) {
             self.claimed.clear();

@@ -222,11 +222,11 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// Decides where each of the edits goes, and makes what values they need. `near` is where such inodes are
-    /// best, `owner` whose they are; with `shared` they may be others' too.
+    /// Decides where each edit goes, and creates the values that it needs. `near` is the preferred location
+    /// of value inodes, `owner` their owner; with `shared`, existing values may be used.
     ///
     /// # Errors
-    /// `NoSpace` where an attribute fits nowhere, or no value can be made: nothing is left behind.
+    /// `NoSpace` if an attribute fits nowhere, or no value can be created: nothing is left behind.
     pub(super) fn new(
         fs: &Attrs,
         near: &Inode,

@@ -115,7 +115,8 @@ impl AsyncFile {
         pending
     }
 
-    /// As [`Handle::write_at`]. **Changes that are not synced are lost if the process or the machine ends.**
+    /// As [`Handle::write_at`]. **Until it is synced, a change is lost if the process ends or the machine
+    /// fails.**
     ///
     /// # Errors
     /// The same.

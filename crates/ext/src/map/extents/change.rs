@@ -163,7 +163,7 @@ fn replace<S: NodesMut>(store: &mut S, whole: Extent, part: Extent, new: Extent)
 /// The first extent that ends after `block`.
 fn extent_at_or_after<S: Nodes>(store: &S, block: u64) -> Result<Option<Extent>> {
     let mut block = block;
-    // Two leaves at most: no leaf below an index is empty.
+    // At most two leaves: no leaf below an index node is empty.
     for _ in 0..2 {
         if block >= END {
             return Ok(None);

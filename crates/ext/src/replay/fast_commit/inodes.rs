@@ -156,7 +156,7 @@ impl Replay<'_> {
         fs.transact(CREDITS, |h| fs.insert_inode(h, ino, image).map(drop))
     }
 
-    /// Takes blocks and attributes from an inode.
+    /// Frees the blocks and attributes of an inode.
     fn empty(&mut self, inode: &Arc<Inode>) -> Result<()> {
         self.unmap_all(inode)?;
         let fs = self.fs;
@@ -175,8 +175,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Frees an inode that lost its last name; but one on the disk's list of orphans stays there without
-    /// names.
+    /// Frees an inode that lost its last name, unless it is in the on-disk orphan list; then it stays there.
     pub(super) fn free(&mut self, inode: &Arc<Inode>) -> Result<()> {
         let fs = self.fs;
         if self.orphans.contains(&inode.ino) {
@@ -191,7 +190,7 @@ impl Replay<'_> {
         fs.transact(CREDITS, |h| fs.free_inode(h, inode))
     }
 
-    /// Frees new inodes that no name leads to.
+    /// Frees new inodes without a name.
     pub(super) fn drop_nameless(&mut self) -> Result<()> {
         for ino in std::mem::take(&mut self.nameless) {
             if let Some(inode) = self.find(ino)? {
@@ -202,7 +201,7 @@ impl Replay<'_> {
     }
 }
 
-/// Makes the mapping of an inode an empty one.
+/// Initializes an empty mapping.
 fn init_mapping(image: &mut InodeImage, format: Format) {
     image.i_block_mut().fill(0);
     if format == Format::Extents {

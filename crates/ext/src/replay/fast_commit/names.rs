@@ -1,4 +1,4 @@
-//! Names, and what directories count.
+//! Names, and the subdirectory counts of directories.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::{dir, namei};
 
-/// Names that one inode can have, and subdirectories that a directory can count.
+/// Maximum link count of an inode, and maximum number of subdirectories that a directory counts.
 const MAX_LINKS: u32 = 65_000;
 
 impl Replay<'_> {
-    /// The first name of an inode; a new directory gets its first block.
+    /// Adds the first name of an inode; a new directory gets its first block.
     pub(super) fn create(&mut self, name: &Name) -> Result<()> {
         let (Some(parent), Some(inode)) = (self.directory(name.parent)?, self.find(name.ino)?)
         else {
@@ -31,7 +31,7 @@ impl Replay<'_> {
         self.add_name(&parent, &inode, &name.name).map(drop)
     }
 
-    /// One more name for an inode.
+    /// Adds another name to an inode.
     pub(super) fn link(&mut self, name: &Name) -> Result<()> {
         let (Some(parent), Some(inode)) = (self.directory(name.parent)?, self.find(name.ino)?)
         else {
@@ -44,7 +44,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// A name less. The inode is freed with its last name.
+    /// Removes a name. The inode is freed with its last name.
     pub(super) fn unlink(&mut self, name: &Name) -> Result<()> {
         let Some(parent) = self.directory(name.parent)? else {
             return Ok(());
@@ -83,7 +83,7 @@ impl Replay<'_> {
         self.set_links(&inode, links)
     }
 
-    /// Enters a name; `false` if it was there.
+    /// Adds a name; returns `false` if it already existed for this inode.
     fn add_name(&mut self, parent: &Arc<Inode>, inode: &Arc<Inode>, name: &[u8]) -> Result<bool> {
         namei::check_new_name(name).map_err(|_| {
             Error::corrupt("fast commit: a name that cannot be").in_inode(parent.ino)
