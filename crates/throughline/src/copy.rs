@@ -17,8 +17,8 @@ impl Handle {
     /// `len` only if this file ends, or if an error followed the copied bytes; the next call then returns the
     /// error. Holes are copied as zeros. Uses at most 4 MiB of memory, whatever the length.
     ///
-    /// **Until it is synced, a change is lost if the process ends or the machine fails** ([what is
-    /// durable](crate#what-is-durable)).
+    /// **Until it is synced, a change is lost if the process ends or the machine fails**
+    /// ([what is durable](crate#what-is-durable)).
     ///
     /// # Errors
     /// [`Reason::Invalid`] if the ranges are of one file and overlap; errors of reading this file and of

@@ -30,7 +30,8 @@ use crate::source::{At, Source};
 /// paused now and then. *Direct*: data goes straight between the caller's memory and the device.
 ///
 /// **Dropping a handle loses nothing**: its writes stay in the cache and are written back. They are lost if
-/// the process or the machine ends before write-back or a sync ([what is durable](crate#what-is-durable)).
+/// the process ends or the machine fails before write-back or a sync ([what is
+/// durable](crate#what-is-durable)).
 ///
 /// `Read`, `Write` and `Seek` use a position that is kept in the handle, as with `std::fs::File`. They also
 /// work on `&File`; calls that use the position run one at a time.
@@ -125,8 +126,8 @@ impl Handle {
     /// needed; a gap between its old end and `offset` becomes a hole. Returns the number of bytes written. It
     /// is short only if an error followed them; the next call then returns the error.
     ///
-    /// **Until it is synced, a change is lost if the process ends or the machine fails** ([what is
-    /// durable](crate#what-is-durable)).
+    /// **Until it is synced, a change is lost if the process ends or the machine fails**
+    /// ([what is durable](crate#what-is-durable)).
     ///
     /// # Errors
     /// [`Reason::NoSpace`] (reported here: accepted data always has its space), [`Reason::TooLarge`],
@@ -138,8 +139,8 @@ impl Handle {
 
     /// As [`Handle::write_at`], from several buffers in order.
     ///
-    /// **Until it is synced, a change is lost if the process ends or the machine fails** ([what is
-    /// durable](crate#what-is-durable)).
+    /// **Until it is synced, a change is lost if the process ends or the machine fails**
+    /// ([what is durable](crate#what-is-durable)).
     ///
     /// # Errors
     /// The same.
@@ -149,8 +150,8 @@ impl Handle {
 
     /// As [`Handle::write_at`], repeated until all of `buf` is written.
     ///
-    /// **Until it is synced, a change is lost if the process ends or the machine fails** ([what is
-    /// durable](crate#what-is-durable)).
+    /// **Until it is synced, a change is lost if the process ends or the machine fails**
+    /// ([what is durable](crate#what-is-durable)).
     ///
     /// # Errors
     /// The same; part of `buf` may have been written.
@@ -170,8 +171,8 @@ impl Handle {
     /// fails instead: for programs with an event loop, which retry later. A direct handle still waits for the
     /// device.
     ///
-    /// **Until it is synced, a change is lost if the process ends or the machine fails** ([what is
-    /// durable](crate#what-is-durable)).
+    /// **Until it is synced, a change is lost if the process ends or the machine fails**
+    /// ([what is durable](crate#what-is-durable)).
     ///
     /// # Errors
     /// [`Reason::WouldBlock`], with nothing written; as [`Handle::write_at`].
@@ -183,8 +184,8 @@ impl Handle {
     /// Writes at the end of the file; returns the offset of the data and the number of bytes written. Appends
     /// through any number of handles and threads never overlap.
     ///
-    /// **Until it is synced, a change is lost if the process ends or the machine fails** ([what is
-    /// durable](crate#what-is-durable)).
+    /// **Until it is synced, a change is lost if the process ends or the machine fails**
+    /// ([what is durable](crate#what-is-durable)).
     ///
     /// # Errors
     /// As [`Handle::write_at`].
@@ -195,8 +196,8 @@ impl Handle {
     /// As [`Handle::append`], but writes all of `buf` in one contiguous piece or fails; returns its offset.
     /// After an error the first part of `buf` may be at the end of the file.
     ///
-    /// **Until it is synced, a change is lost if the process ends or the machine fails** ([what is
-    /// durable](crate#what-is-durable)).
+    /// **Until it is synced, a change is lost if the process ends or the machine fails**
+    /// ([what is durable](crate#what-is-durable)).
     ///
     /// # Errors
     /// As [`Handle::write_at`]; [`Reason::Busy`] if an error cut the append short and another append came in
@@ -292,8 +293,8 @@ impl Handle {
 
     /// Sets the file's length to `bytes`: data past it is dropped, and a new part is a hole.
     ///
-    /// **Until it is synced, a change is lost if the process ends or the machine fails** ([what is
-    /// durable](crate#what-is-durable)).
+    /// **Until it is synced, a change is lost if the process ends or the machine fails**
+    /// ([what is durable](crate#what-is-durable)).
     ///
     /// # Errors
     /// As [`Handle::write_at`]; [`Error::Unsupported`](crate::Error::Unsupported) for a device.
@@ -303,8 +304,8 @@ impl Handle {
 
     /// Changes how `len` bytes from `offset` on are allocated.
     ///
-    /// **Until it is synced, a change is lost if the process ends or the machine fails** ([what is
-    /// durable](crate#what-is-durable)).
+    /// **Until it is synced, a change is lost if the process ends or the machine fails**
+    /// ([what is durable](crate#what-is-durable)).
     ///
     /// # Errors
     /// [`Reason::Invalid`] for an empty range, or one that is not block-aligned where it must be;

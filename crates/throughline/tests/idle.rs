@@ -1,5 +1,4 @@
-//! A volume that nobody uses costs nothing: its threads sleep. And what was done is durable in time without a
-//! sync.
+//! A volume that nobody uses costs nothing: its threads sleep. And what was done is durable in time without a sync.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -72,8 +71,7 @@ fn what_is_done_is_durable_in_time_and_then_nothing_moves() {
             assert!(began.elapsed() < LONG, "nothing was written: {options:?}");
             std::thread::sleep(Duration::from_millis(5));
         }
-        // The last commit may be of what the flusher entered. Then they sleep, one second without a move is
-        // seen.
+        // The last commit may be of what the flusher entered. Then they sleep, one second without a move is seen.
         let began = Instant::now();
         loop {
             let before = sleeps();

@@ -357,8 +357,7 @@ fn many_files_and_no_room_or_another_volume() -> Result<()> {
     Ok(())
 }
 
-/// What an image holds while it is in use is what a crash of the machine leaves, as far as its device has
-/// been told.
+/// What an image holds while it is in use is what a crash of the machine leaves, as far as its device has been told.
 #[test]
 fn what_was_synced_is_there_after_a_crash() -> Result<()> {
     for kind in [&["-t", "ext4"][..], &["-t", "ext3", "-b", "1024"]] {
@@ -453,8 +452,7 @@ fn no_name_is_given_to_an_inode_of_the_volumes_own() -> Result<()> {
     };
     let volume = OpenOptions::new().write(true).open(&path)?;
     let root = volume.root()?;
-    // Quotas, the boot loader's, undelete, the blocks for resizing, the journal; and the file of orphans,
-    // behind them.
+    // Quotas, the boot loader's, undelete, the blocks for resizing, the journal; and the file of orphans, behind them.
     for ino in (1..11).filter(|ino| *ino != 2).chain([12, 0]) {
         let refused = reason(root.link_inode(ino, "/link"));
         assert_eq!(refused, Reason::NotFound, "inode {ino}");

@@ -186,8 +186,8 @@ impl Attrs {
         }
     }
 
-    /// As [`Attrs::set_xattr`], for an ACL set by a caller outside the inode's group: if setting an access
-    /// ACL changes the permissions, setgid is cleared.
+    /// As [`Attrs::set_xattr`], for an ACL set by a caller outside the inode's group: an access ACL also clears
+    /// the setgid bit.
     ///
     /// # Errors
     /// The same; `Invalid` for any other attribute.

@@ -131,8 +131,8 @@ impl AsyncFile {
         pending
     }
 
-    /// As [`Handle::append_all`]; returns the offset of `buf`. **Until a sync, what it accepts is lost if the
-    /// process or the machine ends.**
+    /// As [`Handle::append_all`]; returns the offset of `buf`. **Until it is synced, a change is lost if the
+    /// process ends or the machine fails.**
     ///
     /// # Errors
     /// The same.

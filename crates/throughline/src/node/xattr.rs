@@ -48,7 +48,7 @@ impl Node {
     }
 
     /// As [`Node::set_xattr`], for an ACL set by a caller outside the inode's group without the right to act
-    /// as a member: if setting an access ACL changes the permissions, setgid is cleared.
+    /// as a member: an access ACL also clears the setgid bit.
     ///
     /// # Errors
     /// The same; [`Reason::Invalid`] for any other attribute.
