@@ -303,7 +303,6 @@ pub(crate) fn put_back(fs: &Inodes, inode: &Inode, before: &InodeImage) {
 ///
 /// # Errors
 /// No space for a node: the changes made so far remain, and are valid. `Unsupported` without extents.
-/// No space for a node: what was done until then stays, and is valid. `Unsupported` without extents.
 pub(crate) fn set_unwritten(
     fs: &Inodes,
     h: &mut Handle<'_>,

@@ -11,6 +11,7 @@ use crate::error::{Error, Reason, Result};
 
 /// Maps the holes `start..start + len` to the run of blocks at `block`.
 ///
+/// # Errors
 /// `Corrupt` if something is mapped there already (the caller has checked); `TooLarge` past the mappable
 /// range; no space for a table: then nothing is mapped, though empty tables may remain.
 pub(crate) fn insert<S: NodesMut>(
