@@ -1,4 +1,4 @@
-//! Multiple-mount protection: a block that tells machines sharing a device that the volume is in use.
+//! Multiple-mount protection: a block that marks the volume as in use, for machines that share the device.
 //!
 //! A machine that writes the volume updates the block's sequence number every few seconds. To claim the
 //! volume: see no change for longer than the other machine's interval, write a new number, and find it
@@ -45,7 +45,7 @@ struct Shared {
 }
 
 impl MmpGuard {
-    /// Claims the volume. The protocol requires this to take several seconds.
+    /// Claims the volume. The protocol waits 1 s after a clean close, otherwise several seconds.
     ///
     /// # Errors
     /// `Busy`, naming the other machine; errors of reading and writing the block.
