@@ -1,4 +1,4 @@
-//! What a volume is called: its label and its UUID.
+//! A volume's label and UUID.
 
 use throughline_extfmt::features::{Compat, Incompat, RoCompat};
 use throughline_extfmt::superblock::SUPERBLOCK_BYTES;
@@ -20,10 +20,11 @@ impl Alloc {
         sb.volume_name().to_vec()
     }
 
-    /// Changes the label, durably, in the primary superblock; `e2fsck` and `tune2fs` bring the copies up to date.
+    /// Changes the label, durably, in the primary superblock; `e2fsck` and `tune2fs` bring the copies up to
+    /// date.
     ///
     /// # Errors
-    /// `Invalid` for one that is longer than [`MAX_LABEL_BYTES`], or has a NUL byte; `ReadOnly`; those of the journal.
+    /// `Invalid` for more than [`MAX_LABEL_BYTES`] or a NUL byte; `ReadOnly`; journal errors.
     pub fn set_label(&self, label: &[u8]) -> Result<()> {
         if label.len() > MAX_LABEL_BYTES || label.contains(&0) {
             return Err(
@@ -44,12 +45,13 @@ impl Alloc {
 
     /// Changes the UUID, durably, in the primary superblock and its copies.
     ///
-    /// Metadata checksums begin with the UUID that a volume was made with, unless `metadata_csum_seed` keeps that beginning in
-    /// the superblock. A volume without that feature gets it, so that no checksum has to change; Linux mounts it from 4.4 on.
+    /// Metadata checksums are seeded with the volume's original UUID, unless `metadata_csum_seed` stores the
+    /// seed in the superblock. A volume without that feature gets it, so that no checksum has to change;
+    /// Linux mounts it from 4.4 on.
     ///
     /// # Errors
-    /// `Unsupported` where checksums of groups (`uninit_bg`) or hashes of attributes (`ea_inode`) would have to change, and where
-    /// the UUID is part of keys (`stable_inodes`); `ReadOnly`; those of the journal.
+    /// `Unsupported` if group checksums (`uninit_bg`) or attribute hashes (`ea_inode`) would have to change,
+    /// or if the UUID is part of encryption keys (`stable_inodes`); `ReadOnly`; journal errors.
     pub fn set_uuid(&self, uuid: [u8; 16]) -> Result<()> {
         let seed = uuid_seed(self)?;
         let groups = self.geo.superblock_groups().skip(1);
@@ -60,7 +62,7 @@ impl Alloc {
         for block in copies {
             h.modify(block, |bytes| {
                 let place = bytes.get_mut(..SUPERBLOCK_BYTES);
-                // A damaged copy stays for `e2fsck`.
+                // Leave a damaged copy to `e2fsck`.
                 if let Some(place) = place
                     && let Ok(mut copy) = Superblock::read(place)
                 {
@@ -77,7 +79,7 @@ impl Alloc {
     }
 }
 
-/// The seed of checksums that a change of the UUID has to enter; `None` where nothing depends on the UUID.
+/// The checksum seed to store when the UUID changes; `None` if nothing depends on the UUID.
 fn uuid_seed(fs: &Alloc) -> Result<Option<u32>> {
     let is = |is: bool, name: &str| match is {
         true => Err(Error::Unsupported(format!(
@@ -95,15 +97,15 @@ fn uuid_seed(fs: &Alloc) -> Result<Option<u32>> {
     Ok(None)
 }
 
-/// What is durable in the journal is put home at once too, so that who looks at the device finds it there: `blkid`,
-/// `e2label`, `mount LABEL=`. Nothing else of the superblock goes with it.
+/// Writes the committed label and UUID in place at once, so that readers of the device (`blkid`, `e2label`,
+/// `mount LABEL=`) see them. The rest of the superblock is not written.
 fn show_name(fs: &Alloc) -> Result<()> {
     if !fs.has_log() {
-        // The commit was the way home.
+        // The commit wrote it in place.
         return Ok(());
     }
     fs.journal.while_home_rests(|| {
-        // As it is now: of two who set it the later one's stays.
+        // The current values: if two callers change them, the later change wins.
         let now = fs.superblock();
         primary::edit(&fs.disk, |home| {
             home.s_volume_name = now.s_volume_name;

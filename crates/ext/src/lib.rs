@@ -1,19 +1,22 @@
 //! The ext2/ext3/ext4 file system.
 //!
-//! [`Fs`] is an open volume, [`Inode`] an inode in memory. One on-disk concept a file; the formats themselves are
-//! `throughline-extfmt`'s, the metadata blocks the journal's, the data path `throughline-fileio`'s.
+//! [`Fs`] is an open volume, [`Inode`] an inode in memory. Each file covers one on-disk concept.
+//! `throughline-extfmt` has the on-disk formats, the journal crate the metadata blocks, `throughline-fileio`
+//! the data path.
 //!
 //! A volume is built in layers; each owns the one below and derefs to it: [`Fs`] (sync, close), [`Names`]
-//! (directories and paths), [`Attrs`] (attributes, flags, freeing inodes), [`Data`] (contents of files), [`Inodes`],
-//! [`Alloc`], [`Blocks`], [`Groups`], [`Base`]. All operations can be called on an [`Fs`]; the page of each layer
-//! lists its own. `ARCHITECTURE.md` shows which file is in which layer, and a test checks every import against it.
+//! (directories and paths), [`Attrs`] (attributes, flags, freeing inodes), [`Data`] (contents of files),
+//! [`Inodes`], [`Alloc`], [`Blocks`], [`Groups`], [`Base`]. All operations can be called on an [`Fs`]; the
+//! page of each layer lists its own. `ARCHITECTURE.md` shows which file is in which layer, and a test checks
+//! every import against it.
 //!
-//! Invariants the whole crate holds to:
-//! - Every change of metadata happens inside a [`Handle`] that `Base::begin` gave; a read-only volume gives none.
-//! - Blocks of data are claimed in memory, written, and only then mapped (see [`throughline_fileio::Mapper`]).
-//! - Data in the page cache has its room put by before a write call returns, its mapping's too (`delayed`).
-//! - Locks are taken in the order of `lock_order`; a handle is begun with no mapping or group lock held.
-//! - What a disk says is checked before it is used; nothing on a disk makes this crate panic or loop.
+//! Crate-wide invariants:
+//! - Every metadata change happens inside a [`Handle`] from `Base::begin`; a read-only volume hands out none.
+//! - Data blocks are claimed in memory, written, and only then mapped (see [`throughline_fileio::Mapper`]).
+//! - Before a buffered write returns, space for its data and its mapping is reserved (`delayed`).
+//! - Locks are taken in the order given in `lock_order`; no mapping or group lock is held when a handle is
+//!   begun.
+//! - On-disk data is checked before use; nothing on a disk makes this crate panic or loop forever.
 #![forbid(unsafe_code)]
 
 mod alloc;

@@ -1,44 +1,45 @@
-//! The order in which locks are taken, checked per thread in debug builds.
+//! The lock order, checked per thread in debug builds.
 //!
 //! ```text
 //! rename → directory inode (by number) → file inode (by number) → inode nobody uses (by number) → file end (by number) → journal handle
 //!   → shared attributes → mapping (by number) → room put by for a file → discarding of freed blocks → freed blocks → allocation group (by number) → an inode's place among the orphans (by number) → orphan list or slots → superblock → metadata buffer → device queue
 //! ```
 //!
-//! The handle stands before mapping and group: nobody begins a handle while holding one of those, since a begin may wait
-//! for a commit that waits for them. The last two are the journal's and the block layer's own and are not seen here.
-//! The page cache's locks stand behind the file's end; it asks for mappings and room with none of them held. The flusher
-//! takes no lock of a file: only what stands behind the journal handle.
-//! Below the lock of an inode's image ([`crate::Inode::raw`]) nothing is locked but the buffer of its block.
+//! The handle comes before mapping and group locks: begin must not be called while one of those is held,
+//! since it may wait for a commit that needs them. The last two locks belong to the journal and the block
+//! layer and are not checked here. The page cache's locks come after the file end; the cache holds none of
+//! them when it asks for mappings and space. The flusher takes no file locks, only locks from the journal
+//! handle on. Under the lock of an inode's image ([`crate::Inode::raw`]), only the buffer of its block is
+//! locked.
 
 use std::ops::{Deref, DerefMut};
 
 /// Kinds of locks, outermost first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Rank {
-    /// One rename of directories at a time.
+    /// Serializes renames that move directories.
     Rename,
-    /// A directory's contents, ascending by inode number.
+    /// A directory's contents; ascending by inode number.
     Directory,
-    /// A file against truncation, ascending by inode number.
+    /// Excludes truncation from file I/O; ascending by inode number.
     FileIo,
-    /// An inode that nobody uses any more, while it is freed: also as the value of an attribute of a file that is locked.
+    /// An inode without users while it is freed; possibly an attribute value of a file that is locked.
     Unused,
-    /// A file's end against buffered writes behind it, by inode number.
+    /// Serializes buffered writes past the end of a file; by inode number.
     Extend,
     /// An open journal handle.
     Handle,
-    /// What inodes share of their attributes, when one of them takes it or gives it up.
+    /// Attributes shared between inodes, while a reference is added or dropped.
     Shares,
-    /// An inode's block mapping, ascending by inode number.
+    /// An inode's block mapping; ascending by inode number.
     Mapping,
-    /// Freed blocks that are being discarded.
+    /// Freed blocks being discarded.
     Trimming,
-    /// Freed blocks that wait for their transaction.
+    /// Freed blocks whose transaction is not committed.
     Freed,
-    /// An allocation group, ascending by group number.
+    /// An allocation group; ascending by group number.
     Group,
-    /// Where an inode is among the orphans, ascending by inode number.
+    /// An inode's orphan record; ascending by inode number.
     Orphan,
     /// The orphan list, or a block of orphan slots.
     OrphanSlots,
@@ -46,7 +47,7 @@ pub(crate) enum Rank {
     Super,
 }
 
-/// A lock guard that remembers its place in the order.
+/// A lock guard with its place in the order.
 pub(crate) struct Held<G> {
     guard: G,
     _place: Place,
@@ -65,7 +66,7 @@ impl<G> DerefMut for Held<G> {
     }
 }
 
-/// Takes a lock at its place in the order: the place is entered, and checked, before `lock` may block.
+/// Takes a lock at its place in the order; the place is checked before `lock` may block.
 pub(crate) fn locked<G>(rank: Rank, number: u64, lock: impl FnOnce() -> G) -> Held<G> {
     let place = Place::enter(rank, number);
     Held {
@@ -81,7 +82,7 @@ pub(crate) use unchecked::Place;
 
 #[cfg(not(debug_assertions))]
 mod unchecked {
-    /// A place in the order, held; costs nothing here.
+    /// A held place in the order; free in release builds.
     pub(crate) struct Place;
 
     impl Place {
@@ -103,14 +104,14 @@ mod checked {
         static HELD: RefCell<Vec<(Rank, u64)>> = const { RefCell::new(Vec::new()) };
     }
 
-    /// A place in the order, held until dropped, by this thread.
+    /// A place in the order, held by this thread until dropped.
     pub(crate) struct Place {
         held: (Rank, u64),
         _not_send: PhantomData<*const ()>,
     }
 
     impl Place {
-        /// Enters the place; panics, in debug builds, where the order is broken: that is our own bug.
+        /// Enters the place. Panics if the order is violated, which is a bug in this crate.
         pub(crate) fn enter(rank: Rank, number: u64) -> Self {
             HELD.with_borrow_mut(|held| {
                 if let Some(max) = held.iter().max() {
@@ -130,7 +131,7 @@ mod checked {
 
     impl Drop for Place {
         fn drop(&mut self) {
-            // During a thread's end the list may be gone already.
+            // When a thread exits, the list may already be destroyed.
             let _ = HELD.try_with(|held| {
                 let mut held = held.borrow_mut();
                 if let Some(at) = held.iter().rposition(|h| *h == self.held) {

@@ -1,4 +1,4 @@
-//! What is to be told of a volume's journal.
+//! Information about a volume's journal.
 
 pub use throughline_journal::Counts as JournalCounts;
 
@@ -10,45 +10,45 @@ use crate::error::{Error, Result};
 use crate::inode::Inodes;
 use crate::replay;
 
-/// An internal journal, as its superblock says and, while it is written to, as it is.
+/// An internal journal: its superblock's fields and, while open for writing, its current state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LogInfo {
-    /// Bytes of it.
+    /// Size in bytes.
     pub bytes: u64,
-    /// Names of its features, as `dumpe2fs` prints them.
+    /// Feature names, as printed by `dumpe2fs`.
     pub features: Vec<String>,
-    /// Number of the newest durable transaction while the volume is open for writing, else of the oldest that is in the
-    /// journal, or of the next one if it is empty.
+    /// While the volume is open for writing, the number of the newest durable transaction. Otherwise that of
+    /// the oldest transaction in the journal, or of the next one if it is empty.
     pub tid: u32,
-    /// Bytes of it that hold transactions; `None` where the volume is not open for writing.
+    /// Bytes that hold transactions; `None` if the volume is not open for writing.
     pub used_bytes: Option<u64>,
-    /// Whether it holds transactions, by its own account.
+    /// Whether the journal's superblock says that it holds no transactions.
     pub empty: bool,
-    /// The error that a writer left in it, a positive errno; 0 for none.
+    /// The error recorded by a writer, as a positive errno; 0 for none.
     pub errno: u32,
 }
 
 impl Inodes {
-    /// What the journal, or what stands in for one, did since the volume was opened.
+    /// What the journal, or its in-memory substitute, did since the volume was opened.
     pub fn journal_counts(&self) -> JournalCounts {
         self.journal.counts()
     }
 
-    /// How the journal, or what stands in for one, does at this moment.
+    /// The current state of the journal, or of its in-memory substitute.
     pub fn journal_status(&self) -> throughline_journal::Status {
         self.journal.status()
     }
 
-    /// Inodes in memory.
+    /// Number of inodes in memory.
     pub fn resident_inodes(&self) -> usize {
         self.inodes.len()
     }
 
-    /// What is known of the journal; `None` where the volume has none, or has it on another device.
+    /// Information about the journal; `None` if the volume has none or an external one.
     ///
     /// # Errors
-    /// `Corrupt` for a journal that cannot be; device errors.
+    /// `Corrupt` for an invalid journal; device errors.
     pub fn log_info(&self) -> Result<Option<LogInfo>> {
         let Some(runs) = replay::log_runs(self)? else {
             return Ok(None);
@@ -56,7 +56,7 @@ impl Inodes {
         let Some(first) = runs.first() else {
             return Err(Error::corrupt("the journal has no blocks"));
         };
-        // Past the metadata cache, which must not keep what the journal writes.
+        // Bypass the metadata cache, which must not hold blocks that the journal writes.
         let mut block = vec![0; self.geo.block_bytes as usize];
         let offset = first.first.byte_offset(self.geo.block_bytes);
         let offset = offset.unwrap_or(u64::MAX);

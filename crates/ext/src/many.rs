@@ -1,4 +1,4 @@
-//! The contents of many small new files in one go.
+//! Writes the contents of many small new files together.
 
 use std::io::IoSlice;
 
@@ -12,17 +12,18 @@ use crate::map;
 use crate::mapper::FileMapper;
 use crate::regular::is_inline;
 
-/// Files whose locks are held at once.
+/// Number of files locked at once.
 const FILES_AT_ONCE: usize = 64;
 
 impl Data {
-    /// Gives each of some files its whole contents, as [`Data::write_at`] from byte 0 on would. Files that are empty, as new
-    /// ones are, are written together: their data in few long I/Os, with one wait for all. One result for each, in order.
+    /// Writes the whole contents of several files, as [`Data::write_at`] from byte 0 would. Empty files, such
+    /// as new ones, are written together: a few large I/Os and one wait for all. Returns one result per file,
+    /// in order.
     ///
-    /// The memory that this takes is about that of the data: the caller bounds it.
+    /// Uses about as much memory as the data; the caller must limit it.
     pub fn write_new(&self, files: &[(&Inode, &[u8])]) -> Vec<Result<()>> {
         let mut results: Vec<Option<Result<()>>> = files.iter().map(|_| None).collect();
-        // Locks are taken ascending by number, each once.
+        // Take each lock once, in ascending order.
         let mut order: Vec<usize> = (0..files.len()).collect();
         order.sort_by_key(|at| files[*at].0.ino);
         order.dedup_by_key(|at| files[*at].0.ino);
@@ -37,7 +38,7 @@ impl Data {
     }
 }
 
-/// Writes those of `some`, places in `files`, that are fit for it; the others' results stay `None`.
+/// Writes the suitable files of `some` (indices into `files`). The results of the others stay `None`.
 fn write_some(
     fs: &Data,
     files: &[(&Inode, &[u8])],

@@ -1,8 +1,9 @@
-//! Multiple-mount protection: a block through which machines that share a device see that somebody has the volume open.
+//! Multiple-mount protection: a block that marks the volume as in use, for machines that share the device.
 //!
-//! Whoever writes the volume changes the block's sequence number every few seconds. Taking it: see no change for longer than
-//! the other's interval, write a number of our own, and find it there after as long again. A volume that was closed well says
-//! so, which saves the first wait. The block goes past the metadata cache, since others change it.
+//! A machine that writes the volume updates the block's sequence number every few seconds. To claim the
+//! volume: see no change for longer than the other machine's interval, write a new number, and find it
+//! unchanged after the same time. A volume that was closed cleanly is marked so, which saves the first wait.
+//! The block bypasses the metadata cache, since other machines change it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -20,16 +21,16 @@ use zerocopy::IntoBytes;
 
 use crate::error::{Error, Reason, Result};
 
-/// How long our number has to stand on a volume that was closed well. Two that find it closed at the same moment write at
-/// nearly the same moment too, so it need not be as long as where somebody may only be slow.
+/// How long our number must stay unchanged on a cleanly closed volume. Two machines that find it closed at
+/// the same time also write at nearly the same time, so this can be shorter than the wait for a slow writer.
 const WAIT_IF_CLEAN: Duration = Duration::from_secs(1);
-/// Between two looks while waiting.
+/// Polling interval while waiting.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The volume is ours while this lives. A thread renews the claim.
+/// A claim on the volume, renewed by a thread until dropped.
 pub(crate) struct MmpGuard {
     shared: Arc<Shared>,
-    /// The thread, and what is dropped to end it.
+    /// The thread, and a sender that stops it when dropped.
     renewal: Mutex<Option<(mpsc::Sender<()>, JoinHandle<()>)>>,
 }
 
@@ -37,17 +38,17 @@ struct Shared {
     disk: Arc<Disk>,
     geo: Geometry,
     block: FsBlock,
-    /// Why the claim was lost, if it was.
+    /// Why the claim was lost; `None` while it is held.
     lost: Mutex<Option<Error>>,
-    /// Set with it: cheap to ask before every change.
+    /// Set together with `lost`: a cheap check before every change.
     is_lost: AtomicBool,
 }
 
 impl MmpGuard {
-    /// Takes the volume. Takes several seconds: that is the protocol.
+    /// Claims the volume. The protocol waits 1 s after a clean close, otherwise several seconds.
     ///
     /// # Errors
-    /// `Busy`, naming the other machine; those of reading and writing the block.
+    /// `Busy`, naming the other machine; errors of reading and writing the block.
     pub(crate) fn take(disk: &Arc<Disk>, sb: &Superblock, geo: &Geometry) -> Result<Self> {
         let block = FsBlock(sb.s_mmp_block.get());
         if !geo.holds_blocks(block, 1) {
@@ -107,10 +108,10 @@ impl MmpGuard {
         }
     }
 
-    /// Whether the claim still stands.
+    /// Checks that the claim still holds.
     ///
     /// # Errors
-    /// `Busy` with who took it, or what stood against renewing it.
+    /// `Busy`, naming the new owner, or the error that prevented renewal.
     pub(crate) fn check(&self) -> Result<()> {
         if !self.shared.is_lost.load(Ordering::Acquire) {
             return Ok(());
@@ -118,24 +119,24 @@ impl MmpGuard {
         self.shared.lost.lock().clone().map_or(Ok(()), Err)
     }
 
-    /// Ends the thread and leaves the block as it is, as a crash does.
+    /// Stops the thread and leaves the block as it is, as a crash would.
     pub(crate) fn abandon(&self) {
         if let Some((stop, thread)) = self.renewal.lock().take() {
             drop(stop);
-            let _ = thread.join(); // it can tell nothing that matters any more
+            let _ = thread.join(); // its result no longer matters
         }
     }
 
-    /// Gives the volume back.
+    /// Releases the volume.
     ///
     /// # Errors
-    /// As [`MmpGuard::check`], and those of writing the block.
+    /// As [`MmpGuard::check`], and errors of writing the block.
     pub(crate) fn release(&self) -> Result<()> {
         let Some((stop, thread)) = self.renewal.lock().take() else {
             return Ok(());
         };
         drop(stop);
-        // It cannot have panicked but by our own bug, and then the block says that the volume is in use: rightly so.
+        // Only a bug could make the thread panic. The block then rightly stays marked as in use.
         let ended = thread.join().is_ok();
         self.check()?;
         if ended {
@@ -146,7 +147,7 @@ impl MmpGuard {
     }
 }
 
-/// What was not released, because the volume did not open after all, is given back.
+/// Releases the claim if the volume failed to open.
 impl Drop for MmpGuard {
     fn drop(&mut self) {
         if std::thread::panicking() {
@@ -175,7 +176,7 @@ impl Shared {
         MmpBlock::read(bytes, self.geo.csum_seed).map_err(|e| Error::from(e).in_block(self.block))
     }
 
-    /// Refuses if the sequence number changes within `wait`.
+    /// Fails if the sequence number changes within `wait`.
     fn watch(&self, sequence: u32, wait: Duration) -> Result<()> {
         let mut left = wait;
         while !left.is_zero() {
@@ -187,7 +188,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Refuses if the block has another sequence number than we know.
+    /// Fails if the block's sequence number is not the expected one.
     fn expect(&self, sequence: u32) -> Result<()> {
         let found = self.read()?;
         if found.mmp_seq.get() == sequence {
@@ -201,7 +202,7 @@ impl Shared {
         .into())
     }
 
-    /// Writes a sequence number; an interval of 0 leaves it as it is.
+    /// Writes a sequence number. An interval of 0 leaves the stored interval unchanged.
     fn write(&self, sequence: u32, check_s: u16) -> Result<()> {
         let mut bytes = self.read_block()?;
         let mut mmp = self.parse(&bytes)?;
@@ -230,7 +231,7 @@ impl Shared {
         self.block.0.saturating_mul(self.geo.block_bytes.into())
     }
 
-    /// Renews the claim until told to stop, or until it is lost.
+    /// Renews the claim until it is stopped or the claim is lost.
     fn renew(&self, first: u32, update_s: u16, stopped: &mpsc::Receiver<()>) {
         let mut sequence = first;
         let pause = Duration::from_secs(update_s.into());
@@ -240,7 +241,7 @@ impl Shared {
             } else {
                 sequence.saturating_add(1)
             };
-            // Looked at before: we may have slept longer than the other had to wait.
+            // Check first: this thread may have slept longer than another machine has to wait.
             if let Err(error) = self
                 .expect(sequence)
                 .and_then(|()| self.write(next, update_s))
@@ -255,14 +256,14 @@ impl Shared {
     }
 }
 
-/// How long nothing may change before a volume counts as left alone: longer than two of the other's intervals, or one and a
-/// minute.
+/// How long the block must stay unchanged before the volume counts as unused: just over two of the other
+/// machine's intervals, or one interval plus a minute if that is shorter.
 fn wait_time(interval_s: u16) -> Duration {
     let interval = u64::from(interval_s);
     Duration::from_secs((2 * interval + 1).min(interval + 60))
 }
 
-/// A sequence number that another machine will hardly choose at the same moment.
+/// A sequence number that another machine is unlikely to choose at the same time.
 fn first_sequence() -> u32 {
     use std::hash::{BuildHasher, RandomState};
     (RandomState::new().hash_one(std::process::id()) % u64::from(SEQ_MAX)) as u32 + 1

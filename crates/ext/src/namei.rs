@@ -1,8 +1,9 @@
-//! Names to inodes: the lookup of one name, and the walk of a path.
+//! Name and path lookup.
 //!
-//! Paths are bytes, as names on disk are. Every path starts at the root of the volume or at a directory of it, and never
-//! leaves the volume: `..` of the root is the root, and a symbolic link that starts with `/` starts at the root of the
-//! volume. A walk follows at most [`MAX_LINKS`] symbolic links, so it ends.
+//! Paths are bytes, like names on disk. Every path starts at the root of the volume or at one of its
+//! directories, and never leaves the volume: `..` of the root is the root, and a symbolic link that starts
+//! with `/` starts at the root of the volume. A walk follows at most [`MAX_LINKS`] symbolic links, so it
+//! ends.
 
 use std::sync::Arc;
 
@@ -14,37 +15,38 @@ use crate::error::{Corrupt, Error, Reason, Result};
 use crate::inode::{Inode, Inodes};
 use crate::names::Names;
 
-/// Longest name, in bytes.
+/// Longest name in bytes.
 pub const MAX_NAME_BYTES: usize = 255;
-/// Symbolic links followed in one walk.
+/// Maximum number of symbolic links in one walk.
 pub const MAX_LINKS: u32 = 40;
 
-/// What a symbolic link at the end of a path stands for.
+/// How a symbolic link at the end of a path is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Last {
-    /// What it points to.
+    /// Followed.
     Follow,
-    /// Itself. A path that ends in `/` follows it all the same.
+    /// Not followed, unless the path ends in `/`.
     NoFollow,
 }
 
-/// Where a path ends.
+/// The result of a path walk.
 #[derive(Clone)]
 pub struct Place {
-    /// The directory that the last name is in; for a path without a last name (`/`, `a/..`) the directory itself.
+    /// The directory of the last name; for a path without a last name (`/`, `a/..`) the directory itself.
     pub dir: Arc<Inode>,
-    /// The last name: empty for the root, maybe `.` or `..`.
+    /// The last name: empty for the root; may be `.` or `..`.
     pub name: Vec<u8>,
-    /// The path ended in `/`: the name means a directory or nothing.
+    /// The path ended in `/`, so the name must be a directory or not exist.
     pub slash: bool,
-    /// What is there, if anything.
+    /// The inode, if it exists.
     pub inode: Option<Arc<Inode>>,
 }
 
-/// Whether `name` can be the name of something new.
+/// Checks that `name` is valid for a new entry.
 ///
 /// # Errors
-/// `NameTooLong`; `Invalid` for an empty name, `.`, `..`, and for `/` or NUL in it.
+/// `NameTooLong`; `Exists` for `.` and `..`; `Invalid` for an empty name and for one that contains `/` or
+/// NUL.
 pub(crate) fn check_new_name(name: &[u8]) -> Result<()> {
     check_name(name)?;
     match name {
@@ -53,7 +55,7 @@ pub(crate) fn check_new_name(name: &[u8]) -> Result<()> {
     }
 }
 
-/// Whether `name` can be looked up.
+/// Checks that `name` can be looked up.
 pub(crate) fn check_name(name: &[u8]) -> Result<()> {
     if name.len() > MAX_NAME_BYTES {
         return Err(Reason::NameTooLong.into());
@@ -71,7 +73,7 @@ impl Names {
     /// The root directory.
     ///
     /// # Errors
-    /// `Corrupt` where it is no directory; those of reading it.
+    /// `Corrupt` if it is not a directory; errors of reading it.
     pub fn root(&self) -> Result<Arc<Inode>> {
         let root = self.inode(InodeNumber::ROOT)?;
         if root.is_dir() {
@@ -80,23 +82,23 @@ impl Names {
         Err(Error::corrupt("the root is not a directory").in_inode(InodeNumber::ROOT))
     }
 
-    /// The inode of that name in `dir`; `.` and `..` are names too.
+    /// Looks up a name in `dir`; `.` and `..` are names too.
     ///
     /// # Errors
-    /// `NotFound`, `NotDir`, `NameTooLong`; `Corrupt` where the name leads to no inode.
+    /// `NotFound`, `NotDir`, `NameTooLong`; `Corrupt` if the name leads to an invalid inode.
     pub fn lookup(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<Arc<Inode>> {
         self.lookup_and(dir, name, |_| Ok(()))
     }
 
-    /// As [`Names::lookup`], and the inode is [open](crate::Attrs::open_inode): its name cannot go between the two.
+    /// As [`Names::lookup`], and [opens](crate::Attrs::open_inode) the inode before its name can be removed.
     ///
     /// # Errors
-    /// As there; `NotFound` for `.` and `..` that are just being freed.
+    /// The same; `NotFound` for `.` and `..` if the inode is being freed.
     pub fn lookup_open(&self, dir: &Arc<Inode>, name: &[u8]) -> Result<Arc<Inode>> {
         self.lookup_and(dir, name, |inode| self.open_inode(inode))
     }
 
-    /// Looks a name up; `and` happens while the name is still there.
+    /// Looks up a name and runs `and` while the name still exists.
     fn lookup_and(
         &self,
         dir: &Arc<Inode>,
@@ -116,7 +118,7 @@ impl Names {
                     true => dir::nokey::lookup(self, dir, name)?,
                     false => dir::lookup(self, dir, name)?.map(|found| found.ino),
                 };
-                // Loaded under the lock: as long as the name is there, so is the inode.
+                // Loaded under the lock: as long as the name exists, so does the inode.
                 let inode = self.named_inode(dir, found.ok_or(Reason::NotFound)?)?;
                 and(&inode)?;
                 return Ok(inode);
@@ -126,10 +128,10 @@ impl Names {
         Ok(inode)
     }
 
-    /// The directory that `dir` is in; the root's is the root.
+    /// The parent directory of `dir`; the root is its own parent.
     ///
     /// # Errors
-    /// `NotFound` for a directory that was removed; `Corrupt` where `..` leads to no directory.
+    /// `NotFound` for a removed directory; `Corrupt` if `..` does not lead to a directory.
     pub fn parent(&self, dir: &Arc<Inode>) -> Result<Arc<Inode>> {
         if dir.ino == InodeNumber::ROOT {
             return Ok(dir.clone());
@@ -147,17 +149,17 @@ impl Names {
         .in_inode(dir.ino))
     }
 
-    /// The inode of a number that somebody kept, and that no name led to now: nothing that it may mean is damage.
+    /// The inode with a number from outside, such as a file handle. An invalid number is not damage.
     ///
     /// # Errors
-    /// `NotFound` for one that does not exist, is free, has no name, or is the volume's own; `Corrupt` where the bitmap or
-    /// the inode is damaged; those of the device.
+    /// `NotFound` if it does not exist, is free, has no name, or is reserved; `Corrupt` if the bitmap or the
+    /// inode is damaged; device errors.
     pub fn inode_kept(&self, ino: InodeNumber) -> Result<Arc<Inode>> {
         let own = ino < self.geo.first_ino && ino != InodeNumber::ROOT;
         if own || self.geo.inode_place(ino).is_none() {
             return Err(Reason::NotFound.into());
         }
-        // What was never in use need not hold an inode's bytes: the bitmap is asked first.
+        // Check the bitmap first: an inode that was never used may not contain a valid image.
         if !self.is_inode_used(ino)? {
             return Err(Reason::NotFound.into());
         }
@@ -172,7 +174,7 @@ impl Names {
         }
     }
 
-    /// The inode that an entry of `dir` names, of a volume that can only be read.
+    /// The inode that an entry of `dir` names, on a volume open for reading only.
     ///
     /// # Errors
     /// As [`Names::lookup`].
@@ -197,24 +199,24 @@ impl Names {
         }
     }
 
-    /// The inode at the end of a path from the root.
+    /// The inode at the end of a path that starts at the root.
     ///
     /// # Errors
-    /// `NotFound`, `NotDir`, `Loop`, `NameTooLong`, `Invalid` for a NUL byte; `Corrupt`; those of the device.
+    /// `NotFound`, `NotDir`, `Loop`, `NameTooLong`, `Invalid` for a NUL byte; `Corrupt`; device errors.
     pub fn resolve(&self, path: &[u8], last: Last) -> Result<Arc<Inode>> {
         let place = self.place(path, last)?;
         place.inode.ok_or_else(|| Reason::NotFound.into())
     }
 
-    /// Where a path from the root ends: all but its last name must be there.
+    /// Walks a path that starts at the root; all but its last name must exist.
     ///
     /// # Errors
-    /// As [`Self::resolve`]; a missing last name is none.
+    /// As [`Self::resolve`], but a missing last name is not an error.
     pub fn place(&self, path: &[u8], last: Last) -> Result<Place> {
         self.place_from(&self.root()?, path, last)
     }
 
-    /// Where a path from `base` ends; one that starts with `/` starts at the root.
+    /// Walks a path that starts at `base`, or at the root if it starts with `/`.
     ///
     /// # Errors
     /// As [`Self::place`].
@@ -239,8 +241,8 @@ impl Names {
     }
 }
 
-/// Whether the inode can be one with a name. A directory that cannot be is damaged, and leads to its names all the same,
-/// as long as nothing is written.
+/// Checks that an inode may have a name. On a damaged volume that has not been written to, a directory that
+/// fails the check is counted as damage but remains accessible.
 fn check_named(fs: &Inodes, dir: &Inode, inode: &Inode) -> Result<()> {
     let (links, flags) = {
         let raw = inode.raw.read();
@@ -250,7 +252,7 @@ fn check_named(fs: &Inodes, dir: &Inode, inode: &Inode) -> Result<()> {
         // It would be locked as a file and as a value.
         "is for an attribute's value"
     } else if links == 0 {
-        // The directory is locked, and a name and its count change together.
+        // The directory is locked, and a name and its link count change together.
         "has no names by its own count"
     } else {
         return Ok(());
@@ -267,7 +269,7 @@ fn check_named(fs: &Inodes, dir: &Inode, inode: &Inode) -> Result<()> {
     Err(damage.into())
 }
 
-/// A walk under way.
+/// A walk in progress.
 struct Walk<'a> {
     fs: &'a Names,
     at: Arc<Inode>,
@@ -276,7 +278,7 @@ struct Walk<'a> {
 }
 
 impl Walk<'_> {
-    /// Takes one name off the path; `Some` at its end.
+    /// Consumes one name of the path; returns `Some` at the end.
     fn step(&mut self, last: Last) -> Result<Option<Place>> {
         let Some(part) = self.rest.next() else {
             return Ok(Some(self.end(&[], false, Some(self.at.clone()))));
@@ -319,7 +321,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The link's target takes the place of its name.
+    /// Replaces the link's name by its target.
     fn follow(&mut self, link: &Arc<Inode>) -> Result<()> {
         self.links_left = self.links_left.checked_sub(1).ok_or(Reason::Loop)?;
         let target = self.fs.read_link(link)?;
@@ -347,13 +349,13 @@ impl Walk<'_> {
 #[derive(Debug, PartialEq, Eq)]
 struct Part {
     name: Vec<u8>,
-    /// No other name follows.
+    /// Whether it is the last name.
     last: bool,
-    /// No other name, but a slash follows.
+    /// Whether it is the last name and a slash follows.
     slash: bool,
 }
 
-/// What is left of a path.
+/// The rest of a path.
 struct Rest {
     bytes: Vec<u8>,
     at: usize,

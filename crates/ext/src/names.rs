@@ -38,7 +38,8 @@ impl Names {
         }
     }
 
-    /// The lock that a rename takes when it moves a directory or touches two of them: one such rename at a time.
+    /// The lock that a rename takes when it moves a directory or touches two of them: one such rename at a
+    /// time.
     pub(crate) fn lock_rename(&self) -> Held<MutexGuard<'_, ()>> {
         locked(Rank::Rename, 0, || self.rename.lock())
     }

@@ -1,11 +1,10 @@
-//! Opening a volume: which features allow what, whether it is in a state to be written, recovering it, and marking it
-//! as in use.
+//! Opens a volume: checks its features and state, recovers it, and marks it as in use.
 //!
-//! For writing, in this order, each durable before the next: nobody else has it; what its journal holds is put in place and
-//! the journal is empty; the superblock says that the journal needs recovery again (without one: that the volume is not
-//! clean); orphans are settled, which are the first transactions.
+//! Opening for writing takes these steps, each durable before the next: claim the volume exclusively; write
+//! the journal's contents in place and empty the journal; mark the journal as needing recovery (without a
+//! journal: mark the volume as not clean); free or truncate the orphans, in the first transactions.
 //!
-//! Nothing here costs per group: of the descriptors, only those are read that something else asks for.
+//! No step costs time per group: only the descriptors that are needed are read.
 
 #[cfg(test)]
 mod tests;
@@ -42,7 +41,7 @@ use crate::reclaim::{self, OrphansSettled};
 use crate::replay::Replayed;
 use crate::times::Times;
 
-/// Incompatible features that are understood in full.
+/// Incompatible features with full support.
 const INCOMPAT_WRITE: Incompat = Incompat::FILETYPE
     .union(Incompat::META_BG)
     .union(Incompat::EXTENTS)
@@ -54,13 +53,13 @@ const INCOMPAT_WRITE: Incompat = Incompat::FILETYPE
     .union(Incompat::LARGE_DIR)
     .union(Incompat::INLINE_DATA);
 
-/// Incompatible features that are understood as far as reading goes (`needs_recovery` has rules of its own).
+/// Incompatible features supported for reading (`needs_recovery` has its own rules).
 const INCOMPAT_READ: Incompat = INCOMPAT_WRITE
     .union(Incompat::RECOVER)
     .union(Incompat::ENCRYPT)
     .union(Incompat::CASEFOLD);
 
-/// Read-only-compatible features that are maintained when writing.
+/// Read-only-compatible features that writes maintain.
 const RO_COMPAT_WRITE: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::LARGE_FILE)
     .union(RoCompat::HUGE_FILE)
@@ -71,18 +70,18 @@ const RO_COMPAT_WRITE: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::PROJECT)
     .union(RoCompat::ORPHAN_PRESENT);
 
-/// What the features of a volume allow.
+/// What a volume's features allow.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Gate {
     /// Reading and writing.
     Write,
-    /// Reading; the text names what stands against writing.
+    /// Reading; the text says what prevents writing.
     Read(String),
-    /// Nothing; the text names why.
+    /// Nothing; the text says why.
     Refuse(String),
 }
 
-/// Looks features up in the tables above.
+/// Checks a volume's features against the tables above.
 pub(crate) fn gate(sb: &Superblock) -> Gate {
     let (incompat, ro_compat) = (sb.incompat(), sb.ro_compat());
     if incompat.contains(Incompat::JOURNAL_DEV) {
@@ -107,20 +106,21 @@ pub(crate) fn gate(sb: &Superblock) -> Gate {
     Gate::Write
 }
 
-/// What opening a volume for writing had to mend, because it was not closed.
+/// What recovery did when a volume was opened for writing after an unclean close.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct Recovery {
-    /// What its journal held, which is in place now; `None` where it said that it needs no recovery.
+    /// The journal's contents, which are now in place; `None` if no replay was needed.
     pub replayed: Option<Replayed>,
-    /// Files without names that were freed, and truncations that were ended.
+    /// Unnamed files that were freed, and truncations that were completed.
     pub orphans: OrphansSettled,
-    /// It was not closed cleanly, and no journal says what was being changed then: `e2fsck` should look at it.
+    /// The volume was not closed cleanly, and has no journal that records the interrupted changes: run
+    /// `e2fsck`.
     pub unchecked: bool,
 }
 
 impl Recovery {
-    /// Whether there was nothing to do.
+    /// Whether nothing had to be recovered.
     pub fn is_empty(&self) -> bool {
         self.replayed.is_none() && self.orphans == OrphansSettled::default()
     }
@@ -129,16 +129,16 @@ impl Recovery {
 impl Fs {
     /// Opens the volume on `disk`.
     ///
-    /// A volume with features that can only be read opens for reading, whatever was asked: see [`Base::read_only_reason`].
-    /// One whose journal needs recovery is recovered first where it is opened for writing; for reading it is shown as it
-    /// will be, and not touched.
+    /// A volume with features that are supported read-only is opened for reading, even if writing was
+    /// requested: see [`Base::read_only_reason`]. If its journal needs recovery, opening for writing recovers
+    /// it first; opening for reading shows the recovered state and does not modify the volume.
     ///
     /// # Errors
-    /// `Unsupported` for an incompatible feature that is not known, by name; and, where writing was asked, for a journal
-    /// that lies on another device, and for a volume that has recorded errors or, without a journal, was not closed
-    /// cleanly. `Corrupt` for what is no ext volume or one whose superblock contradicts itself or the device's length, or
-    /// whose journal is damaged. `Busy` for one that another machine has open (`mmp`). `ReadOnly` for writing to a device
-    /// that can only be read.
+    /// `Unsupported` for an unknown incompatible feature, by name. For writing, also for an external journal,
+    /// for a volume that has recorded errors ([`OpenOptions::allow_unclean`]), and for a journal that holds
+    /// transactions although the superblock says that it needs no recovery. `Corrupt` if this is not an ext
+    /// volume, if its superblock contradicts itself or the device's length, or if its journal is damaged.
+    /// `Busy` if another machine has it open (`mmp`). `ReadOnly` for writing to a read-only device.
     pub fn open(disk: Arc<Disk>, options: &OpenOptions) -> Result<Self> {
         let sb = primary::read(&disk)?;
         let gate = gate(&sb);
@@ -162,14 +162,14 @@ impl Fs {
         Ok(fs)
     }
 
-    /// Opens the volume of `before`, whose journal needs recovery, as it will be after it.
+    /// Opens the volume of `before`, whose journal needs recovery, in its recovered state.
     fn open_overlaid(before: &Self, options: &OpenOptions) -> Result<Self> {
         let disk = crate::replay::overlay(before)?;
         let found = Primary::check(&disk, primary::read(&disk)?)?;
         Self::assemble(disk, found, before.access.clone(), options, None, None)
     }
 
-    /// Whether opening it for writing would have something to mend: a journal to replay, orphans to settle.
+    /// Whether opening for writing would recover something: a journal to replay, or orphans to process.
     pub fn needs_recovery(&self) -> bool {
         let sb = self.superblock();
         crate::replay::is_needed(&sb)
@@ -177,10 +177,10 @@ impl Fs {
             || sb.ro_compat().contains(RoCompat::ORPHAN_PRESENT)
     }
 
-    /// Takes the volume, recovers it where that is needed, and marks it as in use.
+    /// Claims the volume, recovers it if needed, and marks it as in use.
     fn open_to_write(disk: Arc<Disk>, mut found: Primary, options: &OpenOptions) -> Result<Self> {
         check_device(&disk, &found.superblock)?;
-        // Before anything is read that another machine may be writing.
+        // Before reading anything that another machine may be writing.
         let mmp = if found.geo.incompat.contains(Incompat::MMP) {
             let guard = MmpGuard::take(&disk, &found.superblock, &found.geo)?;
             Some(guard)
@@ -208,7 +208,7 @@ impl Fs {
         let log = find_log(&disk, found.clone(), options)?;
         let mut fs = Self::assemble(disk, found, Access::Write, options, log.as_deref(), mmp)?;
         if uncounted && let Err(error) = fs.recount() {
-            // Closing it would put counts of before into its superblock, and mark them as true.
+            // A close would write outdated counts to the superblock and mark them as valid.
             fs.abandon();
             return Err(error);
         }
@@ -218,8 +218,8 @@ impl Fs {
         Ok(fs)
     }
 
-    /// Whether the volume, which is on `disk` as it will be once it is recovered, can be written then. The last writer had met
-    /// the error `errno`; 0 for none.
+    /// Checks that the volume can be written after recovery; `disk` shows the recovered state. `errno` is the
+    /// last writer's recorded error, or 0.
     fn rehearse(disk: &Arc<Disk>, errno: u32, options: &OpenOptions) -> Result<()> {
         let mut sb = primary::read(disk)?;
         if gate(&sb) != Gate::Write {
@@ -236,13 +236,13 @@ impl Fs {
         crate::replay::log_runs_to_write(&fs).map(drop)
     }
 
-    /// The volume without regard to its journal: to find and to recover that.
+    /// Opens the volume without its journal, in order to find and recover the journal.
     fn for_reading(disk: &Arc<Disk>, found: Primary, options: &OpenOptions) -> Result<Self> {
         Self::assemble(Arc::clone(disk), found, Access::Read, options, None, None)
     }
 
-    /// Opens a volume that somebody else has open, on a device that nobody else sees, to be changed by up to `most_bytes`
-    /// of metadata and then [abandoned](Fs::abandon). Nothing is marked, nothing recovered.
+    /// Opens a second instance of an open volume, on a private device. Up to `most_bytes` of metadata may be
+    /// changed; then the instance is [abandoned](Fs::abandon). Nothing is marked or recovered.
     ///
     /// # Errors
     /// As [`Fs::open`].
@@ -257,7 +257,7 @@ impl Fs {
             write: true,
             use_reserved: Some(true),
             metadata_cache_bytes: most_bytes.saturating_mul(2),
-            // Nothing is committed by age: all of it is one transaction.
+            // Nothing may be committed by age: all of it is one transaction.
             commit_interval: Duration::from_secs(24 * 3600),
             ..OpenOptions::default()
         };
@@ -309,8 +309,8 @@ impl Fs {
         })
     }
 
-    /// Says in the superblock that the volume is in use until it is closed, directly on the disk: with a journal, that the
-    /// journal has to be replayed, before the first transaction is in it; without one, that the volume has to be checked.
+    /// Marks the volume as in use, directly on disk. With a journal, the mark says that the journal must be
+    /// replayed, and precedes the first transaction. Without one, it says that the volume must be checked.
     fn mark_in_use(&self, options: &OpenOptions) -> Result<()> {
         let marked = {
             let mut sb = self.superblock.lock();
@@ -333,7 +333,7 @@ impl Fs {
         primary::edit(&self.disk, |home| *home = marked)
     }
 
-    /// After an unclean end, the superblock's counts may be older than the descriptors'.
+    /// Recomputes the superblock's counts, which may lag behind the descriptors after an unclean shutdown.
     fn recount(&self) -> Result<()> {
         let (mut blocks, mut inodes) = (0u64, 0u32);
         for group in (0..self.geo.groups).map(throughline_extfmt::GroupNumber) {
@@ -348,7 +348,7 @@ impl Fs {
     }
 }
 
-/// The journal of a volume: on the disk where it has one.
+/// The journal of a volume; on disk if it has one.
 fn journal(
     disk: &Arc<Disk>,
     geo: &Geometry,
@@ -379,7 +379,7 @@ fn journal(
     })
 }
 
-/// Where the blocks of the journal are, which holds nothing; `None` for a volume without one.
+/// Finds the blocks of the journal, which must be empty; `None` for a volume without one.
 fn find_log(
     disk: &Arc<Disk>,
     found: Primary,
@@ -393,7 +393,7 @@ fn find_log(
     crate::replay::log_runs_to_write(&fs)
 }
 
-/// Whether the volume can be written where it is.
+/// Checks that the device can be written and the journal is internal.
 fn check_device(disk: &Disk, sb: &Superblock) -> Result<()> {
     if disk.info().read_only {
         return Err(Reason::ReadOnly.into());
@@ -406,7 +406,7 @@ fn check_device(disk: &Disk, sb: &Superblock) -> Result<()> {
     Ok(())
 }
 
-/// Whether the state of the volume, recovered, allows writing.
+/// Checks that the state of the recovered volume allows writing.
 fn check_state(sb: &Superblock, options: &OpenOptions) -> Result<()> {
     if options.allow_unclean {
         return Ok(());
@@ -423,7 +423,7 @@ fn unwritable(why: &str) -> Error {
     Error::Unsupported(format!("writing: {why}"))
 }
 
-/// Sets `s_last_mounted`, cut where the field ends.
+/// Sets `s_last_mounted`, truncated to the size of the field.
 fn set_last_mounted(sb: &mut Superblock, place: &str) {
     let len = place.len().min(sb.s_last_mounted.len());
     sb.s_last_mounted = [0; 64];

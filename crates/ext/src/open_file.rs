@@ -1,9 +1,11 @@
 //! [`OpenFile`], a regular file open for buffered I/O.
 //!
-//! - A read of what is cached takes no lock. Any other, and a write within the size, shares the inode's I/O lock.
-//! - A write that may end behind the size, or that appends, shares it too and is alone among those.
-//! - A file whose bytes are in its inode is read and written there, and never cached.
-//! - A write call sets the times, at most once in a tick; write-back does not.
+//! - A read served from the cache takes no lock. Other reads, and writes within the file size, take the
+//!   inode's I/O lock shared.
+//! - A write that may extend the file, or an append, takes it shared too, and also the lock that serializes
+//!   extensions.
+//! - A file whose data is in its inode is read and written there and never cached.
+//! - A write sets the times at most once per tick; write-back does not set them.
 
 #[cfg(test)]
 mod tests;
@@ -26,10 +28,10 @@ use crate::inode::Inode;
 use crate::map;
 use crate::regular::{self, is_inline};
 
-/// A regular file open for buffered I/O, with direct I/O beside it. Clones are the same open file; all threads may use it
-/// at once. It keeps the volume ([`crate::Fs`]) in memory: whoever opened that ends it with [`crate::Fs::shut_down`].
+/// A regular file open for buffered I/O, and for direct I/O too. Clones share the same open file; any number
+/// of threads may use it. It keeps the volume ([`crate::Fs`]) alive; [`crate::Fs::shut_down`] closes that.
 ///
-/// It does not count as an open file for what happens to inodes without names: that is [`crate::Attrs::open_inode`]'s.
+/// It does not keep an inode without names from being freed; use [`crate::Attrs::open_inode`] for that.
 #[derive(Clone)]
 pub struct OpenFile {
     host: Arc<dyn Backing>,
@@ -64,7 +66,7 @@ impl OpenFile {
         &self.host
     }
 
-    /// What is cached of it.
+    /// Its cached pages.
     pub fn space(&self) -> &AddressSpace {
         &self.space
     }
@@ -77,13 +79,13 @@ impl OpenFile {
         &self.inode
     }
 
-    /// Its size in bytes, as every reader sees it.
+    /// The file size in bytes, as readers see it.
     pub fn size(&self) -> u64 {
         self.space().size()
     }
 
-    /// Fills `buf` from byte `offset` on, if all of it up to the file's end is cached: no lock, no wait. How many bytes
-    /// there were; `None` too where the volume was taken down.
+    /// Fills `buf` from byte `offset` if the whole range up to the end of the file is cached; takes no lock
+    /// and never waits. Returns the number of bytes read; `None` also if the volume was taken down.
     pub fn read_cached(&self, offset: u64, buf: &mut [u8]) -> Option<usize> {
         if self.fs().is_down() {
             return None;
@@ -91,11 +93,12 @@ impl OpenFile {
         self.space().read_cached(offset, buf)
     }
 
-    /// Reads from byte `offset` on, through the cache or past it. Answers how many bytes there were: fewer than asked only
-    /// at the end.
+    /// Reads from byte `offset`, through the cache or directly. Returns the number of bytes read, which is
+    /// short only at the end.
     ///
     /// # Errors
-    /// `Corrupt`; those of the device. A direct read writes back what it must see, and answers what that met.
+    /// `Corrupt`; device errors. A direct read writes back dirty data in its range first, and returns errors
+    /// of that.
     pub fn read(
         &self,
         buffered: bool,
@@ -121,14 +124,13 @@ impl OpenFile {
         Ok(buffered::read(&self.host, offset, bufs, stream)?)
     }
 
-    /// Writes at byte `at`, or at the end; through the cache or past it. Answers where the bytes are, and how many were
-    /// taken: fewer than given only where an error came later, which the next call meets. A buffered write is in memory
-    /// then, and its room on the volume is put by.
+    /// Writes at byte `at`, or at the end; through the cache or directly. Returns the offset written to and
+    /// the number of bytes written. The number is short only if an error followed; the next call then returns
+    /// the error. A buffered write returns with the data in memory and space on the volume reserved.
     ///
     /// # Errors
-    /// `NoSpace`, `TooLarge`, `ReadOnly`, `Permission` for an immutable file;
-    /// `WouldBlock` where it would have to wait for dirty memory, or to pause for what was written before, and may not;
-    /// `Corrupt`; those of the device.
+    /// `NoSpace`, `TooLarge`, `ReadOnly`, `Permission` for an immutable file; `WouldBlock` if it would have
+    /// to wait for dirty memory or be paused, and `wait` forbids that; `Corrupt`; device errors.
     pub fn write(
         &self,
         buffered: bool,
@@ -151,9 +153,9 @@ impl OpenFile {
             return Err(Reason::WouldBlock.into());
         }
         let (offset, accepted) = match self.write_once(at, bufs, wait) {
-            // What is put by may be more than will be needed: it is known when it is written.
+            // Reservations may exceed the need, which is known once the data is written back.
             Err(Error::Caller(Reason::NoSpace)) if wait == Wait::Yes && self.others_are_dirty() => {
-                // What it meets is for those to hear whose data it is.
+                // Write-back errors are reported to the owners of the data.
                 let _ = fs.cache.flush_all();
                 self.write_once(at, bufs, wait)?
             }
@@ -199,7 +201,7 @@ impl OpenFile {
             if let Some(done) = done {
                 return Ok(done);
             }
-            // Its bytes are in the inode. If they outgrow that they are in blocks when this returns.
+            // The data is in the inode. If it no longer fits, it is in blocks after this.
             let _io = inode.io_exclusive();
             if let Some(done) = self.write_inline(at, bufs)? {
                 return Ok(done);
@@ -207,7 +209,7 @@ impl OpenFile {
         }
     }
 
-    /// Writes within the size; `None` where that is not so.
+    /// Writes within the file size; `None` if the write does not fit or the data is in the inode.
     fn write_within(
         &self,
         offset: u64,
@@ -225,7 +227,7 @@ impl OpenFile {
         Ok(Some((offset, accepted)))
     }
 
-    /// Writes behind the size, or wherever; `None` where the bytes are in the inode.
+    /// Writes at any offset, including past the end; `None` if the data is in the inode.
     fn write_behind(
         &self,
         at: Option<u64>,
@@ -249,8 +251,8 @@ impl OpenFile {
         Ok(Some((offset, accepted)))
     }
 
-    /// Writes where the bytes are, in the inode, if they fit; else they are in blocks afterwards. The I/O lock is held
-    /// exclusively.
+    /// Writes to data that is in the inode. If the result does not fit, moves the data to blocks and returns
+    /// `None`. The I/O lock is held exclusively.
     fn write_inline(
         &self,
         at: Option<u64>,
@@ -274,20 +276,21 @@ impl OpenFile {
         Ok(None)
     }
 
-    /// Writes back what is dirty in the range, and waits for it: it is on the device then, not yet safe from a crash.
+    /// Writes back dirty data in the range and waits: the data is then on the device, but may not survive a
+    /// power loss.
     ///
     /// # Errors
-    /// What write-back met, again at each call until it can be done.
+    /// Write-back errors, on every call until write-back succeeds.
     pub fn flush_range(&self, range: Range<u64>) -> Result<()> {
         Ok(buffered::flush(&self.host, range)?)
     }
 
-    /// Starts writing back what is dirty in the range, and does not wait.
+    /// Starts writing back dirty data in the range; does not wait.
     pub fn start_flush(&self, range: Range<u64>) {
         buffered::start_flush(&self.host, range);
     }
 
-    /// Returns when data, size and name survive a crash; with `data_only`, times need not.
+    /// Returns when data, size and name survive a crash; with `data_only`, times are not included.
     ///
     /// # Errors
     /// As [`Data::sync_file`].

@@ -1,4 +1,4 @@
-//! How a volume is opened.
+//! Options for opening a volume.
 
 use std::time::Duration;
 
@@ -6,61 +6,63 @@ use throughline_extfmt::superblock::OnError;
 use throughline_fileio::CacheOptions;
 use throughline_journal::SharedClock;
 
-/// When reading sets the access time.
+/// When a read updates the access time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AccessTimes {
     /// Never (`noatime`).
     #[default]
     Never,
-    /// Where it is not later than the last change, or a day old (`relatime`).
+    /// If it is not later than the last change, or is a day old (`relatime`).
     Relative,
     /// At every read (`strictatime`).
     Strict,
 }
 
-/// How a volume is opened. The default reads only.
+/// Options for opening a volume. The default is read-only.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct OpenOptions {
     /// Open for writing.
     pub write: bool,
-    /// Write although the volume has recorded errors. `e2fsck` should run instead.
+    /// Allow writing although the volume has recorded errors. Running `e2fsck` is the better choice.
     pub allow_unclean: bool,
-    /// May this caller use the blocks reserved for root? `None`: as the kernel decides, by the effective user.
+    /// Whether the blocks reserved for root may be used. `None` decides by the effective user, as the kernel
+    /// does.
     pub use_reserved: Option<bool>,
     /// Memory for cached metadata blocks, in bytes.
     pub metadata_cache_bytes: usize,
-    /// A change of metadata is committed after this time at the latest.
+    /// Longest time until a metadata change is committed.
     pub commit_interval: Duration,
-    /// Read the volume as it lies, without regard to what its journal holds (`noload`). For reading only.
+    /// Read the volume without its journal (`noload`). For reading only.
     pub no_replay: bool,
-    /// How file data is cached.
+    /// Options of the file data cache.
     pub cache: CacheOptions,
-    /// When reading sets access times.
+    /// When reads update access times.
     pub access_times: AccessTimes,
-    /// Reading a directory does so too (without it, `nodiratime`).
+    /// Whether this includes directories (`false` is `nodiratime`).
     pub directory_access_times: bool,
-    /// Times that change alone are kept in memory for up to a day (`lazytime`).
+    /// Keep changes of timestamps alone in memory for up to a day (`lazytime`).
     pub lazy_times: bool,
     /// Every change is durable when its call returns (`sync`).
     pub synchronous: bool,
-    /// Every change of names is (`dirsync`).
+    /// Every change of names is durable when its call returns (`dirsync`).
     pub synchronous_names: bool,
-    /// How long file data may be dirty before it is written without another reason; `None`: 30 s.
+    /// Age at which dirty file data is written back; `None`: 30 s.
     pub dirty_age: Option<Duration>,
-    /// What follows when damage is found while the volume is open for writing; `None`: what its superblock says (`s_errors`).
+    /// Reaction to damage found while the volume is open for writing; `None`: the superblock's setting
+    /// (`s_errors`).
     pub on_error: Option<OnError>,
-    /// Lists of access rights (POSIX ACLs) are kept, and inherited. Without, they are not supported, and those that are there
+    /// Keep and inherit access control lists (POSIX ACLs). Otherwise they are unsupported, and existing ones
     /// stay as they are.
     pub acl: bool,
-    /// A file that is replaced is whole after a crash, old or new, without a sync: by a rename over it, or emptied and written
-    /// anew.
+    /// A file replaced without a sync, by a rename over it or by truncating and rewriting it, has either its
+    /// old or its new contents after a crash.
     pub auto_da_alloc: bool,
-    /// What is noted in the superblock as the place where the volume was last mounted; `None` leaves it as it is.
+    /// Recorded in the superblock as the last mount point; `None` leaves it unchanged.
     pub last_mounted: Option<String>,
-    /// What time is written to the volume.
+    /// Source of the timestamps written to the volume.
     pub clock: SharedClock,
-    /// Where the numbers begin that tell inodes from earlier ones, and the groups of new directories; `None`: at random.
+    /// Seed for inode generations and for the groups of new directories; `None`: random.
     pub seed: Option<u32>,
 }
 

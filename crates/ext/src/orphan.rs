@@ -1,17 +1,17 @@
-//! Where the disk remembers inodes that are to be freed or cut: inodes without names, and inodes of which more is cut off than
-//! fits into one transaction. What ends them is above ([`crate::reclaim`]).
+//! On-disk records of inodes to be freed or truncated: inodes without names, and truncations that span
+//! several transactions. [`crate::reclaim`] processes them.
 //!
-//! An inode that loses its last name becomes an orphan in the same transaction, and leaves the orphans in the transaction
-//! that frees it. One that is being truncated is an orphan from the transaction that sets its size to the one that frees
-//! its last block. So after a crash the next writable open finds it and ends what was begun: an orphan without names is
-//! freed, of one with names what lies behind its size.
+//! An inode that loses its last name becomes an orphan in the same transaction, and stops being one in the
+//! transaction that frees it. An inode being truncated is an orphan from the transaction that sets its size
+//! to the one that frees its last block. So after a crash, the next writable open finds the inode and
+//! completes the operation: an orphan without names is freed, one with names is truncated to its size.
 //!
-//! Where the disk remembers them: a slot of the orphan file, where the volume has one and it has a free slot; else the
-//! list. `ORPHAN_PRESENT` is set while the volume is open for writing and has an orphan file.
+//! The record is a slot in the orphan file if the volume has one with a free slot, otherwise an entry in the
+//! list. `ORPHAN_PRESENT` is set while a volume with an orphan file is open for writing.
 //!
 //! Invariants:
-//! - [`Inode::orphan`] says where the disk has the inode, and is locked over every change of that.
-//! - An orphan is held in memory.
+//! - [`Inode::orphan`] says where the inode is recorded, and is locked during every change of the record.
+//! - An orphan is kept in memory.
 
 mod list;
 pub(crate) mod place;
@@ -39,14 +39,14 @@ pub(crate) use slots::OrphanFile;
 #[derive(Default)]
 pub(crate) struct Orphans {
     pub(crate) list: Mutex<List>,
-    /// Once the volume is open for writing, if it has one.
+    /// Set once the volume is open for writing, if it has an orphan file.
     pub(crate) file: OnceLock<OrphanFile>,
-    /// Those of before were left to e2fsck.
+    /// Earlier orphans were left to e2fsck.
     pub(crate) left_alone: AtomicBool,
 }
 
 impl Orphans {
-    /// The volume is closed cleanly: nothing is to be looked for in an empty orphan file.
+    /// On a clean close: if the orphan file is empty, marks that it need not be searched.
     pub(crate) fn leave(&self, sb: &mut Superblock) {
         let empty = self.file.get().is_some_and(OrphanFile::is_empty);
         if empty && !self.left_alone.load(Ordering::Relaxed) {
@@ -69,10 +69,10 @@ pub(crate) fn place(inode: &Inode) -> Held<MutexGuard<'_, Place>> {
     locked(Rank::Orphan, inode.ino.0.into(), || inode.orphan.lock())
 }
 
-/// Makes an inode an orphan, if it is none, and stores it ([`ORPHAN_CREDITS`], and its own block).
+/// Makes an inode an orphan unless it is one, and stores it (credits: [`ORPHAN_CREDITS`] and its own block).
 ///
 /// # Errors
-/// Those of the journal.
+/// Journal errors.
 pub(crate) fn add(fs: &Inodes, h: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
     let mut place = place(inode);
     if **place == Place::Nowhere {
@@ -91,14 +91,15 @@ pub(crate) fn add(fs: &Inodes, h: &mut Handle<'_>, inode: &Arc<Inode>) -> Result
     fs.store(h, inode)
 }
 
-/// Makes an inode that is being truncated and has a name an orphan, as [`add`] does.
+/// As [`add`], for an inode that is being truncated and may still have names.
 ///
-/// Not where there is no journal and a block holds its attributes: after a crash e2fsck (1.47) drops that block from each
-/// inode whose truncation it ends. (With a journal we or the kernel end it.) The blocks behind its size are then given back
-/// to it by e2fsck, or found by the next truncation.
+/// Without a journal, an inode with an attribute block is not made an orphan: after a crash, e2fsck (1.47)
+/// drops that block from each inode whose truncation it completes. (With a journal, this crate or the kernel
+/// completes it.) e2fsck then includes the blocks past the size in the file again, or the next truncation
+/// frees them.
 ///
 /// # Errors
-/// Those of the journal.
+/// Journal errors.
 pub(crate) fn add_named(fs: &Inodes, h: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
     let (links, block) = {
         let raw = inode.raw.read();
@@ -110,18 +111,20 @@ pub(crate) fn add_named(fs: &Inodes, h: &mut Handle<'_>, inode: &Arc<Inode>) -> 
     add(fs, h, inode)
 }
 
-/// It is no orphan any more; its deletion time is 0 if it was one. It is not stored.
+/// Removes the orphan record, if any, and resets the deletion time to 0. Does not store the inode.
 pub(crate) fn remove(fs: &Inodes, h: &mut Handle<'_>, inode: &Inode) -> Result<()> {
     take_out(fs, h, inode, &mut place(inode))
 }
 
-/// The truncation of an inode is over: if it has names, it is no orphan any more. It is not stored ([`ORPHAN_CREDITS`]).
+/// At the end of a truncation: removes the orphan record if the inode has names. Does not store the inode
+/// (credits: [`ORPHAN_CREDITS`]).
 ///
 /// # Errors
-/// Those of the journal.
+/// Journal errors.
 pub(crate) fn remove_named(fs: &Inodes, h: &mut Handle<'_>, inode: &Inode) -> Result<()> {
     let mut place = place(inode);
-    // Who takes the last name away comes for the place only then, and finds it empty or waits for us.
+    // A thread that removes the last name takes this lock only afterwards: it then finds no record, or waits
+    // for this thread.
     if inode.raw.read().links_count() == 0 {
         return Ok(());
     }

@@ -1,9 +1,9 @@
-//! The primary superblock where it lies, past the metadata cache: read before there is one, and edited where a
-//! transaction is not the way (before the first, after the last, and when there will be none any more).
+//! The primary superblock, accessed directly and not through the metadata cache: read before the cache
+//! exists, and edited when no transaction can do it (before the first, after the last, and after a stop).
 //!
-//! It is 1 KiB over two sectors, with its checksum in the second. A power cut may leave the one new and the other old.
-//! All that matters is in the first, and what never changes can be compared with a backup: a superblock that is only
-//! torn is read as if it had its checksum.
+//! It is 1 KiB and spans two sectors, with its checksum in the second. A power cut may leave one sector new
+//! and the other old. Everything important is in the first, and the constant fields can be compared with a
+//! backup. So a torn superblock is accepted as if its checksum matched.
 
 use throughline_block::{Disk, Purpose};
 use throughline_extfmt::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET};
@@ -12,23 +12,23 @@ use zerocopy::IntoBytes;
 
 use crate::error::{Error, Result};
 
-/// Backups that are asked before the primary counts as damaged.
+/// Backups to read before the primary counts as damaged.
 const BACKUPS_ASKED: usize = 3;
 
-/// The primary superblock, and what was found of it.
+/// The primary superblock and its geometry.
 #[derive(Clone)]
 pub(crate) struct Primary {
     pub(crate) superblock: Superblock,
     pub(crate) geo: Geometry,
-    /// A power cut tore it: what it counts may be old.
+    /// A power cut tore it: its counts may be outdated.
     pub(crate) torn: bool,
 }
 
 impl Primary {
-    /// Checks what [`read`] gave, against itself and the device's length.
+    /// Validates the result of [`read`], including against the device's length.
     ///
     /// # Errors
-    /// `Corrupt` where it contradicts itself, or ends behind its device.
+    /// `Corrupt` if it contradicts itself or the volume extends past the device.
     pub(crate) fn check(disk: &Disk, superblock: Superblock) -> Result<Self> {
         let found = match superblock.validate() {
             Ok(geo) => Self {
@@ -43,15 +43,15 @@ impl Primary {
     }
 }
 
-/// Reads it; only its magic number is checked.
+/// Reads the superblock; only its magic number is checked.
 ///
 /// # Errors
-/// `Corrupt` for what is none; device errors.
+/// `Corrupt` if there is none; device errors.
 pub(crate) fn read(disk: &Disk) -> Result<Superblock> {
     Ok(read_around(disk)?.0)
 }
 
-/// A volume that ends behind its device has lost its end.
+/// Rejects a volume that extends past its device.
 fn check_length(disk: &Disk, geo: &Geometry) -> Result<()> {
     let volume_bytes = geo.blocks.saturating_mul(geo.block_bytes.into());
     if volume_bytes > disk.len_bytes() {
@@ -63,10 +63,11 @@ fn check_length(disk: &Disk, geo: &Geometry) -> Result<()> {
     Ok(())
 }
 
-/// Changes it where it lies, durably. Nobody else may be writing it: neither a transaction nor a checkpoint.
+/// Changes the superblock in place, durably. Nothing else may write it at the same time: neither a
+/// transaction nor a checkpoint.
 ///
 /// # Errors
-/// Those of the device; `Corrupt` where there is none any more.
+/// Device errors; `Corrupt` if the superblock is no longer there.
 pub(crate) fn edit(disk: &Disk, edit: impl FnOnce(&mut Superblock)) -> Result<()> {
     let (mut superblock, mut bytes) = read_around(disk)?;
     edit(&mut superblock);
@@ -78,14 +79,14 @@ pub(crate) fn edit(disk: &Disk, edit: impl FnOnce(&mut Superblock)) -> Result<()
     Ok(Purpose::Metadata.during(|| disk.write_at(start, &bytes, true))?)
 }
 
-/// First byte of the logical blocks that hold the superblock, and where in them it begins.
+/// The first byte of the logical blocks that contain the superblock, and its offset in them.
 fn place(disk: &Disk) -> (u64, usize) {
     let logical = disk.limits().logical_block_bytes.max(1) as usize;
     let start = SUPERBLOCK_OFFSET as usize / logical * logical;
     (start as u64, SUPERBLOCK_OFFSET as usize - start)
 }
 
-/// Reads it and the logical blocks around it.
+/// Reads the superblock and the logical blocks that contain it.
 fn read_around(disk: &Disk) -> Result<(Superblock, Vec<u8>)> {
     let logical = disk.limits().logical_block_bytes.max(1) as usize;
     let (start, at) = place(disk);
@@ -103,7 +104,7 @@ fn read_around(disk: &Disk) -> Result<(Superblock, Vec<u8>)> {
     Ok((superblock, bytes))
 }
 
-/// The superblock with its checksum put right, where only that is wrong and a backup says that it is the volume's.
+/// Fixes the checksum of a superblock if only that is wrong and a backup confirms the constant fields.
 fn mend_torn(disk: &Disk, mut superblock: Superblock) -> Option<Primary> {
     superblock.update_checksum();
     let geo = superblock.validate().ok()?;
@@ -131,7 +132,7 @@ fn read_backup(disk: &Disk, offset: u64) -> Option<Superblock> {
     backup.validate().ok().map(|_| backup)
 }
 
-/// Whether all that never changes while a volume is in use is the same in both.
+/// Whether all fields that never change while a volume is in use are equal.
 fn is_same_volume(a: &Superblock, b: &Superblock) -> bool {
     let fixed = |sb: &Superblock| {
         let numbers = [

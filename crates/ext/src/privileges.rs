@@ -1,7 +1,8 @@
-//! What a program file lends to whoever runs it, and when that goes: setuid, setgid, and capabilities (an attribute).
+//! Privileges of a program file (setuid, setgid, and capabilities, which are an attribute), and when they are
+//! dropped.
 //!
-//! A write, a truncation and a new owner take it away. For a new owner that is so always; for the others the caller says
-//! whether, as it knows who writes.
+//! A write, a truncation and a change of owner drop them. A change of owner always does; for the others the
+//! caller decides, since it knows who writes.
 
 use throughline_extfmt::InodeImage;
 use throughline_extfmt::inode::{FileType, Time};
@@ -10,13 +11,13 @@ use crate::attrs::Attrs;
 use crate::error::{Reason, Result};
 use crate::inode::Inode;
 
-/// The setuid bit, the setgid bit, and the group's right to execute.
+/// The setuid bit, the setgid bit, and group execute permission.
 const SETUID: u16 = 0o4000;
 const SETGID: u16 = 0o2000;
 const GROUP_EXECUTE: u16 = 0o0010;
 
-/// A mode without what it lends. Without the group's right to execute, the setgid bit lends nothing: it goes only where `setgid`
-/// says so, as for somebody who is not of the group and could not set it.
+/// The mode without its privileges. Without group execute permission the setgid bit grants none; it is then
+/// cleared only if `setgid` is set, for a caller outside the group who could not set it.
 pub(crate) fn without(mode: u16, setgid: bool) -> u16 {
     if FileType::from_mode(mode) == Some(FileType::Directory) {
         return mode;
@@ -28,12 +29,13 @@ pub(crate) fn without(mode: u16, setgid: bool) -> u16 {
     mode & !(SETUID | group)
 }
 
-/// Whether the setgid bit goes only if somebody who is not of the group takes it.
+/// Whether setgid is set without group execute permission, and so is dropped only for a caller outside the
+/// group.
 fn is_setgid_alone(mode: u16) -> bool {
     mode & (SETGID | GROUP_EXECUTE) == SETGID
 }
 
-/// Takes it from an image; whether there was any.
+/// Drops the privileges from an image; returns whether there were any.
 fn strip(raw: &mut InodeImage, setgid: bool) -> bool {
     let mode = raw.mode();
     let left = without(mode, setgid);
@@ -42,12 +44,12 @@ fn strip(raw: &mut InodeImage, setgid: bool) -> bool {
 }
 
 impl Attrs {
-    /// Takes setuid and capabilities from a file that is about to be written or cut by someone who has no right to keep them,
-    /// and setgid where it goes with a right to execute; where not, if `is_outsider` says of the file's group that who writes
-    /// is not of it. Whether the mode is another now. No lock of the file is held.
+    /// Drops setuid and capabilities from a file before a write or truncation by a caller without the right
+    /// to keep them. Drops setgid too if the file is group-executable, or if `is_outsider` says that the
+    /// caller is not in the file's group. Returns whether the mode changed. No lock of the file may be held.
     ///
     /// # Errors
-    /// `NotFound` for an inode that was freed, `ReadOnly`; those of [`Attrs::remove_xattr`].
+    /// `NotFound` for a freed inode, `ReadOnly`; those of [`Attrs::remove_xattr`].
     pub fn drop_privileges(
         &self,
         inode: &Inode,

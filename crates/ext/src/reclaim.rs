@@ -19,27 +19,27 @@ use crate::orphan::place::{ORPHAN_CREDITS, Place, Slot};
 use crate::orphan::{List, OrphanFile, place, remove, set_present};
 use crate::{truncate, xattr};
 
-/// The most blocks that an orphan file can have; `mke2fs` makes 512 of them at most unless it is told.
+/// Upper limit for the blocks of an orphan file; `mke2fs` makes at most 512 by default.
 const MAX_BLOCKS: u64 = 1 << 14;
 
-/// Blocks that the last step of freeing an inode may change: its place in the table, its bitmap and descriptor, what holds
-/// its attributes, and what the orphans are in.
+/// Blocks that the last step of freeing an inode may change: its inode table block, bitmap and descriptor,
+/// its attributes, and its orphan record.
 const FREE_CREDITS: u32 = 3 + xattr::RELEASE_CREDITS + ORPHAN_CREDITS;
 
-/// What [`crate::Fs::open`] found unfinished, and ended.
+/// What [`crate::Fs::open`] found unfinished and completed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OrphansSettled {
     /// Inodes without names, which were freed.
     pub freed: u32,
-    /// Inodes with names, whose truncation was ended.
+    /// Inodes with names whose truncation was completed.
     pub truncated: u32,
 }
 
-/// Frees the inodes without names that are still open: the volume is being closed, and who has them can do nothing more
-/// with them.
+/// Frees the unnamed inodes that are still open: the volume is being closed, so their holders can no longer
+/// use them.
 ///
 /// # Errors
-/// Those of freeing them; what is left is for the next open.
+/// Those of freeing them; the rest is left to the next open.
 pub(crate) fn end_all(fs: &Attrs) -> Result<()> {
     let mut all = fs.orphans.list().held();
     all.extend(fs.orphans.file.get().into_iter().flat_map(OrphanFile::held));
@@ -50,11 +50,11 @@ pub(crate) fn end_all(fs: &Attrs) -> Result<()> {
     Ok(())
 }
 
-/// Ends what a crash cut short: frees the inodes without names, and the blocks behind the end of those being truncated.
-/// For a volume that was just opened for writing.
+/// Completes what a crash interrupted: frees unnamed inodes, and the blocks past the end of inodes being
+/// truncated. For a volume that was just opened for writing.
 ///
 /// # Errors
-/// `Corrupt` for orphans that cannot be; the device's.
+/// `Corrupt` for invalid orphans; device errors.
 pub(crate) fn recover(fs: &Attrs) -> Result<OrphansSettled> {
     fs.note_damage(recover_all(fs))
 }
@@ -72,7 +72,7 @@ fn recover_all(fs: &Attrs) -> Result<OrphansSettled> {
         None
     };
     if has_file && !present {
-        // From now on, a crash may leave some in it.
+        // From now on, a crash may leave orphans in the file.
         let mut h = fs.begin(1)?;
         fs.update_super(&mut h, |sb| set_present(sb, true))?;
         h.stop()?;
@@ -80,7 +80,7 @@ fn recover_all(fs: &Attrs) -> Result<OrphansSettled> {
     let mut settled = OrphansSettled::default();
     **fs.orphans.list() = List::starting_at(sb.s_last_orphan.get());
     if sb.state().contains(State::ERROR) {
-        // What a damaged volume has of them is for e2fsck to judge.
+        // Leave the orphans of a damaged volume to e2fsck.
         fs.orphans.left_alone.store(true, Ordering::Relaxed);
         return Ok(settled);
     }
@@ -93,8 +93,8 @@ fn recover_all(fs: &Attrs) -> Result<OrphansSettled> {
     Ok(settled)
 }
 
-/// The orphans that the disk has, for a volume that was opened without looking at them. They stay as they are; new ones go
-/// before them.
+/// The orphans recorded on disk, for a volume that was opened without processing them. They stay recorded;
+/// new ones are put in front.
 ///
 /// # Errors
 /// As [`recover`].
@@ -120,7 +120,7 @@ pub(crate) fn recorded(fs: &Attrs) -> Result<HashSet<InodeNumber>> {
 
 fn recover_list(fs: &Attrs, settled: &mut OrphansSettled) -> Result<()> {
     let mut ino = InodeNumber(fs.superblock().s_last_orphan.get());
-    // A list without a circle has each inode once.
+    // A list without a cycle contains each inode at most once.
     let mut left = fs.geo.inodes;
     while ino != InodeNumber::NONE {
         left = left
@@ -168,7 +168,7 @@ fn orphan_inode(fs: &Inodes, ino: InodeNumber) -> Result<Arc<Inode>> {
     corrupt("an inode that is free in its bitmap is listed as an orphan")
 }
 
-/// Frees an orphan, or ends its truncation.
+/// Frees an orphan, or completes its truncation.
 fn settle(fs: &Attrs, inode: &Arc<Inode>, settled: &mut OrphansSettled) -> Result<()> {
     if inode.raw.read().links_count() == 0 {
         settled.freed += 1;
@@ -178,10 +178,10 @@ fn settle(fs: &Attrs, inode: &Arc<Inode>, settled: &mut OrphansSettled) -> Resul
     truncate::free_beyond_size(fs, inode)
 }
 
-/// The orphan file that the superblock names.
+/// The orphan file named by the superblock.
 ///
 /// # Errors
-/// `Corrupt` for one with holes, or of a size that cannot be; those of the device.
+/// `Corrupt` if it has holes or an invalid size; device errors.
 fn open_file(fs: &Attrs) -> Result<OrphanFile> {
     let ino = InodeNumber(fs.superblock.lock().s_orphan_file_inum.get());
     let corrupt = |what: String| Error::corrupt(what).in_inode(ino);
@@ -213,7 +213,7 @@ fn open_file(fs: &Attrs) -> Result<OrphanFile> {
 }
 
 impl Attrs {
-    /// Notes that somebody has the inode open: it stays, with or without names, until [`Attrs::close_inode`].
+    /// Marks the inode as open: it is kept, with or without names, until [`Attrs::close_inode`].
     ///
     /// # Errors
     /// `NotFound` for an inode that lost its last name and is being freed.
@@ -225,24 +225,24 @@ impl Attrs {
         }
     }
 
-    /// The reverse of [`Attrs::open_inode`]. The last one frees an inode without names.
+    /// The reverse of [`Attrs::open_inode`]. The last close frees an unnamed inode.
     ///
     /// # Errors
-    /// Those of freeing it; it stays on the orphan list then.
+    /// Those of freeing it; it then stays on the orphan list.
     pub fn close_inode(&self, inode: &Arc<Inode>) -> Result<()> {
         inode.drop_open();
         self.free_if_unused(inode)
     }
 
-    /// Frees an orphan that has neither names nor open files. An inode without names that is no orphan has lost none while it
-    /// was ours: its volume is damaged, and that somebody looked at it is no reason to free it.
+    /// Frees an orphan without names and without holders. An unnamed inode that is not an orphan did not lose
+    /// its names in this session: the volume is damaged, and reading such an inode must not free it.
     pub(crate) fn free_if_unused(&self, inode: &Arc<Inode>) -> Result<()> {
         let named = inode.raw.read().links_count() > 0;
         if named || **place(inode) == Place::Nowhere || !inode.close_for_good() {
             return Ok(());
         }
         let mut doomed = vec![Arc::clone(inode)];
-        // Values of attributes can be inodes, which go with the last inode that uses them.
+        // Attribute values can be inodes, which are freed with their last user.
         while let Some(inode) = doomed.pop() {
             let unused = self.free_orphan(&inode)?;
             doomed.extend(unused.into_iter().filter(|value| value.close_for_good()));
@@ -250,11 +250,11 @@ impl Attrs {
         Ok(())
     }
 
-    /// Frees an inode; the inodes of attribute values that nobody uses any more.
+    /// Frees an inode; returns the value inodes that have no users left.
     fn free_orphan(&self, inode: &Arc<Inode>) -> Result<Vec<Arc<Inode>>> {
         truncate::free_all(self, inode)?;
         let mut unused = Vec::new();
-        // Whoever reads its attributes just now, or changes them, comes to an end first.
+        // Wait for readers and writers of its attributes.
         let _alone = inode.io_unused();
         loop {
             let mut h = self.begin(FREE_CREDITS)?;

@@ -1,4 +1,4 @@
-//! Regular files, wherever their data is: type checks, size and times in the inode, and zeroing behind the end.
+//! Regular files, in blocks or inline: type checks, size and times in the inode, and zeroing past the end.
 
 use std::io::IoSlice;
 use std::sync::atomic::Ordering;
@@ -12,10 +12,10 @@ use crate::handle::Handle;
 use crate::inode::{Inode, Inodes};
 use crate::map::{self, Kind};
 
-/// Two changes of the times are this far apart, at least.
+/// Minimum interval between two changes of the times.
 const TICK_NS: u128 = 4_000_000;
 
-/// Refuses what is not a regular file.
+/// Fails unless the inode is a regular file.
 pub(crate) fn check_regular(inode: &Inode) -> Result<()> {
     match inode.kind {
         Some(FileType::Regular) => Ok(()),
@@ -24,12 +24,12 @@ pub(crate) fn check_regular(inode: &Inode) -> Result<()> {
     }
 }
 
-/// Whether the file's bytes are in the inode.
+/// Whether the file's data is in the inode.
 pub(crate) fn is_inline(inode: &Inode) -> bool {
     !map::is_plain(inode) && inode.raw.read().flags().contains(InodeFlags::INLINE_DATA)
 }
 
-/// Makes the file's size `size` if it is smaller, in memory; the caller stores the inode.
+/// Grows the file to `size` in memory, if it is smaller; the caller stores the inode.
 pub(crate) fn grow_to(fs: &Inodes, h: &mut Handle<'_>, inode: &Inode, size: u64) -> Result<()> {
     if size <= map::size(fs, inode)? {
         return Ok(());
@@ -41,7 +41,7 @@ pub(crate) fn grow_to(fs: &Inodes, h: &mut Handle<'_>, inode: &Inode, size: u64)
     Ok(())
 }
 
-/// The first file whose size needs its high word makes the volume one with `large_file`.
+/// Sets `large_file` on the volume with the first file whose size needs its high word.
 fn note_large_file(fs: &Inodes, h: &mut Handle<'_>) -> Result<()> {
     if fs.geo.ro_compat.contains(RoCompat::LARGE_FILE)
         || fs.superblock().ro_compat().contains(RoCompat::LARGE_FILE)
@@ -55,7 +55,7 @@ fn note_large_file(fs: &Inodes, h: &mut Handle<'_>) -> Result<()> {
     })
 }
 
-/// The file's contents changed just now, in memory; the caller stores the inode.
+/// Sets the times of a content change, in memory; the caller stores the inode.
 pub(crate) fn touch(fs: &Inodes, inode: &Inode) {
     inode.mapping.touched.store(tick(fs), Ordering::Relaxed);
     let now = fs.now();
@@ -64,15 +64,15 @@ pub(crate) fn touch(fs: &Inodes, inode: &Inode) {
     raw.set_time(Time::Change, now);
 }
 
-/// The time in ticks, counted from 1: 0 is no time.
+/// The current time in ticks, counted from 1; 0 means no time.
 pub(crate) fn tick(fs: &Inodes) -> u64 {
     let since = fs.clock.since_epoch();
     (since.as_nanos() / TICK_NS) as u64 + 1
 }
 
-/// Makes the file bytes `from..to` zero as far as they lie in the block of `from` and that block has data, in place. The
-/// bytes lie at or behind the end of the file, and the I/O lock is held exclusively. Where the committed size still reaches them, the
-/// block was replaced before ([`crate::edge`]).
+/// Zeroes file bytes `from..to`, in place, as far as they are in the block of `from` and that block has data.
+/// The bytes are at or past the end of the file, and the I/O lock is held exclusively. If the committed size
+/// still covers them, the block was already replaced ([`crate::edge`]).
 pub(crate) fn zero_in_block(fs: &Inodes, inode: &Inode, from: u64, to: u64) -> Result<()> {
     let log = fs.geo.block_log;
     let block_start = from >> log << log;
@@ -91,7 +91,7 @@ pub(crate) fn zero_in_block(fs: &Inodes, inode: &Inode, from: u64, to: u64) -> R
     zero_on_disk(fs, at, from - block_start, to - block_start)
 }
 
-/// Makes the bytes `from..to` of a block zero, if they are not.
+/// Zeroes bytes `from..to` of a block, unless they are zero already.
 fn zero_on_disk(fs: &Inodes, block: FsBlock, from: u64, to: u64) -> Result<()> {
     let unit = u64::from(fs.disk.limits().logical_block_bytes.max(1));
     let (first, last) = (from - from % unit, to.next_multiple_of(unit));
@@ -106,7 +106,7 @@ fn zero_on_disk(fs: &Inodes, block: FsBlock, from: u64, to: u64) -> Result<()> {
     Ok(fs.disk.write_at(device, &bytes, false)?)
 }
 
-/// Bytes of some buffers.
+/// Total length of the buffers.
 pub(crate) fn total(bufs: &[IoSlice<'_>]) -> u64 {
     bufs.iter().map(|b| b.len() as u64).sum()
 }

@@ -1,4 +1,4 @@
-//! What an internal journal holds that is not home yet.
+//! Replays an internal journal: the changes that it holds and that are not in place yet.
 //!
 //! ```text
 //!   log ─► blocks ──────────────────────────┬─► to read: laid over the device
@@ -6,9 +6,10 @@
 //!                          (fast_commit/)                  what came of the fast commits; then the journal is emptied
 //! ```
 //!
-//! A volume that was not unmounted is read as it will be after the replay, through an overlay that writes nothing. Before
-//! it is written, the replay is: [`write_home`]. A volume whose superblock says nothing of a recovery, while its journal
-//! holds transactions, would lose our changes to them, and is not written: [`check_empty`].
+//! A volume that was not closed is read in its state after the replay, through an overlay that writes
+//! nothing. Before the volume is written to, the replay is written in place: [`write_home`]. If the
+//! superblock does not ask for recovery but the journal holds transactions, a later replay would overwrite
+//! new changes; such a volume is not opened for writing: [`check_empty`].
 
 mod fast_commit;
 mod place;
@@ -33,7 +34,7 @@ use crate::inode::Inodes;
 use crate::map::{self, Kind};
 use crate::primary;
 
-/// Whether the superblock says that the journal has to be replayed.
+/// Whether the superblock says that the journal must be replayed.
 pub(crate) fn is_needed(sb: &throughline_extfmt::Superblock) -> bool {
     sb.incompat().contains(Incompat::RECOVER)
 }
@@ -43,15 +44,16 @@ pub(crate) fn is_needed(sb: &throughline_extfmt::Superblock) -> bool {
 pub struct Replayed {
     /// Committed transactions of the log.
     pub transactions: u32,
-    /// Blocks of the volume that they hold, each once.
+    /// Distinct blocks of the volume in them.
     pub blocks: u64,
-    /// Copies that a revoke took out again.
+    /// Block copies cancelled by revokes.
     pub revoked: u64,
-    /// Fast commits on top of them.
+    /// Fast commits applied on top.
     pub fast_commits: u32,
     /// Why the log ended in a torn transaction, if it did.
     pub torn: Option<String>,
-    /// The error that the last writer had met, a positive errno; 0 for none. The volume is marked as damaged then.
+    /// The last writer's recorded error, as a positive errno; 0 for none. If set, the volume is marked as
+    /// damaged.
     pub recorded_errno: u32,
 }
 
@@ -68,15 +70,17 @@ impl Replayed {
     }
 }
 
-/// Writes what the journal of `fs` holds home and empties it. `fs` was opened without regard to its journal, and what it has
-/// read is old afterwards: it is to be dropped, and the volume opened anew. The superblock keeps its mark that recovery is
-/// needed, which holds for as long as the volume is open for writing; an empty journal is quickly recovered.
+/// Writes the contents of `fs`'s journal in place and empties the journal. `fs` was opened without its
+/// journal; its cached data is outdated afterwards, so the caller must drop it and open the volume again. The
+/// superblock keeps its recovery mark, which must be set while the volume is open for writing; replaying an
+/// empty journal is fast.
 ///
-/// A cut at any point leaves a volume that recovers to the same. Nothing is written before `admit` has seen the volume as it
-/// will be, and the error that the last writer had met: what is refused afterwards should have been refused by it.
+/// A crash at any point leaves a volume that recovers to the same state. Nothing is written before `admit`
+/// has checked the recovered state and the last writer's error, so that a volume which would be refused later
+/// is not modified.
 ///
 /// # Errors
-/// As [`overlay`]; what `admit` says; those of writing, and then the journal is as it was.
+/// As [`overlay`]; those of `admit`; write errors, which leave the journal unchanged.
 pub(crate) fn write_home(
     fs: &Inodes,
     admit: impl FnOnce(&Arc<Disk>, u32) -> Result<()>,
@@ -113,10 +117,10 @@ fn external() -> Error {
     Error::Unsupported(text.into())
 }
 
-/// The disk of `fs`, which was opened without regard to its journal, as it will be after the replay.
+/// The disk of `fs`, which was opened without its journal, in its state after the replay.
 ///
 /// # Errors
-/// `Unsupported` for a journal on another device, or with features that are not known; `Corrupt`; device errors.
+/// `Unsupported` for an external journal, or one with unknown features; `Corrupt`; device errors.
 pub(crate) fn overlay(fs: &Inodes) -> Result<Arc<Disk>> {
     let Some(Found { replay, .. }) = read(fs)? else {
         return Err(external());
@@ -125,7 +129,7 @@ pub(crate) fn overlay(fs: &Inodes) -> Result<Arc<Disk>> {
     shown(fs, &replay, applied.as_deref())
 }
 
-/// The disk of `fs` with `replay` laid over; its fast commits were `applied`.
+/// The disk of `fs` overlaid with `replay`; `applied` has its fast commits, if any.
 fn shown(fs: &Inodes, replay: &Replay, applied: Option<&OverlayDevice>) -> Result<Arc<Disk>> {
     let device = match applied {
         Some(applied) => applied.read_only(),
@@ -138,10 +142,10 @@ fn shown(fs: &Inodes, replay: &Replay, applied: Option<&OverlayDevice>) -> Resul
     Ok(Arc::new(Disk::new(Arc::new(device))?))
 }
 
-/// The most that fast commits may change, in bytes of metadata.
+/// The most metadata that fast commits may change, in bytes.
 const MOST_APPLIED_BYTES: usize = 128 << 20;
 
-/// The device with the whole of `replay` laid over, fast commits applied in memory; `None` where there are none.
+/// The device overlaid with the whole of `replay`, fast commits applied in memory; `None` if there are none.
 fn apply_fast_commits(fs: &Inodes, replay: &Replay) -> Result<Option<Arc<OverlayDevice>>> {
     if replay.fast_commits.is_empty() {
         return Ok(None);
@@ -160,7 +164,7 @@ fn apply_fast_commits(fs: &Inodes, replay: &Replay) -> Result<Option<Arc<Overlay
     Ok(Some(device))
 }
 
-/// Refuses to write a volume whose journal holds transactions.
+/// Fails if the journal holds transactions: the volume must not be written.
 pub(crate) fn check_empty(fs: &Inodes) -> Result<()> {
     match read(fs)? {
         Some(Found { replay, .. }) if !replay.is_empty() => Err(Error::Unsupported(
@@ -178,7 +182,7 @@ struct Found {
     replay: Replay,
 }
 
-/// Where the blocks of the internal journal are; `None` where there is none.
+/// The blocks of the internal journal; `None` if there is none.
 pub(crate) fn log_runs(fs: &Inodes) -> Result<Option<Vec<JournalRun>>> {
     let ino = InodeNumber(fs.superblock.lock().s_journal_inum.get());
     if !fs.geo.compat.contains(Compat::HAS_JOURNAL) || ino == InodeNumber::NONE {
@@ -187,7 +191,7 @@ pub(crate) fn log_runs(fs: &Inodes) -> Result<Option<Vec<JournalRun>>> {
     Ok(Some(runs(fs, ino).map_err(|e| e.in_inode(ino))?))
 }
 
-/// Where the journal of a volume lies that is to be written: nowhere that something else is.
+/// The blocks of the journal of a volume to be written; fails if they overlap other structures.
 pub(crate) fn log_runs_to_write(fs: &Inodes) -> Result<Option<Vec<JournalRun>>> {
     let runs = log_runs(fs)?;
     if let Some(runs) = &runs {
@@ -196,7 +200,7 @@ pub(crate) fn log_runs_to_write(fs: &Inodes) -> Result<Option<Vec<JournalRun>>> 
     Ok(runs)
 }
 
-/// What the internal journal holds; `None` where there is none.
+/// The contents of the internal journal; `None` if there is none.
 fn read(fs: &Inodes) -> Result<Option<Found>> {
     let Some(runs) = log_runs(fs)? else {
         return Ok(None);
@@ -205,7 +209,7 @@ fn read(fs: &Inodes) -> Result<Option<Found>> {
     Ok(Some(Found { runs, replay }))
 }
 
-/// Where the journal's blocks are.
+/// The journal's blocks.
 fn runs(fs: &Inodes, ino: InodeNumber) -> Result<Vec<JournalRun>> {
     let inode = match fs.inode(ino) {
         Err(Error::Caller(Reason::NotFound)) => {

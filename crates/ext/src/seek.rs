@@ -1,4 +1,4 @@
-//! Where a file's data lie: `SEEK_DATA`, `SEEK_HOLE`, `FIBMAP`.
+//! Location of a file's data: `SEEK_DATA`, `SEEK_HOLE`, `FIBMAP`.
 
 use throughline_extfmt::{FileBlock, FsBlock};
 
@@ -10,17 +10,17 @@ use crate::map::{self, Kind};
 use crate::regular;
 
 impl Data {
-    /// The first byte at or behind `offset` that is not in a hole; `None` where only holes follow, or the end. Unwritten
+    /// The first byte at or after `offset` that is not in a hole; `None` if only holes follow. Unwritten
     /// blocks are holes.
     ///
     /// # Errors
-    /// `IsDir`, `Invalid` for what is not a regular file; `Corrupt`; those of the device.
+    /// `IsDir`, `Invalid` if it is not a regular file; `Corrupt`; device errors.
     pub fn seek_data(&self, inode: &Inode, offset: u64) -> Result<Option<u64>> {
         seek(self, inode, offset, true)
     }
 
-    /// The first byte at or behind `offset` that is in a hole, of which there is one behind the end; `None` where `offset`
-    /// is behind the last byte.
+    /// The first byte at or after `offset` that is in a hole; the end of the file counts as one. `None` if
+    /// `offset` is past the last byte.
     ///
     /// # Errors
     /// As [`Data::seek_data`].
@@ -32,8 +32,8 @@ impl Data {
         Ok(Some(seek(self, inode, offset, false)?.unwrap_or(size)))
     }
 
-    /// Where on the volume a block of a file lies, once what is dirty of it is written back; `None` for a hole, a block that
-    /// was not written yet, and bytes that are in the inode.
+    /// The volume block of a file block, after its dirty data is written back; `None` for a hole, an
+    /// unwritten block, and inline data.
     ///
     /// # Errors
     /// As [`Data::seek_data`].
@@ -61,7 +61,7 @@ fn seek(fs: &Data, inode: &Inode, offset: u64, data: bool) -> Result<Option<u64>
         return Ok((data && offset < size).then_some(offset));
     }
     if !coherent::is_clean(inode) {
-        // What is dirty has no place yet.
+        // Dirty data has no blocks yet.
         coherent::flush(inode, offset..u64::MAX)?;
     }
     let mut at = offset;

@@ -1,33 +1,34 @@
-//! Taking a volume down while it is in use, as `FS_IOC_SHUTDOWN` does: from then on nothing is written and every call fails.
-//! What is on the disk is what a crash at that moment leaves, and is recovered as after one.
+//! Takes a volume down while it is in use, as `FS_IOC_SHUTDOWN` does: from then on nothing is written and
+//! every call fails. The disk is left as if by a crash at that moment, and is recovered in the same way.
 //!
-//! In this order: no change begins any more; those under way end, and what the caller still wants on the disk goes there; the
-//! journal takes no more; the device is cut off, which nothing passes, whatever is still under way above; the threads end.
+//! The order: no new changes begin; running changes finish, and what the mode asks for is written; the
+//! journal refuses changes; the device is cut off, so that no I/O still in progress above passes; the threads
+//! end.
 //!
-//! A change that is under way meets no refusal before it is committed: half of one would be nothing to commit.
+//! A running change is never refused before its commit: half a change must not be committed.
 
 use std::sync::atomic::Ordering;
 
 use crate::error::{Error, Result};
 use crate::fs::Fs;
 
-/// What still goes to the disk when a volume is taken down (`EXT4_GOING_FLAGS_*`).
+/// What is still written when a volume is taken down (`EXT4_GOING_FLAGS_*`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TakeDown {
-    /// Everything: data that is dirty, and all changes.
+    /// Everything: dirty data and all changes.
     Flush,
-    /// All changes that were made; dirty data is lost, and with it the sizes that it would have brought.
+    /// All metadata changes; dirty data is lost, and with it the size changes that depend on it.
     FlushLog,
     /// Nothing.
     NoFlush,
 }
 
 impl Fs {
-    /// Takes the volume down. Returns when nothing is on its way to the disk any more. A second call does nothing.
+    /// Takes the volume down. Returns when no more I/O can reach the disk. A second call does nothing.
     ///
     /// # Errors
-    /// With [`TakeDown::Flush`] those of [`Fs::sync`]; the volume is not taken down then. With [`TakeDown::FlushLog`] those of
-    /// the commit; it is.
+    /// With [`TakeDown::Flush`], those of [`Fs::sync`]; the volume is then not taken down. With
+    /// [`TakeDown::FlushLog`], those of the commit; the volume is taken down anyway.
     pub fn take_down(&self, mode: TakeDown) -> Result<()> {
         if self.is_down() {
             return Ok(());
@@ -36,11 +37,11 @@ impl Fs {
             self.sync()?;
         }
         if self.life.going.swap(true, Ordering::AcqRel) {
-            // Another thread is at it.
+            // Another thread is taking it down.
             return Ok(());
         }
         let committed = match mode {
-            // What came between that and this would else be lost, though it was done.
+            // Without this, changes completed since the sync would be lost.
             TakeDown::Flush | TakeDown::FlushLog => self.journal.commit(),
             TakeDown::NoFlush => Ok(()),
         };

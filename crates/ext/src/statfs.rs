@@ -1,4 +1,4 @@
-//! What `df` shows.
+//! Space and inode counts, as in `df`.
 
 #[cfg(test)]
 mod tests;
@@ -9,36 +9,36 @@ use throughline_extfmt::{GroupNumber, InodeNumber};
 use crate::data::Data;
 use crate::error::Result;
 
-/// The numbers of a volume, as the kernel's `statfs` has them (with its default, `minixdf` off).
+/// A volume's counts, as in the kernel's `statfs` (with its default, `minixdf` off).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatFs {
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub block_bytes: u32,
-    /// Blocks that files can use: all but the volume's own structures.
+    /// Blocks usable by files: all but the volume's own structures.
     pub blocks: u64,
     /// Free blocks.
     pub free_blocks: u64,
-    /// Free blocks for those who may not use the reserved ones.
+    /// Free blocks, not counting reserved ones.
     pub available_blocks: u64,
-    /// Inodes.
+    /// Number of inodes.
     pub inodes: u32,
-    /// Free inodes.
+    /// Number of free inodes.
     pub free_inodes: u32,
     /// Longest name, in bytes.
     pub name_max: u32,
-    /// The volume's number, from its uuid.
+    /// The volume's ID, derived from its UUID.
     pub fsid: u64,
     /// The label.
     pub label: Vec<u8>,
-    /// The uuid.
+    /// The UUID.
     pub uuid: [u8; 16],
 }
 
 impl Data {
-    /// What `df` shows.
+    /// Space and inode counts, as in `df`.
     ///
     /// # Errors
-    /// Those of reading the journal's inode, whose blocks are the volume's own.
+    /// Errors of reading the journal's inode, whose blocks count as overhead.
     pub fn statfs(&self) -> Result<StatFs> {
         let sb = self.superblock();
         let overhead = match u64::from(sb.s_overhead_clusters.get()) << self.geo.cluster_ratio_log {
@@ -64,7 +64,7 @@ impl Data {
     }
 }
 
-/// Blocks of the volume's own structures, as the kernel counts them where the superblock does not say.
+/// Blocks of the volume's own structures, counted as the kernel does if the superblock has no count.
 fn overhead(fs: &Data) -> Result<u64> {
     let mut blocks = fs.geo.first_data_block.0;
     for group in (0..fs.geo.groups).map(GroupNumber) {

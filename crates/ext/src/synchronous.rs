@@ -1,8 +1,8 @@
-//! Changes that survive a crash when the call returns, as a mount option or an inode's flag demands: of everything
-//! (`sync`, the flag `S`), or of names (`dirsync`, the flag `D` of a directory).
+//! Changes that are durable when the call returns, as required by a mount option or an inode flag: all
+//! changes (`sync`, flag `S`), or changes of names (`dirsync`, flag `D` of a directory).
 //!
-//! The transaction of the change is awaited, after the operation has let go of its locks: what others do at the same time
-//! goes out with the same commit.
+//! The operation first releases its locks and then waits for its transaction, so concurrent changes share the
+//! commit.
 
 #[cfg(test)]
 mod tests;
@@ -14,10 +14,11 @@ use crate::error::Result;
 use crate::inode::Inode;
 
 impl Data {
-    /// Names of these directories changed: where one of them demands it, returns when that is durable. No lock is held.
+    /// Call after names in these directories changed: if one of them requires it, returns when that is
+    /// durable. No lock may be held.
     ///
     /// # Errors
-    /// What the device says.
+    /// Device errors.
     pub(crate) fn names_changed(&self, dirs: &[&Inode]) -> Result<()> {
         let flags = InodeFlags::SYNC | InodeFlags::DIRSYNC;
         for dir in dirs {
@@ -28,10 +29,10 @@ impl Data {
         Ok(())
     }
 
-    /// Bytes of a file were written: as [`Data::names_changed`], for them. Times may be later.
+    /// Call after a file's data was written; as [`Data::names_changed`]. Times may follow later.
     ///
     /// # Errors
-    /// As there.
+    /// The same.
     pub(crate) fn data_changed(&self, inode: &Inode) -> Result<()> {
         if self.is_synchronous(inode) {
             self.sync_data(inode)?;
@@ -39,10 +40,10 @@ impl Data {
         Ok(())
     }
 
-    /// Attributes of an inode changed: as [`Data::names_changed`], for them.
+    /// Call after an inode's attributes changed; as [`Data::names_changed`].
     ///
     /// # Errors
-    /// As there.
+    /// The same.
     pub(crate) fn attributes_changed(&self, inode: &Inode) -> Result<()> {
         if self.is_synchronous(inode) {
             self.sync_through(inode.changes.last(false))?;

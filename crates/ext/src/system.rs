@@ -1,5 +1,5 @@
-//! Inodes of the volume itself: its journal, the descriptors that resizing will need, quotas, orphans. They have no names, and none is
-//! given to them.
+//! The volume's own inodes: journal, resize descriptors, quotas, orphan file. They have no names and cannot
+//! be given any.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::attrs::Attrs;
 use crate::error::{Reason, Result};
 use crate::inode::Inode;
 
-/// The ones that the superblock names, wherever they are. They stay while the volume is open.
+/// The system inodes named by the superblock. They are fixed while the volume is open.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SystemInodes([InodeNumber; 5]);
 
@@ -28,23 +28,23 @@ impl SystemInodes {
 }
 
 impl Attrs {
-    /// Whether an inode is the volume's own: one of those that have reserved numbers, or that the superblock names.
+    /// Whether an inode is the volume's own: it has a reserved number or is named by the superblock.
     pub(crate) fn is_system_inode(&self, ino: InodeNumber) -> bool {
         let reserved = ino < self.geo.first_ino && ino != InodeNumber::ROOT;
         reserved || self.system.0.contains(&ino)
     }
 
-    /// As [`crate::Inodes::inode`], for a number that does not come from a name: the volume's own inodes are not there, nor those of attributes'
-    /// values.
+    /// As [`crate::Inodes::inode`], for a number that does not come from a name: the volume's own inodes and
+    /// the inodes of attribute values count as missing.
     ///
     /// # Errors
-    /// As there.
+    /// The same.
     pub fn inode_for_caller(&self, ino: InodeNumber) -> Result<Arc<Inode>> {
         if self.is_system_inode(ino) {
             return Err(Reason::NotFound.into());
         }
         let inode = self.inode(ino)?;
-        // A name leads to a directory that is flagged so by damage, as long as nothing is written.
+        // On a volume not yet written to, a name may lead to a directory that damage has flagged so.
         let is_named = inode.is_dir() && self.is_as_found();
         if inode.raw.read().flags().contains(InodeFlags::EA_INODE) && !is_named {
             return Err(Reason::NotFound.into());

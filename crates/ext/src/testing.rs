@@ -12,7 +12,7 @@ use zerocopy::IntoBytes;
 
 use crate::{Fs, OpenOptions};
 
-/// Shapes of volumes that differ in what this half of the crate does. Name, size, arguments of `mke2fs`.
+/// Volume layouts that differ in what this half of the crate does: name, size, arguments of `mke2fs`.
 pub(crate) const SHAPES: &[(&str, &str, &[&str])] = &[
     ("rev0", "16M", &["-r", "0", "-b", "1024"]),
     ("ext2-1k", "40M", &["-t", "ext2", "-b", "1024"]),
@@ -85,14 +85,15 @@ pub(crate) const SHAPES: &[(&str, &str, &[&str])] = &[
     ),
 ];
 
-/// An image in a directory that goes with it.
+/// An image in a temporary directory, which is removed with it.
 pub(crate) struct Image {
     path: PathBuf,
     _dir: tempfile::TempDir,
 }
 
 impl Image {
-    /// Makes an image; `None`, said on stderr, where there is no `mke2fs` or this one does not know the options.
+    /// Creates an image; `None`, with a message on stderr, if there is no `mke2fs` or it does not support the
+    /// options.
     pub(crate) fn make(size: &str, args: &[&str]) -> Option<Self> {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let path = dir.path().join("image");
@@ -122,7 +123,7 @@ impl Image {
         &self.path
     }
 
-    /// A copy of the image as it is now.
+    /// A copy of the current image.
     pub(crate) fn copy(&self) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let path = dir.path().join("image");
@@ -142,7 +143,7 @@ impl Image {
         Fs::open(self.disk(options.write), options)
     }
 
-    /// Opens for writing, reserved blocks and all.
+    /// Opens for writing, with use of reserved blocks.
     pub(crate) fn open(&self) -> Fs {
         let options = OpenOptions {
             write: true,
@@ -152,14 +153,14 @@ impl Image {
         self.try_open(&options).expect("the volume opens")
     }
 
-    /// Puts other contents into it.
+    /// Replaces the contents of the image.
     pub(crate) fn hold(&self, medium: &Medium) {
         let file = std::fs::File::create(&self.path).expect("the image");
         file.set_len(medium.len_bytes()).expect("its length");
         medium.write_file(&file, None).expect("written");
     }
 
-    /// Opens for writing with room for few metadata blocks, so that they do not stay long.
+    /// Opens for writing with a small metadata cache, so that blocks are evicted soon.
     pub(crate) fn open_forgetful(&self) -> Fs {
         let options = OpenOptions {
             write: true,
@@ -169,8 +170,8 @@ impl Image {
         self.try_open(&options).expect("the volume opens")
     }
 
-    /// Turns a byte of a block over where it lies on the disk, behind the back of who has the volume open. What that holds of the block
-    /// in memory goes first, if it is nowhere else.
+    /// Inverts a byte of a block on disk, bypassing the open volume. A cached copy that is not in use
+    /// elsewhere is evicted first.
     pub(crate) fn spoil(&self, fs: &Fs, block: FsBlock, byte: u64) {
         forget_blocks(fs);
         let at = (block.0 << fs.geo.block_log) + byte;
@@ -184,7 +185,7 @@ impl Image {
         file.write_all_at(&[!bytes[0]], at).expect("another");
     }
 
-    /// A block as it lies on the disk.
+    /// A block as it is on disk.
     pub(crate) fn block(&self, fs: &Fs, block: FsBlock) -> Vec<u8> {
         let mut bytes = vec![0; fs.geo.block_bytes as usize];
         let file = std::fs::File::open(&self.path).expect("the image opens");
@@ -193,7 +194,7 @@ impl Image {
         bytes
     }
 
-    /// `e2fsck -fn` finds nothing.
+    /// Asserts that `e2fsck -fn` finds nothing.
     pub(crate) fn check(&self, what: &str) {
         let done = Command::new("e2fsck")
             .arg("-fn")
@@ -204,7 +205,7 @@ impl Image {
         assert!(done.status.success(), "{what}: {text}");
     }
 
-    /// `e2fsck -fy` repairs what there is; its output.
+    /// Repairs with `e2fsck -fy`; returns its output.
     pub(crate) fn repair(&self) -> String {
         let done = Command::new("e2fsck")
             .arg("-fy")
@@ -216,7 +217,7 @@ impl Image {
         text
     }
 
-    /// What `debugfs` answers to a request.
+    /// The output of a `debugfs` request.
     pub(crate) fn debugfs(&self, request: &str) -> String {
         let done = Command::new("debugfs")
             .args(["-R", request])
@@ -226,7 +227,7 @@ impl Image {
         String::from_utf8_lossy(&done.stdout).into_owned()
     }
 
-    /// Changes the image with `debugfs -w`, request by request in one run.
+    /// Changes the image with one run of `debugfs -w`.
     pub(crate) fn debugfs_write_all(&self, requests: &[&str]) {
         let script = self.path.with_extension("debugfs");
         std::fs::write(&script, requests.join("\n")).expect("the script");
@@ -242,7 +243,7 @@ impl Image {
         );
     }
 
-    /// Changes the superblock where it lies, and puts its checksum right.
+    /// Changes the superblock in place, and fixes its checksum.
     pub(crate) fn edit_super(&self, edit: impl FnOnce(&mut Superblock)) {
         let file = std::fs::OpenOptions::new()
             .read(true)
@@ -258,7 +259,7 @@ impl Image {
         file.write_all_at(sb.as_bytes(), 1024).expect("written");
     }
 
-    /// A field of the superblock as `dumpe2fs -h` shows it.
+    /// A superblock field as shown by `dumpe2fs -h`.
     pub(crate) fn header(&self, name: &str) -> String {
         let done = Command::new("dumpe2fs")
             .arg("-h")
@@ -274,7 +275,7 @@ impl Image {
             .to_owned()
     }
 
-    /// Free blocks and inodes, as `dumpe2fs` says: first of the superblock, then summed over the groups.
+    /// Free blocks and inodes from `dumpe2fs`: first from the superblock, then summed over the groups.
     pub(crate) fn free_counts(&self) -> [(u64, u64); 2] {
         let done = Command::new("dumpe2fs")
             .arg(&self.path)
@@ -310,7 +311,7 @@ impl Image {
     }
 }
 
-/// Reads so much that no clean block of metadata stays in memory that nobody holds.
+/// Reads enough to evict all clean, unpinned metadata blocks.
 fn forget_blocks(fs: &Fs) {
     let last = fs.geo.blocks - 1;
     for block in last - 2048..last {
@@ -318,7 +319,7 @@ fn forget_blocks(fs: &Fs) {
     }
 }
 
-/// Opens the volume on a device that can lose its power, for writing.
+/// Opens the volume for writing on a device that can simulate a power loss.
 pub(crate) fn power_on(medium: &Medium) -> (Arc<PowerDevice>, crate::Result<Fs>) {
     let device = Arc::new(PowerDevice::new(medium.clone(), 1));
     let disk = Disk::new(Arc::clone(&device) as _).expect("a disk");
@@ -330,7 +331,7 @@ pub(crate) fn power_on(medium: &Medium) -> (Arc<PowerDevice>, crate::Result<Fs>)
     (device, Fs::open(Arc::new(disk), &options))
 }
 
-/// A small generator of random numbers (xorshift), so that a failing seed can be repeated.
+/// A small random number generator (xorshift), so that a failing seed can be repeated.
 pub(crate) struct Rng(u64);
 
 impl Rng {

@@ -1,13 +1,13 @@
-//! When times change that no operation on names or attributes sets: the access time, and those of a write that changes
-//! nothing else.
+//! Timestamps that change without another change of the inode: the access time, and the times of a write that
+//! changes nothing else.
 //!
-//! They are set in the inode in memory, and stored with its next change, when it is synced, when the volume is synced or
-//! closed, and when [`MOST_KEPT`] inodes wait or one has waited for [`LONGEST_S`] (a day with lazy times): not a transaction
-//! for every read.
+//! They are set in memory, and stored with the inode's next change, when the inode or the volume is synced,
+//! when the volume is closed, and when [`MOST_KEPT`] inodes are waiting or one has waited for [`LONGEST_S`]
+//! (a day with lazy times). So a read does not cost a transaction.
 //!
 //! Invariants:
-//! - An inode whose times are in memory only is on the list, which keeps it in memory.
-//! - A read takes no lock and writes nothing while the access time is as it should be.
+//! - An inode whose times are only in memory is on the list, which keeps it in memory.
+//! - A read takes no lock and writes nothing while the access time need not change.
 
 pub(crate) mod inode;
 #[cfg(test)]
@@ -27,16 +27,16 @@ use crate::inode::Inode;
 use crate::inode::Inodes;
 use crate::options::{AccessTimes, OpenOptions};
 
-/// Inodes whose times may be in memory only.
+/// Most inodes whose times are only in memory.
 const MOST_KEPT: usize = 1024;
-/// The longest that times are kept in memory while others are, in seconds; with lazy times [`DAY_S`].
+/// Longest time that a change is kept while others are added, in seconds; with lazy times [`DAY_S`].
 const LONGEST_S: i64 = 30;
 /// A day.
 const DAY_S: i64 = 24 * 3600;
-/// As the kernel's clock ticks: an access time is set again after this, at the earliest.
+/// The kernel's clock tick: the shortest interval between two updates of an access time.
 const TICK_NS: i64 = 4_000_000;
 
-/// What the volume's options say of times, and the inodes that wait to be stored.
+/// The volume's time options, and the inodes waiting to be stored.
 pub(crate) struct Times {
     access: AccessTimes,
     directories: bool,
@@ -48,7 +48,7 @@ pub(crate) struct Times {
 #[derive(Default)]
 struct Kept {
     inodes: Vec<Arc<Inode>>,
-    /// When the first of them came, in seconds.
+    /// When the first of them was added, in seconds.
     since: i64,
 }
 
@@ -62,13 +62,13 @@ impl Times {
         }
     }
 
-    /// Until when the access time of an inode stays as it is, in nanoseconds; `None` where it is to be set now.
+    /// When the access time is next due, in nanoseconds; `None` if it must be set now.
     fn settled_until(&self, raw: &InodeImage, now: Timestamp) -> Option<i64> {
         let time = |which| raw.time(which).unwrap_or_default();
         let accessed = time(Time::Access);
         let next = match self.access {
             AccessTimes::Never => return Some(i64::MAX),
-            // One from the future is put right.
+            // A time in the future is corrected.
             AccessTimes::Strict if accessed > now => return None,
             AccessTimes::Strict => nanoseconds(accessed).saturating_add(TICK_NS),
             AccessTimes::Relative => {
@@ -88,8 +88,8 @@ fn nanoseconds(time: Timestamp) -> i64 {
 }
 
 impl Inodes {
-    /// Somebody read the inode: its access time is set as the volume's options have it. Reading does not fail where that
-    /// cannot be stored.
+    /// Records a read of the inode: sets its access time according to the volume's options. Failure to store
+    /// it does not fail the read.
     pub fn note_access(&self, inode: &Inode) {
         let times = &self.times;
         if times.access == AccessTimes::Never
@@ -113,7 +113,8 @@ impl Inodes {
                 return;
             }
             raw.set_time(Time::Access, now);
-            // Where the inode says it coarser than the clock, or its other times are as late, this is not the end of it.
+            // If the inode's resolution is coarser than the clock, or its other times are as recent, the
+            // access time may still be due.
             let until = times.settled_until(&raw, now);
             let tick = nanoseconds(now).saturating_add(TICK_NS);
             settled.store(until.unwrap_or(tick).max(tick), Ordering::Relaxed);
@@ -121,9 +122,9 @@ impl Inodes {
         self.keep_times(inode);
     }
 
-    /// The inode's times changed in memory, and nothing else of it.
+    /// Notes that only the inode's times changed, in memory.
     pub(crate) fn keep_times(&self, inode: &Inode) {
-        // Whoever holds an inode has it from the table, while it is not freed.
+        // An inode is in the table as long as it has a holder and is not freed.
         let Some(own) = self.inodes.get(inode.ino) else {
             return;
         };
@@ -145,10 +146,11 @@ impl Inodes {
         }
     }
 
-    /// Stores the times that are in memory only, in ordinary transactions. No handle and no lock of an inode is held.
+    /// Stores the times that are only in memory, in ordinary transactions. No handle may be open and no inode
+    /// lock held.
     ///
     /// # Errors
-    /// Those of the journal; what is left is lost then, as the volume takes no more changes.
+    /// Journal errors; the remaining times are then lost, since the volume accepts no more changes.
     pub(crate) fn store_kept_times(&self) -> Result<()> {
         let inodes = std::mem::take(&mut self.times.kept.lock().inodes);
         for some in inodes.chunks(self.step_credits().max(1) as usize) {
@@ -169,7 +171,7 @@ impl Inodes {
         Ok(())
     }
 
-    /// As [`Inodes::store_kept_times`], of one inode.
+    /// As [`Inodes::store_kept_times`], for one inode.
     pub(crate) fn store_times_of(&self, inode: &Inode) -> Result<()> {
         if !inode.times.kept.load(Ordering::Acquire) {
             return Ok(());

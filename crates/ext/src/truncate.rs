@@ -1,11 +1,13 @@
-//! Making files shorter or longer, and freeing all that an inode has.
+//! Extends and truncates files, and frees all blocks of an inode.
 //!
-//! Blocks go from the end of the file to its beginning, a bounded number in one transaction. The first one sets the size;
-//! where others follow, it makes the inode an orphan, and the last takes it off ([`crate::orphan`]). So a crash leaves the
-//! old size or the new one, and what is still to be freed is freed when the volume is next opened.
+//! Blocks are freed from the end of the file to its beginning, a bounded number per transaction. The first
+//! transaction sets the size; if more are needed it makes the inode an orphan, and the last one ends that
+//! ([`crate::orphan`]). So after a crash the file has its old or its new size, and the remaining blocks are
+//! freed when the volume is opened next.
 //!
-//! The bytes of the last block behind the new end become zero by [`crate::edge`]: the block is not written in place while the
-//! committed size may still be the old one. A truncation that fails before its first transaction ends has changed nothing.
+//! [`crate::edge`] zeroes the rest of the last block past the new end: the block must not be overwritten in
+//! place while the committed size may still be the old one. A truncation that fails before its first
+//! transaction ends has changed nothing.
 
 #[cfg(test)]
 mod tests;
@@ -32,12 +34,12 @@ use crate::orphan::{self, ORPHAN_CREDITS};
 use crate::regular;
 
 impl Data {
-    /// Makes a regular file `size` bytes long. What it loses is freed, preallocated blocks behind the end too; what it gains
-    /// reads as zero.
+    /// Sets the length of a regular file. Blocks past the new end are freed, including preallocated ones; an
+    /// extension reads as zeros.
     ///
     /// # Errors
-    /// `TooLarge`, `ReadOnly`, `Permission` for a file that must not change; `IsDir`, `Invalid` for what is not a regular
-    /// file; `Corrupt`; those of the device.
+    /// `TooLarge`, `ReadOnly`, `Permission` for an immutable or append-only file; `IsDir`, `Invalid` if it is
+    /// not a regular file; `Corrupt`; device errors.
     pub fn truncate(&self, inode: &Inode, size: u64) -> Result<()> {
         self.check_may_write(inode)?;
         self.check_overwrite(inode)?;
@@ -70,7 +72,7 @@ fn resize(fs: &Data, inode: &Inode, size: u64) -> Result<()> {
 }
 
 fn lengthen(fs: &Data, inode: &Inode, size: u64) -> Result<()> {
-    // What was written behind the committed end is on the device before a size is that reaches it.
+    // Data written past the committed end must be on the device before the committed size covers it.
     let _frozen = if coherent::size(fs, inode)? > map::size(fs, inode)? {
         coherent::before_move(inode)?
     } else {
@@ -86,8 +88,8 @@ fn lengthen(fs: &Data, inode: &Inode, size: u64) -> Result<()> {
 
 fn shorten(fs: &Data, inode: &Inode, size: u64) -> Result<()> {
     let has_tables = Format::of(&inode.raw.read()) == Format::Indirect;
-    // What stays is on the device before a size is that reaches it. A table that loses its last block goes, and what is not
-    // written yet may count on it.
+    // Remaining data must be on the device before the committed size covers it. Also, a table that loses its
+    // last block is freed, and pending write-back may rely on it.
     let rest = size > map::size(fs, inode)? || has_tables && !inode.delayed.is_idle();
     let _frozen = coherent::before_loss(inode, size..u64::MAX, rest)?;
     let done = if size == 0 && emptied::hold(fs, inode)? {
@@ -101,7 +103,7 @@ fn shorten(fs: &Data, inode: &Inode, size: u64) -> Result<()> {
     done
 }
 
-/// Makes the committed size `size`, and frees what lies behind it.
+/// Sets the committed size to `size`, and frees everything past it.
 fn cut(fs: &Data, inode: &Inode, size: u64) -> Result<()> {
     let blocks = (size.div_ceil(fs.geo.block_bytes.into()), u32::MAX.into());
     look_ahead(fs, inode, blocks)?;
@@ -121,7 +123,7 @@ fn cut(fs: &Data, inode: &Inode, size: u64) -> Result<()> {
     shrink(fs, inode, size, true, edges)
 }
 
-/// Makes the committed size `size`, which is larger than it is.
+/// Increases the committed size to `size`.
 fn commit_size(fs: &Data, inode: &Inode, size: u64) -> Result<()> {
     regular::zero_in_block(fs, inode, map::size(fs, inode)?, size)?;
     fs.transact_on(inode, INODE_CREDITS, |h| {
@@ -131,14 +133,14 @@ fn commit_size(fs: &Data, inode: &Inode, size: u64) -> Result<()> {
     })
 }
 
-/// Runs of blocks that [`look_ahead`] looks at.
+/// Number of runs that [`look_ahead`] checks.
 const LOOK_AHEAD_RUNS: usize = 64;
 
-/// Looks at what freeing file blocks, and storing the inode, will look at, as far as a few steps go: what is damaged or cannot be
-/// read is then known before anything has changed.
+/// Reads ahead what freeing file blocks and storing the inode will need, for a few steps: damage and read
+/// errors are then found before anything has changed.
 ///
 /// # Errors
-/// `Corrupt`; those of the device.
+/// `Corrupt`; device errors.
 pub(crate) fn look_ahead(fs: &Data, inode: &Inode, (from, to): (u64, u64)) -> Result<()> {
     fs.look_at_place(inode)?;
     let mut at = from;
@@ -157,11 +159,11 @@ pub(crate) fn look_ahead(fs: &Data, inode: &Inode, (from, to): (u64, u64)) -> Re
     Ok(())
 }
 
-/// Frees every block that an inode has, those of its mapping too; its size is 0 then. Blocks of attributes are not the
-/// mapping's. In several transactions: call it with no handle.
+/// Frees all blocks of an inode, including those of its mapping, and sets its size to 0. Attribute blocks are
+/// not part of the mapping. Uses several transactions: no handle may be open.
 ///
 /// # Errors
-/// `Corrupt` where blocks cannot be its own; those of the device.
+/// `Corrupt` if blocks cannot belong to the inode; device errors.
 pub(crate) fn free_all(fs: &Data, inode: &Inode) -> Result<()> {
     let _io = inode.io_unused();
     let _frozen = coherent::discard_all(fs, inode);
@@ -170,7 +172,8 @@ pub(crate) fn free_all(fs: &Data, inode: &Inode) -> Result<()> {
     shrink(fs, inode, 0, false, Edges::none(fs, inode))
 }
 
-/// Ends a truncation that a crash cut short: frees what lies behind the size, and makes the rest of the last block zero.
+/// Completes a truncation that a crash interrupted: frees everything past the size, and zeroes the rest of
+/// the last block.
 ///
 /// # Errors
 /// As [`free_all`].
@@ -186,8 +189,8 @@ pub(crate) fn free_beyond_size(fs: &Data, inode: &Inode) -> Result<()> {
     shrink(fs, inode, size, false, Edges::none(fs, inode))
 }
 
-/// Takes the file down to `size`; an orphan with names is none afterwards. Once the size is that, what is cached behind it is
-/// dropped. The I/O lock is held exclusively, and the file frozen.
+/// Shrinks the file to `size`; afterwards an inode with names is no longer an orphan. Once the size is set,
+/// cached data past it is dropped. The I/O lock is held exclusively, and the file is frozen.
 fn shrink(fs: &Data, inode: &Inode, size: u64, touch: bool, mut edges: Edges<'_>) -> Result<()> {
     if Format::of(&inode.raw.read()) == Format::None {
         return Ok(());
@@ -216,7 +219,7 @@ fn shrink(fs: &Data, inode: &Inode, size: u64, touch: bool, mut edges: Edges<'_>
     Ok(())
 }
 
-/// One transaction of [`shrink`]. Answers the end of the blocks that are left to free, or to be made zero in part.
+/// One transaction of [`shrink`]. Returns the end of the blocks that remain to be freed or partly zeroed.
 fn shrink_step(
     fs: &Data,
     h: &mut Handle<'_>,
@@ -236,7 +239,7 @@ fn shrink_step(
         regular::touch(fs, inode);
     }
     if left.is_some() {
-        // Whoever holds an inode has it from the table.
+        // An inode with a holder is in the table.
         orphan::add_named(fs, h, &fs.inode(inode.ino)?)?;
     } else {
         orphan::remove_named(fs, h, inode)?;
@@ -245,7 +248,7 @@ fn shrink_step(
     Ok(left)
 }
 
-/// What a crash leaves of a truncation that has just begun: its first transaction; whether there would be others.
+/// The first transaction of a truncation, as if a crash followed; returns whether more are needed.
 #[cfg(test)]
 pub(crate) fn begin_only(fs: &Data, inode: &Inode, size: u64) -> Result<bool> {
     let _io = inode.io_exclusive();
@@ -260,8 +263,9 @@ pub(crate) fn begin_only(fs: &Data, inode: &Inode, size: u64) -> Result<bool> {
     })
 }
 
-/// A truncation that cannot go on leaves the file as long as the blocks that it has: were it shorter, they would show
-/// when it grows. `to` is the end of those blocks. Where not even that can be done, the inode stays an orphan.
+/// Handles a truncation that fails half-way: grows the file again to cover the blocks that it still has,
+/// since they would otherwise reappear when it grows. `to` is the end of those blocks. If that fails too, the
+/// inode stays an orphan.
 fn stop_short(fs: &Inodes, inode: &Inode, before: u64, to: u64) {
     let reached = before.min(to << fs.geo.block_log);
     let stopped = map::size(fs, inode).and_then(|size| {
@@ -280,7 +284,7 @@ fn stop_short(fs: &Inodes, inode: &Inode, before: u64, to: u64) {
     }
 }
 
-/// An orphan with names and without blocks of its own is none.
+/// Ends the orphan state of a named inode without mapped blocks.
 fn release(fs: &Inodes, inode: &Inode) -> Result<()> {
     fs.transact(INODE_CREDITS + ORPHAN_CREDITS, |h| {
         orphan::remove_named(fs, h, inode)?;
@@ -288,8 +292,9 @@ fn release(fs: &Inodes, inode: &Inode) -> Result<()> {
     })
 }
 
-/// Unmaps and frees blocks of `from..to`, the last first, as many as the handle's credits allow, which leaves some to store
-/// the inode ([`map::take_credits`]). The mapping lock is held exclusively. Answers the end of what is left; `None` when nothing is.
+/// Unmaps and frees blocks of `from..to`, the last first, as many as the handle's credits allow; keeps enough
+/// of them to store the inode ([`map::take_credits`]). The mapping lock is held exclusively. Returns the end
+/// of the rest; `None` when done.
 pub(crate) fn free_range(
     fs: &Inodes,
     h: &mut Handle<'_>,

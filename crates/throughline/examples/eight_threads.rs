@@ -1,4 +1,5 @@
-//! Eight threads in one volume: each makes, writes, renames and reads files of its own and of all; no lock in sight.
+//! Eight threads share one volume: each creates, writes, renames and reads its own files and a common one,
+//! without locks.
 //!
 //! `cargo run --example eight_threads -- DISK.img`
 
@@ -11,7 +12,7 @@ use throughline::{OpenOptions, Result, Volume};
 const THREADS: usize = 8;
 const FILES: usize = 50;
 
-/// A `Volume` is a handle: clones and references are of one volume, and of use to any thread.
+/// A `Volume` is a handle: its clones and references share one volume and work on any thread.
 fn work(volume: &Volume, thread: usize) -> Result<()> {
     let dir = volume.create_dir(format!("/{thread}"))?;
     let log = volume.open_file("/log")?;
@@ -19,13 +20,13 @@ fn work(volume: &Volume, thread: usize) -> Result<()> {
         let text = format!("file {number} of thread {thread}\n");
         dir.write("new", &text)?;
         dir.rename("new", format!("{number}"))?;
-        log.append_all(text.as_bytes())?; // appends of all threads, none over another
+        log.append_all(text.as_bytes())?; // appends of different threads never overlap
         assert_eq!(dir.read_to_string(format!("{number}"))?, text);
     }
     dir.sync()
 }
 
-/// Returns how many files there are, and lines in the log of all.
+/// Returns the number of files, and of lines in the common log.
 pub(crate) fn run(image: &Path) -> std::result::Result<(usize, usize), Box<dyn Error>> {
     let volume = OpenOptions::new().write(true).open(image)?;
     volume.create_file("/log")?;

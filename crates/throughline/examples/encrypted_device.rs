@@ -1,5 +1,6 @@
-//! A volume on a device of one's own that encrypts: AES-256 in XTS mode over a file, as disks are encrypted.
-//! `cargo run --example encrypted_device -- PLAIN.img SEALED.img` encrypts an image and writes a file into it.
+//! A volume on a custom device that encrypts: AES-256-XTS over a file, as in disk encryption.
+//! `cargo run --example encrypted_device -- PLAIN.img SEALED.img` encrypts an image and writes a file into
+//! it.
 
 use std::error::Error;
 use std::fs::File;
@@ -50,7 +51,7 @@ impl Device for Encrypted {
     }
 }
 
-/// Makes `sealed` of the image `plain`, and writes a file into it that nobody finds without the key.
+/// Encrypts the image `plain` into `sealed`, and writes a file into it that cannot be found without the key.
 pub(crate) fn run(plain: &Path, sealed: &Path, key: &[u8; 64]) -> Result<String, Box<dyn Error>> {
     std::fs::copy(plain, sealed)?;
     let open = || File::options().read(true).write(true).open(sealed);
@@ -71,7 +72,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let (Some(plain), Some(sealed)) = (arguments.next(), arguments.next()) else {
         return Err("usage: encrypted_device PLAIN.img SEALED.img".into());
     };
-    let key = std::array::from_fn(|byte| byte as u8); // take a real one
+    let key = std::array::from_fn(|byte| byte as u8); // use a real key
     println!("{}", run(plain.as_ref(), sealed.as_ref(), &key)?);
     Ok(())
 }

@@ -1,5 +1,5 @@
-//! A store of values by number in one log: what `put` has accepted survives `kill -9` and a power cut, and puts of several threads
-//! share their commits. `cargo run --example log_store -- DISK.img` puts from eight threads until it is killed.
+//! A key-value store in one log: an accepted `put` survives `kill -9` and a power cut, and concurrent puts
+//! share commits. `cargo run --example log_store -- DISK.img` puts from eight threads until it is killed.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -7,17 +7,17 @@ use std::sync::Mutex;
 
 use throughline::{File, FileOptions, OpenOptions, Result, Volume};
 
-/// A record: a checksum of the rest, the key, the length of the value, each of 8 bytes; the value.
+/// A record: a checksum of the rest, the key, the length of the value (8 bytes each); then the value.
 const HEAD_BYTES: usize = 24;
 
 pub(crate) struct Store {
     log: File,
-    /// Where in the log the newest value of a key begins, and how long it is.
+    /// For each key, the offset of its newest value in the log, and the value's length.
     index: Mutex<HashMap<u64, (u64, usize)>>,
 }
 
 impl Store {
-    /// Reads the log, up to where a crash tore it.
+    /// Reads the log up to the first torn record.
     pub(crate) fn open(volume: &Volume) -> Result<Store> {
         let log = FileOptions::new().create(true).open(volume, "/log")?;
         let bytes = volume.read("/log")?;
@@ -31,12 +31,12 @@ impl Store {
         Ok(Store { log, index })
     }
 
-    /// Returns when it survives a crash. After an error, open the store anew.
+    /// Returns when the value survives a crash. After an error, reopen the store.
     pub(crate) fn put(&self, key: u64, value: &[u8]) -> Result<()> {
         let len = value.len() as u64;
         let rest = [&key.to_le_bytes(), &len.to_le_bytes(), value].concat();
         let at = self.log.append_all(&[&sum(&rest), &rest[..]].concat())?;
-        self.log.sync_data()?; // one commit for all threads that wait here
+        self.log.sync_data()?; // one commit for all waiting threads
         let mut index = self.index.lock().unwrap();
         let newest = index.entry(key).or_default();
         *newest = (*newest).max((at + HEAD_BYTES as u64, value.len()));
@@ -51,7 +51,7 @@ impl Store {
     }
 }
 
-/// The key of the record that `log` begins with, and how long its value is; `None` unless it is whole.
+/// The key of the first record in `log` and the length of its value; `None` if the record is torn.
 fn record(log: &[u8]) -> Option<(u64, usize)> {
     let word = |at| Some(u64::from_le_bytes(*log.get(at..)?.first_chunk()?));
     let len = usize::try_from(word(16)?).ok()?;
@@ -60,7 +60,7 @@ fn record(log: &[u8]) -> Option<(u64, usize)> {
 }
 
 fn sum(bytes: &[u8]) -> [u8; 8] {
-    let hasher = BuildHasherDefault::<DefaultHasher>::new(); // one to keep takes a CRC
+    let hasher = BuildHasherDefault::<DefaultHasher>::new(); // a real store would use a CRC
     hasher.hash_one(bytes).to_le_bytes()
 }
 

@@ -1,7 +1,7 @@
-//! A volume on a device of one's own, in memory: an image is loaded, changed, and saved.
+//! A volume on a custom in-memory device: an image is loaded, changed, and saved.
 //!
-//! `cargo run --example memory_device -- DISK.img NEW.img` leaves DISK.img as it is. ([`throughline::Memory`] is such a device,
-//! ready-made.)
+//! `cargo run --example memory_device -- DISK.img NEW.img` does not change DISK.img. ([`throughline::Memory`]
+//! is a ready-made device of this kind.)
 
 use std::error::Error;
 use std::io;
@@ -31,11 +31,11 @@ impl Device for Image {
     }
 
     fn flush(&self) -> io::Result<()> {
-        Ok(()) // nothing survives a crash, and nobody expects it to
+        Ok(()) // memory does not survive a crash anyway
     }
 }
 
-/// Loads an image, writes a file into it, and saves it as another; returns what is in its root.
+/// Loads an image, writes a file into it, and saves it under another path; returns the names in its root.
 pub(crate) fn run(from: &Path, to: &Path) -> Result<Vec<String>, Box<dyn Error>> {
     let image = Image(Arc::new(RwLock::new(std::fs::read(from)?)));
     let volume = OpenOptions::new().write(true).open_device(image.clone())?;

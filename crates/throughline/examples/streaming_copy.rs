@@ -1,4 +1,4 @@
-//! A large file goes into an image, by the memory of one call and with the host's page cache left alone.
+//! Streams a large file into an image, with one buffer and without the host's page cache.
 //!
 //! `cargo run --example streaming_copy -- FILE DISK.img /path/in/image`
 
@@ -8,7 +8,7 @@ use std::path::Path;
 
 use throughline::{OpenOptions, Reason};
 
-/// Bytes between two words about how far it is.
+/// Bytes between progress messages.
 const STEP_BYTES: u64 = 64 << 20;
 
 pub(crate) fn run(from: &Path, image: &Path, to: &Path) -> Result<u64, Box<dyn Error>> {
@@ -25,7 +25,7 @@ pub(crate) fn run(from: &Path, image: &Path, to: &Path) -> Result<u64, Box<dyn E
         }
         write!(std::io::stderr(), "\r{copied} of {size} bytes")?;
     }
-    target.sync_all()?; // from here on it survives a power cut
+    target.sync_all()?; // now it survives a power cut
     drop(target);
     volume.close()?;
     Ok(copied)

@@ -1,6 +1,6 @@
-//! Files of a volume read in tokio: many at once, with no thread of tokio waiting for a disk.
+//! Reads many files of a volume concurrently in tokio, without blocking tokio's threads on the disk.
 //!
-//! `cargo run --example tokio_read -- DISK.img` says how long each file is, by what was read of it.
+//! `cargo run --example tokio_read -- DISK.img` prints the number of bytes read from each file.
 
 use std::error::Error;
 use std::path::{Path, PathBuf};

@@ -4,19 +4,19 @@ use throughline_fileio::PageCache;
 use throughline_fileio::throttle::ThrottleState;
 use throughline_fileio::writeback::WritebackCounts;
 
-/// A page cache at one moment: its memory, its limits, and what its parts have done since it was made.
+/// A snapshot of a page cache: its memory, its limits, and what it has done since it was created.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CacheState {
-    /// Memory that it may take, in bytes.
+    /// Memory that the cache may use, in bytes.
     pub budget_bytes: u64,
-    /// Memory that holds bytes of files, dirty ones among them.
+    /// Memory that holds file data, dirty data included, in bytes.
     pub cached_bytes: u64,
-    /// Dirty memory: how much there is and may be, the device's bandwidth, pauses of writers.
+    /// Dirty memory: amount, limits, the device's bandwidth, pauses of writers.
     pub throttle: ThrottleState,
     /// What the flusher has done.
     pub writeback: WritebackCounts,
-    /// The longest that is read ahead, in bytes.
+    /// Largest readahead window, in bytes.
     pub readahead_max_bytes: u64,
 }
 

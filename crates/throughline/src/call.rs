@@ -1,12 +1,12 @@
-//! A program's call, told to those who listen to the disk below: its begin, its end, what it moved.
+//! Traces one API call to the disk's listeners: its begin, its end, the bytes it moved.
 
 use throughline_block::{Disk, Event};
 use throughline_device::Op;
 
 use crate::error::Result;
 
-/// Does `call`, whose answer says by `bytes` what it moved. Where nobody listens this is one relaxed load; a `call` that
-/// moves what it uses is then made in place.
+/// Runs `call`; `bytes` extracts from its result how much it moved. Without listeners this costs one relaxed
+/// load, and a `call` that captures by move is inlined.
 #[inline(always)]
 pub(crate) fn told<T>(
     disk: &Disk,

@@ -1,4 +1,4 @@
-//! [`Cursor`]: a position in an open file, for all that speaks `std::io`.
+//! [`Cursor`]: an independent position in an open file, for `std::io`.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
 use std::ops::Deref;
@@ -7,10 +7,10 @@ use crate::handle::Handle;
 use crate::position::target;
 
 /// A position in an open file: `Read`, `Write` and `Seek`. It borrows a file ([`Handle::cursor`]) or owns it
-/// ([`Cursor::new`]). Errors are those of the calls, as `io::Error`s.
+/// ([`Cursor::new`]). Errors are those of the handle's calls, as `io::Error`s.
 ///
-/// A handle that was opened to append writes at the end; the position is then behind what it wrote. `flush` does nothing:
-/// nothing is held back here; [`Handle::sync`] is what makes writes safe.
+/// A handle opened for appending writes at the end; the position then follows the bytes written. `flush` does
+/// nothing, as the cursor buffers nothing; [`Handle::sync`] makes writes durable.
 #[derive(Clone, Debug)]
 pub struct Cursor<T> {
     file: T,
@@ -18,17 +18,17 @@ pub struct Cursor<T> {
 }
 
 impl<T: Deref<Target = Handle>> Cursor<T> {
-    /// At byte 0 of `file`.
+    /// Starts at byte 0 of `file`.
     pub fn new(file: T) -> Cursor<T> {
         Cursor { file, position: 0 }
     }
 
-    /// The byte that is read or written next.
+    /// The offset of the next read or write.
     pub fn position(&self) -> u64 {
         self.position
     }
 
-    /// Goes to byte `position`.
+    /// Moves to byte `position`.
     pub fn set_position(&mut self, position: u64) {
         self.position = position;
     }
@@ -38,7 +38,7 @@ impl<T: Deref<Target = Handle>> Cursor<T> {
         &self.file
     }
 
-    /// Gives the file back.
+    /// Returns the file.
     pub fn into_inner(self) -> T {
         self.file
     }

@@ -1,4 +1,4 @@
-//! What can go wrong, and whose fault it is.
+//! [`Error`]: what failed, and whether the caller, the device or the volume is at fault.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,30 +14,30 @@ pub type Result<T> = core::result::Result<T, Error>;
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The image or device itself could not be opened: what the system said.
+    /// The image or device itself could not be opened.
     #[error("{}: {source}", path.display())]
     Open {
-        /// What was to be opened.
+        /// The path that was to be opened.
         path: PathBuf,
-        /// Why it could not.
+        /// The system's error.
         source: Arc<io::Error>,
     },
-    /// The caller asked for something that cannot be.
+    /// The request is invalid, or cannot be carried out in the present state of the volume.
     #[error(transparent)]
     Caller(#[from] Reason),
     /// The device failed.
     #[error(transparent)]
     Device(throughline_block::Error),
-    /// The volume is in order, but this library does not do that with it.
+    /// The volume is in order, but this library does not support the request on it.
     #[error("unsupported: {0}")]
     Unsupported(String),
     /// The volume is damaged.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
-    /// An earlier failure stopped all changes of the volume until it is opened anew; what is there can be read.
+    /// An earlier failure stopped all changes until the volume is opened again. It can still be read.
     #[error("the volume takes no more changes: {0}")]
     Stopped(Arc<Abort>),
-    /// The volume was taken down ([`Volume::take_down`](crate::Volume::take_down)): nothing can be had of it any more.
+    /// The volume was taken down ([`Volume::take_down`](crate::Volume::take_down)): every call fails.
     #[error("the volume was taken down")]
     Down,
 }
@@ -79,14 +79,14 @@ impl From<throughline_block::Error> for Error {
 }
 
 impl Error {
-    /// The number that the kernel's ext4 gives for the same (`errno`), or that the device gave; `None` where there is none.
+    /// The `errno` that the kernel's ext4 returns for this error, or the device's; `None` if there is none.
     pub fn raw_os_error(&self) -> Option<i32> {
         let errno = match self {
             Error::Caller(reason) => errno_of(reason)?,
             Error::Open { source, .. } => return source.raw_os_error(),
             Error::Device(_) => return Some(self.io_error()?.raw_os_error().unwrap_or(EIO)),
             Error::Unsupported(_) => Errno::OPNOTSUPP,
-            // As the kernel's EFSCORRUPTED.
+            // The kernel's EFSCORRUPTED.
             Error::Corrupt(_) => Errno::UCLEAN,
             Error::Stopped(_) => Errno::ROFS,
             Error::Down => Errno::IO,
@@ -94,7 +94,7 @@ impl Error {
         Some(errno.raw_os_error())
     }
 
-    /// What the device, or the system below it, said: the error's source.
+    /// The underlying error of the device or the system.
     pub fn io_error(&self) -> Option<&io::Error> {
         match self {
             Error::Open { source, .. } => Some(source),
@@ -103,7 +103,7 @@ impl Error {
         }
     }
 
-    /// The kind that `std::fs` would give.
+    /// The kind that `std::fs` would return.
     pub fn kind(&self) -> io::ErrorKind {
         use io::ErrorKind as K;
         match self {
@@ -128,7 +128,7 @@ impl Error {
 
 const EIO: i32 = Errno::IO.raw_os_error();
 
-/// What the kernel's ext4 says; `None` for what only this library has.
+/// The kernel's ext4 errno; `None` for errors that only this library has.
 fn errno_of(reason: &Reason) -> Option<Errno> {
     Some(match reason {
         Reason::NotFound => Errno::NOENT,
@@ -156,9 +156,9 @@ fn errno_of(reason: &Reason) -> Option<Errno> {
     })
 }
 
-/// As `std::fs` has them: a reason that the number says all of becomes an error with [`io::Error::raw_os_error`]. What says more
-/// (damage, a device's error with its source, who is in the way) keeps its text, and is inside ([`io::Error::get_ref`]);
-/// [`Error::raw_os_error`] has the number.
+/// As in `std::fs`: if the errno says everything, the result is an OS error with [`io::Error::raw_os_error`].
+/// Errors with more detail (damage, a device error with its source, the holder of a lock) keep their text and
+/// are wrapped ([`io::Error::get_ref`]); [`Error::raw_os_error`] then has the number.
 impl From<Error> for io::Error {
     fn from(error: Error) -> io::Error {
         let says_more = match &error {

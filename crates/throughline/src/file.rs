@@ -13,7 +13,7 @@ use crate::mode::{FileOptions, Mode};
 use crate::node::Node;
 use crate::volume::{Held, Volume};
 
-/// An open regular file of a volume; see [`Handle`] for what it can do.
+/// An open regular file of a volume; [`Handle`] has the I/O calls.
 pub struct File {
     held: Arc<Held>,
     handle: Handle,
@@ -53,26 +53,26 @@ impl File {
         &self.held.inode
     }
 
-    /// Another handle on the same file: direct beside a buffered one, for one. What `options` say of making or
-    /// emptying the file is not done.
+    /// Another handle on the same file, for example a direct one beside a buffered one. Options for creating
+    /// or truncating the file are ignored.
     ///
     /// # Errors
-    /// None so far.
+    /// None at present.
     pub fn reopen(&self, options: &FileOptions) -> Result<File> {
         Ok(File::on(Arc::clone(&self.held), options.mode()))
     }
 
-    /// Its inode by itself: what has its extended attributes, for one.
+    /// The file's inode, for example for its extended attributes.
     pub fn node(&self) -> Node {
         Node::held(Arc::clone(&self.held))
     }
 
-    /// The volume that it is on.
+    /// The volume that contains the file.
     pub fn volume(&self) -> &Volume {
         &self.held.volume
     }
 
-    /// What the volume says about it.
+    /// The file's metadata.
     ///
     /// # Errors
     /// Damage.
@@ -83,7 +83,7 @@ impl File {
     /// Sets attributes.
     ///
     /// # Errors
-    /// [`Reason::Permission`] for an immutable or append-only file, [`Reason::ReadOnly`]; the device's.
+    /// [`Reason::Permission`] for an immutable or append-only file, [`Reason::ReadOnly`]; device errors.
     pub fn set_attributes(&self, attributes: &Attributes) -> Result<()> {
         attributes.set(&self.held.volume, &self.held.inode)
     }

@@ -1,10 +1,10 @@
-//! [`Handle`]: what every open file can do, in a volume or on its own.
+//! [`Handle`]: the I/O calls of every open file, in a volume or on the host.
 //!
 //! Invariants:
-//! - All calls take offsets and `&self`: all threads may use a handle at once. The position that `Read`, `Write` and `Seek`
-//!   use is the handle's own; a [`Cursor`] has another.
+//! - All calls take offsets and `&self`, so any number of threads may share a handle. `Read`, `Write` and
+//!   `Seek` use the handle's own position; each [`Cursor`] has its own.
 //! - All handles of a file see the same bytes, buffered or direct.
-//! - Of a call that fails half-way, what was done is reported as a short count; the next call meets the error.
+//! - A call that fails half-way returns a short count; the next call returns the error.
 
 use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
@@ -22,25 +22,26 @@ use crate::hints::SyncRange;
 use crate::mode::{Durability, Mode};
 use crate::source::{At, Source};
 
-/// An open file, buffered or direct: what [`File`](crate::File) and [`RawFile`](crate::RawFile) have in common. Both
-/// dereference to it.
+/// An open file, buffered or direct: the common part of [`File`](crate::File) and
+/// [`RawFile`](crate::RawFile), which both dereference to it.
 ///
-/// *Buffered* (the default), bytes go through this library's page cache: a write is in memory when it returns and on the device
-/// soon, or when one of the sync calls says so; the writer pauses now and then where it is faster than the device. *Direct*,
-/// they go straight between the program's memory and the device.
+/// *Buffered* (the default): data goes through this library's page cache. A write returns when the data is in
+/// memory; it reaches the device soon after, or by a sync call. A writer that is faster than the device is
+/// paused now and then. *Direct*: data goes straight between the caller's memory and the device.
 ///
-/// **A handle that is dropped loses nothing**: what it wrote stays in the cache and is written back. It is lost if the process or
-/// the machine ends before that, or before a sync ([what is durable](crate#what-is-durable)).
+/// **Dropping a handle loses nothing**: its writes stay in the cache and are written back. They are lost if
+/// the process ends or the machine fails before write-back or a sync ([what is
+/// durable](crate#what-is-durable)).
 ///
-/// `Read`, `Write` and `Seek` work on a position that the handle keeps, as those of `std::fs::File` do: for a handle that is
-/// borrowed too, one call at a time.
+/// `Read`, `Write` and `Seek` use a position that is kept in the handle, as with `std::fs::File`. They also
+/// work on `&File`; calls that use the position run one at a time.
 pub struct Handle {
     source: Arc<dyn Source>,
-    /// What it lies on: whose listeners hear of the calls.
+    /// The disk below, whose listeners trace the calls.
     disk: Arc<Disk>,
     mode: Mode,
     stream: ReadStream,
-    /// Where `std::io`'s calls go on; see `position`.
+    /// Position of the `std::io` calls; see `position`.
     pub(crate) position: Mutex<u64>,
 }
 
@@ -64,12 +65,12 @@ impl Handle {
         }
     }
 
-    /// Another handle, for the same uses.
+    /// Another handle with the same mode.
     pub(crate) fn another(&self) -> Handle {
         Handle::new(Arc::clone(&self.source), &self.disk, self.mode)
     }
 
-    /// Whether it goes past the cache.
+    /// Whether it bypasses the cache.
     pub fn is_direct(&self) -> bool {
         self.mode.direct
     }
@@ -82,18 +83,19 @@ impl Handle {
         self.source.size()
     }
 
-    /// Fills `buf` from byte `offset` on; returns how many bytes there were, fewer only at the end of the file.
+    /// Fills `buf` from byte `offset` and returns the number of bytes read, which is short only at the end of
+    /// the file.
     ///
     /// # Errors
-    /// Damage; the device's. `buf` is then undefined.
+    /// Damage; device errors. The contents of `buf` are then undefined.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         self.read_vectored_at(&mut [IoSliceMut::new(buf)], offset)
     }
 
-    /// As [`Handle::read_at`], into several buffers one after the other.
+    /// As [`Handle::read_at`], into several buffers in order.
     ///
     /// # Errors
-    /// As there.
+    /// The same.
     pub fn read_vectored_at(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
         let (source, direct) = (&self.source, self.mode.direct);
         let read = move || source.read(direct, &self.stream, offset, bufs);
@@ -104,10 +106,10 @@ impl Handle {
         Ok(done)
     }
 
-    /// As [`Handle::read_at`], all of `buf` or an error.
+    /// As [`Handle::read_at`], but fills all of `buf` or fails.
     ///
     /// # Errors
-    /// As there; [`Reason::PastEnd`] where the file ends before.
+    /// The same; [`Reason::PastEnd`] if the file ends first.
     pub fn read_exact_at(&self, mut buf: &mut [u8], mut offset: u64) -> Result<()> {
         while !buf.is_empty() {
             let read = self.read_at(buf, offset)?;
@@ -120,36 +122,39 @@ impl Handle {
         Ok(())
     }
 
-    /// Writes `buf` at byte `offset` (at the end, if it was opened to append); the file grows as needed, and what is
-    /// between its end and `offset` becomes a hole. Returns how many bytes were written, fewer than given only where an
-    /// error came after them, which the next call meets.
+    /// Writes `buf` at byte `offset`, or at the end if the file was opened for appending. The file grows as
+    /// needed; a gap between its old end and `offset` becomes a hole. Returns the number of bytes written. It
+    /// is short only if an error followed them; the next call then returns the error.
     ///
-    /// **Until a sync, what it accepts is lost if the process or the machine ends** ([what is durable](crate#what-is-durable)).
+    /// **Until it is synced, a change is lost if the process ends or the machine fails**
+    /// ([what is durable](crate#what-is-durable)).
     ///
     /// # Errors
-    /// [`Reason::NoSpace`] (told here: what is accepted has its room), [`Reason::TooLarge`], [`Reason::ReadOnly`],
-    /// [`Reason::Permission`]; damage; the device's, an earlier write-back's among them where memory is full of what
-    /// cannot be written.
+    /// [`Reason::NoSpace`] (reported here: accepted data always has its space), [`Reason::TooLarge`],
+    /// [`Reason::ReadOnly`], [`Reason::Permission`]; damage; device errors, including those of earlier
+    /// write-back if memory is full of data that cannot be written.
     pub fn write_at(&self, buf: &[u8], offset: u64) -> Result<usize> {
         self.write_vectored_at(&[IoSlice::new(buf)], offset)
     }
 
-    /// As [`Handle::write_at`], from several buffers one after the other.
+    /// As [`Handle::write_at`], from several buffers in order.
     ///
-    /// **Until a sync, what it accepts is lost if the process or the machine ends** ([what is durable](crate#what-is-durable)).
+    /// **Until it is synced, a change is lost if the process ends or the machine fails**
+    /// ([what is durable](crate#what-is-durable)).
     ///
     /// # Errors
-    /// As there.
+    /// The same.
     pub fn write_vectored_at(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<usize> {
         Ok(self.write(At::Offset(offset), bufs, Wait::Yes)?.1)
     }
 
-    /// As [`Handle::write_at`], until all of `buf` is written.
+    /// As [`Handle::write_at`], repeated until all of `buf` is written.
     ///
-    /// **Until a sync, what it accepts is lost if the process or the machine ends** ([what is durable](crate#what-is-durable)).
+    /// **Until it is synced, a change is lost if the process ends or the machine fails**
+    /// ([what is durable](crate#what-is-durable)).
     ///
     /// # Errors
-    /// As there; a part of `buf` may have been written then.
+    /// The same; part of `buf` may have been written.
     pub fn write_all_at(&self, mut buf: &[u8], mut offset: u64) -> Result<()> {
         while !buf.is_empty() {
             let written = self.write_at(buf, offset)?;
@@ -162,11 +167,12 @@ impl Handle {
         Ok(())
     }
 
-    /// As [`Handle::write_at`], and where a buffered write would have to wait for dirty memory to be written back, or to
-    /// pause for what was written before, it says so instead: for programs with an event loop, which try again later. A
-    /// direct handle waits for the device as ever.
+    /// As [`Handle::write_at`], but a buffered write that would have to wait for dirty memory or be paused
+    /// fails instead: for programs with an event loop, which retry later. A direct handle still waits for the
+    /// device.
     ///
-    /// **Until a sync, what it accepts is lost if the process or the machine ends** ([what is durable](crate#what-is-durable)).
+    /// **Until it is synced, a change is lost if the process ends or the machine fails**
+    /// ([what is durable](crate#what-is-durable)).
     ///
     /// # Errors
     /// [`Reason::WouldBlock`], with nothing written; as [`Handle::write_at`].
@@ -175,10 +181,11 @@ impl Handle {
         Ok(self.write(At::Offset(offset), &bufs, Wait::No)?.1)
     }
 
-    /// Writes at the end of the file; returns where the bytes are, and how many were written. Appends of any number of
-    /// handles and threads never overlap.
+    /// Writes at the end of the file; returns the offset of the data and the number of bytes written. Appends
+    /// through any number of handles and threads never overlap.
     ///
-    /// **Until a sync, what it accepts is lost if the process or the machine ends** ([what is durable](crate#what-is-durable)).
+    /// **Until it is synced, a change is lost if the process ends or the machine fails**
+    /// ([what is durable](crate#what-is-durable)).
     ///
     /// # Errors
     /// As [`Handle::write_at`].
@@ -186,14 +193,15 @@ impl Handle {
         self.write(At::End, &[IoSlice::new(buf)], Wait::Yes)
     }
 
-    /// As [`Handle::append`], all of `buf` in one piece or an error; returns where it begins. On an error the first part of
-    /// `buf` may be at the end of the file.
+    /// As [`Handle::append`], but writes all of `buf` in one contiguous piece or fails; returns its offset.
+    /// After an error the first part of `buf` may be at the end of the file.
     ///
-    /// **Until a sync, what it accepts is lost if the process or the machine ends** ([what is durable](crate#what-is-durable)).
+    /// **Until it is synced, a change is lost if the process ends or the machine fails**
+    /// ([what is durable](crate#what-is-durable)).
     ///
     /// # Errors
-    /// As [`Handle::write_at`]; [`Reason::Busy`] where an error cut the append short and another append came between its
-    /// two parts.
+    /// As [`Handle::write_at`]; [`Reason::Busy`] if an error cut the append short and another append came in
+    /// between.
     pub fn append_all(&self, buf: &[u8]) -> Result<u64> {
         let (begin, mut done) = self.append(buf)?;
         while let Some(rest) = buf.get(done..).filter(|rest| !rest.is_empty()) {
@@ -210,7 +218,7 @@ impl Handle {
         Ok(begin)
     }
 
-    /// As [`Handle::write_vectored_at`], and says where the bytes went.
+    /// As [`Handle::write_vectored_at`]; also returns the offset that was written to.
     pub(crate) fn write_from(&self, bufs: &[IoSlice<'_>], offset: u64) -> Result<(u64, usize)> {
         self.write(At::Offset(offset), bufs, Wait::Yes)
     }
@@ -242,20 +250,21 @@ impl Handle {
     /// Returns when data, size and name survive a crash (`fsync`).
     ///
     /// # Errors
-    /// What the device says, again at every call until it can be done.
+    /// The device's error, on every call until the sync succeeds.
     pub fn sync(&self) -> Result<()> {
         self.make_durable(false)
     }
 
-    /// [`Handle::sync`] by the name that it has in `std::fs`.
+    /// [`Handle::sync`] under its `std::fs` name.
     ///
     /// # Errors
-    /// As there.
+    /// The same.
     pub fn sync_all(&self) -> Result<()> {
         self.sync()
     }
 
-    /// Returns when the data can be read back after a crash (`fdatasync`): as [`Handle::sync`], but for times.
+    /// Returns when the data can be read back after a crash (`fdatasync`): as [`Handle::sync`], except for
+    /// timestamps.
     ///
     /// # Errors
     /// As [`Handle::sync`].
@@ -263,18 +272,18 @@ impl Handle {
         self.make_durable(true)
     }
 
-    /// Writes back what is dirty of `len` bytes from `offset` on, for programs that spread the work of a later sync: after
-    /// this nothing is promised about a crash. `len` 0 is to the end of the file.
+    /// Writes back the dirty part of `len` bytes from `offset`, to spread the work of a later sync. It makes
+    /// no promise about crashes. `len` 0 means to the end of the file.
     ///
     /// # Errors
-    /// With [`SyncRange::Wait`], what write-back met.
+    /// With [`SyncRange::Wait`], write-back errors.
     pub fn sync_range(&self, offset: u64, len: u64, how: SyncRange) -> Result<()> {
         self.source.sync_range(range(offset, len), how)
     }
 
-    /// Says how `len` bytes from `offset` on will be used; `len` 0 is to the end of the file. [`Advice::WillNeed`] and
-    /// [`Advice::DontNeed`] are about that range, the others about this handle and the whole file. Never waits for the
-    /// device, and what is read in the background fails in silence.
+    /// Declares how `len` bytes from `offset` will be used; `len` 0 means to the end of the file.
+    /// [`Advice::WillNeed`] and [`Advice::DontNeed`] apply to that range, the others to this handle and the
+    /// whole file. Never waits for the device; errors of background reads are ignored.
     ///
     /// # Errors
     /// Damage.
@@ -282,9 +291,10 @@ impl Handle {
         self.source.advise(&self.stream, advice, range(offset, len))
     }
 
-    /// Makes the file `bytes` long: what is behind goes, what is new is a hole.
+    /// Sets the file's length to `bytes`: data past it is dropped, and a new part is a hole.
     ///
-    /// **Until a sync, what it accepts is lost if the process or the machine ends** ([what is durable](crate#what-is-durable)).
+    /// **Until it is synced, a change is lost if the process ends or the machine fails**
+    /// ([what is durable](crate#what-is-durable)).
     ///
     /// # Errors
     /// As [`Handle::write_at`]; [`Error::Unsupported`](crate::Error::Unsupported) for a device.
@@ -294,35 +304,36 @@ impl Handle {
 
     /// Changes how `len` bytes from `offset` on are allocated.
     ///
-    /// **Until a sync, what it accepts is lost if the process or the machine ends** ([what is durable](crate#what-is-durable)).
+    /// **Until it is synced, a change is lost if the process ends or the machine fails**
+    /// ([what is durable](crate#what-is-durable)).
     ///
     /// # Errors
-    /// [`Reason::Invalid`] for an empty range, or one that is not whole blocks where it must be;
-    /// [`Error::Unsupported`](crate::Error::Unsupported) for what this file's format, or a raw file, cannot do; as
-    /// [`Handle::write_at`].
+    /// [`Reason::Invalid`] for an empty range, or one that is not block-aligned where it must be;
+    /// [`Error::Unsupported`](crate::Error::Unsupported) if the file's format, or a raw file, cannot do it;
+    /// as [`Handle::write_at`].
     pub fn allocate(&self, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
         self.source.allocate(mode, offset, len)
     }
 
-    /// The first byte at or behind `offset` that is no hole; `None` if there is none up to the end.
+    /// The first byte at or after `offset` that is not in a hole; `None` if there is none before the end.
     ///
     /// # Errors
-    /// Damage; the device's.
+    /// Damage; device errors.
     pub fn seek_data(&self, offset: u64) -> Result<Option<u64>> {
         self.source.seek_data(offset)
     }
 
-    /// The first byte at or behind `offset` that is in a hole, of which there is one behind the end; `None` where `offset`
-    /// is behind the last byte.
+    /// The first byte at or after `offset` that is in a hole; the end of the file counts as one. `None` if
+    /// `offset` is past the last byte.
     ///
     /// # Errors
-    /// Damage; the device's.
+    /// Damage; device errors.
     pub fn seek_hole(&self, offset: u64) -> Result<Option<u64>> {
         self.source.seek_hole(offset)
     }
 
-    /// A position in the file apart from the handle's own, from byte 0 on, with `std::io`'s `Read`, `Write` and `Seek`: one for
-    /// each thread or parser. [`Cursor::new`] takes a file instead of borrowing it.
+    /// A separate position in the file, starting at byte 0, with `Read`, `Write` and `Seek`: one for each
+    /// thread or parser. [`Cursor::new`] owns its file instead of borrowing it.
     pub fn cursor(&self) -> Cursor<&Handle> {
         Cursor::new(self)
     }
@@ -333,7 +344,7 @@ impl Handle {
     }
 }
 
-/// `len` bytes from `offset` on; to the end where `len` is 0.
+/// `len` bytes from `offset`; 0 means to the end.
 fn range(offset: u64, len: u64) -> std::ops::Range<u64> {
     match len {
         0 => offset..u64::MAX,

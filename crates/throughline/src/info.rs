@@ -1,4 +1,4 @@
-//! What a volume is, and how its device is driven.
+//! Facts about a volume and its device: [`VolumeInfo`].
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -10,57 +10,57 @@ use throughline_ext::{
 use crate::cache::CacheState;
 use crate::error::Result;
 
-/// What `throughline info` shows.
+/// The output of `throughline info`.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct VolumeInfo {
     /// `ext2`, `ext3` or `ext4`, by its features.
     pub format: &'static str,
-    /// The label; empty if none.
+    /// The label; empty if there is none.
     pub label: String,
-    /// The uuid, as text.
+    /// The UUID, as text.
     pub uuid: String,
-    /// Names of all features, as `dumpe2fs` prints them.
+    /// Names of all features, as printed by `dumpe2fs`.
     pub features: Vec<String>,
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub block_bytes: u32,
-    /// All blocks, the volume's own included.
+    /// All blocks, including those of metadata.
     pub blocks: u64,
-    /// Block groups.
+    /// Number of block groups.
     pub groups: u32,
-    /// Bytes of an inode.
+    /// Inode size in bytes.
     pub inode_bytes: u16,
-    /// Space and inodes.
+    /// Space and inodes, used and free.
     pub space: StatFs,
-    /// It was closed cleanly (or, open for writing, will be).
+    /// The volume was closed cleanly (or, if open for writing, will be).
     pub clean: bool,
-    /// It has recorded errors.
+    /// The superblock records errors.
     pub errors: bool,
-    /// Its journal.
+    /// The journal's state.
     pub journal: JournalState,
-    /// What is known of a journal of its own.
+    /// Details of an internal journal.
     pub log: Option<LogInfo>,
-    /// What is wrong with a journal of its own that cannot be read.
+    /// The damage that prevents an internal journal from being read.
     pub log_damage: Option<Corrupt>,
-    /// A change of metadata is committed after this time at the latest.
+    /// Longest time until a metadata change is committed.
     pub commit_interval: Duration,
-    /// File data that has been dirty for so long is written.
+    /// Age at which dirty file data is written back.
     pub dirty_age: Duration,
-    /// What follows when damage is found while it is open for writing.
+    /// Reaction to damage found while the volume is open for writing.
     pub on_error: OnError,
     /// Errors recorded since the last check.
     pub error_count: u32,
-    /// Why it can only be read although writing was asked; `None` otherwise.
+    /// Why the volume is read-only although writing was requested; `None` otherwise.
     pub read_only_reason: Option<String>,
-    /// When it was made.
+    /// When the volume was created.
     pub made: Option<SystemTime>,
     /// When it was last written to.
     pub written: Option<SystemTime>,
     /// When it was last checked.
     pub checked: Option<SystemTime>,
-    /// Where it was last mounted; empty if nowhere.
+    /// Where it was last mounted; empty if never.
     pub last_mounted: String,
-    /// The device below.
+    /// The underlying device.
     pub device: DeviceState,
     /// The page cache.
     pub cache: CacheState,
@@ -71,18 +71,18 @@ pub struct VolumeInfo {
 pub enum JournalState {
     /// There is none.
     None,
-    /// It is empty, or all that it holds is in place.
+    /// The journal is empty, or its contents are all in place.
     Clean,
-    /// It holds changes that are not in place yet.
+    /// The journal holds changes that are not in place yet.
     NeedsRecovery,
-    /// The volume is open for writing, and it is used.
+    /// The volume is open for writing and uses the journal.
     InUse,
-    /// It is on another device.
+    /// The journal is on another device.
     External,
 }
 
 impl JournalState {
-    /// In words.
+    /// The state as text.
     pub fn as_str(self) -> &'static str {
         match self {
             JournalState::None => "none",
@@ -94,27 +94,27 @@ impl JournalState {
     }
 }
 
-/// A device and how it is driven.
+/// A device and the engine that drives it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct DeviceState {
-    /// Path, or a word for devices that have none.
+    /// The path, or a description for devices without one.
     pub name: String,
     /// `regular file`, `block device`, `memory`, …
     pub kind: &'static str,
-    /// Which engine carries its requests.
+    /// The engine that performs the I/O.
     pub engine: &'static str,
-    /// Past the host's page cache.
+    /// Whether I/O bypasses the host's page cache.
     pub direct: bool,
-    /// Bytes.
+    /// Size in bytes.
     pub len_bytes: u64,
-    /// Size that data I/Os are built up to, in bytes.
+    /// Target size of data I/Os, in bytes.
     pub bio_target_bytes: u32,
-    /// Its limits.
+    /// The device's limits.
     pub limits: Limits,
 }
 
-/// I/Os of a device.
+/// I/O counts of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct IoCounts {
     /// Reads.
@@ -201,7 +201,8 @@ fn device_of(fs: &Fs) -> DeviceState {
     }
 }
 
-/// As `blkid` tells them apart: what only ext4 knows makes ext4, else a journal makes ext3.
+/// Distinguishes the formats as `blkid` does: a feature that only ext4 has means ext4, else a journal means
+/// ext3.
 fn format_of(sb: &Superblock) -> &'static str {
     let ext3_incompat =
         Incompat::FILETYPE | Incompat::RECOVER | Incompat::META_BG | Incompat::JOURNAL_DEV;
@@ -230,7 +231,7 @@ pub(crate) fn journal_of(fs: &Fs, sb: &Superblock) -> JournalState {
     }
 }
 
-/// Zero means that it never happened.
+/// Zero means never.
 fn moment(seconds: u64) -> Option<SystemTime> {
     UNIX_EPOCH
         .checked_add(Duration::from_secs(seconds))

@@ -1,4 +1,4 @@
-//! What a volume is called: its label and its UUID.
+//! A volume's label and UUID.
 
 use crate::error::Result;
 use crate::volume::Volume;
@@ -12,7 +12,8 @@ impl Volume {
     /// Changes the label, durably.
     ///
     /// # Errors
-    /// [`crate::Reason::Invalid`] for one of more than 16 bytes, or with a NUL byte; [`crate::Reason::ReadOnly`]; the device's.
+    /// [`crate::Reason::Invalid`] for more than 16 bytes or a NUL byte; [`crate::Reason::ReadOnly`]; device
+    /// errors.
     pub fn set_label(&self, label: &[u8]) -> Result<()> {
         Ok(self.fs().set_label(label)?)
     }
@@ -22,12 +23,12 @@ impl Volume {
         self.fs().uuid()
     }
 
-    /// Changes the UUID, durably. A volume with metadata checksums gets the feature `metadata_csum_seed` (Linux 4.4), so that
-    /// its checksums stay as they are.
+    /// Changes the UUID, durably. A volume with metadata checksums gets the feature `metadata_csum_seed`
+    /// (Linux 4.4), so that its checksums remain valid.
     ///
     /// # Errors
-    /// [`crate::Error::Unsupported`] for volumes with `uninit_bg`, `stable_inodes`, or `ea_inode` without metadata checksums;
-    /// [`crate::Reason::ReadOnly`]; the device's.
+    /// [`crate::Error::Unsupported`] for volumes with `uninit_bg`, `stable_inodes`, or `ea_inode` without
+    /// metadata checksums; [`crate::Reason::ReadOnly`]; device errors.
     pub fn set_uuid(&self, uuid: [u8; 16]) -> Result<()> {
         Ok(self.fs().set_uuid(uuid)?)
     }

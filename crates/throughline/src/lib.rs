@@ -1,11 +1,11 @@
-//! Files and volumes of one's own: ext2, ext3 and ext4 images without mounting them and without root, and plain files and
-//! block devices at the speed of direct I/O, both through this library's page cache.
+//! Read and write ext2, ext3 and ext4 images without mounting them and without root, and plain files and
+//! block devices at the speed of direct I/O. All of them go through this library's own page cache.
 //!
-//! | if you know | here it is |
+//! | if you know | use |
 //! | --- | --- |
 //! | a mounted file system, and `std::fs` for its paths | [`Volume`]: [`read`](Volume::read), [`write`](Volume::write), [`create_dir_all`](Volume::create_dir_all), [`walk`](Volume::walk) … |
-//! | `std::fs::OpenOptions` | [`OpenOptions`] for a volume or a raw file, [`FileOptions`] for a file of a volume |
-//! | `std::fs::File` | [`File`] in a volume, [`RawFile`] on the host; both are [`Handle`]s, and `Read`, `Write`, `Seek` |
+//! | `std::fs::OpenOptions` | [`OpenOptions`] for a volume or a raw file, [`FileOptions`] for a file in a volume |
+//! | `std::fs::File` | [`File`] in a volume, [`RawFile`] on the host; both are [`Handle`]s and implement `Read`, `Write`, `Seek` |
 //! | `FileExt::read_at`, `write_at` | [`Handle::read_at`], [`Handle::write_at`] |
 //! | `tokio::fs`, without a particular runtime | [`Handle::to_async`] |
 //! | `O_DIRECT`, `O_SYNC`, `O_DSYNC`, `O_APPEND` | [`FileOptions`] |
@@ -13,7 +13,8 @@
 //!
 //! # A volume
 //!
-//! It is opened for reading, unless writing is asked for. Here it lies in memory; [`OpenOptions::open`] takes a path.
+//! A volume is opened read-only unless you ask for writing. This one is in memory; [`OpenOptions::open`]
+//! takes a path.
 //!
 //! ```
 //! use std::io::Write;
@@ -47,7 +48,7 @@
 //!
 //! # Plain files and devices
 //!
-//! A streaming copy, with the host's page cache left alone and never more than the limit of dirty memory:
+//! A streaming copy. It bypasses the host's page cache and never exceeds the limit of dirty memory:
 //!
 //! ```
 //! use throughline::OpenOptions;
@@ -65,8 +66,8 @@
 //! # }
 //! ```
 //!
-//! What a database does: pages through the cache, a log that is safe when the call returns, and a checkpoint whose work is
-//! spread.
+//! A database: cached pages, a log that is durable when the call returns, and a checkpoint whose work is
+//! spread over time.
 //!
 //! ```
 //! use throughline::{Advice, FileOptions, OpenOptions, SyncRange};
@@ -94,41 +95,46 @@
 //!
 //! # What is durable
 //!
-//! A write is *accepted* when it returns: every reader sees it, and its room on the disk is promised. **It is in the memory of
-//! this process then, not in the kernel's**, which matters when the process ends.
+//! A write is *accepted* when it returns: every reader sees it, and its space on the disk is reserved.
+//! **Until it is written back it is in this process's memory, not in the kernel's**, which matters when the
+//! process ends.
 //!
-//! | what happens | what was synced | what was accepted and not synced |
+//! | event | synced | accepted but not synced |
 //! | --- | --- | --- |
-//! | a [`File`], [`Dir`] or [`Handle`] is dropped | stays | stays: it is the volume's, and written back within half a minute or at closing |
-//! | [`Volume::close`], or the last handle is dropped | stays | **is made durable**; a drop writes errors to the log alone |
-//! | a panic unwinds and drops the last handle | stays | **is made durable**, unless the panic cut a change of this library short: then nothing more is written. The volume is not marked as clean |
-//! | `main` returns or `std::process::exit` with handles left (statics, other threads, `mem::forget`) | stays | **is lost**, as below |
-//! | the process is killed or aborts | stays | **is lost**, but for what was written back or committed by age |
-//! | the machine loses power | stays | **is lost**, as above |
+//! | a [`File`], [`Dir`] or [`Handle`] is dropped | kept | kept: it belongs to the volume, and is written back within half a minute or when the volume is closed |
+//! | [`Volume::close`], or the last handle is dropped | kept | **made durable**; on a drop, errors only go to the log |
+//! | a panic unwinds and drops the last handle | kept | **made durable**, unless the panic interrupted a change inside this library: then nothing more is written. The volume is not marked clean |
+//! | `main` returns or `std::process::exit` is called with handles left (statics, other threads, `mem::forget`) | kept | **lost**, as in the next row |
+//! | the process is killed or aborts | kept | **lost**, except what was already written back or committed by age |
+//! | the machine loses power | kept | **lost**, as above |
 //!
-//! *Synced* is what [`Handle::sync_all`] (or [`Handle::sync_data`], [`Volume::sync`], [`Dir::sync`]) has returned `Ok` for, and
-//! every write of a handle with [`FileOptions::sync`] or [`FileOptions::data_sync`]. What is lost is lost in whole operations: a
-//! rename has happened or not, and a file that was replaced is whole, old or new ([`OpenOptions::auto_da_alloc`]). A volume that
-//! was not closed is recovered when it is opened for writing next. A sync that fails says so, at every call until it can be done.
+//! Data is *synced* when [`Handle::sync_all`] (or [`Handle::sync_data`], [`Volume::sync`], [`Dir::sync`]) has
+//! returned `Ok` for it, or when it was written through a handle with [`FileOptions::sync`] or
+//! [`FileOptions::data_sync`]. Losses are always whole operations: a rename has happened or not, and a
+//! replaced file has either its old or its new contents ([`OpenOptions::auto_da_alloc`]). A volume that was
+//! not closed is recovered the next time it is opened for writing. A sync that fails returns an error, on
+//! every call until it succeeds.
 //!
 //! # Errors
 //!
-//! [`Error`] says whose fault it is: the caller's ([`Reason`]), the device's, the volume's ([`Corrupt`], with inode and block).
-//! It becomes an `std::io::Error` by `?`, of the kind that `std::fs` gives.
+//! [`Error`] says where the fault is: the caller's request ([`Reason`]), the device, or the volume
+//! ([`Corrupt`], with inode and block). `?` converts it to a `std::io::Error` of the kind that `std::fs`
+//! would return.
 //!
 //! # Threads
 //!
-//! All types are `Send` and `Sync`; calls take `&self`, and threads that share a volume or a file need no lock of their own.
-//! A call blocks for the device at most. [`Handle::try_write_at`] does not even pause.
+//! All types are `Send` and `Sync`; calls take `&self`, and threads that share a volume or a file need no
+//! lock of their own. Calls block only for the device and to limit dirty memory. [`Handle::try_write_at`]
+//! does not wait for dirty memory.
 //!
 //! # More
 //!
-//! `examples/` has a device of one's own in memory and one that encrypts, a streaming copy, a log-structured store that survives
-//! `kill -9`, an image filled with the same bytes twice, eight threads in one volume, files read in tokio.
+//! `examples/` has a device in memory, an encrypting device, a streaming copy, a log-structured store that
+//! survives `kill -9`, a reproducible image, eight threads in one volume, and files read in tokio.
 //!
 //! Invariants:
-//! - Paths are bytes, start at the root of the volume (or at a [`Dir`]) and never lead out of it: `..` of the root is the
-//!   root, an absolute symbolic link starts at the root of the volume.
+//! - Paths are bytes. They start at the root of the volume (or at a [`Dir`]) and never lead out of it: `..`
+//!   of the root is the root, and an absolute symbolic link starts at the root of the volume.
 //! - [`File`] and [`Dir`] keep their inode alive, whatever happens to its names.
 #![forbid(unsafe_code)]
 #![warn(missing_debug_implementations)]
@@ -191,7 +197,7 @@ pub use throughline_fileio::writeback::WritebackCounts;
 pub use throughline_fileio::{Advice, DirtyLimits};
 pub use volume::Volume;
 
-// What this workspace's own crates share with this one. No part of the public face, nor of what its version promises.
+// Shared with this workspace's own crates. Not part of the public API, and not covered by its version.
 #[doc(hidden)]
 pub use size::parse_size;
 #[doc(hidden)]

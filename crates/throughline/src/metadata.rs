@@ -1,4 +1,4 @@
-//! What a volume says about a file: [`Metadata`], [`FileType`], and what may be set: [`Attributes`].
+//! Metadata of an inode: [`Metadata`], [`FileType`]; and what can be set: [`Attributes`].
 
 use std::time::SystemTime;
 
@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::time::{system_time, timestamp};
 use crate::volume::Volume;
 
-/// What kind of thing an inode is.
+/// The type of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileType {
     /// A regular file.
@@ -28,22 +28,22 @@ pub enum FileType {
 }
 
 impl FileType {
-    /// A regular file?
+    /// Whether it is a regular file.
     pub fn is_file(self) -> bool {
         self == FileType::File
     }
 
-    /// A directory?
+    /// Whether it is a directory.
     pub fn is_dir(self) -> bool {
         self == FileType::Directory
     }
 
-    /// A symbolic link?
+    /// Whether it is a symbolic link.
     pub fn is_symlink(self) -> bool {
         self == FileType::Symlink
     }
 
-    /// A character or block device?
+    /// Whether it is a character or block device.
     pub fn is_device(self) -> bool {
         matches!(self, FileType::CharDevice | FileType::BlockDevice)
     }
@@ -66,13 +66,13 @@ impl From<ExtType> for FileType {
 /// The numbers of a device node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DeviceNumber {
-    /// The driver, 0 to 4095.
+    /// The driver: 0 to 4095.
     pub major: u32,
-    /// The device of that driver, 0 to 1048575.
+    /// The device of that driver: 0 to 1048575.
     pub minor: u32,
 }
 
-/// What the volume says about one inode, at one moment.
+/// The metadata of an inode at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Metadata {
     pub(crate) ino: u64,
@@ -123,22 +123,22 @@ impl Metadata {
         self.ino
     }
 
-    /// What kind of thing it is.
+    /// The type of the inode.
     pub fn file_type(&self) -> FileType {
         self.file_type
     }
 
-    /// A regular file?
+    /// Whether it is a regular file.
     pub fn is_file(&self) -> bool {
         self.file_type.is_file()
     }
 
-    /// A directory?
+    /// Whether it is a directory.
     pub fn is_dir(&self) -> bool {
         self.file_type.is_dir()
     }
 
-    /// A symbolic link?
+    /// Whether it is a symbolic link.
     pub fn is_symlink(&self) -> bool {
         self.file_type.is_symlink()
     }
@@ -158,7 +158,7 @@ impl Metadata {
         self.gid
     }
 
-    /// How many names it has; for a directory, 1 where the format could not count.
+    /// Number of hard links; 1 for a directory with more links than the format can count.
     pub fn links(&self) -> u32 {
         self.links
     }
@@ -169,13 +169,13 @@ impl Metadata {
         self.len_bytes
     }
 
-    /// Allocated space in units of 512 bytes, as `stat` counts it. Data that is in memory only counts.
+    /// Allocated space in units of 512 bytes, as in `stat`. Includes data that is only in memory so far.
     pub fn blocks_512(&self) -> u64 {
         self.blocks_512
     }
 
-    /// Whether all of this holds until somebody reads or changes the inode. While data is in memory only, write-back may add
-    /// blocks that lead to it, and [`blocks_512`](Metadata::blocks_512) grows by itself.
+    /// Whether the values hold until the inode is read or changed. While it has data that is only in memory,
+    /// write-back may allocate mapping blocks, and [`blocks_512`](Metadata::blocks_512) grows on its own.
     pub fn is_settled(&self) -> bool {
         self.is_settled
     }
@@ -190,12 +190,12 @@ impl Metadata {
         self.flags
     }
 
-    /// Tells the inode from others that had its number before.
+    /// Distinguishes the inode from earlier ones with the same number.
     pub fn generation(&self) -> u32 {
         self.generation
     }
 
-    /// Last read, as far as it is kept.
+    /// Last read, if access times are kept.
     pub fn accessed(&self) -> SystemTime {
         self.accessed
     }
@@ -210,16 +210,16 @@ impl Metadata {
         self.changed
     }
 
-    /// When it was made, where the inode is large enough to say.
+    /// Creation time; `None` if the inode is too small to store one.
     pub fn created(&self) -> Option<SystemTime> {
         self.created
     }
 }
 
-/// Attributes to set; what is not named stays as it is, or takes its default on a new file.
+/// Attributes to set. An attribute that is not given stays unchanged, or takes its default on a new file.
 ///
-/// Defaults of a new file: the mode of the call that makes it, the effective user and group of this process, and the
-/// present time.
+/// Defaults of a new file: the mode of the call that creates it, the effective user and group of this
+/// process, and the current time.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attributes {
     pub(crate) mode: Option<u32>,
@@ -233,7 +233,7 @@ pub struct Attributes {
 }
 
 impl Attributes {
-    /// Nothing to set.
+    /// No attributes.
     pub fn new() -> Attributes {
         Attributes::default()
     }
@@ -259,54 +259,55 @@ impl Attributes {
         self
     }
 
-    /// Time of the last read. Times outside of the format's range are set to its nearest end.
+    /// Time of the last read. Times outside the format's range are clamped.
     #[must_use]
     pub fn accessed(mut self, time: SystemTime) -> Self {
         self.accessed = Some(SetTime::At(timestamp(time)));
         self
     }
 
-    /// The last read was just now, by the volume's own clock. An append-only inode takes this, where
-    /// [`Attributes::modified_now`] comes with it, and no time that is given.
+    /// Sets the time of the last read to the current time of the volume's clock. An append-only inode accepts
+    /// this together with [`Attributes::modified_now`], but no explicit time.
     #[must_use]
     pub fn accessed_now(mut self) -> Self {
         self.accessed = Some(SetTime::Now);
         self
     }
 
-    /// Time of the last change of the contents, as [`Attributes::accessed`].
+    /// Time of the last change of the contents, clamped as in [`Attributes::accessed`].
     #[must_use]
     pub fn modified(mut self, time: SystemTime) -> Self {
         self.modified = Some(SetTime::At(timestamp(time)));
         self
     }
 
-    /// The last change of the contents was just now, as [`Attributes::accessed_now`].
+    /// Sets the time of the last change of the contents to the current time, as in
+    /// [`Attributes::accessed_now`].
     #[must_use]
     pub fn modified_now(mut self) -> Self {
         self.modified = Some(SetTime::Now);
         self
     }
 
-    /// Takes setuid from a file, and setgid where it goes with a right to execute: for a caller who has no right to keep
-    /// them. A new owner or group does so anyway, and a mode that is set decides by itself.
+    /// Clears a file's setuid bit, and its setgid bit if the file is group-executable: for a caller without
+    /// the right to keep them. Setting an owner or group does this anyway; setting a mode overrides it.
     #[must_use]
     pub fn drop_privileges(mut self) -> Self {
         self.drop_privileges = true;
         self
     }
 
-    /// Where setuid is cleared ([`Attributes::drop_privileges`], or a new owner or group), also clears setgid on a file that its
-    /// group may not execute. For a caller who is not in the file's group.
+    /// If setuid is cleared ([`Attributes::drop_privileges`], or a new owner or group), also clears setgid on
+    /// a file that is not group-executable. For a caller who is not in the file's group.
     #[must_use]
     pub fn drop_setgid(mut self) -> Self {
         self.drop_setgid = true;
         self
     }
 
-    /// Permissions that a new file does not get: the mask of the process that makes it, where `mode` is what that asked for.
-    /// In a directory with a default list of access rights that list takes the mask's place. 0 unless set; nothing but
-    /// making a file looks at it.
+    /// Permission bits to remove from the mode of a new file: the umask of the creating process. If the
+    /// directory has a default ACL, that is used instead of the mask. The default is 0. Only creation uses
+    /// it.
     #[must_use]
     pub fn umask(mut self, umask: u32) -> Self {
         self.umask = umask & 0o777;
@@ -326,7 +327,7 @@ impl Attributes {
         Ok(volume.fs().set_attributes(inode, &set)?)
     }
 
-    /// Nothing is to be set.
+    /// Whether nothing is to be set.
     pub fn is_empty(&self) -> bool {
         *self == Attributes::default()
     }

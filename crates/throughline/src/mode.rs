@@ -8,34 +8,34 @@ use crate::file::File;
 use crate::metadata::Attributes;
 use crate::volume::Volume;
 
-/// When a write is safe.
+/// When a write is durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Durability {
     /// At the next sync.
     #[default]
     Later,
-    /// When it returns, as far as reading it back needs (`O_DSYNC`).
+    /// On return, as far as needed to read the data back (`O_DSYNC`).
     Data,
-    /// When it returns, times and all (`O_SYNC`).
+    /// On return, timestamps included (`O_SYNC`).
     All,
 }
 
-/// What a handle is for. It never changes.
+/// The fixed properties of a handle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Mode {
     pub(crate) direct: bool,
     pub(crate) append: bool,
-    /// Its right to change bytes was settled when it was opened.
+    /// Permission to write was checked when it was opened.
     pub(crate) granted: bool,
     pub(crate) durability: Durability,
-    /// Its reads leave the access time alone.
+    /// Reads do not update the access time.
     pub(crate) unseen: bool,
 }
 
-/// Options for opening a file of a volume, in the spirit of `std::fs::OpenOptions`, and for another handle on an open one.
-/// As made by [`FileOptions::new`]: an existing file, buffered.
+/// Options for opening a file of a volume, like `std::fs::OpenOptions`, and for opening another handle on an
+/// open file. The default ([`FileOptions::new`]) opens an existing file, buffered.
 ///
-/// Handles of one file see the same bytes at all times, whichever are buffered and whichever direct.
+/// All handles of a file see the same bytes at all times, buffered or direct.
 ///
 /// ```no_run
 /// use throughline::{FileOptions, OpenOptions};
@@ -62,20 +62,22 @@ impl FileOptions {
         FileOptions::default()
     }
 
-    /// Past the cache: data goes straight between the program's memory and the device, and a write is on the device when
-    /// it returns. Any offset, length and memory will do; whole blocks and aligned memory are fastest.
+    /// Bypasses the cache: data goes straight between the caller's memory and the device, and a write returns
+    /// when the device has the data. Any offset, length and memory works; whole blocks and aligned memory are
+    /// fastest.
     pub fn direct(&mut self, direct: bool) -> &mut Self {
         self.mode.direct = direct;
         self
     }
 
-    /// Every write returns when all of it survives a crash, as [`Handle::sync`](crate::Handle::sync) would make it (`O_SYNC`).
+    /// Every write returns when all of it survives a crash, as with [`Handle::sync`](crate::Handle::sync)
+    /// (`O_SYNC`).
     pub fn sync(&mut self, sync: bool) -> &mut Self {
         self.set_durability(Durability::All, sync)
     }
 
-    /// Every write returns when its data can be read back after a crash, as
-    /// [`Handle::sync_data`](crate::Handle::sync_data) would make it (`O_DSYNC`).
+    /// Every write returns when its data can be read back after a crash, as with
+    /// [`Handle::sync_data`](crate::Handle::sync_data) (`O_DSYNC`).
     pub fn data_sync(&mut self, data_sync: bool) -> &mut Self {
         self.set_durability(Durability::Data, data_sync)
     }
@@ -89,44 +91,45 @@ impl FileOptions {
         self
     }
 
-    /// Every write goes to the end of the file, whatever offset it names (`O_APPEND`). Two of them never overlap.
+    /// Every write goes to the end of the file and ignores its offset (`O_APPEND`). Appends never overlap.
     pub fn append(&mut self, append: bool) -> &mut Self {
         self.mode.append = append;
         self
     }
 
-    /// Its reads leave the access time alone, whatever the volume's options say (`O_NOATIME`).
+    /// Reads do not update the access time, whatever the volume's options (`O_NOATIME`).
     pub fn no_access_time(&mut self, no_access_time: bool) -> &mut Self {
         self.mode.unseen = no_access_time;
         self
     }
 
-    /// Its right to write was settled when it was opened ([`Node::check_open`](crate::Node::check_open)), as with an open file
-    /// of the kernel: should the file become append-only, this handle changes bytes all the same. For servers.
+    /// For servers: permission to write was checked at open time
+    /// ([`Node::check_open`](crate::Node::check_open)). As with an open file of the kernel, the handle can
+    /// still write if the file becomes append-only later.
     pub fn granted(&mut self, granted: bool) -> &mut Self {
         self.mode.granted = granted;
         self
     }
 
-    /// Makes the file where there is none.
+    /// Creates the file if it does not exist.
     pub fn create(&mut self, create: bool) -> &mut Self {
         self.create = create;
         self
     }
 
-    /// Makes the file, and fails where there is something already.
+    /// Creates the file, and fails if the name exists.
     pub fn create_new(&mut self, create_new: bool) -> &mut Self {
         self.create_new = create_new;
         self
     }
 
-    /// Empties the file if it is there.
+    /// Truncates an existing file to zero length.
     pub fn truncate(&mut self, truncate: bool) -> &mut Self {
         self.truncate = truncate;
         self
     }
 
-    /// Attributes of the file if it is made by this.
+    /// Attributes for a file that this call creates.
     pub fn attributes(&mut self, attributes: Attributes) -> &mut Self {
         self.attributes = attributes;
         self
@@ -135,12 +138,12 @@ impl FileOptions {
     /// Opens a file of a volume.
     ///
     /// # Errors
-    /// As [`Dir::open_file`], [`Dir::create_file`] and [`Dir::create_new`], as far as it does what they do.
+    /// As [`Dir::open_file`], [`Dir::create_file`] and [`Dir::create_new`], depending on the options.
     pub fn open(&self, volume: &Volume, path: impl AsRef<Path>) -> Result<File> {
         self.open_in(&volume.root()?, path)
     }
 
-    /// Opens a file by a path that starts at a directory.
+    /// Opens a file by a path relative to a directory.
     ///
     /// # Errors
     /// As [`FileOptions::open`].

@@ -1,4 +1,4 @@
-//! How an image, a plain file or a device is opened.
+//! [`OpenOptions`]: opens an image, a plain file or a device.
 
 use std::fmt;
 use std::io;
@@ -23,13 +23,14 @@ use crate::raw::RawFile;
 use crate::recovery::RecoveryReport;
 use crate::volume::Volume;
 
-/// No ext volume has smaller blocks.
+/// The smallest block size of an ext volume.
 const SMALLEST_BLOCK_BYTES: u32 = 1024;
-/// As the kernel's ext4 commits.
+/// The default of the kernel's ext4.
 const DEFAULT_COMMIT_INTERVAL: Duration = Duration::from_secs(5);
 
-/// Options for opening a [`Volume`] or a [`RawFile`]. As made by [`OpenOptions::new`]: for reading only, past the host's page
-/// cache, from the device's beginning, with the engine and the I/O size that fit the machine.
+/// Options for opening a [`Volume`] or a [`RawFile`]. The defaults ([`OpenOptions::new`]): read-only,
+/// bypassing the host's page cache, from byte 0 of the device, with an engine and I/O size that fit the
+/// machine.
 ///
 /// ```no_run
 /// use throughline::OpenOptions;
@@ -75,7 +76,7 @@ pub struct OpenOptions {
     seed: Option<u32>,
 }
 
-/// Who listens from the beginning.
+/// A listener that is attached from the start.
 #[derive(Clone)]
 struct Heard(Arc<dyn Listener>);
 
@@ -127,91 +128,93 @@ impl OpenOptions {
         }
     }
 
-    /// How the device is driven.
+    /// The engine that drives the device.
     pub fn engine(&mut self, engine: EngineChoice) -> &mut Self {
         self.engine = engine;
         self
     }
 
-    /// Past the host's page cache, where the file allows it (the default).
+    /// Bypasses the host's page cache if the file allows it (the default).
     pub fn direct(&mut self, direct: bool) -> &mut Self {
         self.direct = direct;
         self
     }
 
-    /// For writing too; for reading only without. Several readers may have an image open at once, while nobody writes it, or one
-    /// writer alone.
+    /// Opens for writing too; the default is read-only. An image may be open either for several readers or
+    /// for one writer.
     pub fn write(&mut self, write: bool) -> &mut Self {
         self.write = write;
         self
     }
 
-    /// Where it begins inside the file or device, in bytes: a partition's start. A multiple of the logical block.
+    /// Where the volume begins in the file or device, in bytes, such as a partition's start. A multiple of
+    /// the logical block size.
     pub fn offset(&mut self, offset_bytes: u64) -> &mut Self {
         self.offset_bytes = offset_bytes;
         self
     }
 
-    /// Size that data I/Os are built up to, in bytes; `None` derives it from the device.
+    /// Target size of data I/Os, in bytes; `None` derives it from the device.
     pub fn bio_target(&mut self, bytes: Option<u32>) -> &mut Self {
         self.bio_target_bytes = bytes;
         self
     }
 
-    /// Write although the volume has recorded errors. `e2fsck` should run instead.
+    /// Allows writing although the volume has recorded errors. Running `e2fsck` is the better choice.
     pub fn allow_unclean(&mut self, allow: bool) -> &mut Self {
         self.allow_unclean = allow;
         self
     }
 
-    /// Memory for the page cache, in bytes; `None` takes a quarter of what the process may use.
+    /// Memory for the page cache, in bytes; `None` takes a quarter of the memory available to the process.
     pub fn cache_bytes(&mut self, bytes: Option<u64>) -> &mut Self {
         self.cache_bytes = bytes;
         self
     }
 
-    /// How much memory may be dirty, and from where on it is written back without being asked.
+    /// How much memory may be dirty, and the threshold for background write-back.
     pub fn dirty_limits(&mut self, limits: DirtyLimits) -> &mut Self {
         self.dirty_limits = limits;
         self
     }
 
-    /// The longest that is read ahead, in bytes (0: nothing); `None` derives it from the device.
+    /// Largest readahead window, in bytes (0 disables readahead); `None` derives it from the device.
     pub fn readahead_max(&mut self, bytes: Option<u64>) -> &mut Self {
         self.readahead_max_bytes = bytes;
         self
     }
 
-    /// A change of names, sizes or attributes is durable after this time at the latest, if no sync asked for it before
-    /// (5 s, as the kernel's). Without a journal: it is in place then.
+    /// The longest time until a change of names, sizes or attributes is durable without a sync (5 s, as in
+    /// the kernel). Without a journal, the time until it is in place.
     pub fn commit_interval(&mut self, interval: Duration) -> &mut Self {
         self.commit_interval = interval;
         self
     }
 
-    /// When reading a file, a directory or a symbolic link sets its access time; never, unless this says so. Access times are
-    /// kept in memory until something else of the inode changes, a sync or closing the volume, or for half a minute while
-    /// others are read.
+    /// When reading a file, a directory or a symbolic link updates its access time. The default is never. A
+    /// new access time is kept in memory until the inode changes otherwise, a sync, or closing the volume;
+    /// while other inodes are being read, for half a minute at most.
     pub fn access_times(&mut self, when: AccessTimes) -> &mut Self {
         self.access_times = when;
         self
     }
 
-    /// Whether reading directories sets their access times too, where [`OpenOptions::access_times`] has any set (the
-    /// default; `nodiratime` without).
+    /// Whether reading directories updates their access times too, if [`OpenOptions::access_times`] enables
+    /// them (the default; `false` is `nodiratime`).
     pub fn directory_access_times(&mut self, set: bool) -> &mut Self {
         self.directory_access_times = set;
         self
     }
 
-    /// Times that change alone, those of writes too, are kept in memory until something else of the inode changes, a sync or
-    /// closing the volume, or for a day (`lazytime`).
+    /// If only an inode's timestamps change, even by a write, they are kept in memory until the inode changes
+    /// otherwise, a sync, closing the volume, or for a day (`lazytime`).
     pub fn lazy_times(&mut self, lazy: bool) -> &mut Self {
         self.lazy_times = lazy;
         self
     }
 
-    /// Every change is durable when its call returns (`sync`); of a write, its data and its size, times later.
+    /// Every change is durable when its call returns (`sync`). For a write this covers data and size;
+    /// timestamps follow later.
     pub fn synchronous(&mut self, synchronous: bool) -> &mut Self {
         self.synchronous = synchronous;
         self
@@ -223,109 +226,116 @@ impl OpenOptions {
         self
     }
 
-    /// How long file data may be dirty before it is written without another reason (30 s). [`Volume::set_dirty_age`] changes
-    /// it later.
+    /// How long file data may stay dirty before it is written back by age (30 s). [`Volume::set_dirty_age`]
+    /// changes it later.
     pub fn dirty_age(&mut self, age: Duration) -> &mut Self {
         self.dirty_age = Some(age);
         self
     }
 
-    /// Everything that is done is durable after this time at the latest, if the device keeps up (`commit=` of a mount):
-    /// data goes out after a quarter of it ([`OpenOptions::dirty_age`]), and a change is committed after half of it
-    /// ([`OpenOptions::commit_interval`]). The rest is for the looks between, and for the writing.
+    /// Everything is durable after this time at the latest, if the device keeps up (`commit=` of a mount):
+    /// data is written back after a quarter of it ([`OpenOptions::dirty_age`]), and a change is committed
+    /// after half of it ([`OpenOptions::commit_interval`]). The rest is for the polling interval and for the
+    /// writing itself.
     pub fn durable_within(&mut self, time: Duration) -> &mut Self {
         self.dirty_age(time / 4).commit_interval(time / 2)
     }
 
-    /// What follows when damage is found while the volume is open for writing (`errors=` of a mount); `None`, the default:
-    /// what its superblock says. It is recorded in any case. [`OnError::Panic`] is taken for [`OnError::RemountRo`].
+    /// The reaction to damage found while the volume is open for writing (`errors=` of a mount). `None`, the
+    /// default, takes the superblock's setting. The error is recorded in any case. [`OnError::Panic`] is
+    /// treated as [`OnError::RemountRo`].
     pub fn on_error(&mut self, on_error: Option<OnError>) -> &mut Self {
         self.on_error = on_error;
         self
     }
 
-    /// Blocks that commits have freed are discarded (`discard` of a mount): the image file gets holes there, a disk is told.
-    /// Off by default; [`Volume::trim`] does it once for all that is free.
+    /// Discards blocks that commits have freed (`discard` of a mount): an image file gets holes, a disk gets
+    /// discard requests. Off by default; [`Volume::trim`] discards all free space once.
     pub fn discard(&mut self, discard: bool) -> &mut Self {
         self.discard = discard;
         self
     }
 
-    /// For reading: show the volume as it lies, without regard to what its journal holds (`noload`). It may then look as no
-    /// one ever saw it.
+    /// Read-only: shows the volume without its journal (`noload`). The result may be a state that never
+    /// existed.
     pub fn no_replay(&mut self, no_replay: bool) -> &mut Self {
         self.no_replay = no_replay;
         self
     }
 
-    /// For reading: open it although somebody else writes it, and lock nothing. What is seen is what lies on the device at each
-    /// look, so that a superblock and its counts make sense, and what hangs together over several blocks may not. Goes with
-    /// [`OpenOptions::no_replay`].
+    /// Read-only: opens the volume although another process writes it, and takes no lock. Each read returns
+    /// what is on the device at that moment. So a superblock and its counts are consistent, but structures
+    /// that span several blocks may not be. Use it with [`OpenOptions::no_replay`].
     pub fn beside_writer(&mut self, beside: bool) -> &mut Self {
         self.beside_writer = beside;
         self
     }
 
-    /// The kernel holds the block device already, for a mount that this volume will serve: it is not asked for again, and that
-    /// it is mounted is no reason to refuse it.
+    /// The kernel already holds the block device, for a mount that this volume will serve: it is not claimed
+    /// again, and being mounted is no reason to refuse it.
     pub fn held_by_mount(&mut self, held: bool) -> &mut Self {
         self.held_by_mount = held;
         self
     }
 
-    /// Whether lists of access rights (POSIX ACLs) are kept, follow the permissions, and are inherited (the default; `noacl`).
-    /// Without, those that are there stay as they are, and asking for one is [`Error::Unsupported`].
+    /// Whether access control lists (POSIX ACLs) are kept, updated with the permissions, and inherited (the
+    /// default; `false` is `noacl`). Without this, existing lists stay as they are, and requests for one fail
+    /// with [`Error::Unsupported`].
     pub fn acl(&mut self, acl: bool) -> &mut Self {
         self.acl = acl;
         self
     }
 
-    /// Whether a file that is replaced is whole after a crash, its old content or the new one, without a sync (the default;
-    /// `noauto_da_alloc`): one that another file is renamed over, or that is emptied and written anew. A rename over a file
-    /// waits until the new content is on the device for that, and where there is no journal until it is durable.
+    /// Whether a file replaced without a sync has either its old or its new contents after a crash (the
+    /// default; `false` is `noauto_da_alloc`). It applies to a file that is renamed over, or truncated and
+    /// rewritten. A rename over a file therefore waits until the new contents are on the device; without a
+    /// journal, until they are durable.
     pub fn auto_da_alloc(&mut self, whole: bool) -> &mut Self {
         self.auto_da_alloc = whole;
         self
     }
 
-    /// Where the time comes from that is written to the volume, in place of the system's: any `Fn() -> SystemTime` will do.
+    /// Source of the timestamps that are written to the volume, in place of the system clock. Any `Fn() ->
+    /// SystemTime` works.
     pub fn clock(&mut self, clock: impl Clock + 'static) -> &mut Self {
         self.clock = SharedClock::new(clock);
         self
     }
 
-    /// Where the volume's own choices begin that are random otherwise: the generations of new inodes, and where new directories of
-    /// the root are put.
+    /// Seeds the volume's random choices: the generations of new inodes, and the placement of new directories
+    /// in the root.
     ///
-    /// With this and a [`OpenOptions::clock`] of the caller's, **the same calls on the same image give the same bytes**, as long as
-    /// one thread makes them, files are not [`OpenOptions::buffered`] (what is written in the background takes its time), and
-    /// nothing is committed by age ([`OpenOptions::commit_interval`]).
+    /// With this and your own [`OpenOptions::clock`], **the same calls on the same image give the same
+    /// bytes**, if one thread makes them, files are not [`OpenOptions::buffered`] (the timing of background
+    /// write-back varies), and nothing is committed by age ([`OpenOptions::commit_interval`]).
     pub fn seed(&mut self, seed: u32) -> &mut Self {
         self.seed = Some(seed);
         self
     }
 
-    /// Whether files go through the cache (the default): the handle of [`OpenOptions::open_raw`], and files of a volume that
-    /// are opened without [`FileOptions`]. `reopen` gives the other kind. Not to be confused with [`OpenOptions::direct`], which is about the *host's* cache.
+    /// Whether files go through this library's cache (the default): the handle of [`OpenOptions::open_raw`],
+    /// and files of a volume opened without [`FileOptions`]. `reopen` gives the other kind.
+    /// [`OpenOptions::direct`] is about the *host's* cache instead.
     pub fn buffered(&mut self, buffered: bool) -> &mut Self {
         self.buffered = buffered;
         self
     }
 
-    /// Tells `listener` of every I/O of the device, those of opening and closing among them, until it is closed.
-    /// [`Volume::subscribe`] does so later, and for a time.
+    /// Traces every I/O of the device to `listener`, from opening to closing. [`Volume::subscribe`] attaches
+    /// a listener later, for a limited time.
     pub fn listener(&mut self, listener: Option<Arc<dyn Listener>>) -> &mut Self {
         self.listener = listener.map(Heard);
         self
     }
 
-    /// [`OpenOptions::open_raw`] makes a plain file where there is nothing. Needs [`OpenOptions::write`].
+    /// [`OpenOptions::open_raw`] creates a plain file if there is none. Requires [`OpenOptions::write`].
     pub fn create(&mut self, create: bool) -> &mut Self {
         self.create = create;
         self
     }
 
-    /// [`OpenOptions::open_raw`] empties a plain file, once it is locked. Needs [`OpenOptions::write`].
+    /// [`OpenOptions::open_raw`] truncates a plain file to zero length, once it is locked. Requires
+    /// [`OpenOptions::write`].
     pub fn truncate(&mut self, truncate: bool) -> &mut Self {
         self.truncate = truncate;
         self
@@ -333,47 +343,50 @@ impl OpenOptions {
 
     /// Opens a volume.
     ///
-    /// One that was not closed, and whose journal needs recovery, is recovered when it is opened for writing
-    /// ([`Volume::recovery`] says what was done); for reading, it is shown as it will be, and not touched.
+    /// A volume that was not closed, and whose journal needs recovery, is recovered if it is opened for
+    /// writing ([`Volume::recovery`] has the details). Opened read-only, it is shown as if recovered, and not
+    /// modified.
     ///
     /// # Errors
-    /// [`Error::Open`] for a file that cannot be opened or locked (the text names who has it, where that is known);
-    /// [`Error::Corrupt`] for what is no ext2, ext3 or ext4 volume or a damaged one; [`Error::Unsupported`] for unknown
-    /// features, by name, and, for writing, for features that can only be read and for a volume that `e2fsck` has to check;
-    /// [`Reason::Busy`] for one that somebody else writes, naming them; for writing, [`Reason::InUse`] for one that the kernel
-    /// has ([`kernel_holder`](crate::kernel_holder) tells the same to a reader).
+    /// [`Error::Open`] if the file cannot be opened or locked (the text names the lock's holder if known);
+    /// [`Error::Corrupt`] if it is not an ext2, ext3 or ext4 volume, or a damaged one; [`Error::Unsupported`]
+    /// for unknown features, by name; for writing, also for features that are supported read-only and for a
+    /// volume that `e2fsck` must check; [`Reason::Busy`] if another process has it open for writing, naming
+    /// that process; for writing, [`Reason::InUse`] if the kernel uses it (readers can ask
+    /// [`kernel_holder`](crate::kernel_holder)).
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Volume> {
         let path = path.as_ref();
         let disk = self.disk(path)?;
         let through_cache = self.direct && is_coarse_file(disk.info());
         match self.open_on(disk) {
-            // Its blocks may be smaller than what the host's file system moves past its cache.
+            // Its blocks may be smaller than the unit of direct I/O on the host's file system.
             Err(Error::Unsupported(_)) if through_cache => self.clone().direct(false).open(path),
             opened => opened,
         }
     }
 
-    /// Opens the volume on an open file or block device of the host: a `std::fs::File`, or any other owner of a descriptor. A lock
-    /// that is on it counts as ours. Needs `/proc`.
+    /// Opens the volume on an open file or block device of the host: a `std::fs::File`, or any other owner of
+    /// a descriptor. A lock held on the descriptor counts as this volume's. Requires `/proc`.
     ///
     /// # Errors
-    /// As [`OpenOptions::open`]; [`Error::Open`] with [`io::ErrorKind::PermissionDenied`] for a descriptor that is open for
-    /// reading only, where writing is asked for.
+    /// As [`OpenOptions::open`]; [`Error::Open`] with [`io::ErrorKind::PermissionDenied`] if writing is
+    /// requested and the descriptor is read-only.
     pub fn open_fd(&self, fd: impl Into<OwnedFd>) -> Result<Volume> {
         let fd = fd.into();
         self.open(self.path_of(&fd)?)
     }
 
-    /// As [`OpenOptions::open_raw`], of an open file or block device of the host; as [`OpenOptions::open_fd`].
+    /// As [`OpenOptions::open_raw`], on an open file or block device of the host, as with
+    /// [`OpenOptions::open_fd`].
     ///
     /// # Errors
-    /// As there.
+    /// The same.
     pub fn open_raw_fd(&self, fd: impl Into<OwnedFd>) -> Result<RawFile> {
         let fd = fd.into();
         self.open_raw(self.path_of(&fd)?)
     }
 
-    /// The name of a descriptor, by which the device layer knows that it is one.
+    /// The `/proc` path of a descriptor, which the device layer recognizes.
     fn path_of(&self, fd: &OwnedFd) -> Result<PathBuf> {
         let path = PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
         let flags =
@@ -386,8 +399,8 @@ impl OpenOptions {
         Ok(path)
     }
 
-    /// Opens a volume on a device of the caller's own. [`OpenOptions::offset`] counts; engine, direct I/O and locking are the
-    /// device's affair.
+    /// Opens a volume on your own [`Device`]. [`OpenOptions::offset`] applies; engine, direct I/O and locking
+    /// are up to the device.
     ///
     /// # Errors
     /// As [`OpenOptions::open`].
@@ -396,7 +409,8 @@ impl OpenOptions {
         self.open_block_device(Arc::new(own))
     }
 
-    /// As [`OpenOptions::open_device`], by the traits of the crates below: for their tests and measurements.
+    /// As [`OpenOptions::open_device`], on a device of the device crate: for this workspace's tests and
+    /// measurements.
     ///
     /// # Errors
     /// As [`OpenOptions::open`].
@@ -444,8 +458,8 @@ impl OpenOptions {
         Ok(volume)
     }
 
-    /// Ends what a crash cut short, and nothing else: replays the journal, frees files without names, finishes truncations,
-    /// and closes the volume. One that needs none of that is not touched.
+    /// Completes what a crash interrupted, and nothing else: replays the journal, frees files without names,
+    /// finishes truncations, and closes the volume. A volume that needs no recovery is not modified.
     ///
     /// # Errors
     /// As [`OpenOptions::open`] and [`Volume::close`].
@@ -469,14 +483,14 @@ impl OpenOptions {
     /// Opens a plain file or a block device as it is.
     ///
     /// # Errors
-    /// [`Error::Open`]; [`Reason::Invalid`] where it is to be created or emptied and not to be written.
+    /// [`Error::Open`]; [`Reason::Invalid`] if creating or truncating is requested without writing.
     pub fn open_raw(&self, path: impl AsRef<Path>) -> Result<RawFile> {
         let disk = self.disk_with(path.as_ref(), self.create, self.truncate)?;
         Ok(self.raw(disk))
     }
 
-    /// As [`OpenOptions::open_raw`], on a device of the caller's own. [`OpenOptions::offset`] counts; engine, direct I/O
-    /// and locking are the device's affair.
+    /// As [`OpenOptions::open_raw`], on your own [`Device`]. [`OpenOptions::offset`] applies; engine, direct
+    /// I/O and locking are up to the device.
     ///
     /// # Errors
     /// [`Error::Open`].
@@ -485,7 +499,8 @@ impl OpenOptions {
         self.open_raw_block_device(Arc::new(own))
     }
 
-    /// As [`OpenOptions::open_raw_device`], by the traits of the crates below: for their tests and measurements.
+    /// As [`OpenOptions::open_raw_device`], on a device of the device crate: for this workspace's tests and
+    /// measurements.
     ///
     /// # Errors
     /// [`Error::Open`].
@@ -578,14 +593,14 @@ impl OpenOptions {
     }
 }
 
-/// A file of the host whose direct I/O is in larger units than the smallest block of a volume.
+/// A host file whose direct I/O unit is larger than a volume's smallest block.
 fn is_coarse_file(info: &DeviceInfo) -> bool {
     let coarse = info.limits.logical_block_bytes > SMALLEST_BLOCK_BYTES;
     info.direct && coarse && info.kind == DeviceKind::RegularFile
 }
 
-/// Memory for metadata beside a page cache of so many bytes: a fourth as much, and neither so little that each look at a
-/// directory reads it again, nor more than helps.
+/// Memory for metadata beside a page cache of this size: a quarter as much, with a minimum that avoids
+/// rereading directories on every look-up and a maximum past which more does not help.
 fn metadata_bytes(cache_bytes: u64) -> usize {
     const SENSIBLE: RangeInclusive<u64> = 8 << 20..=32 << 20;
     (cache_bytes / 4).clamp(*SENSIBLE.start(), *SENSIBLE.end()) as usize

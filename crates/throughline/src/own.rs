@@ -1,4 +1,4 @@
-//! Devices of the caller's own: [`Device`], and [`Memory`] as one.
+//! Your own storage as a device: [`Device`]; and [`Memory`], an image in memory.
 
 use std::fmt;
 use std::io;
@@ -9,18 +9,20 @@ use throughline_device::{
     BlockDevice, Completion, DeviceInfo, DeviceKind, Limits, Op, Queue, Request,
 };
 
-/// Where a volume or a raw file may lie: bytes under offsets. Implement it for storage of your own and open it with
-/// [`OpenOptions::open_device`](crate::OpenOptions::open_device).
+/// The storage of a volume or a raw file: an array of bytes. Implement it for your own storage and open it
+/// with [`OpenOptions::open_device`](crate::OpenOptions::open_device).
 ///
-/// Calls come from several threads at once, for ranges that never overlap while one of them is written. Offset and length are
-/// multiples of [`Device::block_bytes`] and within [`Device::len_bytes`]. What one call writes, every later one reads.
+/// Several threads call it at once, but never for a range that another call is writing. Offsets and lengths
+/// are multiples of [`Device::block_bytes`] and within [`Device::len_bytes`]. A read sees all writes that
+/// returned before it.
 ///
-/// **What was written may be lost in a crash until [`Device::flush`] returns**, and may reach the storage in any order until
-/// then. Once it has returned `Ok`, all that was written before has to survive. Everything that this library promises of a
-/// crash rests on that.
+/// **Written data may be lost in a crash until [`Device::flush`] returns**, and may reach the storage in any
+/// order until then. Once it returns `Ok`, all earlier writes must survive. All crash guarantees of this
+/// library depend on that.
 ///
-/// An error fails the call of the library that needed the bytes, as [`Error::Device`](crate::Error::Device) with this error as
-/// its source; after a failed write of metadata the volume takes no more changes. A panic is taken for an error.
+/// An error fails the library call that needed the data, as [`Error::Device`](crate::Error::Device) with this
+/// error as its source. After a failed metadata write the volume accepts no more changes. A panic counts as
+/// an error.
 ///
 /// ```
 /// use std::io;
@@ -59,33 +61,33 @@ use throughline_device::{
 /// # }
 /// ```
 pub trait Device: Send + Sync {
-    /// How many bytes there are, of which whole blocks are used. Does not change while it is open.
+    /// Size in bytes; a partial last block is not used. Must not change while the device is open.
     fn len_bytes(&self) -> u64;
 
-    /// Fills `buf` from byte `offset` on.
+    /// Fills `buf` from byte `offset`.
     ///
     /// # Errors
-    /// Whatever kept it from filling all of `buf`.
+    /// Any failure to fill all of `buf`.
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
 
     /// Writes all of `buf` at byte `offset`.
     ///
     /// # Errors
-    /// Whatever kept it from writing all of `buf`; a part may have been written then.
+    /// Any failure to write all of `buf`; part of it may have been written.
     fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()>;
 
-    /// Returns when all that was written before survives a crash.
+    /// Returns when all earlier writes survive a crash.
     ///
     /// # Errors
     /// If that is not certain.
     fn flush(&self) -> io::Result<()>;
 
-    /// The unit of its calls in bytes: a power of two from 512 to the block of the volume. 512 unless it says otherwise.
+    /// The unit of I/O in bytes: a power of two from 512 to the volume's block size. The default is 512.
     fn block_bytes(&self) -> u32 {
         512
     }
 
-    /// What errors and [`Volume::info`](crate::Volume::info) call it.
+    /// The device's name in errors and in [`Volume::info`](crate::Volume::info).
     fn name(&self) -> String {
         "device".into()
     }
@@ -117,7 +119,7 @@ impl<D: Device + ?Sized> Device for Arc<D> {
     }
 }
 
-/// A [`Device`] as the layers below know one. A request is done when it has been submitted.
+/// Adapts a [`Device`] to the layers below. A request is complete when `submit` returns.
 pub(crate) struct Own<D> {
     device: Arc<D>,
     info: DeviceInfo,
@@ -125,7 +127,7 @@ pub(crate) struct Own<D> {
 
 impl<D: Device + 'static> Own<D> {
     /// # Errors
-    /// [`io::ErrorKind::InvalidInput`] for blocks of a size that is none.
+    /// [`io::ErrorKind::InvalidInput`] for an invalid block size.
     pub(crate) fn new(device: D) -> io::Result<Own<D>> {
         let block = device.block_bytes();
         if block < 512 || !block.is_power_of_two() {
@@ -173,13 +175,13 @@ impl<D: Device + 'static> BlockDevice for Own<D> {
     }
 }
 
-/// What is behind the last whole block is not used.
+/// The length without a partial last block.
 fn whole_blocks(device: &impl Device) -> u64 {
     let block = u64::from(device.block_bytes().max(1));
     device.len_bytes() / block * block
 }
 
-/// One thread's way to a device.
+/// One thread's queue on the device.
 struct Calls<D> {
     device: Arc<D>,
     limits: Limits,
@@ -212,7 +214,7 @@ impl<D: Device> Calls<D> {
 
 impl<D: Device> Queue for Calls<D> {
     fn submit(&mut self, mut request: Request) {
-        // The memory of a request has to come back, whatever the device does.
+        // The request's memory must be returned even if the device panics.
         let done = catch_unwind(AssertUnwindSafe(|| self.carry_out(&mut request)));
         let result = done.unwrap_or_else(|_| Err(io::Error::other("the device panicked")));
         self.ready.push(Completion { request, result });
@@ -233,7 +235,7 @@ impl<D: Device> Queue for Calls<D> {
     }
 }
 
-/// An image in memory. Clones share the bytes, so that they can be had when the volume is closed.
+/// An image in memory. Clones share the bytes, so that they remain accessible after the volume is closed.
 ///
 /// ```no_run
 /// use throughline::{Memory, OpenOptions};
@@ -253,12 +255,12 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// As many zeros. The system gives memory as it is written.
+    /// `bytes` zero bytes. The system allocates the memory as it is written.
     pub fn zeroed(bytes: usize) -> Memory {
         Memory::from(vec![0; bytes])
     }
 
-    /// A copy of the bytes as they are now: after [`Volume::close`](crate::Volume::close), those of a clean image.
+    /// A copy of the current bytes; after [`Volume::close`](crate::Volume::close), a clean image.
     pub fn to_vec(&self) -> Vec<u8> {
         self.bytes
             .read()
@@ -283,7 +285,7 @@ impl fmt::Debug for Memory {
     }
 }
 
-/// The part of `bytes` that a call is about.
+/// The byte range of a call.
 fn part(len: usize, offset: u64, total: usize) -> io::Result<std::ops::Range<usize>> {
     let begin = usize::try_from(offset).map_err(io::Error::other)?;
     let end = begin.checked_add(len).filter(|end| *end <= total);

@@ -1,7 +1,7 @@
-//! `Read`, `Write` and `Seek` of open files, as `std::fs::File` has them: a position in the handle itself.
+//! `Read`, `Write` and `Seek` for open files, as with `std::fs::File`: the position is kept in the handle.
 //!
-//! Invariant: the lock of the position is held for the whole call, so that of two threads that read, each gets other bytes, and
-//! of two that write, none overwrites the other.
+//! Invariant: the position's lock is held for the whole call, so concurrent reads return different bytes and
+//! concurrent writes do not overwrite each other.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
 use std::sync::{MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use crate::handle::Handle;
 use crate::raw::RawFile;
 
 impl Handle {
-    /// A panic between the lock and the end of a call leaves the position as it was.
+    /// A call that panics while it holds the lock leaves the position unchanged.
     fn locked_position(&self) -> MutexGuard<'_, u64> {
         self.position.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -37,7 +37,7 @@ impl Handle {
     }
 }
 
-/// The position that `to` names, seen from `position` in a file of `size` bytes.
+/// The position that `to` denotes, relative to `position` or to the `size` of the file.
 pub(crate) fn target(
     position: u64,
     to: SeekFrom,
@@ -52,7 +52,7 @@ pub(crate) fn target(
     base.checked_add_signed(by).ok_or_else(outside)
 }
 
-/// The three traits for a type that dereferences to [`Handle`], owned or borrowed.
+/// Implements the three traits for a type that dereferences to [`Handle`], owned or borrowed.
 macro_rules! positioned {
     ($($file:ty),*) => {$(
         impl Read for $file {
@@ -65,7 +65,8 @@ macro_rules! positioned {
             }
         }
 
-        /// `flush` does nothing: no byte is held back by the handle itself. [`Handle::sync_all`] makes writes durable.
+        /// `flush` does nothing: the handle buffers no data of its own. [`Handle::sync_all`] makes writes
+        /// durable.
         impl Write for $file {
             fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
                 self.write_on(&[IoSlice::new(buf)])

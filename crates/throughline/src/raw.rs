@@ -1,4 +1,4 @@
-//! [`RawFile`]: a plain file or a block device of the host, with no volume in sight.
+//! [`RawFile`]: a plain file or a block device of the host, without a volume.
 
 use std::fmt;
 use std::ops::Deref;
@@ -12,13 +12,14 @@ use crate::error::Result;
 use crate::handle::Handle;
 use crate::mode::{FileOptions, Mode};
 
-/// An open plain file or block device; see [`Handle`] for what it can do. A plain file grows with what is written behind its
-/// end, a device does not. Nobody else may change the file's length meanwhile.
+/// An open plain file or block device; [`Handle`] has the I/O calls. A write past the end extends a plain
+/// file, but not a device. Nothing else may change the file's length while it is open.
 ///
 /// [`RawFile::reopen`] gives further handles on the same file; the file is closed with the last of them.
 ///
-/// **What was accepted and not synced is in the memory of this process.** Dropping the last handle writes it to the file, also
-/// while a panic unwinds; it is lost where the process ends without that (killed, aborted, `std::process::exit`).
+/// **Accepted data that was not synced is in this process's memory.** Dropping the last handle writes it to
+/// the file, also while a panic unwinds. It is lost if the process ends without that drop (killed, aborted,
+/// `std::process::exit`).
 pub struct RawFile {
     file: Arc<throughline_fileio::RawFile>,
     handle: Handle,
@@ -45,42 +46,44 @@ impl RawFile {
         }
     }
 
-    /// Another handle on the same file: direct beside a buffered one, for one. What `options` say of making or
-    /// emptying the file is not done.
+    /// Another handle on the same file, for example a direct one beside a buffered one. Options for creating
+    /// or truncating the file are ignored.
     ///
     /// # Errors
-    /// None so far.
+    /// None at present.
     pub fn reopen(&self, options: &FileOptions) -> Result<RawFile> {
         Ok(RawFile::on(Arc::clone(&self.file), options.mode()))
     }
 
-    /// The block layer below: of use to this workspace's own crates.
+    /// The block layer below, for this workspace's own crates.
     #[doc(hidden)]
     pub fn disk(&self) -> &Arc<Disk> {
         self.file.disk()
     }
 
-    /// Its page cache, once it has come to use one: of use to this workspace's own crates.
+    /// The page cache, if one was created, for this workspace's own crates.
     #[doc(hidden)]
     pub fn cache(&self) -> Option<&Arc<PageCache>> {
         self.file.cache()
     }
 
-    /// The state of its page cache, once it has come to use one.
+    /// The state of the page cache; `None` if none was created yet.
     pub fn cache_state(&self) -> Option<CacheState> {
         self.cache().map(|cache| CacheState::of(cache))
     }
 
-    /// Makes the page cache if there is none yet, and says what it is like.
+    /// Creates the page cache if there is none yet, and returns its state.
     pub fn prepare_cache(&self) -> CacheState {
         CacheState::of(self.file.cached().space().cache())
     }
 
-    /// Closes this handle; with the last one, writes back what is dirty and closes the file. Unlike [`Handle::sync`], this
-    /// promises nothing about a power loss. A handle that is dropped does the same and writes errors to the log.
+    /// Closes this handle. The last handle writes back dirty data and closes the file. Unlike
+    /// [`Handle::sync`], this promises nothing about a power loss. Dropping a handle does the same, but only
+    /// logs errors.
     ///
     /// # Errors
-    /// What write-back met: the data that could not be written is lost then, so sync before, where that must not be.
+    /// Write-back errors. The data that could not be written is then lost; call [`Handle::sync`] first to
+    /// keep it.
     pub fn close(self) -> Result<()> {
         drop(self.handle);
         match Arc::try_unwrap(self.file) {

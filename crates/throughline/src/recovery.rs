@@ -1,18 +1,19 @@
-//! What was mended of a volume that was not closed.
+//! What recovery did to a volume that was not closed.
 
 use throughline_ext::{Recovery, State};
 
 use crate::volume::Volume;
 
-/// What [`OpenOptions::recover`](crate::OpenOptions::recover) did, and how it left the volume.
+/// What [`OpenOptions::recover`](crate::OpenOptions::recover) did, and the resulting state of the volume.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct RecoveryReport {
-    /// What was done.
+    /// The repairs.
     pub done: Recovery,
-    /// The volume has recorded errors: `e2fsck -f` has to look at it.
+    /// The volume has recorded errors: run `e2fsck -f`.
     pub errors: bool,
-    /// The volume was closed cleanly, or is recovered. One without a journal that was not closed is for `e2fsck -f`.
+    /// The volume was closed cleanly or was recovered. One without a journal that was not closed needs
+    /// `e2fsck -f`.
     pub clean: bool,
 }
 

@@ -1,10 +1,10 @@
-//! Sizes as people write them.
+//! Parses sizes with units.
 
-/// Reads `123`, `4k`, `4K`, `4KiB` (all 1024), `4kB`/`4KB` (1000), likewise M, G, T, P, and `8s` (sectors of
+/// Parses `123`, `4k`, `4K`, `4KiB` (all 1024), `4kB`/`4KB` (1000), likewise M, G, T, P, and `8s` (sectors of
 /// 512 bytes).
 ///
 /// # Errors
-/// What would be right, for what is no such number, and for what does not fit into 64 bits.
+/// A message with the expected form, if `text` is malformed or the size does not fit in 64 bits.
 pub fn parse_size(text: &str) -> Result<u64, String> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);

@@ -1,4 +1,4 @@
-//! What a [`Handle`](crate::Handle) reads and writes: a file of a volume, or a raw file.
+//! [`Source`]: the object behind a [`Handle`](crate::Handle): a file of a volume, or a raw file.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
@@ -12,25 +12,25 @@ use crate::error::{Error, Result};
 use crate::hints::SyncRange;
 use crate::volume::Held;
 
-/// Where a write goes.
+/// The target of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum At {
-    /// This byte of the file, if its flags let bytes be changed.
+    /// This byte of the file; checks that its flags allow overwriting.
     Offset(u64),
-    /// This byte of the file; whether bytes may be changed was settled when it was opened.
+    /// This byte of the file; permission was checked when it was opened.
     Granted(u64),
-    /// Its end, at the moment of the write.
+    /// The end of the file at the moment of the write.
     End,
 }
 
-/// See the module. Calls are of any thread.
+/// See the module. Any thread may call it.
 pub(crate) trait Source: Send + Sync {
     /// Whether both are the same file.
     fn is_same(&self, other: &dyn Source) -> bool {
         std::ptr::eq(self.address(), other.address())
     }
 
-    /// Something that no other file has while both are open.
+    /// An address that is unique among the open files.
     fn address(&self) -> *const ();
 
     fn size(&self) -> Result<u64>;
@@ -43,10 +43,10 @@ pub(crate) trait Source: Send + Sync {
         bufs: &mut [IoSliceMut<'_>],
     ) -> Result<usize>;
 
-    /// Its bytes were read by someone who lets that be seen.
+    /// Records a read for the access time.
     fn accessed(&self) {}
 
-    /// Where the bytes are, and how many were written.
+    /// Returns the offset written to and the number of bytes written.
     fn write(&self, direct: bool, at: At, bufs: &[IoSlice<'_>], wait: Wait)
     -> Result<(u64, usize)>;
 

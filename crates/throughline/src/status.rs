@@ -1,4 +1,4 @@
-//! How an open volume does: [`VolumeStatus`].
+//! [`VolumeStatus`]: counters and state of an open volume.
 
 use serde::Serialize;
 use throughline_device::Op;
@@ -6,24 +6,24 @@ use throughline_fileio::throttle::Pauses;
 
 use crate::volume::Volume;
 
-/// An open volume at one moment: what it has done since it was opened, and what it has under way. For rates, two of them are
-/// compared.
+/// A snapshot of an open volume: totals since it was opened, and work in progress. To get rates, subtract two
+/// snapshots.
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct VolumeStatus {
-    /// The device below: a path, or a word.
+    /// The device below: a path, or a description.
     pub device: String,
     /// The label, as text.
     pub label: String,
-    /// Nothing can be changed.
+    /// Whether the volume is read-only.
     pub read_only: bool,
-    /// It was taken down.
+    /// Whether it was taken down.
     pub down: bool,
-    /// Why it takes no more changes, if that is so.
+    /// Why it accepts no more changes; `None` while it does.
     pub stopped: Option<String>,
-    /// Why the write-back of some file fails at present, if it does.
+    /// The error of a write-back that currently fails; `None` if none does.
     pub failing: Option<String>,
-    /// Damaged places that were met since the volume was opened, 4096 at the most; the log has their inodes and blocks.
+    /// Damaged places found since the volume was opened, at most 4096; the log has their inodes and blocks.
     pub damaged_places: usize,
     /// The device's I/Os.
     pub io: IoStatus,
@@ -31,15 +31,15 @@ pub struct VolumeStatus {
     pub cache: CacheStatus,
     /// Dirty memory.
     pub dirty: DirtyStatus,
-    /// What the flusher has done.
+    /// The flusher's totals.
     pub writeback: WritebackStatus,
     /// The journal.
     pub journal: JournalStatus,
-    /// The cache of metadata.
+    /// The metadata cache.
     pub metadata: MetadataStatus,
 }
 
-/// I/Os of the device. Bios are its requests.
+/// I/O of the device. A bio is one request to it.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[non_exhaustive]
 pub struct IoStatus {
@@ -55,97 +55,97 @@ pub struct IoStatus {
     pub flushes: u64,
     /// Bytes discarded.
     pub discard_bytes: u64,
-    /// Bios that are on their way.
+    /// Bios in flight.
     pub in_flight: u64,
-    /// Bytes that are being read ahead.
+    /// Readahead bytes in flight.
     pub readahead_bytes: u64,
 }
 
-/// The page cache and its readers.
+/// The page cache and its reads.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[non_exhaustive]
 pub struct CacheStatus {
-    /// Memory that it may take, in bytes.
+    /// Memory that the cache may use, in bytes.
     pub budget_bytes: u64,
-    /// Memory that holds bytes of files.
+    /// Memory that holds file data, in bytes.
     pub cached_bytes: u64,
-    /// Read calls that found everything.
+    /// Read calls served from the cache alone.
     pub hits: u64,
-    /// Bytes that readers found.
+    /// Bytes that reads found in the cache.
     pub hit_bytes: u64,
-    /// Read calls that had something to bring.
+    /// Read calls that had to read from the device.
     pub misses: u64,
-    /// Bytes that readers had to bring themselves.
+    /// Bytes that readers had to read from the device.
     pub miss_bytes: u64,
 }
 
-/// Dirty memory and what it costs writers. Times in milliseconds.
+/// Dirty memory and the throttling of writers. Times in milliseconds.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[non_exhaustive]
 pub struct DirtyStatus {
-    /// Dirty bytes, those under write-back among them.
+    /// Dirty bytes, including those under write-back.
     pub bytes: u64,
-    /// From here on the flusher writes without being asked.
+    /// Threshold of background write-back.
     pub background_bytes: u64,
-    /// Never more than this.
+    /// Upper limit of dirty bytes.
     pub limit_bytes: u64,
-    /// Writers that wait for room.
+    /// Writers waiting for room.
     pub waiting: usize,
-    /// What the device takes, in bytes a second; `None` until it was measured.
+    /// Measured write bandwidth of the device, in bytes per second; `None` before the first measurement.
     pub bandwidth_bytes_per_s: Option<u64>,
-    /// Pauses of writers.
+    /// Number of pauses of writers.
     pub pauses: u64,
-    /// All of them together.
+    /// Their total time.
     pub pauses_ms: f64,
-    /// The longest.
+    /// The longest pause.
     pub longest_pause_ms: f64,
-    /// Waits for room at the limit.
+    /// Number of waits for room at the limit.
     pub waits: u64,
-    /// All of them together.
+    /// Their total time.
     pub waits_ms: f64,
-    /// After this file data is written without another reason.
+    /// Age at which dirty file data is written back.
     pub age_ms: f64,
 }
 
-/// What the flusher has done.
+/// The flusher's totals.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[non_exhaustive]
 pub struct WritebackStatus {
-    /// Runs of adjacent blocks.
+    /// Runs of adjacent blocks written back.
     pub runs: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Runs that failed: their blocks are dirty again.
+    /// Failed runs; their blocks are dirty again.
     pub errors: u64,
-    /// Times that a file was tried again.
+    /// Retries of files.
     pub retries: u64,
 }
 
-/// The journal, or what stands in for one. Times in milliseconds.
+/// The journal, or its in-memory substitute. Times in milliseconds.
 #[derive(Clone, Copy, Debug, Serialize)]
 #[non_exhaustive]
 pub struct JournalStatus {
-    /// Whether it is on the disk.
+    /// Whether the volume has a journal on disk.
     pub has_log: bool,
     /// The running transaction.
     pub running: u32,
-    /// How long that has had changes; `None` where it has none.
+    /// Age of the oldest change in the running transaction; `None` if it has none.
     pub running_age_ms: Option<f64>,
     /// The newest durable transaction.
     pub committed: u32,
-    /// A change is committed after this at the latest.
+    /// The longest time until a change is committed.
     pub commit_interval_ms: f64,
     /// Commits.
     pub commits: u64,
-    /// Calls that waited for one, or made it.
+    /// Calls that waited for a commit or performed one.
     pub waits: u64,
-    /// Times that the log was written home.
+    /// Checkpoints: the log's changes written in place.
     pub checkpoints: u64,
-    /// Bytes of the log; 0 where there is none.
+    /// Size of the log in bytes; 0 if there is none.
     pub log_bytes: u64,
-    /// Those of them that are in use.
+    /// Bytes of the log in use.
     pub log_used_bytes: u64,
-    /// Bytes that are not home yet.
+    /// Bytes not yet checkpointed.
     pub pending_bytes: u64,
 }
 
@@ -153,11 +153,11 @@ pub struct JournalStatus {
 #[derive(Clone, Copy, Debug, Serialize)]
 #[non_exhaustive]
 pub struct MetadataStatus {
-    /// Blocks, in bytes.
+    /// Bytes of cached blocks.
     pub resident_bytes: u64,
-    /// Those of them that are not home yet, in all versions that are kept, in bytes.
+    /// Bytes of blocks not yet written in place, counting every version that is kept.
     pub dirty_bytes: u64,
-    /// Inodes.
+    /// Number of cached inodes.
     pub inodes: usize,
 }
 

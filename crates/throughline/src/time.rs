@@ -1,10 +1,10 @@
-//! Times of the format and of `std`.
+//! Conversion between timestamps of the format and of `std`.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use throughline_ext::Timestamp;
 
-/// Nothing is lost: a `SystemTime` holds more than an inode.
+/// Lossless: `SystemTime` has a larger range than an inode.
 pub(crate) fn system_time(time: Timestamp) -> SystemTime {
     let seconds = Duration::from_secs(time.seconds.unsigned_abs());
     let whole = if time.seconds < 0 {
@@ -18,7 +18,7 @@ pub(crate) fn system_time(time: Timestamp) -> SystemTime {
         .unwrap_or(UNIX_EPOCH)
 }
 
-/// What is out of range ends up at the nearest end that an inode can hold.
+/// Times out of range are clamped.
 pub(crate) fn timestamp(time: SystemTime) -> Timestamp {
     match time.duration_since(UNIX_EPOCH) {
         Ok(after) => Timestamp {

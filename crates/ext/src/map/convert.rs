@@ -1,8 +1,8 @@
-//! A mapping turned into the other form, where it is small enough that its root says all: one transaction, no block moved.
+//! Converts a mapping to the other format if its root suffices in both: one transaction, no block moves.
 //!
-//! As the kernel's ext4 has it (`chattr -e`), an extent tree becomes pointers where it is one extent, written, within the
-//! blocks that the inode itself points to. Pointers become extents where they need no block below them and no more than four
-//! extents; the kernel converts larger files too.
+//! As in the kernel's ext4 (`chattr -e`), an extent tree becomes pointers if it is a single written extent
+//! within the range of the inode's direct pointers. Pointers become extents if there are no indirect blocks
+//! and at most four extents result; the kernel converts larger files too.
 
 use throughline_extfmt::extent::{Extent, MAX_LEN, Node, NodeMut};
 use throughline_extfmt::inode::InodeFlags;
@@ -14,15 +14,15 @@ use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::inode::Inodes;
 
-/// Pointers of the inode to data itself; the others lead to blocks of pointers.
+/// Number of direct pointers in the inode; the others lead to indirect blocks.
 const DIRECT: usize = 12;
 const POINTER_BYTES: usize = 4;
 
-/// Whether the mapping lets itself be turned into the form that `flags` name; the inode's flag of that changes with it, in
-/// memory, for the caller to store. Nothing of the file may be dirty, and nobody at it: its I/O lock is held alone.
+/// Converts the mapping to extents or to pointers, and updates the inode's flag, in memory; the caller stores
+/// the inode. The file must have no dirty data, and its I/O lock must be held exclusively.
 ///
 /// # Errors
-/// `Unsupported` where it is too large for that; nothing has changed then. `Corrupt`.
+/// `Unsupported` if the mapping is too large; nothing has changed then. `Corrupt`.
 pub(crate) fn convert(fs: &Inodes, inode: &Inode, extents: bool) -> Result<()> {
     let _map = inode.map_exclusive();
     let mut raw = inode.raw.write();
@@ -50,7 +50,7 @@ fn too_large() -> Error {
     Error::Unsupported("converting how the blocks of a file as large as this are mapped".into())
 }
 
-/// `None` for what pointers of the inode alone cannot say.
+/// `None` if direct pointers cannot represent the tree.
 fn to_pointers(root: &Root) -> Result<Option<Root>> {
     let node = Node::new(root)?;
     let mut pointers = [0; ROOT_BYTES];
@@ -74,7 +74,7 @@ fn to_pointers(root: &Root) -> Result<Option<Root>> {
     Ok(Some(pointers))
 }
 
-/// `None` where there are blocks of pointers, or more extents than the inode has room for.
+/// `None` if there are indirect blocks, or more extents than fit in the inode.
 fn to_extents(root: &Root) -> Option<Root> {
     let pointers: Vec<u32> = root
         .as_chunks::<POINTER_BYTES>()

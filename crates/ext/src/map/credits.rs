@@ -1,8 +1,9 @@
-//! What changes of a mapping touch, at most: credits for the handles that they run in.
+//! Upper bounds of the blocks that mapping changes touch: credits for their handles.
 //!
-//! A change of an extent tree edits the nodes on one way down, and may split each of them and grow the tree: a node made
-//! or freed costs itself, the bitmap of its group and the block of its descriptor ([`NODE_CREDITS`]). What is bounded by
-//! the file and not by the tree, as freeing its blocks, is cut into steps by [`take_budget`].
+//! A change of an extent tree edits the nodes on one path, and may split each of them and grow the tree. A
+//! node that is allocated or freed costs its block, the bitmap of its group and the descriptor block
+//! ([`NODE_CREDITS`]). Work bounded by the file rather than by the tree, such as freeing its blocks, is
+//! divided into steps by [`take_budget`].
 
 use throughline_extfmt::extent;
 use throughline_extfmt::inode::{FileType, InodeFlags};
@@ -14,43 +15,44 @@ use crate::inode::Inodes;
 use crate::inode::{INODE_CREDITS, Inode};
 use crate::orphan::ORPHAN_CREDITS;
 
-/// Levels of nodes below the root of an extent tree, at most.
+/// Maximum number of node levels below the root of an extent tree.
 const LEVELS: u32 = 5;
-/// A node that is made or freed.
+/// Allocating or freeing a node.
 const NODE_CREDITS: u32 = 1 + GROUP_CREDITS;
-/// Tables on the way to a block of an indirect map, at most.
+/// Maximum number of tables on the path to a block of an indirect map.
 const TABLE_LEVELS: u32 = 3;
 
-/// Entering one extent, beside the bits of the extent itself: a way down, a split at every level and a level more, and the
-/// inode.
+/// Inserting one extent, without the extent's own bits: one path, a split at every level, one new level, and
+/// the inode.
 pub(crate) const INSERT_CREDITS: u32 = LEVELS + (LEVELS + 1) * NODE_CREDITS + 1;
 
-/// Changing the state of a part of an extent: two entries more, so that the leaf may be split twice, and its parent for
-/// the second time.
+/// Changing the state of part of an extent: up to two more entries, so the leaf may be split twice, and its
+/// parent for the second split.
 pub(crate) const CONVERT_CREDITS: u32 = INSERT_CREDITS + 2 * NODE_CREDITS;
 
-/// What one step that frees blocks costs whatever it frees: an extent cut in its middle, the ways to both ends of the
-/// range, the nodes that go when the tree loses levels, the inode, and what makes it an orphan until the last step.
+/// Fixed cost of a step that frees blocks: an extent cut in its middle, the paths to both ends of the range,
+/// nodes freed when the tree loses levels, the inode, and its orphan record until the last step.
 const TAKE_CREDITS: u32 =
     CONVERT_CREDITS + 2 * LEVELS + LEVELS * NODE_CREDITS + INODE_CREDITS + ORPHAN_CREDITS;
 
-/// Runs that one step frees, at most.
+/// Most runs freed in one step.
 const MOST_RUNS: u32 = 16;
-/// Blocks in them, at most.
+/// Most blocks in them.
 const MOST_BLOCKS: u32 = 1 << 16;
-/// Groups that they fill whole, at most; each run may lie in two more in part.
+/// Most groups that they cover completely; each run may cover two more in part.
 const MOST_GROUPS: u32 = 8;
-/// Blocks of metadata, which are forgotten one by one.
+/// Most metadata blocks, which are forgotten one by one.
 const MOST_METADATA: u32 = 64;
 
-/// Entering a run of `blocks` blocks into an indirect map, beside their bits: the tables of the run, one more on each level
-/// for its two ends, and the inode.
+/// Mapping a run of `blocks` blocks in an indirect map, without their bits: the tables of the run, two more
+/// per level for its ends, and the inode.
 pub(crate) fn table_credits(fs: &Inodes, blocks: u32) -> u32 {
     let tables = blocks / (fs.geo.block_bytes / 4).max(1) + 2 * TABLE_LEVELS;
     tables * NODE_CREDITS + 1
 }
 
-/// Credits for a step of [`super::take`] with [`take_budget`], the bits of what it frees, and the inode.
+/// Credits for a step of [`super::take`] with [`take_budget`], including the bits of the freed blocks and the
+/// inode.
 pub(crate) fn take_credits(fs: &Inodes, inode: &Inode) -> u32 {
     let metadata = if is_metadata(inode) { MOST_METADATA } else { 0 };
     let most = TAKE_CREDITS
@@ -60,7 +62,7 @@ pub(crate) fn take_credits(fs: &Inodes, inode: &Inode) -> u32 {
     most.min(fs.step_credits())
 }
 
-/// What a step may free with `credits`, those of [`take_credits`]. The mapping lock is held.
+/// What a step may free with the given credits, which come from [`take_credits`]. The mapping lock is held.
 pub(crate) fn take_budget(fs: &Inodes, inode: &Inode, credits: u32) -> Budget {
     let left = credits.saturating_sub(TAKE_CREDITS + MOST_GROUPS * GROUP_CREDITS);
     let metadata = if is_metadata(inode) {
@@ -80,21 +82,21 @@ pub(crate) fn take_budget(fs: &Inodes, inode: &Inode, credits: u32) -> Budget {
     }
 }
 
-/// Whether the blocks of an inode are read and written as metadata: those of what is no regular file, and values of
-/// attributes.
+/// Whether an inode's blocks are read and written as metadata: those of anything but a regular file, and
+/// those of attribute values.
 pub(crate) fn is_metadata(inode: &Inode) -> bool {
     inode.kind != Some(FileType::Regular) || inode.raw.read().flags().contains(InodeFlags::EA_INODE)
 }
 
-/// A run that is freed: the bits at its two ends, and the chain of nodes that it leaves empty.
+/// Freeing one run: the bits at its two ends, and the chain of nodes that becomes empty.
 fn run_credits(inode: &Inode) -> u32 {
     2 * GROUP_CREDITS + depth(inode) * NODE_CREDITS
 }
 
-/// Runs that an inode may have for one step.
+/// Number of runs of an inode to plan for in one step.
 fn most_runs(inode: &Inode) -> u32 {
     match depth(inode) {
-        // As many as its root has entries; an indirect map has nodes always.
+        // The number of entries in its root; an indirect map never has depth 0.
         0 => 4,
         _ => MOST_RUNS,
     }

@@ -1,20 +1,20 @@
-//! What a file block can be mapped to, and names for the tables of an indirect map.
+//! The kinds of file block mappings, and names for the tables of an indirect map.
 
 use throughline_extfmt::FsBlock;
 
 /// A run of a file's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mapping {
-    /// What is there, and where its first block is.
+    /// The kind, and the first volume block if there is one.
     pub(crate) kind: Kind,
-    /// Blocks; never 0.
+    /// Length in blocks; never 0.
     pub(crate) len_blocks: u32,
 }
 
-/// What a run of a file's blocks is.
+/// The kind of a run of file blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Nothing: reads as zero.
+    /// Not mapped: reads as zero.
     Hole,
     /// Allocated, never written: reads as zero.
     Unwritten(FsBlock),
@@ -23,7 +23,7 @@ pub(crate) enum Kind {
 }
 
 impl Mapping {
-    /// The mapping without its first `blocks` blocks; there are more than that.
+    /// The mapping without its first `blocks` blocks; it must be longer than that.
     pub(super) fn behind(self, blocks: u32) -> Self {
         let on = |b: FsBlock| FsBlock(b.0 + u64::from(blocks));
         let kind = match self.kind {
@@ -37,7 +37,7 @@ impl Mapping {
         }
     }
 
-    /// The mapping, at most `max` blocks of it.
+    /// The first `max` blocks of the mapping.
     pub(super) fn first(self, max: u32) -> Self {
         Self {
             len_blocks: self.len_blocks.min(max),
@@ -46,14 +46,14 @@ impl Mapping {
     }
 }
 
-/// A table of a file, there or not: the slots that lead to it.
+/// The name of a table of a file, whether allocated or not: the slots that lead to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TableName(u64);
 
 impl TableName {
-    /// The table that these slots lead to, at least one.
+    /// The table reached by these slots (at least one).
     pub(super) fn new(slots: &[usize]) -> Self {
-        // A table has 2^14 slots at most; a way leads through two of them before its last.
+        // A table has at most 2^14 slots; a path has at most two slots before its last.
         let name = slots
             .iter()
             .fold(slots.len() as u64, |name, slot| name << 14 | *slot as u64);

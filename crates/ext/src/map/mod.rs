@@ -1,4 +1,4 @@
-//! Where the blocks of a file are: extent trees and indirect maps behind one face.
+//! File block mappings: extent trees and indirect maps behind one interface.
 //!
 //! ```text
 //!   lookup ──────────► View ─┐                   extents ─┐
@@ -6,9 +6,9 @@
 //!   enter, take, … ──► Tree ─┘                   indirect ┘
 //! ```
 //!
-//! Locks: lookups take the inode's mapping lock shared; changes take it exclusively, inside a handle, and leave the
-//! changed inode in memory for the caller to store. A change either happens whole or, where it reports a reason of
-//! [`crate::Reason`], has left the tree as it was, so that the handle can end well.
+//! Locking: lookups take the inode's mapping lock shared. Changes take it exclusively, inside a handle, and
+//! leave the changed inode in memory for the caller to store. A change that fails with a [`crate::Reason`]
+//! leaves the tree as it was, so that the handle can end normally.
 
 mod convert;
 mod credits;
@@ -43,10 +43,10 @@ pub(crate) use store::Budget;
 pub(crate) use survey::{Survey, empty, survey};
 pub(crate) use tree::{Format, Spare, Tree, add_blocks};
 
-/// What is at `block`, at most `max` blocks of it (at least 1). Takes the mapping lock shared.
+/// Looks up `block`: a run of at most `max` blocks (at least 1). Takes the mapping lock shared.
 ///
 /// # Errors
-/// Those of reading the mapping; `Corrupt` where it cannot be.
+/// Errors of reading the mapping; `Corrupt` if it is invalid.
 pub(crate) fn lookup(fs: &Inodes, inode: &Inode, block: FileBlock, max: u32) -> Result<Mapping> {
     let _map = inode.map_shared();
     look(&View::new(fs, inode), block, max)
@@ -65,8 +65,8 @@ fn look(view: &View<'_>, block: FileBlock, max: u32) -> Result<Mapping> {
     found.map_err(|e| e.in_inode(view.inode.ino))
 }
 
-/// As [`lookup`], through what this thread remembers of the file. Only for callers that hold the inode's I/O lock, which
-/// keeps remembered blocks from being taken away.
+/// As [`lookup`], using this thread's cached extents. The caller must hold the inode's I/O lock, which keeps
+/// cached blocks from being freed.
 ///
 /// # Errors
 /// As [`lookup`].
@@ -83,7 +83,8 @@ pub(crate) fn lookup_cached(
     let epoch = inode.mapping.epoch();
     let _map = inode.map_shared();
     let view = View::new(fs, inode);
-    // More than was asked, so that the next calls need not look: an extent costs nothing, pointers are compared one by one.
+    // Look up more than was asked, to save later lookups: for extents this is free, but pointers are compared
+    // one by one.
     let ahead = if view.format == Format::Indirect {
         max.max(LOOK_AHEAD_BLOCKS)
     } else {
@@ -94,10 +95,10 @@ pub(crate) fn lookup_cached(
     Ok(found.first(max))
 }
 
-/// Pointers that a lookup for I/O compares, at least.
+/// Minimum number of pointers that a lookup for I/O compares.
 const LOOK_AHEAD_BLOCKS: u32 = 1024;
 
-/// Up to `max` adjacent blocks from `block` on: the first, and how many; `None` where there is a hole.
+/// The first block of the run at `block`, and its length up to `max`; `None` for a hole.
 ///
 /// # Errors
 /// As [`lookup`].
@@ -114,7 +115,7 @@ pub(crate) fn lookup_block_run(
     })
 }
 
-/// Where a new block at `block` would best be: behind the one before it.
+/// The preferred place of a new block at `block`: right after its predecessor.
 pub(crate) fn goal(fs: &Inodes, inode: &Inode, block: FileBlock) -> Result<FsBlock> {
     let view = View::new(fs, inode);
     let near = match view.format {
@@ -126,7 +127,8 @@ pub(crate) fn goal(fs: &Inodes, inode: &Inode, block: FileBlock) -> Result<FsBlo
     Ok(near.unwrap_or_else(|| fs.goal_for(inode)))
 }
 
-/// Tables that mapping a hole would need beside its blocks, for indirect maps; extents need them too rarely to ask.
+/// Tables that mapping a hole would need in addition to its blocks, for indirect maps. Extents need nodes too
+/// rarely to count.
 pub(crate) fn tables_for(fs: &Inodes, inode: &Inode, block: FileBlock, len: u32) -> Result<u32> {
     let view = View::new(fs, inode);
     match view.format {
@@ -135,8 +137,8 @@ pub(crate) fn tables_for(fs: &Inodes, inode: &Inode, block: FileBlock, len: u32)
     }
 }
 
-/// The blocks that the mapping may come to need when `entries` more entries of any order and place are entered: for
-/// extents; an indirect map's are counted by [`each_missing_table`].
+/// Upper bound of the blocks that entering `entries` more extents needs for nodes, in any order and at any
+/// place. Indirect maps are counted by [`each_missing_table`] instead.
 pub(crate) fn nodes_needed(fs: &Inodes, inode: &Inode, entries: u64) -> u64 {
     let raw = inode.raw.read();
     match Format::of(&raw) {
@@ -145,8 +147,8 @@ pub(crate) fn nodes_needed(fs: &Inodes, inode: &Inode, entries: u64) -> u64 {
     }
 }
 
-/// Names each table that mapping the blocks would need and that is not there; none for extents. Takes the mapping lock
-/// shared.
+/// Calls `found` for each missing table that mapping the blocks would need; none for extents. Takes the
+/// mapping lock shared.
 pub(crate) fn each_missing_table(
     fs: &Inodes,
     inode: &Inode,
@@ -163,7 +165,7 @@ pub(crate) fn each_missing_table(
     }
 }
 
-/// Names each table that leads to the blocks.
+/// Calls `found` for each table that leads to the blocks.
 pub(crate) fn each_table(
     fs: &Inodes,
     (block, len): (FileBlock, u32),
@@ -172,10 +174,10 @@ pub(crate) fn each_table(
     indirect::each_table(block.0, len, fs.geo.block_bytes, found)
 }
 
-/// Maps the hole at `extent`, and counts its blocks. The bits of the blocks are the caller's matter.
+/// Maps the hole at `extent`, and counts its blocks. The caller sets the blocks' bits.
 ///
 /// # Errors
-/// No space for a node, `TooLarge`: nothing has changed then. `Corrupt`, and those of the journal.
+/// No space for a node, `TooLarge`: nothing has changed then. `Corrupt`; journal errors.
 pub(crate) fn enter(
     fs: &Inodes,
     h: &mut Handle<'_>,
@@ -203,9 +205,9 @@ pub(crate) fn enter(
         .map_err(|e| e.in_inode(inode.ino))
 }
 
-/// Takes mapped blocks out of the file blocks `from..to`, the last first, as many as `budget` says, frees the nodes
-/// that this empties and hands each run to `freed`. The blocks are counted
-/// off the inode; their bits are the caller's matter. Answers the end of what is left; `None` when nothing is.
+/// Unmaps blocks in `from..to`, the last first, as many as `budget` allows. Frees nodes that become empty,
+/// and passes each run to `freed`. The blocks are subtracted from the inode's count; the caller clears their
+/// bits. Returns the end of the rest; `None` when done.
 pub(crate) fn take(
     fs: &Inodes,
     h: &mut Handle<'_>,
@@ -232,11 +234,11 @@ pub(crate) fn take(
     Ok(left)
 }
 
-/// Other blocks take the places of those with the data of `old`; the bits of both are the caller's matter. Credits:
-/// [`CONVERT_CREDITS`]. Without extents it is one block.
+/// Replaces the blocks of `old` by others; the caller updates the bits of both. Credits: [`CONVERT_CREDITS`].
+/// In an indirect map, `old` must be a single block.
 ///
 /// # Errors
-/// No space for a node: nothing has changed then. `Corrupt` where there is other data, and those of the journal.
+/// No space for a node: nothing has changed then. `Corrupt` if other data is mapped there; journal errors.
 pub(crate) fn replace(
     fs: &Inodes,
     h: &mut Handle<'_>,
@@ -253,10 +255,11 @@ pub(crate) fn replace(
     done.map_err(|e| e.in_inode(inode.ino))
 }
 
-/// The extent that holds a block; `None` where there is none, or there are no extents. Takes the mapping lock shared.
+/// The extent that contains a block; `None` if there is none, or the file does not use extents. Takes the
+/// mapping lock shared.
 ///
 /// # Errors
-/// Those of reading the mapping; `Corrupt` where it cannot be.
+/// Errors of reading the mapping; `Corrupt` if it is invalid.
 pub(crate) fn extent_at(fs: &Inodes, inode: &Inode, block: FileBlock) -> Result<Option<Extent>> {
     let _map = inode.map_shared();
     let view = View::new(fs, inode);
@@ -266,10 +269,11 @@ pub(crate) fn extent_at(fs: &Inodes, inode: &Inode, block: FileBlock) -> Result<
     }
 }
 
-/// Whether the inode itself has room for the extents, and not for so many more. Takes the mapping lock shared.
+/// Whether all extents are in the inode's root, which has no room for `more` others. Takes the mapping lock
+/// shared.
 ///
 /// # Errors
-/// `Corrupt` for a root that cannot be.
+/// `Corrupt` for an invalid root.
 pub(crate) fn is_tight(fs: &Inodes, inode: &Inode, more: usize) -> Result<bool> {
     let _map = inode.map_shared();
     let view = View::new(fs, inode);
@@ -279,8 +283,8 @@ pub(crate) fn is_tight(fs: &Inodes, inode: &Inode, more: usize) -> Result<bool> 
     }
 }
 
-/// Size, root and count of blocks are those of `before` again: a change failed half-way, and reaches the disk no more. What it had
-/// changed of nodes below the root stays.
+/// Restores size, root and block count from `before`, after a change failed half-way and will not be
+/// committed. Changes to nodes below the root remain.
 pub(crate) fn put_back(fs: &Inodes, inode: &Inode, before: &InodeImage) {
     let _map = inode.map_exclusive();
     inode.mapping.changed();
@@ -288,17 +292,17 @@ pub(crate) fn put_back(fs: &Inodes, inode: &Inode, before: &InodeImage) {
     {
         let mut raw = inode.raw.write();
         *raw.i_block_mut() = *before.i_block();
-        // It was counted so before.
+        // The same count was stored before, so it fits.
         let _ = raw.set_blocks_512(&fs.geo, before.blocks_512(&fs.geo));
     }
     set_size(inode, size);
 }
 
-/// Makes what is mapped in the file blocks `from..to` unwritten, or written; `most` extents at most. Answers where to go
-/// on; `None` when done.
+/// Marks the mapped blocks in `from..to` as unwritten or written, at most `most` extents. Returns where to
+/// continue; `None` when done.
 ///
 /// # Errors
-/// No space for a node: what was done until then stays, and is valid. `Unsupported` without extents.
+/// No space for a node: the changes made so far remain, and are valid. `Unsupported` without extents.
 pub(crate) fn set_unwritten(
     fs: &Inodes,
     h: &mut Handle<'_>,
@@ -315,7 +319,7 @@ pub(crate) fn set_unwritten(
     })
 }
 
-/// Makes the first unwritten extent in the file blocks `from..to` written. Answers where to go on; `None` when done.
+/// Marks the first unwritten extent in `from..to` as written. Returns where to continue; `None` when done.
 ///
 /// # Errors
 /// As [`set_unwritten`].
@@ -331,7 +335,7 @@ pub(crate) fn set_written(
     })
 }
 
-/// Runs a change that only extent trees know.
+/// Runs a change that only extent trees support.
 pub(crate) fn with_extents<'a, 'h, R>(
     fs: &'a Inodes,
     h: &'a mut Handle<'h>,
@@ -357,8 +361,8 @@ fn change_extents<'a, 'h, R>(
     change(&mut tree).map_err(|e| e.in_inode(inode.ino))
 }
 
-/// Gives a directory one more block, behind the last one that its size says. The size grows by a block and the block is
-/// counted; the caller fills it ([`Handle::create`]) and stores the inode. Credits: [`INSERT_CREDITS`], the block and its bits.
+/// Appends a block to a directory. The size grows by one block, and the block is counted; the caller fills it
+/// ([`Handle::create`]) and stores the inode. Credits: [`INSERT_CREDITS`], the block and its bits.
 ///
 /// # Errors
 /// No space, `TooLarge`: nothing has changed then.
@@ -381,8 +385,9 @@ pub(crate) fn append_block(fs: &Inodes, h: &mut Handle<'_>, inode: &Inode) -> Re
     Ok(block)
 }
 
-/// Gives an inode a block of metadata (a directory's, a symlink's) at `at`, which is a hole. The mapping lock is held
-/// exclusively. The block is counted; size and filling are the caller's matter. Credits: [`INSERT_CREDITS`], the block and its bits.
+/// Allocates a metadata block (of a directory or symlink) for the hole at `at`. The mapping lock is held
+/// exclusively. The block is counted; the caller sets the size and fills it. Credits: [`INSERT_CREDITS`], the
+/// block and its bits.
 ///
 /// # Errors
 /// No space, `TooLarge`: nothing has changed then.

@@ -1,8 +1,8 @@
-//! What an inode's mapping keeps in memory: ranges being allocated, the size without a lock, and the epoch by which each
-//! thread knows whether the extent that it saw last is still true.
+//! In-memory state of an inode's mapping: ranges being allocated, a lock-free copy of the size, and an epoch
+//! that validates each thread's cached extents.
 //!
-//! A read or an overwrite of a mapped block touches nothing here that another thread's I/O writes: the size and the epoch
-//! are only read, and the cached extent is the thread's own.
+//! A read or overwrite of a mapped block writes no shared state: the size and the epoch are only read, and
+//! the cached extents are per thread.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -12,22 +12,23 @@ use throughline_journal::Tid;
 
 use super::kind::{Kind, Mapping};
 
-/// Epochs are unique over all inodes of all volumes of the process, so that one number names a mapping at a time.
+/// Epochs are unique across all inodes of all volumes in the process, so an epoch identifies one state of one
+/// mapping.
 static EPOCHS: AtomicU64 = AtomicU64::new(1);
 
 fn next_epoch() -> u64 {
     EPOCHS.fetch_add(1, Ordering::Relaxed)
 }
 
-/// The mapping's own state in an inode in memory.
+/// The mapping state of an inode in memory.
 pub(crate) struct State {
     /// Changes with each change of the mapping.
     epoch: AtomicU64,
-    /// The size in bytes plus one, for ordinary files; 0 while it is not known, and for all others.
+    /// The size in bytes plus one, for regular files not stored inline; 0 while unknown, and for all others.
     size: AtomicU64,
-    /// Tick of the last change of the times, see [`crate::file`].
+    /// The tick of the last change of the times; see [`crate::file`].
     pub(crate) touched: AtomicU64,
-    /// The newest transaction that made data unwritten; 0: none.
+    /// The newest transaction that marked data as unwritten; 0: none.
     zeroed: AtomicU32,
     pending: Mutex<Vec<(u64, u64)>>,
     ended: Condvar,
@@ -47,30 +48,30 @@ impl Default for State {
 }
 
 impl State {
-    /// The mapping is about to change; called with its lock held exclusively.
+    /// Call before the mapping changes, with its lock held exclusively.
     pub(super) fn changed(&self) {
         self.epoch.store(next_epoch(), Ordering::Release);
     }
 
-    /// The size, if it is known without looking at the inode.
+    /// The size, if known without reading the inode.
     pub(super) fn known_size(&self) -> Option<u64> {
         self.size.load(Ordering::Acquire).checked_sub(1)
     }
 
-    /// The size changed, or was looked up; called under the lock of the inode's image. `None` for a file that is no ordinary
-    /// one.
+    /// Records the size after a change or lookup, under the lock of the inode's image. `None` for anything
+    /// but a regular file with its data in blocks.
     pub(super) fn set_known_size(&self, size: Option<u64>) {
         self.size
             .store(size.map_or(0, |s| s.saturating_add(1)), Ordering::Release);
     }
 
-    /// Data became unwritten in `tid`: until that is durable, the committed state shows what these blocks hold. The mapping's lock is
-    /// held exclusively.
+    /// Records that data became unwritten in `tid`: until that is durable, the committed state still shows
+    /// the old contents of these blocks. The mapping's lock is held exclusively.
     pub(super) fn set_zeroed(&self, tid: Tid) {
         self.zeroed.store(tid.0, Ordering::Release);
     }
 
-    /// The transaction that has to be durable before unwritten blocks are written; `None` where all are.
+    /// The transaction that must be durable before unwritten blocks are overwritten; `None` if there is none.
     pub(crate) fn zeroed(&self) -> Option<Tid> {
         match self.zeroed.load(Ordering::Acquire) {
             0 => None,
@@ -78,8 +79,8 @@ impl State {
         }
     }
 
-    /// Waits until nobody else allocates in the file blocks `from..to`, then keeps others out of them until
-    /// [`State::allocated`]. Whoever holds one of a file does not ask for another that overlaps it.
+    /// Waits until no other thread allocates in file blocks `from..to`, then excludes others from them until
+    /// [`State::allocated`]. A thread that holds a range of a file must not request an overlapping one.
     pub(crate) fn allocate(&self, (from, to): (u64, u64)) {
         let mut pending = self.pending.lock();
         while pending.iter().any(|(f, t)| *f < to && from < *t) {
@@ -88,7 +89,7 @@ impl State {
         pending.push((from, to));
     }
 
-    /// The end of what began with [`State::allocate`].
+    /// Ends what [`State::allocate`] began.
     pub(crate) fn allocated(&self, range: (u64, u64)) {
         let mut pending = self.pending.lock();
         if let Some(at) = pending.iter().position(|p| *p == range) {
@@ -99,7 +100,7 @@ impl State {
     }
 }
 
-/// Extents that a thread remembers.
+/// Number of extents cached per thread.
 const REMEMBERED: usize = 4;
 
 #[derive(Clone, Copy)]
@@ -123,7 +124,7 @@ thread_local! {
 }
 
 impl State {
-    /// What this thread knows to be at `block`, from an earlier [`State::remember`] that still holds.
+    /// This thread's cached mapping at `block`, if still valid.
     pub(super) fn recall(&self, block: u64) -> Option<Mapping> {
         let epoch = self.epoch.load(Ordering::Acquire);
         let (seen, _) = SEEN.get();
@@ -134,12 +135,12 @@ impl State {
         Some(hit.mapping.behind((block - hit.first) as u32))
     }
 
-    /// The epoch to remember a lookup by: taken before the lookup.
+    /// The epoch for [`State::remember`]; read it before the lookup.
     pub(super) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Acquire)
     }
 
-    /// Remembers what is at `first`, looked up in `epoch`.
+    /// Caches the mapping at `first`, looked up in `epoch`.
     pub(super) fn remember(epoch: u64, first: u64, mapping: Mapping) {
         let (mut seen, next) = SEEN.get();
         seen[next] = Seen {

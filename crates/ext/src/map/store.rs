@@ -1,8 +1,8 @@
-//! Where the nodes of a mapping live: the seam between the tree algorithms and the volume.
+//! Storage of mapping nodes: the interface between the tree algorithms and the volume.
 //!
-//! The algorithms of [`super::extents`] and [`super::indirect`] know a root of 60 bytes (`i_block`) and numbered nodes
-//! below it. On a volume the nodes are metadata blocks changed inside a handle ([`super::tree`]); in tests they are a map
-//! in memory that can be told to run out of blocks.
+//! The algorithms of [`super::extents`] and [`super::indirect`] work on a root of 60 bytes (`i_block`) and
+//! numbered nodes below it. On a volume the nodes are metadata blocks changed inside a handle
+//! ([`super::tree`]); in tests they are a map in memory that can run out of blocks on demand.
 
 use std::ops::Deref;
 
@@ -10,23 +10,23 @@ use throughline_extfmt::FsBlock;
 
 use crate::error::Result;
 
-/// Bytes of `i_block`.
+/// Size of `i_block` in bytes.
 pub(crate) const ROOT_BYTES: usize = 60;
 
 /// The root of a mapping.
 pub(crate) type Root = [u8; ROOT_BYTES];
 
-/// How much a step that takes mappings out may do: both at least 1.
+/// Limits of one step that unmaps blocks; both at least 1.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Budget {
-    /// Runs of blocks.
+    /// Number of runs.
     pub(crate) runs: usize,
-    /// Blocks in them.
+    /// Total blocks in them.
     pub(crate) blocks: u32,
 }
 
 impl Budget {
-    /// Whatever there is.
+    /// No limit.
     #[cfg(test)]
     pub(crate) const ALL: Self = Self {
         runs: usize::MAX,
@@ -37,50 +37,50 @@ impl Budget {
         self.runs == 0 || self.blocks == 0
     }
 
-    /// Takes a run off; it may be longer than what is left.
+    /// Subtracts a run, which may be longer than the rest.
     pub(super) fn spend(&mut self, blocks: u32) {
         self.runs = self.runs.saturating_sub(1);
         self.blocks = self.blocks.saturating_sub(blocks);
     }
 }
 
-/// Reading a mapping.
+/// Read access to a mapping.
 pub(crate) trait Nodes {
-    /// A node's bytes as they are now: a snapshot that later edits do not change.
+    /// A snapshot of a node's bytes; later edits do not change it.
     type Node: Deref<Target = [u8]>;
 
-    /// The bytes of `i_block`.
+    /// Reads `i_block`.
     fn root(&self) -> Root;
 
-    /// A node, its checksum verified where the volume has one.
+    /// Reads a node and verifies its checksum if the volume has checksums.
     fn node(&self, block: FsBlock) -> Result<Self::Node>;
 
-    /// Checks all entries of an extent node: their order, lengths and ranges.
+    /// Checks the order, lengths and ranges of all entries of an extent node.
     fn check_entries(&self, node: &[u8]) -> Result<()>;
 
-    /// Refuses a run of blocks that data cannot be in: outside the volume, or on its fixed metadata.
+    /// Fails if data cannot be in these blocks: outside the volume, or on its fixed metadata.
     fn check_run(&self, block: FsBlock, len: u32) -> Result<()>;
 }
 
-/// Changing a mapping. A node that is edited was read before, so an edit fails only where the journal does.
+/// Write access to a mapping. A node is read before it is edited, so an edit fails only if the journal does.
 pub(crate) trait NodesMut: Nodes {
     /// Changes the root.
     fn edit_root(&mut self, edit: impl FnOnce(&mut Root)) -> Result<()>;
 
-    /// Changes a node and renews its checksum.
+    /// Changes a node and updates its checksum.
     fn edit(&mut self, block: FsBlock, edit: impl FnOnce(&mut [u8])) -> Result<()>;
 
-    /// Allocates a node, zeroed, and fills it.
+    /// Allocates a zeroed node and fills it.
     ///
     /// # Errors
     /// No space; nothing has changed then.
     fn create(&mut self, fill: impl FnOnce(&mut [u8])) -> Result<FsBlock>;
 
-    /// Frees a node that nothing points to any more.
+    /// Frees an unreferenced node.
     fn free(&mut self, block: FsBlock) -> Result<()>;
 }
 
-/// A root or a node, for code that treats them alike.
+/// A root or a node, for code that handles both.
 pub(super) enum Bytes<N> {
     /// The root, copied.
     Root(Root),

@@ -1,5 +1,5 @@
-//! All blocks of a mapping that has few runs, and the mapping without them: for a file that is emptied while the disk still
-//! shows what it held ([`crate::emptied`]).
+//! Lists all blocks of a small mapping, and empties the mapping: for a file that is truncated while the disk
+//! still has its old contents ([`crate::emptied`]).
 
 use throughline_extfmt::{FileBlock, FsBlock, InodeImage};
 
@@ -12,25 +12,25 @@ use crate::inode::Inodes;
 /// All blocks of a mapping.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
-    /// First block and length of each run of data, written or not.
+    /// First block and length of each run, written or unwritten.
     pub(crate) data: Vec<(FsBlock, u32)>,
-    /// Tables, or nodes of the tree.
+    /// Indirect tables or tree nodes.
     pub(crate) nodes: Vec<FsBlock>,
 }
 
 impl Survey {
-    /// Blocks in all.
+    /// Total number of blocks.
     pub(crate) fn blocks(&self) -> u64 {
         let data = self.data.iter().map(|(_, len)| u64::from(*len));
         data.sum::<u64>().saturating_add(self.nodes.len() as u64)
     }
 }
 
-/// The blocks of an inode's mapping; `None` where there are more runs, or nodes, than `most`, or blocks that the mapping up to
-/// the file's `size` does not lead to. Takes the mapping lock shared.
+/// The blocks of an inode's mapping. `None` if it has more than `most` runs or nodes, or blocks that the
+/// mapping up to `size` does not reach. Takes the mapping lock shared.
 ///
 /// # Errors
-/// Those of reading the mapping; `Corrupt` where it cannot be.
+/// Errors of reading the mapping; `Corrupt` if it is invalid.
 pub(crate) fn survey(fs: &Inodes, inode: &Inode, size: u64, most: usize) -> Result<Option<Survey>> {
     let _map = inode.map_shared();
     let view = View::new(fs, inode);
@@ -71,12 +71,12 @@ pub(crate) fn survey(fs: &Inodes, inode: &Inode, size: u64, most: usize) -> Resu
     let attributes = u64::from(raw.file_acl(&fs.geo) != FsBlock(0));
     let counted = raw.blocks_512(&fs.geo) / u64::from(fs.geo.block_bytes / 512);
     let is_all = counted == found.blocks() + attributes;
-    // Behind the end of an indirect map nobody has looked.
+    // An indirect map was not searched past the end of the file.
     Ok((view.format == Format::Extents || is_all).then_some(found))
 }
 
-/// Makes the mapping empty, its size 0, and counts `sectors` off the inode, in memory; the mapping lock is held exclusively.
-/// `keep` gets the image as it was, before anybody can store the new one.
+/// Empties the mapping in memory: sets the size to 0 and subtracts `sectors` from the inode's count. The
+/// mapping lock is held exclusively. `keep` gets the old image before the new one can be stored.
 pub(crate) fn empty(fs: &Inodes, inode: &Inode, sectors: u64, keep: impl FnOnce(&InodeImage)) {
     inode.mapping.changed();
     let mut raw = inode.raw.write();

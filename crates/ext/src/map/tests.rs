@@ -1,4 +1,4 @@
-//! No change of a mapping touches more blocks than it said it would: a journal on disk will hold it to that.
+//! No mapping change touches more blocks than its credits: an on-disk journal enforces that.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::testing::{Image, Rng};
 use crate::{Fallocate, Fs, Inode, NewInode, NewKind};
 
-/// Small groups, so that runs and nodes lie in many of them, and the smallest journals.
+/// Small groups, so that runs and nodes span many of them, and the smallest journals.
 const SHAPES: &[&[&str]] = &[
     &["-t", "ext4", "-b", "1024", "-g", "256"],
     &["-t", "ext4", "-b", "4096", "-J", "size=4"],
@@ -45,7 +45,7 @@ fn step(fs: &Fs, inode: &Inode, rng: &mut Rng, unit: u64) -> String {
         10 => Fallocate::Collapse,
         _ => Fallocate::Insert,
     };
-    // Running out of space, or a file without extents, is as good a test as any.
+    // Running out of space, or a file without extents, is a valid case too.
     let _ = fs.fallocate(inode, mode, offset, len);
     format!("{mode:?} {offset} {len}")
 }

@@ -12,14 +12,14 @@ use crate::handle::Handle;
 use crate::inode::Inode;
 use crate::inode::Inodes;
 
-/// How an inode says where its blocks are.
+/// The mapping format of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Format {
     /// An extent tree.
     Extents,
     /// Direct and indirect pointers.
     Indirect,
-    /// It has no blocks of its own: data in the inode, a short symlink, a device.
+    /// No mapping: inline data, a short symlink, a device.
     None,
 }
 
@@ -42,7 +42,7 @@ impl Format {
     }
 }
 
-/// A mapping to read.
+/// A mapping opened for reading.
 pub(super) struct View<'a> {
     pub(super) fs: &'a Inodes,
     pub(super) inode: &'a Inode,
@@ -57,7 +57,7 @@ impl<'a> View<'a> {
 }
 
 impl View<'_> {
-    /// What a node of an extent tree is checked for when it is loaded.
+    /// Checks a node of an extent tree when it is loaded.
     fn check_node(&self, bytes: &[u8]) -> throughline_extfmt::Result<()> {
         extent::verify_block_checksum(bytes, self.inode.csum_seed)?;
         extent::Node::new(bytes)?.check(&self.fs.geo, &Expect::ROOT)
@@ -95,17 +95,17 @@ impl Nodes for View<'_> {
     }
 }
 
-/// A mapping to change, with the inode's mapping lock held exclusively. The inode's image changes in memory; whoever made
-/// the tree stores it once at the end.
+/// A mapping opened for changes, with the inode's mapping lock held exclusively. The inode's image changes in
+/// memory; the creator of the tree stores it once at the end.
 pub(crate) struct Tree<'a, 'h> {
     view: View<'a>,
     h: &'a mut Handle<'h>,
-    /// Claimed blocks to make nodes of, before others are looked for.
+    /// Blocks to use for nodes before allocating others.
     spare: Option<&'a mut Spare>,
 }
 
-/// Blocks for nodes: those claimed ahead, so that they lie beside their data and are there when the data has been
-/// written, and those put by for the file.
+/// Blocks for nodes: some claimed in advance, so that they are next to their data and certain to exist once
+/// it is written, and some reserved for the file.
 #[derive(Debug, Default)]
 pub(crate) struct Spare {
     run: Option<Run>,
@@ -114,13 +114,14 @@ pub(crate) struct Spare {
 }
 
 impl Spare {
-    /// Takes claimed blocks, and how many more are put by for just this; whoever holds the spare in the end gives back what
-    /// is left. With `put_by`, further blocks come out of what is put by for the file's mapping.
+    /// Takes claimed blocks, and the number of further blocks reserved for this change; the final holder
+    /// releases the rest. With `put_by`, more blocks may be taken from the reservation for the file's
+    /// mapping.
     pub(crate) fn new(run: Option<Run>, owed: u32, put_by: bool) -> Self {
         Self { run, owed, put_by }
     }
 
-    /// What is left.
+    /// The remaining blocks.
     pub(crate) fn rest(self) -> (Option<Run>, u32) {
         (self.run, self.owed)
     }
@@ -164,7 +165,8 @@ impl<'a, 'h> Tree<'a, 'h> {
 }
 
 impl Tree<'_, '_> {
-    /// A block for a node: a claimed one, one that is put by for this change or for the file's mapping, or any.
+    /// Allocates a block for a node: a claimed one, one reserved for this change or for the file's mapping,
+    /// or any other.
     fn node_block(&mut self) -> Result<FsBlock> {
         let View { fs, inode, .. } = self.view;
         let goal = fs.goal_for(inode);
@@ -252,16 +254,16 @@ fn seal(format: Format, bytes: &mut [u8], seed: Option<u32>) -> throughline_extf
     }
 }
 
-/// Counts blocks of the volume into `i_blocks`, or out of it.
+/// Adds blocks to `i_blocks`, or subtracts them.
 ///
 /// # Errors
-/// `TooLarge` where the format cannot count so many; nothing is changed then.
+/// `TooLarge` if the format cannot count that many; nothing has changed then.
 pub(crate) fn add_blocks(fs: &Inodes, inode: &Inode, blocks: i64) -> Result<()> {
     let mut raw = inode.raw.write();
     let sectors = u64::from(fs.geo.block_bytes / 512);
     let change = blocks.unsigned_abs().saturating_mul(sectors);
     let before = raw.blocks_512(&fs.geo);
-    // An inode that counts too few must not keep its blocks from being freed.
+    // An inode with too low a count must not prevent its blocks from being freed.
     let after = if blocks < 0 {
         before.saturating_sub(change)
     } else {

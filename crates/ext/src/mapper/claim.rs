@@ -1,4 +1,5 @@
-//! Blocks for a write: what is there already, or a run claimed from the allocator; and claims that end without a commit.
+//! Blocks for a write: existing ones, or a run claimed from the allocator; and claims that end without a
+//! commit.
 
 use throughline_extfmt::{FileBlock, FsBlock};
 use throughline_fileio::{Claim, ClaimKind};
@@ -15,17 +16,17 @@ pub(super) struct Claimed {
     pub(super) data: Run,
     /// For tables.
     pub(super) spare: Option<Run>,
-    /// For tables as well, put by and not claimed: no blocks for them lay beside the data. They are promised to this claim
-    /// and not to the next one that needs the same table, which may come after it.
+    /// Further blocks for tables, reserved but not claimed, since there was no room for them next to the
+    /// data. They belong to this claim and not to a later one that may need the same table.
     pub(super) owed: u32,
-    /// Tables that may be needed beyond these.
+    /// Tables that may be needed in addition, not reserved.
     pub(super) short: u32,
-    /// Whether they were put by.
+    /// Whether the blocks come from the file's reservation.
     pub(super) put_by: bool,
 }
 
 impl Claimed {
-    /// What of it was put by.
+    /// The part of the reservation that it uses.
     pub(super) fn lent(&self) -> Lent {
         Lent {
             units: self.data.len,
@@ -45,14 +46,14 @@ impl<P: Place> FileMapper<P> {
             let range = (first.0.into(), self.end.max(u64::from(first.0) + 1));
             inode.mapping.allocate(range);
             call.allocating = Some(range);
-            // Whoever allocated here until now has changed it.
+            // The thread that allocated here before may have changed it.
             found = map::lookup_cached(fs, inode, first, count)?;
         }
         match found.kind {
             Kind::Data(block) => self.overwrite(offset, len, first, block, found.len_blocks),
             Kind::Unwritten(block) => {
                 fs.check_data_range(block, found.len_blocks.into())?;
-                // Where it was data, what the committed state still shows is not overwritten.
+                // If this was data before: do not overwrite what the committed state still shows.
                 if let Some(tid) = inode.mapping.zeroed()
                     && tid.is_after(fs.journal.committed())
                 {
@@ -105,7 +106,7 @@ impl<P: Place> FileMapper<P> {
         }
     }
 
-    /// Claims a run for the hole at `first`, with blocks for tables in front where they are needed.
+    /// Claims a run for the hole at `first`, preceded by blocks for tables if needed.
     fn claim_new(&self, call: &mut Call, first: FileBlock, hole: Mapping) -> Result<Claim> {
         let (fs, inode) = (self.fs(), self.inode());
         let want = hole.len_blocks.min(fs.geo.blocks_per_group);
@@ -133,8 +134,8 @@ impl<P: Place> FileMapper<P> {
         Ok(self.units(first, data.start, data.len, ClaimKind::New, id))
     }
 
-    /// Where the block at `first` is best: behind the claim before, of this call or of the file's write-back, else
-    /// where the mapping says.
+    /// The preferred place of the block at `first`: after the previous claim of this call or of the file's
+    /// write-back, else the mapping's suggestion.
     fn goal(&self, call: &Call, first: FileBlock) -> Result<FsBlock> {
         let last = call.last.filter(|(block, _)| *block == u64::from(first.0));
         let behind = match last {
@@ -145,7 +146,7 @@ impl<P: Place> FileMapper<P> {
         behind.map_or_else(|| map::goal(self.fs(), self.inode(), first), Ok)
     }
 
-    /// Claims out of what is put by for the file; `None` where nothing is.
+    /// Claims from the file's reservation; `None` if it is empty.
     fn claim_put_by(&self, goal: FsBlock, want: u32, tables: u32) -> Result<Option<Claimed>> {
         if !P::WRITE_BACK {
             return Ok(None);
@@ -167,7 +168,7 @@ impl<P: Place> FileMapper<P> {
             put_by: true,
             ..claimed
         };
-        // What was not found was put by again by the allocator.
+        // The allocator has put the missing part back into the reservation.
         delayed.take_back(Lent {
             units: lent.units - claimed.data.len,
             ..Lent::default()
@@ -175,13 +176,13 @@ impl<P: Place> FileMapper<P> {
         Ok(Some(claimed))
     }
 
-    /// What was claimed for a claim; it stays in the list.
+    /// The blocks of a claim, which stays in the list.
     pub(super) fn claimed(&self, claim: &Claim) -> Option<Claimed> {
         let id = usize::try_from(claim.id).ok()?;
         self.call.lock().claimed.get(id).copied().flatten()
     }
 
-    /// What of a claim is still claimed, after tables were made of its spare blocks.
+    /// Updates a claim's blocks after tables used some of its spare blocks.
     pub(super) fn keep(&self, claim: &Claim, claimed: Claimed) {
         let mut call = self.call.lock();
         let place = usize::try_from(claim.id)
@@ -192,7 +193,7 @@ impl<P: Place> FileMapper<P> {
         }
     }
 
-    /// What was claimed for a claim, out of the list.
+    /// Removes a claim from the list and returns its blocks.
     pub(super) fn settle(&self, claim: &Claim) -> Option<Claimed> {
         let mut call = self.call.lock();
         usize::try_from(claim.id)
@@ -201,9 +202,9 @@ impl<P: Place> FileMapper<P> {
             .and_then(Option::take)
     }
 
-    /// What was written of blocks that nothing will map is of no use. Where the image is a sparse file on a disk that ran
-    /// full, it takes the room that the volume's own structures need to be written. While nobody else can have the blocks,
-    /// and nobody had them whom a crash could bring back: what is claimed was free on the disk.
+    /// Discards data that was written to blocks which will not be mapped. If the image is a sparse file on a
+    /// full disk, they take up space that the volume's metadata needs. This is safe: no other file can have
+    /// the blocks yet, and they were free on disk, so a crash cannot bring back an earlier owner.
     pub(super) fn discard(&self, run: Run) {
         let log = self.fs().geo.block_log;
         let discarded = self
@@ -231,8 +232,8 @@ impl<P: Place> FileMapper<P> {
     }
 }
 
-/// Divides a claimed run into `tables` blocks in front, where it is long enough for both, and up to `want` of data; the
-/// rest goes `back`.
+/// Splits a claimed run into `tables` blocks in front, if it is long enough for both, and up to `want` blocks
+/// of data; passes the rest to `back`.
 fn divide(run: Run, (want, tables): (u32, u32), back: impl FnOnce(Run)) -> Claimed {
     // A run too short for both holds data only; tables then come from elsewhere.
     let tables = if run.len > tables { tables } else { 0 };

@@ -1,7 +1,8 @@
-//! Claims whose data is on the device are entered into the mapping, with their bits and the size that they reach.
+//! Maps claims whose data is on the device, together with their bits and the size that they reach.
 //!
-//! In as many transactions as the journal makes necessary, ascending, the size behind each: a crash between two of them
-//! leaves a file that ends in the middle of the write. Where space runs out in the middle, what was entered stays.
+//! This may take several transactions, in ascending order, each with the size reached so far: a crash between
+//! two of them leaves a file that ends in the middle of the write. If space runs out half-way, the claims
+//! already mapped remain.
 
 use throughline_extfmt::FileBlock;
 use throughline_extfmt::extent::Extent;
@@ -18,18 +19,18 @@ use crate::inode::INODE_CREDITS;
 use crate::map::{self, CONVERT_CREDITS, Format, INSERT_CREDITS, Spare};
 use crate::regular;
 
-/// What of a write is not entered yet.
+/// The part of a write that is not mapped yet.
 struct Left<'c> {
     /// Ascending.
     claims: &'c [Claim],
-    /// Where the conversion of the first of them goes on; its start where none has begun.
+    /// Where the conversion of the first claim continues; its start if not begun.
     convert_from: Option<u64>,
-    /// Behind the last file byte that is entered; 0 where none is.
+    /// End of the last mapped file byte; 0 if none.
     entered_to: u64,
 }
 
 impl Left<'_> {
-    /// The first claim is entered.
+    /// Marks the first claim as mapped.
     fn pass(&mut self) {
         if let Some((first, rest)) = self.claims.split_first() {
             self.entered_to = first.file_offset.saturating_add(first.len);
@@ -40,7 +41,7 @@ impl Left<'_> {
 }
 
 impl<P: Place> FileMapper<P> {
-    /// Enters claims, and makes the file as long as they reach, `new_size` at most and in the end.
+    /// Maps claims and extends the file to the size they reach, at most `new_size`; at the end to `new_size`.
     pub(super) fn commit_claims(&self, claims: &mut [Claim], new_size: Option<u64>) -> Result<()> {
         claims.sort_unstable_by_key(|c| c.file_offset);
         let mut left = Left {
@@ -57,8 +58,8 @@ impl<P: Place> FileMapper<P> {
         }
     }
 
-    /// One transaction. Where it ends with a reason, that of the first claim that is left, it has entered those before it,
-    /// and may be run again.
+    /// One transaction. If it fails with a `Reason` for the first remaining claim, the claims before that are
+    /// mapped, and the call may be repeated.
     fn commit_some(&self, left: &mut Left<'_>, new_size: u64) -> Result<()> {
         let (fs, inode) = (self.fs(), self.inode());
         let all = left
@@ -67,7 +68,7 @@ impl<P: Place> FileMapper<P> {
             .map(|c| self.credits(c))
             .fold(INODE_CREDITS, u32::saturating_add);
         let first = left.claims.first().map_or(0, |c| self.credits(c)) + INODE_CREDITS;
-        // Of a file that is written anew, all that there is goes with the old blocks.
+        // A rewritten file frees all its old blocks in the same transaction.
         let freed = inode.emptied.credits();
         let most = match freed {
             Some(freed) => fs.journal.max_credits().saturating_sub(freed),
@@ -98,7 +99,7 @@ impl<P: Place> FileMapper<P> {
         })
     }
 
-    /// Enters claims as far as the credits go: one step of one claim at least.
+    /// Maps claims as far as the credits allow: at least one step of one claim.
     fn enter_some(&self, h: &mut Handle<'_>, left: &mut Left<'_>) -> Result<()> {
         let fs = self.fs();
         while let Some(claim) = left.claims.first() {
@@ -135,7 +136,7 @@ impl<P: Place> FileMapper<P> {
         Ok(())
     }
 
-    /// Enters new blocks and sets their bits. Where there is no space for tables, they stay claimed.
+    /// Maps new blocks and sets their bits. If there is no space for tables, the blocks stay claimed.
     fn enter_new(&self, h: &mut Handle<'_>, claim: &Claim) -> Result<()> {
         let (fs, inode) = (self.fs(), self.inode());
         let claimed = self
@@ -179,7 +180,8 @@ impl<P: Place> FileMapper<P> {
             tables,
             short: claimed.short,
         });
-        // Others that are under way may have made the table: what was for it is for theirs.
+        // A concurrent commit may have created the table; the reservation for it is then still needed by
+        // others.
         rest.spare
             .into_iter()
             .for_each(|rest| fs.release_put_by(rest));
@@ -194,7 +196,7 @@ impl<P: Place> FileMapper<P> {
         result
     }
 
-    /// What entering a claim may touch; of one that is converted, each step.
+    /// Upper bound of the blocks that mapping a claim changes; for a conversion, per step.
     fn credits(&self, claim: &Claim) -> u32 {
         let count = (claim.len >> self.fs().geo.block_log) as u32;
         match claim.kind {

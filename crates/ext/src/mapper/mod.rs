@@ -1,18 +1,18 @@
-//! The mapping of an inode as the data path sees it: [`throughline_fileio::Mapper`].
+//! The mapping of an inode as seen by the data path: [`throughline_fileio::Mapper`].
 //!
-//! One [`FileMapper`] serves one call of direct I/O, under the inode's I/O lock, or one run of write-back, which holds no
-//! lock. The first piece of a write that needs new blocks takes the exclusive right to allocate in the rest of the range,
-//! so that two writers never map one block twice and never wait for each other in a circle: each holds one range, and
-//! takes it while it holds no other. (The flusher holds several at once. They never overlap, and nobody writes directly
-//! to a file meanwhile.)
+//! One [`FileMapper`] serves one direct I/O call, under the inode's I/O lock, or one write-back run, which
+//! holds no lock. The first piece of a write that needs new blocks takes the exclusive right to allocate in
+//! the rest of the range. So two writers never map a block twice and never deadlock: each holds one range,
+//! and holds no other when it takes it. (The flusher holds several at once. They never overlap, and no direct
+//! write to the file runs at the same time.)
 //!
-//! A claim of new blocks may come with spare blocks in front of it, for the tables that an indirect map will need: so they
-//! lie where they break no run of data, and they are there when the data is.
+//! A claim of new blocks may include spare blocks in front, for the tables of an indirect map: they do not
+//! interrupt the data, and they exist when it does.
 //!
-//! Write-back takes its blocks out of what is put by for the file ([`crate::delayed`]), and leaves the times alone: they
-//! are those of the writes, which set them.
+//! Write-back takes its blocks from the file's reservation ([`crate::delayed`]) and does not change the
+//! times: the writes have set them.
 //!
-//! [`claim`] finds the blocks, [`commit`] enters them once their data is on the device.
+//! [`claim`] finds the blocks, [`commit`] maps them once their data is on the device.
 
 mod claim;
 mod commit;
@@ -31,16 +31,16 @@ use crate::inode::{Inode, Inodes};
 use crate::map::{self, Kind};
 use claim::Claimed;
 
-/// The file of a mapper, and on whose behalf it works.
+/// The file of a mapper, and the type of its caller.
 pub(crate) trait Place: Send + Sync {
-    /// Whether this is write-back, which has its blocks put by.
+    /// Whether this is write-back, which uses reserved blocks.
     const WRITE_BACK: bool;
 
     fn fs(&self) -> &Data;
     fn inode(&self) -> &Inode;
 }
 
-/// A file for the time of a call.
+/// A file borrowed for one call.
 #[derive(Clone, Copy)]
 pub(crate) struct Borrowed<'a> {
     fs: &'a Data,
@@ -74,26 +74,26 @@ impl Place for Arc<CachedFile> {
 /// A file's mapping for one call of direct I/O, or one run of write-back.
 pub(crate) struct FileMapper<P: Place> {
     place: P,
-    /// Behind the last file block that the call may write.
+    /// End of the file blocks that the call may write.
     end: u64,
     call: Mutex<Call>,
 }
 
-/// What a call has going.
+/// The state of a call.
 #[derive(Default)]
 struct Call {
-    /// The file blocks in which it alone allocates.
+    /// The file blocks in which it has the exclusive right to allocate.
     allocating: Option<(u64, u64)>,
-    /// New blocks that are claimed: by claim id; `None` once they are settled.
+    /// Claimed new blocks, by claim ID; `None` once mapped or released.
     claimed: Vec<Option<Claimed>>,
-    /// Where the last claim ended, in the file and on the volume: the next one goes behind it.
+    /// The end of the last claim, in the file and on the volume: the next one goes there.
     last: Option<(u64, FsBlock)>,
-    /// Blocks put by that the commit under way has entered.
+    /// Reserved blocks that the current commit has mapped.
     entered: u64,
 }
 
 impl Call {
-    /// Between batches no claim is in use, so that the list starts again.
+    /// Clears the list between batches, when no claim is in use.
     fn forget_settled(&mut self) {
         if self.claimed.iter().all(Option::is_none) {
             self.claimed.clear();
@@ -145,7 +145,7 @@ impl<P: Place> FileMapper<P> {
 
 #[cfg(feature = "planted")]
 impl<P: Place> FileMapper<P> {
-    /// The bug that commits a mapping before its data is written, where it was planted.
+    /// The planted bug that commits a mapping before its data is written.
     fn planted(&self, claim: Claim) -> fileio::Result<Claim> {
         let planted = self
             .fs()
@@ -163,7 +163,7 @@ impl<P: Place> FileMapper<P> {
     }
 }
 
-/// The first block of a byte range, and how many blocks it touches.
+/// The first block of a byte range, and the number of blocks it touches.
 fn blocks_of(fs: &Inodes, offset: u64, len: u64) -> Option<(FileBlock, u32)> {
     let log = fs.geo.block_log;
     let first = u32::try_from(offset >> log)
@@ -179,10 +179,10 @@ fn blocks_of(fs: &Inodes, offset: u64, len: u64) -> Option<(FileBlock, u32)> {
     ))
 }
 
-/// The piece of a file at a byte, as a reader sees it. For callers as those of [`map::lookup_cached`].
-///
+/// The piece of a file at a byte offset, for a reader. The caller must satisfy the rules of
+/// [`map::lookup_cached`].
 /// # Errors
-/// As there.
+/// The same.
 pub(crate) fn mapped(fs: &Inodes, inode: &Inode, offset: u64, len: u64) -> Result<MappedExtent> {
     let Some((first, count)) = blocks_of(fs, offset, len) else {
         return Ok(MappedExtent {
@@ -219,7 +219,7 @@ impl<P: Place> Map for FileMapper<P> {
     }
 
     fn size_bytes(&self) -> u64 {
-        // Callers have looked the size up before they made the mapper, so it is known.
+        // Callers have read the size before they created the mapper, so it is known.
         map::size(self.fs(), self.inode()).unwrap_or(0)
     }
 

@@ -1,4 +1,4 @@
-//! Opening: what is refused and how it is said, what a session leaves in the superblock.
+//! Opening: refusals and their messages, and what a session leaves in the superblock.
 
 use throughline_extfmt::features::Incompat;
 use throughline_extfmt::superblock::State;
@@ -172,7 +172,7 @@ fn a_journal_that_needs_recovery_is_read_over_its_replay_and_recovered_for_writi
     let Some(image) = Image::make("16M", &["-t", "ext4", "-L", "before"]) else {
         return;
     };
-    // A transaction that renames the volume: the superblock's block, as the journal should leave it.
+    // A transaction that renames the volume: the superblock as the journal must leave it.
     let mut block = vec![0; 1024];
     {
         use std::os::unix::fs::FileExt;
@@ -215,7 +215,7 @@ fn a_journal_that_needs_recovery_is_read_over_its_replay_and_recovered_for_writi
         ..writing()
     });
     assert!(matches!(refused, Err(Error::Caller(Reason::Invalid(_)))));
-    // The same journal, with a superblock that forgot it.
+    // The same journal, with a superblock that does not ask for recovery.
     let forgetful = image.copy();
     forgetful.edit_super(|sb| {
         sb.s_feature_incompat
@@ -233,7 +233,7 @@ fn a_journal_that_needs_recovery_is_read_over_its_replay_and_recovered_for_writi
     assert!(fs.recovery().is_empty(), "{:?}", fs.recovery());
 }
 
-/// Who could not count what is free must not put the counts of before the crash into the superblock as true ones.
+/// If free space cannot be counted, the old counts must not be written to the superblock as valid.
 #[test]
 fn a_volume_that_cannot_be_counted_stays_to_be_recovered() {
     let Some(image) = Image::make("40M", &["-t", "ext4", "-b", "1024", "-O", "^flex_bg"]) else {
@@ -243,7 +243,7 @@ fn a_volume_that_cannot_be_counted_stays_to_be_recovered() {
     let session = std::mem::ManuallyDrop::new(image.open());
     session.sync().expect("sync");
     let mut bytes = std::fs::read(image.path()).expect("the image");
-    // The free blocks of the last of five groups, in descriptors of 64 bytes with sums.
+    // Descriptor of the last of five groups (64 bytes, with checksum): its free blocks.
     bytes[2048 + 4 * 64 + 12] ^= 0x55;
     std::fs::write(image.path(), &bytes).expect("written");
     let why = corrupt(image.try_open(&writing()));
@@ -267,7 +267,7 @@ fn an_unclean_volume_is_written_and_stays_unclean() {
     let opened = image.try_open(&writing()).expect("as the kernel does");
     assert!(opened.recovery().unchecked && !opened.is_read_only());
     opened.close().expect("close");
-    // Who opened it unclean leaves it so.
+    // Opened unclean, it must be left unclean.
     assert_eq!(image.header("Filesystem state"), "not clean");
     image.edit_super(|sb| sb.set_state(State::VALID | State::ERROR));
     assert!(unsupported(again(&writing())).contains("errors"));
@@ -329,7 +329,7 @@ fn two_machines_never_write_one_volume() {
     first.close().expect("still the first one's");
     image.check("mmp");
     image.open().close().expect("given back");
-    // Somebody breaks in: the first to notice stops.
+    // Another machine takes over: the first must notice and stop.
     let robbed = image.open();
     let disk = &robbed.disk;
     let at = robbed.superblock().s_mmp_block.get() * 1024;
@@ -342,7 +342,7 @@ fn two_machines_never_write_one_volume() {
     disk.write_at(at, zerocopy::IntoBytes::as_bytes(&mmp), false)
         .expect("written");
     let error = loop {
-        // The claim is renewed every second; the test waits for the thread, however long that takes.
+        // The claim is renewed every second; wait for the thread, however long that takes.
         match robbed.sync() {
             Ok(()) => std::thread::yield_now(),
             Err(error) => break error,
@@ -352,7 +352,7 @@ fn two_machines_never_write_one_volume() {
     assert!(robbed.close().is_err());
 }
 
-/// Opens a damaged volume and does with it whatever this half of the crate can do. Errors are fine, panics are not.
+/// Opens a damaged volume and exercises this half of the crate. Errors are fine, panics are not.
 fn use_damaged(disk: std::sync::Arc<throughline_block::Disk>) -> Result<()> {
     let fs = crate::Fs::open(
         disk,
@@ -394,7 +394,7 @@ fn damaged_volumes_give_errors() {
             let mut rng = crate::testing::Rng::new(seed);
             let mut damaged = sound.clone();
             for _ in 0..=rng.below(12) {
-                // The superblock, the descriptors behind it, or anywhere in the first metadata.
+                // The superblock, the descriptors after it, or anywhere in the first metadata.
                 let end = [2048, 8192, 400 << 10][rng.below(3) as usize];
                 let at = 1024 + rng.below(end - 1024) as usize;
                 damaged[at] = [

@@ -1,4 +1,4 @@
-//! New inodes with a first name: files, directories, symbolic links, devices, fifos, sockets.
+//! Creates inodes with a first name: files, directories, symbolic links, devices, fifos, sockets.
 
 use std::sync::Arc;
 
@@ -16,21 +16,21 @@ use crate::xattr::Prepared;
 use crate::xattr::acl::{self, Inherited};
 use crate::{dir, namei, orphan};
 
-/// Blocks that one creation may change: the inode, its bitmap and descriptor; its first block and the bits of that; the
-/// name; what the orphan list is in where that fails for want of space.
+/// Blocks that one creation may change: the inode, its bitmap and descriptor; its first block and its bits;
+/// the name; and the orphan record if the name fails for lack of space.
 const CREDITS: u32 = 3 + (1 + GROUP_CREDITS) + dir::INSERT_CREDITS + ORPHAN_CREDITS;
 
 /// The setgid bit of a mode.
 const SETGID: u16 = 0o2000;
 
-/// What to create.
+/// The type of inode to create.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewKind<'a> {
     /// A regular file, empty.
     File,
     /// A directory, empty.
     Dir,
-    /// A symbolic link to that target: any bytes but NUL, at least one, less than a block.
+    /// A symbolic link to this target: at least one byte, no NUL, less than a block.
     Symlink(&'a [u8]),
     /// A character device.
     CharDevice {
@@ -52,17 +52,17 @@ pub enum NewKind<'a> {
     Socket,
 }
 
-/// Whose the new inode is.
+/// Owner and permissions of a new inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NewInode {
     /// Permission bits, setuid, setgid and sticky: 0 to 0o7777.
     pub permissions: u16,
     /// Owner.
     pub uid: u32,
-    /// Group; a directory with the setgid bit gives its own instead.
+    /// Group; overridden by a directory with the setgid bit.
     pub gid: u32,
-    /// Permissions that the maker's mask takes away: 0 to 0o777. Not from a symbolic link, nor where the directory has a
-    /// default list of access rights, which takes the mask's place.
+    /// Umask of the creating process: 0 to 0o777. Not applied to symbolic links, nor if the directory has a
+    /// default ACL, which replaces it.
     pub umask: u16,
 }
 
@@ -96,8 +96,8 @@ impl Names {
     /// Creates an inode and its first name in `parent`.
     ///
     /// # Errors
-    /// `Exists`, `NotDir`, `NotFound` (the directory was removed; an empty link target), `NameTooLong`, `Invalid`,
-    /// `TooManyLinks`, `NoSpace`, `Permission` (an immutable directory), `ReadOnly`.
+    /// `Exists`, `NotDir`, `NotFound` (the directory was removed; an empty link target), `NameTooLong`,
+    /// `Invalid`, `TooManyLinks`, `NoSpace`, `Permission` (an immutable directory), `ReadOnly`.
     pub fn create(
         &self,
         parent: &Arc<Inode>,
@@ -113,7 +113,7 @@ impl Names {
         Ok(inode)
     }
 
-    /// Without a name it is an orphan.
+    /// Without a name, the inode becomes an orphan.
     pub(super) fn try_create(
         &self,
         parent: &Arc<Inode>,
@@ -139,9 +139,9 @@ impl Names {
         })
     }
 
-    /// Makes an inode as one of `parent`, with the lists that the directory gives it, and whatever `name` does with it, in one
-    /// transaction of `credits` and what the lists take. `name` may refuse only before its first change. The directory's lock
-    /// is held, no handle is open.
+    /// Makes an inode in `parent` with the ACLs that it inherits, and runs `name` on it, in one transaction
+    /// with `credits` plus those of the ACLs. `name` may refuse only before its first change. The directory's
+    /// lock is held, no handle is open.
     pub(super) fn make(
         &self,
         parent: &Inode,
@@ -174,7 +174,7 @@ impl Names {
     }
 }
 
-/// A new inode that was to get a name; where that was refused, it goes the way of all inodes without one.
+/// Returns a new inode after its naming step; if that was refused, makes it an orphan to be freed.
 fn unless_refused(
     fs: &Inodes,
     h: &mut Handle<'_>,
@@ -193,7 +193,7 @@ fn make_orphan(fs: &Inodes, h: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()
     orphan::add(fs, h, inode)
 }
 
-/// Whose and of what permissions the new inode is, with what its directory gives it.
+/// The mode of a new inode, and the ACLs that it inherits.
 fn inherit(fs: &Names, parent: &Inode, kind: NewKind<'_>, new: NewInode) -> Result<Inherited> {
     if matches!(kind, NewKind::Symlink(_)) {
         return Ok(Inherited {
@@ -229,7 +229,7 @@ fn make_inode(
     fs.new_inode(h, parent, mode, new.uid, gid)
 }
 
-/// What the inode holds from the start.
+/// Initializes the contents of a new inode.
 fn fill(
     fs: &Names,
     h: &mut Handle<'_>,

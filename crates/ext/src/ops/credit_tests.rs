@@ -1,4 +1,4 @@
-//! Names in the smallest journals there are: no operation touches more than it said, and all of them fit.
+//! Name operations in the smallest possible journals: none touches more blocks than its credits, and all fit.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use super::{NewInode, NewKind, RenameMode};
 use crate::testing::{Image, Rng};
 use crate::{Fs, Inode};
 
-/// Journals of 1024 blocks, the fewest a volume can have.
+/// Journals of 1024 blocks, the minimum.
 const SMALLEST: &[(&str, &[&str])] = &[
     ("24M", &["-t", "ext3", "-b", "1024", "-J", "size=1"]),
     ("24M", &["-t", "ext4", "-b", "1024", "-J", "size=1"]),
@@ -40,7 +40,7 @@ fn new(fs: &Fs, dir: &Arc<Inode>, name: &[u8], kind: NewKind<'_>) -> Arc<Inode> 
     fs.create(dir, name, kind, new).expect("a name")
 }
 
-/// A long one: few of them fill a leaf.
+/// A long name: a few fill a leaf.
 fn name(number: u64) -> Vec<u8> {
     let mut name = format!("{:x}-{number}-", number.wrapping_mul(0x9E37_79B9)).into_bytes();
     name.resize(240, b'n');
@@ -83,7 +83,7 @@ fn changes_of_names_fit_the_smallest_journal() {
                         .unwrap_or_else(|e| panic!("unlink {number}: {e}"));
                     continue;
                 }
-                // There are only so many inodes.
+                // The number of inodes is limited.
                 _ if number > 1500 => fs
                     .link(&one, dir, &fresh)
                     .unwrap_or_else(|e| panic!("link {number}: {e}")),

@@ -1,4 +1,4 @@
-//! More names and fewer names for inodes that exist: link, unlink, rmdir.
+//! Adds and removes names of existing inodes: link, unlink, rmdir.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,25 +14,26 @@ use crate::names::Names;
 use crate::orphan::ORPHAN_CREDITS;
 use crate::{dir, namei, orphan};
 
-/// Blocks that one new name may change: the name, the inode, what the orphan list is in.
+/// Blocks that a new name may change: the name, the inode, the orphan record.
 const LINK_CREDITS: u32 = dir::INSERT_CREDITS + 1 + ORPHAN_CREDITS;
-/// Blocks that taking a name away may change: its leaf, two inodes, what the orphan list is in.
+/// Blocks that removing a name may change: its leaf, two inodes, the orphan record.
 pub(super) const UNLINK_CREDITS: u32 = 3 + ORPHAN_CREDITS;
 
 impl Names {
-    /// Gives an inode, not a directory, one more name; one that was made without ([`Names::tmpfile`]), its first.
+    /// Adds a name to an inode that is not a directory, or the first name to one created without
+    /// ([`Names::tmpfile`]).
     ///
     /// # Errors
-    /// `Permission` for a directory, an immutable inode or one of the volume's own, `Exists`, `NotDir`, `NotFound` (either was removed
-    /// meanwhile), `TooManyLinks`, `CrossDevice` (a directory that gives another project on), `NameTooLong`, `Invalid`,
-    /// `NoSpace`, `ReadOnly`.
+    /// `Permission` for a directory, an immutable inode or a system inode, `Exists`, `NotDir`, `NotFound`
+    /// (the inode or directory was removed meanwhile), `TooManyLinks`, `CrossDevice` (the directory passes on
+    /// a different project), `NameTooLong`, `Invalid`, `NoSpace`, `ReadOnly`.
     pub fn link(&self, inode: &Arc<Inode>, parent: &Arc<Inode>, name: &[u8]) -> Result<()> {
         namei::check_new_name(name)?;
         need_dir(parent)?;
         if self.is_system_inode(inode.ino) {
             return Err(Reason::Permission.into());
         }
-        // Its other names may go meanwhile, and it may have none yet.
+        // Its other names may be removed meanwhile, and it may have none yet.
         self.open_inode(inode)?;
         let linked = self
             .data_before_name(inode, false)
@@ -42,10 +43,11 @@ impl Names {
         self.names_changed(&[parent])
     }
 
-    /// Takes the name of anything but a directory away. The inode goes with its last name and last open file.
+    /// Removes the name of anything but a directory. The inode is freed with its last name and last holder.
     ///
     /// # Errors
-    /// `NotFound`, `IsDir`, `NotDir`, `Permission` (an immutable or append-only inode or directory), `ReadOnly`.
+    /// `NotFound`, `IsDir`, `NotDir`, `Permission` (an immutable or append-only inode or directory),
+    /// `ReadOnly`.
     pub fn unlink(&self, parent: &Arc<Inode>, name: &[u8]) -> Result<()> {
         namei::check_name(name)?;
         need_dir(parent)?;
@@ -69,7 +71,7 @@ impl Names {
         self.names_changed(&[parent])
     }
 
-    /// Takes an empty directory away.
+    /// Removes an empty directory.
     ///
     /// # Errors
     /// `NotFound`, `NotDir`, `NotEmpty`, `Invalid` for `.`, `Busy` for the root, `Permission`, `ReadOnly`.
@@ -90,7 +92,7 @@ impl Names {
         }
     }
 
-    /// One name less.
+    /// Decrements the link count.
     pub(super) fn drop_link(&self, h: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
         let left = {
             let mut raw = inode.raw.write();
@@ -106,7 +108,7 @@ impl Names {
         }
     }
 
-    /// The directory's only name is gone.
+    /// The only name of a directory was removed: makes it an orphan.
     pub(super) fn drop_dir(&self, h: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
         {
             let mut raw = inode.raw.write();
@@ -126,7 +128,7 @@ fn try_link(fs: &Names, inode: &Arc<Inode>, parent: &Arc<Inode>, name: &[u8]) ->
     fs.check_project(parent, inode)?;
     let unnamed = inode.raw.read().links_count() == 0;
     fs.transact(LINK_CREDITS, |h| {
-        // Counted first: a name more than counted is worse than a count more than named.
+        // Count first: too high a count is less harmful than too low a one.
         count_link(fs, h, inode)?;
         let named = dir::insert(fs, h, parent, room, name, inode.ino, inode.file_type())
             .and_then(|()| fs.dir_changed(h, parent, 0));
@@ -146,7 +148,7 @@ fn count_link(fs: &Inodes, h: &mut Handle<'_>, inode: &Inode) -> Result<()> {
         let mut raw = inode.raw.write();
         match raw.links_count() {
             0 if inode.linkable.swap(false, Ordering::AcqRel) => raw.set_links_count(1),
-            // Its last name went while we came here.
+            // Its last name was removed meanwhile.
             0 => return Err(Reason::NotFound.into()),
             MAX_LINKS.. => return Err(Reason::TooManyLinks.into()),
             links => raw.set_links_count(links + 1),
@@ -156,7 +158,7 @@ fn count_link(fs: &Inodes, h: &mut Handle<'_>, inode: &Inode) -> Result<()> {
     fs.store(h, inode)
 }
 
-/// Removes `child` if it is still what `name` means; both are locked only now, in their order.
+/// Removes `child` if `name` still refers to it; locks both, in order.
 fn rmdir_if_still(fs: &Names, parent: &Inode, name: &[u8], child: &Arc<Inode>) -> Result<bool> {
     if child.ino == InodeNumber::ROOT {
         return Err(Reason::Busy("it is the root".into()).into());
@@ -174,7 +176,7 @@ fn rmdir_if_still(fs: &Names, parent: &Inode, name: &[u8], child: &Arc<Inode>) -
     fs.transact(UNLINK_CREDITS, |h| {
         dir::remove(fs, h, parent, &found)?;
         fs.dir_changed(h, parent, -1)?;
-        // As in Linux's ext4, for whoever has it open.
+        // As in the kernel's ext4, for its remaining holders.
         child.raw.write().set_size_bytes(0);
         fs.drop_dir(h, child)
     })?;

@@ -1,12 +1,12 @@
 //! Changes of names: create, link, unlink, rmdir, rename.
 //!
-//! Every operation follows one course: it locks the directories (all of them, ascending by number), looks everything
-//! up, refuses what cannot be, begins one handle, changes, and stops the handle. What it needs for the new name is sought
-//! before the first change, so that a refusal leaves nothing behind; where a change does fail half-way for want of
-//! space, what was made is taken back inside the same handle.
+//! All operations follow the same steps: lock the directories (in ascending order), look everything up, check
+//! the request, begin one handle, apply the changes, and stop the handle. Room for the new name is found
+//! before the first change, so that a refused request leaves nothing behind. If a change fails half-way for
+//! lack of space, it is undone inside the same handle.
 //!
-//! An inode that loses its last name goes on the orphan list in the same transaction, and is freed when nobody has it
-//! open (see [`crate::orphan`]).
+//! An inode that loses its last name goes on the orphan list in the same transaction, and is freed when it
+//! has no holder left (see [`crate::orphan`]).
 
 mod create;
 #[cfg(test)]
@@ -35,12 +35,12 @@ use crate::names::Names;
 pub use create::{NewInode, NewKind};
 pub use rename::RenameMode;
 
-/// Names that one inode can have, and subdirectories that a directory can count.
+/// Maximum link count of an inode, and maximum number of subdirectories that a directory counts.
 const MAX_LINKS: u16 = 65_000;
-/// The link count of a directory with more subdirectories than it can count (`dir_nlink`).
+/// Link count of a directory with too many subdirectories to count (`dir_nlink`).
 const UNCOUNTED: u16 = 1;
 
-/// Refuses a directory that was removed. Its lock is held.
+/// Fails if the directory was removed. Its lock is held.
 fn is_there(dir: &Inode) -> Result<()> {
     if dir.raw.read().links_count() == 0 {
         return Err(Reason::NotFound.into());
@@ -48,7 +48,7 @@ fn is_there(dir: &Inode) -> Result<()> {
     Ok(())
 }
 
-/// Whether names may be added to this directory. Its lock is held. (A name that is taken is told first.)
+/// Checks that names may be added to this directory. Its lock is held. (An existing name is reported first.)
 fn may_add(dir: &Inode) -> Result<()> {
     is_there(dir)?;
     if dir.raw.read().flags().contains(InodeFlags::IMMUTABLE) {
@@ -57,7 +57,7 @@ fn may_add(dir: &Inode) -> Result<()> {
     Ok(())
 }
 
-/// Whether the name of `inode` may be taken from `dir`. The directory's lock is held.
+/// Checks that the name of `inode` may be removed from `dir`. The directory's lock is held.
 fn may_remove(dir: &Inode, inode: &Inode) -> Result<()> {
     let kept = InodeFlags::IMMUTABLE | InodeFlags::APPEND;
     if dir.raw.read().flags().intersects(kept) {
@@ -73,7 +73,7 @@ fn may_remove(dir: &Inode, inode: &Inode) -> Result<()> {
     Ok(())
 }
 
-/// Whether `inode` may get one more name.
+/// Checks that `inode` may get another name.
 fn may_link(inode: &Inode) -> Result<()> {
     let kept = InodeFlags::IMMUTABLE | InodeFlags::APPEND | InodeFlags::EA_INODE;
     if inode.is_dir() || inode.raw.read().flags().intersects(kept) {
@@ -90,7 +90,7 @@ fn need_dir(inode: &Inode) -> Result<()> {
     }
 }
 
-/// Locks the contents of directories, in their order; one that is named twice is locked once.
+/// Locks directories in ascending order; a directory given twice is locked once.
 fn lock_directories<'a, const N: usize>(
     mut dirs: [&'a Inode; N],
 ) -> SmallVec<[Held<RwLockWriteGuard<'a, ()>>; 4]> {
@@ -106,7 +106,7 @@ fn lock_directories<'a, const N: usize>(
 }
 
 impl Names {
-    /// Whether `dir` can count one more subdirectory.
+    /// Checks that `dir` can have another subdirectory.
     fn may_add_subdirectory(&self, dir: &Inode) -> Result<()> {
         let (links, flags) = {
             let raw = dir.raw.read();
@@ -120,7 +120,7 @@ impl Names {
         Ok(())
     }
 
-    /// The directory's names changed: its times, and its count of subdirectories by `more`.
+    /// Updates a directory after a change of its names: its times, and its subdirectory count by `more`.
     fn dir_changed(&self, h: &mut Handle<'_>, dir: &Inode, more: i32) -> Result<()> {
         let now = self.now();
         {
@@ -131,7 +131,7 @@ impl Names {
             match more {
                 1 if links == UNCOUNTED || links >= MAX_LINKS => raw.set_links_count(UNCOUNTED),
                 1 => raw.set_links_count(links + 1),
-                // Below 2 it is uncounted, or damaged: e2fsck counts again.
+                // Below 2 the count is not maintained, or is damaged: e2fsck recounts.
                 -1 if links > 2 => raw.set_links_count(links - 1),
                 _ => {}
             }

@@ -1,8 +1,8 @@
-//! Rename: moving a name, replacing what it meets, refusing to, or exchanging the two.
+//! Rename: moves a name, and replaces, keeps or exchanges an existing target.
 //!
-//! Two directories that both change are locked ascending by number. A directory that moves to another parent could
-//! become its own ancestor; so such renames run one at a time (the volume's rename lock), which keeps the chain of `..`
-//! still while it is followed to the root.
+//! If two directories change, they are locked in ascending order. A directory that moves to another parent
+//! could become its own ancestor. So such renames are serialized by the volume's rename lock, which keeps the
+//! chain of `..` stable while it is followed to the root.
 
 use std::sync::Arc;
 
@@ -18,32 +18,33 @@ use crate::names::Names;
 use crate::orphan::ORPHAN_CREDITS;
 use crate::{dir, namei};
 
-/// Blocks that one rename may change: a new name, two that are changed or taken, a `..` for each, four inodes, what the
-/// orphan list is in.
+/// Blocks that one rename may change: a new name, two changed or removed names, a `..` for each, four inodes,
+/// the orphan record.
 const CREDITS: u32 = dir::INSERT_CREDITS + 4 + 4 + ORPHAN_CREDITS;
 
-/// What a rename does when the new name is taken.
+/// What a rename does if the new name exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RenameMode {
     /// Replaces it: a file by a file, an empty directory by a directory.
     Replace,
-    /// Refuses.
+    /// Fails.
     NoReplace,
-    /// Gives it the old name in turn; it must be there.
+    /// Exchanges the two names; both must exist.
     Exchange,
-    /// Replaces it or refuses, and leaves a whiteout at the old name: the character device 0, 0 of that owner.
+    /// Replaces it or fails, and leaves a whiteout at the old name: the character device 0, 0 with this
+    /// owner.
     Whiteout {
-        /// Replaces it.
+        /// Replace an existing target.
         replace: bool,
         /// Owner of the whiteout.
         uid: u32,
-        /// Its group; a directory with the setgid bit gives its own instead.
+        /// Its group; overridden by a directory with the setgid bit.
         gid: u32,
     },
 }
 
 impl RenameMode {
-    /// Whether it refuses a name that is taken.
+    /// Whether an existing target is refused.
     fn refuses(self) -> bool {
         matches!(
             self,
@@ -59,21 +60,22 @@ struct Entry<'a> {
     name: &'a [u8],
 }
 
-/// What the two names mean, looked up without locks held on to.
+/// The inodes of the two names, looked up without keeping locks.
 struct Seen {
     source: Arc<Inode>,
     target: Option<Arc<Inode>>,
 }
 
 impl Names {
-    /// Gives the inode that `old_name` means in `old_dir` the name `new_name` in `new_dir`, atomically.
+    /// Moves the inode at `old_name` in `old_dir` to `new_name` in `new_dir`, atomically.
     ///
-    /// Where both names mean one inode already, nothing is done.
+    /// If both names already refer to the same inode, nothing changes.
     ///
     /// # Errors
-    /// `NotFound`, `NotDir`, `IsDir` (a file over a directory), `NotEmpty`, `Exists` (with [`RenameMode::NoReplace`]),
-    /// `Invalid` (a directory into itself), `Busy` (the root, `.` or `..`), `TooManyLinks`, `NameTooLong`,
-    /// `CrossDevice` (a directory that gives another project on), `Permission`, `NoSpace`, `ReadOnly`.
+    /// `NotFound`, `NotDir`, `IsDir` (a file over a directory), `NotEmpty`, `Exists` (with
+    /// [`RenameMode::NoReplace`]), `Invalid` (a directory into itself), `Busy` (the root, `.` or `..`),
+    /// `TooManyLinks`, `NameTooLong`, `CrossDevice` (the directory passes on a different project),
+    /// `Permission`, `NoSpace`, `ReadOnly`.
     pub fn rename(
         &self,
         old_dir: &Arc<Inode>,
@@ -107,7 +109,7 @@ impl Names {
 fn try_rename(fs: &Names, old: Entry<'_>, new: Entry<'_>, mode: RenameMode) -> Result<()> {
     loop {
         let seen = see(fs, old, new)?;
-        // Told before anything that speaks against the move.
+        // This takes precedence over other errors.
         if mode.refuses() && seen.target.is_some() {
             return Err(Reason::Exists.into());
         }
@@ -128,7 +130,7 @@ fn try_rename(fs: &Names, old: Entry<'_>, new: Entry<'_>, mode: RenameMode) -> R
     }
 }
 
-/// The content of what gets the name of another file is there when the name is.
+/// Makes sure that a replacing file's contents reach the disk before its new name does.
 fn data_before_rename(fs: &Names, seen: &Seen, mode: RenameMode) -> Result<()> {
     let Some(target) = &seen.target else {
         return Ok(());
@@ -140,13 +142,13 @@ fn data_before_rename(fs: &Names, seen: &Seen, mode: RenameMode) -> Result<()> {
     }
 }
 
-/// Whether a file that is replaced goes only once the new name is durable: without a journal nothing else says which of
-/// the two reaches the disk first.
+/// Whether a replaced file is released only after the new name is durable: without a journal nothing else
+/// orders the two on disk.
 fn replaces_in_steps(fs: &Names) -> bool {
     fs.emptied.is_on() && !fs.has_log()
 }
 
-/// What remains to be done when the names have changed. No lock is held.
+/// Remaining work after the names have changed. No lock is held.
 fn after_rename(fs: &Names, seen: &Seen, mode: RenameMode) -> Result<()> {
     let replaced = seen.target.as_ref();
     let Some(target) = replaced.filter(|target| target.ino != seen.source.ino) else {
@@ -182,7 +184,7 @@ fn see(fs: &Names, old: Entry<'_>, new: Entry<'_>) -> Result<Seen> {
     Ok(Seen { source, target })
 }
 
-/// No directory may come to lie below itself. The rename lock is held, directories are not locked.
+/// Fails if a directory would move below itself. The rename lock is held, directories are not locked.
 fn refuse_loops(
     fs: &Names,
     old: Entry<'_>,
@@ -204,8 +206,8 @@ fn refuse_loops(
     }
 }
 
-/// Whether `dir` is `ancestor` or below it. Follows `..` to the root; a damaged chain that runs in a circle is found
-/// out by a second walker at half the speed.
+/// Whether `dir` is `ancestor` or below it. Follows `..` to the root; a second pointer at half the speed
+/// detects a cycle in a damaged chain.
 fn is_inside(fs: &Names, dir: &Arc<Inode>, ancestor: InodeNumber) -> Result<bool> {
     let (mut at, mut slow) = (dir.clone(), dir.clone());
     let mut steps = 0u64;
@@ -227,7 +229,7 @@ fn is_inside(fs: &Names, dir: &Arc<Inode>, ancestor: InodeNumber) -> Result<bool
     }
 }
 
-/// Renames if both names still mean what was seen; `false` if not.
+/// Renames if both names still refer to the same inodes; returns `false` if not.
 fn rename_if_still(
     fs: &Names,
     old: Entry<'_>,
@@ -283,7 +285,7 @@ fn rename_if_still(
     Ok(true)
 }
 
-/// The new name is free.
+/// Renames to a name that does not exist.
 fn rename_free(
     fs: &Names,
     old: Entry<'_>,
@@ -302,7 +304,8 @@ fn rename_free(
     }
     let room = dir::room(fs, new.dir, new.name)?;
     fs.with_whiteout(CREDITS, old.dir, mode, |h, whiteout| {
-        // The new name first: only this can fail for want of space, and a name too many is better than one too few.
+        // The new name first: only this can fail for lack of space, and an extra name is less harmful than a
+        // missing one.
         dir::insert(fs, h, new.dir, room, new.name, inode.ino, inode.file_type())?;
         remove_moved(fs, h, old, inode.ino, whiteout)?;
         moved(fs, h, inode, across.then_some(new.dir))?;
@@ -315,7 +318,7 @@ fn rename_free(
     })
 }
 
-/// Takes the old name away; the insertion may have moved it inside the directory.
+/// Removes the old name, which the insertion may have moved inside the directory.
 fn remove_moved(
     fs: &Names,
     h: &mut Handle<'_>,
@@ -329,7 +332,7 @@ fn remove_moved(
     }
 }
 
-/// Takes the old name away, or gives it to the whiteout.
+/// Removes the old name, or points it to the whiteout.
 fn leave(
     fs: &Names,
     h: &mut Handle<'_>,
@@ -343,7 +346,7 @@ fn leave(
     }
 }
 
-/// The target's name becomes the source's, the target loses it.
+/// Points the target's name to the source, and drops a link of the target.
 fn replace(fs: &Names, pair: &Pair<'_>, mode: RenameMode) -> Result<()> {
     let Pair {
         old,
@@ -367,8 +370,8 @@ fn replace(fs: &Names, pair: &Pair<'_>, mode: RenameMode) -> Result<()> {
         dir::replace(fs, h, new.dir, target, from.ino, from.file_type())?;
         leave(fs, h, *old, source, whiteout)?;
         moved(fs, h, from, across.then_some(new.dir))?;
-        // Where directories meet, the old parent counts one less, and the new one lost one and gained one; within
-        // one parent that is one less as well.
+        // For directories, the old parent loses one, and the new parent loses one and gains one; within one
+        // parent that is a net loss of one.
         fs.dir_changed(h, old.dir, -i32::from(from.is_dir()))?;
         if across {
             fs.dir_changed(h, new.dir, 0)?;
@@ -383,7 +386,7 @@ fn replace(fs: &Names, pair: &Pair<'_>, mode: RenameMode) -> Result<()> {
     })
 }
 
-/// Both names change what they mean.
+/// Exchanges the inodes of both names.
 fn exchange(fs: &Names, pair: &Pair<'_>) -> Result<()> {
     let Pair {
         old,
@@ -420,7 +423,7 @@ fn exchange(fs: &Names, pair: &Pair<'_>) -> Result<()> {
     })
 }
 
-/// The inode has another name, and, where it is a directory, perhaps another parent.
+/// Updates an inode after a move: its change time and, for a directory, its parent.
 fn moved(fs: &Names, h: &mut Handle<'_>, inode: &Inode, parent: Option<&Arc<Inode>>) -> Result<()> {
     inode.raw.write().set_time(Time::Change, fs.now());
     if let Some(parent) = parent.filter(|_| inode.is_dir()) {
@@ -429,7 +432,7 @@ fn moved(fs: &Names, h: &mut Handle<'_>, inode: &Inode, parent: Option<&Arc<Inod
     fs.store(h, inode)
 }
 
-/// Two names that are both taken, found and locked.
+/// Two existing names, looked up and locked.
 struct Pair<'a> {
     old: Entry<'a>,
     new: Entry<'a>,

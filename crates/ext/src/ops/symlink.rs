@@ -11,7 +11,7 @@ use crate::inode::{Inode, Inodes};
 use crate::names::Names;
 use crate::{inline, map};
 
-/// Whether that can be the target of a symbolic link.
+/// Checks a symbolic link's target.
 pub(super) fn check_target(target: &[u8], block_bytes: u32) -> Result<()> {
     if target.is_empty() {
         return Err(Reason::NotFound.into());
@@ -26,7 +26,7 @@ pub(super) fn check_target(target: &[u8], block_bytes: u32) -> Result<()> {
 }
 
 impl Names {
-    /// Puts the target into a fresh inode. The caller stores it.
+    /// Stores the target in a new inode; the caller stores the inode.
     pub(super) fn fill_symlink(
         &self,
         h: &mut Handle<'_>,
@@ -52,11 +52,11 @@ impl Names {
         h.create(block, |bytes| bytes[..target.len()].copy_from_slice(target))
     }
 
-    /// The target of a symbolic link; of an encrypted one, as it is shown without the key.
+    /// The target of a symbolic link; for an encrypted one, its form without the key.
     ///
     /// # Errors
-    /// `Invalid` for anything but a symbolic link; `NotFound` for one that was removed, and its block freed; `Corrupt`; those
-    /// of the device.
+    /// `Invalid` if it is not a symbolic link; `NotFound` if it was removed and its block freed; `Corrupt`;
+    /// device errors.
     pub fn read_link(&self, inode: &Inode) -> Result<Vec<u8>> {
         if !inode.is_symlink() {
             return Err(Reason::Invalid("not a symbolic link").into());
@@ -66,21 +66,21 @@ impl Names {
         Ok(target)
     }
 
-    /// As [`Names::read_link`], and nobody has read it.
+    /// As [`Names::read_link`], without recording an access.
     pub(crate) fn shown_target(&self, link: &Inode) -> Result<Vec<u8>> {
         let content = read_target(self, link)?;
         if !self.is_encrypted(link) {
             return Ok(content);
         }
         let stored = format::target(&content).map_err(|e| Error::from(e).in_inode(link.ino))?;
-        // No directory has hashed it.
+        // Not hashed by a directory.
         let hash = NameHash { major: 0, minor: 0 };
         Ok(format::show(hash, stored).into())
     }
 }
 
 fn read_target(fs: &Inodes, inode: &Inode) -> Result<Vec<u8>> {
-    // Its block stays as long as this is held.
+    // Keeps its block from being freed.
     let _io = inode.io_shared();
     let raw = inode.image();
     if raw.links_count() == 0 && raw.size_bytes(&fs.geo).is_ok_and(|size| size == 0) {

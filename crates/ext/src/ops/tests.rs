@@ -1,7 +1,7 @@
-//! The power goes in the middle of changes of names: afterwards the tree is one that it was between two operations.
+//! Power loss during changes of names: afterwards the tree must be one that existed between two operations.
 //!
-//! Every handle is a transaction here ([`commit_each_handle`]): an operation that takes two where it needs one is found
-//! half-done. Sizes belong to the tree, so truncations are all or nothing too.
+//! Every handle is its own transaction here ([`commit_each_handle`]), so an operation that uses two instead
+//! of one is found half-done. Sizes are part of the tree, so truncations are all or nothing too.
 
 use std::collections::BTreeMap;
 use std::io::IoSlice;
@@ -20,13 +20,13 @@ const OWNER: NewInode = NewInode {
     umask: 0,
 };
 
-/// A volume with few inodes, and few blocks that are left free.
+/// A volume with few inodes and few free blocks.
 const FULL: &str = "full";
 
-/// What `mke2fs` is told. Small journals, so that they run full; small blocks, so that directories grow.
+/// Arguments of `mke2fs`. Small journals fill up; small blocks make directories grow.
 const VOLUMES: [(&str, &[&str]); 7] = [
     (
-        // Without extents nothing is kept for mappings.
+        // Without extents, nothing is reserved for mappings.
         FULL,
         &["-t", "ext3", "-b", "1024", "-J", "size=1", "-N", "64"],
     ),
@@ -74,7 +74,7 @@ const VOLUMES: [(&str, &[&str]); 7] = [
     ("4 KiB", &["-t", "ext4", "-b", "4096", "-J", "size=4"]),
 ];
 
-/// By path: inode, names of it, size, target.
+/// By path: inode, its names, size, target.
 type Tree = BTreeMap<Vec<u8>, (u32, u32, u64, Vec<u8>)>;
 
 fn tree(fs: &Fs) -> Tree {
@@ -108,19 +108,19 @@ fn tree(fs: &Fs) -> Tree {
     tree
 }
 
-/// Does one operation after the other. Whether one can be done is not asked.
+/// Performs random operations, whether or not they can succeed.
 struct Worker<'a> {
     fs: &'a Fs,
     random: Rng,
     /// Directories, some of them removed.
     dirs: Vec<Arc<Inode>>,
-    /// Open files, some of them without names.
+    /// Open files, some of them unnamed.
     open: Vec<Arc<Inode>>,
 }
 
 impl Worker<'_> {
     fn name(&mut self) -> Vec<u8> {
-        // Long ones: a few fill a block.
+        // Long names: a few fill a block.
         let number = self.random.below(30);
         let len = if number.is_multiple_of(3) { 3 } else { 180 };
         format!("{number:0>len$}").into_bytes()
@@ -197,7 +197,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// A crash leaves nothing of it, unless it got a name.
+    /// A crash leaves nothing of it unless it has a name.
     fn tmpfile(&mut self, dir: &Arc<Inode>) -> crate::Result<()> {
         let made = self.fs.tmpfile(dir, OWNER, true)?;
         self.fs.open_inode(&made)?;
@@ -205,7 +205,7 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Gives the youngest open file a name more, or its first.
+    /// Gives the newest open file another name, or its first.
     fn link_open(&mut self, dir: &Arc<Inode>, name: &[u8]) -> crate::Result<()> {
         match self.open.last() {
             Some(file) => self.fs.link(file, dir, name),
@@ -213,7 +213,7 @@ impl Worker<'_> {
         }
     }
 
-    /// Gives an open file a block with a hole before it: its size grows in one transaction.
+    /// Appends a block to an open file after a hole: its size grows in one transaction.
     fn scatter(&mut self) -> crate::Result<()> {
         let Some(at) = self.open.len().checked_sub(1) else {
             return Ok(());
@@ -238,15 +238,15 @@ impl Worker<'_> {
     }
 }
 
-/// What happened until the power went: what was on the device, and the trees between the operations, each from a position
-/// of the record on.
+/// The recording up to the power loss: the device writes, and the trees between operations, each with its
+/// position in the recording.
 struct Past {
     record: Record,
-    /// The tree, what made it, and the position of the record by which it was durable.
+    /// A tree, the operation that produced it, and the recording position at which it was durable.
     trees: Vec<(Tree, String, usize)>,
 }
 
-/// Leaves so many blocks free.
+/// Allocates all but this many blocks.
 fn fill(fs: &Fs, left: u64) {
     let root = fs.root().expect("a root");
     let file = fs
@@ -266,7 +266,7 @@ fn fill(fs: &Fs, left: u64) {
     assert!((left..left + 20).contains(&free), "{free} blocks are free");
 }
 
-/// A large file to truncate, then random operations, with commits at any time.
+/// Truncation of a large file, then random operations with commits at random times.
 fn work(medium: &Medium, full: bool, seed: u64, operations: usize) -> Past {
     let (device, fs) = power_on(medium);
     let fs = fs.expect("opens");
@@ -286,7 +286,7 @@ fn work(medium: &Medium, full: bool, seed: u64, operations: usize) -> Past {
         }
     }
     if full {
-        // Nobody shortens those any more.
+        // These are not shortened any more.
         for file in worker.open.drain(..) {
             fs.close_inode(&file).expect("closed");
         }
@@ -300,13 +300,13 @@ fn work(medium: &Medium, full: bool, seed: u64, operations: usize) -> Past {
         fs.sync().expect("synced");
         trees.push((tree(&fs), what, device.position()));
     }
-    // The power goes before it is closed.
+    // The power fails before the close.
     let record = device.record().with_whole(1024..2048);
     Past { record, trees }
 }
 
 impl Past {
-    /// Which of the trees this is; those from before what was durable when the power went do not count.
+    /// The index of the matching tree; trees older than the durable state do not count.
     fn find(&self, found: &Tree, cut: Cut) -> Option<usize> {
         let durable = |(.., position): &(Tree, String, usize)| *position <= cut.at;
         let first = self.trees.iter().rposition(durable).unwrap_or(0);
@@ -316,7 +316,7 @@ impl Past {
         same.map(|at| first + at)
     }
 
-    /// The tree that is the most like it, for who has to look for the mistake.
+    /// The most similar tree, for diagnosis.
     fn nearest(&self, found: &Tree) -> String {
         let distance = |tree: &Tree| {
             let other = |a: &Tree, b: &Tree| a.iter().filter(|(k, v)| b.get(*k) != Some(v)).count();
@@ -353,7 +353,8 @@ impl Past {
     }
 }
 
-/// One cut in every operation: most right behind a flush, where all of a transaction is there and nothing of the next.
+/// One cut in every operation, mostly right after a flush: then all of one transaction is there and nothing
+/// of the next.
 fn cuts(past: &Past, random: &mut Rng) -> Vec<Cut> {
     let positions: Vec<_> = past.trees.iter().map(|(.., position)| *position).collect();
     let barriers = past.record.barriers();
@@ -407,7 +408,7 @@ fn after_a_cut_every_operation_is_there_or_not() {
     }
 }
 
-/// Recovers what is left, and looks at it; `e2fsck` looks at it too where it is `asked`.
+/// Recovers the remains and checks them; with `e2fsck` too if `asked`.
 fn judge(past: &Past, image: &Image, crashed: &Medium, cut: Cut, asked: bool, place: &str) {
     let (device, fs) = power_on(crashed);
     let fs = fs.unwrap_or_else(|error| panic!("{place}: {error}"));
@@ -442,8 +443,8 @@ fn judge(past: &Past, image: &Image, crashed: &Medium, cut: Cut, asked: bool, pl
     );
 }
 
-/// A walk that came to a directory before it was removed finds nothing in it. Its blocks are free by then: what they hold is
-/// no damage of the volume.
+/// A walk that reached a directory before its removal finds nothing in it. The directory's blocks are then
+/// free, and their contents are not damage.
 #[test]
 fn a_removed_directory_holds_nothing() {
     let Some(image) = Image::make("24M", &["-t", "ext4", "-b", "1024"]) else {

@@ -1,4 +1,4 @@
-//! Files without names, and whiteouts, on volumes that `e2fsck` judges.
+//! Unnamed files and whiteouts on volumes, checked by `e2fsck`.
 
 use std::io::IoSlice;
 
@@ -135,7 +135,7 @@ fn whiteouts_are_left_behind() {
     }
 }
 
-/// As whatever else is made in a directory with a default list, it has that list, and its permissions: none.
+/// As any inode created in a directory with a default ACL, it has that ACL; its permissions are 0.
 #[test]
 fn a_whiteout_has_its_directorys_list() {
     let list = |owner, named, mask, others| {

@@ -1,6 +1,6 @@
-//! Whiteouts: what a rename may leave at the old name, for file systems that lie over this one and show that there is
-//! nothing there. One is the character device 0, 0, without permissions; what its directory gives every new inode it gets
-//! as well: the group, and access rights by the default list.
+//! Whiteouts: entries that a rename may leave at the old name, for overlay file systems, to mark the name as
+//! absent. A whiteout is the character device 0, 0 without permissions. It inherits from its directory as
+//! every new inode does: the group, and the default ACL.
 
 use super::{NewInode, NewKind, RenameMode};
 use crate::error::Result;
@@ -8,12 +8,13 @@ use crate::handle::Handle;
 use crate::inode::Inode;
 use crate::names::Names;
 
-/// Blocks that making one may change beside what the rename does: the inode, its bitmap and descriptor.
+/// Blocks that creating one changes in addition to the rename: the inode, its bitmap and descriptor.
 const CREDITS: u32 = 3;
 
 impl Names {
-    /// Runs the changes of a rename in a transaction, with the whiteout that takes the old name in `dir` where `mode` asks
-    /// for one. `change` may refuse only before its first change. The directory's lock is held, no handle is open.
+    /// Runs the changes of a rename in a transaction; creates the whiteout for the old name in `dir` if
+    /// `mode` requests one. `change` may refuse only before its first change. The directory's lock is held,
+    /// no handle is open.
     pub(super) fn with_whiteout(
         &self,
         credits: u32,

@@ -1,4 +1,4 @@
-//! The orphan list: a chain of inodes from `s_last_orphan` through `i_dtime`, the newest first.
+//! The orphan list: a chain of inodes from `s_last_orphan` through `i_dtime`, newest first.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,20 +14,20 @@ use crate::inode::Inodes;
 #[derive(Default)]
 pub(crate) struct List {
     links: HashMap<u32, Link>,
-    /// What `s_last_orphan` says.
+    /// The value of `s_last_orphan`.
     head: u32,
 }
 
 struct Link {
     inode: Arc<Inode>,
-    /// The inode that points to this one; the superblock does to the head.
+    /// The inode that points to this one; `None` for the head.
     above: Option<u32>,
-    /// What this one points to: in memory, or left alone from before, or 0.
+    /// The next inode: in memory, or an earlier orphan that was left alone, or 0.
     below: u32,
 }
 
 impl List {
-    /// A list that begins with an inode that is not in memory, or is empty (0).
+    /// A list whose head is not in memory, or is 0 for an empty list.
     pub(crate) fn starting_at(head: u32) -> Self {
         Self {
             head,
@@ -35,7 +35,7 @@ impl List {
         }
     }
 
-    /// All that are in memory.
+    /// All inodes of the list that are in memory.
     pub(crate) fn held(&self) -> Vec<Arc<Inode>> {
         self.links
             .values()
@@ -43,7 +43,7 @@ impl List {
             .collect()
     }
 
-    /// Takes the head, which was found on the disk, into memory; it points to `below`.
+    /// Takes the head, as found on disk, into memory; it points to `below`.
     pub(crate) fn adopt(&mut self, inode: &Arc<Inode>, below: u32) {
         let link = Link {
             inode: Arc::clone(inode),
@@ -54,7 +54,7 @@ impl List {
         self.links.insert(inode.ino.0, link);
     }
 
-    /// Puts an inode at the head. It is not stored; the superblock is.
+    /// Adds an inode at the head. Stores the superblock, but not the inode.
     pub(crate) fn push(
         &mut self,
         fs: &Inodes,
@@ -71,7 +71,7 @@ impl List {
         Ok(())
     }
 
-    /// Takes an inode out; its deletion time is 0 then. It is not stored; what pointed to it is.
+    /// Removes an inode and resets its deletion time to 0. Stores its predecessor, but not the inode.
     pub(crate) fn take_out(
         &mut self,
         fs: &Inodes,

@@ -1,13 +1,13 @@
-//! Where an orphan is recorded on the disk.
+//! Where an orphan is recorded on disk.
 
-/// Blocks that making an inode an orphan, or no orphan, touches beside its own: the superblock, that of its neighbour on
-/// the list, or one of slots.
+/// Blocks, other than the inode's own, that adding or removing an orphan changes: the superblock, or the
+/// block of its list neighbour, or a slot block.
 pub(crate) const ORPHAN_CREDITS: u32 = 1;
 
-/// Where the disk remembers an orphan.
+/// Where an orphan is recorded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// It is none.
+    /// Not an orphan.
     #[default]
     Nowhere,
     /// On the list.
@@ -16,7 +16,7 @@ pub(crate) enum Place {
     Slot(Slot),
 }
 
-/// A slot: block of the file, slot in it.
+/// A slot: the block of the orphan file and the slot in it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slot {
     pub(super) block: usize,

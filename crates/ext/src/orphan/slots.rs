@@ -1,9 +1,9 @@
 //! The orphan file (`orphan_file`): blocks of slots that name orphans.
 //!
-//! Each thread begins to look in a block of its own, so that several delete files without waiting for one line of one
-//! block, as all do that go through the head of the list.
+//! Each thread starts its search in a different block, so that concurrent deletions do not contend for one
+//! block, as they do for the head of the list.
 //!
-//! Invariant: a slot that is in use on the disk is never handed out, whoever filled it.
+//! Invariant: a slot that is in use on disk is never handed out, no matter what filled it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::inode::Inode;
 use crate::inode::Inodes;
 use crate::lock_order::{Held, Rank, locked};
 
-/// The orphan file of a volume that is open for writing.
+/// The orphan file of a volume open for writing.
 pub(crate) struct OrphanFile {
     ino: InodeNumber,
     csum_seed: Option<u32>,
@@ -28,22 +28,22 @@ pub(crate) struct OrphanFile {
 
 struct SlotBlock {
     at: FsBlock,
-    /// `None` until somebody asks for it.
+    /// `None` until first needed.
     slots: Mutex<Option<Slots>>,
 }
 
 /// The slots of a block.
 struct Slots {
-    /// Those that are free, the lowest last.
+    /// Free slots, the lowest last.
     free: Vec<usize>,
-    /// Inodes of those that are not: held in memory.
+    /// Inodes in slots, kept in memory.
     taken: HashMap<usize, Arc<Inode>>,
-    /// Those in use since before the volume was opened.
+    /// Slots in use since before the volume was opened.
     found: Vec<(usize, InodeNumber)>,
 }
 
 impl OrphanFile {
-    /// The orphan file in inode `ino`, whose blocks are these.
+    /// The orphan file in inode `ino` with the given blocks.
     pub(crate) fn new(ino: InodeNumber, csum_seed: Option<u32>, blocks: Vec<FsBlock>) -> Self {
         let blocks = blocks.into_iter().map(|at| SlotBlock {
             at,
@@ -56,10 +56,10 @@ impl OrphanFile {
         }
     }
 
-    /// Puts an inode into a free slot; `None` where there is none.
+    /// Puts an inode into a free slot; `None` if there is none.
     ///
     /// # Errors
-    /// Those of the journal.
+    /// Journal errors.
     pub(crate) fn push(
         &self,
         fs: &Inodes,
@@ -69,7 +69,7 @@ impl OrphanFile {
         let first = thread_number();
         for step in 0..self.blocks.len() {
             let block = (first + step) % self.blocks.len();
-            // What cannot be read or is damaged is not used: there are other blocks, and the list.
+            // Skip a damaged or unreadable block: there are other blocks, and the list.
             let Ok(mut held) = self.slots(fs, block) else {
                 continue;
             };
@@ -79,7 +79,7 @@ impl OrphanFile {
             };
             let place = Slot { block, slot };
             match self.set(fs, h, place, inode.ino) {
-                // Damaged since it was looked at.
+                // Damaged since it was read.
                 Err(Error::Corrupt(_)) => continue,
                 done => done?,
             }
@@ -93,7 +93,7 @@ impl OrphanFile {
     /// Empties a slot.
     ///
     /// # Errors
-    /// Those of the journal.
+    /// Journal errors.
     pub(crate) fn take_out(&self, fs: &Inodes, h: &mut Handle<'_>, place: Slot) -> Result<()> {
         let mut held = self.slots(fs, place.block)?;
         self.set(fs, h, place, InodeNumber::NONE)?;
@@ -107,7 +107,7 @@ impl OrphanFile {
     /// The slots that were in use when the volume was opened.
     ///
     /// # Errors
-    /// `Corrupt` for a damaged block; those of the device.
+    /// `Corrupt` for a damaged block; device errors.
     pub(crate) fn found(&self, fs: &Inodes) -> Result<Vec<(Slot, InodeNumber)>> {
         let ahead: Vec<_> = self.blocks.iter().map(|block| block.at).collect();
         fs.journal.readahead(&ahead);
@@ -120,7 +120,7 @@ impl OrphanFile {
         Ok(all)
     }
 
-    /// Takes an inode whose slot was in use when the volume was opened into memory.
+    /// Takes an inode whose slot was already in use into memory.
     pub(crate) fn adopt(&self, fs: &Inodes, place: Slot, inode: &Arc<Inode>) -> Result<()> {
         if let Some(slots) = self.slots(fs, place.block)?.as_mut() {
             slots.found.retain(|&(slot, _)| slot != place.slot);
@@ -129,7 +129,7 @@ impl OrphanFile {
         Ok(())
     }
 
-    /// An error's place: the file, and the block of the slot.
+    /// Adds the location to an error: the block of the slot.
     pub(crate) fn name(&self, place: Slot, error: Error) -> Error {
         match self.blocks.get(place.block) {
             Some(block) => error.in_block(block.at),
@@ -137,7 +137,7 @@ impl OrphanFile {
         }
     }
 
-    /// Whether no slot is in use, as far as blocks were looked at.
+    /// Whether no slot is in use, in the blocks read so far.
     pub(crate) fn is_empty(&self) -> bool {
         let empty = |slots: &Slots| slots.taken.is_empty() && slots.found.is_empty();
         self.blocks
@@ -145,7 +145,7 @@ impl OrphanFile {
             .all(|block| block.slots.lock().as_ref().is_none_or(empty))
     }
 
-    /// All inodes in slots, as far as they are in memory.
+    /// All inodes in slots that are in memory.
     pub(crate) fn held(&self) -> Vec<Arc<Inode>> {
         let mut all = Vec::new();
         for block in &self.blocks {
@@ -156,7 +156,7 @@ impl OrphanFile {
         all
     }
 
-    /// The slots of a block, locked, read if they were not.
+    /// The slots of a block, locked; reads them if needed.
     fn slots(&self, fs: &Inodes, block: usize) -> Result<Held<MutexGuard<'_, Option<Slots>>>> {
         let SlotBlock { at, slots } = &self.blocks[block];
         let mut held = locked(Rank::OrphanSlots, block as u64, || slots.lock());
@@ -190,13 +190,14 @@ impl OrphanFile {
         format::check(bytes, at, fs.geo.inodes, self.csum_seed)
     }
 
-    /// Its blocks.
+    /// The file's blocks.
     #[cfg(test)]
     pub(super) fn places(&self) -> Vec<FsBlock> {
         self.blocks.iter().map(|block| block.at).collect()
     }
 
-    /// Writes a slot of the first block without noting it, and changes the block's bytes; the block.
+    /// Writes a slot of the first block without recording it, and changes the block's bytes; returns the
+    /// block.
     #[cfg(test)]
     pub(crate) fn put_behind_back(
         &self,
@@ -220,7 +221,7 @@ impl OrphanFile {
     }
 }
 
-/// A number of the thread, its own as long as there are not many.
+/// A thread index, assigned in order of first use.
 fn thread_number() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {

@@ -1,4 +1,4 @@
-//! A superblock that a power cut tore between its two sectors.
+//! A superblock torn between its two sectors by a power cut.
 
 use std::os::unix::fs::FileExt;
 
@@ -44,7 +44,7 @@ fn a_torn_superblock_is_read_and_put_right() {
         image.open().close().expect("it is written");
         image.check("put right");
     }
-    // What is damaged otherwise has no such excuse.
+    // Other damage is not accepted as torn.
     let sound = superblock(&image);
     for at in [4, 24, 0x54, 0x68, 0x100, 0x270] {
         let mut damaged = sound;

@@ -1,8 +1,9 @@
-//! Fast commits, applied.
+//! Applies fast commits.
 //!
-//! A fast commit says what became of inodes, ranges and names since the last full commit; which blocks of bitmaps, maps
-//! and directories that changes it does not say. So it is applied by the file system itself, to a volume that exists in
-//! memory only ([`throughline_journal::OverlayDevice`]), and what comes of it goes home as one transaction, or is shown.
+//! A fast commit records changes of inodes, ranges and names since the last full commit, but not the blocks
+//! of bitmaps, maps and directories that they change. So the file system applies it to a volume that exists
+//! only in memory ([`throughline_journal::OverlayDevice`]). The result is written in place as one
+//! transaction, or only shown.
 //!
 //! ```text
 //!   1  blocks that ranges name are taken in the bitmaps, before anything else can have them      (ranges.rs)
@@ -11,10 +12,10 @@
 //! ```
 //!
 //! Invariants:
-//! - What a change names and is not there (any more) is no error: an inode that was made and deleted between two fast
-//!   commits leaves only the loss of its names.
-//! - Blocks are freed at the end only: nothing gets what a later change still names.
-//! - No block is mapped twice by the inodes that were changed, and none of them maps the volume's own structures.
+//! - A change that names something missing is not an error: an inode created and deleted between two fast
+//!   commits leaves only the removal of its names.
+//! - Blocks are freed only at the end, so nothing reuses a block that a later change still names.
+//! - No block is mapped twice by the changed inodes, and none of them maps the volume's own structures.
 
 mod inodes;
 mod names;
@@ -30,13 +31,13 @@ use crate::names::Names;
 use crate::reclaim;
 use ranges::Space;
 
-/// Blocks that one step may touch, and many more: in memory, credits cost nothing.
+/// Far more blocks than a step may change: in memory, credits cost nothing.
 const CREDITS: u32 = 2048;
 
-/// Applies fast commits, the oldest first, to a volume that was opened for writing and that nobody else uses.
+/// Applies fast commits, oldest first, to a volume opened for writing that has no other users.
 ///
 /// # Errors
-/// `Corrupt` for changes that cannot be; those of the device. The volume is half changed then, and of no use.
+/// `Corrupt` for invalid changes; device errors. The volume is then partly changed and useless.
 pub(super) fn apply(fs: &Names, commits: &[Vec<Change>]) -> Result<()> {
     let mut replay = Replay {
         fs,
@@ -61,7 +62,7 @@ pub(super) fn apply(fs: &Names, commits: &[Vec<Change>]) -> Result<()> {
     Ok(fs.journal.sync()?)
 }
 
-/// Where a fast commit has which inodes, and what it says of them.
+/// The inodes logged in a fast commit, by number and position.
 type Inodes<'c> = BTreeMap<(InodeNumber, usize), &'c [u8]>;
 
 fn inodes_of(commit: &[Change]) -> Inodes<'_> {
@@ -74,25 +75,25 @@ fn inodes_of(commit: &[Change]) -> Inodes<'_> {
         .collect()
 }
 
-/// A replay under way.
+/// A replay in progress.
 struct Replay<'a> {
     fs: &'a Names,
-    /// What the disk has among the orphans: their deletion time may be a link of the list, and freeing them is the work of
-    /// who opens the volume next.
+    /// The orphans on disk: their deletion time may be a list link, and the next open of the volume frees
+    /// them.
     orphans: HashSet<InodeNumber>,
     space: Space,
     /// Inodes whose mapping or content may have changed.
     changed: BTreeSet<InodeNumber>,
-    /// Directories that got or lost a subdirectory.
+    /// Directories that gained or lost a subdirectory.
     directories: BTreeSet<InodeNumber>,
     /// New directories without a block.
     unfilled: HashSet<InodeNumber>,
-    /// New inodes that no name leads to: the directory that was to have it may be gone.
+    /// New inodes without a name: their directory may be gone.
     nameless: HashSet<InodeNumber>,
 }
 
 impl Replay<'_> {
-    /// Applies one change, which is at the place `at` of its fast commit, that has `inodes`.
+    /// Applies the change at position `at` of a fast commit that logs `inodes`.
     fn change(&mut self, change: &Change, at: usize, inodes: &Inodes<'_>) -> Result<()> {
         match change {
             Change::Inode(ino, bytes) => self.set_inode(*ino, bytes),
@@ -113,7 +114,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Makes an inode that is not there yet, if what follows `at` has it.
+    /// Creates a missing inode if it is logged after `at`.
     fn meet(&mut self, ino: InodeNumber, at: usize, inodes: &Inodes<'_>) -> Result<()> {
         if self.find(ino)?.is_some() {
             return Ok(());

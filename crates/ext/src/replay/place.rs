@@ -1,7 +1,8 @@
-//! Whether the journal lies where nothing else is: whoever writes a log over an inode table loses the volume.
+//! Checks that the journal does not overlap other structures: writing a log over an inode table would destroy
+//! the volume.
 //!
-//! Looked at are the groups that the journal touches, and all of their flexible groups, where `mke2fs` puts what belongs to
-//! them: a few descriptors, however large the volume is.
+//! Checked are the groups that the journal touches and all groups of their flexible groups, where `mke2fs`
+//! puts their metadata: a few descriptors, whatever the size of the volume.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +13,7 @@ use throughline_journal::recovery::JournalRun;
 use crate::error::{Error, Result};
 use crate::groups::Groups;
 
-/// Refuses a journal of which two blocks are one, or one is the volume's own.
+/// Fails if journal blocks overlap each other or the volume's metadata.
 pub(super) fn check(fs: &Groups, runs: &[JournalRun]) -> Result<()> {
     let mut ranges: Vec<(u64, u64)> = runs
         .iter()
@@ -39,7 +40,7 @@ pub(super) fn check(fs: &Groups, runs: &[JournalRun]) -> Result<()> {
     Ok(())
 }
 
-/// The groups that ranges touch, and all of their flexible groups.
+/// The groups that the ranges touch, extended to whole flexible groups.
 fn groups(fs: &Groups, ranges: &[(u64, u64)]) -> BTreeSet<GroupNumber> {
     let flexible = match fs.geo.incompat.contains(Incompat::FLEX_BG) {
         true => 1 << fs.superblock.lock().s_log_groups_per_flex.min(31),

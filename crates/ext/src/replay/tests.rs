@@ -1,5 +1,5 @@
-//! Fast commits written by hand, one of every kind of change, on volumes that `mke2fs` made; `e2fsck` judges what comes of
-//! them.
+//! Hand-written fast commits with every kind of change, on volumes made by `mke2fs`; `e2fsck` checks the
+//! result.
 
 use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut};
@@ -22,11 +22,11 @@ use super::{log_runs, write_home};
 use crate::testing::Image;
 use crate::{Fs, NewInode, NewKind, OpenOptions};
 
-/// The number of the transaction that would come next.
+/// The number of the next transaction.
 const TID: u32 = 5;
-/// Blocks of the area.
+/// Size of the fast commit area in blocks.
 const AREA_BLOCKS: u32 = 40;
-/// Numbers of inodes that are free in the beginning, and a run of blocks that is.
+/// Inode numbers, and a run of blocks, that are free at the start.
 const NEW: u32 = 1000;
 const NEW_DIR: u32 = 1001;
 const FREE: u64 = 15_000;
@@ -43,7 +43,7 @@ const HEAD: u16 = 9;
 
 type Tags = Vec<(u16, Vec<u8>)>;
 
-/// Lays fast commits out in blocks.
+/// Lays out fast commits in blocks.
 fn area(block_bytes: usize, commits: &[Tags]) -> Vec<u8> {
     let mut bytes = Vec::new();
     for (number, tags) in commits.iter().enumerate() {
@@ -114,7 +114,7 @@ fn inode(ino: InodeNumber, image: &InodeImage) -> (u16, Vec<u8>) {
     )
 }
 
-/// A volume with a few files, whose journal is empty and alive.
+/// A volume with a few files and an empty, active journal.
 struct Volume {
     bytes: Vec<u8>,
     image: Image,
@@ -173,8 +173,8 @@ impl Volume {
         Some(volume)
     }
 
-    /// The journal starts at its first block with the next transaction, and has an area for fast commits. What they map
-    /// is written.
+    /// Makes the journal start at its first block with the next transaction, and adds a fast commit area. The
+    /// blocks that the commits map are written.
     fn enliven(&mut self) {
         let at = self.journal_offset(0);
         let (sb, _) = JournalSuperblock::mut_from_prefix(&mut self.bytes[at..]).expect("there");
@@ -206,7 +206,7 @@ impl Volume {
         bytes
     }
 
-    /// A fresh inode.
+    /// A new inode.
     fn fresh(&self, mode: u16, links: u16, size: u64) -> InodeImage {
         let mut image = self.old.1.clone();
         image.set_mode(mode);
@@ -216,7 +216,7 @@ impl Volume {
         image
     }
 
-    /// One of everything.
+    /// One change of each kind.
     fn commits(&self) -> Vec<Tags> {
         let (root, new, new_dir) = (InodeNumber::ROOT, InodeNumber(NEW), InodeNumber(NEW_DIR));
         let ((old, old_image), (victim, _)) = (&self.old, &self.victim);
@@ -242,12 +242,13 @@ impl Volume {
                 name(LINK, self.dir, *old, "moved"),
                 name(UNLINK, root, *old, "old"),
                 del_range(*old, 5, 100),
-                // A block of it lies elsewhere now.
+                // One of its blocks has moved.
                 add_range(*old, 1, 1, FREE + 20, false),
                 inode(*old, &cut),
             ],
             vec![
-                // The number of the file that went, again; and one that came and went between two fast commits.
+                // The reused number of a deleted file; and a file created and deleted between two fast
+                // commits.
                 inode(*victim, &again),
                 add_range(*victim, 0, 1, FREE + 30, false),
                 name(CREATE, new_dir, *victim, "again"),
@@ -256,7 +257,7 @@ impl Volume {
                 name(UNLINK, root, InodeNumber(NEW + 10), "never"),
             ],
             vec![
-                // A file in a directory that went before it was committed: no name leads to it.
+                // A file in a directory that was removed before its commit: no name leads to it.
                 inode(InodeNumber(NEW + 11), &self.fresh(0o100_600, 1, 0)),
                 name(CREATE, InodeNumber(NEW + 10), InodeNumber(NEW + 11), "lost"),
             ],
@@ -360,7 +361,7 @@ fn one_of_every_change_is_shown_and_written() {
     }
 }
 
-/// The end of the area is torn: what is whole before it counts.
+/// The end of the area is torn: everything complete before it counts.
 #[test]
 fn a_torn_one_ends_them() {
     let Some(volume) = Volume::make("metadata_csum") else {
@@ -369,7 +370,7 @@ fn a_torn_one_ends_them() {
     let commits = volume.commits();
     let one = open(memory(&volume.with(&commits[..1])), false).expect("opens");
     let mut bytes = volume.with(&commits);
-    // Of the second, which begins in the second block, the first byte.
+    // The first byte of the second commit, which begins in the second block.
     let blocks: u32 = volume.runs.iter().map(|run| run.len).sum();
     bytes[volume.journal_offset(blocks - AREA_BLOCKS + 2) + 8] ^= 1;
     let torn = open(memory(&bytes), false).expect("opens");
@@ -377,7 +378,8 @@ fn a_torn_one_ends_them() {
     assert!(names(&torn).contains_key("/victim") && names(&torn).contains_key("/second"));
 }
 
-/// Whichever write or flush of a recovery is torn, and nothing after it arrives: the next comes to the same end.
+/// If any write or flush of a recovery is torn and nothing later arrives, the next recovery has the same
+/// result.
 #[test]
 fn a_replay_cut_off_anywhere_is_replayed_again() {
     let Some(volume) = Volume::make("metadata_csum,64bit") else {
@@ -426,12 +428,12 @@ fn a_replay_cut_off_anywhere_is_replayed_again() {
     );
 }
 
-/// A torn superblock is another matter: see `primary.rs`.
+/// A torn superblock is a separate case: see `primary.rs`.
 fn not_the_superblock(request: &throughline_device::Request) -> bool {
     request.op() != Op::Write || request.offset_bytes() > 1024
 }
 
-/// Whatever fast commits say, right sums and all: an answer, and no panic.
+/// Fast commits with any contents and valid checksums: a result, and no panic.
 #[test]
 fn no_fast_commit_makes_a_replay_panic() {
     let Some(volume) = Volume::make("metadata_csum,64bit") else {
@@ -475,7 +477,7 @@ fn no_fast_commit_makes_a_replay_panic() {
     );
 }
 
-/// What is written here is what `debugfs` reads.
+/// `debugfs` reads what is written here.
 #[test]
 fn debugfs_reads_the_same_tags() {
     let Some(volume) = Volume::make("metadata_csum,64bit") else {

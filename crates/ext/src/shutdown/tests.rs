@@ -1,4 +1,4 @@
-//! A volume taken down while threads use it: what is on the disk then, and that nothing more gets there.
+//! A volume taken down while threads use it: the resulting disk, and that nothing is written afterwards.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
@@ -49,12 +49,12 @@ fn is_down<T>(result: Result<T>) {
     }
 }
 
-/// Threads make files and write them until they are told that it is over; in between the volume is taken down.
+/// Threads create and write files until told to stop; meanwhile the volume is taken down.
 fn use_and_take_down(fs: &Arc<Fs>, mode: TakeDown) {
     let rounds = AtomicUsize::new(0);
     let work = |thread: usize| {
         for round in 0.. {
-            // The same names again after a while: the volume must not fill, however long the others take.
+            // Reuse names after a while, so that the volume does not fill up.
             let name = format!("{thread}-{}", round % 40);
             let file = match make(fs, &name) {
                 Err(Error::Caller(Reason::Exists)) => open_again(fs, &name),
@@ -70,7 +70,7 @@ fn use_and_take_down(fs: &Arc<Fs>, mode: TakeDown) {
             rounds.fetch_add(1, Ordering::Relaxed);
             match done {
                 Ok(()) => {}
-                // What was under way met the journal's end, or the device's.
+                // Calls in progress got the error of the journal or of the device.
                 Err(Error::Down | Error::Stopped(_) | Error::Device(_)) => return,
                 Err(other) => panic!("{other}"),
             }
@@ -97,7 +97,7 @@ fn judged(image: &Image, medium: &Medium, mode: TakeDown, has_journal: bool) {
     let dirty = open_again(&fs, "dirty").map(|file| file.size());
     match mode {
         TakeDown::Flush => assert_eq!(dirty.expect("it was flushed"), 5000),
-        // Without a journal `e2fsck` has repaired what it found.
+        // Without a journal, `e2fsck` has repaired its findings.
         TakeDown::FlushLog => assert_eq!(dirty.expect("its name was committed"), 0),
         TakeDown::NoFlush => {}
     }
@@ -124,7 +124,7 @@ fn what_is_on_the_disk_is_what_a_crash_leaves() {
             if mode == TakeDown::Flush {
                 use_and_take_down(&fs, mode);
             } else {
-                // Others' commits, or the flusher, would bring more there.
+                // Concurrent commits, or the flusher, would write more.
                 fs.take_down(mode).expect("taken down");
             }
             let position = device.position();
@@ -134,7 +134,7 @@ fn what_is_on_the_disk_is_what_a_crash_leaves() {
             is_down(read(&synced));
             is_down(synced.sync(false));
             is_down(synced.sync(true));
-            // An inode in memory can be asked for, as on the kernel's ext4.
+            // An inode in memory can still be queried, as in the kernel's ext4.
             fs.root().expect("it is in memory");
             is_down(open_again(&fs, "synced").map(drop));
             is_down(fs.sync());

@@ -1,4 +1,4 @@
-//! The numbers of `statfs` beside the kernel's.
+//! `statfs` compared with the kernel's.
 
 use std::process::Command;
 
@@ -7,7 +7,8 @@ use throughline_testing::Mount;
 use crate::OpenOptions;
 use crate::testing::{Image, SHAPES};
 
-/// Blocks, free and available blocks, inodes, free inodes, as the kernel has them; `None` where it may not be asked.
+/// Blocks, free and available blocks, inodes, free inodes from the kernel; `None` if mounting is not
+/// permitted.
 fn kernel(image: &Image, name: &str) -> Option<Vec<u64>> {
     eprintln!("{name}:");
     let mount = Mount::or_skip(image.path(), false)?;
@@ -35,7 +36,7 @@ fn every_shape_shows_what_the_kernel_shows() {
         };
         for known in [true, false] {
             if !known {
-                // The superblock may not know; both count then.
+                // The superblock may not have a count; then both compute it.
                 image.edit_super(|sb| sb.s_overhead_clusters.set(0));
             }
             let fs = image.try_open(&OpenOptions::default()).expect(name);

@@ -1,4 +1,4 @@
-//! What is durable when a call returns, told by what the journal has committed.
+//! What is durable when a call returns, according to the journal's committed transaction.
 
 use std::io::IoSlice;
 

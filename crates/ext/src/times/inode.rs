@@ -1,18 +1,19 @@
-//! What is known about the times of an inode in memory.
+//! In-memory state of an inode's times.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
-/// What an inode knows of its times.
+/// In-memory state of an inode's times.
 #[derive(Default)]
 pub(crate) struct OfInode {
-    /// Until then reading leaves the access time alone, in nanoseconds since 1970; 0 after each change of the inode.
+    /// Reads leave the access time alone until then, in nanoseconds since 1970; 0 after each change of the
+    /// inode.
     pub(super) settled_until_ns: AtomicI64,
-    /// They are in memory only.
+    /// The times are only in memory.
     pub(super) kept: AtomicBool,
 }
 
 impl OfInode {
-    /// The image is being stored, its times with it.
+    /// Call when the image, including its times, is stored.
     pub(crate) fn stored(&self) {
         if self.settled_until_ns.load(Ordering::Relaxed) != 0 {
             self.settled_until_ns.store(0, Ordering::Relaxed);

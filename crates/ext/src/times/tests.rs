@@ -1,4 +1,4 @@
-//! Which reads set an access time, and that it reaches the disk.
+//! Which reads update an access time, and that the update reaches the disk.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ fn at(seconds: i64) -> Timestamp {
     Timestamp::from_seconds(seconds)
 }
 
-/// Whether the access time is to be set `now`, where the other times are 1000.
+/// Whether the access time must be set at `now` if the other times are 1000.
 fn due(when: AccessTimes, accessed: i64, now: i64) -> bool {
     let mut raw = InodeImage::new(256, 32);
     raw.set_mode(FileType::Regular.mode_bits());
@@ -66,7 +66,7 @@ fn accessed(fs: &Fs, inode: &Inode) -> Timestamp {
     fs.metadata(inode).expect("attributes").accessed
 }
 
-/// Its access time is long ago.
+/// Sets its access time far in the past.
 fn age(fs: &Fs, inode: &Inode) {
     let set = Attributes {
         accessed: Some(OLD.into()),

@@ -1,7 +1,7 @@
-//! The power goes between any two transactions of what makes a file shorter, longer, or takes ranges out of it.
+//! Power loss between any two transactions of operations that truncate, extend, or remove ranges of a file.
 //!
-//! Afterwards nothing lies behind the size that may not, no block is lost, the size is that of before or after, and every
-//! byte is the one of before or after, or zero: what others had in the blocks is seen nowhere.
+//! Afterwards nothing forbidden is past the size, no block is lost, the size is the old or the new one, and
+//! every byte is old, new, or zero: data of earlier owners of the blocks never appears.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
@@ -19,10 +19,10 @@ const OWNER: NewInode = NewInode {
     umask: 0,
 };
 
-/// What deleted files had in the blocks that are free now.
+/// Byte left in free blocks by deleted files.
 const FOREIGN: u8 = 0xEE;
 
-/// Name, arguments of `mke2fs`, blocks that are left free.
+/// Name, arguments of `mke2fs`, number of free blocks.
 const VOLUMES: [(&str, &[&str], u64); 5] = [
     (
         "extents",
@@ -58,12 +58,12 @@ const VOLUMES: [(&str, &[&str], u64); 5] = [
     ),
 ];
 
-/// A file before and after an operation, and the positions of the record at which it was durable.
+/// A file before and after an operation, and the recording positions at which it was durable.
 struct Step {
     what: String,
     before: (Vec<u8>, usize),
     after: (Vec<u8>, usize),
-    /// Bytes move.
+    /// The operation shifts bytes.
     moves: bool,
 }
 
@@ -75,14 +75,14 @@ fn read(fs: &Fs, file: &Inode) -> Vec<u8> {
     bytes
 }
 
-/// Leaves so many blocks free, with a deleted file's bytes in them.
+/// Fills the volume to this many free blocks, which contain a deleted file's bytes.
 fn fill(fs: &Fs, free: u64) {
     let root = fs.root().expect("a root");
     let make = |name: &str, blocks: u64| {
         let file = fs.create(&root, name.as_bytes(), NewKind::File, OWNER);
         let file = file.expect("made");
         let bytes = vec![FOREIGN; (blocks * u64::from(fs.geo.block_bytes)) as usize];
-        // As far as there is room.
+        // As far as there is space.
         fs.write_at(&file, 0, &[IoSlice::new(&bytes)])
             .expect("written");
     };
@@ -93,14 +93,14 @@ fn fill(fs: &Fs, free: u64) {
     fs.sync().expect("synced");
 }
 
-/// One operation at random; whether bytes moved, and what it was.
+/// One random operation; returns whether it shifted bytes, and its description.
 fn operate(fs: &Fs, file: &Inode, random: &mut Rng, stamp: u8) -> (bool, String) {
     let block = u64::from(fs.geo.block_bytes);
     let (at, len) = (random.below(120 * block), 1 + random.below(9 * block));
     let (first, blocks) = (random.below(120) * block, (1 + random.below(40)) * block);
     let (mode, at, len) = match random.below(12) {
         0..4 => {
-            // Scattered, so that there is much to take out.
+            // Scattered blocks, so that there is much to remove.
             for place in 0..6 {
                 let at = (at + place * 2 * block) / block * block;
                 let bytes = vec![stamp; len.min(block) as usize];
@@ -126,7 +126,7 @@ fn operate(fs: &Fs, file: &Inode, random: &mut Rng, stamp: u8) -> (bool, String)
     (moves, format!("{mode:?} {at}+{len}: {done}"))
 }
 
-/// A volume with a history: operations on one file, each handle a transaction.
+/// A volume with a history: operations on one file, each handle its own transaction.
 fn work(
     medium: &Medium,
     free: u64,
@@ -158,14 +158,14 @@ fn work(
     (device.record().with_whole(1024..2048), steps)
 }
 
-/// What is wrong with the file's bytes.
+/// What is wrong with the file's bytes, if anything.
 fn complaint(step: &Step, found: &[u8]) -> Option<String> {
     let (before, after) = (&step.before.0, &step.after.0);
     let foreign = found.iter().position(|byte| *byte == FOREIGN);
     if let Some(at) = foreign {
         return Some(format!("byte {at} is another file's"));
     }
-    // What makes a file longer takes its steps one after the other; a truncation takes one.
+    // An extension takes several steps in order; a truncation takes one.
     let between = before.len().min(after.len())..=before.len().max(after.len());
     let grows = !step.what.starts_with("truncate") && between.contains(&found.len());
     let sizes = [before.len(), after.len()];
@@ -218,7 +218,7 @@ fn after_a_cut_no_block_is_lost_and_none_shows_what_was_in_it() {
     }
 }
 
-/// Recovers what is left, and looks at it; `e2fsck` recovers it too where it is `asked`.
+/// Recovers the remains and checks them; with `e2fsck` too if `asked`.
 fn judge(step: &Step, image: &Image, crashed: &Medium, asked: bool, place: &str) {
     let (device, fs) = power_on(crashed);
     let fs = fs.unwrap_or_else(|error| panic!("{place}: {error}"));

@@ -1,6 +1,6 @@
-//! Lists of access rights (POSIX ACLs) of inodes: set with the permissions, changed with them, inherited.
+//! POSIX ACLs of inodes: set together with the permissions, updated with them, and inherited.
 //!
-//! Invariant: the permissions of an inode with an access list are what [`Acl::permissions`] says of it.
+//! Invariant: the permissions of an inode with an access ACL equal [`Acl::permissions`] of that ACL.
 
 use std::sync::Arc;
 
@@ -20,12 +20,12 @@ const RIGHTS: u16 = 0o777;
 /// The setgid bit.
 const SETGID: u16 = 0o2000;
 
-/// Which list.
+/// Which ACL of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The inode's own.
     Access,
-    /// What is made in the directory gets.
+    /// Inherited by inodes created in the directory.
     Default,
 }
 
@@ -39,7 +39,7 @@ impl Kind {
     }
 }
 
-/// A stored list, in the form of programs.
+/// Converts a stored ACL to its user-space form.
 pub(super) fn to_user(inode: &Inode, stored: &[u8]) -> Result<Vec<u8>> {
     Ok(parse(inode, stored)?.to_user())
 }
@@ -48,8 +48,9 @@ fn parse(inode: &Inode, stored: &[u8]) -> Result<Acl> {
     Acl::from_disk(stored).map_err(|e| Error::from(e).in_inode(inode.ino))
 }
 
-/// Sets a list, given in the form of programs, or takes it away where that is an empty one. An access list sets the
-/// permissions, and `clear_setgid` takes the setgid bit then; where they say all of it, it is not kept.
+/// Sets an ACL given in its user-space form, or removes it if that is empty. An access ACL sets the
+/// permissions; with `clear_setgid`, setgid is then cleared. An ACL equivalent to permission bits is not
+/// stored.
 pub(super) fn set(
     fs: &Attrs,
     inode: &Inode,
@@ -91,9 +92,9 @@ pub(super) fn set(
     fs.attributes_changed(inode)
 }
 
-/// Sets the permissions `mode` of an inode, its access list along, and whatever `also` does beside, in one transaction, with
-/// the locks of [`Alone`] held; the inodes of values that nobody uses any more. `None`, and nothing done, for an inode
-/// without such a list.
+/// Sets an inode's permissions to `mode`, updates its access ACL, and runs `also`, in one transaction, with
+/// the locks of [`Alone`] held. Returns the value inodes that lost their last user. Returns `None`, with
+/// nothing done, for an inode without an access ACL.
 pub(crate) fn set_permissions(
     fs: &Attrs,
     inode: &Inode,
@@ -115,25 +116,25 @@ pub(crate) fn set_permissions(
     Ok(Some(unused))
 }
 
-/// Whether an inode has no attributes: a look at its image.
+/// Whether an inode has no attributes; needs only its image.
 fn has_no_attributes(fs: &Attrs, inode: &Inode) -> bool {
     let raw = inode.raw.read();
     raw.file_acl(&fs.geo) == FsBlock(0) && !format::has_list(raw.xattr_area())
 }
 
-/// What a new inode gets of its directory.
+/// What a new inode inherits from its directory.
 pub(crate) struct Inherited {
-    /// Its permissions, with the bits above them.
+    /// Its mode bits.
     pub(crate) mode: u16,
-    /// Its lists, to be entered with the inode.
+    /// Its ACLs, to be stored with the inode.
     pub(crate) lists: Option<Prepared>,
 }
 
-/// What an inode that is made in `parent` gets, whose maker asks for `mode`, masked with `umask` unless the directory has a
-/// default list. Not for symbolic links. The directory's lock is held, no handle is open.
+/// What an inode created in `parent` with the requested `mode` inherits; `umask` applies unless the directory
+/// has a default ACL. Not for symbolic links. The directory's lock is held, no handle is open.
 ///
 /// # Errors
-/// `Corrupt`; `NoSpace`, with nothing left behind; the device's.
+/// `Corrupt`; `NoSpace`, with nothing left behind; device errors.
 pub(crate) fn inherit(
     fs: &Attrs,
     parent: &Inode,
@@ -159,7 +160,7 @@ pub(crate) fn inherit(
     let lists = if edits.is_empty() {
         None
     } else {
-        // Values that nobody else uses cannot go meanwhile.
+        // Exclusively owned values cannot disappear meanwhile.
         let none = There::none(fs);
         Some(Prepared::new(fs, parent, owner, &none, &edits, false)?)
     };

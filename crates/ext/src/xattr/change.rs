@@ -1,10 +1,11 @@
-//! Changing attributes: planned on lists, prepared outside of the transaction, entered in it.
+//! Changes of attributes: planned on lists, prepared outside the transaction, applied in it.
 //!
-//! A block that other inodes use too is never changed: who wants it otherwise gets one of his own, or the share of another
-//! that has the same contents already, and gives his share up. A block with values in inodes is not shared by us: those
-//! count each block that names them. (Blocks of the kernel's are shared all the same.)
+//! A block shared with other inodes is never modified: the inode gets its own block instead, or a reference
+//! to another block with the same contents, and drops its reference to the old one. This crate never shares a
+//! block that names value inodes, since those count each block that refers to them. (The kernel does create
+//! such shared blocks.)
 //!
-//! Whatever can be refused is refused before the first change.
+//! All checks that can fail a request come before the first change.
 
 use std::sync::Arc;
 
@@ -26,17 +27,17 @@ use super::release::must_fit;
 use super::values::{self, COUNT_CREDITS, Pinned};
 use super::{Key, XattrMode, attributes_of_body, block};
 
-/// Blocks that a change of the block may touch: the one that was and the one that is, with their bits.
+/// Blocks that changing the attribute block may touch: the old and the new block, with their bits.
 const BLOCK_CREDITS: u32 = 2 * (1 + GROUP_CREDITS);
 
-/// What a change does about an attribute that is there, or is not.
+/// How a change treats an existing or missing attribute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rule {
-    /// Sets it, or takes it away if it is there.
+    /// Sets it, or removes it if it exists.
     IfThere,
-    /// `Exists` where it is there.
+    /// `Exists` if it exists.
     Create,
-    /// `NoAttribute` where it is not.
+    /// `NoAttribute` if it does not exist.
     Replace,
 }
 
@@ -50,20 +51,20 @@ impl From<XattrMode> for Rule {
     }
 }
 
-/// What else changes of the inode, in the same transaction. Called with the inode's image; what it refuses, it refuses at
-/// `Check`, with nothing changed.
+/// A further change of the inode in the same transaction. Called with the inode's image; it may fail only at
+/// `Check`, when nothing has changed.
 pub(crate) type Also<'a> = &'a dyn Fn(Step, &mut InodeImage) -> Result<()>;
 
 /// See [`Also`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Refuse what cannot be.
+    /// Check the request.
     Check,
-    /// Change it.
+    /// Apply it.
     Apply,
 }
 
-/// Sets an attribute, or takes it away; whether anything changed.
+/// Sets or removes an attribute; returns whether anything changed.
 pub(super) fn set(
     fs: &Attrs,
     inode: &Inode,
@@ -80,12 +81,12 @@ pub(super) fn set(
     Ok(changed)
 }
 
-/// Frees the inodes of values that nobody uses any more. No lock of an inode is held.
+/// Frees value inodes without users. No inode lock is held.
 pub(crate) fn free(fs: &Attrs, unused: Vec<Arc<Inode>>) -> Result<()> {
     unused.iter().try_for_each(|value| fs.free_if_unused(value))
 }
 
-/// The locks under which attributes of an inode change.
+/// The locks required to change an inode's attributes.
 pub(crate) struct Alone<'a> {
     _names: Option<crate::lock_order::Held<parking_lot::RwLockWriteGuard<'a, ()>>>,
     _io: crate::lock_order::Held<throughline_fileio::FileAlone<'a>>,
@@ -100,7 +101,7 @@ impl<'a> Alone<'a> {
     }
 }
 
-/// As [`set`], with the locks held. Inodes of values that nobody uses any more are for the caller to free.
+/// As [`set`], with the locks held. The caller frees value inodes that lost their last user.
 pub(super) fn set_locked(
     fs: &Attrs,
     inode: &Inode,
@@ -130,7 +131,7 @@ pub(super) fn set_locked(
         (raw.uid(), raw.gid())
     };
     let unused = fs.with_room(|| {
-        // A value that was there is not any more: another try makes one.
+        // If a value to be shared has been freed meanwhile, retry with a new one.
         for shared in [true, false] {
             let prepared = Prepared::new(fs, inode, owner, &there, edits.as_slice(), shared)?;
             let done = enter_alone(fs, inode, &prepared, also);
@@ -144,7 +145,7 @@ pub(super) fn set_locked(
     Ok((true, unused))
 }
 
-/// In a transaction of its own; `None`, and nothing done, where a value went meanwhile.
+/// Applies a change in its own transaction; `None`, with nothing done, if a value was freed meanwhile.
 fn enter_alone(
     fs: &Attrs,
     inode: &Inode,
@@ -170,7 +171,7 @@ fn enter_alone(
     })
 }
 
-/// The attributes of an inode as they are.
+/// The current attributes of an inode.
 pub(super) struct There {
     pub(super) layout: Layout,
     block: Option<FsBlock>,
@@ -197,7 +198,7 @@ impl There {
         })
     }
 
-    /// Those of a new inode: none.
+    /// The empty attributes of a new inode.
     pub(super) fn none(fs: &Attrs) -> Self {
         let want = fs.superblock.lock().s_want_extra_isize.get();
         let body_bytes = InodeImage::new(fs.geo.inode_bytes, want).xattr_area().len();
@@ -208,24 +209,24 @@ impl There {
     }
 }
 
-/// A change that is ready to be entered: what is where afterwards, the values that it needs made.
+/// A change ready to be applied: the resulting layout, with all new values created.
 #[must_use]
 pub(crate) struct Prepared {
     pub(super) layout: Layout,
     pub(super) old_block: Option<FsBlock>,
     value_blocks_before: i64,
-    /// Index and name of what it sets or takes away.
+    /// Index and name of the attributes that it sets or removes.
     pub(super) edited: Vec<(u8, Vec<u8>)>,
     gained: Vec<Pinned>,
     lost: Vec<(InodeNumber, Spot)>,
 }
 
 impl Prepared {
-    /// Decides where each of the edits goes, and makes what values they need. `near` is where such inodes are best, `owner`
-    /// whose they are; with `shared` they may be others' too.
+    /// Decides where each edit goes, and creates the values that it needs. `near` is the preferred location
+    /// of value inodes, `owner` their owner; with `shared`, existing values may be used.
     ///
     /// # Errors
-    /// `NoSpace` where an attribute fits nowhere, or no value can be made: nothing is left behind.
+    /// `NoSpace` if an attribute fits nowhere, or no value can be created: nothing is left behind.
     pub(super) fn new(
         fs: &Attrs,
         near: &Inode,
@@ -287,7 +288,7 @@ impl Prepared {
             return Err(Reason::NoSpace.into());
         }
         let pinned = values::obtain(fs, near, owner, value, shared)?;
-        // As long as the one that fitted.
+        // It has the same length as the placeholder that fitted.
         let fitted = self.layout.put(&pinned.attribute(key));
         self.gained.push(pinned);
         if fitted {
@@ -296,18 +297,18 @@ impl Prepared {
         Err(Reason::NoSpace.into())
     }
 
-    /// Blocks that [`Prepared::enter`] may touch beside the inode's own.
+    /// Blocks that [`Prepared::enter`] may change in addition to the inode's own.
     pub(crate) fn credits(&self) -> u32 {
         let named = self.layout.block.iter().filter(|a| is_in_inode(a)).count();
         let values = self.gained.len() + self.lost.len() + named;
         BLOCK_CREDITS + 1 + values as u32 * COUNT_CREDITS
     }
 
-    /// Enters it; `None`, and nothing changed, where a value that it wanted to share went meanwhile. The caller stores the
-    /// inode, and frees the values that are answered.
+    /// Applies the change; `None`, with nothing changed, if a value to be shared was freed meanwhile. The
+    /// caller stores the inode, and frees the returned values.
     ///
     /// # Errors
-    /// `NoSpace`, `TooLarge`: nothing has changed then. `Corrupt`; those of the journal.
+    /// `NoSpace`, `TooLarge`: nothing has changed then. `Corrupt`; journal errors.
     pub(crate) fn enter(
         &self,
         h: &mut Handle<'_>,
@@ -333,7 +334,7 @@ impl Prepared {
             fs.release(*run);
         }
         let lost = lost?;
-        // Nothing is refused from here on.
+        // Nothing can be refused from here on.
         if self.layout.body_changed {
             let mut raw = inode.raw.write();
             let written = format::write_ibody(raw.xattr_area_mut(), &self.layout.body);
@@ -355,20 +356,20 @@ impl Prepared {
         Ok(Some(unused))
     }
 
-    /// Counts the blocks that the inode comes to own: a block of attributes, its share of it, and the values in inodes,
-    /// whoever else uses them.
+    /// Updates the inode's block count: the attribute block, shared or not, and the values in inodes,
+    /// including shared ones.
     fn count_blocks(&self, fs: &Attrs, inode: &Inode, block: Option<&NewBlock>) -> Result<()> {
         let first = block.is_some_and(|block| block.old.is_none());
         let values = self.layout.value_blocks() - self.value_blocks_before;
         map::add_blocks(fs, inode, values + i64::from(first))
     }
 
-    /// It was entered, or will not be: its values need not be held any more.
+    /// Releases the hold on its values, whether it was applied or not.
     pub(crate) fn end(self, fs: &Attrs) -> Result<()> {
         self.gained.into_iter().try_for_each(|value| value.end(fs))
     }
 
-    /// Values that lose a user: not those that a block goes on to name, which others have.
+    /// The values that lose a user, without those still named by a block that others keep.
     fn lost_values(&self, fs: &Attrs, block: Option<&NewBlock>) -> Result<Vec<Arc<Inode>>> {
         let shared = block.is_some_and(|block| matches!(block.old, Some((_, 2.., _))));
         let lost = self
@@ -379,7 +380,7 @@ impl Prepared {
     }
 }
 
-/// The first attribute makes the volume one that has some.
+/// Sets the attribute feature with the first attribute.
 fn note_feature(fs: &Attrs, h: &mut Handle<'_>) -> Result<()> {
     if fs.says_attributes() {
         return Ok(());

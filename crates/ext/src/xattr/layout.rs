@@ -1,7 +1,7 @@
-//! Where attributes go: into the body of the inode while they fit there, else into the block; a value of which the block has
-//! no room becomes an inode, where the volume has such.
+//! Placement of attributes: in the body of the inode while they fit, else in the block. A value for which the
+//! block has no room goes into an inode if the volume supports that.
 //!
-//! Nothing here reads or writes: lists in, lists out.
+//! Pure functions on lists; no I/O.
 
 use throughline_extfmt::features::Incompat;
 use throughline_extfmt::xattr::{self as format, Attribute, Value};
@@ -9,14 +9,14 @@ use throughline_extfmt::xattr::{self as format, Attribute, Value};
 use super::Key;
 use crate::attrs::Attrs;
 
-/// What a volume's blocks of attributes are like.
+/// Attribute space of a volume and inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
-    /// Bytes of an inode's area; 0 where it has none.
+    /// Size of the inode's attribute area; 0 if it has none.
     pub(super) body_bytes: usize,
-    /// Bytes of a block.
+    /// Block size in bytes.
     pub(super) block_bytes: usize,
-    /// Values may be in inodes.
+    /// Whether values may be in inodes.
     pub(super) inodes: bool,
 }
 
@@ -27,7 +27,7 @@ pub(super) enum Spot {
     Block,
 }
 
-/// An inode's attributes, and which of both places differs from the disk.
+/// An inode's attributes, and which of both places differs from disk.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     shape: Shape,
@@ -38,7 +38,7 @@ pub(super) struct Layout {
 }
 
 impl Shape {
-    /// Of this volume, for inodes with such an area.
+    /// The shape for inodes with `body_bytes` of attribute area.
     pub(super) fn of(fs: &Attrs, body_bytes: usize) -> Self {
         Self {
             body_bytes,
@@ -47,13 +47,13 @@ impl Shape {
         }
     }
 
-    /// Bytes of a value from which on it does not go into a block: what is left beside an entry with a short name.
+    /// Whether a value is too long for a block: more than what remains beside one entry with a short name.
     pub(super) fn is_large(&self, len: usize) -> bool {
         const SMALLEST_LIST: usize = 32 + 20 + 4;
         self.inodes && len.next_multiple_of(4) > self.block_bytes - SMALLEST_LIST
     }
 
-    /// Bytes of a block that values leave to entries: with those in inodes, many entries fit.
+    /// Bytes of a block kept free of values, for entries whose values are in inodes.
     fn kept(&self) -> usize {
         if self.inodes {
             (self.block_bytes / 8).min(1024)
@@ -78,7 +78,7 @@ impl Layout {
         self.shape
     }
 
-    /// Blocks of values in inodes.
+    /// Total blocks of values in inodes.
     pub(super) fn value_blocks(&self) -> i64 {
         let blocks = |attribute: &Attribute| match attribute.value {
             Value::Inode { size, .. } => (size as usize).div_ceil(self.shape.block_bytes) as i64,
@@ -87,7 +87,7 @@ impl Layout {
         self.body.iter().chain(&self.block).map(blocks).sum()
     }
 
-    /// An attribute, and where it is.
+    /// An attribute, and its place.
     pub(super) fn find(&self, key: &Key<'_>) -> Option<(&Attribute, Spot)> {
         let find = |list: &'_ [Attribute]| list.iter().position(|a| key.is_of(a));
         find(&self.body)
@@ -95,7 +95,8 @@ impl Layout {
             .or_else(|| find(&self.block).map(|at| (&self.block[at], Spot::Block)))
     }
 
-    /// Puts an attribute where it fits, in place of one with its name; `false`, and nothing changed, if it fits nowhere.
+    /// Stores an attribute where it fits, replacing one with the same name; returns `false`, with nothing
+    /// changed, if it fits nowhere.
     #[must_use]
     pub(super) fn put(&mut self, attribute: &Attribute) -> bool {
         let body = with(&self.body, attribute);
@@ -119,7 +120,7 @@ impl Layout {
         false
     }
 
-    /// Takes an attribute out.
+    /// Removes an attribute.
     pub(super) fn take(&mut self, key: &Key<'_>) {
         let before = (self.body.len(), self.block.len());
         self.body.retain(|a| !key.is_of(a));
@@ -129,7 +130,7 @@ impl Layout {
     }
 }
 
-/// A list with an attribute in the place of the one of its name, or at the end.
+/// A copy of a list with an attribute replaced or appended.
 fn with(list: &[Attribute], attribute: &Attribute) -> Vec<Attribute> {
     let mut list = list.to_vec();
     let same = |a: &&mut Attribute| a.is_named(attribute.name_index, &attribute.name);
@@ -140,7 +141,7 @@ fn with(list: &[Attribute], attribute: &Attribute) -> Vec<Attribute> {
     list
 }
 
-/// Takes the attribute of that name out of a list; whether it was there.
+/// Removes the attribute with that name from a list; returns whether it existed.
 fn without(list: &mut Vec<Attribute>, attribute: &Attribute) -> bool {
     let before = list.len();
     list.retain(|a| !a.is_named(attribute.name_index, &attribute.name));

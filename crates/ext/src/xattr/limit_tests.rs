@@ -1,4 +1,4 @@
-//! Attributes at their limits: the longest lists, and images that lie.
+//! Attributes at their limits: the longest lists, and inconsistent images.
 
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ fn is_full<T>(done: &crate::Result<T>) -> bool {
     matches!(done, Err(Error::Caller(Reason::NoSpace)))
 }
 
-/// A list in the form of programs that names so many users.
+/// An ACL in its user-space form with this many users.
 fn list(users: u32) -> Vec<u8> {
     let entry = |tag, rights, id| Entry { tag, rights, id };
     let mut entries = vec![entry(Tag::Owner, 7, u32::MAX)];
@@ -45,7 +45,8 @@ fn list(users: u32) -> Vec<u8> {
     Acl::new(entries).expect("well formed").to_user()
 }
 
-/// Lists of thousands of entries are values of inodes: set, changed by permissions, inherited, and freed.
+/// ACLs with thousands of entries are stored in value inodes: set, updated by permissions, inherited, and
+/// freed.
 #[test]
 fn lists_of_thousands_of_entries() {
     let args = ["-t", "ext4", "-b", "1024", "-J", "size=1", "-O", "ea_inode"];
@@ -91,7 +92,7 @@ fn lists_of_thousands_of_entries() {
     fs.close().expect("close");
     image.check("all gone");
     assert_eq!(image.free_counts(), before);
-    // Where there are no such inodes, there is no room for so long a list, and the one before stays.
+    // Without value inodes there is no room for so long an ACL, and the previous one stays.
     let Some(image) = Image::make("8M", &["-t", "ext4", "-b", "1024"]) else {
         return;
     };
@@ -105,7 +106,7 @@ fn lists_of_thousands_of_entries() {
     image.check("a short list");
 }
 
-/// Volumes without checksums, so that what is changed behind their back is believed.
+/// Volumes without checksums, so that direct changes are accepted.
 fn lying() -> [&'static [&'static str]; 2] {
     [
         &[
@@ -122,7 +123,7 @@ fn lying() -> [&'static [&'static str]; 2] {
     ]
 }
 
-/// Finds bytes in the image, and puts others `behind` them.
+/// Finds bytes in the image, and overwrites those at offset `behind` from them.
 fn patch(image: &Image, found: &[u8], behind: usize, with: &[u8]) {
     let bytes = std::fs::read(image.path()).expect("the image");
     let mut hits = 0;
@@ -137,7 +138,7 @@ fn patch(image: &Image, found: &[u8], behind: usize, with: &[u8]) {
     assert!(hits > 0, "{found:?} is nowhere");
 }
 
-/// The entry of an attribute `user.` of five letters.
+/// The entry of a `user.` attribute with a name of five letters.
 fn entry_of(image: &Image, name: &[u8; 5]) -> Vec<u8> {
     let bytes = std::fs::read(image.path()).expect("the image");
     let mut places = (16..bytes.len() - 5).filter(|at| bytes[*at..].starts_with(name));
@@ -146,7 +147,7 @@ fn entry_of(image: &Image, name: &[u8; 5]) -> Vec<u8> {
     bytes[at - 16..at].to_vec()
 }
 
-/// Everything that can be done with the attributes of `f` and `g`: what is damaged is refused, and nothing panics.
+/// All operations on the attributes of `f` and `g`: damage is refused, and nothing panics.
 fn use_all(image: &Image, what: &str) {
     let fs = image.open();
     let root = fs.root().expect("a root");
@@ -174,7 +175,7 @@ fn use_all(image: &Image, what: &str) {
         refused(fs.unlink(&root, name));
     }
     drop(root);
-    // What was damaged may be told at the end too.
+    // The damage may also be reported at the close.
     let _ = fs.close();
     image.repair();
     image.check(what);
@@ -199,7 +200,7 @@ fn blocks_and_values_that_lie() {
         }
         fs.close().expect("close");
         image.check("before");
-        // The head of a block: h_refcount, h_blocks, h_hash.
+        // The header of a block: h_refcount, h_blocks, h_hash.
         let head = [&[0, 0, 2, 0xEA][..], &[2, 0, 0, 0, 1, 0, 0, 0]].concat();
         for (behind, with) in [
             (4, [0; 4]),
@@ -214,7 +215,7 @@ fn blocks_and_values_that_lie() {
             patch(&image, &head, behind, &with);
             use_all(&image, &format!("{args:?}: head, {behind}: {with:?}"));
         }
-        // An entry of the value "block", whose name is behind it: e_name_len, e_value_offs, e_value_size.
+        // An entry with the value "block", followed by its name: e_name_len, e_value_offs, e_value_size.
         let was = entry_of(&image, b"block");
         for (behind, with) in [
             (0, &[255][..]),
@@ -240,7 +241,7 @@ fn blocks_and_values_that_lie() {
     }
 }
 
-/// The inode of a value is no file: a name that leads to it is damage.
+/// The inode of a value is not a file: a name that leads to it is damage.
 #[test]
 fn a_value_has_no_name() {
     let Some(image) = Image::make("8M", lying()[0]) else {
@@ -261,7 +262,7 @@ fn a_value_has_no_name() {
     assert_eq!(get(&fs, &file, "user.value").expect("there"), [6; 3000]);
 }
 
-/// `e_value_inum` of what is no value: the inode itself, a directory, the journal, none, one that is not there.
+/// An `e_value_inum` that is not a value: the inode itself, a directory, the journal, 0, a missing inode.
 fn values_that_lie(image: &Image, numbers: &[u32]) {
     let entry = &entry_of(image, b"value");
     let holder = u32::from_le_bytes(entry[4..8].try_into().expect("four bytes"));
@@ -276,7 +277,7 @@ fn values_that_lie(image: &Image, numbers: &[u32]) {
         patch(&image, entry, 8, &size.to_le_bytes());
         use_all(&image, &format!("value of {size} bytes"));
     }
-    // Counts of the value's inode: the low half is its version, the high half its time of change.
+    // The count of a value's inode: the low half is its version, the high half its change time.
     for field in [
         "version",
         "ctime",

@@ -1,14 +1,18 @@
-//! Extended attributes: what they are called, reading, listing and setting them.
+//! Extended attributes: names, and reading, listing and setting them.
 //!
-//! They are in the inode behind its fields, in one block that inodes may share (counted), and, where a value is large, in
-//! inodes of their own (counted too, `ea_inode`). Where one goes: [`layout`]; how that is changed: [`change`], [`place`]; values in
-//! inodes: [`values`]; lists of access rights, which programs see in another form: [`acl`]; the end of an inode: [`release`].
+//! Attributes are stored in the inode after its fields, in one block that inodes may share
+//! (reference-counted), and, for large values, in separate inodes (also reference-counted, `ea_inode`).
+//! [`layout`] decides where one goes; [`change`] and [`place`] apply changes; [`values`] handles values in
+//! inodes; [`acl`] handles access control lists, which have a different form in user space; [`release`] frees
+//! an inode's attributes.
 //!
 //! Invariants:
-//! - Whoever changes the attributes of an inode holds its I/O lock alone, and, as the body of a directory holds names too,
-//!   its directory lock. Whoever reads them shares the I/O lock, but for a look at the body.
-//! - Counts of blocks and values change with [`Xattrs::known`] held, which comes after the handle.
-//! - What has an index that is not known is kept, wherever the others go.
+//! - A change of an inode's attributes holds its I/O lock exclusively and, since the body of a directory also
+//!   contains names, its directory lock. A read holds the I/O lock shared, except for a look at the body
+//!   alone.
+//! - Reference counts of blocks and values change with [`Xattrs::known`] held, which is taken after the
+//!   handle.
+//! - Attributes with an unknown index are kept, wherever the others move.
 
 pub(crate) mod acl;
 mod change;
@@ -36,33 +40,33 @@ pub(crate) use change::{Alone, Prepared, Step, free};
 pub(crate) use release::{RELEASE_CREDITS, release};
 pub(crate) use shared::Xattrs;
 
-/// Longest name of an attribute, its prefix included, in bytes.
+/// Longest attribute name in bytes, with its prefix.
 const NAME_MAX: usize = 255;
-/// Longest value that the calls of Linux know, in bytes.
+/// Largest value supported by the Linux system calls, in bytes.
 const VALUE_MAX: usize = 1 << 16;
 
-/// What [`Attrs::set_xattr`] does about an attribute that is there, or is not.
+/// How [`Attrs::set_xattr`] treats an existing or missing attribute.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum XattrMode {
-    /// Replaces it, or makes it.
+    /// Replaces or creates it.
     #[default]
     Either,
-    /// Makes it; `Exists` where it is there.
+    /// Creates it; `Exists` if it exists.
     Create,
-    /// Replaces it; `NoAttribute` where it is not there.
+    /// Replaces it; `NoAttribute` if it does not exist.
     Replace,
 }
 
-/// The name of an attribute that programs can use.
+/// The name of an attribute accessible from user space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Key<'n> {
     index: u8,
-    /// Behind the prefix.
+    /// The part after the prefix.
     name: &'n [u8],
 }
 
 impl<'n> Key<'n> {
-    /// Of a name with its prefix.
+    /// Parses a full name.
     fn of(fs: &Attrs, full: &'n [u8]) -> Result<Self> {
         if full.is_empty() || full.len() > NAME_MAX {
             return Err(Reason::AttributeName.into());
@@ -88,7 +92,7 @@ impl<'n> Key<'n> {
         }
     }
 
-    /// Refuses lists of access rights of what has none.
+    /// Fails for an ACL on an inode that cannot have one.
     fn check_acl(&self, inode: &Inode) -> Result<()> {
         if self.acl().is_some() && inode.is_symlink() {
             return Err(Error::Unsupported(
@@ -99,12 +103,12 @@ impl<'n> Key<'n> {
     }
 }
 
-/// Whether an inode of that kind can have attributes `user.`.
+/// Whether this type of inode can have `user.` attributes.
 fn may_have_user(inode: &Inode) -> bool {
     matches!(inode.kind, Some(FileType::Regular | FileType::Directory))
 }
 
-/// Whether programs see attributes of that index.
+/// Whether attributes with this index are visible to user space.
 fn is_usable(fs: &Attrs, index: u8) -> bool {
     match index {
         format::INDEX_USER | format::INDEX_TRUSTED | format::INDEX_SECURITY => true,
@@ -114,10 +118,10 @@ fn is_usable(fs: &Attrs, index: u8) -> bool {
 }
 
 impl Attrs {
-    /// The names of an inode's attributes, with their prefixes (`user.`, `security.` ...), in the order of the disk.
+    /// The full names of an inode's attributes (`user.`, `security.` ...), in on-disk order.
     ///
     /// # Errors
-    /// `Corrupt`; those of the device; `NotFound` for an inode that was freed.
+    /// `Corrupt`; device errors; `NotFound` for a freed inode.
     pub fn list_xattrs(&self, inode: &Inode) -> Result<Vec<Vec<u8>>> {
         let _io = inode.io_shared();
         let shown = |attribute: &&Attribute| {
@@ -134,12 +138,12 @@ impl Attrs {
             .collect())
     }
 
-    /// The value of an attribute; lists of access rights in the form that programs have them in. Of an inode without such an
-    /// attribute in its body, and without a block, it costs a look at the inode in memory.
+    /// The value of an attribute; ACLs in their user-space form. Needs no I/O for an inode with neither this
+    /// attribute in its body nor an attribute block.
     ///
     /// # Errors
-    /// `NoAttribute`; `AttributeName`; `Unsupported` for a prefix that programs cannot use, and for access rights where they
-    /// are not kept; `Corrupt`; those of the device; `NotFound` for an inode that was freed.
+    /// `NoAttribute`; `AttributeName`; `Unsupported` for prefixes not available to user space, and for ACLs
+    /// if they are not kept; `Corrupt`; device errors; `NotFound` for a freed inode.
     pub fn get_xattr(&self, inode: &Inode, name: &[u8]) -> Result<Vec<u8>> {
         let key = Key::of(self, name)?;
         key.check_acl(inode)?;
@@ -157,14 +161,14 @@ impl Attrs {
         }
     }
 
-    /// Sets an attribute; lists of access rights in the form that programs have them in, an empty one for none. The
-    /// permissions follow a list that is set, and one that says no more than they do is not kept.
+    /// Sets an attribute; ACLs in their user-space form, where an empty list removes the ACL. Setting an
+    /// access ACL updates the permissions; an ACL equivalent to permission bits is not stored.
     ///
     /// # Errors
-    /// `Exists`, `NoAttribute` as `mode` says; `NoSpace` on the volume, or where attributes can be; `AttributeName`,
-    /// `ValueTooLong`, `Invalid`; `Unsupported` as [`Attrs::get_xattr`]; `Permission` for an immutable or append-only inode, and for
-    /// `user.` on anything but files and directories; `Denied` for a default list of anything but a directory; `ReadOnly`;
-    /// `NotFound` for an inode that was freed.
+    /// `Exists`, `NoAttribute` according to `mode`; `NoSpace` on the volume, or in the attribute space;
+    /// `AttributeName`, `ValueTooLong`, `Invalid`; `Unsupported` as [`Attrs::get_xattr`]; `Permission` for an
+    /// immutable or append-only inode, and for `user.` on anything but files and directories; `Denied` for a
+    /// default ACL on anything but a directory; `ReadOnly`; `NotFound` for a freed inode.
     pub fn set_xattr(
         &self,
         inode: &Inode,
@@ -182,11 +186,11 @@ impl Attrs {
         }
     }
 
-    /// As [`Attrs::set_xattr`], for a list of access rights set by somebody who is not in the inode's group: the setgid bit goes
-    /// with the permissions that an access list sets.
+    /// As [`Attrs::set_xattr`], for an ACL set by a caller outside the inode's group: an access ACL also clears
+    /// the setgid bit.
     ///
     /// # Errors
-    /// As there; `Invalid` for any other attribute.
+    /// The same; `Invalid` for any other attribute.
     pub fn set_acl_clearing_setgid(&self, inode: &Inode, name: &[u8], value: &[u8]) -> Result<()> {
         let key = self.may_set(inode, name)?;
         let kind = key
@@ -195,7 +199,7 @@ impl Attrs {
         acl::set(self, inode, kind, value, true)
     }
 
-    /// Takes an attribute away. A list of access rights need not be there.
+    /// Removes an attribute. Removing an ACL that does not exist is not an error.
     ///
     /// # Errors
     /// `NoAttribute`, and those of [`Attrs::set_xattr`].
@@ -207,12 +211,12 @@ impl Attrs {
         }
     }
 
-    /// Takes `security.capability` away: the file is being changed by somebody who may not keep it. Whether it was there. No
-    /// lock of the inode is held, and no handle open. Where there is no such attribute in the body and no block, it costs a
-    /// look at the inode in memory.
+    /// Removes `security.capability` before a change of the file by a caller that may not keep it. Returns
+    /// whether it existed. No lock of the inode may be held and no handle open. Needs no I/O if the body does
+    /// not have the attribute and there is no attribute block.
     ///
     /// # Errors
-    /// As [`Attrs::remove_xattr`], but for one that is not there.
+    /// As [`Attrs::remove_xattr`], except for a missing attribute.
     pub fn drop_capability(&self, inode: &Inode) -> Result<bool> {
         let key = Key {
             index: format::INDEX_SECURITY,
@@ -236,8 +240,8 @@ impl Attrs {
         Ok(key)
     }
 
-    /// Whether the inode has no such attribute, as far as that is known without its block. Takes no lock of the inode but its
-    /// image's, and allocates nothing.
+    /// Whether the inode certainly lacks the attribute, as far as can be told without its block. Takes only
+    /// the lock of the inode's image, and does not allocate.
     fn surely_lacks(&self, inode: &Inode, key: &Key<'_>) -> Result<bool> {
         let raw = inode.raw.read();
         if raw.file_acl(&self.geo) != FsBlock(0) {
@@ -248,14 +252,14 @@ impl Attrs {
         Ok(!found?)
     }
 
-    /// Whether the volume says that it has attributes.
+    /// Whether the superblock has the attribute feature.
     fn says_attributes(&self) -> bool {
         self.geo.compat.contains(Compat::EXT_ATTR)
             || self.superblock.lock().compat().contains(Compat::EXT_ATTR)
     }
 }
 
-/// The value of an attribute, as it is stored. The I/O lock is held.
+/// The stored value of an attribute. The I/O lock is held.
 fn value(fs: &Attrs, inode: &Inode, key: &Key<'_>) -> Result<Option<Vec<u8>>> {
     let found = attributes(fs, inode)?
         .into_iter()
@@ -276,7 +280,7 @@ fn value(fs: &Attrs, inode: &Inode, key: &Key<'_>) -> Result<Option<Vec<u8>>> {
     }
 }
 
-/// All attributes: the inode's own, then the block's. The I/O lock is held.
+/// All attributes: those in the inode's body, then those in its block. The I/O lock is held.
 fn attributes(fs: &Inodes, inode: &Inode) -> Result<Vec<Attribute>> {
     if inode.is_freed() {
         return Err(Reason::NotFound.into());
@@ -294,7 +298,7 @@ fn attributes_of_body(inode: &Inode) -> Result<Vec<Attribute>> {
         .map_err(|e| Error::from(e).in_inode(inode.ino))
 }
 
-/// The block of an inode's attributes, if it has one.
+/// The attribute block of an inode, if it has one.
 fn block(fs: &Inodes, inode: &Inode) -> Result<Option<(FsBlock, Block)>> {
     let at = inode.raw.read().file_acl(&fs.geo);
     if at == FsBlock(0) {
@@ -304,7 +308,7 @@ fn block(fs: &Inodes, inode: &Inode) -> Result<Option<(FsBlock, Block)>> {
     Ok(Some((at, bytes)))
 }
 
-/// A block of attributes, its head and its checksum checked.
+/// Reads an attribute block, and checks its header and checksum.
 fn read_block(fs: &Inodes, at: FsBlock) -> Result<Block> {
     let read = || {
         fs.check_data_range(at, 1)?;
@@ -313,7 +317,7 @@ fn read_block(fs: &Inodes, at: FsBlock) -> Result<Block> {
     read().map_err(|e| e.in_block(at))
 }
 
-/// Of a block just loaded: to be read, or to be changed in a part of it.
+/// Checks a block that was just loaded, for reading or for a partial change.
 fn check_block(
     fs: &Inodes,
     at: FsBlock,

@@ -1,4 +1,4 @@
-//! The block of attributes in a change: in place, shared with others that have the same, or a new one.
+//! The target of a changed attribute block: in place, a shared block with the same contents, or a new one.
 
 use std::sync::Arc;
 
@@ -17,28 +17,28 @@ use super::release::{must_fit, release_block};
 use super::shared::Known;
 use super::{check_block, read_block, values};
 
-/// Where the block's list goes.
+/// Where the block's list is stored.
 pub(super) enum Place {
-    /// Nowhere: there is none any more.
+    /// Nowhere: the list is empty.
     Dropped,
-    /// Where it was.
+    /// In the same block.
     There(FsBlock),
-    /// Into a share of another block, which has so many users until now.
+    /// In another block with the same contents, whose current user count this is.
     Shared(FsBlock, u32),
-    /// Into a new block; values that it names and the old one goes on to name.
+    /// In a new block; includes the values named by both it and the old one.
     New(Run, Vec<Arc<Inode>>),
 }
 
-/// The block's list as it will be, and where.
+/// The new list of the block, and where it goes.
 pub(super) struct NewBlock {
     bytes: Vec<u8>,
     pub(super) place: Place,
-    /// The block that was, its users and its hash.
+    /// The old block, its user count and its hash.
     pub(super) old: Option<(FsBlock, u32, u32)>,
 }
 
 impl Prepared {
-    /// Builds the block's list, and finds a place for it.
+    /// Builds the block's list and finds a place for it.
     pub(super) fn new_block(&self, fs: &Attrs, inode: &Inode, known: &Known) -> Result<NewBlock> {
         let list = &self.layout.block;
         let old = match self.old_block {
@@ -90,7 +90,7 @@ impl Prepared {
     }
 }
 
-/// A block with the same list that has room for one user more; how many it has.
+/// A block with the same list that can take another user; its current user count.
 fn find_equal(fs: &Inodes, bytes: &[u8], known: &Known) -> Option<(FsBlock, u32)> {
     let hash = format::header(bytes).ok()?.h_hash.get();
     let at = known.block(hash)?;
@@ -100,7 +100,7 @@ fn find_equal(fs: &Inodes, bytes: &[u8], known: &Known) -> Option<(FsBlock, u32)
     (same && users < REFCOUNT_MAX).then_some((at, users))
 }
 
-/// Puts the block's list where it goes, and gives the old block up.
+/// Stores the block's list, and drops the reference to the old block.
 pub(super) fn put_block(
     fs: &Attrs,
     h: &mut Handle<'_>,
@@ -145,7 +145,7 @@ pub(super) fn put_block(
         }
     };
     if old.is_some() {
-        // It counted the one that went.
+        // The old block was subtracted from the count.
         map::add_blocks(fs, inode, 1)?;
     }
     inode.raw.write().set_file_acl(&fs.geo, at);

@@ -1,4 +1,4 @@
-//! Giving back what holds the attributes of an inode that goes.
+//! Releases the attributes of an inode that is being freed.
 
 use std::sync::Arc;
 
@@ -16,24 +16,25 @@ use super::shared::Known;
 use super::values::{self, COUNT_CREDITS};
 use super::{attributes_of_body, block, check_block};
 
-/// Values in inodes of their own that one transaction gives back, each with its inode and what the orphans are in.
+/// Value inodes released in one transaction, each with its inode and orphan record.
 pub(super) const VALUES_PER_STEP: usize = 16;
-/// Blocks that [`release`] may touch beside the inode: the attribute block and its bits, and the values'.
+/// Blocks that [`release`] may change in addition to the inode: the attribute block and its bits, and those
+/// of the values.
 pub(crate) const RELEASE_CREDITS: u32 = 1 + GROUP_CREDITS + VALUES_PER_STEP as u32 * COUNT_CREDITS;
 
-/// What [`release`] gave back.
+/// The result of [`release`].
 pub(crate) struct Released {
-    /// Inodes of values that nobody uses any more, to be freed.
+    /// Value inodes that lost their last user, to be freed.
     pub(crate) unused: Vec<Arc<Inode>>,
-    /// Whether that was all.
+    /// Whether all attributes are released.
     pub(crate) all: bool,
 }
 
-/// Gives back what holds the attributes of an inode that is being freed: its share of the block, and of the inodes of
-/// values. Where these are many it takes some of the attributes out, and wants to be called again in another transaction.
-/// Reads and checks all before it changes. The caller stores the inode.
+/// Releases the attributes of an inode that is being freed: its references to the block and to value inodes.
+/// If there are many values, it removes only some attributes and must be called again in another transaction.
+/// Reads and checks everything before the first change. The caller stores the inode.
 pub(crate) fn release(fs: &Attrs, h: &mut Handle<'_>, inode: &Inode) -> Result<Released> {
-    // Blocks are shared: between the look at a count and its change nobody else may take his share away.
+    // Blocks are shared: a count must not change between reading and updating it.
     let mut known = fs.xattrs.known();
     let in_inode = |e: throughline_extfmt::Corrupt| Error::from(e).in_inode(inode.ino);
     let mut own = attributes_of_body(inode)?;
@@ -54,7 +55,7 @@ pub(crate) fn release(fs: &Attrs, h: &mut Handle<'_>, inode: &Inode) -> Result<R
     let all = !own.iter().chain(&in_block).any(is_in_inode);
     match block {
         Some((at, bytes)) if all => {
-            // The snapshot goes first, or the change would have to copy the block.
+            // Drop the snapshot first, else the change would copy the block.
             drop(bytes);
             release_block(fs, h, inode, (at, users, hash), &mut known)?;
         }
@@ -86,7 +87,7 @@ fn is_in_inode(attribute: &Attribute) -> bool {
     matches!(attribute.value, Value::Inode { .. })
 }
 
-/// Takes up to `most` attributes whose values are in inodes out of a list; those inodes.
+/// Removes up to `most` attributes with values in inodes from a list; returns those inodes.
 fn take_values(fs: &Inodes, list: &mut Vec<Attribute>, most: usize) -> Result<Vec<Arc<Inode>>> {
     let mut values = Vec::new();
     let mut kept = Vec::with_capacity(list.len());
@@ -102,7 +103,7 @@ fn take_values(fs: &Inodes, list: &mut Vec<Attribute>, most: usize) -> Result<Ve
     Ok(values)
 }
 
-/// Refuses what a list that was checked cannot be: too long.
+/// Fails if a checked list does not fit, which cannot happen on an intact volume.
 pub(super) fn must_fit(written: bool, inode: &Inode) -> Result<()> {
     if written {
         return Ok(());
@@ -110,7 +111,7 @@ pub(super) fn must_fit(written: bool, inode: &Inode) -> Result<()> {
     Err(Error::corrupt("attributes do not fit where they came from").in_inode(inode.ino))
 }
 
-/// Gives an inode's share of a block up: the block, its users, and its hash. Frees it with the last.
+/// Drops an inode's reference to a block, given its users and hash. Frees the block with the last reference.
 pub(super) fn release_block(
     fs: &Attrs,
     h: &mut Handle<'_>,

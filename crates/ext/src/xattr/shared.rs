@@ -1,9 +1,9 @@
-//! What is known, while a volume is open, of blocks and values that inodes can share: where one with the same contents is.
+//! Lookup tables of an open volume for sharable attribute blocks and values: contents hash to location.
 //!
 //! Invariants:
-//! - A block or a value leaves the tables when it is freed, a block when it is changed, under their lock: what is found
-//!   there under the lock is one of attributes, with that hash.
-//! - The tables are a help, not the truth: their size is bounded by forgetting, and contents are compared.
+//! - A block or value is removed from the tables when it is freed, a block also when it is changed, under
+//!   their lock. So an entry found under the lock is an attribute block or value with that hash.
+//! - The tables are only hints: when full they are cleared, and contents are always compared.
 
 use std::collections::HashMap;
 
@@ -12,17 +12,17 @@ use throughline_extfmt::{FsBlock, InodeNumber};
 
 use crate::lock_order::{Held, Rank, locked};
 
-/// Blocks, and values, that are remembered at most.
+/// Most entries per table.
 const MOST: usize = 1024;
 
-/// Attributes of an open volume.
+/// Attribute state of an open volume.
 pub(crate) struct Xattrs {
-    /// Lists of access rights are kept.
+    /// Whether ACLs are kept.
     pub(super) acl: bool,
     known: Mutex<Known>,
 }
 
-/// See the head of this file.
+/// See the module.
 #[derive(Default)]
 pub(super) struct Known {
     blocks: HashMap<u32, FsBlock>,
@@ -37,19 +37,19 @@ impl Xattrs {
         }
     }
 
-    /// The lock under which blocks and values change their counts.
+    /// The lock for changes of reference counts of blocks and values.
     pub(super) fn known(&self) -> Held<MutexGuard<'_, Known>> {
         locked(Rank::Shares, 0, || self.known.lock())
     }
 }
 
 impl Known {
-    /// A block whose `h_hash` is that.
+    /// A block with this `h_hash`.
     pub(super) fn block(&self, hash: u32) -> Option<FsBlock> {
         self.blocks.get(&hash).copied()
     }
 
-    /// A block with a hash: 0 stands for one that is never shared.
+    /// Adds a block; hash 0 means that it is never shared.
     pub(super) fn add_block(&mut self, hash: u32, at: FsBlock) {
         if hash != 0 {
             add(&mut self.blocks, hash, at);
@@ -60,7 +60,7 @@ impl Known {
         forget(&mut self.blocks, hash, at);
     }
 
-    /// An inode whose value has that hash.
+    /// An inode whose value has this hash.
     pub(super) fn value(&self, hash: u32) -> Option<InodeNumber> {
         self.values.get(&hash).copied()
     }

@@ -1,4 +1,4 @@
-//! Attributes where they are put, moved, shared and given up, judged by `e2fsck` and `debugfs`.
+//! Attributes stored, moved, shared and released, checked by `e2fsck` and `debugfs`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ const OWNER: NewInode = NewInode {
     umask: 0,
 };
 
-/// Volumes whose attributes lie differently: name and arguments of `mke2fs`.
+/// Volumes with different attribute storage: name and arguments of `mke2fs`.
 const VOLUMES: [(&str, &[&str]); 6] = [
     ("ext2", &["-t", "ext2", "-b", "1024", "-I", "128"]),
     (
@@ -87,7 +87,7 @@ fn is_reason<T>(result: crate::Result<T>, reason: &Reason) -> bool {
     matches!(result, Err(Error::Caller(found)) if found == *reason)
 }
 
-/// From the inode's body to the block, to an inode of its own, and back, others beside it.
+/// From the inode's body to the block, to a separate inode, and back, with others beside it.
 #[test]
 fn a_value_grows_and_shrinks() {
     for (what, args) in VOLUMES {
@@ -220,7 +220,8 @@ fn what_is_refused() {
     image.check("after all");
 }
 
-/// Inodes with the same attributes have one block, up to 1024 of them; who changes his leaves the others theirs.
+/// Inodes with the same attributes share a block, up to 1024 of them; changing one does not affect the
+/// others.
 #[test]
 fn equal_blocks_are_shared() {
     let args = &["-t", "ext2", "-b", "1024", "-I", "128", "-N", "2048"];
@@ -257,7 +258,7 @@ fn equal_blocks_are_shared() {
     image.check("all gone");
 }
 
-/// Values that are equal have one inode.
+/// Equal values share an inode.
 #[test]
 fn equal_values_are_shared() {
     let args = &["-t", "ext4", "-b", "1024", "-I", "256", "-O", "ea_inode"];
@@ -292,7 +293,7 @@ fn equal_values_are_shared() {
     assert_eq!(image.free_counts(), before);
 }
 
-/// Without space nothing changes, and what was begun is taken back.
+/// Without space nothing changes, and partial work is undone.
 #[test]
 fn a_full_volume_takes_no_more() {
     for (what, args) in [VOLUMES[0], VOLUMES[3]] {
@@ -334,7 +335,7 @@ fn a_full_volume_takes_no_more() {
     }
 }
 
-/// Random changes of a few inodes, against a map in memory; the volume is opened again now and then.
+/// Random changes of a few inodes, compared with a map in memory; the volume is sometimes reopened.
 #[test]
 fn random_changes_are_what_they_should_be() {
     let soak = std::env::var_os("THROUGHLINE_SOAK").is_some();
@@ -395,7 +396,7 @@ fn random_changes_are_what_they_should_be() {
     }
 }
 
-/// More values in inodes of their own than go in one transaction.
+/// More value inodes than one transaction releases.
 #[test]
 fn many_values_in_inodes_go_with_their_file() {
     let args = &["-t", "ext4", "-b", "1024", "-I", "256", "-O", "ea_inode"];
@@ -428,7 +429,7 @@ fn many_values_in_inodes_go_with_their_file() {
     assert_eq!(image.free_counts(), before);
 }
 
-/// Between the look at a shared block and the change of its count it may leave memory.
+/// A shared block may be evicted between the reading of its count and the update.
 #[test]
 fn a_shared_block_is_checked_again_before_its_count_changes() {
     let args = ["-t", "ext4", "-b", "1024", "-O", "^has_journal"];

@@ -1,8 +1,8 @@
-//! Values in inodes of their own.
+//! Attribute values in separate inodes.
 //!
-//! Such an inode counts the attributes that it is the value of, and has the value's hash where others have the time of the
-//! last read. A new one is an orphan without names until the transaction that enters the attribute: whatever stops the
-//! operation before, it goes as all orphans go. Whoever is about to use one has it open, so that it stays till then.
+//! Such an inode counts the attributes that use it, and stores the value's hash in its access time field. A
+//! new one is an unnamed orphan until the transaction that adds the attribute: if the operation stops before,
+//! it is freed like any orphan. An operation that is about to use one holds it open, so that it is not freed.
 
 use std::sync::Arc;
 
@@ -24,21 +24,21 @@ use crate::orphan::{self, ORPHAN_CREDITS};
 use super::Key;
 use super::shared::Known;
 
-/// Blocks that a change of a value's count may touch: its inode, and what the orphans are in.
+/// Blocks that changing a value's count may touch: its inode and its orphan record.
 pub(super) const COUNT_CREDITS: u32 = 1 + ORPHAN_CREDITS;
 
-/// A value in an inode, which stays while this is held: it ends with [`Pinned::end`].
+/// A value in an inode, held open until [`Pinned::end`].
 #[must_use]
 pub(super) struct Pinned {
     inode: Arc<Inode>,
     size: u32,
     hash: u32,
-    /// Made for this; nobody else uses it yet.
+    /// Newly created; it has no other users yet.
     fresh: bool,
 }
 
 impl Pinned {
-    /// The value as an attribute has it.
+    /// The attribute that refers to the value.
     pub(super) fn attribute(&self, key: &Key<'_>) -> Attribute {
         Attribute {
             name_index: key.index,
@@ -51,28 +51,28 @@ impl Pinned {
         }
     }
 
-    /// Whether the last who used it gave it up meanwhile: it is no value any more.
+    /// Whether its last user dropped it meanwhile: it is no longer a value.
     pub(super) fn is_gone(&self) -> bool {
         !self.fresh && self.inode.raw.read().links_count() == 0
     }
 
-    /// One attribute more uses it.
+    /// Adds a user.
     pub(super) fn adopt(&self, fs: &Attrs, h: &mut Handle<'_>, known: &mut Known) -> Result<()> {
         add_user(fs, h, &self.inode)?;
         known.add_value(self.hash, self.inode.ino);
         Ok(())
     }
 
-    /// It need not stay any more.
+    /// Releases the hold.
     pub(super) fn end(self, fs: &Attrs) -> Result<()> {
         fs.close_inode(&self.inode)
     }
 }
 
-/// An inode with that value: one that is there, if it may be `shared`, or a new one near `near`.
+/// An inode with this value: an existing one if it may be `shared`, or a new one near `near`.
 ///
 /// # Errors
-/// `NoSpace`, with nothing left behind; those of journal and device.
+/// `NoSpace`, with nothing left behind; journal and device errors.
 pub(super) fn obtain(
     fs: &Attrs,
     near: &Inode,
@@ -105,7 +105,7 @@ pub(super) fn obtain(
     }
 }
 
-/// An inode with that value that is known, opened.
+/// A known inode with this value, opened.
 fn find_equal(fs: &Attrs, hash: u32, value: &[u8]) -> Result<Option<Arc<Inode>>> {
     let Some(ino) = fs.xattrs.known().value(hash) else {
         return Ok(None);
@@ -114,7 +114,7 @@ fn find_equal(fs: &Attrs, hash: u32, value: &[u8]) -> Result<Option<Arc<Inode>>>
         return Ok(None);
     };
     {
-        // Under the lock, so that it is in use while it gets opened.
+        // Under the lock, so that it is in use while it is opened.
         let known = fs.xattrs.known();
         let in_use = known.value(hash) == Some(ino) && inode.raw.read().links_count() > 0;
         if !in_use || !inode.add_open() {
@@ -128,7 +128,7 @@ fn find_equal(fs: &Attrs, hash: u32, value: &[u8]) -> Result<Option<Arc<Inode>>>
     Ok(None)
 }
 
-/// An inode for a value, an orphan, opened.
+/// Creates an inode for a value: an orphan, opened.
 fn make(fs: &Inodes, near: &Inode, (uid, gid): (u32, u32), hash: u32) -> Result<Arc<Inode>> {
     fs.transact(3 + ORPHAN_CREDITS, |h| {
         let mode = FileType::Regular.mode_bits() | 0o600;
@@ -147,14 +147,14 @@ fn make(fs: &Inodes, near: &Inode, (uid, gid): (u32, u32), hash: u32) -> Result<
             raw.base_mut().i_atime.set(hash);
             format::set_value_refcount(&mut raw, 0);
         }
-        // It is new: nobody frees it.
+        // It is new and cannot be freed yet.
         let _ = inode.add_open();
         orphan::add(fs, h, &inode)?;
         Ok(inode)
     })
 }
 
-/// Writes the value, a block in each transaction.
+/// Writes the value, one block per transaction.
 fn write(fs: &Inodes, inode: &Inode, value: &[u8]) -> Result<()> {
     let chunks = value.chunks(fs.geo.block_bytes as usize);
     for (at, chunk) in (0..).map(FileBlock).zip(chunks) {
@@ -186,7 +186,7 @@ pub(super) fn inode(fs: &Inodes, ino: InodeNumber) -> Result<Arc<Inode>> {
     Err(Error::corrupt("an attribute's value is in an inode that is not for values").in_inode(ino))
 }
 
-/// Reads a value that has an inode of its own, and checks that it is the one that was written for this attribute.
+/// Reads a value from its inode, and checks that it was written for this attribute.
 pub(super) fn read(
     fs: &Attrs,
     owner: &Inode,
@@ -200,9 +200,9 @@ pub(super) fn read(
     let raw = holder.image();
     let value_hash = crc32c(seed(fs), &value);
     let entry_hash = format::entry_hash(name, &value_hash.to_le_bytes());
-    // Kernels hashed names over 127 as signed bytes or unsigned ones, depending on the machine.
+    // Kernels hashed name bytes over 127 as signed or unsigned, depending on the machine.
     let right = raw.base().i_atime.get() == value_hash && (entry_hash == hash || !name.is_ascii());
-    // An older way (Lustre): no hash, but the value's inode names its owner.
+    // The older form (Lustre) has no hash; the value's inode names its owner instead.
     let owned =
         raw.base().i_mtime.get() == owner.ino.0 && raw.generation() == owner.image().generation();
     if right || owned {
@@ -233,7 +233,7 @@ fn content(fs: &Inodes, holder: &Inode, size: u32) -> Result<Vec<u8>> {
     Ok(value)
 }
 
-/// Seed of the hashes of values: the volume's checksum seed, which it has for these even without checksums.
+/// Seed for the hashes of values: the volume's checksum seed, defined even without checksums.
 fn seed(fs: &Attrs) -> u32 {
     if let Some(seed) = fs.geo.csum_seed {
         return seed;
@@ -244,7 +244,7 @@ fn seed(fs: &Attrs) -> u32 {
     crc32c(CRC32C_INIT, &fs.geo.uuid)
 }
 
-/// One attribute more uses this value ([`COUNT_CREDITS`]).
+/// Adds a user to a value ([`COUNT_CREDITS`]).
 pub(super) fn add_user(fs: &Inodes, h: &mut Handle<'_>, value: &Inode) -> Result<()> {
     {
         let mut raw = value.raw.write();
@@ -256,7 +256,7 @@ pub(super) fn add_user(fs: &Inodes, h: &mut Handle<'_>, value: &Inode) -> Result
     fs.store(h, value)
 }
 
-/// One attribute less uses this value; the value's inode, if it was the last ([`COUNT_CREDITS`]).
+/// Removes a user from a value; returns the value's inode if that was the last one ([`COUNT_CREDITS`]).
 pub(super) fn drop_user(
     fs: &Attrs,
     h: &mut Handle<'_>,

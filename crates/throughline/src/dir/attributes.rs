@@ -1,5 +1,5 @@
-//! Extended attributes and access control lists (POSIX ACLs) by path. Symbolic links are followed; those of a link itself are
-//! its [`Node`]'s.
+//! Extended attributes and access control lists (POSIX ACLs) by path. Symbolic links are followed; use a
+//! [`Node`] for those of a link itself.
 
 use std::path::Path;
 
@@ -30,7 +30,7 @@ impl Node {
         let Some(bytes) = self.xattr(name)? else {
             return Ok(None);
         };
-        // What the volume holds was checked when it was read.
+        // The volume's own bytes were checked when they were read.
         let list = Acl::from_user(&bytes);
         list.map_err(|_| Reason::Invalid("an access control list that is not well formed").into())
     }
@@ -46,12 +46,12 @@ impl Node {
     }
 }
 
-/// The calls by path, on a directory and on the volume's root.
+/// The calls by path, for a directory and for a volume (from its root).
 macro_rules! by_path {
     ($of:ty) => {
         impl $of {
-            /// The value of an extended attribute; `None` for one that is not there. Names are full ones, as `user.comment`.
-            /// Symbolic links are followed.
+            /// The value of an extended attribute; `None` if there is none. Names are complete, such as
+            /// `user.comment`. Symbolic links are followed.
             ///
             /// # Errors
             /// As [`Node::xattr`] and [`Volume::open_dir`].
@@ -71,8 +71,8 @@ macro_rules! by_path {
                 self.followed(path)?.xattr_names()
             }
 
-            /// Sets an extended attribute, whether it is there or not; [`Node::set_xattr`] makes a difference. Symbolic links are
-            /// followed.
+            /// Sets an extended attribute, replacing an existing one; [`Node::set_xattr`] can require or
+            /// forbid one. Symbolic links are followed.
             ///
             /// # Errors
             /// As [`Node::set_xattr`] and [`Volume::open_dir`].
@@ -98,7 +98,8 @@ macro_rules! by_path {
                 self.followed(path)?.remove_xattr(name.as_ref())
             }
 
-            /// The access control list; `None` where the permissions say all. Symbolic links are followed.
+            /// The access control list; `None` if there are only permission bits. Symbolic links are
+            /// followed.
             ///
             /// # Errors
             /// As [`Node::xattr`] and [`Volume::open_dir`].
@@ -106,7 +107,8 @@ macro_rules! by_path {
                 self.followed(path)?.acl_named(ACCESS)
             }
 
-            /// Sets the access control list, and the permissions along with it; `None` removes it. Symbolic links are followed.
+            /// Sets the access control list and updates the permissions; `None` removes it. Symbolic links
+            /// are followed.
             ///
             /// # Errors
             /// As [`Node::set_xattr`] and [`Volume::open_dir`].
@@ -122,10 +124,12 @@ macro_rules! by_path {
                 self.followed(path)?.acl_named(DEFAULT)
             }
 
-            /// Sets the access control list that new files in a directory inherit; `None` removes it. Symbolic links are followed.
+            /// Sets the access control list that new files in a directory inherit; `None` removes it.
+            /// Symbolic links are followed.
             ///
             /// # Errors
-            /// [`Reason::Denied`] for anything but a directory; as [`Node::set_xattr`] and [`Volume::open_dir`].
+            /// [`Reason::Denied`] for anything but a directory; as [`Node::set_xattr`] and
+            /// [`Volume::open_dir`].
             pub fn set_default_acl(
                 &self,
                 path: impl AsRef<Path>,

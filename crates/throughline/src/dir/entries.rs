@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::metadata::{FileType, Metadata};
 use crate::volume::Held;
 
-/// A name in a directory. It keeps the directory open, as a [`Dir`](crate::Dir) does.
+/// An entry of a directory. It keeps the directory open, as a [`Dir`](crate::Dir) does.
 #[derive(Clone)]
 pub struct DirEntry {
     dir: Arc<Held>,
@@ -27,20 +27,20 @@ impl DirEntry {
         &self.name
     }
 
-    /// The inode it stands for.
+    /// The number of its inode.
     pub fn ino(&self) -> u64 {
         self.ino
     }
 
-    /// Its kind as the directory says; `None` where the format does not keep it there.
+    /// The type stored in the directory; `None` if the format does not store it there.
     pub fn file_type(&self) -> Option<FileType> {
         self.file_type
     }
 
-    /// What the name stands for now; of a symbolic link, the link itself.
+    /// The current metadata of the named inode; a symbolic link is not followed.
     ///
     /// # Errors
-    /// [`Reason::NotFound`] if the name was removed meanwhile; damage; the device's.
+    /// [`Reason::NotFound`] if the name was removed meanwhile; damage; device errors.
     pub fn metadata(&self) -> Result<Metadata> {
         let place =
             self.dir
@@ -61,13 +61,14 @@ impl fmt::Debug for DirEntry {
     }
 }
 
-/// The names in a directory; see [`Dir::entries`](crate::Dir::entries). Names that come or go meanwhile may or may not be met. Damage that was passed
-/// over is an error among them ([`Error::Corrupt`]), and the names that are left follow; it ends after any other error.
+/// An iterator over the names in a directory; see [`Dir::entries`](crate::Dir::entries). Names created or
+/// removed while it is read may or may not be returned. Damage that is skipped is returned as an item
+/// ([`Error::Corrupt`]), and the remaining names follow. Any other error ends the iteration.
 pub struct ReadDir {
     held: Arc<Held>,
     batch: std::vec::IntoIter<throughline_ext::DirEntry>,
     left_out: std::vec::IntoIter<Corrupt>,
-    /// Places of damage that was told.
+    /// Damaged places already reported.
     told: HashSet<(Option<InodeNumber>, Option<FsBlock>)>,
     next: Option<u64>,
 }
@@ -83,7 +84,7 @@ impl Iterator for ReadDir {
             {
                 return Some(self.checked(entry));
             }
-            // A listing that goes on in the middle of a block meets its damage again.
+            // A listing that resumes in the middle of a block finds its damage again.
             let told = &mut self.told;
             if let Some(damage) = self.left_out.find(|damage| told.insert(damage.place())) {
                 return Some(Err(Error::Corrupt(damage)));
@@ -123,7 +124,7 @@ impl ReadDir {
         }
     }
 
-    /// A name that could be taken for a path must not leave the directory: whoever joins it to one would be led astray.
+    /// Refuses a name that could act as a path: a caller that joins it to one would leave the directory.
     fn checked(&self, entry: throughline_ext::DirEntry) -> Result<DirEntry> {
         if !is_name(&entry.name) {
             let damage = impossible_name(&self.held.inode, &entry.name);
@@ -139,7 +140,7 @@ impl ReadDir {
     }
 }
 
-/// What is said of a name that is none.
+/// The damage that reports an invalid name.
 pub(crate) fn impossible_name(dir: &Inode, name: &[u8]) -> Corrupt {
     Corrupt {
         inode: Some(dir.ino),

@@ -1,6 +1,7 @@
-//! [`Dir`], an open directory, and the calls by name in it.
+//! [`Dir`], an open directory, and calls by path relative to it.
 //!
-//! Every path that a `Dir` takes may have several names; relative ones start here, absolute ones at the volume's root.
+//! A path may have several components. Relative paths start at the directory, absolute ones at the volume's
+//! root.
 
 mod attributes;
 mod entries;
@@ -25,7 +26,7 @@ use crate::metadata::{Attributes, DeviceNumber, FileType, Metadata};
 use crate::node::Node;
 use crate::volume::{Held, Volume, path_from};
 
-/// An open directory. It stays open under any name, however it is renamed. Clones are handles on the same one.
+/// An open directory. It stays open across renames. Clones share the same directory.
 #[derive(Clone)]
 pub struct Dir {
     held: Arc<Held>,
@@ -63,15 +64,15 @@ impl Dir {
             .ok_or_else(|| Reason::NotFound.into())
     }
 
-    /// The names in it, without `.` and `..`, read as they are asked for.
+    /// An iterator over the directory's names, without `.` and `..`; it reads them lazily.
     ///
     /// # Errors
-    /// None at first; each entry may bring one.
+    /// None at present; each entry may be an error.
     pub fn entries(&self) -> Result<ReadDir> {
         Ok(ReadDir::new(Arc::clone(&self.held)))
     }
 
-    /// Of the directory itself.
+    /// Metadata of the directory itself.
     ///
     /// # Errors
     /// Damage.
@@ -82,21 +83,21 @@ impl Dir {
     /// Sets attributes of the directory itself.
     ///
     /// # Errors
-    /// [`Reason::Permission`] for an immutable one, [`Reason::ReadOnly`]; the device's.
+    /// [`Reason::Permission`] for an immutable one, [`Reason::ReadOnly`]; device errors.
     pub fn set_own_attributes(&self, attributes: &Attributes) -> Result<()> {
         attributes.set(&self.held.volume, &self.held.inode)
     }
 
-    /// Returns when the names in it survive a crash, as they are now (`fsync` of a directory). The name of a new file needs
-    /// that not: [`Handle::sync`](crate::Handle::sync) of the file is enough.
+    /// Returns when the directory's current names survive a crash (`fsync` of a directory). To make a new
+    /// file's name durable, [`Handle::sync`](crate::Handle::sync) of the file is enough.
     ///
     /// # Errors
-    /// What the device says, again at every call until it can be done.
+    /// The device's error, on every call until the sync succeeds.
     pub fn sync(&self) -> Result<()> {
         Ok(self.held.fs().sync_file(&self.held.inode)?)
     }
 
-    /// What a path stands for; symbolic links are followed.
+    /// Metadata of the inode at `path`; symbolic links are followed.
     ///
     /// # Errors
     /// As [`Volume::open_dir`].
@@ -104,7 +105,7 @@ impl Dir {
         Metadata::of(&self.held.volume, &*self.resolve(path, Last::Follow)?)
     }
 
-    /// As [`Dir::metadata`], of a symbolic link itself.
+    /// As [`Dir::metadata`], but a final symbolic link is not followed.
     ///
     /// # Errors
     /// As [`Volume::open_dir`].
@@ -120,7 +121,7 @@ impl Dir {
         attributes.set(&self.held.volume, &*self.resolve(path, Last::Follow)?)
     }
 
-    /// As [`Dir::set_attributes`], of a symbolic link itself; its mode stays as it is.
+    /// As [`Dir::set_attributes`], but a final symbolic link is not followed. Its mode is not changed.
     ///
     /// # Errors
     /// As [`Volume::set_attributes`].
@@ -137,15 +138,15 @@ impl Dir {
         attributes.set(&self.held.volume, &inode)
     }
 
-    /// The inode of the directory by itself: what has its extended attributes, for one.
+    /// The directory's inode, for example for its extended attributes.
     ///
     /// # Errors
-    /// None so far.
+    /// None at present.
     pub fn own_node(&self) -> Result<Node> {
         Ok(Node::held(Arc::clone(&self.held)))
     }
 
-    /// The inode that a path stands for, by itself; of a symbolic link, the link.
+    /// The inode at `path`; a final symbolic link is not followed.
     ///
     /// # Errors
     /// As [`Volume::open_dir`].
@@ -161,7 +162,7 @@ impl Dir {
         Dir::new(&self.held.volume, self.resolve(path, Last::Follow)?)
     }
 
-    /// Opens a regular file, for writing too where the volume is; symbolic links are followed.
+    /// Opens a regular file, for writing too if the volume is writable; symbolic links are followed.
     ///
     /// # Errors
     /// [`Reason::IsDir`]; [`Reason::Invalid`] for a device, fifo or socket; as [`Volume::open_dir`].
@@ -169,17 +170,17 @@ impl Dir {
         File::new(&self.held.volume, self.resolve(path, Last::Follow)?)
     }
 
-    /// Where a symbolic link points.
+    /// The target of a symbolic link.
     ///
     /// # Errors
-    /// [`Reason::Invalid`] for anything else; as [`Volume::open_dir`].
+    /// [`Reason::Invalid`] if it is not a symbolic link; as [`Volume::open_dir`].
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
         let inode = self.resolve(path, Last::NoFollow)?;
         Ok(path_from(self.held.fs().read_link(&inode)?))
     }
 
-    /// Makes a regular file with mode 0o666, or empties the one that is there; symbolic links are followed. The process's umask
-    /// is not applied: [`Attributes::umask`].
+    /// Creates a regular file with mode 0o666, or truncates an existing one to zero length; symbolic links
+    /// are followed. The process's umask is not applied; see [`Attributes::umask`].
     ///
     /// # Errors
     /// [`Reason::IsDir`], [`Reason::NoSpace`], [`Reason::ReadOnly`]; as [`Volume::open_dir`].
@@ -187,10 +188,10 @@ impl Dir {
         self.create_file_with(path, &Attributes::new())
     }
 
-    /// As [`Dir::create_file`], a new file with these attributes. Those of a file that is there stay as they are.
+    /// As [`Dir::create_file`]; a new file gets these attributes. Those of an existing file do not change.
     ///
     /// # Errors
-    /// As there.
+    /// The same.
     pub fn create_file_with(
         &self,
         path: impl AsRef<Path>,
@@ -199,7 +200,7 @@ impl Dir {
         self.open_or_create(path, attributes, true)
     }
 
-    /// Opens a regular file, emptied where `truncate`, or makes it; symbolic links are followed.
+    /// Opens a regular file, truncated if `truncate`, or creates it; symbolic links are followed.
     pub(crate) fn open_or_create(
         &self,
         path: impl AsRef<Path>,
@@ -218,7 +219,7 @@ impl Dir {
         Ok(file)
     }
 
-    /// Makes a regular file where there is nothing yet, not even a symbolic link.
+    /// Creates a regular file; the name must not exist, not even as a symbolic link.
     ///
     /// # Errors
     /// [`Reason::Exists`], [`Reason::NoSpace`], [`Reason::ReadOnly`]; as [`Volume::open_dir`].
@@ -229,7 +230,7 @@ impl Dir {
     /// As [`Dir::create_new`], with these attributes.
     ///
     /// # Errors
-    /// As there.
+    /// The same.
     pub fn create_new_with(&self, path: impl AsRef<Path>, attributes: &Attributes) -> Result<File> {
         let place = self.place(path, Last::NoFollow)?;
         File::new(
@@ -238,10 +239,11 @@ impl Dir {
         )
     }
 
-    /// Makes a directory with mode 0o777.
+    /// Creates a directory with mode 0o777.
     ///
     /// # Errors
-    /// [`Reason::Exists`], [`Reason::TooManyLinks`], [`Reason::NoSpace`], [`Reason::ReadOnly`]; as [`Volume::open_dir`].
+    /// [`Reason::Exists`], [`Reason::TooManyLinks`], [`Reason::NoSpace`], [`Reason::ReadOnly`]; as
+    /// [`Volume::open_dir`].
     pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<Dir> {
         self.create_dir_with(path, &Attributes::new())
     }
@@ -249,7 +251,7 @@ impl Dir {
     /// As [`Dir::create_dir`], with these attributes.
     ///
     /// # Errors
-    /// As there.
+    /// The same.
     pub fn create_dir_with(&self, path: impl AsRef<Path>, attributes: &Attributes) -> Result<Dir> {
         let place = self.place(path, Last::NoFollow)?;
         Dir::new(
@@ -258,10 +260,10 @@ impl Dir {
         )
     }
 
-    /// Makes a symbolic link at `link` that points to `target`: any text of 1 byte to less than a block.
+    /// Creates a symbolic link `link` to `target`: any text of at least 1 byte and less than a block.
     ///
     /// # Errors
-    /// [`Reason::Exists`], [`Reason::NotFound`] (an empty target), [`Reason::NameTooLong`] (too long a target),
+    /// [`Reason::Exists`], [`Reason::NotFound`] (empty target), [`Reason::NameTooLong`] (target too long),
     /// [`Reason::NoSpace`], [`Reason::ReadOnly`]; as [`Volume::open_dir`].
     pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         self.symlink_with(target, link, &Attributes::new())
@@ -270,7 +272,7 @@ impl Dir {
     /// As [`Dir::symlink`], with these attributes.
     ///
     /// # Errors
-    /// As there.
+    /// The same.
     pub fn symlink_with(
         &self,
         target: impl AsRef<Path>,
@@ -283,10 +285,11 @@ impl Dir {
         Ok(())
     }
 
-    /// Makes a device (with its numbers), a fifo or a socket.
+    /// Creates a device (with its numbers), a fifo or a socket.
     ///
     /// # Errors
-    /// [`Reason::Invalid`] for other kinds and for numbers that are missing or too large; as [`Dir::create_new`].
+    /// [`Reason::Invalid`] for other types and for missing or too large device numbers; as
+    /// [`Dir::create_new`].
     pub fn make_node(
         &self,
         path: impl AsRef<Path>,
@@ -350,22 +353,22 @@ impl Dir {
         Ok(inode)
     }
 
-    /// Gives a file (a symbolic link itself) the additional name `link`.
+    /// Creates the hard link `link` to a file. A final symbolic link is not followed, but linked itself.
     ///
     /// # Errors
     /// As [`Dir::link_inode`].
     pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
-        // Held from here on: were it known by its number only, that could be another file's when it gets the name.
+        // Hold the inode: a bare number might belong to another file by the time it is linked.
         let inode = self.resolve(original, Last::NoFollow)?;
         self.link_held(&inode, link)
     }
 
-    /// Gives a file, by its inode number, the additional name `link`. A number may be another file's by now: where the file has a
-    /// name or is open, [`Dir::hard_link`] and [`Node::link`] say which one is meant.
+    /// Creates the hard link `link` to the file with inode number `ino`. The number may have been reused for
+    /// another file. For a file that has a name or is open, use [`Dir::hard_link`] or [`Node::link`] instead.
     ///
     /// # Errors
-    /// [`Reason::Permission`] for a directory, [`Reason::Exists`], [`Reason::TooManyLinks`], [`Reason::NotFound`],
-    /// [`Reason::NoSpace`], [`Reason::ReadOnly`].
+    /// [`Reason::Permission`] for a directory, [`Reason::Exists`], [`Reason::TooManyLinks`],
+    /// [`Reason::NotFound`], [`Reason::NoSpace`], [`Reason::ReadOnly`].
     pub fn link_inode(&self, ino: u64, link: impl AsRef<Path>) -> Result<()> {
         self.link_held(&self.held.volume.inode(ino)?, link)
     }
@@ -378,7 +381,8 @@ impl Dir {
         Ok(self.held.fs().link(inode, &place.dir, &place.name)?)
     }
 
-    /// Takes away a name of anything but a directory. The file goes with its last name, once nobody has it open.
+    /// Removes the name of anything but a directory. The file is freed when its last name is gone and it is
+    /// no longer open.
     ///
     /// # Errors
     /// [`Reason::NotFound`], [`Reason::IsDir`], [`Reason::Permission`], [`Reason::ReadOnly`].
@@ -390,11 +394,11 @@ impl Dir {
         Ok(self.held.fs().unlink(&place.dir, &place.name)?)
     }
 
-    /// Takes away an empty directory.
+    /// Removes an empty directory.
     ///
     /// # Errors
-    /// [`Reason::NotFound`], [`Reason::NotDir`], [`Reason::NotEmpty`], [`Reason::Permission`], [`Reason::ReadOnly`],
-    /// [`Reason::Busy`] for the root.
+    /// [`Reason::NotFound`], [`Reason::NotDir`], [`Reason::NotEmpty`], [`Reason::Permission`],
+    /// [`Reason::ReadOnly`], [`Reason::Busy`] for the root.
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
         let place = self.named(path)?;
         Ok(self.held.fs().rmdir(&place.dir, &place.name)?)
@@ -403,7 +407,7 @@ impl Dir {
     /// As [`Volume::rename`].
     ///
     /// # Errors
-    /// As there.
+    /// The same.
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
         self.rename_with(from, to, RenameMode::Replace)
     }
@@ -411,7 +415,7 @@ impl Dir {
     /// As [`Volume::rename_with`].
     ///
     /// # Errors
-    /// As there.
+    /// The same.
     pub fn rename_with(
         &self,
         from: impl AsRef<Path>,
@@ -428,7 +432,7 @@ impl Dir {
             .rename(&from.dir, &from.name, &to.dir, &to.name, mode)?)
     }
 
-    /// A place whose last name can be taken away.
+    /// A place whose last name can be removed.
     fn named(&self, path: impl AsRef<Path>) -> Result<Place> {
         let place = self.place(path, Last::NoFollow)?;
         if place.name.is_empty() {

@@ -1,4 +1,4 @@
-//! Whole trees: made with all that is above, removed with all that is below.
+//! Directory trees: created with all parents, removed with all contents.
 
 use std::path::{Component, Path};
 
@@ -12,18 +12,18 @@ use crate::node::{Listed, Node};
 use crate::volume::Volume;
 
 impl Dir {
-    /// Makes a directory and those above it that are missing. One that is there is no error.
+    /// Creates a directory and its missing parents. An existing directory is not an error.
     ///
     /// # Errors
-    /// [`Reason::NotDir`] if something else is in the way; as [`Dir::create_dir`].
+    /// [`Reason::NotDir`] if something else has the name; as [`Dir::create_dir`].
     pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<Dir> {
         self.create_dir_all_with(path, &Attributes::new())
     }
 
-    /// As [`Dir::create_dir_all`]: each directory that is made gets these attributes.
+    /// As [`Dir::create_dir_all`]; every new directory gets these attributes.
     ///
     /// # Errors
-    /// As there.
+    /// The same.
     pub fn create_dir_all_with(
         &self,
         path: impl AsRef<Path>,
@@ -46,24 +46,24 @@ impl Dir {
             opened => return opened,
         }
         match self.create_dir_with(name, attributes) {
-            // Somebody else made it meanwhile.
+            // Another thread created it in the meantime.
             Err(Error::Caller(Reason::Exists)) => self.open_dir(name),
             made => made,
         }
     }
 
-    /// The directory that a path stands for; a symbolic link is not followed as its last name.
+    /// The directory at `path`; a final symbolic link is not followed.
     pub(super) fn open_dir_itself(&self, path: impl AsRef<Path>) -> Result<Dir> {
         Dir::new(&self.held.volume, self.resolve(path, Last::NoFollow)?)
     }
 
-    /// Removes a directory and all that is below it. Symbolic links are removed, not followed. Where it fails, a part may be
-    /// gone.
+    /// Removes a directory and everything below it. Symbolic links are removed, not followed. If it fails, a
+    /// part may already be removed.
     ///
     /// # Errors
-    /// [`Reason::NotEmpty`] if somebody else makes names in it meanwhile; [`Reason::NotDir`] for anything but a directory;
-    /// [`Reason::NameTooLong`] for a tree of more than 2048 directories in each other; [`Error::Corrupt`] for one that is found
-    /// twice in it; as [`Dir::remove_dir`] and [`Dir::remove_file`].
+    /// [`Reason::NotEmpty`] if names are created in it at the same time; [`Reason::NotDir`] for anything but
+    /// a directory; [`Reason::NameTooLong`] for more than 2048 nested directories; [`Error::Corrupt`] for a
+    /// directory that is found twice; as [`Dir::remove_dir`] and [`Dir::remove_file`].
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let place = self.named(path)?;
         let parent = Node::new(&self.held.volume, place.dir)?;
@@ -75,33 +75,33 @@ impl Dir {
 }
 
 impl Volume {
-    /// Makes a directory and those above it that are missing; as [`Dir::create_dir_all`].
+    /// Creates a directory and its missing parents; as [`Dir::create_dir_all`].
     ///
     /// # Errors
-    /// As there.
+    /// The same.
     pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<Dir> {
         self.root()?.create_dir_all(path)
     }
 
-    /// Removes a directory and all that is below it; as [`Dir::remove_dir_all`].
+    /// Removes a directory and everything below it; as [`Dir::remove_dir_all`].
     ///
     /// # Errors
-    /// As there.
+    /// The same.
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         self.root()?.remove_dir_all(path)
     }
 }
 
-/// A tree that is being removed.
+/// A tree being removed.
 #[derive(Default)]
 struct Removal {
     open: Vec<Level>,
     trail: Trail,
-    /// Of the outermost directory, once that is empty.
+    /// The outermost directory's name, once that directory is empty.
     name: Vec<u8>,
 }
 
-/// A directory that is being emptied.
+/// A directory being emptied.
 struct Level {
     dir: Node,
     name: Vec<u8>,
@@ -167,7 +167,7 @@ impl Removal {
     }
 }
 
-/// What somebody else removed meanwhile is gone as well.
+/// Ignores that another thread has already removed it.
 fn gone(removed: Result<()>) -> Result<()> {
     match removed {
         Err(Error::Caller(Reason::NotFound)) => Ok(()),

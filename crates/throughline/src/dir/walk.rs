@@ -1,7 +1,7 @@
-//! A directory with all that is below it: [`Walk`].
+//! [`Walk`]: an iterator over a directory tree.
 //!
-//! Invariants, for damaged and hostile volumes too:
-//! - No directory is entered twice, so a walk ends, whatever the directories name.
+//! Invariants, also on damaged and hostile volumes:
+//! - No directory is entered twice, so every walk ends.
 //! - At most [`MOST_DEEP`] directories are open at once; there is no recursion.
 
 use std::collections::HashSet;
@@ -15,10 +15,10 @@ use crate::error::{Error, Result};
 use crate::metadata::{FileType, Metadata};
 use crate::volume::Volume;
 
-/// How deep directories are followed: as deep as the longest path of the kernel can name.
+/// The deepest nesting that is followed: as deep as the kernel's longest path can name.
 pub(super) const MOST_DEEP: usize = 2048;
 
-/// The directories that were entered, and how deep it is now.
+/// The directories entered so far, and the current depth.
 #[derive(Debug, Default)]
 pub(super) struct Trail {
     seen: HashSet<InodeNumber>,
@@ -26,7 +26,7 @@ pub(super) struct Trail {
 }
 
 impl Trail {
-    /// Before a directory is listed; after each `Ok`, `leave` follows.
+    /// Call before a directory is listed; each `Ok` needs a matching `leave`.
     pub(super) fn enter(&mut self, dir: &Inode) -> Result<()> {
         if self.depth >= MOST_DEEP {
             return Err(Reason::NameTooLong.into());
@@ -42,20 +42,20 @@ impl Trail {
         Ok(())
     }
 
-    /// Behind the directory's last entry.
+    /// Call after the directory's last entry.
     pub(super) fn leave(&mut self) {
         self.depth -= 1;
     }
 }
 
-/// All that is below a directory, directories before what they hold; see [`Dir::walk`].
+/// An iterator over everything below a directory, parents before their contents; see [`Dir::walk`].
 #[derive(Debug)]
 pub struct Walk {
     open: Vec<Level>,
     trail: Trail,
-    /// The directory that was returned last, not entered yet.
+    /// The directory returned last; not entered yet.
     below: Option<WalkEntry>,
-    /// An error of entering the first one.
+    /// An error from entering the first directory.
     failed: Option<Error>,
 }
 
@@ -67,7 +67,7 @@ struct Level {
     entries: ReadDir,
 }
 
-/// Something below a directory; see [`Dir::walk`].
+/// An entry of a walk; see [`Dir::walk`].
 #[derive(Clone, Debug)]
 pub struct WalkEntry {
     path: PathBuf,
@@ -77,7 +77,7 @@ pub struct WalkEntry {
 }
 
 impl WalkEntry {
-    /// Its path from the directory where the walk began.
+    /// The path relative to the directory where the walk began.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -92,12 +92,12 @@ impl WalkEntry {
         self.entry.ino()
     }
 
-    /// What kind of thing it is; of a symbolic link, the link.
+    /// The type; a symbolic link is not followed.
     pub fn file_type(&self) -> FileType {
         self.file_type
     }
 
-    /// How many directories are between it and the directory where the walk began: 0 for what that one holds itself.
+    /// The number of directories between it and the one where the walk began: 0 for direct entries.
     pub fn depth(&self) -> usize {
         self.depth
     }
@@ -105,19 +105,20 @@ impl WalkEntry {
     /// As [`DirEntry::metadata`].
     ///
     /// # Errors
-    /// As there.
+    /// The same.
     pub fn metadata(&self) -> Result<Metadata> {
         self.entry.metadata()
     }
 }
 
 impl Dir {
-    /// Everything below this directory, in the order of the directories: each directory, then what it holds. Symbolic links are
-    /// not followed. What comes or goes meanwhile may or may not be met. Needs memory for each directory on the way down and 16
-    /// bytes for each that was met.
+    /// Everything below this directory, in directory order: each directory is followed by its contents.
+    /// Symbolic links are not followed. Names created or removed during the walk may or may not be returned.
+    /// Memory use: each directory on the current path, plus 16 bytes for each directory entered.
     ///
-    /// Errors are items, and the walk goes on behind them: those of [`ReadDir`]; [`Error::Corrupt`] for a directory that is
-    /// found in two places, and [`Reason::NameTooLong`] for one that more than 2048 others are around; neither is entered.
+    /// Errors are items, and the walk continues after them: those of [`ReadDir`]; [`Error::Corrupt`] for a
+    /// directory found in two places, and [`Reason::NameTooLong`] for one nested more than 2048 deep. Neither
+    /// of these directories is entered.
     ///
     /// ```no_run
     /// # fn main() -> throughline::Result<()> {
@@ -142,7 +143,7 @@ impl Dir {
 }
 
 impl Volume {
-    /// [`Dir::walk`] of the directory that a path stands for.
+    /// [`Dir::walk`] of the directory at `path`.
     ///
     /// # Errors
     /// As [`Volume::open_dir`].
@@ -152,7 +153,7 @@ impl Volume {
 }
 
 impl Walk {
-    /// Leaves out what is below the directory that came last; after anything else this does nothing.
+    /// Skips the contents of the directory returned last. After any other entry it does nothing.
     pub fn skip_dir(&mut self) {
         self.below = None;
     }
@@ -170,7 +171,7 @@ impl Walk {
         };
         match level.dir.open_dir_itself(entry.file_name()) {
             Ok(dir) => self.enter(dir, entry.path),
-            // It went meanwhile.
+            // Removed in the meantime.
             Err(Error::Caller(Reason::NotFound)) => Ok(()),
             Err(error) => Err(error),
         }

@@ -1,4 +1,4 @@
-//! Files as a whole, in one call each.
+//! Reads, writes and copies whole files.
 
 use std::path::Path;
 
@@ -11,15 +11,15 @@ use crate::handle::Handle;
 use crate::metadata::Attributes;
 use crate::volume::Volume;
 
-/// What is looked for behind the size that the file had.
+/// Size of the reads past the size that the file had.
 const PROBE_BYTES: usize = 4096;
 
 impl Dir {
     /// The contents of a file.
     ///
     /// # Errors
-    /// [`Reason::TooLarge`] where there is no memory for it: a damaged volume may name any size; as [`Dir::open_file`] and
-    /// [`Handle::read_at`].
+    /// [`Reason::TooLarge`] if memory does not suffice: a damaged volume may claim any size; as
+    /// [`Dir::open_file`] and [`Handle::read_at`].
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
         self.open_file(path)?.contents()
     }
@@ -33,8 +33,9 @@ impl Dir {
         text.map_err(|_| Reason::Invalid("the file is not UTF-8").into())
     }
 
-    /// Gives a file these contents: it is made, or emptied and written anew. After a crash it is whole, old or new, unless
-    /// [`OpenOptions::auto_da_alloc`](crate::OpenOptions::auto_da_alloc) was switched off. **It is not durable before a sync.**
+    /// Writes a whole file: it is created, or truncated and rewritten. After a crash it has either its old or
+    /// its new contents, unless [`OpenOptions::auto_da_alloc`](crate::OpenOptions::auto_da_alloc) was
+    /// switched off. **It is not durable before a sync.**
     ///
     /// # Errors
     /// As [`Dir::create_file`] and [`Handle::write_at`].
@@ -43,11 +44,12 @@ impl Dir {
         file.write_all_at(contents.as_ref(), 0)
     }
 
-    /// Copies the contents and the mode of a regular file to another one, which is made or emptied; returns how many bytes
-    /// there were. Holes are copied as zeros.
+    /// Copies the contents and the mode of a regular file to another one, which is created or truncated.
+    /// Returns the number of bytes copied. Holes are copied as zeros.
     ///
     /// # Errors
-    /// [`Reason::Invalid`] if both are one file; as [`Dir::open_file`], [`Dir::create_file`] and [`Handle::copy_range`].
+    /// [`Reason::Invalid`] if both are the same file; as [`Dir::open_file`], [`Dir::create_file`] and
+    /// [`Handle::copy_range`].
     pub fn copy(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64> {
         let from = self.open_file(from)?;
         let attributes = Attributes::new().mode(from.metadata()?.mode());
@@ -68,10 +70,10 @@ impl Dir {
         Ok(copied)
     }
 
-    /// Whether a path stands for something; symbolic links are followed.
+    /// Whether `path` exists; symbolic links are followed.
     ///
     /// # Errors
-    /// As [`Dir::metadata`], but for [`Reason::NotFound`].
+    /// As [`Dir::metadata`], except [`Reason::NotFound`].
     pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool> {
         match self.metadata(path) {
             Ok(_) => Ok(true),
@@ -85,7 +87,7 @@ impl Volume {
     /// The contents of a file; as [`Dir::read`].
     ///
     /// # Errors
-    /// As there.
+    /// The same.
     pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
         self.root()?.read(path)
     }
@@ -93,15 +95,15 @@ impl Volume {
     /// The contents of a file as text; as [`Dir::read_to_string`].
     ///
     /// # Errors
-    /// As there.
+    /// The same.
     pub fn read_to_string(&self, path: impl AsRef<Path>) -> Result<String> {
         self.root()?.read_to_string(path)
     }
 
-    /// Gives a file these contents; as [`Dir::write`]. **It is not durable before a sync** ([`Volume::sync`]).
+    /// Writes a whole file; as [`Dir::write`]. **It is not durable before a sync** ([`Volume::sync`]).
     ///
     /// # Errors
-    /// As there.
+    /// The same.
     pub fn write(&self, path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> Result<()> {
         self.root()?.write(path, contents)
     }
@@ -109,25 +111,25 @@ impl Volume {
     /// Copies a file; as [`Dir::copy`].
     ///
     /// # Errors
-    /// As there.
+    /// The same.
     pub fn copy(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64> {
         self.root()?.copy(from, to)
     }
 
-    /// Whether a path stands for something; as [`Dir::exists`].
+    /// Whether `path` exists; as [`Dir::exists`].
     ///
     /// # Errors
-    /// As there.
+    /// The same.
     pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool> {
         self.root()?.exists(path)
     }
 }
 
 impl File {
-    /// All of it, up to where it ends when that is reached.
+    /// Reads the file up to its end at the time that is reached.
     fn contents(&self) -> Result<Vec<u8>> {
         let mut bytes = Vec::new();
-        // One more than there is: that shows whether it ends there.
+        // One byte more than its size, to detect the end.
         let size = self.size()?.saturating_add(1);
         let mut room = usize::try_from(size).map_err(|_| Reason::TooLarge)?;
         loop {
@@ -141,7 +143,7 @@ impl File {
             if read < room {
                 return Ok(bytes);
             }
-            // It may have grown meanwhile.
+            // It may have grown in the meantime.
             room = PROBE_BYTES;
         }
     }

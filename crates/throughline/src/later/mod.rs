@@ -1,4 +1,4 @@
-//! Calls of open files as futures, for any runtime: [`AsyncFile`], [`Pending`].
+//! Asynchronous calls on open files, for any runtime: [`AsyncFile`], [`Pending`].
 //!
 //! ```text
 //! read_at ─► Queue of reads  ─┐                    ┌─► the call itself ─► Pending: its waker
@@ -7,10 +7,12 @@
 //! ```
 //!
 //! Invariants:
-//! - A call begins when it is made, and ends whether its future is polled, kept or dropped; it owns its memory until then.
-//! - The threads of each kind are bounded, whatever the number of calls. Reads do not wait behind writes that pause.
-//! - Nothing is held of the file when its call is answered.
-//! - A sync covers what ended before it was called: it joins one that has not begun. One of each kind runs at a time.
+//! - A call starts when it is made and runs to completion whether its future is polled, kept or dropped.
+//!   Until then it owns its buffer.
+//! - Each kind of call has a bounded number of threads. Reads do not queue behind throttled writes.
+//! - When a call's future is ready, the call no longer holds a reference to the file.
+//! - A sync covers all calls that completed before it was made. Calls that wait for a sync share it: of each
+//!   kind, one sync runs at a time.
 
 mod pending;
 mod queue;
@@ -26,14 +28,15 @@ use crate::handle::Handle;
 use pending::Promise;
 use queue::{READS, SYNCS, WRITES};
 
-/// What a call on memory answers: what it did, and the memory.
+/// The result of a call that takes a buffer: its outcome, and the buffer.
 pub type Returned<T> = (Result<T>, Vec<u8>);
 
-/// An open file of either kind whose calls are futures of no particular runtime; see [`Handle::to_async`]. Clones are handles on
-/// the same one.
+/// An open file of either kind with calls that return futures, independent of the runtime; see
+/// [`Handle::to_async`]. Clones share the same handle.
 ///
-/// A call begins at once and goes on when its future is dropped: it may be done then or not. So it takes its memory, and gives
-/// it back with the answer. Calls of a file run at the same time; who needs an order waits for one before the next.
+/// A call starts at once and continues if its future is dropped; it may or may not be complete by then.
+/// Therefore it takes ownership of its buffer and returns it with the result. Calls on a file run
+/// concurrently; to order two calls, await the first one.
 #[derive(Clone)]
 pub struct AsyncFile {
     shared: Arc<Shared>,
@@ -65,7 +68,7 @@ impl fmt::Debug for AsyncFile {
 }
 
 impl Handle {
-    /// The same file, opened alike, with calls that are futures. It keeps the file open as this does.
+    /// The same file with the same options, with calls that return futures. It keeps the file open too.
     ///
     /// ```
     /// # use std::pin::pin;
@@ -106,63 +109,65 @@ impl Handle {
 }
 
 impl AsyncFile {
-    /// As [`Handle::read_at`], into all of `buf`.
+    /// As [`Handle::read_at`], filling `buf` up to its length.
     ///
     /// # Errors
-    /// As there.
+    /// The same.
     pub fn read_at(&self, mut buf: Vec<u8>, offset: u64) -> Pending<Returned<usize>> {
         let shared = Arc::clone(&self.shared);
         let (promise, pending) = pending::pair();
         READS.submit(Box::new(move || {
             let read = shared.handle.read_at(&mut buf, offset);
-            drop(shared); // who has the answer may close the volume
+            drop(shared); // the caller may close the volume once it has the answer
             promise.keep((read, buf));
         }));
         pending
     }
 
-    /// As [`Handle::write_at`]. **Until a sync, what it accepts is lost if the process or the machine ends.**
+    /// As [`Handle::write_at`]. **Until it is synced, a change is lost if the process ends or the machine
+    /// fails.**
     ///
     /// # Errors
-    /// As there.
+    /// The same.
     pub fn write_at(&self, buf: Vec<u8>, offset: u64) -> Pending<Returned<usize>> {
         let shared = Arc::clone(&self.shared);
         let (promise, pending) = pending::pair();
         WRITES.submit(Box::new(move || {
             let written = shared.handle.write_at(&buf, offset);
-            drop(shared); // who has the answer may close the volume
+            drop(shared); // the caller may close the volume once it has the answer
             promise.keep((written, buf));
         }));
         pending
     }
 
-    /// As [`Handle::append_all`]: where `buf` begins. **Until a sync, what it accepts is lost if the process or the machine ends.**
+    /// As [`Handle::append_all`]; returns the offset of `buf`. **Until it is synced, a change is lost if the
+    /// process ends or the machine fails.**
     ///
     /// # Errors
-    /// As there.
+    /// The same.
     pub fn append(&self, buf: Vec<u8>) -> Pending<Returned<u64>> {
         let shared = Arc::clone(&self.shared);
         let (promise, pending) = pending::pair();
         WRITES.submit(Box::new(move || {
             let begin = shared.handle.append_all(&buf);
-            drop(shared); // who has the answer may close the volume
+            drop(shared); // the caller may close the volume once it has the answer
             promise.keep((begin, buf));
         }));
         pending
     }
 
-    /// As [`Handle::sync_all`], for the calls whose futures were ready before.
+    /// As [`Handle::sync_all`], for calls whose futures were ready before.
     ///
     /// # Errors
-    /// As there.
+    /// The same.
     pub fn sync_all(&self) -> Pending<Result<()>> {
         self.sync(|shared| &shared.syncs, Handle::sync_all)
     }
 
-    /// As [`Handle::sync_data`], for the calls whose futures were ready before.
+    /// As [`Handle::sync_data`], for calls whose futures were ready before.
     ///
     /// # Errors
-    /// As there.
+    /// The same.
     pub fn sync_data(&self) -> Pending<Result<()>> {
         self.sync(|shared| &shared.data_syncs, Handle::sync_data)
     }

@@ -1,18 +1,18 @@
-//! [`Pending`]: the answer of a call that another thread carries out.
+//! [`Pending`]: the result of a call that another thread runs.
 
 use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// A call under way; its answer, when it is awaited. Dropping it does not end the call.
+/// A call in flight; resolves to its result. Dropping it does not cancel the call.
 ///
 /// # Panics
-/// When it is polled after its answer was taken, or if the call panicked.
+/// If it is polled again after it was ready, or if the call panicked.
 #[must_use = "the call goes on, but nobody hears whether it failed"]
 pub struct Pending<T>(Arc<Slot<T>>);
 
-/// The other end, kept once.
+/// The sending end; fulfilled once.
 pub(super) struct Promise<T>(Arc<Slot<T>>);
 
 struct Slot<T>(Mutex<State<T>>);
@@ -25,7 +25,7 @@ enum State<T> {
     Taken,
 }
 
-/// Both ends.
+/// A connected pair.
 pub(super) fn pair<T>() -> (Promise<T>, Pending<T>) {
     let slot = Arc::new(Slot(Mutex::new(State::Waiting(None))));
     (Promise(Arc::clone(&slot)), Pending(slot))
@@ -41,7 +41,7 @@ impl<T> Slot<T> {
         if let State::Waiting(waker) = &mut *now {
             let waker = waker.take();
             *now = state;
-            drop(now); // whom it wakes may ask at once
+            drop(now); // the woken task may poll at once
             if let Some(waker) = waker {
                 waker.wake();
             }
@@ -57,7 +57,7 @@ impl<T> Promise<T> {
 
 impl<T> Drop for Promise<T> {
     fn drop(&mut self) {
-        self.0.end(State::Broken); // nothing where it was kept
+        self.0.end(State::Broken); // no effect after `keep`
     }
 }
 

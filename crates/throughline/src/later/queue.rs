@@ -1,7 +1,7 @@
-//! Queues of calls, each with a few threads that carry them out.
+//! Queues of calls, each with a few threads to run them.
 //!
-//! Invariant: while a call is queued, a thread works that will take it: threads look at the queue before they end, under its
-//! lock, and a call starts one where none waits and there may be another.
+//! Invariant: a queued call always has a thread that will run it. Threads recheck the queue, under its lock,
+//! before they exit; `submit` starts a thread if too few are idle and the limit allows.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,16 +9,16 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// As many calls of a kind as a disk works on at once with profit.
+/// About as many calls of one kind as a disk can use concurrently.
 const MOST_THREADS: usize = 8;
-/// A thread without work ends after this.
+/// An idle thread exits after this.
 const IDLE: Duration = Duration::from_secs(5);
 
 pub(super) type Job = Box<dyn FnOnce() + Send>;
 
-/// Calls that read.
+/// Read calls.
 pub(super) static READS: Queue = Queue::new();
-/// Calls that write: they pause where the device does not keep up.
+/// Write calls: throttled when the device falls behind.
 pub(super) static WRITES: Queue = Queue::new();
 /// Syncs, which wait for the device.
 pub(super) static SYNCS: Queue = Queue::new();
@@ -31,7 +31,7 @@ pub(super) struct Queue {
 struct State {
     jobs: VecDeque<Job>,
     threads: usize,
-    /// Of the threads, those that wait for a job.
+    /// Threads waiting for a job.
     idle: usize,
 }
 
@@ -51,7 +51,7 @@ impl Queue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has a thread carry it out. Where the system gives no thread at all, the caller does.
+    /// Queues a job for a thread. If the system cannot start any thread, the caller runs one.
     pub(super) fn submit(&'static self, job: Job) {
         let mut state = self.lock();
         state.jobs.push_back(job);
@@ -68,9 +68,11 @@ impl Queue {
         if thread.spawn(|| self.work()).is_err() {
             let mut state = self.lock();
             state.threads -= 1;
-            let own = (state.threads == 0)
-                .then(|| state.jobs.pop_front())
-                .flatten();
+            // Others whose thread could not be started either may have counted on this one.
+            let own = match state.threads {
+                0 => std::mem::take(&mut state.jobs),
+                _ => VecDeque::new(),
+            };
             drop(state);
             own.into_iter().for_each(carry_out);
         }
@@ -98,7 +100,7 @@ impl Queue {
     }
 }
 
-/// A panic is told to whoever waits for the call, and the thread goes on.
+/// A panic reaches the waiter of the call; the thread continues.
 fn carry_out(job: Job) {
     let _ = catch_unwind(AssertUnwindSafe(job));
 }

@@ -1,4 +1,4 @@
-//! What `lsattr` shows and `chattr` sets: flags, project, generation; and what flags forbid.
+//! Flags, project and generation, as in `lsattr` and `chattr`; and the checks of flags.
 
 use throughline_ext::{InodeFlags, OpenFor};
 
@@ -6,67 +6,69 @@ use super::Node;
 use crate::error::Result;
 
 impl Node {
-    /// Its flags as a program is shown them (`FS_IOC_GETFLAGS`).
+    /// The inode's user-visible flags (`FS_IOC_GETFLAGS`).
     pub fn flags(&self) -> InodeFlags {
         self.fs().flags(self.inode())
     }
 
-    /// Sets its flags (`FS_IOC_SETFLAGS`): all that a program can change become as given, those it is only shown are passed
-    /// over. Whether the caller may is not asked.
+    /// Sets the inode's flags (`FS_IOC_SETFLAGS`): all flags that can be changed are set as given; read-only
+    /// ones are ignored. Does not check the caller's permission.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](crate::Error::Unsupported) for flags that do not exist, that mean nothing on such an inode, or
-    /// that would convert it (extents, journalled data, names without case);
-    /// [`Reason::Permission`](crate::Reason::Permission) for other changes of what stays immutable;
-    /// [`Reason::ReadOnly`](crate::Reason::ReadOnly); the device's.
+    /// [`Error::Unsupported`](crate::Error::Unsupported) for flags that do not exist, have no meaning for
+    /// this type of inode, or would require a conversion (extents, journalled data, case-insensitive names);
+    /// [`Reason::Permission`](crate::Reason::Permission) for other changes of an inode that stays immutable;
+    /// [`Reason::ReadOnly`](crate::Reason::ReadOnly); device errors.
     pub fn set_flags(&self, flags: InodeFlags) -> Result<()> {
         Ok(self.fs().set_flags(self.inode(), flags)?)
     }
 
-    /// Its project; 0 where the volume has none.
+    /// The inode's project; 0 if the volume does not have projects.
     pub fn project(&self) -> u32 {
         self.fs().project(self.inode())
     }
 
-    /// Puts it into a project (part of `FS_IOC_FSSETXATTR`). Whether the caller may is not asked.
+    /// Sets the inode's project (part of `FS_IOC_FSSETXATTR`). Does not check the caller's permission.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](crate::Error::Unsupported) where the volume has no projects, or its inodes no room for them;
-    /// [`Reason::ReadOnly`](crate::Reason::ReadOnly); the device's.
+    /// [`Error::Unsupported`](crate::Error::Unsupported) if the volume does not have projects, or its inodes
+    /// have no room for them; [`Reason::ReadOnly`](crate::Reason::ReadOnly); device errors.
     pub fn set_project(&self, project: u32) -> Result<()> {
         Ok(self.fs().set_project(self.inode(), project)?)
     }
 
-    /// Its generation, which tells it from earlier inodes of its number (`FS_IOC_GETVERSION`).
+    /// The inode's generation, which distinguishes it from earlier inodes with its number
+    /// (`FS_IOC_GETVERSION`).
     pub fn version(&self) -> u32 {
         self.fs().generation(self.inode())
     }
 
-    /// Sets its generation (`FS_IOC_SETVERSION`). Whether the caller may is not asked.
+    /// Sets the inode's generation (`FS_IOC_SETVERSION`). Does not check the caller's permission.
     ///
     /// # Errors
-    /// [`Error::Unsupported`](crate::Error::Unsupported) on volumes with checksums, which depend on it (the kernel answers
-    /// `ENOTTY`); [`Reason::ReadOnly`](crate::Reason::ReadOnly); the device's.
+    /// [`Error::Unsupported`](crate::Error::Unsupported) on volumes with metadata checksums, which depend on
+    /// it (the kernel returns `ENOTTY`); [`Reason::ReadOnly`](crate::Reason::ReadOnly); device errors.
     pub fn set_version(&self, version: u32) -> Result<()> {
         Ok(self.fs().set_generation(self.inode(), version)?)
     }
 
-    /// Whether its flags let it be opened so. Permissions are not asked.
+    /// Checks whether the inode's flags allow this kind of open. Does not check permissions.
     ///
     /// # Errors
-    /// [`Reason::Permission`](crate::Reason::Permission): to change an immutable file, or an append-only one otherwise than
-    /// at its end.
+    /// [`Reason::Permission`](crate::Reason::Permission): changing an immutable file, or an append-only one
+    /// other than at its end.
     pub fn check_open(&self, wanted: OpenFor) -> Result<()> {
         Ok(self.fs().check_open(self.inode(), wanted)?)
     }
 
-    /// Takes setuid from a file, and setgid where it goes with a right to execute: before a write or a truncation by
-    /// someone who has no right to keep them. Where setgid goes with none, `is_outsider` is asked whether the caller is not
-    /// of the file's group, and it goes then. Whether the mode is another now.
+    /// Clears a file's setuid bit, and its setgid bit if the file is group-executable: before a write or a
+    /// truncation by a caller without the right to keep them. If the file has setgid but is not
+    /// group-executable, `is_outsider` says whether the caller is outside the file's group; if so, setgid is
+    /// cleared too. Returns whether the mode changed.
     ///
     /// # Errors
-    /// [`Reason::NotFound`](crate::Reason::NotFound) for one that was freed, [`Reason::ReadOnly`](crate::Reason::ReadOnly);
-    /// the device's.
+    /// [`Reason::NotFound`](crate::Reason::NotFound) for a freed inode,
+    /// [`Reason::ReadOnly`](crate::Reason::ReadOnly); device errors.
     pub fn drop_privileges(&self, is_outsider: impl FnOnce(u32) -> bool) -> Result<bool> {
         Ok(self.fs().drop_privileges(self.inode(), is_outsider)?)
     }

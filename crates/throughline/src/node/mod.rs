@@ -1,8 +1,8 @@
-//! [`Node`]: an inode held by itself, for servers of requests that name inodes, not paths.
+//! [`Node`]: a held inode, for servers whose requests name inodes, not paths.
 //!
 //! Invariants:
 //! - A node keeps its inode alive, whatever happens to its names.
-//! - Names are single ones, bytes without `/` and NUL; `.` and `..` are names that can be looked up and nothing else.
+//! - Names are single components: bytes without `/` and NUL. `.` and `..` can be looked up, but nothing else.
 
 mod flags;
 mod tmpfile;
@@ -23,20 +23,20 @@ use crate::metadata::{Attributes, DeviceNumber, FileType, Metadata};
 use crate::mode::FileOptions;
 use crate::volume::{Held, Volume};
 
-/// An inode of a volume, held by itself. Clones hold the same one.
+/// A held inode of a volume. Clones share the same one.
 #[derive(Clone)]
 pub struct Node {
     held: Arc<Held>,
 }
 
-/// What [`Node::create`] makes.
+/// The type of inode that [`Node::create`] makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NewNode<'a> {
-    /// A regular file, empty.
+    /// An empty regular file.
     File,
-    /// A directory, empty.
+    /// An empty directory.
     Directory,
-    /// A symbolic link to that target: 1 byte to less than a block, no NUL.
+    /// A symbolic link to this target: at least 1 byte, less than a block, no NUL.
     Symlink(&'a [u8]),
     /// A named pipe.
     Fifo,
@@ -48,34 +48,34 @@ pub enum NewNode<'a> {
     BlockDevice(DeviceNumber),
 }
 
-/// A name of a directory, and where a listing goes on behind it.
+/// An entry of a directory listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
-    /// The inode it stands for.
+    /// The number of its inode.
     pub ino: u64,
-    /// Its kind as the directory says; `None` where the format does not keep it there.
+    /// The type stored in the directory; `None` if the format does not store it there.
     pub file_type: Option<FileType>,
-    /// The name, `.` and `..` too.
+    /// The name; may be `.` or `..`.
     pub name: Vec<u8>,
-    /// The position behind it, of less than 63 bits; it stays good whatever comes and goes meanwhile.
+    /// The position after this entry, in less than 63 bits. It stays valid when names are created or removed.
     pub next: u64,
 }
 
 impl Volume {
-    /// The inode of a number that a name led to before.
+    /// The inode with a number that a look-up returned earlier.
     ///
     /// # Errors
-    /// [`Reason::NotFound`](crate::Reason::NotFound) for one that is not in use; damage; the device's.
+    /// [`Reason::NotFound`](crate::Reason::NotFound) if it is not in use; damage; device errors.
     pub fn node(&self, ino: u64) -> Result<Node> {
         Node::new(self, self.inode(ino)?)
     }
 
-    /// The inode of a number that somebody kept, in a file handle for one: it may have gone since, or never have been.
-    /// Whether it is the one that was meant its [generation](crate::Metadata::generation) tells.
+    /// The inode with a number from outside, such as an NFS file handle. It may have been freed, or never
+    /// have existed. Compare its [generation](crate::Metadata::generation) to detect a reused number.
     ///
     /// # Errors
-    /// [`Reason::NotFound`](crate::Reason::NotFound) for one that is not there, has no name any more, or is the volume's
-    /// own; damage; the device's.
+    /// [`Reason::NotFound`](crate::Reason::NotFound) if it does not exist, has no name left, or is reserved
+    /// by the volume; damage; device errors.
     pub fn node_kept(&self, ino: u64) -> Result<Node> {
         let ino = u32::try_from(ino).map_err(|_| crate::Error::from(crate::Reason::NotFound))?;
         Node::new(self, self.fs().inode_kept(InodeNumber(ino))?)
@@ -84,7 +84,7 @@ impl Volume {
     /// The root directory.
     ///
     /// # Errors
-    /// Those of reading it.
+    /// Errors of reading it.
     pub fn root_node(&self) -> Result<Node> {
         Node::new(self, self.fs().root()?)
     }
@@ -117,7 +117,7 @@ impl Node {
         self.held.fs()
     }
 
-    /// The volume that it is on.
+    /// The volume that contains the inode.
     pub fn volume(&self) -> &Volume {
         &self.held.volume
     }
@@ -127,12 +127,12 @@ impl Node {
         self.inode().ino.0.into()
     }
 
-    /// A directory?
+    /// Whether it is a directory.
     pub fn is_dir(&self) -> bool {
         self.inode().is_dir()
     }
 
-    /// What the volume says about it.
+    /// The inode's metadata.
     ///
     /// # Errors
     /// Damage.
@@ -143,37 +143,39 @@ impl Node {
     /// Sets attributes.
     ///
     /// # Errors
-    /// [`Reason::Permission`](crate::Reason::Permission) for an immutable inode, and for an append-only one but where both
-    /// times are set to the present one; [`Reason::ReadOnly`](crate::Reason::ReadOnly); the device's.
+    /// [`Reason::Permission`](crate::Reason::Permission) for an immutable inode, and for an append-only one
+    /// unless both times are set to the current time; [`Reason::ReadOnly`](crate::Reason::ReadOnly); device
+    /// errors.
     pub fn set_attributes(&self, attributes: &Attributes) -> Result<()> {
         attributes.set(&self.held.volume, self.inode())
     }
 
-    /// Which block of the volume one of this file is (`FIBMAP`), both in blocks of the volume; `None` where it has none.
+    /// Maps a block of this file to a block of the volume (`FIBMAP`); `None` for a hole. Both are in units of
+    /// the volume's block size.
     ///
     /// # Errors
-    /// [`Reason::IsDir`](crate::Reason::IsDir), [`Reason::Invalid`](crate::Reason::Invalid) for what is no regular file; damage;
-    /// the device's.
+    /// [`Reason::IsDir`](crate::Reason::IsDir), [`Reason::Invalid`](crate::Reason::Invalid) if it is not a
+    /// regular file; damage; device errors.
     pub fn block_at(&self, block: u64) -> Result<Option<u64>> {
         let found = self.fs().block_at(self.inode(), block)?;
         Ok(found.map(|found| found.0))
     }
 
-    /// The node of that name in this directory.
+    /// Looks up a name in this directory.
     ///
     /// # Errors
     /// [`Reason::NotFound`](crate::Reason::NotFound), [`Reason::NotDir`](crate::Reason::NotDir),
-    /// [`Reason::NameTooLong`](crate::Reason::NameTooLong); damage; the device's.
+    /// [`Reason::NameTooLong`](crate::Reason::NameTooLong); damage; device errors.
     pub fn lookup(&self, name: &[u8]) -> Result<Node> {
         let inode = self.fs().lookup_open(self.inode(), name)?;
         Ok(Node::held(Arc::new(Held::opened(self.volume(), inode))))
     }
 
-    /// The names of this directory from position `from` on (0: all): some of them, and none at the end. Damage is read around,
-    /// and [counted](crate::VolumeStatus::damaged_places).
+    /// A batch of this directory's names from position `from` (0: the start); empty at the end. Damage is
+    /// skipped and [counted](crate::VolumeStatus::damaged_places).
     ///
     /// # Errors
-    /// The device's; damage that came while it was listed.
+    /// Device errors; damage that occurs during the listing.
     pub fn list(&self, mut from: u64) -> Result<Vec<Listed>> {
         loop {
             let names = self.fs().list_dir_around_damage(self.inode(), from)?.names;
@@ -197,7 +199,7 @@ impl Node {
         }
     }
 
-    /// A name that nobody can ask for is damage.
+    /// Counts an invalid name as damage.
     fn can_be_listed(&self, name: &[u8]) -> bool {
         let possible = matches!(name, b"." | b"..") || is_name(name);
         if !possible {
@@ -206,8 +208,8 @@ impl Node {
         possible
     }
 
-    /// The node of a name that was just listed. On a volume that is not written, the listed inode number is used, without another
-    /// look-up by name.
+    /// The node of a name that was just listed. On a read-only volume the listed inode number is used,
+    /// without another look-up by name.
     ///
     /// # Errors
     /// As [`Node::lookup`].
@@ -220,12 +222,13 @@ impl Node {
         Node::new(&self.held.volume, inode)
     }
 
-    /// Makes an inode with its first name in this directory. What `attributes` do not name: mode 0, and the effective user
-    /// and group of this process.
+    /// Creates an inode with its first name in this directory. Defaults of `attributes`: mode 0, and the
+    /// effective user and group of this process.
     ///
     /// # Errors
-    /// [`Reason::Exists`](crate::Reason::Exists), [`Reason::NotFound`](crate::Reason::NotFound) (the directory was removed),
-    /// [`Reason::NoSpace`](crate::Reason::NoSpace) and the others of [`Dir::make_node`](crate::Dir::make_node).
+    /// [`Reason::Exists`](crate::Reason::Exists), [`Reason::NotFound`](crate::Reason::NotFound) (the
+    /// directory was removed), [`Reason::NoSpace`](crate::Reason::NoSpace) and the others of
+    /// [`Dir::make_node`](crate::Dir::make_node).
     pub fn create(&self, name: &[u8], kind: NewNode<'_>, attributes: &Attributes) -> Result<Node> {
         let kind = match kind {
             NewNode::File => NewKind::File,
@@ -245,7 +248,7 @@ impl Node {
         Node::new(&self.held.volume, inode)
     }
 
-    /// Whose a new inode is.
+    /// Mode, owner and group of a new inode.
     fn new_inode(&self, attributes: &Attributes) -> NewInode {
         NewInode {
             permissions: attributes.mode.unwrap_or(0) as u16 & 0o7777,
@@ -259,17 +262,17 @@ impl Node {
         }
     }
 
-    /// Gives `node`, not a directory, the additional name `name` in this directory.
+    /// Creates the hard link `name` in this directory to `node`, which must not be a directory.
     ///
     /// # Errors
-    /// As [`Dir::link_inode`](crate::Dir::link_inode); [`Reason::CrossDevice`](crate::Reason::CrossDevice) for a node of another
-    /// volume.
+    /// As [`Dir::link_inode`](crate::Dir::link_inode); [`Reason::CrossDevice`](crate::Reason::CrossDevice)
+    /// for a node of another volume.
     pub fn link(&self, node: &Node, name: &[u8]) -> Result<()> {
         self.check_same_volume(node)?;
         Ok(self.fs().link(node.inode(), self.inode(), name)?)
     }
 
-    /// Takes the name of anything but a directory away.
+    /// Removes the name of anything but a directory.
     ///
     /// # Errors
     /// As [`Dir::remove_file`](crate::Dir::remove_file).
@@ -277,7 +280,7 @@ impl Node {
         Ok(self.fs().unlink(self.inode(), name)?)
     }
 
-    /// Takes an empty directory away.
+    /// Removes an empty directory.
     ///
     /// # Errors
     /// As [`Dir::remove_dir`](crate::Dir::remove_dir).
@@ -288,7 +291,8 @@ impl Node {
     /// Renames `name` of this directory to `new_name` of `new_dir`, atomically.
     ///
     /// # Errors
-    /// As [`Volume::rename`]; [`Reason::CrossDevice`](crate::Reason::CrossDevice) for a directory of another volume.
+    /// As [`Volume::rename`]; [`Reason::CrossDevice`](crate::Reason::CrossDevice) for a directory of another
+    /// volume.
     pub fn rename(
         &self,
         name: &[u8],
@@ -310,27 +314,28 @@ impl Node {
         }
     }
 
-    /// Where a symbolic link points.
+    /// The target of a symbolic link.
     ///
     /// # Errors
-    /// [`Reason::Invalid`](crate::Reason::Invalid) for anything else; damage; the device's.
+    /// [`Reason::Invalid`](crate::Reason::Invalid) if it is not a symbolic link; damage; device errors.
     pub fn read_link(&self) -> Result<PathBuf> {
         Ok(OsString::from_vec(self.fs().read_link(self.inode())?).into())
     }
 
-    /// Opens the regular file that it is. What `options` say of making or emptying it is not done.
+    /// Opens the inode as a regular file. Options for creating or truncating it are ignored.
     ///
     /// # Errors
-    /// [`Reason::IsDir`](crate::Reason::IsDir), [`Reason::Invalid`](crate::Reason::Invalid) for what is no regular file.
+    /// [`Reason::IsDir`](crate::Reason::IsDir), [`Reason::Invalid`](crate::Reason::Invalid) if it is not a
+    /// regular file.
     pub fn open(&self, options: &FileOptions) -> Result<File> {
         File::held(Arc::clone(&self.held), options.mode())
     }
 
-    /// Returns when it survives a crash as it is now: a file with its data, a directory with its names (`fsync`); with
-    /// `data_only` as `fdatasync`.
+    /// Returns when the current state survives a crash: a file with its data, a directory with its names
+    /// (`fsync`). With `data_only`, as `fdatasync`.
     ///
     /// # Errors
-    /// What the device says, again at every call until it can be done.
+    /// The device's error, on every call until the sync succeeds.
     pub fn sync(&self, data_only: bool) -> Result<()> {
         if data_only {
             Ok(self.fs().sync_data(self.inode())?)

@@ -28,23 +28,23 @@ use crate::open::OpenOptions;
 use crate::own::Memory;
 use crate::status::VolumeStatus;
 
-/// An open ext2, ext3 or ext4 volume. Clones are handles on the same one; all threads may use it at once.
+/// An open ext2, ext3 or ext4 volume. Clones share the same volume; any number of threads may use it.
 ///
-/// [`Volume::close`] ends it and says what went wrong; dropping the last handle, file and directory of it closes it too,
-/// and writes what went wrong to the log.
+/// [`Volume::close`] closes it and returns errors. Dropping the last of its handles, files and directories
+/// closes it too, but only logs errors.
 ///
-/// **What was accepted and not synced is in the memory of this process.** Dropping the last handle writes it back, also while a
-/// panic unwinds; it is lost where the process ends without that (killed, aborted, `std::process::exit`) or the power does. See
-/// [what is durable](crate#what-is-durable).
+/// **Accepted data that was not synced is in this process's memory.** Dropping the last handle writes it
+/// back, also while a panic unwinds. It is lost if the process ends without that drop (killed, aborted,
+/// `std::process::exit`) or the power fails. See [what is durable](crate#what-is-durable).
 #[derive(Clone)]
 pub struct Volume {
     mounted: Arc<Mounted>,
 }
 
-/// The volume as long as anybody uses it. Write-back keeps [`Fs`] in memory too, while files are dirty.
+/// The volume while it has handles. Write-back also keeps [`Fs`] alive, while files are dirty.
 struct Mounted {
     fs: Arc<Fs>,
-    /// Of files that are opened without options.
+    /// Mode of files opened without options.
     mode: Mode,
 }
 
@@ -69,8 +69,9 @@ impl Drop for Mounted {
 }
 
 impl Mounted {
-    /// While a panic unwinds: makes durable what calls have accepted. A call that the panic cut short half-way has stopped the
-    /// volume, and nothing is written then. The volume stays marked as in use, so that what opens it next looks it through.
+    /// While a panic unwinds: makes accepted changes durable. A change that the panic interrupted has stopped
+    /// the volume, and then nothing is written. The volume stays marked as in use, so that it is checked when
+    /// opened next.
     fn save(&self) {
         if self.fs.is_read_only() || self.fs.stopped().is_some() || self.fs.is_down() {
             return;
@@ -83,11 +84,11 @@ impl Mounted {
     }
 }
 
-/// An inode that stays as long as this does, whatever happens to its names.
+/// An inode kept alive as long as this exists, whatever happens to its names.
 pub(crate) struct Held {
     pub(crate) volume: Volume,
     pub(crate) inode: Arc<Inode>,
-    /// Its regular file, from the first buffered access on.
+    /// Its regular file, from the first buffered access.
     buffered: OnceLock<OpenFile>,
 }
 
@@ -97,7 +98,7 @@ impl Held {
         Ok(Held::opened(volume, inode))
     }
 
-    /// Of an inode that is open already.
+    /// For an inode that is already open.
     pub(crate) fn opened(volume: &Volume, inode: Arc<Inode>) -> Held {
         Held {
             volume: volume.clone(),
@@ -119,7 +120,7 @@ impl Held {
         Ok(self.buffered.get_or_init(|| open))
     }
 
-    /// The file for buffered I/O, if there was any.
+    /// The file for buffered I/O, if it was ever used that way.
     pub(crate) fn was_buffered(&self) -> Option<&OpenFile> {
         self.buffered.get()
     }
@@ -129,14 +130,14 @@ impl Drop for Held {
     fn drop(&mut self) {
         drop(self.buffered.take());
         if let Err(error) = self.volume.fs().close_inode(&self.inode) {
-            // It stays on the volume's list of orphans, which the next one to open the volume works off.
+            // It stays on the orphan list, which is processed when the volume is opened next.
             tracing::warn!(%error, "freeing a file that lost its last name");
         }
     }
 }
 
 impl Volume {
-    /// Opens an image for reading, as `std::fs::File::open` does; [`OpenOptions`] opens for writing too.
+    /// Opens an image read-only, as `std::fs::File::open` does; [`OpenOptions`] can open for writing.
     ///
     /// # Errors
     /// As [`OpenOptions::open`].
@@ -144,8 +145,8 @@ impl Volume {
         OpenOptions::new().open(path)
     }
 
-    /// Opens an image that is in memory, for reading and writing. What is changed goes with the last handle; [`Memory`] keeps
-    /// it.
+    /// Opens an in-memory image, for reading and writing. Changes are lost with the last handle; use
+    /// [`Memory`] to keep them.
     ///
     /// ```no_run
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -179,65 +180,66 @@ impl Volume {
         self.mounted.mode
     }
 
-    /// What the volume is, and how its device is driven.
+    /// Facts about the volume and its device.
     ///
     /// # Errors
-    /// Those of reading the volume's own structures.
+    /// Errors of reading the volume's own structures.
     pub fn info(&self) -> Result<VolumeInfo> {
         info::of(self.fs())
     }
 
-    /// The state of the journal, as in [`Volume::info`], but without I/O: it does not wait for a device that
-    /// hangs.
+    /// The state of the journal, as in [`Volume::info`], but without I/O: it does not wait for a hanging
+    /// device.
     pub fn journal_state(&self) -> JournalState {
         info::journal_of(self.fs(), &self.fs().superblock())
     }
 
-    /// The block layer below: of use to this workspace's own crates.
+    /// The block layer below, for this workspace's own crates.
     #[doc(hidden)]
     pub fn disk(&self) -> &Arc<throughline_block::Disk> {
         self.fs().disk()
     }
 
-    /// The page cache itself: of use to this workspace's own crates.
+    /// The page cache itself, for this workspace's own crates.
     #[doc(hidden)]
     pub fn cache(&self) -> &Arc<PageCache> {
         self.fs().cache()
     }
 
-    /// The page cache at this moment.
+    /// The current state of the page cache.
     pub fn cache_state(&self) -> CacheState {
         CacheState::of(self.cache())
     }
 
-    /// How it does at this moment.
+    /// The current status of the volume.
     pub fn status(&self) -> VolumeStatus {
         VolumeStatus::of(self)
     }
 
-    /// Changes the memory for the page cache, in bytes; what is too much is given back as it becomes clean. `None`: a
-    /// quarter of what the process may use.
+    /// Changes the memory limit of the page cache, in bytes. Excess memory is freed as it becomes clean.
+    /// `None` takes a quarter of the memory available to the process.
     pub fn set_cache_bytes(&self, bytes: Option<u64>) {
         let bytes = bytes.unwrap_or_else(throughline_fileio::memory::default_budget_bytes);
         self.cache().set_budget_bytes(bytes);
     }
 
-    /// Changes how much memory may be dirty, from now on.
+    /// Changes the limits of dirty memory.
     pub fn set_dirty_limits(&self, limits: DirtyLimits) {
         self.cache().throttle().set_limits(limits);
     }
 
-    /// Changes how long file data may be dirty before it is written without another reason.
+    /// Changes the age at which dirty file data is written back.
     pub fn set_dirty_age(&self, age: Duration) {
         self.cache().writeback().set_age(age);
     }
 
-    /// Changes the longest that is read ahead, in bytes (0: nothing); `None` derives it from the device.
+    /// Changes the largest readahead window, in bytes (0 disables readahead); `None` derives it from the
+    /// device.
     pub fn set_readahead_max(&self, bytes: Option<u64>) {
         self.cache().readahead().set_max_bytes(bytes);
     }
 
-    /// Changes the size that data I/Os are built up to, in bytes; `None` derives it from the device.
+    /// Changes the target size of data I/Os, in bytes; `None` derives it from the device.
     pub fn set_bio_target(&self, bytes: Option<u32>) {
         self.disk().set_bio_target_bytes(bytes);
     }
@@ -247,20 +249,20 @@ impl Volume {
         info::io_counts(self.fs())
     }
 
-    /// Commits, and what they wrote to the journal, since the volume was opened.
+    /// Number of commits, and the journal writes they caused, since the volume was opened.
     pub fn journal_counts(&self) -> JournalCounts {
         self.fs().journal_counts()
     }
 
-    /// Tells `listener` of every I/O of the volume's device from now on, until what comes back is dropped.
+    /// Traces every I/O of the volume's device to `listener`, until the subscription is dropped.
     pub fn subscribe(&self, listener: Arc<dyn Listener>) -> Subscription {
         self.disk().subscribe(listener)
     }
 
-    /// Gives each of some files of this volume its whole contents, as [`Handle::write_all_at`](crate::Handle::write_all_at) from byte 0 on would. Files
-    /// that are empty, as new ones are, are written together: their data in few long I/Os, with one wait for all. One
-    /// result for each, in order: with a file of another volume among them, [`Reason::CrossDevice`] for all. A copy of
-    /// the data is in memory meanwhile.
+    /// Writes the whole contents of several files, as [`Handle::write_all_at`](crate::Handle::write_all_at)
+    /// from byte 0 would. Empty files, such as new ones, are written together: a few large I/Os and one wait
+    /// for all. Returns one result per file, in order; if a file belongs to another volume, every result is
+    /// [`Reason::CrossDevice`]. Keeps a copy of the data in memory meanwhile.
     pub fn write_new(&self, files: &[(&File, &[u8])]) -> Vec<Result<()>> {
         if !files.iter().all(|(file, _)| self.is_same(file.volume())) {
             return files
@@ -281,53 +283,54 @@ impl Volume {
     /// Space and inodes, used and free.
     ///
     /// # Errors
-    /// Those of reading the volume's own structures.
+    /// Errors of reading the volume's own structures.
     pub fn stat_fs(&self) -> Result<StatFs> {
         Ok(self.fs().statfs()?)
     }
 
-    /// Bytes of a block: 1024 to 65536.
+    /// Block size in bytes: 1024 to 65536.
     pub fn block_bytes(&self) -> u32 {
         self.fs().geometry().block_bytes
     }
 
-    /// Whether nothing can be changed.
+    /// Whether the volume is read-only.
     pub fn is_read_only(&self) -> bool {
         self.fs().is_read_only()
     }
 
-    /// Returns when everything done before survives a crash.
+    /// Returns when all earlier changes survive a crash.
     ///
     /// # Errors
-    /// What the device says, again at every call until it can be done.
+    /// The device's error, on every call until the sync succeeds.
     pub fn sync(&self) -> Result<()> {
         told(self.disk(), Op::Flush, |()| 0, || Ok(self.fs().sync()?))
     }
 
-    /// Tells the device of the free blocks between two bytes of the volume, in runs of at least `least_bytes`, that their
-    /// content is no longer needed (`FITRIM`): an image file gets holes there. Answers how many bytes it was told of.
-    /// Blocks whose freeing no commit has made durable yet are left out.
+    /// Discards the free blocks in a byte range of the volume, in runs of at least `least_bytes` (`FITRIM`):
+    /// an image file gets holes there. Returns the number of bytes discarded. Skips blocks whose freeing is
+    /// not committed yet.
     ///
     /// # Errors
-    /// [`Reason::Invalid`] for a range that begins behind the volume or has not a block in it, or runs longer than a group;
-    /// [`Error::Unsupported`] where the device cannot use it; [`Reason::ReadOnly`]; damage; the device's.
+    /// [`Reason::Invalid`] for a range that begins past the end of the volume or is shorter than a block, or
+    /// for a minimum larger than a block group; [`Error::Unsupported`] if the device does not support
+    /// discard; [`Reason::ReadOnly`]; damage; device errors.
     pub fn trim(&self, range: Range<u64>, least_bytes: u64) -> Result<u64> {
         Ok(self.fs().trim(range, least_bytes)?)
     }
 
-    /// Takes the volume down while it is in use, as `FS_IOC_SHUTDOWN` does: from then on nothing is written, and every call
-    /// fails with [`Error::Down`]. What is on the disk is what a crash at that moment leaves, but for what `mode` still
-    /// brings there. Closing it then marks nothing.
+    /// Takes the volume down while it is in use, as `FS_IOC_SHUTDOWN` does: from then on nothing is written,
+    /// and every call fails with [`Error::Down`]. The disk is left as if by a crash at that moment, after
+    /// what `mode` still writes. Closing the volume then writes nothing.
     ///
     /// # Errors
-    /// With [`TakeDown::Flush`] those of [`Volume::sync`]; the volume is not taken down then. With [`TakeDown::FlushLog`]
-    /// those of the commit; it is.
+    /// With [`TakeDown::Flush`], those of [`Volume::sync`]; the volume is then not taken down. With
+    /// [`TakeDown::FlushLog`], those of the commit; the volume is taken down anyway.
     pub fn take_down(&self, mode: TakeDown) -> Result<()> {
         Ok(self.fs().take_down(mode)?)
     }
 
-    /// Counts a damaged place that a call of ours was refused for, and says so in the log, unless it is known. What is read around is
-    /// counted without.
+    /// Counts and logs a damaged place that made one of the caller's requests fail, unless it is already
+    /// known. Damage that the library skips is counted automatically.
     pub fn count_damage(&self, damage: &throughline_ext::Corrupt) {
         self.fs().count_damage(damage);
     }
@@ -337,21 +340,21 @@ impl Volume {
         self.fs().is_down()
     }
 
-    /// Closes the volume for writing, and keeps it open for reading: everything is on the device then, and it is marked as
-    /// cleanly closed. Nobody may be changing it; changes that come later are refused with [`Reason::ReadOnly`].
+    /// Ends writing but keeps the volume open for reading: writes everything to the device and marks the
+    /// volume clean. No changes may be in progress; later ones fail with [`Reason::ReadOnly`].
     ///
     /// # Errors
-    /// What the device says; the volume then stays marked as not cleanly closed.
+    /// The device's error; the volume then stays marked as not cleanly closed.
     pub fn end_writing(&self) -> Result<()> {
         Ok(self.fs().end_writing()?)
     }
 
-    /// Puts everything on the device and marks the volume as cleanly closed.
+    /// Writes everything to the device and marks the volume clean.
     ///
     /// # Errors
-    /// [`Reason::Busy`] while other handles, files or directories of it are in use: everything is on the device then, but
-    /// the volume stays open until the last of them goes. Else what the device says; the volume then stays marked as not
-    /// cleanly closed.
+    /// [`Reason::Busy`] while other handles, files or directories of the volume are in use: everything is
+    /// then on the device, but the volume stays open until the last of them is dropped. Otherwise the
+    /// device's error; the volume then stays marked as not cleanly closed.
     pub fn close(self) -> Result<()> {
         match Arc::try_unwrap(self.mounted) {
             Ok(mounted) => Ok(mounted.fs.shut_down()?),
@@ -365,29 +368,29 @@ impl Volume {
         }
     }
 
-    /// What opening it for writing had to mend, because it was not closed the last time.
+    /// What recovery did when the volume was opened for writing after an unclean close.
     pub fn recovery(&self) -> &Recovery {
         self.fs().recovery()
     }
 
-    /// Why the volume takes no more changes, after a failure; `None` while it does.
+    /// The failure that stopped all changes; `None` if there was none.
     pub fn stopped(&self) -> Option<Error> {
         self.fs().stopped().map(Error::Stopped)
     }
 
-    /// The file system below: of use to this workspace's own tests.
+    /// The file system below, for this workspace's own tests.
     #[doc(hidden)]
     pub fn engine(&self) -> &Fs {
         self.fs()
     }
 
-    /// The inode of a number that somebody gave us: none of the volume's own.
+    /// The inode with a number given by a caller; refuses the volume's own inodes.
     pub(crate) fn inode(&self, ino: u64) -> Result<Arc<Inode>> {
         let ino = u32::try_from(ino).map_err(|_| Error::from(Reason::NotFound))?;
         Ok(self.fs().inode_for_caller(InodeNumber(ino))?)
     }
 
-    /// Whether both are handles of one open volume.
+    /// Whether both are handles of the same open volume.
     pub(crate) fn is_same(&self, other: &Volume) -> bool {
         Arc::ptr_eq(&self.mounted, &other.mounted)
     }

@@ -1,6 +1,6 @@
-//! The calls by path on a [`Volume`], as `std::fs` has them for the host: those of its root directory.
+//! Calls by path on a [`Volume`], like those of `std::fs`, relative to its root directory.
 //!
-//! Each is atomic over a crash, and durable with the next sync or commit.
+//! Each is atomic across a crash, and durable with the next sync or commit.
 
 use std::path::{Path, PathBuf};
 
@@ -18,7 +18,7 @@ impl Volume {
     /// The root directory.
     ///
     /// # Errors
-    /// Those of reading it.
+    /// Errors of reading it.
     pub fn root(&self) -> Result<Dir> {
         Dir::new(self, self.fs().root()?)
     }
@@ -26,7 +26,8 @@ impl Volume {
     /// Opens a directory; symbolic links are followed.
     ///
     /// # Errors
-    /// [`Reason::NotFound`], [`Reason::NotDir`], [`Reason::Loop`], [`Reason::NameTooLong`]; damage; the device's.
+    /// [`Reason::NotFound`], [`Reason::NotDir`], [`Reason::Loop`], [`Reason::NameTooLong`]; damage; device
+    /// errors.
     pub fn open_dir(&self, path: impl AsRef<Path>) -> Result<Dir> {
         self.root()?.open_dir(path)
     }
@@ -39,7 +40,7 @@ impl Volume {
         self.open_dir(path)?.entries()
     }
 
-    /// Opens a regular file, for writing too where the volume is; symbolic links are followed.
+    /// Opens a regular file, for writing too if the volume is writable; symbolic links are followed.
     ///
     /// # Errors
     /// As [`Dir::open_file`].
@@ -47,21 +48,22 @@ impl Volume {
         self.root()?.open_file(path)
     }
 
-    /// Makes a regular file, or empties the one that is there; as [`Dir::create_file`].
+    /// Creates a regular file, or truncates an existing one to zero length; as [`Dir::create_file`].
     ///
-    /// **Until a sync or the next commit** ([`OpenOptions::commit_interval`](crate::OpenOptions::commit_interval)) **a crash undoes it**,
-    /// as a whole.
+    /// **Until a sync or the next commit**
+    /// ([`OpenOptions::commit_interval`](crate::OpenOptions::commit_interval)) **a crash undoes it**, as a
+    /// whole.
     ///
     /// # Errors
-    /// As there.
+    /// The same.
     pub fn create_file(&self, path: impl AsRef<Path>) -> Result<File> {
         self.root()?.create_file(path)
     }
 
-    /// As [`Volume::create_file`], a new file with these attributes.
+    /// As [`Volume::create_file`]; a new file gets these attributes.
     ///
     /// # Errors
-    /// As there.
+    /// The same.
     pub fn create_file_with(
         &self,
         path: impl AsRef<Path>,
@@ -70,10 +72,11 @@ impl Volume {
         self.root()?.create_file_with(path, attributes)
     }
 
-    /// Makes a regular file where there is nothing yet, not even a symbolic link.
+    /// Creates a regular file; the name must not exist, not even as a symbolic link.
     ///
-    /// **Until a sync or the next commit** ([`OpenOptions::commit_interval`](crate::OpenOptions::commit_interval)) **a crash undoes it**,
-    /// as a whole.
+    /// **Until a sync or the next commit**
+    /// ([`OpenOptions::commit_interval`](crate::OpenOptions::commit_interval)) **a crash undoes it**, as a
+    /// whole.
     ///
     /// # Errors
     /// As [`Dir::create_new`].
@@ -84,15 +87,16 @@ impl Volume {
     /// As [`Volume::create_new`], with these attributes.
     ///
     /// # Errors
-    /// As there.
+    /// The same.
     pub fn create_new_with(&self, path: impl AsRef<Path>, attributes: &Attributes) -> Result<File> {
         self.root()?.create_new_with(path, attributes)
     }
 
-    /// Makes a directory.
+    /// Creates a directory.
     ///
-    /// **Until a sync or the next commit** ([`OpenOptions::commit_interval`](crate::OpenOptions::commit_interval)) **a crash undoes it**,
-    /// as a whole.
+    /// **Until a sync or the next commit**
+    /// ([`OpenOptions::commit_interval`](crate::OpenOptions::commit_interval)) **a crash undoes it**, as a
+    /// whole.
     ///
     /// # Errors
     /// As [`Dir::create_dir`].
@@ -103,12 +107,12 @@ impl Volume {
     /// As [`Volume::create_dir`], with these attributes.
     ///
     /// # Errors
-    /// As there.
+    /// The same.
     pub fn create_dir_with(&self, path: impl AsRef<Path>, attributes: &Attributes) -> Result<Dir> {
         self.root()?.create_dir_with(path, attributes)
     }
 
-    /// What a path stands for; symbolic links are followed.
+    /// Metadata of the inode at `path`; symbolic links are followed.
     ///
     /// # Errors
     /// As [`Volume::open_dir`].
@@ -116,7 +120,7 @@ impl Volume {
         self.root()?.metadata(path)
     }
 
-    /// As [`Volume::metadata`], of a symbolic link itself.
+    /// As [`Volume::metadata`], but a final symbolic link is not followed.
     ///
     /// # Errors
     /// As [`Volume::open_dir`].
@@ -126,19 +130,21 @@ impl Volume {
 
     /// Sets attributes; symbolic links are followed.
     ///
-    /// **Until a sync or the next commit** ([`OpenOptions::commit_interval`](crate::OpenOptions::commit_interval)) **a crash undoes it**,
-    /// as a whole.
+    /// **Until a sync or the next commit**
+    /// ([`OpenOptions::commit_interval`](crate::OpenOptions::commit_interval)) **a crash undoes it**, as a
+    /// whole.
     ///
     /// # Errors
-    /// As [`Volume::open_dir`]; [`Reason::Permission`] for an immutable or append-only file, [`Reason::ReadOnly`].
+    /// As [`Volume::open_dir`]; [`Reason::Permission`] for an immutable or append-only file,
+    /// [`Reason::ReadOnly`].
     pub fn set_attributes(&self, path: impl AsRef<Path>, attributes: &Attributes) -> Result<()> {
         self.root()?.set_attributes(path, attributes)
     }
 
-    /// As [`Volume::set_attributes`], of a symbolic link itself; its mode stays as it is.
+    /// As [`Volume::set_attributes`], but a final symbolic link is not followed. Its mode is not changed.
     ///
     /// # Errors
-    /// As there.
+    /// The same.
     pub fn set_symlink_attributes(
         &self,
         path: impl AsRef<Path>,
@@ -147,18 +153,19 @@ impl Volume {
         self.root()?.set_symlink_attributes(path, attributes)
     }
 
-    /// Where a symbolic link points.
+    /// The target of a symbolic link.
     ///
     /// # Errors
-    /// [`Reason::Invalid`] for anything else; as [`Volume::open_dir`].
+    /// [`Reason::Invalid`] if it is not a symbolic link; as [`Volume::open_dir`].
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
         self.root()?.read_link(path)
     }
 
-    /// Makes a symbolic link at `link` that points to `target`.
+    /// Creates a symbolic link `link` to `target`.
     ///
-    /// **Until a sync or the next commit** ([`OpenOptions::commit_interval`](crate::OpenOptions::commit_interval)) **a crash undoes it**,
-    /// as a whole.
+    /// **Until a sync or the next commit**
+    /// ([`OpenOptions::commit_interval`](crate::OpenOptions::commit_interval)) **a crash undoes it**, as a
+    /// whole.
     ///
     /// # Errors
     /// As [`Dir::symlink`].
@@ -169,7 +176,7 @@ impl Volume {
     /// As [`Volume::symlink`], with these attributes.
     ///
     /// # Errors
-    /// As there.
+    /// The same.
     pub fn symlink_with(
         &self,
         target: impl AsRef<Path>,
@@ -179,10 +186,11 @@ impl Volume {
         self.root()?.symlink_with(target, link, attributes)
     }
 
-    /// Gives a file (a symbolic link itself) the additional name `link`.
+    /// Creates the hard link `link` to a file. A final symbolic link is not followed, but linked itself.
     ///
-    /// **Until a sync or the next commit** ([`OpenOptions::commit_interval`](crate::OpenOptions::commit_interval)) **a crash undoes it**,
-    /// as a whole.
+    /// **Until a sync or the next commit**
+    /// ([`OpenOptions::commit_interval`](crate::OpenOptions::commit_interval)) **a crash undoes it**, as a
+    /// whole.
     ///
     /// # Errors
     /// As [`Dir::link_inode`].
@@ -190,10 +198,11 @@ impl Volume {
         self.root()?.hard_link(original, link)
     }
 
-    /// Makes a device, a fifo or a socket.
+    /// Creates a device, a fifo or a socket.
     ///
-    /// **Until a sync or the next commit** ([`OpenOptions::commit_interval`](crate::OpenOptions::commit_interval)) **a crash undoes it**,
-    /// as a whole.
+    /// **Until a sync or the next commit**
+    /// ([`OpenOptions::commit_interval`](crate::OpenOptions::commit_interval)) **a crash undoes it**, as a
+    /// whole.
     ///
     /// # Errors
     /// As [`Dir::make_node`].
@@ -207,10 +216,11 @@ impl Volume {
         self.root()?.make_node(path, kind, device, attributes)
     }
 
-    /// Takes away a name of anything but a directory.
+    /// Removes the name of anything but a directory.
     ///
-    /// **Until a sync or the next commit** ([`OpenOptions::commit_interval`](crate::OpenOptions::commit_interval)) **a crash undoes it**,
-    /// as a whole.
+    /// **Until a sync or the next commit**
+    /// ([`OpenOptions::commit_interval`](crate::OpenOptions::commit_interval)) **a crash undoes it**, as a
+    /// whole.
     ///
     /// # Errors
     /// As [`Dir::remove_file`].
@@ -218,10 +228,11 @@ impl Volume {
         self.root()?.remove_file(path)
     }
 
-    /// Takes away an empty directory.
+    /// Removes an empty directory.
     ///
-    /// **Until a sync or the next commit** ([`OpenOptions::commit_interval`](crate::OpenOptions::commit_interval)) **a crash undoes it**,
-    /// as a whole.
+    /// **Until a sync or the next commit**
+    /// ([`OpenOptions::commit_interval`](crate::OpenOptions::commit_interval)) **a crash undoes it**, as a
+    /// whole.
     ///
     /// # Errors
     /// As [`Dir::remove_dir`].
@@ -229,10 +240,11 @@ impl Volume {
         self.root()?.remove_dir(path)
     }
 
-    /// Renames, atomically; a file or an empty directory at `to` is replaced.
+    /// Renames atomically; a file or an empty directory at `to` is replaced.
     ///
-    /// **Until a sync or the next commit** ([`OpenOptions::commit_interval`](crate::OpenOptions::commit_interval)) **a crash undoes it**,
-    /// as a whole.
+    /// **Until a sync or the next commit**
+    /// ([`OpenOptions::commit_interval`](crate::OpenOptions::commit_interval)) **a crash undoes it**, as a
+    /// whole.
     ///
     /// # Errors
     /// As [`Volume::rename_with`].
@@ -240,12 +252,12 @@ impl Volume {
         self.root()?.rename(from, to)
     }
 
-    /// Renames, atomically; the mode says what becomes of a file at `to`.
+    /// Renames atomically; `mode` says what happens to a file at `to`.
     ///
     /// # Errors
     /// [`Reason::NotFound`], [`Reason::Exists`] (with [`RenameMode::NoReplace`]), [`Reason::NotEmpty`],
-    /// [`Reason::NotDir`], [`Reason::IsDir`], [`Reason::Invalid`] (a directory into itself), [`Reason::Busy`] (the root),
-    /// [`Reason::NoSpace`], [`Reason::ReadOnly`].
+    /// [`Reason::NotDir`], [`Reason::IsDir`], [`Reason::Invalid`] (a directory into itself), [`Reason::Busy`]
+    /// (the root), [`Reason::NoSpace`], [`Reason::ReadOnly`].
     pub fn rename_with(
         &self,
         from: impl AsRef<Path>,

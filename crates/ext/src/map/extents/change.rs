@@ -1,4 +1,4 @@
-//! The one way a tree changes: some neighbouring entries of a leaf become some others.
+//! The primitive for tree changes: replaces adjacent entries of a leaf by others.
 
 use std::ops::Deref;
 
@@ -10,20 +10,21 @@ use super::node::{self, Extent, MAX_DEPTH, Node, clip, joins};
 use super::{END, Path, Step, check_extent, descend, descend_to_change, in_block};
 use crate::error::{Error, Reason, Result};
 
-/// Descents until there is room: a split at every level and a growth, for two entries, with some to spare.
+/// Descents until there is room: a split at every level and one growth, for two entries, with a margin.
 const MAX_DESCENTS: usize = 4 * (MAX_DEPTH as usize + 1);
 
-/// Entries of a leaf `from..to` that are to become `new`.
+/// Replaces the leaf entries `from..to` by `new`.
 pub(super) struct Plan {
     pub from: usize,
     pub to: usize,
     pub new: SmallVec<[Extent; 5]>,
 }
 
-/// Maps the hole at `extent`, as part of its neighbours where it continues them.
+/// Maps the hole at `extent`, merging it with its neighbours if they are contiguous.
 ///
 /// # Errors
-/// `Corrupt` where something is mapped there already (the caller looked); no space for a node. Nothing has changed then.
+/// `Corrupt` if something is mapped there already (the caller has checked); no space for a node. Nothing has
+/// changed then.
 pub(crate) fn insert<S: NodesMut>(store: &mut S, extent: Extent) -> Result<()> {
     check_extent(store, &extent)?;
     change(store, extent.block.0, |_, leaf, pos, upper| {
@@ -41,8 +42,8 @@ pub(crate) fn insert<S: NodesMut>(store: &mut S, extent: Extent) -> Result<()> {
     Ok(())
 }
 
-/// Makes what is mapped in `from..to` unwritten, or written; holes stay. At most `most` extents are changed.
-/// Answers where to go on; `None` when done.
+/// Marks the mapped blocks in `from..to` as unwritten or written; holes stay. Changes at most `most` extents.
+/// Returns where to continue; `None` when done.
 pub(crate) fn set_unwritten<S: NodesMut>(
     store: &mut S,
     from: u64,
@@ -68,7 +69,7 @@ pub(crate) fn set_unwritten<S: NodesMut>(
     Ok(Some(from))
 }
 
-/// Makes a border between extents at `block`, so that none crosses it.
+/// Splits the extent that crosses `block`, if any.
 pub(crate) fn split_at<S: NodesMut>(store: &mut S, block: u32) -> Result<()> {
     change(store, block, |_, leaf, pos, _| {
         if pos == 0 {
@@ -91,7 +92,7 @@ pub(crate) fn split_at<S: NodesMut>(store: &mut S, block: u32) -> Result<()> {
     Ok(())
 }
 
-/// Makes the two extents that meet at `block` one, where they may be.
+/// Merges the two extents that meet at `block`, if possible.
 pub(super) fn join_at<S: NodesMut>(store: &mut S, block: u32) -> Result<()> {
     change(store, block, |_, leaf, pos, _| {
         if pos < 2 || leaf.extent(pos - 1).block.0 != block {
@@ -106,10 +107,11 @@ pub(super) fn join_at<S: NodesMut>(store: &mut S, block: u32) -> Result<()> {
     Ok(())
 }
 
-/// Other blocks, from `with` on, take the places of those with the data of `old`.
+/// Replaces the blocks of `old` by the run that starts at `with`.
 ///
 /// # Errors
-/// `Corrupt` where `old` is not mapped so (the caller looked); no space for a node. Nothing has changed then.
+/// `Corrupt` if `old` is not mapped like that (the caller has checked); no space for a node. Nothing has
+/// changed then.
 pub(crate) fn replace_run<S: NodesMut>(store: &mut S, old: &Extent, with: FsBlock) -> Result<()> {
     let first = u64::from(old.block.0);
     let holds = |e: &Extent| e.block <= old.block && old.end() <= e.end();
@@ -125,20 +127,20 @@ pub(crate) fn replace_run<S: NodesMut>(store: &mut S, old: &Extent, with: FsBloc
     replace(store, whole, *old, new)
 }
 
-/// The extent that holds `block`.
+/// The extent that contains `block`.
 pub(crate) fn extent_at<S: Nodes>(store: &S, block: u32) -> Result<Option<Extent>> {
     let found = extent_at_or_after(store, block.into())?;
     Ok(found.filter(|e| e.block.0 <= block))
 }
 
-/// Whether all extents are in the root, and so many more would not be.
+/// Whether all extents are in the root, which has no room for `more` others.
 pub(crate) fn is_tight<S: Nodes>(store: &S, more: usize) -> Result<bool> {
     let root = store.root();
     let node = Node::new(&root)?;
     Ok(node.depth() == 0 && node.len() + more > node.max())
 }
 
-/// Puts `new` in the place of a part of an extent, joining it with its neighbours.
+/// Replaces a part of an extent by `new`, merging it with its neighbours.
 fn replace<S: NodesMut>(store: &mut S, whole: Extent, part: Extent, new: Extent) -> Result<()> {
     change(store, part.block.0, |_, leaf, pos, _| {
         if pos == 0 || leaf.extent(pos - 1) != whole {
@@ -158,10 +160,10 @@ fn replace<S: NodesMut>(store: &mut S, whole: Extent, part: Extent, new: Extent)
     Ok(())
 }
 
-/// The first extent that ends behind `block`.
+/// The first extent that ends after `block`.
 fn extent_at_or_after<S: Nodes>(store: &S, block: u64) -> Result<Option<Extent>> {
     let mut block = block;
-    // Two leaves at most: no leaf below an index is empty.
+    // At most two leaves: no leaf below an index node is empty.
     for _ in 0..2 {
         if block >= END {
             return Ok(None);
@@ -191,7 +193,7 @@ fn neighbours(leaf: Node<'_>, from: usize, to: usize) -> (Option<Extent>, Option
     (before, after)
 }
 
-/// A plan that puts `middle` in place of `from..to` and lets it grow together with its neighbours.
+/// A plan that replaces `from..to` by `middle`, merged with its neighbours.
 fn joined(
     from: usize,
     to: usize,
@@ -210,7 +212,7 @@ fn joined(
             _ => plan.new.push(*extent),
         }
     }
-    // Neighbours that stayed as they were need not be written.
+    // Unchanged neighbours need not be rewritten.
     if before.is_some() && plan.new.first() == before.as_ref() {
         plan.new.remove(0);
     } else if before.is_some() {
@@ -224,8 +226,9 @@ fn joined(
     plan
 }
 
-/// Descends to the leaf of `block`, asks `plan` what to replace there (given the store, the leaf, the insertion place of
-/// the block and the leaf's upper bound), makes room, and does it. Answers whether there was anything to do.
+/// Descends to the leaf of `block`, asks `plan` what to replace there (given the store, the leaf, the block's
+/// insertion point and the leaf's upper bound), makes room, and applies it. Returns whether there was
+/// anything to do.
 pub(super) fn change<S: NodesMut>(
     store: &mut S,
     block: u32,
@@ -247,7 +250,7 @@ pub(super) fn change<S: NodesMut>(
     Err(Error::corrupt("extent nodes too small to split"))
 }
 
-/// Does what was planned in the leaf of `path`; the room is there.
+/// Applies a plan to the leaf of `path`, which has the room.
 pub(super) fn apply<S: NodesMut>(store: &mut S, path: &Path<S::Node>, plan: &Plan) -> Result<()> {
     let leaf = path.leaf();
     let node = leaf.node()?;
@@ -280,7 +283,7 @@ pub(super) fn edit<S: NodesMut>(
     }
 }
 
-/// The first key of the node at `level` is now `key`: tells its parents.
+/// Updates the parents after the first key of the node at `level` changed to `key`.
 pub(super) fn set_keys<S: NodesMut>(
     store: &mut S,
     path: &Path<S::Node>,
@@ -299,7 +302,7 @@ pub(super) fn set_keys<S: NodesMut>(
     Ok(())
 }
 
-/// Takes the leaf of `path` out of the tree, and the index nodes that it leaves empty.
+/// Removes the leaf of `path` from the tree, and the index nodes that become empty.
 fn drop_leaf<S: NodesMut>(store: &mut S, path: &Path<S::Node>) -> Result<()> {
     for (level, step) in path.steps.iter().enumerate().rev() {
         let node = step.node()?;
@@ -322,10 +325,10 @@ fn drop_leaf<S: NodesMut>(store: &mut S, path: &Path<S::Node>) -> Result<()> {
     Ok(())
 }
 
-/// Makes the leaf of `path`, or the lowest full index node in the way of splitting it, into two; where all are full, the
-/// tree grows a level. The path is stale afterwards.
+/// Splits the leaf of `path`, or the lowest full index node that prevents that; if all are full, grows the
+/// tree by a level. The path is invalid afterwards.
 fn make_room<S: NodesMut>(store: &mut S, path: &Path<S::Node>) -> Result<()> {
-    // The leaf needs room in any case, an index node only if it is full.
+    // The leaf always needs room, an index node only if it is full.
     let mut level = path.steps.len() - 1;
     while level > 0 {
         let parent = path.steps[level - 1].node()?;
@@ -347,8 +350,8 @@ fn split<S: NodesMut>(store: &mut S, path: &Path<S::Node>, level: usize) -> Resu
             step.at,
         ));
     }
-    // At the end of the tree, where files grow, the left part stays full. Elsewhere halves, so that no order of inserts
-    // splits more often than [`super::nodes_needed`] says.
+    // At the end of the tree, where files grow, the left node stays full. Elsewhere it is halved, so that no
+    // order of inserts splits more often than [`super::nodes_needed`] allows for.
     let at_end = path.upper == END && step.pos + usize::from(node.depth() > 0) >= node.len();
     let cut = if at_end {
         node.len() - 1
@@ -376,7 +379,7 @@ fn grow<S: NodesMut>(store: &mut S, root: &Step<S::Node>) -> Result<()> {
     })
 }
 
-/// While the root points to one node whose entries fit the root, moves them there.
+/// While the root has a single child whose entries fit in the root, moves them there.
 pub(super) fn shrink<S: NodesMut>(store: &mut S) -> Result<()> {
     for _ in 0..MAX_DEPTH {
         let root = store.root();

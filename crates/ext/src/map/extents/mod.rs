@@ -6,15 +6,16 @@
 //!                └───────────────► leaf [   0+32 → 5000 |   40+10 → 5032 ]
 //! ```
 //!
-//! Invariants, checked on the way down and kept by every edit:
-//! - The keys of a node ascend, lie within the bounds its parent gives it, and the first is the parent's key.
-//! - The extents of the whole tree ascend and do not overlap. No node but the root is empty.
-//! - A node's depth is one less than its parent's, so a descent ends after five steps whatever the disk says, and since
-//!   bounds shrink, no block can be reached by two ways without being found out.
+//! Invariants, checked during descent and kept by every edit:
+//! - The keys of a node ascend and lie within the bounds given by its parent; the first equals the parent's
+//!   key.
+//! - The extents of the whole tree ascend and do not overlap. Only the root may be empty.
+//! - A node's depth is one less than its parent's, so a descent ends after five steps whatever is on disk.
+//!   Since the bounds shrink, a block reachable by two paths is detected.
 //!
-//! Changes go through one primitive: [`change`] descends to the leaf of a block, lets a plan replace a few neighbouring
-//! entries by a few others, makes room by splitting nodes where needed, and keeps the keys above right. Splitting keeps
-//! the tree valid at each step, so running out of space in the middle leaves nothing to undo.
+//! All changes use one primitive: [`change`] descends to the leaf of a block, lets a plan replace a few
+//! adjacent entries by others, splits nodes to make room, and updates the keys above. The tree is valid after
+//! each split, so running out of space half-way leaves nothing to undo.
 
 mod change;
 mod need;
@@ -44,13 +45,13 @@ use node::{MAX_DEPTH, Node};
 /// One past the last file block that can be mapped.
 pub(crate) const END: u64 = u32::MAX as u64;
 
-/// A node on the way from the root to a leaf.
+/// A node on the path from the root to a leaf.
 struct Step<N> {
-    /// Where it is; `None` for the root.
+    /// Its block; `None` for the root.
     at: Option<FsBlock>,
     bytes: Bytes<N>,
-    /// In an index node the child that was taken; in the leaf the place where the block would be inserted, so that the
-    /// entry before it is the one that may hold the block.
+    /// In an index node, the child taken; in the leaf, the insertion point of the block, so that the entry
+    /// before it may contain the block.
     pos: usize,
 }
 
@@ -60,10 +61,10 @@ impl<N: Deref<Target = [u8]>> Step<N> {
     }
 }
 
-/// The way from the root to a leaf.
+/// The path from the root to a leaf.
 struct Path<N> {
     steps: SmallVec<[Step<N>; 2]>,
-    /// The first file block that belongs to the next leaf; [`END`] in the last one.
+    /// The first file block of the next leaf; [`END`] in the last one.
     upper: u64,
 }
 
@@ -80,7 +81,8 @@ fn in_block(error: Error, at: Option<FsBlock>) -> Error {
     }
 }
 
-/// The nodes below the root of a tree of one level at most; `None` where there are more than `most`, or more levels.
+/// The nodes below the root of a tree with at most one level; `None` if there are more than `most`, or more
+/// levels.
 pub(crate) fn nodes<S: Nodes>(store: &S, most: usize) -> Result<Option<Vec<FsBlock>>> {
     let root = store.root();
     let node = Node::new(&root)?;
@@ -98,7 +100,7 @@ pub(crate) fn empty_root() -> Root {
     root
 }
 
-/// The way down to the leaf that holds `block` or would hold it.
+/// Descends to the leaf that contains `block` or would contain it.
 fn descend<S: Nodes>(store: &S, block: u32) -> Result<Path<S::Node>> {
     let mut steps = SmallVec::new();
     let mut bytes = Bytes::Root(store.root());
@@ -129,7 +131,7 @@ fn descend<S: Nodes>(store: &S, block: u32) -> Result<Path<S::Node>> {
     Err(Error::corrupt("extent tree deeper than its root says"))
 }
 
-/// As [`descend`], for changes: the whole leaf is checked, since entries beside the one looked for are used.
+/// As [`descend`], for changes: checks the whole leaf, since adjacent entries are used too.
 fn descend_to_change<S: Nodes>(store: &S, block: u32) -> Result<Path<S::Node>> {
     let path = descend(store, block)?;
     let leaf = path.leaf();
@@ -141,7 +143,7 @@ fn descend_to_change<S: Nodes>(store: &S, block: u32) -> Result<Path<S::Node>> {
     Ok(path)
 }
 
-/// Checks a node against the way it was reached.
+/// Checks a node against the path that led to it.
 fn check_bounds(
     node: Node<'_>,
     below: bool,
@@ -177,7 +179,7 @@ fn check_bounds(
     Ok(())
 }
 
-/// What is at `block`, at most `max` blocks of it (at least 1).
+/// Looks up `block`: a run of at most `max` blocks (at least 1).
 pub(crate) fn lookup<S: Nodes>(store: &S, block: u32, max: u32) -> Result<Mapping> {
     let path = descend(store, block)?;
     let leaf = path.leaf();
@@ -212,8 +214,8 @@ pub(crate) fn lookup<S: Nodes>(store: &S, block: u32, max: u32) -> Result<Mappin
     })
 }
 
-/// Where a block that follows `block`'s predecessor in the file would best be on the volume: behind it. `None` where
-/// nothing is mapped nearby.
+/// The preferred volume block for file block `block`, so that it continues its neighbours. `None` if nothing
+/// is mapped nearby.
 pub(crate) fn goal<S: Nodes>(store: &S, block: u32) -> Result<Option<FsBlock>> {
     let path = descend(store, block)?;
     let leaf = path.leaf();
@@ -234,7 +236,7 @@ pub(crate) fn goal<S: Nodes>(store: &S, block: u32) -> Result<Option<FsBlock>> {
     Ok(None)
 }
 
-/// Refuses an extent that cannot be.
+/// Rejects an invalid extent.
 fn check_extent<S: Nodes>(store: &S, extent: &Extent) -> Result<()> {
     if extent.len == 0 || extent.end() > END {
         return Err(Error::corrupt(format!(

@@ -1,26 +1,26 @@
-//! How many nodes a tree may come to need: for room that must be promised before it is known what will be entered.
+//! Upper bound of the nodes that a tree may need, for reservations made before the extents are known.
 //!
-//! A node of `per` entries that is full is split in the middle, so that each half takes `per / 2` entries before it is full
-//! again; only the last node of a level, where files grow, is split at its end, and then the new one takes nearly `per`.
-//! So `n` entries, wherever they come, split a node that was there before at most once, and beyond that no more than
-//! four times for each `per` of them. What splits a level makes is what comes to the level above it.
+//! A full node of `per` entries is split in the middle, so each half takes `per / 2` entries before it is
+//! full again. Only the last node of a level, where files grow, is split at its end; the new node then takes
+//! nearly `per`. So `n` entries at any place split each existing node at most once, plus at most four splits
+//! per `per` entries. The splits of one level are the insertions into the level above.
 
 use throughline_extfmt::extent::ENTRY_BYTES;
 
 use super::node::{MAX_DEPTH, Node};
 use crate::map::store::Root;
 
-/// Entries of a root.
+/// Capacity of a root.
 const ROOT_ENTRIES: u64 = 4;
 
-/// Blocks for nodes that entering `entries` more entries into the tree may take, at most, whatever their places and their
-/// order. Entering some of them leaves no more to need than this less the nodes that it took.
+/// Upper bound of the blocks that inserting `entries` more extents needs for nodes, in any order and at any
+/// place. After some are inserted, the rest needs at most this number less the nodes already used.
 pub(crate) fn nodes_needed(root: &Root, block_bytes: u32, entries: u64) -> u64 {
     let Ok(node) = Node::new(root) else {
-        // A root that is none takes no entries.
+        // An invalid root takes no entries.
         return 0;
     };
-    // The header is as long as an entry.
+    // The header has the size of an entry.
     let per = (u64::from(block_bytes) / ENTRY_BYTES as u64)
         .saturating_sub(1)
         .max(4);
@@ -43,7 +43,7 @@ pub(crate) fn nodes_needed(root: &Root, block_bytes: u32, entries: u64) -> u64 {
             if arriving <= room {
                 break;
             }
-            // The root's entries go into a node of their own.
+            // The root's entries move to a new node.
             nodes = nodes.saturating_add(1);
             if arriving.saturating_add(ROOT_ENTRIES) <= per {
                 0
@@ -57,7 +57,7 @@ pub(crate) fn nodes_needed(root: &Root, block_bytes: u32, entries: u64) -> u64 {
     nodes
 }
 
-/// Splits in a level with `there` nodes that `arriving` entries may cause.
+/// Upper bound of the splits that `arriving` entries cause in a level of `there` nodes.
 fn split(arriving: u64, per: u64, there: u64) -> u64 {
     let filled = arriving.saturating_mul(4).div_ceil(per);
     arriving.min(there.saturating_add(filled).saturating_add(2))

@@ -1,7 +1,7 @@
-//! One node of an extent tree as the algorithms here use it: entries by number, ranges of them replaced.
+//! A node of an extent tree: access to entries by index, and replacement of ranges.
 //!
-//! The format is [`throughline_extfmt::extent`]'s. A node was looked at before it is changed, so a change that finds
-//! something else than a node is our own bug, and panics.
+//! The format is in [`throughline_extfmt::extent`]. A node is checked before it is changed; a change that
+//! finds an invalid node is a bug in this crate and panics.
 
 use throughline_extfmt::extent::{self, Index, NodeMut};
 use throughline_extfmt::{FileBlock, FsBlock};
@@ -11,7 +11,7 @@ use crate::error::Result;
 pub(crate) use throughline_extfmt::extent::Extent;
 pub(super) use throughline_extfmt::extent::{MAX_DEPTH, MAX_LEN, MAX_UNWRITTEN_LEN};
 
-/// The part of an extent within `from..to`; the caller knows that there is one.
+/// The part of an extent within `from..to`, which must not be empty.
 pub(crate) fn clip(extent: &Extent, from: u64, to: u64) -> Extent {
     let first = u64::from(extent.block.0);
     let (start, end) = (from.max(first), to.min(extent.end()));
@@ -24,7 +24,7 @@ pub(crate) fn clip(extent: &Extent, from: u64, to: u64) -> Extent {
     }
 }
 
-/// Is `next` the continuation of `extent`, and may the two be one?
+/// Whether `next` continues `extent` and the two can be merged.
 pub(super) fn joins(extent: &Extent, next: &Extent) -> bool {
     let most = if extent.unwritten {
         MAX_UNWRITTEN_LEN
@@ -37,36 +37,35 @@ pub(super) fn joins(extent: &Extent, next: &Extent) -> bool {
         && extent.len + next.len <= most
 }
 
-/// A node, its header checked. Entries are in range by construction: callers ask for those below [`Node::len`] only, and
-/// get zeroes for others.
+/// A node with a checked header. Callers use only indices below [`Node::len`]; others yield zeroes.
 #[derive(Clone, Copy)]
 pub(super) struct Node<'a>(extent::Node<'a>);
 
 impl<'a> Node<'a> {
-    /// A view of the node.
+    /// Parses a node.
     ///
     /// # Errors
-    /// `Corrupt` where the header is not one.
+    /// `Corrupt` for an invalid header.
     pub(super) fn new(bytes: &'a [u8]) -> Result<Self> {
         Ok(Self(extent::Node::new(bytes)?))
     }
 
-    /// Entries in use.
+    /// Number of entries in use.
     pub(super) fn len(&self) -> usize {
         self.0.len()
     }
 
-    /// Entries that it may hold.
+    /// Capacity in entries.
     pub(super) fn max(&self) -> usize {
         self.0.max()
     }
 
-    /// Levels below it: 0 is a leaf.
+    /// Number of levels below it: 0 for a leaf.
     pub(super) fn depth(&self) -> u16 {
         self.0.depth()
     }
 
-    /// First file block of an entry, of either kind.
+    /// First file block of an entry, in a leaf or an index node.
     pub(super) fn key(&self, at: usize) -> u32 {
         self.0.first_block(at).unwrap_or_default().0
     }
@@ -82,12 +81,12 @@ impl<'a> Node<'a> {
         self.0.extent(at).unwrap_or(nothing)
     }
 
-    /// The child that an entry of an index node points to.
+    /// The child block of an index entry.
     pub(super) fn child(&self, at: usize) -> FsBlock {
         self.0.index(at).map_or(FsBlock(0), |index| index.child)
     }
 
-    /// Entries whose key is at or before `block`: the place where it would be inserted.
+    /// The number of entries with keys at or before `block`, which is its insertion point.
     pub(super) fn search(&self, block: u32) -> usize {
         self.0.search(FileBlock(block)).map_or(0, |at| at + 1)
     }
@@ -97,7 +96,8 @@ fn change(bytes: &mut [u8]) -> NodeMut<'_> {
     NodeMut::new(bytes).expect("a node that was just read")
 }
 
-/// Makes a node of `depth` out of the entries of `from` from number `first` on, with as much room as there is.
+/// Initializes a node of `depth` with full capacity, and copies the entries of `from` starting at index
+/// `first`.
 pub(super) fn fill(bytes: &mut [u8], depth: u16, from: Option<(Node<'_>, usize)>) {
     let mut node = NodeMut::init(bytes, depth).expect("room for a node");
     let Some((from, first)) = from else { return };
@@ -110,7 +110,7 @@ pub(super) fn fill(bytes: &mut [u8], depth: u16, from: Option<(Node<'_>, usize)>
     }
 }
 
-/// Replaces the leaf entries `from..to` by `new`; the caller has seen that there is room.
+/// Replaces the leaf entries `from..to` by `new`; the caller has checked the room.
 pub(super) fn splice(bytes: &mut [u8], from: usize, to: usize, new: &[Extent]) {
     let mut node = change(bytes);
     let (common, old) = (new.len().min(to - from), to - from);
@@ -123,7 +123,7 @@ pub(super) fn splice(bytes: &mut [u8], from: usize, to: usize, new: &[Extent]) {
     }
 }
 
-/// Inserts an index entry; the caller has seen that there is room.
+/// Inserts an index entry; the caller has checked the room.
 pub(super) fn insert_child(bytes: &mut [u8], at: usize, key: u32, child: FsBlock) {
     assert!(
         change(bytes).insert_index(
@@ -137,12 +137,12 @@ pub(super) fn insert_child(bytes: &mut [u8], at: usize, key: u32, child: FsBlock
     );
 }
 
-/// Takes the entries `from..to` away.
+/// Removes the entries `from..to`.
 pub(super) fn remove(bytes: &mut [u8], from: usize, to: usize) {
     change(bytes).remove(from..to);
 }
 
-/// Gives an index entry another first file block.
+/// Sets the key of an index entry.
 pub(super) fn set_key(bytes: &mut [u8], at: usize, key: u32) {
     let mut node = change(bytes);
     if let Some(index) = node.as_node().index(at) {
@@ -156,7 +156,7 @@ pub(super) fn set_key(bytes: &mut [u8], at: usize, key: u32) {
     }
 }
 
-/// Gives the extents of a leaf from number `first` on other first file blocks.
+/// Maps the keys of a leaf's extents from index `first` on through `shift`.
 pub(super) fn move_keys(bytes: &mut [u8], first: usize, shift: impl Fn(u32) -> u32) {
     let mut node = change(bytes);
     for at in first..node.as_node().len() {

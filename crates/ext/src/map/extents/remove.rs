@@ -1,4 +1,4 @@
-//! Taking mappings out of a tree, from the end of a range to its beginning.
+//! Removes mappings from a tree, from the end of a range to its beginning.
 
 use smallvec::SmallVec;
 
@@ -8,10 +8,11 @@ use super::node::{Extent, clip};
 use super::{END, check_extent};
 use crate::error::Result;
 
-/// Takes mapped blocks out of `from..to`, the last ones first, as many as `budget` says, and hands each run to `freed`. Answers the end of what is left of the range; `None` when nothing in it is mapped.
+/// Unmaps blocks in `from..to`, the last first, as many as `budget` allows, and passes each run to `freed`.
+/// Returns the end of the rest of the range; `None` if nothing in it is mapped.
 ///
 /// # Errors
-/// No space, where the middle of an extent goes and its leaf is full; nothing has changed then.
+/// No space, if the middle of an extent is removed and its leaf is full; nothing has changed then.
 pub(crate) fn remove<S: NodesMut>(
     store: &mut S,
     from: u64,
@@ -24,7 +25,7 @@ pub(crate) fn remove<S: NodesMut>(
         let mut gone: SmallVec<[Extent; 8]> = SmallVec::new();
         let found = change(store, (to - 1) as u32, |store, leaf, pos, _| {
             gone.clear();
-            // What is within range and budget, of which the first extent may keep its front.
+            // The extents within range and budget; the first may keep its front.
             let (mut first, mut from) = (pos, from);
             let mut left = budget;
             while first > 0 && !left.is_spent() && leaf.extent(first - 1).end() > from {

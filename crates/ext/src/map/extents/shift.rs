@@ -1,16 +1,16 @@
-//! Moving all mappings behind a block, for collapse and insert: keys change in place, so it never needs space.
+//! Shifts all mappings after a block, for collapse and insert. Keys change in place, so no space is needed.
 //!
-//! Both go leaf by leaf and may stop after any of them: the tree is valid, part of the file has moved, and the cursor that
-//! they answer says where to go on.
+//! Both work leaf by leaf and may stop after any leaf: the tree is then valid, with part of the file shifted,
+//! and the returned cursor says where to continue.
 
 use super::super::store::NodesMut;
 use super::change::{edit, join_at, set_keys};
 use super::{END, descend_to_change, in_block, node};
 use crate::error::{Error, Reason, Result};
 
-/// Moves what begins at or behind `cursor` towards the start of the file by `by` blocks, the first leaf first, `most`
-/// leaves at most. `cursor - by..cursor` must be a hole and no extent cross `cursor`. Answers the cursor to go on with;
-/// `None` when all has moved.
+/// Shifts extents that begin at or after `cursor` towards the start of the file by `by` blocks, the first
+/// leaf first, at most `most` leaves. `cursor - by..cursor` must be a hole, and no extent may cross `cursor`.
+/// Returns the cursor to continue with; `None` when done.
 pub(crate) fn shift_left<S: NodesMut>(
     store: &mut S,
     cursor: u64,
@@ -54,11 +54,12 @@ pub(crate) fn shift_left<S: NodesMut>(
     Ok((cursor < END).then_some(cursor))
 }
 
-/// Moves what begins in `from..cursor` towards the end of the file by `by` blocks, the last leaf first, `most` leaves at
-/// most. No extent may cross `from`. Begin with [`END`]; answers the cursor to go on with, `None` when all has moved.
+/// Shifts extents that begin in `from..cursor` towards the end of the file by `by` blocks, the last leaf
+/// first, at most `most` leaves. No extent may cross `from`. Start with [`END`]; returns the cursor to
+/// continue with, `None` when done.
 ///
 /// # Errors
-/// `TooLarge` where the last extent would end behind what can be mapped; nothing has changed then.
+/// `TooLarge` if the last extent would end past the mappable range; nothing has changed then.
 pub(crate) fn shift_right<S: NodesMut>(
     store: &mut S,
     from: u64,

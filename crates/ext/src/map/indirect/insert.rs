@@ -1,4 +1,5 @@
-//! Entering blocks into an indirect map: first all tables, then the pointers, so that running out of space maps nothing.
+//! Maps blocks in an indirect map: first all tables, then the pointers, so that nothing is mapped if space
+//! runs out.
 
 use throughline_extfmt::FsBlock;
 use throughline_extfmt::extent::Extent;
@@ -11,8 +12,8 @@ use crate::error::{Error, Reason, Result};
 /// Maps the holes `start..start + len` to the run of blocks at `block`.
 ///
 /// # Errors
-/// `Corrupt` where something is mapped there already (the caller looked); `TooLarge` behind what can be mapped; no space
-/// for a table: then nothing is mapped, though empty tables may have come into being.
+/// `Corrupt` if something is mapped there already (the caller has checked); `TooLarge` past the mappable
+/// range; no space for a table: then nothing is mapped, though empty tables may remain.
 pub(crate) fn insert<S: NodesMut>(
     store: &mut S,
     start: u32,
@@ -56,10 +57,11 @@ pub(crate) fn insert<S: NodesMut>(
     Ok(())
 }
 
-/// Another block takes the place of `old`, which is one block.
+/// Replaces `old`, a single block, by another block.
 ///
 /// # Errors
-/// `Corrupt` where there is something else (the caller looked), no space where the new one cannot be pointed to: nothing has changed then.
+/// `Corrupt` if something else is mapped there (the caller has checked); no space if a pointer cannot address
+/// the new block: nothing has changed then.
 pub(crate) fn replace_block<S: NodesMut>(
     store: &mut S,
     old: &Extent,
@@ -74,7 +76,7 @@ pub(crate) fn replace_block<S: NodesMut>(
     if old.len != 1 || there != Kind::Data(old.start) {
         return Err(Error::corrupt(format!("other data at block {block}")));
     }
-    // All tables on the way are there.
+    // All tables on the path exist.
     let table = make_tables(store, &route)?;
     let slot = route.slots[route.levels];
     match table {
@@ -84,7 +86,7 @@ pub(crate) fn replace_block<S: NodesMut>(
     Ok(())
 }
 
-/// Tables that mapping `start..start + len` would have to allocate.
+/// Number of tables that mapping `start..start + len` would allocate.
 pub(crate) fn missing_tables<S: Nodes>(
     store: &S,
     start: u32,
@@ -96,7 +98,7 @@ pub(crate) fn missing_tables<S: Nodes>(
     Ok(missing)
 }
 
-/// Names each table that mapping `start..start + len` would have to allocate.
+/// Calls `found` for each table that mapping `start..start + len` would allocate.
 pub(crate) fn each_missing_table<S: Nodes>(
     store: &S,
     start: u32,
@@ -106,7 +108,7 @@ pub(crate) fn each_missing_table<S: Nodes>(
 ) -> Result<()> {
     let mut before: Option<Route> = None;
     for (route, _, _) in pieces(start, len, block_bytes)? {
-        // The piece before has counted those on its own way.
+        // The previous piece has counted those on its own path.
         let counted =
             |level: usize| before.is_some_and(|b| b.slots[..level] == route.slots[..level]);
         let mut next = pointer(&store.root(), route.slots[0]);
@@ -127,7 +129,7 @@ pub(crate) fn each_missing_table<S: Nodes>(
     Ok(())
 }
 
-/// Names all tables on the ways to `start..start + len`, some more than once.
+/// Calls `found` for all tables on the paths to `start..start + len`, for some more than once.
 pub(crate) fn each_table(
     start: u32,
     len: u32,
@@ -140,7 +142,8 @@ pub(crate) fn each_table(
     Ok(())
 }
 
-/// The range table by table: the way to its first block, blocks of the range before, blocks in this table.
+/// Divides the range by tables: the route to the first block, blocks of the range before it, blocks in this
+/// table.
 fn pieces(
     start: u32,
     len: u32,
@@ -164,7 +167,7 @@ fn pieces(
     }))
 }
 
-/// The last table on the way, made with those above it where they are missing; `None` for the inode.
+/// The last table on the route, creating missing tables; `None` for the inode.
 fn make_tables<S: NodesMut>(store: &mut S, route: &Route) -> Result<Option<FsBlock>> {
     let mut table: Option<FsBlock> = None;
     for slot in &route.slots[..route.levels] {

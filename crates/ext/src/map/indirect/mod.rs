@@ -1,4 +1,5 @@
-//! Indirect maps: twelve pointers in the inode, then one table of pointers, one of tables, and one of tables of those.
+//! Indirect maps: twelve direct pointers in the inode, then one single, one double and one triple indirect
+//! pointer.
 //!
 //! ```text
 //!   i_block:  [ 0 … 11 │ 12 │ 13 │ 14 ]
@@ -7,8 +8,9 @@
 //!                         └──────────► table ► data                      (per = block bytes / 4)
 //! ```
 //!
-//! A pointer of 0 is a hole, of any size. Invariants: tables that a change leaves without pointers are freed; pointers are
-//! 32 bits, so blocks behind 2^32 cannot be mapped; a descent ends after three tables whatever the disk says.
+//! A pointer of 0 is a hole of any size. Invariants: tables left without pointers by a change are freed;
+//! pointers have 32 bits, so blocks past 2^32 cannot be mapped; a descent ends after three tables whatever is
+//! on disk.
 
 mod insert;
 mod remove;
@@ -27,20 +29,20 @@ pub(crate) use remove::remove;
 
 const POINTER_BYTES: usize = throughline_extfmt::indirect::POINTER_BYTES as usize;
 
-/// The way to a block: the slot in the inode, then the slots in the tables.
+/// The path to a block: the slot in the inode, then the slots in the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Route {
-    /// Tables on the way, 0 to 3.
+    /// Number of tables on the path, 0 to 3.
     levels: usize,
     /// Slot in the inode, then in each table.
     slots: [usize; MAX_LEVELS + 1],
-    /// The block, counted from the first one with as many levels.
+    /// The block's index, relative to the first block with as many levels.
     within: u64,
     geometry: IndirectGeometry,
 }
 
 impl Route {
-    /// The way to `block`; `None` behind the last block that can be mapped.
+    /// The path to `block`; `None` past the last mappable block.
     fn new(block: u32, block_bytes: u32) -> Option<Self> {
         let geometry = IndirectGeometry::new(block_bytes);
         let path = geometry.path(FileBlock(block))?;
@@ -58,13 +60,13 @@ impl Route {
         })
     }
 
-    /// How far the block is into what the slot of that level covers, and how many blocks that is.
+    /// The block's offset within the range of its slot at that level, and the length of that range in blocks.
     fn place(&self, level: usize) -> (u64, u64) {
         let span = self.geometry.span(self.levels - level);
         (self.within % span, span)
     }
 
-    /// Slots of the last table, or of the inode those for data.
+    /// Number of slots in the last table, or of direct slots in the inode.
     fn last_slots(&self) -> usize {
         if self.levels == 0 {
             DIRECT as usize
@@ -74,7 +76,7 @@ impl Route {
     }
 }
 
-/// A pointer out of `i_block` or a table.
+/// A pointer in `i_block` or in a table.
 fn pointer(table: &[u8], slot: usize) -> u32 {
     let at = slot * POINTER_BYTES;
     u32::from_le_bytes([table[at], table[at + 1], table[at + 2], table[at + 3]])
@@ -84,10 +86,10 @@ fn set_pointer(table: &mut [u8], slot: usize, value: u32) {
     table[slot * POINTER_BYTES..][..POINTER_BYTES].copy_from_slice(&value.to_le_bytes());
 }
 
-/// The tables of a map of two levels at most; `None` where there are more than `most`, or more levels.
+/// The tables of a map with at most two levels; `None` if there are more than `most`, or more levels.
 ///
 /// # Errors
-/// Those of reading a table; `Corrupt` for pointers out of the volume.
+/// Errors of reading a table; `Corrupt` for pointers outside the volume.
 pub(crate) fn tables<S: Nodes>(store: &S, most: usize) -> Result<Option<Vec<FsBlock>>> {
     let root = store.root();
     let [single, double, triple] =
@@ -110,7 +112,7 @@ pub(crate) fn tables<S: Nodes>(store: &S, most: usize) -> Result<Option<Vec<FsBl
     Ok(Some(tables))
 }
 
-/// What is at `block`, at most `max` blocks of it (at least 1); stops at the end of a table.
+/// Looks up `block`: a run of at most `max` blocks (at least 1), limited to one table.
 pub(crate) fn lookup<S: Nodes>(
     store: &S,
     block: u32,
@@ -150,7 +152,7 @@ pub(crate) fn lookup<S: Nodes>(
     Ok(hole(1))
 }
 
-/// Where `block` would best be on the volume: behind the block before it. `None` where that is a hole.
+/// The preferred volume block for `block`: right after its predecessor. `None` if that is a hole.
 pub(crate) fn goal<S: Nodes>(store: &S, block: u32, block_bytes: u32) -> Result<Option<FsBlock>> {
     let Some(before) = block.checked_sub(1) else {
         return Ok(None);
@@ -161,7 +163,7 @@ pub(crate) fn goal<S: Nodes>(store: &S, block: u32, block_bytes: u32) -> Result<
     })
 }
 
-/// The run of pointers that begins at `slot`: zeroes, or blocks one after the other.
+/// The run of pointers that begins at `slot`: all zero, or to consecutive blocks.
 fn run<S: Nodes>(store: &S, table: &[u8], slot: usize, max: u32) -> Result<Mapping> {
     let first = pointer(table, slot);
     let slots = table[slot * POINTER_BYTES..]

@@ -1,4 +1,4 @@
-//! Taking blocks out of an indirect map, from the end of a range to its beginning.
+//! Removes blocks from an indirect map, from the end of a range to its beginning.
 
 use smallvec::SmallVec;
 use throughline_extfmt::indirect::IndirectGeometry;
@@ -9,8 +9,9 @@ use super::super::store::{Budget, NodesMut};
 use super::{POINTER_BYTES, Route, pointer, set_pointer};
 use crate::error::Result;
 
-/// Takes mapped blocks out of `from..to`, the last ones first, as many as `budget` says, and hands each run to `freed`; tables
-/// that end up empty are freed. Answers the end of what is left of the range; `None` when nothing in it is mapped.
+/// Unmaps blocks in `from..to`, the last first, as many as `budget` allows, and passes each run to `freed`;
+/// tables that become empty are freed. Returns the end of the rest of the range; `None` if nothing in it is
+/// mapped.
 pub(crate) fn remove<S: NodesMut>(
     store: &mut S,
     from: u64,
@@ -27,7 +28,7 @@ pub(crate) fn remove<S: NodesMut>(
         };
         let way = descend(store, &route)?;
         if way.len() < route.levels {
-            // Tables that were made when space ran out before the last of them may be empty.
+            // A table may be empty if space ran out before the tables below it were created.
             if clear(store, &route, &way, route.slots[way.len()])? {
                 budget.spend(0);
             }
@@ -60,7 +61,7 @@ pub(crate) fn remove<S: NodesMut>(
         }
         clear(store, &route, &way, stop)?;
         match runs.is_empty() {
-            // A table was looked through.
+            // A table was scanned.
             true => budget.spend(0),
             false => runs.iter().for_each(|run| budget.spend(run.len)),
         }
@@ -70,7 +71,7 @@ pub(crate) fn remove<S: NodesMut>(
     Ok((from < to).then_some(to))
 }
 
-/// The tables on the way with their bytes, as far as there are.
+/// The existing tables on a route, with their bytes.
 type Way<N> = SmallVec<[(FsBlock, N); 3]>;
 
 fn descend<S: NodesMut>(store: &S, route: &Route) -> Result<Way<S::Node>> {
@@ -90,8 +91,8 @@ fn descend<S: NodesMut>(store: &S, route: &Route) -> Result<Way<S::Node>> {
     Ok(way)
 }
 
-/// Collects the runs of the slots `lowest..=slot`, the last first, as long as there are at most `most`; `last` is the file
-/// block of `slot`. Answers the lowest slot that was seen.
+/// Collects the runs in slots `lowest..=slot`, the last first, at most `most`; `last` is the file block of
+/// `slot`. Returns the lowest slot processed.
 fn collect(
     table: &[u8],
     lowest: usize,
@@ -128,8 +129,8 @@ fn collect(
     lowest
 }
 
-/// Clears the slots from `stop` to the route's own in the last table, and frees the tables that this empties. Answers
-/// whether there were any.
+/// Clears the slots from `stop` to the route's own in the last table, and frees the tables that become empty.
+/// Returns whether there were any.
 fn clear<S: NodesMut>(
     store: &mut S,
     route: &Route,

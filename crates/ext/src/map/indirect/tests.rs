@@ -1,4 +1,4 @@
-//! Maps in memory with small tables against a map of blocks, to the triple level.
+//! In-memory maps with small tables, compared with a map of blocks, up to the triple level.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,14 +7,14 @@ use super::*;
 use crate::error::{Error, Reason};
 
 const BLOCK: u32 = 1024;
-/// Pointers of a table.
+/// Number of pointers in a table.
 const PER: u64 = 256;
 
 fn capacity() -> u64 {
     12 + PER + PER * PER + PER * PER * PER
 }
 
-/// Blocks where one level ends and another begins.
+/// Blocks at the borders between levels.
 fn borders() -> [u64; 6] {
     let double = 12 + PER;
     let triple = double + PER * PER;

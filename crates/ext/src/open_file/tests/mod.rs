@@ -1,4 +1,4 @@
-//! Files through the cache: what comes back, what is on the volume afterwards, and that no room is put by for ever.
+//! Buffered files: data read back, the resulting volume, and that no reservation leaks.
 
 mod model;
 
@@ -14,7 +14,7 @@ use crate::map::{self, Kind};
 use crate::testing::{Image, Rng};
 use crate::{Error, Fallocate, Fs, Inode, NewInode, NewKind, OpenOptions, Reason};
 
-/// Volumes that differ in how they map and allocate: size, arguments of `mke2fs`.
+/// Volumes with different mapping and allocation: size, arguments of `mke2fs`.
 const SHAPES: &[(&str, &[&str])] = &[
     ("24M", &["-t", "ext4", "-b", "1024"]),
     ("24M", &["-t", "ext4", "-b", "2048"]),
@@ -35,7 +35,7 @@ fn open(image: &Image, budget_bytes: u64) -> Arc<Fs> {
     Arc::new(image.try_open(&options).expect("the volume opens"))
 }
 
-/// Ends the volume; nothing is put by then, nobody holds it, and `e2fsck` finds nothing.
+/// Closes the volume; nothing may be reserved or referenced then, and `e2fsck` must find nothing.
 fn close(image: &Image, fs: Arc<Fs>, what: &str) {
     let closed = fs.shut_down();
     assert_eq!(fs.balloc.blocks_put_by(), 0, "{what}: blocks put by");
@@ -86,7 +86,7 @@ fn read(file: &OpenFile, buffered: bool, at: u64, len: usize) -> Vec<u8> {
     buf
 }
 
-/// Bytes that say where they are.
+/// Bytes that encode their position.
 fn pattern(seed: u64, at: u64, len: usize) -> Vec<u8> {
     (at..at + len as u64)
         .map(|at| (at / 7 + at / 4093 + seed * 31) as u8)
@@ -126,7 +126,7 @@ fn what_was_written_is_read_on_every_shape() {
     }
 }
 
-/// Until nothing more is taken; answers what was.
+/// Writes until the volume is full; returns the bytes accepted.
 fn fill(file: &OpenFile, offsets: impl Iterator<Item = u64>, piece: usize) -> Vec<(u64, usize)> {
     let mut taken = Vec::new();
     for at in offsets {
@@ -199,7 +199,7 @@ fn what_a_full_volume_took_is_there() {
     }
 }
 
-/// A write that is longer than what is left takes what is left.
+/// A write longer than the free space is shortened to it.
 #[test]
 fn long_writes_fill_a_volume_to_the_end() {
     for (size, args) in SHAPES {
@@ -375,7 +375,7 @@ fn truncations_meet_running_write_back() {
                 2 => fs.sync().expect("sync"),
                 3 => file.start_flush(ALL),
                 _ => {
-                    // Whole bytes of the pattern, or zero.
+                    // Bytes of the pattern, or zero.
                     let seen = read(&file, rng.below(2) == 0, at, 3000);
                     let right = pattern(1, at, seen.len());
                     let wrong = seen.iter().zip(&right).position(|(a, b)| a != b && *a != 0);
@@ -388,7 +388,7 @@ fn truncations_meet_running_write_back() {
     close(&image, fs, "truncations");
 }
 
-/// A crash may leave bytes behind the end: those of a write whose size was not committed.
+/// A crash may leave bytes past the end, from a write whose size was not committed.
 #[test]
 fn what_lies_behind_the_end_never_shows() {
     for (shape, args) in SHAPES {
@@ -422,7 +422,7 @@ fn what_lies_behind_the_end_never_shows() {
         let file = fs.open_file(&lookup(&fs, "file")).expect("opened");
         let long = pattern(2, size, 5 * block_bytes as usize);
         write_all(&file, size, &long).expect("written");
-        // What is behind the block goes first, and takes the size with it.
+        // What is past the block is written first, and its commit sets the size.
         file.flush_range(2 * block_bytes..u64::MAX)
             .expect("flushed");
         let mut tail = vec![0; sectors.len()];
@@ -453,7 +453,7 @@ fn a_crash_leaves_what_was_synced() {
         write_all(&file, 0, &kept).expect("a write");
         file.sync(false).expect("sync");
         write_all(&file, 500_000, &pattern(2, 500_000, 4_000_000)).expect("a write");
-        // What the device holds now, write-back under way.
+        // The device's contents with write-back in progress.
         let crashed = image.copy();
         drop((file, inode));
         close(&image, fs, "the volume itself");
@@ -468,7 +468,7 @@ fn a_crash_leaves_what_was_synced() {
         let file = fs.open_file(&inode).expect("open");
         assert!(file.size() >= 1_000_000, "{args:?}: {}", file.size());
         assert!(read(&file, true, 0, 500_000) == kept[..500_000], "{args:?}");
-        // What was written over and never synced is old or new, byte for byte, and nobody else's.
+        // Overwritten, unsynced data is old or new, byte for byte, and never another file's.
         let len = file.size() as usize - 500_000;
         let mut old = kept[500_000..].to_vec();
         old.resize(len, 0);

@@ -1,8 +1,8 @@
-//! Random operations of all kinds on a file, against its bytes in memory.
+//! Random operations on a file, compared with a model in memory.
 
 use super::*;
 
-/// A file's bytes, as they should be.
+/// The expected contents of a file.
 #[derive(Default)]
 struct Model(Vec<u8>);
 
@@ -31,7 +31,7 @@ struct Step<'a> {
 }
 
 impl Step<'_> {
-    /// One random operation, on the file and on the model; what it was.
+    /// One random operation, on the file and on the model; returns its description.
     fn take(&self, rng: &mut Rng, model: &mut Model) -> String {
         let reach = 40 * self.block;
         let (at, len) = (rng.below(reach), 1 + rng.below(9 * self.block));

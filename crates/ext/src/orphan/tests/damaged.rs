@@ -1,8 +1,8 @@
-//! Lists and files of orphans that are damaged: refused, with the inode or block.
+//! Damaged orphan lists and files: refused, with the inode or block.
 
 use super::*;
 
-/// An image with orphans in a list, changed by `debugfs`: what opening it for writing says.
+/// The error of opening an image for writing, whose orphan list was changed by `debugfs`.
 fn damaged(args: &[&str], requests: impl FnOnce(&[InodeNumber]) -> Vec<String>) -> Option<String> {
     let image = Image::make("32M", args)?;
     let fs = image.open();
@@ -30,7 +30,7 @@ fn damaged_lists_are_refused_with_their_inode() {
             format!("sif <{ino}> links_count 0"),
         ]
     };
-    // Nobody has the inode.
+    // The inode is not in use.
     let Some(told) = damaged(&args, |_| vec!["ssv last_orphan 500".into()]) else {
         return;
     };
@@ -45,7 +45,7 @@ fn damaged_lists_are_refused_with_their_inode() {
     );
     let told = damaged(&args, |_| vec!["ssv last_orphan 4000000".into()]).expect("made");
     assert!(told.contains("does not exist"), "{told}");
-    // A circle of inodes without names, and one of inodes with names.
+    // A cycle of inodes without names, and one of inodes with names.
     let told = damaged(&args, |inodes| {
         let [a, b, _] = inodes else { panic!() };
         let mut all = [unnamed(*a, "a"), unnamed(*b, "b")].concat();
@@ -69,7 +69,7 @@ fn damaged_lists_are_refused_with_their_inode() {
         "",
         "each is ended once, and leaves the list"
     );
-    // Free as its bitmap has it.
+    // Free according to its bitmap.
     let told = damaged(&args, |inodes| {
         let [a, ..] = inodes else { panic!() };
         let mut all = unnamed(*a, "a");
@@ -81,8 +81,8 @@ fn damaged_lists_are_refused_with_their_inode() {
     assert!(told.contains("free in its bitmap"), "{told}");
 }
 
-/// What opening says of a volume whose orphan file had an inode put into its slot 7 behind our back, and then its block
-/// changed; `pick` gets an inode with a name and one that is on the list.
+/// The error of opening a volume whose orphan file had an inode written to slot 7 directly, and then its
+/// block changed; `pick` chooses from an inode with a name and one that is on the list.
 fn damaged_file(
     pick: impl FnOnce(&Inode, &Inode) -> u32,
     change: impl FnOnce(&mut [u8]),
@@ -133,7 +133,7 @@ fn damaged_orphan_files_are_refused_with_their_block() {
     assert!(told.contains("checksum"), "{told}");
     let told = damaged_file(|_, _| 700, |bytes| bytes[1016] ^= 1).expect("made");
     assert!(told.contains("magic"), "{told}");
-    // Both on the list and in the file: with names, its truncation is ended twice.
+    // Both on the list and in the file: with names, its truncation is completed twice.
     let told = damaged_file(|_, listed| listed.ino.0, keep).expect("made");
     assert_eq!(told, "");
 }
@@ -157,7 +157,7 @@ fn an_orphan_file_that_is_none_is_refused() {
     }
 }
 
-/// A block that left memory, and is loaded again to be changed.
+/// A block that was evicted, and is loaded again to be changed.
 #[test]
 fn a_block_of_orphan_slots_is_checked_again() {
     let args = ["-t", "ext4", "-b", "1024", "-O", "orphan_file"];
@@ -172,7 +172,7 @@ fn a_block_of_orphan_slots_is_checked_again() {
     let slots = orphans.places();
     slots.iter().for_each(|at| image.spoil(&fs, *at, 900));
     let before: Vec<_> = slots.iter().map(|at| image.block(&fs, *at)).collect();
-    // It is on the list then.
+    // It is then on the list.
     fs.open_inode(&file).expect("opened");
     let root = fs.root().expect("the root");
     fs.unlink(&root, b"file").expect("unlinked");

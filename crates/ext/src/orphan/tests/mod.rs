@@ -1,4 +1,4 @@
-//! What a crash leaves of orphans: ended by us, and by `e2fsck`, to the same volume.
+//! Orphans left by a crash: this crate and `e2fsck` must produce the same volume.
 
 mod damaged;
 
@@ -21,7 +21,7 @@ const OWNER: NewInode = NewInode {
     umask: 0,
 };
 
-/// Name, size, arguments of `mke2fs`, empty orphans beside the others.
+/// Name, size, arguments of `mke2fs`, number of empty orphans in addition to the others.
 const SHAPES: [(&str, &str, &[&str], usize); 6] = [
     ("list", "64M", &["-t", "ext4", "-O", "^orphan_file"], 3),
     ("file", "64M", &["-t", "ext4", "-O", "orphan_file"], 3),
@@ -50,7 +50,7 @@ const SHAPES: [(&str, &str, &[&str], usize); 6] = [
     ),
 ];
 
-/// Bytes of a file of that number.
+/// The contents of the file with this number.
 fn content(number: usize, len: usize) -> Vec<u8> {
     (0..len).map(|at| (at / 7 + number) as u8).collect()
 }
@@ -66,7 +66,7 @@ fn write(fs: &Fs, file: &Inode, at: u64, bytes: &[u8]) {
     assert_eq!(done.expect("written"), bytes.len());
 }
 
-/// A file whose blocks are not adjacent: more runs than one step of a truncation takes.
+/// A file with scattered blocks: more runs than one truncation step frees.
 fn make_scattered(fs: &Fs, name: &str, runs: u64) -> Arc<Inode> {
     let file = make(fs, name, NewKind::File);
     let step = u64::from(fs.geo.block_bytes);
@@ -103,7 +103,7 @@ fn leave_orphans(fs: &Fs, empty: usize) -> Vec<Arc<Inode>> {
     }
     hold(&make_scattered(fs, "scattered", 300));
     fs.unlink(&root, b"scattered").expect("unlinked");
-    // A directory of several blocks, and a link with one.
+    // A directory with several blocks, and a symlink with one.
     let dir = make(fs, "dir", NewKind::Dir);
     let names: Vec<_> = (0..100).map(|at| format!("{at:0>200}")).collect();
     for name in &names {
@@ -117,7 +117,7 @@ fn leave_orphans(fs: &Fs, empty: usize) -> Vec<Arc<Inode>> {
     fs.rmdir(&root, b"dir").expect("removed");
     hold(&make(fs, "link", NewKind::Symlink(&[b'x'; 300])));
     fs.unlink(&root, b"link").expect("unlinked");
-    // One that loses its name to another.
+    // One whose name is replaced by a rename.
     let (from, onto) = (
         make(fs, "from", NewKind::File),
         make(fs, "onto", NewKind::File),
@@ -130,7 +130,7 @@ fn leave_orphans(fs: &Fs, empty: usize) -> Vec<Arc<Inode>> {
     held
 }
 
-/// Truncations of which only the first transaction was; the file that is cut to nothing has so many runs.
+/// Truncations with only the first transaction done; the file truncated to 0 has as many runs.
 fn leave_truncations(fs: &Fs, runs: u64) -> Vec<(&'static str, u64)> {
     let mut cut = Vec::new();
     for (name, size, runs) in [
@@ -146,7 +146,7 @@ fn leave_truncations(fs: &Fs, runs: u64) -> Vec<(&'static str, u64)> {
     cut
 }
 
-/// What a volume is, for comparing.
+/// The state of a volume, for comparison.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     free_blocks: u64,
@@ -193,8 +193,8 @@ fn a_crash_is_ended_by_us_and_by_e2fsck_alike() {
         };
         let fs = image.open();
         let held = leave_orphans(&fs, empty);
-        // e2fsck (1.47) does not free all of an extent tree with several leaves of which nothing stays, whoever left it:
-        // here it has one.
+        // e2fsck (1.47) does not free all of an extent tree with several leaves that is truncated to 0,
+        // whatever wrote it; here the tree has one leaf.
         let cut = leave_truncations(&fs, 60);
         let (listed, slots): (Vec<_>, Vec<_>) = held
             .iter()
@@ -204,7 +204,7 @@ fn a_crash_is_ended_by_us_and_by_e2fsck_alike() {
         assert_eq!(slots.is_empty(), !in_file, "{what}");
         assert_eq!(listed.is_empty(), in_file && what != "full file", "{what}");
         fs.sync().expect("synced");
-        // The crash: what is on the disk now is all there is.
+        // The crash: only the current disk contents remain.
         let (ours, theirs) = (image.copy(), image.copy());
         for inode in &held {
             fs.close_inode(inode).expect("closed");
@@ -265,7 +265,7 @@ fn the_kernel_ends_a_crash_as_we_do() {
     }
 }
 
-/// e2fsck (1.47) drops the block of attributes of whatever it takes off the list, also of what keeps its name.
+/// e2fsck (1.47) drops the attribute block of every inode it takes off the list, even of those with names.
 #[test]
 fn without_a_journal_a_truncation_cut_short_loses_no_attributes() {
     for (block, value) in [(false, &b"short"[..]), (true, &[b'v'; 700])] {
@@ -340,7 +340,7 @@ fn a_clean_close_leaves_no_orphans() {
         let before = fs.statfs().expect("numbers");
         let held = leave_orphans(&fs, 2);
         fs.shut_down().expect("closed");
-        // Whoever still has them open finds that out, and closes them.
+        // Remaining holders get an error and close them.
         for inode in &held {
             assert!(fs.open_inode(inode).is_err(), "{what}");
             fs.close_inode(inode).expect("closed");

@@ -1,4 +1,4 @@
-//! Inodes: made, changed and freed.
+//! Creates, changes and frees inodes.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::map::Format;
 use crate::xattr;
 
 impl Replay<'_> {
-    /// The inode is `logged` now, but for its mapping.
+    /// Sets an inode to its `logged` state, except for its mapping.
     pub(super) fn set_inode(&mut self, ino: InodeNumber, logged: &[u8]) -> Result<()> {
         let corrupt = |what: &str| Error::corrupt(format!("fast commit: {what}")).in_inode(ino);
         if ino < self.fs.geo.first_ino && ino != InodeNumber::ROOT {
@@ -22,7 +22,7 @@ impl Replay<'_> {
         let there = self.find(ino)?;
         let logged = self.image(ino, logged)?;
         if logged.links_count() == 0 {
-            // It lost its names. Those on the disk's list of orphans are dealt with by who opens the volume.
+            // It lost its names. Orphans listed on disk are left to the next open of the volume.
             return match there {
                 Some(inode) if inode.raw.read().links_count() > 0 => self.free(&inode),
                 _ => Ok(()),
@@ -44,7 +44,7 @@ impl Replay<'_> {
         }
     }
 
-    /// A whole inode out of its front.
+    /// Extends the logged front of an inode to a whole one.
     fn image(&self, ino: InodeNumber, logged: &[u8]) -> Result<InodeImage> {
         let mut bytes = vec![0; self.fs.geo.inode_bytes.into()];
         let len = logged.len().min(bytes.len());
@@ -56,11 +56,11 @@ impl Replay<'_> {
         Ok(image)
     }
 
-    /// Changes an inode that is there.
+    /// Changes an existing inode.
     fn merge(&mut self, inode: &Arc<Inode>, logged: InodeImage) -> Result<()> {
         let mut formats = (Format::of(&inode.raw.read()), Format::of(&logged));
         if inode.is_dir() {
-            // What its names come to is found out from them.
+            // Its contents are derived from the replayed names.
             formats.1 = formats.0;
         }
         if formats.0 != formats.1 {
@@ -68,7 +68,7 @@ impl Replay<'_> {
         }
         let old = inode.image();
         let mut bytes = old.as_bytes().to_vec();
-        // The attributes behind what is logged stay where they are.
+        // Keep the attributes after the logged part.
         let front = 128_usize.saturating_add(old.extra_isize().into());
         let inline = logged.flags().contains(InodeFlags::INLINE_DATA) && !inode.is_dir();
         let front = if inline {
@@ -96,7 +96,7 @@ impl Replay<'_> {
         self.put(inode.ino, image)
     }
 
-    /// Makes an inode that is not there. `was`: its number is in use, and it was a directory or not.
+    /// Creates an inode. `was`: whether its number is already in use by a directory or by something else.
     fn make(&mut self, ino: InodeNumber, mut image: InodeImage, was: Option<bool>) -> Result<()> {
         let fs = self.fs;
         let is_dir = FileType::from_mode(image.mode()) == Some(FileType::Directory);
@@ -131,7 +131,7 @@ impl Replay<'_> {
         self.put(ino, image)
     }
 
-    /// Sets the count of blocks, which is of what is mapped here, not of what was where the inode was logged.
+    /// Sets the block count, which depends on the mapping built here, not on the logged count.
     fn set_blocks(&self, image: &mut InodeImage, sectors: u64) -> Result<()> {
         if image.set_blocks_512(&self.fs.geo, sectors) {
             return Ok(());
@@ -141,7 +141,7 @@ impl Replay<'_> {
         ))
     }
 
-    /// The link to the next orphan that an inode on the disk's list holds.
+    /// The link to the next orphan, for an inode on the on-disk list.
     fn find_orphan(&self, ino: InodeNumber) -> Result<Option<u32>> {
         if !self.orphans.contains(&ino) {
             return Ok(None);
@@ -149,14 +149,14 @@ impl Replay<'_> {
         Ok(self.find(ino)?.map(|inode| inode.raw.read().dtime()))
     }
 
-    /// Puts an image into the table of inodes, and an object of it into memory in place of the one that was.
+    /// Writes an image to the inode table, and replaces the inode in memory.
     fn put(&mut self, ino: InodeNumber, image: InodeImage) -> Result<()> {
         self.changed.insert(ino);
         let fs = self.fs;
         fs.transact(CREDITS, |h| fs.insert_inode(h, ino, image).map(drop))
     }
 
-    /// Takes blocks and attributes from an inode.
+    /// Frees the blocks and attributes of an inode.
     fn empty(&mut self, inode: &Arc<Inode>) -> Result<()> {
         self.unmap_all(inode)?;
         let fs = self.fs;
@@ -175,7 +175,7 @@ impl Replay<'_> {
         }
     }
 
-    /// Frees an inode that lost its last name; but one on the disk's list of orphans stays there without names.
+    /// Frees an inode that lost its last name, unless it is in the on-disk orphan list; then it stays there.
     pub(super) fn free(&mut self, inode: &Arc<Inode>) -> Result<()> {
         let fs = self.fs;
         if self.orphans.contains(&inode.ino) {
@@ -190,7 +190,7 @@ impl Replay<'_> {
         fs.transact(CREDITS, |h| fs.free_inode(h, inode))
     }
 
-    /// Frees new inodes that no name leads to.
+    /// Frees new inodes without a name.
     pub(super) fn drop_nameless(&mut self) -> Result<()> {
         for ino in std::mem::take(&mut self.nameless) {
             if let Some(inode) = self.find(ino)? {
@@ -201,7 +201,7 @@ impl Replay<'_> {
     }
 }
 
-/// Makes the mapping of an inode an empty one.
+/// Initializes an empty mapping.
 fn init_mapping(image: &mut InodeImage, format: Format) {
     image.i_block_mut().fill(0);
     if format == Format::Extents {

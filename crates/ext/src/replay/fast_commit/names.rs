@@ -1,4 +1,4 @@
-//! Names, and what directories count.
+//! Names, and the subdirectory counts of directories.
 
 use std::sync::Arc;
 
@@ -11,11 +11,11 @@ use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::{dir, namei};
 
-/// Names that one inode can have, and subdirectories that a directory can count.
+/// Maximum link count of an inode, and maximum number of subdirectories that a directory counts.
 const MAX_LINKS: u32 = 65_000;
 
 impl Replay<'_> {
-    /// The first name of an inode; a new directory gets its first block.
+    /// Adds the first name of an inode; a new directory gets its first block.
     pub(super) fn create(&mut self, name: &Name) -> Result<()> {
         let (Some(parent), Some(inode)) = (self.directory(name.parent)?, self.find(name.ino)?)
         else {
@@ -31,7 +31,7 @@ impl Replay<'_> {
         self.add_name(&parent, &inode, &name.name).map(drop)
     }
 
-    /// One more name for an inode.
+    /// Adds another name to an inode.
     pub(super) fn link(&mut self, name: &Name) -> Result<()> {
         let (Some(parent), Some(inode)) = (self.directory(name.parent)?, self.find(name.ino)?)
         else {
@@ -44,7 +44,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// A name less. The inode is freed with its last name.
+    /// Removes a name. The inode is freed with its last name.
     pub(super) fn unlink(&mut self, name: &Name) -> Result<()> {
         let Some(parent) = self.directory(name.parent)? else {
             return Ok(());
@@ -83,7 +83,7 @@ impl Replay<'_> {
         self.set_links(&inode, links)
     }
 
-    /// Enters a name; `false` if it was there.
+    /// Adds a name; returns `false` if it already existed for this inode.
     fn add_name(&mut self, parent: &Arc<Inode>, inode: &Arc<Inode>, name: &[u8]) -> Result<bool> {
         namei::check_new_name(name).map_err(|_| {
             Error::corrupt("fast commit: a name that cannot be").in_inode(parent.ino)
@@ -109,7 +109,7 @@ impl Replay<'_> {
         fs.transact(CREDITS, |h| {
             let room = dir::room(fs, parent, name)?;
             dir::insert(fs, h, parent, room, name, inode.ino, inode.file_type())?;
-            // When that was is not logged: not before the inode changed for it.
+            // The time is not logged; it is at least the inode's change time.
             let changed = inode.raw.read().time(Time::Change);
             let mut raw = parent.raw.write();
             for time in [Time::Modify, Time::Change] {
@@ -131,7 +131,7 @@ impl Replay<'_> {
         Ok(true)
     }
 
-    /// A directory that is there.
+    /// A directory that exists.
     fn directory(&self, ino: InodeNumber) -> Result<Option<Arc<Inode>>> {
         let inode = self.find(ino)?;
         Ok(inode.filter(|inode| inode.is_dir() && !self.unfilled.contains(&ino)))
@@ -143,8 +143,8 @@ impl Replay<'_> {
         fs.transact(CREDITS, |h| fs.store(h, inode))
     }
 
-    /// Directories that got or lost one count their subdirectories anew: what is logged of them may be older or newer than
-    /// the names.
+    /// Recounts the subdirectories of changed directories: their logged counts may be older or newer than the
+    /// names.
     pub(super) fn count_subdirectories(&mut self) -> Result<()> {
         for ino in std::mem::take(&mut self.directories) {
             let Some(parent) = self.directory(ino)? else {
@@ -152,7 +152,7 @@ impl Replay<'_> {
             };
             let links = self.subdirectories(&parent)?.saturating_add(2);
             let was = parent.raw.read().links_count();
-            // 1: more than can be counted.
+            // 1 means too many to count.
             let links = if was == 1 || links >= MAX_LINKS {
                 1
             } else {

@@ -1,4 +1,4 @@
-//! Ranges of files, and which blocks are free in the end.
+//! File ranges, and which blocks are free in the end.
 
 use throughline_extfmt::extent::Extent;
 use throughline_extfmt::fast_commit::Change;
@@ -10,21 +10,21 @@ use crate::error::{Error, Reason, Result};
 use crate::inode::Inode;
 use crate::map::{self, Budget, Format, Kind, Mapping};
 
-/// Mappings that one transaction takes out.
+/// Limits for unmapping in one transaction.
 const STEP: Budget = Budget {
     runs: 16,
     blocks: 1 << 16,
 };
-/// The file block behind the last.
+/// One past the last file block.
 const END: u64 = u32::MAX as u64;
 
-/// Runs of blocks: first, and the one behind the last.
+/// Runs of blocks: first block, and one past the last.
 type Runs = Vec<(u64, u64)>;
 
-/// Blocks that may be nobody's in the end.
+/// Blocks that may have no owner in the end.
 #[derive(Default)]
 pub(super) struct Space {
-    /// Those that were taken because a range names them, and those that were unmapped.
+    /// Blocks allocated because a range names them, and unmapped blocks.
     doubtful: Runs,
 }
 
@@ -35,7 +35,7 @@ impl Space {
 }
 
 impl Replay<'_> {
-    /// Takes the free ones among the blocks that ranges name, before anything else can have them.
+    /// Allocates the free blocks that ranges name, before anything else can use them.
     pub(super) fn reserve<'c>(&mut self, changes: impl Iterator<Item = &'c Change>) -> Result<()> {
         for change in changes {
             let Change::AddRange(ino, extent) = change else {
@@ -56,7 +56,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Maps an extent, whatever was there before.
+    /// Maps an extent, replacing any existing mapping.
     pub(super) fn add_range(&mut self, ino: InodeNumber, extent: Extent) -> Result<()> {
         let Some(inode) = self.find(ino)? else {
             return Ok(());
@@ -78,7 +78,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Maps an extent where `found` is now, over its whole length.
+    /// Maps an extent over a run that is currently mapped as `found`.
     fn map_part(&mut self, inode: &Inode, wanted: Extent, found: Mapping) -> Result<()> {
         let range = (u64::from(wanted.block.0), wanted.end());
         match found.kind {
@@ -105,7 +105,7 @@ impl Replay<'_> {
         })
     }
 
-    /// Makes mapped blocks written or unwritten, where that `changes` them.
+    /// Marks mapped blocks as written or unwritten, if that `changes` them.
     fn set_written(
         &self,
         inode: &Inode,
@@ -141,7 +141,7 @@ impl Replay<'_> {
         self.unmap(&inode, (from.0.into(), to))
     }
 
-    /// Unmaps all that an inode has.
+    /// Unmaps all blocks of an inode.
     pub(super) fn unmap_all(&mut self, inode: &Inode) -> Result<()> {
         self.unmap(inode, (0, END))
     }
@@ -174,13 +174,13 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Frees the blocks that are nobody's.
+    /// Frees the blocks without an owner.
     pub(super) fn settle_blocks(&mut self) -> Result<()> {
         let used = self.mapped()?;
         let fs = self.fs;
         for (from, to) in unite(std::mem::take(&mut self.space.doubtful)) {
             for (start, end) in subtract((from, to), &used) {
-                // Group by group, as one transaction takes them.
+                // Group by group, to fit in one transaction.
                 let mut at = start;
                 while at < end {
                     let group = u64::from(fs.geo.blocks_per_group.max(1));
@@ -193,7 +193,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// What the inodes that changed map, ascending.
+    /// All runs mapped by the changed inodes, ascending.
     fn mapped(&self) -> Result<Runs> {
         let mut all = Runs::new();
         for ino in &self.changed {
@@ -234,7 +234,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// An inode that is in use.
+    /// The inode with this number, if in use.
     pub(super) fn find(&self, ino: InodeNumber) -> Result<Option<std::sync::Arc<Inode>>> {
         if self.fs.geo.inode_place(ino).is_none() {
             let what = format!("fast commit names inode {ino}, which does not exist");
@@ -250,7 +250,7 @@ impl Replay<'_> {
     }
 }
 
-/// Sorted, and what overlaps or touches made one.
+/// Sorts runs and merges those that overlap or touch.
 fn unite(mut runs: Runs) -> Runs {
     runs.sort_unstable();
     let mut united = Runs::with_capacity(runs.len());
@@ -263,7 +263,7 @@ fn unite(mut runs: Runs) -> Runs {
     united
 }
 
-/// The parts of a run that are in none of `used`, which are united.
+/// The parts of a run outside `used`, which is sorted and merged.
 fn subtract((from, to): (u64, u64), used: &[(u64, u64)]) -> Runs {
     let mut left = Runs::new();
     let mut at = from;

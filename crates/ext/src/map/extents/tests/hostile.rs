@@ -1,4 +1,4 @@
-//! Trees whose nodes are damaged: refused, whatever is done to them.
+//! Trees with damaged nodes: every operation must refuse them.
 
 use super::*;
 
@@ -29,7 +29,7 @@ fn hostile_nodes_are_refused() {
                     bytes[at] ^= 1 << random.below(8);
                 }
                 _ => {
-                    // A child seen twice, an ancestor seen again.
+                    // A child referenced twice, or an ancestor referenced again.
                     let other = blocks[random.below(blocks.len() as u64) as usize];
                     let at = 12 + 12 * random.below(6) as usize;
                     bytes[at + 4..at + 8].copy_from_slice(&(other as u32).to_le_bytes());
@@ -50,7 +50,7 @@ fn hostile_nodes_are_refused() {
     }
 }
 
-/// Answers errors where [`Memory`] would find a bug of ours.
+/// Returns errors where [`Memory`] would panic over a bug.
 struct Hostile(Memory);
 
 impl Nodes for Hostile {
@@ -61,7 +61,7 @@ impl Nodes for Hostile {
     }
 
     fn node(&self, block: FsBlock) -> Result<Vec<u8>> {
-        // Not even checked: the walk alone must hold.
+        // Not even checked: the descent alone must hold.
         self.0
             .nodes
             .get(&block.0)

@@ -1,4 +1,4 @@
-//! Trees in memory, with tiny nodes so that they are deep, against a map of blocks.
+//! In-memory trees with tiny nodes, and so with many levels, compared with a map of blocks.
 
 mod hostile;
 mod promised;
@@ -13,7 +13,7 @@ use super::node::{MAX_LEN, Node};
 use super::*;
 use crate::error::Reason;
 
-/// Checks a node by itself: header, order of entries.
+/// Checks a node on its own: header and order of entries.
 fn check_node(bytes: &[u8]) -> Result<()> {
     let node = Node::new(bytes)?;
     if node.len() == 0 {
@@ -151,7 +151,8 @@ impl Random {
 
 type Model = BTreeMap<u32, (u64, bool)>;
 
-/// Walks the whole tree: every node reachable once, in order, none left over; answers blocks and depth.
+/// Walks the whole tree: every node must be reachable once, in order, with none left over; returns blocks and
+/// depth.
 fn dump(store: &Memory) -> (Model, u16) {
     fn walk(store: &Memory, bytes: &[u8], depth: u16, out: &mut Model, seen: &mut HashSet<u64>) {
         let node = Node::new(bytes).expect("a node");
@@ -210,7 +211,7 @@ fn model_lookup(model: &Model, block: u32, max: u32) -> Mapping {
     }
 }
 
-/// Lookups may stop early at a border of extents or leaves, so they are compared run by run.
+/// Lookups may stop early at a border of extents or leaves, so compare run by run.
 fn compare_lookup(store: &Memory, model: &Model, block: u32, max: u32) {
     let expected = model_lookup(model, block, max);
     let (mut at, mut kind) = (0, None);
@@ -254,7 +255,7 @@ impl World {
         while at < to {
             let hole = lookup(&self.store, at, to - at).expect("a lookup");
             if hole.kind == Kind::Hole {
-                // Sometimes right behind the block before, so that extents join.
+                // Sometimes right after the previous block, so that extents merge.
                 let before = at
                     .checked_sub(1)
                     .and_then(|b| self.model.get(&b))
@@ -323,7 +324,7 @@ impl World {
                 Ok(None) => break,
                 Err(Error::Caller(Reason::NoSpace)) => {
                     done = at;
-                    // What came before the one that failed is changed; the failing one is not.
+                    // Extents before the failing one are changed; the failing one is not.
                     break;
                 }
                 Err(e) => panic!("convert {from}..{to}: {e}"),
@@ -381,7 +382,7 @@ impl World {
             .iter()
             .map(|(k, v)| (if *k >= from { k + by } else { *k }, *v))
             .collect();
-        // Keep the space as it was.
+        // Keep the space constant.
         remove(&mut self.store, self.space.into(), END, Budget::ALL, drop).expect("remove");
         self.model.split_off(&self.space);
     }

@@ -1,8 +1,8 @@
-//! Nodes that are promised to a number of changes: enough of them in any order.
+//! Nodes reserved for a number of changes: sufficient in any order.
 
 use super::*;
 
-/// Room that is promised as write-back has it: never more given back than is not needed, and never too little.
+/// A reservation as used by write-back: only surplus is released, and the rest always suffices.
 struct Promised {
     nodes: u64,
     entries: u64,
@@ -14,7 +14,7 @@ impl Promised {
         Self { nodes, entries }
     }
 
-    /// Some entries have come, and so many nodes into being.
+    /// Some entries were inserted, and this many nodes created.
     fn used(&mut self, store: &Memory, entries: u64, nodes: u64, what: &str) {
         let left = self.nodes.checked_sub(nodes);
         self.entries -= entries;
@@ -28,7 +28,7 @@ impl Promised {
     }
 }
 
-/// Single blocks to enter and to convert (`true`), none of which joins another.
+/// Single blocks to map and to convert (`true`), none of them adjacent to another.
 fn single_blocks(order: u64, space: u32) -> Vec<(u32, bool)> {
     let mut ops: Vec<(u32, bool)> = (0..space / 6).map(|i| (i * 6 + 3, false)).collect();
     ops.extend((0..4500).map(|i| (100_000 + 4 * i, true)));
@@ -81,7 +81,7 @@ fn what_is_promised_is_enough_in_any_order() {
         });
         match all {
             Ok(()) => assert_eq!(promised.nodes, 0, "nothing is needed for nothing"),
-            // The tree is as deep as it may be.
+            // The tree has its maximum depth.
             Err(error) => assert!(matches!(error, Error::Caller(Reason::TooLarge)), "{error}"),
         }
     }
