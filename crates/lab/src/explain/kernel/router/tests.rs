@@ -1,4 +1,4 @@
-//! Events as they come, and the accounts that they become.
+//! Sequences of events, and the accounts they result in.
 
 use super::super::events::Name;
 use super::*;
@@ -15,7 +15,7 @@ fn write(offset_bytes: u64, len_bytes: u64) -> Io {
     }
 }
 
-/// An event of one thread: when, which, what, where, of which bytes, with which number.
+/// An event: its time, thread, kind, device, I/O and number.
 type Told = (u64, i32, Kind, Dev, Io, u64);
 
 fn explained(events: &[Told]) -> Vec<Explained> {
