@@ -92,7 +92,7 @@ from_below!(
 /// The lab's result type.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Called with the rounds done and the total; an error ends the experiment.
+/// Called with the progress so far and the total, in rounds or samples; an error ends the experiment.
 pub type Progress<'a> = dyn Fn(usize, usize) -> Result<()> + 'a;
 
 /// How to run an experiment.

@@ -29,7 +29,7 @@ fn reports(bits: &str) -> bool {
 }
 
 /// Touches this much free memory, if needed, in huge pages and in small ones: a page cache may use either,
-/// and they come from different free lists of the kernel. At most half of the available memory.
+/// and they come from different free lists of the kernel. At most half of the free memory.
 pub(crate) fn warm(bytes: u64) {
     if !free_memory_leaves() {
         return;

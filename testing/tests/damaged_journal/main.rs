@@ -15,10 +15,10 @@ mod judge;
 mod ring;
 mod seal;
 #[path = "../hostile/survey.rs"]
-#[allow(dead_code)] // the tests of hostile images'
+#[allow(dead_code)] // used by the hostile image tests
 mod survey;
 #[path = "../hostile/watch.rs"]
-#[allow(dead_code)] // the tests of hostile images'
+#[allow(dead_code)] // used by the hostile image tests
 mod watch;
 
 use std::sync::LazyLock;

@@ -443,7 +443,7 @@ impl Subject for VolumeSubject {
     fn reopen(&mut self) -> Answer<()> {
         self.kept = Default::default();
         if !self.prefix.is_empty() {
-            return self.sync(); // others use the volume
+            return self.sync(); // other subjects use the volume
         }
         if let Some(volume) = self.volume.take().and_then(Arc::into_inner) {
             volume.close().map_err(refusal)?;

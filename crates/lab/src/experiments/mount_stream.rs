@@ -1,5 +1,5 @@
-//! `mount/stream`: large files written and read through a mount, each write followed by an fsync: as `dd` and
-//! `fio` do it, direct in calls of 4 MiB, and four files by four threads.
+//! `mount/stream`: large files written and read through a mount, each file synced after its write: as `dd`
+//! and `fio` do it, direct in calls of 4 MiB, and four files by four threads.
 
 use rustix::fs::OFlags;
 

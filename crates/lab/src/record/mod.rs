@@ -1,7 +1,7 @@
 //! [`Record`]: a run kept as a file. The lab's parts exchange results only in this form.
 //!
 //! A file is JSON lines: a [`Head`], then [`Line`]s in chronological order, then a [`Line::End`]. The file of
-//! an interrupted run is readable: a torn last line is dropped, and the end is missing.
+//! a killed run is readable: a torn last line is dropped, and the end is missing.
 //!
 //! Invariants:
 //! - Sample `round` of one series belongs with sample `round` of every other: they were taken one after the
@@ -172,7 +172,7 @@ pub enum Line {
         /// The text.
         text: String,
     },
-    /// The run ended normally.
+    /// The run ended, and the record is complete.
     End {
         /// Why: `rounds` (all were run), `certain` (the answer was), or `interrupted`.
         why: String,
@@ -261,7 +261,7 @@ impl Record {
             .or(not_said.then_some(crate::workload::MAX_ROUNDS))
     }
 
-    /// Whether the run ended normally and was not cut short.
+    /// Whether the record is complete: the run was not killed.
     pub fn is_whole(&self) -> bool {
         matches!(self.lines.last(), Some(Line::End { .. }))
     }

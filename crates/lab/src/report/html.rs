@@ -107,7 +107,7 @@ fn hero(report: &Report, title: &str) -> Markup {
     }
 }
 
-/// The machines it ran on. Several files from one machine share one entry, without a name.
+/// The machines of the files; if all ran on the same machine, a single entry without a name.
 fn machines(report: &Report) -> Vec<(&str, String)> {
     let all = report.sources.iter().map(|source| {
         let machine = one_line(&source.record.head.machine.to_string());

@@ -9,7 +9,7 @@
 //! Invariants:
 //! - The first sentence is the answer; next comes what the reader must know before trusting it.
 //! - Names from a file are data: escaped in the page's text, in its JSON, and in the mail.
-//! - Any [`Record`] gives a report: no samples, one, a hundred thousand, NaN, an interrupted run.
+//! - Any [`Record`] gives a report: no samples, one, a hundred thousand, NaN, a run cut short.
 
 mod accounts;
 #[cfg(test)]

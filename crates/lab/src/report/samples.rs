@@ -13,7 +13,7 @@ use crate::stats::{Summary, outliers, quantile, sorted, warm_up};
 
 /// Maximum points of a series in a plot.
 const MAX_POINTS: usize = 1200;
-/// Samples at the start that are checked for warm-up: the check takes quadratic time.
+/// Samples at the start that are checked for warm-up.
 const WARMING_LOOK: usize = 4000;
 /// Bins for the distribution of a longer series.
 const BINS: usize = 60;
@@ -162,7 +162,7 @@ impl Row {
     }
 }
 
-/// Bins the samples other than outliers, which are drawn individually.
+/// Bins the samples without the outliers; those are drawn individually.
 fn bins(values: &[f64], outside: &[bool]) -> (f32, f32, Vec<u32>) {
     let within = || {
         values

@@ -111,7 +111,7 @@ pub struct Workload {
     pub layout: Layout,
     /// The maximum time of a round.
     pub runtime: Option<Duration>,
-    /// With [`Workload::runtime`]: a round starts over until the time is up.
+    /// With [`Workload::runtime`]: a round repeats its pass until the time is up.
     pub time_based: bool,
     /// Cached data of the file is dropped before each round.
     pub cold: bool,

@@ -241,7 +241,7 @@ mod tests {
             (5000, 10, false), // metadata
             (500, 10, false),  // metadata
             (1000, 100, true),
-            (50, 10, false), // backwards, and by a writer
+            (50, 10, false), // backwards, and submitted by a writer
             (100, 100, true),
         ]);
         let data = seen.data_bios(extents);

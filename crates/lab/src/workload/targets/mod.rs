@@ -141,7 +141,7 @@ fn opened(spec: &TargetSpec, needs: &Needs<'_>) -> Result<Box<dyn Target>> {
     })
 }
 
-/// Writes all files of the workload in full, in large calls from the lab's usual source buffer.
+/// Writes all files of the workload in full, in calls of 1 MiB, from the lab's usual source buffer.
 fn lay_out(target: &dyn Target, needs: &Needs<'_>) -> Result<()> {
     const CALL_BYTES: u64 = 1 << 20;
     let source: AlignedBuf = writers::source();
