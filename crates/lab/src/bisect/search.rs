@@ -149,8 +149,8 @@ impl<'a> Search<'a> {
     /// Measures the bad end against the good one. `Some`: there is nothing to search for.
     pub(super) fn ends(&mut self, decisions: usize) -> Result<Option<Found>> {
         self.check_pairs(decisions)?;
-        // Two questions: does it differ, and, if the interval leaves that open, by more than half of the apparent
-        // difference?
+        // Two questions: does it differ, and, if the interval leaves that open, by more than half of the
+        // apparent difference?
         let alpha = self.budget.take(decisions) / 2.0;
         let plan = self.bench.plan;
         let (good, end) = (plan.good.clone(), self.end.clone());

@@ -118,8 +118,8 @@ pub struct Comparison {
     pub confidence: f64,
     /// The rows, ordered by quantity, then series.
     pub rows: Vec<Row>,
-    /// What the I/O path did, the base's accounts first. Empty if a side has none, or has several runs. If they
-    /// come from two runs, their series names start with `base: ` and `new: `.
+    /// What the I/O path did, the base's accounts first. Empty if a side has none, or has several runs. If
+    /// they come from two runs, their series names start with `base: ` and `new: `.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub accounts: Vec<Account>,
 }
