@@ -125,7 +125,7 @@ enum On {
 /// left in `/dir`.
 type Damage = (&'static str, On, fn(&Raw<'_>), usize);
 
-/// Names left at least after the loss of one leaf, which holds fewer than 40.
+/// At least this many names are left after the loss of one leaf, which holds fewer than 40.
 const BUT_A_LEAF: usize = FILES - 40;
 
 const DAMAGES: &[Damage] = &[
