@@ -1,7 +1,7 @@
-//! A device that stops in the middle of buffered work: what is on it then is what a crash would have left. No file shows what
-//! its blocks held before it had them, nothing of another file, and what had been synced is there.
+//! A device that stops in the middle of buffered work: its content is what a crash would leave. No file shows
+//! previous content of its blocks or data of another file, and everything synced is there.
 //!
-//! Nothing is removed or cut after the sync: blocks that change hands are the journal's affair.
+//! Nothing is removed or truncated after the sync: reuse of blocks is up to the journal.
 
 mod oracle;
 
@@ -23,7 +23,7 @@ const NAMES: [&str; 6] = [
     "ext2 4k",
 ];
 const FILES: u64 = 5;
-/// What all free space holds before.
+/// The initial content of all free space.
 const OLD: u8 = 0xa5;
 
 fn say(call: &'static str) -> impl Fn(throughline::Error) -> String {
@@ -40,7 +40,7 @@ fn options(seed: u64) -> OpenOptions {
     options
 }
 
-/// An image all of whose free blocks hold the old bytes.
+/// An image with all free blocks set to the old bytes.
 fn base(shape: &Shape, scratch: &Scratch) -> Result<Vec<u8>, String> {
     let device = scratch.device(shape);
     let volume = OpenOptions::new()
@@ -85,14 +85,14 @@ fn kept_bytes(number: u64) -> Vec<u8> {
     )
 }
 
-/// Work on some files, until the device is gone.
+/// Works on several files until the device fails.
 fn work(volume: &Volume, seed: u64) -> throughline::Result<()> {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut files: Vec<File> = Vec::new();
     for number in 0..FILES {
         files.push(volume.create_file(format!("/f{number}"))?);
     }
-    // Also what was synced before is written over, with what may be seen there too.
+    // Also overwrites synced data; then the new data may be seen there as well.
     for version in 2..60 {
         let number = random.u64(..FILES);
         let file = &files[number as usize];
@@ -120,7 +120,7 @@ fn work(volume: &Volume, seed: u64) -> throughline::Result<()> {
     Ok(())
 }
 
-/// Nothing in a file but zeros and what was written to it.
+/// Checks that a file contains only zeros and what was written to it.
 fn judge(file: &File, number: u64) -> Result<(), String> {
     let mut bytes = vec![0; file.size().map_err(say("size"))? as usize];
     let n = file.read_at(&mut bytes, 0).map_err(say("read"))?;
@@ -143,7 +143,7 @@ fn cut(seed: u64, scratch: &Scratch) -> Result<bool, String> {
     let shape = SHAPES.iter().find(|shape| shape.name == name);
     let image = base(shape.expect("a shape of the table"), scratch).map_err(named)?;
     let mut random = fastrand::Rng::with_seed(seed ^ 0xcc7);
-    // One run to the end says how many writes there are, about.
+    // A complete run gives the approximate number of writes.
     let counted = Arc::new(FaultDevice::counting(load(&image)).only(&[Op::Write]));
     let volume = options(seed).open_block_device(Arc::clone(&counted) as _);
     let volume = volume.map_err(say("open")).map_err(named)?;
@@ -156,7 +156,7 @@ fn cut(seed: u64, scratch: &Scratch) -> Result<bool, String> {
         let device = FaultDevice::new(Arc::clone(&below), Fault::From(n)).only(&[Op::Write]);
         let device = Arc::new(device);
         if let Ok(volume) = options(seed).open_block_device(Arc::clone(&device) as _) {
-            // What fails, and which of them, is the device's.
+            // Which calls fail, and how, depends on the device.
             let _ = work(&volume, seed);
             let _ = volume.close();
         }
@@ -166,7 +166,7 @@ fn cut(seed: u64, scratch: &Scratch) -> Result<bool, String> {
     Ok(came)
 }
 
-/// What a crash left, repaired.
+/// Checks the state after the crash, repaired.
 fn after(below: &Arc<dyn BlockDevice>, scratch: &Scratch) -> Result<(), String> {
     let (code, said) = scratch.e2fsck(&**below, &["-fy"]);
     if !(0..=1).contains(&code) {

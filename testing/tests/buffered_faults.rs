@@ -1,8 +1,7 @@
-//! Buffered I/O on devices that fail: what was written is on the device once a sync has said so; a sync that could not
-//! have it there says so, and each one after it, until one can; nothing hangs.
+//! Buffered I/O on failing devices. After a successful sync all writes are on the device; a sync that cannot
+//! achieve that fails, as does each later one until one can; nothing hangs.
 //!
-//! The faults hit data alone (its sectors say what they are): what a failed write of metadata does to a volume is
-//! `fault_countdown`'s.
+//! Faults affect only data, recognised by its sectors. `fault_countdown` covers failed metadata writes.
 
 mod oracle;
 
@@ -24,7 +23,7 @@ fn say(call: &'static str) -> impl Fn(throughline::Error) -> String {
     move |error| format!("{call}: {error}")
 }
 
-/// Whether a request carries sectors of ours.
+/// Whether a request writes data sectors of this test.
 fn is_data(request: &Request) -> bool {
     request.op() == Op::Write
         && request.slices().any(|bytes| {
@@ -34,7 +33,7 @@ fn is_data(request: &Request) -> bool {
         })
 }
 
-/// Whether a request carries sectors of one file.
+/// Whether a request writes data sectors of one file.
 fn is_data_of(request: &Request, file: u64) -> bool {
     let head = [MAGIC, file.to_le_bytes()].concat();
     request.op() == Op::Write
@@ -54,7 +53,7 @@ fn options() -> OpenOptions {
     options
 }
 
-/// A raw file on a device in memory that fails as told, and the device below.
+/// A raw file on a failing device in memory, and the underlying device.
 fn raw(fault: Fault, seed: u64) -> (RawFile, Arc<FaultDevice>, Arc<dyn BlockDevice>) {
     let below: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(8 << 20));
     let device = FaultDevice::new(Arc::clone(&below), fault);
@@ -76,7 +75,7 @@ fn shape(name: &str) -> &'static Shape {
     shape.expect("a shape of the table")
 }
 
-/// Some writes at random places, sectors all of them; what they make of `model`. The answer is the first error.
+/// Some writes of whole sectors at random places, also applied to `model`. Returns the first error.
 fn some_writes(
     handle: &Handle,
     model: &mut Vec<u8>,
@@ -113,7 +112,7 @@ fn must_be(what: &str, found: &[u8], model: &[u8]) -> Check {
     }
 }
 
-/// All of it, through a handle.
+/// Reads everything through a handle.
 fn content(handle: &Handle, len: usize) -> Result<Vec<u8>, String> {
     let mut bytes = vec![0xee; len];
     let n = handle.read_at(&mut bytes, 0).map_err(say("read"))?;
@@ -121,7 +120,8 @@ fn content(handle: &Handle, len: usize) -> Result<Vec<u8>, String> {
     Ok(bytes)
 }
 
-/// The n-th write of data fails once: whatever was told, after a sync that succeeds the bytes are on the device.
+/// The n-th data write fails once: whatever was reported, after a successful sync the bytes are on the
+/// device.
 fn one_fault(fault: Fault, seed: u64) -> Check {
     let (raw, device, below) = raw(fault, seed);
     let mut random = fastrand::Rng::with_seed(seed);
@@ -132,7 +132,7 @@ fn one_fault(fault: Fault, seed: u64) -> Check {
             return Err(format!("a write met {error}, though there was room again"));
         }
         must_be("in the cache", &content(&raw, model.len())?, &model)?;
-        // Each sync may meet one failure, of the one that there is.
+        // There is one failure, so a sync may fail only a few times.
         while let Err(error) = raw.sync() {
             told += 1;
             if told > 3 {
@@ -159,8 +159,8 @@ fn a_write_that_fails_once_is_written_again() {
     }
 }
 
-/// A device that is gone and comes back: every sync meanwhile fails, also those that follow with nothing new written; the
-/// bytes can be read all the time, and one sync is enough then.
+/// A device that fails and comes back: meanwhile every sync fails, even with nothing new written. The data
+/// stays readable, and syncs succeed again once the device is back.
 #[test]
 fn each_sync_tells_until_one_succeeds() {
     let _deadline = Deadline::new("a device that comes back".into());
@@ -194,7 +194,7 @@ fn each_sync_tells_until_one_succeeds() {
     }
 }
 
-/// Nothing can be written: memory fills up to the limit, and then writers are told instead of left to wait.
+/// Nothing can be written back: memory fills up to the limit, then writers get an error instead of blocking.
 #[test]
 fn a_writer_at_the_limit_is_told() {
     let _deadline = Deadline::new("a writer at the limit".into());
@@ -224,14 +224,14 @@ fn a_writer_at_the_limit_is_told() {
             must_be("", &found[at as usize..], &filled(len, 1, at, seed))
                 .unwrap_or_else(|what| panic!("seed {seed} at {at}: {what}"));
         }
-        // And on it goes.
+        // After that, everything works again.
         raw.write_all_at(&filled(1 << 20, 1, 0, 7), 0)
             .expect("room");
         raw.sync().expect("a device that works");
     }
 }
 
-/// A file that cannot be written is its own affair.
+/// A file whose write-back fails does not affect the others.
 #[test]
 fn a_file_that_fails_keeps_no_other_from_the_device() {
     if !tools() {
@@ -275,7 +275,7 @@ fn a_file_that_fails_keeps_no_other_from_the_device() {
     }
 }
 
-/// Writes that fail by chance, on a volume, from several threads, each with a file; then the device heals.
+/// Random write failures on a volume with several threads, each with its own file; then the device recovers.
 fn by_chance(seed: u64, scratch: &Scratch) -> Check {
     let names = ["ext4 4k", "ext4 1k", "ext3 1k", "ext2 1k"];
     let name = names[seed as usize % names.len()];
@@ -291,7 +291,7 @@ fn by_chance(seed: u64, scratch: &Scratch) -> Check {
                     let mut random = fastrand::Rng::with_seed(seed * 10 + me);
                     let mut model = Vec::new();
                     for _ in 0..25 {
-                        // At the limit a write may be told of the failures.
+                        // At the limit, a write may report earlier failures.
                         some_writes(&file, &mut model, &mut random, 4);
                         match random.u8(..6) {
                             0 => drop(file.sync()),
@@ -301,7 +301,7 @@ fn by_chance(seed: u64, scratch: &Scratch) -> Check {
                                 let at = random.u64(..1000) * 512;
                                 let bytes = filled(8192, 1, at, 77);
                                 let written = direct.map_err(say("reopen"))?.write_at(&bytes, at);
-                                // Failed, it may have been written or not.
+                                // After an error, it may or may not have been written.
                                 match written {
                                     Ok(n) => {
                                         let end = at as usize + n;
@@ -342,12 +342,12 @@ fn by_chance(seed: u64, scratch: &Scratch) -> Check {
     Ok(())
 }
 
-/// Writes what a failed direct write left unknown, again until it succeeds.
+/// Rewrites data left undefined by a failed direct write, until it succeeds.
 fn rewrite(volume: &Volume, file: &Handle, model: &mut Vec<u8>, at: u64) -> Check {
     let bytes = filled(8192, 1, at, 78);
     let mut last = None;
     for _ in 0..1000 {
-        // What is dirty, other files' too, is tried again at once, so that there is room in the end.
+        // Retry write-back of all dirty data, so that there is room eventually.
         let _ = volume.sync();
         let written = file.write_all_at(&bytes, at);
         if written.is_ok() {
@@ -371,7 +371,7 @@ fn writes_that_fail_by_chance_lose_nothing() {
     run_all(&seeds, by_chance);
 }
 
-/// A device that fails for good: closing says so, and returns.
+/// A device that fails permanently: closing reports that and returns.
 #[test]
 fn closing_on_a_dead_device_says_so_and_returns() {
     if !tools() {
@@ -385,7 +385,7 @@ fn closing_on_a_dead_device_says_so_and_returns() {
     device.set_fault(Fault::From(0));
     drop(file);
     assert!(volume.close().is_err());
-    // Nothing was said to be there, and what is there is in order once it is repaired.
+    // Nothing was promised to be there; after a repair the volume is consistent.
     let (code, said) = scratch.e2fsck(&*below, &["-fy"]);
     assert!((0..=1).contains(&code), "{said}");
     let repaired = load(&std::fs::read(scratch.path()).unwrap());

@@ -1,5 +1,5 @@
-//! Full disks under buffered writes: told at the write, never at write-back; what was accepted is there after a sync, and
-//! after opening again.
+//! Buffered writes on full disks: the error comes from the write, never from write-back. Accepted data is
+//! there after a sync, and after reopening.
 
 mod oracle;
 
@@ -45,13 +45,13 @@ fn shape(name: &str, mib: u64) -> Shape {
 enum Pattern {
     /// From front to back.
     Stream,
-    /// Every other block, or further apart: as much mapping for as little data as can be.
+    /// Every other block, or further apart: the most mapping for the least data.
     Comb(u64),
-    /// Anywhere in a long sparse file.
+    /// At random places in a long sparse file.
     Scattered,
 }
 
-/// What was accepted of one file: offset, length and version of each write.
+/// The accepted writes of one file: offset, length and version of each.
 #[derive(Default)]
 struct Accepted {
     writes: Vec<(u64, u64, u64)>,
@@ -62,7 +62,7 @@ impl Accepted {
         self.writes.iter().map(|(_, len, _)| len).sum()
     }
 
-    /// Every accepted byte is there; where writes overlap, the later one's.
+    /// Checks that every accepted byte is there; where writes overlap, the later one counts.
     fn check(&self, file: &File, number: u64) -> Result<(), String> {
         let mut newest = std::collections::BTreeMap::new();
         for (at, len, version) in &self.writes {
@@ -90,7 +90,7 @@ impl Accepted {
     }
 }
 
-/// Writes by a pattern until there is no space; anything else is an error.
+/// Writes in a pattern until there is no space; any other error is a failure.
 fn fill_up(
     file: &File,
     number: u64,
@@ -101,7 +101,7 @@ fn fill_up(
     let mut random = fastrand::Rng::with_seed(seed ^ number);
     let mut accepted = Accepted::default();
     let mut at = 0;
-    // Once refused, a few smaller ones may still find room.
+    // After a refusal, a few smaller writes may still fit.
     let mut refused = 0;
     for version in 1.. {
         let (offset, len) = match pattern {
@@ -114,7 +114,7 @@ fn fill_up(
         match file.write_at(&filled(len as usize, number, offset, version), offset) {
             Ok(0) => return Err(format!("wrote 0 of {len} bytes")),
             Ok(written) => {
-                // A part of a sector may be in.
+                // Part of a sector may have been written.
                 let whole = written as u64 / SECTOR * SECTOR;
                 accepted.writes.push((offset, whole, version));
                 if whole != written as u64 {
@@ -122,7 +122,7 @@ fn fill_up(
                 }
             }
             Err(Error::Caller(Reason::NoSpace)) => refused += 1,
-            // A comb gets as far as a file can be before the disk is full.
+            // A comb may reach the maximum file size before the disk is full.
             Err(Error::Caller(Reason::TooLarge)) => return Ok(accepted),
             Err(error) => return Err(format!("write {version}: {error}")),
         }
@@ -137,7 +137,7 @@ fn fill_up(
     Ok(accepted)
 }
 
-/// Syncs, closes, has it judged, opens again and compares.
+/// Syncs, closes, runs the checks, reopens and compares.
 fn check_all(
     volume: Volume,
     device: Arc<dyn BlockDevice>,
@@ -192,7 +192,7 @@ fn what_was_accepted_is_there() {
             let _deadline = Deadline::new(what.clone());
             let shape = shape(name, if *name == "tiny" { 2 } else { 12 });
             let device = scratch.device(&shape);
-            // One where all of it is in the cache until the end, one where it is written meanwhile.
+            // One cache in which everything stays until the end, and one that is written back meanwhile.
             let cache = if turn % 2 == 0 { 2 << 20 } else { 64 << 20 };
             let volume = options(cache)
                 .open_block_device(Arc::clone(&device))
@@ -207,7 +207,8 @@ fn what_was_accepted_is_there() {
             drop(file);
             check_all(volume, device, &[accepted], &scratch)
                 .unwrap_or_else(|wrong| panic!("{what}: {wrong}"));
-            // It was full indeed: promises for the mapping are not lost. A far block may need four more.
+            // The disk really was full: reservations for mapping blocks are not leaked. A distant block may
+            // need four more.
             let wasted = matches!(pattern, Pattern::Stream);
             assert!(
                 !wasted || after < before / 20 + 8,
@@ -258,8 +259,8 @@ fn many_writers_fill_a_disk_together() {
     }
 }
 
-/// Room that was promised and is not needed is there for others: a write over what is there already, a file removed while
-/// dirty, one cut.
+/// Reserved but unneeded space is available to others: after overwriting existing data, removing a dirty
+/// file, or truncating one.
 #[test]
 fn promises_are_given_back() {
     if !tools() {
@@ -272,7 +273,7 @@ fn promises_are_given_back() {
         let volume = options(64 << 20)
             .open_block_device(Arc::clone(&device))
             .unwrap();
-        // A first file in the directory may give it its block.
+        // The first file in the directory may allocate a directory block.
         drop(create(&volume, 0));
         volume.remove_file("/f0").unwrap();
         volume.sync().unwrap();
@@ -304,7 +305,7 @@ fn promises_are_given_back() {
     }
 }
 
-/// A raw file on a full file system of the host. Needs root, to mount one.
+/// A raw file on a full host file system. Needs root to mount one.
 #[test]
 fn a_raw_file_on_a_full_host_is_told_too() {
     let folder = tempfile::tempdir().unwrap();
@@ -346,7 +347,7 @@ fn raw_until_full(path: &std::path::Path) {
     let accepted = total.load(Ordering::Relaxed);
     assert!(accepted > 4 << 20, "{accepted} bytes only");
     raw.sync().expect("what was accepted has its room");
-    // Over what is there, there is room.
+    // Overwriting existing data needs no space.
     raw.write_all_at(&filled(1 << 20, 1, 0, 2), 0)
         .expect("room");
     raw.sync().expect("what was accepted has its room");

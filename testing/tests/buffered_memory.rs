@@ -1,5 +1,5 @@
-//! Memory of buffered streams: no more than the budget and what a program needs besides, however much is written or read;
-//! never more dirty than the limit, not for a moment; and no pause over 200 ms.
+//! Memory of buffered streams: at most the budget plus a program's own needs, however much is written or
+//! read; dirty memory never exceeds the limit, even briefly; and no pause is longer than 200 ms.
 
 mod oracle;
 
@@ -20,12 +20,13 @@ use throughline_testing::{Fault, FaultDevice};
 
 const MIB: u64 = 1 << 20;
 const BUDGET: u64 = 64 * MIB;
-/// What a program needs besides.
+/// A program's own needs.
 const BESIDES: u64 = 32 * MIB;
-/// Says to the test binary that it is the child whose memory is measured: what to stream over, and how many MiB.
+/// Marks the test binary as the child whose memory is measured: the target of the stream, and its size in
+/// MiB.
 const CHILD: &str = "THROUGHLINE_MEMORY_CHILD";
 
-/// The most memory that this process ever had, in bytes.
+/// The peak memory of this process, in bytes.
 fn peak_bytes() -> u64 {
     let status = std::fs::read_to_string("/proc/self/status").expect("Linux has it");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
@@ -40,7 +41,7 @@ fn options() -> OpenOptions {
     options
 }
 
-/// Whether a request carries sectors of ours, or asks for what they would be: data, in long requests.
+/// Whether a request writes data sectors of this test, or is a long read of data.
 fn is_data(request: &Request) -> bool {
     request.op() == Op::Write
         && request
@@ -49,10 +50,10 @@ fn is_data(request: &Request) -> bool {
             .is_some_and(|bytes| bytes.starts_with(&MAGIC))
 }
 
-/// Writes a stream and reads it again, in calls of 1 MiB.
+/// Writes a stream and reads it back, in calls of 1 MiB.
 fn stream(handle: &Handle, bytes: u64) {
     let mut buf = vec![0; MIB as usize];
-    // Each block begins with a sector that says it is data: the device below can tell.
+    // Each block starts with a sector marked as data, so that the underlying device can recognise it.
     for block in buf.chunks_mut(4096) {
         fill(&mut block[..SECTOR_BYTES], 1, 0, 1);
     }
@@ -65,7 +66,7 @@ fn stream(handle: &Handle, bytes: u64) {
     }
 }
 
-/// The child: streams, and says what it took. Without the variable it does nothing.
+/// The child: streams, and reports its peak memory. Without the variable it does nothing.
 #[test]
 fn child() {
     let Ok(what) = std::env::var(CHILD) else {
@@ -100,7 +101,7 @@ fn child() {
     println!("peak={}", peak_bytes());
 }
 
-/// Runs the child, and gives the most memory it had, in bytes.
+/// Runs the child and returns its peak memory in bytes.
 fn peak_of_child(kind: &str, mib: u64, path: &Path) -> u64 {
     let output = Command::new(std::env::current_exe().expect("our own name"))
         .args(["child", "--exact", "--nocapture", "--test-threads=1"])
@@ -165,7 +166,8 @@ fn a_stream_over_a_volume_stays_in_its_budget() {
     must_be_small("volume", mib, &path);
 }
 
-/// A device that takes its time, as much for each byte: else nothing would ever be dirty for long.
+/// A device whose requests take time in proportion to their length: otherwise nothing would stay dirty for
+/// long.
 fn slow(bytes: u64) -> Arc<FaultDevice> {
     let device = FaultDevice::new(Arc::new(NullDevice::new(bytes)), Fault::Never);
     Arc::new(device.only_where(|request| {
@@ -186,7 +188,7 @@ fn dirty_memory_is_never_over_its_limit_and_no_pause_is_long() {
         .dirty_limits(limits)
         .open_raw_block_device(slow(bytes) as _)
         .expect("opens");
-    // It has a cache from the first buffered call on.
+    // Its cache is created with the first buffered call.
     raw.write_all_at(b"first", 0).expect("room");
     let cache = Arc::clone(raw.cache().expect("see above"));
     let longest: Arc<Mutex<Duration>> = Arc::default();

@@ -1,4 +1,5 @@
-//! Many threads on one volume: names, data and space of the same groups change at once; `e2fsck` judges what is left.
+//! Many threads on one volume: names, data and space of the same groups change concurrently; `e2fsck` checks
+//! the result.
 
 use std::path::Path;
 use std::process::Command;
@@ -23,7 +24,7 @@ fn run(program: &str, arguments: &[&str]) -> std::process::Output {
         .unwrap_or_else(|e| panic!("{program} is needed for this test: {e}"))
 }
 
-/// One thread's work in a folder of its own and in the one that all share. What a file holds says whose it is.
+/// One thread's work in its own directory and in the shared one. The content of a file identifies its writer.
 fn work(volume: &Volume, thread: u64, seed: u64) -> throughline::Result<()> {
     let mut random = fastrand::Rng::with_seed(seed ^ thread);
     let own = format!("/own{thread}");
@@ -55,7 +56,7 @@ fn work(volume: &Volume, thread: u64, seed: u64) -> throughline::Result<()> {
     Ok(())
 }
 
-/// Every byte of every file in a folder is 0 or its writer's.
+/// Checks that every byte of every file in a directory is 0 or its writer's.
 fn check_owners(volume: &Volume, folder: &Path) {
     for entry in volume.read_dir(folder).expect("a folder can be read") {
         let entry = entry.expect("an entry can be read");

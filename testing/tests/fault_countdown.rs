@@ -1,7 +1,8 @@
-//! A fixed script, run with the n-th I/O failing, for every n and in every way: nothing panics, what `e2fsck -fy` finds
-//! it can repair, what had been synced before survives, and a volume whose close said `Ok` is whole.
+//! A fixed script, run with the n-th I/O failing, for every n and every kind of failure. Nothing panics,
+//! `e2fsck -fy` can repair what it finds, everything synced before survives, and a volume closed with `Ok` is
+//! consistent.
 //!
-//! Without `THROUGHLINE_SOAK` the rarer ways to fail are tried on a part of the requests.
+//! Without `THROUGHLINE_SOAK`, the rarer kinds of failure are tried on only part of the requests.
 
 mod oracle;
 
@@ -19,30 +20,30 @@ use throughline_testing::{Fault, FaultDevice};
 
 /// The shapes that the countdown runs on.
 const NAMES: &[&str] = &["ext2 1k", "ext3 1k", "ext4 1k", "inline_data 1k"];
-/// MiB of the images: small, since every run has its own, and large enough for a backup of the superblock, which a torn
-/// write of the superblock needs.
+/// MiB of the images: small, since every run has its own, but large enough for a backup superblock, which is
+/// needed after a torn write of the superblock.
 const MIB: u64 = 10;
 
-/// What a file or a link holds, as far as the answers tell.
+/// The content of a file or link, as far as the results tell.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Held {
     Content(Vec<u8>),
-    /// An operation on it failed: it may be anything.
+    /// An operation on it failed: its content is undefined.
     Unknown,
 }
 
-/// The script's view of what it did.
+/// The script's record of what it did.
 #[derive(Default)]
 struct Progress {
     files: BTreeMap<Vec<u8>, Held>,
-    /// What was there at the last sync that succeeded, in the directory that is not touched any more.
+    /// The state at the last successful sync, for the directory that is not modified afterwards.
     durable: BTreeMap<Vec<u8>, Held>,
     failures: u32,
     closed: bool,
 }
 
 impl Progress {
-    /// Notes the answer to an operation on `paths`, which on success leads to `held`.
+    /// Records the result of an operation on `paths`, which on success leads to `held`.
     fn note(&mut self, answer: Answer<()>, paths: &[&str], held: Option<Vec<u8>>) {
         let ok = answer.is_ok();
         self.failures += u32::from(!ok);
@@ -77,7 +78,7 @@ fn put(subject: &mut dyn Subject, progress: &mut Progress, path: &str, data: &[u
     overwrite(subject, progress, path, data);
 }
 
-/// Writes a file from its start, wholly.
+/// Overwrites a file from its start.
 fn overwrite(subject: &mut dyn Subject, progress: &mut Progress, path: &str, data: &[u8]) {
     let Some(mut expected) = progress.held(path) else {
         return;
@@ -197,7 +198,7 @@ fn script(device: Arc<dyn BlockDevice>) -> Progress {
     progress
 }
 
-/// Every file of `files` whose content is known must be there with it.
+/// Checks that every file of `files` with known content is there with it.
 fn compare(device: Arc<dyn BlockDevice>, files: &BTreeMap<Vec<u8>, Held>) -> Result<(), String> {
     let mut subject =
         VolumeSubject::open(device).map_err(|refusal| format!("open: {refusal:?}"))?;
@@ -231,13 +232,14 @@ fn compare(device: Arc<dyn BlockDevice>, files: &BTreeMap<Vec<u8>, Held>) -> Res
         .map_err(|refusal| format!("close: {refusal:?}"))
 }
 
-/// One run with one fault, judged; whether a failure was told.
+/// One run with one fault; returns whether a failure was reported.
 fn run(image: &[u8], fault: Fault, scratch: &Scratch) -> Result<bool, String> {
     let below = load(image);
     let device = Arc::new(FaultDevice::new(Arc::clone(&below), fault).logged());
     let progress = script(Arc::clone(&device) as Arc<dyn BlockDevice>);
     let told = progress.failures > 0;
-    // A read may have been tried again or not have been needed. A write or a flush that failed was promised to somebody.
+    // A failed read may have been retried or unnecessary. The loss of a failed write or flush must be
+    // reported.
     let lost = device
         .take_log()
         .into_iter()
@@ -265,7 +267,7 @@ fn run(image: &[u8], fault: Fault, scratch: &Scratch) -> Result<bool, String> {
         .map_err(|what| format!("synced, and after e2fsck -fy ({said}): {what}"))
 }
 
-/// The faults that are tried on a script of `requests` requests.
+/// The faults to try on a script of `requests` requests.
 fn faults(requests: u64, soak: bool) -> Vec<Fault> {
     let every = |step: usize| (0..requests).step_by(if soak { 1 } else { step });
     let mut faults: Vec<Fault> = (0..requests).map(Fault::Once).collect();

@@ -1,4 +1,5 @@
-//! The tests' own mounts: what is done on one is in the image, and nothing stays behind, whatever way it ends.
+//! The test mounts themselves: changes made on one are in the image, and nothing is left behind, however it
+//! ends.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -66,7 +67,7 @@ fn a_refused_mount_says_why() {
     assert!(why.contains("exit status"), "{why}");
 }
 
-/// A kernel that does not have the long form of the request: attributes arrive as they were sent.
+/// A kernel without the long form of the request: attributes still arrive as sent.
 #[test]
 fn attributes_are_set_in_both_forms_of_the_request() {
     for options in ["", "without=setxattr_ext"] {
@@ -85,8 +86,8 @@ fn attributes_are_set_in_both_forms_of_the_request() {
     }
 }
 
-/// A commit is durable when it says so, also where the image is a file of a FUSE mount, to which `RWF_DSYNC` means nothing: what was
-/// synced on it is there when the mount's server is killed.
+/// A commit is durable once reported, even if the image is a file on a FUSE mount, where `RWF_DSYNC` has no
+/// effect: synced data survives the death of that mount's server.
 #[test]
 fn a_commit_to_an_image_on_a_mount_is_asked_for_by_fsync() {
     let Some(outer) = Mounted::possible()
@@ -97,7 +98,7 @@ fn a_commit_to_an_image_on_a_mount_is_asked_for_by_fsync() {
     };
     let mounted = Mounted::new(outer.path(), "");
     let inner = mounted.path("/inner");
-    // Its journal is a hole: a block written to it is lost where the mount does not commit it.
+    // Its journal is sparse: a block written to it is lost if the mount does not commit it.
     let made = std::process::Command::new("mke2fs")
         .args(["-q", "-F", "-t", "ext4", "-b", "4096", "-E"])
         .arg("lazy_journal_init=1,lazy_itable_init=1,nodiscard")
@@ -130,7 +131,7 @@ fn a_commit_to_an_image_on_a_mount_is_asked_for_by_fsync() {
     outer.check("unmounted");
 }
 
-/// Names until the first error.
+/// The names up to the first error.
 fn names_in(dir: &std::path::Path) -> Vec<std::ffi::OsString> {
     let names = fs::read_dir(dir).expect("opened");
     names
@@ -139,7 +140,8 @@ fn names_in(dir: &std::path::Path) -> Vec<std::ffi::OsString> {
         .collect()
 }
 
-/// What was found of a directory before an error is told, and with it the look-ups that the answer counts.
+/// Entries found before an error in a directory are returned first, together with the lookups the reply
+/// counts.
 #[test]
 fn an_error_in_the_middle_of_a_listing_keeps_the_names_before_it() {
     let Some(image) = image() else { return };

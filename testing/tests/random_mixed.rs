@@ -1,5 +1,6 @@
-//! Random operations through buffered, direct and sync handles on the same files, against the reference model: with a
-//! page cache so small that every turn evicts and writes back. `e2fsck` judges the image, the model everything else.
+//! Random operations through buffered, direct and sync handles on the same files, compared with the reference
+//! model, with a page cache so small that every turn evicts and writes back. `e2fsck` checks the image, the
+//! model everything else.
 
 mod oracle;
 
@@ -12,10 +13,10 @@ use oracle::subject::VolumeSubject;
 use throughline::{DirtyLimits, OpenOptions};
 use throughline_testing::model::{Bounds, Driver, Handle, Profile};
 
-/// Every shape twice, with another profile each time.
+/// Every shape twice, with a different profile each time.
 const SEEDS: u64 = 82;
 const SOAK_SEEDS: u64 = 10_000;
-/// Seeds that found something once.
+/// Seeds that once found a bug.
 const FOUND: [u64; 0] = [];
 const OPERATIONS: u32 = 1000;
 
@@ -29,7 +30,7 @@ const PROFILES: [Profile; 7] = [
     Profile::Small,
 ];
 
-/// A small cache: how small, and how little of it may be dirty, is the seed's.
+/// A small cache; its size and its dirty limit depend on the seed.
 fn options(seed: u64) -> OpenOptions {
     let mut random = fastrand::Rng::with_seed(seed ^ 0xcac4e);
     let mut limits = DirtyLimits::default();
@@ -42,7 +43,8 @@ fn options(seed: u64) -> OpenOptions {
     options
 }
 
-/// Compares all by buffered handles, which leave most of it in the cache, and by direct ones.
+/// Compares everything through buffered handles, which leave most of it in the cache, and through direct
+/// ones.
 fn compare(driver: &mut Driver, subject: &mut VolumeSubject) -> Result<(), String> {
     for reader in [Handle::Buffered, Handle::Direct] {
         driver.reader = reader;
@@ -54,7 +56,8 @@ fn compare(driver: &mut Driver, subject: &mut VolumeSubject) -> Result<(), Strin
     Ok(())
 }
 
-/// One seed: a shape, a profile, a cache, and what they lead to: no space, would block, files left.
+/// Runs one seed: a shape, a profile and a cache. Returns the counts of "no space" and "would block", and of
+/// files left.
 fn run(seed: u64, scratch: &Scratch) -> Result<(u32, u32, usize), String> {
     let shape: &Shape = &SHAPES[seed as usize % SHAPES.len()];
     let profile = PROFILES[(seed as usize / SHAPES.len() + seed as usize) % PROFILES.len()];
@@ -111,8 +114,8 @@ fn handles_of_all_kinds_do_what_the_model_does() {
     );
 }
 
-/// Threads that drive directories of their own through one small cache, while another changes its limits and syncs: they
-/// meet in the cache, the flusher, the throttle, the allocators and the journal.
+/// Threads in separate directories share one small cache, while another thread changes its limits and syncs.
+/// They contend in the cache, the flusher, the throttle, the allocators and the journal.
 #[test]
 fn threads_in_one_cache_do_what_their_models_do() {
     if !tools() {
@@ -195,7 +198,7 @@ fn together(seed: u64, name: &str, scratch: &Scratch) -> Result<(), String> {
     again.close().map_err(failed("close again"))
 }
 
-/// What changes no content: limits and budgets that come and go, and syncs.
+/// Changes no content: varies limits and budgets, and syncs.
 fn disturb(subject: &VolumeSubject, seed: u64, ended: &AtomicBool) -> Result<(), String> {
     let mut random = fastrand::Rng::with_seed(seed ^ 0xd157);
     let volume = subject.volume();

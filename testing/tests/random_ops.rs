@@ -1,7 +1,7 @@
-//! Random operations on a volume and on the reference model, over the features of the format; `e2fsck` judges the
-//! image, the model everything else.
+//! Random operations on a volume and on the reference model, over the features of the format; `e2fsck` checks
+//! the image, the model everything else.
 //!
-//! Here every handle is direct; `random_mixed` has those of all kinds.
+//! All handles are direct here; `random_mixed` uses all kinds.
 
 mod oracle;
 
@@ -14,14 +14,15 @@ use throughline_testing::model::{Bounds, Driver, Profile};
 
 const SEEDS: u64 = 200;
 const SOAK_SEEDS: u64 = 5000;
-/// Seeds that found something once.
+/// Seeds that once found a bug.
 const FOUND: [u64; 5] = [245, 286, 450, 491, 696];
 const OPERATIONS: u32 = 2000;
 
-/// How often the subject had no space, and refused as unsupported; and the files left at the end.
+/// How often there was no space, and how often an operation was unsupported; and the number of files left at
+/// the end.
 type Counts = (u32, u32, usize);
 
-/// One seed: a shape, a profile, and what they lead to.
+/// Runs one seed: a shape and a profile.
 fn run(seed: u64, scratch: &Scratch) -> Result<Counts, String> {
     let shape: &Shape = &SHAPES[seed as usize % SHAPES.len()];
     let profile = Profile::ALL[(seed as usize / SHAPES.len() + seed as usize) % Profile::ALL.len()];
@@ -75,7 +76,7 @@ fn random_operations_do_what_the_model_does() {
     );
 }
 
-/// Threads that drive directories of their own on one volume: they meet in the allocators, the journal, the tables.
+/// Threads in separate directories of one volume; they contend in the allocators, the journal and the tables.
 #[test]
 fn threads_on_one_volume_do_what_their_models_do() {
     const THREADS: u64 = 4;

@@ -1,5 +1,5 @@
-//! Instructions of one piece of work, by valgrind's callgrind: this very program is run again as a child that does the
-//! work in a function that is named, and only what that function does is counted.
+//! Counts the instructions of one piece of work with valgrind's callgrind: this program runs itself again as
+//! a child, which does the work in a named function, and only that function is counted.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,13 +7,14 @@ use std::process::Command;
 use crate::kernel::output;
 use crate::{Error, Result};
 
-/// Whether valgrind is there.
+/// Whether valgrind is installed.
 pub(crate) fn is_there() -> bool {
     output(Command::new("valgrind").arg("--version")).is_ok()
 }
 
-/// Instructions that `function` (a pattern of its full name, with `*`) and all that it calls executed, on its own thread,
-/// when this program ran with `arguments`. `None` where it was not found, as in a program without symbols.
+/// Instructions executed by `function` (a pattern for its full name, with `*`) and everything it calls on its
+/// own thread, when this program runs with `arguments`. `None` if it was not found, as in a binary without
+/// symbols.
 pub(crate) fn instructions(
     function: &str,
     arguments: &[&str],
@@ -29,7 +30,7 @@ pub(crate) fn instructions(
             .arg(format!("--callgrind-out-file={}", out.display()))
             .arg(own)
             .args(arguments)
-            // A string instruction counts as one for every byte: copies are to be made of ordinary ones.
+            // callgrind counts a string instruction once per byte, so copies must use ordinary instructions.
             .env(
                 "GLIBC_TUNABLES",
                 "glibc.cpu.x86_rep_movsb_threshold=1073741824",
@@ -38,7 +39,7 @@ pub(crate) fn instructions(
     Ok(collected(&String::from_utf8_lossy(&output.stderr)))
 }
 
-/// The count in callgrind's closing words.
+/// The count in callgrind's final output.
 fn collected(said: &str) -> Option<u64> {
     let line = said
         .lines()

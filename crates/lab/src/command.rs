@@ -1,4 +1,4 @@
-//! Whole programs as variants: our own binary and its peers, each run as a process of its own.
+//! Whole programs as variants: our own binary and its peers, each run as its own process.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,11 +7,11 @@ use crate::kernel::output;
 use crate::meter::{Meter, Spent};
 use crate::{Error, Result};
 
-/// What `throughline --json cp --stats` says of itself.
+/// The report printed by `throughline --json cp --stats`.
 pub(crate) struct OwnReport(serde_json::Value);
 
 impl OwnReport {
-    /// A number of the report; 0 where it has none of that name.
+    /// A number in the report; 0 if it has none with that name.
     pub(crate) fn number(&self, name: &str) -> f64 {
         self.0
             .get(name)
@@ -20,7 +20,8 @@ impl OwnReport {
     }
 }
 
-/// Runs a command to its end and measures its wall time (`cpu` is this process's own and means nothing here).
+/// Runs a command to its end and measures its wall time (`cpu` covers only this process and is meaningless
+/// here).
 pub(crate) fn timed(command: &mut Command) -> Result<(Spent, String)> {
     let meter = Meter::start();
     let output = output(command)?;
@@ -28,7 +29,7 @@ pub(crate) fn timed(command: &mut Command) -> Result<(Spent, String)> {
     Ok((spent, String::from_utf8_lossy(&output.stdout).into_owned()))
 }
 
-/// Our own `cp --stats` with these arguments.
+/// Runs our own `cp --stats` with these arguments.
 pub(crate) fn own_cp(arguments: &[&str]) -> Result<(Spent, OwnReport)> {
     let own = std::env::current_exe()
         .map_err(|e| Error::new(format!("cannot find this program: {e}")))?;
@@ -40,7 +41,7 @@ pub(crate) fn own_cp(arguments: &[&str]) -> Result<(Spent, OwnReport)> {
     Ok((spent, OwnReport(report)))
 }
 
-/// A file of `len_bytes` that does not compress and is not all alike, written through to the disk.
+/// A file of `len_bytes` with incompressible, varied content, written through to the disk.
 pub(crate) fn make_data(path: &Path, len_bytes: u64) -> Result<()> {
     use std::io::Write;
     let file = std::fs::File::create(path)?;

@@ -1,8 +1,9 @@
-//! Commands as targets: two builds, two programs, two ways to call one, measured beside each other.
+//! Commands as targets: two builds, two programs, or two ways to invoke one, measured side by side.
 //!
 //! Invariants:
-//! - Every sample is a new process, so what is drawn anew for each process (where its memory and its stack lie, which processor
-//!   it runs on) is drawn for each sample: it is in the noise, and cannot pass for a difference between the commands.
+//! - Every sample is a new process, so whatever is random per process (placement of its memory and stack, its
+//!   processor) is drawn anew for each sample: it is part of the noise and cannot pass for a difference
+//!   between the commands.
 //! - All commands have the same environment; none outlives its sample.
 
 use std::collections::BTreeMap;
@@ -19,29 +20,29 @@ use crate::shell::{Ended, figure, timed};
 use crate::workload::{TargetKind, TargetSpec};
 use crate::{Error, Result};
 
-/// What a command's time is called: from the moment it is begun to its end.
+/// The quantity for a command's wall time.
 pub const TIME: &str = "time";
-/// What the number is called that a command prints as the last line of its standard output.
+/// The quantity for the number a command prints as the last line of its standard output.
 pub const FIGURE: &str = "figure";
-/// A command that takes longer is taken for one that hangs.
+/// A command that takes longer counts as hung.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
-/// How commands are to be run.
+/// How to run the commands.
 pub struct Plan<'a> {
-    /// The commands; the first one is what the others are held against.
+    /// The commands; the others are compared with the first.
     pub targets: &'a [TargetSpec],
-    /// Each prints a number above 0 as the last line of its standard output, which is good this way: it is kept as
-    /// [`FIGURE`].
+    /// Set if each command prints a number above 0 as the last line of its standard output, with the
+    /// direction that is better; it is recorded as [`FIGURE`].
     pub figure: Option<Better>,
-    /// What every run is told.
+    /// Parameters common to all runs.
     pub terms: &'a Terms<'a>,
 }
 
-/// Runs them. `keep` gets everything as it comes; the whole comes back.
+/// Runs the commands. `keep` receives every entry as it is produced; the whole record is returned.
 ///
 /// # Errors
-/// A target that is no command; a command that cannot be run or fails, with the end of what it printed; what `keep` says. What
-/// was measured before was handed on.
+/// A target that is not a command; a command that cannot be run or fails, with the end of its output; an
+/// error of `keep`. Everything measured before was passed on.
 pub fn run(plan: &Plan<'_>, keep: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Result<Record> {
     let labels = rounds::labels(plan.targets.iter().map(TargetSpec::label))?;
     let mut commands = Commands {
@@ -55,7 +56,7 @@ pub fn run(plan: &Plan<'_>, keep: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Re
     run.end(ended)
 }
 
-/// A target's command, and where it runs.
+/// A target's command line and working directory.
 fn command(target: &TargetSpec) -> Result<(String, PathBuf)> {
     let TargetKind::Command { line, dir } = &target.kind else {
         let label = target.label();
@@ -136,7 +137,7 @@ impl Subjects for Commands<'_> {
     }
 }
 
-/// User and system time of all children that ended and were waited for; 0 where the system does not say.
+/// User and system time of all reaped children; 0 if the system does not report it.
 fn cpu_of_children() -> Duration {
     let Ok(usage) = getrusage(UsageWho::RUSAGE_CHILDREN) else {
         return Duration::ZERO;
@@ -153,7 +154,7 @@ mod tests {
     use crate::rounds::Asked;
     use crate::stats::Until;
 
-    /// Runs these commands so often.
+    /// Runs these commands for this many rounds.
     fn ran(lines: &[&str], figure: Option<Better>, asked: &Asked, rounds: u32) -> Result<Record> {
         let spec = |line: &&str| TargetSpec::parse(&format!("cmd:{line}"));
         let targets: Vec<TargetSpec> = lines.iter().map(spec).collect::<Result<_>>()?;

@@ -1,5 +1,6 @@
-//! A memory device that can be hollowed out: from then on reads move nothing and report success, so that a file on
-//! an image can be used to measure the path alone. Writes still go to memory; the metadata is cached by then.
+//! A memory device that can be hollowed out: from then on reads succeed without moving data, so that a file
+//! in an image can be used to measure the path alone. Writes still go to memory; the metadata is cached by
+//! then.
 
 use std::io;
 use std::path::Path;
@@ -20,7 +21,7 @@ pub(crate) struct HollowDevice {
     hollow: Arc<AtomicBool>,
 }
 
-/// An image file as a memory device.
+/// Loads an image file into a memory device.
 pub(crate) fn load_image(image: &Path) -> Result<MemoryDevice> {
     let content = std::fs::read(image)?;
     let device = MemoryDevice::new(content.len() as u64);
@@ -43,7 +44,7 @@ pub(crate) fn load_image(image: &Path) -> Result<MemoryDevice> {
 }
 
 impl HollowDevice {
-    /// An image file, in memory.
+    /// Loads an image file into memory.
     pub(crate) fn load(image: &Path) -> Result<HollowDevice> {
         let memory = load_image(image)?;
         let null = NullDevice::new(memory.len_bytes());
@@ -54,7 +55,7 @@ impl HollowDevice {
         })
     }
 
-    /// From now on reads move nothing.
+    /// From now on reads move no data.
     pub(crate) fn hollow_out(&self) {
         self.hollow.store(true, Ordering::Release);
     }

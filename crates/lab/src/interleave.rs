@@ -1,5 +1,5 @@
-//! Running variants interleaved: one sample of each per round, in an order that is drawn anew for each round, so that a slow
-//! minute of the machine falls on all of them alike, and so does what each leaves behind for the next.
+//! Runs variants interleaved: one sample of each per round, in a new random order each time, so that a slow
+//! minute of the machine, and whatever each variant leaves behind for the next, affect all of them alike.
 
 use std::collections::BTreeMap;
 
@@ -11,16 +11,16 @@ use crate::{Result, Settings};
 /// Quantities of one sample: name, unit, value.
 pub(crate) type Sample = Vec<(&'static str, &'static str, f64)>;
 
-/// One way to do the work, measured once per call.
+/// One variant of the work, measured once per call.
 pub(crate) struct Variant<'a> {
-    /// Its name in the tables.
+    /// The name in tables.
     name: String,
-    /// Does the work once and says what it measured.
+    /// Does the work once and returns the measurements.
     measure: Box<dyn FnMut() -> Result<Sample> + 'a>,
 }
 
 impl<'a> Variant<'a> {
-    /// A variant of this name.
+    /// A variant with this name.
     pub(crate) fn new(
         name: impl Into<String>,
         measure: impl FnMut() -> Result<Sample> + 'a,
@@ -32,17 +32,18 @@ impl<'a> Variant<'a> {
     }
 }
 
-/// Of the orders: always the same ones, so that the same experiment does the same.
+/// Seed of the orders: constant, so that an experiment is reproducible.
 const SEED: u64 = 1;
 
 impl Outcome {
-    /// Runs every variant once unmeasured (warm-up), then as often as the person asked for, or else `own_rounds` times, and
-    /// takes in the samples.
+    /// Runs every variant once unmeasured (warm-up), then in as many rounds as the user asked for, or else
+    /// `own_rounds`, and records the samples.
     ///
-    /// Where [`Settings::progress`] ends it and there are samples, they are kept, and the outcome says that it was interrupted.
+    /// If [`Settings::progress`] ends it once there are samples, they are kept, and the outcome is marked as
+    /// interrupted.
     ///
     /// # Errors
-    /// What measuring meets; what `progress` says before there is anything to keep.
+    /// Errors of the measurement, and of `progress` before there is anything to keep.
     pub(crate) fn measure<'a>(
         &mut self,
         settings: &Settings<'_>,
@@ -52,7 +53,7 @@ impl Outcome {
         let rounds = settings.rounds.unwrap_or(own_rounds);
         let mut variants = variants.into();
         if let Some(watch) = settings.watch {
-            // The first turn is not the first variant's.
+            // Register them in order: the first turn may not be that of the first variant.
             for variant in &variants {
                 watch.variants().variant(&variant.name);
             }
@@ -70,7 +71,7 @@ impl Outcome {
                     break 'rounds;
                 }
                 let variant = &mut variants[which];
-                // What is explained is what is counted: not the warm-up.
+                // Explain only what is counted: not the warm-up.
                 let watch = settings.watch.filter(|_| round > 0);
                 let turn = watch.map(|watch| watch.variants().sample(&variant.name));
                 let sample = (variant.measure)()?;
@@ -100,7 +101,8 @@ mod tests {
     use super::*;
     use crate::Error;
 
-    /// What an interruption before sample number `at`, from 0, leaves of two variants in 3 rounds and the warm-up.
+    /// The result of an interruption before sample number `at`, from 0, with two variants in 3 rounds and the
+    /// warm-up.
     fn interrupted_at(at: usize) -> Result<Outcome> {
         let mut outcome = Outcome::new("a test");
         let asked = Cell::new(0);

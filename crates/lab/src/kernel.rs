@@ -1,7 +1,7 @@
-//! The kernel's own file system as the thing to compare with: an image on a loop device with direct-io=on.
+//! The kernel's own file systems, for comparison: an image on a loop device with direct-io=on.
 //!
-//! Invariant: nothing is left behind. The mount is detached lazily as soon as its root is open, and the loop device is
-//! told to vanish with its last user, so that even SIGKILL leaves neither.
+//! Invariant: nothing is left behind. The mount is lazily detached as soon as its root is open, and the loop
+//! device is set to detach with its last user, so even SIGKILL leaves neither.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -13,26 +13,26 @@ use rustix::fs::{self, AtFlags, Mode, OFlags};
 
 use crate::{Error, Result};
 
-/// Whether this process may mount: root with loop devices.
+/// Whether this process may mount: it is root and there are loop devices.
 pub fn may_mount() -> bool {
     rustix::process::geteuid().is_root() && Path::new("/dev/loop-control").exists()
 }
 
-/// Runs a program to its end; its standard error becomes part of the error.
+/// Runs a program to its end; on failure the error includes its standard error.
 pub fn run(program: &str, arguments: &[&str]) -> Result<String> {
     run_with(program, arguments, &[])
 }
 
-/// As [`run`], with these variables in its environment.
+/// Like [`run`], with these environment variables.
 pub fn run_with(program: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Result<String> {
     let mut command = Command::new(program);
-    // Ctrl-C is for the lab, which takes away what it made: it must not end the umount that does so.
+    // Ctrl-C is for the lab, which then cleans up: it must not kill the umount that does so.
     command.args(arguments).process_group(0);
     let output = output(command.envs(variables.iter().copied()))?;
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Runs a command to its end, its input empty; where it fails, the error has what it said on standard error.
+/// Runs a command to its end with empty input; on failure the error includes its standard error.
 pub(crate) fn output(command: &mut Command) -> Result<Output> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command
@@ -55,7 +55,7 @@ pub(crate) fn output(command: &mut Command) -> Result<Output> {
     Err(Error::new(format!("{}: {why}", words.join(" "))))
 }
 
-/// `PATH` with the system directories that ordinary users often lack and `mke2fs` lives in.
+/// `PATH` with the system directories where `mke2fs` is, which ordinary users often lack.
 pub fn search_path() -> String {
     format!(
         "{}:/usr/sbin:/sbin",
@@ -63,7 +63,7 @@ pub fn search_path() -> String {
     )
 }
 
-/// Makes an image of `len_bytes` with `mke2fs` and these arguments.
+/// Creates an image of `len_bytes` with `mke2fs` and these arguments.
 pub fn mke2fs(image: &Path, len_bytes: u64, arguments: &[&str]) -> Result<()> {
     File::create(image)
         .and_then(|f| f.set_len(len_bytes))
@@ -80,32 +80,32 @@ pub fn e2fsck(image: &Path) -> Result<()> {
     run("e2fsck", &["-fn", &image.to_string_lossy()]).map(drop)
 }
 
-/// A file system of the kernel's on an image, mounted nowhere that anyone can see: it lives as long as this value and the
-/// files opened through it.
+/// A file system of the kernel on an image, not visible in the mount tree. It lives as long as this value and
+/// the files opened through it.
 pub struct LoopMount {
     root: OwnedFd,
     /// The loop device's name in sysfs, such as `loop0`.
     name: String,
 }
 
-/// What a loop device was asked for since it was set up.
+/// What a loop device was asked to do since it was set up.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LoopCounts {
     /// Bytes written.
     pub written_bytes: u64,
     /// Flushes of its cache.
     pub flushes: u64,
-    /// Transactions that its journal committed; 0 where it has none.
+    /// Transactions committed by its journal; 0 without a journal.
     pub commits: u64,
 }
 
 impl LoopMount {
-    /// Mounts the file system of this type that is on `image`.
+    /// Mounts the file system of this type on `image`.
     pub fn new(image: &Path, fs_type: &str) -> Result<LoopMount> {
         LoopMount::with_options(image, fs_type, None)
     }
 
-    /// As [`LoopMount::new`], with these options of `mount`.
+    /// Like [`LoopMount::new`], with these options of `mount`.
     pub fn with_options(image: &Path, fs_type: &str, options: Option<&str>) -> Result<LoopMount> {
         let device = run(
             "losetup",
@@ -119,7 +119,8 @@ impl LoopMount {
         .trim()
         .to_owned();
         let mounted = LoopMount::on_device(&device, fs_type, options);
-        // With a user left this marks the loop device to vanish with the last one; without, it detaches at once.
+        // With a user left, this marks the loop device to detach with the last one; without, it detaches at
+        // once.
         let detached = run("losetup", &["--detach", &device]);
         let mounted = mounted?;
         detached.map(|_| mounted)
@@ -143,7 +144,8 @@ impl LoopMount {
         })
     }
 
-    /// What the loop device was asked for: `/sys/block/*/stat`, `/proc/fs/jbd2/*/info`. What the kernel does not tell is 0.
+    /// The loop device's counts, from `/sys/block/*/stat` and `/proc/fs/jbd2/*/info`. Values the kernel does
+    /// not report are 0.
     pub fn counts(&self) -> LoopCounts {
         let read = |path: String| std::fs::read_to_string(path).unwrap_or_default();
         let stat = read(format!("/sys/block/{}/stat", self.name));
@@ -166,7 +168,7 @@ impl LoopMount {
         self.root.as_fd()
     }
 
-    /// Opens `name` in the root, made where there is none, for direct I/O or through the kernel's cache.
+    /// Opens `name` in the root, creating it if needed, for direct I/O or through the kernel's cache.
     pub fn open(&self, name: &str, direct: bool) -> Result<File> {
         let mut flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
         flags.set(OFlags::DIRECT, direct);
@@ -181,15 +183,16 @@ impl LoopMount {
             .map_err(|e| Error::new(format!("{name} on the kernel's file system: {e}")))
     }
 
-    /// Writes what is dirty in this file system, and no other.
+    /// Writes back the dirty data of this file system only.
     pub fn sync(&self) -> Result<()> {
         fs::syncfs(&self.root).map_err(|e| Error::new(format!("syncfs: {e}")))
     }
 }
 
-/// Opens `name` for direct I/O (created where absent) in the file system on `image`, as the kernel serves it.
+/// Opens `name` for direct I/O, creating it if needed, in the file system on `image`, as served by the
+/// kernel.
 ///
-/// The returned file is the only thing that keeps the file system mounted.
+/// Only the returned file keeps the file system mounted.
 pub fn open_on_loop(image: &Path, fs_type: &str, name: &str) -> Result<File> {
     LoopMount::new(image, fs_type)?.open(name, true)
 }

@@ -1,8 +1,9 @@
-//! The lab: named experiments that measure the I/O path, variant against variant, interleaved, with their spread.
+//! The lab: named experiments that measure the I/O path. Variants are measured interleaved and compared, and
+//! their spread is reported.
 //!
-//! Each experiment keeps one claim alive: the five reports the project started from (`founding/…`), and the aims
-//! of the design. The naive ways of the reports live here, not in the engine. Benchmarks print, tests check:
-//! nothing here is asserted, a bar is reported as met or not.
+//! Each experiment checks one claim: the five reports the project started from (`founding/…`), and the goals
+//! of the design. The naive variants from the reports live here, not in the engine. Benchmarks report and
+//! tests check: nothing is asserted here, and a bar is reported as met or not met.
 #![forbid(unsafe_code)]
 
 pub mod bisect;
@@ -50,12 +51,12 @@ pub use throughline_models as models;
 
 pub use stats::{Judgement, Question, Ratio, Summary, Verdict};
 
-/// Why an experiment could not be run.
+/// Why an experiment could not run.
 #[derive(Debug)]
 pub struct Error(String);
 
 impl Error {
-    /// An error with this message.
+    /// Creates an error with this message.
     pub fn new(message: impl Into<String>) -> Error {
         Error(message.into())
     }
@@ -69,7 +70,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// What the layers below say, in their words.
+/// Converts errors of the lower layers, keeping their messages.
 macro_rules! from_below {
     ($($error:ty),* $(,)?) => {
         $(impl From<$error> for Error {
@@ -88,30 +89,30 @@ from_below!(
     throughline_fileio::Error,
 );
 
-/// Result of the lab.
+/// The lab's result type.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Is told how many rounds are done, and of how many, and may end the experiment.
+/// Called with the progress so far and the total, in rounds or samples; an error ends the experiment.
 pub type Progress<'a> = dyn Fn(usize, usize) -> Result<()> + 'a;
 
-/// How a person wants an experiment run.
+/// How to run an experiment.
 pub struct Settings<'a> {
-    /// Where images and files are made: a folder on the disk to be measured.
+    /// Where images and files are created: a directory on the disk to measure.
     pub dir: PathBuf,
-    /// Samples per variant; `None` takes the experiment's own number.
+    /// Samples per variant; `None` uses the experiment's default.
     pub rounds: Option<usize>,
-    /// Work per sample as a share of the experiment's full size, in percent (1 to 100).
+    /// Work per sample, in percent of the experiment's full size (1 to 100).
     pub scale_percent: u64,
-    /// The engine that devices are opened with.
+    /// The engine used to open devices.
     pub engine: EngineChoice,
-    /// Told before each sample how many rounds are done, and of how many; its error ends the experiment.
+    /// Called before each sample with the rounds done and the total; an error ends the experiment.
     pub progress: &'a Progress<'a>,
-    /// Told of what our engine does for each variant, if the run is explained.
+    /// Collects what our engine does for each variant, if the run is explained.
     pub watch: Option<&'a Watch>,
 }
 
 impl Settings<'_> {
-    /// Options to open something of ours with: by the run's engine, observed where the run is explained.
+    /// Options for opening our own targets: the run's engine, with a listener if the run is explained.
     pub(crate) fn opening(&self) -> OpenOptions {
         let mut options = OpenOptions::new();
         options.write(true);
@@ -119,31 +120,31 @@ impl Settings<'_> {
         options
     }
 
-    /// Opens the volume on an image, its cache observed too.
+    /// Opens the volume on an image and observes its cache.
     pub(crate) fn volume(&self, image: &Path) -> Result<Volume> {
         let volume = self.opening().open(image)?;
         self.observe_cache(volume.cache());
         Ok(volume)
     }
 
-    /// The same for a device that is driven without more of the engine.
+    /// Observes a device that is driven without the rest of the engine.
     pub(crate) fn observe_disk(&self, disk: &Disk) {
         if let Some(listener) = self.listener() {
             disk.listen(listener);
         }
     }
 
-    /// The same for the cache of something that is open.
+    /// Observes the cache of an open volume or file.
     pub(crate) fn observe_cache(&self, cache: &Arc<PageCache>) {
         if let Some(watch) = self.watch {
             watch.variants().cache(cache);
         }
     }
 
-    /// The same for a plain file or a device.
+    /// Observes the cache of a plain file or device.
     pub(crate) fn observe_cache_of(&self, file: &RawFile) {
         if self.watch.is_some() {
-            // It makes one with the first buffered write at the latest.
+            // Create the cache now: otherwise it would appear only with the first buffered write.
             file.prepare_cache();
             file.cache()
                 .into_iter()
@@ -156,18 +157,18 @@ impl Settings<'_> {
         Some(variants as Arc<dyn Listener>)
     }
 
-    /// `full` scaled, but at least `floor`.
+    /// Scales `full` by [`Settings::scale_percent`], but not below `floor`.
     pub(crate) fn scaled(&self, full: u64, floor: u64) -> u64 {
         (full.saturating_mul(self.scale_percent) / 100).max(floor)
     }
 
-    /// A new folder in [`Settings::dir`] that vanishes with the value.
+    /// A new directory in [`Settings::dir`], removed when the value is dropped.
     pub(crate) fn scratch(&self) -> Result<tempfile::TempDir> {
         scratch_in(&self.dir)
     }
 }
 
-/// A new folder in `dir` that vanishes with the value.
+/// A new directory in `dir`, removed when the value is dropped.
 pub(crate) fn scratch_in(dir: &Path) -> Result<tempfile::TempDir> {
     tempfile::Builder::new()
         .prefix("throughline-lab-")

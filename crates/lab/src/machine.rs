@@ -1,4 +1,4 @@
-//! What must be known of a machine to read its figures.
+//! The properties of a machine needed to read its figures.
 
 use std::fmt;
 use std::fs;
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::wake_up::wake_up_us;
 use crate::warm::free_memory_leaves;
 
-/// The machine a run was made on.
+/// The machine of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Machine {
     /// The processor's model name.
@@ -21,17 +21,17 @@ pub struct Machine {
     pub kernel: String,
     /// This program's version.
     pub version: String,
-    /// Whether the program was built with optimisation; figures of a debug build mean nothing.
+    /// Whether the program was built with optimisation; figures of a debug build are meaningless.
     pub optimised: bool,
-    /// Microseconds that it takes to wake a thread on another processor; 0 where that could not be measured. A request that
-    /// another thread answers, as of FUSE, costs two.
+    /// Microseconds to wake a thread on another processor; 0 if it could not be measured. A request answered
+    /// by another thread, as with FUSE, costs two.
     #[serde(default)]
     pub wake_up_us: f64,
-    /// How long an idle processor of this virtual machine looks for work before it sleeps, in nanoseconds: 0 makes every
-    /// wake-up dear. `None` where the kernel does not have it.
+    /// How long an idle processor of this virtual machine polls for work before it sleeps, in nanoseconds; 0
+    /// makes every wake-up expensive. `None` if the kernel does not have it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest_halt_poll_ns: Option<u64>,
-    /// What is free of this virtual machine's memory goes back to its host, and is slow to come again.
+    /// Whether free memory of this virtual machine returns to its host, and is slow to get back.
     #[serde(default)]
     pub free_memory_leaves: bool,
 }
@@ -39,7 +39,7 @@ pub struct Machine {
 const GUEST_HALT_POLL_NS: &str = "/sys/module/haltpoll/parameters/guest_halt_poll_ns";
 
 impl Machine {
-    /// This machine, as the kernel tells it.
+    /// This machine, from the kernel's data.
     pub fn here() -> Machine {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let cpu = cpuinfo

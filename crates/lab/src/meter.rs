@@ -1,11 +1,11 @@
-//! Measuring one run of one variant: wall time, processor time of the whole process, and of the whole machine where work is
-//! done by threads of the kernel too.
+//! Measures one run of one variant: wall time, processor time of the whole process, and of the whole machine
+//! if kernel threads do part of the work.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Wall and processor time spent since its making.
+/// Measures wall and processor time since its creation.
 #[derive(Debug)]
 pub(crate) struct Meter {
     wall: Duration,
@@ -13,15 +13,15 @@ pub(crate) struct Meter {
     machine_cpu: Duration,
 }
 
-/// What a [`Meter`] read.
+/// The reading of a [`Meter`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Spent {
     /// Wall-clock time.
     pub(crate) wall: Duration,
     /// User and system time of all threads of this process.
     pub(crate) cpu: Duration,
-    /// Time that any processor of the machine was busy, in steps of the kernel's clock (10 ms): of a variant only where
-    /// nothing else runs.
+    /// Time that any processor of the machine was busy, in ticks of the kernel's clock (10 ms). It can be
+    /// attributed to a variant only if nothing else runs.
     pub(crate) machine_cpu: Duration,
 }
 
@@ -56,7 +56,7 @@ impl Spent {
         per_gib(self.cpu, bytes)
     }
 
-    /// As [`Spent::cpu_s_per_gib`], of the whole machine.
+    /// Like [`Spent::cpu_s_per_gib`], for the whole machine.
     pub(crate) fn machine_cpu_s_per_gib(&self, bytes: u64) -> f64 {
         per_gib(self.machine_cpu, bytes)
     }
@@ -71,13 +71,13 @@ fn per_gib(cpu: Duration, bytes: u64) -> f64 {
     cpu.as_secs_f64() / (bytes as f64 / f64::from(1 << 30)).max(1e-12)
 }
 
-/// Busy time of all processors since boot: the first line of `/proc/stat`, without idle time, waiting for I/O, and what a
-/// hypervisor took away. Zero where there is none.
+/// Busy time of all processors since boot: the first line of `/proc/stat`, without idle time, I/O wait and
+/// steal time. Zero if unavailable.
 fn machine_busy() -> Duration {
     const NOT_BUSY: [usize; 3] = [3, 4, 7];
     let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     let all = stat.lines().next().unwrap_or_default();
-    // Guests' time, the last two, is in the user's already.
+    // The last two, guest time, are already included in user time.
     let ticks = all.split_whitespace().skip(1).take(8).enumerate();
     let busy: u64 = ticks
         .filter(|(i, _)| !NOT_BUSY.contains(i))

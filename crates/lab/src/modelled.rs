@@ -7,20 +7,20 @@ use throughline_models::{Clock, ModelDevice, Options, find};
 use crate::meter::Spent;
 use crate::{Error, Result};
 
-/// A device of the model of this name.
+/// Opens a device of the model with this name.
 pub(crate) fn open(name: &str, with: impl FnOnce(Options) -> Options) -> Result<ModelDevice> {
     let model = find(name).ok_or_else(|| Error::new(format!("no device model '{name}'")))?;
     Ok(with(Options::new()).open(model))
 }
 
-/// What a model's waits had spun when this was made: it is no work of the path that is measured.
+/// The time a model's waits had spun when this was created: spinning is not work of the measured path.
 pub(crate) struct Spun<'a> {
     clock: Option<&'a Clock>,
     before_ns: u64,
 }
 
 impl Spun<'_> {
-    /// By this clock; `None` where there is no model.
+    /// For this clock; `None` without a model.
     pub(crate) fn of(clock: Option<&Clock>) -> Spun<'_> {
         Spun {
             before_ns: clock.map_or(0, Clock::spun_ns),
@@ -28,7 +28,7 @@ impl Spun<'_> {
         }
     }
 
-    /// `spent` without what was spun since.
+    /// `spent` without the time spun since.
     pub(crate) fn taken_from(&self, spent: Spent) -> Spent {
         let now_ns = self.clock.map_or(0, Clock::spun_ns);
         let spun = Duration::from_nanos(now_ns.saturating_sub(self.before_ns));

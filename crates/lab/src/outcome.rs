@@ -1,4 +1,5 @@
-//! What an experiment gathers: samples, ratios, counts, limits and notes; a [`Record`] when it is over.
+//! The results of an experiment: samples, ratios, counts, limits and notes; turned into a [`Record`] at the
+//! end.
 
 use std::collections::BTreeMap;
 
@@ -9,21 +10,21 @@ use crate::machine::Machine;
 use crate::record::{Better, Head, Line, Record, Sample};
 use crate::stats::Ratio;
 
-/// Units of which less is better; of others more is.
+/// Units in which less is better; in all others more is.
 const LESS_IS_BETTER: &[&str] = &["us", "ms", "s", "s/GiB", "MiB", "KiB"];
 
-/// A limit that the project set itself, and whether this run reached it.
+/// A limit set by the project, and whether this run met it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Bar {
     /// What is compared.
     pub name: String,
     /// What this run found.
     pub value: f64,
-    /// The limit; `at_least` says in which direction.
+    /// The limit; `at_least` gives the direction.
     pub target: f64,
-    /// True when `value` should be no smaller than `target`, false when no larger.
+    /// True if `value` must be at least `target`, false if at most.
     pub at_least: bool,
-    /// Whether the limit was reached.
+    /// Whether the limit was met.
     pub met: bool,
 }
 
@@ -35,7 +36,7 @@ type Series = (&'static str, Vec<f64>);
 pub(crate) struct Outcome {
     /// The experiment's name, such as `founding/1`.
     experiment: &'static str,
-    /// Where it ran.
+    /// The machine it ran on.
     pub(crate) machine: Machine,
     /// Variants by name; for each, its quantities by name.
     variants: BTreeMap<String, BTreeMap<&'static str, Series>>,
@@ -43,7 +44,7 @@ pub(crate) struct Outcome {
     counts: BTreeMap<String, f64>,
     bars: Vec<Bar>,
     notes: Vec<String>,
-    /// The person ended it: these are the samples until then.
+    /// The user ended it: these are the samples up to then.
     pub(crate) interrupted: bool,
 }
 
@@ -67,7 +68,7 @@ impl Outcome {
         self.variants.is_empty()
     }
 
-    /// Takes in one sample.
+    /// Adds one sample.
     pub(crate) fn sample(
         &mut self,
         variant: &str,
@@ -102,12 +103,12 @@ impl Outcome {
         self.counts.insert(name.into(), value);
     }
 
-    /// Keeps what a reader must know: what was left out and why.
+    /// Adds something the reader must know, such as what was left out and why.
     pub(crate) fn note(&mut self, text: impl Into<String>) {
         self.notes.push(text.into());
     }
 
-    /// Works out the ratio of `quantity` between two variants under `name`; `None` where one did not run.
+    /// Computes the ratio of `quantity` between two variants as `name`; `None` if one did not run.
     pub(crate) fn ratio(
         &mut self,
         name: &str,
@@ -120,12 +121,12 @@ impl Outcome {
         Some(ratio)
     }
 
-    /// Notes a limit that should be reached from below: `value` ≥ `target`.
+    /// Records a lower limit: `value` ≥ `target`.
     pub(crate) fn at_least(&mut self, name: &str, value: f64, target: f64) {
         self.bar(name, value, target, true);
     }
 
-    /// Notes a limit that should not be passed: `value` ≤ `target`.
+    /// Records an upper limit: `value` ≤ `target`.
     pub(crate) fn at_most(&mut self, name: &str, value: f64, target: f64) {
         self.bar(name, value, target, false);
     }
@@ -144,7 +145,7 @@ impl Outcome {
         });
     }
 
-    /// The record of a run that began at `started` (RFC 3339) with these settings.
+    /// The record of a run that started at `started` (RFC 3339) with these settings.
     pub(crate) fn into_record(self, started: &str, settings: BTreeMap<String, Value>) -> Record {
         let mut lines = Vec::new();
         for (series, quantities) in self.variants {
@@ -184,8 +185,9 @@ impl Outcome {
     }
 }
 
-/// Works out ratios of an [`Outcome`], one a line: `name => quantity, variant over, variant under;`, with `, at_least LIMIT` or
-/// `, at_most LIMIT` behind it where there is a limit. What did not run has no ratio and no limit.
+/// Computes ratios of an [`Outcome`], one per line: `name => quantity, variant over, variant under;`,
+/// followed by `, at_least LIMIT` or `, at_most LIMIT` if there is a limit. Variants that did not run have no
+/// ratio and no limit.
 macro_rules! ratios {
     ($outcome:expr; $($name:expr => $quantity:expr, $over:expr, $under:expr $(, $limit:ident $target:expr)?;)*) => {
         {$(

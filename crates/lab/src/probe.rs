@@ -1,6 +1,7 @@
-//! A device that is watched from inside: when the first request of a call was handed over, and how many there were.
+//! A device instrumented from inside: when the first request of a call was submitted, and how many there
+//! were.
 //!
-//! The same probe stands under every variant, ours and naive, so that they are judged by one clock.
+//! The same probe is below every variant, ours and naive, so all are timed by one clock.
 
 use std::io;
 use std::sync::Arc;
@@ -9,11 +10,11 @@ use std::time::Instant;
 
 use throughline_device::{BlockDevice, Completion, DeviceInfo, Queue, Request};
 
-/// What the probe saw since the last [`Probe::reset`]. Shared by all queues: for experiments of one thread.
+/// The counts since the last [`Probe::reset`]. Shared by all queues: for single-threaded experiments.
 #[derive(Debug)]
 pub(crate) struct Probe {
     epoch: Instant,
-    /// Nanoseconds since the epoch when the first request had been handed to the device; 0: none yet.
+    /// Nanoseconds since the epoch when the first request had been submitted to the device; 0: none yet.
     first_ns: AtomicU64,
     requests: AtomicU64,
 }
@@ -27,14 +28,14 @@ impl Probe {
         }
     }
 
-    /// Forgets; returns the moment from which a call is to be timed, in nanoseconds.
+    /// Resets the counts; returns the start time for a call, in nanoseconds.
     pub(crate) fn reset(&self) -> u64 {
         self.first_ns.store(0, Ordering::Relaxed);
         self.requests.store(0, Ordering::Relaxed);
         self.now_ns()
     }
 
-    /// Microseconds from `start_ns` until the first request had been handed over.
+    /// Microseconds from `start_ns` until the first request had been submitted.
     pub(crate) fn first_submit_us(&self, start_ns: u64) -> f64 {
         self.first_ns
             .load(Ordering::Relaxed)
@@ -58,7 +59,7 @@ impl Probe {
     }
 }
 
-/// Another device under a probe, its queues as deep as wanted.
+/// Another device with a probe, and queues of a chosen depth.
 pub(crate) struct ProbeDevice {
     inner: Arc<dyn BlockDevice>,
     info: DeviceInfo,
@@ -66,7 +67,7 @@ pub(crate) struct ProbeDevice {
 }
 
 impl ProbeDevice {
-    /// Watches `inner`, with queues at most `depth` deep.
+    /// Wraps `inner`, with queues at most `depth` deep.
     pub(crate) fn new(inner: Arc<dyn BlockDevice>, depth: Option<u32>) -> ProbeDevice {
         let mut info = inner.info().clone();
         info.limits.queue_depth = depth

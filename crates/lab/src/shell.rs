@@ -1,10 +1,10 @@
-//! A person's commands: run by `sh -c`, in a process group of their own, without a terminal, within a time limit.
+//! The user's commands: run by `sh -c`, in their own process group, without a terminal, with a time limit.
 //!
 //! Invariants:
-//! - No command outlives [`Shell::run`], whichever way it returns: past its time, after Ctrl-C or a panic, the whole group is
-//!   asked to end, and killed after [`GRACE`]. What this program's own end by SIGKILL leaves behind is ended by the next run
-//!   ([`end_leftovers`]).
-//! - What a command prints goes to files, not through pipes: a process that it leaves in the background holds nobody up.
+//! - No command outlives [`Shell::run`], however it returns: after a timeout, Ctrl-C or a panic, the whole
+//!   group is asked to end, and killed after [`GRACE`]. What is left if this program itself dies of SIGKILL
+//!   is ended by the next run ([`end_leftovers`]).
+//! - Output of a command goes to files, not pipes: a background process it leaves behind blocks nothing.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -19,53 +19,54 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use crate::{Error, Result};
 
-/// How long a group that is asked to end may take to clean up.
+/// How long a group may take to clean up when asked to end.
 const GRACE: Duration = Duration::from_secs(5);
-/// How often it is looked whether the person wants to end, while a command runs.
+/// The interval for polling whether the user wants to stop while a command runs.
 const LOOK: Duration = Duration::from_millis(100);
-/// How much of what was printed is read: its end.
+/// How much of the end of the output is read.
 const TAIL_BYTES: u64 = 16 << 10;
-/// How many lines of it a message shows.
+/// Lines of it shown in a message.
 const TAIL_LINES: usize = 12;
-/// A disk on which there is no room for so much is full.
+/// A disk without room for this much counts as full.
 const ROOM_BYTES: usize = 1 << 20;
 
-/// The variable that tells a command where the state is kept; [`end_leftovers`] knows its own by it.
+/// The variable that tells a command where the state is kept; [`end_leftovers`] recognises its processes by
+/// it.
 pub(crate) const STATE_VARIABLE: &str = "THROUGHLINE_STATE";
 
-/// How a command ended that could be run.
+/// How a command ended, if it could be run at all.
 #[derive(Debug)]
 pub(crate) enum Ended {
-    /// With 0; the end of what it printed on standard output.
+    /// Exit status 0; the end of its standard output.
     Well(String),
-    /// Otherwise: how, and the last lines that it printed.
+    /// Any other end: how, and the last lines of its output.
     Badly(String),
 }
 
-/// A command line with all that it is run with, so that nothing of it is lost: what it prints is kept.
+/// A command line with everything needed to run it and to keep its output.
 pub(crate) struct Shell<'a> {
     /// What `sh -c` is given.
     pub(crate) line: &'a str,
-    /// Where it runs.
+    /// Its working directory.
     pub(crate) dir: &'a Path,
-    /// What it is told.
+    /// Environment variables to set.
     pub(crate) variables: Vec<(&'static str, OsString)>,
-    /// What it is not to hear of.
+    /// Environment variables to remove.
     pub(crate) without: &'a [&'a str],
-    /// How long it may take.
+    /// Its time limit.
     pub(crate) limit: Duration,
-    /// Where all that it prints is kept, one run behind the other.
+    /// Where all its output is kept, run after run.
     pub(crate) log: &'a Path,
     /// A file for its process group, so that the next run can end what this one could not.
     pub(crate) running: &'a Path,
-    /// Asked again and again; its error ends the command.
+    /// Polled; an error ends the command.
     pub(crate) check: &'a dyn Fn() -> Result<()>,
 }
 
-/// Runs a command line by itself, as short as can be: from the moment it is begun to its end, which comes second.
+/// Runs a command line with minimal overhead. The second value is the time from its start to its end.
 ///
 /// # Errors
-/// As [`Shell::run`].
+/// As for [`Shell::run`].
 pub(crate) fn timed(
     line: &str,
     dir: &Path,
@@ -98,10 +99,10 @@ pub(crate) fn timed(
 }
 
 impl Shell<'_> {
-    /// Runs it to its end, or to its limit.
+    /// Runs it to its end or its time limit.
     ///
     /// # Errors
-    /// Where it cannot be run at all, and the one that `check` returned.
+    /// If it cannot be run at all, and errors of `check`.
     pub(crate) fn run(&self) -> Result<Ended> {
         let of_log = |e| Error::new(format!("cannot write {}: {e}", self.log.display()));
         let mut log = OpenOptions::new()
@@ -135,7 +136,7 @@ impl Shell<'_> {
 
     fn spawn(&self, stdout: &File, log: &File) -> Result<Group> {
         let mut command = Command::new("sh");
-        // The outer shell notes its process group before the command can do anything.
+        // The outer shell records its process group before the command can do anything.
         command
             .args(["-c", "echo $$ >\"$1\"; exec sh -c \"$2\"", "sh"])
             .arg(self.running)
@@ -150,7 +151,7 @@ impl Shell<'_> {
     }
 }
 
-/// An error where a disk is full: that a command failed on it says nothing of the commit.
+/// An error if a disk is full: then the command's failure says nothing about the commit.
 fn check_room(folder: &Path, line: &str, how: &str) -> Result<()> {
     let wrote =
         tempfile::tempfile_in(folder).and_then(|mut file| file.write_all(&vec![0; ROOM_BYTES]));
@@ -165,19 +166,19 @@ fn check_room(folder: &Path, line: &str, how: &str) -> Result<()> {
     }
 }
 
-/// The last lines of a text, each indented, to be put behind a message.
+/// The last lines of a text, each indented, to be appended to a message.
 pub(crate) fn shown(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let from = lines.len().saturating_sub(TAIL_LINES);
     lines[from..].iter().fold(String::new(), |mut out, line| {
         out.push_str("\n    ");
-        // A command's output must not drive the terminal.
+        // A command's output must not send control characters to the terminal.
         out.extend(line.chars().filter(|c| !c.is_control() || *c == '\t'));
         out
     })
 }
 
-/// The number that a measurement printed as its last line, which is above 0: a ratio to nothing says nothing.
+/// The number printed as the last line of a measurement. It must be above 0: a ratio to 0 is meaningless.
 pub(crate) fn figure(text: &str) -> std::result::Result<f64, String> {
     let last = text
         .lines()
@@ -200,7 +201,7 @@ pub(crate) fn figure(text: &str) -> std::result::Result<f64, String> {
     }
 }
 
-/// How a command ended that did not end well; `None`: it took longer than `limit`.
+/// How a failed command ended; `None`: it exceeded `limit`.
 fn how(status: Option<ExitStatus>, limit: Duration) -> String {
     match status.map(|status| (status.code(), status.signal())) {
         Some((Some(code), _)) => format!("ended with {code}"),
@@ -219,14 +220,14 @@ fn tail(file: &mut File) -> Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// A command that runs, with all that it started in its group.
+/// A running command, with everything it started in its group.
 struct Group {
     child: Child,
     ended: bool,
 }
 
 impl Group {
-    /// Begins a command in a group of its own, without a terminal.
+    /// Starts a command in its own group, without a terminal.
     fn of(mut command: Command, dir: &Path, (stdout, stderr): (&File, &File)) -> Result<Group> {
         command
             .current_dir(dir)
@@ -247,7 +248,7 @@ impl Group {
         i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
     }
 
-    /// Waits for the end; `None`: it did not come within `limit`, and was made.
+    /// Waits for the end; `None`: it exceeded `limit` and was ended.
     fn wait(
         &mut self,
         limit: Duration,
@@ -269,17 +270,17 @@ impl Group {
         }
     }
 
-    /// Waits until the command has ended, without taking its status, or so long.
+    /// Waits until the command has exited, without reaping it, or until the time is up.
     fn rest(&self, long: Duration) {
         let watched = self
             .pid()
             .and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
         let (Some(watched), Ok(time)) = (watched, Timespec::try_from(long)) else {
-            // A kernel, or a sandbox, without pidfd_open.
+            // A kernel or sandbox without pidfd_open.
             std::thread::sleep(long.min(Duration::from_millis(5)));
             return;
         };
-        // A signal that comes in between is the caller's matter.
+        // If a signal interrupts it, the caller deals with that.
         let _ = poll(&mut [PollFd::new(&watched, PollFlags::IN)], Some(&time));
     }
 
@@ -289,7 +290,7 @@ impl Group {
             return;
         }
         if let Some(pid) = self.pid() {
-            // Until the child is waited for, its number, and so the group's, is nobody else's.
+            // The process is not reaped yet, so its number, and that of its group, cannot have been reused.
             let _ = kill_process_group(pid, Signal::TERM);
             self.rest(GRACE);
             let _ = kill_process_group(pid, Signal::KILL);
@@ -304,8 +305,8 @@ impl Drop for Group {
     }
 }
 
-/// Ends what a run that was killed left running: the group that it noted in `running`, if a process in it was started with
-/// this `state`. The number alone may be another's by now.
+/// Ends what a killed run left running: the group recorded in `running`, if one of its processes was started
+/// with this `state`. The number alone may have been reused.
 pub(crate) fn end_leftovers(running: &Path, state: &Path) {
     let noted = fs::read_to_string(running).unwrap_or_default();
     let Some(pid) = noted.trim().parse().ok().and_then(Pid::from_raw) else {
@@ -330,10 +331,10 @@ pub(crate) fn end_leftovers(running: &Path, state: &Path) {
     let _ = fs::remove_file(running);
 }
 
-/// The process group of a process, by its folder in `/proc`.
+/// The process group of a process, by its directory in `/proc`.
 fn group_of(process: &Path) -> Option<i32> {
     let stat = fs::read_to_string(process.join("stat")).ok()?;
-    // Behind the name, which may hold anything: state, parent, group.
+    // After the name, which may contain anything: state, parent, group.
     let (_, behind) = stat.rsplit_once(')')?;
     behind.split_whitespace().nth(2)?.parse().ok()
 }

@@ -1,5 +1,6 @@
-//! How long it takes to wake a thread on another processor: what every request that is answered by another thread waits
-//! for, twice. A virtual machine whose processor sleeps as soon as it is idle pays an interrupt through its host each time.
+//! The time to wake a thread on another processor. Every request answered by another thread waits for that
+//! twice. A virtual machine whose processor sleeps as soon as it is idle pays for an interrupt through its
+//! host each time.
 
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::sync::OnceLock;
@@ -8,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Round trips at the most.
+/// Maximum round trips.
 const ROUNDS: usize = 200;
-/// Time for them; what was measured until then counts.
+/// Time limit; the round trips completed by then count.
 const ENOUGH: Duration = Duration::from_millis(8);
 
-/// Half of the median time that a byte takes to another thread and back, through two pipes, in microseconds; the threads on
-/// two processors where there are two. Measured once in a process; 0 where it cannot be.
+/// Half the median round-trip time of a byte to another thread through two pipes, in microseconds; the
+/// threads are on two processors if there are two. Measured once per process; 0 if it cannot be measured.
 pub(crate) fn wake_up_us() -> f64 {
     static MEASURED: OnceLock<f64> = OnceLock::new();
     *MEASURED.get_or_init(|| measure().unwrap_or(0.0))
@@ -24,7 +25,8 @@ fn measure() -> io::Result<f64> {
     let (there, sent) = io::pipe()?;
     let (back, answered) = io::pipe()?;
     let (here, other) = two_processors()?;
-    // Threads of its own, so that the caller stays where it may run. Whoever fails closes its pipes, which ends the other.
+    // Separate threads, so that the caller's affinity does not change. A thread that fails closes its pipes,
+    // which ends the other.
     let name = || thread::Builder::new().name("wake-up".into());
     let echo = name().spawn(move || echo(&other, there, answered))?;
     let timed = name().spawn(move || timed(&here, sent, back));
@@ -39,7 +41,7 @@ fn measure() -> io::Result<f64> {
     }
 }
 
-/// The first two processors that this thread may run on, or the one twice.
+/// The first two processors this thread may run on, or the only one twice.
 fn two_processors() -> io::Result<(CpuSet, CpuSet)> {
     let allowed = sched_getaffinity(None)?;
     let mut usable = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu));

@@ -1,7 +1,7 @@
-//! Memory that is quick to get. Where the balloon of a virtual machine reports what is free, its host takes that away within
-//! seconds, and gives it back page by page when it is next touched: at 0.4 GB/s on a machine whose disk writes 3. A stream into a
-//! page cache then measures how much of the free memory somebody has just used. So each is preceded by a touch of as
-//! much as it will need.
+//! Makes free memory quick to get. If the balloon of a virtual machine reports free pages, its host takes
+//! them away within seconds, and gives them back page by page when they are next touched: at 0.4 GB/s on a
+//! machine whose disk writes 3 GB/s. A stream into a page cache then measures how much of the free memory was
+//! in use just before. So each stream is preceded by touching as much memory as it will need.
 
 use std::sync::OnceLock;
 
@@ -9,10 +9,10 @@ use throughline_device::{MAX_PAGES_BYTES, PagePool, Pages};
 
 use crate::outcome::Outcome;
 
-/// The bit of the balloon's features: `VIRTIO_BALLOON_F_REPORTING` of the virtio specification.
+/// Feature bit of the balloon: `VIRTIO_BALLOON_F_REPORTING` of the virtio specification.
 const REPORTING: usize = 5;
 
-/// Whether what is free in this machine's memory goes back to its host. Looked up once.
+/// Whether free memory of this machine returns to its host. Looked up once.
 pub(crate) fn free_memory_leaves() -> bool {
     static LEAVES: OnceLock<bool> = OnceLock::new();
     *LEAVES.get_or_init(|| {
@@ -28,8 +28,8 @@ fn reports(bits: &str) -> bool {
     bits.as_bytes().get(REPORTING) == Some(&b'1')
 }
 
-/// Touches so much free memory, where that has to be, in huge pages and in small ones, as a page cache may take either: they
-/// come from different lists of the kernel's. No more than half of what there is.
+/// Touches this much free memory, if needed, in huge pages and in small ones: a page cache may use either,
+/// and they come from different free lists of the kernel. At most half of the free memory.
 pub(crate) fn warm(bytes: u64) {
     if !free_memory_leaves() {
         return;
@@ -44,14 +44,14 @@ pub(crate) fn warm(bytes: u64) {
     };
     let held: Vec<Pages> = std::iter::from_fn(|| huge.take(MAX_PAGES_BYTES).map(touched)).collect();
     let mut small = Vec::<u8>::new();
-    // Without the memory there is nothing to be warmed.
+    // Without the memory there is nothing to warm.
     if small.try_reserve_exact(bytes as usize).is_ok() {
         small.resize(bytes as usize, 1);
     }
     std::hint::black_box((&held, &small));
 }
 
-/// Says that it was done.
+/// Notes that it was done.
 pub(crate) fn note(outcome: &mut Outcome) {
     if free_memory_leaves() {
         outcome.note(

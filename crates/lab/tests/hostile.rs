@@ -1,5 +1,5 @@
-//! Hostile text: what the lab reads from people, from other tools and from files of results never makes it panic, and what
-//! comes of it is no longer than what it read allows.
+//! Hostile text: nothing the lab reads from people, other tools or result files makes it panic, and the
+//! output never exceeds what the input permits.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -26,7 +26,7 @@ fn check<S: Strategy>(cases: u32, strategy: S, each: impl Fn(S::Value)) {
     done.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Numbers, sizes and times at the edges of their types, and what may not stand where it is put.
+/// Numbers, sizes and times at the limits of their types, and invalid values.
 const EDGES: &[&str] = &[
     "0",
     "-1",
@@ -71,7 +71,7 @@ const EDGES: &[&str] = &[
     "${X}",
 ];
 
-/// One change of a text.
+/// One change to a text.
 #[derive(Clone, Debug)]
 enum Change {
     Insert(usize, String),
@@ -102,7 +102,7 @@ impl Change {
     }
 }
 
-/// Changes with words of the text itself, with edges, and with anything.
+/// Changes with words of the text itself, with edge values, and with anything.
 fn change(words: &'static [&'static str]) -> impl Strategy<Value = Change> {
     let word = prop_oneof![
         3 => select(EDGES).prop_map(str::to_owned),
@@ -134,7 +134,7 @@ fn text(
     prop_oneof![6 => changed, 2 => shuffled, 1 => any::<String>()]
 }
 
-/// What holds of every workload that was accepted.
+/// The invariants of every accepted workload.
 fn is_sound(workload: &Workload, from: &str) {
     assert!(workload.threads >= 1 && workload.queue_depth >= 1, "{from}");
     assert!(
@@ -282,7 +282,8 @@ fn fio_job_files() {
     });
 }
 
-/// Every job has the keys of `[global]`: a file of many of both may not become many times as long in memory.
+/// Every job has the keys of `[global]`: a file with many of both must not become many times larger in
+/// memory.
 #[test]
 fn fio_job_files_of_a_thousand_jobs_are_refused() {
     let global: String = (0..20_000).map(|key| format!("key{key}=1\n")).collect();
@@ -370,7 +371,7 @@ const RECORD_WORDS: &[&str] = &[
     "9",
 ];
 
-/// A head, some of the lines and changes of what is behind the head; now and then of the head too.
+/// A head, followed by some lines, with changes; occasionally also in the head.
 fn record() -> impl Strategy<Value = String> {
     let lines = proptest::collection::vec(select(LINES), 0..40);
     let changes = proptest::collection::vec(change(RECORD_WORDS), 0..5);
@@ -383,7 +384,7 @@ fn record() -> impl Strategy<Value = String> {
     })
 }
 
-/// All that is made of a record.
+/// Everything that is derived from a record.
 fn use_record(record: &Record) {
     let columns = record.columns();
     for (one, other) in columns.iter().zip(columns.iter().skip(1)) {

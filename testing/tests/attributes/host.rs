@@ -36,7 +36,7 @@ impl Host {
         self.root.join(path.text())
     }
 
-    /// What is there. Nothing of it is read, so no access time changes.
+    /// The current state. Nothing is read, so no access time changes.
     pub(crate) fn look(&self) -> World {
         let mut world = World::default();
         for dir in [None, Some(DIRS[0]), Some(DIRS[1])] {
@@ -101,7 +101,7 @@ impl Host {
         opened.map_err(errno)
     }
 
-    /// Carries it out.
+    /// Executes an operation.
     pub(crate) fn apply(&mut self, op: &Op) -> Done {
         let writing = |append| Want {
             append,
@@ -208,7 +208,7 @@ impl Host {
         rustix::fs::ioctl_setflags(file, IFlags::from_bits_retain(now ^ flags))
     }
 
-    /// `chattr` does not say which error it met.
+    /// `chattr` does not report the error number.
     fn set_project(&self, path: &Path, project: u32) -> Done {
         let done = Command::new("chattr")
             .args(["-p", &project.to_string()])
@@ -221,7 +221,7 @@ impl Host {
         }
     }
 
-    /// A file without a name in the directory of a path, which gets that name.
+    /// An unnamed file in the directory of a path, optionally linked as that path.
     fn temporary(&self, path: &Path, named: bool) -> Done {
         let dir = self.root.join(path.dir.unwrap_or("."));
         let flags = OFlags::WRONLY | OFlags::TMPFILE;

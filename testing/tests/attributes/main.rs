@@ -1,7 +1,8 @@
-//! Random changes of names, attributes and flags, asked of us and of the kernel's ext4 at the same time: both give the same
-//! answers, and afterwards the same attributes, with the same times changed. `e2fsck` finds nothing.
+//! Random changes of names, attributes and flags, applied to our engine and to the kernel's ext4 in parallel:
+//! both give the same answers, and then have the same attributes, with the same times changed. `e2fsck` finds
+//! nothing.
 //!
-//! One seed a volume; with `THROUGHLINE_SOAK=1` many. Skipped without root and loop devices.
+//! One seed per volume; many with `THROUGHLINE_SOAK=1`. Skipped without root and loop devices.
 
 mod host;
 mod op;
@@ -20,17 +21,18 @@ use op::{Op, Player};
 use ours::Ours;
 use seen::World;
 
-/// Name and arguments of `mke2fs`. Inodes have room for nanoseconds, or a time that changes could not be told.
+/// Name and arguments of `mke2fs`. Inodes are large enough for nanoseconds; otherwise a changed time could go
+/// unnoticed.
 const VOLUMES: [(&str, &str); 3] = [
     ("ext4", "-t ext4 -I 256 -b 4096"),
     ("ext3", "-t ext3 -I 256 -b 1024"),
     ("ext2", "-t ext2 -I 256 -b 4096"),
 ];
 
-/// Operations of a run.
+/// Operations per run.
 const STEPS: u32 = 250;
 
-/// The kernel's coarse clock ticks at least this often: times of two operations differ.
+/// The kernel's coarse clock ticks at least this often, so the times of two operations differ.
 const TICK: Duration = Duration::from_millis(11);
 
 #[test]
@@ -39,7 +41,7 @@ fn we_answer_as_the_kernel_does() {
         eprintln!("skipped: the kernel's side, which needs root and loop devices");
         return;
     }
-    // Both sides get the modes that are asked for.
+    // Both sides get the requested modes unchanged.
     rustix::process::umask(rustix::fs::Mode::empty());
     let soak = std::env::var_os("THROUGHLINE_SOAK").is_some();
     let seeds = match std::env::var("THROUGHLINE_SEED") {
@@ -115,12 +117,12 @@ fn run(what: &str, mke2fs: &str, seed: u64, strict: bool) {
     same_at_rest(&kernels, &own, what);
 }
 
-/// Both sides, and what was last seen of them.
+/// Both sides, and their last known states.
 struct Pair<'a> {
     host: Host,
     ours: Ours<'a>,
     last: (World, World),
-    /// What was wrong with times.
+    /// Differences in times.
     wrong: Vec<String>,
 }
 
@@ -155,7 +157,7 @@ fn check(image: &Path, what: &str) {
     assert!(done.status.success(), "{what}, {}: {text}", image.display());
 }
 
-/// What the two images hold, both read by us: flags and projects of everything.
+/// The content of the two images, both read by our engine: flags and projects of everything.
 fn same_at_rest(kernels: &Path, own: &Path, what: &str) {
     let worlds = [kernels, own].map(|image| {
         let volume = OpenOptions::new().open(image).expect("the volume opens");

@@ -1,10 +1,10 @@
-//! The operations, and who draws them.
+//! The operations and their random generation.
 
 use throughline::Fallocate;
 
 use crate::seen::{Kind, World};
 
-/// A name of the root, or one in a directory of the root.
+/// A name in the root, or one in a directory of the root.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Path {
     pub(crate) dir: Option<&'static str>,
@@ -12,7 +12,7 @@ pub(crate) struct Path {
 }
 
 impl Path {
-    /// As a program says it, from the root on.
+    /// As a program would write it, relative to the root.
     pub(crate) fn text(&self) -> String {
         match self.dir {
             Some(dir) => format!("{dir}/{}", self.name),
@@ -21,7 +21,7 @@ impl Path {
     }
 }
 
-/// What [`Op::Rename`] does when the name is taken.
+/// What [`Op::Rename`] does if the name exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum How {
     Replace,
@@ -40,7 +40,7 @@ pub(crate) enum When {
     At(i64, u32),
 }
 
-/// What a file is opened for.
+/// How a file is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Want {
     pub(crate) append: bool,
@@ -60,7 +60,7 @@ pub(crate) enum Op {
     Mode(Path, u32),
     Owner(Path, Option<u32>, Option<u32>),
     Times(Path, When, When),
-    /// Turns flags over.
+    /// Toggles flags.
     Flags(Path, u32),
     Project(Path, u32),
     Open(Path, Want),
@@ -78,21 +78,21 @@ pub(crate) enum Op {
     Read(Path),
     List(Path),
     ReadLink(Path),
-    /// A file without a name, which gets that one.
+    /// An unnamed file that is linked as this path.
     Temporary(Path),
-    /// One that gets none, in the directory of this path.
+    /// An unnamed file in the directory of this path that is never linked.
     Lost(Path),
 }
 
-/// Directories' names come last.
+/// The directories' names come last.
 pub(crate) const NAMES: [&str; 7] = ["a", "b", "c", "d", "e", "p", "q"];
 pub(crate) const DIRS: [&str; 2] = ["p", "q"];
 
 const SYNC: u32 = 0x8;
 const IMMUTABLE: u32 = 0x10;
 const APPEND: u32 = 0x20;
-/// Flags that are turned over: those that mean much more often. What cannot be set is among them, and what does not exist.
-/// (Not extents and journalled data, which the kernel converts.)
+/// Flags to toggle; those with most effect appear more often. They include flags that cannot be set and ones
+/// that do not exist. (Not extents and journalled data, which the kernel converts.)
 const FLAGS: [u32; 20] = [
     IMMUTABLE,
     IMMUTABLE,
@@ -120,7 +120,8 @@ const FLAGS: [u32; 20] = [
 pub(crate) struct Player {
     random: fastrand::Rng,
     begun: usize,
-    /// Files have extents. (Where they have none, the kernel sets times even where it refuses to allocate.)
+    /// Whether files have extents. (Without extents, the kernel changes times even when it refuses to
+    /// allocate.)
     extents: bool,
 }
 
@@ -148,7 +149,7 @@ impl Player {
         }
     }
 
-    /// A path of such a kind, if there is one.
+    /// A path of one of these kinds, if there is one.
     fn of(&mut self, world: &World, kinds: &[Kind]) -> Option<Path> {
         let fit: Vec<&Path> = world.paths(kinds).collect();
         self.random.choice(fit).cloned()
@@ -166,7 +167,7 @@ impl Player {
         }
     }
 
-    /// The next operation, one that makes sense in such a world.
+    /// The next operation, one that makes sense in this state.
     pub(crate) fn next(&mut self, world: &World) -> Op {
         // Directories first.
         if let Some(name) = DIRS.get(self.begun) {

@@ -1,4 +1,4 @@
-//! Our side: the same by [`Node`]s, as a server of requests asks for it.
+//! Our side: the same operations on [`Node`]s, as a server of requests would do them.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -28,7 +28,7 @@ impl<'a> Ours<'a> {
             return Ok(root);
         };
         let dir = root.lookup(name.as_bytes())?;
-        // Symbolic links lead nowhere here.
+        // Symbolic links are dangling here.
         match dir.metadata()?.file_type() {
             FileType::Symlink => Err(Reason::NotFound.into()),
             FileType::Directory => Ok(dir),
@@ -40,7 +40,7 @@ impl<'a> Ours<'a> {
         self.dir(path)?.lookup(path.name.as_bytes())
     }
 
-    /// What is there.
+    /// The current state.
     pub(crate) fn look(&self) -> World {
         let mut world = World::default();
         for dir in [None, Some(DIRS[0]), Some(DIRS[1])] {
@@ -64,7 +64,7 @@ impl<'a> Ours<'a> {
         shown.collect()
     }
 
-    /// Carries it out.
+    /// Executes an operation.
     pub(crate) fn apply(&mut self, op: &Op) -> Result<(), Errno> {
         self.done(op).map_err(|error| errno(&error))
     }
@@ -98,7 +98,7 @@ impl<'a> Ours<'a> {
                 if let Some(gid) = gid {
                     set = set.gid(*gid);
                 }
-                // A server is told that setuid goes, whoever the new owner is.
+                // A server is told to drop setuid, whoever the new owner is.
                 self.set(path, set.drop_privileges())
             }
             Op::Times(path, accessed, modified) => self.set_times(path, *accessed, *modified),
@@ -169,7 +169,7 @@ impl<'a> Ours<'a> {
             When::Now => set.modified_now(),
             When::At(..) => set.modified(time(modified)),
         };
-        // The kernel asks for nothing then.
+        // Then the kernel sends no request.
         if set.is_empty() {
             return Ok(());
         }
@@ -282,7 +282,7 @@ fn show(node: &Node) -> (u64, seen::Node, seen::Times) {
     (meta.ino(), seen, times)
 }
 
-/// What a server answers.
+/// The error number a server would answer.
 fn errno(error: &Error) -> Errno {
     match error {
         Error::Caller(reason) => match reason {

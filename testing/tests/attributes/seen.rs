@@ -1,10 +1,10 @@
-//! What is seen of a tree, and how two of them are compared.
+//! The visible state of a tree, and the comparison of two of them.
 
 use std::collections::BTreeMap;
 
 use crate::op::Path;
 
-/// What has a name.
+/// The kinds of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     File,
@@ -23,11 +23,11 @@ impl Kind {
         Kind::Device,
     ];
     pub(crate) const NO_LINK: [Kind; 4] = [Kind::File, Kind::Dir, Kind::Fifo, Kind::Device];
-    /// Those whose flags programs get at.
+    /// The kinds whose flags programs can access.
     pub(crate) const FLAGGED: [Kind; 2] = [Kind::File, Kind::Dir];
 }
 
-/// Access, change of the contents, change: seconds and nanoseconds.
+/// Access, modification and change time: seconds and nanoseconds.
 pub(crate) type Times = [(i64, u32); 3];
 
 /// One inode, as both sides must show it.
@@ -37,14 +37,14 @@ pub(crate) struct Node {
     pub(crate) mode: u32,
     pub(crate) owner: (u32, u32),
     pub(crate) links: u32,
-    /// Of a file.
+    /// For a file.
     pub(crate) size: Option<u64>,
     pub(crate) device: Option<(u32, u32)>,
-    /// Of a file or directory.
+    /// For a file or directory.
     pub(crate) flags: Option<u32>,
 }
 
-/// What is under each path that there is.
+/// The inode at each existing path.
 #[derive(Default)]
 pub(crate) struct World(pub(crate) BTreeMap<Path, (u64, Node, Times)>);
 
@@ -61,7 +61,7 @@ impl World {
         times.collect()
     }
 
-    /// For each path the first that is the same inode.
+    /// For each path, the first path with the same inode.
     fn links(&self) -> Vec<(&Path, &Path)> {
         let first = |ino| self.0.iter().find(|(_, (other, ..))| *other == ino);
         let pairs = self
@@ -72,11 +72,11 @@ impl World {
     }
 }
 
-/// The kernel's world and ours are alike, and the same times changed since they were last seen. The times that did not are
-/// added to `wrong`.
+/// Checks that the kernel's state and ours are equal, and that the same times changed since they were last
+/// seen. Differences in times are added to `wrong`.
 ///
 /// # Panics
-/// Where anything else differs.
+/// If anything else differs.
 pub(crate) fn compare(
     before: &(World, World),
     now: &(World, World),
@@ -110,7 +110,7 @@ pub(crate) fn compare(
                 path.text()
             ));
         }
-        // What is new has no times of before.
+        // A new inode has no earlier times.
         let (Some(old), Some(their_old)) = (our_times.get(ino), their_times.get(their_ino)) else {
             continue;
         };
@@ -125,7 +125,7 @@ pub(crate) fn compare(
     }
 }
 
-/// Whether a program gave this time: not of this century.
+/// Whether a program set this time: it is not in this century.
 fn is_given((seconds, _): (i64, u32)) -> bool {
     !(900_000_000..3_900_000_000).contains(&seconds)
 }

@@ -1,8 +1,9 @@
-//! Requests that fail on a full volume, or do a part: what the kernel keeps of a file then is what the volume has.
+//! Requests that fail or complete partially on a full volume: afterwards the kernel's cached attributes match
+//! the volume.
 //!
-//! The kernel says what it keeps (`AT_STATX_DONT_SYNC`), what it would tell a program, and what it is told when it has to ask
-//! (`AT_STATX_FORCE_SYNC`): all three have one size, the last two one mode, owner, count of links and of blocks, and the same times of
-//! changes.
+//! They are read in three ways: cached (`AT_STATX_DONT_SYNC`), as a program gets them, and by a forced
+//! request (`AT_STATX_FORCE_SYNC`). All three have the same size. The last two have the same mode, owner,
+//! link count, block count, and modification and change times.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::Write;
@@ -23,7 +24,7 @@ pub(crate) fn look(path: &Path, how: AtFlags) -> Statx {
     statx(CWD, path, flags, StatxFlags::BASIC_STATS).expect("statx")
 }
 
-/// What a program sees of a file, if that is what the volume has.
+/// Checks that programs see the volume's values for a file.
 #[track_caller]
 pub(crate) fn check(path: &Path, when: &str) {
     let kept = look(path, AtFlags::STATX_DONT_SYNC);
@@ -42,7 +43,7 @@ pub(crate) fn check(path: &Path, when: &str) {
     assert_eq!(parts(&told), parts(&asked), "{path}: what is told, {when}");
 }
 
-/// Fills a volume but for so many bytes.
+/// Fills a volume except for this many bytes.
 fn fill(root: &Path, but: u64) {
     let file = File::create(root.join("filling")).expect("a file");
     let piece = vec![0xa5; 64 << 10];
@@ -61,7 +62,7 @@ fn bytes(len: usize, seed: u64) -> Vec<u8> {
     bytes
 }
 
-/// A mount that is full but for so many bytes, with a file of 6 MiB on it.
+/// A mount that is full except for this many bytes, with a file of 6 MiB.
 fn full(but: u64) -> Option<(DiskImage, Mounted, Vec<u8>)> {
     if !Mounted::possible() {
         return None;
@@ -127,12 +128,12 @@ fn an_allocation_without_room_leaves_the_file_and_an_append_goes_behind_it() {
     let found = fs::read(&path).expect("the file");
     assert_eq!(String::from_utf8_lossy(&found), "what is there, and more");
     drop(file);
-    // Nobody has what was to be allocated.
+    // The refused allocation left no blocks in use.
     fs::write(mounted.path("large"), bytes(2 << 20, 2)).expect("there is room");
     finish(&image, mounted);
 }
 
-/// What is seen is what is there after a new mount.
+/// The tree is the same after a remount.
 fn finish(image: &DiskImage, mounted: Mounted) {
     let seen = View::of(mounted.root());
     mounted.unmount();
@@ -142,7 +143,7 @@ fn finish(image: &DiskImage, mounted: Mounted) {
     again.unmount();
 }
 
-/// One request that changes something, and may be refused.
+/// One modifying request, which may be refused.
 fn change(rng: &mut Rng, root: &Path, names: &[PathBuf]) -> String {
     let path = &names[rng.usize(..names.len())];
     let other = &names[rng.usize(..names.len())];

@@ -1,5 +1,6 @@
-//! The library's own openers, buffered and direct, in two threads on one file: each word of 8 bytes has one owner and says which
-//! version it is; every read is judged by what was acknowledged before it and begun after it.
+//! The library's own handles, buffered and direct, in two threads on one file. Each word of 8 bytes has one
+//! owner and contains its version. Every read is checked against the writes acknowledged before it and those
+//! started by its end.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -12,16 +13,16 @@ use throughline_testing::DiskImage;
 const WORDS: usize = 12_000;
 const MOST: usize = 2_000;
 
-/// How a thread works on the file.
+/// How a thread accesses the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Buffered,
     Direct,
-    /// From another file, by `copy_range`.
+    /// Written by `copy_range` from another file.
     Copied,
-    /// Holes and zeros, beside buffered writes.
+    /// Holes and zeros, along with buffered writes.
     Holes,
-    /// Cuts what is behind the words.
+    /// Truncates and extends the part after the words.
     Cutting,
 }
 
@@ -36,11 +37,11 @@ const KINDS: [Kind; 5] = [
 struct Shared {
     begun: Vec<AtomicU32>,
     acknowledged: Vec<AtomicU32>,
-    /// Words in a row that have one owner.
+    /// Adjacent words with the same owner.
     run: usize,
 }
 
-/// What a word holds in a version: zeros in the odd ones.
+/// The content of a word in a version: odd versions are zeros.
 fn content(word: usize, version: u32) -> u64 {
     match version % 2 {
         0 => u64::from(version) << 32 | u64::from((word as u32).wrapping_mul(2_654_435_761) | 1),
@@ -50,7 +51,7 @@ fn content(word: usize, version: u32) -> u64 {
 
 fn is_right(word: usize, got: u64, low: u32, high: u32) -> bool {
     if got == 0 {
-        // One of those in between may have been a hole.
+        // A version in between may have been a hole.
         return low % 2 == 1 || high % 2 == 1 || low != high;
     }
     let version = (got >> 32) as u32;
@@ -60,7 +61,7 @@ fn is_right(word: usize, got: u64, low: u32, high: u32) -> bool {
 struct Side {
     kind: Kind,
     number: usize,
-    /// The other one cuts and owns no word.
+    /// Set if the other thread truncates and owns no word.
     owns_all: bool,
     volume: Volume,
     file: File,
@@ -156,7 +157,7 @@ impl Side {
         }
     }
 
-    /// Shorter, longer, and what is new is zero.
+    /// Shrinks, then extends; the new part must be zero.
     fn cut(&mut self) {
         let end = WORDS as u64 * 8;
         let (short, long) = (self.rng.u64(..5000), self.rng.u64(5000..20_000));
@@ -211,7 +212,7 @@ fn run(volume: &Volume, kinds: [Kind; 2], time: Duration, seed: u64) {
             scope.spawn(move || side.work(&shared, until));
         }
     });
-    // Both have stopped: what was acknowledged is what is there.
+    // Both threads have stopped: the acknowledged versions are in the file.
     for kind in [Kind::Buffered, Kind::Direct] {
         let mut last = Side::new(kind, 0, Kind::Cutting, volume, seed);
         for _ in 0..20 {

@@ -1,5 +1,6 @@
-//! What two programs see of one file that they have open in different ways, on our mount and, as the judge of this test, on the
-//! kernel's own ext4: through the kernel's cache and past it, mapped, asynchronous, copied, spliced, cut.
+//! What two programs see of one file opened in different ways, on our mount and, as the reference, on the
+//! kernel's own ext4: through the kernel's cache and past it, mapped, asynchronous, copied, spliced,
+//! truncated.
 //!
 //! ```text
 //!  every pair of openers ──► two.c: two processes, each word of the file with one owner, every read judged
@@ -9,8 +10,9 @@
 //!  attributes and write-back ──► settled.rs: what the kernel keeps of them is true when the data is on the disk
 //! ```
 //!
-//! The programs are C, as mappings and asynchronous requests are not for safe Rust; they are built here, and skipped where no C
-//! compiler is. `THROUGHLINE_SOAK=1` goes on for `THROUGHLINE_COHERENCE_SECONDS` (600), `THROUGHLINE_SEED` begins elsewhere.
+//! The programs are written in C, because safe Rust has no mappings and asynchronous requests. They are built
+//! here, and skipped without a C compiler. `THROUGHLINE_SOAK=1` runs for `THROUGHLINE_COHERENCE_SECONDS`
+//! (600); `THROUGHLINE_SEED` sets the first seed.
 
 mod failures;
 mod library;

@@ -8,13 +8,14 @@ use throughline_testing::pair::{Pair, Recipe, Side};
 
 use crate::programs::{Programs, programs};
 
-/// Openers, as two.c knows them: b w n through the page cache in three ways of opening, d `O_DIRECT`, m and v mapped, a libaio,
-/// u and q io_uring, c `copy_file_range`, s splice, f fallocate, t ftruncate.
+/// Openers, as in two.c: b w n through the page cache in three ways of opening, d `O_DIRECT`, m and v mapped,
+/// a libaio, u and q io_uring, c `copy_file_range`, s splice, f fallocate, t ftruncate.
 const KINDS: &str = "bwndmvauqcsft";
-/// The kernel's ext4 is no judge of these: reads beside two that punch and zero parts of one page see other bytes for a moment
-/// (Linux 6.18: in 7 of 60 runs of `two FILE DIR 90 SEED f f` on a loop mount). Ours are held to it all the same.
+/// Pairs for which the kernel's ext4 is no reference: with two openers that punch and zero parts of one page,
+/// reads briefly see wrong bytes (Linux 6.18: in 7 of 60 runs of `two FILE DIR 90 SEED f f` on a loop mount).
+/// Our mount must pass them all the same.
 const KERNEL_IS_WRONG: [(char, char); 1] = [('f', 'f')];
-/// What it ends with where an opener cannot be had.
+/// The exit status if an opener is unavailable.
 const IMPOSSIBLE: i32 = 77;
 const RECIPE: Recipe = Recipe {
     mke2fs: "-t ext4 -b 4096",
@@ -22,12 +23,12 @@ const RECIPE: Recipe = Recipe {
     options: "",
 };
 
-/// Each unordered pair, in one order or the other: which of two is opened first is drawn anyway.
+/// Each unordered pair, in one order: which of the two opens first is random anyway.
 fn all_pairs() -> Vec<(char, char)> {
     let mut pairs = Vec::new();
     for (at, one) in KINDS.chars().enumerate() {
         for other in KINDS.chars().skip(at) {
-            // Both would cut at the same place.
+            // Both would truncate at the same place.
             if (one, other) != ('t', 't') {
                 pairs.push((one, other));
             }
@@ -36,7 +37,7 @@ fn all_pairs() -> Vec<(char, char)> {
     pairs
 }
 
-/// One pair for a while; what was wrong.
+/// Runs one pair for a while; returns what went wrong.
 fn run(programs: &Programs, root: &Path, ms: u64, seed: u64, pair: (char, char)) -> Option<String> {
     let scratch = root.join("scratch");
     fs::create_dir_all(&scratch).expect("a directory");

@@ -1,5 +1,6 @@
-//! Attributes that the kernel keeps while data is in memory only: when that is written back, by whoever it is, what a program is told
-//! is what the volume has. Write-back takes blocks for the mapping, which count then; no request tells the kernel of it.
+//! Attributes that the kernel caches while data is only in memory: once the data is written back, by whatever
+//! path, programs see the volume's values. Write-back allocates mapping blocks, which are then counted; no
+//! request informs the kernel.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -10,7 +11,7 @@ use throughline_testing::{DiskImage, Mounted};
 
 use crate::failures::{check, look};
 
-/// A mount of a new image that `options` of mke2fs make.
+/// Mounts a new image made with these options of mke2fs.
 fn mounted(options: &str) -> Option<(DiskImage, Mounted)> {
     if !Mounted::possible() {
         return None;
@@ -24,7 +25,8 @@ fn blocks(path: &Path) -> u64 {
     look(path, AtFlags::empty()).stx_blocks
 }
 
-/// What the kernel has looked up and may keep is right before and after a sync, which makes it so many units of 512 bytes more.
+/// Syncs, and checks the kernel's cached attributes before and after; the sync adds `more` units of 512
+/// bytes.
 #[track_caller]
 fn sync(file: &File, path: &Path, more: u64) {
     let before = blocks(path);
@@ -45,7 +47,7 @@ fn blocks_of_a_mapping_are_seen_when_write_back_takes_them() {
         };
         let path = mounted.path(kind);
         let file = File::create_new(&path).expect("a file");
-        // Eight pieces, the last of them behind what the inode itself points to.
+        // Eight pieces, the last of them beyond what the inode itself maps.
         for piece in 0..8 {
             file.write_all_at(&[1; 4096], piece * 8192)
                 .expect("written");
@@ -71,7 +73,7 @@ fn blocks_of_a_mapping_are_seen_when_what_was_allocated_is_written() {
     for piece in 0..4 {
         file.write_all_at(&[1; 4096], piece * 16384 + 4096)
             .expect("written");
-        // Again, while it may be on its way.
+        // Again, while write-back may be in progress.
         file.write_all_at(&[2; 4096], piece * 16384 + 4096)
             .expect("written");
     }

@@ -1,4 +1,4 @@
-//! What `debugfs` reads of an image.
+//! What `debugfs` reads from an image.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::seen::{BLOCK, MOST_BLOCKS, MOST_DIRS, MOST_FILES, MOST_NAMES, Seen};
 const LIMIT: Duration = Duration::from_secs(120);
 /// The root's inode.
 const ROOT: u64 = 2;
-/// The longest file that is taken out of an image.
+/// The largest file extracted from an image.
 const MOST_BYTES: u64 = 4 << 20;
 
 struct Listed {
@@ -19,7 +19,7 @@ struct Listed {
     size: u64,
 }
 
-/// All of it; nothing where it does not open the image.
+/// Everything; nothing if it does not open the image.
 pub(crate) fn look(image: &Path, scratch: &Path) -> Seen {
     let mut seen = Seen::default();
     let (mut met, mut files) = (HashSet::from([ROOT]), Vec::new());
@@ -74,7 +74,7 @@ fn listed(line: &[u8]) -> Option<(Listed, &[u8])> {
     Some((listed, &rest[..name_end]))
 }
 
-/// What it answers to each request, to standard output.
+/// Its answer to each request, on standard output.
 fn ask(image: &Path, scratch: &Path, requests: &[String]) -> Vec<Vec<u8>> {
     let script: String = requests
         .iter()
@@ -83,7 +83,7 @@ fn ask(image: &Path, scratch: &Path, requests: &[String]) -> Vec<Vec<u8>> {
     let (commands, answers) = (scratch.join("commands"), scratch.join("answers"));
     std::fs::write(&commands, script).expect("a script");
     let mut command = Command::new("sh");
-    // What it says may be no text.
+    // The answer may not be valid text.
     command
         .arg("-c")
         .arg("exec debugfs -f \"$0\" \"$1\" > \"$2\" 2>/dev/null")
@@ -118,7 +118,7 @@ fn read(image: &Path, scratch: &Path, files: &[Listed], seen: &mut Seen) {
             continue;
         };
         let _ = std::fs::remove_file(to(file.ino));
-        // One that ends early met damage.
+        // A short file means that it met damage.
         if bytes.len() as u64 != file.size {
             continue;
         }

@@ -1,4 +1,4 @@
-//! Volumes with a damaged group, written: the others take what is new.
+//! Writing to volumes with a damaged group: the other groups take new files.
 
 use std::fs::{self, OpenOptions};
 use std::os::unix::fs::FileExt;
@@ -7,14 +7,14 @@ use throughline_testing::{DiskImage, Mounted, program};
 
 const BLOCK: u64 = 1024;
 
-/// An image of four groups, damaged; `None` where something is missing.
+/// A damaged image with four groups; `None` if something needed is missing.
 fn damaged(recipe: &str, damage: impl Fn(&DiskImage)) -> Option<DiskImage> {
     if !Mounted::possible() || !program::has(&["debugfs"]) {
         return None;
     }
     let recipe = format!("-b {BLOCK} -g 8192 -E lazy_itable_init=0 {recipe}");
     let image = DiskImage::make(&recipe, "32m")?;
-    // The group where files go has its bitmap on the disk then.
+    // So that the bitmap of the group used for files is initialised on disk.
     let mounted = Mounted::new(image.path(), "");
     fs::write(mounted.path("first"), vec![1; 100 << 10]).expect("a file");
     mounted.unmount();
@@ -46,7 +46,8 @@ fn flip(image: &DiskImage, at: u64) {
     file.write_all_at(&[!byte[0]], at).expect("damage");
 }
 
-/// A mount of it takes files of 4 MiB in all, which are there, bytes and all, when it is mounted again; and the damage is told.
+/// Writes files of 4 MiB in total on a mount of it. They are intact after a remount, and the damage is
+/// reported.
 fn takes_files(image: &DiskImage, what: &str) {
     let mounted = Mounted::new(image.path(), "errors=continue");
     let bytes = vec![0x5A; 1 << 20];
@@ -71,7 +72,7 @@ fn takes_files(image: &DiskImage, what: &str) {
 fn a_damaged_block_bitmap_stops_its_group_only() {
     for recipe in ["-t ext4 -O ^uninit_bg", "-t ext3"] {
         let wrong = |image: &DiskImage| {
-            // What is fixed metadata is free, by the bitmap; with a checksum that is wrong, too.
+            // These bitmaps mark fixed metadata as free; on some volumes their checksum is wrong too.
             for bitmap in &block_bitmaps(image)[..3] {
                 flip(image, bitmap * BLOCK);
             }
@@ -91,7 +92,8 @@ fn inode_bitmaps(image: &DiskImage) -> Vec<u64> {
     numbers.collect()
 }
 
-/// As the kernel's ext4 has it, a file goes though what it had cannot be given back; `e2fsck` finds that. What is left is whole.
+/// As with the kernel's ext4, a file can be removed even if its blocks cannot be freed; `e2fsck` reports
+/// these. Everything else is intact.
 fn lets_files_go(recipe: &str, damage: impl Fn(&DiskImage)) {
     let made = |image: &DiskImage| {
         let mounted = Mounted::new(image.path(), "");

@@ -1,25 +1,25 @@
-//! An image read by all readers, and what others read of it that we do not.
+//! Reads an image with all readers, and collects what others can read and we cannot.
 
 use std::path::Path;
 
 use crate::seen::Seen;
 use crate::{debugfs, mounts, ours};
 
-/// What one image came to.
+/// The result for one image.
 pub(crate) struct Verdict {
-    /// What the library reads, its journal passed over, and what a mount shows.
+    /// What the library reads without the journal, and what a mount shows.
     pub(crate) lies: Seen,
     pub(crate) mount: Seen,
-    /// The most names that others list.
+    /// The most names listed by another reader.
     pub(crate) others: usize,
-    /// What others read and we do not, a line each.
+    /// What others can read and we cannot, one line each.
     pub(crate) lacking: Vec<String>,
 }
 
-/// Judges an image as it lies, and as its journal leaves it. `scratch` is a directory for files.
+/// Compares an image as it is, and after its journal's replay. `scratch` is a directory for temporary files.
 ///
-/// Names are compared with the kernel's and with those of `debugfs`, which does not ask whether a mapping is sound: bytes are
-/// compared with the kernel's, where it mounts the image.
+/// Names are compared with the kernel's and with those of `debugfs`, which does not check mappings; data is
+/// compared with the kernel's, if it mounts the image.
 pub(crate) fn judge(image: &Path, scratch: &Path) -> Verdict {
     let mut refused = Vec::new();
     let mut left = |seen: Result<Seen, String>, what: &str| {
@@ -44,7 +44,7 @@ pub(crate) fn judge(image: &Path, scratch: &Path) -> Verdict {
         }
         Err(_) => lacking.extend(lies.lacks_data(&debugfs, "debugfs")),
     }
-    // Files of a mount have no bytes that the library has not.
+    // Files on a mount have only data that the library reads too.
     lacking.extend(mount.lacks_names(&whole, "the library, not the mount,"));
     let after = mounts::look_at_replayed(image);
     if let Ok(after) = &after {

@@ -1,4 +1,4 @@
-//! Images of our own, damaged at one place each.
+//! Our own images, damaged at one place each.
 
 use std::fs::OpenOptions;
 use std::io;
@@ -13,9 +13,9 @@ use crate::judge::judge;
 use crate::seen::Seen;
 
 const BLOCK: u64 = 1024;
-/// Files in `/dir`, enough for a tree of a few leaves, or for as many blocks.
+/// Files in `/dir`: enough for a tree of several leaves, or for as many blocks.
 const FILES: usize = 300;
-/// Byte of the hash's kind in the root of a tree; of the second entry's hash.
+/// Offsets of the hash version in the root of a tree, and of the second entry's hash.
 const HASH_VERSION: u64 = 28;
 const SECOND_HASH: u64 = 40;
 
@@ -23,7 +23,7 @@ fn name(number: usize) -> String {
     format!("some-longer-name-{number}")
 }
 
-/// An image with `/dir`, a file of some blocks in it, and `/few`, a directory of one block.
+/// An image with `/dir`, a file of several blocks in it, and `/few`, a directory of one block.
 fn populated(recipe: &str) -> Option<DiskImage> {
     if !Mounted::possible() || !program::has(&["debugfs", "losetup"]) {
         return None;
@@ -47,7 +47,7 @@ fn populated(recipe: &str) -> Option<DiskImage> {
     Some(image)
 }
 
-/// Bytes of an image that are to be changed.
+/// Direct access to the bytes of an image.
 struct Raw<'a>(&'a DiskImage);
 
 impl Raw<'_> {
@@ -67,12 +67,12 @@ impl Raw<'_> {
             .expect("damage");
     }
 
-    /// Turns bits of a byte around.
+    /// Inverts all bits of a byte.
     fn flip(&self, at: u64) {
         self.write(at, &[!self.read(at, 1)[0]]);
     }
 
-    /// First byte of a block of a file.
+    /// The byte offset of a block of a file.
     fn block(&self, path: &str, number: u64) -> u64 {
         let said = self.0.debugfs(&format!("bmap {path} {number}"));
         let block = said
@@ -82,7 +82,7 @@ impl Raw<'_> {
         block.unwrap_or_else(|| panic!("bmap {path} {number}: {said}")) * BLOCK
     }
 
-    /// Where an inode is.
+    /// The byte offset of an inode.
     fn inode(&self, path: &str) -> u64 {
         let said = self.0.debugfs(&format!("imap {path}"));
         let behind = |word: &str| {
@@ -95,7 +95,7 @@ impl Raw<'_> {
         block * BLOCK + u64::from_str_radix(&offset, 16).expect("an offset")
     }
 
-    /// Byte of the `n`th record of a block.
+    /// The byte offset of the `n`th record of a block.
     fn record(&self, block: u64, n: usize) -> u64 {
         (0..n).fold(block, |at, _| {
             let length = self.read(at + 4, 2);
@@ -103,7 +103,7 @@ impl Raw<'_> {
         })
     }
 
-    /// Runs a request of `debugfs` that changes something.
+    /// Runs a modifying request of `debugfs`.
     fn debugfs(&self, request: &str) {
         let mut command = std::process::Command::new("debugfs");
         command.args(["-w", "-R", request]).arg(self.0.path());
@@ -111,7 +111,7 @@ impl Raw<'_> {
     }
 }
 
-/// Which images have the place that is damaged.
+/// The images that have the structure to damage.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum On {
     All,
@@ -121,10 +121,11 @@ enum On {
     Checksums,
 }
 
-/// A damage: what it is, where it can be, how it is done, and how many names of `/dir` are left at the least.
+/// A damage: its name, the images it applies to, the function that does it, and the minimum number of names
+/// left in `/dir`.
 type Damage = (&'static str, On, fn(&Raw<'_>), usize);
 
-/// More than one leaf holds.
+/// At least this many names are left after the loss of one leaf, which holds fewer than 40.
 const BUT_A_LEAF: usize = FILES - 40;
 
 const DAMAGES: &[Damage] = &[
@@ -277,7 +278,7 @@ const DAMAGES: &[Damage] = &[
     ),
 ];
 
-/// The names of `/dir`, which is the one with many.
+/// The names in `/dir`, recognised by their number.
 fn names_of_dir(seen: &Seen) -> usize {
     let mut counts = std::collections::HashMap::new();
     for (dir, name) in &seen.names {
@@ -314,7 +315,8 @@ fn damages_on(recipe: &str, kinds: &[On]) {
     assert!(wrong.is_empty(), "{recipe}:\n{}", wrong.join("\n"));
 }
 
-/// Whether a look at all of it is in the log and in the status of a mount, each damaged place once.
+/// Whether reading everything puts each damaged place into the log and the status of a mount exactly once;
+/// returns what is wrong.
 fn not_told(image: &Path) -> Option<String> {
     let mounted = match Mounted::start(image, "ro") {
         Ok(mounted) => mounted,
@@ -362,14 +364,14 @@ fn blocks_in_a_row() {
     damages_on("-t ext2 -O ^dir_index", &[On::All]);
 }
 
-/// Whether it is the error for damage.
+/// Checks that it is the error for damage.
 #[track_caller]
 fn says_damaged<T>(result: io::Result<T>, what: &str) {
     let errno = result.err().and_then(|e| e.raw_os_error());
     assert_eq!(errno, Some(Errno::UCLEAN.raw_os_error()), "{what}");
 }
 
-/// What is known to be damaged is not changed.
+/// Damaged structures are not modified.
 #[test]
 fn a_damaged_directory_takes_no_changes() {
     let Some(whole) = populated("-t ext4") else {

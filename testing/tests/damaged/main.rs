@@ -1,8 +1,9 @@
-//! Damaged volumes, read: whatever the kernel's ext4 or `debugfs` can still read of an image, so can we. Names are compared by
-//! directory, data by block.
+//! Reading damaged volumes: whatever the kernel's ext4 or `debugfs` can read of an image, so can we. Names
+//! are compared by directory, data by block.
 //!
-//! Own images are damaged at one place each. `THROUGHLINE_DAMAGED_IMAGES=DIR` runs a public collection, too: each folder of DIR
-//! with an `image.gz` (or each `*.img.gz` in it), as e2fsprogs' source package has them in `tests/`.
+//! Our own images are damaged at one place each. `THROUGHLINE_DAMAGED_IMAGES=DIR` also runs a public
+//! collection: each directory in DIR with an `image.gz` (or each `*.img.gz` in it), as in `tests/` of
+//! e2fsprogs' source package.
 
 mod debugfs;
 mod groups;

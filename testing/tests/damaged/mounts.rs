@@ -1,4 +1,4 @@
-//! What programs see of a mounted image: by the kernel's ext4, by us.
+//! What programs see of a mounted image: with the kernel's ext4, and with our mount.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -14,9 +14,9 @@ use crate::seen::{BLOCK, MOST_BLOCKS, MOST_DIRS, MOST_FILES, Seen};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// The kernel's, with more options.
+/// With the kernel, and further options.
 pub(crate) fn look(image: &Path, options: &str) -> Result<Seen, String> {
-    // Whatever the image asks for: damage must not stop the machine.
+    // Overrides the image's own setting: damage must not panic the machine.
     let mounted = Mount::with_options(image, &format!("loop,ro,errors=continue{options}"))?;
     let mut seen = Seen::default();
     walk(mounted.root(), &mut seen);
@@ -24,7 +24,7 @@ pub(crate) fn look(image: &Path, options: &str) -> Result<Seen, String> {
     Ok(seen)
 }
 
-/// The kernel's of a copy, which it may write to replay the journal.
+/// With the kernel, on a copy, which it may write to replay the journal.
 pub(crate) fn look_at_replayed(image: &Path) -> Result<Seen, String> {
     let copy = image.with_extension("replayed");
     std::fs::copy(image, &copy).map_err(|e| e.to_string())?;
@@ -35,7 +35,7 @@ pub(crate) fn look_at_replayed(image: &Path) -> Result<Seen, String> {
     }
     let device = ran.stdout.trim();
     let mounted = Mount::with_options(Path::new(device), "ro,errors=continue");
-    // The device goes with its last user.
+    // The device detaches with its last user.
     program::run(Command::new("losetup").args(["--detach", device]), LIMIT).good("losetup");
     let (mounted, mut seen) = (mounted?, Seen::default());
     walk(mounted.root(), &mut seen);
@@ -43,7 +43,7 @@ pub(crate) fn look_at_replayed(image: &Path) -> Result<Seen, String> {
     Ok(seen)
 }
 
-/// Ours.
+/// With our mount.
 pub(crate) fn look_at_ours(image: &Path) -> Result<Seen, String> {
     let mounted =
         Mounted::start(image, "ro").or_else(|_| Mounted::start(image, "ro,norecovery"))?;
@@ -64,7 +64,7 @@ fn walk(root: &Path, seen: &mut Seen) {
             continue;
         };
         for entry in entries {
-            // It goes on behind an error, or ends.
+            // After an error the listing either continues or ends.
             let Ok(entry) = entry else { break };
             seen.add_name(ino, entry.file_name().as_bytes());
             let path = entry.path();

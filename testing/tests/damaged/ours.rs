@@ -1,4 +1,4 @@
-//! What the library reads of an image.
+//! What the library reads from an image.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -7,13 +7,13 @@ use throughline::{Error, InodeFlags, Node, OpenOptions, Volume};
 
 use crate::seen::{BLOCK, MOST_BLOCKS, MOST_DIRS, MOST_FILES, MOST_NAMES, Seen};
 
-/// Opens it for reading; with its journal passed over, as it lies.
+/// Opens it read-only; with `no_replay`, as it is, without its journal.
 pub(crate) fn open(image: &Path, no_replay: bool) -> Result<Volume, Error> {
     let mut options = OpenOptions::new();
     options.no_replay(no_replay).open(image)
 }
 
-/// Reads all that there is.
+/// Reads everything.
 ///
 /// # Errors
 /// Why it does not open.
@@ -51,7 +51,7 @@ fn walk(root: Node, seen: &mut Seen) {
     }
 }
 
-/// All names of a directory, with what they lead to.
+/// All names in a directory, with what they refer to.
 fn names(dir: &Node, seen: &mut Seen) -> Vec<(Vec<u8>, Result<Node, Error>)> {
     if dir.flags().contains(InodeFlags::ENCRYPT) {
         seen.encrypted.insert(dir.ino());
@@ -77,7 +77,7 @@ fn names(dir: &Node, seen: &mut Seen) -> Vec<(Vec<u8>, Result<Node, Error>)> {
     all
 }
 
-/// Reads what can be read of a file, each block for itself.
+/// Reads whatever is readable of a file, block by block.
 fn read(node: &Node, seen: &mut Seen) {
     let Ok(meta) = node.metadata() else { return };
     let Ok(file) = node.open(&throughline::FileOptions::new()) else {

@@ -1,4 +1,4 @@
-//! A public collection of damaged images, where there is one.
+//! A public collection of damaged images, if available.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -1,34 +1,35 @@
-//! What one reader saw of a volume, and what another one saw that it did not.
+//! What one reader saw of a volume, and what another reader saw in addition.
 //!
-//! Directories and files are known by their inodes, so that a directory that is met twice, or that is in itself, is looked at
-//! once.
+//! Directories and files are identified by inode, so a directory that appears twice or contains itself is
+//! visited once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hasher};
 
-/// Directories, names, and bytes of one file that are looked at: a damaged volume may have no end.
+/// Limits on the directories and names visited: a damaged volume may be endless.
 pub(crate) const MOST_DIRS: usize = 500;
 pub(crate) const MOST_NAMES: usize = 1_000_000;
 pub(crate) const MOST_FILES: usize = 400;
-/// Blocks of a file that are looked at, and their size.
+/// The number of blocks read per file, and their size.
 pub(crate) const MOST_BLOCKS: u64 = 1024;
 pub(crate) const BLOCK: usize = 4096;
 
 /// A tree, as far as it could be read.
 #[derive(Default)]
 pub(crate) struct Seen {
-    /// Names of directories: of which inode, and what they lead to.
+    /// Names in directories: the directory's inode, and the name.
     pub(crate) names: BTreeSet<(u64, Vec<u8>)>,
-    /// Blocks of files that could be read: of which inode, which, and a number made from the bytes.
+    /// Readable blocks of files: inode, block number, and a hash of the content.
     pub(crate) blocks: BTreeMap<(u64, u64), u64>,
     /// Directories whose names are encrypted.
     pub(crate) encrypted: BTreeSet<u64>,
-    /// Names whose look-up failed, with why.
+    /// Names whose lookup failed, with the error.
     pub(crate) unknown: BTreeMap<(u64, Vec<u8>), String>,
 }
 
 impl Seen {
-    /// Whether these bytes cannot be looked up as a name, on any file system; `.` and `..` are not compared either.
+    /// Whether these bytes can never be looked up as a name, on any file system; `.` and `..` are not
+    /// compared either.
     pub(crate) fn is_no_name(name: &[u8]) -> bool {
         matches!(name, b"" | b"." | b"..") || name.contains(&b'/') || name.contains(&0)
     }
@@ -45,12 +46,12 @@ impl Seen {
         self.blocks.insert((ino, at), hasher.finish());
     }
 
-    /// Names that `other` saw and this did not, a line each.
+    /// Names that only `other` saw, one line each.
     pub(crate) fn lacks_names(&self, other: &Seen, what: &str) -> Vec<String> {
         let mut lacking = Vec::new();
         let count = |seen: &Seen, dir: u64| seen.names.iter().filter(|name| name.0 == dir).count();
         for (dir, name) in other.names.difference(&self.names) {
-            // Without the key each reader has a form of its own for them.
+            // Without the key, each reader shows them differently.
             if self.encrypted.contains(dir) && count(self, *dir) >= count(other, *dir) {
                 continue;
             }
@@ -60,7 +61,7 @@ impl Seen {
         lacking
     }
 
-    /// Names that lead somewhere for `other` only, a line each.
+    /// Names whose lookup works only for `other`, one line each.
     pub(crate) fn lacks_lookups(&self, other: &Seen, what: &str) -> Vec<String> {
         let mut lacking = Vec::new();
         for (place, why) in &self.unknown {
@@ -72,7 +73,7 @@ impl Seen {
         lacking
     }
 
-    /// Bytes that `other` saw and this did not, a line each.
+    /// Data that only `other` could read, one line each.
     pub(crate) fn lacks_data(&self, other: &Seen, what: &str) -> Vec<String> {
         let mut lacking = Vec::new();
         for (&(ino, at), bytes) in &other.blocks {

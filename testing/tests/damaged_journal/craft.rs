@@ -1,12 +1,13 @@
-//! Images with a live log, made by hand: whatever a jbd2 journal may hold, at any place of the ring, under any sequence number.
+//! Hand-made images with a live log: any content of a jbd2 journal, at any position in the ring, with any
+//! sequence number.
 //!
 //! ```text
 //!  mke2fs ─► S0 ── names, files ─► S1 ── more ─► S2 ── more ─► S3      each closed cleanly
 //!            S0 + a log of three transactions, the n-th of them the blocks in which S(n-1) and S(n) differ
 //! ```
 //!
-//! So what a recovery must come to is known byte for byte: S3; and of a log that ends early, S2, S1 or S0. Blocks that belong
-//! to nobody carry what a revoke and an escape are seen by.
+//! So the result of a recovery is known byte for byte: S3, or S2, S1 or S0 if the log ends early. Two unused
+//! blocks make a revoke and an escape visible.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -73,31 +74,32 @@ const fn kind(name: &'static str, mke2fs: &'static str, csum: JournalCsum, bit64
     }
 }
 
-/// What is crafted from: the states, and where the journal is.
+/// The basis of crafted images: the states, and the location of the journal.
 pub(crate) struct Base {
     pub(crate) kind: Kind,
     /// S0, S1, ...
     pub(crate) states: Vec<Vec<u8>>,
-    /// Block of the volume of each block of the journal.
+    /// The volume's block for each block of the journal.
     pub(crate) journal: Vec<u64>,
     /// Blocks of the journal and of its map.
     pub(crate) reserved: BTreeSet<u64>,
-    /// Free in all states: one that is revoked, and one that begins with the journal's magic number.
+    /// Two blocks free in all states: one that is revoked, and one that starts with the journal's magic
+    /// number.
     pub(crate) revoked: u64,
     pub(crate) escaped: u64,
-    /// The block behind the log's last.
+    /// The block after the last one of the log.
     pub(crate) log_end: u32,
-    /// What changes from each state to the next, the journal aside.
+    /// The changes from each state to the next, without the journal.
     changes: Vec<BTreeMap<u64, Vec<u8>>>,
-    /// The last state and one file more, [`QUICK`]: what fast commits are made of.
+    /// The last state with one more file, [`QUICK`]: the basis of fast commits.
     pub(crate) quick: Vec<u8>,
     /// The blocks of that file.
     pub(crate) quick_data: BTreeSet<u64>,
 }
 
-/// The file of the fast commit.
+/// The file in the fast commit.
 pub(crate) const QUICK: &str = "quick";
-/// What it holds.
+/// Its content.
 pub(crate) const QUICK_BYTES: [u8; 5000] = [0x51; 5000];
 
 /// Where and how a log is written.
@@ -111,7 +113,7 @@ pub(crate) struct Place {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Part {
     Superblock,
-    /// With the byte of each tag in it.
+    /// With the byte offset of each tag in it.
     Descriptor(Vec<usize>),
     Copy(u64),
     Revoke,
@@ -121,8 +123,8 @@ pub(crate) enum Part {
 /// An image with a live log.
 pub(crate) struct Crafted {
     pub(crate) bytes: Vec<u8>,
-    /// What is where, by the byte in the image; the journal's superblock first, then the log in order. With the sequence
-    /// number.
+    /// The parts, by byte offset in the image, with their sequence numbers: the journal's superblock first,
+    /// then the log in order.
     pub(crate) parts: Vec<(usize, u32, Part)>,
     /// Every block of the volume that the log has a copy of.
     pub(crate) claims: BTreeSet<u64>,
@@ -140,7 +142,7 @@ fn run(command: &mut Command) -> Option<Vec<u8>> {
 }
 
 impl Base {
-    /// Makes one. `None` where a tool is missing or does not know a feature.
+    /// Makes one. `None` if a tool is missing or does not support a feature.
     pub(crate) fn new(kind: Kind) -> Option<Base> {
         let dir = tempfile::tempdir().ok()?;
         let image = dir.path().join("image");
@@ -189,7 +191,7 @@ impl Base {
         bytes[block as usize * size..][..size].to_vec()
     }
 
-    /// The byte of a block of the journal.
+    /// The byte offset of a block of the journal.
     pub(crate) fn at(&self, journal_block: u32) -> usize {
         (self.journal[journal_block as usize] * u64::from(self.kind.block_bytes)) as usize
     }
@@ -198,7 +200,7 @@ impl Base {
         u64::from(self.kind.block_bytes == 1024)
     }
 
-    /// Whether the journal has an area for them.
+    /// Whether the journal has an area for fast commits.
     pub(crate) fn fast_commits(&self) -> bool {
         self.log_end as usize != self.journal.len()
     }
@@ -208,7 +210,7 @@ impl Base {
         sb.s_maxlen.get() - sb.s_num_fc_blks.get()
     }
 
-    /// Two blocks that are free to the end. The last ones of the volume are.
+    /// Two blocks that are free in all states: the last ones of the volume.
     fn find_free(&self, dir: &Path) -> Option<(u64, u64)> {
         let path = dir.join("last");
         std::fs::write(&path, &self.quick).ok()?;
@@ -223,7 +225,7 @@ impl Base {
         Some((found.next()?, found.next()?))
     }
 
-    /// What changes on the way to state `to`.
+    /// The changes that lead to state `to`.
     fn find_changes(&self, to: usize) -> BTreeMap<u64, Vec<u8>> {
         let size = self.kind.block_bytes as usize;
         let (from, to) = (&self.states[to - 1], &self.states[to]);
@@ -235,10 +237,11 @@ impl Base {
             .collect();
         let superblock = self.superblock_block();
         if self.fast_commits() {
-            // e2fsck 1.47.0 spoils its sum where the log has it and there is an area of fast commits.
+            // If the log contains the superblock and there is a fast commit area, e2fsck 1.47.0 corrupts its
+            // checksum.
             changes.remove(&superblock);
         } else if let Some(block) = changes.get_mut(&superblock) {
-            // As the kernel's copies of it say.
+            // As in the kernel's copies of it.
             set_needs_recovery(block, superblock);
         }
         changes
@@ -255,7 +258,7 @@ impl Base {
         }
     }
 
-    /// Blocks that the log takes.
+    /// The number of blocks in the log.
     pub(crate) fn log_blocks(&self) -> u32 {
         let crafted = self.craft(Place {
             start: 1,
@@ -306,7 +309,7 @@ impl Base {
         if crafted.format.has_crc32c() {
             sb.s_checksum_type = CHECKSUM_CRC32C;
         }
-        // debugfs and the kernel know features in superblocks of version 2 alone, as mke2fs makes them.
+        // debugfs and the kernel support features only in version 2 superblocks, which mke2fs creates.
         assert_eq!(
             sb.s_header.h_blocktype.get(),
             BlockType::SuperblockV2.to_disk()
@@ -327,7 +330,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Puts the next block of the log.
+    /// Writes the next block of the log.
     fn put(&mut self, bytes: &[u8], part: Part) {
         let at = self.base.at(self.at);
         if matches!(part, Part::Descriptor(_) | Part::Copy(_)) {
@@ -345,7 +348,8 @@ impl Writer<'_> {
         vec![0; self.base.kind.block_bytes as usize]
     }
 
-    /// The first logs a block that the last revokes, and the second one that has to be escaped.
+    /// The first transaction logs a block that the last one revokes; the second logs one that must be
+    /// escaped.
     fn transaction(&mut self, step: usize) {
         self.sum = !0;
         let mut changes = self.base.changes[step].clone();
@@ -374,7 +378,7 @@ impl Writer<'_> {
         let mut block = self.empty();
         let mut writer = RevokeWriter::new(&mut block, &self.crafted.format, self.sequence);
         assert!(writer.push(FsBlock(self.base.revoked)));
-        // They are written past the log after it, and some are logged in it.
+        // These blocks are written to their home after the log, and some are also logged in it.
         for block in &self.base.quick_data {
             assert!(writer.push(FsBlock(*block)));
         }
@@ -382,7 +386,7 @@ impl Writer<'_> {
         self.put(&block, Part::Revoke);
     }
 
-    /// Writes one descriptor and its copies; what is left of the list.
+    /// Writes one descriptor and its copies; returns the rest of the list.
     fn descriptor(&mut self, mut list: Vec<(u64, Vec<u8>)>) -> Vec<(u64, Vec<u8>)> {
         let format = self.crafted.format;
         let rest = list.split_off(list.len().min(format.tags_per_block()));
@@ -411,7 +415,7 @@ pub(crate) fn magical(size: usize) -> Vec<u8> {
     bytes
 }
 
-/// Marks the superblock inside `block`, whose number is `number`.
+/// Sets the flag in the superblock inside `block`, whose number is `number`.
 fn set_needs_recovery(block: &mut [u8], number: u64) {
     let at = if number == 0 { 1024 } else { 0 };
     let bytes = &mut block[at..at + 1024];
@@ -422,7 +426,7 @@ fn set_needs_recovery(block: &mut [u8], number: u64) {
     bytes.copy_from_slice(sb.as_bytes());
 }
 
-/// Where the blocks of the journal are, and all blocks of its inode, those of its map included.
+/// The journal's blocks, and all blocks of its inode, including those of its map.
 fn journal_blocks(image: &Path) -> Option<(Vec<u64>, BTreeSet<u64>)> {
     let said = run(Command::new("debugfs").args(["-R", "stat <8>"]).arg(image))?;
     let said = String::from_utf8_lossy(&said);
@@ -451,7 +455,7 @@ fn journal_blocks(image: &Path) -> Option<(Vec<u64>, BTreeSet<u64>)> {
         .then_some((blocks, all))
 }
 
-/// The state after `bytes`.
+/// The state that follows `bytes`.
 fn changed(bytes: &[u8], step: u32) -> Vec<u8> {
     let device = load(bytes);
     let volume = OpenOptions::new()

@@ -1,4 +1,4 @@
-//! Devices in memory, from bytes and back.
+//! Devices in memory: loading from bytes, and reading back.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use throughline_device::{BlockDevice, MemoryDevice, Op, Segment, scope};
 
 const PIECE: usize = 64 << 10;
 
-/// A device that holds `bytes`. Zeros take no memory.
+/// A device with this content. Zeros take no memory.
 pub(crate) fn load(bytes: &[u8]) -> Arc<MemoryDevice> {
     let device = MemoryDevice::new(bytes.len() as u64);
     let mut queue = device.open_queue().unwrap();
@@ -24,7 +24,7 @@ pub(crate) fn load(bytes: &[u8]) -> Arc<MemoryDevice> {
     Arc::new(device)
 }
 
-/// Everything on it.
+/// The whole content of a device.
 pub(crate) fn bytes_of(device: &dyn BlockDevice) -> Vec<u8> {
     let mut bytes = vec![0; device.len_bytes() as usize];
     let mut queue = device.open_queue().unwrap();

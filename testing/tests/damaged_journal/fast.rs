@@ -1,4 +1,5 @@
-//! Fast commits made by hand: one file more than the log has, as the kernel would say it in the area behind the log.
+//! Hand-made fast commits: one more file than in the log, encoded as the kernel would in the area after the
+//! log.
 //!
 //! ```text
 //!  | head (tid) | inode | ranges of it ... | its name | tail (tid, sum), to the block's end |
@@ -12,25 +13,26 @@ use crate::craft::{Base, Crafted, QUICK};
 use crate::disk::load;
 use crate::survey::{self, Kind};
 
-/// Numbers of tags.
+/// Tag numbers.
 const ADD_RANGE: u16 = 1;
 const CREATE: u16 = 3;
 const INODE: u16 = 6;
 const TAIL: u16 = 8;
 const HEAD: u16 = 9;
-/// Bytes of an inode that matter: 128 and the further fields that mke2fs makes room for.
+/// Bytes of an inode that matter: 128, and the extra fields that mke2fs makes room for.
 const INODE_BYTES: usize = 160;
 const ROOT: InodeNumber = InodeNumber(2);
 
 /// A fast commit in an image.
 pub(crate) struct Fast {
-    /// The byte of its block.
+    /// The byte offset of its block.
     pub(crate) at: usize,
-    /// The byte of each tag in the block, its code, and the bytes of its value.
+    /// For each tag: its byte offset in the block, its code, and the bytes of its value.
     pub(crate) tags: Vec<(usize, u16, usize)>,
 }
 
-/// Adds a fast commit of transaction `tid` to the crafted image: the file's data where it belongs, all else in the area.
+/// Adds a fast commit of transaction `tid` to the crafted image: the file's data goes to its home, everything
+/// else to the area.
 pub(crate) fn add(base: &Base, crafted: &mut Crafted, tid: u32) -> Fast {
     let volume = OpenOptions::new()
         .open_block_device(load(&base.quick) as _)
@@ -81,7 +83,7 @@ fn leaves(inode: &[u8]) -> impl Iterator<Item = &[u8]> {
     map[12..].chunks_exact(12).take(count.into())
 }
 
-/// Data goes home before anything speaks of it.
+/// Data is written to its home before anything refers to it.
 fn copy_data(base: &Base, crafted: &mut Crafted, leaf: &[u8]) {
     let size = base.kind.block_bytes as usize;
     let number = |at: usize| u32::from_le_bytes(leaf[at..at + 4].try_into().expect("four bytes"));
@@ -105,7 +107,7 @@ impl Writer {
         value.iter().for_each(|part| self.bytes.extend(*part));
     }
 
-    /// It reaches to the end of the block.
+    /// Its padding extends to the end of the block.
     fn tail(&mut self, tid: u32, size: usize) {
         let len = size - self.bytes.len() - 4;
         let padding = vec![0; len - 8];
@@ -114,7 +116,8 @@ impl Writer {
     }
 }
 
-/// Makes the sum of the last tag, a tail, right: of everything before it, and of it up to the sum.
+/// Corrects the checksum of the last tag, a tail: it covers everything before the tag, and the tag up to the
+/// checksum.
 pub(crate) fn seal(block: &mut [u8], tags: &[(usize, u16, usize)]) {
     if let Some((at, TAIL, _)) = tags.last() {
         let sum = crc32c(0, &block[..at + 8]);

@@ -1,4 +1,4 @@
-//! The table for fast commits: every tag's code, length and numbers at their limits.
+//! The cases for fast commits: code, length and numbers of every tag at their limits.
 
 use std::collections::BTreeSet;
 
@@ -7,7 +7,7 @@ use crate::craft::{Base, Crafted};
 use crate::fast::{Fast, seal};
 use crate::judge::Damaged;
 
-/// All cases, under the old sum and under one made right.
+/// All cases, with the old checksum and with a corrected one.
 pub(crate) fn cases<'a>(base: &'a Base, sound: &'a Crafted, fast: &'a Fast) -> Vec<Case<'a>> {
     let mut cases = Vec::new();
     for &(at, code, len) in &fast.tags {
@@ -66,7 +66,7 @@ fn damage(
     let block = &mut bytes[fast.at..fast.at + size];
     let before = block.to_vec();
     block[offset..offset + width].copy_from_slice(&value.to_le_bytes()[..width]);
-    // What is behind the sum, in the tail, is padding.
+    // Everything after the checksum in the tail is padding.
     let tail = fast.tags.last().map_or(size, |(at, _, _)| *at);
     let whole = sealed || offset >= tail + 12 || block == before.as_slice();
     if sealed {

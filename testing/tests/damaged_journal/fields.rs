@@ -1,4 +1,4 @@
-//! The table: every field of the log, of the journal's superblock and of its inode, and what it is set to.
+//! The table of all fields of the log, of the journal's superblock and of its inode, and their test values.
 
 use std::collections::BTreeSet;
 
@@ -8,24 +8,24 @@ use crate::craft::{Base, Crafted, Part};
 use crate::judge::Damaged;
 use crate::seal::seal;
 
-/// A number somewhere in the image.
+/// A number in the image.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Field {
     pub(crate) name: &'static str,
-    /// The byte in the image.
+    /// Its byte offset in the image.
     pub(crate) at: usize,
     pub(crate) len: usize,
     pub(crate) values: Values,
 }
 
-/// What a field is set to.
+/// The values a field is set to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Values {
-    /// Limits of all sizes.
+    /// Limits of all integer sizes.
     Number,
-    /// Each bit turned.
+    /// Each bit inverted.
     Bits,
-    /// The home of a copy.
+    /// The home block of a copy.
     Home,
 }
 
@@ -71,7 +71,7 @@ const REVOKE: &[(&str, usize, usize, Values)] = &[
     ("a record", 16, 8, Values::Number),
 ];
 
-/// The fields of one block of the log; of descriptors, the first tags and the last.
+/// The fields of one block of the log; for descriptors, those of the first tags and the last.
 fn of_part(crafted: &Crafted, at: usize, part: &Part) -> Vec<Field> {
     let place = |(name, offset, len, values): (&'static str, usize, usize, Values)| Field {
         name,
@@ -126,7 +126,7 @@ fn tag_fields(crafted: &Crafted) -> &'static [(&'static str, usize, usize, Value
     }
 }
 
-/// All fields of a log: of copies, one in sixteen.
+/// All fields of a log; for copies, one in sixteen.
 pub(crate) fn of_log(crafted: &Crafted) -> Vec<Field> {
     let mut copies = 0;
     let mut fields = Vec::new();
@@ -142,7 +142,7 @@ pub(crate) fn of_log(crafted: &Crafted) -> Vec<Field> {
     fields
 }
 
-/// What `field` is set to, where it is `old`.
+/// The test values of `field`, whose value is `old`.
 pub(crate) fn values(base: &Base, field: &Field, old: u64) -> Vec<u64> {
     let blocks = base.states[0].len() as u64 / u64::from(base.kind.block_bytes);
     let bits = field.len * 8;
@@ -181,7 +181,7 @@ pub(crate) fn values(base: &Base, field: &Field, old: u64) -> Vec<u64> {
         Values::Bits => (0..bits).map(|bit| old ^ 1 << bit).collect(),
         Values::Number => numbers.to_vec(),
         Values::Home => {
-            // The superblock, descriptors, bitmaps and inodes, the journal's own blocks, the ends.
+            // The superblock, descriptors, bitmaps and inodes, the journal's own blocks, the limits.
             let journal = [base.journal[0], base.journal[1], base.journal[500]];
             let near = (0..24).chain([blocks - 1, blocks, blocks + 1, most / 2, most]);
             near.chain(journal).collect()
@@ -193,7 +193,7 @@ pub(crate) fn values(base: &Base, field: &Field, old: u64) -> Vec<u64> {
     values
 }
 
-/// The log's image with `field` at `value`, its sums made right or left as they were.
+/// The log's image with `field` set to `value`, its checksums corrected or left unchanged.
 pub(crate) fn damage(sound: &Crafted, field: &Field, value: u64, sealed: bool) -> Damaged {
     let mut bytes = sound.bytes.clone();
     bytes[field.at..field.at + field.len].copy_from_slice(&value.to_be_bytes()[8 - field.len..]);
@@ -204,7 +204,8 @@ pub(crate) fn damage(sound: &Crafted, field: &Field, value: u64, sealed: bool) -
         Values::Home => BTreeSet::from([value]),
         _ => BTreeSet::new(),
     };
-    // Without sums anything goes; and whoever changes the place where the log begins, or what it is, changes the log.
+    // Without checksums, any result is possible. Changing where the log starts, or its type, also changes the
+    // log.
     let sums = sound.format.csum != JournalCsum::None;
     Damaged {
         bytes,
@@ -214,7 +215,7 @@ pub(crate) fn damage(sound: &Crafted, field: &Field, value: u64, sealed: bool) -
     }
 }
 
-/// The big-endian number that is there.
+/// The big-endian number in the field.
 pub(crate) fn read(bytes: &[u8], field: &Field) -> u64 {
     let bytes = &bytes[field.at..field.at + field.len];
     bytes

@@ -1,4 +1,4 @@
-//! Damage of the journal's inode and its map, and of what the superblock says of the journal.
+//! Damage to the journal's inode and its map, and to the superblock's fields for the journal.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use crate::survey::{self, Kind, Target};
 
 const JOURNAL: InodeNumber = InodeNumber(8);
 
-/// Fields of the inode, little-endian: offset and bytes.
+/// Fields of the inode, little-endian: offset and length.
 const INODE: &[(&str, usize, usize)] = &[
     ("i_mode", 0x00, 2),
     ("i_size", 0x04, 4),
@@ -21,7 +21,7 @@ const INODE: &[(&str, usize, usize)] = &[
     ("i_flags", 0x20, 4),
     ("i_size_high", 0x6C, 4),
 ];
-/// Of the superblock.
+/// Fields of the superblock.
 const SUPERBLOCK: &[(&str, usize, usize)] = &[
     ("s_journal_uuid", 0xD0, 4),
     ("s_journal_inum", 0xE0, 4),
@@ -29,7 +29,7 @@ const SUPERBLOCK: &[(&str, usize, usize)] = &[
     ("s_jnl_backup_type", 0xFD, 1),
     ("s_jnl_blocks", 0x10C, 4),
 ];
-/// Of an extent root with its first extent.
+/// Fields of an extent root with its first extent.
 const EXTENTS: &[(&str, usize, usize)] = &[
     ("eh_magic", 0, 2),
     ("eh_entries", 2, 2),
@@ -41,9 +41,9 @@ const EXTENTS: &[(&str, usize, usize)] = &[
     ("ee_start_lo", 20, 4),
 ];
 
-/// All cases of one image.
+/// All cases for one image.
 pub(crate) fn cases<'a>(base: &'a Base, sound: &'a Crafted) -> Vec<Case<'a>> {
-    // The survey wants an image that is in order; what it finds is where it is in ours too.
+    // The survey needs a consistent image; the structures it finds are at the same places in ours.
     let survey = std::sync::Arc::new(survey::Base::new(base.states[0].clone()));
     let find = |kind: Kind| {
         let found = survey.targets.iter().find(|target| target.kind == kind);
@@ -89,7 +89,8 @@ pub(crate) fn cases<'a>(base: &'a Base, sound: &'a Crafted) -> Vec<Case<'a>> {
     for (target, name, at, len) in places {
         for value in values(base, &sound.bytes[target.at + at..][..len]) {
             let survey = std::sync::Arc::clone(&survey);
-            // A block that another file has too: nobody sees that who does not look at all files.
+            // The block may belong to another file as well, which cannot be noticed without checking all
+            // files.
             let also = (value >= fixed).then_some(value).into_iter().collect();
             let make = move || {
                 let mut bytes = sound.bytes.clone();
@@ -113,7 +114,7 @@ pub(crate) fn cases<'a>(base: &'a Base, sound: &'a Crafted) -> Vec<Case<'a>> {
     cases
 }
 
-/// The block behind the volume's own structures: it has one group.
+/// The first block after the volume's own structures; the volume has one group.
 fn fixed_blocks(base: &Base) -> u64 {
     let sb = Superblock::read(&base.states[0][1024..]).expect("a superblock");
     let geometry = sb.validate().expect("a sound image");

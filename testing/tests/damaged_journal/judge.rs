@@ -1,9 +1,9 @@
-//! What is done to an image with a damaged log, and what must hold whatever is in it.
+//! Operations on an image with a damaged log, and what must hold whatever the log contains:
 //!
-//! - Opened for reading, nothing is written.
-//! - Refused for writing, nothing is written, and it is said whose fault it is.
-//! - Opened for writing and closed, every block is as it was that the log does not speak of; and with sums that were left as
-//!   they are, what is there is one of the states that were committed, whole.
+//! - Opening for reading writes nothing.
+//! - If opening for writing is refused, nothing is written, and the error blames the image.
+//! - After opening for writing and closing, every block outside the log's claims is unchanged. If the
+//!   checksums were left unchanged, the result is exactly one of the committed states.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,30 +14,30 @@ use crate::craft::{Base, Crafted};
 use crate::disk::{bytes_of, load};
 use crate::ring::is_state;
 
-/// Most names that are looked at.
+/// The most names visited.
 const MOST_NAMES: usize = 200;
 
-/// What came of an image.
+/// The result for an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Outcome {
-    /// It could be read.
+    /// It could be opened for reading.
     pub(crate) read: bool,
-    /// It could be written.
+    /// It could be opened for writing.
     pub(crate) written: bool,
 }
 
-/// A log's image, changed.
+/// A modified image of a log.
 pub(crate) struct Damaged {
     pub(crate) bytes: Vec<u8>,
-    /// Blocks that the log may write over beyond those it spoke of before the damage.
+    /// Blocks that the log may overwrite in addition to those it claimed before the damage.
     pub(crate) also: BTreeSet<u64>,
-    /// All sums are those of the sound log: what is recovered must be a state.
+    /// All checksums are those of the valid log: the recovery must give a committed state.
     pub(crate) unsealed: bool,
-    /// The log speaks of inodes and names, any of them: there is no telling which blocks that reaches.
+    /// The log may refer to any inodes and names, so the blocks it may change are unknown.
     pub(crate) anywhere: bool,
 }
 
-/// Everything, on one image.
+/// All checks on one image.
 pub(crate) fn judge(base: &Base, sound: &Crafted, damaged: &Damaged) -> Result<Outcome, String> {
     Ok(Outcome {
         read: read_only(&damaged.bytes)?,
@@ -62,7 +62,7 @@ fn read_only(bytes: &[u8]) -> Result<bool, String> {
     Ok(good)
 }
 
-/// Errors of such images are the image's.
+/// Checks that an error blames the image.
 fn refused(error: &Error) -> Result<(), String> {
     match error {
         Error::Corrupt(_) | Error::Unsupported(_) => Ok(()),
@@ -78,7 +78,7 @@ fn writable(base: &Base, sound: &Crafted, damaged: &Damaged) -> Result<bool, Str
     {
         Ok(volume) => {
             walk(&volume);
-            // What is recovered of a log that lies may be damaged in any way; closing may find that.
+            // Recovery from a false log may damage the volume in any way, which closing may find.
             let closed = volume.close();
             if damaged.unsealed {
                 closed.map_err(|e| format!("closing: {e}"))?;
@@ -106,7 +106,7 @@ fn writable(base: &Base, sound: &Crafted, damaged: &Damaged) -> Result<bool, Str
     Ok(true)
 }
 
-/// Blocks that nobody had a reason to write.
+/// Checks the blocks that there was no reason to write.
 fn outside(base: &Base, sound: &Crafted, damaged: &Damaged, after: &[u8]) -> Result<(), String> {
     let size = base.kind.block_bytes as usize;
     let blocks = damaged.bytes.chunks(size).zip(after.chunks(size));

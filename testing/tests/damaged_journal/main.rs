@@ -1,8 +1,9 @@
-//! Journals that nobody should trust: every field of every block of a live log, of the journal's superblock and of its inode
-//! at its limits. What opens it says clearly what is wrong, or recovers what was committed: never a panic, a hang, memory
-//! without bound, or a byte changed that the log does not speak of.
+//! Untrusted journals: every field of every block of a live log, of the journal's superblock and of its inode
+//! is set to its limits. Opening either reports clearly what is wrong or recovers what was committed. It
+//! never panics, hangs, uses unbounded memory, or changes a byte that the log does not cover.
 //!
-//! `THROUGHLINE_DAMAGE='ext4: t_flags'` runs the cases whose names begin like that, `THROUGHLINE_SOAK=1` all of them.
+//! `THROUGHLINE_DAMAGE='ext4: t_flags'` runs the cases whose names start with that, `THROUGHLINE_SOAK=1` all
+//! of them.
 
 mod craft;
 mod disk;
@@ -14,10 +15,10 @@ mod judge;
 mod ring;
 mod seal;
 #[path = "../hostile/survey.rs"]
-#[allow(dead_code)] // the tests of hostile images'
+#[allow(dead_code)] // used by the hostile image tests
 mod survey;
 #[path = "../hostile/watch.rs"]
-#[allow(dead_code)] // the tests of hostile images'
+#[allow(dead_code)] // used by the hostile image tests
 mod watch;
 
 use std::sync::LazyLock;
@@ -28,7 +29,7 @@ use parking_lot::Mutex;
 use watch::Watch;
 
 static WATCH: LazyLock<Watch> = LazyLock::new(Watch::start);
-/// All base images, or nothing where the tools are missing.
+/// All base images; empty if the tools are missing.
 static BASES: LazyLock<Vec<Base>> = LazyLock::new(|| {
     let made = KINDS.iter().map(|kind| Base::new(*kind));
     made.collect::<Option<_>>().unwrap_or_else(|| {
@@ -41,7 +42,7 @@ fn soak() -> bool {
     std::env::var_os("THROUGHLINE_SOAK").is_some()
 }
 
-/// A damaged image: its name, and how it is made.
+/// A damaged image: its name, and the function that makes it.
 struct Case<'a> {
     name: String,
     base: &'a Base,
@@ -49,7 +50,7 @@ struct Case<'a> {
     make: Box<dyn Fn() -> Damaged + Send + Sync + 'a>,
 }
 
-/// Runs a part of the cases (one in `thin`), all of them in a soak.
+/// Runs one in `thin` of the cases, or all of them in a soak run.
 fn run_cases(mut cases: Vec<Case<'_>>, thin: usize) {
     fastrand::Rng::with_seed(1).shuffle(&mut cases);
     match std::env::var("THROUGHLINE_DAMAGE") {
@@ -91,7 +92,7 @@ fn run_cases(mut cases: Vec<Case<'_>>, thin: usize) {
     );
 }
 
-/// Where the logs that are damaged lie: in the middle of the ring.
+/// The position of the damaged logs: in the middle of the ring.
 const PLACE: Place = Place {
     start: 300,
     sequence: 77,
@@ -152,7 +153,7 @@ fn every_field_of_the_journals_inode() {
     run_cases(cases, 8);
 }
 
-/// The sound logs are recovered, each way.
+/// The valid logs are recovered in every way.
 #[test]
 fn sound_logs() {
     for (base, sound) in &logs() {

@@ -1,5 +1,5 @@
-//! Sound logs at every place of the ring, and under sequence numbers that go around: what comes out is the last state, byte
-//! for byte, and `e2fsck` agrees.
+//! Valid logs at every position of the ring, and with wrapping sequence numbers: recovery gives the last
+//! state, byte for byte, and `e2fsck` agrees.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ fn soak() -> bool {
     std::env::var_os("THROUGHLINE_SOAK").is_some()
 }
 
-/// What the image is after our recovery.
+/// The image after our recovery.
 fn recovered(crafted: &Crafted) -> Result<Vec<u8>, String> {
     let device = load(&crafted.bytes);
     let volume = OpenOptions::new()
@@ -25,7 +25,7 @@ fn recovered(crafted: &Crafted) -> Result<Vec<u8>, String> {
     Ok(bytes_of(&*device))
 }
 
-/// What it is after that of `e2fsck`, which must find nothing else.
+/// The image after recovery by `e2fsck`, which must find no other problems.
 fn by_e2fsck(crafted: &Crafted) -> Result<Vec<u8>, String> {
     let dir = tempfile::tempdir().map_err(|e| e.to_string())?;
     let image = dir.path().join("image");
@@ -41,7 +41,8 @@ fn by_e2fsck(crafted: &Crafted) -> Result<Vec<u8>, String> {
     std::fs::read(&image).map_err(|e| e.to_string())
 }
 
-/// Whether `bytes` are the base's state `state`: the journal, the superblock and the two blocks of nobody's apart.
+/// Checks that `bytes` are the base's state `state`, except for the journal, the superblock, the two unused
+/// blocks and the data of the fast commit's file.
 pub(crate) fn is_state(base: &Base, bytes: &[u8], state: usize) -> Result<(), String> {
     let size = base.kind.block_bytes as usize;
     let blocks = bytes.chunks(size).zip(base.states[state].chunks(size));
@@ -85,10 +86,11 @@ fn at_every_place_of_the_ring() {
     for base in &*BASES {
         let around = base.log_end - base.log_blocks();
         for start in 1..base.log_end {
-            // Where the log goes around, the end falls on every block of it.
+            // If the log wraps around, its end falls on each of its blocks in turn.
             if start >= around || start % 97 == 1 || soak() {
                 let sequence = start * 3;
-                // e2fsck 1.47.0 loses a log with an area of fast commits where it goes around; the kernel does not.
+                // e2fsck 1.47.0 loses a log that wraps around if there is a fast commit area; the kernel does
+                // not.
                 let ask = start % 31 == 0 && (start < around || !base.fast_commits());
                 judge(base, Place { start, sequence }, ask);
             }
@@ -113,7 +115,7 @@ fn sequence_numbers_go_around() {
     }
 }
 
-/// What the log and a fast commit on top of it make, found by us and by `e2fsck`.
+/// The result of the log with a fast commit after it, from our recovery and from `e2fsck`.
 #[test]
 fn a_fast_commit_on_top() {
     for base in BASES.iter().filter(|base| base.fast_commits()) {

@@ -1,4 +1,4 @@
-//! Makes the sums of a log right again after a change, so that what lies behind them is reached.
+//! Corrects the checksums of a log after a change, so that the checks after them are reached.
 
 use throughline_extfmt::checksum::{crc32_be, crc32c};
 use throughline_extfmt::jbd2::{CHECKSUM_CRC32, JournalCsum, JournalFormat, JournalSuperblock};
@@ -6,10 +6,10 @@ use zerocopy::IntoBytes;
 
 use crate::craft::Part;
 
-/// Where a commit block has its sum.
+/// The offset of the checksum in a commit block.
 const COMMIT_SUM: usize = 16;
 
-/// Every sum of the log in `bytes`, whose blocks are where `parts` says.
+/// Corrects every checksum of the log in `bytes`, whose blocks are at `parts`.
 pub(crate) fn seal(bytes: &mut [u8], parts: &[(usize, u32, Part)], format: &JournalFormat) {
     let size = format.block_bytes as usize;
     let mut sum = !0;
@@ -37,14 +37,14 @@ pub(crate) fn seal(bytes: &mut [u8], parts: &[(usize, u32, Part)], format: &Jour
 
 fn seal_superblock(bytes: &mut [u8], at: usize) {
     let place = &mut bytes[at..at + size_of::<JournalSuperblock>()];
-    // What has lost its magic number has no sum.
+    // Without its magic number it has no checksum.
     if let Ok(mut sb) = JournalSuperblock::read(place) {
         sb.update_checksum();
         place.copy_from_slice(sb.as_bytes());
     }
 }
 
-/// The sums in tags are under the sequence number that the descriptor itself has.
+/// The checksums in tags include the descriptor's own sequence number.
 fn seal_tags(
     bytes: &mut [u8],
     at: usize,

@@ -1,13 +1,16 @@
-//! Images that crashed under the kernel's own ext4: what we make of them is what `e2fsck` or the kernel makes of them.
+//! Images that crashed under the kernel's own ext4: our recovery gives the same result as that of `e2fsck` or
+//! the kernel.
 //!
-//! Two kinds of crashes. The volume is shut down beneath those who are busy on it, as by `FS_IOC_SHUTDOWN`: what the journal
-//! has not got by then is lost, a commit may be torn. And the image is copied while it is mounted and nobody does
-//! anything: what has not been written back is missing; a copy counts only if the image did not change meanwhile.
+//! There are two kinds of crashes. The volume is shut down under running processes, as by `FS_IOC_SHUTDOWN`:
+//! whatever the journal does not have by then is lost, and a commit may be torn. And the image is copied
+//! while it is mounted and idle: data not yet written back is missing. A copy counts only if the image did
+//! not change meanwhile.
 //!
-//! Of each crashed image, one copy is recovered by us, for writing, after which `e2fsck -fn` finds nothing; one by the
-//! judge; and it is opened for reading, which leaves it as it is. All three hold the same tree. The judge is `e2fsck`;
-//! where there are fast commits, the kernel, whose they are: the replay of e2fsck 1.47.0 gives up at a number that is used
-//! again, among others. The kernel gives up at some of its own, too: one in five of such images has no judge but `e2fsck -fn`.
+//! Each crashed image is recovered in one copy by us, for writing, after which `e2fsck -fn` finds nothing,
+//! and in another by the reference; and it is opened for reading, which leaves it unchanged. All three have
+//! the same tree. The reference is `e2fsck`; with fast commits it is the kernel, which wrote them, because
+//! the replay of e2fsck 1.47.0 fails if an inode number is reused, among others. The kernel fails on some of
+//! its own as well: one in five such images is checked only by `e2fsck -fn`.
 
 mod tree;
 mod work;
@@ -24,7 +27,7 @@ use work::Work;
 struct Recipe {
     name: &'static str,
     args: &'static [&'static str],
-    /// It has fast commits.
+    /// Whether it has fast commits.
     fast: bool,
 }
 
@@ -70,7 +73,7 @@ const RECIPES: &[Recipe] = &[
     ),
 ];
 
-/// Whether everything is there; says so if not.
+/// Whether everything needed is available; prints what is missing.
 fn can_run() -> bool {
     let root = rustix::process::geteuid().is_root() && Path::new("/dev/loop-control").exists();
     let tools = ["mke2fs", "e2fsck"]
@@ -82,7 +85,7 @@ fn can_run() -> bool {
     root && tools
 }
 
-/// Runs a tool: whether it could be, its exit status and what it said.
+/// Runs a tool; an error if it cannot be run, otherwise its exit status and output.
 fn run(command: &mut Command) -> std::io::Result<(i32, String)> {
     let path = format!(
         "{}:/usr/sbin:/sbin",
@@ -94,7 +97,7 @@ fn run(command: &mut Command) -> std::io::Result<(i32, String)> {
     Ok((output.status.code().unwrap_or(-1), text))
 }
 
-/// A fresh image, mounted.
+/// A fresh mounted image.
 fn mount(dir: &Path, recipe: &Recipe) -> Option<(PathBuf, Mount)> {
     let image = dir.join("image");
     let _ = std::fs::remove_file(&image);
@@ -108,13 +111,13 @@ fn mount(dir: &Path, recipe: &Recipe) -> Option<(PathBuf, Mount)> {
         eprintln!("skipped: {}: {text}", recipe.name);
         return None;
     }
-    // The kernel commits by itself too, but a test must not depend on when.
+    // The kernel also commits periodically, but a test must not depend on when.
     let mount = Mount::with_options(&image, "loop,rw,commit=300")
         .map_err(|why| eprintln!("skipped: {}: {why}", recipe.name));
     Some((image, mount.ok()?))
 }
 
-/// Copies of an image as it was at one moment while it was mounted; `None` if the kernel was writing all the time.
+/// Copies a mounted image as of one moment; `None` if the kernel kept writing.
 fn copy_at_rest(image: &Path, to: &Path) -> Option<()> {
     for _ in 0..20 {
         std::fs::copy(image, to).expect("a copy");
@@ -125,7 +128,7 @@ fn copy_at_rest(image: &Path, to: &Path) -> Option<()> {
     None
 }
 
-/// Shuts a volume down; `false`, and said, where that cannot be asked for.
+/// Shuts a volume down; `false`, with a message, if that is not supported.
 fn shut_down(mount: &Mount) -> bool {
     let done = run(Command::new("xfs_io")
         .args(["-x", "-c", "shutdown"])
@@ -137,7 +140,7 @@ fn shut_down(mount: &Mount) -> bool {
     done
 }
 
-/// Crashes a volume a few times over.
+/// Crashes a volume several times.
 fn crashed(dir: &Path, recipe: &Recipe, seed: u64) -> Vec<PathBuf> {
     let mut images = Vec::new();
     let Some((image, mount)) = mount(dir, recipe) else {
@@ -159,7 +162,7 @@ fn crashed(dir: &Path, recipe: &Recipe, seed: u64) -> Vec<PathBuf> {
     let done = std::thread::scope(|scope| {
         scope.spawn(|| first.run(400));
         scope.spawn(|| second.run(400));
-        // At whatever moment that is.
+        // At a random moment.
         std::thread::sleep(std::time::Duration::from_millis(
             fastrand::Rng::with_seed(seed).u64(5..60),
         ));
@@ -175,12 +178,12 @@ fn crashed(dir: &Path, recipe: &Recipe, seed: u64) -> Vec<PathBuf> {
     images
 }
 
-/// Recovers a copy by the judge; `None`, and said, where that gives up.
+/// Recovers a copy with the reference; `None`, with a message, if it fails.
 fn judged(image: &Path, recipe: &Recipe) -> Option<Tree> {
     let copy = image.with_extension("judged");
     std::fs::copy(image, &copy).expect("a copy");
     if recipe.fast {
-        // Its replay leaves some counts to e2fsck: the subdirectories of a directory, for one.
+        // Its replay leaves some counts to e2fsck, such as the number of a directory's subdirectories.
         let mount = Mount::new(&copy, true).map_err(|why| {
             eprintln!("no judge: the kernel does not replay its own fast commits: {why}");
         });
@@ -192,7 +195,7 @@ fn judged(image: &Path, recipe: &Recipe) -> Option<Tree> {
     Some(tree(&fs).expect("what was recovered reads"))
 }
 
-/// Recovers a copy by us; what that did.
+/// Recovers a copy with our engine; returns what the recovery did.
 fn ours(image: &Path, what: &str) -> (Tree, Recovery) {
     let copy = image.with_extension("ours");
     std::fs::copy(image, &copy).expect("a copy");
@@ -205,7 +208,7 @@ fn ours(image: &Path, what: &str) -> (Tree, Recovery) {
     (tree(&fs).expect("what was recovered reads"), recovery)
 }
 
-/// Read as it will be after recovery.
+/// Opened for reading: shown as it will be after recovery.
 fn read_only(image: &Path, what: &str) -> Tree {
     let before = std::fs::read(image).expect("the image");
     let fs = open(image, false).unwrap_or_else(|e| panic!("{what}: {e}"));
@@ -218,9 +221,9 @@ fn read_only(image: &Path, what: &str) -> Tree {
     tree
 }
 
-/// Fast commits do not say when a directory changed. The kernel's replay of them gives a file that gets or loses a name the
-/// time of the replay for that, and forgets to free some directories that were removed, which `e2fsck` then finds without
-/// a name.
+/// Fast commits do not record when a directory changed. For a file that gains or loses a name, the kernel's
+/// replay uses the time of the replay instead. It also fails to free some removed directories, which `e2fsck`
+/// then finds without a name.
 fn as_fast_commits_have_it(mut tree: Tree) -> Tree {
     tree.retain(|name, _| !name.starts_with("/lost+found/"));
     for entry in tree.values_mut() {
@@ -232,7 +235,7 @@ fn as_fast_commits_have_it(mut tree: Tree) -> Tree {
     tree
 }
 
-/// Checks one; what our recovery did, and whether there was a judge.
+/// Checks one image; returns what our recovery did, and whether there was a reference.
 fn check(recipe: &Recipe, image: &Path, seed: u64) -> (Recovery, bool) {
     let what = format!("{}, seed {seed}, {}", recipe.name, image.display());
     let shown = read_only(image, &what);

@@ -1,4 +1,4 @@
-//! What a volume holds, as our engine reads it: every name with all that can be asked about it.
+//! The content of a volume as our engine reads it: every name with all its attributes.
 
 use std::collections::BTreeMap;
 use std::io::IoSliceMut;
@@ -14,20 +14,20 @@ pub(crate) struct Entry {
     pub(crate) kind: FileType,
     ino: u32,
     size: u64,
-    /// Digest of the bytes of a file; the target of a symbolic link.
+    /// A digest of a file's content; the target of a symbolic link.
     content: Vec<u8>,
     permissions: u16,
     owner: (u32, u32),
     links: u16,
     device: Option<(u32, u32)>,
-    /// Of reading and birth.
+    /// Times of access and creation.
     accessed: (Timestamp, Option<Timestamp>),
-    /// Of contents and attributes.
+    /// Times of modification and of change.
     pub(crate) changed: (Timestamp, Timestamp),
     attributes: BTreeMap<Vec<u8>, Vec<u8>>,
 }
 
-/// Every name from the root.
+/// Every name, by path from the root.
 pub(crate) type Tree = BTreeMap<String, Entry>;
 
 /// Opens an image.
@@ -42,7 +42,7 @@ pub(crate) fn open(image: &Path, write: bool) -> throughline_ext::Result<Fs> {
     Fs::open(Arc::new(Disk::new(device).expect("a disk")), &options)
 }
 
-/// Reads all of a volume.
+/// Reads the whole volume.
 pub(crate) fn tree(fs: &Fs) -> throughline_ext::Result<Tree> {
     let mut tree = Tree::new();
     let mut waiting = vec![(String::from("/"), fs.root()?)];

@@ -1,5 +1,5 @@
-//! What the kernel is kept busy with: files that come, grow, shrink, change their names and go, some of them while they
-//! are open, and fsyncs among it.
+//! Load for the kernel: files are created, grown, truncated, renamed and removed, some of them while open,
+//! with fsyncs in between.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -9,17 +9,17 @@ use std::path::{Path, PathBuf};
 use fastrand::Rng;
 use rustix::fs::{CWD, FallocateFlags, FileType, Mode, XattrFlags};
 
-/// Files that are held open after they lost their names, at most.
+/// Maximum files held open after their last name is removed.
 const HELD: usize = 4;
 
 /// One process at work.
 pub(crate) struct Work {
     root: PathBuf,
     random: Rng,
-    /// Its names begin with that, so that two at work do not wait for each other's every name.
+    /// The prefix of its names, so that two processes do not contend for every name.
     own: char,
     held: Vec<File>,
-    /// What makes a fast commit impossible is rare.
+    /// With fast commits: operations that rule them out are rare.
     fast: bool,
 }
 
@@ -34,7 +34,7 @@ impl Work {
         }
     }
 
-    /// Does so many things. What fails, as on a name that is not there, fails.
+    /// Does this many operations. Failures, as on a missing name, are ignored.
     pub(crate) fn run(&mut self, steps: u32) {
         for _ in 0..steps {
             let _ = self.step();
@@ -128,7 +128,7 @@ impl Work {
         }
     }
 
-    /// Takes the last name of a file that is and stays open.
+    /// Removes the last name of a file that stays open.
     fn remove_held(&mut self, path: &Path) -> io::Result<()> {
         let file = OpenOptions::new().write(true).open(path)?;
         fs::remove_file(path)?;

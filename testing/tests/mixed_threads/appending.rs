@@ -1,8 +1,8 @@
-//! Appends of many handles to one file.
+//! Appends through many handles to one file.
 
 use super::*;
 
-/// Appends of many handles never overlap, and each thread's come in its order.
+/// Appends through many handles never overlap, and each thread's stay in order.
 pub(super) fn appending(seed: u64, name: &str, scratch: &Scratch) -> Check {
     let device = scratch.device(&shape(name));
     let volume = volume(&device, seed)?;
@@ -17,7 +17,7 @@ pub(super) fn appending(seed: u64, name: &str, scratch: &Scratch) -> Check {
             for version in 1..=steps {
                 let handle = some_handle(&mut random, volume, "/log", log)?;
                 let len = random.usize(1..24) * SECTOR_BYTES;
-                // Where it will be is not known yet: the place is in the thread's own count.
+                // The offset is not known yet, so the sector's position is counted per thread.
                 let bytes = filled(len, me, 0, version);
                 let (_, n) = handle.append(&bytes).map_err(say("append"))?;
                 if n != len {
@@ -49,7 +49,7 @@ pub(super) fn appending(seed: u64, name: &str, scratch: &Scratch) -> Check {
                 return Err(format!("sector {at} is {:?}", parse(sector)));
             };
             let next = &mut next[file as usize];
-            // The record goes on, or the next one begins.
+            // Either the record continues, or the next one starts.
             if (version, offset) != *next && (version, offset) != (next.0 + 1, 0) {
                 return Err(format!(
                     "sector {at} of {file}: {version} at {offset}, after {next:?}"

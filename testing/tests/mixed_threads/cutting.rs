@@ -1,8 +1,9 @@
-//! A file that one thread cuts, punches and closes up while others read and write it.
+//! A file that one thread truncates, punches and collapses while others read and write it.
 
 use super::*;
 
-/// One thread cuts, punches and closes up a file that others read and write: whatever they see was written to it.
+/// One thread truncates, punches and collapses a file that others read and write: everything they see was
+/// written to it.
 fn cut_under(common: &Common<'_>, seed: u64, steps: u64) -> Check {
     let mut random = fastrand::Rng::with_seed(seed ^ 0xc07);
     for _ in 0..steps {
@@ -16,7 +17,7 @@ fn cut_under(common: &Common<'_>, seed: u64, steps: u64) -> Check {
             4 => handle.set_len(0),
             5..7 => handle.allocate(Fallocate::PunchHole, offset, len),
             7 => ignore_invalid(handle.allocate(Fallocate::ZeroRange, offset, len)),
-            // Places move: only by whole sectors, so that each is still one.
+            // Data moves: only by whole sectors, so that each stays intact.
             8 => ignore_invalid(handle.allocate(Fallocate::Collapse, from, whole)),
             _ => ignore_invalid(handle.allocate(Fallocate::Insert, from, whole)),
         };
@@ -25,7 +26,7 @@ fn cut_under(common: &Common<'_>, seed: u64, steps: u64) -> Check {
     Ok(())
 }
 
-/// What moves blocks is refused at the end of a file, and without extents.
+/// Moving blocks is refused at the end of a file, and without extents.
 fn ignore_invalid(result: throughline::Result<()>) -> throughline::Result<()> {
     match result {
         Err(throughline::Error::Caller(throughline::Reason::Invalid(_)))
@@ -34,11 +35,11 @@ fn ignore_invalid(result: throughline::Result<()>) -> throughline::Result<()> {
     }
 }
 
-/// Every whole sector of what was read is zero or was once written to this file.
+/// Checks that every whole sector read is zero or was once written to this file.
 fn judge_loosely(shared: &Shared, offset: u64, bytes: &[u8]) -> Check {
     for (index, sector) in bytes.chunks_exact(SECTOR_BYTES).enumerate() {
         let found = parse(sector);
-        // Cut inside of a sector, the rest of it is zero.
+        // If the sector was truncated in the middle, the rest of it is zero.
         let zeros = sector.iter().rev().take_while(|byte| **byte == 0).count();
         let right = match found {
             Sector::Zero => true,
@@ -58,7 +59,7 @@ fn judge_loosely(shared: &Shared, offset: u64, bytes: &[u8]) -> Check {
     Ok(())
 }
 
-/// Writes and reads a file that another cuts.
+/// Writes and reads a file that another thread truncates.
 fn use_what_is_cut(common: &Common<'_>, me: u64, seed: u64, ended: &AtomicBool) -> Check {
     let mut random = fastrand::Rng::with_seed(seed ^ me.rotate_left(40));
     let mut version = 0;
@@ -112,7 +113,7 @@ pub(super) fn cutting(seed: u64, name: &str, scratch: &Scratch) -> Check {
         let cutter = Box::new(move || cut_under(common, seed, steps));
         together(vec![cutter], users, ended)?;
     }
-    // What is there now is there after all of it was written back, and on the device.
+    // The current content is the same after write-back, and on the device.
     let whole = |volume: &Volume, direct: bool| -> Result<Vec<Vec<u8>>, String> {
         let read = |shared: &Shared| {
             let file = FileOptions::new()

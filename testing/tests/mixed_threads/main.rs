@@ -1,6 +1,6 @@
-//! Threads on the same files through buffered, direct and sync handles. Each sector says its file, place and version, so a
-//! reader can tell what it may see: nothing older than the last write that was done before the read began, nothing that
-//! was never written, nothing of another file.
+//! Threads on the same files through buffered, direct and sync handles. Each sector contains its file,
+//! position and version, so a reader can check it: it is no older than the last write completed before the
+//! read began, it was written at some time, and it belongs to this file.
 
 mod appending;
 mod cutting;
@@ -21,7 +21,7 @@ use throughline_testing::sectors::{MAGIC, SECTOR_BYTES, Sector, fill, filled, pa
 const WRITERS: u64 = 4;
 const READERS: u64 = 2;
 const SECTOR: u64 = SECTOR_BYTES as u64;
-/// Sectors of a shared file: more than one span, and a last block that is not whole.
+/// Sectors of a shared file: more than one span, with a partial last block.
 const SECTORS: u64 = (2 << 20) / SECTOR + 1021;
 
 type Check = Result<(), String>;
@@ -42,7 +42,7 @@ fn volume(device: &Arc<dyn BlockDevice>, seed: u64) -> Result<Volume, String> {
         .map_err(say("open"))
 }
 
-/// A handle of a kind that the dice choose, on the open file or by its name.
+/// A handle of a random kind, on the open file or opened by name.
 fn some_handle(
     random: &mut fastrand::Rng,
     volume: &Volume,
@@ -62,22 +62,22 @@ fn some_handle(
     .map_err(say("open"))
 }
 
-/// One sector of a shared file, as far as the threads have told.
+/// One sector of a shared file, as recorded by the threads.
 #[derive(Default)]
 struct Slot {
-    /// The version that its owner is writing, or wrote last.
+    /// The version its owner is writing or wrote last.
     begun: AtomicU64,
-    /// The version that its owner's last call left.
+    /// The version its owner's last completed call left.
     done: AtomicU64,
-    /// The version by which it became zero last, or becomes.
+    /// The latest version by which it became zero, or is becoming zero.
     zeroed: AtomicU64,
 }
 
-/// A file that all threads use. Each sector has one owner, who alone writes it.
+/// A file shared by all threads. Each sector is written only by its owner.
 struct Shared {
     number: u64,
     path: String,
-    /// Adjacent sectors that have the same owner.
+    /// The number of adjacent sectors with the same owner.
     stripe: u64,
     slots: Vec<Slot>,
 }
@@ -92,7 +92,7 @@ impl Shared {
         }
     }
 
-    /// A run of sectors that `owner` has.
+    /// A run of sectors owned by `owner`.
     fn own_run(&self, random: &mut fastrand::Rng, owner: u64) -> (u64, u64) {
         let stripes = SECTORS / self.stripe / WRITERS;
         let stripe = random.u64(..stripes.max(1)) * WRITERS + owner;
@@ -109,7 +109,7 @@ impl Shared {
         &self.slots[first as usize..(first + count) as usize]
     }
 
-    /// Writes a run of its owner, and notes it.
+    /// Writes a run of its owner's sectors and records it.
     fn write(&self, handle: &File, first: u64, count: u64, version: u64) -> Check {
         let mut bytes = filled(
             (count * SECTOR) as usize,
@@ -126,12 +126,12 @@ impl Shared {
         for slot in self.slots(first, count) {
             slot.done.store(version, Ordering::SeqCst);
         }
-        // What was given is the caller's again.
+        // After the call the buffer belongs to the caller again.
         bytes.fill(0xdb);
         Ok(())
     }
 
-    /// Makes a run of its owner zero, and notes it.
+    /// Zeroes a run of its owner's sectors and records it.
     fn zero(&self, handle: &File, first: u64, count: u64, version: u64, mode: Fallocate) -> Check {
         for slot in self.slots(first, count) {
             slot.begun.store(version, Ordering::SeqCst);
@@ -146,7 +146,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Reads a run and judges every sector.
+    /// Reads a run and checks every sector.
     fn read(&self, handle: &File, first: u64, count: u64) -> Check {
         let done: Vec<u64> = self
             .slots(first, count)
@@ -190,7 +190,7 @@ impl Shared {
     }
 }
 
-/// What all threads use.
+/// Shared by all threads.
 struct Common<'a> {
     volume: &'a Volume,
     shared: &'a [Shared],
@@ -207,7 +207,7 @@ impl Common<'_> {
     }
 }
 
-/// A writer: its own sectors, in all files.
+/// A writer: its own sectors in all files.
 fn writer(common: &Common<'_>, me: u64, seed: u64, steps: u64) -> Check {
     let mut random = fastrand::Rng::with_seed(seed ^ me.rotate_left(32));
     for version in 1..=steps {
@@ -235,7 +235,7 @@ fn writer(common: &Common<'_>, me: u64, seed: u64, steps: u64) -> Check {
     Ok(())
 }
 
-/// A reader, at random places or from front to back.
+/// A reader, at random places or sequentially.
 fn reader(common: &Common<'_>, seed: u64, ended: &AtomicBool) -> Check {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut at = 0;
@@ -266,7 +266,7 @@ fn shape(name: &str) -> Shape {
     }
 }
 
-/// Runs the threads, the first of which are to end by themselves; then `ended` is set for the others.
+/// Runs the threads; those in `first` end by themselves, then `ended` is set for the others.
 fn together<'a>(
     first: Vec<Box<dyn FnOnce() -> Check + Send + 'a>>,
     others: Vec<Box<dyn FnOnce() -> Check + Send + 'a>>,
@@ -286,7 +286,7 @@ fn together<'a>(
     ran.into_iter().collect()
 }
 
-/// Reads all of the shared files through the cache and past it.
+/// Reads all shared files through the cache and past it.
 fn read_all(volume: &Volume, shared: &[Shared]) -> Check {
     for shared in shared {
         for direct in [false, true] {
@@ -300,7 +300,7 @@ fn read_all(volume: &Volume, shared: &[Shared]) -> Check {
     Ok(())
 }
 
-/// Closes, has it judged, and opens again.
+/// Closes, checks the image, and reopens.
 fn close_and_open(
     open: Volume,
     device: &Arc<dyn BlockDevice>,
@@ -349,7 +349,7 @@ fn regions(seed: u64, name: &str, scratch: &Scratch) -> Check {
     again.close().map_err(say("close again"))
 }
 
-/// A few seeds of one of the above, on several shapes.
+/// Runs a few seeds of one of these tests on several shapes.
 fn over_shapes(what: &str, run: fn(u64, &str, &Scratch) -> Check) {
     if !tools() {
         return;

@@ -1,4 +1,4 @@
-//! Images as `mke2fs` makes them, over the features of the format.
+//! Images made by `mke2fs`, over the features of the format.
 
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -22,9 +22,9 @@ pub struct Shape {
     pub block_bytes: u64,
     /// Whether files have extents.
     pub extents: bool,
-    /// Whether inodes keep nanoseconds.
+    /// Whether inodes store nanoseconds.
     pub nanoseconds: bool,
-    /// Highest offset in a file that is written to.
+    /// The highest offset written to in a file.
     pub far_bytes: u64,
 }
 
@@ -59,7 +59,7 @@ impl Shape {
         self
     }
 
-    /// Its size.
+    /// Sets its size.
     pub const fn mib(mut self, mib: u64) -> Self {
         self.mib = mib;
         self
@@ -194,7 +194,7 @@ pub const SHAPES: &[Shape] = &[
     shape("tiny ext2", 1024, false, "-t ext2").mib(2),
 ];
 
-/// Whether the tools are there; says so if not.
+/// Whether the tools are installed; prints which are missing.
 pub fn tools() -> bool {
     let there = |tool: &str| {
         Command::new(tool)
@@ -217,7 +217,7 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-/// A scratch file that images pass through on the way to and from the tools.
+/// A scratch file for passing images to and from the tools.
 pub struct Scratch {
     dir: tempfile::TempDir,
 }
@@ -229,7 +229,7 @@ impl Scratch {
         }
     }
 
-    /// Where scratch files are.
+    /// The directory of scratch files.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }
@@ -261,12 +261,12 @@ impl Scratch {
         path
     }
 
-    /// The same, on a device in memory.
+    /// The same, loaded into a device in memory.
     pub fn device(&self, shape: &Shape) -> Arc<dyn BlockDevice> {
         load(&std::fs::read(self.make(shape)).unwrap())
     }
 
-    /// `e2fsck` with `arguments` on what `device` holds: its exit code and what it said.
+    /// Runs `e2fsck` with `arguments` on the content of `device`; returns its exit code and output.
     pub fn e2fsck(&self, device: &dyn BlockDevice, arguments: &[&str]) -> (i32, String) {
         let path = self.path();
         save(device, &path);
@@ -289,7 +289,7 @@ impl Scratch {
 
 const PIECE: usize = 256 << 10;
 
-/// A device in memory with `bytes`. Zeroes take no memory.
+/// A device in memory with this content. Zeros take no memory.
 pub fn load(bytes: &[u8]) -> Arc<dyn BlockDevice> {
     let device = MemoryDevice::new(bytes.len() as u64);
     let mut queue = device.open_queue().unwrap();
@@ -313,7 +313,7 @@ pub fn load(bytes: &[u8]) -> Arc<dyn BlockDevice> {
     Arc::new(device)
 }
 
-/// A device in memory with what is in a sparse file, which may be far longer than the memory there is.
+/// A device in memory with the content of a sparse file, which may be far longer than memory.
 pub fn load_sparse(path: &Path) -> Arc<dyn BlockDevice> {
     let file = std::fs::File::open(path).unwrap();
     let len = file.metadata().unwrap().len();
@@ -336,7 +336,7 @@ pub fn load_sparse(path: &Path) -> Arc<dyn BlockDevice> {
     Arc::new(device)
 }
 
-/// Everything on `device`.
+/// The whole content of `device`.
 pub fn bytes_of(device: &dyn BlockDevice) -> Vec<u8> {
     let mut bytes = vec![0; device.len_bytes() as usize];
     let mut queue = device.open_queue().unwrap();
@@ -357,7 +357,7 @@ pub fn bytes_of(device: &dyn BlockDevice) -> Vec<u8> {
     bytes
 }
 
-/// Writes what `device` holds into a file.
+/// Writes the content of `device` to a file.
 pub fn save(device: &dyn BlockDevice, path: &Path) {
     std::fs::write(path, bytes_of(device)).unwrap();
 }

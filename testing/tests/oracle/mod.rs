@@ -1,5 +1,6 @@
-//! What the oracle tests share: images by `mke2fs` over the features, and the volume as the model's subject.
-#![allow(dead_code, unreachable_pub)] // each test uses its part
+//! Shared by the oracle tests: images made by `mke2fs` over the features, and the volume as the model's
+//! subject.
+#![allow(dead_code, unreachable_pub)] // each test uses a part of it
 
 pub mod image;
 pub mod seeds;

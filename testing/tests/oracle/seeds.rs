@@ -1,6 +1,6 @@
-//! Running many seeds, on all cores: which, and what ends a run that does not end.
+//! Runs many seeds on all cores, with a deadline for each run.
 //!
-//! `THROUGHLINE_SEED=n` runs one seed, `THROUGHLINE_SEED=n..m` some; `THROUGHLINE_SOAK=1` runs many more.
+//! `THROUGHLINE_SEED=n` runs one seed, `THROUGHLINE_SEED=n..m` a range; `THROUGHLINE_SOAK=1` runs many more.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use super::image::Scratch;
 
-/// A run takes a second or two. This is no measurement: it is for those that would take for ever.
+/// A run takes a second or two. This is not a measurement: it catches runs that hang.
 const DEADLINE: Duration = Duration::from_secs(180);
 
-/// Whether the long versions of the tests were asked for.
+/// Whether the long versions of the tests were requested.
 pub fn soak() -> bool {
     std::env::var_os("THROUGHLINE_SOAK").is_some()
 }
 
-/// The seeds that the caller of the tests chose.
+/// The seeds requested by the user.
 pub fn chosen() -> Option<Vec<u64>> {
     let text = std::env::var("THROUGHLINE_SEED").ok()?;
     let number = |text: &str| {
@@ -30,7 +30,8 @@ pub fn chosen() -> Option<Vec<u64>> {
     Some((first..end).collect())
 }
 
-/// Ends the process if it is not dropped in time, and says at what: a test that hangs says nothing otherwise.
+/// Ends the process with a message if it is not dropped in time: a hanging test would otherwise print
+/// nothing.
 pub struct Deadline {
     _done: Sender<()>,
 }
@@ -52,10 +53,10 @@ impl Deadline {
     }
 }
 
-/// Runs every seed and gives what each came to; with all that went wrong if anything did.
+/// Runs every seed and returns the results.
 ///
 /// # Panics
-/// If a seed failed or panicked: with what each of them said.
+/// If any seed failed or panicked, with all of their messages.
 pub fn run_all<T: Send>(
     seeds: &[u64],
     run: impl Fn(u64, &Scratch) -> Result<T, String> + Sync,

@@ -21,9 +21,9 @@ use throughline_testing::model::{
 pub struct VolumeSubject {
     device: Arc<dyn BlockDevice>,
     options: OpenOptions,
-    /// `None` while it reopens.
+    /// `None` while it is being reopened.
     volume: Option<Arc<Volume>>,
-    /// What stands before every path.
+    /// The prefix of every path.
     prefix: Vec<u8>,
     kept: [Option<File>; SLOTS],
 }
@@ -48,7 +48,7 @@ impl VolumeSubject {
         })
     }
 
-    /// A new directory of the same volume as a subject of its own, for another thread.
+    /// A new directory on the same volume as a separate subject, for another thread.
     pub fn below(&self, dir: &str) -> Answer<Self> {
         self.volume()
             .create_dir_with(dir, &Attributes::new().mode(0o755))
@@ -62,7 +62,7 @@ impl VolumeSubject {
         })
     }
 
-    /// The same directory of another volume.
+    /// The same directory on the volume of another subject.
     pub fn on(&self, other: &Self) -> Self {
         Self {
             device: Arc::clone(&other.device),
@@ -73,18 +73,18 @@ impl VolumeSubject {
         }
     }
 
-    /// Lets go of the volume, so that another may close it.
+    /// Drops its reference to the volume, so that another subject can close it.
     pub fn release(&mut self) {
         self.kept = Default::default();
         self.volume = None;
     }
 
-    /// Closes the files that are kept open.
+    /// Closes the files that were kept open.
     pub fn close_all_kept(&mut self) {
         self.kept = Default::default();
     }
 
-    /// Closes it, as the last that uses it.
+    /// Closes the volume, as its last user.
     pub fn close(mut self) -> Answer<()> {
         self.kept = Default::default();
         match self.volume.take().and_then(Arc::into_inner) {
@@ -103,7 +103,7 @@ impl VolumeSubject {
     }
 }
 
-/// The model's word for an error.
+/// Maps an error to the model's.
 pub fn refusal(error: Error) -> Refusal {
     match &error {
         Error::Caller(reason) => match reason {
@@ -180,7 +180,7 @@ fn options(handle: Handle) -> FileOptions {
 }
 
 fn read(file: &File, offset: u64, to: &mut [u8]) -> Answer<usize> {
-    // In two parts that cut blocks, as a vectored caller would.
+    // In two parts that split blocks, as a vectored caller would.
     let (head, tail) = to.split_at_mut(to.len() / 3);
     let mut parts = [IoSliceMut::new(head), IoSliceMut::new(tail)];
     file.read_vectored_at(&mut parts, offset).map_err(refusal)
@@ -443,7 +443,7 @@ impl Subject for VolumeSubject {
     fn reopen(&mut self) -> Answer<()> {
         self.kept = Default::default();
         if !self.prefix.is_empty() {
-            return self.sync(); // others use the volume
+            return self.sync(); // other subjects use the volume
         }
         if let Some(volume) = self.volume.take().and_then(Arc::into_inner) {
             volume.close().map_err(refusal)?;
@@ -466,7 +466,7 @@ impl Subject for VolumeSubject {
 }
 
 impl VolumeSubject {
-    /// The regular file itself, not what a symbolic link leads to.
+    /// The regular file itself; symbolic links are not followed.
     fn file(&self, name: &[u8], handle: Handle) -> Answer<File> {
         let metadata = self
             .volume()

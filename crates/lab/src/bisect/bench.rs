@@ -1,9 +1,10 @@
-//! [`Bench`]: builds commits and measures them in pairs, or takes what an earlier run of the same bisection measured.
+//! [`Bench`]: builds commits and measures them in pairs, or reuses measurements from an earlier run of the
+//! same bisection.
 //!
 //! Invariants:
-//! - Nothing is built before a figure is needed that the log does not have.
-//! - A pair is two runs, one right after the other; which comes first changes from pair to pair. Each of the two ran once
-//!   before, unmeasured, since its build or since this program was started.
+//! - Nothing is built until a figure is needed that is not in the log.
+//! - A pair is two runs, one right after the other; their order alternates from pair to pair. Each commit has
+//!   first run once, unmeasured, since its build or since this program started.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -16,47 +17,47 @@ use super::{Limits, Outlook, Plan, Tell, Watch};
 use crate::Result;
 use crate::shell::{Ended, STATE_VARIABLE, Shell, figure};
 
-/// Why a commit cannot be measured: its build, or its measurement, with the end of what was printed.
+/// Why a commit cannot be measured: its build or measurement failed, with the end of the output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fault {
-    /// Which commit.
+    /// The commit.
     pub(super) id: String,
-    /// Why.
+    /// The reason.
     pub(super) why: String,
 }
 
-/// What comes of work on a commit: `Err` ends everything, a [`Fault`] is the commit's own.
+/// The result of work on a commit: `Err` ends everything, a [`Fault`] concerns only this commit.
 pub(super) type Tried<T> = Result<std::result::Result<T, Fault>>;
 
 /// Builds and measures.
 pub(super) struct Bench<'a> {
-    /// What was asked.
+    /// What to bisect.
     pub(super) plan: &'a Plan,
-    /// How long commands may take.
+    /// Timeouts of commands.
     pub(super) limits: Limits,
     /// The repository.
     pub(super) git: &'a Git,
     /// The worktrees.
     pub(super) trees: &'a Trees,
-    /// What is known.
+    /// What is known so far.
     pub(super) state: &'a mut State,
-    /// Who is told.
+    /// Receives progress.
     pub(super) watch: &'a dyn Watch,
-    /// Where the whole stands, for who is told.
+    /// The overall progress, for reports.
     pub(super) outlook: Outlook,
-    /// Those that ran since their build, or since this program was started.
+    /// Commits that have run since their build, or since this program started.
     pub(super) warm: BTreeSet<String>,
-    /// What git said of commits.
+    /// Commit data from git.
     pub(super) commits: BTreeMap<String, Commit>,
 }
 
 impl Bench<'_> {
-    /// Tells who watches.
+    /// Reports progress.
     pub(super) fn tell(&self, what: Tell<'_>) {
         self.watch.tell(&self.outlook, what);
     }
 
-    /// The figures of pair number `index` (from 0): of `base`, and of `new`.
+    /// The figures of `base` and `new` in pair number `index` (from 0).
     pub(super) fn pair(&mut self, base: &str, new: &str, index: usize) -> Tried<(f64, f64)> {
         if let Some(pair) = self.state.pairs(new, base).get(index) {
             return Ok(Ok(*pair));
@@ -93,7 +94,7 @@ impl Bench<'_> {
         Ok(Ok((base_value, new_value)))
     }
 
-    /// Has a commit built, and run once.
+    /// Builds a commit and runs it once.
     fn prepare(&mut self, id: &str) -> Tried<()> {
         if let Some(why) = self.state.failure(id) {
             let why = why.to_owned();
@@ -144,7 +145,7 @@ impl Bench<'_> {
         Ok(failed.map_or(Ok(()), |why| Err(fault(why))))
     }
 
-    /// One run for pair number `pair`, 0 for none; a second one where the first fails.
+    /// One run for pair number `pair` (0: for no pair), repeated once if it fails.
     fn measure_or_again(&mut self, id: &str, pair: usize) -> Tried<f64> {
         let commit = self.commit(id)?;
         let limit = self.limits.measure;
@@ -173,7 +174,7 @@ impl Bench<'_> {
         }))
     }
 
-    /// What git says of a commit.
+    /// A commit's data from git.
     pub(super) fn commit(&mut self, id: &str) -> Result<Commit> {
         if let Some(commit) = self.commits.get(id) {
             return Ok(commit.clone());

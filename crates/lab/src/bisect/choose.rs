@@ -1,13 +1,14 @@
-//! Which commit is looked at next, when some cannot be.
+//! Chooses the next commit when some cannot be measured.
 
 use std::collections::BTreeSet;
 
-/// The commits of a range that are left to be looked at.
+/// Chooses the next commit of a range.
 ///
-/// `range` is best first, as git sorts it for a choice by halves; `bad` is its end. `None`: none is left.
+/// `range` is sorted best first, as git sorts it for bisection; `bad` is its end. `None`: none is left.
 ///
-/// Broken builds stand together. After the first one in a range its neighbour is tried, then one further away, in steps that
-/// double, so that a long stretch of them costs its logarithm in builds, not its length.
+/// Broken builds come in clusters. After the first broken commit in a range its neighbour is tried, then
+/// commits further away in doubling steps, so that a long run of broken builds costs the logarithm of its
+/// length in builds.
 pub(super) fn choose<'a>(
     range: &'a [String],
     bad: &str,
@@ -18,14 +19,14 @@ pub(super) fn choose<'a>(
         .filter(|id| *id != bad && !skipped.contains(*id))
         .collect();
     let broken = range.iter().filter(|id| skipped.contains(*id)).count();
-    // 0, 0, 2, 6, 14 …: of those as good for halving, git names the ones beside each other first.
+    // 0, 0, 2, 6, 14 …: among equally good commits, git lists neighbours first.
     let away = 1usize.checked_shl(u32::try_from(broken).unwrap_or(u32::MAX));
     let away = away.map_or(usize::MAX, |steps| steps.saturating_sub(2));
     left.get(away.min(left.len().saturating_sub(1) / 2))
         .copied()
 }
 
-/// How many decisions a range of so many commits takes, its end among them.
+/// The number of decisions for a range of this many commits, including its end.
 pub(super) fn decisions(suspects: usize) -> usize {
     suspects.max(1).next_power_of_two().ilog2() as usize
 }
@@ -64,7 +65,7 @@ mod tests {
 
     #[test]
     fn a_long_stretch_of_broken_builds_is_left_soon() {
-        // As git sorts a straight line: the middle, then to both sides.
+        // As git sorts a straight line: the middle, then outwards to both sides.
         let mut range = names(1000);
         range.sort_by_key(|name| (name.parse::<i64>().unwrap() - 500).abs());
         let broken = 350..650;

@@ -1,9 +1,11 @@
-//! [`Git`]: a repository, asked through the `git` program. History, the choice by halves and worktrees are git's own.
+//! [`Git`]: a repository, accessed through the `git` program. History, the choice of commits and worktrees
+//! are left to git.
 //!
 //! Invariants:
-//! - Nothing here touches the person's checkout, index, branches or `git bisect`'s state; worktrees are made and removed,
-//!   and hooks do not run.
-//! - Commits are named by their full object names; what a person calls them is resolved once, where the person stands.
+//! - The user's checkout, index, branches and `git bisect` state are never touched; worktrees are created and
+//!   removed, and hooks do not run.
+//! - Commits are identified by full object names. The user's names for them are resolved once, in the user's
+//!   directory.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -15,8 +17,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::{Error, Result};
 
-/// What git would take for the place of the repository, whatever folder it runs in. `git rev-parse --local-env-vars` lists
-/// them; a hook or `git bisect run` may have set them.
+/// Variables that override where git finds the repository, whatever the working directory. `git rev-parse
+/// --local-env-vars` lists them; a hook or `git bisect run` may have set them.
 pub(super) const LOCAL_VARIABLES: [&str; 11] = [
     "GIT_DIR",
     "GIT_WORK_TREE",
@@ -31,18 +33,18 @@ pub(super) const LOCAL_VARIABLES: [&str; 11] = [
     "GIT_INTERNAL_SUPER_PREFIX",
 ];
 
-/// A commit, as a table shows it.
+/// A commit, as shown in tables.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Commit {
     /// The full object name.
     pub id: String,
     /// The shortest name that is unique in the repository.
     pub short: String,
-    /// First line of the message.
+    /// The first line of its message.
     pub subject: String,
-    /// Who wrote it.
+    /// Its author.
     pub author: String,
-    /// When it was written: RFC 3339.
+    /// The author date: RFC 3339.
     pub date: String,
     /// Its parents' full object names.
     pub parents: Vec<String>,
@@ -51,20 +53,20 @@ pub struct Commit {
 /// A repository.
 #[derive(Debug)]
 pub(super) struct Git {
-    /// The folder that holds its objects, absolute.
+    /// The directory with its objects, absolute.
     common: PathBuf,
 }
 
-/// Runs git and takes what it prints, without the line's end.
+/// Runs git and returns its output, without the final newline.
 fn ask(command: &mut Command) -> Result<String> {
     let output = run(command)?;
     answer(&output).map_err(|said| Error::new(format!("git: {said}")))
 }
 
-/// What git printed, or why it failed.
+/// Git's output, or why it failed.
 fn answer(output: &Output) -> std::result::Result<String, String> {
     match output.status.success() {
-        // But the line's end: a folder's name may end with a blank.
+        // Only the newline: a directory's name may end with a space.
         true => Ok(String::from_utf8_lossy(&output.stdout)
             .trim_end_matches('\n')
             .to_owned()),
@@ -92,12 +94,12 @@ fn git() -> Command {
     command
 }
 
-/// `git rev-parse`, there.
+/// Runs `git rev-parse` in that directory.
 fn rev_parse(dir: &Path, arguments: &[&str]) -> Result<Output> {
     run(git().arg("-C").arg(dir).arg("rev-parse").args(arguments))
 }
 
-/// What a person calls a commit, there.
+/// Resolves the user's name for a commit in that directory.
 pub(super) fn resolve(dir: &Path, revision: &str) -> Result<String> {
     let commit = format!("{revision}^{{commit}}");
     let output = rev_parse(dir, &["--verify", "--end-of-options", &commit])?;
@@ -110,7 +112,7 @@ pub(super) fn resolve(dir: &Path, revision: &str) -> Result<String> {
     })
 }
 
-/// Where commits are that cannot be found.
+/// A hint on where commits may be that were not found.
 fn where_more_is(dir: &Path) -> &'static str {
     let shallow = rev_parse(dir, &["--is-shallow-repository"]);
     match shallow.map(|output| answer(&output)) {
@@ -121,7 +123,7 @@ fn where_more_is(dir: &Path) -> &'static str {
     }
 }
 
-/// The top of the checkout that this folder lies in.
+/// The top of the checkout that contains this directory.
 pub(super) fn checkout(dir: &Path) -> Result<PathBuf> {
     let output = rev_parse(dir, &["--show-toplevel"])?;
     answer(&output).map(PathBuf::from).map_err(|_| {
@@ -133,7 +135,7 @@ pub(super) fn checkout(dir: &Path) -> Result<PathBuf> {
 }
 
 impl Git {
-    /// The repository that this folder lies in.
+    /// The repository that contains this directory.
     pub(super) fn of(dir: &Path) -> Result<Git> {
         let output = rev_parse(dir, &["--path-format=absolute", "--git-common-dir"])?;
         let common = answer(&output).map_err(|said| {
@@ -141,7 +143,7 @@ impl Git {
             let nowhere = ["not a git repository", "cannot change to"];
             Error::new(match nowhere.iter().any(|words| said.contains(words)) {
                 true => format!("{dir} is no folder in a git repository: name one with -C"),
-                // It says itself what to do about an owner that it does not trust.
+                // Git itself says what to do about an untrusted owner.
                 false => format!("git cannot use the repository of {dir}: {said}"),
             })
         })?;
@@ -151,12 +153,12 @@ impl Git {
         })
     }
 
-    /// The folder that holds the repository's objects: what it is known by.
+    /// The directory with the repository's objects, which identifies it.
     pub(super) fn common(&self) -> &Path {
         &self.common
     }
 
-    /// What a person would call the repository.
+    /// A readable name for the repository.
     pub(super) fn name(&self) -> String {
         let named = |path: &Path| path.file_name().map(OsStr::to_owned);
         let name = match named(&self.common) {
@@ -173,7 +175,7 @@ impl Git {
         command
     }
 
-    /// A name for a text: the one that git would give it as an object, which is not stored.
+    /// A name for a text: its git object name, without storing the object.
     pub(super) fn digest(&self, text: &str) -> Result<String> {
         use std::io::Write;
         let failed = |e: std::io::Error| Error::new(format!("cannot run git hash-object: {e}"));
@@ -195,7 +197,7 @@ impl Git {
         Ok(name)
     }
 
-    /// Whether one commit is the other, or comes before it.
+    /// Whether one commit is the other or an ancestor of it.
     pub(super) fn is_ancestor(&self, before: &str, after: &str) -> Result<bool> {
         let output = run(self
             .git()
@@ -210,17 +212,18 @@ impl Git {
         }
     }
 
-    /// Why two commits may seem to have no history in common, and what to do.
+    /// Why two commits may seem to have no common history, and what to do.
     pub(super) fn where_history_is(&self) -> &'static str {
         where_more_is(&self.common)
     }
 
-    /// The last commit that both come from, if there is one.
+    /// The merge base of two commits, if there is one.
     pub(super) fn merge_base(&self, one: &str, other: &str) -> Option<String> {
         ask(self.git().args(["merge-base", one, other])).ok()
     }
 
-    /// The commits that `bad` has and none of `good` has, best first for a choice by halves; `bad` is one of them.
+    /// The commits reachable from `bad` but not from `good`, including `bad`, best bisection candidates
+    /// first.
     pub(super) fn suspects(
         &self,
         bad: &str,
@@ -233,19 +236,19 @@ impl Git {
             command.arg("--first-parent");
         }
         let text = ask(command.arg(bad).arg("--not").args(good))?;
-        // Each line is a commit and, in brackets, how well it halves.
+        // Each line has a commit and, in parentheses, how well it halves the range.
         let first = |line: &str| line.split_whitespace().next().map(str::to_owned);
         Ok(text.lines().filter_map(first).collect())
     }
 
-    /// These commits in the order of history, the oldest first; those that are not between the two come before them.
+    /// These commits in the order of history, the oldest first; those not between the two come before them.
     pub(super) fn in_order(
         &self,
         commits: &[String],
         good: &str,
         bad: &str,
     ) -> Result<Vec<String>> {
-        // Dates do not say it: all of a series that was rebased has one.
+        // Not sorted by date: after a rebase all commits of a series may share one.
         let text =
             ask(self
                 .git()
@@ -256,7 +259,7 @@ impl Git {
         Ok(sorted)
     }
 
-    /// What is known of a commit.
+    /// The data of a commit.
     pub(super) fn commit(&self, id: &str) -> Result<Commit> {
         let text = ask(self.git().args([
             "show",
@@ -279,9 +282,9 @@ impl Git {
         })
     }
 
-    /// Checks a commit out into a worktree of its own at `path`, which must not exist.
+    /// Checks a commit out into a new worktree at `path`, which must not exist.
     pub(super) fn add_worktree(&self, path: &Path, commit: &str) -> Result<()> {
-        // By force: an earlier one at the same place, whose folder somebody removed, may still be on git's list.
+        // Forced: git may still list an earlier worktree at this path whose directory was deleted.
         ask(self
             .git()
             .args(["worktree", "add", "--detach", "--force", "--quiet"])
@@ -290,13 +293,13 @@ impl Git {
         .map(drop)
     }
 
-    /// Removes a worktree and all that a build left in it.
+    /// Removes a worktree with everything a build left in it.
     pub(super) fn remove_worktree(&self, path: &Path) -> Result<()> {
         if path.exists() {
             remove_tree(path)
                 .map_err(|e| Error::new(format!("cannot remove {}: {e}", path.display())))?;
         }
-        // Git forgets a worktree whose folder is gone; one that it never knew is as good.
+        // Git drops a worktree whose directory is gone; one that git never knew is no error.
         let mut command = self.git();
         let command = command.args(["worktree", "remove", "--force"]).arg(path);
         match run(command)? {
@@ -312,7 +315,7 @@ impl Git {
     }
 }
 
-/// Removes a folder, also one in which a build left folders that may not be written to.
+/// Removes a directory tree, including read-only directories left by a build.
 fn remove_tree(path: &Path) -> std::io::Result<()> {
     if fs::remove_dir_all(path).is_ok() {
         return Ok(());
@@ -323,7 +326,7 @@ fn remove_tree(path: &Path) -> std::io::Result<()> {
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o700))?;
         for entry in fs::read_dir(&folder)? {
             let entry = entry?;
-            // The type of the entry itself: a symbolic link is not followed.
+            // The type of the entry itself: symbolic links are not followed.
             if entry.file_type()?.is_dir() {
                 folders.push(entry.path());
             }

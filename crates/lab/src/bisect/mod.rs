@@ -1,4 +1,5 @@
-//! [`Bisection`]: which commit made it slower? By halves, in worktrees, measured beside the good end, until it is sure.
+//! [`Bisection`]: finds the commit that made it slower, by halving the range in worktrees and measuring
+//! against the good end until the answer is certain.
 //!
 //! ```text
 //! ends     the bad end is measured beside the good one: is there anything to be found, and how much?
@@ -8,10 +9,10 @@
 //! ```
 //!
 //! Invariants:
-//! - The person's checkout, index and branches are never touched.
-//! - Every figure goes to the log (`state`) before the next one is taken; the same command goes on where the last one was
-//!   interrupted, or killed.
-//! - However it ends, but for an interruption, no worktree is left.
+//! - The user's checkout, index and branches are never touched.
+//! - Every figure is logged (`state`) before the next one is taken; the same command resumes where the last
+//!   one was interrupted or killed.
+//! - However it ends, except by an interruption, no worktree is left.
 
 mod bench;
 mod choose;
@@ -46,37 +47,37 @@ pub use step::{Sorted, end_steps, sort_checkout};
 /// How commits are built, measured and judged.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Terms {
-    /// The command that builds a commit, for `sh -c` in its worktree.
+    /// The command that builds a commit, run by `sh -c` in its worktree.
     pub build: String,
-    /// The command that measures one, and prints a number above 0 as its last line.
+    /// The command that measures it, and prints a number above 0 as its last line.
     pub measure: String,
-    /// Which way the number is good.
+    /// Which direction is better.
     pub better: Better,
-    /// A change no larger than this is none, in percent.
+    /// Changes up to this size count as none, in percent.
     pub threshold_percent: f64,
-    /// How sure the answer must be, over all decisions together: above 0.5 and below 1.
+    /// Confidence in all decisions together: above 0.5 and below 1.
     pub confidence: f64,
-    /// The most pairs that one commit is measured with.
+    /// Maximum pairs per commit.
     pub max_pairs: usize,
-    /// The most pairs that the commit which is found is measured with beside its parent, to know the size of its change;
-    /// those by which it was found are enough where this is less.
+    /// Maximum pairs for measuring the found commit against its parent, to determine the size of its change.
+    /// If this is less than the pairs that identified it, those are used.
     pub size_pairs: usize,
     /// Follow only the first parent of merges.
     pub first_parent: bool,
-    /// One commit at a time is sorted, where it is checked out ([`sort_checkout`]).
+    /// Sort one commit at a time in the user's checkout ([`sort_checkout`]).
     pub in_checkout: bool,
 }
 
-/// What is to be bisected: all that the answer depends on.
+/// What to bisect: everything the answer depends on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
-    /// The folder that holds the repository's objects.
+    /// The directory with the repository's objects.
     pub repository: PathBuf,
     /// The good end's full object name.
     pub good: String,
-    /// The bad end's; `None` where a single commit is sorted without one.
+    /// The bad end's full object name; `None` if a single commit is sorted without a bad end.
     pub bad: Option<String>,
-    /// How.
+    /// How to do it.
     #[serde(flatten)]
     pub terms: Terms,
 }
@@ -90,77 +91,79 @@ impl Plan {
     }
 }
 
-/// What a person asks, in their words.
+/// A bisection as requested by the user.
 #[derive(Clone, Debug)]
 pub struct Request {
-    /// A folder in the repository.
+    /// A directory in the repository.
     pub dir: PathBuf,
-    /// What the person calls the good end.
+    /// The good end, as named by the user.
     pub good: String,
-    /// What the person calls the bad one.
+    /// The bad end, as named by the user.
     pub bad: Option<String>,
-    /// How.
+    /// How to do it.
     pub terms: Terms,
 }
 
-/// How long commands may take.
+/// Timeouts of commands.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// A build.
+    /// For a build.
     pub build: Duration,
-    /// One run of the measurement.
+    /// For one run of the measurement.
     pub measure: Duration,
 }
 
-/// Where the whole stands.
+/// Overall progress.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Outlook {
-    /// Which commit is looked at, from 1: the ends are the first.
+    /// The current step, from 1: the ends are the first.
     pub step: usize,
-    /// How many it will be, about.
+    /// The estimated number of steps.
     pub steps: usize,
-    /// Seconds that a pair of runs takes; 0: not known yet.
+    /// Seconds per pair of runs; 0 if unknown.
     pub pair_s: f64,
-    /// Seconds that a build takes.
+    /// Seconds per build.
     pub build_s: f64,
 }
 
-/// What is told on the way.
+/// A progress report.
 #[derive(Clone, Copy, Debug)]
 pub enum Tell<'a> {
-    /// Something worth a line.
+    /// A message.
     Note(&'a str),
     /// A commit is being built.
     Building(&'a Commit),
     /// A commit is being measured.
     Measuring {
-        /// Which.
+        /// The commit.
         commit: &'a Commit,
-        /// Pairs that are done.
+        /// Pairs measured so far.
         pairs: usize,
-        /// The most that there will be.
+        /// The maximum.
         most: usize,
     },
-    /// A commit is done.
+    /// A commit is finished.
     Step(&'a Step),
 }
 
-/// Who is told, and may end it.
+/// Receives progress, and may end the bisection.
 pub trait Watch {
-    /// Takes in what happens.
+    /// Receives a progress report.
     fn tell(&self, outlook: &Outlook, what: Tell<'_>);
-    /// Its error ends the bisection, which can go on later; asked ten times a second while a command runs.
+    /// Polled ten times a second while a command runs. An error ends the bisection, which can be resumed
+    /// later.
     ///
     /// # Errors
-    /// Where the person wants it to end.
+    /// If the user wants to stop.
     fn check(&self) -> Result<()>;
 }
 
 impl Request {
-    /// What is asked, in git's words.
+    /// Resolves the request in git.
     ///
     /// # Errors
-    /// All of them are the request's: no repository, a name for no commit, a good end that the bad one does not come from.
+    /// All are faults of the request: no repository, an unknown commit, or a good end that is not an ancestor
+    /// of the bad one.
     pub fn plan(&self) -> Result<Plan> {
         let git = Git::of(&self.dir)?;
         let good = git::resolve(&self.dir, &self.good)?;
@@ -214,7 +217,7 @@ pub struct Bisection {
     trees: Trees,
 }
 
-/// The folder that a plan's state has where none is named.
+/// The default directory for a plan's state.
 fn folder_of(plan: &Plan, git: &Git) -> Result<PathBuf> {
     let text = serde_json::to_string(plan)?;
     let digest = git.digest(&text)?;
@@ -222,10 +225,11 @@ fn folder_of(plan: &Plan, git: &Git) -> Result<PathBuf> {
 }
 
 impl Bisection {
-    /// Begins, or goes on with what an earlier run of the same plan left; `restart` forgets that. `at` is now, in RFC 3339.
+    /// Starts, or resumes what an earlier run of the same plan left; `restart` discards that. `at` is the
+    /// current time, in RFC 3339.
     ///
     /// # Errors
-    /// Where the state cannot be kept, or another process is at work on it.
+    /// If the state cannot be kept, or another process is using it.
     pub fn open(
         plan: Plan,
         limits: Limits,
@@ -252,10 +256,10 @@ impl Bisection {
         })
     }
 
-    /// The plan of the one bisection of this repository that was begun and has not ended, and its folder.
+    /// The plan and the directory of this repository's only unfinished bisection.
     ///
     /// # Errors
-    /// Where there is none, or more than one.
+    /// If there is none, or more than one.
     pub fn unfinished(dir: &Path, folder: Option<&Path>) -> Result<(Plan, PathBuf)> {
         let git = Git::of(dir)?;
         let folders = match folder {
@@ -293,7 +297,7 @@ impl Bisection {
         })
     }
 
-    /// Where its state and its logs are.
+    /// The directory of its state and logs.
     pub fn folder(&self) -> &Path {
         self.state.folder()
     }
@@ -303,26 +307,26 @@ impl Bisection {
         &self.plan
     }
 
-    /// Pairs that an earlier run measured.
+    /// The number of pairs measured by earlier runs.
     pub fn pairs_before(&self) -> usize {
         self.state.all_pairs().count()
     }
 
-    /// Whether an earlier run came to the end: its answer is given again, without measuring.
+    /// Whether an earlier run finished: its answer is given again, without measuring.
     pub fn has_ended(&self) -> bool {
         self.state.has_ended()
     }
 
-    /// When it began: RFC 3339.
+    /// When it started: RFC 3339.
     pub fn began(&self) -> &str {
         self.state.began()
     }
 
-    /// Does it. `now` says the time in RFC 3339.
+    /// Runs the bisection. `now` returns the current time in RFC 3339.
     ///
     /// # Errors
-    /// Where an end cannot be built or measured, where git or the system fails, and what `watch` says. After the latter the
-    /// worktrees stay, for the run that goes on.
+    /// If an end cannot be built or measured, if git or the system fails, and errors of `watch`. After an
+    /// error of `watch` the worktrees stay, so that the bisection can be resumed.
     pub fn run(mut self, watch: &dyn Watch, now: &dyn Fn() -> String) -> Result<Outcome> {
         let end = self
             .plan
@@ -345,13 +349,14 @@ impl Bisection {
         Ok(outcome)
     }
 
-    /// Removes the worktrees, but not after an interruption; what is to be said then: the error, and what goes wrong here.
+    /// Removes the worktrees, except after an interruption. Returns the error to report, with any failure of
+    /// the cleanup.
     fn end_without_answer(&mut self, error: Error, watch: &dyn Watch, end: &str) -> Error {
         let removed = match watch.check() {
             Ok(()) => self.trees.remove_all(&self.git),
             Err(_) => Ok(()),
         };
-        // An end that could not be built or measured may be, the next time.
+        // An end that could not be built or measured may work next time.
         let ends = [self.plan.good.clone(), end.to_owned()];
         let forgotten = self.state.forget_failures(&ends);
         let more = [removed, forgotten];
@@ -362,10 +367,10 @@ impl Bisection {
             })
     }
 
-    /// Removes all that it has: worktrees, logs and what was measured.
+    /// Removes everything: worktrees, logs and measurements.
     ///
     /// # Errors
-    /// What git or the system says.
+    /// Errors of git or the system.
     pub fn abandon(self) -> Result<()> {
         self.trees.remove_all(&self.git)?;
         self.state.remove()

@@ -1,4 +1,4 @@
-//! [`Outcome`]: what a bisection found, for people, for scripts, and as a record of the lab.
+//! [`Outcome`]: what a bisection found, for people, for scripts, and as a lab record.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use crate::machine::Machine;
 use crate::record::{Head, Line, Record, Sample};
 use crate::stats::{Ratio, Summary};
 
-/// What became of a commit.
+/// The classification of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Mark {
@@ -21,25 +21,25 @@ pub enum Mark {
     GoodEnd,
     /// The bad end.
     BadEnd,
-    /// It lies on the good end's side.
+    /// On the good end's side.
     Good,
-    /// It lies on the bad end's side.
+    /// On the bad end's side.
     Bad,
-    /// It is certain that it lies at neither end; it counts as the one that it is nearer to.
+    /// Certainly at neither end; treated as the one it is nearer to.
     Between,
-    /// The pairs do not say on which side it lies: it was passed over.
+    /// The pairs do not say on which side it lies: passed over.
     Unclear,
-    /// It could not be built or measured: it was passed over.
+    /// Could not be built or measured: passed over.
     Skipped,
 }
 
 impl Mark {
-    /// Whether nothing is known of it.
+    /// Whether nothing is known about it.
     pub fn is_passed_over(self) -> bool {
         matches!(self, Mark::Unclear | Mark::Skipped)
     }
 
-    /// As a table has it.
+    /// Its name in tables.
     pub fn name(self) -> &'static str {
         match self {
             Mark::GoodEnd => "good end",
@@ -53,26 +53,26 @@ impl Mark {
     }
 }
 
-/// A commit that was looked at.
+/// A commit that was examined.
 #[derive(Clone, Debug, Serialize)]
 pub struct Step {
-    /// Which.
+    /// The commit.
     #[serde(flatten)]
     pub commit: Commit,
-    /// What became of it.
+    /// Its classification.
     pub mark: Mark,
-    /// All figures of it, as report 5 has them.
+    /// All its figures, summarised as in report 5.
     pub figures: Summary,
-    /// Its mean over that of the good end, of the runs beside each other, with the 95 % interval.
+    /// Its mean relative to the good end's, from paired runs, with the 95 % interval.
     pub ratio: Option<Ratio>,
-    /// Where the decision saw it.
+    /// The level found by the decision.
     pub level: Option<Level>,
-    /// What is to be said beyond that: why it was skipped, with the end of what was printed.
+    /// Further remarks: why it was skipped, with the end of the output.
     pub why: Option<String>,
 }
 
 impl Step {
-    /// From pairs beside the good end, and all values.
+    /// From the pairs against the good end, and all values.
     pub(super) fn new(
         commit: Commit,
         mark: Mark,
@@ -92,7 +92,7 @@ impl Step {
         step
     }
 
-    /// The same, of all figures that there are by now.
+    /// Updates the summary with all figures so far.
     pub(super) fn summarise(&mut self, pairs: &[(f64, f64)], values: &[f64]) {
         let (base, new): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
         self.figures = Summary::of(values);
@@ -100,16 +100,16 @@ impl Step {
     }
 }
 
-/// Two commits, measured beside each other.
+/// Two commits measured against each other.
 #[derive(Clone, Debug, Serialize)]
 pub struct Trial {
-    /// What it was measured beside; `None`: the good end.
+    /// What it was measured against; `None`: the good end.
     pub beside: Option<Commit>,
     /// Pairs of runs.
     pub pairs: usize,
-    /// How it lies to what it was measured beside.
+    /// Its level relative to that commit.
     pub level: Level,
-    /// The smallest difference that these pairs could have seen, in percent; infinite where they were too few.
+    /// The smallest difference these pairs could have detected, in percent; infinite if they were too few.
     pub smallest_seen_percent: f64,
 }
 
@@ -129,7 +129,7 @@ impl Trial {
     }
 }
 
-/// `99.34 %`, rounded down: never surer than it is.
+/// `99.34 %`, rounded down so as not to overstate it.
 pub(super) fn sure(confidence: f64) -> String {
     format!("{:.2} %", (confidence * 10_000.0).floor() / 100.0)
 }
@@ -163,39 +163,40 @@ pub(super) fn percent(level: &Level) -> String {
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "verdict", rename_all = "kebab-case")]
 pub enum Found {
-    /// One commit made the change, or the largest part of it, and its parent beside it shows it.
+    /// One commit made the change, or the largest part of it, confirmed against its parent.
     Commit {
         /// The commit.
         culprit: Commit,
-        /// Beside its parent.
+        /// Measured against its parent.
         trial: Trial,
     },
-    /// One of these did: those between them could not be built, measured or sorted. The oldest first.
+    /// One of these commits made the change; those in between could not be built, measured or sorted. Oldest
+    /// first.
     Several {
         /// The commits.
         suspects: Vec<Commit>,
-        /// The last of them beside the nearest good one.
+        /// The last of them, measured against the nearest good one.
         trial: Trial,
     },
-    /// The halving ends at this commit, but beside its parent it shows no change.
+    /// The search ends at this commit, but measured against its parent it shows no change.
     Unconfirmed {
         /// The commit.
         culprit: Commit,
-        /// Beside its parent.
+        /// Measured against its parent.
         trial: Trial,
     },
     /// The ends differ by no more than the threshold.
     NoDifference(Trial),
-    /// Whether the ends differ could not be seen.
+    /// The pairs do not show whether the ends differ.
     NotEnough(Trial),
-    /// The ends differ, but by how much is not known well enough to sort commits by it.
+    /// The ends differ, but the size of the difference is too uncertain to sort commits by it.
     TooVague(Trial),
     /// The bad end is better than the good one.
     Better(Trial),
 }
 
 impl Found {
-    /// In a line, where the ends were found not to be what they were said to be.
+    /// One line, for ends that turned out not to be good and bad.
     pub(super) fn in_short(&self) -> String {
         match self {
             Found::Commit { culprit, .. } | Found::Unconfirmed { culprit, .. } => {
@@ -219,20 +220,20 @@ pub struct Outcome {
     /// The answer.
     #[serde(flatten)]
     pub found: Found,
-    /// How sure all decisions together are: that none is wrong is at least so probable. `None` where they did not lead to an
-    /// answer.
+    /// Confidence in all decisions together: the probability that none is wrong is at least this. `None` if
+    /// they led to no answer.
     pub confidence: Option<f64>,
-    /// Where the bad end lies.
+    /// The level of the bad end.
     pub bad_level: Level,
-    /// Commits between the ends, the bad one among them.
+    /// The number of commits between the ends, including the bad one.
     pub commits: usize,
-    /// All that were looked at, in the order of history.
+    /// All examined commits, in the order of history.
     pub steps: Vec<Step>,
-    /// What a reader must know.
+    /// What the reader must know.
     pub notes: Vec<String>,
-    /// What was asked.
+    /// What was bisected.
     pub plan: Option<Plan>,
-    /// Where the logs are.
+    /// The directory of the logs.
     pub state: PathBuf,
     /// The machine.
     pub machine: Machine,
@@ -265,7 +266,7 @@ impl Outcome {
         outcome
     }
 
-    /// Takes in what was asked, and where the rest is.
+    /// Adds the plan, and where the logs are.
     pub(super) fn describe(&mut self, plan: &Plan, state: &Path) {
         self.plan = Some(plan.clone());
         state.clone_into(&mut self.state);
@@ -310,7 +311,7 @@ impl Outcome {
             && size(trial.level.value) < size(self.bad_level.value)
     }
 
-    /// All samples as a record, as the lab's other parts read it: a series for each commit, a round for each pair.
+    /// All samples as a lab record: one series per commit, one round per pair.
     pub(super) fn record<'a>(
         &self,
         plan: &Plan,

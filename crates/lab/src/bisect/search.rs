@@ -1,14 +1,15 @@
-//! [`Search`]: the bisection itself. The ends first, then by halves, then the commit that was found against the one before it
-//! (`confirm`).
+//! [`Search`]: the bisection itself. It measures the ends first, then halves the range, then measures the
+//! commit found against the one before it (`confirm`).
 //!
-//! A commit is sorted by a level between the two ends, half of the change away from each: on which side does it lie? Where one
-//! commit made all of the change, all others lie at one of the ends. Where several did, the one that crosses the level is
-//! found, which is the largest if it made more than half of the change.
+//! A commit is sorted by a level half-way between the two ends: on which side does it lie? If one commit made
+//! the whole change, all others lie at one of the ends. If several did, the search finds the one that crosses
+//! the level; that is the largest if it made more than half of the change.
 //!
 //! Invariants:
-//! - The probability of any wrong answer on the way is bounded in all: each decision takes its share of what the person allows
-//!   from [`Budget`], which never gives out more than it has.
-//! - A commit that cannot be sorted with that certainty is passed over, as one that does not build; it is never guessed at.
+//! - The total probability of a wrong answer is bounded: each decision takes its share of the user's
+//!   allowance from [`Budget`], which never gives out more than it has.
+//! - A commit that cannot be sorted with that certainty is passed over, like one that does not build; it is
+//!   never guessed.
 
 mod confirm;
 
@@ -22,17 +23,17 @@ use super::{Outlook, Tell};
 use crate::stats::Verdict;
 use crate::{Error, Result};
 
-/// So close to the level half-way, as a share of the change, lies what is at neither end.
+/// A commit within this distance of the half-way level, as a share of the change, lies at neither end.
 const MIDDLE_SHARE: f64 = 0.25;
 
-/// What errors may still be made.
+/// The remaining error probability.
 pub(super) struct Budget {
     left: f64,
     spent: f64,
 }
 
 impl Budget {
-    /// So much in all.
+    /// A budget of this total.
     pub(super) fn of(alpha: f64) -> Budget {
         Budget {
             left: alpha,
@@ -40,7 +41,7 @@ impl Budget {
         }
     }
 
-    /// A fair share for one of so many decisions.
+    /// An equal share for one of this many decisions.
     fn take(&mut self, decisions: usize) -> f64 {
         let share = self.left / decisions.max(1) as f64;
         self.left -= share;
@@ -48,34 +49,34 @@ impl Budget {
         share
     }
 
-    /// How sure all answers together are, that were given.
+    /// Confidence in all answers given so far, together.
     pub(super) fn confidence(&self) -> f64 {
         1.0 - self.spent
     }
 }
 
-/// A bisection under way.
+/// A bisection in progress.
 pub(super) struct Search<'a> {
-    /// What builds and measures.
+    /// Builds and measures.
     pub(super) bench: Bench<'a>,
-    /// What errors may still be made.
+    /// The remaining error probability.
     pub(super) budget: Budget,
     /// The bad end.
     end: String,
-    /// Where the bad end lies.
+    /// The level of the bad end.
     end_level: Level,
-    /// Where those lie that count as good, and as bad: shares of the good end.
+    /// The levels that count as good and as bad, relative to the good end.
     levels: (f64, f64),
-    /// Those that count as good; the last one is the latest.
+    /// Commits that count as good; the last one is the latest.
     good: Vec<String>,
-    /// The first that counts as bad.
+    /// The first commit that counts as bad.
     bad: String,
-    /// All that were looked at.
+    /// All commits examined.
     steps: Vec<Step>,
 }
 
 impl<'a> Search<'a> {
-    /// Between the good end of the plan and this bad one.
+    /// A search between the plan's good end and this bad end.
     pub(super) fn new(bench: Bench<'a>, end: &str, alpha: f64) -> Search<'a> {
         let nothing = Level {
             value: 1.0,
@@ -119,7 +120,7 @@ impl<'a> Search<'a> {
         Ok(self.outcome(found, all))
     }
 
-    /// The commits that may have made the change, as git sorts them for a choice.
+    /// The commits that may have made the change, best bisection candidates first.
     fn range(&self) -> Result<Vec<String>> {
         let first_parent = self.bench.plan.terms.first_parent;
         self.bench.git.suspects(&self.bad, &self.good, first_parent)
@@ -130,13 +131,13 @@ impl<'a> Search<'a> {
         over.map(|step| step.commit.id.clone()).collect()
     }
 
-    /// These commits, the oldest first.
+    /// These commits, oldest first.
     fn in_order(&self, commits: &[String]) -> Result<Vec<String>> {
         let good = &self.bench.plan.good;
         self.bench.git.in_order(commits, good, &self.end)
     }
 
-    /// Says where the whole stands, `suspects` being left.
+    /// Sets the overall progress, with `suspects` commits left.
     fn outlook(&mut self, step: usize, suspects: usize) {
         self.bench.outlook = Outlook {
             step,
@@ -145,10 +146,11 @@ impl<'a> Search<'a> {
         };
     }
 
-    /// Measures the bad end beside the good one. `Some`: there is nothing to be searched for.
+    /// Measures the bad end against the good one. `Some`: there is nothing to search for.
     pub(super) fn ends(&mut self, decisions: usize) -> Result<Option<Found>> {
         self.check_pairs(decisions)?;
-        // Two questions: does it differ, and, if that does not say it yet, by more than half of what it seems to?
+        // Two questions: does it differ, and, if the interval leaves that open, by more than half of the
+        // apparent difference?
         let alpha = self.budget.take(decisions) / 2.0;
         let plan = self.bench.plan;
         let (good, end) = (plan.good.clone(), self.end.clone());
@@ -178,19 +180,19 @@ impl<'a> Search<'a> {
         Ok(None)
     }
 
-    /// Finds out on which side of a level, a share of the good end, a commit lies; there is no bad end.
+    /// Decides on which side of a level, relative to the good end, a commit lies; there is no bad end.
     pub(super) fn sort_by(mut self, level: f64, id: &str) -> Result<Mark> {
         self.check_pairs(1)?;
         self.levels.1 = level * level;
         self.sort(id, 1)
     }
 
-    /// Half-way between what counts as good and what as bad, as ratios go.
+    /// The geometric mean of the good and the bad level.
     fn middle(&self) -> f64 {
         (self.levels.0 * self.levels.1).sqrt()
     }
 
-    /// A commit without which nothing can be said could not be built or measured.
+    /// The error if a commit that is essential to the search could not be built or measured.
     fn end_failed(&mut self, fault: &Fault) -> Error {
         let name = match self.bench.commit(&fault.id) {
             Ok(commit) => commit.short,
@@ -204,7 +206,7 @@ impl<'a> Search<'a> {
         Error::new(format!("{what}, {name}: {}", fault.why))
     }
 
-    /// An error where so few pairs can never say anything so surely.
+    /// An error if the number of pairs can never give this confidence.
     fn check_pairs(&self, decisions: usize) -> Result<()> {
         let terms = &self.bench.plan.terms;
         let alpha = (1.0 - terms.confidence) / decisions as f64 / 2.0;
@@ -225,8 +227,8 @@ impl<'a> Search<'a> {
         Evidence::about(question, terms.better, terms.max_pairs)
     }
 
-    /// Measures pairs of `new` beside `base` until `evidence` has enough, or there may be no more of them. The first `from`
-    /// pairs of the two are not asked.
+    /// Measures pairs of `new` against `base` until `evidence` has enough or the maximum is reached. The
+    /// first `from` pairs of the two are skipped.
     fn gather(
         &mut self,
         base: &str,
@@ -254,9 +256,9 @@ impl<'a> Search<'a> {
         Ok(Ok(evidence))
     }
 
-    /// Finds out on which side a commit lies.
+    /// Decides on which side a commit lies.
     pub(super) fn sort(&mut self, id: &str, decisions: usize) -> Result<Mark> {
-        // Two questions may be needed: beside the good end, and beside the bad one.
+        // Two questions may be needed: against the good end, and against the bad one.
         let alpha = self.budget.take(decisions) / 2.0;
         let asked = self.middle();
         let gap = (self.levels.0 - self.levels.1).abs();
@@ -287,7 +289,7 @@ impl<'a> Search<'a> {
         self.note(id, mark, Some(level), why)
     }
 
-    /// Narrows the range by a commit; what is to be said of it beyond its mark.
+    /// Narrows the range by a commit; returns a remark beyond its mark, if any.
     fn take_side(&mut self, id: &str, mark: Mark, level: &Level, pairs: usize) -> Option<String> {
         let to_good = match mark {
             Mark::Good => true,
@@ -315,7 +317,7 @@ impl<'a> Search<'a> {
         distance(self.levels.0) < distance(self.levels.1)
     }
 
-    /// The same question, asked beside the bad end.
+    /// Asks the same question against the bad end.
     fn sort_beside_the_bad_end(
         &mut self,
         id: &str,
@@ -338,7 +340,7 @@ impl<'a> Search<'a> {
             Some(Verdict::Faster) => Mark::Good,
             Some(Verdict::Slower) => Mark::Bad,
             Some(Verdict::NoDifference) => Mark::Between,
-            // It is certain that it lies at neither end.
+            // Certainly at neither end.
             _ if level.excludes(self.levels.0) && beside.excludes(self.levels.1 / end_level) => {
                 Mark::Between
             }
@@ -346,7 +348,7 @@ impl<'a> Search<'a> {
         })
     }
 
-    /// Takes in what came of a commit, and tells.
+    /// Records the result for a commit and reports it.
     fn note(
         &mut self,
         id: &str,
@@ -363,7 +365,7 @@ impl<'a> Search<'a> {
         Ok(mark)
     }
 
-    /// Removes the worktrees that are of no more use: those that stay are the ends and what the range lies between.
+    /// Removes worktrees no longer needed; those of the ends and of the range's limits stay.
     fn tidy(&mut self) -> Result<()> {
         let (good, latest) = (self.good.first(), self.good.last());
         let kept: Vec<&str> = [Some(&self.end), Some(&self.bad), good, latest]
@@ -375,7 +377,7 @@ impl<'a> Search<'a> {
         self.bench.trees.keep_only(self.bench.git, &kept)
     }
 
-    /// The good commit that is nearest to the first bad one.
+    /// The good commit nearest to the first bad one.
     fn latest_good(&self) -> Result<String> {
         for id in self.good.iter().rev() {
             if self.bench.git.is_ancestor(id, &self.bad)? {
@@ -385,7 +387,7 @@ impl<'a> Search<'a> {
         Ok(self.bench.plan.good.clone())
     }
 
-    /// All of it.
+    /// The complete result.
     fn outcome(mut self, found: Found, commits: usize) -> Outcome {
         let good = self.bench.plan.good.clone();
         let mut rows = BTreeMap::new();
@@ -398,7 +400,7 @@ impl<'a> Search<'a> {
         }
         let looked_at = self.steps.drain(..);
         rows.extend(looked_at.map(|step| (step.commit.id.clone(), step)));
-        // Those may have been measured again since, beside others.
+        // They may have been measured again since, against other commits.
         for (id, step) in &mut rows {
             let state = &self.bench.state;
             step.summarise(&state.pairs(id, &good), &state.values(id));

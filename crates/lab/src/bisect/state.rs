@@ -1,4 +1,4 @@
-//! [`State`]: the folder that a bisection lives in, and [`Event`]s, the log of all that was built and measured.
+//! [`State`]: a bisection's directory, and [`Event`]s, the log of everything built and measured.
 //!
 //! ```text
 //! FOLDER/lock          held by the process at work; its number
@@ -10,10 +10,10 @@
 //! ```
 //!
 //! Invariants:
-//! - An event is with the kernel when [`State::note`] returns, so that a run that is killed loses the run it was in, and no more.
-//!   A last line torn by a crash is left out.
-//! - The log holds what was found, not what was concluded: a run that goes on walks through the same decisions again, on the
-//!   same figures.
+//! - An event has reached the kernel when [`State::note`] returns, so a killed program loses only the run in
+//!   progress. A last line torn by a crash is dropped.
+//! - The log holds measurements, not conclusions: a resumed bisection makes the same decisions again, from
+//!   the same figures.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -26,43 +26,43 @@ use super::Plan;
 use crate::shell::end_leftovers;
 use crate::{Error, Result};
 
-/// The version of the log's form.
+/// The version of the log's format.
 const FORM: u32 = 2;
 
-/// Something that happened.
+/// An event.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub(super) enum Event {
-    /// It began.
+    /// The bisection started.
     Start {
-        /// [`FORM`] of the writer.
+        /// The writer's [`FORM`].
         form: u32,
-        /// What was asked.
+        /// What to bisect.
         plan: Box<Plan>,
-        /// When: RFC 3339.
+        /// The time: RFC 3339.
         at: String,
     },
-    /// A commit was built, or could not be.
+    /// A commit was built, or failed to build.
     Build {
         /// The commit.
         id: String,
-        /// Why not; `None` where it was.
+        /// Why it failed; `None` if it was built.
         failed: Option<String>,
-        /// Seconds that it took.
+        /// Duration in seconds.
         took_s: f64,
     },
     /// Two commits were measured one after the other.
     Pair(Pair),
-    /// A commit's measurement failed, more than once.
+    /// A commit's measurement failed more than once.
     Fault {
         /// The commit.
         id: String,
-        /// How.
+        /// The reason.
         why: String,
     },
-    /// It came to an end.
+    /// The bisection finished.
     End {
-        /// When: RFC 3339.
+        /// The time: RFC 3339.
         at: String,
     },
 }
@@ -70,33 +70,33 @@ pub(super) enum Event {
 /// Two commits, measured one after the other.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct Pair {
-    /// The one that is compared with.
+    /// The commit compared against.
     pub(super) base: String,
-    /// The one that is looked at.
+    /// The commit being examined.
     pub(super) new: String,
     /// The figure of `base`.
     pub(super) base_value: f64,
     /// The figure of `new`.
     pub(super) new_value: f64,
-    /// Seconds that both took.
+    /// Duration of both in seconds.
     pub(super) took_s: f64,
 }
 
-/// A bisection's folder, locked.
+/// A bisection's directory, locked.
 #[derive(Debug)]
 pub(super) struct State {
     folder: PathBuf,
     log: File,
     /// Held until the process ends.
     _lock: File,
-    /// All that happened, in order.
+    /// All events, in order.
     pub(super) events: Vec<Event>,
 }
 
-/// Where bisections live that are given no folder: `throughline/bisect` in the user's folder for state.
+/// The default place for bisections: `throughline/bisect` in the user's state directory.
 ///
 /// # Errors
-/// Where there is neither `XDG_STATE_HOME` nor `HOME`.
+/// If neither `XDG_STATE_HOME` nor `HOME` is set.
 pub(super) fn home() -> Result<PathBuf> {
     let named = |name: &str| {
         std::env::var_os(name)
@@ -111,7 +111,7 @@ pub(super) fn home() -> Result<PathBuf> {
         })
 }
 
-/// What was asked of the bisection in a folder, and whether it came to its end; `None` for another folder.
+/// The plan of the bisection in a directory, and whether it finished; `None` for any other directory.
 pub(super) fn look(folder: &Path) -> Option<(Plan, bool)> {
     let events = read(&folder.join("events.jsonl")).ok()?;
     let ended = matches!(events.last(), Some(Event::End { .. }));
@@ -123,7 +123,7 @@ pub(super) fn look(folder: &Path) -> Option<(Plan, bool)> {
     }
 }
 
-/// The log's whole lines.
+/// The log's complete lines.
 fn read(path: &Path) -> Result<Vec<Event>> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
@@ -145,10 +145,10 @@ fn read(path: &Path) -> Result<Vec<Event>> {
 }
 
 impl State {
-    /// Takes a folder, made if need be, and goes on with what it holds, or begins.
+    /// Opens a directory, creating it if needed, and resumes from its state, or starts anew.
     ///
     /// # Errors
-    /// Where another process is at work in it, where it holds something else, and what the system says.
+    /// If another process is using it, if it contains something else, and errors of the system.
     pub(super) fn open(folder: &Path, plan: &Plan, at: &str, restart: bool) -> Result<State> {
         let cannot = |e| {
             Error::new(format!(
@@ -170,7 +170,7 @@ impl State {
         end_leftovers(&folder.join("running"), &folder);
         let path = folder.join("events.jsonl");
         let events = if restart { Vec::new() } else { read(&path)? };
-        // Whole lines only, so that the next one begins a line.
+        // Only complete lines, so that the next one starts a new line.
         rewrite(&path, &events).map_err(cannot)?;
         let log = OpenOptions::new()
             .append(true)
@@ -203,12 +203,12 @@ impl State {
         Ok(state)
     }
 
-    /// The folder, without symbolic links.
+    /// The directory, with symbolic links resolved.
     pub(super) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// Takes in what happened.
+    /// Logs an event.
     pub(super) fn note(&mut self, event: Event) -> Result<()> {
         let mut line = serde_json::to_vec(&event)?;
         line.push(b'\n');
@@ -222,7 +222,7 @@ impl State {
         Ok(())
     }
 
-    /// Forgets what was measured of a commit, and whether it could be built.
+    /// Discards a commit's measurements and build result.
     pub(super) fn forget(&mut self, commit: &str) -> Result<()> {
         self.events.retain(|event| match event {
             Event::Build { id, .. } | Event::Fault { id, .. } => id != commit,
@@ -232,7 +232,7 @@ impl State {
         self.write_again()
     }
 
-    /// Forgets that these commits could not be built or measured.
+    /// Discards the build and measurement failures of these commits.
     pub(super) fn forget_failures(&mut self, commits: &[String]) -> Result<()> {
         self.events.retain(|event| match event {
             Event::Build {
@@ -257,12 +257,12 @@ impl State {
         Ok(())
     }
 
-    /// Whether it came to its end.
+    /// Whether it finished.
     pub(super) fn has_ended(&self) -> bool {
         matches!(self.events.last(), Some(Event::End { .. }))
     }
 
-    /// When it began: RFC 3339.
+    /// When it started: RFC 3339.
     pub(super) fn began(&self) -> &str {
         match self.events.first() {
             Some(Event::Start { at, .. }) => at,
@@ -270,7 +270,7 @@ impl State {
         }
     }
 
-    /// Why a commit cannot be measured, if that is known.
+    /// Why a commit cannot be measured, if known.
     pub(super) fn failure(&self, commit: &str) -> Option<&str> {
         self.events.iter().find_map(|event| match event {
             Event::Build { id, failed, .. } if id == commit => failed.as_deref(),
@@ -279,7 +279,7 @@ impl State {
         })
     }
 
-    /// The pairs of these two, in the order in which they were measured.
+    /// The pairs of these two, in the order they were measured.
     pub(super) fn pairs(&self, of: &str, beside: &str) -> Vec<(f64, f64)> {
         self.all_pairs()
             .filter(|pair| pair.base == beside && pair.new == of)
@@ -287,7 +287,7 @@ impl State {
             .collect()
     }
 
-    /// The pairs of all commits, in the order in which they were measured.
+    /// The pairs of all commits, in the order they were measured.
     pub(super) fn all_pairs(&self) -> impl Iterator<Item = &Pair> {
         self.events.iter().filter_map(|event| match event {
             Event::Pair(pair) => Some(pair),
@@ -295,7 +295,7 @@ impl State {
         })
     }
 
-    /// All that was measured of a commit.
+    /// All values measured for a commit.
     pub(super) fn values(&self, of: &str) -> Vec<f64> {
         let mut values = Vec::new();
         for pair in self.all_pairs() {
@@ -309,7 +309,8 @@ impl State {
         values
     }
 
-    /// Removes all that a bisection keeps, and the folder if nothing else is in it. The worktrees are gone before.
+    /// Removes all of the bisection's files, and the directory if nothing else is in it. The worktrees must
+    /// already be gone.
     pub(super) fn remove(self) -> Result<()> {
         let cannot = |e| Error::new(format!("cannot remove {}: {e}", self.folder.display()));
         for part in ["trees", "logs"] {
@@ -327,7 +328,7 @@ impl State {
         }
     }
 
-    /// Seconds that a pair takes, and a build, by what was seen; 0 without any.
+    /// Mean seconds per pair and per build so far; 0 without any.
     pub(super) fn costs(&self) -> (f64, f64) {
         let (mut pairs, mut builds) = ((0.0, 0u32), (0.0, 0u32));
         for event in &self.events {
@@ -342,7 +343,7 @@ impl State {
     }
 }
 
-/// Whether a folder is one of ours, or may become one: what is in `trees` is removed at the end.
+/// Whether a directory is one of ours or may become one: the contents of `trees` are removed at the end.
 fn may_be_ours(folder: &Path) -> bool {
     let empty = |path: &Path| fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
     let Ok(entries) = fs::read_dir(folder) else {
@@ -354,7 +355,7 @@ fn may_be_ours(folder: &Path) -> bool {
             .first(),
         Some(Event::Start { .. })
     );
-    // One that was killed before its first event is as good as empty.
+    // A run killed before its first event leaves a directory as good as empty.
     begun
         || entries
             .flatten()
@@ -365,7 +366,7 @@ fn may_be_ours(folder: &Path) -> bool {
             })
 }
 
-/// One process at a time.
+/// Ensures that only one process uses the directory.
 fn lock(folder: &Path) -> Result<File> {
     let path = folder.join("lock");
     let cannot = |e: std::io::Error| Error::new(format!("cannot lock {}: {e}", path.display()));
@@ -392,7 +393,7 @@ fn lock(folder: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// Replaces the log in one go.
+/// Replaces the log atomically.
 fn rewrite(path: &Path, events: &[Event]) -> std::io::Result<()> {
     let folder = path.parent().unwrap_or(Path::new("."));
     let mut file = tempfile::NamedTempFile::new_in(folder)?;

@@ -1,4 +1,4 @@
-//! `lab step`: one commit, the one that is checked out, sorted for `git bisect run`, which chooses the commits itself.
+//! `lab step`: sorts the commit that is checked out, for `git bisect run`, which chooses the commits.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -13,26 +13,27 @@ use super::{Limits, Outlook, Plan, Watch, folder_of};
 use crate::record::Better;
 use crate::{Error, Result};
 
-/// What becomes of the commit.
+/// The classification of the commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sorted {
     /// `git bisect good`: 0.
     Good,
     /// `git bisect bad`: 1.
     Bad,
-    /// `git bisect skip`: 125. It could not be built, measured, or sorted.
+    /// `git bisect skip`: 125. It could not be built, measured or sorted.
     Skip,
 }
 
-/// Builds what is checked out in `dir`, in place, and measures it beside the plan's good end, which is built once, in a
-/// worktree of its own that stays for the next commit.
+/// Builds the checkout in `dir`, in place, and measures it against the plan's good end, which is built once,
+/// in a worktree that stays for the following commits.
 ///
-/// With a bad end in the plan, which is measured once, the commit is sorted by the level half-way between the two; without
-/// one, by the plan's threshold. The plan's confidence holds for each commit by itself. What is known of the ends is kept; the
-/// commit itself is always measured anew, as the checkout may not be what it was.
+/// If the plan has a bad end, it is measured once, and the commit is sorted by the level half-way between the
+/// two; otherwise by the plan's threshold. The plan's confidence holds for each commit separately.
+/// Measurements of the ends are kept. The commit itself is always measured again, because the checkout may
+/// have changed.
 ///
 /// # Errors
-/// Where the ends cannot be built, measured, or told apart, and as [`super::Bisection::run`].
+/// If the ends cannot be built, measured or told apart, and as for [`super::Bisection::run`].
 pub fn sort_checkout(
     dir: &Path,
     plan: &Plan,
@@ -60,7 +61,7 @@ pub fn sort_checkout(
     ends.extend(plan.bad.clone());
     state.forget_failures(&ends)?;
     let trees = Trees::in_folder(state.folder().join("trees"));
-    // The mark of a build of this commit from an earlier time, which is no longer what is checked out.
+    // The mark of an earlier build of this commit; the checkout may have changed since.
     let trees = trees.with_checkout(head.clone(), checkout);
     trees.remove(&git, &head)?;
     let bench = Bench {
@@ -93,17 +94,17 @@ fn sort(bench: Bench<'_>, plan: &Plan, head: &str) -> Result<Mark> {
         return Search::new(bench, &plan.good, alpha).sort_by(level, head);
     };
     let mut search = Search::new(bench, bad, alpha);
-    // Half of what may go wrong is for the ends, and half for the commit.
+    // Half of the error probability is for the ends, and half for the commit.
     if let Some(found) = search.ends(2)? {
         return Err(Error::new(format!("the two ends: {}", found.in_short())));
     }
     search.sort(head, 1)
 }
 
-/// Removes what the steps of a plan have left: the worktrees of its ends, logs and what was measured.
+/// Removes what the steps of a plan left behind: the worktrees of its ends, logs and measurements.
 ///
 /// # Errors
-/// Where another step is at work, and what git or the system says.
+/// If another step is running, and errors of git or the system.
 pub fn end_steps(dir: &Path, plan: &Plan, folder: Option<&Path>, at: &str) -> Result<()> {
     let git = Git::of(dir)?;
     let folder = match folder {

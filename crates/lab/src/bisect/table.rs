@@ -1,4 +1,4 @@
-//! An [`Outcome`] as a person reads it: the answer, then all steps, one a line, in the form of report 5.
+//! An [`Outcome`] for people: the answer, then all steps, one per line, in the format of report 5.
 
 use std::fmt;
 
@@ -6,10 +6,10 @@ use super::evidence::Level;
 use super::git::Commit;
 use super::result::{Found, Mark, Outcome, Step, Trial, percent, percent_and_sure, sure};
 
-/// The longest subject that a table shows whole.
+/// The longest subject shown in full in a table.
 const SUBJECT_LEN: usize = 60;
 
-/// Text of a commit, without what would drive a terminal.
+/// Commit text without control characters.
 fn plain(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).collect()
 }
@@ -140,7 +140,7 @@ fn ratio(step: &Step) -> String {
     }
 }
 
-/// One row's cells.
+/// The cells of one row.
 fn cells(step: &Step, culprit: Option<&str>) -> [String; 8] {
     let figures = &step.figures;
     let or_dash = |text: String| {
@@ -197,7 +197,7 @@ impl fmt::Display for Outcome {
         for row in &rows {
             let mut line = String::new();
             for (place, (cell, width)) in row.iter().zip(widths).enumerate() {
-                // Numbers to the right, names to the left.
+                // Numbers are right-aligned, names left-aligned.
                 let cell = match place {
                     1..=4 => format!("{cell:>width$}"),
                     _ => format!("{cell:<width$}"),
@@ -216,7 +216,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// `-4.47 % [-5.01, -3.92]`: the change from what it was measured beside.
+/// `-4.47 % [-5.01, -3.92]`: the change relative to what it was measured against.
 impl fmt::Display for Level {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&percent(self))

@@ -1,9 +1,9 @@
-//! [`Trees`]: a worktree for each commit that is built, kept while it is of use.
+//! [`Trees`]: a worktree for each built commit, kept while it is useful.
 //!
 //! Invariants:
-//! - A tree is used again only where its build is known to have ended well since the machine was started: what a machine that
-//!   lost its power had built may be torn.
-//! - [`Trees::remove_all`] leaves neither a folder nor an entry on git's list of worktrees.
+//! - A tree is reused only if its build is known to have succeeded since the machine booted: build output
+//!   from before a power loss may be torn.
+//! - [`Trees::remove_all`] leaves neither a directory nor an entry in git's list of worktrees.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,21 +11,21 @@ use std::path::{Path, PathBuf};
 use super::git::Git;
 use crate::{Error, Result};
 
-/// How many letters of a commit's name a folder has: unique by far among those of one bisection.
+/// Characters of a commit's name in its directory: easily unique within one bisection.
 const NAME_LEN: usize = 16;
 
 /// The worktrees of one bisection.
 #[derive(Debug)]
 pub(super) struct Trees {
     folder: PathBuf,
-    /// This start of the machine.
+    /// The ID of the current boot.
     boot: String,
-    /// The person's own checkout, in place of a worktree for this commit.
+    /// The user's own checkout, used instead of a worktree for this commit.
     checkout: Option<(String, PathBuf)>,
 }
 
 impl Trees {
-    /// Those in this folder.
+    /// The worktrees in this directory.
     pub(super) fn in_folder(folder: PathBuf) -> Trees {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         Trees {
@@ -35,7 +35,7 @@ impl Trees {
         }
     }
 
-    /// The same, where `commit` is built in the person's own checkout, which is never removed.
+    /// With `commit` built in the user's own checkout, which is never removed.
     pub(super) fn with_checkout(mut self, commit: String, path: PathBuf) -> Trees {
         self.checkout = Some((commit, path));
         self
@@ -59,20 +59,20 @@ impl Trees {
             .join(format!("{}.built", &commit[..NAME_LEN.min(commit.len())]))
     }
 
-    /// Whether its tree is there, built.
+    /// Whether its tree is built.
     pub(super) fn is_built(&self, commit: &str) -> bool {
         self.path(commit).is_dir()
             && fs::read_to_string(self.mark(commit)).is_ok_and(|boot| boot == self.boot)
     }
 
-    /// Notes that it is.
+    /// Marks it as built.
     pub(super) fn built(&self, commit: &str) -> Result<()> {
         let mark = self.mark(commit);
         fs::write(&mark, &self.boot)
             .map_err(|e| Error::new(format!("cannot write {}: {e}", mark.display())))
     }
 
-    /// Checks a commit out, from nothing.
+    /// Checks a commit out from scratch.
     pub(super) fn make(&self, git: &Git, commit: &str) -> Result<()> {
         self.remove(git, commit)?;
         match self.own(commit) {
@@ -86,9 +86,9 @@ impl Trees {
         }
     }
 
-    /// Removes one.
+    /// Removes its tree.
     pub(super) fn remove(&self, git: &Git, commit: &str) -> Result<()> {
-        // The mark first: a tree that is half gone is not to be taken for a built one.
+        // The mark first: a half-removed tree must not pass for a built one.
         let _ = fs::remove_file(self.mark(commit));
         match self.own(commit) {
             Some(_) => Ok(()),
@@ -96,7 +96,7 @@ impl Trees {
         }
     }
 
-    /// Removes all but these.
+    /// Removes all trees but these.
     pub(super) fn keep_only(&self, git: &Git, commits: &[&str]) -> Result<()> {
         let kept: Vec<PathBuf> = commits
             .iter()
@@ -118,7 +118,7 @@ impl Trees {
         Ok(())
     }
 
-    /// Removes all of them.
+    /// Removes all trees.
     pub(super) fn remove_all(&self, git: &Git) -> Result<()> {
         self.keep_only(git, &[])
     }

@@ -1,10 +1,10 @@
-//! Accounts of what the I/O path did, of the two that are compared.
+//! The I/O path accounts of the two sides of a comparison.
 
 use super::Choice;
 use crate::explain::{Account, accounts_in};
 use crate::record::Record;
 
-/// Those of two runs, where both have some that were asked for.
+/// The accounts of two runs, if both have some that were asked for.
 pub(super) fn of_two(base: &Record, new: &Record, choice: &Choice) -> Vec<Account> {
     let of = |record, place: &str, name: Option<&str>| -> Vec<Account> {
         let chosen = chosen(record, choice, name);
@@ -22,7 +22,7 @@ pub(super) fn of_two(base: &Record, new: &Record, choice: &Choice) -> Vec<Accoun
     }
 }
 
-/// Those of two series of one run; of all of them where none was named.
+/// The accounts of two series of one run; of all series if none was named.
 pub(super) fn within(run: &Record, choice: &Choice) -> Vec<Account> {
     let names = [choice.base.as_deref(), choice.new.as_deref()];
     let accounts: Vec<&Account> = match names {
@@ -38,7 +38,7 @@ pub(super) fn within(run: &Record, choice: &Choice) -> Vec<Account> {
     }
 }
 
-/// Those with the name, if one was said, and of the series that were asked for.
+/// The accounts of the requested series, restricted to `name` if given.
 fn chosen<'r>(record: &'r Record, choice: &Choice, name: Option<&str>) -> Vec<&'r Account> {
     let mut accounts = accounts_in(record);
     accounts.retain(|account| {

@@ -1,4 +1,5 @@
-//! What is different between two runs besides what is compared, or wrong with one: said before any verdict.
+//! Warnings, shown before any verdict: how the runs differ apart from what is compared, and what is wrong
+//! with each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -10,12 +11,12 @@ use crate::machine::Machine;
 use crate::record::{Head, Line};
 use crate::rounds::ORDER;
 
-/// Memory that differs by less is the same: firmware keeps a little more or less.
+/// Memory sizes within this factor count as equal: firmware reserves varying amounts.
 const SAME_MEMORY: f64 = 1.02;
-/// The time of a wake-up that differs by less is the same: it is measured in a moment.
+/// Wake-up times within this factor count as equal: the measurement is brief.
 const SAME_WAKE_UP: f64 = 1.5;
 
-/// What is different between the first of the base and each other run, and wrong with each.
+/// Differences between the first base run and every other run, and the faults of each run.
 pub(super) fn between(base: &[Run<'_>], new: &[Run<'_>]) -> Vec<String> {
     let mut found = Vec::new();
     for run in base.iter().chain(new) {
@@ -46,13 +47,14 @@ fn of_two(a: &Head, b: &Head, found: &mut Vec<String>) {
     }
 }
 
-/// The settings that differ, each as it is here and there. Of long texts, such as a workload's file, only the lines.
+/// The settings that differ, with both values. Of long texts, such as a workload's file, only the differing
+/// lines.
 fn settings(
     a: &BTreeMap<String, Value>,
     b: &BTreeMap<String, Value>,
 ) -> Vec<(String, String, String)> {
     let names: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
-    // Each run draws an order of its own.
+    // Each run draws its own order.
     let differing = names
         .into_iter()
         .filter(|name| *name != ORDER && a.get(*name) != b.get(*name));
@@ -74,7 +76,7 @@ fn settings(
     both.collect()
 }
 
-/// A setting line by line.
+/// A setting, split into lines.
 fn lines(value: Option<&Value>) -> Vec<String> {
     match value {
         None => Vec::new(),

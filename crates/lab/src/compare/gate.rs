@@ -1,7 +1,7 @@
-//! [`Gate`]: whether a run is no worse than another by more than is allowed, for a machine to act upon.
+//! [`Gate`]: whether a run is worse than another by more than is allowed, for use by programs.
 //!
-//! Three answers, because two would lie: the interval of the regression lies beyond the limit (it is worse), within (it is
-//! fine), or around it (who knows: more samples are needed).
+//! There are three answers, because two would mislead: the regression's interval lies beyond the limit (it is
+//! worse), within it (it is fine), or around it (undecided: more samples are needed).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,9 +15,9 @@ use crate::{Error, Result};
 /// How much worse is allowed.
 #[derive(Clone, Debug, Default)]
 pub struct Limits {
-    /// Of every quantity that has no limit of its own, in percent; `None`: such quantities are not looked at.
+    /// For every quantity without a limit of its own, in percent; `None`: such quantities are ignored.
     pub max_regression_percent: Option<f64>,
-    /// Of single quantities, in percent.
+    /// For single quantities, in percent.
     pub by_quantity: BTreeMap<String, f64>,
 }
 
@@ -30,7 +30,8 @@ impl Limits {
             .or(self.max_regression_percent)
     }
 
-    /// The quantities that have a limit, where not all have; for [`Choice::quantities`](super::Choice::quantities).
+    /// The quantities with a limit, if not all have one; for
+    /// [`Choice::quantities`](super::Choice::quantities).
     pub fn quantities(&self) -> Vec<String> {
         match self.max_regression_percent {
             Some(_) => Vec::new(),
@@ -45,7 +46,7 @@ impl Limits {
 pub enum Outcome {
     /// No worse than the limit allows.
     Fine,
-    /// It may be worse or not: the samples do not say.
+    /// The samples do not decide.
     NotEnough,
     /// Worse than the limit allows.
     Regression,
@@ -64,38 +65,38 @@ impl fmt::Display for Outcome {
 /// One row's answer.
 #[derive(Clone, Debug, Serialize)]
 pub struct Gated {
-    /// What was measured.
+    /// The quantity.
     pub quantity: String,
-    /// Whose.
+    /// The series.
     pub series: String,
     /// The limit in percent.
     pub limit_percent: f64,
-    /// How much worse it likely is, in percent; better is below 0.
+    /// The estimate of how much worse it is, in percent; negative means better.
     pub worse_percent: f64,
-    /// How much worse it is at least.
+    /// Lower end of its interval.
     pub worse_low_percent: f64,
-    /// How much worse it is at the most.
+    /// Upper end of its interval.
     pub worse_high_percent: f64,
     /// The answer.
     pub outcome: Outcome,
 }
 
-/// All answers. Its `Display` is a line for each, and one for the whole.
+/// All answers. Its `Display` has one line for each, and one for the whole.
 #[derive(Clone, Debug, Serialize)]
 pub struct Gate {
     /// The worst of all answers.
     pub outcome: Outcome,
-    /// How sure all answers together are.
+    /// Confidence in all answers together.
     pub confidence: f64,
-    /// Row by row, as the comparison has them.
+    /// One per row of the comparison, in its order.
     pub rows: Vec<Gated>,
 }
 
 impl Gate {
-    /// Holds a comparison against limits.
+    /// Checks a comparison against limits.
     ///
     /// # Errors
-    /// Where a limit's quantity is not compared, or no quantity has a limit.
+    /// If a limit names a quantity that is not compared, or no quantity has a limit.
     pub fn of(comparison: &Comparison, limits: &Limits) -> Result<Gate> {
         if comparison.rows.is_empty() {
             return Err(Error::new(
@@ -130,7 +131,7 @@ impl Gate {
 
 fn gated(row: &Row, limit_percent: f64) -> Gated {
     let (worse_percent, low, high) = row.judgement.worse_percent();
-    // So few samples have an interval to show, and none to decide by.
+    // Too few samples still have an interval to show, but not one to decide by.
     let decides = row.judgement.smallest_seen_percent.is_finite();
     let outcome = if !decides {
         Outcome::NotEnough

@@ -1,16 +1,21 @@
-//! [`Comparison`]: runs of two sides, or two series of the same runs, quantity by quantity, each with a verdict.
+//! [`Comparison`]: runs of two sides, or two series of the same runs, compared by quantity, each with a
+//! verdict.
 //!
 //! Invariants:
-//! - Series of one run are compared by pairs of samples of the same round. Runs are compared by pairs of runs, each as one
-//!   figure, its median: what a run has of its own (where its files lie, what the machine did meanwhile) is in all of its
-//!   samples, so they are not as many draws of "a run". One run a side is one pair, which is evidence of nothing.
-//! - Two runs are a pair where they were taken one right after the other (`turns`): of two blocks of runs, one taken
-//!   before the other, a machine that changed in between looks like a difference between them.
-//! - A run that ended by what it saw is judged by the looks that it was judged by.
-//! - The confidence that was asked for holds for all verdicts together: each is judged with its share of the error
-//!   probability (Bonferroni's), so that a table of twenty quantities is as silent, where nothing differs, as one of one.
-//! - Nothing is dropped silently: what looks like warming up or lies far out is named, and counted in.
-//! - What the I/O path did, as `explain` keeps it, stands side by side and is not judged: it was watched once.
+//! - Series of one run are compared by pairs of samples from the same round. Runs are compared by pairs of
+//!   runs, each reduced to its median: a run's own conditions (where its files lie, what the machine did
+//!   meanwhile) affect all of its samples, so they are not independent draws of "a run". One run per side is
+//!   one pair, which proves nothing.
+//! - Two runs form a pair if they were taken one right after the other (`turns`). If all runs of one side are
+//!   taken before those of the other, a change of the machine in between looks like a difference between the
+//!   sides.
+//! - A run that stopped early based on its results is judged at its own looks.
+//! - The requested confidence holds for all verdicts together: each gets its share of the error probability
+//!   (Bonferroni). If nothing differs, a table of twenty quantities raises no more false alarms than one of a
+//!   single quantity.
+//! - Nothing is dropped silently: apparent warm-up and outliers are named, and still counted.
+//! - I/O path accounts kept by `explain` are shown side by side but not judged, because they were traced only
+//!   once.
 
 mod accounts;
 mod differences;
@@ -29,22 +34,22 @@ use crate::{Error, Result};
 pub use gate::{Gate, Gated, Limits, Outcome};
 use side::Group;
 
-/// What is to be compared, and how sure the answer must be.
+/// What to compare, and with what confidence.
 #[derive(Clone, Debug)]
 pub struct Choice {
-    /// The series, by name; none: all that both have.
+    /// Series by name; empty: all that both sides have.
     pub series: Vec<String>,
-    /// The quantities, by name; none: all that both have.
+    /// Quantities by name; empty: all that both sides have.
     pub quantities: Vec<String>,
-    /// The series of the base, where it has not the name of the one that it is compared with.
+    /// The base's series, if its name differs from that of the series compared with it.
     pub base: Option<String>,
-    /// The series that is compared with it.
+    /// The series to compare with it.
     pub new: Option<String>,
-    /// Rounds at the start that are not counted: what warmed up.
+    /// Rounds to skip at the start, as warm-up.
     pub skip_rounds: u32,
-    /// A difference no larger than this is none, in percent.
+    /// Differences up to this size count as none, in percent.
     pub threshold_percent: f64,
-    /// How sure all verdicts together must be.
+    /// Confidence in all verdicts together.
     pub confidence: f64,
 }
 
@@ -67,34 +72,34 @@ impl Default for Choice {
 pub struct Side {
     /// The series.
     pub series: String,
-    /// What is said of its samples; of several runs, of their figures.
+    /// Summary of its samples; with several runs, of their medians.
     #[serde(flatten)]
     pub summary: Summary,
-    /// How many samples at the start look like warming up; they are counted in.
+    /// The number of samples at the start that look like warm-up; they are still counted.
     pub warm_up_samples: usize,
-    /// Samples that lie outside; they are counted in. `index` counts the samples that are compared, from 0.
+    /// Outliers; they are still counted. `index` refers to the compared samples, from 0.
     pub outliers: Vec<Outlier>,
 }
 
-/// One quantity of one series, or of one and another, compared.
+/// One quantity, compared between two runs or two series.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
-    /// What was measured.
+    /// The quantity.
     pub quantity: String,
     /// Its unit; empty for a plain number.
     pub unit: String,
-    /// What it is compared with.
+    /// The side compared against.
     pub base: Side,
-    /// What is compared.
+    /// The side being compared.
     pub new: Side,
-    /// The verdict, and what it rests on.
+    /// The verdict and its basis.
     pub judgement: Judgement,
 }
 
-/// Where one side comes from.
+/// The source of one side.
 #[derive(Clone, Debug, Serialize)]
 pub struct Source {
-    /// The file, as it was named.
+    /// The file, as named by the user.
     pub name: String,
     /// What was run, where and how.
     pub head: Head,
@@ -103,30 +108,30 @@ pub struct Source {
 /// Two sides compared. Its `Display` is the table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
-    /// Where the base comes from: a run, or several.
+    /// The runs of the base: one or several.
     pub base: Vec<Source>,
-    /// Where the new comes from; empty: from the same runs.
+    /// The runs of the new side; empty if both sides come from the same runs.
     pub new: Vec<Source>,
-    /// What a reader must know before he believes a verdict.
+    /// What the reader must know before trusting a verdict.
     pub warnings: Vec<String>,
-    /// How sure all verdicts together are.
+    /// Confidence in all verdicts together.
     pub confidence: f64,
     /// The rows, ordered by quantity, then series.
     pub rows: Vec<Row>,
-    /// What the I/O path did, the base's accounts first; none where not both have one, or there are several runs of a side.
-    /// Where they come from two runs, the names of their series begin with `base: ` and `new: `.
+    /// What the I/O path did, the base's accounts first. Empty if a side has none, or has several runs. If
+    /// they come from two runs, their series names start with `base: ` and `new: `.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub accounts: Vec<Account>,
 }
 
-/// A run, with the name that it is to be called by: its file's.
+/// A run and its display name: that of its file.
 pub type Run<'a> = (&'a str, &'a Record);
 
 impl Comparison {
-    /// Compares runs of two sides, in any order.
+    /// Compares the runs of two sides, in any order.
     ///
     /// # Errors
-    /// Where a side has no run, or the two have nothing in common that was asked for; says what there is.
+    /// If a side has no run, or the two share nothing that was asked for; the message lists what there is.
     pub fn of_runs(base: &[Run<'_>], new: &[Run<'_>], choice: &Choice) -> Result<Comparison> {
         let (Some(first), Some(other)) = (base.first(), new.first()) else {
             return Err(Error::new(
@@ -173,10 +178,11 @@ impl Comparison {
         Ok(comparison)
     }
 
-    /// Compares two series of one run, or of each of several; [`Choice::base`] and [`Choice::new`] name them.
+    /// Compares two series of one run, or of each of several runs; [`Choice::base`] and [`Choice::new`] name
+    /// them.
     ///
     /// # Errors
-    /// Where there is no run, or no such series, or they have no quantity in common; says what there is.
+    /// If there is no run, a series is missing, or they share no quantity; the message lists what there is.
     pub fn within(runs: &[Run<'_>], choice: &Choice) -> Result<Comparison> {
         let first = runs.first();
         let first = first.ok_or_else(|| Error::new("there is no run to compare"))?;
@@ -230,14 +236,14 @@ fn holds_samples(name: &str, groups: &[Group]) -> Result<()> {
     }
 }
 
-/// The names of the series, each once.
+/// The names of the series, without repeats.
 fn series_of(groups: &[Group]) -> Vec<&str> {
     let mut names: Vec<&str> = groups.iter().map(|group| group.series.as_str()).collect();
     names.dedup();
     names
 }
 
-/// The series that both have, or, where each has but one, those two.
+/// The series that both have; or, if each side has only one, those two.
 fn in_common(base: &[Group], new: &[Group], choice: &Choice) -> Result<Vec<(String, String)>> {
     let (theirs, ours) = (series_of(base), series_of(new));
     for name in &choice.series {
@@ -267,7 +273,7 @@ fn in_common(base: &[Group], new: &[Group], choice: &Choice) -> Result<Vec<(Stri
     }
 }
 
-/// The series of this name, or the only one.
+/// The series with this name, or the only one.
 fn chosen(run: &str, groups: &[Group], name: Option<&str>) -> Result<String> {
     let there = series_of(groups);
     match (name, &there[..]) {
@@ -286,9 +292,9 @@ fn chosen(run: &str, groups: &[Group], name: Option<&str>) -> Result<String> {
 
 /// How the two sides were measured.
 enum Taken<'a> {
-    /// In separate runs, of which these are pairs: places of a base and of a new.
+    /// In separate runs, paired by these indices of a base and a new run.
     Apart(&'a [(usize, usize)]),
-    /// In the same runs; of each, how many rounds it might have had at the most, if it might end early.
+    /// In the same runs; for each, the maximum number of rounds if it could stop early.
     Together(&'a [Option<u32>]),
 }
 
@@ -394,7 +400,7 @@ impl Sides<'_> {
     }
 }
 
-/// `'a', 'b' and 'c'`, each once.
+/// `'a', 'b' and 'c'`, without repeats.
 fn listed(names: &[&str]) -> String {
     let mut quoted: Vec<String> = Vec::new();
     for name in names {

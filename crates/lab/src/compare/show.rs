@@ -1,4 +1,4 @@
-//! The table of a [`Comparison`], in report 5's form.
+//! The table of a [`Comparison`], in the format of report 5.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use crate::explain::{Account, table};
 use crate::record::Better;
 use crate::stats::{Outlier, trimmed};
 
-/// Outliers of one side that are written out.
+/// The number of outliers listed per side.
 const SHOWN: usize = 8;
 
 impl fmt::Display for Comparison {
@@ -89,7 +89,7 @@ impl Comparison {
     }
 }
 
-/// What a reader must know of one side's samples.
+/// Notes on one side's samples.
 fn aside(name: &str, side: &Side, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if side.warm_up_samples > 0 {
         writeln!(

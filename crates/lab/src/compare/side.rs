@@ -7,7 +7,7 @@ use crate::Result;
 use crate::record::{Better, Column};
 use crate::stats::{Summary, outliers, warm_up};
 
-/// A column of each run.
+/// One column per run.
 pub(super) struct Group {
     pub(super) series: String,
     pub(super) quantity: String,
@@ -17,10 +17,10 @@ pub(super) struct Group {
     pub(super) runs: Vec<Column>,
 }
 
-/// What all of these runs have, without the rounds that are not to be counted; ordered by series, then quantity.
+/// The series and quantities present in all runs, without skipped rounds; ordered by series, then quantity.
 ///
 /// # Errors
-/// Where they have nothing in common, although each has something.
+/// If there are samples, but no series and quantity common to all runs.
 pub(super) fn groups(runs: &[Run<'_>], choice: &Choice) -> Result<Vec<Group>> {
     let mut groups: BTreeMap<(String, String), Vec<Column>> = BTreeMap::new();
     for (_, record) in runs {
@@ -54,13 +54,13 @@ pub(super) fn groups(runs: &[Run<'_>], choice: &Choice) -> Result<Vec<Group>> {
 }
 
 impl Group {
-    /// Each run as one figure: its median.
+    /// Each run's median.
     pub(super) fn figures(&self) -> Vec<f64> {
         let median = |column: &Column| Summary::of(&column.values()).median;
         self.runs.iter().map(median).collect()
     }
 
-    /// What is shown of it: the samples of the one run, or the figures of several.
+    /// What is shown: the samples of a single run, or the medians of several.
     pub(super) fn side(&self) -> Side {
         let (values, warm_up_samples) = match &self.runs[..] {
             [one] => (one.values(), warm_up(&one.values())),

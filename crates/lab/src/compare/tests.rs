@@ -1,4 +1,4 @@
-//! How often equal code is called different, and whether a loss is found, where each run has something of its own.
+//! How often equal code is called different, and whether a loss is found, when each run has its own bias.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use crate::stats::normal;
 struct Noise(fastrand::Rng);
 
 impl Noise {
-    /// Normal, with this deviation in percent: what a figure is multiplied by.
+    /// A normally distributed factor around 1, with this deviation in percent.
     fn percent(&mut self, deviation: f64) -> f64 {
         1.0 + deviation / 100.0 * normal(&mut self.0)
     }
 }
 
-/// A run that began in this second: of 40 rounds with a noise of 1.2 %, all of them shifted by what the run has of its own,
-/// which spreads by 2 %. Of two series, each has its own.
+/// A run that started in this second: 40 rounds with 1.2 % of noise, all shifted by the run's own bias, which
+/// has a spread of 2 %. With two series, each has its own bias.
 fn run(noise: &mut Noise, second: usize, series: &[(&str, f64)]) -> Record {
     let mut lines = Vec::new();
     for (name, level) in series {
@@ -47,8 +47,8 @@ fn run(noise: &mut Noise, second: usize, series: &[(&str, f64)]) -> Record {
     }
 }
 
-/// What a gate with no allowance says of so many runs a side; `new` is so much slower, in percent. `turns`: taken in turns,
-/// and not one side before the other.
+/// The answer of a gate with a limit of 0 for this many runs per side; `new` is slower by `percent`. With
+/// `turns`, the sides alternate; otherwise all runs of one side come first.
 fn gated(noise: &mut Noise, runs: usize, percent: f64, turns: bool) -> Outcome {
     let mut of = |is_new: usize| -> Vec<Record> {
         let level = 100.0 * (1.0 - percent / 100.0 * is_new as f64);
@@ -77,8 +77,9 @@ fn answer(comparison: &Comparison) -> Outcome {
     Gate::of(comparison, &limits).expect("gated").outcome
 }
 
-/// Samples of one run share what the run has, so one run a side says nothing, whatever the number of its samples; judged as if
-/// each sample were a draw of its own, more than half of these gates were a false alarm.
+/// Samples of one run share the run's bias, so one run per side proves nothing, however many samples it has.
+/// If each sample were judged as an independent draw, more than half of these gates would raise a false
+/// alarm.
 #[test]
 fn one_run_a_side_is_no_evidence() {
     let mut noise = Noise(fastrand::Rng::with_seed(1));

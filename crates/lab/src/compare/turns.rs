@@ -1,20 +1,20 @@
-//! Which runs are pairs: two that were taken one right after the other, one of each side.
+//! Pairs of runs: two runs taken one right after the other, one from each side.
 //!
-//! Of runs that were taken in turns, all are. Of two blocks only the two at the seam are, because that is all that such an
-//! order tells: what else changed between the two blocks, the machine's temperature or its neighbours, is not to be told
-//! from what is compared.
+//! If the runs alternate, all are paired. If each side was run as a block, only the two runs at the boundary
+//! are, because nothing else can be concluded: a change between the blocks, such as the machine's temperature
+//! or load from its neighbours, cannot be told from the difference being measured.
 
 use super::Run;
 
-/// Pairs, and what is left.
+/// The pairs, and the number of runs left over.
 pub(super) struct Turns {
-    /// Places of a base and of a new.
+    /// Indices of a base run and a new run.
     pub(super) pairs: Vec<(usize, usize)>,
     /// Runs without a partner.
     left_out: usize,
 }
 
-/// Finds as many as there are, by when the runs began.
+/// Finds as many pairs as there are, by the runs' start times.
 pub(super) fn pairs(base: &[Run<'_>], new: &[Run<'_>]) -> Turns {
     let times = |runs: &[Run<'_>]| -> Vec<String> {
         let started = |run: &Run<'_>| run.1.head.started.clone();
@@ -23,7 +23,7 @@ pub(super) fn pairs(base: &[Run<'_>], new: &[Run<'_>]) -> Turns {
     neighbours(&times(base), &times(new))
 }
 
-/// The same by these times, of one form, so that their order is that of their text.
+/// As [`pairs`], by these times. They share one format, so they sort as text.
 fn neighbours(base: &[String], new: &[String]) -> Turns {
     let of = |times: &[String], is_new| -> Vec<(String, bool, usize)> {
         let with_place = times.iter().cloned().zip(0..);
@@ -33,7 +33,7 @@ fn neighbours(base: &[String], new: &[String]) -> Turns {
     };
     let mut order = of(base, false);
     order.extend(of(new, true));
-    // Of the same moment in the order in which they were named: first with first.
+    // Runs with equal times keep the order they were named in: first with first.
     order.sort_by(|a, b| (&a.0, a.2, a.1).cmp(&(&b.0, b.2, b.1)));
     let mut pairs = Vec::new();
     let mut rest = &order[..];
@@ -56,7 +56,7 @@ fn neighbours(base: &[String], new: &[String]) -> Turns {
 }
 
 impl Turns {
-    /// What is to be said of runs without a partner.
+    /// A warning about runs without a partner.
     pub(super) fn warning(&self) -> Option<String> {
         let (subject, has) = match self.left_out {
             0 => return None,
@@ -74,7 +74,7 @@ impl Turns {
 mod tests {
     use super::*;
 
-    /// Sides in the order of time, such as `abba`.
+    /// The sides in chronological order, such as `abba`.
     fn turns(order: &str) -> Turns {
         let of = |side| -> Vec<String> {
             let its = order.chars().zip(100..).filter(|(c, _)| *c == side);

@@ -1,5 +1,6 @@
-//! `cache/hit`: threads read 4 KiB at random from a file that is all cached: through our page cache, as a file on an ext4
-//! volume and as a plain file, against `pread` on a file that the kernel has cached, and against a bare copy from memory.
+//! `cache/hit`: threads read 4 KiB at random from a fully cached file: through our page cache, from a file on
+//! an ext4 volume and from a plain file; with `pread` on a file in the kernel's cache; and as a plain copy
+//! from memory.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -91,7 +92,7 @@ fn variant(name: &str, threads: usize) -> String {
     format!("{name}, {threads} threads")
 }
 
-/// Copies the plain file into a file on the volume, to its device: what is timed later is clean memory.
+/// Copies the plain file into a file on the volume and syncs it: the pages timed later are clean.
 fn fill(file: &Handle, plain: &Path) -> Result<()> {
     let from = File::open(plain)?;
     let len = from.metadata()?.len();
@@ -103,7 +104,7 @@ fn fill(file: &Handle, plain: &Path) -> Result<()> {
     Ok(file.sync()?)
 }
 
-/// Has every cache hold its file, and a copy in plain memory.
+/// Loads the file into every cache, and a copy into plain memory.
 fn bring_in(file: &Handle, raw: &Handle, kernel: &File, len: u64) -> Result<AlignedBuf> {
     let mut memory = AlignedBuf::zeroed(len as usize, 4096);
     for (number, piece) in memory.chunks_mut(CALL_BYTES).enumerate() {

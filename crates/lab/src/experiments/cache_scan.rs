@@ -1,8 +1,8 @@
-//! `cache/scan`: a hot set of a quarter of the budget is read in 4 KiB at random, while a stream of several budgets
-//! passes, read or written. How many of the hot reads still hit.
+//! `cache/scan`: a hot set of a quarter of the budget is read at random in 4 KiB, while a stream of several
+//! budgets passes, either read or written. Measures how many of the hot reads still hit.
 //!
-//! The hot set comes round once while two budgets of the stream pass, each round in an order of its own, so that a cache
-//! that drops what was used longest ago has dropped most of it: that cache is simulated beside, as the control.
+//! One pass over the hot set takes as long as two budgets of the stream, each pass in a new order, so an LRU
+//! cache has evicted most of it by then. An LRU cache is simulated as the control.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -29,23 +29,23 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 const BUDGET_BYTES: u64 = 64 << 20;
 const READ_BYTES: u64 = 4096;
 const CALL_BYTES: u64 = 1 << 20;
-/// The stream passes so many budgets,
+/// Budgets that the stream passes in total,
 const STREAM_BUDGETS: u64 = 8;
-/// and over so many before it begins again.
+/// and the length of its file in budgets, after which it starts over.
 const STREAM_FILE_BUDGETS: u64 = 4;
-/// Between two reads of the same hot block so much of the stream passes.
+/// Budgets of the stream between two reads of the same hot block.
 const STREAM_BUDGETS_A_TURN: u64 = 2;
-/// The hot set is read so often before the stream begins.
+/// Passes over the hot set before the stream starts.
 const WARM_TURNS: usize = 3;
 
-/// What the stream does.
+/// Whether the stream reads or writes.
 #[derive(Clone, Copy)]
 enum Stream {
     Read,
     Write,
 }
 
-/// Sizes of one run, in bytes; all but the budget in whole calls.
+/// Sizes of one run in bytes; all but the budget are multiples of a call.
 #[derive(Clone, Copy)]
 struct Sizes {
     budget: u64,
@@ -81,7 +81,7 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Counts what is read from the first bytes of the device.
+/// Counts reads of the hot set, at the start of the device.
 struct HotReads {
     hot: u64,
     bytes: AtomicU64,
@@ -99,7 +99,7 @@ impl Listener for HotReads {
     }
 }
 
-/// One run with a cache of its own.
+/// One run with its own cache.
 fn sample(settings: &Settings<'_>, path: &Path, sizes: Sizes, stream: Stream) -> Result<Sample> {
     let mut options = settings.opening();
     options.cache_bytes(Some(sizes.budget));
@@ -159,7 +159,7 @@ fn read_hot(hot: &RawFile, block: u64) -> Result<()> {
     Ok(hot.read_exact_at(&mut buf, block * READ_BYTES)?)
 }
 
-/// The hot blocks, all of them in another order each time round.
+/// The hot blocks, in a new order on each pass.
 struct HotTurn {
     blocks: Vec<u64>,
     next: usize,
@@ -183,7 +183,7 @@ impl HotTurn {
     }
 }
 
-/// The same accesses against a cache that drops what was used longest ago.
+/// The same accesses against an LRU cache.
 fn control(sizes: Sizes) -> Sample {
     let mut cache = Lru::new((sizes.budget / READ_BYTES) as usize);
     let mut random = fastrand::Rng::with_seed(1);
@@ -205,10 +205,10 @@ fn control(sizes: Sizes) -> Sample {
     vec![("hot hits", "%", 100.0 * hits as f64 / reads.max(1) as f64)]
 }
 
-/// A cache of so many blocks at the most that drops what was used longest ago.
+/// An LRU cache of at most `most` blocks.
 struct Lru {
     most: usize,
-    /// Block → when it was used last, and the other way round.
+    /// Block → time of last use, and the reverse.
     used: HashMap<u64, u64>,
     order: BTreeMap<u64, u64>,
     now: u64,
@@ -225,7 +225,7 @@ impl Lru {
         }
     }
 
-    /// Uses a block; whether it was there.
+    /// Accesses a block; returns whether it was cached.
     fn touch(&mut self, block: u64) -> bool {
         self.now += 1;
         self.order.insert(self.now, block);
@@ -259,8 +259,9 @@ mod tests {
             hot: budget / 4,
             stream_file: budget * STREAM_FILE_BUDGETS,
         };
-        // What it hits: the first of four turns until the stream has pushed the hot set out (some 0.4 of it), and in the
-        // others blocks that come late in one turn and early in the next (some 0.45² / 2): 18 % in all.
+        // It hits on the first of four passes until the stream has evicted the hot set (about 0.4 of that
+        // pass), and on the others for blocks that come late in one pass and early in the next (about 0.45² /
+        // 2): 18 % in all.
         assert!(control(sizes)[0].2 < 20.0);
     }
 }

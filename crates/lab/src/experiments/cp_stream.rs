@@ -1,5 +1,5 @@
-//! `cp/stream`: one large file into a fresh ext4 image, beside `dd oflag=direct bs=1M` of the same file onto a
-//! preallocated file on the same disk.
+//! `cp/stream`: one large file into a fresh ext4 image, compared with `dd oflag=direct bs=1M` of the same
+//! file onto a preallocated file on the same disk.
 
 use std::process::Command;
 

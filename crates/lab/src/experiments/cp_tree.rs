@@ -1,4 +1,5 @@
-//! `cp/tree`: a tree of 50,000 small files into an ext4 image, beside `debugfs -w` fed the same tree by script.
+//! `cp/tree`: a tree of 50,000 small files into an ext4 image, compared with a scripted `debugfs -w` of the
+//! same tree.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -57,7 +58,7 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Makes the tree and returns the `debugfs` script that writes the same one.
+/// Creates the tree and returns the `debugfs` script that writes it.
 fn make_tree(tree: &Path, files: u64) -> Result<String> {
     let mut random = fastrand::Rng::with_seed(50_000);
     let mut script = String::from("mkdir /tree\n");

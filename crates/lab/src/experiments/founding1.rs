@@ -1,9 +1,10 @@
-//! `founding/1`, report 1: a file of 48 KiB on ext3, then 4096 KiB direct writes at offset 48 KiB, over and over: the
-//! range behind one indirect block. One bio per mapped run against one bio per page, and the kernel's ext3 on loop.
+//! `founding/1`, report 1: a file of 48 KiB on ext3, then repeated 4096 KiB direct writes at offset 48 KiB:
+//! the range mapped by one indirect block. One bio per mapped run against one bio per page, and the kernel's
+//! ext3 on a loop device.
 //!
-//! The report's fault was that a mapping of many blocks was submitted a page at a time. Here the naive variant is the
-//! same engine told to aim at bios of one page. Both on the disk, in memory, on the host's memory file system, and on the
-//! model of the reporter's disk and computer.
+//! The report's fault was that a mapping of many blocks was submitted page by page. Here the naive variant is
+//! the same engine with a bio target size of one page. Both run on the disk, in memory, on the host's tmpfs,
+//! and on the model of the reporter's disk and computer.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -34,14 +35,14 @@ const PAGE_BYTES: u32 = 4096;
 const IMAGE_BYTES: u64 = 64 << 20;
 const NAME: &str = "/report1";
 
-/// What bios aim at, by the name of the way: what the engine derives, and the report's page.
+/// The target size of bios for each variant: the engine's derived size, and the report's page.
 const WAYS: [(&str, Option<u32>); 2] = [("ours", None), ("one bio per page", Some(PAGE_BYTES))];
 
 fn run(settings: &Settings<'_>) -> Result<Outcome> {
     let mut outcome = Outcome::new(EXPERIMENT.name);
     let scratch = settings.scratch()?;
-    // The host's memory file system, through the engine's system calls: what the report's RAM disk is here, where the memory
-    // device is a copy and nothing else.
+    // The host's tmpfs, through the engine's system calls, stands in for the report's RAM disk; our memory
+    // device only copies.
     let ram = tempfile::tempdir_in("/dev/shm").ok();
     if ram.is_none() {
         outcome.note("the RAM disk was left out: /dev/shm cannot be written");
@@ -64,7 +65,7 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
         }
         let volume = options.open_block_device(Arc::new(load_image(&memory)?))?;
         targets.push(Target::new(format!("memory: {way}"), volume)?);
-        // An image in memory that is as slow as the reporter's disk.
+        // An in-memory image as slow as the reporter's disk.
         let content = Content::Device(Arc::new(load_image(&memory)?));
         let device = modelled::open("xeon-disk", |options| options.content(content))?;
         let clock = device.clock().clone();
@@ -74,10 +75,10 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
         targets.push(target);
     }
     let calls = settings.scaled(1000, 20) / 5;
-    // The reporter's disk takes 41 ms for each.
+    // The reporter's disk takes 41 ms per call.
     let model_calls = settings.scaled(20, 4);
 
-    // One buffer for all: how the memory lies makes a difference of its own.
+    // One buffer for all variants: memory placement affects the results.
     let buffer = &AlignedBuf::zeroed(CALL_BYTES as usize, PAGE_BYTES as usize);
     let mut variants = Vec::new();
     for target in &targets {
@@ -119,9 +120,9 @@ struct Target {
     name: String,
     volume: Volume,
     file: throughline::File,
-    /// To be checked when it is closed.
+    /// Checked when the volume is closed.
     image: Option<PathBuf>,
-    /// Of a model.
+    /// Of a device model.
     clock: Option<Clock>,
 }
 

@@ -1,11 +1,12 @@
-//! `founding/2`, report 2: many threads, 4 KiB direct I/O on one shared device and on one shared file, with what keeps
-//! truncation away counted not at all, by a lock whose readers share no cache line, or by one shared counter.
+//! `founding/2`, report 2: many threads, 4 KiB direct I/O on one shared device and one shared file. In-flight
+//! I/O is guarded against truncation in three ways: not at all, by a lock whose readers share no cache line,
+//! and by one shared counter.
 //!
-//! The devices move nothing: what is measured is the path. The shared counter is the report's, two atomic operations
-//! on one cache line per I/O; it lives here and not in the engine.
+//! The devices move no data: only the path is measured. The shared counter is the report's, two atomic
+//! operations on one cache line per I/O; it lives here and not in the engine.
 //!
-//! What this machine has too few cores to show is worked out by the law of [`Scaling`], from what an I/O of one core and the
-//! way of a cache line between two take here. That is printed as a model.
+//! For more cores than this machine has, [`Scaling`] computes the result from the cost of one I/O on one core
+//! and of one cache line transfer between two cores, both measured here. That result is reported as a model.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -33,7 +34,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 const SHARED_BYTES: u64 = 16 << 20;
 
-/// The counter of the report: every I/O of every thread writes this line, twice.
+/// The report's counter: every I/O of every thread writes this cache line twice.
 #[derive(Default)]
 struct DioCount(AtomicI64);
 
@@ -93,18 +94,18 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// What is measured for the law of many cores.
+/// The quantity measured for the many-core model.
 const LINE: &str = "a cache line from core to core";
 
-/// How many times two threads may hand it over between two looks at the clock.
+/// Handovers of the line between two readings of the clock.
 const HANDOVERS: u64 = 64;
 
-/// Nanoseconds for which a line that one thread has written goes to another that writes it next: of the fastest handovers in
-/// this time, since whatever else the machine does can only add to them.
+/// Nanoseconds to transfer a cache line from the core that last wrote it to the next writer. Takes the
+/// fastest batch within `time`, since interference can only add.
 fn line_transfer_ns(time: Duration) -> f64 {
     let turn = crossbeam_utils::CachePadded::new(AtomicU64::new(0));
     let ended = AtomicBool::new(false);
-    // Each waits for its turn, even or odd, and ends it.
+    // Waits for its turn, odd or even, and passes it on.
     let take_turn = |own: u64| {
         while turn.load(Ordering::Acquire) % 2 != own {
             if ended.load(Ordering::Relaxed) {
@@ -123,7 +124,7 @@ fn line_transfer_ns(time: Duration) -> f64 {
             for _ in 0..HANDOVERS {
                 take_turn(0);
             }
-            // There, and back.
+            // One transfer in each direction.
             let ns = batch.elapsed().as_nanos() as f64 / (2 * HANDOVERS) as f64;
             fastest_ns = fastest_ns.min(ns);
         }
@@ -132,12 +133,13 @@ fn line_transfer_ns(time: Duration) -> f64 {
     })
 }
 
-/// The cores for which the reported gain is asked. The report names no number; a server of two sockets had as many in 2015.
+/// The core count for which the reported gain is computed. The report names none; a two-socket server had 32
+/// in 2015.
 const REPORTED_CORES: u32 = 32;
 
-/// The law of many cores, from what was measured.
+/// The many-core model, from the measurements.
 fn many_cores(outcome: &mut Outcome) {
-    // The best of each: what else the machine does can only take away from it.
+    // The best sample of each: interference can only slow them down.
     let rate = outcome.most("raw, none (ours), 1 threads", "rate");
     let line_ns = outcome
         .range(LINE, "transfer")
@@ -173,7 +175,7 @@ fn many_cores(outcome: &mut Outcome) {
     ));
 }
 
-/// An ext4 file whose blocks are on a device that moves nothing where the file's data is.
+/// An ext4 file whose data lies on a device that moves none of it.
 fn hollow_file(settings: &Settings<'_>) -> Result<(Volume, throughline::File)> {
     let scratch = settings.scratch()?;
     let image = scratch.path().join("image");

@@ -1,4 +1,4 @@
-//! Threads that read 4 KiB at random places for a while.
+//! Threads that read 4 KiB at random offsets for a fixed time.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -9,13 +9,14 @@ use crate::Result;
 use crate::mounts::work::together;
 
 pub(super) const READ_BYTES: usize = 4096;
-/// Reads between two looks at the clock.
+/// Reads between two readings of the clock.
 const BATCH: u64 = 256;
 
-/// Fills the buffer from this byte on.
+/// Fills the buffer from this byte offset on.
 pub(super) type Io<'a> = &'a (dyn Fn(u64, &mut [u8]) -> Result<()> + Sync);
 
-/// So many threads at random places of the first `len` bytes for a while: nanoseconds that one read takes a thread.
+/// This many threads read at random offsets in the first `len` bytes for `time`. Returns the time per read
+/// and thread in nanoseconds.
 pub(super) fn hammer(threads: usize, len: u64, time: Duration, io: Io<'_>) -> Result<f64> {
     let (reads, busy_ns) = (AtomicU64::new(0), AtomicU64::new(0));
     together(threads, |thread| {
@@ -36,12 +37,12 @@ pub(super) fn hammer(threads: usize, len: u64, time: Duration, io: Io<'_>) -> Re
     Ok(busy_ns.into_inner() as f64 / (reads.into_inner() as f64).max(1.0))
 }
 
-/// Numbers of threads to be measured: powers of two, up to the processors that there are.
+/// Thread counts to measure: powers of two, up to the number of processors.
 pub(super) fn thread_counts() -> Vec<usize> {
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let doubled = std::iter::successors(Some(1), |n| Some(n * 2));
     doubled.take_while(|n| *n <= cpus).collect()
 }
 
-/// Said where scaling over threads cannot be measured.
+/// Noted if scaling over threads cannot be measured.
 pub(super) const ONE_PROCESSOR: &str = "one processor: scaling over threads cannot be seen here";

@@ -31,16 +31,16 @@ use crate::{Error, Result, Settings};
 pub struct Experiment {
     /// Its name, such as `founding/1`.
     pub name: &'static str,
-    /// One line: what it measures.
+    /// What it measures, in one line.
     pub about: &'static str,
     run: fn(&Settings<'_>) -> Result<Outcome>,
 }
 
 impl Experiment {
-    /// Runs it; the record of what came out says that it began at `started` (RFC 3339), and what it was `told`.
+    /// Runs it. The record says that it started at `started` (RFC 3339), and holds the settings in `told`.
     ///
     /// # Errors
-    /// What measuring meets; what [`Settings::progress`] says before there is anything to keep.
+    /// Errors of the measurement, and of [`Settings::progress`] before there is anything to keep.
     pub fn run(
         &self,
         settings: &Settings<'_>,
@@ -72,7 +72,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
     mount_choices::EXPERIMENT,
 ];
 
-/// The experiment of this name.
+/// The experiment with this name.
 pub fn find(name: &str) -> Result<&'static Experiment> {
     EXPERIMENTS.iter().find(|e| e.name == name).ok_or_else(|| {
         let names: Vec<_> = EXPERIMENTS.iter().map(|e| e.name).collect();
@@ -83,10 +83,11 @@ pub fn find(name: &str) -> Result<&'static Experiment> {
     })
 }
 
-/// One variant of an experiment alone and unmeasured, in this process: what an experiment has a profiler watch.
+/// Runs one variant of an experiment by itself, unmeasured, in this process: for an experiment that runs it
+/// under a profiler.
 ///
 /// # Errors
-/// For an experiment that has none, and what running it meets.
+/// If the experiment has no such variant, and errors of the run.
 pub fn alone(name: &str, arguments: &[String]) -> Result<()> {
     if name == founding5::EXPERIMENT.name {
         return founding5::alone(arguments);

@@ -1,5 +1,6 @@
-//! `mount/metadata`: small files through a mount, by 1 thread and by 4 with folders of their own: made (create, write,
-//! close), looked at with cold caches and again, listed cold by `ls -lR`, removed.
+//! `mount/metadata`: small files through a mount, by 1 thread and by 4 with their own directories: created
+//! (create, write, close), stat'ed with cold caches and again with warm ones, listed cold by `ls -lR`,
+//! removed.
 
 use std::process::Command;
 

@@ -1,5 +1,5 @@
-//! `mount/random`: 4 KiB at random places of one file through a mount: cached reads by 1 and 4 threads, through
-//! descriptors for reading and for both, writes with one fsync at the end, and `O_SYNC` writes.
+//! `mount/random`: 4 KiB at random offsets of one file through a mount: cached reads by 1 and 4 threads, on
+//! read-only and read-write descriptors; writes with one fsync at the end; and `O_SYNC` writes.
 
 use std::os::unix::fs::FileExt;
 
@@ -22,10 +22,10 @@ const MIB: u64 = 1 << 20;
 const BLOCK_BYTES: usize = 4096;
 const CALL_BYTES: usize = 1 << 20;
 
-/// How much is done in a sample.
+/// The work of one sample.
 struct Sizes {
     file_bytes: u64,
-    /// Each in all, however many threads share them.
+    /// Totals, over all threads.
     reads: u64,
     writes: u64,
     sync_writes: u64,
@@ -61,7 +61,7 @@ fn sample(session: &mut Session<'_>, sizes: &Sizes) -> Result<Sample> {
     session.cold()?;
     let root = session.root();
     let open = |flags| root.open("file", flags);
-    // From here on it is cached, in whichever cache.
+    // From here on the file is cached, by the mount or by the kernel.
     read_stream(&open(OFlags::RDONLY)?, sizes.file_bytes, CALL_BYTES)?;
     let reads = |threads, flags| {
         let each = sizes.reads / threads as u64;
@@ -94,7 +94,7 @@ fn sample(session: &mut Session<'_>, sizes: &Sizes) -> Result<Sample> {
     Ok(rates.map(|(name, rate)| (name, "per s", rate)).into())
 }
 
-/// Calls `each` with so many places in the file, the same ones for every contestant.
+/// Calls `each` with this many offsets in the file, the same for every contestant.
 fn at_random(
     sizes: &Sizes,
     thread: usize,

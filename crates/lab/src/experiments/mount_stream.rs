@@ -1,5 +1,5 @@
-//! `mount/stream`: long files written and read through a mount, each write with its fsync: as `dd` and `fio` do, direct in
-//! calls of 4 MiB, and four files by four threads.
+//! `mount/stream`: large files written and read through a mount, each file synced after its write: as `dd`
+//! and `fio` do it, direct in calls of 4 MiB, and four files by four threads.
 
 use rustix::fs::OFlags;
 
@@ -27,7 +27,7 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     let file_bytes = settings.scaled(1024 * MIB, 64 * MIB) / (16 * MIB) * (16 * MIB);
     let contestants = Contestant::all(&mut outcome);
     let with_fio = have(&mut outcome, "fio", "write, fio");
-    // Four streams, and the file system's own.
+    // Room for four streams and the file system's metadata.
     let bench = Bench::new(settings, file_bytes * 9 / 2 + 256 * MIB, &[])?;
     bench.compare(&mut outcome, &contestants, 5, &|session| {
         sample(session, file_bytes, with_fio)
@@ -56,7 +56,7 @@ fn written(session: &Session<'_>, file_bytes: u64, with_fio: bool) -> Result<Sam
     let write = |name: &str, flags, len_bytes, call_bytes| {
         write_stream(&root.open(name, flags)?, source, len_bytes, call_bytes)
     };
-    // The cache of what is written: ours, or the kernel's.
+    // The cache for written data: ours, or the kernel's.
     let needed = file_bytes / 4 * 5;
     warm(needed);
     let buffered = together(1, |_| write("buffered", NEW, file_bytes, CALL_BYTES))?;
@@ -89,7 +89,7 @@ fn read(session: &Session<'_>, file_bytes: u64) -> Result<Sample> {
         read_stream(&file, len_bytes, call_bytes)
     };
     let cached = OFlags::empty();
-    // Read ahead by ours, and then in the kernel's.
+    // Our readahead, then the kernel's cache.
     let needed = file_bytes / 2 * 3;
     warm(needed);
     let buffered = together(1, |_| read("buffered", cached, file_bytes, CALL_BYTES))?;

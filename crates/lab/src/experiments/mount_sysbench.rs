@@ -1,7 +1,8 @@
 //! `mount/sysbench`: report 5's own command line through a mount.
 //!
-//! `sysbench` 1.0 has other names for three of its options: `--num-threads` is `--threads`, `--max-requests` is `--events`,
-//! and `--time=0` takes away the limit of 10 s that the older one did not have where requests were limited.
+//! `sysbench` 1.0 renamed some options: `--num-threads` is `--threads`, and `--max-requests` is `--events`.
+//! `--time=0` removes its default limit of 10 s, which the older version did not apply when requests were
+//! limited.
 
 use std::process::Command;
 
@@ -64,7 +65,7 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// The number behind `label` in what was printed.
+/// The number after `label` in the output.
 fn number_after(text: &str, label: &str) -> Result<f64> {
     let rest = text.split_once(label).map(|(_, rest)| rest);
     rest.and_then(|rest| rest.split_whitespace().next()?.parse().ok())

@@ -1,8 +1,9 @@
-//! `mount/untar`: `tar x` of a tree as a large source repository has it, and `tar c` of it back, cold, through a mount.
+//! `mount/untar`: `tar x` of a tree like that of a large source repository, and `tar c` of it back, cold,
+//! through a mount.
 //!
-//! The tree: 10,000 files, sizes log-normal with a median of 1 KiB and σ 1.6 (so 3.7 KiB on average), at most 1 MiB, as
-//! the Rust repository's are, whose thousands of tests are a few lines each; a dozen in a folder, folders up to six deep;
-//! one name in a hundred is a symbolic link.
+//! The tree: 10,000 files with log-normal sizes, a median of 1 KiB and σ 1.6 (3.7 KiB on average), at most 1
+//! MiB, like the Rust repository with its thousands of tests of a few lines. A dozen files per directory,
+//! directories up to six deep; one name in a hundred is a symbolic link.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -45,7 +46,7 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
         untar.arg("xf").arg(&archive).args(["-C", &target]);
         let (made, _) = timed(&mut untar)?;
         let durable = made.wall + session.cold()?;
-        // The root is open under another number now.
+        // After the remount the root has a new descriptor.
         let target = session.root().path("");
         let back = drained(Command::new("tar").args(["cf", "-", "-C", &target, "tree"]))?;
         let rate = |wall: std::time::Duration| files as f64 / wall.as_secs_f64();
@@ -63,7 +64,7 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// The archive, the same at each call; how many bytes its files have.
+/// Creates the archive, the same on each call; returns the total size of its files in bytes.
 fn make_archive(bench: &Bench<'_>, archive: &Path, files: u64) -> Result<u64> {
     let (top, content) = (bench.scratch("tree"), &bench.source);
     let mut random = fastrand::Rng::with_seed(10_000);
@@ -75,7 +76,7 @@ fn make_archive(bench: &Bench<'_>, archive: &Path, files: u64) -> Result<u64> {
             let (parent, depth) = &folders[random.usize(..folders.len())];
             let folder = (parent.join(format!("folder-{number}")), depth + 1);
             fs::create_dir(&folder.0)?;
-            // Deeper ones get no folders of their own.
+            // Deeper directories get no subdirectories.
             if folder.1 < 6 {
                 folders.push(folder.clone());
             } else {
@@ -102,7 +103,7 @@ fn make_archive(bench: &Bench<'_>, archive: &Path, files: u64) -> Result<u64> {
     Ok(bytes)
 }
 
-/// Log-normal.
+/// A log-normal size.
 fn file_bytes(random: &mut fastrand::Rng) -> usize {
     (MEDIAN_BYTES * (SIGMA * normal(random)).exp()).min(MOST_BYTES) as usize
 }

@@ -1,7 +1,7 @@
-//! [`Accountant`]: turns what happens on one device, event by event, into an [`Account`] and a trace.
+//! [`Accountant`]: turns the events of one device into an [`Account`] and a trace.
 //!
-//! Our engine's events and the kernel's tracepoints come here in the same words. Times are nanoseconds from the start of the
-//! command; what is kept is bounded, however long the command runs.
+//! Our engine's events and the kernel's tracepoints are fed to it in the same terms. Times are nanoseconds
+//! from the start of the command. Memory is bounded, however long the command runs.
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use super::account::{Account, Counted};
 use super::gather::{DepthOverTime, SizeCounts, TimeCounts, us};
 use crate::record::{Latencies, TraceEvent};
 
-/// Events of a trace that are kept; the counts go on.
+/// Trace events kept; the counts go on beyond that.
 const MAX_TRACE: usize = 100_000;
-/// Names of submitters, of reasons and the like that are told apart.
+/// Distinct names kept for submitters, reasons and the like.
 const MAX_NAMES: usize = 64;
-/// What the others are counted as.
+/// The name for all others.
 const OTHERS: &str = "others";
 
-/// A bio, or a request, as both sides have it.
+/// A bio or a request, in the form common to both sources.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Io {
     /// `read`, `write`, `flush`, `discard`, `zero`.
@@ -43,7 +43,7 @@ pub(super) struct Accountant {
     left_out: u64,
 }
 
-/// Entry `name`, or that of the others when there are too many names.
+/// The entry `name`, or the entry for others if there are too many names.
 fn named<'m, V: Default>(map: &'m mut BTreeMap<String, V>, name: &str) -> &'m mut V {
     let name = match map.len() < MAX_NAMES || map.contains_key(name) {
         true => name,
@@ -52,14 +52,14 @@ fn named<'m, V: Default>(map: &'m mut BTreeMap<String, V>, name: &str) -> &'m mu
     map.entry(name.to_owned()).or_default()
 }
 
-/// Whether an operation's size says something.
+/// Whether an operation's size is meaningful.
 fn has_size(op: &str) -> bool {
     matches!(op, "read" | "write")
 }
 
 impl Accountant {
-    /// A bio was made by `by` for bytes of this kind (`data`, `metadata`, `journal`); `opened_ns` is when, and `call_ns` when
-    /// the call began that it is the first of.
+    /// A bio was submitted by `by` with this content (`data`, `metadata`, `journal`). `call_ns` is the start
+    /// of the call, if this is its first bio.
     pub(super) fn bio(&mut self, at_ns: u64, io: Io, kind: &str, by: &str, call_ns: Option<u64>) {
         let name = match has_size(io.op) {
             true => format!("{} {kind}", io.op),
@@ -77,12 +77,12 @@ impl Accountant {
         self.note("build", at_ns, io, &name, 0);
     }
 
-    /// It waited so long for the device's queue.
+    /// A bio waited this long for the device's queue.
     pub(super) fn waited_for_queue(&mut self, ns: u64) {
         self.waiting.add(ns);
     }
 
-    /// A request was given to the device, which is something else than a bio.
+    /// A request, distinct from the bios, was submitted to the device.
     pub(super) fn request(&mut self, io: Io) {
         named(&mut self.account.requests, io.op).add(io.len_bytes);
         if has_size(io.op) {
@@ -93,13 +93,13 @@ impl Accountant {
         }
     }
 
-    /// The device has it from now on.
+    /// An I/O is in flight from now on.
     pub(super) fn begins(&mut self, at_ns: u64, io: Io) {
         self.depth.more(at_ns);
         self.note("submit", at_ns, io, io.op, 0);
     }
 
-    /// It is done, so long after it was given to the device.
+    /// An I/O completed, `took_ns` after its submission.
     pub(super) fn completes(&mut self, at_ns: u64, io: Io, took_ns: u64, ok: bool) {
         self.depth.less(at_ns);
         self.latency.entry(io.op).or_default().add(took_ns);
@@ -107,19 +107,19 @@ impl Accountant {
         self.note("complete", at_ns, io, io.op, took_ns);
     }
 
-    /// It goes back, to be given to the device again.
+    /// An I/O was returned, to be submitted again.
     pub(super) fn requeued(&mut self, at_ns: u64, io: Io) {
         self.depth.less(at_ns);
         self.account.requeued += 1;
         self.note("requeue", at_ns, io, io.op, 0);
     }
 
-    /// It is on the device still, and nobody looks any more.
+    /// An I/O is still in flight, but no longer traced.
     pub(super) fn forgotten(&mut self, at_ns: u64) {
         self.depth.less(at_ns);
     }
 
-    /// A bio was closed, or cut, before `offset_bytes`.
+    /// A bio was closed or split before `offset_bytes`.
     pub(super) fn split(&mut self, at_ns: u64, offset_bytes: u64, reason: &str) {
         *named(&mut self.account.splits, reason) += 1;
         let io = Io {
@@ -130,13 +130,13 @@ impl Accountant {
         self.note("split", at_ns, io, reason, 0);
     }
 
-    /// A bio became part of another I/O.
+    /// A bio was merged into another I/O.
     pub(super) fn merge(&mut self, at_ns: u64, io: Io, how: &str) {
         *named(&mut self.account.merges, how) += 1;
         self.note("merge", at_ns, io, how, 0);
     }
 
-    /// A writer pauses (or, `waited`, has waited for room at the limit).
+    /// A writer pauses; with `waited`, it has waited at the hard limit.
     pub(super) fn pause(&mut self, at_ns: u64, took_ns: u64, waited: bool) {
         match waited {
             true => self.waits.add(took_ns),
@@ -158,7 +158,7 @@ impl Accountant {
         self.writeback_sizes.add(bytes);
     }
 
-    /// What is only counted.
+    /// For values that are only counted.
     pub(super) fn account_mut(&mut self) -> &mut Account {
         &mut self.account
     }
@@ -178,7 +178,7 @@ impl Accountant {
         });
     }
 
-    /// Everything, of a command that ended at `end_ns`.
+    /// The result, for a command that ended at `end_ns`.
     pub(super) fn finish(mut self, series: &str, end_ns: u64) -> Explained {
         let latencies: Vec<Latencies> = self
             .latency
@@ -227,55 +227,55 @@ impl Accountant {
     }
 }
 
-/// Of what is about no bio.
+/// For events without an I/O.
 pub(super) const NO_IO: Io = Io {
     op: "",
     offset_bytes: 0,
     len_bytes: 0,
 };
 
-/// What one device's watching came to.
+/// The result of tracing one device.
 #[derive(Clone, Debug)]
 pub struct Explained {
-    /// The table's column.
+    /// The table column.
     pub account: Account,
-    /// Single events, in the order of time.
+    /// Single events in chronological order.
     pub trace: Vec<TraceEvent>,
-    /// How long I/Os took, as classes.
+    /// I/O latencies, in classes.
     pub latencies: Vec<Latencies>,
 }
 
-/// What a command asked for, and which of its calls have not come to a bio yet.
+/// The calls of a command, and which of them have not yet caused a bio.
 #[derive(Debug, Default)]
 pub(super) struct Calls {
-    /// When the thread's present call began.
+    /// When each thread's current call started.
     open: BTreeMap<u64, u64>,
     asked: BTreeMap<String, Counted>,
 }
 
-/// Threads whose call is remembered.
+/// Threads whose calls are tracked.
 const MAX_THREADS: usize = 4096;
 
 impl Calls {
-    /// A call begins on this thread.
+    /// A call starts on this thread.
     pub(super) fn begin(&mut self, thread: u64, at_ns: u64) {
         if self.open.len() < MAX_THREADS {
             self.open.insert(thread, at_ns);
         }
     }
 
-    /// It ended, and moved so many bytes.
+    /// A call ended after moving this many bytes.
     pub(super) fn end(&mut self, thread: u64, op: &str, bytes: u64) {
         self.open.remove(&thread);
         named(&mut self.asked, op).add(bytes);
     }
 
-    /// When the call began that this thread's bio is the first of.
+    /// When the thread's call started, if this is its first bio.
     pub(super) fn first_bio(&mut self, thread: u64) -> Option<u64> {
         self.open.remove(&thread)
     }
 
-    /// What was asked for.
+    /// The calls so far.
     pub(super) fn asked(&self) -> &BTreeMap<String, Counted> {
         &self.asked
     }

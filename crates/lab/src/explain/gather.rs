@@ -1,4 +1,4 @@
-//! Sums that are kept while a command runs: sizes, times, and how many I/Os the device has at once, each in bounded memory.
+//! Running totals while a command runs: sizes, times, and the queue depth over time, each in bounded memory.
 
 use std::collections::BTreeMap;
 
@@ -6,10 +6,10 @@ use hdrhistogram::Histogram;
 
 use super::account::{Depth, Sizes, Times};
 
-/// Sizes that are told apart exactly; from then on a new one counts as the next power of two.
+/// Sizes counted exactly; beyond that a new size is rounded up to a power of two.
 const MAX_SIZES: usize = 1024;
 
-/// Sizes being counted.
+/// A histogram of sizes.
 #[derive(Debug, Default)]
 pub(super) struct SizeCounts(BTreeMap<u64, u64>);
 
@@ -27,10 +27,10 @@ impl SizeCounts {
     }
 }
 
-/// Times being counted, in nanoseconds.
+/// A histogram of times, in nanoseconds.
 #[derive(Debug, Default)]
 pub(super) struct TimeCounts {
-    /// Made with the first.
+    /// Created with the first time.
     histogram: Option<Histogram<u64>>,
     total_ns: u128,
 }
@@ -39,11 +39,11 @@ impl TimeCounts {
     pub(super) fn add(&mut self, ns: u64) {
         self.total_ns += u128::from(ns);
         if self.histogram.is_none() {
-            // Three digits are among those that it can have, so this is always one.
+            // Three significant digits are a valid precision, so this is always `Some`.
             self.histogram = Histogram::new(3).ok();
         }
         if let Some(histogram) = &mut self.histogram {
-            // It grows with what it is given, so none is out of its range.
+            // It resizes itself, so no value is out of range.
             let _ = histogram.record(ns);
         }
     }
@@ -63,8 +63,8 @@ impl TimeCounts {
         }
     }
 
-    /// Pairs of an upper limit in microseconds and how many were no longer, and longer than the class before: classes of a
-    /// quarter of an octave.
+    /// Pairs of a class's upper bound in microseconds and the count of times in it. A class spans a quarter
+    /// of an octave.
     pub(super) fn classes_us(&self) -> Vec<(f64, u64)> {
         let Some(histogram) = &self.histogram else {
             return Vec::new();
@@ -89,17 +89,17 @@ pub(super) fn us(ns: u64) -> f64 {
     ns as f64 / 1e3
 }
 
-/// Slots that a command's time is divided into; when they are full, pairs become one.
+/// Slots for a command's duration; when they are full, pairs are merged.
 const SLOTS: usize = 128;
-/// The width of a slot at first.
+/// The initial width of a slot.
 const FIRST_SLOT_NS: u64 = 10_000;
 
-/// How many I/Os the device has, over time.
+/// The number of I/Os in flight over time.
 #[derive(Debug)]
 pub(super) struct DepthOverTime {
     now: u64,
     most: u64,
-    /// Up to here the sums below are complete.
+    /// The sums below cover the time up to here.
     at_ns: u64,
     busy_ns: u64,
     /// I/Os times nanoseconds.
@@ -123,14 +123,15 @@ impl Default for DepthOverTime {
 }
 
 impl DepthOverTime {
-    /// One more from `at_ns` on, counted from the start of the command. Times may come a little out of order.
+    /// One more in flight from `at_ns`, counted from the start of the command. Times may be slightly out of
+    /// order.
     pub(super) fn more(&mut self, at_ns: u64) {
         self.pass(at_ns);
         self.now += 1;
         self.most = self.most.max(self.now);
     }
 
-    /// One less from `at_ns` on.
+    /// One less in flight from `at_ns`.
     pub(super) fn less(&mut self, at_ns: u64) {
         self.pass(at_ns);
         self.now = self.now.saturating_sub(1);
@@ -157,7 +158,7 @@ impl DepthOverTime {
         }
     }
 
-    /// All of it, up to `end_ns`.
+    /// The result, up to `end_ns`.
     pub(super) fn depth(&mut self, end_ns: u64) -> Depth {
         self.pass(end_ns);
         let end_ns = end_ns.max(self.at_ns).max(1);
@@ -217,13 +218,13 @@ mod tests {
         let seen = depth.depth(40_000);
         assert_eq!((seen.most, seen.busy, seen.mean_busy), (2, 0.5, 1.5));
         assert_eq!(seen.over_time[..3], [1.0, 2.0, 0.0]);
-        // Hours later the slots are as many as ever.
+        // Hours later there are no more slots than before.
         depth.more(3_600_000_000_000);
         depth.less(7_200_000_000_000);
         let seen = depth.depth(7_200_000_000_000);
         assert!(seen.over_time.len() <= SLOTS);
         assert!((seen.busy - 0.5).abs() < 1e-6);
-        // What comes late, as from another processor, is no loss.
+        // A late event, as from another processor, does no harm.
         depth.more(5);
         assert_eq!(depth.depth(0).most, 2);
     }

@@ -1,4 +1,4 @@
-//! Accounts as a [`Record`], and out of one again.
+//! Accounts stored in a [`Record`], and read back.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::account::Account;
 use super::accountant::Explained;
 use crate::record::{Head, Line, Record};
 
-/// The record of a command that was watched from `started` (RFC 3339) on, with what was told of it.
+/// The record of a command that was traced from `started` (RFC 3339) on, with its settings.
 pub fn record_of(
     explained: Vec<Explained>,
     started: &str,
@@ -33,7 +33,7 @@ pub fn record_of(
     }
 }
 
-/// The accounts that a record holds.
+/// The accounts in a record.
 pub fn accounts_in(record: &Record) -> Vec<&Account> {
     let accounts = record.lines.iter().filter_map(|line| match line {
         Line::Account(account) => Some(&**account),

@@ -1,5 +1,5 @@
-//! What the I/O path did while a command ran: of our engine from its event stream ([`ours`]), of the kernel's file systems from
-//! its tracepoints ([`kernel`]); both as an [`Account`], so that they can stand side by side.
+//! What the I/O path did while a command ran: our engine from its event stream ([`ours`]), the kernel's file
+//! systems from its tracepoints ([`kernel`]); both as an [`Account`], so that they can be shown side by side.
 //!
 //! ```text
 //!   engine: Listener ─► ours ────┐
@@ -7,7 +7,7 @@
 //!   kernel: tracefs ─► router ───┘
 //! ```
 //!
-//! Watching is not free: what is explained is what happened, not how fast it would have been alone.
+//! Tracing is not free: it explains what happened, not how fast it would have been without it.
 
 mod account;
 mod accountant;

@@ -1,5 +1,6 @@
-//! What our engine did: a listener from the moment a volume, a plain file or a device is opened until it is closed; of an
-//! experiment, whose variants share them, in the measured samples of each variant, see `Variants`.
+//! What our engine did: a listener from the moment a volume, plain file or device is opened until it is
+//! closed. The variants of an experiment share these, and are observed only in their measured samples; see
+//! `Variants`.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -18,7 +19,7 @@ use super::account::{Cache, Counted};
 use super::accountant::{Accountant, Calls, Explained, Io};
 use super::variants::Variants;
 
-/// Watches what a command opens.
+/// Observes everything a command opens.
 pub struct Watch {
     began: Instant,
     opened: Mutex<Vec<Arc<Watched>>>,
@@ -32,26 +33,26 @@ pub struct Watched {
 }
 
 struct State {
-    /// `None` once it has told all.
+    /// `None` once the result was taken.
     accountant: Option<Accountant>,
     calls: Calls,
     clock: Clock,
-    /// Bios on the device, by operation and first byte.
+    /// Bios in flight, by operation and first byte.
     on_device: HashMap<(&'static str, u64), u32>,
-    /// Its pauses are told here.
+    /// Receives its throttle events.
     throttle: Option<throttle::Subscription>,
     series: String,
 }
 
-/// Nanoseconds from a beginning on. It can stand still, and go on later as if nothing had been.
+/// Nanoseconds since a start. It can be stopped, and resumed later without a gap.
 struct Clock {
     began: Instant,
-    /// What it showed when it was stopped.
+    /// Its reading when it was stopped.
     stopped: Option<Duration>,
 }
 
 impl Clock {
-    /// That of an instant.
+    /// The reading at an instant.
     fn of(&self, at: Instant) -> u64 {
         ns(at.saturating_duration_since(self.began))
     }
@@ -82,7 +83,7 @@ impl Default for Watch {
 }
 
 impl Watch {
-    /// From now on.
+    /// Observes from now on.
     pub fn new() -> Watch {
         Watch {
             began: Instant::now(),
@@ -98,30 +99,30 @@ impl Watch {
         self.named(&name.to_string_lossy())
     }
 
-    /// A listener for a device of this name, which is about to be opened.
+    /// A listener for a device with this name, which is about to be opened.
     pub fn named(&self, name: &str) -> Arc<Watched> {
         let watched = Arc::new(Watched::new(format!("{name} (throughline)"), self.began));
         locked(&self.opened).push(Arc::clone(&watched));
         watched
     }
 
-    /// Whoever listens for an experiment.
+    /// The listener shared by the variants of an experiment.
     pub(crate) fn variants(&self) -> &Arc<Variants> {
         &self.variants
     }
 
-    /// Notes what the command does that is not seen here.
+    /// Notes something the command does that is not observed here.
     pub(crate) fn leave_out(&self, what: String) {
         locked(&self.left_out).push(what);
     }
 
-    /// What the command did that was not seen, a sentence each.
+    /// What was not observed, one sentence each.
     pub fn left_out(&self) -> Vec<String> {
         locked(&self.left_out).clone()
     }
 
-    /// What was seen: an account for each that was opened, in this order; then one for each variant of an experiment. There is
-    /// none of what nothing was done with, as where opening failed. What happens from now on is not seen.
+    /// The accounts: one for each opened item, in that order, then one for each variant of an experiment.
+    /// Items with no activity, as when opening failed, are left out. Later events are ignored.
     pub fn finish(&self) -> Vec<Explained> {
         let opened = std::mem::take(&mut *locked(&self.opened));
         let told = opened.iter().filter_map(|watched| watched.finish());
@@ -131,7 +132,7 @@ impl Watch {
     }
 }
 
-/// Who is to listen, as [`OpenOptions::listener`](throughline::OpenOptions::listener) takes it.
+/// The listener, as [`OpenOptions::listener`](throughline::OpenOptions::listener) takes it.
 pub fn listening(watched: Option<&Arc<Watched>>) -> Option<Arc<dyn Listener>> {
     watched.map(|watched| Arc::clone(watched) as Arc<dyn Listener>)
 }
@@ -145,7 +146,7 @@ fn ns(time: Duration) -> u64 {
 }
 
 impl Watched {
-    /// Its account is to be called so; its time begins at `began`.
+    /// An account with this name, whose time starts at `began`.
     pub(super) fn new(series: String, began: Instant) -> Watched {
         Watched {
             state: Mutex::new(State {
@@ -162,12 +163,12 @@ impl Watched {
         }
     }
 
-    /// Its time goes on.
+    /// Resumes its clock.
     pub(super) fn go_on(&self) {
         locked(&self.state).clock.go_on();
     }
 
-    /// Its time stands still, and nobody looks any more at what is on the device.
+    /// Stops its clock, and drops all I/O still in flight from the count.
     pub(super) fn stop(&self) {
         let mut state = locked(&self.state);
         state.clock.stop();
@@ -186,12 +187,12 @@ impl Watched {
         }
     }
 
-    /// Its volume is open: its throttle is listened to as well.
+    /// Called once the volume is open: subscribes to its throttle.
     pub fn opened(self: &Arc<Self>, volume: &Volume) {
         self.listen_to(volume.cache());
     }
 
-    /// The same of a plain file or a device. What is read and written past its cache makes none.
+    /// The same for a plain file or a device. Direct I/O creates no cache.
     pub fn opened_raw(self: &Arc<Self>, file: &RawFile, direct: bool) {
         if !direct {
             file.prepare_cache();
@@ -208,7 +209,7 @@ impl Watched {
         locked(&self.state).throttle = Some(subscription);
     }
 
-    /// What the throttle of dirty memory tells.
+    /// Takes in a throttle event.
     pub(super) fn throttled(&self, event: &throttle::Event) {
         self.tell(|accountant, _, clock| match event {
             throttle::Event::Paused { pause, .. } => {
@@ -222,15 +223,16 @@ impl Watched {
         });
     }
 
-    /// Its volume is about to be closed: what only the open one knows is noted.
+    /// Called before the volume is closed: takes the counts that only an open volume has.
     pub fn closing(&self, volume: &Volume) {
-        // So that what closing has to write is in it; whether it failed, closing says.
+        // Sync first, so that the write-back done by closing is counted. An error is reported by the close
+        // itself.
         let _ = volume.sync();
         self.cached(CacheCounts::of(volume.cache()));
         self.end_listening();
     }
 
-    /// The same of a plain file or a device.
+    /// The same for a plain file or a device.
     pub fn closing_raw(&self, file: &RawFile) {
         let _ = file.sync();
         if let Some(cache) = file.cache() {
@@ -240,12 +242,12 @@ impl Watched {
     }
 
     fn end_listening(&self) {
-        // Outside of the lock, which what it tells last may want.
+        // Drop it outside the lock, because its last events may need the lock.
         let subscription = locked(&self.state).throttle.take();
         drop(subscription);
     }
 
-    /// So much more went through a page cache.
+    /// Adds page cache counts.
     pub(super) fn cached(&self, more: CacheCounts) {
         self.tell(|accountant, _, _| {
             let account = accountant.account_mut();
@@ -259,7 +261,7 @@ impl Watched {
         });
     }
 
-    /// What was seen; nothing the second time.
+    /// The result; `None` on later calls.
     pub(super) fn finish(&self) -> Option<Explained> {
         let mut state = locked(&self.state);
         let mut accountant = state.accountant.take()?;
@@ -296,7 +298,7 @@ impl Watched {
     fn completed(&self, io: Io, took_ns: u64, ok: bool) {
         let mut state = locked(&self.state);
         let state = &mut *state;
-        // One that began before anybody looked is not known.
+        // An I/O that started before tracing is unknown.
         let Entry::Occupied(mut waiting) = state.on_device.entry((io.op, io.offset_bytes)) else {
             return;
         };
@@ -353,7 +355,7 @@ impl Listener for Watched {
     }
 }
 
-/// What went through a page cache since it was made.
+/// Page cache counts since the cache was created.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CacheCounts {
     reads: Cache,
@@ -377,7 +379,7 @@ impl CacheCounts {
         }
     }
 
-    /// What came since an earlier look.
+    /// The difference to an earlier reading.
     pub(super) fn since(mut self, before: CacheCounts) -> CacheCounts {
         let (reads, written) = (&before.reads, &before.writeback);
         for (now, then) in [
@@ -419,7 +421,7 @@ fn why(reason: SplitReason) -> &'static str {
     }
 }
 
-/// Who is at work: the engine's own threads have names that begin so.
+/// The prefix of the engine's own threads, to identify the submitter.
 const OWN_THREADS: &str = "tl-";
 
 fn by() -> &'static str {
@@ -436,7 +438,7 @@ fn by() -> &'static str {
     }
 }
 
-/// A number that no other thread has.
+/// A number unique to this thread.
 fn this_thread() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     thread_local! {

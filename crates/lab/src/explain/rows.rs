@@ -1,26 +1,26 @@
-//! Accounts in words: what each says of each thing, in the order of the path, from the program down to the device.
+//! Accounts in words: what each reports, line by line, in path order from the program down to the device.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::account::{Account, Counted, Sizes, Times};
 use crate::report::text::{bytes as size, micros as duration};
 
-/// A part of the path, with a line for each thing that any of the accounts has there.
+/// A part of the path, with a line for everything that any account reports there.
 #[derive(Debug)]
 pub(crate) struct Section {
     pub(crate) name: &'static str,
     pub(crate) lines: Vec<Line>,
 }
 
-/// What the accounts say of one thing, in their order.
+/// One line: what each account reports, in their order.
 #[derive(Debug)]
 pub(crate) struct Line {
     pub(crate) name: String,
-    /// `None`: nothing.
+    /// `None`: no entry.
     pub(crate) texts: Vec<Option<String>>,
 }
 
-/// A line of one column: in which group it is, where in it, what it is about, and what it says.
+/// One column's entry: its group, its position in it, its subject, and its text.
 struct Row {
     group: &'static str,
     order: u64,
@@ -28,7 +28,7 @@ struct Row {
     text: String,
 }
 
-/// The groups, in the order of the path: from the program down to the device.
+/// The groups, in path order from the program down to the device.
 const GROUPS: &[&str] = &[
     "time",
     "asked for",
@@ -51,9 +51,9 @@ const GROUPS: &[&str] = &[
 const SIZES_OF_BIOS: [&str; 2] = ["sizes of reading bios", "sizes of writing bios"];
 const SIZES_OF_REQUESTS: [&str; 2] = ["sizes of reading requests", "sizes of writing requests"];
 
-/// Sizes that get a line of their own; with more, classes do.
+/// Sizes listed one per line; if there are more, they are grouped into classes.
 const MAX_SIZE_ROWS: usize = 8;
-/// Characters of a line of depths.
+/// Characters in a line of queue depths.
 const MOST_BARS: usize = 32;
 
 /// All accounts side by side.
@@ -86,7 +86,7 @@ pub(crate) fn sections(accounts: &[&Account]) -> Vec<Section> {
     sections
 }
 
-/// What the lines are about: group and name, in order.
+/// The lines' keys in order: group and name.
 fn keys(columns: &[Vec<Row>]) -> Vec<(&'static str, &str)> {
     let mut keys: BTreeSet<(usize, u64, &str)> = BTreeSet::new();
     for row in columns.iter().flatten() {
@@ -98,12 +98,12 @@ fn keys(columns: &[Vec<Row>]) -> Vec<(&'static str, &str)> {
         .collect()
 }
 
-/// Without what a terminal would take for a command.
+/// The text without control characters.
 pub(super) fn printable(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).collect()
 }
 
-/// What an account says, in the order of the path: from the program down to the device.
+/// An account's entries, in path order.
 fn rows(account: &Account, all: &[&Account]) -> Vec<Row> {
     let mut rows = Rows(Vec::new());
     rows.push("time", "in all", duration(account.wall_us));
@@ -178,7 +178,7 @@ impl Rows {
         self.at(group, 0, name, text);
     }
 
-    /// One that is not in the order of names.
+    /// An entry with an explicit position, instead of by name.
     fn at(&mut self, group: &'static str, order: u64, name: &str, text: String) {
         self.0.push(Row {
             group,
@@ -219,7 +219,7 @@ impl Rows {
         }
     }
 
-    /// Sizes as they are, or in classes where any of the columns has too many.
+    /// Sizes one by one, or in classes if any column has too many.
     fn sizes(
         &mut self,
         group: &'static str,
@@ -275,7 +275,7 @@ impl Rows {
     }
 }
 
-/// Heights as characters, the highest the full one.
+/// Heights as characters, scaled to the maximum.
 fn sparks(values: &[f64]) -> String {
     const BARS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
     let most = values.iter().copied().fold(0.0, f64::max);

@@ -1,4 +1,4 @@
-//! Accounts as a table: a column each, a line for each thing that any of them has.
+//! Accounts as a table: one column each, and a line for everything that any of them reports.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -7,10 +7,10 @@ use std::ops::Range;
 use super::account::Account;
 use super::rows::{Section, printable, sections};
 
-/// Of more columns than fit into so many characters the others come below; two always stand side by side.
+/// Columns beyond this many characters go below the others; but two are always side by side.
 const MAX_WIDTH: usize = 160;
 
-/// The table. `colours` marks the heads of its groups for a terminal.
+/// The table. `colours` highlights group headings for a terminal.
 pub fn table(accounts: &[&Account], colours: bool) -> String {
     let sections = sections(accounts);
     let names: Vec<String> = accounts
@@ -44,7 +44,7 @@ pub fn table(accounts: &[&Account], colours: bool) -> String {
     out
 }
 
-/// Which columns stand side by side.
+/// The ranges of columns shown side by side.
 fn abreast(widths: &[usize], name_width: usize) -> Vec<Range<usize>> {
     let mut pages: Vec<Range<usize>> = Vec::new();
     let mut used = 0;
@@ -61,7 +61,7 @@ fn abreast(widths: &[usize], name_width: usize) -> Vec<Range<usize>> {
     pages
 }
 
-/// Columns that stand side by side.
+/// Columns shown side by side.
 struct Page<'t> {
     names: &'t [String],
     widths: &'t [usize],
@@ -70,7 +70,7 @@ struct Page<'t> {
 }
 
 impl Page<'_> {
-    /// Writes what these columns, from the `first` on, say.
+    /// Writes these columns, the first of which is number `first`.
     fn put(&self, out: &mut String, sections: &[Section], first: usize) {
         self.line(out, "", self.names.iter().map(String::as_str));
         for section in sections {

@@ -1,9 +1,10 @@
-//! [`Variants`]: what our engine does for each variant of an experiment, in its measured samples alone.
+//! [`Variants`]: what our engine does for each variant of an experiment, in its measured samples only.
 //!
-//! Variants take turns on the same volumes and devices, so one listener hears of all of these and tells whose turn it is. What
-//! happens between two samples (files made, laid out, removed) and in the warm-up is nobody's.
+//! Variants take turns on the same volumes and devices, so one listener receives all events and assigns them
+//! to the current variant. Events between samples (creating, laying out and removing files) and in the
+//! warm-up are dropped.
 //!
-//! Invariant: at most one variant is at work; its time stands still while others are.
+//! Invariant: at most one variant is active; the clocks of the others are stopped.
 
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
@@ -17,21 +18,21 @@ use super::ours::{CacheCounts, Watched, locked};
 #[derive(Default)]
 pub(crate) struct Variants {
     all: Mutex<Vec<(String, Arc<Watched>)>>,
-    /// Whose sample is under way.
+    /// The variant whose sample is in progress.
     now: Mutex<Option<Arc<Watched>>>,
     caches: Mutex<Vec<Watching>>,
 }
 
-/// A page cache, which goes with its volume.
+/// A page cache; it is dropped with its volume.
 struct Watching {
     cache: Weak<PageCache>,
-    /// When the sample began.
+    /// Its counts at the start of the sample.
     before: CacheCounts,
     _throttle: throttle::Subscription,
 }
 
 impl Variants {
-    /// A page cache whose pauses and hits are told too.
+    /// Observes a page cache: its throttle and its counts.
     pub(crate) fn cache(self: &Arc<Self>, cache: &Arc<PageCache>) {
         let variants = Arc::clone(self);
         let listener = move |event: &throttle::Event| {
@@ -48,7 +49,7 @@ impl Variants {
         });
     }
 
-    /// The variant of this name; its time stands still.
+    /// The variant with this name; a new one starts with its clock stopped.
     pub(crate) fn variant(&self, name: &str) -> Arc<Watched> {
         let mut all = locked(&self.all);
         if let Some((_, watched)) = all.iter().find(|(other, _)| other == name) {
@@ -60,7 +61,7 @@ impl Variants {
         watched
     }
 
-    /// A sample of this variant begins, and ends with the value that comes back.
+    /// Starts a sample of this variant; it ends when the returned value is dropped.
     pub(crate) fn sample(&self, name: &str) -> Turn<'_> {
         let watched = self.variant(name);
         for known in &mut *locked(&self.caches) {
@@ -89,7 +90,7 @@ impl Variants {
         }
     }
 
-    /// An account for each variant, in the order in which they were named.
+    /// One account per variant, in the order they were named.
     pub(super) fn finish(&self) -> Vec<Explained> {
         locked(&self.caches).clear();
         let all = std::mem::take(&mut *locked(&self.all));
@@ -106,7 +107,7 @@ impl Listener for Variants {
     }
 }
 
-/// A sample under way.
+/// A sample in progress.
 #[must_use = "dropping it ends the sample"]
 pub(crate) struct Turn<'v>(&'v Variants);
 

@@ -1,4 +1,4 @@
-//! [`Finding`]: one report's table, filled from a run's record.
+//! [`Finding`]: the table of one report, filled from a run's record.
 
 use std::fmt;
 
@@ -14,52 +14,52 @@ use crate::stats::{Ratio, Summary};
 pub struct Cell {
     /// The mean of its samples, or the count.
     pub value: f64,
-    /// How many samples there were; 0 for a count.
+    /// The number of samples; 0 for a count.
     pub samples: usize,
 }
 
 /// One line of the table.
 #[derive(Clone, Debug, Serialize)]
 pub struct Line {
-    /// Where, and what of it.
+    /// The target and the quantity.
     pub what: &'static str,
     /// The unit of the figures; empty for plain numbers.
     pub unit: String,
-    /// The report's old way; the planted fault.
+    /// The report's old way, or the planted fault.
     pub old_way: Option<Cell>,
     /// Ours.
     pub ours: Option<Cell>,
-    /// The kernel's.
+    /// The kernel.
     pub kernel: Option<Cell>,
-    /// Ours over the old way, of samples with its interval.
+    /// Ours over the old way; for samples, with its interval.
     pub ours_over_old: Option<Ratio>,
-    /// Ours over the kernel's.
+    /// Ours over the kernel.
     pub ours_over_kernel: Option<Ratio>,
 }
 
-/// What one report comes to here. `Display` is the text for people.
+/// The results for one report. `Display` is the text for people.
 #[derive(Clone, Debug, Serialize)]
 pub struct Finding {
     /// The report's number.
     pub report: u8,
-    /// What it is about.
+    /// Its subject.
     pub title: &'static str,
     /// Its experiment.
     pub experiment: &'static str,
     /// Its own figures.
     pub claimed: &'static [&'static str],
-    /// What the kernel's column is.
+    /// What the kernel column shows.
     pub kernel: &'static str,
-    /// The table; lines of which nothing was measured are left out.
+    /// The table; lines without measurements are left out.
     pub lines: Vec<Line>,
-    /// The project's limits, and whether they were reached.
+    /// The project's limits, and whether they were met.
     pub bars: Vec<Bar>,
-    /// What a reader must know.
+    /// What the reader must know.
     pub notes: Vec<String>,
 }
 
 impl Finding {
-    /// What `record`, a run of the report's experiment, says.
+    /// The finding from `record`, a run of the report's experiment.
     pub fn of(report: &Report, record: &Record) -> Finding {
         let columns = record.columns();
         let source = Source {
@@ -87,7 +87,7 @@ impl Finding {
         }
     }
 
-    /// How many limits were reached, and how many there are.
+    /// The number of limits met, and of all limits.
     pub fn bars_met(&self) -> (usize, usize) {
         let met = self.bars.iter().filter(|bar| bar.met).count();
         (met, self.bars.len())
@@ -165,7 +165,7 @@ fn ratio(over: Option<&Column>, under: Option<&Column>) -> Option<Ratio> {
 }
 
 impl Line {
-    /// The last columns: ours over the old way, and over the kernel's.
+    /// The last columns: ours over the old way, and ours over the kernel.
     fn ratios(&self) -> [String; 2] {
         let of_counts = match (self.ours, self.old_way) {
             (Some(ours), Some(old)) if old.value != 0.0 => {
@@ -188,7 +188,7 @@ impl Line {
     }
 }
 
-/// Three significant digits at least, none behind the point that mean nothing.
+/// At least three significant digits, and no meaningless ones after the point.
 fn figure(cell: Option<Cell>) -> String {
     match cell.map(|cell| cell.value) {
         None => "-".into(),

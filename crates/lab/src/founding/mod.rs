@@ -1,9 +1,9 @@
-//! The five founding reports, side by side: what was claimed, what the report's old way gives here, what ours does, what the
-//! kernel's does.
+//! The five founding reports side by side: the report's claim, and the results here for its old way, for ours
+//! and for the kernel.
 //!
-//! Each report is an experiment (`founding/1` … `founding/5`); [`REPORTS`] says which of its variants are the old way, ours
-//! and the kernel's, and [`Finding`] takes their figures from a [`Record`](crate::record::Record), so that a run shows the same
-//! from its file as it did when it ended.
+//! Each report is an experiment (`founding/1` … `founding/5`). [`REPORTS`] says which of its variants are the
+//! old way, ours and the kernel's. [`Finding`] takes their figures from a [`Record`](crate::record::Record),
+//! so a stored run shows the same as when it ended.
 
 mod finding;
 mod reports;

@@ -1,4 +1,4 @@
-//! What each report claimed, and which variants of its experiment answer it.
+//! The reports' claims, and the variants of the experiments that test them.
 
 use crate::Result;
 use crate::experiments::{Experiment, find};
@@ -8,13 +8,13 @@ use crate::experiments::{Experiment, find};
 pub struct Report {
     /// Its number, 1 to 5.
     pub number: u8,
-    /// What it is about.
+    /// Its subject.
     pub title: &'static str,
-    /// The experiment that keeps it alive.
+    /// Its experiment.
     pub experiment: &'static str,
-    /// The report's own figures, a line each.
+    /// The report's own figures, one per line.
     pub claimed: &'static [&'static str],
-    /// What the kernel's column is, or why there is none.
+    /// What the kernel column shows, or why there is none.
     pub kernel: &'static str,
     pub(super) rows: &'static [Row],
 }
@@ -34,14 +34,14 @@ impl Report {
 pub(super) struct Row {
     pub(super) what: &'static str,
     pub(super) from: From,
-    /// What the experiment calls it, `{}` being the way that it is done.
+    /// The experiment's name for it; `{}` stands for the variant.
     name: &'static str,
-    /// The old way, ours, the kernel's; empty where there is none.
+    /// The old way, ours, the kernel; empty if there is none.
     ways: Ways,
 }
 
 impl Row {
-    /// What the experiment calls the three columns.
+    /// The experiment's names for the three columns.
     pub(super) fn columns(&self) -> [Option<String>; 3] {
         let named = |way: &str| (!way.is_empty()).then(|| self.name.replace("{}", way));
         self.ways.map(named)
@@ -50,23 +50,23 @@ impl Row {
 
 type Ways = [&'static str; 3];
 
-/// Where a line's figures are.
+/// The source of a line's figures.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum From {
-    /// In samples of this quantity; the columns name variants.
+    /// Samples of this quantity; the columns name variants.
     Samples(&'static str),
-    /// In counts of this unit; the columns name them.
+    /// Counts with this unit; the columns name them.
     Counts(&'static str),
 }
 
-/// A line for each: what it is called here, where its figures are, what the experiment calls it, the ways.
+/// One line each: its name here, the source of its figures, its name in the experiment, the variants.
 macro_rules! rows {
     ($($what:literal, $from:ident($of:literal), $name:literal, $ways:expr;)*) => {
         &[$(Row { what: $what, from: From::$from($of), name: $name, ways: $ways }),*]
     };
 }
 
-/// The reports in their order.
+/// The reports in order.
 pub const REPORTS: &[Report] = &[FIRST, SECOND, THIRD, FOURTH, FIFTH];
 
 const PAGES: Ways = ["one bio per page", "ours", ""];

@@ -1,9 +1,11 @@
-//! Mounted file systems side by side: our mount, the kernel's ext4 on a loop device (direct-io=on), and `fuse2fs`.
+//! Mounted file systems side by side: our mount, the kernel's ext4 on a loop device (direct-io=on), and
+//! `fuse2fs`.
 //!
-//! All of them have the same file of the same disk, one after the other, and on it a new file system, made alike, for each
-//! sample: where an image lies makes more difference than what is compared. The file is written out before, so that the
-//! disk's own file system allocates nothing while we measure. Cold means: unmounted, the image dropped from the host's cache, mounted
-//! again; that is cold for a server's own cache too, which `drop_caches` would not reach, and disturbs nobody else.
+//! All of them use the same image file on the same disk in turn, with a new, identically made file system for
+//! each sample, because the placement of an image makes more difference than what is compared. The image is
+//! fully written in advance, so that the disk's own file system allocates nothing during the measurement.
+//! Cold means: unmounted, the image dropped from the host's cache, and mounted again. That also empties a
+//! server's own cache, which `drop_caches` would not reach, and disturbs no other process.
 
 pub(crate) mod place;
 pub(crate) mod server;
@@ -28,26 +30,27 @@ use server::Server;
 
 /// Our mount.
 pub(crate) const OURS: &str = "ours";
-/// Our mount a second time: how far this ratio is from 1 is what the others have to be held against.
+/// Our mount a second time, as a control: the distance of this ratio from 1 is the noise floor for the
+/// others.
 pub(crate) const AGAIN: &str = "ours again";
 /// The kernel's ext4.
 pub(crate) const KERNEL: &str = "kernel ext4";
-/// e2fsprogs' own FUSE server.
+/// The FUSE server of e2fsprogs.
 pub(crate) const FUSE2FS: &str = "fuse2fs";
 
-/// Who serves a mounted file system.
+/// The implementation that serves a mounted file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum System {
-    /// The kernel, its file system of this type, on a loop device.
+    /// The kernel's file system of this type, on a loop device.
     Kernel(String),
     /// `throughline mount`.
     Ours,
-    /// e2fsprogs' own FUSE server.
+    /// The FUSE server of e2fsprogs.
     Fuse2fs,
 }
 
 impl System {
-    /// Why it can serve nothing here; `None`: it can.
+    /// Why it cannot serve anything here; `None`: it can.
     pub(crate) fn unavailable(&self) -> Option<String> {
         match self {
             System::Kernel(_) if may_mount() => None,
@@ -57,7 +60,7 @@ impl System {
         }
     }
 
-    /// The type of the file system that it serves.
+    /// The type of file system it serves.
     pub(crate) fn fs_type(&self) -> &str {
         match self {
             System::Kernel(fs_type) => fs_type,
@@ -65,7 +68,7 @@ impl System {
         }
     }
 
-    /// Mounts an image, with these options; folders are made in `scratch`.
+    /// Mounts an image with these options; directories are created in `scratch`.
     pub(crate) fn mount(
         &self,
         image: &Path,
@@ -82,10 +85,10 @@ impl System {
     }
 }
 
-/// A way to mount the image.
+/// One way to mount the image.
 #[derive(Clone, Debug)]
 pub(crate) struct Contestant {
-    /// Its name in the tables.
+    /// The name in tables.
     pub(crate) name: String,
     system: System,
     options: Option<String>,
@@ -101,7 +104,7 @@ impl Contestant {
         }
     }
 
-    /// All that are compared, as far as this machine and user can mount them; `outcome` is told of the others.
+    /// All contestants that this machine and user can mount; `outcome` notes the others.
     pub(crate) fn all(outcome: &mut Outcome) -> Vec<Contestant> {
         let mut all = Vec::new();
         for (what, names, system) in [
@@ -129,17 +132,17 @@ impl Contestant {
 /// What all samples of an experiment share.
 pub(crate) struct Bench<'a> {
     pub(crate) settings: &'a Settings<'a>,
-    /// What is written: longer than a processor's cache, and incompressible.
+    /// The data written: larger than a processor's cache, and incompressible.
     pub(crate) source: AlignedBuf,
-    /// Vanishes with the bench.
+    /// Removed with the bench.
     scratch: TempDir,
     /// Further arguments of `mke2fs`.
     mke2fs: Vec<String>,
 }
 
 impl<'a> Bench<'a> {
-    /// An image of `image_bytes`, or as much as the disk has room for; its file systems are made with these further
-    /// arguments of `mke2fs`.
+    /// An image of `image_bytes`, or as much as fits on the disk. Its file systems are made with these
+    /// further arguments of `mke2fs`.
     pub(crate) fn new(
         settings: &'a Settings<'a>,
         image_bytes: u64,
@@ -164,7 +167,7 @@ impl<'a> Bench<'a> {
         Ok(bench)
     }
 
-    /// A name in the folder that vanishes with the bench.
+    /// A path in the scratch directory, which is removed with the bench.
     pub(crate) fn scratch(&self, name: &str) -> PathBuf {
         self.scratch.path().join(name)
     }
@@ -173,9 +176,9 @@ impl<'a> Bench<'a> {
         self.scratch("image")
     }
 
-    /// Has every contestant do `work` on a file system of its own, interleaved.
+    /// Runs `work` for every contestant, each on its own file system, interleaved.
     ///
-    /// Our mount's image must please `e2fsck` after each sample.
+    /// The image of our mount must pass `e2fsck` after each sample.
     pub(crate) fn compare(
         &self,
         outcome: &mut Outcome,
@@ -222,14 +225,14 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Writes what is dirty of `path` and drops it from the host's cache.
+/// Writes back the dirty data of `path` and drops it from the host's cache.
 fn forget(path: &Path) -> Result<()> {
     let file = std::fs::File::open(path)?;
     file.sync_all()?;
     Ok(fadvise(&file, 0, None, Advice::DontNeed)?)
 }
 
-/// A mounted file system, by the kernel or by a server of its own.
+/// A file system mounted by the kernel or by a server process.
 pub(crate) enum Mounted {
     Kernel(LoopMount),
     Server(Server),
@@ -244,7 +247,8 @@ impl Mounted {
         }
     }
 
-    /// Unmounts; returns when all is durable and the server gone, with its complaint where it ended badly.
+    /// Unmounts. Returns once everything is durable and the server has exited; if it failed, with its error
+    /// output.
     pub(crate) fn unmount(self) -> Result<()> {
         match self {
             Mounted::Kernel(_) => Ok(()),
@@ -253,12 +257,12 @@ impl Mounted {
     }
 }
 
-/// One sample of one contestant: it is mounted while the work is done.
+/// One sample of one contestant: mounted while the work is done.
 pub(crate) struct Session<'a> {
     pub(crate) bench: &'a Bench<'a>,
     contestant: &'a Contestant,
     mounted: Option<Mounted>,
-    /// Of the servers so far; 0 where there is none.
+    /// Of the servers so far; 0 without a server.
     peak_memory_kib: u64,
 }
 
@@ -275,13 +279,13 @@ impl Session<'_> {
     /// The root of the mounted file system.
     ///
     /// # Panics
-    /// Never: it is mounted whenever others have the session.
+    /// Never: it is mounted whenever callers have access to the session.
     pub(crate) fn root(&self) -> Place<'_> {
         let mounted = self.mounted.as_ref();
         mounted.expect("mounted while work is done").root()
     }
 
-    /// Unmounts; how long it took until all was durable and the server gone.
+    /// Unmounts; returns the time until everything was durable and the server had exited.
     pub(crate) fn unmount(&mut self) -> Result<Duration> {
         let begun = std::time::Instant::now();
         let Some(mounted) = self.mounted.take() else {
@@ -295,7 +299,7 @@ impl Session<'_> {
         Ok(begun.elapsed())
     }
 
-    /// Mounted again with cold caches; how long unmounting took.
+    /// Remounts with cold caches; returns the time the unmount took.
     pub(crate) fn cold(&mut self) -> Result<Duration> {
         let unmounting = self.unmount()?;
         forget(&self.bench.image())?;
@@ -304,8 +308,8 @@ impl Session<'_> {
     }
 }
 
-/// Ratios of one quantity, larger is better: ours over the kernel's and over fuse2fs, with what they should be at least,
-/// and the control.
+/// Ratios of one quantity, higher is better: ours over the kernel's and over fuse2fs, with their minimum, and
+/// the control.
 pub(crate) fn bars(
     outcome: &mut Outcome,
     quantity: &str,

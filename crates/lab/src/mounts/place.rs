@@ -1,5 +1,5 @@
-//! A directory of a mounted file system that nobody else can see: by its descriptor for our own calls, by a path through
-//! `/proc` for other programs.
+//! A directory of a mounted file system that is not visible in the mount tree: used through its descriptor
+//! for our own calls, and through a path in `/proc` for other programs.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -8,7 +8,7 @@ use rustix::fs::{self, AtFlags, Mode, OFlags};
 
 use crate::{Error, Result};
 
-/// A directory, borrowed from whoever has it open.
+/// A borrowed open directory.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a>(BorrowedFd<'a>);
 
@@ -17,7 +17,7 @@ impl<'a> Place<'a> {
         Place(directory)
     }
 
-    /// `name` in it, as programs that we start can open it while the directory is open here.
+    /// The path of `name` in it. Programs that we start can open it while this directory is open.
     pub(crate) fn path(self, name: &str) -> String {
         let process = std::process::id();
         format!("/proc/{process}/fd/{}/{name}", self.0.as_raw_fd())
@@ -31,14 +31,14 @@ impl<'a> Place<'a> {
             .map_err(|e| failed("open", name, e))
     }
 
-    /// A new directory in it, open.
+    /// Creates a directory in it and opens it.
     pub(crate) fn make_dir(self, name: &str) -> Result<OwnedFd> {
         fs::mkdirat(self.0, name, Mode::from_raw_mode(0o755))
             .map_err(|e| failed("make", name, e))?;
         self.dir(name)
     }
 
-    /// A directory in it, open.
+    /// Opens a directory in it.
     pub(crate) fn dir(self, name: &str) -> Result<OwnedFd> {
         self.open(name, OFlags::DIRECTORY | OFlags::RDONLY)
             .map(OwnedFd::from)

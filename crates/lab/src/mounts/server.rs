@@ -1,8 +1,8 @@
-//! A FUSE server as a process of its own, and what it serves.
+//! A FUSE server in its own process, and the file system it serves.
 //!
-//! Invariant: nothing is left behind. As soon as the root is open, the mount is detached from the tree, so that it lives as
-//! long as its descriptors here: with the last of them the kernel ends the session, and the server, SIGKILL of the
-//! lab included.
+//! Invariant: nothing is left behind. As soon as the root is open, the mount is detached from the tree, so it
+//! lives only as long as our descriptors. When the last one is closed, the kernel ends the session, and with
+//! it the server, even if the lab is killed with SIGKILL.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,28 +17,29 @@ use rustix::fs::{self, AtFlags, CWD, Mode, OFlags, StatxFlags};
 use crate::kernel::{run, search_path};
 use crate::{Error, Result};
 
-/// For a server to answer its first request, and to end: far more than a healthy one needs on a busy machine.
+/// Timeout for a server's first answer and for its exit: far more than a healthy server needs on a busy
+/// machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// So much of what a server complained about is told.
+/// How much of a server's error output is reported.
 const MAX_LOG_BYTES: usize = 16 << 10;
 
 /// A mounted file system with its server.
 pub(crate) struct Server {
-    /// Given up to unmount.
+    /// Dropped to unmount.
     root: Option<OwnedFd>,
     child: Child,
-    /// Where its standard error goes: a file without a name.
+    /// Its standard error: an unnamed file.
     log: File,
 }
 
-/// Why nothing can be mounted by FUSE here; `None`: it can.
+/// Why FUSE mounts are impossible here; `None`: they are possible.
 pub(crate) fn unavailable() -> Option<String> {
     let opened = File::options().read(true).write(true).open("/dev/fuse");
     opened.err().map(|e| format!("/dev/fuse: {e}"))
 }
 
-/// Why this program cannot be run; `None`: it is there.
+/// Why this program cannot be run; `None`: it is installed.
 pub(crate) fn missing(program: &str) -> Option<String> {
     let path = search_path();
     let there = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
@@ -46,7 +47,7 @@ pub(crate) fn missing(program: &str) -> Option<String> {
 }
 
 impl Server {
-    /// `throughline mount` by this program itself.
+    /// `throughline mount`, from this very program.
     pub(crate) fn ours(image: &Path, scratch: &Path, options: Option<&str>) -> Result<Server> {
         let own = std::env::current_exe()
             .map_err(|e| Error::new(format!("cannot find this program: {e}")))?;
@@ -58,14 +59,14 @@ impl Server {
         Server::start(command, image, scratch)
     }
 
-    /// e2fsprogs' own.
+    /// The server of e2fsprogs.
     pub(crate) fn fuse2fs(image: &Path, scratch: &Path) -> Result<Server> {
         let mut command = Command::new("fuse2fs");
         command.arg("-f");
         Server::start(command, image, scratch)
     }
 
-    /// Has `command` serve `image`; its folders are made in `scratch`.
+    /// Starts `command` to serve `image`; directories are created in `scratch`.
     fn start(mut command: Command, image: &Path, scratch: &Path) -> Result<Server> {
         let point = tempfile::tempdir_in(scratch)?;
         let log = tempfile::tempfile()?;
@@ -75,7 +76,7 @@ impl Server {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log.try_clone()?)
-            // Ctrl-C is for the lab, which unmounts and has the server end.
+            // Ctrl-C is handled by the lab, which unmounts and so ends the server.
             .process_group(0)
             .spawn()
             .map_err(|e| Error::new(format!("cannot run {command:?}: {e}")))?;
@@ -107,7 +108,7 @@ impl Server {
         Ok(())
     }
 
-    /// The root of what it serves.
+    /// The root of the file system it serves.
     ///
     /// # Panics
     /// Never: the root is open until the server is unmounted.
@@ -115,7 +116,7 @@ impl Server {
         self.root.as_ref().expect("open while mounted").as_fd()
     }
 
-    /// The most memory that the server had so far; 0 where the kernel does not tell.
+    /// The server's peak memory so far; 0 if the kernel does not report it.
     pub(crate) fn peak_memory_kib(&self) -> u64 {
         let path = format!("/proc/{}/status", self.child.id());
         let status = std::fs::read_to_string(path).unwrap_or_default();
@@ -124,7 +125,7 @@ impl Server {
             .unwrap_or(0)
     }
 
-    /// Unmounts; returns when the server has ended, and with its complaint where it ended badly.
+    /// Unmounts. Returns once the server has exited; if it failed, with its error output.
     pub(crate) fn unmount(mut self) -> Result<()> {
         let status = self.end()?;
         match status.success() {
@@ -164,14 +165,14 @@ impl Drop for Server {
             return;
         }
         if self.root.is_none() {
-            // Not mounted yet: there is nothing to be lost.
+            // Not mounted yet: nothing can be lost.
             let _ = self.child.kill();
         }
         let _ = self.end();
     }
 }
 
-/// Takes the mount out of the tree; it lives on while something of it is open.
+/// Detaches the mount from the tree; it lives on while something in it is open.
 fn detach(point: &Path) -> Result<()> {
     let path = point.to_string_lossy();
     match rustix::process::geteuid().is_root() {
@@ -181,7 +182,7 @@ fn detach(point: &Path) -> Result<()> {
     .map(drop)
 }
 
-/// The device number of what is at `path`, without asking a server.
+/// The device number at `path`, without a request to a server.
 fn device_of(path: &Path) -> Result<(u32, u32)> {
     let flags = AtFlags::STATX_DONT_SYNC;
     let stat = fs::statx(CWD, path, flags, StatxFlags::TYPE)

@@ -1,4 +1,4 @@
-//! Small files, a hundred in a folder, shared out to threads by folders.
+//! Small files, a hundred per directory, with the directories distributed over threads.
 
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
@@ -9,21 +9,21 @@ use super::work::{NEW, together};
 use crate::Result;
 use crate::meter::Spent;
 
-/// Files in each folder.
+/// Files per directory.
 pub(crate) const FILES_PER_FOLDER: u64 = 100;
 const FILE_BYTES: std::ops::RangeInclusive<usize> = 1024..=4096;
 
-/// Where they are and who makes them.
+/// Where the files are, and how many threads work on them.
 pub(crate) struct Tree<'a> {
     pub(crate) threads: usize,
-    /// Of all threads.
+    /// For all threads together.
     pub(crate) folders: u64,
-    /// The folder that all others are in.
+    /// The directory that contains all others.
     pub(crate) top: &'a str,
 }
 
 impl Tree<'_> {
-    /// Makes them, new: create, write, close; all after `top` itself.
+    /// Creates `top` and all files in it: create, write, close.
     pub(crate) fn create(&self, session: &Session<'_>) -> Result<Spent> {
         let source = &session.bench.source;
         let top = session.root().make_dir(self.top)?;
@@ -41,7 +41,7 @@ impl Tree<'_> {
         })
     }
 
-    /// Calls `each` with every file, each thread with its own.
+    /// Calls `each` for every file; each thread handles its own files.
     pub(crate) fn each_file(
         &self,
         session: &Session<'_>,
@@ -65,7 +65,7 @@ impl Tree<'_> {
         first..first + each
     }
 
-    /// How many there are.
+    /// The number of files.
     pub(crate) fn files(&self) -> u64 {
         self.folders * FILES_PER_FOLDER
     }

@@ -1,4 +1,4 @@
-//! The parts that the experiments' work is made of.
+//! Building blocks for the experiments' work.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -17,12 +17,12 @@ use crate::{Error, Result};
 /// For a new file that is only written.
 pub(crate) const NEW: OFlags = OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::TRUNC);
 
-/// Has so many threads do their parts at once; from the first one's start to the last one's end.
+/// Runs `part` on this many threads concurrently, and measures from the first start to the last end.
 ///
 /// # Errors
-/// A part's own; a thread that cannot be started, and then no part is done.
+/// Errors of a part. If a thread cannot be started, no part runs.
 pub(crate) fn together(threads: usize, part: impl Fn(usize) -> Result<()> + Sync) -> Result<Spent> {
-    /// Nothing where not all of them are there: they end without having begun.
+    /// `None` if not all threads could be started: they then exit without running their part.
     type Start = OnceLock<Option<Barrier>>;
     let start = Start::new();
     let run = |number| match start.wait() {
@@ -42,7 +42,7 @@ pub(crate) fn together(threads: usize, part: impl Fn(usize) -> Result<()> + Sync
                 "cannot start {threads} threads: {e}: fewer of them, or a higher limit of processes (ulimit -u, pids.max)"
             ))
         })?;
-        // Before they may go: on a busy machine this thread's turn may come late.
+        // Start before releasing the threads: on a busy machine this thread may be scheduled late.
         let meter = Meter::start();
         if let Some(all) = all {
             all.wait();
@@ -58,8 +58,8 @@ pub(crate) fn together(threads: usize, part: impl Fn(usize) -> Result<()> + Sync
     })
 }
 
-/// Writes `len_bytes` from `source`, over and over, in calls of `call_bytes` from the file's start, and has it made
-/// durable. `source` holds whole calls.
+/// Writes `len_bytes` from the file's start in calls of `call_bytes`, cycling through `source`, then syncs.
+/// The length of `source` is a multiple of `call_bytes`.
 pub(crate) fn write_stream(
     file: &File,
     source: &[u8],
@@ -77,7 +77,7 @@ pub(crate) fn write_stream(
     Ok(file.sync_all()?)
 }
 
-/// Reads `len_bytes` in calls of `call_bytes` from the file's start; an error where the file is shorter.
+/// Reads `len_bytes` in calls of `call_bytes` from the file's start; an error if the file is shorter.
 pub(crate) fn read_stream(file: &File, len_bytes: u64, call_bytes: usize) -> Result<()> {
     let mut buffer = AlignedBuf::zeroed(call_bytes, 4096);
     let mut at = 0;
@@ -88,8 +88,8 @@ pub(crate) fn read_stream(file: &File, len_bytes: u64, call_bytes: usize) -> Res
     Ok(())
 }
 
-/// What `fio` makes of one job on the file `name` of `len_bytes`, in 10⁶ bytes a second, its fsync at the end included.
-/// It opens files for reading and writing.
+/// Runs one `fio` job on the file `name` of `len_bytes` and returns its result in 10⁶ bytes/s, including its
+/// final fsync. `fio` opens files for reading and writing.
 pub(crate) fn fio(place: Place<'_>, name: &str, len_bytes: u64, job: &[&str]) -> Result<f64> {
     let mut command = Command::new("fio");
     command
@@ -100,7 +100,7 @@ pub(crate) fn fio(place: Place<'_>, name: &str, len_bytes: u64, job: &[&str]) ->
         .args(job)
         .stdin(Stdio::null());
     let (_, stdout) = timed(&mut command)?;
-    // What it has to say comes before.
+    // Messages come before the JSON.
     let json = stdout.find('{').map_or("", |at| &stdout[at..]);
     let report: serde_json::Value = serde_json::from_str(json)
         .map_err(|e| Error::new(format!("fio printed {stdout:?}: {e}")))?;
@@ -112,7 +112,7 @@ pub(crate) fn fio(place: Place<'_>, name: &str, len_bytes: u64, job: &[&str]) ->
     }
 }
 
-/// Runs a program whose output counts for nothing; what comes out is read all the same.
+/// Runs a program and discards its output, after reading all of it.
 pub(crate) fn drained(command: &mut Command) -> Result<Spent> {
     let meter = Meter::start();
     let mut child = command
@@ -134,7 +134,7 @@ pub(crate) fn drained(command: &mut Command) -> Result<Spent> {
     }
 }
 
-/// Whether a tool is there; where not, `outcome` is told what is skipped.
+/// Whether a tool is installed; if not, `outcome` notes what is skipped.
 pub(crate) fn have(outcome: &mut crate::outcome::Outcome, program: &str, what: &str) -> bool {
     let missing = super::server::missing(program);
     if let Some(why) = &missing {

@@ -1,4 +1,4 @@
-//! Reading and writing a [`Record`]'s file.
+//! Reading and writing the file of a [`Record`].
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -10,8 +10,8 @@ use crate::{Error, Result};
 /// The longest line that is read: a trace of a million events.
 const MAX_LINE_BYTES: u64 = 256 << 20;
 
-/// Writes a file while the run goes on: each line is with the kernel when [`Writer::line`] returns, so that a run which is
-/// killed leaves what it had.
+/// Writes the file during the run. Each line has reached the kernel when [`Writer::line`] returns, so a
+/// killed run leaves everything it had measured.
 #[derive(Debug)]
 pub struct Writer {
     file: File,
@@ -19,19 +19,19 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Makes the file, or empties it, and writes its head.
+    /// Creates or truncates the file and writes its head.
     ///
     /// # Errors
-    /// What the system says, with the file's name.
+    /// The system's error, with the file's name.
     pub fn create(path: &Path, head: &Head) -> Result<Writer> {
         let file = File::create(path).map_err(|e| of_file(path, "cannot write", &e))?;
         Writer::to(file, path, head)
     }
 
-    /// As [`Writer::create`], to a file that is open; `path` is what messages call it.
+    /// Like [`Writer::create`], on an open file; `path` is used in messages.
     ///
     /// # Errors
-    /// As there.
+    /// As for [`Writer::create`].
     pub fn to(file: File, path: &Path, head: &Head) -> Result<Writer> {
         let mut writer = Writer {
             file,
@@ -44,7 +44,7 @@ impl Writer {
     /// Writes one line.
     ///
     /// # Errors
-    /// What the system says, with the file's name.
+    /// The system's error, with the file's name.
     pub fn line(&mut self, line: &Line) -> Result<()> {
         self.put(line)
     }
@@ -62,17 +62,17 @@ impl Record {
     /// Reads a file.
     ///
     /// # Errors
-    /// For a file that cannot be read, is no record, or is of a newer version; the message names file and line.
+    /// If the file cannot be read, is not a record, or has a newer version; the message names file and line.
     pub fn read(path: &Path) -> Result<Record> {
         let file = File::open(path).map_err(|e| of_file(path, "cannot read", &e))?;
         Record::from_lines(BufReader::new(file))
             .map_err(|error| Error::new(format!("{}: {error}", path.display())))
     }
 
-    /// Reads lines from anywhere.
+    /// Reads a record from any reader.
     ///
     /// # Errors
-    /// As [`Record::read`], without the file's name.
+    /// As for [`Record::read`], without the file's name.
     pub fn from_lines(mut from: impl BufRead) -> Result<Record> {
         let mut number = 0usize;
         let mut next = || -> Result<Option<(usize, Vec<u8>)>> {
@@ -94,7 +94,7 @@ impl Record {
         while let Some((number, text)) = next()? {
             match serde_json::from_slice(&text) {
                 Ok(line) => lines.push(line),
-                // What a run that was killed was just writing.
+                // The line that a killed run was writing.
                 Err(_) if text.last() != Some(&b'\n') => break,
                 Err(error) => return Err(Error::new(format!("line {number}: {error}"))),
             }
@@ -102,10 +102,10 @@ impl Record {
         Ok(Record { head, lines })
     }
 
-    /// Writes a file in one go.
+    /// Writes the whole record at once.
     ///
     /// # Errors
-    /// As [`Writer::create`].
+    /// As for [`Writer::create`].
     pub fn write(&self, path: &Path) -> Result<()> {
         let mut writer = Writer::create(path, &self.head)?;
         self.lines.iter().try_for_each(|line| writer.line(line))

@@ -1,11 +1,12 @@
-//! [`Record`]: a run kept as a file, the one form in which the lab's parts hand results to each other.
+//! [`Record`]: a run kept as a file. The lab's parts exchange results only in this form.
 //!
-//! A file is JSON lines: a [`Head`] first, then [`Line`]s in the order in which things happened, a [`Line::End`] last. What
-//! a run that was cut short wrote can be read: a last line torn by the cut is left out, and the end is missing.
+//! A file is JSON lines: a [`Head`], then [`Line`]s in chronological order, then a [`Line::End`]. The file of
+//! a killed run is readable: a torn last line is dropped, and the end is missing.
 //!
 //! Invariants:
-//! - Sample `round` of one series belongs to sample `round` of every other: they were taken one after the other.
-//! - A reader refuses a file of a newer [`SCHEMA`], and passes over kinds of lines that it does not know.
+//! - Sample `round` of one series belongs with sample `round` of every other: they were taken one after the
+//!   other.
+//! - A reader refuses a file with a newer [`SCHEMA`] and skips kinds of lines it does not know.
 
 mod file;
 mod order;
@@ -22,10 +23,10 @@ use crate::stats::Ratio;
 
 pub use file::Writer;
 
-/// The version of the form; grows when an old reader would misread a new file.
+/// The version of the format; incremented when an old reader would misread a new file.
 pub const SCHEMA: u32 = 2;
 
-/// Which way a quantity is good.
+/// Which direction of a quantity is better.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
@@ -41,22 +42,25 @@ pub enum Better {
 pub struct Head {
     /// [`SCHEMA`] of the writer.
     pub schema: u32,
-    /// The experiment's or the workload's name.
+    /// The name of the experiment or workload.
     pub name: String,
-    /// When it began: RFC 3339, UTC; by it runs are put in order.
+    /// When the run started: RFC 3339, UTC. Runs are ordered by it.
     pub started: String,
-    /// Where.
+    /// The machine it ran on.
     pub machine: Machine,
-    /// The run might end earlier, by what it saw, and after so many rounds at the latest: then it is judged by its looks, as
-    /// [`judge_at_looks`](crate::stats::judge_at_looks) does it. `None`: how many rounds there would be was fixed before.
+    /// The maximum number of rounds, if the run could stop early based on its results. Such a run is judged
+    /// at its looks, by [`judge_at_looks`](crate::stats::judge_at_looks). `None`: the number of rounds was
+    /// fixed in advance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_rounds: Option<u32>,
-    /// What the run was told, by name: scale, rounds, the workload's own settings, the targets' (mkfs, mount options).
+    /// Settings by name: scale, rounds, the workload's own settings, and those of the targets (mkfs, mount
+    /// options).
     pub settings: BTreeMap<String, serde_json::Value>,
 }
 
 impl Head {
-    /// Of a run on this machine that began at `started` (RFC 3339, UTC), its rounds fixed before.
+    /// The head of a run on this machine that started at `started` (RFC 3339, UTC), with a fixed number of
+    /// rounds.
     pub fn new(
         name: impl Into<String>,
         started: impl Into<String>,
@@ -76,101 +80,101 @@ impl Head {
 /// One measured value.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
-    /// Who was measured: the variant or the target.
+    /// What was measured: the variant or the target.
     pub series: String,
-    /// What was measured, such as `throughput`.
+    /// The quantity, such as `throughput`.
     pub quantity: String,
     /// The unit, such as `MB/s` (10⁶ bytes) or `us`; empty for a plain number.
     pub unit: String,
-    /// Which way it is good.
+    /// Which direction is better.
     pub better: Better,
-    /// The round it belongs to, from 1; 0: of the warm-up, and not to be counted.
+    /// The round, from 1; 0 is warm-up and is not counted.
     pub round: u32,
     /// The value.
     pub value: f64,
-    /// Seconds from the start of the run to the end of the sample; `None` where it was not noted.
+    /// Seconds from the start of the run to the end of the sample; `None` if not recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_s: Option<f64>,
 }
 
-/// How long single operations of one sample took, as counts in classes.
+/// Latencies of single operations in one sample, as counts per class.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Latencies {
-    /// Who was measured.
+    /// What was measured: the variant or the target.
     pub series: String,
-    /// Whose times, such as `write`.
+    /// The kind of operation, such as `write`.
     pub quantity: String,
     /// The round.
     pub round: u32,
-    /// Pairs of the longest time of a class in microseconds, as it was measured (in files of form 1 the end of the class), and how
-    /// many operations took so long, longer than the class before; ascending.
+    /// Ascending pairs: the longest time measured in the class, in microseconds (in files of version 1, the
+    /// upper bound of the class), and the number of operations in it, all longer than the previous class.
     pub classes_us: Vec<(f64, u64)>,
 }
 
-/// What the path did at one moment of one sample; the pipeline of a request is drawn from these.
+/// One event on the I/O path during a sample. The pipeline of a request is drawn from these.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct TraceEvent {
     /// Microseconds since the trace began.
     pub at_us: f64,
-    /// What happened: `build`, `submit`, `requeue` (given back by the driver, to be submitted again), `complete`, `split`,
-    /// `merge`, `pause`, `commit`.
+    /// What happened: `build`, `submit`, `requeue` (returned by the driver, to be submitted again),
+    /// `complete`, `split`, `merge`, `pause`, `commit`.
     pub what: String,
-    /// For a bio, `read`, `write` or as the device calls it; for a split, why.
+    /// For a bio, `read`, `write` or the device's own name for it; for a split, the reason.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub detail: String,
     /// First byte on the device.
     #[serde(default)]
     pub offset_bytes: u64,
-    /// Bytes; of a pause or a commit 0.
+    /// Bytes; 0 for a pause or a commit.
     #[serde(default)]
     pub len_bytes: u64,
-    /// How long it took, microseconds: of `complete`, from submitting; of `pause` and `commit`, in all.
+    /// Duration in microseconds: for `complete`, since submission; for `pause` and `commit`, the total.
     #[serde(default)]
     pub took_us: f64,
 }
 
-/// One line of a file behind its head.
+/// One line of a file, after its head.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 #[non_exhaustive]
 pub enum Line {
     /// A measured value.
     Sample(Sample),
-    /// Times of single operations.
+    /// Latencies of single operations.
     Latencies(Latencies),
-    /// What the path did, of one series.
+    /// What the I/O path did for one series.
     Trace {
-        /// Who was watched.
+        /// The series that was traced.
         series: String,
-        /// In the order of time.
+        /// In chronological order.
         events: Vec<TraceEvent>,
     },
-    /// What the I/O path did, as `explain` tells it.
+    /// What the I/O path did, as reported by `explain`.
     Account(Box<Account>),
-    /// A ratio that the experiment itself works out.
+    /// A ratio computed by the experiment itself.
     Ratio {
-        /// Of what.
+        /// What the ratio compares.
         name: String,
         /// The ratio.
         ratio: Ratio,
     },
     /// A plain count.
     Count {
-        /// Of what.
+        /// What is counted.
         name: String,
-        /// How many.
+        /// The count.
         value: f64,
     },
-    /// A limit, and whether it was reached.
+    /// A limit, and whether it was met.
     Bar(Bar),
-    /// What a reader must know.
+    /// Something the reader must know.
     Note {
         /// The text.
         text: String,
     },
-    /// The run ended by itself.
+    /// The run ended, and the record is complete.
     End {
-        /// Why: `rounds` (all were run), `certain` (the answer was), `interrupted`.
+        /// Why: `rounds` (all were run), `certain` (the answer was), or `interrupted`.
         why: String,
     },
     /// A kind that this version does not know.
@@ -178,25 +182,25 @@ pub enum Line {
     Unknown,
 }
 
-/// A run as it was read, or is to be written.
+/// A run that was read or is to be written.
 #[derive(Clone, Debug)]
 pub struct Record {
     /// What was run.
     pub head: Head,
-    /// What came of it.
+    /// The results.
     pub lines: Vec<Line>,
 }
 
-/// The samples of one quantity of one series, in the order of the rounds, without those of the warm-up.
+/// The samples of one quantity of one series, ordered by round, without warm-up.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Column {
-    /// Who was measured.
+    /// The variant or the target.
     pub series: String,
-    /// What was measured.
+    /// The quantity.
     pub quantity: String,
     /// The unit.
     pub unit: String,
-    /// Which way it is good.
+    /// Which direction is better.
     pub better: Better,
     /// Round and value, ascending by round.
     pub samples: Vec<(u32, f64)>,
@@ -208,7 +212,7 @@ impl Column {
         self.samples.iter().map(|(_, value)| *value).collect()
     }
 
-    /// The values of the rounds that both have, in pairs.
+    /// The values of the rounds present in both, in pairs.
     pub fn paired(&self, other: &Column) -> (Vec<f64>, Vec<f64>) {
         let theirs: BTreeMap<u32, f64> = other.samples.iter().copied().collect();
         self.samples
@@ -246,17 +250,18 @@ impl Record {
         columns
     }
 
-    /// How many rounds there might have been at the most, where the run might end earlier by what it saw.
+    /// The maximum number of rounds, if the run could stop early based on its results.
     pub fn most_rounds(&self) -> Option<u32> {
         let ended_early = matches!(self.lines.last(), Some(Line::End { why }) if why == "certain");
-        // Before, a file did not say of how many. Any number that is none of the samples' business will do; this one is safe.
+        // Files of version 1 do not record the maximum. Any number chosen independently of the samples will
+        // do; this one is safe.
         let not_said = self.head.schema < 2 && ended_early;
         self.head
             .max_rounds
             .or(not_said.then_some(crate::workload::MAX_ROUNDS))
     }
 
-    /// Whether the run ended by itself, and was not cut short.
+    /// Whether the record is complete: the run was not killed.
     pub fn is_whole(&self) -> bool {
         matches!(self.lines.last(), Some(Line::End { .. }))
     }

@@ -1,4 +1,4 @@
-//! Accounts of what the I/O path did, of all runs side by side, for the page and for the mail.
+//! I/O path accounts of all runs side by side, for the page and for the mail.
 
 use crate::explain::{Account, Section, accounts_in, sections};
 use crate::record::Record;
@@ -8,17 +8,17 @@ use super::text::{bytes, micros, one_line, plural};
 /// All accounts.
 #[derive(Debug, Default)]
 pub(super) struct Accounts {
-    /// Of each account the index of its entity in the page's list.
+    /// For each account, the index of its entity in the page's list.
     pub(super) entities: Vec<usize>,
-    /// What comes first in each, a sentence without the name.
+    /// A one-sentence summary of each, without the name.
     pub(super) in_short: Vec<String>,
-    /// What they say; a text for each account in each line.
+    /// Their contents: in each line, a text for each account.
     pub(super) sections: Vec<Section>,
-    /// What must be known before a figure of theirs is believed.
+    /// What must be known before trusting their figures.
     pub(super) warnings: Vec<String>,
 }
 
-/// Puts them together. `entity`: whose each is, by the number of the run and the name of the series.
+/// Collects them. `entity` maps the number of a run and the name of a series to an entity.
 pub(super) fn of(records: &[&Record], mut entity: impl FnMut(usize, &str) -> usize) -> Accounts {
     let mut all: Vec<&Account> = Vec::new();
     let mut accounts = Accounts::default();

@@ -1,7 +1,8 @@
-//! The page in a real browser, where there is one: every plot is drawn, nothing is complained of, nothing is fetched.
+//! The page in a real browser, if one is installed: every plot is drawn, there are no error messages, and
+//! nothing is fetched.
 //!
-//! Skipped with words where Debian's chromium is absent or does not run: that says nothing of the page. `THROUGHLINE_PAGES=DIR`
-//! keeps the pages there, to be looked at.
+//! Skipped with a message if Debian's chromium is missing or does not run, which says nothing about the page.
+//! `THROUGHLINE_PAGES=DIR` keeps the pages there for inspection.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -9,15 +10,15 @@ use std::time::{Duration, Instant};
 
 use super::testing::reports;
 
-/// A browser on a loaded machine may take long; what takes longer hangs.
+/// Timeout: a browser on a loaded machine may be slow, but beyond this it hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Ends the browser also where the test fails.
+/// Kills the browser even if the test fails.
 struct Browser(Child);
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // It may have ended by itself.
+        // It may have exited by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -36,7 +37,8 @@ impl Browser {
     }
 }
 
-/// The document after its scripts ran, and what the browser said; `None`, with words, where it did not run.
+/// The document after its scripts have run, and the browser's messages; `None`, with a message, if the
+/// browser did not run.
 fn shown(page: &Path, dir: &Path, width: u32) -> Option<(String, String)> {
     let (dom, said) = (dir.join("dom.html"), dir.join("said.txt"));
     let child = Command::new("chromium")

@@ -1,5 +1,5 @@
-//! Every later file against the first, as `lab compare` does it, in words. One run a side is no evidence, and is not shown as
-//! any: the change is there, its interval is not known.
+//! Compares every later file with the first, as `lab compare` does, in words. One run per side proves nothing
+//! and is not presented as evidence: its change is shown without an interval.
 
 use crate::compare::{Choice, Comparison, Row};
 use crate::stats::{Judgement, Verdict};
@@ -10,7 +10,7 @@ use super::text::{one_line, percent, with_unit};
 /// One quantity of one series in two files.
 #[derive(Debug)]
 pub(super) struct Compared {
-    /// The series; where it has another name in the second file, both.
+    /// The series; both names if they differ.
     pub(super) series: String,
     pub(super) quantity: String,
     pub(super) unit: String,
@@ -22,7 +22,8 @@ pub(super) struct Compared {
     pub(super) judgement: Judgement,
 }
 
-/// Compares every later file with the first; what could not be compared, or must be known before it is believed, comes second.
+/// Compares every later file with the first. The second value lists what could not be compared and what must
+/// be known before trusting the rest.
 pub(super) fn all(sources: &[Source]) -> (Vec<Compared>, Vec<String>) {
     let (mut compared, mut warnings) = (Vec::new(), Vec::new());
     let Some((base, others)) = sources.split_first() else {
@@ -68,7 +69,7 @@ fn one(base: &str, new: &str, row: Row) -> Compared {
 }
 
 impl Compared {
-    /// The verdict in a word, as it is said of this quantity: memory is not fast.
+    /// The verdict in one word that fits the quantity: memory is not "faster".
     pub(super) fn word(&self) -> &'static str {
         let times = ["ns", "us", "ms", "s", "IOPS", "kIOPS"];
         let speed = self.unit.contains("/s") || times.contains(&self.unit.as_str());

@@ -1,4 +1,4 @@
-//! The page's text: the answer first, then the picture, then every figure in tables.
+//! The page's text: the answer first, then the plots, then all figures in tables.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -13,7 +13,7 @@ use super::verdict::Tone;
 use super::{Report, Source};
 
 const STYLE: &str = include_str!("assets/report.css");
-/// One function, so that no name of ours is the page's.
+/// Wrapped in one function, so that it defines no global names.
 const SCRIPT: &str = concat!(
     "(() => {\n\"use strict\";\n",
     include_str!("assets/draw.js"),
@@ -22,7 +22,7 @@ const SCRIPT: &str = concat!(
     include_str!("assets/page.js"),
     "})();\n"
 );
-/// Nothing may be fetched, sent or framed.
+/// Forbids fetching, sending and framing.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 
 /// The whole page.
@@ -107,7 +107,7 @@ fn hero(report: &Report, title: &str) -> Markup {
     }
 }
 
-/// Where it was run; of several files on one machine once, without a name.
+/// The machines of the files; if all ran on the same machine, a single entry without a name.
 fn machines(report: &Report) -> Vec<(&str, String)> {
     let all = report.sources.iter().map(|source| {
         let machine = one_line(&source.record.head.machine.to_string());
@@ -183,7 +183,7 @@ fn limits(report: &Report) -> Markup {
     }
 }
 
-/// Buttons for the series of a section; filled by the script, as without it there is nothing to hide.
+/// Buttons for the series of a section; created by the script, since without it nothing can be hidden.
 fn legend(entities: impl Iterator<Item = usize>) -> Markup {
     let mut numbers: Vec<usize> = entities.collect();
     numbers.sort_unstable();
@@ -305,7 +305,7 @@ fn traces(report: &Report) -> Markup {
     }
 }
 
-/// Everything that accounts say, side by side.
+/// The full contents of the accounts, side by side.
 fn accounts(report: &Report) -> Markup {
     let accounts = &report.accounts;
     if accounts.entities.is_empty() {
@@ -355,7 +355,7 @@ fn counts(report: &Report) -> Markup {
     }
 }
 
-/// Machine, kernel and settings, for who wants to run it again.
+/// Machine, kernel and settings, for reproducing the run.
 fn circumstances(report: &Report) -> Markup {
     html! {
         section {

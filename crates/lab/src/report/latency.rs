@@ -1,4 +1,4 @@
-//! Latency percentiles from counts in classes: what share of the operations took longer than what.
+//! Latency percentiles from class counts: which share of the operations took longer than what.
 
 use std::collections::BTreeMap;
 
@@ -6,30 +6,30 @@ use serde::Serialize;
 
 use crate::record::{Latencies, Line, Record};
 
-/// Steps of a curve; more are thinned, the tail last.
+/// Maximum steps of a curve; longer ones are thinned, sparing the tail.
 const MAX_STEPS: usize = 400;
 
 /// The percentiles that tables show, in percent.
 pub(super) const PERCENTILES: &[f64] = &[50.0, 90.0, 99.0, 99.9, 99.99];
 
-/// The times of one quantity, of several series.
+/// The latencies of one quantity, for several series.
 #[derive(Debug, Serialize)]
 pub(super) struct Plot {
-    /// Whose times, such as `write`.
+    /// The operation, such as `write`.
     pub(super) quantity: String,
     pub(super) curves: Vec<Curve>,
 }
 
-/// The times of one series over all its rounds.
+/// The latencies of one series over all its rounds.
 #[derive(Debug, Serialize)]
 pub(super) struct Curve {
     /// Index of the entity in the page's list.
     pub(super) entity: usize,
-    /// Share of the operations that took longer than the classes before, and how long they took at most (µs).
+    /// For each class: the share of the operations above the previous classes, and the maximum time (µs).
     pub(super) steps: Vec<(f32, f32)>,
     #[serde(skip)]
     pub(super) count: u64,
-    /// The times (µs) that [`PERCENTILES`] of the operations took at most, then the longest.
+    /// The times (µs) at [`PERCENTILES`], then the maximum.
     #[serde(skip)]
     pub(super) at: Vec<f64>,
 }
@@ -62,7 +62,7 @@ pub(super) fn plots(
     plots.into_iter().map(plot).collect()
 }
 
-/// `None` where nothing was counted. A series with a warm-up and rounds is told by its rounds.
+/// `None` if nothing was counted. The warm-up is ignored if there are rounds.
 fn curve(entity: usize, times: &[&Latencies]) -> Option<Curve> {
     let warm_up_only = times.iter().all(|t| t.round == 0);
     let counted = times.iter().filter(|t| warm_up_only || t.round != 0);

@@ -1,7 +1,7 @@
-//! A mail to a list: Markdown that reads as plain text, in the form of the five reports.
+//! A mail to a mailing list: Markdown that also reads as plain text, in the format of the five reports.
 //!
-//! Invariants: no line is longer than [`COLUMNS`] unless it has a word that is; figures stand in indented blocks, where nothing
-//! is markup; names in sentences are escaped.
+//! Invariants: no line is longer than [`COLUMNS`], unless a single word is; figures are in indented blocks,
+//! where nothing is markup; names within sentences are escaped.
 
 use std::fmt::Write as _;
 
@@ -15,7 +15,7 @@ use super::{Report, Source};
 
 /// The width of a mail.
 const COLUMNS: usize = 78;
-/// Before a line that is shown as it is.
+/// The prefix of a verbatim line.
 const BLOCK: &str = "    ";
 
 /// The whole mail.
@@ -50,7 +50,7 @@ pub(super) fn mail(report: &Report) -> String {
     format!("{}\n", mail.text.trim_end())
 }
 
-/// Machine, kernel, command and settings, a line each.
+/// Machine, kernel, command and settings, one per line.
 pub(super) fn circumstances(source: &Source) -> Vec<String> {
     let head = &source.record.head;
     let machine = &head.machine;
@@ -136,7 +136,8 @@ fn latencies(mail: &mut Mail, report: &Report) {
     }
 }
 
-/// A column does not fit beside another into a mail: accounts have numbers, and stand below each other line by line.
+/// Columns side by side do not fit into a mail: accounts are numbered and shown line by line below each
+/// other.
 fn accounts(mail: &mut Mail, report: &Report) {
     let accounts = &report.accounts;
     if accounts.entities.is_empty() {
@@ -212,7 +213,7 @@ fn other(line: &Line) -> Option<String> {
     })
 }
 
-/// The text as it grows.
+/// The text being built.
 #[derive(Default)]
 struct Mail {
     text: String,
@@ -225,7 +226,7 @@ impl Mail {
         let _ = writeln!(self.text, "{text}\n{line}\n");
     }
 
-    /// A paragraph; none of nothing.
+    /// A paragraph, if not empty.
     fn words(&mut self, text: &str) {
         if !text.is_empty() {
             self.wrapped(&escaped(text), "", "");
@@ -237,7 +238,7 @@ impl Mail {
         self.wrapped(&escaped(&one_line(text)), "- ", "  ");
     }
 
-    /// A line that is shown as it is, and goes on indented where it is too long.
+    /// A verbatim line; continuation lines are indented.
     fn shown(&mut self, text: &str) {
         self.wrapped(text, BLOCK, "      ");
     }
@@ -260,7 +261,7 @@ impl Mail {
     }
 }
 
-/// What Markdown would take for markup in a sentence.
+/// Escapes Markdown markup within a sentence.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {

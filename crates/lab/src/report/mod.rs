@@ -1,12 +1,13 @@
 //! [`Report`]: result files for people, as one self-contained page and as a mail.
 //!
-//! The page holds everything it shows: no request leaves it, and its policy (CSP) forbids any. Tables are in its text, so that it
-//! can be read, searched and printed where scripts do not run; plots are drawn from data in it. The plots are a few hundred lines
-//! of plain JavaScript that draw SVG (`assets/`) and no library: none that is small draws strips, intervals, percentiles and
-//! pipelines, and marks in the document can be tested, printed, and reached by the keyboard.
+//! The page contains everything it shows: it makes no requests, and its content security policy (CSP) forbids
+//! any. Tables are part of its text, so they can be read, searched and printed without scripts; plots are
+//! drawn from embedded data. The plots take a few hundred lines of plain JavaScript that draw SVG
+//! (`assets/`), not a library: no small one draws strips, intervals, percentiles and pipelines, and elements
+//! in the document can be tested, printed and reached by keyboard.
 //!
 //! Invariants:
-//! - The first sentence is the answer; what a reader must know before believing it comes next.
+//! - The first sentence is the answer; next comes what the reader must know before trusting it.
 //! - Names from a file are data: escaped in the page's text, in its JSON, and in the mail.
 //! - Any [`Record`] gives a report: no samples, one, a hundred thousand, NaN, a run cut short.
 
@@ -34,7 +35,7 @@ use compare::Compared;
 use samples::Quantity;
 use verdict::Headline;
 
-/// One or several runs, ready to be shown. Of several, the first is what the others are compared with.
+/// One or several runs, ready to be shown. The first is the one the others are compared with.
 #[derive(Debug)]
 pub struct Report {
     sources: Vec<Source>,
@@ -48,24 +49,24 @@ pub struct Report {
     headline: Headline,
 }
 
-/// A run and what it is called.
+/// A run and its label.
 #[derive(Debug)]
 struct Source {
     label: String,
     record: Record,
 }
 
-/// A series of a run: what has a colour.
+/// A series of a run: it has its own colour.
 #[derive(Clone, Debug, serde::Serialize)]
 struct Entity {
     label: String,
 }
 
 impl Report {
-    /// Makes a report of runs, each with a name that tells it from the others.
+    /// Makes a report of runs, each with a distinguishing name.
     ///
     /// # Errors
-    /// Where there is no run.
+    /// If there is no run.
     pub fn of(runs: Vec<(String, Record)>) -> Result<Report> {
         if runs.is_empty() {
             return Err(Error::new("there is no result to show"));
@@ -115,12 +116,12 @@ impl Report {
         })
     }
 
-    /// What came out, in one sentence.
+    /// The result in one sentence.
     pub fn headline(&self) -> &str {
         &self.headline.sentence
     }
 
-    /// The page: one file that needs nothing else.
+    /// The page: a single file without dependencies.
     pub fn html(&self) -> String {
         html::page(self)
     }
@@ -130,7 +131,7 @@ impl Report {
         markdown::mail(self)
     }
 
-    /// What the runs say of themselves: of several, each with its name.
+    /// The runs' notes; with several runs, each with its run's name.
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         for Source { label, record } in &self.sources {
@@ -158,7 +159,7 @@ impl Report {
 }
 
 impl Source {
-    /// What must be known before a figure is believed.
+    /// What must be known before trusting a figure.
     fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if !self.record.head.machine.optimised {
@@ -179,7 +180,7 @@ impl Source {
     }
 }
 
-/// Gives runs of the same name numbers.
+/// Numbers runs that have the same name.
 fn named_apart(runs: Vec<(String, Record)>) -> Vec<Source> {
     let mut taken: BTreeMap<String, usize> = BTreeMap::new();
     let named = |(label, record): (String, Record)| {
@@ -195,10 +196,10 @@ fn named_apart(runs: Vec<(String, Record)>) -> Vec<Source> {
     runs.into_iter().map(named).collect()
 }
 
-/// Numbers the series of the runs in the order in which they are met.
+/// Numbers the series of the runs in order of appearance.
 struct Entities<'a> {
     sources: &'a [Source],
-    /// Every run has at most one series, so the run's name is name enough.
+    /// Every run has at most one series, so the run's name is sufficient.
     by_run: bool,
     numbers: BTreeMap<(usize, String), usize>,
     list: Vec<Entity>,

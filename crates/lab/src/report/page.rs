@@ -1,4 +1,4 @@
-//! What the page's script draws: everything that is in a plot, as JSON that cannot end its element.
+//! The data drawn by the page's script: everything in plots, as JSON that cannot close its element.
 
 use serde::Serialize;
 
@@ -24,7 +24,7 @@ struct Data<'a> {
 pub(super) struct Forest {
     #[serde(skip)]
     pub(super) title: String,
-    /// Whether the axis shows changes in percent; else it shows ratios.
+    /// Whether the axis shows changes in percent instead of ratios.
     pub(super) percent: bool,
     rows: Vec<ForestRow>,
 }
@@ -37,11 +37,11 @@ struct ForestRow {
     high: f64,
     /// `good`, `bad`, `open` or empty.
     tone: &'static str,
-    /// What is written beside it.
+    /// The text next to it.
     text: String,
 }
 
-/// The page's data: no `<` is in it, so no name can end the element that holds it.
+/// The page's data as JSON. It contains no `<`, so no name can close its element.
 pub(super) fn json(report: &Report) -> String {
     let data = Data {
         entities: &report.entities,
@@ -50,12 +50,12 @@ pub(super) fn json(report: &Report) -> String {
         latencies: &report.latencies,
         traces: &report.traces,
     };
-    // Numbers, strings, lists and maps with text keys: there is nothing that JSON cannot say.
+    // Only numbers, strings, lists and maps with string keys, so serialisation cannot fail.
     let text = serde_json::to_string(&data).unwrap_or_default();
     text.replace('<', "\\u003c")
 }
 
-/// The comparisons first, then each run's own ratios.
+/// The comparisons first, then the runs' own ratios.
 pub(super) fn forests(report: &Report) -> Vec<Forest> {
     let mut forests = Vec::new();
     if !report.comparisons.is_empty() {

@@ -1,8 +1,8 @@
-//! The samples of the files, quantity by quantity, as tables and plots take them.
+//! The samples of the files by quantity, for tables and plots.
 //!
-//! Invariants: tables count every finite sample of a round; plots show each of them up to [`MAX_POINTS`]. Beyond that a plot over
-//! time has the smallest and the largest of each stretch, and a distribution is counted in bins from all samples. What is no number
-//! is in none of them, and is counted.
+//! Invariants: tables include every finite sample of a round; plots show all of them up to [`MAX_POINTS`].
+//! Beyond that, a plot over time shows the minimum and maximum of each stretch, and a distribution is binned
+//! from all samples. Non-finite samples are excluded everywhere, and counted.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use serde::Serialize;
 use crate::record::{Better, Line, Record, Sample};
 use crate::stats::{Summary, outliers, quantile, sorted, warm_up};
 
-/// Points of a series that a plot takes.
+/// Maximum points of a series in a plot.
 const MAX_POINTS: usize = 1200;
-/// Samples at the start that are looked at for warming up: the time for that goes by the square.
+/// Samples at the start that are checked for warm-up.
 const WARMING_LOOK: usize = 4000;
-/// Classes that a longer series' distribution is counted in.
+/// Bins for the distribution of a longer series.
 const BINS: usize = 60;
 
 /// One quantity of all series of all files.
@@ -24,7 +24,7 @@ pub(super) struct Quantity {
     pub(super) name: String,
     pub(super) unit: String,
     pub(super) better: Better,
-    /// Whether x is seconds from the start of the run; else it is the round.
+    /// Whether x is seconds since the start of the run instead of the round.
     pub(super) by_time: bool,
     pub(super) rows: Vec<Row>,
 }
@@ -32,7 +32,7 @@ pub(super) struct Quantity {
 /// One series of one file.
 #[derive(Debug, Serialize)]
 pub(super) struct Row {
-    /// Index of the entity in the page's list.
+    /// Index of its entity in the page's list.
     pub(super) entity: usize,
     /// x and value of the rounds' samples.
     pub(super) points: Vec<(f32, f32)>,
@@ -40,23 +40,24 @@ pub(super) struct Row {
     pub(super) outliers: Vec<usize>,
     /// x and value of the warm-up's samples.
     pub(super) warm_up: Vec<(f32, f32)>,
-    /// So many samples at the start look like warming up; they are counted.
+    /// The number of samples at the start that look like warm-up; they are still counted.
     pub(super) warming: usize,
-    /// Quarter, half and three quarters of the samples are no larger.
+    /// First quartile, median, third quartile.
     pub(super) quartiles: [f32; 3],
-    /// Where there are more samples than points: lower end, upper end, and how many samples are in each equal part between.
+    /// If there are more samples than points: lower end, upper end, and the number of samples in each equal
+    /// bin.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) bins: Option<(f32, f32, Vec<u32>)>,
     #[serde(skip)]
     pub(super) summary: Summary,
     #[serde(skip)]
     pub(super) outliers_in_all: usize,
-    /// Samples of rounds that are no numbers, or infinite.
+    /// Non-finite samples of rounds.
     #[serde(skip)]
     pub(super) no_numbers: usize,
 }
 
-/// All quantities of these records; the one that a reader asks for first is first. `entity` numbers a series of a record.
+/// All quantities of these records, the most important first. `entity` numbers a series of a record.
 pub(super) fn quantities(
     records: &[&Record],
     mut entity: impl FnMut(usize, &str) -> usize,
@@ -74,7 +75,7 @@ pub(super) fn quantities(
     }
     let mut quantities = Vec::new();
     for ((name, unit), mut series) in found {
-        // What was only warmed up has no figures.
+        // A series with only warm-up samples has no figures.
         series.retain(|_, samples| samples.iter().any(|s| s.round > 0));
         let Some(first) = series.values().flatten().next() else {
             continue;
@@ -98,7 +99,7 @@ pub(super) fn quantities(
     quantities
 }
 
-/// What a run is about comes before what it cost.
+/// The main result comes before its cost.
 fn rank(name: &str) -> usize {
     const FIRST: &[&str] = &["throughput", "rate", "time", "write", "read"];
     FIRST
@@ -107,13 +108,14 @@ fn rank(name: &str) -> usize {
         .unwrap_or(FIRST.len())
 }
 
-/// The figures of one series, and where its points lie: by time if all of the quantity's samples have one, else by round.
+/// The figures of one series, and its points: by time if all samples of the quantity have one, otherwise by
+/// round.
 fn row(entity: usize, samples: &[&Sample], by_time: bool) -> Row {
     let is_number = |s: &&&Sample| s.value.is_finite();
     let (warm_up_samples, counted): (Vec<&Sample>, Vec<&Sample>) =
         samples.iter().partition(|s| s.round == 0);
     let x = |s: &Sample, otherwise: f64| s.at_s.filter(|_| by_time).unwrap_or(otherwise);
-    // Without times the last warm-up is at 0, the ones before it at -1, -2 ...
+    // Without times, the last warm-up sample is at 0, the earlier ones at -1, -2 ...
     let warm_up_samples: Vec<_> = warm_up_samples.iter().filter(is_number).collect();
     let first = 1.0 - warm_up_samples.len() as f64;
     let warm_ups = warm_up_samples.iter().enumerate();
@@ -160,7 +162,7 @@ impl Row {
     }
 }
 
-/// Counts the samples that are no outliers; those are drawn each.
+/// Bins the samples without the outliers; those are drawn individually.
 fn bins(values: &[f64], outside: &[bool]) -> (f32, f32, Vec<u32>) {
     let within = || {
         values
@@ -183,7 +185,7 @@ fn bins(values: &[f64], outside: &[bool]) -> (f32, f32, Vec<u32>) {
     (from as f32, to as f32, counts)
 }
 
-/// Indices of the smallest and the largest of each stretch, ascending.
+/// Indices of the minimum and maximum of each stretch, ascending.
 fn thin(values: &[f64]) -> Vec<usize> {
     let stretch = match values.len() <= MAX_POINTS {
         true => 1,

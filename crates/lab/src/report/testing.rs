@@ -1,4 +1,4 @@
-//! Records made by hand.
+//! Hand-made records.
 
 use crate::machine::Machine;
 use crate::outcome::Bar;
@@ -20,7 +20,7 @@ pub(super) fn sample(series: &str, round: u32, value: f64) -> Line {
     })
 }
 
-/// A whole run on a machine of report 5.
+/// A complete run on a machine like that of report 5.
 pub(super) fn record(mut lines: Vec<Line>) -> Record {
     lines.push(Line::End {
         why: "rounds".into(),
@@ -48,7 +48,7 @@ pub(super) fn record(mut lines: Vec<Line>) -> Record {
     }
 }
 
-/// `count` samples around a mean, each the same at every run.
+/// `count` samples around a mean, the same on every call.
 pub(super) fn samples(series: &str, count: u32, mean: f64, stdev: f64) -> Vec<Line> {
     let mut random = fastrand::Rng::with_seed(mean.to_bits());
     (1..=count)
@@ -56,7 +56,7 @@ pub(super) fn samples(series: &str, count: u32, mean: f64, stdev: f64) -> Vec<Li
         .collect()
 }
 
-/// Times of operations around a median, some of them a hundred times longer.
+/// Latencies around a median, some of them a hundred times longer.
 fn latencies(series: &str, median_us: f64) -> Line {
     let class = |power: i32| {
         let limit = median_us * 1.25f64.powi(power);
@@ -72,7 +72,7 @@ fn latencies(series: &str, median_us: f64) -> Line {
     })
 }
 
-/// A request of 32 MiB as bios of a size: built one after the other, `deep` of them on the device.
+/// A request of 32 MiB in bios of one size: built one after the other, `deep` of them in flight.
 pub(super) fn request(series: &str, bio_bytes: u64, deep: usize) -> Line {
     let (build_us, device_us) = (bio_bytes as f64 / 16_000.0, bio_bytes as f64 / 2_000.0);
     let mut events = Vec::new();
@@ -163,7 +163,7 @@ fn whole() -> Record {
     record(lines)
 }
 
-/// Names that would end an element, an attribute or a line, turn the writing round, or become markup.
+/// Names that would close an element, an attribute or a line, reverse the text direction, or become markup.
 pub(super) const HOSTILE: &str = "</script><script>document.title='broken'</script><img src=x onerror=alert(1)>\"'&\n# \u{202e}`x` 10 %";
 
 fn hostile() -> Record {
@@ -199,7 +199,7 @@ fn hostile() -> Record {
     record
 }
 
-/// Reports of all shapes by name, and how many plots each has.
+/// Reports of all shapes: name, report, and number of plots.
 pub(super) fn reports() -> Vec<(&'static str, Report, usize)> {
     let of = |runs: Vec<(&str, Record)>| {
         let runs = runs

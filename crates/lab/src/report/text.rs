@@ -1,4 +1,4 @@
-//! Figures as words: four significant digits, units, and nothing that a mail's reader cannot show.
+//! Formatting figures: four significant digits, units, and only characters that any mail reader shows.
 
 /// A figure with four significant digits.
 pub(super) fn figure(value: f64) -> String {
@@ -20,7 +20,7 @@ pub(super) fn figure(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// The same without the zeros behind the point that say nothing, for sentences.
+/// The same without trailing zeros after the point, for sentences.
 pub(super) fn short(value: f64) -> String {
     let text = figure(value);
     match text.contains('.') && !text.contains('e') {
@@ -54,7 +54,7 @@ fn decimals(percent: f64) -> usize {
     if percent.abs() < 10.0 { 2 } else { 1 }
 }
 
-/// A number of bytes in its largest unit of 1024.
+/// A number of bytes in the largest fitting binary unit.
 pub(crate) fn bytes(count: u64) -> String {
     const UNITS: &[&str] = &["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     let mut value = count as f64;
@@ -75,7 +75,7 @@ pub(crate) fn micros(us: f64) -> String {
     }
 }
 
-/// Text from a file as one line: what would begin a new line, ring a bell or turn the writing round is a blank.
+/// Text from a file as one line: line breaks, control characters and text direction marks become spaces.
 pub(super) fn one_line(text: &str) -> String {
     let strange = |c: char| {
         c.is_control()

@@ -1,8 +1,8 @@
-//! What a trace shows: bios from building to completion, the device's queue depth over time, pauses, sizes. Its figures are
-//! those of the account beside it.
+//! The contents of a trace: bios from building to completion, queue depth over time, pauses, sizes. Its
+//! figures match those of the account next to it.
 //!
-//! Invariants: every `submit` or `complete` gives one bio at most, and `requeue` takes back what `submit` gave; the queue depth is
-//! never below 0, whatever a trace holds.
+//! Invariants: every `submit` or `complete` gives at most one bio, and `requeue` reverts a `submit`; the
+//! queue depth never drops below 0, whatever the trace contains.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,16 +10,17 @@ use serde::Serialize;
 
 use crate::record::TraceEvent;
 
-/// Bios that the pipeline's picture takes; of a longer trace the first ones.
+/// Maximum bios in the pipeline plot: the first ones of a longer trace.
 const MAX_BIOS: usize = 768;
-/// Steps of the queue depth that its picture takes.
+/// Maximum steps in the queue depth plot.
 const MAX_STEPS: usize = 2000;
-/// Pauses and commits that their picture takes, the longest ones.
+/// Maximum pauses and commits in their plot: the longest ones.
 const MAX_PAUSES: usize = 1000;
-/// Sizes that are told apart; more are gathered in powers of two.
+/// Maximum distinct sizes; more are grouped by powers of two.
 const MAX_SIZES: usize = 16;
 
-/// One bio: built, submitted and completed at (µs), its length, and the operation as an index into [`Trace::operations`].
+/// One bio: times of building, submission and completion (µs), its length, and its operation as an index into
+/// [`Trace::operations`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Bio(
     pub(super) f32,
@@ -29,34 +30,34 @@ pub(super) struct Bio(
     pub(super) usize,
 );
 
-/// One trace, ready to be drawn and to be said.
+/// One trace, ready to be drawn and described.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Trace {
-    /// Index of the entity in the page's list.
+    /// Index of its entity in the page's list.
     pub(super) entity: usize,
     /// The first [`MAX_BIOS`] bios, by time of submission.
     pub(super) bios: Vec<Bio>,
     /// Names of operations.
     pub(super) operations: Vec<String>,
-    /// Time (µs) and bios on the device from then on, at most [`MAX_STEPS`].
+    /// Time (µs) and the number of bios in flight from then on, at most [`MAX_STEPS`].
     pub(super) depth: Vec<(f32, u32)>,
-    /// Begin and length (µs) of pauses.
+    /// Start and duration (µs) of pauses.
     pub(super) pauses: Vec<(f32, f32)>,
-    /// Begin and length (µs) of journal commits.
+    /// Start and duration (µs) of journal commits.
     pub(super) commits: Vec<(f32, f32)>,
-    /// Size and how many bios had it; ascending.
+    /// Sizes with the count of bios of each; ascending.
     pub(super) sizes: Vec<(u64, u64)>,
-    /// Whether sizes are the lower ends of powers of two.
+    /// Whether sizes are lower bounds of powers of two.
     pub(super) sizes_are_classes: bool,
     /// From the first event to the last end, µs.
     pub(super) span_us: f32,
-    /// All bios.
+    /// The total number of bios.
     pub(super) bios_in_all: usize,
-    /// The most bios on the device at once.
+    /// Maximum bios in flight.
     pub(super) most_in_flight: u32,
 }
 
-/// A bio as it is put together from its events.
+/// A bio being assembled from its events.
 struct Whole {
     built: f64,
     submitted: f64,
@@ -65,7 +66,7 @@ struct Whole {
     operation: usize,
 }
 
-/// Puts a trace together. `entity`: whose it is.
+/// Assembles a trace. `entity`: what it is about.
 pub(super) fn of(entity: usize, events: &[TraceEvent]) -> Trace {
     let mut trace = Trace {
         entity,
@@ -106,7 +107,7 @@ impl Whole {
     }
 }
 
-/// Events of one bio have its offset in common; of several with the same, the oldest ends first.
+/// Events of one bio share its offset; if several bios have the same offset, the oldest ends first.
 fn bios(events: &[TraceEvent], operations: &mut Vec<String>) -> Vec<Whole> {
     let mut built: BTreeMap<u64, VecDeque<f64>> = BTreeMap::new();
     let mut on_device: BTreeMap<(u64, u64), VecDeque<usize>> = BTreeMap::new();
@@ -149,7 +150,7 @@ fn bios(events: &[TraceEvent], operations: &mut Vec<String>) -> Vec<Whole> {
                     operation: number_of(operations, &event.detail),
                 }));
             }
-            // Built when it was; it will be submitted again.
+            // It keeps its build time, and will be submitted again.
             "requeue" => {
                 let known = on_device.get_mut(&key).and_then(VecDeque::pop_front);
                 if let Some(bio) = known.and_then(|known| bios[known].take()) {
@@ -173,7 +174,7 @@ fn number_of(names: &mut Vec<String>, name: &str) -> usize {
         })
 }
 
-/// The longest [`MAX_PAUSES`], in the order of time.
+/// The longest [`MAX_PAUSES`], in chronological order.
 fn longest(spans: &mut Vec<(f32, f32)>) {
     spans.retain(|(_, took)| took.is_finite());
     spans.sort_by(|a, b| b.1.total_cmp(&a.1));
@@ -197,14 +198,14 @@ fn sizes(bios: &[Whole]) -> (Vec<(u64, u64)>, bool) {
     (classes.into_iter().collect(), true)
 }
 
-/// Works out how many bios were on the device when; of a bio that never completed, until the end.
+/// Computes how many bios were in flight at each time; one that never completes counts until the end.
 fn depth(bios: &[Whole], trace: &mut Trace) {
     let mut changes: Vec<(f64, i64)> = Vec::with_capacity(bios.len() * 2);
     for bio in bios {
         changes.push((bio.submitted, 1));
         changes.extend(bio.completed.map(|at| (at, -1)));
     }
-    // At the same moment ends come first: they made room.
+    // At the same time completions come first, because they made room.
     changes.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
     let mut now = 0i64;
     let mut steps: Vec<(f64, i64)> = Vec::new();
@@ -217,7 +218,7 @@ fn depth(bios: &[Whole], trace: &mut Trace) {
     }
     let most = steps.iter().map(|(_, depth)| *depth).max().unwrap_or(0);
     trace.most_in_flight = u32::try_from(most).unwrap_or(u32::MAX);
-    // Of a stretch of steps its highest and its last, so that no peak and no idle time is lost.
+    // From each stretch of steps keep the maximum and the last one, so that no peak and no idle time is lost.
     let stretch = steps.len().div_ceil(MAX_STEPS / 2).max(1);
     for steps in steps.chunks(stretch) {
         let highest = steps.iter().max_by_key(|(_, depth)| *depth);

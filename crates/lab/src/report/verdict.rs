@@ -1,4 +1,4 @@
-//! The headline: what came out, in one sentence, and whether that is good.
+//! The headline: the result in one sentence, and whether it is good.
 
 use crate::outcome::Bar;
 use crate::record::{Better, Line, Record};
@@ -10,18 +10,18 @@ use super::samples::{Quantity, Row};
 use super::text::{one_line, plural, share, short, with_unit};
 use super::{Entity, Source};
 
-/// How the page colours the sentence.
+/// The colour of the sentence on the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tone {
     Good,
     Bad,
-    /// An answer that is neither.
+    /// A result that is neither good nor bad.
     Plain,
     /// No answer.
     Open,
 }
 
-/// The sentence, and what backs it.
+/// The sentence and its supporting statements.
 #[derive(Debug)]
 pub(super) struct Headline {
     pub(super) sentence: String,
@@ -40,7 +40,7 @@ impl Headline {
     }
 }
 
-/// What is to be said first of these files.
+/// The headline of these files.
 pub(super) fn headline(
     sources: &[Source],
     comparisons: &[Compared],
@@ -73,7 +73,7 @@ pub(super) fn headline(
     headline
 }
 
-/// The limits that a run set itself.
+/// The limits a run set for itself.
 pub(super) fn bars(record: &Record) -> impl Iterator<Item = &Bar> {
     record.lines.iter().filter_map(|line| match line {
         Line::Bar(bar) => Some(bar),
@@ -106,7 +106,7 @@ fn of_limits(bars: &[&Bar]) -> Headline {
     Headline::new(Tone::Bad, sentence)
 }
 
-/// The best series and how far it is ahead of the next.
+/// The best series and its lead over the next.
 fn of_quantity(quantity: &Quantity, record: &Record, entities: &[Entity]) -> Headline {
     let mut rows: Vec<&Row> = quantity
         .rows
@@ -182,7 +182,8 @@ fn of_quantity(quantity: &Quantity, record: &Record, entities: &[Entity]) -> Hea
     headline
 }
 
-/// The samples of two series of one run, of the rounds that both have; none of a round where one is no number.
+/// The samples of two series of one run, from the rounds present in both; rounds with a non-finite sample are
+/// left out.
 fn paired(
     quantity: &Quantity,
     record: &Record,
@@ -271,7 +272,7 @@ fn compared(comparisons: &[Compared]) -> Headline {
     headline
 }
 
-/// What one comparison says, with the file's name and the size of the change.
+/// The result of one comparison, with the file's name and the size of the change.
 pub(super) fn sentence(c: &Compared) -> String {
     let found = &c.judgement;
     let what = match c.series.is_empty() {

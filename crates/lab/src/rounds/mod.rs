@@ -1,11 +1,11 @@
-//! Targets measured round by round, each once a round, in an order that is drawn anew for each: the frame of every run of
-//! a workload and of commands.
+//! Measures targets in rounds, each target once per round, in a new random order each time. Runs of workloads
+//! and of commands both use this.
 //!
 //! Invariants:
-//! - Sample `round` of one target was taken beside sample `round` of every other.
-//! - Each sample is handed on before the next one begins, so that a run which is cut short keeps what it has.
-//! - A run that may end early says after how many rounds at the latest ([`Head::max_rounds`]): whoever reads it judges it by
-//!   the looks that it was judged by.
+//! - Sample `round` of one target is taken next to sample `round` of every other target.
+//! - Each sample is passed on before the next one starts, so a run that is cut short keeps what it has.
+//! - A run that may stop early records its maximum number of rounds ([`Head::max_rounds`]), so that readers
+//!   judge it at the same looks as the run itself.
 
 mod order;
 mod verdicts;
@@ -22,33 +22,33 @@ pub(crate) use order::Order;
 pub use verdicts::Asked;
 use verdicts::Verdicts;
 
-/// The setting that says in what order targets were measured.
+/// The setting that records the order in which targets were measured.
 pub(crate) const ORDER: &str = "order of targets";
 
-/// What every run is told, whatever it measures.
+/// Parameters common to all runs.
 pub struct Terms<'a> {
     /// Rounds that are not counted.
     pub warm_up: u32,
-    /// Rounds that are; where the run may end early, the most.
+    /// Counted rounds; the maximum if the run may stop early.
     pub rounds: u32,
-    /// Of the order of the targets.
+    /// Seed for the order of the targets.
     pub seed: u64,
-    /// What is asked of each target but the first.
+    /// The question asked of each target but the first.
     pub asked: &'a Asked,
-    /// What else the record is to say of how the run was asked for: name and value.
+    /// Further settings for the record: name and value.
     pub told: BTreeMap<String, Value>,
-    /// When it began: RFC 3339, UTC.
+    /// When the run started: RFC 3339, UTC.
     pub started: &'a str,
-    /// Whether the person wants to end. Asked again and again, by all threads.
+    /// Whether the user wants to stop. Polled by all threads.
     pub interrupted: &'a (dyn Fn() -> bool + Sync),
-    /// Told before each sample how many are done, warm-up included, and of how many at the most.
+    /// Called before each sample with the samples done, including warm-up, and the maximum.
     pub progress: &'a Progress<'a>,
 }
 
-/// What a run hands on while it goes on.
+/// What a run emits while it is in progress.
 #[derive(Debug)]
 pub enum Entry<'a> {
-    /// First, once all targets are there.
+    /// First, once all targets are open.
     Head(&'a Head),
     /// Then each line, as soon as it is known.
     Line(&'a Line),
@@ -62,19 +62,19 @@ pub(crate) struct Measured {
     pub(crate) value: f64,
 }
 
-/// What measuring one target once came to.
+/// The result of measuring one target once.
 pub(crate) struct Taken {
     pub(crate) values: Vec<Measured>,
-    /// Times of single operations: whose, and the classes as [`Latencies`] has them.
+    /// Latencies of single operations: the quantity, and the classes as in [`Latencies`].
     pub(crate) latencies: Vec<(&'static str, Vec<(f64, u64)>)>,
 }
 
-/// Who is measured.
+/// The targets to measure.
 pub(crate) trait Subjects {
-    /// What each is called.
+    /// The name of each target.
     fn labels(&self) -> &[String];
 
-    /// Measures one of them; `turn` counts all rounds from 0, those of the warm-up included. `None`: it was interrupted.
+    /// Measures one target. `turn` counts all rounds from 0, including warm-up. `None`: interrupted.
     fn measure(&mut self, which: usize, turn: u32) -> Result<Option<Taken>>;
 }
 
@@ -86,10 +86,10 @@ pub(crate) enum Ended {
     Interrupted,
 }
 
-/// The names of targets, each its own: one that is there twice gets a number.
+/// Unique names for targets: repeated names are numbered.
 ///
 /// # Errors
-/// Where there is none.
+/// If there is no target.
 pub fn labels<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Vec<String>> {
     let mut seen: BTreeMap<&str, u32> = BTreeMap::new();
     let mut labels = Vec::new();
@@ -120,14 +120,14 @@ pub(crate) fn head(name: &str, terms: &Terms<'_>, own: BTreeMap<String, Value>) 
     head
 }
 
-/// A run under way.
+/// A run in progress.
 pub(crate) struct Run<'a, 'k> {
     terms: &'a Terms<'a>,
     order: Order,
     verdicts: Verdicts<'a>,
-    /// Of each target the value that is asked for, once it is there.
+    /// For each target, this round's value of the quantity in question, once measured.
     this_round: Vec<Option<f64>>,
-    /// Every quantity that was measured, and which way it is good.
+    /// Every quantity measured so far, and which direction is better.
     quantities: BTreeMap<&'static str, Better>,
     begun: Instant,
     record: Record,
@@ -135,7 +135,7 @@ pub(crate) struct Run<'a, 'k> {
 }
 
 impl<'a, 'k> Run<'a, 'k> {
-    /// Begins one of so many targets; `keep` gets everything as it comes.
+    /// Starts a run of `targets` targets; `keep` receives every entry as it is produced.
     pub(crate) fn begin(
         terms: &'a Terms<'a>,
         targets: usize,
@@ -158,7 +158,7 @@ impl<'a, 'k> Run<'a, 'k> {
         })
     }
 
-    /// All rounds, and what the others are, held against the first target.
+    /// Runs all rounds, then compares each target with the first.
     pub(crate) fn rounds(&mut self, subjects: &mut dyn Subjects) -> Result<Ended> {
         let ended = self.measure_all(subjects)?;
         let quantity = self.verdicts.quantity().to_owned();
@@ -195,7 +195,7 @@ impl<'a, 'k> Run<'a, 'k> {
         let all = self.terms.warm_up + self.terms.rounds;
         let samples = all as usize * targets;
         for turn in 0..all {
-            // Those of the warm-up are round 0 in the record, and have a turn of their own all the same.
+            // Warm-up rounds are round 0 in the record, but each has its own turn.
             let counted = (turn + 1).saturating_sub(self.terms.warm_up);
             for (step, which) in self.order.next_round().into_iter().enumerate() {
                 if (self.terms.interrupted)() {
@@ -235,7 +235,7 @@ impl<'a, 'k> Run<'a, 'k> {
         Ok(self.verdicts.push(*better, &values))
     }
 
-    /// Takes in what measuring a target came to.
+    /// Records one measurement of a target.
     fn taken(&mut self, which: usize, label: &str, round: u32, taken: Taken) -> Result<()> {
         let at_s = self.begun.elapsed().as_secs_f64();
         for one in taken.values {

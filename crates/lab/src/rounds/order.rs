@@ -1,18 +1,18 @@
-//! In what order the targets of a round are measured: drawn anew for each round.
+//! The order in which the targets of a round are measured: drawn anew for each round.
 //!
-//! A fixed order, and one that only turns, has each target come behind the same other one in every round: what that leaves
-//! behind (caches, dirty data, a clock that was raised) is then part of the target's figure, and no number of rounds shows it.
-//! Where each order is as likely as any other, two targets that are alike may be exchanged for each other in any round, which
-//! is what the judge's bound on false alarms rests on.
+//! In a fixed or rotating order, a target always follows the same predecessor. Whatever the predecessor
+//! leaves behind (caches, dirty data, a raised clock) then becomes part of the target's figure, and no number
+//! of rounds reveals it. If every order is equally likely, two equal targets can be swapped in any round; the
+//! judge's bound on false alarms rests on this.
 
-/// Draws the orders of a run; the same seed draws the same ones.
+/// Draws the orders of a run; the same seed draws the same orders.
 pub(crate) struct Order {
     random: fastrand::Rng,
     places: Vec<usize>,
 }
 
 impl Order {
-    /// Of so many targets.
+    /// For this many targets.
     pub(crate) fn new(seed: u64, targets: usize) -> Order {
         Order {
             random: fastrand::Rng::with_seed(seed),
@@ -20,7 +20,7 @@ impl Order {
         }
     }
 
-    /// The order of the next round: the targets' numbers, from 0.
+    /// The order of the next round: target numbers, from 0.
     pub(crate) fn next_round(&mut self) -> Vec<usize> {
         self.random.shuffle(&mut self.places);
         self.places.clone()

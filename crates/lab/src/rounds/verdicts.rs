@@ -1,26 +1,27 @@
-//! Each target held against the first while the run goes on, and whether the answers are certain.
+//! Compares each target with the first during the run, and decides whether the answers are certain.
 //!
-//! Where the run may stop early the questions are asked sequentially, so that the chance of a false answer is no larger for
-//! all the looking; else once, at the end. The confidence holds for all targets together: each question has its share.
+//! If the run may stop early, the questions are judged sequentially, so that repeated looks do not raise the
+//! chance of a false answer. Otherwise they are judged once, at the end. The confidence holds for all targets
+//! together: each question gets its share of the error probability.
 
 use crate::record::Better;
 use crate::stats::{Judgement, Question, Sequential, Until, judge};
 
-/// What is asked of each target but the first.
+/// The question asked of each target but the first.
 #[derive(Clone, Debug)]
 pub struct Asked {
-    /// Of which quantity, such as `throughput`.
+    /// The quantity, such as `throughput`.
     pub quantity: String,
-    /// A difference no larger than this is none, in percent.
+    /// Differences up to this size count as none, in percent.
     pub threshold_percent: f64,
-    /// How sure all answers together must be: above 0.5, below 1.
+    /// Confidence in all answers together: above 0.5, below 1.
     pub confidence: f64,
-    /// The run ends as soon as this is so of all; `None`: after its rounds.
+    /// The run stops as soon as this holds for all targets; `None`: after its rounds.
     pub until: Option<Until>,
 }
 
 impl Default for Asked {
-    /// The throughput, at the end.
+    /// Throughput, judged at the end.
     fn default() -> Asked {
         Asked {
             quantity: "throughput".into(),
@@ -36,9 +37,9 @@ pub(super) struct Verdicts<'a> {
     asked: &'a Asked,
     question: Question,
     max_rounds: usize,
-    /// Of each target, a value for each round.
+    /// For each target, one value per round.
     values: Vec<Vec<f64>>,
-    /// Of each target but the first, where the run may stop early.
+    /// For each target but the first, if the run may stop early.
     sequential: Vec<Sequential>,
 }
 
@@ -63,7 +64,7 @@ impl<'a> Verdicts<'a> {
         &self.asked.quantity
     }
 
-    /// Takes in a round: a value of each target. Whether more rounds could still change an answer.
+    /// Adds a round: one value per target. Returns whether more rounds could still change an answer.
     pub(super) fn push(&mut self, better: Better, round: &[f64]) -> bool {
         let first = self.values.iter().all(Vec::is_empty);
         self.question.better = better;
@@ -82,7 +83,7 @@ impl<'a> Verdicts<'a> {
         self.sequential.is_empty() || self.sequential.iter().any(Sequential::wants_more)
     }
 
-    /// Whether the run may stop early, and has all answers.
+    /// Whether the run may stop early and has all answers.
     pub(super) fn are_certain(&self) -> bool {
         let decided = |sequential: &Sequential| sequential.decided().is_some();
         !self.sequential.is_empty() && self.sequential.iter().all(decided)
@@ -106,7 +107,8 @@ mod tests {
     use super::*;
     use crate::stats::Verdict;
 
-    /// Pairs of a spread of about 1 %, the second one so many percent better; when it ended, and the answer.
+    /// Pairs with a spread of about 1 %, the second better by `percent`. Returns when it ended, and the
+    /// answer.
     fn ended(asked: &Asked, percent: f64, rounds: usize) -> (usize, Verdict) {
         let mut random = fastrand::Rng::with_seed(6);
         let mut noise = || crate::stats::normal(&mut random);

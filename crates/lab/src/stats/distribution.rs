@@ -7,7 +7,8 @@ pub(super) fn normal_quantile(probability: f64) -> f64 {
     Normal::standard().inverse_cdf(probability)
 }
 
-/// The value that Student's t with `freedom` degrees of freedom stays below with this probability; infinite for none.
+/// The value that Student's t with `freedom` degrees of freedom stays below with this probability; infinite
+/// for 0 degrees.
 pub(super) fn student_quantile(probability: f64, freedom: usize) -> f64 {
     match StudentsT::new(0.0, 1.0, freedom as f64) {
         Ok(student) => student.inverse_cdf(probability),

@@ -1,14 +1,15 @@
-//! [`judge`]: whether two sets of samples differ, by how much, and how sure that is.
+//! [`judge`]: whether two sets of samples differ, by how much, and with what confidence.
 //!
-//! Ratios are looked at: of samples above 0 the differences of their logarithms. What is said of them rests on Wilcoxon's
-//! signed ranks, turned around into an interval for the shift, as [`ranks`](super::ranks) and [`shift`](super::shift) have
-//! it. So where nothing differs, and a sample might as well have been its partner, a false alarm is no more likely than was
-//! asked for, whatever the noise: skewed, heavy-tailed, with outliers, drifting over the pairs, of few pairs or many. Too few
-//! pairs answer nothing: five of five say as little as five throws of a coin, however near together they lie.
+//! It compares ratios: for samples above 0, differences of logarithms. The verdict rests on Wilcoxon's signed
+//! ranks, inverted into an interval for the shift; see [`ranks`](super::ranks) and [`shift`](super::shift).
+//! So if nothing differs, and each sample could be swapped with its partner, the rate of false alarms stays
+//! within the requested bound for any noise: skewed, heavy-tailed, with outliers, drifting over the pairs,
+//! with few pairs or many. Too few pairs decide nothing: five out of five prove no more than five coin
+//! tosses, however close together they lie.
 //!
-//! There is no judge of sets that were taken apart. Samples of one run share what the run has (where its files and its memory
-//! lie, what the machine did in these minutes), so that hundreds of them are one draw of "a run"; whoever has several runs
-//! has pairs of them ([`compare`](crate::compare)).
+//! Unpaired sets are never judged. All samples of one run share its conditions (where its files and memory
+//! lie, what the machine did in those minutes), so hundreds of them are still a single draw of "a run".
+//! Several runs are compared in pairs ([`compare`](crate::compare)).
 
 use super::distribution::{normal_quantile, student_quantile};
 use super::ranks::signed_rank_cut;
@@ -17,18 +18,18 @@ use super::verdict::{Judgement, Pairs, Question, Verdict};
 use super::{mean, stdev};
 use crate::record::Better;
 
-/// How often the smallest difference that could have been seen would have been.
+/// The power at which the smallest detectable difference is reported.
 const POWER: f64 = 0.8;
 
-/// Judges `new` against `base`, of which sample i of one was taken beside sample i of the other; what has no partner is not
-/// judged.
+/// Judges `new` against `base`. Sample i of one was taken next to sample i of the other; samples without a
+/// partner are ignored.
 ///
-/// Samples that are no finite number are left out, with their partners, and counted.
+/// Pairs with a non-finite sample are left out and counted.
 pub fn judge(base: &[f64], new: &[f64], question: &Question) -> Judgement {
     judge_pairs(base, new, question, question.alpha())
 }
 
-/// Judges pairs with another error probability than the question's: the share of one look of several.
+/// Judges pairs with a different error probability than the question's: that of one look out of several.
 pub(super) fn judge_pairs(base: &[f64], new: &[f64], question: &Question, alpha: f64) -> Judgement {
     let whole = base
         .iter()
@@ -59,7 +60,7 @@ pub(super) fn judge_pairs(base: &[f64], new: &[f64], question: &Question, alpha:
     found.judgement(&scale, question)
 }
 
-/// What too few pairs say if their noise is normal: to be shown, not to decide by.
+/// The interval for too few pairs, assuming normal noise: to be shown, not used for a decision.
 fn student(differences: &[f64], alpha: f64) -> Shift {
     let count = differences.len();
     let reach = match count {
@@ -80,11 +81,11 @@ fn around(value: f64, reach: f64) -> Shift {
     }
 }
 
-/// What differences are taken of.
+/// The scale on which differences are taken.
 enum Scale {
     /// Logarithms: all samples are above 0.
     Logarithm,
-    /// The samples themselves, in parts of this much: the mean size of `base`.
+    /// The samples themselves, in units of this value: the mean absolute value of `base`.
     Linear(f64),
 }
 
@@ -104,21 +105,21 @@ impl Scale {
         }
     }
 
-    /// The ratio that a shift is.
+    /// Converts a shift on this scale to a ratio.
     fn ratio(&self, shift: f64) -> f64 {
         match self {
             Scale::Logarithm => shift.exp(),
             Scale::Linear(_) if shift == 0.0 => 1.0,
-            // From 0 on, any step is infinite.
+            // From 0, any change is infinite.
             Scale::Linear(size) => 1.0 + shift / size,
         }
     }
 }
 
-/// What was found, on the scale.
+/// The findings, on the scale.
 struct Found {
     shift: Option<Shift>,
-    /// There are enough samples to decide anything.
+    /// Whether there are enough samples to decide anything.
     decides: bool,
     alpha: f64,
     left_out: usize,
@@ -152,8 +153,8 @@ impl Found {
         judgement
     }
 
-    /// An interval reaches as far to either side as the quantile of its confidence, in standard errors; a difference is
-    /// found with the wanted power when it is larger by that power's quantile.
+    /// Half the interval's width is the quantile of its confidence, in standard errors. A difference is
+    /// detected with the wanted power if it exceeds that by the quantile of the power.
     fn smallest_seen(&self, scale: &Scale, shift: &Shift) -> f64 {
         if !self.decides {
             return f64::INFINITY;

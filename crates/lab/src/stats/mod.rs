@@ -1,12 +1,13 @@
-//! Statistics of repeated measurements: what is said of one set of samples, and what of two of them.
+//! Statistics of repeated measurements: descriptions of one set of samples, and comparisons of two.
 //!
-//! Variants of an experiment are measured interleaved, one sample of each per round, so sample `i` of one
-//! variant belongs to sample `i` of every other. [`Ratio`] and [`judge`] keep that pairing: what disturbed a whole
-//! round cancels out.
+//! Variants of an experiment are measured interleaved, one sample each per round, so sample `i` of one
+//! variant pairs with sample `i` of every other. [`Ratio`] and [`judge`] keep that pairing, so a disturbance
+//! that affects a whole round cancels out.
 //!
-//! [`Summary`] describes one set of samples. Of two, all that is said goes by ranks: [`judge`] and [`Sequential`] decide, and
-//! must not cry wolf, so their bound on false alarms is a theorem about any noise, not a hope about a normal one; and
-//! [`Ratio`] is found in the same way, so that no table shows an interval which the verdict beside it does not go by.
+//! [`Summary`] describes one set of samples. Two sets are always compared by ranks. [`judge`] and
+//! [`Sequential`] decide, and must not raise false alarms: their bound is a theorem that holds for any noise,
+//! not an assumption of normal noise. [`Ratio`] uses the same method, so that a table never shows an interval
+//! that contradicts the verdict next to it.
 
 mod distribution;
 mod judge;
@@ -32,13 +33,13 @@ pub(crate) use verdict::trimmed;
 pub use verdict::{Judgement, Pairs, Question, Verdict};
 pub use warmup::warm_up;
 
-/// A standard normal variable, by Box and Muller.
+/// A standard normal variable, by the Box-Muller transform.
 pub(crate) fn normal(random: &mut fastrand::Rng) -> f64 {
     let (radius, angle) = (1.0 - random.f64(), random.f64());
     (-2.0 * radius.ln()).sqrt() * (std::f64::consts::TAU * angle).cos()
 }
 
-/// The arithmetic mean; NaN of nothing.
+/// The arithmetic mean; NaN without samples.
 fn mean(samples: &[f64]) -> f64 {
     samples.iter().sum::<f64>() / samples.len() as f64
 }
@@ -53,7 +54,7 @@ fn stdev(samples: &[f64]) -> f64 {
     (squares / (samples.len() - 1) as f64).sqrt()
 }
 
-/// What this share of the sorted samples is no larger than, between the two samples around the place; 0 without samples.
+/// The quantile at `share` of sorted samples, interpolated between its two neighbours; 0 without samples.
 pub(crate) fn quantile(sorted: &[f64], share: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else {
         return 0.0;

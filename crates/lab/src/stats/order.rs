@@ -1,7 +1,8 @@
-//! Whether the place in a round matters: is who comes first measured otherwise than who comes later?
+//! Whether the position in a round matters: does the target measured first differ from those measured later?
 //!
-//! The order of targets is drawn anew for each round, so an effect of the place falls on all of them alike and makes no
-//! verdict wrong. It is said all the same: it is in every figure, and another order would have another figure.
+//! The order of targets is drawn anew for each round, so a position effect hits all of them alike and
+//! invalidates no verdict. It is reported because it is part of every figure, and another order would give
+//! other figures.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +10,11 @@ use super::judge::judge;
 use super::verdict::{Judgement, Question, Verdict};
 use super::{mean, sorted};
 
-/// Of each round of a run the targets' numbers and values, in the order in which they were measured.
+/// For each round of a run, the targets' numbers and values in the order they were measured.
 pub(crate) type Rounds = Vec<Vec<(usize, f64)>>;
 
-/// Of each quantity for which it is certain that who came first in a round was measured otherwise than who came later: a
-/// sentence. The confidence is of all together.
+/// One sentence for each quantity where the first target in a round certainly differs from the later ones.
+/// The confidence holds for all quantities together.
 pub(crate) fn effects_of_order(quantities: &BTreeMap<&str, Rounds>) -> Vec<String> {
     let each = 1.0 - (1.0 - Question::DEFAULT_CONFIDENCE) / quantities.len().max(1) as f64;
     let effect = |(quantity, rounds): (&&str, &Rounds)| {
@@ -29,10 +30,10 @@ pub(crate) fn effects_of_order(quantities: &BTreeMap<&str, Rounds>) -> Vec<Strin
     quantities.iter().filter_map(effect).collect()
 }
 
-/// Holds the first of each round against the others of it.
+/// Compares the first value of each round with the others of that round.
 ///
-/// What the targets differ by is taken out before: each value counts by its share of its target's median. `None` where no such
-/// effect is certain, or nothing can be said: of values that are not all above 0, of rounds of one.
+/// Differences between the targets are removed first: each value is divided by its target's median. `None` if
+/// no effect is certain, or if nothing can be said: values not all above 0, or rounds with a single target.
 fn first_in_round(rounds: &[Vec<(usize, f64)>], confidence: f64) -> Option<Judgement> {
     let values = || rounds.iter().flatten();
     if !values().all(|(_, value)| value.is_finite() && *value > 0.0) {
@@ -71,7 +72,8 @@ mod tests {
     use super::*;
     use crate::stats::tests::Noise;
 
-    /// Rounds of targets of which each is half as fast again as the one before, in random order; the first is slower by so much.
+    /// Rounds of targets in random order. Target n takes 1 + n/2 times the value of target 0; the first in a
+    /// round is slower by `percent`.
     fn rounds(
         noise: &mut Noise,
         random: &mut fastrand::Rng,

@@ -1,28 +1,29 @@
-//! Samples that lie far from the others: shown, never dropped.
+//! Outliers: samples far from the others. They are shown, never dropped.
 
 use serde::Serialize;
 
 use super::{quantile, sorted};
 
-/// Fewer have no quartiles worth the name.
+/// With fewer samples, quartiles mean little.
 const FEWEST: usize = 8;
-/// From the nearer quartile, in distances between the quartiles: J. Tukey, Exploratory Data Analysis (1977), 2D.
+/// Distance from the nearer quartile, in interquartile ranges: J. Tukey, Exploratory Data Analysis (1977),
+/// 2D.
 const OUTSIDE: f64 = 1.5;
-/// The same, for what he calls far out.
+/// The same for what Tukey calls "far out".
 const FAR_OUT: f64 = 3.0;
 
-/// A sample that lies outside.
+/// A sample outside Tukey's fences.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Outlier {
-    /// Which one, from 0.
+    /// Its index, from 0.
     pub index: usize,
     /// Its value.
     pub value: f64,
-    /// It is not only outside, but far out.
+    /// Whether it is "far out", not just outside.
     pub far: bool,
 }
 
-/// The samples outside of Tukey's fences, in their order; none of fewer than eight.
+/// The samples outside Tukey's fences, in order; none if there are fewer than eight samples.
 pub fn outliers(samples: &[f64]) -> Vec<Outlier> {
     let finite: Vec<f64> = samples.iter().copied().filter(|s| s.is_finite()).collect();
     if finite.len() < FEWEST {
@@ -41,7 +42,7 @@ pub fn outliers(samples: &[f64]) -> Vec<Outlier> {
     samples.iter().enumerate().filter_map(outside).collect()
 }
 
-/// The values that a quarter, and three quarters, lie below, between the two nearest samples, of which there is one at least.
+/// The lower and upper quartile, interpolated between neighbouring samples. `samples` must not be empty.
 pub(super) fn quartiles(samples: &[f64]) -> (f64, f64) {
     let sorted = sorted(samples);
     (quantile(&sorted, 0.25), quantile(&sorted, 0.75))

@@ -1,20 +1,23 @@
-//! How the rank statistic is distributed where nothing differs, which no distribution of the samples changes.
+//! The distribution of the rank statistic under the null hypothesis. It does not depend on the distribution
+//! of the samples.
 //!
-//! Wilcoxon's signed ranks: of n differences that are as likely to be positive as negative, each of the 2ⁿ patterns of signs
-//! is as likely as any other. (F. Wilcoxon, Biometrics Bulletin 1 (1945); M. Hollander, D. Wolfe, E. Chicken, Nonparametric
-//! Statistical Methods, 3rd edition, 3.1 to 3.3.)
-//! Counted exactly up to a size where the normal approximation with its correction for continuity errs on the safe side
-//! only: both tails are lighter than the normal one. Ties make the true probability smaller than the one counted with.
+//! Wilcoxon's signed ranks: if n differences are as likely to be positive as negative, each of the 2ⁿ sign
+//! patterns is equally likely. (F. Wilcoxon, Biometrics Bulletin 1 (1945); M. Hollander, D. Wolfe, E.
+//! Chicken, Nonparametric Statistical Methods, 3rd edition, 3.1 to 3.3.)
+//!
+//! Small sizes are counted exactly. Beyond them, the normal approximation with continuity correction errs
+//! only on the safe side, because both tails are lighter than normal. Ties make the true probability smaller
+//! than the one computed.
 
 use super::distribution::normal_quantile;
 
-/// Differences up to which signed ranks are counted.
+/// Up to this many differences, the distribution is counted exactly.
 const EXACT_PAIRS: usize = 64;
-/// Sums of probabilities in floating point err by less.
+/// Bound on the floating-point error of the summed probabilities.
 const ROUNDING: f64 = 1e-9;
 
-/// The place, from 1 and from either end, at which the interval of error probability `alpha` (both sides together) begins
-/// among the ordered means of two differences; `None` where so few pairs cannot have one.
+/// The rank, from 1 and from either end, at which the interval with two-sided error probability `alpha`
+/// starts among the ordered pairwise means. `None` if there are too few pairs for such an interval.
 pub(super) fn signed_rank_cut(pairs: usize, alpha: f64) -> Option<usize> {
     if pairs == 0 {
         return None;
@@ -40,7 +43,8 @@ pub(super) fn signed_rank_cut(pairs: usize, alpha: f64) -> Option<usize> {
     cut(&probability, alpha)
 }
 
-/// How many values of the statistic, from 0, have together no more than half of `alpha`: the interval begins at that place.
+/// The number of values of the statistic, from 0, whose total probability is at most `alpha` / 2. The
+/// interval starts at that rank.
 fn cut(probability: &[f64], alpha: f64) -> Option<usize> {
     let mut below = 0.0;
     let inside = probability.iter().position(|of| {
@@ -55,8 +59,8 @@ fn approximate_cut(mean: f64, deviation: f64, alpha: f64) -> Option<usize> {
     (last >= 0.0).then(|| last as usize + 1)
 }
 
-/// The fewest pairs of which anything can be said with error probability `alpha`: all of their differences having one
-/// sign is that unlikely.
+/// The fewest pairs that can decide anything at error probability `alpha`: all their differences having the
+/// same sign is that unlikely.
 pub(super) fn fewest_pairs(alpha: f64) -> usize {
     (1 - (alpha * (1.0 + ROUNDING)).log2().floor() as i32).max(1) as usize
 }
@@ -67,7 +71,7 @@ mod tests {
 
     #[test]
     fn critical_values_of_the_tables() {
-        // Two-sided tables give the largest statistic that is significant; the cut is one more.
+        // Two-sided tables give the largest significant statistic; the cut is one more.
         for (pairs, alpha, want) in [
             (5, 0.05, None),
             (6, 0.05, Some(0)),

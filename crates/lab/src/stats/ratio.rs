@@ -1,26 +1,26 @@
-//! [`Ratio`]: how much more one variant does than another.
+//! [`Ratio`]: one variant relative to another.
 
 use serde::{Deserialize, Serialize};
 
 use super::judge::judge;
 use super::verdict::Question;
 
-/// A ratio of two variants with its 95 % interval, found as [`judge`] finds what it decides by.
+/// A ratio of two variants with its 95 % interval, computed as [`judge`] does.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub struct Ratio {
-    /// The typical first over the second of its round, by the estimate of Hodges and Lehmann.
+    /// The typical ratio of the first to the second within a round: the Hodges-Lehmann estimate.
     pub value: f64,
-    /// Lower end of the 95 % interval; the value where there is one pair only, of which nothing more is known.
+    /// Lower end of the 95 % interval; equals the value if there is only one pair.
     pub low: f64,
-    /// Upper end of the 95 % interval.
+    /// Upper end of the 95 % interval, likewise.
     pub high: f64,
 }
 
 impl Ratio {
     /// The ratio of paired samples, `over` to `under`.
     ///
-    /// The interval is by signed ranks; of fewer than six pairs, which have none at 95 %, by Student's t, if their noise is
-    /// normal. Returns `None` when there is no pair, or the divisor is 0.
+    /// The interval uses signed ranks. Fewer than six pairs have none at 95 %; for them it uses Student's t,
+    /// which assumes normal noise. Returns `None` if there is no pair or the divisor is 0.
     pub fn of(over: &[f64], under: &[f64]) -> Option<Ratio> {
         let question = Question {
             confidence: 0.95,
@@ -29,7 +29,7 @@ impl Ratio {
         let found = judge(under, over, &question);
         let within = |end: f64| match found.pairs {
             1 => found.ratio,
-            // What JSON can say.
+            // JSON has no infinity.
             _ => end.clamp(f64::MIN, f64::MAX),
         };
         found.ratio.is_finite().then(|| Ratio {
@@ -60,7 +60,8 @@ mod tests {
         assert!((ratio.value - 1.3).abs() < 1e-9 && (ratio.high - ratio.low) < 1e-9);
     }
 
-    /// As often as is said, also of a handful: what a bootstrap of so few does not.
+    /// The interval covers as often as promised even with a handful of pairs, which a bootstrap does not
+    /// achieve.
     #[test]
     fn the_true_ratio_lies_inside_as_often_as_is_said() {
         let mut noise = crate::stats::tests::Noise::new(31);

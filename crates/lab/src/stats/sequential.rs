@@ -1,19 +1,20 @@
-//! [`Sequential`]: judging while pairs come in, and stopping when the answer is certain.
+//! [`Sequential`]: judges pairs as they come in, and stops when the answer is certain.
 //!
-//! Who looks after every pair, and stops at the first answer that he likes, finds a difference in most runs of which
-//! nothing differs. So there are few looks, fixed before the first pair, and each has its share of the error probability:
-//! after n of at most N pairs, n / N of it is spent (K. Lan, D. DeMets, Biometrika 70 (1983); the spending function of
-//! K. Kim, D. DeMets, Biometrika 74 (1987), with ρ = 1). The shares add up to the whole, so that the chance of any false
-//! answer at any look is no larger, whatever the looks have to do with each other. The intervals hold together in the same
-//! way, and may be read at any look (C. Jennison, B. Turnbull, Journal of the Royal Statistical Society B 51 (1989)).
+//! Checking after every pair and stopping at the first welcome answer finds a difference in most runs where
+//! nothing differs. So there are few looks, fixed before the first pair, and each gets a share of the error
+//! probability: after n of at most N pairs, n / N of it is spent (K. Lan, D. DeMets, Biometrika 70 (1983);
+//! the spending function of K. Kim, D. DeMets, Biometrika 74 (1987), with ρ = 1). The shares add up to the
+//! total, so the chance of a false answer at any look stays within it, however the looks depend on each
+//! other. The intervals hold jointly in the same way, and may be read at any look (C. Jennison, B. Turnbull,
+//! Journal of the Royal Statistical Society B 51 (1989)).
 
 use super::judge::judge_pairs;
 use super::verdict::{Judgement, Question, Verdict};
 
-/// From look to look, pairs grow by this factor: more looks would each have less to spend.
+/// The number of pairs grows by this factor between looks. More looks would each have less to spend.
 const GROWTH: f64 = 1.25;
 
-/// When is looked, and with what error probability.
+/// After how many pairs a look happens, and with what error probability.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Look {
     pairs: usize,
@@ -39,17 +40,17 @@ pub struct Sequential {
     decided: Option<Judgement>,
 }
 
-/// What ends it before all pairs are there.
+/// What stops the run before all pairs are measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Until {
     /// A verdict.
     Certain,
-    /// It is certain on which side of a loss of so many percent it lies.
+    /// It is certain on which side of this loss the result lies.
     Beside {
-        /// The loss, in percent, at least 0: of throughput, 3 is 0.97 times as much; of time, 1.03 times.
+        /// The loss in percent, at least 0: 3 means 0.97 times the throughput, or 1.03 times the time.
         loss_percent: f64,
     },
-    /// An interval that reaches no further from the estimate than this share of the change.
+    /// The interval extends no further from the estimate than this share of the change.
     Known {
         /// The share, above 0.
         share: f64,
@@ -73,13 +74,13 @@ impl Until {
 }
 
 impl Sequential {
-    /// Asks a question of `max_pairs` pairs at the most, until there is a verdict. Fewer than [`Question::fewest_pairs`] can
-    /// only end with [`Verdict::NotEnough`].
+    /// A question over at most `max_pairs` pairs, until there is a verdict. With fewer than
+    /// [`Question::fewest_pairs`] it can only end with [`Verdict::NotEnough`].
     pub fn new(question: Question, max_pairs: usize) -> Sequential {
         Sequential::until(question, max_pairs, Until::Certain)
     }
 
-    /// Asks until that is so. The interval holds at every look, so it holds at the one that this ends at.
+    /// A question until `until` holds. The interval holds at every look, so it also holds at the last one.
     pub fn until(question: Question, max_pairs: usize, until: Until) -> Sequential {
         Sequential {
             question,
@@ -92,7 +93,7 @@ impl Sequential {
         }
     }
 
-    /// Takes in a pair, taken one beside the other. A pair that comes after the end is not judged.
+    /// Adds a pair of samples taken next to each other. Pairs after the end are ignored.
     pub fn push(&mut self, base: f64, new: f64) {
         if !self.wants_more() {
             return;
@@ -108,7 +109,7 @@ impl Sequential {
         }
     }
 
-    /// Neither is there an answer, nor are all pairs there.
+    /// Whether there is no answer yet and pairs are left.
     pub fn wants_more(&self) -> bool {
         self.decided.is_none() && self.base.len() < self.max_pairs
     }
@@ -118,28 +119,28 @@ impl Sequential {
         self.decided.as_ref().map(|judgement| judgement.verdict)
     }
 
-    /// Pairs that came in.
+    /// The number of pairs so far.
     pub fn pairs(&self) -> usize {
         self.base.len()
     }
 
-    /// The samples of `base` that came in.
+    /// The samples of `base` so far.
     pub fn base_samples(&self) -> &[f64] {
         &self.base
     }
 
-    /// The samples of `new` that came in.
+    /// The samples of `new` so far.
     pub fn new_samples(&self) -> &[f64] {
         &self.new
     }
 
-    /// The most pairs that will be asked for.
+    /// The maximum number of pairs.
     pub fn max_pairs(&self) -> usize {
         self.max_pairs
     }
 
-    /// What is known now. Before the answer is certain its verdict is [`Verdict::NotEnough`], and its interval, of all pairs
-    /// until now, is as wide as that of the look to come.
+    /// The current state. Until the answer is certain, the verdict is [`Verdict::NotEnough`], and the
+    /// interval over all pairs so far uses the error probability of the next look.
     pub fn judgement(&self) -> Judgement {
         if let Some(judgement) = &self.decided {
             return judgement.clone();
@@ -153,9 +154,9 @@ impl Sequential {
     }
 }
 
-/// Judges pairs of a run that might end at any of the looks, by what it saw or by what was seen elsewhere, after `max_pairs`
-/// at the latest: by the last look that it came to. Pairs behind that are not judged. The intervals of all looks hold together,
-/// so it does not matter why the run ended.
+/// Judges the pairs of a run that could have stopped at any look, for its own or external reasons, after at
+/// most `max_pairs` pairs. The last look reached is used; later pairs are ignored. The intervals of all looks
+/// hold jointly, so the reason for stopping does not matter.
 pub fn judge_at_looks(
     base: &[f64],
     new: &[f64],
@@ -171,7 +172,7 @@ pub fn judge_at_looks(
             question,
             look.alpha,
         ),
-        // As the first look will see it, which has not come: no verdict.
+        // Before the first look: its interval, but no verdict.
         None => Judgement {
             verdict: Verdict::NotEnough,
             smallest_seen_percent: f64::INFINITY,
@@ -185,7 +186,8 @@ pub fn judge_at_looks(
     }
 }
 
-/// The looks at `max` pairs at the most; the first where all differences having one sign is unlikely enough.
+/// The looks for at most `max` pairs. The first comes when all differences having the same sign is unlikely
+/// enough.
 fn looks(alpha: f64, max: usize) -> Vec<Look> {
     let spent = |pairs: usize| alpha * pairs as f64 / max as f64;
     let telling = |pairs: &usize| (1.0 - *pairs as f64).exp2() <= spent(*pairs);
@@ -198,7 +200,7 @@ fn looks(alpha: f64, max: usize) -> Vec<Look> {
             alpha: spent(pairs) - before,
         });
         before = spent(pairs);
-        // A step that would leave less than half a step to the end goes there.
+        // If less than half a step would remain after this step, go straight to the end.
         let step = |pairs: usize| (pairs as f64 * GROWTH).ceil() as usize;
         next = (pairs < max).then(|| match step(pairs) {
             then if then + (step(then) - then) / 2 >= max => max,
@@ -226,7 +228,7 @@ mod tests {
             assert!((spent - alpha).abs() < 1e-12, "{alpha} {max}: {spent}");
             assert_eq!(looks.last().map(|look| look.pairs), Some(max));
             assert!(looks.windows(2).all(|two| two[0].pairs < two[1].pairs));
-            // Each can decide: all signs alike is within its share.
+            // Every look can decide: all signs alike has a probability within its share.
             let can = |look: &Look| (1.0 - look.pairs as f64).exp2() <= look.alpha * (1.0 + 1e-9);
             assert!(looks.iter().all(can), "{looks:?}");
         }
@@ -252,7 +254,7 @@ mod tests {
         assert!((sequential.judgement().change_percent + 10.0).abs() < 1e-9);
     }
 
-    /// Pairs of a loss of 4.5 %, with a spread of 1.2 % as report 5 has it.
+    /// Pairs with a loss of 4.5 % and a spread of 1.2 %, as in report 5.
     fn size(random: &mut fastrand::Rng, max: usize) -> Sequential {
         let mut noise = || 1.0 + 0.012 * crate::stats::normal(random);
         let question = Question {

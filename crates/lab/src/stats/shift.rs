@@ -1,16 +1,17 @@
-//! By how much one set of numbers lies above another: the estimate of Hodges and Lehmann, and its interval.
+//! The shift between two sets of numbers: the Hodges-Lehmann estimate and its interval.
 //!
-//! The estimate is the median of all means of two differences; the interval's ends are two of the same, counted in from both
-//! sides as [`ranks`](super::ranks) says. (J. Hodges, E. Lehmann, Annals of Mathematical Statistics 34 (1963).) A few wild samples
-//! move neither far. The interval is closed, which keeps what it promises where values are tied (G. Noether, Journal of
-//! the American Statistical Association 62 (1967)).
+//! The estimate is the median of all pairwise means of the differences. The ends of the interval are two of
+//! those means, counted in from both sides as [`ranks`](super::ranks) computes (J. Hodges, E. Lehmann, Annals
+//! of Mathematical Statistics 34 (1963)). A few wild samples move neither far. The interval is closed, so its
+//! confidence also holds for tied values (G. Noether, Journal of the American Statistical Association 62
+//! (1967)).
 //!
-//! There are about n²/2 such means, of which single ones are wanted: they are found by halving the range of values and
-//! counting how many lie below, in linear time each, so that a file of many thousand samples is no matter.
+//! There are about n²/2 such means, of which only a few are needed. They are found by bisecting the range of
+//! values and counting the means below, in linear time per step, so many thousand samples are no problem.
 
 use super::sorted;
 
-/// By how much, and between which ends; these are infinite where nothing can be said.
+/// The shift and its interval; infinite ends if nothing can be said.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Shift {
     pub(super) value: f64,
@@ -18,15 +19,15 @@ pub(super) struct Shift {
     pub(super) high: f64,
 }
 
-/// Halvings of a range: more than enough for neighbouring floating-point numbers anywhere but around 0, where so small a
-/// rest is nothing.
+/// Bisection steps: more than enough to reach neighbouring floating-point numbers, except around 0, where the
+/// remaining range is negligible.
 const HALVINGS: usize = 200;
 
-/// The sums of two of these ascending numbers, each also with itself.
+/// The sums of all pairs of these ascending numbers, each number also paired with itself.
 struct Sums(Vec<f64>);
 
 impl Sums {
-    /// For each number the place of the first partner with which the sum exceeds `limit`.
+    /// For each number, the index of the first partner whose sum exceeds `limit`.
     fn partners(&self, limit: f64) -> impl Iterator<Item = (usize, usize)> {
         let mut beyond = self.0.len();
         self.0.iter().enumerate().map(move |(place, number)| {
@@ -37,17 +38,17 @@ impl Sums {
         })
     }
 
-    /// How many there are.
+    /// The number of sums.
     fn len(&self) -> usize {
         self.0.len() * (self.0.len() + 1) / 2
     }
 
-    /// The smallest and the largest.
+    /// The smallest and the largest sum.
     fn ends(&self) -> (f64, f64) {
         (2.0 * self.0[0], 2.0 * self.0[self.0.len() - 1])
     }
 
-    /// How many are at most `limit`.
+    /// The number of sums that are at most `limit`.
     fn up_to(&self, limit: f64) -> usize {
         let within = self.partners(limit);
         within
@@ -55,14 +56,14 @@ impl Sums {
             .sum()
     }
 
-    /// The smallest above `limit`; infinite where there is none.
+    /// The smallest sum above `limit`; infinite if there is none.
     fn above(&self, limit: f64) -> f64 {
         self.partners(limit)
             .filter_map(|(place, beyond)| Some(self.0[place] + self.0.get(beyond.max(place))?))
             .fold(f64::INFINITY, f64::min)
     }
 
-    /// The one in this place of the ascending order, from 1.
+    /// The sum at this rank in ascending order, from 1.
     fn at(&self, place: usize) -> f64 {
         let (smallest, largest) = self.ends();
         if self.up_to(smallest) >= place {
@@ -83,7 +84,7 @@ impl Sums {
         self.above(low)
     }
 
-    /// Median, and ends that leave out `cut` on each side.
+    /// The median, and the ends that leave out `cut` sums on each side.
     fn shift(&self, cut: Option<usize>) -> Shift {
         let count = self.len();
         let value = (self.at(count.div_ceil(2)) + self.at(count / 2 + 1)) / 2.0;
@@ -102,7 +103,7 @@ impl Sums {
     }
 }
 
-/// Of differences between pairs, of which there is one at least; all finite.
+/// The shift of the differences between pairs: at least one, all finite.
 pub(super) fn of_pairs(differences: &[f64], cut: Option<usize>) -> Shift {
     let sums = Sums(sorted(differences)).shift(cut);
     Shift {

@@ -6,10 +6,10 @@ use serde::Serialize;
 
 use super::{mean, sorted, stdev};
 
-/// What is said of one variant's samples.
+/// Description of one variant's samples.
 #[derive(Clone, Debug, Serialize)]
 pub struct Summary {
-    /// How many samples there are.
+    /// Number of samples.
     pub count: usize,
     /// Arithmetic mean; 0 without samples.
     pub mean: f64,

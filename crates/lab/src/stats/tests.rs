@@ -1,4 +1,5 @@
-//! What the statistics promise, on synthetic samples: how often they cry wolf, and what they find.
+//! The promises of the statistics, checked on synthetic samples: how often they raise false alarms, and what
+//! they detect.
 
 use std::os::unix::fs::FileExt;
 use std::time::Instant;
@@ -20,7 +21,7 @@ impl Noise {
     }
 }
 
-/// One sample of a machine in one of several moods; `round` of a run.
+/// One sample of a machine in one of several modes; `round` is the round of the run.
 type Mood = fn(&mut Noise, usize) -> f64;
 
 const MOODS: [(&str, Mood); 7] = [
@@ -58,8 +59,8 @@ fn sequential(mut pair: impl FnMut() -> (f64, f64), question: Question, max: usi
     sequential
 }
 
-/// Among all ways in which twelve pairs could have been the other way round, which are equally likely where nothing differs, no
-/// more than the promised share are alarms. Every one is counted: this is the bound itself, and no estimate of it.
+/// Enumerates every way of swapping the partners of twelve pairs, all equally likely if nothing differs. The
+/// share of alarms stays within the promise. This checks the bound itself, not an estimate of it.
 #[test]
 fn the_bound_on_false_alarms_holds_over_every_swap_of_partners() {
     const PAIRS: usize = 12;
@@ -101,7 +102,7 @@ fn the_bound_on_false_alarms_holds_over_every_swap_of_partners() {
     }
 }
 
-/// Runs of which nothing differs, in every mood: at most one alarm in a hundred at the default confidence.
+/// Equal runs in every mode: at most one alarm in a hundred at the default confidence.
 #[test]
 fn equal_runs_raise_at_most_one_alarm_in_a_hundred() {
     const RUNS: usize = 1000;
@@ -121,7 +122,7 @@ fn equal_runs_raise_at_most_one_alarm_in_a_hundred() {
     }
 }
 
-/// What the project promises of report 5's noise.
+/// The project's promise for the noise of report 5.
 #[test]
 fn planted_slowdowns_are_found() {
     const RUNS: usize = 500;
@@ -140,7 +141,7 @@ fn planted_slowdowns_are_found() {
             match looks.decided() {
                 Some(Verdict::Slower) => found += 1,
                 Some(Verdict::Faster) => wrong += 1,
-                // 'None larger than 1 %' is true of 1 %, but hardly ever to be said.
+                // "No difference larger than 1 %" is true at 1 %, but should hardly ever be claimed.
                 Some(Verdict::NoDifference) if planted > 1.0 => wrong += 1,
                 Some(Verdict::NoDifference) => {
                     assert!(looks.judgement().smallest_seen_percent <= 1.0)
@@ -158,7 +159,7 @@ fn planted_slowdowns_are_found() {
     }
 }
 
-/// A percent that ten or twenty pairs could not have seen is not called none.
+/// A run of ten or twenty pairs that could not have detected 1 % must not call 1 % no difference.
 #[test]
 fn a_percent_is_not_called_none_by_a_run_that_could_not_see_it() {
     let mut noise = Noise::new(5);
@@ -177,7 +178,7 @@ fn a_percent_is_not_called_none_by_a_run_that_could_not_see_it() {
     }
 }
 
-/// It is also said when it is so.
+/// A long run of equal variants does report that nothing differs.
 #[test]
 fn a_long_equal_run_shows_that_nothing_differs() {
     let mut noise = Noise::new(6);
@@ -190,7 +191,7 @@ fn a_long_equal_run_shows_that_nothing_differs() {
     assert!(none >= 98, "{none}");
 }
 
-/// The figure means what it says: a difference of that size is found in about four runs of five.
+/// The figure is accurate: a difference of that size is found in about four runs out of five.
 #[test]
 fn the_smallest_difference_that_is_seen_is_seen() {
     let mut noise = Noise::new(7);
@@ -230,7 +231,7 @@ fn few_pairs_are_never_certain() {
         &Question::default(),
     );
     assert_eq!(found.verdict, Verdict::Slower);
-    // Three pairs that differ: an interval that knows how little that is.
+    // Three differing pairs: the interval must reflect how little they say.
     let found = judge(
         &[100.0, 101.0, 99.0],
         &[90.0, 93.0, 88.0],
@@ -239,8 +240,9 @@ fn few_pairs_are_never_certain() {
     assert!(found.low < 0.85 && found.high > 0.95, "{found:?}");
 }
 
-/// What a run saw decides when it ends; whoever reads it afterwards, by any number of samples that are there, is not surer than
-/// the run may be. Judged as if the number had been fixed before, equal runs would be called different far more often.
+/// A run's own data decides when it stops. Judging it later, with however many samples it has, must not give
+/// more confidence than the run allows. Judged as if the number of rounds had been fixed, equal runs would be
+/// called different far more often.
 #[test]
 fn a_run_that_ended_by_what_it_saw_keeps_the_interval_of_its_looks() {
     const RUNS: usize = 400;
@@ -253,7 +255,8 @@ fn a_run_that_ended_by_what_it_saw_keeps_the_interval_of_its_looks() {
         let mut new = Vec::new();
         let mut fixed = false;
         let mut looks = Sequential::new(question, MOST);
-        // Every second one ends in the worst way: as soon as anybody would be sure.
+        // Every second run ends in the worst way: as soon as a judge with a fixed number of rounds would be
+        // certain.
         while looks.wants_more() && !(run % 2 == 0 && fixed) {
             base.push(noise.normal(100.0, 1.2));
             new.push(noise.normal(100.0, 1.2));
@@ -401,7 +404,7 @@ fn a_judgement_reads_as_a_sentence_and_as_json() {
     assert!(few["smallest_seen_percent"].is_null());
 }
 
-/// Once on real I/O, reads of a file that the kernel's cache holds:
+/// Checks the judge once on real I/O, reading a file that is in the kernel's page cache:
 /// `THROUGHLINE_SOAK=1 cargo test -p throughline-lab --lib on_real_io -- --nocapture`.
 #[test]
 fn on_real_io_equal_ways_raise_no_alarm_and_a_planted_loss_is_found() {
@@ -457,7 +460,7 @@ fn on_real_io_equal_ways_raise_no_alarm_and_a_planted_loss_is_found() {
             "planted {planted} %: {found} of {RUNS} runs say so, after {} pairs on average; cv {spread:.2} %, could see {seen:.2} %",
             pairs / RUNS
         );
-        // What the noise of this machine hides is not the judge's fault.
+        // Ignore losses hidden by this machine's noise.
         if planted == 0.0 || seen <= planted / 2.0 {
             assert!((least..=most).contains(&found), "{planted} %: {found}");
         }

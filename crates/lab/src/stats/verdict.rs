@@ -1,4 +1,4 @@
-//! What is asked of two sets of samples, and what is answered.
+//! The question asked of two sets of samples, and the answer.
 
 use std::fmt;
 
@@ -7,21 +7,22 @@ use serde::Serialize;
 use super::ranks::fewest_pairs;
 use crate::record::Better;
 
-/// What is asked: is `new` better or worse than `base`?
+/// The question: is `new` better or worse than `base`?
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Question {
-    /// Which way the quantity is good.
+    /// Which direction is better.
     pub better: Better,
-    /// A difference no larger than this is none, in percent; at least 0.
+    /// Differences up to this size count as none, in percent; at least 0.
     pub threshold_percent: f64,
-    /// How sure an answer must be: 0.995 is wrong in 5 of 1000 runs at the most. Above 0.5 and below 1.
+    /// The confidence of an answer: 0.995 is wrong in at most 5 of 1000 runs. Above 0.5 and below 1.
     pub confidence: f64,
 }
 
 impl Question {
-    /// Half of what the project allows itself, one false alarm in a hundred runs: so that a hundred runs seldom show two.
+    /// Half the project's allowance of one false alarm per hundred runs, so that a hundred runs seldom show
+    /// two.
     pub const DEFAULT_CONFIDENCE: f64 = 0.995;
-    /// A percent: less is seldom worth a change, and seldom to be seen.
+    /// One percent: smaller differences are seldom worth a change and hard to detect.
     pub const DEFAULT_THRESHOLD_PERCENT: f64 = 1.0;
 
     /// The question at the default confidence and threshold.
@@ -33,7 +34,7 @@ impl Question {
         }
     }
 
-    /// How often an answer may be wrong; a confidence that is none counts as the default.
+    /// The error probability; an invalid confidence counts as the default.
     pub(super) fn alpha(&self) -> f64 {
         let alpha = 1.0 - self.confidence;
         match alpha > 1e-12 && alpha < 0.5 {
@@ -42,7 +43,7 @@ impl Question {
         }
     }
 
-    /// The fewest pairs that can answer with this confidence.
+    /// The fewest pairs that can give an answer at this confidence.
     pub fn fewest_pairs(&self) -> usize {
         fewest_pairs(self.alpha())
     }
@@ -62,13 +63,13 @@ pub enum Verdict {
     Faster,
     /// `new` is worse.
     Slower,
-    /// If there is a difference, it is no larger than the threshold.
+    /// Any difference is no larger than the threshold.
     NoDifference,
-    /// The samples do not say.
+    /// The samples do not decide.
     NotEnough,
 }
 
-/// As a person calls it.
+/// In words.
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -84,57 +85,59 @@ impl fmt::Display for Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pairs {
-    /// Samples of one round of one run.
+    /// Samples of the same round of the same run.
     Samples,
-    /// Runs, each as one figure.
+    /// Runs, each reduced to one figure.
     Runs,
 }
 
-/// The answer, and what it rests on. Its `Display` is a sentence.
+/// The answer and its basis. Its `Display` is a sentence.
 ///
-/// In JSON a figure that is not finite is `null`: an end of an interval that could not be told, or the ratio of nothing.
+/// In JSON, non-finite figures are `null`: an undetermined end of an interval, or the ratio without samples.
 #[derive(Clone, Debug, Serialize)]
 pub struct Judgement {
-    /// By how much the typical `new` differs from the typical `base` of its round: new / base, by the estimate of Hodges and
-    /// Lehmann, which a few wild samples do not move as they move a mean. NaN where there is no sample.
+    /// The typical ratio new / base within a round, by the Hodges-Lehmann estimate, which is far less
+    /// sensitive to wild samples than a mean. NaN without samples.
     pub ratio: f64,
-    /// The same in percent: −4.5 is 4.5 % less.
+    /// The change in percent: −4.5 means 4.5 % less.
     pub change_percent: f64,
-    /// Lower end of the ratio's interval: of the question's confidence, over all looks together where there were several.
+    /// Lower end of the ratio's interval, at the question's confidence; with several looks, over all of them
+    /// jointly.
     pub low: f64,
-    /// Upper end of it.
+    /// Upper end of the ratio's interval.
     pub high: f64,
     /// The answer.
     pub verdict: Verdict,
-    /// Its confidence: the question's.
+    /// The question's confidence.
     pub confidence: f64,
     /// The question's threshold, in percent.
     pub threshold_percent: f64,
-    /// Which way the quantity is good.
+    /// Which direction is better.
     pub better: Better,
-    /// The smallest difference that so many samples with such a spread find in four runs of five, in percent (as J. Cohen,
-    /// Statistical Power Analysis, 2nd edition (1988), takes it); infinite where they can find none.
+    /// The smallest difference that this many samples with this spread detect in four runs out of five, in
+    /// percent (power as in J. Cohen, Statistical Power Analysis, 2nd edition (1988)); infinite if they can
+    /// detect none.
     pub smallest_seen_percent: f64,
-    /// Pairs that were judged.
+    /// The number of pairs judged.
     pub pairs: usize,
-    /// What they are pairs of.
+    /// What was paired.
     pub of: Pairs,
-    /// Samples that are no finite number, with their partners: not judged.
+    /// Samples that were not judged because they or their partners are not finite.
     pub left_out: usize,
 }
 
 impl Judgement {
-    /// Lower end of the change's interval in percent.
+    /// Lower end of the change's interval, in percent.
     pub fn low_percent(&self) -> f64 {
         100.0 * (self.low - 1.0)
     }
 
-    /// Upper end of the change's interval in percent.
+    /// Upper end of the change's interval, in percent.
     pub fn high_percent(&self) -> f64 {
         100.0 * (self.high - 1.0)
     }
 
-    /// How much worse the new is, in percent: the likely value, the least and the most. Better is below 0.
+    /// How much worse `new` is, in percent: the estimate, the minimum and the maximum. Negative means better.
     pub fn worse_percent(&self) -> (f64, f64, f64) {
         let (low, high) = (self.low_percent(), self.high_percent());
         match self.better {
@@ -143,7 +146,7 @@ impl Judgement {
         }
     }
 
-    /// The interval says something.
+    /// Whether both ends of the interval are finite.
     pub fn has_interval(&self) -> bool {
         self.low.is_finite() && self.high.is_finite()
     }
@@ -153,7 +156,7 @@ impl Judgement {
         format!("{} %", trimmed(100.0 * self.confidence, 4))
     }
 
-    /// What so many pairs could have seen.
+    /// The number of pairs and the smallest difference they could have detected.
     fn reach(&self) -> String {
         let pairs = match (self.pairs, self.of) {
             (1, Pairs::Samples) => "1 pair".to_owned(),
@@ -210,7 +213,7 @@ impl fmt::Display for Judgement {
     }
 }
 
-/// With so many decimals at the most, and no zeros at the end.
+/// Formats with at most `decimals` decimals and no trailing zeros.
 pub(crate) fn trimmed(value: f64, decimals: usize) -> String {
     let text = format!("{value:.decimals$}");
     match text.contains('.') {

@@ -1,22 +1,24 @@
-//! Which samples at the start of a run still belong to its warming up.
+//! Detects how many samples at the start of a run belong to its warm-up.
 //!
-//! A change point in the first half of the run: the cut where the mean of what is before it differs most, in standard errors,
-//! from the mean of what is behind it (by the spread of the second half), if that is more than noise does at the worst of all
-//! cuts (D. Hawkins, “Testing a Sequence of Observations for a Shift in Location”, Journal of the American Statistical
-//! Association 72 (1977)). A single wild sample is no warming up: samples are first brought in to a distance from the quartiles
-//! of the run's second half at which many of them still tell.
+//! It looks for a change point in the first half of the run: the cut where the mean before differs most from
+//! the mean after, in standard errors (from the spread of the second half), provided the difference exceeds
+//! what noise produces at the worst cut (D. Hawkins, “Testing a Sequence of Observations for a Shift in
+//! Location”, Journal of the American Statistical Association 72 (1977)). A single outlier is not a warm-up:
+//! samples are first clamped to a distance from the quartiles of the second half. Within that distance,
+//! several deviating samples still count.
 
 use super::outliers::quartiles;
 use super::stdev;
 
-/// Fewer have no course that could be seen.
+/// Fewer samples show no trend.
 const FEWEST: usize = 16;
-/// Distances between the quartiles, from the nearer one, beyond which a sample counts as if it lay there.
+/// Samples further from the nearer quartile than this are clamped, in interquartile ranges.
 const REACH: f64 = 8.0;
-/// Difference of the two means, in its standard errors, that the best of all cuts through mere noise hardly reaches.
+/// Threshold for the difference of the two means, in standard errors. Pure noise hardly ever reaches it, even
+/// at the best cut.
 const CLEAR: f64 = 4.5;
 
-/// How many samples at the start belong to warming up; 0 where none do, or where nothing can be seen: of fewer than 16.
+/// The number of samples at the start that are warm-up; 0 if none are, or with fewer than 16 samples.
 pub fn warm_up(samples: &[f64]) -> usize {
     let count = samples.len();
     if count < FEWEST || !samples.iter().all(|sample| sample.is_finite()) {
@@ -43,7 +45,8 @@ pub fn warm_up(samples: &[f64]) -> usize {
     best.0
 }
 
-/// The samples, none further out than [`REACH`]. Where most are equal there is no measure for that, and they stay.
+/// The samples, clamped to [`REACH`]. If most samples are equal there is no scale to clamp by, and they are
+/// unchanged.
 fn brought_in(samples: &[f64]) -> Vec<f64> {
     let (low, high) = quartiles(&samples[samples.len() / 2..]);
     let reach = REACH * (high - low);
@@ -68,7 +71,7 @@ mod tests {
                 .collect();
             assert_eq!(warm_up(&samples), cold);
         }
-        // An outlier later on does not hide it, and is none itself, wherever it is.
+        // An outlier further on neither hides the warm-up nor counts as one, wherever it lies.
         for wild in [8, 15, 30] {
             let mut samples: Vec<f64> = (0..40).map(|_| noise.normal(100.0, 1.2)).collect();
             samples[wild] = 40.0;
@@ -76,7 +79,7 @@ mod tests {
             samples[..3].fill(80.0);
             assert_eq!(warm_up(&samples), 3, "{wild}");
         }
-        // One that fades, by half each time.
+        // A warm-up whose effect halves with each sample.
         let fading = |round: i32| 100.0 - 40.0 * 0.5f64.powi(round);
         let samples: Vec<f64> = (0..40)
             .map(|round| noise.normal(fading(round), 1.2))

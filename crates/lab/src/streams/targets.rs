@@ -1,7 +1,7 @@
-//! Where the streams go: files of an ext4 image, a plain file, files of the kernel's file systems.
+//! Targets of streams: files in an ext4 image, a plain file, files in the kernel's file systems.
 //!
-//! Every target is prepared the same way: its file on the host is written once, so that the host allocates nothing while
-//! we measure, and what a sample wrote is gone, or dropped from memory, before the next one.
+//! All targets are prepared alike: the host file is fully written once, so the host allocates nothing during
+//! the measurement. What a sample wrote is removed, or dropped from memory, before the next sample.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -20,8 +20,8 @@ use super::writers::Stream;
 use crate::kernel::{LoopMount, run, run_with};
 use crate::{Error, Result, Settings};
 
-/// Makes a file of `len_bytes` with blocks of its own, filled from `source`, past the host's cache where it can; `check`,
-/// asked between calls, may end it.
+/// Creates a file of `len_bytes` with all blocks allocated, filled from `source`, bypassing the host's cache
+/// if possible. `check` is called between writes and may abort.
 pub(crate) fn write_out(
     path: &Path,
     len_bytes: u64,
@@ -44,37 +44,38 @@ pub(crate) fn write_out(
     Ok(file.sync_all()?)
 }
 
-/// A new file system, with these further arguments of `mke2fs`, on an image that is written out; nothing of it is given
-/// back to the host.
+/// Makes a file system, with these further arguments of `mke2fs`, on a fully written image; no blocks are
+/// discarded back to the host.
 pub(crate) fn make_ext4(image: &Path, arguments: &[&str]) -> Result<()> {
     let no_work_left = "nodiscard,lazy_itable_init=0,lazy_journal_init=0";
     let mut all = vec!["-q", "-F", "-t", "ext4", "-E", no_work_left];
     all.extend_from_slice(arguments);
     let path = image.to_string_lossy();
     all.push(&path);
-    // Else it zeroes inode tables and journal by punching holes, and whoever writes there first has the host allocate.
+    // Otherwise it zeroes the inode tables and the journal by punching holes, and the first write there makes
+    // the host allocate.
     run_with("mke2fs", &all, &[("UNIX_IO_NOZEROOUT", "1")]).map(drop)
 }
 
-/// As [`make_ext4`].
+/// Like [`make_ext4`], with XFS.
 pub(crate) fn make_xfs(image: &Path) -> Result<()> {
     run("mkfs.xfs", &["-q", "-f", "-K", &image.to_string_lossy()]).map(drop)
 }
 
-/// Our own file system on an image, or a plain file, opened by us.
+/// Our engine on an image or a plain file.
 pub(crate) trait Ours {
-    /// Handles for so many writers, each with the byte at which its stream of `each_bytes` begins.
+    /// Handles for this many writers, each with the byte at which its stream of `each_bytes` starts.
     fn handles(&self, writers: u64, each_bytes: u64, direct: bool) -> Result<Vec<(Place, u64)>>;
 
-    /// The device below.
+    /// The underlying device.
     fn disk(&self) -> &Arc<Disk>;
 
-    /// What its throttle has come to; nothing before its first buffered write.
+    /// The state of its throttle; `None` before its first buffered write.
     fn throttled(&self) -> Option<ThrottleState> {
         Some(self.cache()?.throttle().state())
     }
 
-    /// Other dirty limits from now on; `None`: those that the budget gives.
+    /// Sets a new dirty limit; `None`: the default from the budget.
     fn set_dirty_limit(&self, limit_bytes: Option<u64>) -> Result<()> {
         let unused = || Error::new("no dirty limit can be set before the first buffered write");
         let cache = self.cache().ok_or_else(unused)?;
@@ -84,11 +85,11 @@ pub(crate) trait Ours {
         Ok(())
     }
 
-    /// The cache above it, once it was used.
+    /// Its cache, once it has been used.
     fn cache(&self) -> Option<&Arc<PageCache>>;
 }
 
-/// An open file of ours.
+/// An open file of our engine.
 pub(crate) enum Place {
     InImage(throughline::File),
     Plain(RawFile),
@@ -105,11 +106,11 @@ impl Deref for Place {
     }
 }
 
-/// An ext4 image and the files on it.
+/// An ext4 image and the files in it.
 pub(crate) struct Image {
     volume: Volume,
     path: PathBuf,
-    /// Files of the last sample.
+    /// The files of the last sample.
     made: RefCell<Vec<String>>,
 }
 
@@ -164,7 +165,7 @@ impl Ours for Image {
     }
 }
 
-/// A plain file; each writer has a region of it.
+/// A plain file, divided into one region per writer.
 pub(crate) struct Plain(RawFile);
 
 impl Plain {
@@ -173,7 +174,7 @@ impl Plain {
         Ok(Plain::heard(file, settings))
     }
 
-    /// A device in place of a file, with so much memory for its cache.
+    /// On a device instead of a file, with this much memory for the cache.
     pub(crate) fn on_device(
         settings: &Settings<'_>,
         cache_bytes: u64,
@@ -213,7 +214,7 @@ impl Ours for Plain {
     }
 }
 
-/// A stream into a file of ours.
+/// A stream into a file of our engine.
 pub(crate) struct OurStream {
     pub(crate) file: Place,
     pub(crate) base: u64,
@@ -229,7 +230,7 @@ impl Stream for OurStream {
     }
 }
 
-/// A file system of the kernel's and the files on it.
+/// A file system of the kernel and the files in it.
 pub(crate) struct Kernel {
     mount: LoopMount,
     made: RefCell<Vec<String>>,
@@ -243,7 +244,7 @@ impl Kernel {
         })
     }
 
-    /// New files through the kernel's page cache.
+    /// New files, written through the kernel's page cache.
     pub(crate) fn streams(&self, writers: u64) -> Result<Vec<Box<dyn Stream>>> {
         for old in self.made.take() {
             self.mount.remove(&old)?;

@@ -1,4 +1,4 @@
-//! Writers that stream at once, each into a place of its own, all from one buffer.
+//! Concurrent streaming writers, each with its own target, all writing from one buffer.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
@@ -10,36 +10,36 @@ use crate::Result;
 use crate::meter::Spent;
 use crate::mounts::work::together;
 
-/// Length of the buffer that everything is written from: longer than a processor's cache, and shared by all
-/// variants, since how memory lies makes more difference than most variants do.
+/// Length of the buffer that all data is written from. It is larger than a processor's cache, and shared by
+/// all variants, because memory placement matters more than most variants do.
 pub(crate) const SOURCE_BYTES: usize = 32 << 20;
 
-/// The buffer, with content that does not compress.
+/// The buffer, filled with incompressible data.
 pub(crate) fn source() -> AlignedBuf {
     let mut source = AlignedBuf::zeroed(SOURCE_BYTES, 4096);
     fastrand::Rng::with_seed(3).fill(&mut source);
     source
 }
 
-/// Where one writer writes.
+/// The target of one writer.
 pub(crate) trait Stream: Send {
-    /// Writes `bytes` at byte `at` of the stream; streams ascend without gaps.
+    /// Writes `bytes` at byte `at` of the stream; offsets ascend without gaps.
     fn write(&mut self, at: u64, bytes: &[u8]) -> Result<()>;
 
-    /// Returns when all of it would survive a crash.
+    /// Returns once all of it would survive a crash.
     fn finish(&mut self) -> Result<()>;
 }
 
-/// What a race came to.
+/// The result of a race.
 pub(crate) struct Race {
-    /// From the start of the first writer until the last one had its fsync.
+    /// From the start of the first writer until the fsync of the last one.
     pub(crate) spent: Spent,
-    /// The smallest and the largest share that a writer had when the first one had written everything; 1 is
-    /// a fair share.
+    /// The smallest and the largest share of a writer at the moment the first one had written everything; 1
+    /// is a fair share.
     pub(crate) shares: (f64, f64),
 }
 
-/// Has each stream written with `each_bytes`, by a thread of its own, in calls of `call_bytes`, and finished.
+/// Writes `each_bytes` to each stream in calls of `call_bytes`, one thread per stream, and finishes it.
 pub(crate) fn race(
     source: &[u8],
     each_bytes: u64,
@@ -50,7 +50,7 @@ pub(crate) fn race(
     let at_the_end = OnceLock::new();
     let streams: Vec<_> = streams.into_iter().map(Mutex::new).collect();
     let spent = together(streams.len(), |number| {
-        // Locked by its own thread alone.
+        // Only locked by its own thread.
         let mut stream = streams[number]
             .lock()
             .unwrap_or_else(PoisonError::into_inner);

@@ -1,26 +1,26 @@
-//! How long single operations took: every one as it was measured, in nanoseconds, so that a percentile is a time that an
-//! operation took, and not the end of a class that it fell into. Verdicts are made of these: two that differ by less than a
-//! class would be equal, or a class apart.
+//! Latencies of single operations, kept exactly, in nanoseconds, so that a percentile is a measured time and
+//! not the bound of a histogram class. Verdicts are based on percentiles: with classes, two that differ by
+//! less than a class would be either equal or a whole class apart.
 //!
-//! Invariant: it holds no more than it was made for. Of more operations it keeps a choice in which each is as likely as any
-//! other (J. Vitter, “Random Sampling with a Reservoir”, ACM Transactions on Mathematical Software 11 (1985), algorithm R).
+//! Invariant: it never holds more than its capacity. Beyond that it keeps a uniform random sample (J. Vitter,
+//! “Random Sampling with a Reservoir”, ACM Transactions on Mathematical Software 11 (1985), algorithm R).
 
-/// As many as a round keeps of all workers: 32 MiB.
+/// Durations kept per round, for all workers together: 32 MiB.
 pub(super) const MOST: usize = 4 << 20;
-/// Classes of a factor of two, where times are counted for a curve: their ends lie 1.1 % apart.
+/// Classes per factor of two, when times are counted for a curve: their bounds are 1.1 % apart.
 const CLASSES: f64 = 64.0;
 
 /// Durations of one kind of operation.
 pub(super) struct Durations {
     kept: Vec<u64>,
-    /// Of all, kept or not.
+    /// All operations, kept or not.
     count: u64,
     most: usize,
     random: fastrand::Rng,
 }
 
 impl Durations {
-    /// None yet, of which at most so many are kept, but one at least.
+    /// Empty, with a capacity of `most`, but at least one.
     pub(super) fn new(most: usize) -> Durations {
         Durations {
             kept: Vec::new(),
@@ -39,7 +39,7 @@ impl Durations {
         }
     }
 
-    /// Takes all of another one's, which is empty then.
+    /// Moves everything out of `other`.
     pub(super) fn add(&mut self, other: &mut Durations) {
         self.count += other.count;
         let room = self.most.saturating_sub(self.kept.len());
@@ -51,24 +51,24 @@ impl Durations {
         self.kept.is_empty()
     }
 
-    /// How many operations there were.
+    /// The number of operations.
     pub(super) fn count(&self) -> u64 {
         self.count
     }
 
-    /// To be done before anything is asked.
+    /// Must be called before the queries below.
     pub(super) fn sort(&mut self) {
         self.kept.sort_unstable();
     }
 
-    /// The shortest that this share of the operations took no longer than: nearest rank. Of none, 0.
+    /// The percentile `share`, by nearest rank; 0 without operations.
     pub(super) fn at(&self, share: f64) -> u64 {
         let rank = (share * self.kept.len() as f64).ceil() as usize;
         let place = rank.clamp(1, self.kept.len().max(1)) - 1;
         self.kept.get(place).copied().unwrap_or(0)
     }
 
-    /// The longest of each class in microseconds, and how many operations are in the class, ascending.
+    /// For each class, ascending, its longest time in microseconds and the number of operations in it.
     pub(super) fn classes_us(&self) -> Vec<(f64, u64)> {
         let class = |ns: u64| (CLASSES * (ns.max(1) as f64).log2()) as u64;
         let kept = self.kept.len().max(1) as u64;
@@ -77,7 +77,7 @@ impl Durations {
         let mut told = 0;
         for of_class in self.kept.chunk_by(|a, b| class(*a) == class(*b)) {
             before += of_class.len() as u64;
-            // Where only some were kept, each stands for as many; together for all.
+            // If only a sample was kept, its counts are scaled up to the total.
             let all = (u128::from(before) * u128::from(self.count) / u128::from(kept)) as u64;
             if let Some(longest) = of_class.last() {
                 classes.push((*longest as f64 / 1e3, all - told));
@@ -101,7 +101,7 @@ mod tests {
 
     #[test]
     fn percentiles_are_times_that_were_measured() {
-        // A class of two digits would have all of these as one.
+        // Histogram classes of two digits would merge all of these.
         let times = of((0..1000).map(|i| 100_000 + i), MOST);
         assert_eq!(
             [0.5, 0.99, 1.0].map(|share| times.at(share)),

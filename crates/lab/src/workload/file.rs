@@ -1,6 +1,6 @@
-//! A [`Workload`] as a TOML file, read and written.
+//! Reading and writing a [`Workload`] as a TOML file.
 //!
-//! A file says only what it wants otherwise; [`EXAMPLE`] shows every key with what holds where it is not given.
+//! A file contains only what differs from the defaults; [`EXAMPLE`] shows every key with its default.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -14,12 +14,13 @@ use super::{
 };
 use crate::{Error, Result};
 
-/// A file with every key and what it is for.
+/// A file with every key and its purpose.
 pub const EXAMPLE: &str = include_str!("example.toml");
 
-/// The kernel's direct I/O wants offsets and lengths in multiples of the device's block, 512 at least.
+/// The kernel's direct I/O requires offsets and lengths in multiples of the device's block size, at least
+/// 512.
 const DIRECT_BYTES: u64 = 512;
-/// A round of a year has other problems.
+/// The longest runtime of a round: a year.
 const MAX_RUNTIME: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// The keys.
@@ -72,7 +73,7 @@ enum Cache {
     Direct,
 }
 
-/// A number, or a text that holds one and a unit.
+/// A number, or a string with a number and a unit.
 #[derive(Deserialize)]
 #[serde(untagged, expecting = "a number or a text with a number and its unit")]
 enum Number {
@@ -81,7 +82,8 @@ enum Number {
     Text(String),
 }
 
-/// What is larger is as large as can be: too large for every key, which says what its range is.
+/// A value too large for `u32` becomes its maximum. That is out of range for every key, so the key's own
+/// error reports the range.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(try_from = "i64")]
 struct Count(u32);
@@ -185,7 +187,7 @@ impl TryFrom<String> for Target {
     }
 }
 
-/// As [`Workload::parse`].
+/// See [`Workload::parse`].
 pub(super) fn parse(text: &str) -> Result<Workload> {
     let form: Form =
         toml::from_str(text).map_err(|error| Error::new(error.to_string().trim_end()))?;
@@ -238,7 +240,7 @@ pub(super) fn parse(text: &str) -> Result<Workload> {
     }
 }
 
-/// `line 3: `, where the key is; nothing where it is not given.
+/// `line 3: `, the line of the key; empty if the key is not given.
 fn line_of(text: &str, key: &str) -> String {
     let is_it = |line: &str| {
         let rest = line.trim_start().strip_prefix(key);
@@ -248,7 +250,7 @@ fn line_of(text: &str, key: &str) -> String {
     number.map_or_else(String::new, |number| format!("line {}: ", number + 1))
 }
 
-/// The first key that is out of its range, and what is allowed.
+/// The first key that is out of range, and what is allowed.
 fn fault(w: &Workload) -> Option<(&'static str, String)> {
     let workers = u64::from(w.threads) * u64::from(w.queue_depth);
     let end = w.offset_bytes.checked_add(w.size_bytes);
@@ -258,7 +260,7 @@ fn fault(w: &Workload) -> Option<(&'static str, String)> {
     };
     let whole = |bytes: u64| !w.direct || bytes.is_multiple_of(DIRECT_BYTES);
     let whole_text = format!("direct I/O needs a multiple of {DIRECT_BYTES}");
-    /// The first of these that does not hold: what must hold, the key, what is allowed.
+    /// The first condition that fails. Arguments: the condition, the key, what is allowed.
     macro_rules! first_broken {
         ($($holds:expr, $key:literal, $allowed:expr;)*) => {
             $(if !$holds { return Some(($key, $allowed.into())); })*
@@ -289,7 +291,7 @@ fn fault(w: &Workload) -> Option<(&'static str, String)> {
     None
 }
 
-/// A name as a workload may have it: what may not be in one becomes `-`.
+/// A valid workload name: characters not allowed in one become `-`.
 pub(super) fn plain_name(name: &str) -> String {
     const MAX_CHARS: usize = 100;
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -301,7 +303,7 @@ pub(super) fn plain_name(name: &str) -> String {
     }
 }
 
-/// As [`Workload::to_toml`].
+/// See [`Workload::to_toml`].
 pub(super) fn to_toml(w: &Workload) -> String {
     let mut out = String::new();
     let text = |value: &str| toml::Value::from(value).to_string();
@@ -349,7 +351,7 @@ pub(super) fn to_toml(w: &Workload) -> String {
     out
 }
 
-/// In the largest unit that divides it.
+/// In the largest unit that divides the value.
 fn size(bytes: u64) -> String {
     let units = [("G", 30), ("M", 20), ("k", 10)];
     let unit = units

@@ -1,10 +1,12 @@
-//! A person's own workload: what is done ([`Workload`], read from a TOML file), to whom ([`TargetSpec`]), and the run of it
-//! ([`run()`]), all targets interleaved. Job files of other tools become workloads in [`import`].
+//! A user-defined workload: what to do ([`Workload`], read from a TOML file), the targets ([`TargetSpec`]),
+//! and its run ([`run()`]), with all targets interleaved. [`import`] converts job files of other tools.
 //!
 //! Invariants:
-//! - A [`Workload`] that exists is sound: every number is within its range, every combination can be done, whatever was in the file.
+//! - Every [`Workload`] is valid, whatever the file contained: each number is in range and each combination
+//!   is possible.
 //! - All targets of a run do the same operations in the same order of rounds, from the same memory.
-//! - Nothing that was there before is overwritten unless that was said ([`Plan::overwrite`]), and nothing that was made stays.
+//! - Nothing that existed before is overwritten unless requested ([`Plan::overwrite`]), and everything
+//!   created is removed.
 
 mod durations;
 mod file;
@@ -25,27 +27,27 @@ pub use file::EXAMPLE;
 pub use run::{Plan, run};
 pub use spec::{TargetKind, TargetSpec};
 
-/// What a workload is called whose file does not say.
+/// The name of a workload whose file gives none.
 pub const UNNAMED: &str = "workload";
-/// Threads times queue depth: each is a thread of the system.
+/// Threads times queue depth: each worker is a system thread.
 pub const MAX_WORKERS: u32 = 1024;
-/// The length of one operation.
+/// The length of one operation, in bytes.
 pub const BLOCK_BYTES: RangeInclusive<u64> = 1..=(256 << 20);
-/// What all workers' buffers may take together.
+/// Total size of all workers' buffers.
 pub const MAX_BUFFERS_BYTES: u64 = 2 << 30;
-/// No file that anybody measures is longer; offset and size together stay below it.
+/// The end of the range worked on: offset plus size may not exceed it.
 pub const MAX_END_BYTES: u64 = 1 << 60;
-/// Rounds, and rounds of warming up.
+/// Maximum rounds, and maximum warm-up rounds.
 pub const MAX_ROUNDS: u32 = 100_000;
 
-/// Which way the bytes go.
+/// Whether operations read or write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// All operations read.
     Read,
     /// All operations write.
     Write,
-    /// Each operation reads with a chance of so many percent (0 to 100), and else writes.
+    /// Each operation reads with this probability in percent (0 to 100), and otherwise writes.
     Mixed(u8),
 }
 
@@ -56,97 +58,98 @@ impl Direction {
     }
 }
 
-/// When what was written is made durable.
+/// When written data is made durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SyncPolicy {
-    /// Not within the measured time.
+    /// Never within the measured time.
     Never,
-    /// One fsync of each thread behind its last write, measured with it.
+    /// One fsync per thread after its last write, included in the measured time.
     End,
-    /// An fsync after so many writes of a thread, at least 1.
+    /// An fsync after this many writes of a thread, at least 1.
     Every(u64),
     /// Every write is durable when it returns (`O_DSYNC`).
     Dsync,
 }
 
-/// What the file is like when a round begins.
+/// The state of the file when a round starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layout {
-    /// Written out once before the first round: all blocks are there.
+    /// Fully written once before the first round, so all blocks are allocated.
     Written,
-    /// Empty: every round's writes allocate. What has no length of its own, a device, is left as it is.
+    /// Empty: every round's writes allocate. Targets of fixed length, such as devices, are left as they are.
     Empty,
 }
 
 /// What is done in each round.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
-    /// For the result and the names of files: letters, digits, `-`, `_`, `.`.
+    /// For the result and for file names: letters, digits, `-`, `_`, `.`.
     pub name: String,
     /// Reading, writing.
     pub direction: Direction,
-    /// Whether offsets are drawn at random (each block as likely as any other, repeats included) instead of ascending.
+    /// Whether offsets are random (each block equally likely, repeats included) instead of ascending.
     pub random: bool,
-    /// Bytes of an operation.
+    /// Bytes per operation.
     pub block_bytes: u64,
-    /// Bytes that are worked on, of all threads together: a pass moves so many.
+    /// Bytes worked on by all threads together; one pass moves this many.
     pub size_bytes: u64,
-    /// Where they begin in the file, or the device.
+    /// Where the range starts in the file or device.
     pub offset_bytes: u64,
-    /// How many threads. Sequential ones have equal parts of the file, random ones all of it.
+    /// The number of threads. In sequential workloads each has an equal part of the file; in random ones, the
+    /// whole file.
     pub threads: u32,
-    /// Operations of a thread at once: each is a further thread with one call under way.
+    /// Concurrent operations per thread: each is a further thread with one call in flight.
     pub queue_depth: u32,
-    /// Whether each thread has a file of its own, as long as its part.
+    /// Whether each thread has its own file, as long as its part.
     pub file_per_thread: bool,
-    /// Past the caches.
+    /// Bypasses the caches.
     pub direct: bool,
-    /// When what was written is made durable.
+    /// When written data is made durable.
     pub sync: SyncPolicy,
-    /// What a round finds.
+    /// The state of the file when a round starts.
     pub layout: Layout,
-    /// A round ends after this time at the latest.
+    /// The maximum time of a round.
     pub runtime: Option<Duration>,
-    /// With [`Workload::runtime`]: a round goes on from the start until the time is over.
+    /// With [`Workload::runtime`]: a round repeats its pass until the time is up.
     pub time_based: bool,
-    /// What the caches hold of the file is dropped before each round.
+    /// Cached data of the file is dropped before each round.
     pub cold: bool,
-    /// Of the offsets, the mix and the bytes written.
+    /// Seed for the offsets, the read/write mix and the data written.
     pub seed: u64,
     /// Rounds that are not counted.
     pub warm_up: u32,
-    /// Rounds that are.
+    /// Counted rounds.
     pub rounds: u32,
-    /// Who is measured; the first one is what the others are held against.
+    /// The targets; the others are compared with the first.
     pub targets: Vec<TargetSpec>,
 }
 
 impl Workload {
-    /// Reads a workload file's text.
+    /// Parses the text of a workload file.
     ///
     /// # Errors
-    /// Line, key and what is allowed.
+    /// Names the line, the key and what is allowed.
     pub fn parse(text: &str) -> crate::Result<Workload> {
         file::parse(text)
     }
 
-    /// Calls it so, as far as a name may be so.
+    /// Renames the workload; characters not allowed in a name are replaced.
     pub fn rename(&mut self, name: &str) {
         self.name = file::plain_name(name);
     }
 
-    /// Threads of the system that work at once.
+    /// System threads that work concurrently.
     pub fn workers(&self) -> u32 {
         self.threads * self.queue_depth
     }
 
-    /// Bytes that one thread works on, of [`Workload::size_bytes`].
+    /// Bytes that one thread works on, out of [`Workload::size_bytes`].
     pub fn part_bytes(&self) -> u64 {
         self.size_bytes / u64::from(self.threads) / self.block_bytes * self.block_bytes
     }
 
-    /// Bytes that each file needs.
+    /// Bytes needed in each file.
     pub fn file_bytes(&self) -> u64 {
         match self.file_per_thread {
             true => self.offset_bytes + self.part_bytes(),
@@ -154,12 +157,12 @@ impl Workload {
         }
     }
 
-    /// Where the worked-on bytes end in a target that is one file only.
+    /// The end of the range in a target that is a single file.
     pub fn file_end(&self) -> u64 {
         self.offset_bytes + self.size_bytes
     }
 
-    /// How many files there are.
+    /// The number of files.
     pub fn files(&self) -> u32 {
         match self.file_per_thread {
             true => self.threads,
@@ -167,13 +170,13 @@ impl Workload {
         }
     }
 
-    /// The text of a workload file that says this; what is as if it were not said is left out.
+    /// The text of an equivalent workload file, without default values.
     pub fn to_toml(&self) -> String {
         file::to_toml(self)
     }
 }
 
-/// As the file says it: `random-read`.
+/// As written in the file: `random-read`.
 impl fmt::Display for Workload {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.random {
@@ -188,7 +191,7 @@ impl fmt::Display for Workload {
     }
 }
 
-/// As the file says it: `every 8`.
+/// As written in the file: `every 8`.
 impl fmt::Display for SyncPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

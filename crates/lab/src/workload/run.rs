@@ -1,4 +1,5 @@
-//! A workload's run: targets opened, warmed up, measured round by round ([`rounds`](crate::rounds)), and closed.
+//! Runs a workload: opens the targets, warms up, measures in rounds ([`rounds`](crate::rounds)), and closes
+//! them.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -14,28 +15,30 @@ use crate::record::{Better, Record};
 use crate::rounds::{self, Entry, Measured, Run, Subjects, Taken, Terms};
 use crate::{Error, Result};
 
-/// How a workload is to be run.
+/// How to run a workload.
 pub struct Plan<'a> {
-    /// What is done, with how many rounds: where the run may end early, the most.
+    /// The workload, with its number of rounds; the maximum if the run may stop early.
     pub workload: &'a Workload,
-    /// Where files and images are made.
+    /// Where files and images are created.
     pub dir: &'a Path,
-    /// What is there already may be written over: named files of images, plain files, block devices.
+    /// Whether existing data may be overwritten: named files in images, plain files, block devices.
     pub overwrite: bool,
-    /// How our engine's targets are opened. Where it begins inside a device holds for those that were there before.
+    /// Options for opening our engine's targets. The offset into a device applies to targets that existed
+    /// before.
     pub options: &'a OpenOptions,
-    /// Told of what our engine does with images, if the run is explained.
+    /// Collects what our engine does with images, if the run is explained.
     pub watch: Option<&'a Watch>,
-    /// What every run is told.
+    /// Parameters common to all runs.
     pub terms: &'a Terms<'a>,
 }
 
-/// Runs it. `keep` gets everything as it comes; the whole comes back.
+/// Runs the workload. `keep` receives every entry as it is produced; the whole record is returned.
 ///
-/// Where [`Terms::interrupted`] says so, the run ends with what it has, its last line saying `interrupted`.
+/// If [`Terms::interrupted`] says so, the run ends with what it has; its last line says `interrupted`.
 ///
 /// # Errors
-/// No target; one that cannot be opened, or fails; what `keep` says. What was measured before was handed on.
+/// No target; a target that cannot be opened or fails; an error of `keep`. Everything measured before was
+/// passed on.
 pub fn run(plan: &Plan<'_>, keep: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Result<Record> {
     let names = plan.workload.targets.iter().map(|spec| spec.label());
     let labels = rounds::labels(names)?;
@@ -67,7 +70,7 @@ pub fn run(plan: &Plan<'_>, keep: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Re
     run.end(ended)
 }
 
-/// The targets, open.
+/// The open targets.
 struct Targets<'a> {
     plan: &'a Plan<'a>,
     crew: Crew<'a>,
@@ -76,7 +79,7 @@ struct Targets<'a> {
 }
 
 impl Targets<'_> {
-    /// What the record says of them.
+    /// The targets' settings for the record.
     fn settings(&self) -> BTreeMap<String, Value> {
         let facts: serde_json::Map<String, Value> = self
             .labels
@@ -107,7 +110,7 @@ impl Subjects for Targets<'_> {
     }
 }
 
-/// What one round on one target came to, as the record has it.
+/// The result of one round on one target, for the record.
 fn taken(done: &mut Done, block_bytes: u64) -> Taken {
     let bytes = done.operations * block_bytes;
     let seconds = done.spent.wall.as_secs_f64().max(1e-9);

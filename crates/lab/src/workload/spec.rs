@@ -1,4 +1,4 @@
-//! [`TargetSpec`]: who is measured, in one word: `make:xfs?mount=noatime`.
+//! [`TargetSpec`]: what to measure, in one word, such as `make:xfs?mount=noatime`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use crate::mounts::System;
 use crate::{Error, Result};
 
-/// What every way to write a target is, for messages.
+/// All kinds of targets, for messages.
 const KINDS: &str = "cmd:COMMAND, image:, image:PATH[:/file], raw:PATH, memory:, model:NAME, dir:PATH, file:PATH, make:FS, mount:, fuse2fs:";
 
-/// The word for a command.
+/// The prefix of a command.
 const COMMAND: &str = "cmd";
 
 /// A target as it was written.
@@ -18,39 +18,39 @@ const COMMAND: &str = "cmd";
 pub struct TargetSpec {
     /// The whole text.
     text: String,
-    /// What it is called in tables, if that was said.
+    /// The name in tables, if given.
     name: Option<String>,
-    /// What it is.
+    /// The kind of target.
     pub kind: TargetKind,
 }
 
 /// The kinds of target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetKind {
-    /// A command, which does its own work: a new process for each sample.
+    /// A command that does its own work: a new process for each sample.
     Command {
         /// For `sh -c`.
         line: String,
-        /// Where it runs; `None`: in the current directory.
+        /// Its working directory; `None`: the current one.
         dir: Option<PathBuf>,
     },
-    /// Our engine on a file of an image.
+    /// Our engine, on a file in an image.
     Image {
         /// The image.
         path: PathBuf,
-        /// The file in it; `None` makes one for the run.
+        /// The file in the image; `None` creates one for the run.
         file: Option<String>,
     },
-    /// Our engine on a new image, made with these arguments of `mke2fs`.
+    /// Our engine, on a new image made with these arguments of `mke2fs`.
     NewImage {
         /// Arguments of `mke2fs`.
         mkfs: Vec<String>,
     },
-    /// Our engine on a plain file or block device.
+    /// Our engine, on a plain file or block device.
     Raw(PathBuf),
-    /// Our engine on memory.
+    /// Our engine, in memory.
     Memory,
-    /// Our engine on a device model of this name.
+    /// Our engine, on the device model with this name.
     Model(String),
     /// System calls on a new file in this directory.
     Dir(PathBuf),
@@ -58,7 +58,7 @@ pub enum TargetKind {
     File(PathBuf),
     /// System calls on a mounted file system that is made for the run.
     Made {
-        /// Who serves it.
+        /// The implementation that serves it.
         by: System,
         /// Arguments of `mkfs`.
         mkfs: Vec<String>,
@@ -68,7 +68,7 @@ pub enum TargetKind {
 }
 
 impl TargetKind {
-    /// What tells of its I/O, where our engine in this process does not.
+    /// How to explain this target's I/O, if our engine in this process does not do it.
     pub(super) fn explained_by(&self) -> Option<&'static str> {
         match self {
             TargetKind::Image { .. }
@@ -97,10 +97,10 @@ impl TargetKind {
 }
 
 impl TargetSpec {
-    /// Reads one.
+    /// Parses a target.
     ///
     /// # Errors
-    /// What is wrong with it, and what there is.
+    /// Says what is wrong, and what kinds there are.
     pub fn parse(text: &str) -> Result<TargetSpec> {
         let wrong = |why: String| Error::new(format!("target '{text}': {why}"));
         let (word, rest) = text
@@ -120,19 +120,19 @@ impl TargetSpec {
         Ok(TargetSpec { text, name, kind })
     }
 
-    /// Whether a text is meant for one, right or wrong: it begins with a kind and a colon.
+    /// Whether a text is meant as a target, valid or not: it starts with a kind and a colon.
     pub fn is_meant(text: &str) -> bool {
         let word = text.split_once(':').map(|(word, _)| word);
         let kinds = || KINDS.split(", ").filter_map(|kind| kind.split_once(':'));
         word.is_some_and(|word| kinds().any(|(kind, _)| kind == word))
     }
 
-    /// Whether it is a command, which does its own work.
+    /// Whether it is a command that does its own work.
     pub fn is_command(&self) -> bool {
         matches!(self.kind, TargetKind::Command { .. })
     }
 
-    /// What it is called in tables.
+    /// The name in tables.
     pub fn label(&self) -> &str {
         self.name.as_deref().unwrap_or(&self.text)
     }
@@ -144,13 +144,13 @@ impl fmt::Display for TargetSpec {
     }
 }
 
-/// What stands behind the `?`.
+/// The options after the `?`.
 type Options<'t> = BTreeMap<&'t str, &'t str>;
 
 const OPTIONS: [&str; 4] = ["name", "mkfs", "mount", "dir"];
 
-/// A command and its options: a `?` in a command, and the `&` behind it, are the shell's, unless what follows the last
-/// `?` is an option of ours.
+/// Splits a command from its options. A `?` in a command, and any `&` after it, belong to the shell, unless
+/// one of our options follows the last `?`.
 fn behind_command(rest: &str) -> (&str, &str) {
     let ours = |words: &str| {
         let key = words.split_once('=').map(|(key, _)| key);
@@ -232,7 +232,7 @@ fn kind(word: &str, what: &str, options: &mut Options) -> std::result::Result<Ta
     })
 }
 
-/// It becomes the name of a program: `mkfs.` and this.
+/// Checks a file system type: it is used in a program name, `mkfs.TYPE`.
 fn fs_type(what: &str) -> std::result::Result<String, String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     match !what.is_empty() && what.chars().all(fits) {

@@ -1,11 +1,12 @@
-//! One round of a workload on one target: its threads, their operations, and how long each took.
+//! One round of a workload on one target: its threads, their operations, and the time each took.
 //!
-//! Queue depth is made of threads: each operation under way is a call of its own thread, for every target alike.
+//! Queue depth is made of threads: for every target, each operation in flight is a call of its own thread.
 //!
 //! Invariants:
-//! - Buffers are made once for all rounds and targets ([`Crew`]): how memory lies makes a difference of its own.
-//! - The offsets of a round depend on seed, round and worker alone, so all targets are asked for the same ones (with a
-//!   queue depth above 1, which worker takes which turn is up to the scheduler).
+//! - Buffers are allocated once for all rounds and targets ([`Crew`]), because memory placement affects the
+//!   results.
+//! - The offsets of a round depend only on seed, round and worker, so all targets see the same ones (with a
+//!   queue depth above 1, the scheduler decides which worker gets which operation).
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,7 +22,7 @@ use crate::Result;
 use crate::meter::Spent;
 use crate::mounts::work::together;
 
-/// How long operations took.
+/// Latencies of the operations.
 pub(super) struct Times {
     pub(super) reads: Durations,
     pub(super) writes: Durations,
@@ -29,7 +30,7 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// Empty, each to hold so many.
+    /// Empty, each with a capacity of `most`.
     fn new(most: usize) -> Times {
         Times {
             reads: Durations::new(most),
@@ -45,15 +46,15 @@ impl Times {
     }
 }
 
-/// What a round came to.
+/// The result of a round.
 pub(super) struct Done {
     pub(super) spent: Spent,
-    /// Reads and writes that were done.
+    /// Reads and writes completed.
     pub(super) operations: u64,
     pub(super) times: Times,
 }
 
-/// One worker's own things.
+/// The state of one worker.
 struct Lane {
     buffer: AlignedBuf,
     times: Times,
@@ -65,27 +66,27 @@ pub(super) struct Crew<'a> {
     lanes: Vec<Mutex<Lane>>,
 }
 
-/// What the workers of one thread share.
+/// State shared by the workers of one thread.
 struct Share {
     access: Arc<dyn Access>,
-    /// Where its blocks begin.
+    /// Where its blocks start.
     base: u64,
     blocks: u64,
-    /// Operations of one pass.
+    /// Operations per pass.
     operations: u64,
-    /// The next one's number.
+    /// The number of the next operation.
     next: CachePadded<AtomicU64>,
     written: AtomicU64,
-    /// Workers that are still at it: the last one syncs.
+    /// Workers still running: the last one syncs.
     working: AtomicU32,
 }
 
-/// One round, as all workers see it.
+/// One round, as shared by all workers.
 struct Round<'r> {
     workload: &'r Workload,
     shares: Vec<Share>,
     seed: u64,
-    /// One of them failed.
+    /// Whether a worker failed.
     failed: AtomicBool,
     interrupted: &'r (dyn Fn() -> bool + Sync),
 }
@@ -105,7 +106,7 @@ impl<'a> Crew<'a> {
         })
     }
 
-    /// Does round number `round` on `target`; `None` where it was interrupted.
+    /// Runs round number `round` on `target`; `None` if interrupted.
     pub(super) fn round(
         &self,
         target: &dyn Target,
@@ -126,7 +127,7 @@ impl<'a> Crew<'a> {
             share.access.settle(self.workload.cold)?;
         }
         let spent = together(self.lanes.len(), |worker| {
-            // Nobody else has it.
+            // Never contended: each worker has its own lane.
             let mut lane = self.lanes[worker]
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
@@ -137,7 +138,7 @@ impl<'a> Crew<'a> {
         if interrupted() {
             return Ok(None);
         }
-        // What is dirty still is not to be in the next target's way.
+        // Write back dirty data, so that it does not slow down the next target.
         work.shares
             .iter()
             .try_for_each(|share| share.access.settle(false))?;
@@ -215,7 +216,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// One read or write, and the sync that is due behind it.
+    /// One read or write, and the sync that is due after it.
     fn operation(
         &self,
         share: &Share,
@@ -255,7 +256,7 @@ fn note(times: &mut Durations, begun: Instant) {
     times.note(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
 }
 
-/// Two numbers as one seed; neighbours become strangers.
+/// Mixes two numbers into a seed; neighbouring numbers give unrelated seeds.
 fn mixed(seed: u64, number: u64) -> u64 {
     fastrand::Rng::with_seed(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).u64(..)
 }

@@ -1,8 +1,9 @@
-//! The end of a search: the commit that is left, measured beside the one before it. Is it that one, and by how much?
+//! The end of a search: the remaining commit is measured against the one before it. Is it the culprit, and
+//! how large is its change?
 //!
-//! The two are different questions. That a commit made more than half of the change is often certain after few pairs, of which
-//! the interval is as wide as all of them together: it says "more than 2 %", not "4.5 %". So, once it is found, the two are
-//! measured further, until the size is known well enough to be printed, or `size_pairs` are there.
+//! These are different questions. That a commit made more than half of the change is often certain after a
+//! few pairs, whose interval is still wide: "more than 2 %", not "4.5 %". So once the commit is confirmed,
+//! both are measured further, until the size is known well enough to be printed or `size_pairs` are reached.
 
 use super::super::Tell;
 use super::super::bench::Tried;
@@ -13,7 +14,7 @@ use crate::Result;
 use crate::stats::Verdict;
 
 impl Search<'_> {
-    /// Measures what was found beside what comes before it.
+    /// Measures the commit found against the one before it.
     pub(super) fn confirm(&mut self, range: &[String]) -> Result<Found> {
         let alpha = self.budget.take(1) / 2.0;
         let culprit = self.bench.commit(&self.bad.clone())?;
@@ -27,7 +28,7 @@ impl Search<'_> {
         let question = Question::new(end.sqrt(), nearby_percent, alpha);
         let mut beside = self.gather(&before, &culprit.id, self.asking(&question), 0)?;
         if beside.as_ref().is_err_and(|fault| fault.id == before) {
-            // What counts as good without having been measured, on a branch from before the good end, need not build.
+            // A commit assumed good without measurement, on a branch from before the good end, may not build.
             before = self.latest_good()?;
             beside = self.gather(&before, &culprit.id, self.asking(&question), 0)?;
         }
@@ -50,7 +51,7 @@ impl Search<'_> {
         })
     }
 
-    /// Whether a commit made any of the change, by the pairs that were measured of it and the one before.
+    /// Whether a commit made any of the change, from the existing pairs of it and the one before.
     fn made_any(&self, before: &str, id: &str, alpha: f64) -> Option<Verdict> {
         let mut evidence = self.asking(&Question::new(1.0, 0.0, alpha));
         for (base, new) in self.bench.state.pairs(id, before) {
@@ -59,8 +60,8 @@ impl Search<'_> {
         evidence.decided()
     }
 
-    /// Measures the two further, until the size of the change is known well; `None` where `size_pairs` has none left after
-    /// those that are there.
+    /// Measures both further, until the size of the change is known well; `None` if the existing pairs
+    /// already reach `size_pairs`.
     fn size(&mut self, before: &str, id: &str, pairs: usize) -> Tried<Option<Evidence>> {
         let terms = &self.bench.plan.terms;
         if terms.size_pairs <= pairs {

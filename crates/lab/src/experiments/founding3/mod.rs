@@ -1,5 +1,5 @@
-//! `founding/3`, report 3: streaming buffered writes. The report's old way, ours, our direct I/O, the kernel's file systems;
-//! one writer and eight, the same bytes in total, each run a write and an fsync.
+//! `founding/3`, report 3: streaming buffered writes with the report's old way, ours, our direct I/O and the
+//! kernel's file systems; one writer and eight, with the same total size, each run a write and an fsync.
 
 mod model;
 mod old_way;
@@ -31,9 +31,9 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
-/// Calls of buffered writers.
+/// Call size of buffered writers.
 const CALL_BYTES: usize = 1 << 20;
-/// Calls of direct writers: long ones are what direct I/O is best at.
+/// Call size of direct writers: direct I/O is best at long calls.
 const DIRECT_CALL_BYTES: usize = SOURCE_BYTES;
 
 const WRITERS: [u64; 2] = [1, 8];
@@ -67,19 +67,19 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// A sixth of the memory, so that the kernel cannot keep it all dirty, as far as the disk has room; whole MiB for
-/// each of eight writers.
+/// A sixth of the memory, so that the kernel cannot keep all of it dirty, as far as the disk has room; whole
+/// MiB for each of eight writers.
 fn total_bytes(settings: &Settings<'_>, outcome: &Outcome) -> Result<u64> {
     let memory_bytes = outcome.machine.memory_mib * MIB;
     let full = (memory_bytes / 6).clamp(GIB, 16 * GIB);
     let disk = rustix::fs::statvfs(&settings.dir)?;
-    // Four files, with room to spare.
+    // Room for four files, with some to spare.
     let room = disk.f_bavail * disk.f_frsize / 6;
     let wanted = settings.scaled(full, 64 * MIB).min(room);
     Ok((wanted - wanted % (8 * MIB)).max(8 * MIB))
 }
 
-/// What all variants share.
+/// Shared by all variants.
 struct Bench<'a> {
     source: AlignedBuf,
     total_bytes: u64,
@@ -115,14 +115,15 @@ impl Way {
 }
 
 impl Bench<'_> {
-    /// A file of the host's that is written out.
+    /// A host file, fully written.
     fn written_out(&self, name: &str, len_bytes: u64) -> Result<PathBuf> {
         let path = self.dir.join(name);
         targets::write_out(&path, len_bytes, &self.source, &|| Ok(()))?;
         Ok(path)
     }
 
-    /// With room for the streams, the file system's own and what an allocator likes to leave free.
+    /// With room for the streams, the file system's metadata, and the space that allocators tend to leave
+    /// free.
     fn image(&self, name: &str) -> Result<PathBuf> {
         self.written_out(name, (self.total_bytes / 4 * 5 + 128 * MIB).max(320 * MIB))
     }
@@ -132,7 +133,7 @@ impl Bench<'_> {
         targets::make_ext4(&image, &[]).map(|()| image)
     }
 
-    /// The kernel's file systems that can be had here, by name.
+    /// The kernel file systems available here, by name.
     fn kernels(&self, outcome: &mut Outcome) -> Result<Vec<(&'static str, Kernel)>> {
         if !may_mount() {
             outcome.note(
@@ -265,7 +266,7 @@ impl Bench<'_> {
         })
     }
 
-    /// Watches runs on the image; it is closed after each, for where its files lie.
+    /// Traces runs on the image. It is closed after each, to find out where its files lie.
     fn trace_image(&self, outcome: &mut Outcome, image: Image) -> Result<()> {
         let path = image.path().to_owned();
         image.close()?;
@@ -299,7 +300,7 @@ impl Bench<'_> {
     }
 }
 
-/// A run that is watched: so many writers, and a dirty limit instead of what the budget gives.
+/// A traced run: the number of writers, and a dirty limit that replaces the budget's default.
 #[derive(Clone, Copy)]
 struct Case {
     writers: u64,
@@ -313,7 +314,7 @@ const fn case(writers: u64, dirty_limit_bytes: Option<u64>) -> Case {
     }
 }
 
-/// The last one so that writers meet their throttle, whatever the device does.
+/// The last case makes writers reach their throttle, whatever the device does.
 const CASES: [Case; 3] = [case(1, None), case(8, None), case(8, Some(64 * MIB))];
 
 fn label(target: &str, way: &str, writers: u64) -> String {
@@ -323,7 +324,7 @@ fn label(target: &str, way: &str, writers: u64) -> String {
     }
 }
 
-/// Counters and bars of a watched run.
+/// Counts and bars of a traced run.
 fn report(
     outcome: &mut Outcome,
     seen: &Seen,

@@ -1,8 +1,9 @@
-//! The report on the model of its array: one writer, the old way, ours and direct, on a computer that fills pages as slowly as
-//! the reporter's did.
+//! The report on the model of its array: one writer, the old way, ours and direct, on a computer that fills
+//! pages as slowly as the reporter's.
 //!
-//! What the computer takes for a page is fitted so that the old way, which does nothing else meanwhile, comes to the reporter's
-//! 205 MB/s. What ours makes of the same computer is found: its flusher keeps the device busy while the writer fills pages.
+//! The time to fill a page is fitted so that the old way, which does nothing else meanwhile, reaches the
+//! reporter's 205 MB/s. Our result on the same computer is then measured: our flusher keeps the device busy
+//! while the writer fills pages.
 
 use std::sync::Arc;
 
@@ -17,22 +18,22 @@ use crate::streams::writers::{Stream, race};
 use crate::{Result, Settings, modelled};
 
 const PAGE_BYTES: u64 = 4096;
-/// So that dirty memory meets its limit early in a sample, as 4.5 GB did the reporter's.
+/// Small enough that dirty memory reaches its limit early in a sample, as 4.5 GB did for the reporter.
 const CACHE_BYTES: u64 = 256 * MIB;
 
-/// How long a computer takes to fill pages, at least.
+/// The minimum time a computer takes to fill pages.
 pub(super) struct Pace {
-    /// The clock, nanoseconds of a page, and when the filling began; `None`: as fast as it goes.
+    /// The clock, nanoseconds per page, and the start of filling; `None`: as fast as possible.
     of: Option<(Clock, u64, u64)>,
 }
 
 impl Pace {
-    /// This computer's own.
+    /// The speed of this computer.
     pub(super) fn none() -> Pace {
         Pace { of: None }
     }
 
-    /// That of the computer in the device's model; filling begins.
+    /// The speed of the computer in the device's model; filling starts now.
     fn of(device: &ModelDevice) -> Pace {
         let (clock, page_ns) = (device.clock().clone(), device.model().host.page_fill_ns);
         let begun_ns = clock.now_ns();
@@ -41,14 +42,14 @@ impl Pace {
         }
     }
 
-    /// Filling begins.
+    /// Filling starts now.
     pub(super) fn begin(&mut self) {
         if let Some((clock, _, begun_ns)) = &mut self.of {
             *begun_ns = clock.now_ns();
         }
     }
 
-    /// So much is filled: returns when the slower computer would have.
+    /// This much was filled: waits until the slower computer would have filled it.
     pub(super) fn filled(&self, bytes: usize) {
         if let Some((clock, page_ns, begun_ns)) = &self.of {
             let pages = (bytes as u64).div_ceil(PAGE_BYTES);
@@ -57,7 +58,8 @@ impl Pace {
     }
 }
 
-/// A stream of a slower computer: it fills what it writes first, all of it, and what this one takes comes on top.
+/// A stream from a slower computer: it fills all of its data before writing, and the time the write takes
+/// here is added.
 struct Slower<S> {
     inner: S,
     pace: Pace,
@@ -104,7 +106,7 @@ fn sample(bench: &Bench<'_>, device: &ModelDevice, plain: &Plain, way: Way) -> R
     Ok(vec![("throughput", "MB/s", rate)])
 }
 
-/// Measures, and says what should come out.
+/// Measures, and sets the expected results.
 pub(super) fn measure(bench: &Bench<'_>, outcome: &mut Outcome) -> Result<()> {
     let device = Arc::new(modelled::open("disk-array", |options| options)?);
     let plain = Plain::on_device(bench.settings, CACHE_BYTES, Arc::clone(&device) as _)?;

@@ -1,5 +1,5 @@
-//! The report's old way, over the public face: the writer accounts for every page with a call of its own, and writes back
-//! 4 MiB itself whenever it has dirtied as much, waiting for it.
+//! The report's old way, built on the public API: the writer does a balance call for every page, and writes
+//! back 4 MiB itself, synchronously, whenever it has dirtied that much.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::streams::writers::Stream;
 
 const PAGE_BYTES: usize = 4096;
 
-/// What the writer of old wrote back at a time.
+/// The size of the old writer's write-back.
 const CHUNK_BYTES: usize = 4 << 20;
 
-/// What all writers of a device account in.
+/// Accounting shared by all writers of a device.
 #[derive(Debug, Default)]
 pub(super) struct Accounts {
     dirty_bytes: AtomicU64,
@@ -25,12 +25,12 @@ pub(super) struct Accounts {
 }
 
 impl Accounts {
-    /// Calls since the last time that this was asked.
+    /// Calls since this was last read.
     pub(super) fn take_balance_calls(&self) -> u64 {
         self.balance_calls.swap(0, Ordering::Relaxed)
     }
 
-    /// Notes a dirty page; whether there are so many that its writer must write.
+    /// Accounts for a dirty page; returns whether its writer must write back.
     fn balance(&self, own_dirty_bytes: usize) -> bool {
         self.balance_calls.fetch_add(1, Ordering::Relaxed);
         self.dirty_bytes
@@ -48,11 +48,11 @@ pub(super) struct OldWay<F> {
     /// A direct handle.
     file: F,
     accounts: Arc<Accounts>,
-    /// Where in the file the next chunk goes.
+    /// The file offset of the next chunk.
     at: u64,
     chunk: AlignedBuf,
     dirty_bytes: usize,
-    /// How long a slower computer fills the chunk.
+    /// How long a slower computer takes to fill the chunk.
     pace: Pace,
 }
 

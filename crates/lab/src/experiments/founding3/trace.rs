@@ -1,5 +1,5 @@
-//! One run that is watched instead of measured: every bio with the thread that submitted it, and dirty memory each
-//! millisecond.
+//! One run that is traced instead of measured: every bio with the thread that submitted it, and dirty memory
+//! every millisecond.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,16 +16,16 @@ use crate::Result;
 use crate::kernel::run;
 use crate::streams::targets::Ours;
 
-/// The name of the thread that alone may write data.
+/// The name of the only thread that should write data.
 const FLUSHER: &str = "tl-flusher";
 
 const SAMPLE_EVERY: Duration = Duration::from_millis(1);
 
-/// What was seen.
+/// The result of a trace.
 pub(super) struct Seen {
     writes: Vec<Write>,
     pub(super) dirty: Dirty,
-    /// Of the run alone.
+    /// During this run only.
     pub(super) pauses: Pauses,
     pub(super) waits: Pauses,
     pub(super) balance_calls: u64,
@@ -38,25 +38,25 @@ struct Write {
     by_flusher: bool,
 }
 
-/// Dirty memory against its limits.
+/// Dirty memory relative to its limits.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Dirty {
     pub(super) samples: u64,
     pub(super) most_bytes: u64,
-    /// The largest share of its limit, of the device's or the process's.
+    /// The largest share of a limit, of the device's or the process's.
     pub(super) most_of_limit: f64,
 }
 
-/// A run of device bytes with bytes of a file: device offset, length, file, file offset.
+/// A run of device bytes that hold bytes of a file: device offset, length, file, file offset.
 pub(super) type Extent = (u64, u64, usize, u64);
 
-/// How the data of the files went to the device.
+/// How the files' data reached the device.
 pub(super) struct DataBios {
     pub(super) bios: u64,
     pub(super) bytes: u64,
-    /// Bios that begin at or behind the end of their file's bio before, as a share of all.
+    /// The share of bios that start at or after the end of the previous bio of their file.
     pub(super) ascending: f64,
-    /// Those that another thread than the flusher submitted.
+    /// Bios not submitted by the flusher.
     pub(super) by_others: u64,
 }
 
@@ -82,7 +82,7 @@ impl Listener for Log {
     }
 }
 
-/// Runs `work` on `ours`, watched.
+/// Traces `work` on `ours`.
 pub(super) fn watch<R>(ours: &dyn Ours, work: impl FnOnce() -> Result<R>) -> Result<(Seen, R)> {
     let log = Arc::new(Log::default());
     let subscription = ours.disk().subscribe(Arc::clone(&log) as Arc<dyn Listener>);
@@ -130,7 +130,7 @@ fn sample_dirty(cache: Arc<PageCache>, stop: &AtomicBool) -> Dirty {
     dirty
 }
 
-/// Count, total and classes of the time between; the longest is of all time, which is no less.
+/// The count, total and classes since `before`; the maximum is that of all time, an upper bound.
 fn since(mut after: Pauses, before: &Pauses) -> Pauses {
     after.count -= before.count;
     after.total -= before.total;
@@ -141,7 +141,7 @@ fn since(mut after: Pauses, before: &Pauses) -> Pauses {
 }
 
 impl Seen {
-    /// Judges the bios that lie in `extents`, which do not overlap.
+    /// Evaluates the bios in `extents`, which do not overlap.
     pub(super) fn data_bios(&self, mut extents: Vec<Extent>) -> DataBios {
         extents.sort_unstable();
         let files = extents.iter().map(|extent| extent.2 + 1).max().unwrap_or(0);
@@ -157,7 +157,7 @@ impl Seen {
             let (mut at, end) = (write.offset_bytes, write.offset_bytes + write.len_bytes);
             let first = extents.partition_point(|extent| extent.0 + extent.1 <= at);
             let (mut is_data, mut ascends) = (false, true);
-            // A bio may go on from one file to the next.
+            // A bio may continue from one file into the next.
             for &(begin, len, file, file_offset) in &extents[first..] {
                 if begin > at || at == end {
                     break;
@@ -183,7 +183,7 @@ impl Seen {
     }
 }
 
-/// Where the files of a closed ext4 image with blocks of 4 KiB lie, as `debugfs` says.
+/// The extents of files in a closed ext4 image with blocks of 4 KiB, from `debugfs`.
 pub(super) fn extents_of(image: &Path, names: &[String]) -> Result<Vec<Extent>> {
     let mut extents = Vec::new();
     for (file, name) in names.iter().enumerate() {
@@ -194,7 +194,8 @@ pub(super) fn extents_of(image: &Path, names: &[String]) -> Result<Vec<Extent>> 
     Ok(extents)
 }
 
-/// `level/levels entry/entries first - last first - last length`, the first pair in the file, the second on the device.
+/// Parses `level/levels entry/entries first - last first - last length`: the first pair in the file, the
+/// second on the device.
 fn parse_extent(line: &str, file: usize) -> Option<Extent> {
     const BLOCK_BYTES: u64 = 4096;
     let words = line.split(|c: char| c.is_whitespace() || c == '/' || c == '-');
@@ -231,7 +232,7 @@ mod tests {
 
     #[test]
     fn bios_are_judged_in_their_files() {
-        // File 0 lies behind file 1, and its second half first.
+        // File 0 is placed after file 1, with its second half first.
         let extents = vec![(1000, 100, 0, 100), (2000, 100, 0, 0), (0, 500, 1, 0)];
         let seen = seen(&[
             (2000, 50, true),
@@ -240,7 +241,7 @@ mod tests {
             (5000, 10, false), // metadata
             (500, 10, false),  // metadata
             (1000, 100, true),
-            (50, 10, false), // backwards, and by a writer
+            (50, 10, false), // backwards, and submitted by a writer
             (100, 100, true),
         ]);
         let data = seen.data_bios(extents);

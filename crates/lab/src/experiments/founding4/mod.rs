@@ -1,8 +1,8 @@
-//! `founding/4`, report 4: one large direct request, gathered whole before anything moves against bios of a size
-//! derived from the device; and the kernel's O_DIRECT with the same call.
+//! `founding/4`, report 4: one large direct request, fully assembled before anything is submitted, against
+//! bios of a size derived from the device; and the kernel's O_DIRECT with the same call.
 //!
-//! "First submit" is the time from the call until the first request has been handed to the device, taken by the same
-//! probe below every variant.
+//! "First submit" is the time from the call until the first request has been submitted to the device,
+//! measured by the same probe below every variant.
 
 mod model;
 
@@ -32,7 +32,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 const PAGE_BYTES: usize = 4096;
 const CALLS_PER_SAMPLE: usize = 8;
-/// The control's depth: so few requests that more, smaller ones cannot overlap more than few large ones do.
+/// The control's queue depth: so low that many small requests cannot overlap more than a few large ones.
 const CONTROL_DEPTH: u32 = 4;
 
 fn run(settings: &Settings<'_>) -> Result<Outcome> {
@@ -67,7 +67,8 @@ fn measure(
     let control = Way::open(settings, path, Some(CONTROL_DEPTH))?;
     let target_kib = f64::from(ours.disk.bio_target_bytes()) / 1024.0;
     outcome.count(format!("bio target, {label}, KiB"), target_kib);
-    // The control's small bios are as large as the device takes: on its four slots they are what the whole request is.
+    // The control's small bios have the device's maximum size: on its four slots they add up to the whole
+    // request.
     control
         .disk
         .set_bio_target_bytes(Some(control.disk.limits().max_transfer_bytes));
@@ -92,28 +93,28 @@ fn measure(
     outcome.measure(settings, 15, variants)
 }
 
-/// For one buffer for all variants, since how memory lies makes more difference than most of them do; and a program's ordinary
-/// memory, in small pages, as the report's was.
+/// One buffer for all variants, because memory placement matters more than most of them do. It is ordinary
+/// memory in small pages, like the report's.
 fn ordinary_memory(mib: usize) -> Vec<u8> {
     vec![1; (mib << 20) + PAGE_BYTES]
 }
 
-/// So many MiB of it that begin with a page.
+/// This many MiB of it, starting at a page boundary.
 fn page_aligned(memory: &mut [u8], mib: usize) -> &mut [u8] {
     let start = memory.as_ptr().align_offset(PAGE_BYTES);
     &mut memory[start..][..mib << 20]
 }
 
-/// How a call becomes requests.
+/// How a call is split into requests.
 #[derive(Clone, Copy)]
 enum Build {
-    /// The engine's way.
+    /// As our engine does it.
     Pipelined,
-    /// The report's: page by page into one request, which is submitted when it is whole.
+    /// As in the report: page by page into one request, submitted when it is complete.
     Whole,
 }
 
-/// One opening of the file, under a probe.
+/// One opening of the file, with a probe.
 struct Way {
     raw: RawFile,
     disk: Arc<Disk>,
@@ -146,7 +147,7 @@ impl Way {
         })
     }
 
-    /// Several calls, one after the other through the file; the mean of each quantity.
+    /// Sequential calls through the file; returns the mean of each quantity.
     fn sample(&self, op: Op, buffer: &mut [u8], build: Build) -> Result<Sample> {
         let (mut first_us, mut requests) = (0.0, 0.0);
         let len = buffer.len() as u64;
@@ -188,7 +189,7 @@ impl Way {
     }
 }
 
-/// The naive way: look at every page, add it to the one segment it continues, and submit when all are gathered.
+/// The naive way: visit every page, add it to the segment it continues, and submit once all are gathered.
 fn whole(
     queue: &mut dyn throughline_device::Queue,
     op: Op,
@@ -197,7 +198,7 @@ fn whole(
 ) -> Result<()> {
     let mut gathered: Vec<(usize, usize)> = Vec::new();
     for page in buffer.chunks(PAGE_BYTES) {
-        // The page must be there before a device may touch it; the kernel pins it at this point.
+        // The page must be present before a device may access it; the kernel pins it at this point.
         std::hint::black_box(page[0]);
         let start = page.as_ptr().addr();
         match gathered.last_mut() {

@@ -1,4 +1,4 @@
-//! The reads of the report on the model of its phone: storage and processor.
+//! The report's reads on the model of its phone: storage and processor.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -10,7 +10,8 @@ use crate::interleave::Variant;
 use crate::outcome::{Outcome, ratios};
 use crate::{Result, Settings, modelled};
 
-/// A call of 32 MiB, and so many of 64 MiB that a sample reads 512: the report's two workloads.
+/// Call sizes of 32 MiB and 64 MiB, and as many of the latter as read 512 MiB per sample: the report's two
+/// workloads.
 const CALLS_MIB: [usize; 2] = [32, 64];
 const _: () = assert!(CALLS_MIB[1] * CALLS_PER_SAMPLE == 512);
 

@@ -1,10 +1,10 @@
-//! `founding/5`, report 5: 32 KiB sequential buffered writes as sysbench's `seqwr` makes them, with the device's handle
-//! kept in the open file against looked up for every page.
+//! `founding/5`, report 5: sequential buffered writes of 32 KiB, like those of sysbench's `seqwr`, with the
+//! device handle kept in the open file against a lookup for every page.
 //!
-//! In the report a pointer load became an out-of-line call on a path that ran once a page, and a streaming write lost
-//! 3.5 %. The lab has that path again: for every 4 KiB page of a write the handle is looked up by the device's number in a
-//! table behind a lock, by a call that is not inlined, and asked to balance. The engine has no such look-up: an open file
-//! holds its cache, and a write balances once.
+//! In the report, a pointer load became an out-of-line call on a path that runs once per page, and a
+//! streaming write lost 3.5 %. The lab recreates that path: for every 4 KiB page of a write, a non-inlined
+//! call looks the handle up by device number in a table behind a lock, and balances. The engine has no such
+//! lookup: an open file holds its cache, and each write balances once.
 
 mod model;
 
@@ -37,7 +37,7 @@ const CALL_BYTES: u64 = 32 << 10;
 const PAGE_BYTES: u64 = 4096;
 const NAME: &str = "/seqwr";
 
-/// What is behind the file.
+/// The storage of the file.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Ext4,
@@ -55,12 +55,12 @@ impl Place {
     }
 }
 
-/// When the device's handle is looked up.
+/// When the device handle is looked up.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     /// Never: it is in the open file.
     Cached,
-    /// For every page, to balance for it.
+    /// For every page, to balance.
     PerPage,
 }
 
@@ -79,7 +79,8 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     let mut outcome = Outcome::new(EXPERIMENT.name);
     let scratch = settings.scratch()?;
     let (image, plain) = (scratch.path().join("image"), scratch.path().join("plain"));
-    // Sizes: in memory a sample stays below every limit, so that only the path counts; on disk the device sets the pace.
+    // Sizes: in memory, a sample stays below every limit, so that only the path counts; on disk, the device
+    // sets the pace.
     let whole_mib = |bytes: u64| bytes >> 20 << 20;
     let memory_bytes = whole_mib(settings.scaled(256 << 20, 16 << 20));
     let disk_bytes = whole_mib(settings.scaled(512 << 20, 16 << 20));
@@ -120,7 +121,7 @@ fn variant_name(where_: &str, place: Place, way: Way) -> String {
     format!("{where_}, {}: {}", place.name(), way.name())
 }
 
-/// The open file of one place, and the table that the naive way looks its device up in.
+/// The open file of one place, and the naive way's table of devices.
 struct Target {
     opened: Opened,
     file_bytes: u64,
@@ -155,7 +156,7 @@ impl Opened {
 }
 
 impl Target {
-    /// With so much memory that a file of this size is written without anyone waiting for the device.
+    /// With enough memory to write a file of this size without waiting for the device.
     fn in_memory(
         place: Place,
         mut options: OpenOptions,
@@ -193,7 +194,7 @@ impl Target {
     }
 
     fn new(opened: Opened, file_bytes: u64) -> Result<Target> {
-        // The first buffered write makes the cache of a raw file.
+        // The first buffered write creates the cache of a raw file.
         let page = [0; PAGE_BYTES as usize];
         opened.handle().write_all_at(&page, 0)?;
         let cache = opened
@@ -206,7 +207,7 @@ impl Target {
         })
     }
 
-    /// `calls` writes, one behind the other, from the file's beginning.
+    /// `calls` consecutive writes from the start of the file.
     fn write(&self, buffer: &[u8], calls: u64, way: Way) -> Result<()> {
         let file = self.opened.handle();
         for call in 0..calls {
@@ -214,7 +215,7 @@ impl Target {
             file.write_all_at(buffer, offset)?;
             if way == Way::PerPage {
                 for _ in 0..CALL_BYTES / PAGE_BYTES {
-                    // The write has paid for its bytes already.
+                    // The write has already accounted for its bytes.
                     self.handles.balance(DEVICE, black_box(0));
                 }
             }
@@ -222,8 +223,8 @@ impl Target {
         Ok(())
     }
 
-    /// The whole file, from empty, as `seqwr` creates it; what is dirty still at the end is written outside of the
-    /// measurement.
+    /// Writes the whole file, starting empty, as `seqwr` creates it; data still dirty at the end is written
+    /// back outside the measurement.
     fn sample(&self, buffer: &[u8], way: Way) -> Result<Sample> {
         let (file, calls) = (self.opened.handle(), self.file_bytes / CALL_BYTES);
         if matches!(self.opened, Opened::Ext4(..)) {
@@ -266,7 +267,7 @@ impl Target {
 /// The number of the only device.
 const DEVICE: u64 = 8;
 
-/// What the report's kernel did, as a table: device handles by the device's number.
+/// The lookup in the report's kernel, as a table: device handles by device number.
 struct Handles {
     by_device: RwLock<HashMap<u64, Arc<PageCache>>>,
     looked_up: AtomicU64,
@@ -299,7 +300,7 @@ impl Handles {
 /// Instructions of a 32 KiB write, by place and way.
 type Instructions = Vec<(Place, Way, f64)>;
 
-/// Calls that are counted.
+/// The number of calls counted.
 const COUNTED_CALLS: u64 = 512;
 
 fn instructions(image: &Path, scratch: &Path, outcome: &mut Outcome) -> Result<Instructions> {
@@ -324,7 +325,7 @@ fn instructions(image: &Path, scratch: &Path, outcome: &mut Outcome) -> Result<I
     Ok(counted)
 }
 
-/// One variant in memory, alone, for callgrind: `place way image`.
+/// One variant in memory, by itself, for callgrind: `place way image`.
 pub(super) fn alone(arguments: &[String]) -> Result<()> {
     let [place, way, image] = arguments else {
         return Err(Error::new("wanted: place, way, image"));
@@ -347,7 +348,7 @@ pub(super) fn alone(arguments: &[String]) -> Result<()> {
     target.close()
 }
 
-/// What callgrind counts: found by its name.
+/// The function that callgrind counts, found by its name.
 #[inline(never)]
 fn counted(target: &Target, buffer: &[u8], way: Way) -> Result<()> {
     target.write(buffer, COUNTED_CALLS, way)

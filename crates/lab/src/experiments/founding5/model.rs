@@ -1,9 +1,9 @@
 //! The report's forty repetitions on the model of its disk, with a loss of 4.5 % planted.
 //!
-//! The base writes as `seqwr` does, and the disk sets its pace. The other has to pay for each page, so much that it is 4.5 % slower
-//! than the disk. No two runs of the reporter's disk were alike, so each sample has a speed of its own, which holds for disk and
-//! plant: drawn from the spread of the report's base, cv 1.19 %, by a fixed seed. A third series is the base again: a
-//! statistic that finds a loss there finds one everywhere.
+//! The base writes as `seqwr` does, and the disk sets its pace. The other series pays for each page, enough
+//! to be 4.5 % slower than the disk. No two runs on the reporter's disk were alike, so each sample has its
+//! own speed, for disk and planted loss alike, drawn with a fixed seed from the spread of the report's base,
+//! cv 1.19 %. A third series is the base again: a statistic that finds a loss there finds one everywhere.
 
 use std::sync::Arc;
 
@@ -20,26 +20,26 @@ use crate::stats::{self, Question, Verdict, normal};
 use crate::{Result, Settings, modelled};
 
 const MIB: u64 = 1 << 20;
-/// The most that the report's method was given.
+/// The most samples the report's method used.
 const PAIRS: usize = 40;
-/// Of report 5's base: stdev 1.610 of 135.677 MB/s.
+/// From report 5's base: stdev 1.610 of 135.677 MB/s.
 const SPREAD: f64 = 0.0119;
 const PLANTED: f64 = 0.045;
 const SEED: u64 = 5;
-/// Dirty memory is small beside a sample, so that the disk sets the pace, as it did with 4 GiB and 2 GB of memory.
+/// Small relative to a sample, so that the disk sets the pace, as it did with 4 GiB and 2 GB of memory.
 const CACHE_BYTES: u64 = 64 * MIB;
 
 const BASE: &str = "sata model: base";
 const AGAIN: &str = "sata model: base again";
 const WITH_PLANT: &str = "sata model: a cost for each page planted";
 
-/// What is written by each sample.
+/// Bytes written per sample.
 fn sample_bytes(settings: &Settings<'_>) -> u64 {
     let bytes = settings.scaled(256 * MIB, 64 * MIB);
     bytes - bytes % MIB
 }
 
-/// The disk, and a file on all of it.
+/// The disk, and a file that covers all of it.
 struct Target {
     device: Arc<ModelDevice>,
     file: RawFile,
@@ -61,8 +61,8 @@ impl Target {
         })
     }
 
-    /// Writes `bytes` from the beginning, by calls of 32 KiB, until they are on the disk; each page takes the writer at least
-    /// so long as `loss` below the disk's speed comes to.
+    /// Writes `bytes` from the start in calls of 32 KiB until they are on the disk. With `loss`, each page
+    /// takes at least the time that makes the writer this much slower than the disk.
     fn sample(&self, buffer: &[u8], bytes: u64, loss: Option<f64>) -> Result<Sample> {
         let of_this_run = 1.0 + SPREAD * normal(&mut self.random.borrow_mut());
         self.device.set_speed(of_this_run);
@@ -107,7 +107,7 @@ pub(super) fn measure(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<
     Ok(())
 }
 
-/// Whether forty pairs tell the planted loss, and tell none where there is none.
+/// Checks that forty pairs detect the planted loss, and none where there is none.
 fn judge(outcome: &mut Outcome) {
     let base = outcome.samples(BASE, "throughput").to_vec();
     let question = Question::new(Better::Higher);

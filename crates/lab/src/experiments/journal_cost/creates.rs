@@ -1,4 +1,5 @@
-//! Small files, as `cp -r` and `tar` make them: create, write, close, folder after folder; at the end one sync of the volume.
+//! Small files, as `cp -r` and `tar` create them: create, write, close, directory by directory; at the end
+//! one sync of the volume.
 
 use std::path::Path;
 
@@ -71,7 +72,7 @@ fn sample(bench: &Bench<'_>, path: &Path, files: u64) -> Result<Sample> {
     ])
 }
 
-/// The same tree at each call.
+/// Creates the same tree on each call.
 fn make_tree(volume: &Volume, content: &[u8], files: u64) -> throughline::Result<()> {
     let mut random = fastrand::Rng::with_seed(50_000);
     let attributes = Attributes::new();

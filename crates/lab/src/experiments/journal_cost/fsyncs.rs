@@ -1,5 +1,5 @@
-//! Appends of 4 KiB, each with an fsync: one thread, and eight with a file each. The kernel's ext4 does the same on a loop
-//! device (direct-io=on) of the same disk.
+//! Appends of 4 KiB, each with an fsync: one thread, and eight with one file each. The same on the kernel's
+//! ext4, on a loop device (direct-io=on) on the same disk.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -92,7 +92,7 @@ fn file_name(thread: usize) -> String {
 }
 
 fn ours(bench: &Bench<'_>, volume: &Volume, threads: usize, time: Duration) -> Result<Sample> {
-    // What an earlier sample wrote goes.
+    // Remove what an earlier sample wrote.
     let file = |thread| volume.create_file(format!("/{}", file_name(thread)));
     let files = (0..threads)
         .map(file)
@@ -107,7 +107,7 @@ fn ours(bench: &Bench<'_>, volume: &Volume, threads: usize, time: Duration) -> R
     let io = volume.disk().counters().since(&before.0);
     let journal = volume.journal_counts();
     let writes = io.bios(Op::Write) as f64;
-    // A regular file has no other means for a write that must survive.
+    // A regular file has no other way to make a write durable.
     let flushes = (io.bios(Op::Flush) + io.fua()) as f64;
     let written_kib = io.bytes(Op::Write) as f64 / 1024.0;
     let logged = (journal.log_blocks - before.1.log_blocks) as f64;
@@ -149,9 +149,9 @@ fn kernels(bench: &Bench<'_>, mount: &LoopMount, threads: usize, time: Duration)
     Ok(sample)
 }
 
-/// What threads did in their time.
+/// The work threads did in their time.
 struct Ran {
-    /// How long each fsync took, its append included, ascending, in nanoseconds.
+    /// The time of each fsync with its append, in nanoseconds, ascending.
     latencies_ns: Vec<u64>,
     spent: Spent,
 }
@@ -177,7 +177,7 @@ impl Ran {
         ]
     }
 
-    /// `total` for each fsync.
+    /// `total` per fsync.
     fn each(&self, total: f64) -> f64 {
         total / self.latencies_ns.len().max(1) as f64
     }
@@ -192,7 +192,7 @@ impl Ran {
     }
 }
 
-/// One thread a file, each appending to its own for so long. `append` is told the file byte.
+/// One thread per file, each appending to its own for this long. `append` receives the file offset.
 fn hammer<F: Sync>(
     files: &[F],
     time: Duration,

@@ -1,10 +1,11 @@
-//! `journal/cost`: what the journal costs. Streams, creates of small files, and fsyncs, on an ext4 image with a journal and
-//! on one without; fsyncs beside the kernel's ext4 too.
+//! `journal/cost`: the cost of the journal. Streams, creation of small files, and fsyncs, on an ext4 image
+//! with a journal and on one without; fsyncs also on the kernel's ext4.
 //!
-//! All images have one size, lie on one disk and are written out before, so that the host allocates nothing while we
-//! measure. Where an image lies can make more difference than what is compared (streams: 27 % between two images alike), so
-//! streams and creates have one file, with a new file system for each sample. Each part measures one variant twice: the
-//! distance of that ratio from 1 is what the other ratios' distance from their limits has to be held against.
+//! All images have the same size, lie on the same disk and are fully written in advance, so the host
+//! allocates nothing during the measurement. The placement of an image can matter more than what is compared
+//! (streams: 27 % between two identical images), so streams and creates use one image file, with a new file
+//! system for each sample. Each part measures one variant twice; the distance of that ratio from 1 is the
+//! noise floor for the others.
 
 mod creates;
 mod fsyncs;
@@ -35,7 +36,8 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
         source: writers::source(),
         dir: scratch.path().into(),
         stream_bytes,
-        // Half as much again, and never so little that the journal would be smaller than of a volume in use.
+        // Half as much again, with a minimum: below it the journal would be smaller than that of a typical
+        // volume.
         image_bytes: (stream_bytes / 2 * 3).max(512 * MIB),
         settings,
     };
@@ -50,7 +52,7 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// What all parts share.
+/// Shared by all parts.
 struct Bench<'a> {
     source: AlignedBuf,
     dir: PathBuf,
@@ -70,7 +72,7 @@ const WITH: &[&str] = &[];
 const WITHOUT: &[&str] = &["-O", "^has_journal"];
 
 impl Images {
-    /// Each image with the arguments that its file system is made with.
+    /// Each image with the arguments for making its file system.
     fn each(&self) -> [(&PathBuf, &'static [&'static str]); 2] {
         [(&self.journal, WITH), (&self.none, WITHOUT)]
     }

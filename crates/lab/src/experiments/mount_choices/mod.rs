@@ -1,8 +1,8 @@
-//! `mount/choices`: each of the kernel's FUSE features that a mount uses, or could use, switched the other way, on the work
-//! that it is for: what ARCHITECTURE.md says of them is read off these ratios.
+//! `mount/choices`: each of the kernel's FUSE features that a mount uses, or could use, toggled, on the work
+//! it is meant for. What ARCHITECTURE.md says about them is based on these ratios.
 //!
-//! `direct_mmap` is not here: without it what is open past the kernel's cache cannot be mapped, that is no question of speed. Nor
-//! is `async_dio`, which a mount that can be written does not use.
+//! `direct_mmap` is not included: without it, files opened for direct I/O cannot be mapped, which is not a
+//! matter of speed. Nor is `async_dio`, which writable mounts do not use.
 
 mod work;
 
@@ -20,7 +20,7 @@ pub(super) const EXPERIMENT: Experiment = Experiment {
 
 const MIB: u64 = 1 << 20;
 
-/// What is switched, as `-o` takes it, and the names of the work that shows it.
+/// What is toggled, as an argument of `-o`, and the names of the work that shows it.
 const CHOICES: &[(&str, &[&str])] = &[
     ("without=direct_writes", &["write", "create"]),
     ("without=direct_new", &["small writes", "small reads, new"]),
@@ -67,7 +67,7 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// The default, the default again, and every choice that this work shows.
+/// Measures the default, the default again, and every choice that this work shows.
 fn measure(
     bench: &Bench<'_>,
     outcome: &mut Outcome,

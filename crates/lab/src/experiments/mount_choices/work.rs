@@ -1,4 +1,4 @@
-//! What is done on the mount, each measured as a rate.
+//! The work done on the mount, each kind measured as a rate.
 
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
@@ -13,7 +13,7 @@ use crate::mounts::tree::{FILES_PER_FOLDER, Tree};
 use crate::mounts::work::{NEW, drained, read_stream, together, write_stream};
 use crate::{Error, Result};
 
-/// How much is done.
+/// The amount of work.
 pub(super) struct Sizes {
     pub(super) file_bytes: u64,
     pub(super) folders: u64,
@@ -22,7 +22,7 @@ pub(super) struct Sizes {
 /// One kind of work.
 pub(super) struct Work {
     pub(super) name: &'static str,
-    /// Of what it measures.
+    /// The unit of its measurement.
     pub(super) unit: &'static str,
     pub(super) measure: fn(&mut Session<'_>, &Sizes) -> Result<f64>,
 }
@@ -68,14 +68,14 @@ const fn work(
 
 const CALL_BYTES: usize = 1 << 20;
 const SMALL_BYTES: usize = 4096;
-/// Work that is over in a moment is done so often.
+/// Short work is repeated this often.
 const TURNS: u64 = 5;
 
 fn per_second(count: u64, wall: Duration) -> f64 {
     count as f64 / wall.as_secs_f64().max(1e-9)
 }
 
-/// One stream for each thread, with fsync.
+/// One stream per thread, with fsync.
 fn write_files(session: &mut Session<'_>, sizes: &Sizes, threads: u64) -> Result<f64> {
     let (root, source) = (session.root(), &session.bench.source);
     let each_bytes = sizes.file_bytes / threads;
@@ -86,7 +86,7 @@ fn write_files(session: &mut Session<'_>, sizes: &Sizes, threads: u64) -> Result
     Ok(spent.mb_per_s(sizes.file_bytes))
 }
 
-/// One file that is there, `O_DIRECT`, each thread in its own quarter.
+/// One existing file with `O_DIRECT`; each thread writes its own quarter.
 fn write_together(session: &mut Session<'_>, sizes: &Sizes) -> Result<f64> {
     const THREADS: u64 = 4;
     write_files(session, sizes, 1)?;
@@ -104,7 +104,7 @@ fn write_together(session: &mut Session<'_>, sizes: &Sizes) -> Result<f64> {
     Ok(spent.mb_per_s(sizes.file_bytes))
 }
 
-/// 4 KiB after 4 KiB, of a file that is open for both.
+/// Sequential writes of 4 KiB to a file open for reading and writing.
 fn small_writes(session: &mut Session<'_>, sizes: &Sizes) -> Result<f64> {
     let bytes = sizes.file_bytes / 4;
     let flags = OFlags::RDWR | OFlags::CREATE;
@@ -114,7 +114,7 @@ fn small_writes(session: &mut Session<'_>, sizes: &Sizes) -> Result<f64> {
     Ok(per_second(bytes / SMALL_BYTES as u64, spent.wall))
 }
 
-/// 4 KiB after 4 KiB, of a cached file that is open for both.
+/// Sequential reads of 4 KiB from a cached file open for reading and writing.
 fn small_reads(session: &mut Session<'_>, sizes: &Sizes) -> Result<f64> {
     write_files(session, sizes, 1)?;
     let file = session.root().open("file0", OFlags::RDWR)?;
@@ -124,7 +124,7 @@ fn small_reads(session: &mut Session<'_>, sizes: &Sizes) -> Result<f64> {
     Ok(per_second(bytes / SMALL_BYTES as u64, spent.wall))
 }
 
-/// 4 KiB after 4 KiB, of what was just written through the same descriptor.
+/// Sequential reads of 4 KiB of data just written through the same descriptor.
 fn small_reads_of_new(session: &mut Session<'_>, sizes: &Sizes) -> Result<f64> {
     let file = session.root().open("file", OFlags::RDWR | OFlags::CREATE)?;
     let bytes = sizes.file_bytes / 4;
@@ -134,14 +134,14 @@ fn small_reads_of_new(session: &mut Session<'_>, sizes: &Sizes) -> Result<f64> {
     Ok(per_second(bytes / SMALL_BYTES as u64, spent.wall))
 }
 
-/// When a file is read.
+/// Which read of a file is measured.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reading {
-    /// For the first time.
+    /// The first.
     Cold,
-    /// Once more, opened anew.
+    /// A second one, after opening it again.
     Again,
-    /// Once more, when it has become longer.
+    /// A second one, after the file has grown.
     Appended,
 }
 
@@ -164,7 +164,7 @@ fn read(session: &mut Session<'_>, sizes: &Sizes, when: Reading) -> Result<f64> 
     Ok(spent.mb_per_s(sizes.file_bytes))
 }
 
-/// `O_DIRECT`, in calls that the kernel has to split.
+/// The tree of small files.
 fn tree(sizes: &Sizes, threads: usize) -> Tree<'static> {
     Tree {
         threads,
@@ -179,7 +179,7 @@ fn create(session: &mut Session<'_>, sizes: &Sizes, threads: usize) -> Result<f6
     Ok(per_second(tree.files(), spent.wall))
 }
 
-/// What is there already, by `O_TRUNC`.
+/// Overwrites existing files, with `O_TRUNC`.
 fn rewrite(session: &mut Session<'_>, sizes: &Sizes) -> Result<f64> {
     let tree = tree(sizes, 1);
     tree.create(session)?;
@@ -193,7 +193,7 @@ fn rewrite(session: &mut Session<'_>, sizes: &Sizes) -> Result<f64> {
     Ok(per_second(tree.files(), spent.wall))
 }
 
-/// Opened, read and closed, when it was read before.
+/// Opens, reads and closes files that were read before.
 fn read_small(session: &mut Session<'_>, sizes: &Sizes) -> Result<f64> {
     let tree = tree(sizes, 1);
     tree.create(session)?;
@@ -208,7 +208,7 @@ fn read_small(session: &mut Session<'_>, sizes: &Sizes) -> Result<f64> {
     Ok(per_second(tree.files(), spent.wall))
 }
 
-/// Every name of every folder for the first time, by four threads in the same folder.
+/// The first lookup of every name, by four threads in the same directory.
 fn look_up(session: &mut Session<'_>, sizes: &Sizes) -> Result<f64> {
     const THREADS: u64 = 4;
     let tree = tree(sizes, 1);
@@ -239,7 +239,7 @@ fn stat_again(session: &mut Session<'_>, sizes: &Sizes) -> Result<f64> {
     Ok(per_second(tree.files() * TURNS, wall))
 }
 
-/// Names that are not there, each several times.
+/// Lookups of missing names, each repeated.
 fn look_for_nothing(session: &mut Session<'_>, sizes: &Sizes) -> Result<f64> {
     let root = session.root();
     let names = sizes.folders * FILES_PER_FOLDER;

@@ -1,16 +1,16 @@
-//! Block devices by the kernel's numbers.
+//! Block devices, by the kernel's device numbers.
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use crate::{Error, Result};
 
-/// A device as tracepoints write it: 12 bits of major number, 20 of minor.
+/// A device number as in tracepoints: 12 bits of major number, 20 bits of minor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Dev(pub(super) u32);
 
 impl Dev {
-    /// `None` where one has more bits than the kernel gives it.
+    /// `None` if a number has more bits than that.
     pub(super) fn new(major: u32, minor: u32) -> Option<Dev> {
         (major < 1 << 12 && minor < 1 << 20).then_some(Dev(major << 20 | minor))
     }
@@ -20,12 +20,12 @@ impl Dev {
         format!("{}:{}", self.0 >> 20, self.0 & ((1 << 20) - 1))
     }
 
-    /// Its folder in sysfs; `None` where there is no such device.
+    /// Its directory in sysfs; `None` if there is no such device.
     fn folder(self) -> Option<PathBuf> {
         std::fs::canonicalize(format!("/sys/dev/block/{}", self.numbers())).ok()
     }
 
-    /// `loop0`; the numbers where nothing has a name.
+    /// `loop0`; the numbers if it has no name.
     pub(super) fn name(self) -> String {
         let folder = self.folder();
         let name = folder.as_deref().and_then(Path::file_name);
@@ -35,7 +35,7 @@ impl Dev {
         )
     }
 
-    /// The disk that it is a partition of, which requests are given to; itself where it is none.
+    /// The disk of a partition, which receives the requests; the device itself if it is not a partition.
     pub(super) fn disk(self) -> Dev {
         let whole = || -> Option<Dev> {
             let folder = self.folder()?;
@@ -47,10 +47,11 @@ impl Dev {
         whole().unwrap_or(self)
     }
 
-    /// The device that a person means: a block device, or what the file system is on that a file or directory is in.
+    /// The device meant by a path: a block device, or the device of the file system that contains a file or
+    /// directory.
     ///
     /// # Errors
-    /// For what does not exist, and a file system that is on no device of its own.
+    /// If the path does not exist, or its file system has no device of its own.
     pub(super) fn of(path: &Path) -> Result<Dev> {
         let cannot = |why: String| Error::new(format!("cannot watch {}: {why}", path.display()));
         let found = std::fs::metadata(path).map_err(|error| cannot(error.to_string()))?;

@@ -1,49 +1,49 @@
-//! The tracepoints that are watched, and what their records say.
+//! The tracepoints in use, and how their records are decoded.
 
 use super::devices::Dev;
 use super::format::Format;
 use super::instance::Raw;
 use crate::explain::accountant::{Io, NO_IO};
 
-/// What a tracepoint tells, and what the number of its record ([`Seen::number`]) is; 0 where nothing is said.
+/// What a tracepoint reports, and the meaning of its number ([`Seen::number`]); 0 if none is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// A bio was given to the device.
+    /// A bio was submitted to the device.
     Bio,
-    /// A bio, or a request, became part of another one; how.
+    /// A bio or request was merged into another; how.
     Merge(&'static str),
-    /// A bio was cut; before this byte.
+    /// A bio was split; before this byte.
     Split,
     Issue,
-    /// A request is done; its error, 0 for none.
+    /// A request completed; its error, 0 for none.
     Complete,
     Requeue,
     Plug,
     Unplug,
-    /// The thread made pages of a file dirty.
+    /// The thread dirtied pages of a file.
     Dirty,
     /// A writer pauses; nanoseconds.
     Pause,
-    /// The kernel wrote back a piece of a file; bytes.
+    /// The kernel wrote back a chunk of a file; bytes.
     Chunk,
     /// Direct I/O; bytes.
     DirectIo,
     /// A mapping was looked up; bytes.
     Mapping,
-    /// A transaction, by its number.
+    /// A transaction; its number.
     CommitBegins,
     CommitEnds,
-    /// A thread was made; its number.
+    /// A thread was created; its number.
     Fork,
     CallBegins,
     /// A system call that reads, writes, copies or syncs; bytes.
     CallEnds(&'static str),
-    /// A way to do I/O whose bytes are not in the calls.
+    /// A way to do I/O whose byte count is not in the calls.
     OtherCall(&'static str),
 }
 
 impl Kind {
-    /// Of the command's own calls, and not of the I/O below them.
+    /// Whether it concerns the command's own calls, not the I/O below them.
     pub(super) fn is_of_calls(self) -> bool {
         matches!(
             self,
@@ -51,22 +51,22 @@ impl Kind {
         )
     }
 
-    /// Its record tells of one bio, or of one request.
+    /// Whether its record describes one bio or request.
     fn has_io(self) -> bool {
         use Kind::{Bio, Complete, Issue, Merge, Requeue};
         matches!(self, Bio | Merge(_) | Issue | Complete | Requeue)
     }
 }
 
-/// A tracepoint. What a kernel does not have is left out, and said.
+/// A tracepoint. Those missing from the running kernel are left out, with a note.
 #[derive(Clone, Debug)]
 pub(super) struct Tracepoint {
     pub(super) kind: Kind,
-    /// Its folder.
+    /// Its directory.
     pub(super) path: String,
-    /// The field that has, or names, the device; empty: it is of none.
+    /// The field with the device or its name; empty: it has no device.
     device: &'static str,
-    /// The field of the number; empty: there is none.
+    /// The field with the number; empty: it has none.
     number: &'static str,
 }
 
@@ -99,7 +99,7 @@ const POINTS: &[(Kind, &str, &str, &str)] = points! {
     OtherCall("aio"),          "syscalls/sys_enter_io_submit",        "",     "";
 };
 
-/// System calls that do I/O, by what they do; each has a tracepoint where it begins and one where it ends.
+/// System calls that do I/O, by what they do; each has a tracepoint at its start and one at its end.
 const CALLS: [(&str, &str); 4] = [
     ("read", "read pread64 readv preadv preadv2"),
     ("write", "write pwrite64 writev pwritev pwritev2"),
@@ -107,7 +107,7 @@ const CALLS: [(&str, &str); 4] = [
     ("sync", "fsync fdatasync sync_file_range syncfs sync"),
 ];
 
-/// All of them.
+/// All tracepoints.
 pub(super) fn tracepoints() -> Vec<Tracepoint> {
     let point = |kind, path: String, device, number| Tracepoint {
         kind,
@@ -130,21 +130,21 @@ pub(super) fn tracepoints() -> Vec<Tracepoint> {
     all
 }
 
-/// What happened, when, and which thread was at work.
+/// What happened, when, and on which thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
-    /// Of the monotonic clock.
+    /// By the monotonic clock.
     pub(super) at_ns: u64,
     pub(super) thread: i32,
     pub(super) kind: Kind,
-    /// Where, of what is of a device.
+    /// The device, for events that have one.
     pub(super) dev: Option<Dev>,
-    /// Of a bio or a request.
+    /// For a bio or a request.
     pub(super) io: Io,
-    /// Of a bio: whose bytes, and who gave it.
+    /// For a bio: its content and its submitter.
     pub(super) purpose: &'static str,
     pub(super) by: Name,
-    /// As [`Kind`] says.
+    /// See [`Kind`].
     pub(super) number: u64,
 }
 
@@ -160,7 +160,8 @@ impl Name {
         Name(name)
     }
 
-    /// Without what tells one of its kind from the next: `kworker/u8:3` is `kworker`; of a journal's thread the device stays.
+    /// The name without what distinguishes threads of a kind: `kworker/u8:3` gives `kworker`. A journal
+    /// thread keeps its device.
     pub(super) fn kind(&self) -> String {
         let text = self.0.split(|byte| *byte == 0).next().unwrap_or_default();
         let text = String::from_utf8_lossy(text);
@@ -176,10 +177,10 @@ impl Name {
 }
 
 const SECTOR_BYTES: u64 = 512;
-/// Of an inode's flags.
+/// A flag of an inode's state.
 const DIRTY_PAGES: u64 = 1 << 2;
 
-/// What a record says; `None` for one that lacks what it should have, and for what is no news.
+/// Decodes a record; `None` if fields are missing or the event is irrelevant.
 pub(super) fn decode(raw: &Raw<'_>) -> Option<Seen> {
     let (format, bytes, point) = (raw.format, raw.bytes, raw.point);
     let number = |name| format.number(bytes, name);
@@ -193,10 +194,10 @@ pub(super) fn decode(raw: &Raw<'_>) -> Option<Seen> {
         "" => 0,
         field => number(field)?,
     };
-    // What is below 0 moved nothing, and paused nobody.
+    // A negative value moved no bytes and paused no writer.
     let not_below_0 = u64::try_from(value.cast_signed()).unwrap_or(0);
     let value = match kind {
-        // Of an inode's times, which reading changes too, nothing is told; nor of pauses and pieces that were none.
+        // Ignore changes of an inode's times, which reads cause too, and empty pauses and chunks.
         Kind::Dirty if value & DIRTY_PAGES == 0 => return None,
         Kind::Pause | Kind::Chunk if not_below_0 == 0 => return None,
         Kind::Pause => not_below_0.saturating_mul(1_000_000),
@@ -227,7 +228,7 @@ pub(super) fn decode(raw: &Raw<'_>) -> Option<Seen> {
 fn io(raw: &Raw<'_>) -> Option<Io> {
     let number = |name| raw.format.number(raw.bytes, name);
     let len_bytes = number("nr_sector")?.saturating_mul(SECTOR_BYTES);
-    // That of a flush is all ones.
+    // The sector of a flush is all ones.
     let sector = Some(number("sector")?).filter(|_| len_bytes > 0);
     Some(Io {
         op: operation(raw.format.text(raw.bytes, "rwbs")?, len_bytes),
@@ -236,7 +237,7 @@ fn io(raw: &Raw<'_>) -> Option<Io> {
     })
 }
 
-/// From the kernel's letters: an `F` before the operation is a flush before it.
+/// The operation from the kernel's letters: an `F` before it means a flush first.
 fn operation(rwbs: &[u8], len_bytes: u64) -> &'static str {
     let rest = match rwbs {
         [b'F', rest @ ..] if !rest.is_empty() => rest,
@@ -253,7 +254,8 @@ fn operation(rwbs: &[u8], len_bytes: u64) -> &'static str {
     }
 }
 
-/// `7:0`, as the kernel names what is behind a file system; others, such as `btrfs-1`, are no device of their own.
+/// `7:0`, as the kernel names the device behind a file system; other names, such as `btrfs-1`, are not
+/// devices.
 fn named_device(format: &Format, bytes: &[u8], field: &str) -> Option<Dev> {
     let text = std::str::from_utf8(format.text(bytes, field)?).ok()?;
     let (major, minor) = text.split_once(':')?;
@@ -265,7 +267,7 @@ mod tests {
     use super::*;
     use crate::explain::kernel::format::tests::BIO_QUEUE;
 
-    /// A record of `dd oflag=direct` on an ext3 file system on loop0, as the kernel wrote it.
+    /// A record of `dd oflag=direct` on an ext3 file system on loop0, as written by the kernel.
     fn record() -> Vec<u8> {
         let mut record = Vec::new();
         record.extend(2097u16.to_ne_bytes());
@@ -308,7 +310,7 @@ mod tests {
     fn a_short_record_is_none() {
         let record = record();
         for len in 0..record.len() {
-            // Without the end of the name it is still a bio.
+            // If only the end of the name is missing, it is still a bio.
             assert!(seen(&record[..len]).is_none() || len >= 38, "{len}");
         }
     }

@@ -1,10 +1,10 @@
-//! What a tracepoint's record looks like, as its `format` file says.
+//! The layout of a tracepoint's record, from its `format` file.
 //!
-//! Invariant: a field is read only from inside the record, whatever the file or the record says.
+//! Invariant: a field is read only from within the record, whatever the file or the record claims.
 
 use crate::{Error, Result};
 
-/// Where a field lies in a record.
+/// The position of a field in a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Field {
     pub(super) offset: usize,
@@ -12,16 +12,16 @@ pub(super) struct Field {
     pub(super) signed: bool,
 }
 
-/// A tracepoint's record.
+/// The layout of a tracepoint's record.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Format {
-    /// Its number in this kernel; of the page's header 0.
+    /// Its number in this kernel; 0 for the page header.
     pub(super) id: u16,
     fields: Vec<(String, Field)>,
 }
 
 impl Format {
-    /// Reads a `format` file, or `header_page`.
+    /// Parses a `format` file, or `header_page`.
     pub(super) fn parse(text: &str) -> Result<Format> {
         let mut format = Format::default();
         for line in text.lines() {
@@ -39,18 +39,18 @@ impl Format {
         }
     }
 
-    /// Where a field lies.
+    /// The position of a field.
     pub(super) fn field(&self, name: &str) -> Option<Field> {
         let found = self.fields.iter().find(|field| field.0 == name);
         found.map(|field| field.1)
     }
 
-    /// A field that is a number; a sign is kept in two's complement.
+    /// A numeric field; negative values are in two's complement.
     pub(super) fn number(&self, record: &[u8], name: &str) -> Option<u64> {
         self.field(name)?.number(record)
     }
 
-    /// A field that is an array of characters, to its first NUL.
+    /// A field that is an array of characters, up to its first NUL.
     pub(super) fn text<'r>(&self, record: &'r [u8], name: &str) -> Option<&'r [u8]> {
         let bytes = self.field(name)?.bytes(record)?;
         bytes.split(|byte| *byte == 0).next()
@@ -62,7 +62,7 @@ impl Field {
         record.get(self.offset..self.offset.checked_add(self.size)?)
     }
 
-    /// Numbers are in the machine's own order.
+    /// Numbers are in native byte order.
     pub(super) fn number(self, record: &[u8]) -> Option<u64> {
         let bytes = self.bytes(record)?;
         let signed = |value: i64| value.cast_unsigned();
@@ -103,7 +103,7 @@ fn field(text: &str) -> Option<(&str, Field)> {
 pub(super) mod tests {
     use super::*;
 
-    /// As Linux 6.18 has it on x86-64.
+    /// From Linux 6.18 on x86-64.
     pub(in super::super) const BIO_QUEUE: &str = "\
 name: block_bio_queue
 ID: 2097
@@ -138,7 +138,7 @@ print fmt: \"%d,%d %s %llu + %u [%s]\", ((unsigned int) ((REC->dev) >> 20)), ((u
         assert_eq!(format.number(&record, "common_pid"), Some(u64::MAX));
         assert_eq!(format.text(&record, "rwbs"), Some(&b"WSM"[..]));
         assert_eq!(format.text(&record, "comm"), Some(&b"sixteen letters!"[..]));
-        // No end of a string, no field, no room.
+        // No end of the string, no such field, not enough room.
         assert_eq!(format.number(&record, "nr_bytes"), None);
         assert_eq!(format.number(&record[..20], "sector"), None);
         assert_eq!(format.text(&record[..40], "comm"), None);

@@ -1,4 +1,4 @@
-//! Whatever the kernel's trace says, and however it says it: nothing panics, and what is kept of it is bounded.
+//! Whatever the kernel's trace contains, nothing panics, and memory stays bounded.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -26,7 +26,7 @@ fn check<S: Strategy>(cases: u32, strategy: S, each: impl Fn(S::Value)) {
     done.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// All fields that a record is asked for.
+/// All fields that are read from records.
 const FIELDS: &[&str] = &[
     "common_pid",
     "dev",
@@ -52,7 +52,7 @@ const FIELDS: &[&str] = &[
 
 const RECORD_BYTES: usize = 96;
 
-/// A format with fields where chance puts them, a few of them behind the record.
+/// A format with fields at random positions, some of them beyond the record.
 fn format() -> impl Strategy<Value = String> {
     let place = (
         0..RECORD_BYTES,
@@ -67,7 +67,7 @@ fn format() -> impl Strategy<Value = String> {
     })
 }
 
-/// Bytes as records have them: mostly small numbers, letters of operations and their edges.
+/// Bytes like those in records: mostly small numbers, operation letters and edge values.
 fn record() -> impl Strategy<Value = Vec<u8>> {
     let byte = prop_oneof![
         4 => Just(0u8),

@@ -1,7 +1,7 @@
-//! An instance of the kernel's tracer, for us alone: what others trace goes on undisturbed.
+//! A private instance of the kernel's tracer; other tracing is not disturbed.
 //!
-//! Invariant: it is gone when this value is dropped. Of a process that was killed it stays, and [`remove_left_over`], which
-//! runs before a new one is made, takes it away.
+//! Invariant: it is removed when this value is dropped. If the process is killed it stays, until
+//! [`remove_left_over`], called before a new one is created, removes it.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -14,7 +14,7 @@ use super::tracefs::Folder;
 use crate::{Error, Result};
 
 const PREFIX: &str = "throughline";
-/// Pages of one processor's buffer that are read before the others have their turn.
+/// Pages read from one processor's buffer before moving on to the next.
 const MAX_PAGES_AT_ONCE: usize = 1024;
 
 /// See the module.
@@ -25,7 +25,7 @@ pub(super) struct Instance {
     header: Header,
     formats: HashMap<u16, (Tracepoint, Format)>,
     processors: Vec<Processor>,
-    /// Tracepoints that this kernel does not have.
+    /// Tracepoints missing from this kernel.
     pub(super) missing: Vec<String>,
 }
 
@@ -34,7 +34,7 @@ struct Processor {
     pages: File,
 }
 
-/// A record of the trace: what, when in nanoseconds of the monotonic clock, and its bytes.
+/// A trace record: its tracepoint, its time in nanoseconds of the monotonic clock, and its bytes.
 pub(super) struct Raw<'r> {
     pub(super) point: &'r Tracepoint,
     pub(super) at_ns: u64,
@@ -42,15 +42,15 @@ pub(super) struct Raw<'r> {
     pub(super) bytes: &'r [u8],
 }
 
-/// How an instance is to be.
+/// The configuration of an instance.
 pub(super) struct Setup<'s> {
-    /// Its part of the name, such as `io`.
+    /// The variable part of its name, such as `io`.
     pub(super) name: &'s str,
-    /// Of each processor.
+    /// For each processor.
     pub(super) buffer_bytes: u64,
-    /// Which of the tracepoints.
+    /// Which tracepoints to enable.
     pub(super) wanted: &'s dyn Fn(Kind) -> bool,
-    /// The kernel's filter for tracepoints that have such a field; empty: none.
+    /// Kernel filters, for tracepoints with these fields; empty: none.
     pub(super) filters: &'s [(&'s str, String)],
 }
 
@@ -59,7 +59,7 @@ fn cannot(what: &str) -> impl Fn(io::Error) -> Error + '_ {
 }
 
 impl Instance {
-    /// Makes one, with its tracepoints enabled but nothing recorded yet.
+    /// Creates one with its tracepoints enabled, but recording off.
     pub(super) fn new(root: &Folder, setup: &Setup<'_>) -> Result<Instance> {
         let header = root
             .read("events/header_page")
@@ -97,13 +97,13 @@ impl Instance {
                 .map_err(|error| Error::new(format!("cannot set the trace's {file}: {error}")))
         };
         tell("tracing_on", "0")?;
-        // Our own clock, so that what both say can be compared.
+        // The clock we use ourselves, so that times are comparable.
         tell("trace_clock", "mono")?;
-        // What comes first is kept, so that what is there is complete up to a moment.
+        // Keep the oldest events, so that the trace is complete up to some moment.
         tell("options/overwrite", "0")?;
         let kib = setup.buffer_bytes.div_ceil(1024).max(1);
         tell("buffer_size_kb", &kib.to_string())?;
-        // Larger pages than the machine's, where somebody chose them.
+        // Sub-buffers may be configured larger than a page.
         if let Ok(text) = self.folder.read("buffer_subbuf_size_kb")
             && let Ok(kib) = text.trim().parse::<usize>()
         {
@@ -153,7 +153,7 @@ impl Instance {
         Ok(())
     }
 
-    /// Only what the thread that calls, and all that come of it, do.
+    /// Records only the calling thread and all its descendants.
     pub(super) fn follow_this_thread(&self) -> Result<()> {
         let tid = rustix::thread::gettid().as_raw_nonzero().to_string();
         self.folder
@@ -162,7 +162,7 @@ impl Instance {
             .map_err(cannot("confine"))
     }
 
-    /// Begins, or ends, to record.
+    /// Turns recording on or off.
     pub(super) fn record(&self, on: bool) -> Result<()> {
         let text = if on { "1" } else { "0" };
         self.folder
@@ -170,8 +170,8 @@ impl Instance {
             .map_err(cannot("start"))
     }
 
-    /// Calls `each` with what was recorded since the last time. Answers whether that was all: with much to do, some is left
-    /// for the next time.
+    /// Calls `each` with the events recorded since the last call. Returns whether that was all: under load,
+    /// some are left for the next call.
     pub(super) fn read(&mut self, mut each: impl FnMut(Raw<'_>)) -> Result<Drained> {
         let mut page = vec![0; self.header.page_bytes];
         let mut drained = Drained::default();
@@ -209,7 +209,7 @@ impl Instance {
         Ok(drained)
     }
 
-    /// Events that found no room in the buffers.
+    /// Events dropped because the buffers were full.
     pub(super) fn lost(&self) -> u64 {
         let each = self.processors.iter().map(|processor| {
             let stats = format!("per_cpu/{}/stats", processor.number);
@@ -219,12 +219,12 @@ impl Instance {
     }
 }
 
-/// How far reading came.
+/// How far the reading got.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Drained {
-    /// There was something.
+    /// Whether there was anything.
     pub(super) any: bool,
-    /// Not everything was read; what is older than this was.
+    /// If not everything was read: everything older than this was.
     pub(super) up_to_ns: Option<u64>,
 }
 
@@ -250,20 +250,20 @@ fn lost_of(stats: &str) -> u64 {
 impl Drop for Instance {
     fn drop(&mut self) {
         let _ = self.folder.write("tracing_on", "0");
-        // It cannot go while its files are open.
+        // It cannot be removed while its files are open.
         self.processors.clear();
         let _ = self.instances.remove(&self.name);
     }
 }
 
-/// Takes away what processes left behind that are no more.
+/// Removes the instances of processes that no longer exist.
 pub(super) fn remove_left_over(root: &Folder) {
     let Ok(instances) = root.folder("instances") else {
         return;
     };
     for name in instances.names().unwrap_or_default() {
         if is_left_over(&name, born) {
-            // One that somebody reads all the same, from another world of processes, stays: the kernel refuses.
+            // An instance in use from another PID namespace stays: the kernel refuses to remove it.
             let _ = instances.remove(&name);
         }
     }
@@ -282,10 +282,10 @@ fn is_left_over(name: &str, born: impl Fn(u32) -> Option<u64>) -> bool {
     }
 }
 
-/// When a process began, in ticks since the machine did; `None` where there is none.
+/// When a process started, in ticks since boot; `None` if there is none.
 fn born(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // Behind the name, which may hold anything.
+    // After the name, which may contain anything.
     stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()
 }
 

@@ -1,8 +1,8 @@
 //! What the kernel's I/O path did while a command ran, from its tracepoints.
 //!
-//! Two instances of the tracer, both our own: one follows the command's processes and records their calls, the other one
-//! records what happens below, which is done by interrupts and by the kernel's own threads too, and so cannot be confined to
-//! processes; it is sorted by device. Nothing of it is left when it is over, see `instance.rs`.
+//! There are two private instances of the tracer. One follows the command's processes and records their
+//! calls. The other records what happens below, sorted by device: interrupts and kernel threads do part of
+//! that work, so it cannot be limited to processes. Nothing is left behind afterwards, see `instance.rs`.
 
 mod devices;
 mod events;
@@ -30,20 +30,20 @@ use self::router::Router;
 use super::accountant::Explained;
 use crate::{Error, Result};
 
-/// What is to be watched.
+/// What to trace.
 pub struct Order<'o> {
     /// The command and its arguments.
     pub command: &'o [OsString],
-    /// Devices to be watched, each as a block device or a place on its file system; empty: those that the command turns out
-    /// to have to do with.
+    /// Devices to trace, each as a block device or a path on its file system; empty: those the command turns
+    /// out to use.
     pub devices: &'o [PathBuf],
-    /// Memory for events, for each processor.
+    /// Memory for events, per processor.
     pub buffer_bytes: u64,
-    /// Asked again and again: a signal that the command is to be sent.
+    /// Polled: a signal to forward to the command.
     pub signal: &'o dyn Fn() -> Option<i32>,
 }
 
-/// What came of it.
+/// The result.
 pub struct Watched {
     /// How the command ended.
     pub status: ExitStatus,
@@ -51,10 +51,10 @@ pub struct Watched {
     pub explained: Vec<Explained>,
 }
 
-/// Why there is nothing to tell.
+/// Why there is no result.
 #[derive(Debug)]
 pub enum Failed {
-    /// The kernel could not be watched; the command was not run, or runs no more.
+    /// The kernel could not be traced; the command was not run, or has been ended.
     Trace(Error),
     /// The command could not be run.
     Command(io::Error),
@@ -66,17 +66,17 @@ impl From<Error> for Failed {
     }
 }
 
-/// While there is nothing to read.
+/// The pause when there is nothing to read.
 const REST: Duration = Duration::from_millis(2);
-/// An event is in its buffer this long after its time at the latest.
+/// The maximum delay between an event's time and its appearance in the buffer.
 const LATE_NS: u64 = 1_000_000;
-/// What is on a device when the command ends is waited for, so long.
+/// How long to wait for I/O still in flight when the command ends.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Runs a command and watches the kernel's I/O path meanwhile.
+/// Runs a command and traces the kernel's I/O path meanwhile.
 ///
 /// # Errors
-/// Where the kernel cannot be watched, or the command cannot be run; in both cases nothing is left behind.
+/// If the kernel cannot be traced or the command cannot be run; nothing is left behind either way.
 pub fn watch(order: &Order<'_>) -> std::result::Result<Watched, Failed> {
     let Some((program, arguments)) = order.command.split_first() else {
         return Err(Error::new("there is no command to run").into());
@@ -99,7 +99,7 @@ pub fn watch(order: &Order<'_>) -> std::result::Result<Watched, Failed> {
         if let Some(signal) = (order.signal)().and_then(Signal::from_named_raw) {
             running.send(signal);
         }
-        // Asked before reading: what it did is read when it is known to have ended.
+        // Check before reading, so that everything it did before its exit is read.
         let ended = running.0.try_wait().map_err(Error::from)?;
         let any = trace.read(&mut router)?;
         match ended {
@@ -124,13 +124,13 @@ pub fn watch(order: &Order<'_>) -> std::result::Result<Watched, Failed> {
     Ok(Watched { status, explained })
 }
 
-/// The command, which does not outlive a failure of ours unwatched.
+/// The command; it is ended if tracing fails.
 struct Running(Child);
 
 impl Running {
     fn send(&self, signal: Signal) {
         if let Some(pid) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
-            // It is not waited for yet, so the number is still its own.
+            // It has not been reaped, so the number is still its own.
             let _ = kill_process(pid, signal);
         }
     }
@@ -145,7 +145,8 @@ impl Drop for Running {
     }
 }
 
-/// Starts the command on a thread of its own, which alone is followed: what this one reads of the trace is not in it.
+/// Starts the command on a separate thread, the only one followed: our own reading of the trace is not
+/// recorded.
 fn spawn(calls: &Instance, command: &mut Command) -> Result<(i32, io::Result<Child>)> {
     std::thread::scope(|threads| {
         let starter = threads.spawn(|| {
@@ -158,14 +159,14 @@ fn spawn(calls: &Instance, command: &mut Command) -> Result<(i32, io::Result<Chi
     })
 }
 
-/// The clock that the trace has too.
+/// The clock used by the trace.
 fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
     seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
-/// Both instances, and what was read of them but may still be preceded by something.
+/// Both instances, and the events read so far that may still be preceded by others.
 struct Trace {
     calls: Instance,
     io: Instance,
@@ -197,7 +198,8 @@ impl Trace {
         self.io.record(on)
     }
 
-    /// Reads what there is and hands on what nothing can precede any more; answers whether there was anything.
+    /// Reads the available events and passes on those that nothing can precede any more; returns whether
+    /// there were any.
     fn read(&mut self, router: &mut Router) -> Result<bool> {
         let complete = now_ns().saturating_sub(LATE_NS);
         let pending = &mut self.pending;
@@ -213,7 +215,7 @@ impl Trace {
         Ok(a.any || b.any)
     }
 
-    /// Hands on the rest.
+    /// Passes on the rest.
     fn flush(&mut self, router: &mut Router) {
         for seen in self.pending.drain(..) {
             router.take(&seen);
@@ -248,7 +250,7 @@ impl Trace {
     }
 }
 
-/// What the kernel itself leaves out, by the field that names the device.
+/// What the kernel itself filters out, by the field that names the device.
 fn filters(devices: &[Dev]) -> Vec<(&'static str, String)> {
     if devices.is_empty() {
         return Vec::new();

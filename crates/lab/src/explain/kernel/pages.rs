@@ -1,36 +1,37 @@
-//! Pages of the kernel's ring buffer, as `trace_pipe_raw` gives them: a time, how much is used, and records one after the
-//! other, each with its distance in time.
+//! Pages of the kernel's ring buffer, as read from `trace_pipe_raw`: a time, the length used, and consecutive
+//! records, each with its time delta.
 //!
-//! Invariant: nothing is read behind the page's end, and every step goes forward, whatever is in it.
+//! Invariant: nothing is read beyond the end of the page, and every step advances, whatever the page
+//! contains.
 
 use super::format::{Field, Format};
 use crate::{Error, Result};
 
-/// How a page begins.
+/// The header of a page.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Header {
     timestamp: Field,
     commit: Field,
     data: usize,
-    /// Bytes of a page.
+    /// The size of a page.
     pub(super) page_bytes: usize,
 }
 
-/// Bits of the used length that are the length; those above say that records were lost before the page, which the
-/// statistics count too.
+/// The bits of the used length that hold the length. Those above say that records were lost before the page;
+/// the statistics count these too.
 const LENGTH_MASK: u64 = (1 << 27) - 1;
 
 const TYPE_PADDING: u32 = 29;
 const TYPE_TIME_EXTEND: u32 = 30;
 const TYPE_TIME_STAMP: u32 = 31;
-/// An absolute time lacks its highest bits, which are those of the page's.
+/// An absolute time lacks its highest bits; they are those of the page's time.
 const STAMP_BITS: u32 = 59;
 
-/// A buffer of the kernel is not larger.
+/// The largest page size of the kernel's buffers.
 const MAX_PAGE_BYTES: usize = 1 << 20;
 
 impl Header {
-    /// From the text of `events/header_page`.
+    /// Parses the text of `events/header_page`.
     pub(super) fn parse(text: &str) -> Result<Header> {
         let format = Format::parse(text)?;
         let field = |name| {
@@ -50,7 +51,8 @@ impl Header {
         })
     }
 
-    /// Calls `each` with the time, in nanoseconds of the trace's clock, and the bytes of every record of a page.
+    /// Calls `each` for every record of a page, with its time in nanoseconds of the trace clock and its
+    /// bytes.
     pub(super) fn records(&self, page: &[u8], mut each: impl FnMut(u64, &[u8])) {
         let (Some(begin), Some(commit)) = (self.timestamp.number(page), self.commit.number(page))
         else {
@@ -63,7 +65,7 @@ impl Header {
         while let Some((head, behind)) = split_u32(rest) {
             let (kind, delta) = type_and_delta(head);
             let first = split_u32(behind).map(|(word, _)| word);
-            // What is behind the head: where the record's bytes begin, and how many there are.
+            // After the record's header: where its payload starts, and its length.
             let (skip, len) = match (kind, first) {
                 // The rest of the page is empty.
                 (TYPE_PADDING, _) if delta == 0 => return,
@@ -98,7 +100,7 @@ impl Header {
     }
 }
 
-/// Of the first word of a record.
+/// The fields of a record's first word.
 fn type_and_delta(head: u32) -> (u32, u64) {
     match cfg!(target_endian = "little") {
         true => (head & 31, u64::from(head >> 5)),
@@ -189,7 +191,7 @@ mod tests {
                 records(&page);
             }
         }
-        // A record that claims to be longer than the page, and padding that goes nowhere.
+        // A record that claims to be longer than the page, and padding that does not advance.
         assert!(records(&page(&[&head(0, 1), &u32::MAX.to_ne_bytes()])).is_empty());
         assert!(records(&page(&[&head(28, 1), b"short"])).len() <= 1);
         records(&page(&[&head(TYPE_PADDING, 1), &0u32.to_ne_bytes()]));

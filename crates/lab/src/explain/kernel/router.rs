@@ -1,5 +1,5 @@
-//! [`Router`]: sorts what the kernel tells to the devices it is about, finds out which of them the command had to do with, and
-//! pairs begins with ends.
+//! [`Router`]: assigns the kernel's events to devices, finds out which devices the command used, and pairs
+//! starts with ends.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
@@ -7,27 +7,27 @@ use super::devices::Dev;
 use super::events::{Kind, Seen};
 use crate::explain::accountant::{Accountant, Calls, Explained, Io};
 
-/// Devices that are told apart; a machine with more is told to name one.
+/// Devices tracked; on a machine with more, the user must name one.
 const MAX_DEVICES: usize = 16;
-/// Requests on one device that are remembered.
+/// Requests tracked per device.
 const MAX_IN_FLIGHT: usize = 1 << 16;
-/// Processes and threads of the command that are remembered.
+/// Processes and threads of the command that are tracked.
 const MAX_THREADS: usize = 1 << 16;
 
 pub(super) const THE_COMMAND: &str = "the command";
 
 /// See the module.
 pub(super) struct Router {
-    /// When the command began, on the trace's clock.
+    /// When the command started, by the trace clock.
     start_ns: u64,
     /// The command's processes and threads.
     tree: HashSet<i32>,
     calls: Calls,
     devices: BTreeMap<Dev, Device>,
-    /// The disk of each device number that was met.
+    /// The disk for each device number seen.
     disks: HashMap<Dev, Dev>,
     other_calls: BTreeSet<&'static str>,
-    /// Not all devices are watched.
+    /// Whether some devices are not tracked.
     too_many: bool,
     /// When the command ended.
     end_ns: Option<u64>,
@@ -36,11 +36,11 @@ pub(super) struct Router {
 #[derive(Default)]
 struct Device {
     accountant: Accountant,
-    /// The command had to do with it, or a person asked for it.
+    /// Whether the command used it, or the user named it.
     touched: bool,
     on_device: HashMap<(&'static str, u64), VecDeque<Request>>,
     in_flight: usize,
-    /// The journal's transaction that is being committed, and since when.
+    /// The journal transaction being committed, and when the commit started.
     commit: Option<(u64, u64)>,
     dirtied: bool,
 }
@@ -51,7 +51,7 @@ struct Request {
 }
 
 impl Router {
-    /// For a command that begins at this moment of the trace's clock; `first` is the thread that starts it.
+    /// For a command that starts at this time of the trace clock; `first` is the thread that starts it.
     pub(super) fn new(start_ns: u64, first: i32, devices: &[Dev]) -> Router {
         let mut router = Router {
             start_ns,
@@ -71,7 +71,7 @@ impl Router {
         router
     }
 
-    /// The command ended at this moment: from then on only what is on the devices counts, until it is done.
+    /// The command ended at this time. From then on only I/O in flight counts, until it completes.
     pub(super) fn end(&mut self, end_ns: u64) {
         self.end_ns = Some(end_ns);
     }
@@ -81,7 +81,7 @@ impl Router {
             Some(disk) => *disk,
             None => {
                 let disk = dev.disk();
-                // More numbers than devices are of partitions; a machine has no more of them than this.
+                // Numbers beyond the devices are partitions; no machine has more than this.
                 if self.disks.len() < 4096 {
                     self.disks.insert(dev, disk);
                 }
@@ -95,9 +95,9 @@ impl Router {
         Some(self.devices.entry(disk).or_default())
     }
 
-    /// Takes in one event. They come in the order of time.
+    /// Takes in one event. Events must be in chronological order.
     pub(super) fn take(&mut self, seen: &Seen) {
-        // What was before the command is none of its business.
+        // Events before the command are ignored.
         let Some(at_ns) = seen.at_ns.checked_sub(self.start_ns) else {
             return;
         };
@@ -113,7 +113,7 @@ impl Router {
             }
             Kind::Fork => {}
             kind if kind.is_of_calls() && !of_command => {}
-            // What is of threads, of the command's counts alone.
+            // Events of threads only concern the command's counts.
             Kind::Plug | Kind::Unplug | Kind::Dirty | Kind::Pause if !of_command => {}
             Kind::CallBegins => self.calls.begin(thread, at_ns),
             Kind::CallEnds(op) => self.calls.end(thread, op, seen.number),
@@ -138,7 +138,7 @@ impl Router {
         }
     }
 
-    /// Plugs are of threads, not of devices: they count for each device that the command has had to do with.
+    /// Plugs belong to threads, not devices: they count for each device the command has used so far.
     fn plugged(&mut self, kind: Kind) {
         for device in self.devices.values_mut().filter(|device| device.touched) {
             let account = device.accountant.account_mut();
@@ -169,7 +169,7 @@ impl Router {
             Kind::Chunk => accountant.written_back(number),
             Kind::DirectIo => accountant.account_mut().direct.add(number),
             Kind::Mapping => accountant.account_mut().mappings.add(number),
-            // A journal has one commit at a time; what is left of others was lost.
+            // A journal has one commit at a time; if another is open, its end was lost.
             Kind::CommitBegins => device.commit = Some((number, at_ns)),
             Kind::CommitEnds => {
                 if let Some((_, began)) = device.commit.take_if(|(tid, _)| *tid == number) {
@@ -180,13 +180,13 @@ impl Router {
         }
     }
 
-    /// Requests on the devices that the command had to do with.
+    /// Requests in flight on the devices the command used.
     pub(super) fn in_flight(&self) -> usize {
         let touched = self.devices.values().filter(|device| device.touched);
         touched.map(|device| device.in_flight).sum()
     }
 
-    /// An account for each device that the command had to do with, the busiest first; `notes` go to each.
+    /// An account for each device the command used, the busiest first; `notes` are added to each.
     pub(super) fn finish(self, lost: u64, notes: &[String]) -> Vec<Explained> {
         let end_ns = self.end_ns.unwrap_or(0).saturating_sub(self.start_ns);
         let mut notes = notes.to_vec();
@@ -251,7 +251,7 @@ impl Device {
         waiting.push_back(request);
     }
 
-    /// The request that this is about, which is no longer on the device.
+    /// Removes the request with this I/O from those in flight.
     fn take(&mut self, io: &Io) -> Option<Request> {
         let key = (io.op, io.offset_bytes);
         let waiting = self.on_device.get_mut(&key)?;
@@ -272,12 +272,12 @@ impl Device {
     }
 
     fn complete(&mut self, at_ns: u64, io: Io, ok: bool) {
-        // One that began before the command is not known.
+        // A request that started before the command is unknown.
         let Some(request) = self.take(&io) else {
             return;
         };
         if ok && io.len_bytes > 0 && io.len_bytes < request.len_bytes {
-            // Only its beginning is done.
+            // Only its first part completed.
             let rest = Io {
                 offset_bytes: io.offset_bytes.saturating_add(io.len_bytes),
                 len_bytes: request.len_bytes - io.len_bytes,

@@ -1,5 +1,5 @@
-//! The kernel's tracing files, mounted where nobody sees it: the mount lives as long as this value, also when the process is
-//! killed, and no directory is needed for it.
+//! The kernel's tracing files, on a private mount. It lives as long as this value, even if the process is
+//! killed, and needs no directory.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -11,19 +11,19 @@ use rustix::mount::{self, FsMountFlags, FsOpenFlags, MountAttrFlags};
 
 use crate::{Error, Result};
 
-/// The longest file that is read at once: formats and statistics.
+/// The largest file read at once: formats and statistics.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-/// Most are shorter.
+/// Most files are smaller.
 const FIRST_READ_BYTES: usize = 8 << 10;
 
-/// A folder of the tracing files.
+/// A directory of the tracing files.
 #[derive(Debug)]
 pub(super) struct Folder(OwnedFd);
 
 /// Mounts a file system of this type.
 ///
 /// # Errors
-/// Says what is missing: the right to do so, or tracing in this kernel.
+/// Says what is missing: the permission, or tracing in this kernel.
 pub(super) fn mounted(fs_type: &str) -> Result<Folder> {
     let mount = || -> rustix::io::Result<OwnedFd> {
         let context = mount::fsopen(fs_type, FsOpenFlags::FSOPEN_CLOEXEC)?;
@@ -55,28 +55,28 @@ impl Folder {
         Ok(fs::openat(&self.0, path, flags, Mode::empty())?)
     }
 
-    /// A folder in it.
+    /// A directory in it.
     pub(super) fn folder(&self, path: &str) -> io::Result<Folder> {
         self.at(path, OFlags::RDONLY | OFlags::DIRECTORY)
             .map(Folder)
     }
 
-    /// A file of it, read without waiting for what is not there yet.
+    /// A file in it, read without blocking.
     pub(super) fn stream(&self, path: &str) -> io::Result<File> {
         self.at(path, OFlags::RDONLY | OFlags::NONBLOCK)
             .map(File::from)
     }
 
-    /// What a file of it says.
+    /// Reads a file in it.
     pub(super) fn read(&self, path: &str) -> io::Result<String> {
         let file = File::from(self.at(path, OFlags::RDONLY)?);
-        // Some of these files answer one read only, with what fits.
+        // Some of these files return their content in a single read, up to the buffer's size.
         let mut text = Vec::with_capacity(FIRST_READ_BYTES);
         file.take(MAX_FILE_BYTES).read_to_end(&mut text)?;
         Ok(String::from_utf8_lossy(&text).into_owned())
     }
 
-    /// Tells a file of it something, in one call, as it wants to be told.
+    /// Writes to a file in it, in a single call as the kernel requires.
     pub(super) fn write(&self, path: &str, text: &str) -> io::Result<()> {
         File::from(self.at(path, OFlags::WRONLY)?).write_all(text.as_bytes())
     }
@@ -89,7 +89,7 @@ impl Folder {
         Ok(fs::unlinkat(&self.0, name, AtFlags::REMOVEDIR)?)
     }
 
-    /// The names in it that are text.
+    /// The names in it that are valid text.
     pub(super) fn names(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
         for entry in fs::Dir::read_from(self.0.as_fd())? {
@@ -112,7 +112,7 @@ mod tests {
     fn a_kernel_without_it_is_told_from_a_user_without_rights() {
         let error = mounted("no-such-tracefs").expect_err("there is none");
         let expected = match rustix::process::geteuid().is_root() {
-            // In a container root may not mount either.
+            // In a container, even root may lack permission to mount.
             true => ["CONFIG_FTRACE", "for root"],
             false => ["for root", "for root"],
         };

@@ -1,5 +1,5 @@
-//! fio's job files: `rw`, `bs`, `size`, `iodepth`, `numjobs`, `direct`, `fsync`, `rwmixread`, `offset`, `runtime` and what goes
-//! with them.
+//! fio job files: `rw`, `bs`, `size`, `iodepth`, `numjobs`, `direct`, `fsync`, `rwmixread`, `offset`,
+//! `runtime` and related keys.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,22 +9,22 @@ use crate::workload::file::{plain_name, seconds};
 use crate::workload::{Direction, Layout, SyncPolicy, TargetSpec, Workload};
 use crate::{Error, Result};
 
-/// What a key was set to, and where. A key alone is `1`.
+/// The value of a key, and its line. A key alone means `1`.
 #[derive(Clone, Debug)]
 struct Said {
     value: String,
     line: usize,
 }
 
-/// The keys of a job, those of `[global]` before it included.
+/// The keys of a job, including those of the `[global]` section before it.
 type Keys = BTreeMap<String, Said>;
 
-/// More jobs than a file of fio's own has, and more keys than fio knows: each job has a copy of the keys that hold for all, and
-/// with these limits no file becomes much larger in memory than it is.
+/// More jobs than any of fio's own example files, and more keys than fio has. Each job copies the global
+/// keys; these limits keep a file from becoming much larger in memory.
 const MAX_JOBS: usize = 256;
 const MAX_KEYS: usize = 512;
 
-/// Says nothing about the work.
+/// Keys that do not affect the work.
 const NO_MATTER: &[&str] = &[
     "group_reporting",
     "unlink",
@@ -39,16 +39,16 @@ const NO_MATTER: &[&str] = &[
     "exitall",
 ];
 
-/// Says where, how large, in which order or when operations are: without it another pattern is done.
+/// Keys that set where, how large, in which order or when operations are: ignoring one changes the pattern.
 const PATTERN: &str = "bs_is_seq_rand bs_unaligned blockalign bssplit file_service_type filesize flow io_size loops nrfiles \
     number_ios offset_align offset_increment openfiles percentage_random random_distribution random_generator rate \
     rate_iops rate_min rate_process read_iolog rw_sequencer softrandommap thinkcycles thinktime thinktime_blocks \
     verify zonemode zonerange zonesize zoneskip";
 
-/// Reads a job file: each of its jobs.
+/// Reads all jobs of a job file.
 ///
 /// # Errors
-/// A line that is none, no job, a job that cannot be said here; with line and key.
+/// An invalid line, no job, or a job that cannot be expressed here; with line and key.
 pub fn fio(text: &str) -> Result<Vec<Imported>> {
     let jobs = jobs(text)?;
     let several = jobs.len();
@@ -75,14 +75,14 @@ pub fn fio(text: &str) -> Result<Vec<Imported>> {
     jobs.into_iter().map(import).collect()
 }
 
-/// The jobs, with the keys that hold for each.
+/// The jobs, each with the keys that apply to it.
 fn jobs(text: &str) -> Result<Vec<(String, Keys)>> {
     let mut global = Keys::new();
     let mut jobs: Vec<(String, Keys)> = Vec::new();
     let mut section: Option<bool> = None;
     for (line, number) in text.lines().zip(1..) {
         let wrong = |why: &str| Error::new(format!("line {number}: {why}"));
-        // As fio has it: a comment may begin anywhere.
+        // As in fio, a comment may start anywhere.
         let line = line.split([';', '#']).next().unwrap_or_default().trim();
         if line.is_empty() {
             continue;
@@ -139,7 +139,7 @@ fn jobs(text: &str) -> Result<Vec<(String, Keys)>> {
     }
 }
 
-/// fio has two names for some keys.
+/// Maps fio's aliases of keys to one name.
 fn usual_name(key: &str) -> &str {
     match key {
         "readwrite" => "rw",
@@ -151,7 +151,7 @@ fn usual_name(key: &str) -> &str {
     }
 }
 
-/// A job of which the keys are taken one by one.
+/// A job whose keys are consumed one by one.
 struct Job {
     keys: Keys,
     left_out: Vec<String>,
@@ -159,7 +159,7 @@ struct Job {
 }
 
 impl Job {
-    /// Leaves something out without which another pattern is done.
+    /// Records an omission that changes the pattern.
     fn lose(&mut self, text: String) {
         self.lost.push(text.clone());
         self.left_out.push(text);
@@ -179,7 +179,7 @@ impl Job {
             direction,
             random,
             block_bytes,
-            // Each job of fio's has so many bytes.
+            // In fio, each job has this many bytes.
             size_bytes: size_bytes.saturating_mul(if shared { 1 } else { threads.max(1) }),
             offset_bytes: self.bytes("offset")?.unwrap_or(0),
             threads: u32::try_from(threads).unwrap_or(u32::MAX),
@@ -212,7 +212,7 @@ impl Job {
             );
         }
         self.rest();
-        // The rules for a workload are in one place: where a file is read.
+        // The rules for workloads are in one place: where files are read.
         let workload = Workload::parse(&workload.to_toml())
             .map_err(|error| Error::new(format!("it makes no workload: {error}")))?;
         Ok(Imported {
@@ -222,7 +222,7 @@ impl Job {
         })
     }
 
-    /// What was not taken.
+    /// Records the keys that were not consumed.
     fn rest(&mut self) {
         let mut rest: Vec<_> = std::mem::take(&mut self.keys).into_iter().collect();
         rest.sort_by_key(|(_, said)| said.line);
@@ -268,7 +268,7 @@ impl Job {
         }
     }
 
-    /// `bs=8k`, or `bs=4k,64k`: of reads and of writes.
+    /// `bs=8k`, or `bs=4k,64k` for reads and writes.
     fn block(&mut self, direction: Direction) -> Result<u64> {
         let Some(said) = self.keys.remove("bs") else {
             return self.block_range();
@@ -369,7 +369,7 @@ impl Job {
         })
     }
 
-    /// fio's writes go to a file that it makes, and where it is there over it with `overwrite`.
+    /// fio writes to a file it creates; with `overwrite`, over an existing one.
     fn layout(&mut self, direction: Direction, device: bool) -> Layout {
         let overwrite = self
             .keys
@@ -390,7 +390,7 @@ impl Job {
         Layout::Empty
     }
 
-    /// Where it works, and whether that is one file for all.
+    /// The targets, and whether they are a single file shared by all threads.
     fn targets(&mut self) -> Result<(Vec<TargetSpec>, bool)> {
         let folder = self
             .keys
@@ -439,7 +439,7 @@ impl Job {
         self.take(key, why, bytes)
     }
 
-    /// What a key was set to, which is read now; where it cannot be, `why` says what to write.
+    /// Consumes a key and parses its value; if it is invalid, `why` says what is allowed.
     fn take<T>(
         &mut self,
         key: &str,
@@ -460,7 +460,7 @@ impl Said {
     }
 }
 
-/// A size as fio reads it: `k` and `kb` are 1024; `kib`, the other way round than elsewhere, is 1000.
+/// A size as fio parses it: `k` and `kb` are 1024, while `kib` is 1000, the reverse of the usual meaning.
 fn bytes(text: &str) -> Option<u64> {
     let text = text.trim().to_ascii_lowercase();
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();

@@ -1,4 +1,4 @@
-//! Job files of other tools as workloads: what can be said here is taken over, the rest is named.
+//! Converts job files of other tools to workloads: what can be expressed is converted, the rest is listed.
 
 mod fio;
 mod sysbench;
@@ -8,19 +8,19 @@ use super::Workload;
 pub use fio::fio;
 pub use sysbench::sysbench;
 
-/// A job as it was understood.
+/// A converted job.
 #[derive(Clone, Debug)]
 pub struct Imported {
-    /// What the workload file says.
+    /// The workload.
     pub workload: Workload,
-    /// What was left out, and what is different here: one text each, with its line where it has one.
+    /// What was left out or is different here: one text each, with its line if known.
     pub left_out: Vec<String>,
-    /// Those of them for which another pattern is done here: other places, sizes, order or pace of the operations.
+    /// Those that change the pattern: places, sizes, order or pace of the operations.
     pub lost: Vec<String>,
 }
 
 impl Imported {
-    /// The workload file, with what was left out at its head.
+    /// The workload file, with what was left out in comments at the top.
     pub fn to_toml(&self, from: &str) -> String {
         let mut text = format!(
             "# Made by 'throughline lab import' from {}.\n",
@@ -35,7 +35,7 @@ impl Imported {
     }
 }
 
-/// What would end a comment is in no comment.
+/// The text without line breaks, which would end a comment.
 fn one_line(text: &str) -> String {
     text.chars()
         .map(|c| if c.is_control() { ' ' } else { c })

@@ -1,4 +1,4 @@
-//! `sysbench fileio` command lines, of version 1.0 and, where they differ, 0.4's names.
+//! `sysbench fileio` command lines of version 1.0, and the different option names of 0.4.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::Imported;
 use crate::workload::{Direction, Layout, SyncPolicy, TargetSpec, Workload, file::seconds};
 use crate::{Error, Result};
 
-/// What the command line says, with sysbench's own values where it says nothing.
+/// The options of the command line, with sysbench's defaults.
 struct Line {
     mode: Option<String>,
     block_bytes: u64,
@@ -25,10 +25,10 @@ struct Line {
     lost: Vec<String>,
 }
 
-/// Reads one, with or without the word `sysbench` in front.
+/// Parses a command line, with or without a leading `sysbench`.
 ///
 /// # Errors
-/// An option that is none, a value that cannot be, no test mode.
+/// An unknown option, an invalid value, or no test mode.
 pub fn sysbench(command: &str) -> Result<Imported> {
     let mut line = Line {
         mode: None,
@@ -50,7 +50,7 @@ pub fn sysbench(command: &str) -> Result<Imported> {
     for word in command.split_whitespace() {
         match word.strip_prefix("--") {
             Some(option) => line.option(option)?,
-            // The last is how a shell's line goes on in the next.
+            // The backslash continues a line in a shell.
             None if matches!(
                 word,
                 "sysbench" | "fileio" | "run" | "prepare" | "cleanup" | "\\"
@@ -116,7 +116,7 @@ impl Line {
 
     fn import(mut self) -> Result<Imported> {
         let mode = self.mode.take().unwrap_or_default();
-        // Reads of all, in percent.
+        // The share of reads, in percent.
         let share = (100.0 * self.read_write_ratio / (self.read_write_ratio + 1.0)).round();
         let (direction, random) = match mode.as_str() {
             "seqrd" => (Direction::Read, false),
@@ -180,7 +180,7 @@ impl Line {
             rounds: 10,
             targets: vec![TargetSpec::parse("dir:.")?],
         };
-        // The rules for a workload are in one place: where a file is read.
+        // The rules for workloads are in one place: where files are read.
         let workload = Workload::parse(&workload.to_toml())
             .map_err(|error| Error::new(format!("it makes no workload: {error}")))?;
         Ok(Imported {

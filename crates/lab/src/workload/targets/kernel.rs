@@ -1,5 +1,5 @@
-//! System calls on the kernel's files as the target: `pread`, `pwrite`, `fsync` on a file of a mounted file system, a plain
-//! file or a block device.
+//! System calls as the target: `pread`, `pwrite` and `fsync` on a file in a mounted file system, a plain file
+//! or a block device.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -20,7 +20,7 @@ use crate::{Error, Result};
 
 use super::super::{SyncPolicy, Workload};
 
-/// A file of the kernel's.
+/// A file opened with system calls.
 pub(super) struct KernelFile {
     file: File,
     direct: bool,
@@ -65,14 +65,14 @@ impl Access for KernelFile {
     fn settle(&self, forget: bool) -> Result<()> {
         self.sync()?;
         if forget {
-            // Advice: a file system that has no such cache need not take it.
+            // Only advice: a file system without such a cache may ignore it.
             let _ = fadvise(&self.file, 0, None, Advice::DontNeed);
         }
         Ok(())
     }
 }
 
-/// As the workload wants files opened.
+/// The flags to open files with, from the workload.
 pub(super) fn flags(workload: &Workload) -> OFlags {
     let mut flags = OFlags::RDWR | OFlags::CLOEXEC;
     flags.set(OFlags::DIRECT, workload.direct);
@@ -101,7 +101,7 @@ pub(super) fn open_in(place: Place<'_>, name: &str, flags: OFlags) -> Result<Arc
 pub(super) struct Dir {
     root: File,
     flags: OFlags,
-    /// Names to be removed.
+    /// Names to remove.
     made: Mutex<Vec<String>>,
 }
 
@@ -149,22 +149,22 @@ impl Drop for Dir {
     fn drop(&mut self) {
         let made = self.made.get_mut().unwrap_or_else(PoisonError::into_inner);
         for name in made.drain(..) {
-            // Whoever removed it before us did our work.
+            // It may have been removed already.
             let _ = Place::new(self.root.as_fd()).remove(&name);
         }
     }
 }
 
-/// What `/proc/self/mountinfo` says of the file system that `file` is on: type, source, options.
+/// The type, source and options of the file system that contains `file`, from `/proc/self/mountinfo`.
 fn mounted(file: &File) -> BTreeMap<String, Value> {
-    // By the mount's own number: files of btrfs and of overlays have device numbers that no mount has.
+    // By mount ID: files in btrfs and overlayfs have device numbers that match no mount.
     let Ok(stat) = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID) else {
         return BTreeMap::new();
     };
     let number = stat.stx_mnt_id.to_string();
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let of_ours = |line: &&str| line.split_whitespace().next() == Some(&number);
-    // The fields behind the dash: type, source, options of the file system.
+    // The fields after the dash: type, source and options of the file system.
     let fields = table
         .lines()
         .find(of_ours)
@@ -189,7 +189,7 @@ pub(super) struct OneFile {
     as_it_is: bool,
     resizable: bool,
     made: bool,
-    /// Keeps others away: its lock, and of a device the exclusive claim.
+    /// Keeps others out: with a lock, and for a device an exclusive open.
     held: File,
 }
 
@@ -214,7 +214,7 @@ impl OneFile {
                 OFlags::RDWR
             };
         held_flags.set(OFlags::CREATE, metadata.is_none());
-        // Of a device: EBUSY while it is mounted, part of a RAID, and so on.
+        // For a device: EBUSY while it is mounted, part of a RAID, and so on.
         held_flags.set(OFlags::EXCL, metadata.is_none() || (device && !as_it_is));
         let held =
             openat(CWD, path, held_flags, Mode::from_raw_mode(0o644)).map_err(|e| match e {
@@ -290,7 +290,7 @@ impl Target for OneFile {
 impl Drop for OneFile {
     fn drop(&mut self) {
         if self.made {
-            // Whoever removed it before us did our work.
+            // It may have been removed already.
             let _ = std::fs::remove_file(&self.path);
         }
     }

@@ -1,8 +1,9 @@
-//! File systems made for the run: an image, `mkfs`, a mount by the kernel on a loop device or by a FUSE server.
+//! File systems made for the run: an image, `mkfs`, and a mount by the kernel on a loop device or by a FUSE
+//! server.
 //!
-//! Invariant: once one is mounted nothing of it has a name: its image's file is unlinked, its mount detached, its loop device
-//! goes with its last user. So nothing is left behind, whatever ends the lab, SIGKILL included; a kill while it is being
-//! made can leave a folder `throughline-lab-…` in the directory for files.
+//! Invariant: once mounted, nothing of it has a name: the image file is unlinked, the mount detached, and the
+//! loop device detaches with its last user. So nothing is left behind, however the lab ends, even by SIGKILL.
+//! If it is killed during the setup, a directory `throughline-lab-…` can be left where files are created.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,16 +20,16 @@ use crate::streams::targets::write_out;
 use crate::streams::writers;
 use crate::{Error, Result};
 
-/// Beside what the workload needs, for the file system's own.
+/// Space for the file system's metadata, in addition to the workload's files.
 fn more_bytes(fs_type: &str) -> u64 {
     match fs_type {
         "ext2" | "ext3" | "ext4" => 96 << 20,
-        // xfs has none below 300 MiB.
+        // xfs needs at least 300 MiB.
         _ => 320 << 20,
     }
 }
 
-/// An image with a new file system, and its folder, which goes with the value.
+/// An image with a new file system, and its directory, which is removed with the value.
 pub(super) struct NewImage {
     folder: TempDir,
     command: String,
@@ -39,13 +40,14 @@ impl NewImage {
         self.folder.path().join("image")
     }
 
-    /// How its file system was made.
+    /// The command that made its file system.
     pub(super) fn command(&self) -> &str {
         &self.command
     }
 }
 
-/// Makes one with room for the workload's files, its own file written out, so that the host allocates nothing while we measure.
+/// Makes an image with room for the workload's files. Its file is fully written, so the host allocates
+/// nothing during the measurement.
 pub(super) fn new_image(fs_type: &str, mkfs: &[String], needs: &Needs<'_>) -> Result<NewImage> {
     let w = needs.workload;
     let data = w.file_bytes().saturating_mul(u64::from(w.files()));
@@ -77,12 +79,13 @@ pub(super) fn new_image(fs_type: &str, mkfs: &[String], needs: &Needs<'_>) -> Re
     image.command = format!("{program} {}", arguments.join(" "));
     let path = path.to_string_lossy();
     arguments.push(&path);
-    // Else mke2fs zeroes inode tables and journal by punching holes, and whoever writes there first has the host allocate.
+    // Otherwise mke2fs zeroes the inode tables and the journal by punching holes, and the first write there
+    // makes the host allocate.
     run_with(&program, &arguments, &[("UNIX_IO_NOZEROOUT", "1")])?;
     Ok(image)
 }
 
-/// What has `mkfs` ask nothing, say nothing, discard nothing and leave no work for later.
+/// Options of `mkfs`: no questions, no output, no discards, and no deferred work.
 fn usual(fs_type: &str) -> &'static [&'static str] {
     match fs_type {
         "ext2" | "ext3" | "ext4" => &[
@@ -105,7 +108,7 @@ pub(super) struct Made {
 }
 
 impl Made {
-    /// By the kernel on a loop device, or by a server.
+    /// Mounted by the kernel on a loop device, or by a server.
     pub(super) fn mount(
         by: &System,
         mkfs: &[String],

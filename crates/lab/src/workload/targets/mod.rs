@@ -1,8 +1,9 @@
-//! Targets as the workload uses them: files that are opened, read, written, synced, whoever serves them.
+//! Targets as seen by a workload: files to open, read, write and sync, whatever serves them.
 //!
 //! Invariants:
-//! - Opening a target is all that makes anything; dropping it takes away what was made, also when opening failed half-way.
-//! - What was there before is written only where [`Needs::overwrite`] allows it.
+//! - Only opening a target creates anything; dropping it removes what was created, even if opening failed
+//!   half-way.
+//! - Existing data is overwritten only if [`Needs::overwrite`] allows it.
 
 mod kernel;
 mod made;
@@ -25,7 +26,7 @@ use crate::{Error, Result};
 
 /// An open file.
 pub(super) trait Access: Send + Sync {
-    /// Fills `buf` from byte `at` on; an error where the file ends before.
+    /// Fills `buf` from byte `at`; an error if the file ends before.
     fn read(&self, at: u64, buf: &mut [u8]) -> Result<()>;
 
     /// Writes all of `bytes` at byte `at`.
@@ -34,49 +35,49 @@ pub(super) trait Access: Send + Sync {
     /// `fsync`.
     fn sync(&self) -> Result<()>;
 
-    /// Takes all bytes out of it; a device stays as it is.
+    /// Truncates the file to length 0; a device is left as it is.
     fn empty(&self) -> Result<()>;
 
-    /// Has what is dirty written, and with `forget` drops what the caches hold of it.
+    /// Writes back dirty data; with `forget`, also drops the file from the caches.
     fn settle(&self, forget: bool) -> Result<()>;
 }
 
-/// Whoever is measured.
+/// A target to measure.
 pub(super) trait Target {
-    /// Opens its file of this number, as the workload wants it opened; makes it where there is none.
+    /// Opens its file with this number, with the workload's flags; creates it if missing.
     fn open(&self, number: u32) -> Result<Arc<dyn Access>>;
 
     /// Whether it can have several files.
     fn has_many(&self) -> bool;
 
-    /// Whether its bytes were there before and are to be left alone.
+    /// Whether its data existed before and must be left alone.
     fn as_it_is(&self) -> bool {
         false
     }
 
-    /// What a reader of the figures must know of it.
+    /// Facts needed to interpret its figures.
     fn facts(&self) -> BTreeMap<String, Value>;
 
-    /// Takes it down, with what only then turns out to be wrong.
+    /// Closes and removes it, and returns errors found only then.
     fn close(self: Box<Self>) -> Result<()>;
 }
 
-/// What targets are opened for.
+/// The parameters for opening targets.
 pub(super) struct Needs<'a> {
     pub(super) workload: &'a Workload,
-    /// Where files are made.
+    /// Where files are created.
     pub(super) dir: &'a Path,
-    /// What is there may be written over.
+    /// Whether existing data may be overwritten.
     pub(super) overwrite: bool,
-    /// How our engine opens what was there before.
+    /// Options for opening existing targets with our engine.
     pub(super) options: &'a OpenOptions,
     pub(super) interrupted: &'a (dyn Fn() -> bool + Sync),
-    /// Told of what our engine does with images, if the run is explained.
+    /// Collects what our engine does with images, if the run is explained.
     pub(super) watch: Option<&'a Watch>,
 }
 
 impl Needs<'_> {
-    /// Refuses to write over what is there, unless that was said. Whether it is to be read as it is.
+    /// Refuses to overwrite existing data unless allowed. Returns whether to use the data as it is.
     fn existing(&self, what: &str) -> Result<bool> {
         if !self.workload.direction.writes() {
             return Ok(!self.overwrite);
@@ -89,14 +90,14 @@ impl Needs<'_> {
         }
     }
 
-    /// How our engine opens what is made for the run: from its beginning.
+    /// Options for opening targets created for the run: from their beginning.
     fn options_of_new(&self) -> OpenOptions {
         let mut options = self.options.clone();
         options.offset(0);
         options
     }
 
-    /// An error when the person wants to end.
+    /// An error if the user wants to stop.
     fn check(&self) -> Result<()> {
         match (self.interrupted)() {
             true => Err(Error::new("interrupted")),
@@ -140,7 +141,7 @@ fn opened(spec: &TargetSpec, needs: &Needs<'_>) -> Result<Box<dyn Target>> {
     })
 }
 
-/// Writes every file of the workload out, in whole calls as long as buffers are elsewhere in the lab.
+/// Writes all files of the workload in full, in calls of 1 MiB, from the lab's usual source buffer.
 fn lay_out(target: &dyn Target, needs: &Needs<'_>) -> Result<()> {
     const CALL_BYTES: u64 = 1 << 20;
     let source: AlignedBuf = writers::source();
@@ -150,7 +151,7 @@ fn lay_out(target: &dyn Target, needs: &Needs<'_>) -> Result<()> {
     };
     for number in 0..files {
         let access = target.open(number)?;
-        // What is before the offset is nobody's business.
+        // The part before the offset is not used.
         let mut at = needs.workload.offset_bytes;
         while at < bytes {
             needs.check()?;
@@ -164,8 +165,8 @@ fn lay_out(target: &dyn Target, needs: &Needs<'_>) -> Result<()> {
     Ok(())
 }
 
-/// An error where the file system that this is on has no room for so many bytes: to find that out by writing takes long, and
-/// takes the room away from all others.
+/// An error if this file system lacks room for so many bytes. Finding that out by writing would take long,
+/// and take the space away from everything else.
 fn room(on: impl AsFd, wanted_bytes: u64) -> Result<()> {
     let free = rustix::fs::fstatvfs(on)?;
     let free_bytes = free.f_bavail.saturating_mul(free.f_frsize);
@@ -179,14 +180,14 @@ fn room(on: impl AsFd, wanted_bytes: u64) -> Result<()> {
     }
 }
 
-/// A target that is not to be lengthened ends before the workload does.
+/// The error for a target of fixed length that ends before the workload's range does.
 fn too_short(len: u64, end: u64) -> Error {
     Error::new(format!(
         "it has {len} bytes, and the workload reaches to byte {end}: make size or offset smaller"
     ))
 }
 
-/// A name for a file that is made among others.
+/// A name for a created file.
 fn file_name(number: u32) -> String {
     format!("throughline-lab-{}-{number}", std::process::id())
 }

@@ -1,4 +1,4 @@
-//! Our engine as the target: files of an image, a plain file or block device, memory, a device model.
+//! Our engine as the target: files in an image, a plain file or block device, memory, a device model.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -18,10 +18,10 @@ use crate::{Error, Result};
 
 use super::super::SyncPolicy;
 
-/// A file of ours.
+/// A file opened by our engine.
 struct OurFile {
     place: Place,
-    /// A device cannot change its length.
+    /// False for a device, which has a fixed length.
     resizable: bool,
 }
 
@@ -68,7 +68,7 @@ fn disk_facts(disk: &Disk) -> BTreeMap<String, Value> {
     .into()
 }
 
-/// What is open: a plain file, a device or memory, or an image.
+/// The open target: a plain file, a device or memory, or an image.
 enum Opened {
     Raw(RawFile),
     Volume(Volume),
@@ -76,17 +76,17 @@ enum Opened {
 
 /// A target of our engine.
 pub(super) struct Ours {
-    /// Given up before what was made goes.
+    /// Dropped before the created files are removed.
     opened: Option<Opened>,
-    /// Who listens to it, if the run is explained.
+    /// Observes it, if the run is explained.
     watched: Option<Arc<Watched>>,
     options: FileOptions,
-    /// Of an image the one file that is worked on, if it was named.
+    /// In an image: the one file to work on, if named.
     named: Option<String>,
     as_it_is: bool,
-    /// The plain file, to be removed.
+    /// The plain file to remove.
     made: Option<PathBuf>,
-    /// Paths in the image, to be removed.
+    /// Paths in the image to remove.
     made_inside: Mutex<BTreeSet<String>>,
     facts: BTreeMap<String, Value>,
 }
@@ -141,7 +141,7 @@ impl Ours {
             return Err(too_short(len, end));
         }
         let mut raw = Ours::device(name, Arc::new(device), needs)?;
-        // It keeps no bytes: to write it out would take its time for nothing.
+        // It stores no data, so laying out files would be a waste of time.
         raw.as_it_is = true;
         Ok(raw)
     }
@@ -155,7 +155,7 @@ impl Ours {
         Ok(Ours::on(Opened::Raw(file), watched, needs))
     }
 
-    /// An image that is there.
+    /// An existing image.
     pub(super) fn image(path: &Path, file: Option<&str>, needs: &Needs<'_>) -> Result<Ours> {
         let mut image = Ours::volume(path, needs.options, needs)?;
         if let (Some(name), Some(Opened::Volume(volume))) = (file, &image.opened) {
@@ -174,12 +174,12 @@ impl Ours {
         Ok(image)
     }
 
-    /// A new image, which has no name any more once it is open.
+    /// A new image; it is unlinked once it is open.
     pub(super) fn new_image(mkfs: &[String], needs: &Needs<'_>) -> Result<Ours> {
         let new = new_image("ext4", mkfs, needs)?;
         let mut image = Ours::volume(&new.path(), &needs.options_of_new(), needs)?;
         image.facts.insert("mkfs".into(), new.command().into());
-        // A name that no two runs share, and that is gone.
+        // Unique to the run, and already unlinked.
         image.facts.remove("device");
         Ok(image)
     }
@@ -226,7 +226,7 @@ impl Ours {
         made.insert(name.to_owned());
     }
 
-    /// Removes what was made in an image, and closes; the second time nothing.
+    /// Removes what was created in an image, and closes; does nothing the second time.
     fn end(&mut self) -> Result<()> {
         let made = self.made_inside.get_mut();
         let made = std::mem::take(made.unwrap_or_else(PoisonError::into_inner));
@@ -292,10 +292,10 @@ impl Target for Ours {
 
 impl Drop for Ours {
     fn drop(&mut self) {
-        // Its error is for whoever calls close().
+        // Callers of close() get the error.
         let _ = self.end();
         if let Some(path) = &self.made {
-            // Its folder may be gone with it.
+            // It may have been removed with its directory.
             let _ = std::fs::remove_file(path);
         }
     }

@@ -1,4 +1,4 @@
-//! Events as they come, and the accounts that they become.
+//! Sequences of events, and the accounts they result in.
 
 use super::super::events::Name;
 use super::*;
@@ -15,7 +15,7 @@ fn write(offset_bytes: u64, len_bytes: u64) -> Io {
     }
 }
 
-/// An event of one thread: when, which, what, where, of which bytes, with which number.
+/// An event: its time, thread, kind, device, I/O and number.
 type Told = (u64, i32, Kind, Dev, Io, u64);
 
 fn explained(events: &[Told]) -> Vec<Explained> {
@@ -47,14 +47,14 @@ fn a_direct_write_is_followed_to_its_end() {
         (2_100, 10, Kind::Fork, dev, io, 11),
         (3_000, 11, Kind::CallBegins, dev, io, 0),
         (4_000, 11, Kind::Bio, dev, io, 0),
-        (4_500, 99, Kind::Bio, other, io, 0), // somebody else, elsewhere
+        (4_500, 99, Kind::Bio, other, io, 0), // another process, another device
         (5_000, 11, Kind::Issue, dev, io, 0),
         (6_000, 0, Kind::Complete, dev, first, 0),
         (7_000, 0, Kind::Complete, dev, rest, 0),
         (8_000, 11, Kind::CallEnds("write"), dev, io, MIB),
         (9_000, 99, Kind::CallBegins, dev, io, 0),
-        (9_100, 99, Kind::Bio, dev, io, 0), // somebody else, here
-        (9_200, 0, Kind::Complete, dev, write(0, 4096), 0), // never begun
+        (9_100, 99, Kind::Bio, dev, io, 0), // another process, this device
+        (9_200, 0, Kind::Complete, dev, write(0, 4096), 0), // never started
     ]);
     assert_eq!(explained.len(), 1, "one device was touched");
     let account = &explained[0].account;
