@@ -282,6 +282,10 @@ pub(crate) fn settle_tail(fs: &Inodes, inode: &Inode) -> Result<()> {
         return Ok(());
     }
     let _io = inode.io_exclusive();
+    if inode.tail_is_zero.load(Ordering::Relaxed) {
+        // Another thread did it, and may have written data past the committed size since.
+        return Ok(());
+    }
     let size = map::size(fs, inode)?;
     if !is_inline(inode) && !size.is_multiple_of(fs.geo.block_bytes.into()) {
         let _frozen = coherent::freeze(inode);

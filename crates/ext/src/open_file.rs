@@ -14,6 +14,7 @@ use std::any::Any;
 use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use throughline_fileio::buffered;
 use throughline_fileio::{Accepted, AddressSpace, Backing, ReadStream, Wait};
@@ -193,10 +194,7 @@ impl OpenFile {
             };
             let done = match done {
                 Some(done) => Some(done),
-                None => {
-                    file::settle_tail(self.fs(), inode)?;
-                    self.write_behind(at, bufs, wait)?
-                }
+                None => self.write_behind(at, bufs, wait)?,
             };
             if let Some(done) = done {
                 return Ok(done);
@@ -235,7 +233,14 @@ impl OpenFile {
         wait: Wait,
     ) -> Result<Option<(u64, Accepted)>> {
         let (fs, inode) = (self.fs(), self.inode());
-        let _io = inode.io_shared();
+        let _io = loop {
+            file::settle_tail(fs, inode)?;
+            let io = inode.io_shared();
+            // A truncation in between has to be settled before the file is extended.
+            if inode.tail_is_zero.load(Ordering::Relaxed) {
+                break io;
+            }
+        };
         if is_inline(inode) {
             return Ok(None);
         }

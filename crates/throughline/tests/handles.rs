@@ -154,6 +154,49 @@ fn two_handles_append_and_lose_nothing() {
     });
 }
 
+/// The last block is partly used when the file is opened: the threads that extend it first prepare the rest of
+/// that block.
+#[test]
+fn threads_that_extend_a_file_that_was_just_opened_keep_what_they_sync() {
+    const THREADS: usize = 8;
+    const ROUNDS: usize = 60;
+    let folder = tempfile::tempdir().unwrap();
+    let Some(path) = image(folder.path()) else {
+        return;
+    };
+    let options = OpenOptions::new().write(true).clone();
+    let mut expected = 52;
+    let volume = options.open(&path).unwrap();
+    volume.write("/log", vec![b'x'; expected]).unwrap();
+    volume.close().unwrap();
+    for round in 0..ROUNDS {
+        let volume = options.open(&path).unwrap();
+        let log = volume.open_file("/log").unwrap();
+        let barrier = std::sync::Barrier::new(THREADS);
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (log, barrier) = (&log, &barrier);
+                scope.spawn(move || {
+                    barrier.wait();
+                    for _ in 0..2 {
+                        log.append_all(&vec![b'x'; 30 + thread]).unwrap();
+                        log.sync_data().unwrap();
+                    }
+                });
+            }
+        });
+        expected += (0..THREADS).map(|thread| 2 * (30 + thread)).sum::<usize>();
+        drop(log);
+        volume.close().unwrap();
+        let volume = OpenOptions::new().open(&path).unwrap();
+        let log = volume.read("/log").unwrap();
+        assert_eq!(log.len(), expected, "round {round}");
+        let lost = log.iter().position(|byte| *byte != b'x');
+        assert_eq!(lost, None, "round {round}: the first byte that was lost");
+        volume.close().unwrap();
+    }
+}
+
 #[test]
 fn every_kind_of_sync_and_advice() {
     for_each_kind(|open| {
