@@ -1,0 +1,292 @@
+//! How [`OpenOptions`] opens: the device with its lock, then the volume or the raw file on it.
+
+use std::io;
+use std::ops::RangeInclusive;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::OFlags;
+use throughline_block::Disk;
+use throughline_device::{
+    BlockDevice, DeviceInfo, DeviceKind, HeldByKernel, LockMode, OffsetDevice,
+};
+use throughline_ext::{Fs, Reason};
+use throughline_fileio::CacheOptions;
+
+use super::{Attached, OpenOptions};
+use crate::error::{Error, Result};
+use crate::mode::{FileOptions, Mode};
+use crate::own::{Device, Own};
+use crate::raw::RawFile;
+use crate::recovery::RecoveryReport;
+use crate::volume::Volume;
+
+/// The smallest block size of an ext volume.
+const SMALLEST_BLOCK_BYTES: u32 = 1024;
+
+impl OpenOptions {
+    /// Opens a volume.
+    ///
+    /// A volume that was not closed, and whose journal needs recovery, is recovered if it is opened for
+    /// writing ([`Volume::recovery`] has the details). Opened read-only, it is shown as if recovered, and not
+    /// modified.
+    ///
+    /// # Errors
+    /// [`Error::Open`] if the file cannot be opened or locked (the text names the lock's holder if known);
+    /// [`Error::Corrupt`] if it is not an ext2, ext3 or ext4 volume, or a damaged one; [`Error::Unsupported`]
+    /// for unknown features, by name; for writing, also for features that are supported read-only and for a
+    /// volume that `e2fsck` must check; [`Reason::Busy`] if another process has it open for writing, naming
+    /// that process; for writing, [`Reason::InUse`] if the kernel uses it (readers can ask
+    /// [`kernel_holder`](crate::kernel_holder)).
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Volume> {
+        let path = path.as_ref();
+        let disk = self.disk(path)?;
+        let through_cache = self.direct && is_coarse_file(disk.info());
+        match self.open_on(disk) {
+            // Its blocks may be smaller than the unit of direct I/O on the host's file system.
+            Err(Error::Unsupported(_)) if through_cache => self.clone().direct(false).open(path),
+            opened => opened,
+        }
+    }
+
+    /// Opens the volume on an open file or block device of the host: a `std::fs::File`, or any other owner of
+    /// a descriptor. A lock held on the descriptor counts as this volume's. Requires `/proc`.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`]; [`Error::Open`] with [`io::ErrorKind::PermissionDenied`] if writing is
+    /// requested and the descriptor is read-only.
+    pub fn open_fd(&self, fd: impl Into<OwnedFd>) -> Result<Volume> {
+        let fd = fd.into();
+        self.open(self.path_of(&fd)?)
+    }
+
+    /// As [`OpenOptions::open_raw`], on an open file or block device of the host, as with
+    /// [`OpenOptions::open_fd`].
+    ///
+    /// # Errors
+    /// The same.
+    pub fn open_raw_fd(&self, fd: impl Into<OwnedFd>) -> Result<RawFile> {
+        let fd = fd.into();
+        self.open_raw(self.path_of(&fd)?)
+    }
+
+    /// The `/proc` path of a descriptor, which the device layer recognizes.
+    fn path_of(&self, fd: &OwnedFd) -> Result<PathBuf> {
+        let path = PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+        let flags =
+            rustix::fs::fcntl_getfl(fd).map_err(|errno| Error::open(&path, errno.into()))?;
+        if self.write && flags & OFlags::RWMODE == OFlags::RDONLY {
+            let why = "the descriptor is open for reading only";
+            let denied = io::Error::new(io::ErrorKind::PermissionDenied, why);
+            return Err(Error::open(&path, denied));
+        }
+        Ok(path)
+    }
+
+    /// Opens a volume on your own [`Device`]. [`OpenOptions::offset`] applies; engine, direct I/O and locking
+    /// are up to the device.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    pub fn open_device(&self, device: impl Device + 'static) -> Result<Volume> {
+        let own = Own::new(device).map_err(|source| self.failed_device(source))?;
+        self.open_block_device(Arc::new(own))
+    }
+
+    /// As [`OpenOptions::open_device`], on a device of the device crate: for this workspace's tests and
+    /// measurements.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    #[doc(hidden)]
+    pub fn open_block_device(&self, device: Arc<dyn BlockDevice>) -> Result<Volume> {
+        self.open_on(
+            self.disk_on(device)
+                .map_err(|source| self.failed_device(source))?,
+        )
+    }
+
+    fn failed_device(&self, source: io::Error) -> Error {
+        Error::open(Path::new("(device)"), source)
+    }
+
+    fn open_on(&self, disk: Arc<Disk>) -> Result<Volume> {
+        let mut options = throughline_ext::OpenOptions::default();
+        options.write = self.write;
+        options.allow_unclean = self.allow_unclean;
+        options.commit_interval = self.commit_interval;
+        options.access_times = self.access_times;
+        options.directory_access_times = self.directory_access_times;
+        options.lazy_times = self.lazy_times;
+        options.synchronous = self.synchronous;
+        options.synchronous_names = self.synchronous_names;
+        options.dirty_age = self.dirty_age;
+        options.on_error = self.on_error;
+        options.no_replay = self.no_replay;
+        options.acl = self.acl;
+        options.auto_da_alloc = self.auto_da_alloc;
+        options.clock = self.clock.clone();
+        options.seed = self.seed;
+        options.cache = self.cache_options();
+        if let Some(bytes) = self.cache_bytes {
+            options.metadata_cache_bytes = metadata_bytes(bytes);
+        }
+        let fs = Fs::open(disk, &options)?;
+        if let Some(why) = fs.read_only_reason().filter(|_| self.write) {
+            return Err(Error::Unsupported(format!("writing: {why}")));
+        }
+        let volume = Volume::new(fs, self.mode());
+        if self.discard {
+            volume.fs().discard_freed();
+        }
+        Ok(volume)
+    }
+
+    /// Completes what a crash interrupted, and nothing else: replays the journal, frees files without names,
+    /// finishes truncations, and closes the volume. A volume that needs no recovery is not modified.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`] and [`Volume::close`].
+    pub fn recover(&self, path: impl AsRef<Path>) -> Result<RecoveryReport> {
+        let path = path.as_ref();
+        let mut options = self.clone();
+        let before = options.write(false).no_replay(true).open(path)?;
+        let needed = before.fs().needs_recovery();
+        let mut state = RecoveryReport::of(&before);
+        before.close()?;
+        if !needed {
+            return Ok(state);
+        }
+        options.write(true).no_replay(false).allow_unclean(true);
+        let volume = options.open(path)?;
+        state = RecoveryReport::of(&volume);
+        volume.close()?;
+        Ok(state)
+    }
+
+    /// Opens a plain file or a block device as it is.
+    ///
+    /// # Errors
+    /// [`Error::Open`]; [`Reason::Invalid`] if creating or truncating is requested without writing.
+    pub fn open_raw(&self, path: impl AsRef<Path>) -> Result<RawFile> {
+        let disk = self.disk_with(path.as_ref(), self.create, self.truncate)?;
+        Ok(self.raw(disk))
+    }
+
+    /// As [`OpenOptions::open_raw`], on your own [`Device`]. [`OpenOptions::offset`] applies; engine, direct
+    /// I/O and locking are up to the device.
+    ///
+    /// # Errors
+    /// [`Error::Open`].
+    pub fn open_raw_device(&self, device: impl Device + 'static) -> Result<RawFile> {
+        let own = Own::new(device).map_err(|source| self.failed_device(source))?;
+        self.open_raw_block_device(Arc::new(own))
+    }
+
+    /// As [`OpenOptions::open_raw_device`], on a device of the device crate: for this workspace's tests and
+    /// measurements.
+    ///
+    /// # Errors
+    /// [`Error::Open`].
+    #[doc(hidden)]
+    pub fn open_raw_block_device(&self, device: Arc<dyn BlockDevice>) -> Result<RawFile> {
+        let disk = self
+            .disk_on(device)
+            .map_err(|source| self.failed_device(source))?;
+        Ok(self.raw(disk))
+    }
+
+    fn raw(&self, disk: Arc<Disk>) -> RawFile {
+        let file = throughline_fileio::RawFile::with_cache(disk, self.cache_options());
+        RawFile::new(file, self.mode())
+    }
+
+    fn mode(&self) -> Mode {
+        FileOptions::new().direct(!self.buffered).mode()
+    }
+
+    fn cache_options(&self) -> CacheOptions {
+        let mut options = CacheOptions::default();
+        options.budget_bytes = self.cache_bytes;
+        options.dirty = self.dirty_limits;
+        options.readahead_max_bytes = self.readahead_max_bytes;
+        options
+    }
+
+    fn disk(&self, path: &Path) -> Result<Arc<Disk>> {
+        self.disk_with(path, false, false)
+    }
+
+    fn disk_with(&self, path: &Path, create: bool, truncate: bool) -> Result<Arc<Disk>> {
+        if !self.write && (create || truncate) {
+            let why = "a file is created or emptied only where it is opened for writing";
+            return Err(Reason::Invalid(why).into());
+        }
+        let failed = |source: io::Error| {
+            let inner = source.get_ref();
+            if let Some(held) = inner.and_then(|why| why.downcast_ref::<HeldByKernel>()) {
+                return Error::Caller(Reason::InUse {
+                    who: held.to_string(),
+                    next: held.by().next().to_owned(),
+                });
+            }
+            match source.kind() {
+                io::ErrorKind::ResourceBusy => Error::Caller(Reason::Busy(source.to_string())),
+                _ => Error::open(path, source),
+            }
+        };
+        let lock = match (self.write, self.beside_writer) {
+            (false, true) => LockMode::None,
+            (false, false) => LockMode::Shared,
+            (true, _) => LockMode::Exclusive,
+        };
+        let open = |direct| {
+            throughline_device::OpenOptions::new()
+                .engine(self.engine)
+                .direct(direct)
+                .write(self.write)
+                .create(create)
+                .truncate(truncate)
+                .lock(lock)
+                .begin_bytes(self.offset_bytes)
+                .claim(!self.held_by_mount)
+                .open(path)
+                .map_err(failed)
+        };
+        let mut device = open(self.direct)?;
+        let unit = u64::from(device.info().limits.logical_block_bytes);
+        if is_coarse_file(device.info()) && !self.offset_bytes.is_multiple_of(unit) {
+            drop(device); // and its lock
+            device = open(false)?;
+        }
+        self.disk_on(device).map_err(failed)
+    }
+
+    fn disk_on(&self, device: Arc<dyn BlockDevice>) -> io::Result<Arc<Disk>> {
+        let device = if self.offset_bytes == 0 {
+            device
+        } else {
+            Arc::new(OffsetDevice::new(device, self.offset_bytes, None)?)
+        };
+        let disk = Disk::new(device).map_err(io::Error::other)?;
+        disk.set_bio_target_bytes(self.bio_target_bytes);
+        if let Some(Attached(listener)) = &self.listener {
+            disk.listen(Arc::clone(listener));
+        }
+        Ok(Arc::new(disk))
+    }
+}
+
+/// A host file whose direct I/O unit is larger than a volume's smallest block.
+fn is_coarse_file(info: &DeviceInfo) -> bool {
+    let coarse = info.limits.logical_block_bytes > SMALLEST_BLOCK_BYTES;
+    info.direct && coarse && info.kind == DeviceKind::RegularFile
+}
+
+/// Memory for metadata beside a page cache of this size: a quarter as much, with a minimum that avoids
+/// rereading directories on every look-up and a maximum past which more does not help.
+fn metadata_bytes(cache_bytes: u64) -> usize {
+    const SENSIBLE: RangeInclusive<u64> = 8 << 20..=32 << 20;
+    (cache_bytes / 4).clamp(*SENSIBLE.start(), *SENSIBLE.end()) as usize
+}
