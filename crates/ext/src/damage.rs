@@ -39,26 +39,8 @@ pub(crate) struct Damage {
     pending: AtomicBool,
     /// The superblock in memory records that all changes stopped.
     stop_noted: AtomicBool,
-    places: Mutex<Places>,
-}
-
-/// Damaged inodes and blocks.
-type Place = (Option<InodeNumber>, Option<FsBlock>);
-
-#[derive(Default)]
-struct Places {
-    counted: HashSet<Place>,
-    /// Those of `counted` that are in the superblock: a place may be counted first, by a caller that reads
-    /// around it.
-    recorded: HashSet<Place>,
-}
-
-impl Damage {
-    /// Whether a place is still to be recorded in the superblock. It counts as recorded afterwards.
-    fn must_record(&self, corrupt: &Corrupt) -> bool {
-        let recorded = &mut self.places.lock().recorded;
-        recorded.len() < MOST_PLACES && recorded.insert(corrupt.place())
-    }
+    /// Damaged inodes and blocks.
+    places: Mutex<HashSet<(Option<InodeNumber>, Option<FsBlock>)>>,
 }
 
 impl Base {
@@ -66,8 +48,8 @@ impl Base {
     #[track_caller]
     pub(crate) fn note_damage<T>(&self, result: Result<T>) -> Result<T> {
         if let Err(Error::Corrupt(corrupt)) = &result {
-            self.count_damage(corrupt);
-            if !self.is_read_only() && self.damage.must_record(corrupt) {
+            let is_new = self.count_damage(corrupt);
+            if is_new && !self.is_read_only() {
                 self.record_damage(corrupt, Location::caller());
             }
         }
@@ -94,17 +76,19 @@ impl Base {
         }
     }
 
-    /// Logs and counts a damaged place unless it is known.
-    pub fn count_damage(&self, corrupt: &Corrupt) {
-        let counted = &mut self.damage.places.lock().counted;
-        if counted.len() < MOST_PLACES && counted.insert(corrupt.place()) {
+    /// Logs and counts a damaged place unless it is known. Returns whether it was new.
+    pub fn count_damage(&self, corrupt: &Corrupt) -> bool {
+        let mut places = self.damage.places.lock();
+        let is_new = places.len() < MOST_PLACES && places.insert(corrupt.place());
+        if is_new {
             tracing::warn!(damage = %corrupt, "the volume is damaged");
         }
+        is_new
     }
 
     /// Damaged places found since the volume was opened, at most 4096.
     pub fn damaged_places(&self) -> usize {
-        self.damage.places.lock().counted.len()
+        self.damage.places.lock().len()
     }
 
     fn record_damage(&self, corrupt: &Corrupt, at: &Location<'_>) {

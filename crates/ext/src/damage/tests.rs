@@ -42,30 +42,6 @@ fn is_checked_by_e2fsck(image: &Image) -> bool {
     String::from_utf8_lossy(&done.stdout).contains("file system with errors, check forced")
 }
 
-/// A reader may count a place before a change meets it.
-#[test]
-fn damage_that_was_counted_first_is_recorded_when_it_matters() {
-    let args = ["-t", "ext4", "-b", "1024", "-e", "remount-ro"];
-    let Some(image) = Image::make("16M", &args) else {
-        return;
-    };
-    let fs = image.try_open(&writing()).expect("the volume opens");
-    let Error::Corrupt(damage) = Error::corrupt("a test").in_block(throughline_extfmt::FsBlock(7))
-    else {
-        unreachable!("made above")
-    };
-    fs.count_damage(&damage);
-    make(&fs, "before").expect("counting changes nothing");
-    for _ in 0..2 {
-        let met: crate::Result<()> = Err(Error::Corrupt(damage.clone()));
-        fs.note_damage(met).expect_err("passed through");
-    }
-    assert_eq!(fs.damaged_places(), 1);
-    make(&fs, "after").expect_err("changes stopped");
-    drop(fs);
-    assert!(is_checked_by_e2fsck(&image));
-}
-
 #[test]
 fn damage_is_recorded_and_followed_by_what_is_asked_for() {
     for (asked, chosen, stops) in [
