@@ -1,7 +1,7 @@
-//! [`Alloc`] tracks what is free and what is allocated on a volume: blocks, inode numbers
-//! ([`crate::ialloc`]), and the superblock, which holds the counts of both.
+//! [`Alloc`] tracks which blocks and which inode numbers ([`crate::ialloc`]) of a volume are free, and
+//! writes the superblock, which holds the counts of both.
 //!
-//! It allocates inode numbers only. It knows nothing of the contents of inodes.
+//! It allocates inode numbers; it does not depend on the contents of inodes.
 //!
 //! Invariants:
 //! - The superblock is always written with the allocators' current counts.
@@ -23,7 +23,7 @@ use crate::handle::Handle;
 use crate::ialloc::Ialloc;
 use crate::lock_order::{Rank, locked};
 
-/// What is free and what is in use on a volume, and the superblock that counts both: the layer above
+/// The allocators of blocks and inode numbers, and the superblock with their counts: the layer above
 /// [`Blocks`].
 pub struct Alloc {
     blocks: Blocks,

@@ -197,7 +197,7 @@ fn set_plain_attributes(fs: &Inodes, inode: &Inode, set: &Attributes) -> Result<
         change_attributes(fs, inode, &mut raw, set);
     }
     if let Err(error) = fs.store_attributes(&mut h, inode) {
-        // Freed since the check.
+        // The inode may have been freed since the check.
         let gone = inode.is_freed().then(|| Reason::NotFound.into());
         return Err(gone.unwrap_or(error));
     }
@@ -214,7 +214,7 @@ fn change_attributes(fs: &Inodes, inode: &Inode, raw: &mut InodeImage, set: &Att
     raw.set_time(Time::Change, now);
 }
 
-/// The inode image, and what write-back will add to it.
+/// The inode image, and what write-back will add to the inode's blocks.
 fn with_what_is_to_come(inode: &Inode) -> (InodeImage, ToCome) {
     if coherent::is_clean(inode) {
         return (inode.image(), ToCome::NOTHING);

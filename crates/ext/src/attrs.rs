@@ -1,7 +1,7 @@
 //! [`Attrs`]: extended attributes, flags, and the freeing of inodes.
 //!
-//! It knows nothing of names. Inodes are freed here because freeing releases both blocks and attributes, and
-//! attribute values may be inodes that are freed as well ([`crate::reclaim`]).
+//! It does not depend on names. Inodes are freed here because freeing releases both blocks and attributes,
+//! and attribute values may be inodes that are freed as well ([`crate::reclaim`]).
 
 use std::ops::Deref;
 use std::sync::Arc;

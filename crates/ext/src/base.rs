@@ -1,8 +1,8 @@
 //! [`Base`], the lowest layer of an open volume: its device, journal and geometry, and whether it may be
 //! changed.
 //!
-//! All layers above read metadata blocks and begin changes through it. It knows nothing of groups, inodes or
-//! names.
+//! All layers above read metadata blocks and begin changes through it. It does not depend on groups, inodes
+//! or names.
 //!
 //! Invariants:
 //! - The geometry never changes while the volume is open.
@@ -68,7 +68,7 @@ pub(crate) enum Access {
     Refused(String),
 }
 
-/// The volume's life cycle, and what closing needs from opening.
+/// The stages of an open volume, and the values from opening that closing needs.
 #[derive(Debug)]
 pub(crate) struct Life {
     /// `s_state` when the volume was opened.

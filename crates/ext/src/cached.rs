@@ -165,7 +165,7 @@ impl Backing for Bare<'_> {
 
     fn writer(self: Arc<Self>, _file_offset: u64, _len: u64) -> fileio::Result<Box<dyn Mapper>> {
         Err(fileio::Error::Unsupported(
-            "writing back a file that nobody has open".into(),
+            "write-back of a file that is not open".into(),
         ))
     }
 }

@@ -32,7 +32,8 @@ impl Alloc {
         let sb = self.superblock();
         if sb.free_blocks_count() != free_blocks || sb.s_free_inodes_count.get() != free_inodes {
             return Err(Error::corrupt(format!(
-                "the superblock has {} free blocks and {} free inodes, the groups {free_blocks} and {free_inodes}",
+                "the superblock has {} free blocks and {} free inodes, the groups {free_blocks} and \
+                 {free_inodes}",
                 sb.free_blocks_count(),
                 sb.s_free_inodes_count.get()
             )));

@@ -8,8 +8,8 @@
 //! - A direct write shares the I/O lock if the file is not open for buffered I/O and nothing of it is cached.
 //!   Otherwise it holds the lock exclusively, after [`make_way`].
 //! - Truncation and `fallocate` hold the lock exclusively, after [`make_way`], [`before_loss`] or
-//!   [`before_move`]. Cached data that they remove is dropped only once it is gone from the mapping: one that
-//!   fails has changed nothing.
+//!   [`before_move`]. Cached data in the range is dropped only after the blocks were removed from the
+//!   mapping, so a call that fails has changed nothing.
 
 use std::ops::Range;
 
@@ -92,9 +92,10 @@ pub(crate) fn before_read(fs: &Inodes, inode: &Inode, range: Range<u64>) -> Resu
     Ok(coherence::before_direct_read(&host, range)?)
 }
 
-/// Prepares a change of the range on the device: writes back as much of the file as matters, freezes
-/// background work until the returned guard is dropped, and drops the cached data of the range. Afterwards,
-/// the committed size is the size that callers see, and no room is put by. The I/O lock is held exclusively.
+/// Prepares a change of the range on the device: writes back the dirty data in it (all of the file's if the
+/// size or the mapping depends on write-back), freezes background work until the returned guard is dropped,
+/// and drops the cached data of the range. Afterwards, the committed size is the size that callers see, and
+/// no space is reserved for the file. The I/O lock is held exclusively.
 ///
 /// # Errors
 /// As [`flush`].

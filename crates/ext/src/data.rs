@@ -1,6 +1,6 @@
 //! [`Data`], the contents of files: the page cache, the blocks on the device, and the transfer between them.
 //!
-//! It knows nothing of names, attributes, or the freeing of inodes.
+//! It does not depend on names, attributes, or the freeing of inodes.
 //!
 //! Invariants:
 //! - Blocks for data are claimed in memory, then written, and only then mapped.

@@ -1,23 +1,23 @@
-//! Space put by (reserved) for delayed allocation: blocks for data that is only in memory, and for the
-//! mapping that it will need.
+//! Space reserved for delayed allocation: blocks for data that is only in memory, and for the mapping that
+//! it will need.
 //!
 //! ```text
 //!   put_by ──► units, nodes ──► lend ──► (data is written) ──► entered       the blocks are the file's
-//!     └──► give_up                └───────────┴──────────────► take_back     promised again
+//!     └──► give_up                └───────────┴──────────────► take_back     reserved again
 //! ```
 //!
 //! Invariants:
-//! - The blocks that the volume's allocator has put by ([`crate::Blocks::put_by`]) are the sum of `units` and
-//!   `nodes` over all inodes.
-//! - `nodes` and `lent` together cover the mapping blocks needed for all units not entered yet, wherever and
-//!   in whatever order they are allocated. They are never less than that, and more only until the next
+//! - The blocks that the volume's allocator has reserved ([`crate::Blocks::put_by`]) are the sum of `units`
+//!   and `nodes` over all inodes.
+//! - `nodes` and `lent` together cover the mapping blocks needed for all units not entered yet, wherever
+//!   and in whatever order they are allocated. They may exceed that number only until the next
 //!   [`Delayed::settle`].
-//! - The mapping of a file with space put by changes only by write-back. Any other change (a direct write,
-//!   `fallocate`) writes the file back before, or calls [`Delayed::renew`] after.
+//! - The mapping of a file with reserved space changes only by write-back. Any other change (a direct
+//!   write, `fallocate`) writes the file back first, or calls [`Delayed::renew`] afterwards.
 //!
-//! What a mapping needs: an indirect map, exactly the missing tables, which are tracked individually;
-//! extents, as many nodes as that many single-block extents could take. Unwritten blocks already have their
-//! space, but converting each may split off two more extents.
+//! What the mapping of new blocks needs: in an indirect map, exactly the missing tables, which are tracked
+//! individually; in an extent tree, the nodes for one extent per block at most. Unwritten blocks already
+//! have their space, but converting one may split its extent in three, which adds two.
 
 pub(crate) mod state;
 #[cfg(test)]
@@ -43,12 +43,11 @@ struct Needs {
 }
 
 impl Delayed {
-    /// Puts space by for the holes in a range of file blocks. Returns the holes, in bytes. `dirty_blocks` is
-    /// the number of the file's dirty blocks before the write; `again` means that part of the range is being
-    /// written back.
+    /// Reserves space for the holes in a range of file blocks. Returns the holes, in bytes. `dirty_blocks`
+    /// is the number of the file's dirty blocks before the write; `again` means that part of the range is
+    /// being written back.
     ///
-    /// # Errors
-    /// `NoSpace`, with nothing put by; `TooLarge`; errors of reading the mapping.
+    /// # Errors `NoSpace`, with nothing reserved; `TooLarge`; errors of reading the mapping.
     pub(crate) fn put_by(
         &self,
         fs: &Inodes,
@@ -110,8 +109,8 @@ impl Delayed {
         })
     }
 
-    /// After a commit: gives up the space that the mapping can no longer need. `restored` blocks that were
-    /// entered are put by again, since their data is still dirty.
+    /// After a commit: gives up the space that the mapping can no longer need. Space is reserved again for
+    /// `restored` of the blocks that were entered, since their data is still dirty.
     pub(crate) fn settle(&self, fs: &Inodes, inode: &Inode, restored: u64) {
         let mut state = self.state.lock();
         if restored > 0 {
@@ -124,7 +123,7 @@ impl Delayed {
         }
     }
 
-    /// After a change of the mapping other than by write-back: puts by the space that it made necessary.
+    /// After a change of the mapping other than by write-back: reserves the space that it made necessary.
     pub(crate) fn renew(&self, fs: &Inodes, inode: &Inode) {
         let mut state = self.state.lock();
         if state.is_idle() {
@@ -155,7 +154,7 @@ impl State {
         map::nodes_needed(fs, inode, entries).saturating_add(self.missing.len() as u64)
     }
 
-    /// Needed mapping blocks that are not put by yet.
+    /// Needed mapping blocks that are not reserved yet.
     fn lacking(&self, fs: &Inodes, inode: &Inode) -> u64 {
         self.needed(fs, inode)
             .saturating_sub(self.nodes + self.lent)

@@ -1,25 +1,23 @@
 //! File blocks of which a part is removed: at a new end of file, or at the edges of a hole.
 //!
-//! Contents that the committed state still shows are never overwritten in place, so such a block is not
-//! changed. A new block is claimed and written with the remaining bytes and zeros, and replaces the old one
-//! in the transaction of the change. A crash leaves one or the other.
+//! Such a block is never changed in place, because after a crash the committed state still shows its old
+//! contents. A new block is claimed and written with the remaining bytes and zeros, and replaces the old
+//! one in the transaction of the change. After a crash, the file has either the old block or the new one.
 //!
 //! ```text
-//!   prepare: claim ─► write ─► enter, in the change's transaction ─┬─► nothing left
-//!      └──── no space ───────────────── no space ──────────────────┴─► left: its zeros are in the transaction, through the
-//!                                                                      journal; without one in place, once that is durable
+//!   prepare: claim ─► write ─► enter, in the change's transaction ─┬─► done
+//!      └──── no space ───────────────── no space ──────────────────┴─► left: zeroed in the block itself
 //! ```
 //!
-//! If the volume is too full for a new block, the zeros go into the block itself through the journal. It is
-//! written home before the change returns ([`Edges::end_left`]): from then on it holds data again, which the
-//! journal must not write. Without a journal, the zeros are written in place; a crash may leave them in part,
-//! as in the kernel's ext4.
+//! If the volume is too full for a new block, the zeros go into the block itself through the journal. The
+//! journal writes it home before the call returns ([`Edges::end_left`]): afterwards it is a data block
+//! again, which the journal must not write. Without a journal, the zeros are written in place; a crash may
+//! leave only part of them, as in the kernel's ext4.
 //!
 //! If the change would leave more extents than fit in the inode, the remainder of a short extent beside the
 //! edge is copied with the edge ([`COPY_BYTES`]), so that it stays one extent.
 //!
-//! The caller handles the block's bytes in the page cache: it writes them back before the change, and drops
-//! them after.
+//! The caller handles the page cache: it writes the block back before the change, and drops it afterwards.
 
 use std::ops::Range;
 

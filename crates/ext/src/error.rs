@@ -77,7 +77,8 @@ pub enum Reason {
     /// The file is encrypted, and this library does not have the key.
     #[error("required key not available")]
     NoKey,
-    /// In use by another host or process, or never free to change (the root); the text says which.
+    /// In use by another host or process, or an inode that cannot be changed like this (the root); the text
+    /// says which.
     #[error("busy: {0}")]
     Busy(String),
     /// The kernel uses the image: it is mounted, attached to a loop device, part of another device, or swap.
@@ -113,7 +114,11 @@ pub enum Reason {
 
 /// Damage on the volume: where, and what exactly.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("corrupt{}{}: {what}", place("inode", inode.map(|i| u64::from(i.0))), place("block", block.map(|b| b.0)))]
+#[error(
+    "corrupt{}{}: {what}",
+    place("inode", inode.map(|i| u64::from(i.0))),
+    place("block", block.map(|b| b.0))
+)]
 pub struct Corrupt {
     /// The inode it belongs to, if known.
     pub inode: Option<InodeNumber>,

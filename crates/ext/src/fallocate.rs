@@ -1,9 +1,10 @@
 //! `fallocate`: preallocating ranges of a file, punching holes, zeroing, and collapsing or inserting ranges.
 //!
-//! Each call has exclusive access to the file. Long ranges take several transactions, each of which leaves a
-//! sound file, so a crash leaves part of the work done. On `NoSpace`, zeroed and moved ranges stay so, and
-//! blocks allocated by the call are freed. A change that fits in one transaction is atomic: blocks zeroed in
-//! part are replaced in it ([`crate::edge`]), and a range is freed and closed in it.
+//! Each call has exclusive access to the file. Long ranges take several transactions, each of which leaves
+//! a sound file, so a crash leaves part of the work done. On `NoSpace`, zeroed and moved ranges stay so,
+//! and blocks allocated by the call are freed. A change that fits in one transaction is atomic: partly
+//! zeroed blocks are replaced in the same transaction ([`crate::edge`]), and a collapse closes its gap in
+//! it.
 
 use throughline_extfmt::FileBlock;
 use throughline_extfmt::extent::{Extent, MAX_UNWRITTEN_LEN};
@@ -71,7 +72,7 @@ impl Data {
     pub fn fallocate(&self, inode: &Inode, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
         self.check_may_write(inode)?;
         if len == 0 {
-            return Err(Reason::Invalid("an empty range").into());
+            return Err(Reason::Invalid("the range is empty").into());
         }
         if !matches!(mode, Fallocate::Allocate | Fallocate::KeepSize) {
             self.check_overwrite(inode)?;
@@ -97,7 +98,7 @@ fn fallocate_alone(fs: &Data, inode: &Inode, mode: Fallocate, offset: u64, end: 
     let extents = Format::of(&inode.raw.read()) == Format::Extents;
     if !extents && mode != Fallocate::PunchHole {
         return Err(Error::Unsupported(
-            "fallocate of a file without extents, but for punching holes".into(),
+            "fallocate of a file without extents, except for punching holes".into(),
         ));
     }
     let done = match mode {
@@ -110,7 +111,7 @@ fn fallocate_alone(fs: &Data, inode: &Inode, mode: Fallocate, offset: u64, end: 
         Fallocate::Insert => insert_range(fs, inode, offset, end),
     };
     if matches!(done, Err(Error::Caller(_))) {
-        // It may have been done in part.
+        // Part of the change may have been made.
         coherent::drop_clean(inode);
     }
     done
@@ -140,7 +141,7 @@ fn whole(fs: &Data, offset: u64, end: u64, size: u64) -> Span {
     }
 }
 
-/// Allocates while other parts of the file may be dirty. Dirty data in the range has space put by, and is
+/// Allocates while other parts of the file may be dirty. Dirty data in the range has reserved space, and is
 /// written back first.
 fn allocate_beside(fs: &Data, inode: &Inode, offset: u64, end: u64, grow: bool) -> Result<()> {
     let seen = coherent::size(fs, inode)?;
@@ -356,7 +357,9 @@ fn collapse(fs: &Data, inode: &Inode, offset: u64, end: u64) -> Result<()> {
     let blocks = aligned(fs, offset, end)?;
     let size = coherent::size(fs, inode)?;
     if end >= size {
-        return Err(Reason::Invalid("a range to take out must end before the file does").into());
+        return Err(
+            Reason::Invalid("a range to collapse must end before the end of the file").into(),
+        );
     }
     let _frozen = coherent::before_move(inode)?;
     settle(fs, inode, size)?;
@@ -420,7 +423,7 @@ fn insert_range(fs: &Data, inode: &Inode, offset: u64, end: u64) -> Result<()> {
     let blocks = aligned(fs, offset, end)?;
     let size = coherent::size(fs, inode)?;
     if offset >= size {
-        return Err(Reason::Invalid("a range to put in must begin within the file").into());
+        return Err(Reason::Invalid("a range to insert must begin within the file").into());
     }
     let new_size = size
         .checked_add(end - offset)

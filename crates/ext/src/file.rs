@@ -5,8 +5,8 @@
 //! - A write that extends the file or covers a block in part holds the lock exclusively: it does a
 //!   read-modify-write, or depends on the size.
 //! - So does a write to a file that is cached, or open for buffered I/O ([`crate::coherent`]).
-//! - Times change at most once per [`tick`], the granularity of the kernel's clock, so not every write needs
-//!   a transaction (with lazy times, none does).
+//! - Times change at most once per [`tick`], the granularity of the kernel's clock, so not every write
+//!   needs a transaction (with lazy times, none needs one).
 
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::Ordering;
@@ -272,8 +272,8 @@ impl Data {
 
 /// Zeroes the part of the last block past the end of the file, once while the inode is in memory, before a
 /// buffered write extends the file. It is zero already unless a crash came between writing data there and
-/// committing the size that covers it. Left there, stale bytes could show after another crash, once data of
-/// later blocks was written and that of this one was not.
+/// committing the size that covers it. Otherwise the stale bytes could show after another crash, if data of
+/// later blocks was written and that of this block was not.
 ///
 /// # Errors
 /// `Corrupt`; device errors.

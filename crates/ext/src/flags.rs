@@ -90,12 +90,12 @@ impl Attrs {
     pub fn set_flags(&self, inode: &Inode, flags: InodeFlags) -> Result<()> {
         self.check_writable()?;
         if !VISIBLE.contains(flags) {
-            return Err(unsupported("inode flags that do not exist"));
+            return Err(unsupported("unknown inode flags"));
         }
         let flags = flags & MODIFIABLE;
         let stays_as_it_is = flags & FIXED;
         if meaningful(inode.kind, flags - FIXED) | stays_as_it_is != flags {
-            return Err(unsupported("these inode flags on such a file"));
+            return Err(unsupported("these inode flags on an inode of this type"));
         }
         let extents = flags.contains(InodeFlags::EXTENTS);
         let converts = self.change_flags(inode, flags)?;
@@ -203,7 +203,9 @@ impl Attrs {
     pub fn set_generation(&self, inode: &Inode, generation: u32) -> Result<()> {
         self.check_writable()?;
         if self.geo.csum_seed.is_some() {
-            return Err(unsupported("setting a generation that checksums depend on"));
+            return Err(unsupported(
+                "setting the generation of an inode that checksums depend on",
+            ));
         }
         self.transact(1, |h| {
             {
@@ -218,8 +220,8 @@ impl Attrs {
         })
     }
 
-    /// Whether the inode's flags allow it to be opened like this. A program keeps its access if the file
-    /// becomes append-only later; an immutable file rejects all writes, even through open handles.
+    /// Whether the inode's flags allow it to be opened like this. An open file stays writable if it becomes
+    /// append-only later; an immutable file rejects all writes, even through open handles.
     ///
     /// # Errors
     /// `Permission`.
@@ -266,7 +268,7 @@ fn check_change(old: InodeFlags, new: InodeFlags) -> Result<()> {
     let clash = new.contains(InodeFlags::DAX) && (old | new).intersects(NOT_WITH_DAX)
         || old.contains(InodeFlags::DAX) && new.intersects(NOT_WITH_DAX);
     if clash {
-        return Err(unsupported("direct access beside what forbids it"));
+        return Err(unsupported("DAX together with an incompatible flag"));
     }
     Ok(())
 }

@@ -62,7 +62,7 @@ impl Zones {
         for (start, end) in ranges {
             match merged.last_mut() {
                 Some(last) if start < last.1 => {
-                    return Err(Error::corrupt("two pieces of fixed metadata overlap")
+                    return Err(Error::corrupt("two ranges of fixed metadata overlap")
                         .in_block(FsBlock(start)));
                 }
                 Some(last) if start == last.1 => last.1 = end,

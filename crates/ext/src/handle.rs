@@ -12,7 +12,7 @@ use crate::error::Result;
 use crate::lock_order::{Place, Rank};
 
 /// A metadata change in progress, from `Base::begin`. A thread has at most one.
-#[must_use = "a change ends with `stop`"]
+#[must_use = "a change must be ended with `stop`"]
 pub struct Handle<'a> {
     inner: throughline_journal::Handle<'a>,
     _place: Place,
@@ -95,7 +95,7 @@ impl<'a> Handle<'a> {
         debug_assert_eq!(
             self.inner.overrun(),
             0,
-            "blocks touched beyond the credits of an operation"
+            "an operation changed more blocks than it has credits"
         );
         Ok(self.inner.stop()?)
     }

@@ -38,7 +38,7 @@ pub(crate) struct Ialloc {
     free: AtomicU32,
     /// Hints about groups, by number.
     groups: Box<[Mutex<HashMap<u32, Hints>>]>,
-    /// The newest transaction that freed an inode that waits.
+    /// The newest transaction that freed a waiting inode.
     last_freed: Mutex<Option<Tid>>,
     /// Where the search for the next top-level directory starts; also varies generations.
     rotor: AtomicU32,
@@ -140,7 +140,7 @@ impl Alloc {
         self.is_bit_set(group, index).map_err(|e| e.in_inode(ino))
     }
 
-    /// Allocates a specific free inode number (3 credits), for recovery, which knows the number.
+    /// Allocates a specific free inode number (3 credits), for recovery: the log names it.
     ///
     /// # Errors
     /// `Corrupt` if it is in use; errors of the journal.

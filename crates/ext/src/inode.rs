@@ -77,7 +77,7 @@ pub struct Inode {
     pub(crate) mapping: crate::map::state::State,
     /// Its data in the page cache; set once it has been open for buffered I/O.
     pub(crate) cached: OnceLock<Cached>,
-    /// Space put by for data that is only cached.
+    /// Space reserved for data that is only cached.
     pub(crate) delayed: Delayed,
     /// What the disk still shows while a truncation to 0 is deferred.
     pub(crate) emptied: EmptiedState,

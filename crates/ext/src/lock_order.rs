@@ -1,8 +1,11 @@
 //! The lock order, checked per thread in debug builds.
 //!
 //! ```text
-//! rename → directory inode (by number) → file inode (by number) → inode nobody uses (by number) → file end (by number) → journal handle
-//!   → shared attributes → mapping (by number) → room put by for a file → discarding of freed blocks → freed blocks → allocation group (by number) → an inode's place among the orphans (by number) → orphan list or slots → superblock → metadata buffer → device queue
+//! rename → directory inode (by number) → file inode (by number) → unused inode (by number)
+//!   → end of file (by number) → journal handle → shared attributes → mapping (by number)
+//!   → space reserved for a file → discarding of freed blocks → freed blocks → allocation group (by number)
+//!   → orphan record of an inode (by number) → orphan list or slots → superblock
+//!   → metadata buffer → device queue
 //! ```
 //!
 //! The handle comes before mapping and group locks: begin must not be called while one of those is held,

@@ -1,9 +1,9 @@
 //! Multiple-mount protection: a block that marks the volume as in use, for machines that share the device.
 //!
-//! A machine that writes the volume updates the block's sequence number every few seconds. To claim the
-//! volume: see no change for longer than the other machine's interval, write a new number, and find it
-//! unchanged after the same time. A volume that was closed cleanly is marked so, which saves the first wait.
-//! The block bypasses the metadata cache, since other machines change it.
+//! A machine that writes the volume updates the block's sequence number every few seconds. A machine that
+//! claims the volume first sees no change for longer than the other machine's interval, then writes a new
+//! number, and finds it unchanged after the same time. A volume that was closed cleanly is marked so, which
+//! saves the first wait. The block bypasses the metadata cache, since other machines change it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
@@ -75,7 +75,7 @@ impl MmpGuard {
         let mut wait = WAIT_IF_CLEAN;
         if sequence == SEQ_FSCK {
             return Err(Reason::Busy(
-                "e2fsck is running on the volume, or was broken off (mmp)".into(),
+                "e2fsck is running on the volume, or was interrupted (mmp)".into(),
             )
             .into());
         }
@@ -102,7 +102,7 @@ impl MmpGuard {
             Err(e) => {
                 shared.write(SEQ_CLEAN, update_s)?;
                 Err(Error::Unsupported(format!(
-                    "multiple-mount protection needs a thread: {e}"
+                    "cannot start the thread of multiple-mount protection: {e}"
                 )))
             }
         }
@@ -154,7 +154,7 @@ impl Drop for MmpGuard {
             return;
         }
         if let Err(error) = self.release() {
-            tracing::warn!(%error, "giving multiple-mount protection back");
+            tracing::warn!(%error, "releasing multiple-mount protection");
         }
     }
 }
@@ -246,7 +246,7 @@ impl Shared {
                 .expect(sequence)
                 .and_then(|()| self.write(next, update_s))
             {
-                tracing::error!(%error, "multiple-mount protection: the volume is no longer ours");
+                tracing::error!(%error, "multiple-mount protection: the claim on the volume is lost");
                 *self.lost.lock() = Some(error);
                 self.is_lost.store(true, Ordering::Release);
                 return;

@@ -64,7 +64,7 @@ pub(crate) fn check_name(name: &[u8]) -> Result<()> {
         return Err(Reason::Invalid("empty name").into());
     }
     if name.iter().any(|&byte| byte == b'/' || byte == 0) {
-        return Err(Reason::Invalid("a name holds no slash and no NUL").into());
+        return Err(Reason::Invalid("a name must not contain a slash or NUL").into());
     }
     Ok(())
 }
@@ -143,7 +143,7 @@ impl Names {
             return Ok(parent);
         }
         Err(Error::corrupt(format!(
-            "`..` is inode {}, which is no directory",
+            "`..` is inode {}, which is not a directory",
             parent.ino
         ))
         .in_inode(dir.ino))
@@ -187,7 +187,7 @@ impl Names {
         let corrupt = |what: String| Error::corrupt(what).in_inode(dir.ino);
         if ino < self.geo.first_ino && ino != InodeNumber::ROOT {
             return Err(corrupt(format!(
-                "a name leads to inode {ino}, which is the volume's own"
+                "a name leads to inode {ino}, which is a system inode"
             )));
         }
         match self.inode(ino) {
@@ -250,10 +250,10 @@ fn check_named(fs: &Inodes, dir: &Inode, inode: &Inode) -> Result<()> {
     };
     let why = if flags.contains(InodeFlags::EA_INODE) {
         // It would be locked as a file and as a value.
-        "is for an attribute's value"
+        "holds an attribute's value"
     } else if links == 0 {
         // The directory is locked, and a name and its link count change together.
-        "has no names by its own count"
+        "has a link count of 0"
     } else {
         return Ok(());
     };

@@ -150,7 +150,7 @@ impl Fs {
             _ if !options.write => Access::Read,
             Gate::Read(why) => Access::Refused(why),
             Gate::Write if options.no_replay => {
-                let why = "a volume whose journal is passed over can only be read";
+                let why = "a volume opened without its journal can only be read";
                 return Err(Reason::Invalid(why).into());
             }
             _ => return Self::open_to_write(disk, found, options),

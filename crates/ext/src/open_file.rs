@@ -53,7 +53,7 @@ impl OpenFile {
     ) -> Result<Self> {
         let host = CachedFile::of(fs, volume, inode)?;
         let cached = inode.cached.get();
-        let cached = cached.ok_or(Reason::Invalid("a file that is not cached"))?;
+        let cached = cached.ok_or(Reason::Invalid("the file cannot be cached"))?;
         Ok(Self {
             host,
             fs: Arc::clone(fs),
@@ -236,7 +236,8 @@ impl OpenFile {
         let _io = loop {
             file::settle_tail(fs, inode)?;
             let io = inode.io_shared();
-            // A truncation in between has to be settled before the file is extended.
+            // After a truncation in between, the rest of the last block must be checked again before the
+            // file is extended.
             if inode.tail_is_zero.load(Ordering::Relaxed) {
                 break io;
             }

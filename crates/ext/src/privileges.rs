@@ -2,7 +2,7 @@
 //! dropped.
 //!
 //! A write, a truncation and a change of owner drop them. A change of owner always does; for the others the
-//! caller decides, since it knows who writes.
+//! caller decides, since it has the credentials of the writing process.
 
 use throughline_extfmt::InodeImage;
 use throughline_extfmt::inode::{FileType, Time};

@@ -105,7 +105,7 @@ pub(crate) fn recorded(fs: &Attrs) -> Result<HashSet<InodeNumber>> {
     **fs.orphans.list() = List::starting_at(ino.0);
     while ino != InodeNumber::NONE {
         if !all.insert(ino) {
-            return Err(Error::corrupt("the orphan list runs in a circle").in_inode(ino));
+            return Err(Error::corrupt("the orphan list has a cycle").in_inode(ino));
         }
         ino = InodeNumber(orphan_inode(fs, ino)?.raw.read().dtime());
     }
@@ -125,7 +125,7 @@ fn recover_list(fs: &Attrs, settled: &mut OrphansSettled) -> Result<()> {
     while ino != InodeNumber::NONE {
         left = left
             .checked_sub(1)
-            .ok_or_else(|| Error::corrupt("the orphan list runs in a circle").in_inode(ino))?;
+            .ok_or_else(|| Error::corrupt("the orphan list has a cycle").in_inode(ino))?;
         let inode = orphan_inode(fs, ino)?;
         let next = inode.raw.read().dtime();
         fs.orphans.list().adopt(&inode, next);
@@ -144,7 +144,7 @@ fn recover_slot(
 ) -> Result<()> {
     let inode = orphan_inode(fs, ino)?;
     if **place(&inode) != Place::Nowhere {
-        return Err(Error::corrupt("an inode is an orphan twice").in_inode(ino));
+        return Err(Error::corrupt("an inode is listed twice as an orphan").in_inode(ino));
     }
     file.adopt(fs, slot, &inode)?;
     **place(&inode) = Place::Slot(slot);

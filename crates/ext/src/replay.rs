@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!   log ─► blocks ──────────────────────────┬─► to read: laid over the device
-//!       └► fast commits ─► applied in memory ┘   to write: home; first the log's, then, as one transaction more in it,
-//!                          (fast_commit/)                  what came of the fast commits; then the journal is emptied
+//!       └► fast commits ─► applied in memory ┘   to write: home. First the blocks of the log; then the
+//!                          (fast_commit/)        result of the fast commits, as one more transaction in
+//!                                                the log; then the journal is emptied.
 //! ```
 //!
 //! A volume that was not closed is read in its state after the replay, through an overlay that writes

@@ -1,8 +1,8 @@
 //! Space for an operation ([`Data::with_room`]): if there is none, space that is about to become free is made
 //! available first.
 //!
-//! Freed blocks and inodes become available when their transaction commits; files with a deferred truncation
-//! still hold their blocks. The allocators know only about the former, so this is a layer above both.
+//! Freed blocks and inodes become available when their transaction commits; files with a deferred
+//! truncation still hold their blocks. The allocators see only the former, so this is a layer above both.
 
 use crate::data::Data;
 use crate::error::{Error, Reason, Result};

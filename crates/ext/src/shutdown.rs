@@ -1,9 +1,9 @@
 //! Takes a volume down while it is in use, as `FS_IOC_SHUTDOWN` does: from then on nothing is written and
 //! every call fails. The disk is left as if by a crash at that moment, and is recovered in the same way.
 //!
-//! The order: no new changes begin; running changes finish, and what the mode asks for is written; the
-//! journal refuses changes; the device is cut off, so that no I/O still in progress above passes; the threads
-//! end.
+//! The order: no new changes begin; running changes finish, and what the mode requires is written; the
+//! journal refuses changes; the device is cut off, so that I/O still in progress in the layers above fails;
+//! the threads end.
 //!
 //! A running change is never refused before its commit: half a change must not be committed.
 

@@ -122,7 +122,7 @@ impl Inodes {
         self.keep_times(inode);
     }
 
-    /// Notes that only the inode's times changed, in memory.
+    /// Records that only the inode's times changed, in memory.
     pub(crate) fn keep_times(&self, inode: &Inode) {
         // An inode is in the table as long as it has a holder and is not freed.
         let Some(own) = self.inodes.get(inode.ino) else {

@@ -120,5 +120,5 @@ pub fn left_values(said: &str, unread: &str) -> bool {
     };
     said.contains("Clearing orphaned inode ")
         && repairs(said).iter().all(of_that)
-        && unread.contains("which is for an attribute's value")
+        && unread.contains("which holds an attribute's value")
 }

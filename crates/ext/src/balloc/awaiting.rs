@@ -4,7 +4,7 @@
 //!   free ──► (bit clear in the transaction T, its map says "in use") ──► T is durable ──► free in the map
 //! ```
 //!
-//! A crash before that gives them back to their old owner, so their old contents must still be there. They
+//! A crash before that returns them to their old owner, so their contents must not be overwritten yet. They
 //! wait until [`Journal::committed`](throughline_journal::Journal::committed) reaches T. There is no
 //! notification: each search for blocks, and each freeing, first releases the durable ones to the maps.
 //!
@@ -134,7 +134,7 @@ impl Blocks {
     pub(super) fn settle_one(&self, freed: &Freed) {
         // The group is in memory, so this reads nothing and cannot fail.
         let settled = self.with_map(freed.group, |map| map.settled(freed.first, freed.len));
-        debug_assert!(settled.is_ok(), "a group with freed blocks left the memory");
+        debug_assert!(settled.is_ok(), "a group with freed blocks was evicted");
         self.balloc.settled(freed.len);
     }
 

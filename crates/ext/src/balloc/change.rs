@@ -148,8 +148,8 @@ impl Blocks {
     }
 }
 
-/// Reads what [`load_map`] needs into memory, without a lock. Checks nothing: another thread may have changed
-/// the bitmap and not yet its descriptor, and that mismatch is not damage.
+/// Reads what [`load_map`] needs into memory, without a lock. Checks nothing: another thread may have
+/// changed the bitmap but not yet its descriptor, and that mismatch is not damage.
 fn warm_map(fs: &Blocks, group: GroupNumber) {
     // Errors are reported by the read that uses the block.
     if let Ok(desc) = fs.group_desc(group)
@@ -184,7 +184,7 @@ fn check_bits_set(
         .0
         .saturating_add(first.into());
     Err(Error::corrupt(format!(
-        "{free} of {len} blocks from {start} are to be freed and free already"
+        "{free} of the {len} blocks to free from {start} on are already free"
     )))
 }
 
@@ -222,7 +222,8 @@ fn check_bitmap(
     }
     for (first, end) in zone_bits(fs, group).map_err(told)? {
         if bitmap::count_clear(bytes, first..end) != 0 {
-            let what = format!("block bitmap of group {group} has the volume's structures free");
+            let what =
+                format!("block bitmap of group {group} shows the volume's own structures as free");
             return Err(Corrupt::new(what));
         }
     }

@@ -1,13 +1,13 @@
 //! The allocator's counts: how many blocks each holder is entitled to, before specific blocks are chosen.
 //!
 //! ```text
-//!   free (as the bitmaps say)
-//!   ├─ claimed     found for somebody, not yet allocated
-//!   ├─ promised    to searches under way
-//!   ├─ put by      for data in memory that is not written yet
-//!   ├─ out of reach  in a group that is damaged
-//!   ├─ awaiting    freed, and the transaction that freed them is not durable
-//!   └─ the rest    for whoever comes, as far as the reserves allow
+//!   free (according to the bitmaps)
+//!   ├─ claimed       chosen for a file or its mapping, not yet allocated in the bitmap
+//!   ├─ promised      to searches in progress
+//!   ├─ put_by        reserved for data in memory that is not written yet
+//!   ├─ out_of_reach  in a damaged group
+//!   ├─ awaiting      freed by a transaction that is not durable yet
+//!   └─ the rest      available to any caller, as far as the reserves allow
 //! ```
 
 use std::sync::atomic::Ordering;
@@ -25,7 +25,7 @@ pub(super) struct Counts {
     pub(super) claimed: u64,
     /// Of those, promised to searches in progress.
     pub(super) promised: u64,
-    /// Of those, put by for data not written yet.
+    /// Of those, reserved for data not written yet.
     pub(super) put_by: u64,
     /// Of those, freed by a transaction that is not durable yet.
     pub(super) awaiting: u64,
@@ -78,7 +78,7 @@ impl Balloc {
         self.counts.lock().free = free;
     }
 
-    /// Blocks put by.
+    /// Blocks reserved for data not written yet.
     #[cfg(test)]
     pub(crate) fn blocks_put_by(&self) -> u64 {
         self.counts.lock().put_by
@@ -90,9 +90,9 @@ impl Balloc {
         self.counts.lock().left_for(Purpose::Data, self)
     }
 
-    /// Promises 1 to `want` blocks; which ones is decided later. If all remaining blocks are promised to
-    /// searches in progress, waits for those to end, since they may need fewer. Searches themselves never
-    /// wait here.
+    /// Promises 1 to `want` blocks to a search, which then chooses them. If all remaining blocks are
+    /// promised to other searches, waits until those end, since they may use fewer. A search holds its
+    /// promise before it starts, so it never waits here.
     pub(super) fn promise(&self, want: u32, purpose: Purpose) -> Result<Promise<'_>> {
         let mut counts = self.counts.lock();
         loop {
@@ -116,7 +116,7 @@ impl Balloc {
         }
     }
 
-    /// Puts by all of `blocks` or none. Waits for searches as [`Balloc::promise`] does.
+    /// Reserves all of `blocks` or none. Waits for searches as [`Balloc::promise`] does.
     pub(super) fn put_by(&self, blocks: u64, purpose: Purpose) -> Result<()> {
         let mut counts = self.counts.lock();
         while counts.left_for(purpose, self) < blocks {
@@ -136,11 +136,14 @@ impl Balloc {
 
     pub(super) fn give_up(&self, blocks: u64) {
         let mut counts = self.counts.lock();
-        debug_assert!(counts.put_by >= blocks, "more is given up than was put by");
+        debug_assert!(
+            counts.put_by >= blocks,
+            "more blocks are released than were reserved"
+        );
         counts.put_by = counts.put_by.saturating_sub(blocks);
     }
 
-    /// Ends claims; `put_by` of the blocks are put by again.
+    /// Ends claims; `put_by` of the blocks become reserved again.
     pub(super) fn released(&self, blocks: u32, put_by: u32) {
         let mut counts = self.counts.lock();
         debug_assert!(
@@ -163,7 +166,7 @@ impl Balloc {
         counts.free = counts.free.saturating_sub(blocks.into());
     }
 
-    /// The bits are clear, but the blocks cannot be reused yet.
+    /// The blocks' bits are clear on disk, but the blocks cannot be reused yet.
     pub(super) fn freed(&self, blocks: u32) {
         let mut counts = self.counts.lock();
         counts.free = counts.free.saturating_add(blocks.into());
@@ -181,7 +184,7 @@ impl Balloc {
         let mut counts = self.counts.lock();
         debug_assert!(
             counts.awaiting >= blocks.into(),
-            "more blocks wait no more than waited"
+            "more blocks become reusable than were waiting"
         );
         counts.awaiting = counts.awaiting.saturating_sub(blocks.into());
     }

@@ -1,4 +1,4 @@
-//! Allocates blocks by number, for recovery, which knows which blocks were in use.
+//! Allocates blocks by number, for recovery: the log says which blocks were in use.
 
 use throughline_extfmt::FsBlock;
 

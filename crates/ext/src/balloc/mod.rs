@@ -14,8 +14,8 @@
 //! Invariants:
 //! - A block is free, claimed, allocated or waiting. In the counts, `free` is what the bitmaps say; `claimed`
 //!   and `awaiting` are parts of it.
-//! - Blocks *put by* are only a number: that many free blocks are reserved for data not written yet (delayed
-//!   allocation). No other claim may use them.
+//! - Blocks *reserved* for data not written yet (delayed allocation, [`Blocks::put_by`]) are only a number:
+//!   no other claim may use that many of the free blocks.
 //! - A bitmap changes only under its group's lock, with the group's map loaded, and the map changes with it.
 //! - A search that was promised blocks finds that many, unless the counts on disk were wrong.
 
@@ -63,9 +63,10 @@ pub(crate) struct Run {
 enum Purpose {
     /// A file's or a directory's blocks.
     Data,
-    /// Mapping blocks. Data that already has its blocks needs them, so they may be the last ones.
+    /// Mapping blocks. Data that already has blocks cannot be mapped without them, so they may use the last
+    /// free blocks.
     Metadata,
-    /// Blocks put by earlier with [`Blocks::put_by`].
+    /// Blocks reserved earlier with [`Blocks::put_by`].
     PutBy,
 }
 
@@ -170,7 +171,7 @@ impl Blocks {
         self.claim_for(Purpose::Metadata, goal, want)
     }
 
-    /// As [`Blocks::claim`], from blocks that were put by, of which there must be enough.
+    /// As [`Blocks::claim`], from reserved blocks, of which there must be enough.
     ///
     /// # Errors
     /// As [`Blocks::claim`].
@@ -207,7 +208,7 @@ impl Blocks {
         }
     }
 
-    /// Returns a claimed run, or a part of one, to the blocks put by.
+    /// Returns a claimed run, or a part of one, to the reserved blocks.
     pub(crate) fn release_put_by(&self, run: Run) {
         if self.unclaim(run) {
             self.balloc.released(run.len, run.len);
@@ -223,11 +224,11 @@ impl Blocks {
             .is_ok()
     }
 
-    /// Puts blocks by for data not written yet: only [`Blocks::claim_put_by`] can claim them. With
-    /// `map_only`, they are for the mapping of data that already has its blocks, and may be the last ones.
+    /// Reserves blocks for data not written yet: only [`Blocks::claim_put_by`] can claim them. With
+    /// `map_only`, they are for the mapping of data that already has blocks, and may use the last free
+    /// blocks.
     ///
-    /// # Errors
-    /// `NoSpace`: no block is put by then.
+    /// # Errors `NoSpace`; no block is reserved then.
     pub(crate) fn put_by(&self, blocks: u64, map_only: bool) -> Result<()> {
         self.check_writable()?;
         let purpose = if map_only {
@@ -239,12 +240,13 @@ impl Blocks {
         self.balloc.put_by(blocks, purpose)
     }
 
-    /// Makes blocks that were put by available again.
+    /// Makes reserved blocks available again.
     pub(crate) fn give_up(&self, blocks: u64) {
         self.balloc.give_up(blocks);
     }
 
-    /// Puts by blocks that were just allocated from those put by, without checking that others are left.
+    /// Reserves again as many blocks as were just allocated from the reserve, without checking that others
+    /// are left.
     pub(crate) fn put_by_again(&self, blocks: u64) {
         self.balloc.put_by_again(blocks);
     }
@@ -321,7 +323,7 @@ impl Blocks {
         Ok(())
     }
 
-    /// As [`Blocks::alloc_block`], from blocks that were put by.
+    /// As [`Blocks::alloc_block`], from reserved blocks.
     ///
     /// # Errors
     /// As [`Blocks::alloc_block`].

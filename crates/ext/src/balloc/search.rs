@@ -19,7 +19,7 @@ const LONG_ENOUGH: u32 = 8192;
 const ENOUGH_AT_GOAL: u32 = 16;
 /// Groups whose descriptors are checked for a run that is long enough, before a shorter one is taken.
 const GROUPS_LOOKED_AT: u32 = 512;
-/// Groups whose bitmaps are searched for one.
+/// Groups whose bitmaps are searched for a run that is long enough.
 const GROUPS_SEARCHED: u32 = 32;
 /// A run may be claimed by another thread after it was seen. After this many attempts the search fails with
 /// no space.

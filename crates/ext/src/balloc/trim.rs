@@ -51,7 +51,7 @@ impl Blocks {
             || range.start >> self.geo.block_log >= self.geo.blocks
             || least_bytes > group_bytes
         {
-            return Err(Reason::Invalid("a range to trim that is none of this volume").into());
+            return Err(Reason::Invalid("the range to trim is outside the volume").into());
         }
         if !self.disk.limits().discard {
             return Err(no_discard());
@@ -84,7 +84,7 @@ impl Blocks {
     /// Discards the blocks whose freeing has become durable, then releases them to the maps. File locks may
     /// be held, but no lock that ranks after them.
     pub(crate) fn trim_freed(&self) {
-        // A caller that needs room waits here for discards in progress.
+        // A caller that needs space waits here for discards in progress.
         let _one_at_a_time = self.balloc.awaiting.lock_trimming();
         loop {
             let durable = self.take_durable();

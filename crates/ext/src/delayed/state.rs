@@ -1,4 +1,4 @@
-//! Space put by for one file and lent to claims: counters only, no mapping.
+//! Space reserved for one file, and lent to claims: only counters, no mapping.
 
 use std::collections::BTreeSet;
 
@@ -15,20 +15,21 @@ pub(crate) struct Delayed {
 
 #[derive(Default)]
 pub(super) struct State {
-    /// Data blocks put by.
+    /// Reserved data blocks.
     pub(super) units: u64,
-    /// Data blocks that were put by and are now claimed.
+    /// Data blocks that were reserved and are now claimed.
     pub(super) claimed: u64,
-    /// Mapping blocks put by.
+    /// Reserved mapping blocks.
     pub(super) nodes: u64,
-    /// Mapping blocks that were put by and are now claimed.
+    /// Mapping blocks that were reserved and are now claimed.
     pub(super) lent: u64,
     /// Mapping blocks that claims may need beyond what they were lent. They take them from `nodes` when they
     /// are entered, so later claims leave that many there.
     pub(super) short: u64,
     /// Unwritten blocks to be converted.
     pub(super) converts: u64,
-    /// Space was put by again for blocks being written back: `units` may count blocks that are mapped by now.
+    /// Space was reserved again for blocks being written back: `units` may count blocks that are mapped by
+    /// now.
     pub(super) twice: bool,
     /// Tables that an indirect map will need.
     pub(super) missing: BTreeSet<TableName>,
@@ -36,14 +37,14 @@ pub(super) struct State {
     pub(super) last: Option<(u64, FsBlock)>,
 }
 
-/// Space put by that is lent to one claim.
+/// Reserved space that is lent to one claim.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lent {
     /// Data blocks.
     pub(crate) units: u32,
     /// Table blocks.
     pub(crate) tables: u32,
-    /// Further tables that may be needed. They stay put by for the first claim to be entered.
+    /// Further tables that may be needed. They stay reserved for the first claim to be entered.
     pub(crate) short: u32,
 }
 
@@ -52,7 +53,7 @@ pub(crate) struct Lent {
 pub(crate) struct ToCome {
     /// Data blocks.
     pub(crate) units: u64,
-    /// The number is exact: no mapping blocks will be added, and no fewer data blocks.
+    /// `units` is exact: write-back will add that many data blocks and no mapping blocks.
     pub(crate) is_sure: bool,
 }
 
@@ -64,8 +65,8 @@ impl ToCome {
 }
 
 impl Delayed {
-    /// Lends space to one claim: up to `units` data blocks and `tables` table blocks, as far as they are put
-    /// by. Claims of a file are entered in the order in which they were made.
+    /// Lends space to one claim: up to `units` data blocks and `tables` table blocks, as far as they are
+    /// reserved. Claims of a file are entered in the order in which they were made.
     pub(crate) fn lend(&self, units: u32, tables: u32) -> Lent {
         let mut state = self.state.lock();
         let units = u64::from(units).min(state.units);
@@ -84,7 +85,7 @@ impl Delayed {
         }
     }
 
-    /// Takes lent space back: it is put by again.
+    /// Takes lent space back: it is reserved again.
     pub(crate) fn take_back(&self, lent: Lent) {
         let mut state = self.state.lock();
         let (units, tables) = (u64::from(lent.units), u64::from(lent.tables));

@@ -1,4 +1,4 @@
-//! Space put by for data in memory, as the attributes show it while the data is written back.
+//! The space reserved for data in memory, as the attributes show it while the data is written back.
 
 use std::io::IoSlice;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,8 +42,8 @@ fn stopping(image: &Image) -> (Arc<Disk>, Arc<AtomicBool>, Arc<Barrier>) {
     (Arc::new(disk), stops, barrier)
 }
 
-/// Space is put by again before the first write-back enters the block: the count shown then is not final, and
-/// is marked so.
+/// Space is reserved again before the first write-back enters the block: the count shown then is not final,
+/// and is marked so.
 #[test]
 fn a_block_that_is_dirty_anew_while_it_is_written_is_not_settled() {
     let Some(image) = Image::make("24M", &["-t", "ext4", "-b", "4096"]) else {

@@ -372,7 +372,7 @@ impl Tree<'_> {
         if inserted {
             return Ok(());
         }
-        Err(Error::corrupt("an index block filled up unseen")
+        Err(Error::corrupt("an index block has no room for a new entry")
             .in_inode(self.blocks.dir.ino)
             .in_block(level.node.block))
     }

@@ -158,7 +158,7 @@ fn hashed(blocks: &DirBlocks<'_>, from: u64) -> Result<Batch> {
         Ok(Some(tree)) => in_tree(blocks, &tree, from),
         Err(error) => Err(error),
     };
-    // Damaged since the listing began: the next listing will not use the index.
+    // The index was damaged since the listing began: the next listing will not use it.
     if let Err(Error::Corrupt(_)) = names {
         dir.index.set_damaged();
     }

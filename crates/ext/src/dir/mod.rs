@@ -167,7 +167,7 @@ pub(crate) fn insert(
             if blocks.insert(h, block, &entry)? {
                 return Ok(());
             }
-            Err(Error::corrupt("the room for a name vanished")
+            Err(Error::corrupt("the room for a name disappeared")
                 .in_inode(dir.ino)
                 .in_block(block))
         }

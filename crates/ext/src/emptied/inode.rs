@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 use throughline_extfmt::{FsBlock, Geometry, InodeImage};
 
-/// Most bytes of a rewritten file that are committed at once. Write-back splits a longer one.
+/// Most bytes of a rewritten file that are committed at once. Longer contents are split by write-back.
 pub(crate) const WHOLE_BYTES: u64 = 8 << 20;
 
 /// The on-disk state of an inode.
@@ -21,10 +21,10 @@ pub(super) struct Emptied {
     pub(super) credits: u32,
 }
 
-/// The slot for it in an inode in memory.
+/// The slot for an [`Emptied`] in an inode in memory.
 #[derive(Default)]
 pub(crate) struct OfInode {
-    /// Whether it is set; read without the lock.
+    /// Whether the slot is set; read without the lock.
     is: AtomicBool,
     what: Mutex<Option<Box<Emptied>>>,
 }
@@ -47,7 +47,10 @@ impl OfInode {
         image.set_size_bytes(old.size);
         let sectors = raw.blocks_512(geo).saturating_add(old.sectors);
         let is_counted = image.set_blocks_512(geo, sectors);
-        debug_assert!(is_counted, "as many blocks as before can be counted");
+        debug_assert!(
+            is_counted,
+            "the block count from before the truncation fits its field"
+        );
         Some(image)
     }
 

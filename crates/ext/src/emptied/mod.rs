@@ -2,15 +2,16 @@
 //! crash, the file has its complete old or complete new contents, even without a sync.
 //!
 //! ```text
-//!   truncate to 0 ──► in memory: no blocks, size 0 ──► writes are staged ──► write-back, one run, one transaction:
-//!                     on the disk: as before (every store of the inode says so)     old blocks freed, new ones entered, new size
+//!   truncate to 0 ──► in memory: no blocks, size 0   ──► writes ──► write-back: in one run and one
+//!                     on disk: as before (every store               transaction, old blocks are freed,
+//!                     of the inode keeps the old map)               new blocks and new size are entered
 //! ```
 //!
-//! The truncation reaches the disk together with the first blocks that the file gets, or alone: after a time
-//! ([`throughline_fileio::Writeback::age`], as for staged data), on a sync, before the file is renamed or
-//! linked, before its blocks are allocated other than by a write, and when space is short. Write-back handles
-//! the staged data of such a file as one run, up to [`WHOLE_BYTES`], and skips the file while it is open,
-//! unless a caller waits for room.
+//! The truncation reaches the disk together with the first new blocks of the file, or alone: after a time
+//! ([`throughline_fileio::Writeback::age`], as for dirty data), on a sync, before the file is renamed or
+//! linked, before blocks are allocated other than by a write, and when space is short. Write-back handles
+//! the dirty data of such a file as one run, up to [`WHOLE_BYTES`], and skips the file while it is open,
+//! unless a caller waits for space.
 //!
 //! A truncation is not deferred for a file with more than [`MOST_RUNS`] runs of blocks (or that many mapping
 //! nodes), or whose freeing does not fit one transaction; for a file with inline data; and on a volume where
@@ -206,7 +207,7 @@ pub(crate) fn run(fs: &Data) {
         let until = match fs.emptied.next(now) {
             Next::Now(inode) => {
                 if let Err(error) = finish(fs, &inode) {
-                    tracing::debug!(ino = inode.ino.0, %error, "a file that was emptied stays as it was");
+                    tracing::debug!(ino = inode.ino.0, %error, "a deferred truncation will be tried again");
                 }
                 Some(now)
             }

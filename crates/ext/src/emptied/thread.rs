@@ -39,7 +39,9 @@ impl Thread {
                     state.is_running = true;
                 }
                 // A sync or the next write-back of the file will carry out the truncation.
-                Err(error) => tracing::warn!(%error, "no thread to end truncations"),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot start the thread for deferred truncations")
+                }
             }
         }
         drop(state);

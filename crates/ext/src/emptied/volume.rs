@@ -13,14 +13,14 @@ use crate::inode::Inode;
 /// Most files of a volume with a deferred truncation.
 const MOST_FILES: usize = 1024;
 
-/// Delay before a failed one is tried again.
+/// Delay before a failed truncation is tried again.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// The deferred truncations of a volume.
 pub(crate) struct OfVolume {
     /// Whether replaced files must keep complete contents after a crash (`auto_da_alloc`).
     is_on: bool,
-    /// What the thread runs; unset while no thread is allowed.
+    /// The body of the thread; unset while no thread is allowed.
     body: OnceLock<Body>,
     files: Mutex<Files>,
     pub(super) thread: Thread,
@@ -29,7 +29,7 @@ pub(crate) struct OfVolume {
 #[derive(Default)]
 struct Files {
     by_number: HashMap<InodeNumber, File>,
-    /// Blocks that they hold.
+    /// Blocks that the truncated files still hold on disk.
     blocks: u64,
 }
 
@@ -71,7 +71,7 @@ impl OfVolume {
         self.is_on
     }
 
-    /// Blocks that will become free.
+    /// Blocks that become free when the truncations are carried out.
     pub(crate) fn blocks(&self) -> u64 {
         self.files.lock().blocks
     }
@@ -115,8 +115,8 @@ impl OfVolume {
         files.map(|file| Arc::clone(&file.inode)).collect()
     }
 
-    /// The one due first. If it is due `now`, its next attempt is scheduled for later, in case this one
-    /// fails.
+    /// The truncation that is due first. If it is due `now`, its next attempt is scheduled for later, in
+    /// case this one fails.
     pub(super) fn next(&self, now: Instant) -> Next {
         let mut files = self.files.lock();
         match files.by_number.values_mut().min_by_key(|file| file.due) {

@@ -8,7 +8,7 @@ use throughline_extfmt::inode::{FileType, InodeFlags};
 
 /// Flags reserved for compression, which was never implemented. They have no names of their own here.
 pub(super) const COMPRESSION: InodeFlags = InodeFlags::from_bits_retain(0x700);
-/// The one of them that means "do not compress".
+/// The flag of these that means "do not compress".
 const NOCOMPR: InodeFlags = InodeFlags::from_bits_retain(0x400);
 
 /// Flags valid only on directories.

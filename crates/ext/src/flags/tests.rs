@@ -92,7 +92,7 @@ fn immutable_and_append_only_hold_everywhere() {
     assert!(refused(fs.truncate(&file, 1)));
     assert!(refused(fs.fallocate(&file, Fallocate::PunchHole, 0, 1)));
     fs.fallocate(&file, Fallocate::KeepSize, 0, 9000)
-        .expect("room put by takes nothing away");
+        .expect("preallocation removes nothing");
     fs.append(&file, &bytes).expect("appended");
     assert!(refused(fs.unlink(&root, b"file")));
     set(&fs, &file, InodeFlags::APPEND, false);

@@ -68,7 +68,7 @@ impl Alloc {
             return Err(bad_inode_bitmap(
                 group,
                 &desc,
-                "an inode to be taken is in use",
+                "an inode to be allocated is already in use",
             ));
         }
         use_index(self, h, (group, index), (&desc, &bits), is_dir)

@@ -136,7 +136,11 @@ fn without_a_journal_a_freed_inode_waits_until_that_is_durable() {
             ours.push(inode);
         }
         let told = fs.with_room(|| make(&fs, &root, 0o100644));
-        assert_eq!(told.is_ok(), waits, "{kind}: the one that waits is left");
+        assert_eq!(
+            told.is_ok(),
+            waits,
+            "{kind}: only the waiting inode is left"
+        );
         let one = ours.pop().expect("some were made");
         free(&fs, &one);
         let again = fs.with_room(|| make(&fs, &root, 0o100644)).expect("room");
@@ -222,7 +226,7 @@ fn an_inode_is_freed_once() {
     ));
     assert!(
         matches!(fs.free_inode(&mut h, &root), Err(Error::Corrupt(_))),
-        "the root is no inode to free"
+        "the root must not be freed"
     );
     h.stop().expect("nothing was changed");
 }

@@ -153,7 +153,7 @@ impl Inodes {
     fn inode_place(&self, ino: InodeNumber) -> Result<(FsBlock, usize)> {
         let Some((group, index)) = self.geo.inode_place(ino) else {
             let what = format!(
-                "inode {ino} does not exist, the last is {}",
+                "inode {ino} does not exist; the last is {}",
                 self.geo.inodes
             );
             return Err(Error::corrupt(what).in_inode(ino));

@@ -63,7 +63,7 @@ impl Inodes {
             .inode_place(inode.ino)
             .filter(|_| inode.ino >= self.geo.first_ino)
         else {
-            return Err(Error::corrupt("a reserved inode is to be freed").in_inode(inode.ino));
+            return Err(Error::corrupt("freeing a reserved inode").in_inode(inode.ino));
         };
         let is_used = self.check_inode_used(group, index);
         let is_used = is_used.map_err(|e| e.in_inode(inode.ino))?;

@@ -87,7 +87,10 @@ pub(crate) fn empty(fs: &Inodes, inode: &Inode, sectors: u64, keep: impl FnOnce(
     };
     let left = raw.blocks_512(&fs.geo).saturating_sub(sectors);
     let is_counted = raw.set_blocks_512(&fs.geo, left);
-    debug_assert!(is_counted, "fewer blocks than before can be counted");
+    debug_assert!(
+        is_counted,
+        "a smaller block count than before fits its field"
+    );
     raw.set_size_bytes(0);
     inode.mapping.set_known_size(Some(0));
 }

@@ -150,7 +150,7 @@ impl<'a, 'h> Tree<'a, 'h> {
         inode.mapping.changed();
         debug_assert!(
             !inode.emptied.is_some(),
-            "the disk shows another mapping than the one that is changed"
+            "a mapping changes while its truncation is still deferred"
         );
         Self {
             view: View::new(fs, inode),

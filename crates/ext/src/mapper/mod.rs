@@ -6,8 +6,8 @@
 //! and holds no other when it takes it. (The flusher holds several at once. They never overlap, and no direct
 //! write to the file runs at the same time.)
 //!
-//! A claim of new blocks may include spare blocks in front, for the tables of an indirect map: they do not
-//! interrupt the data, and they exist when it does.
+//! A claim of new blocks may include spare blocks in front, for the tables of an indirect map: the tables
+//! then do not interrupt the data, and have their blocks before the data is mapped.
 //!
 //! Write-back takes its blocks from the file's reservation ([`crate::delayed`]) and does not change the
 //! times: the writes have set them.
@@ -86,7 +86,7 @@ struct Call {
     allocating: Option<(u64, u64)>,
     /// Claimed new blocks, by claim ID; `None` once mapped or released.
     claimed: Vec<Option<Claimed>>,
-    /// The end of the last claim, in the file and on the volume: the next one goes there.
+    /// The end of the last claim, in the file and on the volume: the next claim continues there.
     last: Option<(u64, FsBlock)>,
     /// Reserved blocks that the current commit has mapped.
     entered: u64,

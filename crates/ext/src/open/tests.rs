@@ -326,9 +326,9 @@ fn two_machines_never_write_one_volume() {
         Err(other) => panic!("{other}"),
         Ok(_) => panic!("opened twice"),
     }
-    first.close().expect("still the first one's");
+    first.close().expect("still claimed by the first");
     image.check("mmp");
-    image.open().close().expect("given back");
+    image.open().close().expect("the claim was released");
     // Another machine takes over: the first must notice and stop.
     let robbed = image.open();
     let disk = &robbed.disk;

@@ -113,7 +113,7 @@ impl Names {
         Ok(inode)
     }
 
-    /// Without a name, the inode becomes an orphan.
+    /// Creates an inode and its name in `parent`. Without a name, the inode becomes an orphan.
     pub(super) fn try_create(
         &self,
         parent: &Arc<Inode>,

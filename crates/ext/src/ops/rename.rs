@@ -224,7 +224,7 @@ fn is_inside(fs: &Names, dir: &Arc<Inode>, ancestor: InodeNumber) -> Result<bool
             slow = fs.parent(&slow)?;
         }
         if at.ino == slow.ino && at.ino != ancestor && at.ino != InodeNumber::ROOT {
-            return Err(Error::corrupt("`..` leads in a circle").in_inode(at.ino));
+            return Err(Error::corrupt("the `..` entries form a cycle").in_inode(at.ino));
         }
     }
 }
@@ -328,7 +328,7 @@ fn remove_moved(
 ) -> Result<()> {
     match dir::lookup_to_change(fs, old.dir, old.name)? {
         Some(found) if found.ino == ino => leave(fs, h, old, &found, whiteout),
-        _ => Err(Error::corrupt("a name vanished while it was renamed").in_inode(old.dir.ino)),
+        _ => Err(Error::corrupt("a name disappeared while it was renamed").in_inode(old.dir.ino)),
     }
 }
 

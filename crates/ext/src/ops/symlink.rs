@@ -17,7 +17,7 @@ pub(super) fn check_target(target: &[u8], block_bytes: u32) -> Result<()> {
         return Err(Reason::NotFound.into());
     }
     if target.contains(&0) {
-        return Err(Reason::Invalid("a link's target holds no NUL").into());
+        return Err(Reason::Invalid("a link's target must not contain NUL").into());
     }
     if target.len() >= block_bytes as usize {
         return Err(Reason::NameTooLong.into());

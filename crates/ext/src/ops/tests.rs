@@ -286,7 +286,7 @@ fn work(medium: &Medium, full: bool, seed: u64, operations: usize) -> Past {
         }
     }
     if full {
-        // These are not shortened any more.
+        // Closed files are not truncated any more, so the volume stays full.
         for file in worker.open.drain(..) {
             fs.close_inode(&file).expect("closed");
         }
@@ -433,7 +433,7 @@ fn judge(past: &Past, image: &Image, crashed: &Medium, cut: Cut, asked: bool, pl
     assert_eq!(
         tree(&theirs),
         found,
-        "{place}: e2fsck comes to another tree"
+        "{place}: e2fsck leaves a different tree"
     );
     let their_stat = theirs.statfs().expect("numbers");
     assert_eq!(

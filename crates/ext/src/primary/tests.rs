@@ -42,7 +42,7 @@ fn a_torn_superblock_is_read_and_put_right() {
         assert_eq!(recover, marked);
         drop(fs);
         image.open().close().expect("it is written");
-        image.check("put right");
+        image.check("repaired");
     }
     // Other damage is not accepted as torn.
     let sound = superblock(&image);

@@ -6,9 +6,10 @@
 //! transaction, or only shown.
 //!
 //! ```text
-//!   1  blocks that ranges name are taken in the bitmaps, before anything else can have them      (ranges.rs)
-//!   2  fast commit by fast commit, change by change:   inodes, ranges, names       (inodes.rs, ranges.rs, names.rs)
-//!   3  blocks that no inode has any more are freed, directories count their subdirectories, the superblock its blocks
+//!   1  Allocate the blocks that ranges name, before anything else can use them.          (ranges.rs)
+//!   2  Apply each fast commit, change by change: inodes, ranges, names.     (inodes.rs, ranges.rs, names.rs)
+//!   3  Free the blocks that no inode maps any more. Recount the directories' subdirectories and the
+//!      superblock's free blocks.
 //! ```
 //!
 //! Invariants:

@@ -22,7 +22,7 @@ pub(super) fn check(fs: &Groups, runs: &[JournalRun]) -> Result<()> {
     ranges.sort_unstable();
     if let Some(pair) = ranges.windows(2).find(|pair| pair[1].0 < pair[0].1) {
         return Err(
-            Error::corrupt("two blocks of the journal are one").in_block(FsBlock(pair[1].0))
+            Error::corrupt("two blocks of the journal are the same").in_block(FsBlock(pair[1].0))
         );
     }
     for group in groups(fs, &ranges) {

@@ -242,7 +242,7 @@ impl Volume {
                 name(LINK, self.dir, *old, "moved"),
                 name(UNLINK, root, *old, "old"),
                 del_range(*old, 5, 100),
-                // One of its blocks has moved.
+                // One of the file's blocks has moved.
                 add_range(*old, 1, 1, FREE + 20, false),
                 inode(*old, &cut),
             ],
@@ -361,7 +361,7 @@ fn one_of_every_change_is_shown_and_written() {
     }
 }
 
-/// The end of the area is torn: everything complete before it counts.
+/// The last fast commit is torn: the complete ones before it are replayed.
 #[test]
 fn a_torn_one_ends_them() {
     let Some(volume) = Volume::make("metadata_csum") else {
@@ -424,7 +424,7 @@ fn a_replay_cut_off_anywhere_is_replayed_again() {
     }
     assert!(
         before > 3 && after > 2,
-        "{before} cuts before the commit, {after} behind it"
+        "{before} cuts before the commit, {after} after it"
     );
 }
 

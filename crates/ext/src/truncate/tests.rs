@@ -177,9 +177,12 @@ fn complaint(step: &Step, found: &[u8]) -> Option<String> {
         let byte = found[place];
         byte != 0 && byte != at(before, place) && byte != at(after, place)
     });
-    strange
-        .filter(|_| !step.moves)
-        .map(|place| format!("byte {place} is {}, of no time", found[place]))
+    strange.filter(|_| !step.moves).map(|place| {
+        format!(
+            "byte {place} is {}, neither old nor new nor zero",
+            found[place]
+        )
+    })
 }
 
 #[test]
@@ -240,7 +243,7 @@ fn judge(step: &Step, image: &Image, crashed: &Medium, asked: bool, place: &str)
         let file = theirs.resolve(b"/f", Last::Follow).expect("the file");
         assert!(
             read(&theirs, &file) == found,
-            "{place}: e2fsck comes to other bytes"
+            "{place}: e2fsck leaves different bytes"
         );
     }
 }

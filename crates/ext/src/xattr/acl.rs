@@ -66,8 +66,8 @@ pub(super) fn set(
         };
     }
     let list = list.map_err(|refused| match refused {
-        Refused::Version => Error::Unsupported("access rights of another version".into()),
-        Refused::Malformed => Reason::Invalid("access rights that are not well formed").into(),
+        Refused::Version => Error::Unsupported("an ACL of an unknown version".into()),
+        Refused::Malformed => Reason::Invalid("the ACL is malformed").into(),
     })?;
     let (mut stored, mut bits) = (list.as_ref().map(Acl::to_disk), None);
     if let (Kind::Access, Some(list)) = (kind, &list) {

@@ -74,9 +74,9 @@ impl<'n> Key<'n> {
         match format::split_name(full) {
             Some((index, name)) if is_usable(fs, index) => Ok(Self { index, name }),
             _ if matches!(full, b"user." | b"trusted." | b"security.") => {
-                Err(Reason::Invalid("an attribute's name is more than its prefix").into())
+                Err(Reason::Invalid("an attribute's name must have a part after its prefix").into())
             }
-            _ => Err(Error::Unsupported("attributes of this prefix".into())),
+            _ => Err(Error::Unsupported("attributes with this prefix".into())),
         }
     }
 
@@ -95,9 +95,7 @@ impl<'n> Key<'n> {
     /// Fails for an ACL on an inode that cannot have one.
     fn check_acl(&self, inode: &Inode) -> Result<()> {
         if self.acl().is_some() && inode.is_symlink() {
-            return Err(Error::Unsupported(
-                "access rights of a symbolic link".into(),
-            ));
+            return Err(Error::Unsupported("the ACL of a symbolic link".into()));
         }
         Ok(())
     }
@@ -186,16 +184,14 @@ impl Attrs {
         }
     }
 
-    /// As [`Attrs::set_xattr`], for an ACL set by a caller outside the inode's group: an access ACL also clears
-    /// the setgid bit.
+    /// As [`Attrs::set_xattr`], for an ACL set by a caller outside the inode's group: an access ACL also
+    /// clears the setgid bit.
     ///
     /// # Errors
     /// The same; `Invalid` for any other attribute.
     pub fn set_acl_clearing_setgid(&self, inode: &Inode, name: &[u8], value: &[u8]) -> Result<()> {
         let key = self.may_set(inode, name)?;
-        let kind = key
-            .acl()
-            .ok_or(Reason::Invalid("not a list of access rights"))?;
+        let kind = key.acl().ok_or(Reason::Invalid("not an ACL"))?;
         acl::set(self, inode, kind, value, true)
     }
 

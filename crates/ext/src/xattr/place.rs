@@ -1,4 +1,5 @@
-//! The target of a changed attribute block: in place, a shared block with the same contents, or a new one.
+//! Where a changed attribute block is stored: in place, in a shared block with the same contents, or in a
+//! new one.
 
 use std::sync::Arc;
 

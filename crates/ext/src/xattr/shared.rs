@@ -22,7 +22,7 @@ pub(crate) struct Xattrs {
     known: Mutex<Known>,
 }
 
-/// See the module.
+/// See the head of this file.
 #[derive(Default)]
 pub(super) struct Known {
     blocks: HashMap<u32, FsBlock>,

@@ -183,7 +183,10 @@ pub(super) fn inode(fs: &Inodes, ino: InodeNumber) -> Result<Arc<Inode>> {
     if ino >= fs.geo.first_ino && inode.raw.read().flags().contains(InodeFlags::EA_INODE) {
         return Ok(inode);
     }
-    Err(Error::corrupt("an attribute's value is in an inode that is not for values").in_inode(ino))
+    Err(
+        Error::corrupt("an attribute's value is in an inode that does not hold values")
+            .in_inode(ino),
+    )
 }
 
 /// Reads a value from its inode, and checks that it was written for this attribute.

@@ -89,7 +89,10 @@ fn paths_lead_where_they_say() {
         fails("/self", Reason::Loop);
         fails(&format!("/l{MAX_LINKS}"), Reason::Loop);
         fails(&format!("/{}", "n".repeat(256)), Reason::NameTooLong);
-        fails("/a\0b", Reason::Invalid("a name holds no slash and no NUL"));
+        fails(
+            "/a\0b",
+            Reason::Invalid("a name must not contain a slash or NUL"),
+        );
         // Links themselves.
         let link = |path: &str| {
             fs.resolve(path.as_bytes(), Last::NoFollow)

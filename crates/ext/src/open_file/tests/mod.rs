@@ -38,8 +38,16 @@ fn open(image: &Image, budget_bytes: u64) -> Arc<Fs> {
 /// Closes the volume; nothing may be reserved or referenced then, and `e2fsck` must find nothing.
 fn close(image: &Image, fs: Arc<Fs>, what: &str) {
     let closed = fs.shut_down();
-    assert_eq!(fs.balloc.blocks_put_by(), 0, "{what}: blocks put by");
-    assert_eq!(Arc::strong_count(&fs), 1, "{what}: who holds the volume");
+    assert_eq!(
+        fs.balloc.blocks_put_by(),
+        0,
+        "{what}: blocks are still reserved"
+    );
+    assert_eq!(
+        Arc::strong_count(&fs),
+        1,
+        "{what}: the volume is still referenced"
+    );
     closed.unwrap_or_else(|e| panic!("{what}: {e}"));
     fs.check_counts().unwrap_or_else(|e| panic!("{what}: {e}"));
     drop(fs);
@@ -178,7 +186,7 @@ fn what_a_full_volume_took_is_there() {
             let bytes: usize = taken.iter().map(|(_, len)| len).sum();
             assert!(bytes > 2 << 20, "{what}: only {bytes} were taken");
             file.sync(false).unwrap_or_else(|e| panic!("{what}: {e}"));
-            // All but what one more write could have needed.
+            // Less is left than one more write might have needed.
             let left = fs.balloc.blocks_left();
             assert!(left < 24, "{what}: full with {left} blocks left");
             drop((file, inode));

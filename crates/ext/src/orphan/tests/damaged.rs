@@ -1,4 +1,4 @@
-//! Damaged orphan lists and files: refused, with the inode or block.
+//! Damaged orphan lists and files: opening fails with an error that names the inode or block.
 
 use super::*;
 
@@ -67,7 +67,7 @@ fn damaged_lists_are_refused_with_their_inode() {
     assert_eq!(
         told.expect("made"),
         "",
-        "each is ended once, and leaves the list"
+        "each is completed once and leaves the list"
     );
     // Free according to its bitmap.
     let told = damaged(&args, |inodes| {
@@ -172,7 +172,7 @@ fn a_block_of_orphan_slots_is_checked_again() {
     let slots = orphans.places();
     slots.iter().for_each(|at| image.spoil(&fs, *at, 900));
     let before: Vec<_> = slots.iter().map(|at| image.block(&fs, *at)).collect();
-    // It is then on the list.
+    // All slots are damaged, so the inode must go on the list instead.
     fs.open_inode(&file).expect("opened");
     let root = fs.root().expect("the root");
     fs.unlink(&root, b"file").expect("unlinked");

@@ -137,7 +137,7 @@ impl Replay<'_> {
             return Ok(());
         }
         Err(Error::corrupt(
-            "fast commit: an inode that cannot count its blocks",
+            "fast commit: the block count of an inode does not fit its field",
         ))
     }
 

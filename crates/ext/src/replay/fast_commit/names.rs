@@ -71,7 +71,7 @@ impl Replay<'_> {
         if inode.is_dir() {
             self.directories.insert(parent.ino);
             if !self.unfilled.contains(&inode.ino) && !dir::is_empty(fs, &inode)? {
-                let what = "fast commit: a directory with names in it loses its own";
+                let what = "fast commit: the name of a directory that is not empty is removed";
                 return Err(Error::corrupt(what).in_inode(inode.ino));
             }
             return self.free(&inode);
@@ -85,9 +85,8 @@ impl Replay<'_> {
 
     /// Adds a name; returns `false` if it already existed for this inode.
     fn add_name(&mut self, parent: &Arc<Inode>, inode: &Arc<Inode>, name: &[u8]) -> Result<bool> {
-        namei::check_new_name(name).map_err(|_| {
-            Error::corrupt("fast commit: a name that cannot be").in_inode(parent.ino)
-        })?;
+        namei::check_new_name(name)
+            .map_err(|_| Error::corrupt("fast commit: an invalid name").in_inode(parent.ino))?;
         let fs = self.fs;
         let there = {
             let _lock = parent.dir_exclusive();
