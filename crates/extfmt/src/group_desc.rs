@@ -69,7 +69,10 @@ const _: () = {
 
 /// Defines a getter and a setter for a number stored in two halves.
 macro_rules! halves {
-    ($($(#[$doc:meta])* $get:ident, $set:ident: $ty:ty = $lo:ident, $hi:ident << $shift:literal as $half:ty;)+) => {$(
+    ($(
+        $(#[$doc:meta])*
+        $get:ident, $set:ident: $ty:ty = $lo:ident, $hi:ident << $shift:literal as $half:ty;
+    )+) => {$(
         $(#[$doc])*
         pub fn $get(&self) -> $ty {
             <$ty>::from(self.$hi.get()) << $shift | <$ty>::from(self.$lo.get())
@@ -134,9 +137,11 @@ impl GroupDesc {
         /// Inodes at the end of the table that were never used (with a group checksum only).
         itable_unused, set_itable_unused: u32 = bg_itable_unused_lo, bg_itable_unused_hi << 16 as u16;
         /// Checksum of the block bitmap; 16 bits are kept in 32-byte descriptors.
-        block_bitmap_csum, set_block_bitmap_csum: u32 = bg_block_bitmap_csum_lo, bg_block_bitmap_csum_hi << 16 as u16;
+        block_bitmap_csum, set_block_bitmap_csum: u32 =
+            bg_block_bitmap_csum_lo, bg_block_bitmap_csum_hi << 16 as u16;
         /// Checksum of the inode bitmap; 16 bits are kept in 32-byte descriptors.
-        inode_bitmap_csum, set_inode_bitmap_csum: u32 = bg_inode_bitmap_csum_lo, bg_inode_bitmap_csum_hi << 16 as u16;
+        inode_bitmap_csum, set_inode_bitmap_csum: u32 =
+            bg_inode_bitmap_csum_lo, bg_inode_bitmap_csum_hi << 16 as u16;
     }
 
     /// Block of the block bitmap.

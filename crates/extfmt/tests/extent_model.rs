@@ -75,7 +75,10 @@ proptest! {
     }
 
     #[test]
-    fn search_finds_the_last_at_or_before(starts in proptest::collection::btree_set(0u32..5000, 0..80), ask in 0u32..5000) {
+    fn search_finds_the_last_at_or_before(
+        starts in proptest::collection::btree_set(0u32..5000, 0..80),
+        ask in 0u32..5000
+    ) {
         let mut bytes = vec![0u8; 1024];
         let mut node = NodeMut::init(&mut bytes, 0).unwrap();
         for (at, start) in starts.iter().enumerate() {

@@ -44,7 +44,7 @@ enum Mutation {
 }
 
 fn mutation() -> impl Strategy<Value = Mutation> {
-    // Sizes and offsets at the edges of their types are more telling than others.
+    // Sizes and offsets at the limits of their types find more errors than others.
     let edge = proptest::sample::select(vec![
         vec![0],
         vec![0xFF],
@@ -55,9 +55,11 @@ fn mutation() -> impl Strategy<Value = Mutation> {
         vec![0xFF, 0xFF, 0xFF, 0x7F],
     ]);
     prop_oneof![
-        4 => (any::<usize>(), proptest::collection::vec(any::<u8>(), 1..8)).prop_map(|(at, bytes)| Mutation::Set(at, bytes)),
+        4 => (any::<usize>(), proptest::collection::vec(any::<u8>(), 1..8))
+            .prop_map(|(at, bytes)| Mutation::Set(at, bytes)),
         4 => (any::<usize>(), edge).prop_map(|(at, bytes)| Mutation::Set(at, bytes)),
-        1 => (any::<usize>(), any::<usize>(), 1usize..64).prop_map(|(from, to, len)| Mutation::Copy(from, to, len)),
+        1 => (any::<usize>(), any::<usize>(), 1usize..64)
+            .prop_map(|(from, to, len)| Mutation::Copy(from, to, len)),
         1 => any::<usize>().prop_map(Mutation::Cut),
     ]
 }

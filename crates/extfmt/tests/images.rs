@@ -99,7 +99,7 @@ fn make(options: &[&str], size: &str, many_files: usize) -> Option<Made> {
     let output = Command::new("mke2fs").args(&args).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     if errors.contains("Invalid filesystem option") {
-        eprintln!("skipped: mke2fs knows no {options:?}");
+        eprintln!("skipped: this mke2fs does not support {options:?}");
         return None;
     }
     assert!(output.status.success(), "mke2fs {options:?}: {errors}");

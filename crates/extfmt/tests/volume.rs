@@ -215,7 +215,7 @@ fn descriptors_come_back_with_either_checksum() {
             group_desc::read_checked(&geometry, group, &block, 0),
             Ok(desc)
         );
-        assert_eq!(block[len], 0xEE, "nothing behind it is touched");
+        assert_eq!(block[len], 0xEE, "nothing after it is touched");
         block[12] ^= 1;
         let again = group_desc::read_checked(&geometry, group, &block, 0);
         assert_eq!(again.is_err(), checked);

@@ -173,7 +173,7 @@ impl Image {
             desc.free_blocks(),
             "group {group}"
         );
-        // What is fixed is in use, and what is past the end is marked.
+        // The fixed metadata is in use, and the bits past the end are set.
         for (byte, fixed) in bits.iter().zip(&initial) {
             assert_eq!(byte & fixed, *fixed, "fixed metadata of group {group}");
         }
@@ -246,7 +246,7 @@ impl Image {
             let mut again = block.to_vec();
             assert!(xattr::write_block(&mut again, &list));
             assert_eq!(xattr::read_block(&again).unwrap(), list);
-            // libext2fs leaves h_hash alone, but sets e_hash (byte 12 of an entry).
+            // libext2fs does not set h_hash, but sets e_hash (byte 12 of an entry).
             assert_eq!(again[32 + 12..32 + 16], block[32 + 12..32 + 16]);
         }
         if self.geometry.cluster_ratio_log == 0 {
