@@ -1,15 +1,16 @@
-//! Where the time comes from that is written to a volume.
+//! The source of the times that are written to a volume.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// A source of the present time: the system's, unless who opens a volume brings another. Any `Fn() -> SystemTime` is one.
+/// A source of the current time: the system's clock, or one that the opener of a volume provides. Any `Fn()
+/// -> SystemTime` is a clock.
 ///
-/// It says what is written to the volume: times of inodes, of the superblock, of commits. How long something waits goes by the
-/// system's monotonic clock.
+/// It determines the times that are written to the volume: those of inodes, of the superblock and of
+/// commits. Intervals and timeouts use the system's monotonic clock.
 pub trait Clock: Send + Sync {
-    /// The present time. Called often, and by several threads.
+    /// The current time. Called often, and by several threads.
     fn now(&self) -> SystemTime;
 }
 
@@ -19,7 +20,7 @@ impl<F: Fn() -> SystemTime + Send + Sync> Clock for F {
     }
 }
 
-/// A clock that several share.
+/// A clock that several owners share.
 #[derive(Clone)]
 pub struct SharedClock(Option<Arc<dyn Clock>>);
 
@@ -32,7 +33,7 @@ impl SharedClock {
         Self(Some(Arc::new(clock)))
     }
 
-    /// The time since 1970; none before that.
+    /// The time since 1970; zero for a time before that.
     pub fn since_epoch(&self) -> Duration {
         let now = match &self.0 {
             Some(clock) => clock.now(),
@@ -51,7 +52,7 @@ impl Default for SharedClock {
 impl fmt::Debug for SharedClock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.0 {
-            Some(_) => "a clock of the caller's",
+            Some(_) => "the caller's clock",
             None => "the system's clock",
         })
     }

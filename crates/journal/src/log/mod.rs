@@ -49,7 +49,7 @@ pub struct LogOptions {
     pub checksums: bool,
     /// The volume has 64-bit block numbers.
     pub bit64: bool,
-    /// What time commits say.
+    /// Source of the commit times.
     pub clock: SharedClock,
 }
 

@@ -32,7 +32,7 @@ fn journal(device: &Arc<dyn BlockDevice>) -> Journal {
     journal_with(device, Budget::default())
 }
 
-/// The content on the device, read past every cache.
+/// The content on the device, read without any cache.
 fn on_device(device: &Arc<dyn BlockDevice>, block: u64) -> Vec<u8> {
     let mut bytes = vec![0; BLOCK as usize];
     Disk::new(Arc::clone(device))
