@@ -295,7 +295,11 @@ mod tests {
         #![proptest_config(ProptestConfig::with_cases(512))]
 
         #[test]
-        fn conserves_bytes_and_keeps_limits(limits in limits(), ranges in ranges(), target_blocks in 0_u64..100) {
+        fn conserves_bytes_and_keeps_limits(
+            limits in limits(),
+            ranges in ranges(),
+            target_blocks in 0_u64..100
+        ) {
             let block = limits.logical_block_bytes as usize;
             let target = target_blocks * block as u64 + 1;
             let bytes = ranges.iter().map(|r| (usize::from(r.1) + 1) * block).sum();

@@ -9,8 +9,8 @@
 //!
 //! A device that was cut off ([`Queues::cut`]) gives no more leases. A thread that takes a lease first sets
 //! its queue's leased flag, in the queue's own cache line, and then checks whether the device is cut off. A
-//! thread that cuts first sets the cut flag and then checks the leased flags. So at least one of the two sees
-//! the other.
+//! thread that cuts first sets the cut flag and then checks the leased flags. So at least one of the two
+//! threads sees the other's flag.
 
 use std::cell::RefCell;
 use std::io;
