@@ -213,7 +213,8 @@ fn a_mount_in_another_namespace_is_seen() {
     if !done("mke2fs", &["-q", image.to_str().unwrap()]) {
         return eprintln!("skipped: no mke2fs");
     }
-    let script = "mount -t tmpfs none \"$2\" && mkdir \"$2/seen\" && mount -o loop \"$1\" \"$2/seen\" && echo there && read end";
+    let script = "mount -t tmpfs none \"$2\" && mkdir \"$2/seen\" \
+        && mount -o loop \"$1\" \"$2/seen\" && echo there && read end";
     let child = Command::new("unshare")
         .args(["-m", "--propagation", "private", "sh", "-c", script, "sh"])
         .args([&image, &point])

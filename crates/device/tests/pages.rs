@@ -108,7 +108,10 @@ proptest! {
         }
         prop_assert!(out.iter().all(|(pages, number)| is_marked(pages, *number)));
         out.clear();
-        prop_assert!(pool.held_bytes() < budget + CHUNK + SPARE_BYTES, "what is free beyond the budget is held");
+        prop_assert!(
+            pool.held_bytes() < budget + CHUNK + SPARE_BYTES,
+            "free memory beyond the budget is held"
+        );
         // All free memory is merged into whole chunks.
         let whole: Vec<Pages> = std::iter::from_fn(|| pool.take(MAX_PAGES_BYTES)).collect();
         prop_assert_eq!(whole.len() as u64, budget / CHUNK);

@@ -165,7 +165,8 @@ mod tests {
     fn locks_are_read() {
         let locks = Locks::read(
             "pos:\t2048\nflags:\t0100002\nlock:\t1: OFDLCK ADVISORY  WRITE -1 fe:00:10003402 4096 8191\n\
-             lock:\t2: OFDLCK ADVISORY  READ -1 fe:00:10003402 9000 EOF\nlock:\t3: POSIX  ADVISORY  WRITE 12 fe:00:1 0 EOF\n",
+             lock:\t2: OFDLCK ADVISORY  READ -1 fe:00:10003402 9000 EOF\n\
+             lock:\t3: POSIX  ADVISORY  WRITE 12 fe:00:1 0 EOF\n",
         );
         assert!(locks.any() && !locks.flock);
         let covers = |mode, at| locks.cover(mode, at);
