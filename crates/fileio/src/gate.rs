@@ -16,7 +16,7 @@ use thread_local::ThreadLocal;
 
 type Turnstile = Arc<CachePadded<RwLock<()>>>;
 
-/// See the module.
+/// See the module documentation.
 #[derive(Default)]
 pub(crate) struct Gate {
     mine: ThreadLocal<Turnstile>,

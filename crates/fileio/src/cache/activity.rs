@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use crate::sync::{Condvar, Mutex};
 
-/// See the module.
+/// See the module documentation.
 #[derive(Clone, Default)]
 pub(crate) struct Activity {
     inner: Arc<Inner>,

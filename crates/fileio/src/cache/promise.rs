@@ -10,7 +10,7 @@ use crate::cache::span::number_of;
 use crate::error::Result;
 use crate::throttle::{Throttle, Wait};
 
-/// See the module.
+/// See the module documentation.
 pub(crate) struct Promise<'a> {
     host: &'a Arc<dyn Backing>,
     room: Room<'a>,

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use parking_lot::Mutex;
 
-/// See the module.
+/// See the module documentation.
 #[derive(Default)]
 pub(crate) struct Runs {
     state: Mutex<State>,

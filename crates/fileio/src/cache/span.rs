@@ -18,7 +18,7 @@ use crate::cache::space::Core;
 /// Bytes of the file in one span.
 pub(crate) const SPAN_BYTES: u64 = 2 << 20;
 
-/// See the module.
+/// See the module documentation.
 pub(crate) struct Span {
     pub(crate) number: u64,
     pub(crate) space: Arc<Core>,

@@ -53,7 +53,7 @@ impl Run {
     }
 }
 
-/// See the module.
+/// See the module documentation.
 #[derive(Default)]
 pub(crate) struct WriteStream {
     run: Run,

@@ -12,7 +12,7 @@ use crate::cache::span::Span;
 
 type Key = (u64, u64);
 
-/// See the module.
+/// See the module documentation.
 pub(crate) struct Table {
     spans: papaya::HashMap<Key, Arc<Span>, FixedState>,
 }

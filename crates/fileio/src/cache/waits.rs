@@ -16,7 +16,7 @@ const BUCKETS: usize = 64;
 /// Timeout of [`Waits::wait_timeout`].
 const MAX_WAIT: Duration = Duration::from_millis(100);
 
-/// See the module.
+/// See the module documentation.
 pub(crate) struct Waits {
     buckets: Vec<Bucket>,
 }
@@ -28,7 +28,7 @@ struct Bucket {
     woken: Condvar,
 }
 
-/// The point in time that [`Waits::wait`] waits behind: only later wakes end the wait.
+/// A point in time: only later wakes end [`Waits::wait`].
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub(crate) struct Ticket {

@@ -177,9 +177,14 @@ impl<'a> Writer<'a> {
     fn entered_of(&self, begin: u64, mut claims: Vec<Claim>) -> u64 {
         claims.sort_unstable_by_key(|claim| claim.file_offset);
         let is_mapped = |claim: &Claim| {
-            self.mapper.map(claim.file_offset, claim.len).is_ok_and(|mapped| {
-                matches!(mapped.target, Target::Data { device_offset } if device_offset == claim.device_offset)
-            })
+            self.mapper
+                .map(claim.file_offset, claim.len)
+                .is_ok_and(|mapped| {
+                    matches!(
+                        mapped.target,
+                        Target::Data { device_offset } if device_offset == claim.device_offset
+                    )
+                })
         };
         let missing = claims.iter().find(|claim| !is_mapped(claim));
         let until = missing.map_or(self.at, |claim| claim.file_offset);

@@ -257,7 +257,11 @@ impl RawFile {
 impl Drop for RawFile {
     fn drop(&mut self) {
         if let Err(error) = self.shut_down() {
-            tracing::error!(%error, file = %self.disk().info().name, "closing a file failed: data not written back is lost");
+            tracing::error!(
+                %error,
+                file = %self.disk().info().name,
+                "closing a file failed: data not written back is lost"
+            );
         }
     }
 }

@@ -29,7 +29,7 @@ const MAX_PIECES: usize = 1024;
 /// Reserved ranges are aligned to this, in bytes.
 const UNIT_BYTES: u64 = 4096;
 
-/// See the module.
+/// See the module documentation.
 #[derive(Default)]
 pub(super) struct Room {
     /// Every byte before this offset is allocated.

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 
 use crate::sync::{Condvar, Mutex};
 
-/// See the module.
+/// See the module documentation.
 pub(crate) struct Inbox<J> {
     line: Mutex<Line<J>>,
     wake: Condvar,

@@ -24,7 +24,7 @@ pub(crate) trait Job: Send + Sized + 'static {
     fn run(self) -> Option<Self>;
 }
 
-/// See the module.
+/// See the module documentation.
 pub(crate) struct Workers<J: Job> {
     inbox: Arc<Inbox<J>>,
     threads: Mutex<Vec<JoinHandle<()>>>,

@@ -11,7 +11,7 @@ const SMOOTHED_OVER: Duration = Duration::from_secs(3);
 /// Lower bound for a stalled device; avoids division by zero.
 const LEAST_BYTES_PER_S: f64 = 64.0 * 1024.0;
 
-/// See the module.
+/// See the module documentation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Bandwidth {
     bytes_per_s: f64,

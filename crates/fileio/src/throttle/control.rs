@@ -68,7 +68,7 @@ pub(crate) struct Totals {
     pub(crate) pauses: u64,
 }
 
-/// See the module.
+/// See the module documentation.
 #[derive(Debug, Default)]
 pub(crate) struct Control {
     window: Option<Begun>,

@@ -19,7 +19,7 @@ use crate::throttle::state::Tally;
 
 type Bell = Box<dyn Fn() + Send + Sync>;
 
-/// See the module.
+/// See the module documentation.
 pub(crate) struct Device {
     pub(crate) room: Room<Error>,
     /// All bytes that ever became clean. Written once per run of write-back.

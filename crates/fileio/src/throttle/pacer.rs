@@ -31,7 +31,7 @@ pub(crate) struct Pace {
     pub(crate) longest: Duration,
 }
 
-/// See the module.
+/// See the module documentation.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Pacer {
     dirtied_bytes: u64,

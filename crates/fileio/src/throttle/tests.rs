@@ -182,7 +182,12 @@ fn limits_change_while_writers_wait() {
     throttle.set_budget_bytes(100 * MIB);
     assert_eq!(throttle.state().limit_bytes, 20 * MIB);
     let heard = heard.lock();
-    let changed = |event: &Event| matches!(event, Event::LimitChanged { limit_bytes, of_process: false, .. } if *limit_bytes == 4 * MIB);
+    let changed = |event: &Event| {
+        matches!(
+            event,
+            Event::LimitChanged { limit_bytes, of_process: false, .. } if *limit_bytes == 4 * MIB
+        )
+    };
     let waited =
         |event: &Event| matches!(event, Event::Waited { ok: true, bytes, .. } if *bytes == MIB / 2);
     assert_eq!(heard.iter().filter(|event| changed(event)).count(), 1);

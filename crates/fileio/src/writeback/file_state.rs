@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence};
 
-/// See the module.
+/// See the module documentation.
 #[derive(Default)]
 pub(crate) struct FileState {
     /// The flusher knows the file, or a message about it is queued.

@@ -70,7 +70,7 @@ pub(super) struct Failure {
     pub(super) lasts: bool,
 }
 
-/// See the module.
+/// See the module documentation.
 #[derive(Default)]
 pub(super) struct Files {
     files: BTreeMap<Key, File>,

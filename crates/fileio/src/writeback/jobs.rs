@@ -92,7 +92,7 @@ impl Job {
     }
 }
 
-/// See the module.
+/// See the module documentation.
 #[derive(Default)]
 pub(super) struct Jobs {
     jobs: HashMap<JobId, Job>,

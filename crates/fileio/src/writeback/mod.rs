@@ -11,8 +11,8 @@
 //! ```
 //!
 //! Invariants:
-//! - The flusher knows a file, and keeps it alive, while it is dirty or under write-back. A file written by a
-//!   waiting thread is released at the flusher's next look.
+//! - The flusher holds a reference to a file while the file is dirty or under write-back. A file written by
+//!   a waiting thread is released when the flusher next looks for clean files.
 //! - The inbox holds at most a few entries per file, one per waiting thread, and a few more: it does not grow
 //!   with the amount of work.
 //! - The flusher takes no lock of a file and waits for none: it waits for the device, for a mapper, and for

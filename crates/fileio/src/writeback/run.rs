@@ -17,7 +17,7 @@ use crate::cache::{Backing, DirtyRun};
 use crate::error::{Error, Result};
 use crate::mapper::{Claim, ClaimKind, Mapper};
 
-/// See the module.
+/// See the module documentation.
 pub(super) struct Run {
     pub(super) host: Arc<dyn Backing>,
     dirty: DirtyRun,

@@ -6,7 +6,7 @@
 
 use crate::sync::{AtomicBool, Ordering, fence};
 
-/// See the module.
+/// See the module documentation.
 #[derive(Default)]
 pub(super) struct WakeFlag(AtomicBool);
 

@@ -33,7 +33,8 @@ fn any_op() -> impl Strategy<Value = Op> {
     let offset = || prop_oneof![0..50_000_u64, 0..MOST];
     let len = || any_len().prop_map(|len| len as u64);
     prop_oneof![
-        6 => (offset(), any_len(), any::<u64>()).prop_map(|(offset, len, seed)| Op::Write { offset, len, seed }),
+        6 => (offset(), any_len(), any::<u64>())
+            .prop_map(|(offset, len, seed)| Op::Write { offset, len, seed }),
         3 => (any_len(), any::<u64>()).prop_map(|(len, seed)| Op::Append { len, seed }),
         6 => (offset(), any_len()).prop_map(|(offset, len)| Op::Read { offset, len }),
         3 => (offset(), any_len()).prop_map(|(offset, len)| Op::ReadCached { offset, len }),

@@ -27,7 +27,7 @@ use flight::{Concern, Flight};
 /// Maximum interval between looks for old data.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// See the module.
+/// See the module documentation.
 pub(super) struct Flusher {
     shared: Arc<Shared>,
     /// Opened on first use, so that a device without a queue is an ordinary error.
