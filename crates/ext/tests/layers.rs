@@ -1,12 +1,12 @@
-//! The layers inside the crate, read from its files and checked against the picture in `ARCHITECTURE.md`
-//! ("Inside `ext`"): a file uses its own layer and those below. Also limits circles of imports and the number
-//! of methods of a type.
+//! Checks the layers inside the crate: parses its source files and compares their imports with the diagram
+//! in `ARCHITECTURE.md` ("Inside `ext`"). A file may use its own layer and those below. Also limits the
+//! size of import cycles and the number of methods of a type.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
 
-/// The largest allowed circle of imports, in files.
+/// The largest allowed cycle of imports, in files.
 const MOST_IN_A_CIRCLE: usize = 10;
 /// The most methods that a type may have, over all of its `impl` blocks.
 const MOST_METHODS: usize = 40;
@@ -18,7 +18,7 @@ type Names = Vec<String>;
 struct Sources {
     /// Each module's text, without comments and without the tests at its end.
     files: BTreeMap<Names, String>,
-    /// Re-exports: module and name, and the path as it is written there.
+    /// Re-exports: module and name, and the re-exported path as written in the source.
     reexports: BTreeMap<(Names, String), Names>,
 }
 
@@ -151,7 +151,8 @@ impl Sources {
         Self { files, reexports }
     }
 
-    /// The file that has what `path`, written in `module`, names; `None` for what is another crate's.
+    /// The file that defines the item that `path`, written in `module`, refers to; `None` for an item of
+    /// another crate.
     fn file_of(&self, module: &[String], path: &[String], steps: usize) -> Option<Names> {
         let (mut at, mut rest) = match path.first().map(String::as_str) {
             Some("crate") => (Names::new(), &path[1..]),
@@ -184,7 +185,7 @@ impl Sources {
         (!at.is_empty()).then_some(at)
     }
 
-    /// Which file uses which.
+    /// The files that each file uses.
     fn graph(&self) -> BTreeMap<Names, BTreeSet<Names>> {
         let mut graph = BTreeMap::new();
         for (module, text) in &self.files {
@@ -197,7 +198,7 @@ impl Sources {
             let words: BTreeSet<&str> = rest
                 .split(|c: char| !c.is_alphanumeric() && c != '_')
                 .collect();
-            // A re-export alone is no use.
+            // A re-export alone does not count as a use.
             let used = used.into_iter().filter(|(path, is_public)| {
                 !is_public || words.contains(path.last().expect("a path has names").as_str())
             });
@@ -227,15 +228,15 @@ fn reached(graph: &BTreeMap<Names, BTreeSet<Names>>, from: &Names) -> BTreeSet<N
     seen
 }
 
-/// The picture in `ARCHITECTURE.md`: module to layer, the lowest layer 0.
+/// The diagram in `ARCHITECTURE.md`: the layer of each module; the lowest is 0.
 fn picture() -> BTreeMap<Names, (usize, String)> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../ARCHITECTURE.md");
     let text = fs::read_to_string(path).expect("ARCHITECTURE.md");
     let section = text
         .split("\n## Inside `ext`\n")
         .nth(1)
-        .expect("a section on the inside of ext");
-    let block = section.split("```").nth(1).expect("a picture");
+        .expect("the section `Inside ext`");
+    let block = section.split("```").nth(1).expect("a diagram");
     let rows: Vec<&str> = block
         .lines()
         .filter(|line| !line.trim().is_empty())
@@ -246,19 +247,19 @@ fn picture() -> BTreeMap<Names, (usize, String)> {
         let name = words.next().expect("a layer has a name");
         for module in words {
             let old = layers.insert(names(module), (layer, name.to_owned()));
-            assert!(old.is_none(), "{module} is in the picture twice");
+            assert!(old.is_none(), "{module} is in the diagram twice");
         }
     }
     layers
 }
 
-/// The layer of a file: its own in the picture, or that of the module that it is in.
+/// The layer of a file: its own in the diagram, or that of the module that contains it.
 fn layer_of(layers: &BTreeMap<Names, (usize, String)>, file: &[String]) -> (usize, String) {
     let own = (1..=file.len())
         .rev()
         .find_map(|len| layers.get(&file[..len]));
     own.cloned()
-        .unwrap_or_else(|| panic!("{} is in no layer of the picture", file.join("::")))
+        .unwrap_or_else(|| panic!("{} is in no layer of the diagram", file.join("::")))
 }
 
 #[test]
@@ -269,7 +270,7 @@ fn files_use_their_own_layer_and_those_below() {
         let known = sources.files.contains_key(module);
         assert!(
             known,
-            "{} is in the picture and not there",
+            "{} is in the diagram but does not exist",
             module.join("::")
         );
     }
@@ -284,7 +285,11 @@ fn files_use_their_own_layer_and_those_below() {
             }
         }
     }
-    assert!(wrong.is_empty(), "upwards:\n{}", wrong.join("\n"));
+    assert!(
+        wrong.is_empty(),
+        "imports from a higher layer:\n{}",
+        wrong.join("\n")
+    );
 }
 
 #[test]
@@ -310,7 +315,7 @@ fn no_circle_of_imports_is_large() {
         .map(|file| file.join("::"))
         .collect();
     println!(
-        "{} files, the largest circle has {}: {}",
+        "{} files, the largest cycle has {}: {}",
         graph.len(),
         largest.len(),
         largest.join(", ")
@@ -318,7 +323,7 @@ fn no_circle_of_imports_is_large() {
     assert!(graph.len() > 100, "the files were not found");
     assert!(
         !largest.is_empty(),
-        "no circle was found, though there are some"
+        "no import cycle was found, although there are some"
     );
     assert!(largest.len() <= MOST_IN_A_CIRCLE, "{largest:?}");
 }

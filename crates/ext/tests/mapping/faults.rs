@@ -1,4 +1,5 @@
-//! A device whose n-th request fails: errors are told, what was synced before stays, and `e2fsck -fy` puts the rest right.
+//! A device whose n-th request fails: the error is reported, data synced before stays, and `e2fsck -fy` can
+//! repair the rest.
 
 use std::io::IoSlice;
 use std::sync::Arc;
@@ -11,12 +12,14 @@ use crate::support::{Image, create, open};
 
 const UNIT: usize = 1024;
 
-/// What is there before anything fails. (The volume is large enough to have a second superblock, for when the first is torn.)
+/// The contents written before anything fails. (The volume is large enough to have a second superblock, in
+/// case the first is torn.)
 fn kept() -> Vec<u8> {
     (0..300 * UNIT).map(|i| (i / 7) as u8 | 1).collect()
 }
 
-/// The changes that may fail. Answers what `changed` holds if all went well and reached the disk.
+/// The changes that may fail. Returns the contents that `changed` has if all of them succeeded and reached
+/// the disk.
 fn script(fs: &Fs) -> Result<Vec<u8>> {
     let root = fs.root()?;
     let inode = fs.lookup(&root, b"changed")?;
@@ -80,7 +83,7 @@ fn every_request_may_fail() {
         drop(fs);
         let requests = counting.requests();
         assert!(requests > 100, "{requests}");
-        // All of the first and the last, and some between.
+        // All of the first and last requests, and a sample of the others.
         for n in (0..requests).filter(|n| *n < 8 || *n + 24 > requests || n % 37 == 0) {
             for fault in [Fault::Once(n), Fault::From(n), Fault::Torn(n)] {
                 let what = format!("{args:?}: {fault:?}");
@@ -94,12 +97,12 @@ fn every_request_may_fail() {
                 copy.repair(&what);
                 assert!(
                     copy.dump("kept") == kept(),
-                    "{what}: a file that was not touched"
+                    "{what}: an untouched file changed"
                 );
                 if let Ok(model) = result {
                     assert!(
                         copy.dump("changed") == model,
-                        "{what}: success that was none"
+                        "{what}: success was reported, but the data differs"
                     );
                 }
             }

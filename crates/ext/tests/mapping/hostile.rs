@@ -1,4 +1,4 @@
-//! Damaged inodes and mappings: whatever is found there, every call answers, nothing panics, nothing hangs.
+//! Damaged inodes and mappings: whatever the damage is, every call returns, and nothing panics or hangs.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use throughline_ext::{Fallocate, Fs, Inode};
 
 use crate::support::{Image, Random, create, open};
 
-/// An image with files that have trees and tables, as bytes, and the bytes worth damaging.
+/// The bytes of an image whose files have trees and tables, and the positions worth damaging.
 struct Victim {
     bytes: Vec<u8>,
     places: Vec<usize>,
@@ -60,7 +60,7 @@ fn damaged(victim: &Victim, random: &mut Random) -> Arc<dyn BlockDevice> {
             0 => bytes[at] = random.below(256) as u8,
             1 => bytes[at] ^= 1 << random.below(8),
             2 => {
-                // A number of some block, or a large one.
+                // The number of a random block, or a large number.
                 let at = at & !3;
                 let value = if random.chance(50) {
                     random.below(6 << 10)
@@ -70,7 +70,7 @@ fn damaged(victim: &Victim, random: &mut Random) -> Arc<dyn BlockDevice> {
                 bytes[at..at + 4].copy_from_slice(&(value as u32).to_le_bytes());
             }
             _ => {
-                // A piece of somewhere else.
+                // Bytes from another of these places.
                 let from = victim.places[random.below(victim.places.len() as u64) as usize];
                 let piece: [u8; 12] =
                     std::array::from_fn(|i| bytes[(from + i) % victim.bytes.len()]);

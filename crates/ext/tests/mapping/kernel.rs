@@ -1,4 +1,5 @@
-//! The kernel's own ext4 as the judge: it reads what we wrote, and we read what it wrote. Needs root and loop devices.
+//! The kernel's ext4 as the reference: it reads what we wrote, and we read what it wrote. Needs root and
+//! loop devices.
 
 use std::os::unix::fs::FileExt;
 
@@ -106,19 +107,19 @@ fn the_kernel_and_we_read_each_other() {
         for (name, model) in &written {
             assert!(
                 std::fs::read(mount.path(name)).expect("a file") == *model,
-                "{args:?}: the kernel reads {name}"
+                "{args:?}: the kernel reads {name} differently"
             );
         }
         let written = the_kernels(&mount, seed, block, *extents);
         drop(mount);
-        image.check("the kernel's");
+        image.check("written by the kernel");
         let fs = image.open();
         let root = fs.root().expect("the root");
         for (name, model) in &written {
             let inode = fs.lookup(&root, name.as_bytes()).expect("the file");
             assert!(
                 read_all(&fs, &inode, model.len()) == *model,
-                "{args:?}: we read {name}"
+                "{args:?}: we read {name} differently"
             );
             let limit = model.len();
             let mut file = Modelled {
@@ -129,12 +130,12 @@ fn the_kernel_and_we_read_each_other() {
                 block,
                 extents: *extents,
             };
-            // And change what the kernel made.
+            // Then change files that the kernel wrote.
             let mut random = Random::new(seed + 1);
             (0..60).for_each(|_| file.step(&fs, &mut random));
             file.verify(&fs);
         }
         fs.close().expect("closing");
-        image.check("the kernel's, changed by us");
+        image.check("written by the kernel, changed by us");
     }
 }

@@ -1,4 +1,5 @@
-//! Mappings on real images: random changes against a model, deep trees, the triple level, full volumes, many threads.
+//! Mappings on real images: random changes compared with a model, deep trees, the triple level, full
+//! volumes, many threads.
 
 mod faults;
 mod hostile;
@@ -88,7 +89,7 @@ fn random_changes_agree_with_the_model() {
                 .map(|n| {
                     let name = format!("file{round}{n}");
                     let inode = create(&fs, &name);
-                    // The first stays small: it may live in its inode.
+                    // The first stays small: its data may be in its inode.
                     let limit = if n == 0 {
                         3 * block
                     } else {
@@ -118,7 +119,7 @@ fn random_changes_agree_with_the_model() {
             for (file, model) in &expected {
                 assert!(
                     image.dump(file) == *model,
-                    "{name}: debugfs reads {file} otherwise"
+                    "{name}: debugfs reads {file} differently"
                 );
             }
             let fs = image.open();
@@ -127,7 +128,7 @@ fn random_changes_agree_with_the_model() {
                 let inode = fs.lookup(&root, file.as_bytes()).expect("the file");
                 assert!(
                     read_all(&fs, &inode, model.len()) == *model,
-                    "{name}: {file} after opening again"
+                    "{name}: {file} differs after a reopen"
                 );
                 drop(inode);
                 fs.unlink(&root, file.as_bytes()).expect("unlink");
@@ -137,7 +138,7 @@ fn random_changes_agree_with_the_model() {
             assert_eq!(
                 image.free_blocks(),
                 free_before,
-                "{name}: all blocks come back"
+                "{name}: not all blocks were freed"
             );
         }
     }
@@ -155,7 +156,7 @@ fn deep_extent_trees() {
     let count = 30_000u64;
     let block = |i: u64| [(i % 251) as u8 + 1; 1024];
     fs.truncate(&inode, count * 2048).expect("a size");
-    // From both ends, so that leaves split in the middle as well.
+    // Written from both ends, so that leaves are also split in the middle.
     for i in 0..count {
         let at = if i % 3 == 0 {
             count - 1 - i / 3
@@ -180,7 +181,7 @@ fn deep_extent_trees() {
             "hole {i}"
         );
     }
-    // Every third goes, then the middle, then most of the rest.
+    // Remove every third block, then the middle, then most of the rest.
     for i in (0..count).step_by(3) {
         fs.fallocate(&inode, Fallocate::PunchHole, i * 2048, 1024)
             .expect("a hole");
@@ -203,7 +204,7 @@ fn deep_extent_trees() {
     image.check("a tree cut down");
     assert!(
         image.debugfs("extents deep").contains(" 0/ 1 "),
-        "the tree shrinks with the file"
+        "the tree did not shrink with the file"
     );
     let root = fs.root().expect("the root");
     drop(inode);
@@ -238,7 +239,7 @@ fn indirect_maps_to_the_triple_level() {
         last,
     ];
     for at in places {
-        // Over the border where there is one.
+        // Crosses the border between levels, if there is one.
         let start = (at * 1024).saturating_sub(700);
         let bytes: Vec<u8> = (0..1724)
             .map(|i| (at as u8).wrapping_add(i as u8) | 1)
@@ -314,7 +315,7 @@ fn a_full_volume_says_so_and_recovers() {
         };
         assert!(matches!(error, Error::Caller(Reason::NoSpace)), "{error}");
         assert!(size > 4 << 20, "{size} bytes fitted");
-        // Holes between single blocks, until nothing goes any more: the tables run out as well.
+        // Single blocks with holes between them, until there is no space, for tables either.
         let sparse = create(&fs, "sparse");
         fs.truncate(&inode, size - 300 * 1024)
             .expect("a truncation");
@@ -349,8 +350,8 @@ fn threads_fill_one_file() {
         let inode = create(&fs, "shared");
         let size = 4096 * 1024u64;
         fs.truncate(&inode, size).expect("a size");
-        // Each thread writes its own number into its blocks; all of them write block 0 of every sixteen, and the unaligned
-        // bytes of every block 1.
+        // Each thread writes its own number into its blocks. All of them write block 0 of every sixteen
+        // blocks, and unaligned bytes in block 1 of every sixteen.
         let own = |thread: u8, at: u64| at / 1024 % 16 >= 2 && at / 1024 % 4 == u64::from(thread);
         std::thread::scope(|scope| {
             for thread in 0..4u8 {
@@ -412,7 +413,7 @@ fn what_lies_behind_the_end_never_shows() {
     fs.truncate(&inode, 3000).expect("growing");
     let all = read_all(&fs, &inode, 3000);
     assert!(all[..100].iter().all(|b| *b == 0xAA) && all[100..].iter().all(|b| *b == 0));
-    // A writer that did not clean the rest of the last block: the bytes are put there behind our back.
+    // As if a writer had not zeroed the rest of the last block: put bytes there directly.
     fs.truncate(&inode, 100).expect("a truncation");
     fs.close().expect("closing");
     let block: u64 = image.debugfs("bmap tail 0").trim().parse().unwrap_or(0);

@@ -1,5 +1,6 @@
-//! What threads remember of a file's mapping ends with each change of it: the file loses blocks while others read and
-//! overwrite it, and another file gets them. Whoever still used them would see, or destroy, the other file's bytes.
+//! Each thread's cached extents of a file become invalid with each change of its mapping. The file loses
+//! blocks while other threads read and overwrite it, and another file gets them. A thread that still used
+//! stale extents would read, or destroy, the other file's bytes.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,7 +13,7 @@ use super::support::{Image, Random, create, read_all};
 const OURS: u8 = b'A';
 const OTHERS: u8 = b'B';
 
-/// The file's length in blocks: few extents, so that what is remembered is used often.
+/// The file's length in blocks: few extents, so that cached ones are used often.
 const BLOCKS: u64 = 256;
 const ROUNDS: u64 = 300;
 
@@ -23,7 +24,8 @@ fn write(fs: &Fs, inode: &Inode, offset: u64, len: u64, byte: u8) {
     }
 }
 
-/// Takes blocks from the file, in every way there is, gives them to the other one, and fills the file again.
+/// Frees blocks of the file in each possible way, lets the other file allocate them, and fills the file
+/// again.
 fn change(fs: &Fs, inode: &Inode, other: &Inode, unit: u64, extents: bool, seed: u64) {
     let mut random = Random::new(seed);
     let size = BLOCKS * unit;
@@ -53,7 +55,7 @@ fn change(fs: &Fs, inode: &Inode, other: &Inode, unit: u64, extents: bool, seed:
     }
 }
 
-/// Reads the file, and overwrites it, block by block, until told to stop.
+/// Reads and overwrites the file block by block until `stop` is set.
 fn use_it(fs: &Fs, inode: &Inode, unit: u64, seed: u64, stop: &AtomicBool) {
     let mut random = Random::new(seed);
     let mut block = vec![0; unit as usize];
@@ -71,7 +73,7 @@ fn use_it(fs: &Fs, inode: &Inode, unit: u64, seed: u64, stop: &AtomicBool) {
     }
 }
 
-/// Tells the others to stop, also when its thread panics.
+/// Sets the stop flag when dropped, also when its thread panics.
 struct StopOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {

@@ -1,4 +1,4 @@
-//! Images made by `mke2fs` and judged by `e2fsck` and `debugfs`; a file with a model beside it.
+//! Images made by `mke2fs` and checked by `e2fsck` and `debugfs`, and files with a model of their contents.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::path::{Path, PathBuf};
@@ -9,14 +9,15 @@ use throughline_block::Disk;
 use throughline_device::BlockDevice;
 use throughline_ext::{Fallocate, Fs, Inode, NewInode, NewKind, OpenOptions};
 
-/// An image in a directory that goes with it.
+/// An image in a directory that is removed with it.
 pub(crate) struct Image {
     path: PathBuf,
     dir: tempfile::TempDir,
 }
 
 impl Image {
-    /// Makes an image; `None`, said on stderr, where there is no `mke2fs` or this one does not know the options.
+    /// Makes an image; `None`, with a message on stderr, if there is no `mke2fs` or it does not support the
+    /// options.
     pub(crate) fn make(size: &str, args: &[&str]) -> Option<Self> {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let path = dir.path().join("image");
@@ -58,7 +59,7 @@ impl Image {
         open(self.device()).expect("the volume opens")
     }
 
-    /// A copy of the image as it is now.
+    /// A copy of the current image.
     pub(crate) fn copy(&self) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let path = dir.path().join("image");
@@ -66,7 +67,7 @@ impl Image {
         Self { path, dir }
     }
 
-    /// `e2fsck -fy` can put it right; a tree with a torn node takes it two runs.
+    /// Asserts that `e2fsck -fy` can repair it; a tree with a torn node takes two runs.
     pub(crate) fn repair(&self, what: &str) {
         for _ in 0..3 {
             let done = Command::new("e2fsck")
@@ -86,7 +87,7 @@ impl Image {
         self.check(what);
     }
 
-    /// `e2fsck -fn` finds nothing.
+    /// Asserts that `e2fsck -fn` finds nothing.
     pub(crate) fn check(&self, what: &str) {
         let done = Command::new("e2fsck")
             .arg("-fn")
@@ -101,7 +102,7 @@ impl Image {
         );
     }
 
-    /// A file's bytes as `debugfs` sees them.
+    /// A file's bytes as `debugfs` reads them.
     pub(crate) fn dump(&self, name: &str) -> Vec<u8> {
         let out = self.dir.path().join("dump");
         let request = format!("dump {name} {}", out.display());
@@ -109,7 +110,7 @@ impl Image {
         std::fs::read(&out).expect("a dump")
     }
 
-    /// What `debugfs` answers to a request.
+    /// The output of a `debugfs` request.
     pub(crate) fn debugfs(&self, request: &str) -> String {
         let done = Command::new("debugfs")
             .args(["-R", request])
@@ -190,12 +191,12 @@ impl Random {
     }
 }
 
-/// A file and what it must hold.
+/// A file, and the contents that it must have.
 pub(crate) struct Modelled {
     pub(crate) name: String,
     pub(crate) inode: Arc<Inode>,
     pub(crate) model: Vec<u8>,
-    /// The size is kept below.
+    /// The maximum size.
     pub(crate) limit: usize,
     pub(crate) block: usize,
     pub(crate) extents: bool,
@@ -330,7 +331,7 @@ impl Modelled {
         self.model[offset.min(size)..end.min(size)].fill(0);
     }
 
-    /// The whole file as it is read now.
+    /// Compares the whole file with the model.
     pub(crate) fn verify(&self, fs: &Fs) {
         let all = read_all(fs, &self.inode, self.model.len());
         assert_eq!(all.len(), self.model.len(), "{}: size", self.name);
@@ -346,7 +347,8 @@ impl Modelled {
         self.verify_seek(fs);
     }
 
-    /// Data and holes alternate to the end, and all that is not zero is data.
+    /// Checks that data and holes alternate up to the end, and that all bytes that are not zero are in
+    /// data.
     fn verify_seek(&self, fs: &Fs) {
         let size = self.model.len() as u64;
         let mut at = 0;

@@ -1,4 +1,4 @@
-//! Directories that grow large: levels of the hash tree, counts of subdirectories and names, a volume that fills up.
+//! Large directories: levels of the hash tree, counts of subdirectories and names, a volume that fills up.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ fn link_many(
     dir: &Arc<Inode>,
     names: impl Iterator<Item = String>,
 ) -> Result<(), (String, Error)> {
-    // All names are of a few inodes: the names are what counts here.
+    // The names refer to a few inodes: only the names matter here.
     let mut inode = None;
     for (count, name) in names.enumerate() {
         let done = match &inode {
@@ -61,7 +61,7 @@ fn grow(args: &[&str], count: usize, expected_levels: u32) {
         .create(&root, b"many", NewKind::Dir, OWNER)
         .expect("made");
     link_many(&fs, &dir, (0..count).map(long)).expect("room for all");
-    // Every third goes, and some come back.
+    // Remove every third name, and add some again.
     for number in (0..count).step_by(3) {
         fs.unlink(&dir, long(number).as_bytes()).expect("a name");
     }
@@ -143,7 +143,7 @@ fn an_index_that_is_full_says_no_space_and_stays_sound() {
         .create(&root, b"many", NewKind::Dir, OWNER)
         .expect("made");
     let (name, error) =
-        link_many(&fs, &dir, (0..90_000).map(long)).expect_err("two levels hold fewer");
+        link_many(&fs, &dir, (0..90_000).map(long)).expect_err("more names than two levels hold");
     assert!(matches!(error, Error::Caller(Reason::NoSpace)), "{error:?}");
     assert!(fs.lookup(&dir, name.as_bytes()).is_err());
     fs.close().expect("closed");
@@ -207,7 +207,7 @@ fn links_are_counted_to_65000() {
     let file = fs.create(&root, b"f", NewKind::File, OWNER).expect("made");
     for number in 0..64_999 {
         fs.link(&file, &dir, format!("{number}").as_bytes())
-            .expect("a name more");
+            .expect("another name");
     }
     let more = fs.link(&file, &dir, b"more");
     assert!(

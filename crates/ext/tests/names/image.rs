@@ -1,4 +1,4 @@
-//! Images that `mke2fs` makes, and what e2fsprogs say of them afterwards.
+//! Images made by `mke2fs`, and their checks by e2fsprogs.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use throughline_ext::{Fs, OpenOptions};
 /// An image in a directory of its own, removed at the end.
 pub(crate) struct Image {
     _dir: TempDir,
-    /// Where it is.
+    /// Its path.
     pub(crate) path: PathBuf,
 }
 
@@ -25,14 +25,14 @@ fn run(program: &str, args: &[&str]) -> Option<Output> {
     {
         Ok(output) => Some(output),
         Err(error) => {
-            eprintln!("skipped: {program} does not run here: {error}");
+            eprintln!("skipped: cannot run {program}: {error}");
             None
         }
     }
 }
 
 impl Image {
-    /// Makes one; `None`, and a word on stderr, where there is no `mke2fs`.
+    /// Makes an image; `None`, with a message on stderr, if there is no `mke2fs`.
     pub(crate) fn make(args: &[&str], size: &str) -> Option<Self> {
         let dir = TempDir::new().expect("a place for temporary files");
         let path = dir.path().join("image");
@@ -74,14 +74,14 @@ impl Image {
         self.open_with(|_| ()).expect("the volume opens")
     }
 
-    /// `e2fsck -fn` must find nothing.
+    /// Asserts that `e2fsck -fn` finds nothing.
     pub(crate) fn check(&self) {
         let checked = run("e2fsck", &["-fn", self.name()]).expect("e2fsck, since there is mke2fs");
         let told = String::from_utf8_lossy(&checked.stdout);
         assert!(checked.status.success(), "e2fsck -fn: {told}");
     }
 
-    /// `e2fsck -fy` repairs what there is; its output.
+    /// Repairs with `e2fsck -fy`; returns its output.
     pub(crate) fn repair(&self) -> String {
         let checked = run("e2fsck", &["-fy", self.name()]).expect("e2fsck, since there is mke2fs");
         assert!(
@@ -91,14 +91,14 @@ impl Image {
         String::from_utf8_lossy(&checked.stdout).into_owned()
     }
 
-    /// What `debugfs` answers to a request.
+    /// The output of a `debugfs` request.
     pub(crate) fn debugfs(&self, request: &str) -> String {
         let answered =
             run("debugfs", &["-R", request, self.name()]).expect("debugfs, since there is mke2fs");
         String::from_utf8_lossy(&answered.stdout).into_owned()
     }
 
-    /// Lets `debugfs` change something, one request a line.
+    /// Changes the image with `debugfs`, one request per line.
     pub(crate) fn debugfs_write(&self, requests: &str) {
         let script = self.path.with_extension("script");
         std::fs::write(&script, requests).expect("a script");
@@ -111,7 +111,7 @@ impl Image {
         );
     }
 
-    /// The names that `debugfs` sees in a directory, with their inodes; `.` and `..` too.
+    /// The names that `debugfs` finds in a directory, including `.` and `..`, with their inodes.
     pub(crate) fn names(&self, path: &str) -> BTreeMap<String, u32> {
         let listed = self.debugfs(&format!("ls -p \"{path}\""));
         let mut names = BTreeMap::new();

@@ -1,6 +1,6 @@
-//! The kernel's ext4 on the same image: it finds the names that we made, and we find its.
+//! The kernel's ext4 on the same image: it finds the names that we made, and we find those that it made.
 //!
-//! Needs root and a loop device; without, the test says that it was skipped.
+//! Needs root and a loop device; otherwise the test is skipped with a message.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
@@ -60,7 +60,8 @@ fn the_kernel_and_we_find_each_others_names() {
     }
 }
 
-/// `/d` with all names, every fifth of them a directory, `/moved` with the first subdirectory of it.
+/// Makes `/d` with all names, every fifth of them a directory, and moves the first of these directories
+/// into `/moved`.
 fn make_ours(image: &Image, ours: &[String]) {
     let fs = image.open();
     let root = fs.root().expect("a root");

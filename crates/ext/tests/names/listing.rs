@@ -1,4 +1,4 @@
-//! Listings that go on while names come and go, and damaged directories.
+//! Listings continued while names are added and removed, and damaged directories.
 
 use std::collections::BTreeSet;
 
@@ -26,7 +26,7 @@ fn list_with(fs: &Fs, dir: &Inode, mut between: impl FnMut(usize)) -> Vec<DirEnt
         let taken: Vec<_> = batch.into_iter().take(3).collect();
         assert!(
             taken.iter().all(|entry| entry.next > position),
-            "positions go up"
+            "positions ascend"
         );
         position = taken.last().expect("some").next;
         all.extend(taken);
@@ -89,7 +89,7 @@ fn a_listing_misses_nothing_and_repeats_nothing() {
             }
             let mut gone = 0;
             let all = list_with(&fs, &dir, |step| {
-                // Where names go to the end, a reader would never come to it otherwise.
+                // If new names are added at the end, the listing would never end otherwise.
                 for more in 0..if step < 100 { 8 } else { 0 } {
                     let name = format!("new-{step}-{more}");
                     fs.create(&dir, name.as_bytes(), NewKind::File, OWNER)
@@ -108,7 +108,7 @@ fn a_listing_misses_nothing_and_repeats_nothing() {
             assert_eq!(
                 different.len(),
                 names.len(),
-                "{args:?} {start}: a name came twice"
+                "{args:?} {start}: a name was listed twice"
             );
             for must in (0..start).map(stays).chain([".".into(), "..".into()]) {
                 assert!(
@@ -192,7 +192,8 @@ fn damaged_directories_give_errors() {
     assert!(corrupt > 50, "damage was seen {corrupt} times");
 }
 
-/// Uses the directory in all ways; whether damage was found. What counts is that every call returns.
+/// Runs all operations on the directory; returns whether damage was found. The test is that every call
+/// returns.
 fn use_it(image: &Image, seed: u64) -> bool {
     let fs = image.open();
     let Ok(dir) = fs.resolve(b"/d", Last::Follow) else {
@@ -238,7 +239,7 @@ fn list_all(fs: &Fs, dir: &Inode) -> Result<(), Error> {
         let Some(last) = batch.last() else {
             return Ok(());
         };
-        assert!(last.next > position, "a listing goes on");
+        assert!(last.next > position, "a listing advances");
         position = last.next;
         steps += 1;
         assert!(steps < 10_000, "a listing ends");

@@ -1,4 +1,4 @@
-//! Names on real images: what `mke2fs` makes, changed by us, judged by `e2fsck` and `debugfs`.
+//! Names on real images: made by `mke2fs`, changed by us, checked by `e2fsck` and `debugfs`.
 
 mod growth;
 mod image;
@@ -12,7 +12,8 @@ mod rules;
 use image::{Image, Random};
 use model::Model;
 
-/// Volumes that keep names in all the ways there are: what `mke2fs` is told, the size, and what `debugfs` changes then.
+/// Volumes with every format of directories: name, arguments of `mke2fs`, size, and requests that `debugfs`
+/// then runs.
 const VOLUMES: [(&str, &[&str], &str, &str); 12] = [
     ("linear", &["-t", "ext2", "-O", "^dir_index"], "32M", ""),
     (
@@ -135,7 +136,7 @@ fn random_names_against_a_model() {
         model.compare(&fs);
         let end = free(&fs);
         assert_eq!(end.1, start.1, "free inodes");
-        // The root keeps the blocks that it grew.
+        // The root directory keeps the blocks that it gained.
         assert!(
             end.0 <= start.0 && start.0 - end.0 < 200,
             "free blocks: {} of {}",

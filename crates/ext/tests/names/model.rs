@@ -1,4 +1,4 @@
-//! A tree of names in memory, and the same operations on it as on a volume.
+//! A tree of names in memory, with the same operations as on a volume.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use throughline_ext::{Fs, Inode, InodeImage, Last, NewInode, NewKind, RenameMode
 
 use crate::image::{Image, Random};
 
-/// What a node is.
+/// The type of a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A directory: parent and names.
@@ -24,7 +24,7 @@ pub(crate) enum Kind {
 #[derive(Clone, Debug)]
 struct Node {
     kind: Kind,
-    /// Names of it (for directories: 1).
+    /// Number of its names (1 for directories).
     links: u16,
 }
 
@@ -51,7 +51,7 @@ enum Op {
 }
 
 impl Model {
-    /// An empty volume; `names`: what is in its root already.
+    /// A volume with an empty root.
     pub(crate) fn new() -> Self {
         Self {
             nodes: vec![Some(Node {
@@ -130,7 +130,7 @@ impl Model {
         }
     }
 
-    /// Does an operation; whether it can be done.
+    /// Performs an operation; returns whether it is allowed.
     fn apply(&mut self, op: &Op) -> bool {
         match op {
             Op::Create(dir, name, kind) => {
@@ -184,7 +184,7 @@ impl Model {
         };
         let target = self.names(new).get(to).copied();
         if self.is_dir(source) && self.is_inside(new, source) {
-            // Onto itself nothing happens.
+            // A rename onto itself changes nothing.
             return old == new && target == Some(source) && mode != RenameMode::NoReplace;
         }
         match (mode, target) {
@@ -228,7 +228,7 @@ impl Model {
                 .expect("the root")
         };
         let at = dir(random);
-        // Half of the time a name that is there.
+        // Half of the time, an existing name.
         let name = |random: &mut Random, at: usize| {
             let there = self.names(at);
             match random.below(2) {
@@ -315,7 +315,7 @@ impl Model {
         }
     }
 
-    /// Does random operations on both, and compares what comes of each.
+    /// Performs random operations on both, and compares the result of each.
     pub(crate) fn play(&mut self, fs: &Fs, random: &mut Random, names: &[String], count: usize) {
         for step in 0..count {
             let op = self.random_op(random, names);
@@ -325,7 +325,7 @@ impl Model {
                 matches!(done, Ok(()) | Err(throughline_ext::Error::Caller(_)))
                     && done.is_ok() == expected,
                 "step {step}: {op:?} should {}, but {done:?}",
-                if expected { "be done" } else { "be refused" }
+                if expected { "succeed" } else { "be refused" }
             );
         }
     }
@@ -395,7 +395,7 @@ impl Model {
         }
     }
 
-    /// Compares with what `debugfs` sees.
+    /// Compares the model with the names that `debugfs` finds.
     pub(crate) fn compare_with_debugfs(&self, image: &Image) {
         for dir in 0..self.nodes.len().min(2000) {
             let Some(Node {

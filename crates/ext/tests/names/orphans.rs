@@ -1,4 +1,4 @@
-//! Inodes without names, and attributes that inodes take with them.
+//! Inodes without names, and attributes that are freed with their inodes.
 
 use throughline_ext::{Error, Last, NewInode, NewKind, Reason};
 use throughline_extfmt::orphan;
@@ -39,7 +39,7 @@ fn an_open_file_outlives_its_name() {
         fs.unlink(&root, name.as_bytes()).expect("unlinked");
     }
     assert!(free(&fs).0 < before.0 - 90);
-    // The middle of the list, its end, its head.
+    // One in the middle of the list, then at its end, then at its head.
     for at in [1, 0, 3] {
         fs.close_inode(&files[at]).expect("closed");
         assert!(matches!(
@@ -79,7 +79,7 @@ fn a_crash_leaves_orphans_that_the_next_open_frees() {
         }
     }
     fs.sync().expect("synced");
-    // The crash: what is on the disk now is what there is.
+    // The crash: only the current disk contents remain.
     let crashed = std::fs::read(&image.path).expect("the image");
     drop(fs);
     std::fs::write(&image.path, &crashed).expect("written");
@@ -90,7 +90,7 @@ fn a_crash_leaves_orphans_that_the_next_open_frees() {
     assert_eq!(free(&fs), before);
     fs.close().expect("closed");
     image.check();
-    // And e2fsck frees them as well.
+    // e2fsck frees them too.
     std::fs::write(&image.path, &crashed).expect("written");
     let told = image.repair();
     assert!(told.contains("orphaned inode"), "{told}");
@@ -114,7 +114,7 @@ fn the_orphan_file_is_emptied() {
     let place = fs.superblock().s_orphan_file_inum.get();
     let geometry = fs.geometry().clone();
     fs.close().expect("closed");
-    // As the kernel leaves it when the machine stops: no name, and a slot.
+    // As the kernel leaves it in a crash: no name, and a slot in the orphan file.
     image.debugfs_write(
         "unlink /f\nsif <INO> links_count 0\nfeature orphan_present"
             .replace("INO", &ino.to_string())
@@ -175,9 +175,10 @@ fn attributes_are_read_and_go_with_their_inode() {
     // One in the inode, one in the block, one in an inode of its own.
     let (medium, large) = ("m".repeat(900), "l".repeat(7_000));
     image.debugfs_write(&format!(
-        "ea_set /f user.small tiny\nea_set /f user.medium {medium}\nea_set /f user.large {large}\nea_set /g security.x y\n",
+        "ea_set /f user.small tiny\nea_set /f user.medium {medium}\n\
+         ea_set /f user.large {large}\nea_set /g security.x y\n",
     ));
-    // debugfs forgets to count the attributes' blocks.
+    // debugfs does not count the attributes' blocks.
     image.repair();
     image.check();
     let fs = image.open();
@@ -207,12 +208,12 @@ fn attributes_are_read_and_go_with_their_inode() {
         matches!(got, Err(Error::Caller(Reason::NoAttribute))),
         "{got:?}"
     );
-    // Names that no attribute of a program can have, as the kernel answers them.
+    // Names that programs cannot use for attributes, with the kernel's results.
     for none in [&b"nonsense"[..], b"system.data"] {
         let got = fs.get_xattr(&file, none);
         assert!(matches!(got, Err(Error::Unsupported(_))), "{got:?}");
     }
-    // Changes of all kinds leave them alone.
+    // Other changes of the file keep its attributes.
     fs.rename(
         &fs.root().expect("a root"),
         b"f",

@@ -1,4 +1,4 @@
-//! Walks of paths: links, slashes, dots, and the bounds of the volume.
+//! Path walks: links, slashes, dots, and the bounds of the volume.
 
 use throughline_ext::{Error, Fs, Last, MAX_LINKS, NewInode, NewKind, Reason};
 
@@ -93,14 +93,14 @@ fn paths_lead_where_they_say() {
             "/a\0b",
             Reason::Invalid("a name must not contain a slash or NUL"),
         );
-        // Links themselves.
+        // The links themselves.
         let link = |path: &str| {
             fs.resolve(path.as_bytes(), Last::NoFollow)
                 .expect(path)
                 .is_symlink()
         };
         assert!(link("/up") && link("/self") && link("/dangling") && !link("/todir/"));
-        // Where something new would be.
+        // The place of a name that does not exist yet.
         let place = fs.place(b"/dangling", Last::Follow).expect("a place");
         assert_eq!(
             (place.dir.ino, place.name.as_slice()),
@@ -145,7 +145,7 @@ fn links_of_every_length_come_back() {
         );
         fs.close().expect("closed");
         image.check();
-        // Made by others: inline where the volume has that.
+        // Made by debugfs: inline if the volume supports that.
         image.debugfs_write(&format!("symlink /other {}", target(80)));
         image.check();
         let fs = image.open();

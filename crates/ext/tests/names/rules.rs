@@ -1,4 +1,4 @@
-//! What each operation refuses, and how it says so; several threads at once.
+//! What each operation refuses, and with which error; several threads at once.
 
 use std::sync::Arc;
 
@@ -158,7 +158,7 @@ fn refusals_are_told_apart() {
         rename(&root, b"file", &root, &[b'n'; 256], Replace),
         Reason::NameTooLong,
     );
-    // What was removed is gone, for those too who still hold it.
+    // Removed directories cannot be used any more, even through existing references.
     fs.rmdir(&below, b"inner").expect("removed");
     fs.rmdir(&dir, b"below").expect("removed");
     refused(create(&below, b"x"), Reason::NotFound);
@@ -241,7 +241,7 @@ fn nodes_of_every_kind() {
         )
         .expect("made");
     }
-    // A directory with the setgid bit gives its group on.
+    // A directory with the setgid bit passes its group on.
     let shared = NewInode {
         permissions: 0o2775,
         ..OWNER
@@ -346,7 +346,7 @@ fn threads_that_rename_and_remove_at_once() {
         for entry in fs.read_dir(&dir) {
             let inode = fs.lookup(&dir, &entry.expect("sound").name).expect("there");
             count += 1;
-            assert!(count < 100_000, "directories run in a circle");
+            assert!(count < 100_000, "directories form a cycle");
             if inode.is_dir() {
                 left.push(inode);
             }
@@ -356,7 +356,7 @@ fn threads_that_rename_and_remove_at_once() {
     image.check();
 }
 
-/// Random operations on a few names that all threads fight for: every refusal but damage is fine.
+/// Random operations on a few names that all threads contend for: any error except damage is allowed.
 fn work(fs: &Fs, thread: u64) {
     let mut random = Random(thread);
     let path = |random: &mut Random| {
