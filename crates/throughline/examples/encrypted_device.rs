@@ -51,7 +51,7 @@ impl Device for Encrypted {
     }
 }
 
-/// Encrypts the image `plain` into `sealed`, and writes a file into it that cannot be found without the key.
+/// Encrypts the image `plain` into `sealed`, writes a file into it, and reads the file back.
 pub(crate) fn run(plain: &Path, sealed: &Path, key: &[u8; 64]) -> Result<String, Box<dyn Error>> {
     std::fs::copy(plain, sealed)?;
     let open = || File::options().read(true).write(true).open(sealed);

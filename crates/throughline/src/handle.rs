@@ -4,7 +4,8 @@
 //! - All calls take offsets and `&self`, so any number of threads may share a handle. `Read`, `Write` and
 //!   `Seek` use the handle's own position; each [`Cursor`] has its own.
 //! - All handles of a file see the same bytes, buffered or direct.
-//! - A call that fails half-way returns a short count; the next call returns the error.
+//! - A call that fails after part of its work returns the number of bytes done; the next call returns the
+//!   error.
 
 use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
@@ -26,8 +27,8 @@ use crate::source::{At, Source};
 /// [`RawFile`](crate::RawFile), which both dereference to it.
 ///
 /// *Buffered* (the default): data goes through this library's page cache. A write returns when the data is in
-/// memory; it reaches the device soon after, or by a sync call. A writer that is faster than the device is
-/// paused now and then. *Direct*: data goes straight between the caller's memory and the device.
+/// memory. Write-back or a sync call brings it to the device later. Writers that are faster than the device
+/// are paused for short times. *Direct*: data goes straight between the caller's memory and the device.
 ///
 /// **Dropping a handle loses nothing**: its writes stay in the cache and are written back. They are lost if
 /// the process ends or the machine fails before write-back or a sync ([what is
@@ -70,7 +71,7 @@ impl Handle {
         Handle::new(Arc::clone(&self.source), &self.disk, self.mode)
     }
 
-    /// Whether it bypasses the cache.
+    /// Whether the handle bypasses this library's page cache.
     pub fn is_direct(&self) -> bool {
         self.mode.direct
     }
@@ -123,14 +124,15 @@ impl Handle {
     }
 
     /// Writes `buf` at byte `offset`, or at the end if the file was opened for appending. The file grows as
-    /// needed; a gap between its old end and `offset` becomes a hole. Returns the number of bytes written. It
-    /// is short only if an error followed them; the next call then returns the error.
+    /// needed; a gap between its old end and `offset` becomes a hole. Returns the number of bytes written,
+    /// which is less than the length of `buf` only if an error followed; the next call then returns the
+    /// error.
     ///
     /// **Until it is synced, a change is lost if the process ends or the machine fails**
     /// ([what is durable](crate#what-is-durable)).
     ///
     /// # Errors
-    /// [`Reason::NoSpace`] (reported here: accepted data always has its space), [`Reason::TooLarge`],
+    /// [`Reason::NoSpace`] (never later than here: accepted data has its space), [`Reason::TooLarge`],
     /// [`Reason::ReadOnly`], [`Reason::Permission`]; damage; device errors, including those of earlier
     /// write-back if memory is full of data that cannot be written.
     pub fn write_at(&self, buf: &[u8], offset: u64) -> Result<usize> {
@@ -167,9 +169,8 @@ impl Handle {
         Ok(())
     }
 
-    /// As [`Handle::write_at`], but a buffered write that would have to wait for dirty memory or be paused
-    /// fails instead: for programs with an event loop, which retry later. A direct handle still waits for the
-    /// device.
+    /// As [`Handle::write_at`], but fails where a buffered write would have to wait for dirty memory or be
+    /// paused. Programs with an event loop can then retry later. A direct handle still waits for the device.
     ///
     /// **Until it is synced, a change is lost if the process ends or the machine fails**
     /// ([what is durable](crate#what-is-durable)).
@@ -272,8 +273,8 @@ impl Handle {
         self.make_durable(true)
     }
 
-    /// Writes back the dirty part of `len` bytes from `offset`, to spread the work of a later sync. It makes
-    /// no promise about crashes. `len` 0 means to the end of the file.
+    /// Writes back the dirty part of `len` bytes from `offset`, so that a later sync has less to do. Does not
+    /// make the data durable. `len` 0 means to the end of the file.
     ///
     /// # Errors
     /// With [`SyncRange::Wait`], write-back errors.
@@ -281,7 +282,7 @@ impl Handle {
         self.source.sync_range(range(offset, len), how)
     }
 
-    /// Declares how `len` bytes from `offset` will be used; `len` 0 means to the end of the file.
+    /// Announces how `len` bytes from `offset` will be used; `len` 0 means to the end of the file.
     /// [`Advice::WillNeed`] and [`Advice::DontNeed`] apply to that range, the others to this handle and the
     /// whole file. Never waits for the device; errors of background reads are ignored.
     ///

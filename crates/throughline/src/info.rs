@@ -10,7 +10,7 @@ use throughline_ext::{
 use crate::cache::CacheState;
 use crate::error::Result;
 
-/// The output of `throughline info`.
+/// Facts about a volume and its device, as `throughline info` prints them.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct VolumeInfo {

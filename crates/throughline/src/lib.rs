@@ -1,13 +1,15 @@
 //! Read and write ext2, ext3 and ext4 images without mounting them and without root, and plain files and
-//! block devices at the speed of direct I/O. All of them go through this library's own page cache.
+//! block devices at the speed of direct I/O. Buffered I/O uses this library's own page cache, not the
+//! host's.
 //!
 //! | if you know | use |
 //! | --- | --- |
-//! | a mounted file system, and `std::fs` for its paths | [`Volume`]: [`read`](Volume::read), [`write`](Volume::write), [`create_dir_all`](Volume::create_dir_all), [`walk`](Volume::walk) … |
-//! | `std::fs::OpenOptions` | [`OpenOptions`] for a volume or a raw file, [`FileOptions`] for a file in a volume |
-//! | `std::fs::File` | [`File`] in a volume, [`RawFile`] on the host; both are [`Handle`]s and implement `Read`, `Write`, `Seek` |
+//! | `std::fs` functions, on a mounted file system | [`Volume`], which has the same functions |
+//! | `std::fs::OpenOptions` | [`OpenOptions`] for images and raw files, [`FileOptions`] in a volume |
+//! | `std::fs::File` | [`File`] in a volume, [`RawFile`] on the host; both are [`Handle`]s |
+//! | `Read`, `Write`, `Seek` | the same: [`File`] and [`RawFile`] implement them |
 //! | `FileExt::read_at`, `write_at` | [`Handle::read_at`], [`Handle::write_at`] |
-//! | `tokio::fs`, without a particular runtime | [`Handle::to_async`] |
+//! | `tokio::fs` | [`Handle::to_async`], for any runtime |
 //! | `O_DIRECT`, `O_SYNC`, `O_DSYNC`, `O_APPEND` | [`FileOptions`] |
 //! | a loop device, `/dev/mapper` | [`OpenOptions::open_fd`], [`Memory`], or your own [`Device`] |
 //!
@@ -48,7 +50,7 @@
 //!
 //! # Plain files and devices
 //!
-//! A streaming copy. It bypasses the host's page cache and never exceeds the limit of dirty memory:
+//! A streaming copy, which bypasses the host's page cache and never exceeds the limit of dirty memory:
 //!
 //! ```
 //! use throughline::OpenOptions;
@@ -66,8 +68,8 @@
 //! # }
 //! ```
 //!
-//! A database: cached pages, a log that is durable when the call returns, and a checkpoint whose work is
-//! spread over time.
+//! The files of a database: cached pages, a log whose appends are durable when they return, and a checkpoint
+//! that starts its writes early.
 //!
 //! ```
 //! use throughline::{Advice, FileOptions, OpenOptions, SyncRange};
@@ -95,37 +97,45 @@
 //!
 //! # What is durable
 //!
-//! A write is *accepted* when it returns: every reader sees it, and its space on the disk is reserved.
-//! **Until it is written back it is in this process's memory, not in the kernel's**, which matters when the
-//! process ends.
+//! A write is *accepted* when it returns: every reader sees it, and its space on the disk is reserved. It is
+//! *synced* when [`Handle::sync_all`] (or [`Handle::sync_data`], [`Volume::sync`], [`Dir::sync`]) has then
+//! returned `Ok`, or when it was written through a handle with [`FileOptions::sync`] or
+//! [`FileOptions::data_sync`]. A sync that fails returns an error, on every call until it succeeds.
 //!
-//! | event | synced | accepted but not synced |
-//! | --- | --- | --- |
-//! | a [`File`], [`Dir`] or [`Handle`] is dropped | kept | kept: it belongs to the volume, and is written back within half a minute or when the volume is closed |
-//! | [`Volume::close`], or the last handle is dropped | kept | **made durable**; on a drop, errors only go to the log |
-//! | a panic unwinds and drops the last handle | kept | **made durable**, unless the panic interrupted a change inside this library: then nothing more is written. The volume is not marked clean |
-//! | `main` returns or `std::process::exit` is called with handles left (statics, other threads, `mem::forget`) | kept | **lost**, as in the next row |
-//! | the process is killed or aborts | kept | **lost**, except what was already written back or committed by age |
-//! | the machine loses power | kept | **lost**, as above |
+//! **Synced data survives all of the following events. Data that was accepted but not synced is in this
+//! process's memory, not in the kernel's**, until it is written back:
 //!
-//! Data is *synced* when [`Handle::sync_all`] (or [`Handle::sync_data`], [`Volume::sync`], [`Dir::sync`]) has
-//! returned `Ok` for it, or when it was written through a handle with [`FileOptions::sync`] or
-//! [`FileOptions::data_sync`]. Losses are always whole operations: a rename has happened or not, and a
-//! replaced file has either its old or its new contents ([`OpenOptions::auto_da_alloc`]). A volume that was
-//! not closed is recovered the next time it is opened for writing. A sync that fails returns an error, on
-//! every call until it succeeds.
+//! | event | accepted data that was not synced |
+//! | --- | --- |
+//! | a [`File`], [`Dir`] or [`Handle`] is dropped | kept in memory, and written back later |
+//! | [`Volume::close`], or the last handle is dropped | **made durable** |
+//! | a panic unwinds and drops the last handle | **made durable**, with an exception |
+//! | `main` returns or `std::process::exit` is called while handles exist | **lost** |
+//! | the process is killed or aborts | **lost** |
+//! | the machine loses power | **lost** |
+//!
+//! - Dropping a handle other than the last one loses nothing: the data belongs to the volume. It is written
+//!   back within half a minute, or when the volume is closed.
+//! - [`Volume::close`] returns errors; a drop can only log them.
+//! - The exception: if the panic interrupted a change inside this library, nothing more is written. After any
+//!   panic, the volume is not marked clean.
+//! - Handles may still exist when `main` returns: in statics, in other threads, or after `mem::forget`.
+//! - *Lost* excludes what was already written back or committed by age. Operations are lost as a whole: a
+//!   rename has happened or not, and a replaced file has either its old or its new contents
+//!   ([`OpenOptions::auto_da_alloc`]).
+//! - A volume that was not closed is recovered the next time it is opened for writing.
 //!
 //! # Errors
 //!
-//! [`Error`] says where the fault is: the caller's request ([`Reason`]), the device, or the volume
-//! ([`Corrupt`], with inode and block). `?` converts it to a `std::io::Error` of the kind that `std::fs`
-//! would return.
+//! An [`Error`] shows whether the caller's request ([`Reason`]), the device, or the volume ([`Corrupt`], with
+//! inode and block) is at fault. `?` converts it to a `std::io::Error` of the kind that `std::fs` would
+//! return.
 //!
 //! # Threads
 //!
-//! All types are `Send` and `Sync`; calls take `&self`, and threads that share a volume or a file need no
-//! lock of their own. Calls block only for the device and to limit dirty memory. [`Handle::try_write_at`]
-//! does not wait for dirty memory.
+//! All types are `Send` and `Sync`, and calls take `&self`. Threads that share a volume or a file need no lock
+//! of their own. Calls block only for the device and to limit dirty memory. [`Handle::try_write_at`] fails
+//! instead of waiting for dirty memory.
 //!
 //! # More
 //!

@@ -57,7 +57,7 @@ pub struct FileOptions {
 }
 
 impl FileOptions {
-    /// The options described at the type.
+    /// The default options, as described for the type.
     pub fn new() -> FileOptions {
         FileOptions::default()
     }

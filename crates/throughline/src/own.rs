@@ -79,7 +79,7 @@ pub trait Device: Send + Sync {
     /// Returns when all earlier writes survive a crash.
     ///
     /// # Errors
-    /// If that is not certain.
+    /// Any failure after which a write may not survive.
     fn flush(&self) -> io::Result<()>;
 
     /// The unit of I/O in bytes: a power of two from 512 to the volume's block size. The default is 512.

@@ -13,7 +13,7 @@ use crate::handle::Handle;
 use crate::mode::{FileOptions, Mode};
 
 /// An open plain file or block device; [`Handle`] has the I/O calls. A write past the end extends a plain
-/// file, but not a device. Nothing else may change the file's length while it is open.
+/// file, but not a device. No other program may change the file's length while it is open.
 ///
 /// [`RawFile::reopen`] gives further handles on the same file; the file is closed with the last of them.
 ///
@@ -77,9 +77,9 @@ impl RawFile {
         CacheState::of(self.file.cached().space().cache())
     }
 
-    /// Closes this handle. The last handle writes back dirty data and closes the file. Unlike
-    /// [`Handle::sync`], this promises nothing about a power loss. Dropping a handle does the same, but only
-    /// logs errors.
+    /// Closes this handle. The last handle writes back dirty data and closes the file. Unlike after
+    /// [`Handle::sync`], the data may not survive a power loss. Dropping a handle does the same, but only logs
+    /// errors.
     ///
     /// # Errors
     /// Write-back errors. The data that could not be written is then lost; call [`Handle::sync`] first to

@@ -17,11 +17,11 @@ pub struct VolumeStatus {
     pub label: String,
     /// Whether the volume is read-only.
     pub read_only: bool,
-    /// Whether it was taken down.
+    /// Whether [`Volume::take_down`] was called.
     pub down: bool,
     /// Why it accepts no more changes; `None` while it does.
     pub stopped: Option<String>,
-    /// The error of a write-back that currently fails; `None` if none does.
+    /// The error with which write-back currently fails; `None` if it does not.
     pub failing: Option<String>,
     /// Damaged places found since the volume was opened, at most 4096; the log has their inodes and blocks.
     pub damaged_places: usize,

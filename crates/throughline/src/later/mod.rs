@@ -34,9 +34,9 @@ pub type Returned<T> = (Result<T>, Vec<u8>);
 /// An open file of either kind with calls that return futures, independent of the runtime; see
 /// [`Handle::to_async`]. Clones share the same handle.
 ///
-/// A call starts at once and continues if its future is dropped; it may or may not be complete by then.
-/// Therefore it takes ownership of its buffer and returns it with the result. Calls on a file run
-/// concurrently; to order two calls, await the first one.
+/// A call starts at once and runs to completion, even if its future is dropped. Therefore it takes ownership
+/// of its buffer and returns it with the result. Calls on a file run concurrently; to order two calls, await
+/// the first one.
 #[derive(Clone)]
 pub struct AsyncFile {
     shared: Arc<Shared>,
@@ -68,7 +68,7 @@ impl fmt::Debug for AsyncFile {
 }
 
 impl Handle {
-    /// The same file with the same options, with calls that return futures. It keeps the file open too.
+    /// The same file with the same options, with calls that return futures. The result keeps the file open.
     ///
     /// ```
     /// # use std::pin::pin;
@@ -156,7 +156,7 @@ impl AsyncFile {
         pending
     }
 
-    /// As [`Handle::sync_all`], for calls whose futures were ready before.
+    /// As [`Handle::sync_all`]. Covers the calls whose futures were ready before this one was made.
     ///
     /// # Errors
     /// The same.
@@ -164,7 +164,7 @@ impl AsyncFile {
         self.sync(|shared| &shared.syncs, Handle::sync_all)
     }
 
-    /// As [`Handle::sync_data`], for calls whose futures were ready before.
+    /// As [`Handle::sync_data`]. Covers the calls whose futures were ready before this one was made.
     ///
     /// # Errors
     /// The same.
@@ -218,7 +218,7 @@ impl Group {
         !std::mem::replace(&mut syncs.is_running, true)
     }
 
-    /// Takes the callers that the sync is for that begins now; later callers wait for the next one.
+    /// Takes the callers of the sync that begins now; later callers wait for the next one.
     fn begin(&self) -> Vec<Promise<Result<()>>> {
         std::mem::take(&mut self.lock().waiting)
     }

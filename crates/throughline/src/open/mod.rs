@@ -16,9 +16,8 @@ const DEFAULT_COMMIT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Options for opening a [`Volume`](crate::Volume) or a [`RawFile`](crate::RawFile).
 ///
-/// The defaults ([`OpenOptions::new`]): read-only,
-/// bypassing the host's page cache, from byte 0 of the device, with an engine and I/O size that fit the
-/// machine.
+/// The defaults ([`OpenOptions::new`]): read-only, bypassing the host's page cache, from byte 0 of the device,
+/// with an engine and I/O size that fit the machine.
 ///
 /// ```no_run
 /// use throughline::OpenOptions;
@@ -81,7 +80,7 @@ impl Default for OpenOptions {
 }
 
 impl OpenOptions {
-    /// The options described at the type.
+    /// The default options, as described for the type.
     pub fn new() -> OpenOptions {
         OpenOptions {
             engine: EngineChoice::Auto,
@@ -180,8 +179,8 @@ impl OpenOptions {
     }
 
     /// When reading a file, a directory or a symbolic link updates its access time. The default is never. A
-    /// new access time is kept in memory until the inode changes otherwise, a sync, or closing the volume;
-    /// while other inodes are being read, for half a minute at most.
+    /// new access time stays in memory. It is written with the next other change of the inode, by a sync, when
+    /// the volume is closed, or when the access time of another inode is set more than half a minute later.
     pub fn access_times(&mut self, when: AccessTimes) -> &mut Self {
         self.access_times = when;
         self
@@ -194,8 +193,9 @@ impl OpenOptions {
         self
     }
 
-    /// If only an inode's timestamps change, even by a write, they are kept in memory until the inode changes
-    /// otherwise, a sync, closing the volume, or for a day (`lazytime`).
+    /// Keeps timestamps in memory if nothing else of the inode changes, also those of writes (`lazytime`).
+    /// They are written with the next other change of the inode, by a sync, when the volume is closed, or when
+    /// timestamps of another inode change more than a day later.
     pub fn lazy_times(&mut self, lazy: bool) -> &mut Self {
         self.lazy_times = lazy;
         self
@@ -215,8 +215,7 @@ impl OpenOptions {
     }
 
     /// How long file data may stay dirty before it is written back by age (30 s).
-    /// [`Volume::set_dirty_age`](crate::Volume::set_dirty_age)
-    /// changes it later.
+    /// [`Volume::set_dirty_age`](crate::Volume::set_dirty_age) changes it later.
     pub fn dirty_age(&mut self, age: Duration) -> &mut Self {
         self.dirty_age = Some(age);
         self
@@ -245,23 +244,23 @@ impl OpenOptions {
         self
     }
 
-    /// Read-only: shows the volume without its journal (`noload`). The result may be a state that never
-    /// existed.
+    /// Ignores the journal of a volume that is opened read-only (`noload`). The volume may then be
+    /// inconsistent.
     pub fn no_replay(&mut self, no_replay: bool) -> &mut Self {
         self.no_replay = no_replay;
         self
     }
 
-    /// Read-only: opens the volume although another process writes it, and takes no lock. Each read returns
-    /// what is on the device at that moment. So a superblock and its counts are consistent, but structures
-    /// that span several blocks may not be. Use it with [`OpenOptions::no_replay`].
+    /// Opens the volume read-only and without a lock, although another process may be writing it. Each read
+    /// returns what is on the device at that moment. So a superblock and its counts are consistent, but
+    /// structures that span several blocks may not be. Use it with [`OpenOptions::no_replay`].
     pub fn beside_writer(&mut self, beside: bool) -> &mut Self {
         self.beside_writer = beside;
         self
     }
 
-    /// The kernel already holds the block device, for a mount that this volume will serve: it is not claimed
-    /// again, and being mounted is no reason to refuse it.
+    /// For the server of a mount of a block device: the kernel already holds the device for that mount, so it
+    /// is not claimed again, and not refused as mounted.
     pub fn held_by_mount(&mut self, held: bool) -> &mut Self {
         self.held_by_mount = held;
         self
@@ -302,18 +301,17 @@ impl OpenOptions {
         self
     }
 
-    /// Whether files go through this library's cache (the default): the handle of [`OpenOptions::open_raw`],
-    /// and files of a volume opened without
-    /// [`FileOptions`](crate::FileOptions). `reopen` gives the other kind.
-    /// [`OpenOptions::direct`] is about the *host's* cache instead.
+    /// Whether files use this library's page cache (the default). Applies to the handle of
+    /// [`OpenOptions::open_raw`], and to files of a volume opened without
+    /// [`FileOptions`](crate::FileOptions); `reopen` makes a handle of the other kind.
+    /// [`OpenOptions::direct`] controls the use of the *host's* page cache.
     pub fn buffered(&mut self, buffered: bool) -> &mut Self {
         self.buffered = buffered;
         self
     }
 
     /// Traces every I/O of the device to `listener`, from opening to closing.
-    /// [`Volume::subscribe`](crate::Volume::subscribe) attaches
-    /// a listener later, for a limited time.
+    /// [`Volume::subscribe`](crate::Volume::subscribe) attaches a listener later, for a limited time.
     pub fn listener(&mut self, listener: Option<Arc<dyn Listener>>) -> &mut Self {
         self.listener = listener.map(Attached);
         self

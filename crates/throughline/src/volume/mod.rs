@@ -30,8 +30,8 @@ use crate::status::VolumeStatus;
 
 /// An open ext2, ext3 or ext4 volume. Clones share the same volume; any number of threads may use it.
 ///
-/// [`Volume::close`] closes it and returns errors. Dropping the last of its handles, files and directories
-/// closes it too, but only logs errors.
+/// [`Volume::close`] closes it and returns errors. The volume is also closed when the last of its handles,
+/// files and directories is dropped, but then errors are only logged.
 ///
 /// **Accepted data that was not synced is in this process's memory.** Dropping the last handle writes it
 /// back, also while a panic unwinds. It is lost if the process ends without that drop (killed, aborted,
@@ -260,9 +260,9 @@ impl Volume {
     }
 
     /// Writes the whole contents of several files, as [`Handle::write_all_at`](crate::Handle::write_all_at)
-    /// from byte 0 would. Empty files, such as new ones, are written together: a few large I/Os and one wait
-    /// for all. Returns one result per file, in order; if a file belongs to another volume, every result is
-    /// [`Reason::CrossDevice`]. Keeps a copy of the data in memory meanwhile.
+    /// from byte 0 would. Files that are empty, such as new ones, are written together, with a few large I/Os
+    /// and a single wait. Returns one result per file, in order; if a file belongs to another volume, every
+    /// result is [`Reason::CrossDevice`]. Uses as much memory as the data while it runs.
     pub fn write_new(&self, files: &[(&File, &[u8])]) -> Vec<Result<()>> {
         if !files.iter().all(|(file, _)| self.is_same(file.volume())) {
             return files
@@ -320,7 +320,7 @@ impl Volume {
 
     /// Takes the volume down while it is in use, as `FS_IOC_SHUTDOWN` does: from then on nothing is written,
     /// and every call fails with [`Error::Down`]. The disk is left as if by a crash at that moment, after
-    /// what `mode` still writes. Closing the volume then writes nothing.
+    /// the writes that `mode` allows. Closing the volume then writes nothing.
     ///
     /// # Errors
     /// With [`TakeDown::Flush`], those of [`Volume::sync`]; the volume is then not taken down. With
@@ -335,7 +335,7 @@ impl Volume {
         self.fs().count_damage(damage);
     }
 
-    /// Whether it was taken down.
+    /// Whether [`Volume::take_down`] was called.
     pub fn is_down(&self) -> bool {
         self.fs().is_down()
     }
