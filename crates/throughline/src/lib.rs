@@ -133,9 +133,9 @@
 //!
 //! # Threads
 //!
-//! All types are `Send` and `Sync`, and calls take `&self`. Threads that share a volume or a file need no lock
-//! of their own. Calls block only for the device and to limit dirty memory. [`Handle::try_write_at`] fails
-//! instead of waiting for dirty memory.
+//! All types are `Send` and `Sync`, and calls take `&self`. Threads that share a volume or a file need no
+//! lock of their own. Calls block only for the device and to limit dirty memory. [`Handle::try_write_at`]
+//! fails instead of waiting for dirty memory.
 //!
 //! # More
 //!

@@ -78,8 +78,8 @@ impl RawFile {
     }
 
     /// Closes this handle. The last handle writes back dirty data and closes the file. Unlike after
-    /// [`Handle::sync`], the data may not survive a power loss. Dropping a handle does the same, but only logs
-    /// errors.
+    /// [`Handle::sync`], the data may not survive a power loss. Dropping a handle does the same, but only
+    /// logs errors.
     ///
     /// # Errors
     /// Write-back errors. The data that could not be written is then lost; call [`Handle::sync`] first to

@@ -16,8 +16,8 @@ const DEFAULT_COMMIT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Options for opening a [`Volume`](crate::Volume) or a [`RawFile`](crate::RawFile).
 ///
-/// The defaults ([`OpenOptions::new`]): read-only, bypassing the host's page cache, from byte 0 of the device,
-/// with an engine and I/O size that fit the machine.
+/// The defaults ([`OpenOptions::new`]): read-only, bypassing the host's page cache, from byte 0 of the
+/// device, with an engine and I/O size that fit the machine.
 ///
 /// ```no_run
 /// use throughline::OpenOptions;
@@ -179,8 +179,9 @@ impl OpenOptions {
     }
 
     /// When reading a file, a directory or a symbolic link updates its access time. The default is never. A
-    /// new access time stays in memory. It is written with the next other change of the inode, by a sync, when
-    /// the volume is closed, or when the access time of another inode is set more than half a minute later.
+    /// new access time stays in memory. It is written with the next other change of the inode, by a sync,
+    /// when the volume is closed, or when the access time of another inode is set more than half a minute
+    /// later.
     pub fn access_times(&mut self, when: AccessTimes) -> &mut Self {
         self.access_times = when;
         self
@@ -194,8 +195,8 @@ impl OpenOptions {
     }
 
     /// Keeps timestamps in memory if nothing else of the inode changes, also those of writes (`lazytime`).
-    /// They are written with the next other change of the inode, by a sync, when the volume is closed, or when
-    /// timestamps of another inode change more than a day later.
+    /// They are written with the next other change of the inode, by a sync, when the volume is closed, or
+    /// when timestamps of another inode change more than a day later.
     pub fn lazy_times(&mut self, lazy: bool) -> &mut Self {
         self.lazy_times = lazy;
         self
