@@ -47,7 +47,8 @@ impl Delayed {
     /// is the number of the file's dirty blocks before the write; `again` means that part of the range is
     /// being written back.
     ///
-    /// # Errors `NoSpace`, with nothing reserved; `TooLarge`; errors of reading the mapping.
+    /// # Errors
+    /// `NoSpace`, with nothing reserved; `TooLarge`; errors of reading the mapping.
     pub(crate) fn put_by(
         &self,
         fs: &Inodes,

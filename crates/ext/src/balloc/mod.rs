@@ -228,7 +228,8 @@ impl Blocks {
     /// `map_only`, they are for the mapping of data that already has blocks, and may use the last free
     /// blocks.
     ///
-    /// # Errors `NoSpace`; no block is reserved then.
+    /// # Errors
+    /// `NoSpace`; no block is reserved then.
     pub(crate) fn put_by(&self, blocks: u64, map_only: bool) -> Result<()> {
         self.check_writable()?;
         let purpose = if map_only {
