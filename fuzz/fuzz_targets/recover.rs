@@ -1,25 +1,25 @@
-//! Recovery: a small image with a live log and a fast commit, patched as the input says, is recovered for reading and for
-//! writing, and listed.
+//! Recovery: a small image with a live log and a fast commit, patched as the input says, is recovered for
+//! reading and for writing, and listed.
 //!
-//! The images are made at the start and need e2fsprogs. The bytes of an input: kind and options, place of the log, sequence
-//! number, then patches (which part of the log, where in it, how many bytes, the bytes). Half of the inputs have their sums
-//! made right again, so that what lies behind them is reached.
+//! The images are made at the start; that needs e2fsprogs. The bytes of an input: kind and options, start
+//! of the log, sequence number, then patches (part of the log, offset in it, number of bytes, the bytes).
+//! In half of the inputs, the checksums are corrected, so that the code after the checks is reached.
 //!
-//! What must hold, beside no panic, no hang, no memory without bound: opened for reading or refused, nothing is written; behind
-//! the volume's end, nothing is; once closed after a recovery, the journal is empty.
+//! Besides no panic, no hang and bounded memory: opening for reading, or a refused opening, writes nothing;
+//! nothing is written past the volume's end; and after a recovery and a close, the journal is empty.
 #![no_main]
 
-#[allow(dead_code)] // the tests'
+#[allow(dead_code)] // used by the tests
 #[path = "../../testing/tests/damaged_journal/craft.rs"]
 mod craft;
 #[path = "../../testing/tests/damaged_journal/disk.rs"]
 mod disk;
-#[allow(dead_code)] // the tests'
+#[allow(dead_code)] // used by the tests
 #[path = "../../testing/tests/damaged_journal/fast.rs"]
 mod fast;
 #[path = "../../testing/tests/damaged_journal/seal.rs"]
 mod seal;
-#[allow(dead_code)] // the tests'
+#[allow(dead_code)] // used by the tests
 #[path = "../../testing/tests/hostile/survey.rs"]
 mod survey;
 
@@ -30,7 +30,7 @@ use disk::{bytes_of, load};
 use fast::Fast;
 use throughline::{JournalState, OpenOptions, Volume};
 
-/// Bytes of the device behind the volume.
+/// Bytes of the device after the volume.
 const BEHIND: usize = 64 << 10;
 const MOST_NAMES: usize = 100;
 const JOURNAL: throughline_extfmt::InodeNumber = throughline_extfmt::InodeNumber(8);
@@ -42,7 +42,7 @@ static BASES: LazyLock<Vec<(Base, usize)>> = LazyLock::new(|| {
     made.into_iter().map(|base| (inode_at(&base), base)).map(|(at, base)| (base, at)).collect()
 });
 
-/// Where the journal's inode is in the image.
+/// The byte offset of the journal's inode in the image.
 fn inode_at(base: &Base) -> usize {
     let survey = survey::Base::new(base.states[0].clone());
     let targets = &mut survey.targets.iter();
@@ -50,7 +50,7 @@ fn inode_at(base: &Base) -> usize {
     inode.expect("a journal").at
 }
 
-/// An input, taken from the front.
+/// An input, consumed from the front.
 struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {
@@ -112,7 +112,7 @@ fn patch(
         255 => inode + offset % 128,
         254 => 1024 + offset % 1024,
         224..254 if fast.is_some() => fast?.at + offset % size,
-        // The journal's superblock is the first, and copies are most of the rest.
+        // The journal's superblock is the first part; most other parts are copies of blocks.
         200..254 => crafted.parts[0].0 + offset % 256,
         _ => crafted.parts[usize::from(part) % crafted.parts.len()].0 + offset % size,
     };
@@ -153,18 +153,22 @@ libfuzzer_sys::fuzz_target!(|data: &[u8]| {
         walk(&volume);
         let _ = volume.close();
     }
-    assert!(bytes_of(&*device) == bytes, "opened for reading, and written to");
+    assert!(bytes_of(&*device) == bytes, "opened for reading, but written to");
     match OpenOptions::new().write(true).open_block_device(Arc::clone(&device) as _) {
-        Err(_) => assert!(bytes_of(&*device) == bytes, "refused, and written to"),
+        Err(_) => assert!(bytes_of(&*device) == bytes, "refused, but written to"),
         Ok(volume) => {
             walk(&volume);
             let closed = volume.close();
             let after = bytes_of(&*device);
-            assert!(after[after.len() - BEHIND..].iter().all(|byte| *byte == 0xA5), "behind the volume");
+            assert!(
+                after[after.len() - BEHIND..].iter().all(|byte| *byte == 0xA5),
+                "bytes after the volume were changed"
+            );
             if closed.is_ok() {
                 let again = OpenOptions::new().open_block_device(device as _);
                 let state = again.and_then(|volume| volume.info()).map(|info| info.journal);
-                assert!(!matches!(state, Ok(JournalState::NeedsRecovery)), "recovered, and not empty");
+                assert!(!matches!(state, Ok(JournalState::NeedsRecovery)), "recovered, but the journal is \
+                    not empty");
             }
         }
     }

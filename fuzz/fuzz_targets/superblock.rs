@@ -1,6 +1,6 @@
 #![no_main]
 
-#[allow(dead_code)] // the other targets'
+#[allow(dead_code)] // used by the other targets
 #[path = "../../crates/extfmt/tests/exercise/mod.rs"]
 mod exercise;
 

@@ -1,18 +1,19 @@
-//! Whole volumes: a small sound image, patched as the input says and sealed again, is read and changed.
+//! Whole volumes: a small sound image, patched as the input says and with its checksums corrected, is read
+//! and changed.
 //!
-//! The image is made at the start and needs e2fsprogs; the first byte of an input chooses which, the rest is
-//! `mutate::patch`'s.
+//! The images are made at the start; that needs e2fsprogs. The first byte of an input chooses the image,
+//! the rest goes to `mutate::patch`.
 #![no_main]
 
-#[allow(dead_code)] // the tests'
+#[allow(dead_code)] // used by the tests
 #[path = "../../testing/tests/hostile/base.rs"]
 mod base;
 #[path = "../../testing/tests/hostile/exercise.rs"]
 mod exercise;
-#[allow(dead_code)] // the tests'
+#[allow(dead_code)] // used by the tests
 #[path = "../../testing/tests/hostile/mutate.rs"]
 mod mutate;
-#[allow(dead_code)] // the tests'
+#[allow(dead_code)] // used by the tests
 #[path = "../../testing/tests/hostile/survey.rs"]
 mod survey;
 

@@ -68,12 +68,14 @@ const XEON_DISK: Model = Model {
         Figure {
             what: "speed",
             value: "102.4 MB/s",
-            source: "report 1: 1000 writes of 4096 KiB in 40.948 s, patched; including head movements between them",
+            source: "report 1: 1000 writes of 4096 KiB in 40.948 s, patched; including head movements \
+                between them",
         },
         Figure {
             what: "host, each request",
             value: "6.84 us",
-            source: "report 1: 74.658 % of 41.304 s less 58.325 % of 40.948 s, over 1000 times the 1024 bios less the 8 of 512 KiB, assuming that sar's percentage is of one processor",
+            source: "report 1: 74.658 % of 41.304 s less 58.325 % of 40.948 s, over 1000 times the 1024 \
+                bios less the 8 of 512 KiB, assuming that sar's percentage is of one processor",
         },
         Figure {
             what: "queue depth, longest transfer, command stage, flush, FUA",
@@ -86,7 +88,8 @@ const XEON_DISK: Model = Model {
 /// Report 4.
 const UFS_PHONE: Model = Model {
     name: "ufs-phone",
-    about: "report 4: the UFS storage of a phone, 2 GB/s, 32 deep, 1 MiB transfers, and the phone's processor",
+    about: "report 4: the UFS storage of a phone, 2 GB/s, 32 deep, 1 MiB transfers, and the phone's \
+        processor",
     limits: Limits {
         logical_block_bytes: 4096,
         max_transfer_bytes: 1024 * KIB,
@@ -137,17 +140,20 @@ const UFS_PHONE: Model = Model {
         Figure {
             what: "host, each page at completion",
             value: "37 ns",
-            source: "report 4: 19 ms in all for a bio of 32 MiB, less 2 ms of merging and 16.7 ms of the device, over its pages",
+            source: "report 4: 19 ms in all for a bio of 32 MiB, less 2 ms of merging and 16.7 ms of the \
+                device, over its pages",
         },
         Figure {
             what: "command stage",
             value: "10 us",
-            source: "assumed: 100,000 commands/s, of the order that UFS 3 data sheets state; no figure of the report depends on it",
+            source: "assumed: 100,000 commands/s, of the order that UFS 3 data sheets state; no figure of \
+                the report depends on it",
         },
         Figure {
             what: "latency, flush, logical block",
             value: "50 us, 0.5 ms, 4 KiB",
-            source: "assumed: time to read flash cells, time to program them, block size that UFS devices report",
+            source: "assumed: time to read flash cells, time to program them, block size that UFS devices \
+                report",
         },
     ],
 };
@@ -176,7 +182,8 @@ const SATA_DISK: Model = Model {
         Figure {
             what: "speed",
             value: "133 MB/s",
-            source: "between report 5's two kernels, 135.7 and 131.0 MB/s, and close to its log's 132.15; MB taken as 10^6 bytes",
+            source: "between report 5's two kernels, 135.7 and 131.0 MB/s, and close to its log's 132.15; \
+                MB taken as 10^6 bytes",
         },
         Figure {
             what: "queue depth",
@@ -191,7 +198,8 @@ const SATA_DISK: Model = Model {
         Figure {
             what: "seek",
             value: "12.7 ms",
-            source: "assumed: 8.5 ms average seek and half a rotation at 7200 rpm, 4.2 ms, as data sheets of such disks state",
+            source: "assumed: 8.5 ms average seek and half a rotation at 7200 rpm, 4.2 ms, as data sheets \
+                of such disks state",
         },
         Figure {
             what: "flush",
@@ -237,7 +245,9 @@ const DISK_ARRAY: Model = Model {
         Figure {
             what: "host, each page filled",
             value: "7.568 us",
-            source: "report 3, fitted: 4 MiB at the old method's 205 MB/s less 4 MiB at the array's 330, over 1024 pages; so the old method's figure is an input, and those of other methods on the same host are results",
+            source: "report 3, fitted: 4 MiB at the old method's 205 MB/s less 4 MiB at the array's 330, \
+                over 1024 pages; so the old method's figure is an input, and those of other methods on \
+                the same host are results",
         },
         Figure {
             what: "queue depth",
@@ -284,7 +294,8 @@ const NVME: Model = Model {
         Figure {
             what: "command stage, of each queue",
             value: "2.174 us",
-            source: "same source: 460,000 random reads of 4 KiB per second, as the cost of one queue; the report's queues share only the counter",
+            source: "same source: 460,000 random reads of 4 KiB per second, as the cost of one queue; the \
+                report's queues share only the counter",
         },
         Figure {
             what: "latency",
@@ -304,7 +315,8 @@ const NVME: Model = Model {
         Figure {
             what: "many cores",
             value: "measured, then extrapolated",
-            source: "founding/2: the costs of an I/O and of a cache line transfer are measured, and the law of `Scaling` extrapolates to 2 to 128 cores",
+            source: "founding/2: the costs of an I/O and of a cache line transfer are measured, and the \
+                law of `Scaling` extrapolates to 2 to 128 cores",
         },
     ],
 };
