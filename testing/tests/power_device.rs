@@ -1,4 +1,4 @@
-//! What a device that lost its power may hold, and what it must.
+//! What a device may contain after a power loss, and what it must contain.
 
 use std::collections::BTreeSet;
 
@@ -42,7 +42,7 @@ fn first_bytes(image: &Image, sectors: usize) -> Vec<u8> {
     bytes.iter().step_by(SECTOR).copied().collect()
 }
 
-/// What the first sectors may be when the power goes at `at`.
+/// The possible contents of the first sectors if power fails at `at`.
 fn possible(record: &Record, at: usize, sectors: usize) -> BTreeSet<Vec<u8>> {
     let mut states = record.states();
     let keeps = (0..300).map(Keep::Some);
@@ -67,7 +67,7 @@ fn a_write_is_kept_lost_or_torn_until_a_flush() {
     assert_eq!(possible(&record, 0, 2), set([&[0, 0]]));
     let all = set([&[0, 0], &[0, 1], &[1, 0], &[1, 1]]);
     assert_eq!(possible(&record, written, 2), all);
-    assert_eq!(possible(&record, written + 1, 2), all, "flush on its way");
+    assert_eq!(possible(&record, written + 1, 2), all, "flush in flight");
     assert_eq!(possible(&record, record.end(), 2), set([&[1, 1]]));
     let whole = record.clone().with_whole(0..1024);
     assert_eq!(possible(&whole, written, 2), set([&[0, 0], &[1, 1]]));

@@ -1,4 +1,4 @@
-//! The fault device fails what it says, and nothing else.
+//! The fault device fails exactly the requests that it is told to fail.
 
 use std::io;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ fn read(queue: &mut dyn Queue, at: u64, bytes: &mut [u8]) -> io::Result<()> {
     done.pop().unwrap().result
 }
 
-/// What six writes of a block each come to, and what they leave.
+/// Writes six blocks. Returns the result of each write, the device's contents, and the device.
 fn six_writes(fault: Fault) -> ([bool; 6], [u8; 6], FaultDevice) {
     let below = memory();
     let device = FaultDevice::new(Arc::clone(&below), fault);
@@ -97,7 +97,7 @@ fn a_torn_write_is_a_mixture_and_the_same_for_a_seed() {
         content
             .chunks(512)
             .all(|block| block.iter().all(|&b| b == block[0])),
-        "blocks are whole"
+        "a block is torn"
     );
     let written = content.chunks(512).filter(|block| block[0] == 1).count();
     assert!((32..96).contains(&written), "{written} of 128");

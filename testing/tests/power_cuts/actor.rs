@@ -1,4 +1,4 @@
-//! An actor: does things to a volume, and writes down what it did and what it was promised.
+//! An actor: performs operations on a volume, and records them and the promises it was given.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -25,7 +25,7 @@ pub enum How {
     Synced,
 }
 
-/// Where actors leave a file for others to sync.
+/// Files that actors have left for others to sync.
 pub type Board = Mutex<Vec<(Id, File)>>;
 
 /// A thread of work on a volume.
@@ -36,15 +36,15 @@ pub struct Actor<'a> {
     pub lane: Lane,
     /// Syncs of the whole volume.
     pub syncs: Vec<Span>,
-    /// Syncs of files of others.
+    /// Syncs of other actors' files.
     pub others: Vec<(Id, Span)>,
-    /// The names as they are now.
+    /// The current names.
     pub names: Names,
-    /// Files that are open, those without a name too.
+    /// Open files, including those without a name.
     pub open: BTreeMap<Id, File>,
-    /// The contents of all files as they are now.
+    /// The current contents of all files.
     pub contents: BTreeMap<Id, Content>,
-    /// How often there was no room.
+    /// Number of operations that failed for lack of space.
     pub full: u32,
     next: u32,
 }
@@ -75,7 +75,7 @@ impl<'a> Actor<'a> {
         }
     }
 
-    /// A number that no other file, directory, symbolic link or version of this test has.
+    /// A number that is unique in this test among files, directories, symbolic links and versions.
     fn fresh(&mut self) -> u32 {
         self.next += 1;
         (self.lane.number + 1) * 10_000 + self.next
@@ -101,14 +101,15 @@ impl<'a> Actor<'a> {
                 Ok(done)
             }
             Err(error) => {
-                // It has done nothing.
+                // A failed operation has changed nothing.
                 self.lane.names.0.pop();
                 Err(error)
             }
         }
     }
 
-    /// Where there is no room for it, it may have done a part, which is then cut off again.
+    /// Performs an operation on a file. If there is no space, it may have been done in part; the file is
+    /// then truncated to 0.
     fn file_op<T>(
         &mut self,
         id: Id,
@@ -133,7 +134,7 @@ impl<'a> Actor<'a> {
         Ok(done)
     }
 
-    /// Makes a file, and keeps it open.
+    /// Creates a file, and keeps it open.
     pub fn create(&mut self, path: &str) -> Result<Id> {
         let id = self.fresh();
         let op = NameOp::Make(path.into(), id, Kind::File);
@@ -165,7 +166,7 @@ impl<'a> Actor<'a> {
         self.name_op(op, |volume| volume.hard_link(from, to))
     }
 
-    /// Takes a name away; a file that was open stays so.
+    /// Removes a name; an open file stays open.
     pub fn remove(&mut self, path: &str) -> Result<()> {
         let dir = self.names[path].1 == Kind::Dir;
         let op = NameOp::Remove(path.into());
@@ -225,7 +226,7 @@ impl<'a> Actor<'a> {
         Ok(())
     }
 
-    /// Writes behind the end.
+    /// Writes at the end of the file.
     pub fn append(&mut self, id: Id, len: u64, how: How) -> Result<()> {
         self.write(id, self.contents[&id].size, len, how)
     }
@@ -249,7 +250,8 @@ impl<'a> Actor<'a> {
             .map(drop)
     }
 
-    /// Sets an attribute to the value of a number, or takes it away. Where there is no room for it nothing happens.
+    /// Sets an attribute to the value with this number, or removes it. If there is no space for it, nothing
+    /// changes.
     pub fn set_attribute(&mut self, id: Id, name: u8, value: Option<u8>) -> Result<()> {
         if value.is_none() && !self.contents[&id].attributes.has(name) {
             return Ok(());
@@ -316,7 +318,7 @@ impl<'a> Actor<'a> {
         Ok(())
     }
 
-    /// Syncs the file that was left last, if there is one.
+    /// Syncs the most recently left file, if there is one.
     pub fn sync_posted(&mut self, data_only: bool) -> Result<()> {
         let Some((id, file)) = self.board.lock().unwrap().pop() else {
             return Ok(());
@@ -339,7 +341,7 @@ impl<'a> Actor<'a> {
         Ok(())
     }
 
-    /// Bytes of all files that are there.
+    /// Total size of all files that have a name or are open, in bytes.
     pub fn bytes(&self) -> u64 {
         let named: BTreeSet<Id> = self.names.values().map(|(id, _)| *id).collect();
         let there = |id: &Id| named.contains(id) || self.open.contains_key(id);
@@ -352,13 +354,13 @@ impl<'a> Actor<'a> {
         self.contents[&id].size / SECTOR
     }
 
-    /// The paths of what is of a kind.
+    /// The paths of this kind of object.
     pub fn paths(&self, want: impl Fn(&Kind) -> bool) -> Vec<String> {
         let found = self.names.iter().filter(|(_, (_, kind))| want(kind));
         found.map(|(path, _)| path.clone()).collect()
     }
 
-    /// Opens what a path stands for again, if it was closed.
+    /// Opens the file at a path again, if it is not open.
     pub fn reopen(&mut self, path: &str) -> Result<Id> {
         let id = self.names[path].0;
         if !self.open.contains_key(&id) {
@@ -368,7 +370,7 @@ impl<'a> Actor<'a> {
     }
 }
 
-/// Who a file is, in what its inode says from its first moment on.
+/// Attributes that identify a file by its owner from its creation on.
 fn owned(id: Id) -> Attributes {
     Attributes::new().uid(id).gid(id)
 }

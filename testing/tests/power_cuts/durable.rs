@@ -1,9 +1,10 @@
-//! Durable files that lose or move bytes: cut at any byte, punched, zeroed, collapsed, inserted into, and written to right
-//! behind that. After any power cut each is what it was after some number of its steps, to the byte: never a bit of the one
-//! and a bit of the other.
+//! Durable files that lose or move bytes: truncated at any byte, punched, zeroed, collapsed, inserted into,
+//! and written right after the end. After any power cut, each file equals its state after some number of
+//! its steps, byte for byte: never a mixture of two states.
 //!
-//! Where there is no journal, a change of a file whose mapping is not all in its inode may be there in part, and so may one that
-//! takes several transactions: then each byte is of one of these times, or zero, and no sooner than at the last sync.
+//! Without a journal, a change may be partly visible if it takes several transactions, or if the file's
+//! mapping is not entirely in its inode. Each byte is then from one of these states, or zero, and not older
+//! than the last sync.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -19,10 +20,10 @@ use super::recipes::{OLD, RECIPES, Recipe};
 use super::run::{self, SUPERBLOCK};
 use super::tree::{self, Tree};
 
-/// Files of one workload.
+/// Number of files in one workload.
 const FILES: usize = 10;
 
-/// What happens to a file. All numbers are bytes.
+/// A change of a file. All numbers are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     SetLen(u64),
@@ -30,30 +31,30 @@ pub enum Step {
     Allocate(Fallocate, u64, u64),
 }
 
-/// A file, and what was done to it since all of it was durable.
+/// A file, and its changes since all of it was durable.
 struct Subject {
     path: String,
     file: File,
-    /// Before all steps, after the first one, ...
+    /// Contents before all steps, after the first one, and so on.
     states: Vec<Vec<u8>>,
     steps: Vec<Step>,
-    /// When each step began.
+    /// Position in the device's record at which each step began.
     begun: Vec<usize>,
-    /// Syncs of it: when they returned, and how many steps they cover.
+    /// Syncs of the file: the position at which each returned, and the number of steps that it covers.
     synced: Vec<(usize, usize)>,
-    /// It has more pieces than one transaction takes out.
+    /// It has more pieces than one transaction frees.
     scattered: bool,
 }
 
-/// A workload that has ended.
+/// A finished workload.
 struct Played {
     record: Record,
     subjects: Vec<Subject>,
-    /// There was no room for new blocks.
+    /// There was no space for new blocks.
     full: bool,
 }
 
-/// Bytes that are neither zero nor what the disk held before.
+/// Random bytes that are neither zero nor the disk's initial byte.
 pub fn bytes(random: &mut fastrand::Rng, len: u64) -> Vec<u8> {
     (0..len)
         .map(|_| match random.u8(1..=255) {
@@ -64,7 +65,7 @@ pub fn bytes(random: &mut fastrand::Rng, len: u64) -> Vec<u8> {
 }
 
 impl Step {
-    /// The file after it.
+    /// The file's contents after the step.
     pub fn apply(self, before: &[u8], new: &[u8]) -> Vec<u8> {
         let mut after = before.to_vec();
         match self {
@@ -88,7 +89,7 @@ impl Step {
         after
     }
 
-    /// A change of the size, or of a part of one block, at random: what can be done on a full volume.
+    /// A random step that is possible on a full volume: a change of the size, or of a part of one block.
     fn in_place(random: &mut fastrand::Rng, block: u64, size: u64) -> Step {
         if size > 1 && random.u8(..3) == 0 {
             let within = random.u64(1..block);
@@ -107,9 +108,9 @@ impl Step {
         })
     }
 
-    /// One at random, for a file of that length.
+    /// A random step for a file of `size` bytes.
     fn any(random: &mut fastrand::Rng, recipe: &Recipe, block: u64, size: u64) -> Step {
-        // At the ends of blocks and sectors, a byte beside them, or anywhere.
+        // At a border of a block or sector, one byte off a block border, or anywhere.
         let mut place = |most: u64| {
             let any = random.u64(..=most);
             let place = match random.u8(..6) {
@@ -226,7 +227,7 @@ impl Subject {
             return Err(format!("no space for {step:?} of {}", self.path));
         }
         done.map_err(|error| format!("{step:?} of {}: {error}", self.path))?;
-        // It reads as it must while it is there.
+        // The file must read correctly before any power cut.
         let mut found = vec![0; self.now().len()];
         let read = self.file.read_exact_at(&mut found, 0);
         read.map_err(|error| format!("reading {} after {step:?}: {error}", self.path))?;
@@ -245,7 +246,7 @@ impl Subject {
         Ok(())
     }
 
-    /// The states that it may be in when the power goes at `at`: the first, and the last.
+    /// The first and the last state that the file may have if power fails at `at`.
     fn may_be(&self, at: usize) -> (usize, usize) {
         let synced = self.synced.iter().filter(|(done, _)| *done <= at);
         let sure = synced.map(|(_, covered)| *covered).max().unwrap_or(0);
@@ -253,13 +254,15 @@ impl Subject {
         (sure, begun.max(sure))
     }
 
+    /// Checks the contents found after a power cut at `at`.
+    ///
     /// # Errors
-    /// With what is wrong of it.
+    /// What is wrong with them.
     fn check(&self, at: usize, found: &[u8], whole: bool, block: u64) -> Result<(), String> {
         let (first, last) = self.may_be(at);
         let may = &self.states[first..=last];
         let appended = |(step, pair): (&Step, &[Vec<u8>])| {
-            // Its data comes before its size.
+            // An append writes its data before its size, so the size may be anywhere in between.
             let between = pair[0].len()..=pair[1].len();
             matches!(step, Step::Append(_))
                 && between.contains(&found.len())
@@ -279,7 +282,7 @@ impl Subject {
         let strange = (0..found.len()).find(|place| !of_time(*place));
         let moved = steps.iter().any(|step| step.is_moving());
         if !whole {
-            // A size that is home before its table is made by e2fsck as long as the blocks that are there.
+            // If the size was written before the table, e2fsck rounds the size up to the blocks that exist.
             let most = sizes.iter().max().copied().unwrap_or(0);
             let fits = sizes.iter().min() <= Some(&found.len())
                 && found.len() <= most.next_multiple_of(block as usize);
@@ -291,18 +294,19 @@ impl Subject {
         let place = |state: &Vec<u8>| (0..found.len()).find(|at| state.get(*at) != found.get(*at));
         let differs: Vec<_> = may.iter().map(place).collect();
         Err(format!(
-            "{}: {} bytes, after {steps:?} of a file of {sizes:?}; differs from them first at {differs:?}, of no time at {strange:?}",
+            "{}: {} bytes, after {steps:?} of a file of {sizes:?}; differs from them first at \
+            {differs:?}, from no state at {strange:?}",
             self.path,
             found.len()
         ))
     }
 }
 
-/// Whether a change of the file is atomic: one journal transaction, or only the inode and new blocks.
+/// Whether each change of the file is atomic: one journal transaction, or only the inode and new blocks.
 fn changes_whole(recipe: &Recipe, subject: &Subject, block: u64, full: bool) -> bool {
     let most = subject.states.iter().map(Vec::len).max().unwrap_or(0) as u64;
     let shallow = match recipe.extents {
-        // As long as the root has room for the extents.
+        // True while the root has room for the extents.
         true => subject.steps.len() < 2,
         false => most.div_ceil(block) <= 12,
     };
@@ -317,7 +321,7 @@ fn changes_whole(recipe: &Recipe, subject: &Subject, block: u64, full: bool) -> 
     }
 }
 
-/// Takes all the room there is, the last blocks, which are for metadata, too.
+/// Uses up all space, including the last blocks, which are kept for metadata.
 pub fn fill(volume: &Volume) -> Result<(), Error> {
     let ballast = volume.create_new("/ballast")?;
     let ballast = ballast.reopen(FileOptions::new().direct(true))?;
@@ -339,7 +343,7 @@ pub fn fill(volume: &Volume) -> Result<(), Error> {
     Ok(())
 }
 
-/// On a volume that is `full`, where sizes change and parts of blocks are punched out.
+/// Runs a workload. On a `full` volume, only sizes change and parts of blocks are punched.
 fn play(recipe: &'static Recipe, seed: u64, full: bool) -> Result<Played, String> {
     let said = |error: Error| format!("{error}");
     let mut random = fastrand::Rng::with_seed(seed);
@@ -395,7 +399,7 @@ fn play(recipe: &'static Recipe, seed: u64, full: bool) -> Result<Played, String
 impl Played {
     fn check(&self, recipe: &Recipe, at: usize, tree: &Tree, block: u64) -> Result<(), String> {
         for subject in &self.subjects {
-            // Before they were durable they may be anything.
+            // Before its first sync, a file may have any contents.
             if subject.synced.first().is_some_and(|(done, _)| *done > at) {
                 continue;
             }
@@ -407,7 +411,7 @@ impl Played {
         Ok(())
     }
 
-    /// Judges a state as `e2fsck` recovers it, and with a journal as we do.
+    /// Checks a state after recovery by `e2fsck` and, with a journal, after ours.
     fn judge(
         &self,
         recipe: &Recipe,
@@ -436,7 +440,7 @@ impl Played {
     }
 }
 
-/// So many states of one workload; how many there were.
+/// Checks the states of one workload; returns their number.
 fn work(seed: u64) -> Result<usize, String> {
     let recipe = &RECIPES[seed as usize % RECIPES.len()];
     let named = |what: String| format!("seed {seed}, {}: {what}", recipe.name);
@@ -471,6 +475,6 @@ fn a_durable_file_that_loses_or_moves_bytes_is_whole() {
     let least = if soak() { 6_000 } else { 500 };
     assert!(
         chosen().is_some() || states >= least,
-        "{states} states only"
+        "only {states} states"
     );
 }

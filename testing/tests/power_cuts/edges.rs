@@ -1,6 +1,6 @@
-//! Parts of blocks that are punched out where no block is free to take their places: after any power cut each such block is as
-//! before or as after, with a journal. Without one the zeros are written in place, as the kernel's ext4 does, and may be there in
-//! part.
+//! Parts of blocks are punched while no block is free to replace them. With a journal, each such block is
+//! as before or as after the punch, whatever the power cut. Without one, the zeros are written in place, as
+//! in the kernel's ext4, and may be there in part.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use super::run::SUPERBLOCK;
 use super::tree;
 
 const PATH: &str = "/f";
-/// Subsets of what was not flushed, for each moment.
+/// Number of random subsets of the unflushed writes that are tried at each moment.
 const SUBSETS: u64 = 6;
 
 /// A full volume with a durable file of some blocks.
@@ -29,7 +29,7 @@ fn start(recipe: &Recipe) -> throughline::Result<(Image, Vec<u8>)> {
     file.sync()?;
     drop(file);
     fill(&volume)?;
-    // On a slow machine room that waits for its transaction may not have been waited for.
+    // Space may still have been waiting for its transaction: sync until the volume is full.
     for number in 0.. {
         volume.sync()?;
         if volume.create_dir(format!("/late{number}")).is_err() {
@@ -45,7 +45,7 @@ fn is_full(volume: &Volume) -> bool {
     matches!(made, Err(Error::Caller(Reason::NoSpace)))
 }
 
-/// How many states there were.
+/// Punches a block and checks all states; returns their number.
 fn punch(recipe: &Recipe) -> Result<usize, String> {
     let (image, old) = start(recipe).map_err(|error| error.to_string())?;
     let block = recipe.block_bytes();
@@ -63,7 +63,7 @@ fn punch(recipe: &Recipe) -> Result<usize, String> {
     let punched = device.mark();
     file.sync_all().map_err(|error| error.to_string())?;
     let synced = device.mark();
-    // What comes to the block later is not undone by a replay.
+    // A later write to the block must not be undone by a replay.
     let mut later = new.clone();
     later[2 * block as usize..][..block as usize].fill(9);
     file.write_all_at(&later[2 * block as usize..][..block as usize], 2 * block)
@@ -90,7 +90,7 @@ fn punch(recipe: &Recipe) -> Result<usize, String> {
             judged += 1;
             let may_be: &[&Vec<u8>] = match () {
                 () if at >= written => &[&later],
-                // The write itself is in place, and may be there in part.
+                // This write is in place, and may be there in part.
                 () if at > synced => continue,
                 () if at >= synced => &[&new],
                 () => &[&old, &new],
@@ -102,7 +102,8 @@ fn punch(recipe: &Recipe) -> Result<usize, String> {
             if !may_be.contains(&found) && (recipe.journaled || !in_part()) {
                 let place = (0..found.len()).find(|place| found[*place] != old[*place]);
                 return Err(format!(
-                    "{cut:?}, punched from {first} to {punched}, synced at {synced}: not as before from {place:?} on, nor as after"
+                    "{cut:?}, punched from {first} to {punched}, synced at {synced}: neither as before \
+                     (differs from byte {place:?} on) nor as after"
                 ));
             }
         }
@@ -123,7 +124,7 @@ fn a_part_of_a_block_goes_whole_on_a_full_volume() {
             Err(what) => wrong.push(format!("{}: {what}", recipe.name)),
         }
     }
-    println!("{states} states of blocks that lose a part on a full volume");
+    println!("{states} states of blocks punched in part on a full volume");
     assert!(wrong.is_empty(), "{wrong:#?}");
-    assert!(states > 500, "{states} only");
+    assert!(states > 500, "only {states} states");
 }

@@ -1,4 +1,4 @@
-//! What must hold after a crash, whoever recovers the volume.
+//! What must hold after a crash, after either recovery.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,23 +11,24 @@ use super::names::{Id, Kind, Names};
 use super::recipes::Recipe;
 use super::tree::{self, Entry, EntryKind, Tree};
 
-/// All that one state is judged by.
+/// Everything that one state is checked against.
 pub struct Case<'a> {
     pub recipe: &'a Recipe,
     pub history: &'a History,
     /// The trees of each lane, by the number of operations.
     pub trees: &'a [Vec<Names>],
-    /// What was there before, and stays.
+    /// The tree from before the workload, which must not change.
     pub kept: &'a Tree,
-    /// When the power went.
+    /// Position in the device's record at which power failed.
     pub at: usize,
 }
 
 impl Case<'_> {
-    /// Judges a crash state by both recoveries; the record of ours comes back, for a power cut in its middle.
+    /// Checks a crash state after both recoveries. Returns the device with the record of ours, for power
+    /// cuts in its middle.
     ///
     /// # Errors
-    /// With what is wrong.
+    /// What is wrong.
     pub fn judge(
         &self,
         state: &Image,
@@ -70,7 +71,7 @@ impl Case<'_> {
         }
     }
 
-    /// What a journal promises.
+    /// Checks what a journal promises.
     fn promised(&self, tree: &Tree) -> Result<(), String> {
         for (lane, trees) in self.history.lanes.iter().zip(self.trees) {
             self.some_prefix(lane, trees, tree)?;
@@ -79,7 +80,7 @@ impl Case<'_> {
         self.contents(tree, None)
     }
 
-    /// What the workload never touched is as it was.
+    /// Checks that what the workload did not touch is unchanged.
     fn is_kept(&self, tree: &Tree) -> Result<(), String> {
         let lanes = &self.history.lanes;
         let others = tree
@@ -88,12 +89,14 @@ impl Case<'_> {
             .map(|(path, entry)| (path.clone(), entry.clone()))
             .collect();
         match tree::difference(self.kept, &others) {
-            Some(what) => Err(format!("what nobody touched: before, and now: {what}")),
+            Some(what) => Err(format!(
+                "untouched files have changed, before and now: {what}"
+            )),
             None => Ok(()),
         }
     }
 
-    /// The names of a lane are those after some number of its operations.
+    /// Checks that the names of a lane are those after some number of its operations.
     fn some_prefix(&self, lane: &Lane, trees: &[Names], tree: &Tree) -> Result<(), String> {
         let sure = lane.sure(trees, &self.history.syncs, self.at);
         let range = lane.names.may_be(sure, self.at);
@@ -110,15 +113,16 @@ impl Case<'_> {
             .min_by_key(|n| differences(&trees[*n], &found).len());
         let nearest = nearest.expect("it is never empty");
         Err(format!(
-            "lane {}: names after none of {range:?} operations; nearest {nearest}, but for {:?}; there {:?}",
+            "lane {}: names match no number of operations in {range:?}; nearest {nearest}, except {:?}; \
+            operations {:?}",
             lane.number,
             differences(&trees[nearest], &found),
             &lane.names.0[sure.saturating_sub(2)..*range.end()],
         ))
     }
 
-    /// Each file holds what it may; on a volume that keeps no promise about what was touched since a sync, given the names
-    /// that were not.
+    /// Checks that each file has allowed contents. `untouched`: on a volume that makes no promise about
+    /// what was touched since a sync, the names that were not.
     fn contents(&self, tree: &Tree, untouched: Option<&BTreeSet<&str>>) -> Result<(), String> {
         let torn = untouched.is_some();
         for (path, entry) in tree {
@@ -127,14 +131,14 @@ impl Case<'_> {
             }
             let mut lanes = self.history.lanes.iter();
             let history = lanes.find_map(|lane| lane.files.get(&entry.id));
-            let history = history.ok_or_else(|| format!("{path}: of nobody, {}", entry.id))?;
+            let history = history.ok_or_else(|| format!("{path}: unknown file {}", entry.id))?;
             let window = history.window(&self.history.syncs, self.at);
             let checked = match torn && !window.is_exact() {
                 true => Ok(()),
                 false => window.check_size(entry.size),
             };
-            // What is being removed may be on the list of orphans before its count of links says so. e2fsck (1.47) ends the
-            // truncation that it takes that for, and drops the block of attributes while it is there.
+            // An inode that is being removed may be on the orphan list before its link count is 0. e2fsck
+            // (1.47) takes that for a truncation, completes it, and drops the attribute block as well.
             let removed = untouched.is_some_and(|names| !names.contains(path.as_str()));
             let attributes = || match removed {
                 true => Ok(()),
@@ -148,7 +152,8 @@ impl Case<'_> {
         Ok(())
     }
 
-    /// What ext2 promises: what was synced and not touched since is there, and nothing foreign anywhere.
+    /// Checks what ext2 promises: what was synced and not touched since is there, and no foreign data
+    /// anywhere.
     fn plain(&self, tree: &Tree) -> Result<(), String> {
         let mut untouched = BTreeSet::new();
         for (lane, trees) in self.history.lanes.iter().zip(self.trees) {
@@ -163,13 +168,13 @@ impl Case<'_> {
         }
         for (path, entry) in self.kept {
             if tree.get(path) != Some(entry) {
-                return Err(format!("{path}, which nobody touched, is not as it was"));
+                return Err(format!("{path} was not touched, but has changed"));
             }
         }
         self.contents(tree, Some(&untouched))
     }
 
-    /// The names of a file that a sync covers and nothing touched since.
+    /// The names of a file that a sync covers and that no later operation touched.
     fn untouched<'n>(&self, lane: &Lane, trees: &'n [Names], id: Id) -> Vec<&'n str> {
         let whole = self.history.syncs.iter();
         let whole = whole.filter(|sync| sync.done_by(self.at));
@@ -193,7 +198,7 @@ fn kind_of(entry: &Entry) -> Kind {
     }
 }
 
-/// Paths that are not the same in both.
+/// Paths that differ between the two.
 fn differences(one: &Names, other: &Names) -> Vec<String> {
     let paths = one
         .keys()
@@ -204,7 +209,7 @@ fn differences(one: &Names, other: &Names) -> Vec<String> {
         .collect()
 }
 
-/// Our recovery: opened for writing, and closed.
+/// Our recovery: opens the volume for writing, and closes it.
 pub fn recover(state: &Image) -> Result<Arc<PowerDevice>, String> {
     let device = Arc::new(PowerDevice::new(state.clone(), 0));
     let volume = tree::options().open_block_device(Arc::clone(&device) as _);
@@ -215,8 +220,8 @@ pub fn recover(state: &Image) -> Result<Arc<PowerDevice>, String> {
     Ok(device)
 }
 
-/// So many cuts of a record, in the order of their positions: a third right behind barriers, with everything or nothing of what
-/// was not durable; a third there with some of it; a third anywhere.
+/// `many` cuts of a record: a third right after barriers, with everything or nothing that was not durable;
+/// a third at barriers with a random part of it; a third anywhere.
 pub fn cuts(record: &Record, many: usize, seed: u64) -> Vec<Cut> {
     let mut random = fastrand::Rng::with_seed(seed);
     let barriers = record.barriers();

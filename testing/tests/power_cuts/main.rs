@@ -203,6 +203,6 @@ fn every_power_cut_is_survived() {
     let least = if soak() { 50_000 } else { 2_000 };
     assert!(
         chosen().is_some() || states >= least,
-        "{states} states only"
+        "only {states} states"
     );
 }

@@ -1,6 +1,6 @@
-//! What is refused has changed nothing: a truncation, or a `fallocate`, in which any one request of the device fails, or that comes
-//! when the volume takes no more changes. What the file reads as, its size, and what is on the device are those of before, what is
-//! not written back yet included.
+//! A refused change has changed nothing: a truncation or `fallocate` in which one request of the device
+//! fails, or that comes after the volume has stopped changes. The file's contents, its size, and the data
+//! on the device are as before, including data not yet written back.
 
 use std::sync::Arc;
 
@@ -14,17 +14,17 @@ use super::oracle::image::tools;
 use super::recipes::Recipe;
 use super::tree;
 
-/// Requests that one change may make, at most.
+/// Maximum number of requests of one change.
 const MOST: u64 = 200;
 
-/// How the file is known when it is changed.
+/// What is in memory when the file is changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Known {
-    /// Nothing of it is in memory.
+    /// Nothing of the file.
     Cold,
-    /// All of it.
+    /// All of the file, clean.
     Cached,
-    /// Some of it there only: bytes changed, and others behind the end.
+    /// Dirty data too: changed bytes, and others past the end.
     Staged,
 }
 
@@ -34,13 +34,13 @@ struct Start {
     content: Vec<u8>,
 }
 
-/// The same, open on a device that can fail.
+/// The volume, opened on a device that can fail.
 struct Opened {
     below: Arc<PowerDevice>,
     device: Arc<FaultDevice>,
     volume: Volume,
     file: File,
-    /// What the file reads as.
+    /// The file's contents as readers see them.
     content: Vec<u8>,
 }
 
@@ -94,12 +94,13 @@ impl Opened {
     fn take(&self, step: Step) -> Result<(), Error> {
         match step {
             Step::SetLen(len) => self.file.set_len(len),
-            Step::Append(_) => unreachable!("is not tried here"),
+            Step::Append(_) => unreachable!("not used in this test"),
             Step::Allocate(mode, at, len) => self.file.allocate(mode, at, len),
         }
     }
 
-    /// Whether the file reads so, by each way; past the cache it is written back first.
+    /// Checks that the file has this content: buffered and, if `directly`, also with direct reads, which
+    /// write it back first.
     fn reads(&self, content: &[u8], directly: bool) -> Result<(), String> {
         let size = self
             .file
@@ -123,7 +124,7 @@ impl Opened {
             let read = file.read_exact_at(&mut found, 0);
             read.map_err(|error| format!("reading, direct {direct}: {error}"))?;
             if let Some(at) = (0..found.len()).find(|at| found[*at] != content[*at]) {
-                return Err(format!("byte {at} is another, direct {direct}"));
+                return Err(format!("byte {at} is wrong, direct {direct}"));
             }
         }
         Ok(())
@@ -151,7 +152,8 @@ fn steps(recipe: &Recipe) -> Vec<Step> {
     steps
 }
 
-/// The change with its n-th request failing. `None` when it made fewer.
+/// Runs the change with one of its requests failing. Returns whether one failed: `false` if the change
+/// makes fewer requests.
 fn with_fault(
     start: &Start,
     recipe: &Recipe,
@@ -174,7 +176,7 @@ fn with_fault(
     let hit = opened.device.failed() > 0;
     let here = |what: String| format!("{step:?}, {known:?}, {fault:?}, {}: {what}", recipe.name);
     if let Err(error) = &done {
-        // A device that is gone gives back what is in memory alone.
+        // While the device keeps failing, only data in memory can be read.
         if !gone {
             opened.device.set_fault(Fault::Never);
         }
@@ -191,9 +193,9 @@ fn with_fault(
         if stopped.is_none() {
             opened
                 .take(step)
-                .map_err(|error| here(format!("again: {error}")))?;
+                .map_err(|error| here(format!("second attempt: {error}")))?;
         } else {
-            // What was durable is.
+            // Durable data must still be there.
             let state = opened.below.contents();
             drop(opened);
             let tree = match recipe.journaled {
@@ -202,7 +204,7 @@ fn with_fault(
             };
             let found = &tree.map_err(here)?["/f"].content;
             if known != Known::Staged && *found != start.content {
-                return Err(here("other bytes are durable".into()));
+                return Err(here("the durable bytes have changed".into()));
             }
             return Ok(hit);
         }
@@ -266,7 +268,7 @@ fn a_change_in_which_a_request_fails_has_changed_nothing() {
         wrong.len(),
         wrong.join("\n")
     );
-    assert!(tried > 200, "{tried} only");
+    assert!(tried > 200, "only {tried} requests failed");
 }
 
 #[test]
@@ -280,7 +282,7 @@ fn a_volume_that_takes_no_changes_refuses_and_keeps_what_is_in_memory() {
         for step in steps(recipe) {
             for known in [Known::Cached, Known::Staged] {
                 let opened = start.open(&tree::options(), known, recipe.block_bytes());
-                // The journal, or the volume's own blocks, cannot be written.
+                // The journal or the volume's metadata cannot be written, so all changes stop.
                 opened.volume.create_dir("/d").unwrap();
                 opened.volume.open_dir("/d").unwrap().sync().unwrap();
                 opened.volume.create_dir("/d/e").unwrap();

@@ -1,5 +1,5 @@
-//! Files that are replaced, in all the ways in which programs save, without a sync of their own: after any power cut the old
-//! content is there or the new one, whole.
+//! Files replaced without a sync, in all the ways in which programs save: after any power cut, either the
+//! complete old or the complete new content is there.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -17,31 +17,34 @@ use super::recipes::{RECIPES, Recipe};
 use super::run;
 use super::whole::{self, Contents};
 
-/// Files that are replaced whole.
+/// Files that must be complete at any time.
 const STRICT: [&str; 4] = ["/r/a", "/r/b", "/r/c", "/r/d"];
-/// Files whose name goes before the new content is there; the old content has another name by then, `~` behind it.
+/// Files whose name is removed before the new content exists. The old content then has the name with `~`
+/// appended.
 const LOOSE: [&str; 2] = ["/r/e", "/r/f"];
-/// What is staged is written after so long, in milliseconds: never in such a workload, or while a file is still being rewritten.
+/// Ages in milliseconds at which dirty data is written: one that is never reached in this workload, and one
+/// that is reached while a file is being rewritten.
 const AGES_MS: [u64; 2] = [30_000, 20];
-/// A file that is rewritten more slowly than that: it may be empty or cut short, as on the kernel's ext4, which commits a truncation
-/// at the next commit and promises nothing until the file is closed. Only the volume is judged.
+/// A file that is rewritten more slowly than that. It may be empty or truncated, as in the kernel's ext4,
+/// which commits a truncation at the next commit and promises nothing until the file is closed. Only the
+/// volume is checked.
 const SLOW: &str = "/r/g";
 
-/// The size of an inode, where files may be in theirs.
+/// The size of an inode on volumes with inline data.
 const INLINE_BYTES: usize = 512;
 
-/// Who saves files.
+/// A program that saves files.
 struct Saver<'a> {
     volume: &'a Volume,
     device: &'a PowerDevice,
     contents: Contents,
     random: fastrand::Rng,
-    /// A file of somebody else, who syncs it.
+    /// Another program's file, which is synced.
     log: File,
     written: u64,
-    /// Files of at most so many bytes may be in their inodes: those are emptied at once, as the kernel's ext4 does.
+    /// Files up to this size may be inline: their truncation is not deferred, as in the kernel's ext4.
     inline_bytes: usize,
-    /// What is staged stays so for longer than it takes to rewrite a file.
+    /// Dirty data is not written by age while a file is being rewritten.
     is_patient: bool,
 }
 
@@ -54,7 +57,7 @@ impl Saver<'_> {
         bytes
     }
 
-    /// Somebody else's fsync, or nothing.
+    /// An fsync of the other program's file, in some of the calls.
     fn others(&mut self) -> Result<()> {
         if self.random.u8(..3) == 0 {
             self.log.write_all_at(&[7; 512], self.written)?;
@@ -78,7 +81,7 @@ impl Saver<'_> {
         Ok(())
     }
 
-    /// A file of a name that is new.
+    /// Creates a file with a new name and writes it.
     fn temporary(&mut self, dir: &str, bytes: &[u8]) -> Result<(String, File)> {
         let path = format!("{dir}/t{}", self.random.u64(..));
         let file = self.volume.create_new(&path)?;
@@ -86,7 +89,7 @@ impl Saver<'_> {
         Ok((path, file))
     }
 
-    /// A new file is renamed over the old one; the new one is closed before, or after.
+    /// Renames a new file over the old one; the new one is closed before or after that.
     fn rename(&mut self, path: &str) -> Result<()> {
         let bytes = self.bytes();
         let dir = ["/r", "/r/tmp"][self.random.usize(..2)];
@@ -99,7 +102,7 @@ impl Saver<'_> {
         Ok(())
     }
 
-    /// The file is opened with O_TRUNC, or emptied once it is open, and written again.
+    /// Opens the file with O_TRUNC, or truncates it after opening, and rewrites it.
     fn truncate(&mut self, path: &str) -> Result<()> {
         let bytes = self.bytes();
         let begun = self.begun();
@@ -118,7 +121,7 @@ impl Saver<'_> {
         self.others()
     }
 
-    /// As [`Saver::truncate`], of a file that nobody promised to be whole.
+    /// As [`Saver::truncate`], for a file that may be incomplete after a crash.
     fn truncate_slowly(&mut self) -> Result<()> {
         let bytes = self.bytes();
         let mut options = FileOptions::new();
@@ -126,7 +129,7 @@ impl Saver<'_> {
         self.write(&file, &bytes)
     }
 
-    /// The two names are exchanged, and the old file is removed.
+    /// Exchanges the old file with a new one, and removes the old one.
     fn exchange(&mut self, path: &str) -> Result<()> {
         let bytes = self.bytes();
         let (new, file) = self.temporary("/r", &bytes)?;
@@ -137,7 +140,7 @@ impl Saver<'_> {
         self.volume.remove_file(&new)
     }
 
-    /// The old file gets another name, and the new one is renamed over the first.
+    /// Links the old file to a backup name, and renames a new file over the first name.
     fn link(&mut self, path: &str) -> Result<()> {
         let backup = format!("{path}.bak");
         let (is_there, begun) = (self.contents.now(&backup).is_some(), self.begun());
@@ -153,7 +156,7 @@ impl Saver<'_> {
         self.rename(path)
     }
 
-    /// A file without a name gets one, which is renamed over the old file.
+    /// Links an unnamed file to a name, and renames that over the old file.
     fn nameless(&mut self, path: &str) -> Result<()> {
         let bytes = self.bytes();
         let dir = self.volume.root_node()?.lookup(b"r")?;
@@ -174,7 +177,8 @@ impl Saver<'_> {
         self.others()
     }
 
-    /// The old file is renamed to a backup, over the one before, and the new one is made under its name.
+    /// Renames the old file to a backup name, over the previous backup, and creates a new file under its
+    /// name.
     fn backup(&mut self, path: &str) -> Result<()> {
         let backup = format!("{path}~");
         let old = self.contents.now(path).map(<[u8]>::to_vec);
@@ -197,7 +201,7 @@ impl Saver<'_> {
         Ok(())
     }
 
-    /// One file is replaced.
+    /// Replaces one file.
     fn one(&mut self) -> Result<()> {
         let path = STRICT[self.random.usize(..STRICT.len())];
         let loose = LOOSE[self.random.usize(..LOOSE.len())];
@@ -214,7 +218,7 @@ impl Saver<'_> {
         }
     }
 
-    /// What is there before.
+    /// Creates the initial files.
     fn first(&mut self) -> Result<()> {
         for path in LOOSE {
             self.contents.loose(path);
@@ -232,7 +236,8 @@ impl Saver<'_> {
     }
 }
 
-/// Saves so many files, and closes the volume; what may be when, the record, and where in it all was there.
+/// Saves `saves` files and closes the volume. Returns the allowed contents, the device with its record, and
+/// the position at which all initial files were durable.
 fn play(
     recipe: &'static Recipe,
     seed: u64,
@@ -276,17 +281,17 @@ fn play(
     Ok((contents, device, first))
 }
 
-/// States that were judged, said even where one of them is wrong.
+/// Number of states checked, printed also if one of them is wrong.
 #[derive(Default)]
 struct Judged(AtomicUsize);
 
 impl Drop for Judged {
     fn drop(&mut self) {
-        println!("{} states of files that are replaced", self.0.get_mut());
+        println!("{} states of replaced files", self.0.get_mut());
     }
 }
 
-/// The states of one workload.
+/// Checks the states of one workload.
 fn work(seed: u64, saves: usize, many: usize, judged: &Judged) -> std::result::Result<(), String> {
     let recipe = &RECIPES[seed as usize % RECIPES.len()];
     let named = |what: String| format!("seed {seed}, {}: {what}", recipe.name);
@@ -324,5 +329,8 @@ fn a_replaced_file_is_whole_after_any_cut() {
     run_all(&seeds, |seed, _| work(seed, 48, many, &judged));
     let states = judged.0.load(Ordering::Relaxed);
     let least = if soak() { 5_000 } else { 500 };
-    assert!(chosen().is_some() || states >= least, "{states} only");
+    assert!(
+        chosen().is_some() || states >= least,
+        "only {states} states"
+    );
 }

@@ -1,4 +1,5 @@
-//! A workload on a device that may lose power, to its end: what it did, and what the device was asked.
+//! Runs a workload on a device that records its requests. Returns the history of the workload and the
+//! record.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,16 +15,16 @@ use super::random::Player;
 use super::recipes::Recipe;
 use super::tree::{self, Tree};
 
-/// The primary superblock, which does not tear: with `metadata_csum` nobody, the kernel and `e2fsck -p` included, finds the
-/// journal of a volume without it.
+/// The primary superblock, which is never torn here: with `metadata_csum`, neither we nor the kernel nor
+/// `e2fsck -p` find the journal of a volume whose superblock is torn.
 pub const SUPERBLOCK: std::ops::Range<u64> = 1024..2048;
 
 /// A volume before a workload.
 pub struct Start {
     pub image: Image,
-    /// What is on it, and stays as it is.
+    /// The tree on it, which the workload must not change.
     pub kept: Tree,
-    /// The number of the first actor: none that was used on it before.
+    /// The number of the first actor; not used on this volume before.
     pub first: u32,
 }
 
@@ -38,19 +39,20 @@ impl Start {
     }
 }
 
-/// A workload that has ended.
+/// A finished workload.
 pub struct Played {
     pub recipe: &'static Recipe,
     pub record: Record,
     pub history: History,
-    /// What was there before, and stays.
+    /// The tree from before the workload, which must not change.
     pub kept: Tree,
 }
 
-/// What one actor does.
+/// The work of one actor.
 pub type Script<'a> = &'a (dyn Fn(&mut Player<'_, '_>) -> throughline::Result<()> + Sync);
 
-/// How the volume is opened: small caches, so that all of it is in use, and at times a journal's thread that always commits.
+/// Options for opening the volume: small caches, so that they fill up, and with some seeds a short commit
+/// interval.
 pub fn options(seed: u64) -> OpenOptions {
     let mut random = fastrand::Rng::with_seed(seed);
     let interval = Duration::from_millis([5000, 5, 50][random.usize(..3)]);
@@ -63,10 +65,10 @@ pub fn options(seed: u64) -> OpenOptions {
     options
 }
 
-/// Runs a script for each actor, all at once, and closes the volume. With a bug, the volume is given it first.
+/// Runs a script for each actor, all concurrently, and closes the volume. `bug` is planted first, if given.
 ///
 /// # Errors
-/// If anything fails: nothing has a reason to.
+/// Any failure: none is expected.
 pub fn play(
     recipe: &'static Recipe,
     start: Start,

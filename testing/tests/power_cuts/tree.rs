@@ -1,4 +1,4 @@
-//! What is on a volume, as our own reading finds it.
+//! The tree on a volume, as our engine reads it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use throughline_testing::{Image, PowerDevice};
 
 use super::names::Id;
 
-/// What a name stands for; no workload makes anything else.
+/// The type of an object with a name; the workloads create no others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum EntryKind {
     File,
@@ -18,7 +18,7 @@ pub enum EntryKind {
     Symlink,
 }
 
-/// One name, and what it stands for.
+/// One name and its object.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     pub ino: u64,
@@ -27,9 +27,9 @@ pub struct Entry {
     pub mode: u32,
     pub links: u32,
     pub size: u64,
-    /// Of a file its bytes, of a symbolic link its target.
+    /// The bytes of a file; the target of a symbolic link.
     pub content: Vec<u8>,
-    /// Extended attributes, lists of access rights too.
+    /// Extended attributes, including ACLs.
     pub attributes: Found,
 }
 
@@ -44,10 +44,10 @@ pub fn options() -> OpenOptions {
     options
 }
 
-/// Everything but the root itself and what `mke2fs` makes, if it is empty.
+/// Reads everything except the root, `lost+found` and `shared` themselves.
 ///
 /// # Errors
-/// With what could not be read.
+/// What could not be read.
 pub fn read(image: &Image) -> Result<Tree, String> {
     let device = Arc::new(PowerDevice::new(image.clone(), 0));
     let volume = options().write(false).open_block_device(device);

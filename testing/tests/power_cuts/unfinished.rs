@@ -1,4 +1,4 @@
-//! A file that is emptied and is still being written anew: other programs' work does not commit a part of it.
+//! A truncated file that is still being rewritten: the work of other programs must not commit a part of it.
 
 use std::sync::Arc;
 
@@ -13,14 +13,14 @@ use super::tree;
 
 const PATH: &str = "/a";
 const OLD_BYTES: u64 = 10_000;
-/// More than the background threshold; with what the others have dirty, less than the limit.
+/// More than the background threshold. Together with the other files' dirty data, less than the limit.
 const PART_BYTES: u64 = 140_000;
 const REST_BYTES: u64 = 20_000;
-/// So much goes to the flusher, which then looks what else there is to write.
+/// Enough to go to the flusher, which then looks for other data to write.
 const OTHERS_BYTES: usize = 70_000;
 const LIMIT_BYTES: u64 = 256 << 10;
 
-/// Somebody else's file, synced.
+/// Another program's file, synced.
 fn other(volume: &Volume, number: u32) -> throughline::Result<()> {
     let file = volume.create_new(format!("/o{number}"))?;
     file.write_all_at(&vec![7; OTHERS_BYTES], 0)?;
@@ -49,7 +49,7 @@ fn left(recipe: &Recipe) -> Result<(), String> {
         .unwrap();
     let (part, rest) = new.split_at(PART_BYTES as usize);
     file.write_all_at(part, 0).unwrap();
-    // The second one is answered when the flusher has looked after the first one.
+    // The second sync returns only after the flusher has looked for other data after the first one.
     (0..2).for_each(|number| other(&volume, number).unwrap());
     let found = |when: &str, content: &[u8]| -> Result<(), String> {
         let state = match recipe.journaled {

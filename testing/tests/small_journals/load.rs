@@ -1,22 +1,22 @@
-//! Work that changes much metadata, and what must be there after it.
+//! A load that changes much metadata, and checks of its results.
 
 use throughline::{File, Volume};
 use throughline_testing::sectors::{SECTOR_BYTES, Sector, filled, parse};
 
-/// Threads that work at once.
+/// Number of concurrent threads.
 pub(crate) const THREADS: usize = 4;
-/// Files that are appended to.
+/// Number of files that are appended to.
 pub(crate) const FILES: usize = 6;
-/// Files in each thread's directory: more blocks of metadata than the log has.
+/// Number of files in each thread's directory: they need more metadata blocks than the log has.
 const MANY: usize = 400;
-/// Pieces of the scattered file: each is a block, and a change of the map.
+/// Number of pieces of the scattered file: each takes a block and a change of the mapping.
 const PIECES: u64 = 500;
 
 fn dir(number: usize) -> String {
     format!("/d{number}")
 }
 
-/// One thread's: makes a full directory and scattered files, and cuts and removes most of it again.
+/// One thread's work: creates a full directory and a scattered file, then truncates and removes most of it.
 pub(crate) fn work(volume: &Volume, number: usize, seed: u64) -> throughline::Result<()> {
     let mut random = fastrand::Rng::with_seed(seed ^ number as u64);
     let dir = dir(number);
@@ -36,7 +36,7 @@ pub(crate) fn work(volume: &Volume, number: usize, seed: u64) -> throughline::Re
         scattered.write_all_at(&[1; 300], n * 70_000)?;
     }
     scattered.sync()?;
-    // All of its map goes in one call.
+    // One call frees the whole mapping.
     scattered.set_len(100)?;
     for n in (0..MANY).filter(|n| n % 3 != 0) {
         volume.remove_file(format!("{dir}/{n:0100}"))?;
@@ -48,7 +48,7 @@ pub(crate) fn work(volume: &Volume, number: usize, seed: u64) -> throughline::Re
     Ok(())
 }
 
-/// What [`work`] has left of every thread.
+/// Checks what [`work`] has left of every thread.
 pub(crate) fn check(volume: &Volume) -> Result<(), String> {
     for number in 0..THREADS {
         let dir = dir(number);
@@ -74,7 +74,7 @@ pub(crate) fn check(volume: &Volume) -> Result<(), String> {
     Ok(())
 }
 
-/// Takes all of it away.
+/// Removes everything that [`work`] has left.
 pub(crate) fn remove(volume: &Volume) -> throughline::Result<()> {
     for number in 0..THREADS {
         let dir = dir(number);
@@ -95,14 +95,14 @@ pub(crate) fn create(volume: &Volume, number: usize) -> throughline::Result<File
     volume.create_file(path(number))
 }
 
-/// Appends sectors that say what they are.
+/// Appends self-describing sectors.
 pub(crate) fn append(file: &File, number: usize, sectors: u64) -> throughline::Result<()> {
     let at = file.size()?;
     let bytes = filled(sectors as usize * SECTOR_BYTES, number as u64, at, 1);
     file.write_all_at(&bytes, at)
 }
 
-/// Whether a file has its size and every sector.
+/// Checks a file's size and every sector.
 pub(crate) fn check_file(volume: &Volume, number: usize, size: u64) -> Result<(), String> {
     let path = path(number);
     let said = |error: throughline::Error| format!("{path}: {error}");

@@ -1,6 +1,6 @@
-//! Journals that are too small for their work: it goes through, in as many transactions as it takes, from several threads,
-//! without a deadlock; and what is too small for any work is refused. Sequence numbers that go around, and logs that go around
-//! at every block.
+//! Journals that are too small for their load: it succeeds, in as many transactions as necessary, from
+//! several threads and without a deadlock. Journals too small for any load are refused. Sequence numbers
+//! wrap around, and so do logs, at every block.
 //!
 //! `THROUGHLINE_SEED=n` repeats one seed, `THROUGHLINE_SOAK=1` runs many more.
 
@@ -43,7 +43,7 @@ fn image(shape: &Shape, scratch: &Scratch) -> Image {
     Image::read_file(&scratch.make(shape)).expect("an image")
 }
 
-/// Nothing is committed by age: only what has to be.
+/// Opens a volume on which nothing is committed by age, only when necessary.
 fn open(device: Arc<dyn BlockDevice>) -> Result<Volume, String> {
     OpenOptions::new()
         .write(true)
@@ -52,7 +52,8 @@ fn open(device: Arc<dyn BlockDevice>) -> Result<Volume, String> {
         .map_err(say("open"))
 }
 
-/// What `e2fsck` says of an image: recovered with `-fy`, then sound; or sound as it is.
+/// Checks an image with `e2fsck`: with `recover`, `-fy` repairs it first and the result is returned;
+/// otherwise it must be sound as it is.
 fn fsck(image: &Image, scratch: &Scratch, recover: bool) -> Result<Image, String> {
     let device = PowerDevice::new(image.clone(), 0);
     if recover {
@@ -67,7 +68,7 @@ fn fsck(image: &Image, scratch: &Scratch, recover: bool) -> Result<Image, String
     scratch.check(&device).map(|()| image.clone())
 }
 
-/// Work that fills the log many times over; the volume is sound when it is closed, and when it is not.
+/// Runs a load that fills the log many times; the volume must be sound after a close and after a crash.
 fn fill(image: Image, seed: u64, scratch: &Scratch) -> Result<(), String> {
     let device = Arc::new(PowerDevice::new(image, seed));
     let volume = open(Arc::clone(&device) as _)?;
@@ -86,7 +87,7 @@ fn fill(image: Image, seed: u64, scratch: &Scratch) -> Result<(), String> {
     };
     threads(0)?;
     volume.sync().map_err(say("sync"))?;
-    // As if the process ended here.
+    // The state if the process ended here.
     let crashed = device.contents();
     threads(1)?;
     load::remove(&volume).map_err(say("remove"))?;
@@ -143,7 +144,7 @@ fn journals_smaller_than_any_tool_makes() {
                     assert!(text.contains("journal"), "{what}: {text}");
                     assert!(
                         device.contents() == image,
-                        "{what}: refused, and written to"
+                        "{what}: refused, but written to"
                     );
                     refused.push(blocks);
                 }
@@ -161,7 +162,7 @@ fn journals_smaller_than_any_tool_makes() {
     assert!(refused.iter().max() < worked.iter().min());
 }
 
-/// As [`fill`], without the tools' recovery, which wants 1024 blocks.
+/// As [`fill`], without recovery by e2fsck, which requires 1024 blocks.
 fn small_fill(image: Image, scratch: &Scratch) -> Result<(), String> {
     let device = Arc::new(PowerDevice::new(image, 2));
     let volume = open(Arc::clone(&device) as _)?;
@@ -178,7 +179,8 @@ fn small_fill(image: Image, scratch: &Scratch) -> Result<(), String> {
     Ok(())
 }
 
-/// Small transactions, one after the other, from a sequence number on: after some of them the power goes.
+/// Small transactions in sequence, starting at sequence number `first`; after some of them, the crash state
+/// is recovered and checked.
 fn laps(image: Image, first: u32, seed: u64, scratch: &Scratch) -> Result<(), String> {
     let image = shrunk::with_sequence(image, first);
     let device = Arc::new(PowerDevice::new(image, seed));

@@ -1,4 +1,4 @@
-//! Journals changed by hand: of fewer blocks than any tool makes, of any sequence number.
+//! Edited journals: with fewer blocks than any tool makes, and with any sequence number.
 
 use std::path::Path;
 
@@ -9,7 +9,7 @@ use zerocopy::IntoBytes;
 
 use crate::oracle::image::Scratch;
 
-/// The byte of the journal's superblock in an image whose file is `path`.
+/// The byte offset of the journal's superblock in an image.
 fn find(image: &Image) -> u64 {
     let mut bytes = [0; 1024];
     image.read(1024, &mut bytes);
@@ -31,7 +31,7 @@ fn edit(image: &mut Image, change: impl FnOnce(&mut JournalSuperblock)) {
     image.write(at, sb.as_bytes());
 }
 
-/// The image in the file `made`, its journal cut to `blocks` blocks.
+/// The image in the file `made`, with its journal reduced to `blocks` blocks.
 pub(crate) fn with_log(made: &Path, blocks: u32) -> Image {
     let mut image = Image::read_file(made).expect("an image");
     edit(&mut image, |sb| {
@@ -41,19 +41,19 @@ pub(crate) fn with_log(made: &Path, blocks: u32) -> Image {
     image
 }
 
-/// The image, its next transaction having a number.
+/// The image, with this number for its next transaction.
 pub(crate) fn with_sequence(mut image: Image, sequence: u32) -> Image {
     edit(&mut image, |sb| sb.s_sequence.set(sequence));
     image
 }
 
-/// `e2fsck -fn` finds nothing but a journal that is too small for it.
+/// Checks that `e2fsck -fn` finds nothing, apart from the journal's size, which is too small for it.
 pub(crate) fn check(image: &Image, scratch: &Scratch) -> Result<(), String> {
     let mut image = image.clone();
     let mut blocks = 0;
-    // Its journal is empty: with the size that it was made with, it is in order for everybody.
+    // The journal is empty, so it is valid again with its original size.
     edit(&mut image, |sb| {
-        assert_eq!(sb.s_start.get(), 0, "closed, and the log is not empty");
+        assert_eq!(sb.s_start.get(), 0, "closed, but the log is not empty");
         blocks = std::mem::replace(&mut sb.s_maxlen, 1024.into()).get();
     });
     let found = scratch.check(&PowerDevice::new(image, 0));

@@ -1,4 +1,4 @@
-//! Random calls, and what they come to.
+//! Random calls and their results.
 
 /// A generator of random numbers (xorshift), so that a failing round can be repeated.
 pub(crate) struct Rng(u64);
@@ -20,7 +20,7 @@ impl Rng {
     }
 }
 
-/// What is made.
+/// The type of a created inode.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     File,
@@ -48,12 +48,12 @@ pub(crate) enum Mode {
     Replace,
 }
 
-/// What a call comes to: the errno, where it is refused.
+/// The result of a call: the errno if it is refused.
 pub(crate) type Outcome = Result<(), rustix::io::Errno>;
 
 const DIRS: [&str; 3] = ["d0", "d1", "d0/sub"];
 
-/// Random calls on a small tree, with symbolic links in it or without, and all paths of it.
+/// Random calls on a small tree, with or without symbolic links. Also returns all paths of the tree.
 pub(crate) fn random(rng: &mut Rng, steps: usize, links: bool) -> (Vec<Act>, Vec<String>) {
     let mut paths: Vec<String> = DIRS.map(String::from).to_vec();
     for dir in DIRS {
@@ -85,7 +85,7 @@ fn step(rng: &mut Rng, paths: &[String], links: bool) -> Act {
         12 | 13 => Act::Take(path, name(rng)),
         _ => {
             let most = rng.one(&[8, 60, 400, 1500, 9000]);
-            // The same now and then, so that they may be shared.
+            // Few different values, so that some are equal and may be shared.
             let value = vec![rng.below(3) as u8; rng.below(most)];
             Act::Set(
                 path,
@@ -116,7 +116,7 @@ fn acl_name(rng: &mut Rng) -> String {
         .to_owned()
 }
 
-/// A list in the form of programs; now and then one that is none.
+/// An ACL in the form of programs; sometimes an invalid one.
 fn acl(rng: &mut Rng) -> Vec<u8> {
     let mut bytes = vec![2, 0, 0, 0];
     let mut add = |tag: u16, rights: usize, id: u32| {

@@ -37,7 +37,7 @@ impl Side for Host {
     fn act(&mut self, act: &Act) -> Outcome {
         match act {
             Act::Create(path, kind, mode, umask) => {
-                // The only test of this program: nobody else makes files meanwhile.
+                // This is the only test of its process, so no other thread creates files meanwhile.
                 let before = rustix::process::umask(Bits::from_raw_mode(*umask));
                 let done = self.create(&self.root.join(path), *kind, *mode);
                 rustix::process::umask(before);

@@ -1,5 +1,5 @@
-//! Extended attributes and lists of access rights: the same random calls on the kernel's ext4 and on ours, with the same
-//! answers and the same outcome, each then read, and changed on, by the other.
+//! Extended attributes and ACLs: the same random calls on the kernel's ext4 and on our engine give the same
+//! results and the same trees. Then each side reads and changes what the other wrote.
 
 mod act;
 mod host;
@@ -10,13 +10,13 @@ use std::collections::BTreeMap;
 use act::{Act, Outcome, Rng};
 use throughline_testing::{DiskImage, Mount};
 
-/// What is seen of a tree: by path, its mode and its attributes.
+/// The visible state of a tree: mode and attributes by path.
 pub(crate) type Seen = BTreeMap<String, (u32, BTreeMap<String, Vec<u8>>)>;
 
-/// A file system that calls are made on.
+/// A file system that executes the calls.
 pub(crate) trait Side {
     fn act(&mut self, act: &Act) -> Outcome;
-    /// The mode and attributes of each of the paths that is there.
+    /// Mode and attributes of each existing path.
     fn see(&mut self, paths: &[String]) -> Seen;
 }
 
@@ -39,12 +39,12 @@ fn may_mount() -> bool {
     let may =
         rustix::process::geteuid().is_root() && std::path::Path::new("/dev/loop-control").exists();
     if !may {
-        eprintln!("skipped: the kernel's side, which needs root and loop devices");
+        eprintln!("skipped: root and loop devices are required");
     }
     may
 }
 
-/// Runs `acts` on both images; the outcomes are the same, and so is what is seen afterwards.
+/// Runs `acts` on both images; the results must be equal, and so must the trees afterwards.
 fn both(what: &str, kernel: &DiskImage, ours: &DiskImage, acts: &[Act], paths: &[String]) -> bool {
     let Some(mount) = Mount::or_skip(kernel.path(), true) else {
         return false;
@@ -53,14 +53,14 @@ fn both(what: &str, kernel: &DiskImage, ours: &DiskImage, acts: &[Act], paths: &
     let wanted: Vec<Outcome> = acts.iter().map(|act| host.act(act)).collect();
     let seen = host.see(paths);
     mount.close();
-    kernel.check(&format!("{what}: the kernel's"));
+    kernel.check(&format!("{what}: the kernel's image"));
     let mut side = ours::Ours::open(ours.path());
     let mut other = Vec::new();
     for (number, (act, wanted)) in acts.iter().zip(&wanted).enumerate() {
         let done = side.act(act);
         if done != *wanted {
             other.push(format!(
-                "{number} {act:?}: {done:?}, the kernel's {wanted:?}"
+                "{number} {act:?}: ours {done:?}, the kernel's {wanted:?}"
             ));
         }
     }
@@ -92,17 +92,18 @@ fn the_kernel_and_we_agree() {
             let mut rng = Rng::new(0xA77 + round);
             let other = one.copy();
             let what = format!("{recipe}, round {round}");
-            // e2fsck 1.47 takes the blocks of a value that is in an inode for those of a symbolic link's target.
+            // e2fsck 1.47 mistakes the blocks of an attribute value in an inode for those of a symbolic
+            // link's target.
             let links = !arguments.contains("ea_inode");
             let (acts, paths) = act::random(&mut rng, steps, links);
             if !both(&what, &one, &other, &acts, &paths) {
                 break;
             }
-            // Each goes on with what the other wrote.
+            // Each side continues on the image that the other wrote.
             let (acts, _) = act::random(&mut rng, steps, links);
             let crossed = format!("{what}, crossed over");
             both(&crossed, &other, &one, &acts, &paths);
-            // And reads what the other made of that.
+            // Then each side reads the other's result.
             let mount = Mount::or_skip(one.path(), false).expect("as before");
             let by_kernel = host::Host::new(mount.root()).see(&paths);
             mount.close();

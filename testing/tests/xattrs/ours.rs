@@ -46,7 +46,7 @@ impl Ours {
         match act {
             Act::Create(path, kind, mode, umask) => {
                 let (dir, name) = self.place(path)?;
-                // mkdir knows no setgid.
+                // mkdir ignores setgid.
                 let mode = if matches!(kind, Kind::Dir) {
                     mode & 0o1777
                 } else {
