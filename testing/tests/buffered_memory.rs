@@ -230,7 +230,8 @@ fn dirty_memory_is_never_over_its_limit_and_no_pause_is_long() {
     let state = cache.throttle().state();
     let (most, longest) = (most.into_inner(), *longest.lock().unwrap());
     eprintln!(
-        "{samples:?} samples: most {most} of {LIMIT} dirty; {} pauses, longest {longest:?}; {} waits, longest {:?}",
+        "{samples:?} samples: most {most} of {LIMIT} dirty; {} pauses, longest {longest:?}; {} waits, \
+        longest {:?}",
         state.pauses.count, state.waits.count, state.waits.longest
     );
     assert!(most <= LIMIT, "{most} bytes dirty, over {LIMIT}");

@@ -1,9 +1,10 @@
-//! The dependency direction of the design, read from `cargo metadata`: no crate may use what lies above it.
+//! The dependency direction of the design, checked with `cargo metadata`: no crate may use a crate above
+//! it.
 
 use std::collections::BTreeMap;
 use std::process::Command;
 
-/// What each crate may depend on directly among our own, outside of tests.
+/// The crates of the workspace that each crate may depend on directly, except for tests.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("throughline-device", &[]),
     ("throughline-block", &["throughline-device"]),
@@ -49,13 +50,14 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "throughline-models",
         ],
     ),
-    // The device crate for aligned memory and the one ioctl of the connection: both are unsafe code.
+    // The device crate for aligned memory and for the one ioctl of the connection, both of which need
+    // unsafe code.
     ("throughline-fuse", &["throughline", "throughline-device"]),
     (
         "throughline-cli",
         &["throughline", "throughline-fuse", "throughline-lab"],
     ),
-    // Not with the tests' crate: the lab measures against models, and takes none of what the tests need.
+    // Not part of the tests' crate: the lab measures models, and must not depend on test helpers.
     ("throughline-models", &["throughline-device"]),
     ("throughline-testing", &["throughline-device"]),
 ];
@@ -112,7 +114,7 @@ fn crates_depend_downwards_only() {
     }
 }
 
-/// The bugs that the power cuts have to find are in no build but that of their test.
+/// The planted bugs, which the power-cut tests must find, are compiled only for that test.
 #[test]
 fn planted_bugs_are_turned_on_by_the_tests_alone() {
     let metadata = metadata();
@@ -129,7 +131,7 @@ fn planted_bugs_are_turned_on_by_the_tests_alone() {
             assert!(feature == "planted" || !on, "{name}: {feature} plants bugs");
             assert!(
                 name != "throughline" || feature != "planted",
-                "no feature of the public's"
+                "the public crate must not have the feature"
             );
         }
         for dependency in list(&package["dependencies"]) {

@@ -38,7 +38,7 @@ const TICK: Duration = Duration::from_millis(11);
 #[test]
 fn we_answer_as_the_kernel_does() {
     if !rustix::process::geteuid().is_root() || !Path::new("/dev/loop-control").exists() {
-        eprintln!("skipped: the kernel's side, which needs root and loop devices");
+        eprintln!("skipped: root and loop devices are required");
         return;
     }
     // Both sides get the requested modes unchanged.

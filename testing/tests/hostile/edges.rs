@@ -1,5 +1,5 @@
-//! Damage chosen by hand: every number of the superblock at its limits, inodes that say they are something else, images
-//! cut at every structure, links that lead to links.
+//! Hand-chosen damage: every number of the superblock at its limits, inodes of the wrong type, images cut
+//! at every structure, and links that lead to links.
 
 use throughline::{Error, OpenOptions, Reason, Volume};
 
@@ -16,7 +16,7 @@ fn some() -> impl Iterator<Item = (&'static str, &'static Base)> {
     all.filter(|(name, _)| SOME.contains(name))
 }
 
-/// One damaged image: which it is, and its bytes.
+/// One damaged image: its name, and the function that makes its bytes.
 type Case = (String, Box<dyn FnOnce() -> Vec<u8> + Send>);
 
 fn run_cases(cases: Vec<Case>) {
@@ -35,14 +35,14 @@ fn run_cases(cases: Vec<Case>) {
     assert_eq!(
         failed.into_inner(),
         0,
-        "images with a panic; they are named above"
+        "images caused a panic; they are named above"
     );
 }
 
-/// A number in a structure: where, how many bytes, and what.
+/// A change of one number: the structure, the number's offset in it, its size in bytes, and its new value.
 type Change = (Target, usize, usize, u64);
 
-/// A case: numbers, each sealed.
+/// A case that sets these numbers and corrects the checksums.
 fn numbers(name: &str, base: &'static Base, changes: Vec<Change>) -> Case {
     let shown = changes.iter().map(|(target, at, len, value)| {
         format!("{:?}, {value:#x} in {len} bytes at {at:#x}", target.kind)
@@ -70,7 +70,7 @@ fn number(
     numbers(name, base, vec![(target, at, len, value)])
 }
 
-/// A third of the cases, of all that are alike in several recipes; all of them in a soak.
+/// A third of the cases, because many are alike in several recipes; all of them in a soak run.
 fn thinned(mut cases: Vec<Case>) -> Vec<Case> {
     fastrand::Rng::with_seed(1).shuffle(&mut cases);
     if std::env::var_os("THROUGHLINE_SOAK").is_none() {
@@ -131,7 +131,7 @@ fn inodes_that_are_something_else() {
         let used: Vec<_> = all
             .filter(|target| base.bytes[target.at + 1] != 0)
             .collect();
-        // Those in the directory of many are alike.
+        // The inodes of the large directory's files are all alike, so only a few of them are chosen.
         let chosen = used.iter().take(4).chain(used.iter().skip(4).step_by(24));
         for target in chosen {
             let flags = u32::from_le_bytes(base.bytes[target.at + 0x20..][..4].try_into().unwrap());
@@ -153,7 +153,7 @@ fn inodes_that_are_something_else() {
     run_cases(thinned(cases));
 }
 
-/// Lists of orphans that run in circles, or hold what is no orphan.
+/// Orphan lists with cycles, and lists of inodes that are not orphans.
 #[test]
 fn orphans_that_are_none() {
     let mut cases = Vec::new();
@@ -285,7 +285,7 @@ fn large_blocks_on_a_tiny_device() {
     run_cases(cases);
 }
 
-/// Each link leads to the next one twice: 2^n steps for who counts levels only.
+/// Each link leads to the next one twice: 2^n steps for a walk that counts only levels.
 #[test]
 fn links_that_lead_to_links() {
     let Some((_, base)) = BASES.iter().find(|(name, _)| *name == "ext2") else {

@@ -1,5 +1,5 @@
-//! What is done to an image that nobody should trust: read all of it, then change it in every way. Errors are fine;
-//! panics, hangs and memory without bound are not.
+//! Operations on an untrusted image: reads all of it, then changes it in every way. Errors are allowed; a
+//! panic, a hang or unbounded memory is not.
 
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -11,11 +11,11 @@ use throughline_block::Disk;
 use throughline_device::{BlockDevice, MemoryDevice, Op, Segment, scope};
 use throughline_ext::Fs;
 
-/// Most names that a walk looks at: with a cycle of directories it would never end.
+/// Most names that a walk visits: with a cycle of directories it would never end.
 const MOST_NAMES: usize = 700;
 /// Deepest directory that is entered.
 const MOST_LEVELS: usize = 12;
-/// Files whose contents are read, and changed.
+/// Number of files whose contents are read and changed.
 const MOST_FILES: usize = 60;
 
 /// A device in memory that holds `bytes`. Zeros take no memory.
@@ -51,7 +51,7 @@ pub(crate) struct Reached {
     pub(crate) changes: usize,
 }
 
-/// Everything, on one image.
+/// Runs all operations on one image.
 pub(crate) fn exercise(bytes: &[u8]) -> Reached {
     let device = load(bytes);
     let mut reached = Reached::default();
@@ -82,7 +82,8 @@ pub(crate) fn exercise(bytes: &[u8]) -> Reached {
     reached
 }
 
-/// Calls `visit` with each directory and name, until `visit` has had enough.
+/// Calls `visit` with each directory and name, for at most [`MOST_NAMES`] names. Returns the number of
+/// names.
 fn walk(root: Dir, mut visit: impl FnMut(&Dir, &DirEntry)) -> usize {
     let (mut names, mut dirs) = (0, vec![(root, 0)]);
     while let Some((dir, level)) = dirs.pop() {
@@ -137,7 +138,8 @@ fn read_all(volume: &Volume) -> usize {
     })
 }
 
-/// The start, the end and where the data is, of a file that may say it has 2^60 bytes.
+/// Reads a file at its start, its end and elsewhere, and looks for its data: it may claim to have 2^60
+/// bytes.
 fn read_file(file: &File, size: u64) {
     let mut buf = vec![0; 128 << 10];
     for at in [
@@ -271,7 +273,7 @@ fn change_file(file: &File, turn: usize) -> bool {
     wrote
 }
 
-/// `rm -r` of all there is, the names found last first.
+/// Removes everything, as `rm -r` does, the names found last first.
 fn remove_all(root: Dir) -> usize {
     let (mut removed, mut left): (usize, Vec<(Dir, Vec<OsString>)>) = (0, Vec::new());
     walk(root, |dir, entry| {

@@ -94,7 +94,7 @@ fn run_all(watch: &Watch, bases: &[(&str, Base)], seeds: std::ops::Range<u64>) {
     assert_eq!(
         count(&failed),
         0,
-        "images with a panic; they are named above"
+        "images caused a panic; they are named above"
     );
     // Damage that the open rejects tests only the open.
     assert!(count(&opened) * 2 > all && count(&changed) * 4 > all);

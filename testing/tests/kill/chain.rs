@@ -15,29 +15,29 @@ use crate::oracle::image::{Scratch, Shape, shape};
 use crate::order::Order;
 use crate::tree::{self, Tree};
 
-/// The longest that a load runs before it is killed.
+/// The longest time that a load runs before it is killed.
 const LONGEST_MS: u64 = 160;
-/// No measurement: for a load that would never open its image, or never end.
+/// Not a measurement: limit for a load that never opens its image, or never ends.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Every so many kills, the kernel recovers a copy.
+/// After one kill in this many, the kernel recovers a copy.
 const KERNEL_EVERY: u64 = 10;
 
-/// What came of it.
+/// Counts of a chain.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     /// Loads that were killed.
     pub(crate) kills: u64,
-    /// Loads that were through before they could be killed.
+    /// Loads that finished before they could be killed.
     pub(crate) ended: u64,
     /// Kills while the image was being opened.
     pub(crate) opening: u64,
-    /// Kills of a recovery.
+    /// Kills during a recovery.
     pub(crate) recovering: u64,
-    /// Promises that were checked.
+    /// Number of promises checked.
     pub(crate) promises: u64,
-    /// Contents of files that were checked.
+    /// Number of file contents checked.
     pub(crate) files: u64,
-    /// Copies that `e2fsck` recovered, and that the kernel did.
+    /// Copies recovered by `e2fsck`, and by the kernel.
     pub(crate) by_e2fsck: u64,
     pub(crate) by_kernel: u64,
 }
@@ -103,14 +103,14 @@ struct Chain<'a> {
     journal: bool,
     block_bytes: u64,
     random: fastrand::Rng,
-    /// The load tells of syncs that it does not do.
+    /// The load reports syncs that it does not do.
     lies: bool,
-    /// What `e2fsck -fy` said of a volume without a journal.
+    /// Output of `e2fsck -fy` for a volume without a journal.
     repaired: String,
     counts: Counts,
 }
 
-/// Runs one. With `lies`, the load does not keep what it says it promised.
+/// Runs one chain. With `lies`, the load reports promises that it does not keep.
 pub(crate) fn run(seed: u64, kills: u64, lies: bool, scratch: &Scratch) -> Result<Counts, String> {
     let recipes = recipes();
     let (shape, journal) = &recipes[seed as usize % recipes.len()];
@@ -128,7 +128,7 @@ pub(crate) fn run(seed: u64, kills: u64, lies: bool, scratch: &Scratch) -> Resul
     };
     chain.plant()?;
     let mut world = World::default();
-    // Loads that are through before they are killed are not kills: then there is one more.
+    // A load that finishes before it is killed does not count as a kill: another one runs.
     for number in 0..3 * kills {
         if chain.counts.kills == kills {
             break;
@@ -155,7 +155,7 @@ impl Chain<'_> {
         volume.close().map_err(say("close"))
     }
 
-    /// One load, its end, and what is left.
+    /// Runs one load, kills it, and checks the image. Returns the recovered state.
     fn kill(&mut self, number: u64, world: &World) -> Result<World, String> {
         let diary = self.scratch.join("diary");
         // Some loads are short, so that closing is killed too.
@@ -231,7 +231,7 @@ impl Chain<'_> {
         Ok(())
     }
 
-    /// Somebody who only opens the image, and so recovers it, is killed at that.
+    /// Starts a process that only opens the image, and so recovers it, and kills that process.
     fn kill_recovery(&mut self) -> Result<(), String> {
         let diary = self.scratch.join("diary of the recovery");
         let child = self.start(&diary, 0, 0)?;
@@ -243,7 +243,7 @@ impl Chain<'_> {
         }
     }
 
-    /// Kills a process; `false` if it had ended well before.
+    /// Kills a process; returns `false` if it had already exited successfully.
     fn end(mut child: Child) -> Result<bool, String> {
         let ended = child.try_wait().map_err(|e| e.to_string())?;
         child.kill().map_err(|e| e.to_string())?;
@@ -255,8 +255,8 @@ impl Chain<'_> {
         }
     }
 
-    /// What a dead process had submitted may still be on its way; its lock lasts as long. Tools that take no lock must not
-    /// look before.
+    /// Waits until the I/O that a dead process had submitted has completed: the process's lock is held
+    /// until then. Tools that take no lock must not read the image before.
     fn wait_for_the_dead(&self) -> Result<(), String> {
         let locked = throughline_device::OpenOptions::new()
             .lock(LockMode::Shared)
@@ -270,7 +270,7 @@ impl Chain<'_> {
         Ok(copy)
     }
 
-    /// With a journal: our recovery, and that of others on copies of the crashed image.
+    /// With a journal: recovers the image, and copies of it by other means; all must give the same tree.
     fn recover(&mut self, number: u64) -> Result<Tree, String> {
         let others = [
             number
@@ -299,7 +299,7 @@ impl Chain<'_> {
                 .as_ref()
                 .and_then(|other| tree::differences(&tree, other))
             {
-                return Err(format!("our recovery / that of {who}: {text}"));
+                return Err(format!("our recovery, then that of {who}: {text}"));
             }
         }
         Ok(tree)
@@ -313,7 +313,7 @@ impl Chain<'_> {
         tree::of_image(&copy)
     }
 
-    /// `None` where it does not mount it, which is said.
+    /// Recovery by the kernel; `None`, with a message, if it does not mount the image.
     fn by_kernel(&mut self) -> Result<Option<Tree>, String> {
         let copy = self.copy("by the kernel")?;
         let Some(mount) = Mount::or_skip(&copy, true) else {
@@ -326,7 +326,7 @@ impl Chain<'_> {
         Ok(Some(tree))
     }
 
-    /// Without a journal: `e2fsck` repairs what is left, always.
+    /// Without a journal: `e2fsck` repairs the image.
     fn repair(&mut self) -> Result<Tree, String> {
         self.repaired = run_tool("e2fsck", &["-fy"], &[&self.image], &[0, 1])?;
         run_tool("e2fsck", &["-fn"], &[&self.image], &[0])?;
@@ -346,7 +346,7 @@ fn wait_until(child: &mut Child, so: impl Fn() -> bool) -> Result<(), String> {
     Ok(())
 }
 
-/// What the tool said, if it ended with one of the `good` codes.
+/// Runs a tool, which must exit with one of the `good` codes; returns its output.
 fn run_tool(tool: &str, options: &[&str], paths: &[&Path], good: &[i32]) -> Result<String, String> {
     let output = Command::new(tool)
         .args(options)

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!  World (on the disk before) + diary ─► for each thread: its names after each operation
-//!                                       for each file:   the promised state and all later ones, with attributes
+//!                                       for each file: the promised state and all later ones,
+//!                                                      with attributes
 //!                                ─► the state found must be among them
 //! ```
 //!
@@ -273,7 +274,8 @@ impl<'a> History<'a> {
             format!("the state after {at} operations")
         });
         Err(format!(
-            "thread {}: its names are of {hint}; {} of its {} operations on names are promised\nfound {found:?}\npromised {:?}\nlast {:?}",
+            "thread {}: its names are of {hint}; {} of its {} operations on names are promised\n\
+             found {found:?}\npromised {:?}\nlast {:?}",
             self.thread,
             self.promised_names,
             self.states.len() - 1,

@@ -1,4 +1,4 @@
-//! The load on the library's volume, in a process of its own, which is killed.
+//! The process that runs the load through the library and is killed.
 
 use std::path::PathBuf;
 
@@ -11,20 +11,20 @@ use crate::diary::{Diary, Op, Promise};
 use crate::load::{Found, How, Load, Place};
 use crate::tree;
 
-/// What tells the process that it is to be the load.
+/// The environment variable that makes the process run the load, and holds the parameters.
 const ORDER: &str = "THROUGHLINE_KILL_ORDER";
 
-/// What the process is to do.
+/// The parameters of the process.
 #[derive(Clone, Debug)]
 pub(crate) struct Order {
     pub(crate) image: PathBuf,
     pub(crate) diary: PathBuf,
-    /// When it is through, the volume is closed.
+    /// The volume is closed when the load has finished.
     pub(crate) load: Load,
 }
 
 impl Order {
-    /// For the environment of the process.
+    /// The environment variable with these parameters.
     pub(crate) fn to_environment(&self) -> (&'static str, String) {
         let (image, diary) = (self.image.display(), self.diary.display());
         let Load {
@@ -38,7 +38,7 @@ impl Order {
         (ORDER, text)
     }
 
-    /// What this process was told, if it is the load.
+    /// The parameters from the environment, if this process is the load.
     pub(crate) fn from_environment() -> Option<Order> {
         let text = std::env::var(ORDER).ok()?;
         let lines: Vec<&str> = text.lines().collect();
@@ -56,7 +56,7 @@ impl Order {
     }
 }
 
-/// Does as told. Returns only if it is not killed.
+/// Runs the load. Returns only if the process is not killed.
 pub(crate) fn run(order: &Order) {
     let diary = Diary::create(&order.diary);
     if let Err(error) = work(order, &diary) {
@@ -97,7 +97,7 @@ impl Place for Volume {
             path: path.to_owned(),
             id: metadata.uid(),
             size: metadata.len(),
-            attributes: attributes.expect("it was judged before"),
+            attributes: attributes.expect("the attributes were checked before"),
         })
     }
 

@@ -1,4 +1,5 @@
-//! What is in an image: names, and what every sector of every file says about itself. Read by us, or by the kernel.
+//! The tree in an image: names, and the identity that every sector of every file contains. Read by us, or
+//! by the kernel.
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
@@ -15,7 +16,7 @@ pub(crate) const DIRS: [&str; 2] = ["/a", "/b"];
 /// A file as it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
-    /// Its owner, which is its number.
+    /// Its number, which is also its owner.
     pub(crate) id: u32,
     pub(crate) sectors: Vec<Sector>,
     pub(crate) mode: u32,
@@ -25,7 +26,7 @@ pub(crate) struct Seen {
 /// All names.
 pub(crate) type Tree = BTreeMap<String, Seen>;
 
-/// Which thread has a name.
+/// The thread that a name belongs to.
 pub(crate) fn thread_of(name: &str) -> Option<usize> {
     let (thread, _) = name
         .rsplit('/')
@@ -76,7 +77,7 @@ pub(crate) fn attributes_of_path(path: &Path) -> Result<Found, Errno> {
     Ok(found)
 }
 
-/// Through the library.
+/// Reads the tree through the library.
 pub(crate) fn of_volume(volume: &Volume) -> Result<Tree, String> {
     let mut tree = Tree::new();
     for dir in DIRS {
@@ -98,7 +99,7 @@ pub(crate) fn of_volume(volume: &Volume) -> Result<Tree, String> {
     Ok(tree)
 }
 
-/// Of an image that is opened for reading only.
+/// Reads the tree of an image, opened read-only.
 pub(crate) fn of_image(image: &Path) -> Result<Tree, String> {
     let volume = OpenOptions::new()
         .open(image)
@@ -106,7 +107,7 @@ pub(crate) fn of_image(image: &Path) -> Result<Tree, String> {
     of_volume(&volume)
 }
 
-/// Through the kernel, which has it mounted at `root`.
+/// Reads the tree of a kernel mount at `root`.
 pub(crate) fn of_mount(root: &Path) -> Result<Tree, String> {
     let mut tree = Tree::new();
     for dir in DIRS {
@@ -126,7 +127,7 @@ pub(crate) fn of_mount(root: &Path) -> Result<Tree, String> {
     Ok(tree)
 }
 
-/// Where two readings of one image differ.
+/// The difference between two readings of one image.
 pub(crate) fn differences(one: &Tree, other: &Tree) -> Option<String> {
     let paths = one.keys().chain(other.keys());
     let mut different: Vec<&String> = paths

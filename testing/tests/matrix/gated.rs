@@ -1,4 +1,5 @@
-//! Volumes that we only read, and those that we refuse: each says why, and no byte of it changes.
+//! Volumes that we only read, and volumes that we refuse: the error gives the reason, and no byte of the
+//! image changes.
 
 use std::path::Path;
 
@@ -10,7 +11,7 @@ use crate::kernel::{self, Mount};
 use crate::life::close;
 use crate::tool::{self, Image};
 
-/// A tree on the host for `mke2fs -d`, and the same in memory.
+/// Creates a tree on the host for `mke2fs -d`; returns the same tree in memory.
 fn host_tree(dir: &Path) -> Expected {
     let owner = (
         rustix::process::geteuid().as_raw(),
@@ -68,7 +69,8 @@ fn unsupported(result: throughline::Result<Volume>, words: &str) {
     }
 }
 
-/// A volume with `feature`, filled by `mke2fs`: refused for writing by name, and read without a change.
+/// A volume with `feature`, filled by `mke2fs`: opening for writing fails with an error that names the
+/// feature, and reading changes nothing.
 fn read_only(args: &[&str], feature: &str) {
     if !tool::has_tools() {
         return;
@@ -80,7 +82,7 @@ fn read_only(args: &[&str], feature: &str) {
     let Some(image) = Image::make(&all, "64M") else {
         return;
     };
-    // mke2fs does not count what it copies into its quota files.
+    // mke2fs does not count in its quota files what it copies.
     image.repair();
     image.check("as mke2fs and e2fsck made it");
     reads_only(&image, &mut expected, feature);
@@ -157,7 +159,7 @@ fn unknown_read_only_compatible_feature_is_read() {
     reads_only(&image, &mut expected, "FEATURE_R31");
 }
 
-/// Refused for reading too.
+/// A volume that is refused for reading too.
 fn refused(args: &[&str], request: Option<&str>, words: &str) {
     if !tool::has_tools() {
         return;
@@ -204,7 +206,8 @@ fn external_journals_are_refused() {
     refused(&["-O", "journal_dev", "-b", "4096"], None, "journal_dev");
 }
 
-/// A volume whose journal needs recovery: read as `e2fsck -fy` of a copy leaves it, without a change; and as [`recovers`].
+/// A volume whose journal needs recovery: reading shows what `e2fsck -fy` of a copy leaves, without
+/// changing the image; then as [`recovers`].
 fn needs_recovery(image: &Image, must_exist: &[&str]) {
     let repaired = image.copy();
     repaired.repair();
@@ -226,8 +229,8 @@ fn needs_recovery(image: &Image, must_exist: &[&str]) {
     recovers(image, must_exist);
 }
 
-/// A volume whose journal needs recovery: read without a change, and recovered to the same when it is opened for writing,
-/// with nothing left for `e2fsck`.
+/// A volume whose journal needs recovery: reading does not change it, and opening it for writing recovers
+/// the same tree, with nothing left for `e2fsck` to repair.
 fn recovers(image: &Image, must_exist: &[&str]) {
     let before = image.digest();
     let mut shown = image
@@ -249,7 +252,7 @@ fn recovers(image: &Image, must_exist: &[&str]) {
     assert_eq!(image.digest(), before, "reading changed the image");
 }
 
-/// `debugfs` writes a transaction that puts a directory block in place.
+/// A journal with a transaction written by `debugfs`, which replaces the data of a file.
 #[test]
 fn a_journal_by_debugfs() {
     for args in [
@@ -274,7 +277,7 @@ fn a_journal_by_debugfs() {
         let Some(image) = Image::make(&all, "32M") else {
             return;
         };
-        // The data of a file, as debugfs knows its block, replaced by what the journal holds.
+        // The block of a file's data, which the transaction in the journal replaces.
         let told = image.debugfs(false, "blocks /dir/small\n");
         let block = told
             .split_whitespace()
@@ -362,7 +365,7 @@ fn a_journal_of_the_kernel() {
     ]);
 }
 
-/// The kernel's fsyncs of new files are fast commits: they are replayed.
+/// The kernel writes fsyncs of new files as fast commits, which are replayed.
 #[test]
 fn fast_commits_of_the_kernel() {
     if !tool::has_tools() || !kernel::may_mount() {
@@ -384,7 +387,8 @@ fn fast_commits_of_the_kernel() {
     }
     let busy = image.copy();
     mount.close();
-    // (A tree as the kernel's own replay makes it: `kernel_crashes`. e2fsck leaves older times of the directory.)
+    // (`kernel_crashes` compares the tree with the kernel's own replay. e2fsck leaves older times on the
+    // directory.)
     recovers(&busy, &["/dir/file0", "/dir/file4"]);
     let mut volume = busy.open_read_only().expect("it opens");
     for index in 0..5 {

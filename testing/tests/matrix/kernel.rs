@@ -25,7 +25,7 @@ pub(crate) struct Mount {
 pub(crate) fn may_mount() -> bool {
     let may = rustix::process::geteuid().is_root() && Path::new("/dev/loop-control").exists();
     if !may {
-        eprintln!("skipped: the kernel's side, which needs root and loop devices");
+        eprintln!("skipped: root and loop devices are required");
     }
     may
 }

@@ -45,38 +45,55 @@ writable! {
     ext2_32k: &["-t", "ext2", "-b", "32768", "-N", "8192"], "256M", Full;
     ext4_without_extents: &["-t", "ext4", "-b", "1024", "-O", "^extent,^64bit", "-N", "8192"], "64M", Full;
     ext4_without_journal: &["-t", "ext4", "-b", "1024", "-O", "^has_journal", "-N", "8192"], "48M", Full;
-    inodes_of_128: &["-t", "ext4", "-b", "1024", "-I", "128", "-O", "^extra_isize", "-N", "8192"], "64M", Full;
+    inodes_of_128: &["-t", "ext4", "-b", "1024", "-I", "128", "-O", "^extra_isize", "-N", "8192"],
+        "64M", Full;
     inodes_of_512: &["-t", "ext4", "-b", "1024", "-I", "512", "-N", "8192"], "64M", Full;
     inodes_of_1024: &["-t", "ext4", "-b", "1024", "-I", "1024", "-N", "8192"], "64M", Full;
     large_dir: &["-t", "ext4", "-b", "1024", "-O", "large_dir", "-N", "8192"], "64M", Full;
     without_dir_nlink: &["-t", "ext4", "-b", "1024", "-O", "^dir_nlink", "-N", "8192"], "64M", Small;
-    without_sparse_super: &["-t", "ext4", "-b", "1024", "-O", "^sparse_super,^resize_inode", "-N", "8192"], "64M", Small;
-    sparse_super2: &["-t", "ext4", "-b", "1024", "-O", "sparse_super2,^resize_inode", "-N", "8192"], "64M", Small;
+    without_sparse_super: &["-t", "ext4", "-b", "1024", "-O", "^sparse_super,^resize_inode", "-N", "8192"],
+        "64M", Small;
+    sparse_super2: &["-t", "ext4", "-b", "1024", "-O", "sparse_super2,^resize_inode", "-N", "8192"],
+        "64M", Small;
     without_resize_inode: &["-t", "ext4", "-b", "1024", "-O", "^resize_inode", "-N", "8192"], "64M", Small;
-    without_large_file: &["-t", "ext4", "-b", "1024", "-O", "^large_file,^huge_file", "-N", "8192"], "64M", Small;
+    without_large_file: &["-t", "ext4", "-b", "1024", "-O", "^large_file,^huge_file", "-N", "8192"],
+        "64M", Small;
     without_64bit: &["-t", "ext4", "-b", "1024", "-O", "^64bit", "-N", "8192"], "64M", Small;
     without_flex_bg: &["-t", "ext4", "-b", "1024", "-O", "^flex_bg", "-N", "8192"], "64M", Full;
     flex_bg_of_4: &["-t", "ext4", "-b", "1024", "-G", "4", "-g", "2048", "-N", "8192"], "64M", Full;
     meta_bg: &["-t", "ext4", "-b", "1024", "-O", "meta_bg,^resize_inode", "-N", "8192"], "64M", Full;
-    meta_bg_of_many_groups: &["-t", "ext4", "-b", "1024", "-O", "meta_bg,^resize_inode,^flex_bg,^64bit", "-g", "512", "-N", "8192"], "64M", Full;
+    meta_bg_of_many_groups:
+        &[
+            "-t", "ext4", "-b", "1024", "-O", "meta_bg,^resize_inode,^flex_bg,^64bit",
+            "-g", "512", "-N", "8192",
+        ],
+        "64M", Full;
     uninit_bg: &["-t", "ext4", "-b", "1024", "-O", "uninit_bg,^metadata_csum", "-N", "8192"], "64M", Full;
-    without_checksums: &["-t", "ext4", "-b", "1024", "-O", "^uninit_bg,^metadata_csum", "-N", "8192"], "64M", Small;
-    metadata_csum_seed: &["-t", "ext4", "-b", "1024", "-O", "metadata_csum,metadata_csum_seed", "-N", "8192"], "64M", Full;
+    without_checksums: &["-t", "ext4", "-b", "1024", "-O", "^uninit_bg,^metadata_csum", "-N", "8192"],
+        "64M", Small;
+    metadata_csum_seed:
+        &["-t", "ext4", "-b", "1024", "-O", "metadata_csum,metadata_csum_seed", "-N", "8192"],
+        "64M", Full;
     without_extra_isize: &["-t", "ext4", "-b", "1024", "-O", "^extra_isize", "-N", "8192"], "64M", Small;
     orphan_file: &["-t", "ext4", "-b", "1024", "-O", "orphan_file", "-N", "8192"], "64M", Full;
     inline_data: &["-t", "ext4", "-b", "1024", "-O", "inline_data", "-N", "8192"], "64M", Full;
-    inline_data_in_1024: &["-t", "ext4", "-b", "4096", "-I", "1024", "-O", "inline_data", "-N", "8192"], "64M", Full;
+    inline_data_in_1024: &["-t", "ext4", "-b", "4096", "-I", "1024", "-O", "inline_data", "-N", "8192"],
+        "64M", Full;
     ea_inode: &["-t", "ext4", "-b", "1024", "-O", "ea_inode", "-N", "8192"], "64M", Small;
-    mmp: &["-t", "ext4", "-b", "1024", "-O", "mmp", "-E", "mmp_update_interval=1", "-N", "8192"], "64M", Small;
+    mmp: &["-t", "ext4", "-b", "1024", "-O", "mmp", "-E", "mmp_update_interval=1", "-N", "8192"],
+        "64M", Small;
     project: &["-t", "ext4", "-b", "1024", "-O", "project", "-N", "8192"], "64M", Small;
     stable_inodes: &["-t", "ext4", "-b", "1024", "-O", "stable_inodes", "-N", "8192"], "64M", Small;
     fast_commit: &["-t", "ext4", "-b", "1024", "-O", "fast_commit", "-N", "8192"], "64M", Small;
-    lazily_made_tables: &["-t", "ext4", "-b", "1024", "-E", "lazy_itable_init=1,lazy_journal_init=1", "-N", "8192"], "64M", Full;
+    lazily_made_tables:
+        &["-t", "ext4", "-b", "1024", "-E", "lazy_itable_init=1,lazy_journal_init=1", "-N", "8192"],
+        "64M", Full;
     made_in_full: &["-t", "ext4", "-b", "1024", "-E", "lazy_itable_init=0", "-N", "8192"], "64M", Small;
     nothing_reserved: &["-t", "ext4", "-b", "1024", "-m", "0", "-N", "8192"], "64M", Small;
     tiny_last_group: &["-t", "ext2", "-b", "1024", "-N", "8192"], "49300K", Small;
     one_group: &["-t", "ext4", "-b", "4096", "-O", "^has_journal", "-N", "4096"], "16M", Small;
-    many_groups: &["-t", "ext4", "-b", "1024", "-g", "256", "-O", "^flex_bg,^resize_inode", "-N", "8192"], "48M", Small;
+    many_groups: &["-t", "ext4", "-b", "1024", "-g", "256", "-O", "^flex_bg,^resize_inode", "-N", "8192"],
+        "48M", Small;
     many_groups_of_4k: &["-t", "ext4", "-b", "4096", "-g", "512", "-N", "8192"], "64M", Full;
 }
 

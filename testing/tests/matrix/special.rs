@@ -1,9 +1,9 @@
-//! Volumes that need more than `mke2fs` and the common tree; and whether the judges notice anything.
+//! Volumes that need more than `mke2fs` and the common tree; and tests of the comparison itself.
 
 use crate::life::Load::{Full, Small};
 use crate::{debugfs, expected, fs, kernel, life, tool};
 
-/// Hash trees by each of the versions.
+/// Hash trees with one of the hash versions.
 fn hashed(algorithm: &str) {
     let make = || {
         let image = tool::Image::make(&["-t", "ext4", "-b", "1024", "-N", "8192"], "64M")?;
@@ -36,7 +36,7 @@ fn hash_tea() {
     hashed("tea");
 }
 
-/// A list of bad blocks belongs to an inode of its own, which we leave alone.
+/// The list of bad blocks belongs to a reserved inode, which must not change.
 #[test]
 fn bad_blocks() {
     let list = tempfile::NamedTempFile::new().expect("a place for temporary files");
@@ -49,7 +49,7 @@ fn bad_blocks() {
     );
 }
 
-/// The judge itself: a changed byte, time or name is a difference.
+/// Checks the comparison: a changed byte, time or name must be found.
 #[test]
 fn differences_are_found() {
     use fs::{FileSystem, Step};
@@ -112,7 +112,7 @@ fn differences_are_found() {
     }
 }
 
-/// A directory with more subdirectories than its link count can say.
+/// A directory with more subdirectories than its link count can hold.
 #[test]
 fn more_subdirectories_than_links() {
     if !tool::soak() || !tool::has_tools() {
@@ -145,12 +145,12 @@ fn more_subdirectories_than_links() {
             .unwrap_or_else(|e| panic!("removing directory {index}: {e}"));
     }
     drop(many);
-    volume.remove_dir("/many").expect("an empty directory goes");
+    volume.remove_dir("/many").expect("the directory is empty");
     life::close(volume, "without them");
     image.check("without them");
 }
 
-/// A hash tree of three levels, which `large_dir` allows, by us; every name is found by the kernel.
+/// A hash tree of three levels (`large_dir`), built by us; the kernel finds every name.
 #[test]
 fn three_levels() {
     if !tool::soak() || !tool::has_tools() {

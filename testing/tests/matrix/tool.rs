@@ -1,4 +1,4 @@
-//! e2fsprogs and the system's tools, and an image that is removed at the end.
+//! Running e2fsprogs and other tools, and an image that is removed on drop.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -24,7 +24,7 @@ pub(crate) fn output(program: &str, args: &[&str]) -> Output {
         .unwrap_or_else(|e| panic!("{program}: {e}"))
 }
 
-/// Whether e2fsprogs is there; what is missing goes to stderr.
+/// Whether e2fsprogs is installed; prints what is missing to standard error.
 pub(crate) fn has_tools() -> bool {
     let path = format!(
         "{}:/usr/sbin:/sbin",
@@ -43,19 +43,20 @@ pub(crate) fn has_tools() -> bool {
     })
 }
 
-/// Whether the long version of the tests was asked for.
+/// Whether the long versions of the tests were requested.
 pub(crate) fn soak() -> bool {
     std::env::var_os("THROUGHLINE_SOAK").is_some_and(|value| value == "1")
 }
 
-/// An image in a directory of its own.
+/// An image in its own directory.
 pub(crate) struct Image {
     dir: TempDir,
     path: PathBuf,
 }
 
 impl Image {
-    /// Makes one with `mke2fs`; `None`, and a word on stderr, where it does not know the options.
+    /// Makes an image with `mke2fs`; `None`, with a message on standard error, if it does not support the
+    /// options.
     pub(crate) fn make(args: &[&str], size: &str) -> Option<Self> {
         let dir = TempDir::with_prefix("throughline-matrix-").expect("a place for temporary files");
         let path = dir.path().join("image");
@@ -73,7 +74,7 @@ impl Image {
         Some(image)
     }
 
-    /// A copy in a directory of its own, holes kept.
+    /// A copy in its own directory, with holes preserved.
     pub(crate) fn copy(&self) -> Self {
         let dir = TempDir::with_prefix("throughline-matrix-").expect("a place for temporary files");
         let path = dir.path().join("image");
@@ -97,12 +98,12 @@ impl Image {
         self.path.to_str().expect("UTF-8")
     }
 
-    /// A path beside the image.
+    /// A path in the image's directory.
     pub(crate) fn beside(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    /// All its bytes as a number, to see whether any changed.
+    /// A digest of the image's bytes, to detect changes.
     pub(crate) fn digest(&self) -> u64 {
         use std::hash::Hasher;
         use std::io::Read;
@@ -124,7 +125,7 @@ impl Image {
         OpenOptions::new().open(&self.path)
     }
 
-    /// `e2fsck -fn` must find nothing.
+    /// Asserts that `e2fsck -fn` finds nothing.
     pub(crate) fn check(&self, when: &str) {
         let checked = output("e2fsck", &["-fn", self.name()]);
         let told = String::from_utf8_lossy(&checked.stdout);
@@ -135,7 +136,7 @@ impl Image {
         );
     }
 
-    /// `e2fsck -fy` repairs what other tools left behind.
+    /// Repairs with `e2fsck -fy` what other tools left inconsistent.
     pub(crate) fn repair(&self) {
         let fixed = output("e2fsck", &["-fy", self.name()]);
         let told = String::from_utf8_lossy(&fixed.stdout);
@@ -145,7 +146,7 @@ impl Image {
         );
     }
 
-    /// `debugfs` does what a script says, one request a line; its output.
+    /// Runs `debugfs` requests, one per line; returns the output.
     pub(crate) fn debugfs(&self, writing: bool, requests: &str) -> String {
         let script = self.beside("requests");
         std::fs::write(&script, requests).expect("a script");

@@ -180,7 +180,8 @@ impl Shared {
             if !right {
                 let (begun, zeroed) = (&slot.begun, &slot.zeroed);
                 return Err(format!(
-                    "{} sector {at} ({} direct) is {found:?}, expected version {least} to {begun:?}, zeroed {zeroed:?}",
+                    "{} sector {at} ({} direct) is {found:?}, expected version {least} to {begun:?}, \
+                    zeroed {zeroed:?}",
                     self.path,
                     handle.is_direct()
                 ));

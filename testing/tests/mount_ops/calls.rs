@@ -35,8 +35,10 @@ const NAMES: [&str; 9] = [
 const HANDLES: u32 = 5;
 /// ACLs with user, one named user, group, mask and others.
 const LISTS: [&str; 2] = [
-    "%02%00%00%00%01%00%07%00%ff%ff%ff%ff%02%00%06%00%e9%03%00%00%04%00%05%00%ff%ff%ff%ff%10%00%07%00%ff%ff%ff%ff%20%00%04%00%ff%ff%ff%ff",
-    "%02%00%00%00%01%00%06%00%ff%ff%ff%ff%02%00%07%00%ea%03%00%00%04%00%06%00%ff%ff%ff%ff%10%00%05%00%ff%ff%ff%ff%20%00%00%00%ff%ff%ff%ff",
+    "%02%00%00%00%01%00%07%00%ff%ff%ff%ff%02%00%06%00%e9%03%00%00%04%00%05%00%ff%ff%ff%ff\
+     %10%00%07%00%ff%ff%ff%ff%20%00%04%00%ff%ff%ff%ff",
+    "%02%00%00%00%01%00%06%00%ff%ff%ff%ff%02%00%07%00%ea%03%00%00%04%00%06%00%ff%ff%ff%ff\
+     %10%00%05%00%ff%ff%ff%ff%20%00%00%00%ff%ff%ff%ff",
 ];
 
 /// A stream of calls. The next call depends on which earlier ones succeeded, because open files must be

@@ -190,23 +190,30 @@ const REFUSED: &str = "
     setxattr f system.posix_acl_access %02%00%00%00
     setxattr f system.posix_acl_access %01%00%00%00
     setxattr f system.posix_acl_access %02%00%00%00%01%00%06%00%ff%ff%ff%ff
-    setxattr f system.posix_acl_access %02%00%00%00%01%00%06%00%ff%ff%ff%ff%04%00%04%00%ff%ff%ff%ff%20%00%04%00%ff%ff%ff%ff
+    setxattr f system.posix_acl_access \
+        %02%00%00%00%01%00%06%00%ff%ff%ff%ff%04%00%04%00%ff%ff%ff%ff%20%00%04%00%ff%ff%ff%ff
     stat f
     listxattr f
-    setxattr f system.posix_acl_access %02%00%00%00%01%00%07%00%ff%ff%ff%ff%04%00%04%00%ff%ff%ff%ff%20%00%04%00%ff%ff%ff
-    setxattr f system.posix_acl_access %02%00%00%00%01%00%17%00%ff%ff%ff%ff%04%00%04%00%ff%ff%ff%ff%20%00%04%00%ff%ff%ff%ff
-    setxattr f system.posix_acl_default %02%00%00%00%01%00%06%00%ff%ff%ff%ff%04%00%04%00%ff%ff%ff%ff%20%00%04%00%ff%ff%ff%ff
+    setxattr f system.posix_acl_access \
+        %02%00%00%00%01%00%07%00%ff%ff%ff%ff%04%00%04%00%ff%ff%ff%ff%20%00%04%00%ff%ff%ff
+    setxattr f system.posix_acl_access \
+        %02%00%00%00%01%00%17%00%ff%ff%ff%ff%04%00%04%00%ff%ff%ff%ff%20%00%04%00%ff%ff%ff%ff
+    setxattr f system.posix_acl_default \
+        %02%00%00%00%01%00%06%00%ff%ff%ff%ff%04%00%04%00%ff%ff%ff%ff%20%00%04%00%ff%ff%ff%ff
     setxattr f system.posix_acl_other x
     getxattr f system.posix_acl_access
     getxattr f system.posix_acl_default
     removexattr f system.posix_acl_access
     removexattr f system.posix_acl_default
     alice: getxattr f system.posix_acl_access
-    alice: setxattr f system.posix_acl_access %02%00%00%00%01%00%07%00%ff%ff%ff%ff%04%00%07%00%ff%ff%ff%ff%20%00%07%00%ff%ff%ff%ff
+    alice: setxattr f system.posix_acl_access \
+        %02%00%00%00%01%00%07%00%ff%ff%ff%ff%04%00%07%00%ff%ff%ff%ff%20%00%07%00%ff%ff%ff%ff
     alice: removexattr f system.posix_acl_access
     mkdir d 755
-    alice: setxattr d system.posix_acl_default %02%00%00%00%01%00%07%00%ff%ff%ff%ff%04%00%07%00%ff%ff%ff%ff%20%00%07%00%ff%ff%ff%ff
-    setxattr d system.posix_acl_default %02%00%00%00%01%00%07%00%ff%ff%ff%ff%04%00%07%00%ff%ff%ff%ff%20%00%07%00%ff%ff%ff%ff
+    alice: setxattr d system.posix_acl_default \
+        %02%00%00%00%01%00%07%00%ff%ff%ff%ff%04%00%07%00%ff%ff%ff%ff%20%00%07%00%ff%ff%ff%ff
+    setxattr d system.posix_acl_default \
+        %02%00%00%00%01%00%07%00%ff%ff%ff%ff%04%00%07%00%ff%ff%ff%ff%20%00%07%00%ff%ff%ff%ff
     getxattr d system.posix_acl_default
     getxattr d system.posix_acl_default 3
     getxattr d system.posix_acl_default 0
@@ -215,7 +222,8 @@ const REFUSED: &str = "
     removexattr d system.posix_acl_default
     listxattr d
     symlink f l
-    lsetxattr l system.posix_acl_access %02%00%00%00%01%00%06%00%ff%ff%ff%ff%04%00%04%00%ff%ff%ff%ff%20%00%04%00%ff%ff%ff%ff
+    lsetxattr l system.posix_acl_access \
+        %02%00%00%00%01%00%06%00%ff%ff%ff%ff%04%00%04%00%ff%ff%ff%ff%20%00%04%00%ff%ff%ff%ff
     lgetxattr l system.posix_acl_access
     getxattr l system.posix_acl_access
     run setfacl -m u:1001:rw f

@@ -23,14 +23,15 @@ impl Known {
 }
 
 const NOT_ALIGNED: &str =
-    "FUSE does not tell how the caller's memory lies; what is not aligned is done, and not refused";
+    "FUSE does not pass on the alignment of the caller's memory: unaligned direct I/O succeeds";
 const FAR_SEEKS: &str =
-    "seeking is between the program and the kernel, which does not know our largest file";
+    "the kernel handles seeks itself, and FUSE does not pass it our maximum file size";
 const DIRECTORY_END: &str =
-    "the kernel's FUSE takes the size for a directory's end; places come from reading";
-const FIFO_TIMES: &str = "what goes through a fifo stays in the kernel, and FUSE is not told of it";
-const SHIFTED: &str = "the kernel's FUSE refuses these modes itself: no request comes";
-const ACCESS_FLAGS: &str = "the kernel's FUSE does not know these flags: opens, writes and changes are refused, questions are not";
+    "the kernel's FUSE takes the size as a directory's end; our positions come from reading";
+const FIFO_TIMES: &str = "data in a fifo stays in the kernel: the server gets no request";
+const SHIFTED: &str = "the kernel's FUSE refuses these modes itself: the server gets no request";
+const ACCESS_FLAGS: &str = "the kernel's FUSE ignores these flags: the server refuses opens, writes and \
+    changes, but not access checks and F_SETFL";
 const STATX: &str = "the kernel's FUSE does not pass on attributes of statx";
 
 pub(crate) const KNOWN: &[Known] = &[
@@ -88,7 +89,7 @@ pub(crate) const KNOWN: &[Known] = &[
         step: "pread d 17592186036224 8192",
         kernel: "EINVAL",
         ours: "ok 4096 (y*4096)",
-        why: "the kernel's direct read maps the block behind the last one that can be, and gives up",
+        why: "the kernel's direct read fails when it maps the block after the last possible one",
     },
     Known {
         case: "places",
@@ -116,40 +117,42 @@ pub(crate) const KNOWN: &[Known] = &[
         step: "blocks f",
         kernel: "ok 328",
         ours: "ok 320",
-        why: "we keep merged extents in the inode where the kernel has taken a block for them",
+        why: "we keep merged extents in the inode; the kernel has allocated a block for them",
     },
     Known {
         case: "holes punched",
         step: "blocks f",
         kernel: "ok 136",
         ours: "ok 8",
-        why: "the kernel frees nothing beyond the end of a file",
+        why: "the kernel's hole punching frees nothing past the end of a file",
     },
     Known {
         case: "holes of mapped files",
         step: "holes a",
         kernel: "ok",
         ours: "ok [65536..69632)",
-        why: "the kernel does not see data in a file without extents before it is written back; it is there",
+        why: "in a file without extents, the kernel reports data as a hole until it is written back",
     },
     Known {
         case: "holes of mapped files",
         step: "holes a",
         kernel: "ok [65536..69632)",
         ours: "ok [65536..69632)[524288..534528)",
-        why: "the kernel does not see data in a file without extents before it is written back; it is there",
+        why: "in a file without extents, the kernel reports data as a hole until it is written back",
     },
     Known {
         case: "statx",
         step: "statx f",
-        kernel: "ok all true attributes StatxAttributes(IMMUTABLE | NODUMP) mode 100600 links 1 owner 0:0 size 5 blksize 4096",
+        kernel: "ok all true attributes StatxAttributes(IMMUTABLE | NODUMP) mode 100600 links 1 owner 0:0 \
+            size 5 blksize 4096",
         ours: "ok all true attributes StatxAttributes(0x0) mode 100600 links 1 owner 0:0 size 5 blksize 4096",
         why: STATX,
     },
     Known {
         case: "statx",
         step: "statx f",
-        kernel: "ok all true attributes StatxAttributes(APPEND | NODUMP) mode 100600 links 1 owner 0:0 size 5 blksize 4096",
+        kernel: "ok all true attributes StatxAttributes(APPEND | NODUMP) mode 100600 links 1 owner 0:0 \
+            size 5 blksize 4096",
         ours: "ok all true attributes StatxAttributes(0x0) mode 100600 links 1 owner 0:0 size 5 blksize 4096",
         why: STATX,
     },
@@ -207,13 +210,13 @@ pub(crate) const KNOWN: &[Known] = &[
         step: "times l",
         kernel: "ok now 2.000000000 now",
         ours: "ok 1.000000000 2.000000000 now",
-        why: "the kernel keeps symbolic links that it has read, and follows them without us",
+        why: "the kernel caches symbolic links that it has read, and follows them without a request",
     },
     Known {
         case: "times of access",
         step: "times f",
         kernel: "ok now 2.000000000 now",
         ours: "ok 1.000000000 2.000000000 now",
-        why: "the kernel knows where a file ends, and reads nothing there",
+        why: "the kernel has the file's size cached, and does not read past it",
     },
 ];

@@ -34,8 +34,10 @@ const SHARED: &str = "
     run xfs_io -c mmap%20-rw%200%201M -c mwrite%20-S%200x64%20512k%204k -c msync%20-s -c fsync f
     content f
     stat f
-    run xfs_io -c mmap%20-rw%200%201M -c mwrite%20-S%200x65%20600k%2010 -c munmap -c pread%20-q%20-v%20600k%2016 f
-    run xfs_io -c fpunch%20512k%204k -c mmap%20-rw%200%201M -c mread%20-v%20512k%2016 -c mwrite%20-S%200x66%20513k%2010 f
+    run xfs_io -c mmap%20-rw%200%201M -c mwrite%20-S%200x65%20600k%2010 -c munmap \
+        -c pread%20-q%20-v%20600k%2016 f
+    run xfs_io -c fpunch%20512k%204k -c mmap%20-rw%200%201M -c mread%20-v%20512k%2016 \
+        -c mwrite%20-S%200x66%20513k%2010 f
     content f
     chmod f 444
     alice: run xfs_io -r -c mmap%20-r%200%204k -c mread%20-v%200%2016 f
@@ -61,10 +63,12 @@ const COHERENT: &str = "
     put f x*8192
     run xfs_io -c mmap%20-rw%200%208k -c mwrite%20-S%200x61%200%2010 -c pread%20-q%20-v%200%2016 f
     run xfs_io -c mmap%20-rw%200%208k -c pwrite%20-q%20-S%200x62%204%2010 -c mread%20-v%200%2016 f
-    run xfs_io -c mmap%20-rw%200%208k -c mread%20-v%200%204 -c pwrite%20-q%20-S%200x63%200%204 -c mread%20-v%200%2016 f
+    run xfs_io -c mmap%20-rw%200%208k -c mread%20-v%200%204 -c pwrite%20-q%20-S%200x63%200%204 \
+        -c mread%20-v%200%2016 f
     content f
     run xfs_io -d -c mmap%20-rw%200%208k -c mwrite%20-S%200x64%200%2010 -c pread%20-q%20-v%200%20512 f
-    run xfs_io -d -c mmap%20-rw%200%208k -c mread%20-v%200%204 -c pwrite%20-q%20-S%200x65%200%20512 -c mread%20-v%200%204 f
+    run xfs_io -d -c mmap%20-rw%200%208k -c mread%20-v%200%204 -c pwrite%20-q%20-S%200x65%200%20512 \
+        -c mread%20-v%200%204 f
     content f
     open w f WRONLY
     pwrite w 2 zz

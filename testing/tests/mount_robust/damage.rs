@@ -84,7 +84,7 @@ fn others_go_on(mounted: &Mounted) {
 fn ends_well(mounted: Mounted) {
     let (_, log) = mounted.end();
     assert!(!log.contains("panicked"), "{log}");
-    assert!(!log.is_empty(), "damage, and not a word of it");
+    assert!(!log.is_empty(), "the damage was not logged");
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! No room: in the volume, and below the image. Who writes is told, what was promised stays, and there is room again when
-//! something goes.
+//! No space: in the volume, and below the image. A writer gets an error, durable data stays, and space is
+//! available again after a removal.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -20,7 +20,7 @@ use crate::work::{PATIENCE, e2fsck, root, wait_until};
 
 const PIECE: usize = 256 << 10;
 
-/// What is synced before the volume fills, and must stay.
+/// Writes and syncs a file before the volume fills up; it must keep its contents.
 fn promise(root: &Path) -> Vec<u8> {
     let bytes = filled(400 << 10, 77, 0, 1);
     let mut file = File::create(root.join("promised")).expect("a file");
@@ -31,11 +31,12 @@ fn promise(root: &Path) -> Vec<u8> {
 
 #[track_caller]
 fn kept(root: &Path, bytes: &[u8]) {
-    let found = std::fs::read(root.join("promised")).expect("what was promised");
-    assert!(found == bytes, "what was promised is something else");
+    let found = std::fs::read(root.join("promised")).expect("the synced file");
+    assert!(found == bytes, "the synced file has changed");
 }
 
-/// Writes to a new file until an error comes: the error, and how many pieces were taken.
+/// Writes to a new file until an error occurs. Returns the file, the error, and the number of pieces
+/// written.
 fn fill(path: &Path, most: u64) -> (File, Option<io::Error>, u64) {
     let file = File::create(path).expect("a file");
     for piece in 0..most {
@@ -62,17 +63,17 @@ fn a_full_volume_says_so_at_the_write_and_keeps_what_it_took() {
     let mounted = Mounted::new(image.path(), "");
     let promised = promise(mounted.root());
     let (file, error, taken) = fill(&mounted.path("large"), 1000);
-    let error = error.expect("24 MiB do not hold 250");
+    let error = error.expect("24 MiB have no space for 250");
     assert_eq!(errno(&error), Some(Errno::NOSPC), "{error}");
-    file.sync_all().expect("what was taken has its place");
+    file.sync_all().expect("accepted data has its space");
     let preallocated = rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, 64 << 20);
     assert_eq!(preallocated, Err(Errno::NOSPC));
     kept(mounted.root(), &promised);
     drop(file);
-    // Removed, its room is there again, as soon as the kernel says that it has forgotten the file, which it does in the
-    // background, and nobody has to sync for it.
+    // After the removal, the space is available again as soon as the kernel forgets the inode, which it
+    // does in the background. No sync is needed.
     std::fs::remove_file(mounted.path("large")).expect("a removal");
-    wait_until("the room is there again", || {
+    wait_until("the space is available again", || {
         let space = rustix::fs::statvfs(mounted.root()).expect("the volume's space");
         space.f_bavail * space.f_frsize > (taken - 4) * PIECE as u64
     });
@@ -113,7 +114,7 @@ fn without_inodes_or_room_for_names_creating_says_so() {
     assert_eq!(errno(&refused), Some(Errno::NOSPC), "{refused}");
     std::fs::remove_file(name(0)).expect("a removal");
     // As above.
-    wait_until("there is an inode again", || {
+    wait_until("an inode is available again", || {
         File::create_new(name(0)).is_ok()
     });
     kept(mounted.root(), &promised);
@@ -121,13 +122,14 @@ fn without_inodes_or_room_for_names_creating_says_so() {
     e2fsck(image.path()).expect("sound");
 }
 
-/// Clients that find no room, more than the mount has threads.
+/// Clients that find no space: more than the mount has threads.
 const CLIENTS: usize = 20;
-/// Requests of others that are answered while some of them wait.
+/// Requests of other programs that must be answered while some clients wait.
 const ANSWERED: u64 = 300;
 const REQUEST_WAITS: Duration = Duration::from_millis(100);
 
-/// A request that finds no room waits for a file without a name to go. This one stays, and nobody else waits with them.
+/// A request that finds no space waits for the freeing of an unnamed file. Here that file stays open, and
+/// other requests must not wait.
 #[test]
 fn those_who_wait_for_room_keep_no_others_waiting() {
     if !Mounted::possible() {
@@ -148,17 +150,20 @@ fn those_who_wait_for_room_keep_no_others_waiting() {
     let write = |file: &File| {
         while !over.load(Ordering::Relaxed) {
             let begun = Instant::now();
-            let refused = file.write_all_at(&[1; PIECE], 0).expect_err("no room");
+            let refused = file.write_all_at(&[1; PIECE], 0).expect_err("no space");
             assert_eq!(errno(&refused), Some(Errno::NOSPC), "{refused}");
             waited.fetch_add((begun.elapsed() > REQUEST_WAITS).into(), Ordering::Relaxed);
         }
     };
-    // Answers between two ends of a wait: with a thread for each who waits, there is none left for others till one ends.
+    // Counts answers between the ends of two waits: if each waiting request took a thread, no thread would
+    // be left for other requests until a wait ends.
     let most = std::thread::scope(|scope| {
         writers
             .iter()
             .for_each(|file| drop(scope.spawn(|| write(file))));
-        wait_until("one has waited", || waited.load(Ordering::Relaxed) > 0);
+        wait_until("a request has waited", || {
+            waited.load(Ordering::Relaxed) > 0
+        });
         let (mut seen, mut answered, mut most) = (0, 0, 0);
         let until = Instant::now() + PATIENCE;
         while most < ANSWERED && Instant::now() < until {
@@ -180,11 +185,11 @@ fn those_who_wait_for_room_keep_no_others_waiting() {
     e2fsck(image.path()).expect("sound");
 }
 
-/// A small file system on the host, with less room than the image on it may come to need.
+/// A small file system on the host, with less space than the image on it may need.
 enum Below {
-    /// Grows at will.
+    /// Can be enlarged.
     Tmpfs(TempDir),
-    /// ext4 of the kernel's on a loop device; the space to come is in a file that can be removed.
+    /// The kernel's ext4 on a loop device; removing a file makes more space available.
     Kernel { mount: Mount, _image: DiskImage },
 }
 
@@ -210,7 +215,7 @@ impl Below {
     fn kernel() -> Option<Below> {
         let image = DiskImage::make("-t ext4 -m 0", "40m")?;
         let mount = Mount::or_skip(image.path(), true)?;
-        // Some 12 MiB stay free.
+        // About 12 MiB stay free.
         std::fs::write(mount.path("filler"), filled(18 << 20, 1, 0, 1)).expect("a filler");
         Some(Below::Kernel {
             mount,
@@ -225,7 +230,7 @@ impl Below {
         }
     }
 
-    /// Gives it more room.
+    /// Makes more space available.
     fn grow(&self) {
         match self {
             Below::Tmpfs(dir) => {
@@ -262,8 +267,8 @@ fn the_disk_below_fills(below: &Below) {
     let told = error.or(synced.err()).expect("20 MiB do not fit below");
     let known = [Errno::IO, Errno::NOSPC].map(Some);
     assert!(known.contains(&errno(&told)), "{told} after {taken} pieces");
-    // It is said again for as long as it is so.
-    let again = file.sync_all().expect_err("it cannot have been written");
+    // Each sync returns the error until one succeeds.
+    let again = file.sync_all().expect_err("the data cannot be written");
     let known = [Errno::IO, Errno::NOSPC, Errno::ROFS].map(Some);
     assert!(known.contains(&errno(&again)), "{again}");
     kept(mounted.root(), &promised);
@@ -271,20 +276,23 @@ fn the_disk_below_fills(below: &Below) {
     let (status, log) = mounted.end();
     assert!(
         !status.success(),
-        "closing has lost something, and does not say so"
+        "the server lost data at the end, and reported no error"
     );
     assert!(!log.contains("panicked"), "{log}");
-    assert!(!log.is_empty(), "not a word of it");
+    assert!(!log.is_empty(), "nothing was logged");
     below.grow();
     let mounted = Mounted::new(&image, "");
     kept(mounted.root(), &promised);
     mounted.unmount();
-    e2fsck(&image).expect("sound once there is room to replay");
+    e2fsck(&image).expect("sound once there is space for the replay");
 }
 
 #[test]
 fn a_full_tmpfs_below_the_image_is_told() {
-    if !Mounted::possible() || !program::has(&["mke2fs", "e2fsck"]) || !root("tmpfs takes root") {
+    if !Mounted::possible()
+        || !program::has(&["mke2fs", "e2fsck"])
+        || !root("mounting tmpfs needs root")
+    {
         return;
     }
     if let Some(below) = Below::tmpfs() {

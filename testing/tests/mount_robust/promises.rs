@@ -1,4 +1,5 @@
-//! What is durable when a call returns, or by its age, one promise at a time: the server is killed right after it.
+//! What is durable when a call returns, or after the commit interval, one promise at a time: the server is
+//! killed right afterwards.
 
 use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
@@ -28,8 +29,8 @@ impl Victim {
         Some(Victim { image, options })
     }
 
-    /// Does `work` on a mount and kills the server; then `judge` sees what is there. What `work` gives is kept so long:
-    /// open files, for one.
+    /// Runs `work` on a mount and kills the server; then `judge` checks what a new mount shows. The result
+    /// of `work`, such as open files, is kept until the kill.
     #[track_caller]
     fn survives<T>(&self, what: &str, work: impl FnOnce(&Path) -> T, judge: impl FnOnce(&Path)) {
         let mut mounted = Mounted::new(self.image.path(), self.options);
@@ -58,7 +59,7 @@ fn sync_dir(dir: &Path) {
 #[track_caller]
 fn holds(path: &Path, bytes: &[u8]) {
     let found = std::fs::read(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    assert!(found == bytes, "{}: other bytes", path.display());
+    assert!(found == bytes, "{}: wrong bytes", path.display());
 }
 
 #[test]
@@ -162,7 +163,7 @@ fn a_synced_directory_has_its_names() {
     );
 }
 
-/// `O_SYNC`, `O_DSYNC` and `O_APPEND` with it, through the kernel's cache and past it.
+/// `O_SYNC` and `O_DSYNC`, also with `O_APPEND`, through the kernel's cache and bypassing it.
 #[test]
 fn a_synchronous_write_is_there() {
     let Some(victim) = Victim::new("") else {
@@ -230,8 +231,9 @@ fn with_the_options_sync_and_dirsync_nobody_has_to_sync() {
     );
 }
 
-/// `sync(2)` does not reach a FUSE server, so age has to do it: with `commit=1`, all is durable soon though nobody syncs.
-/// Whether it is, a copy of the image says, opened for reading, while the mount is left alone.
+/// `sync(2)` does not reach a FUSE server, so data must become durable by its age: with `commit=1`,
+/// everything is durable soon although no program syncs. A copy of the image, opened for reading while the
+/// mount is idle, shows whether it is.
 #[test]
 fn what_nobody_syncs_is_durable_by_its_age() {
     let Some(victim) = Victim::new("commit=1") else {
@@ -263,7 +265,8 @@ fn what_nobody_syncs_is_durable_by_its_age() {
     eprintln!("with commit=1, durable after {took:?}");
 }
 
-/// Whether files hold `bytes` in the image as it is now. A copy that was taken while the image was written may be no volume.
+/// Whether files hold `bytes` in the current image. A copy taken while the image is being written may not
+/// be a valid volume.
 fn durable(image: &DiskImage, paths: &[&str], bytes: &[u8]) -> bool {
     let copy = image.copy();
     let volume = throughline::OpenOptions::new().open(copy.path());

@@ -1,4 +1,4 @@
-//! Volumes of unusual kinds and states, beside the kernel's ext4 on the same image.
+//! Volumes of unusual kinds and states, compared with the kernel's ext4 on the same image.
 
 use std::fs::File;
 use std::io;
@@ -10,12 +10,13 @@ use throughline_testing::{DiskImage, Mount, Mounted, program};
 
 use crate::work::{debugfs_write, e2fsck};
 
-/// Where there is nothing to compare with.
+/// Whether mounts or tools for the comparison are missing.
 fn skipped() -> bool {
     !Mounted::possible() || !program::has(&["debugfs", "e2fsck"])
 }
 
-/// What `work` answers on the kernel's mount of a copy and on ours; each image then. `None` where the kernel does not mount it.
+/// The result of `work` on the kernel's mount of one copy and on our mount of another, each with its image
+/// afterwards. `None` if the kernel does not mount it.
 fn beside<T>(
     image: &DiskImage,
     work: impl Fn(&Path) -> T,
@@ -86,7 +87,7 @@ fn a_volume_without_a_journal_that_was_not_closed_is_written_as_the_kernel_does(
         return;
     };
     assert_eq!((wanted, found), (Ok(()), Ok(())));
-    // It is for e2fsck to say that it is clean.
+    // Only e2fsck may mark the volume as clean.
     let state = |image: &DiskImage| {
         let said = image.debugfs("show_super_stats -h");
         let line = said
