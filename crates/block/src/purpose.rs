@@ -1,7 +1,7 @@
 //! What a thread's I/O is for. Only reported to listeners, with each bio.
 //!
-//! The layer that knows the purpose sets it around its calls; the default is file data. The cost is one store
-//! before and one after such a call.
+//! The layer that determines the purpose sets it around its calls; the default is file data. The cost is
+//! one store before and one after such a call.
 
 use std::cell::Cell;
 

@@ -45,8 +45,8 @@ pub(crate) fn resized(inode: &Inode, size: u64) {
     }
 }
 
-/// Whether a direct write may run beside others: nothing is cached, and there is no `CachedFile` to cache
-/// anything. The I/O lock is held.
+/// Whether a direct write may run concurrently with others: nothing is cached, and there is no `CachedFile`
+/// to cache anything. The I/O lock is held.
 pub(crate) fn may_share(inode: &Inode) -> bool {
     inode
         .cached

@@ -2,7 +2,7 @@
 //!
 //! - Reads, and writes of whole blocks within the size, share the inode's I/O lock. They take no other lock
 //!   if all blocks are mapped and the thread has the mapping cached.
-//! - A write that extends the file or covers a block in part holds the lock exclusively: it does a
+//! - A write that extends the file or covers only part of a block holds the lock exclusively: it does a
 //!   read-modify-write, or depends on the size.
 //! - So does a write to a file that is cached, or open for buffered I/O ([`crate::coherent`]).
 //! - Times change at most once per [`tick`], the granularity of the kernel's clock, so not every write

@@ -41,7 +41,7 @@ pub struct OpenOptions {
     pub access_times: AccessTimes,
     /// Whether this includes directories (`false` is `nodiratime`).
     pub directory_access_times: bool,
-    /// Keep changes of timestamps alone in memory for up to a day (`lazytime`).
+    /// Keep changes that affect only timestamps in memory for up to a day (`lazytime`).
     pub lazy_times: bool,
     /// Every change is durable when its call returns (`sync`).
     pub synchronous: bool,

@@ -182,7 +182,7 @@ impl Inner {
         self.used_bytes.store(used, Ordering::Relaxed);
         let chunk = state.chunks[block.chunk as usize].as_ref();
         let base = chunk
-            .expect("the buddy allocator knows only existing chunks")
+            .expect("the buddy allocator has only existing chunks")
             .base();
         // SAFETY: the block is inside the chunk: its `first_page` is less than the chunk's number of pages.
         let memory = unsafe { base.add(block.first_page as usize * MIN_PAGES_BYTES) };

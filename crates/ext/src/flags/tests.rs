@@ -100,7 +100,7 @@ fn immutable_and_append_only_hold_everywhere() {
 
     set(&fs, &dir, InodeFlags::APPEND, true);
     fs.create(&dir, b"more", NewKind::File, OWNER)
-        .expect("names may come");
+        .expect("names may be added");
     assert!(refused(fs.unlink(&dir, b"in")));
     set(&fs, &dir, InodeFlags::APPEND, false);
     set(&fs, &dir, InodeFlags::IMMUTABLE, true);

@@ -95,7 +95,7 @@ fn changes_of_names_fit_the_smallest_journal() {
         assert_eq!(status.credit_overruns, 0, "{args:?}");
         for (dir, names) in dirs.iter().zip(there) {
             for name in names {
-                fs.unlink(dir, &name).expect("a name goes");
+                fs.unlink(dir, &name).expect("removed");
             }
         }
         drop((dirs, one, root));

@@ -49,7 +49,7 @@ fn is_down<T>(result: Result<T>) {
     }
 }
 
-/// Threads create and write files until told to stop; meanwhile the volume is taken down.
+/// Threads create and write files until they fail because the volume is taken down meanwhile.
 fn use_and_take_down(fs: &Arc<Fs>, mode: TakeDown) {
     let rounds = AtomicUsize::new(0);
     let work = |thread: usize| {

@@ -84,10 +84,10 @@ fn lists_of_thousands_of_entries() {
     let fs = image.open();
     let root = fs.root().expect("a root");
     let dir = fs.lookup(&root, b"d").expect("found");
-    fs.unlink(&dir, b"f").expect("it goes");
-    fs.rmdir(&dir, b"s").expect("it goes");
+    fs.unlink(&dir, b"f").expect("removed");
+    fs.rmdir(&dir, b"s").expect("removed");
     drop(dir);
-    fs.rmdir(&root, b"d").expect("it goes");
+    fs.rmdir(&root, b"d").expect("removed");
     drop(root);
     fs.close().expect("close");
     image.check("all gone");

@@ -140,7 +140,7 @@ fn a_value_grows_and_shrinks() {
         assert_eq!(block_of(&fs, &file), FsBlock(0));
         assert_eq!(fs.list_xattrs(&file).expect("names"), Vec::<Vec<u8>>::new());
         fs.unlink(&fs.root().expect("a root"), b"f")
-            .expect("it goes");
+            .expect("removed");
         drop(file);
         fs.close().expect("close");
         image.check(what);
@@ -252,7 +252,7 @@ fn equal_blocks_are_shared() {
     let root = fs.root().expect("a root");
     for number in 0..1030 {
         fs.unlink(&root, format!("f{number}").as_bytes())
-            .expect("it goes");
+            .expect("removed");
     }
     fs.close().expect("close");
     image.check("all gone");
@@ -285,7 +285,7 @@ fn equal_values_are_shared() {
     let fs = image.open();
     let root = fs.root().expect("a root");
     for name in ["a", "b", "c"] {
-        fs.unlink(&root, name.as_bytes()).expect("it goes");
+        fs.unlink(&root, name.as_bytes()).expect("removed");
     }
     drop(root);
     fs.close().expect("close");
@@ -422,7 +422,7 @@ fn many_values_in_inodes_go_with_their_file() {
     let file = fs.lookup(&root, b"f").expect("the file");
     assert_eq!(fs.get_xattr(&file, b"user.7").expect("a value").len(), 1000);
     drop(file);
-    fs.unlink(&root, b"f").expect("it goes");
+    fs.unlink(&root, b"f").expect("removed");
     drop(root);
     fs.close().expect("close");
     image.check("values");

@@ -177,7 +177,7 @@ fn limits_change_while_writers_wait() {
     assert_eq!(
         throttle.state().limit_bytes,
         MIN_LIMIT_BYTES,
-        "of no budget"
+        "without a budget"
     );
     throttle.set_budget_bytes(100 * MIB);
     assert_eq!(throttle.state().limit_bytes, 20 * MIB);

@@ -11,7 +11,7 @@ use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence};
 /// See the module documentation.
 #[derive(Default)]
 pub(crate) struct FileState {
-    /// The flusher knows the file, or a message about it is queued.
+    /// The flusher holds the file, or a message about it is queued.
     listed: AtomicBool,
     /// End of the stream at the last notification of the flusher.
     passed_until: AtomicU64,

@@ -1,4 +1,4 @@
-//! [`WakeFlag`]: set by a thread that wants to be woken when there may be work, and only then.
+//! [`WakeFlag`]: set by a thread that must be woken when there may be work, and only then.
 //!
 //! The waiting thread *first* sets the flag and *then* looks for work; a producer first adds work and then
 //! checks the flag. With a full fence between the two steps on both sides, at least one of them sees the

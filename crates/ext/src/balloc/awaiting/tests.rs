@@ -61,7 +61,7 @@ fn file(fs: &Fs, name: &str) -> Arc<Inode> {
 
 fn unlink(fs: &Fs, name: &str) {
     let root = fs.root().expect("the root");
-    fs.unlink(&root, name.as_bytes()).expect("the name goes");
+    fs.unlink(&root, name.as_bytes()).expect("removed");
 }
 
 /// Transactions that became durable since `before`.

@@ -89,7 +89,11 @@ fn free_space_of_an_image_becomes_holes() {
         if fs.journal.committed() == committed {
             let awaiting = fs.balloc.blocks_awaiting() * u64::from(fs.geo.block_bytes);
             assert!(awaiting >= LEN as u64, "{args:?}: {awaiting}");
-            assert_eq!(trimmed, free() - awaiting, "{args:?}: it may come back");
+            assert_eq!(
+                trimmed,
+                free() - awaiting,
+                "{args:?}: a crash may restore it"
+            );
         }
         fs.sync().expect("synced");
         assert_eq!(fs.trim(ALL, 0).expect("trimmed"), free(), "{args:?}");
