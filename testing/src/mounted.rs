@@ -194,7 +194,7 @@ impl Mounted {
         while let Err(why) = unmount_idle(&self.point) {
             assert!(
                 Instant::now() < until,
-                "umount {}: {why}; the server said: {}",
+                "umount {}: {why}; the server's log: {}",
                 self.point.display(),
                 self.log()
             );
@@ -255,7 +255,7 @@ impl Drop for Mounted {
         }
         if std::thread::panicking() && !self.log().is_empty() {
             eprintln!(
-                "the server of {} said: {}",
+                "the log of the server of {}: {}",
                 self.point.display(),
                 self.log()
             );

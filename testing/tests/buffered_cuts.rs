@@ -170,7 +170,7 @@ fn cut(seed: u64, scratch: &Scratch) -> Result<bool, String> {
 fn after(below: &Arc<dyn BlockDevice>, scratch: &Scratch) -> Result<(), String> {
     let (code, said) = scratch.e2fsck(&**below, &["-fy"]);
     if !(0..=1).contains(&code) {
-        return Err(format!("e2fsck -fy says {code}: {said}"));
+        return Err(format!("e2fsck -fy exited with {code}: {said}"));
     }
     let repaired = load(&std::fs::read(scratch.path()).map_err(|e| e.to_string())?);
     scratch.check(&*repaired)?;

@@ -136,13 +136,13 @@ fn one_fault(fault: Fault, seed: u64) -> Check {
         while let Err(error) = raw.sync() {
             told += 1;
             if told > 3 {
-                return Err(format!("one failed write is told for ever: {error}"));
+                return Err(format!("one failed write is reported without end: {error}"));
             }
         }
         must_be("on the device", &bytes_of(&*below), &model)?;
     }
     if matches!(fault, Fault::Once(n) if n < device.requests()) && device.failed() != 1 {
-        return Err("the fault did not come".into());
+        return Err("the fault did not occur".into());
     }
     drop(raw);
     must_be("closed", &bytes_of(&*below), &model)
@@ -163,7 +163,7 @@ fn a_write_that_fails_once_is_written_again() {
 /// stays readable, and syncs succeed again once the device is back.
 #[test]
 fn each_sync_tells_until_one_succeeds() {
-    let _deadline = Deadline::new("a device that comes back".into());
+    let _deadline = Deadline::new("a device that recovers".into());
     for seed in 0..if soak() { 300 } else { 20 } {
         let (raw, device, below) = raw(Fault::Never, seed);
         let mut random = fastrand::Rng::with_seed(seed);
@@ -181,7 +181,7 @@ fn each_sync_tells_until_one_succeeds() {
                 0 => raw.sync(),
                 _ => raw.sync_data(),
             };
-            assert!(told.is_err(), "seed {seed}: sync {round} says nothing");
+            assert!(told.is_err(), "seed {seed}: sync {round} reports nothing");
             let read = content(&raw, model.len()).and_then(|found| must_be("", &found, &model));
             read.unwrap_or_else(|what| panic!("seed {seed}, with the device gone: {what}"));
         }

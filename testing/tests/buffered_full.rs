@@ -297,7 +297,7 @@ fn promises_are_given_back() {
         }
         volume.sync().unwrap();
         let left = volume.stat_fs().unwrap().available_blocks;
-        assert_eq!(left, empty, "{name}: blocks that nobody has");
+        assert_eq!(left, empty, "{name}: leaked blocks");
         volume.close().unwrap();
         scratch
             .check(&*device)

@@ -116,7 +116,7 @@ fn peak_of_child(kind: &str, mib: u64, path: &Path) -> u64 {
     );
     let peak = text.split_once("peak=").map(|(_, rest)| rest);
     let peak = peak.and_then(|rest| rest.lines().next()?.trim().parse().ok());
-    peak.expect("the child says its peak")
+    peak.expect("the child prints its peak")
 }
 
 fn must_be_small(kind: &str, mib: u64, path: &Path) {
@@ -237,7 +237,7 @@ fn dirty_memory_is_never_over_its_limit_and_no_pause_is_long() {
     assert!(most <= LIMIT, "{most} bytes dirty, over {LIMIT}");
     assert!(
         most > LIMIT / 4,
-        "nothing was ever dirty: the test says nothing"
+        "hardly anything was dirty: the test proves nothing"
     );
     assert!(
         longest <= Duration::from_millis(200) && state.pauses.longest <= Duration::from_millis(200),

@@ -256,7 +256,7 @@ fn run(image: &[u8], fault: Fault, scratch: &Scratch) -> Result<bool, String> {
     }
     let (code, said) = scratch.e2fsck(&*below, &["-fy"]);
     if !(0..=1).contains(&code) {
-        return Err(format!("e2fsck -fy says {code}: {said}"));
+        return Err(format!("e2fsck -fy exited with {code}: {said}"));
     }
     let repaired = load(&std::fs::read(scratch.path()).unwrap());
     scratch
@@ -316,7 +316,7 @@ fn countdown(shape: &Shape) -> Vec<String> {
     });
     let (told, tried) = (told.into_inner(), faults.len());
     eprintln!(
-        "{}: {} requests, {tried} faults, {told} told",
+        "{}: {} requests, {tried} faults, {told} reported",
         shape.name,
         counting.requests()
     );

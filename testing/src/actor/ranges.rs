@@ -76,7 +76,7 @@ impl State {
             match rustix::fs::seek(file, SeekFrom::Data(at)) {
                 Ok(data) => {
                     at = rustix::fs::seek(file, SeekFrom::Hole(data))?;
-                    write!(told, "[{data}..{at})").expect("a string takes it");
+                    write!(told, "[{data}..{at})").expect("a string can grow");
                 }
                 Err(Errno::NXIO) => return Ok(told),
                 Err(errno) => return Err(errno),

@@ -171,7 +171,7 @@ pub(super) fn told(data: &[u8]) -> String {
         if run.len() < 4 {
             told.push_str(&byte.repeat(run.len()));
         } else {
-            write!(told, "({byte}*{})", run.len()).expect("a string takes it");
+            write!(told, "({byte}*{})", run.len()).expect("a string can grow");
         }
     }
     told

@@ -98,7 +98,7 @@ impl<'a> Ours<'a> {
                 if let Some(gid) = gid {
                     set = set.gid(*gid);
                 }
-                // A server is told to drop setuid, whoever the new owner is.
+                // The kernel asks a server to drop setuid for every new owner.
                 self.set(path, set.drop_privileges())
             }
             Op::Times(path, accessed, modified) => self.set_times(path, *accessed, *modified),

@@ -38,9 +38,13 @@ pub(crate) fn check(path: &Path, when: &str) {
     let path = path.display();
     assert_eq!(
         kept.stx_size, asked.stx_size,
-        "{path}: the size that is kept, {when}"
+        "{path}: the cached size, {when}"
     );
-    assert_eq!(parts(&told), parts(&asked), "{path}: what is told, {when}");
+    assert_eq!(
+        parts(&told),
+        parts(&asked),
+        "{path}: the attributes, {when}"
+    );
 }
 
 /// Fills a volume except for this many bytes.

@@ -125,9 +125,9 @@ fn a_write_beside_a_store_to_the_same_page_keeps_both() {
             let file = pair.root(side).join(format!("{first}{second}"));
             let paths = [file];
             let ran = programs.run("step", &[pages, first, second], &paths);
-            ran.good(&format!("{side:?}, {first} beside {second}"));
+            ran.good(&format!("{side:?}, {first} with {second}"));
             fs::remove_file(&paths[0]).expect("removed");
         }
     }
-    pair.finish("a write beside a store");
+    pair.finish("a write and a store at once");
 }

@@ -32,7 +32,7 @@ fn sync(file: &File, path: &Path, more: u64) {
     let before = blocks(path);
     check(path, "before a sync");
     file.sync_all().expect("a sync");
-    check(path, "behind a sync");
+    check(path, "after a sync");
     assert_eq!(blocks(path), before + more, "what the mapping needs");
 }
 

@@ -390,7 +390,7 @@ fn a_damaged_directory_takes_no_changes() {
     );
     std::fs::metadata(dir.join(name(7))).expect("a file of it");
     says_damaged(std::fs::write(dir.join("new"), b""), "a new name");
-    says_damaged(std::fs::remove_file(dir.join(name(7))), "a name that goes");
+    says_damaged(std::fs::remove_file(dir.join(name(7))), "a removed name");
     says_damaged(
         std::fs::rename(dir.join(name(7)), mounted.path("away")),
         "a name that leaves",

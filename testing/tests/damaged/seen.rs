@@ -67,7 +67,10 @@ impl Seen {
         for (place, why) in &self.unknown {
             if other.names.contains(place) && !other.unknown.contains_key(place) {
                 let name = String::from_utf8_lossy(&place.1);
-                lacking.push(format!("{what} knows {name:?} in {}: {why}", place.0));
+                lacking.push(format!(
+                    "{what} can look up {name:?} in {}; we cannot: {why}",
+                    place.0
+                ));
             }
         }
         lacking

@@ -100,7 +100,7 @@ fn writable(base: &Base, sound: &Crafted, damaged: &Damaged) -> Result<bool, Str
         let states = 0..base.states.len();
         let found = states.rev().map(|state| is_state(base, &after, state));
         if let Some(Err(last)) = found.reduce(Result::or) {
-            return Err(format!("it is none of the states: {last}"));
+            return Err(format!("it is not one of the states: {last}"));
         }
     }
     Ok(true)

@@ -358,6 +358,6 @@ fn run_tool(tool: &str, options: &[&str], paths: &[&Path], good: &[i32]) -> Resu
     let said = String::from_utf8_lossy(&said).into_owned();
     match good.contains(&code) {
         true => Ok(said),
-        false => Err(format!("{tool} {options:?} says {code}: {said}")),
+        false => Err(format!("{tool} {options:?} exited with {code}: {said}")),
     }
 }

@@ -110,7 +110,7 @@ pub(crate) fn compare_by_debugfs(image: &Image, attributes: &Attributes) {
             std::fs::read(&to).unwrap_or_else(|e| panic!("debugfs ea_get {name} of {path}: {e}"));
         assert!(
             found == *value,
-            "{name} of {path} has changed, says debugfs"
+            "debugfs finds another value of {name} of {path}"
         );
         std::fs::remove_file(to).expect("the value was just read");
     }

@@ -282,7 +282,7 @@ fn a_journal_by_debugfs() {
         let block = told
             .split_whitespace()
             .last()
-            .expect("debugfs tells the block of a file")
+            .expect("debugfs prints the block of a file")
             .to_owned();
         let content = image.beside("content");
         std::fs::write(&content, vec![b'j'; 1024]).expect("a file");

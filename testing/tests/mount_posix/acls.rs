@@ -9,10 +9,10 @@ fn acls() {
 }
 
 const CASES: &[Case] = &[
-    case("access by lists", ACCESS),
-    case("lists and modes", MODES),
-    case("lists that are passed on", DEFAULTS),
-    case("lists that are none", REFUSED),
+    case("access by ACLs", ACCESS),
+    case("ACLs and modes", MODES),
+    case("inherited ACLs", DEFAULTS),
+    case("invalid ACLs", REFUSED),
 ];
 
 const ACCESS: &str = "

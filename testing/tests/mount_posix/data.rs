@@ -12,12 +12,12 @@ const CASES: &[Case] = &[
     case("reads and writes", READS_AND_WRITES),
     case("appending", APPENDING),
     case("direct", DIRECT),
-    case("direct and not aligned", NOT_ALIGNED),
+    case("direct and unaligned", NOT_ALIGNED),
     case("direct and buffered", MIXED),
     case("synchronous", SYNCHRONOUS),
     case("flags of one call", FLAGS),
     case("offsets and limits", LIMITS),
-    case("sizes that files can have", LARGEST),
+    case("maximum file sizes", LARGEST),
     case("what must not be read or written", REFUSED),
 ];
 

@@ -25,8 +25,8 @@ fn many_names() {
 
 const CASES: &[Case] = &[
     case("entries", ENTRIES),
-    case("places", PLACES),
-    case("places while names come and go", CHANGING),
+    case("positions", PLACES),
+    case("positions while names change", CHANGING),
     case("removal while reading", REMOVAL),
     case("small buffers", BUFFERS),
     case("counts of links", COUNTS),

@@ -9,7 +9,7 @@ fn flags() {
 }
 
 const CASES: &[Case] = &[
-    case("flags told and changed", FLAGS),
+    case("flags shown and changed", FLAGS),
     case("immutable", IMMUTABLE),
     case("append only", APPEND),
     case("rights to flags", RIGHTS),

@@ -121,7 +121,7 @@ fn told(image: &DiskImage, ours: bool) -> BTreeMap<String, String> {
     side.unmount();
     // Nothing is in the kernel's memory now, and no name is looked up.
     side = Side::mount(image, ours);
-    look("mounted anew", side.root());
+    look("mounted again", side.root());
     let root = side.root().to_owned();
     fs::rename(root.join("d/e/g"), root.join("moved")).unwrap();
     fs::remove_file(root.join("gone")).unwrap();
@@ -133,10 +133,10 @@ fn told(image: &DiskImage, ours: bool) -> BTreeMap<String, String> {
     for at in 0..20 {
         fs::write(root.join(format!("again{at}")), "another").unwrap();
     }
-    look("used again", &root);
+    look("numbers reused", &root);
     side.unmount();
     side = Side::mount(image, ours);
-    look("used again, mounted anew", side.root());
+    look("numbers reused, mounted again", side.root());
     // Numbers that no valid handle contains: reserved, never used, past the end.
     let (_, any) = &handles[0];
     for ino in [0, 1, 3, 7, 8, 9, 4000, 4001, u32::MAX] {
@@ -168,8 +168,8 @@ fn handles_outlive_names_caches_and_mounts() {
     }
     let (kernel, ours) = (told(&image, false), told(&other, true));
     assert_eq!(ours, kernel, "ours, and the kernel's");
-    assert_eq!(ours["mounted anew: d/e/g"], "d/e/g");
-    assert_eq!(ours["used again, mounted anew: gone"], "ESTALE");
+    assert_eq!(ours["mounted again: d/e/g"], "d/e/g");
+    assert_eq!(ours["numbers reused, mounted again: gone"], "ESTALE");
 }
 
 /// `blkid`, `e2label` and udev read the device.

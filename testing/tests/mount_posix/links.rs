@@ -11,7 +11,7 @@ fn links() {
 const CASES: &[Case] = &[
     case("hard links", HARD_LINKS),
     case("hard links of others' files", OTHERS_FILES),
-    case("as many links as there can be", MOST_LINKS),
+    case("maximum link counts", MOST_LINKS),
     case("more subdirectories than can be counted", MOST_DIRECTORIES),
 ];
 

@@ -26,7 +26,7 @@ const CASES: &[Case] = &[
     case("allocation", ALLOCATION),
     case("holes punched", PUNCHED),
     case("zeroes", ZEROED),
-    case("ranges taken out and put in", SHIFTED),
+    case("collapsed and inserted ranges", SHIFTED),
     case("allocation refused", REFUSED),
     case("truncation", TRUNCATION),
     case("copies", COPIES),

@@ -34,7 +34,7 @@ fn ids(name: &str) -> Ids {
         "alice" => user(1001, &[]),
         "bob" => user(1002, &[2000]),
         "carol" => user(1003, &[2000, 2001]),
-        other => panic!("nobody is called {other}"),
+        other => panic!("unknown user {other}"),
     }
 }
 

@@ -36,7 +36,7 @@ fn shutdown() {
     }
 }
 
-const FULL_CASES: &[Case] = &[case("no inodes", NO_INODES), case("no room", NO_ROOM)];
+const FULL_CASES: &[Case] = &[case("no inodes", NO_INODES), case("no space", NO_ROOM)];
 
 const WHOLE_CASES: &[Case] = &[case("label", LABEL), case("discard", DISCARD)];
 

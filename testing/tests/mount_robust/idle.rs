@@ -32,7 +32,7 @@ fn an_idle_server_sleeps() {
     let pid = mounted.pid();
     let mut last = switches(pid);
     let quiet = Duration::from_millis(1500);
-    wait_until("the server comes to rest", || {
+    wait_until("the server is idle", || {
         std::thread::sleep(quiet);
         let before = std::mem::replace(&mut last, switches(pid));
         last == before

@@ -282,7 +282,7 @@ impl Scratch {
     pub fn check(&self, device: &dyn BlockDevice) -> Result<(), String> {
         match self.e2fsck(device, &["-fn"]) {
             (0, _) => Ok(()),
-            (code, said) => Err(format!("e2fsck -fn says {code}: {said}")),
+            (code, said) => Err(format!("e2fsck -fn exited with {code}: {said}")),
         }
     }
 }

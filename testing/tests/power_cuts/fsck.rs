@@ -56,7 +56,7 @@ impl Fsck {
                 (0, _) => return Ok(()),
                 // Its clock is a few milliseconds behind ours.
                 (_, said) if said.contains(FUTURE) => {}
-                (code, said) => return Err(format!("e2fsck -fn says {code}: {said}")),
+                (code, said) => return Err(format!("e2fsck -fn exited with {code}: {said}")),
             }
         }
     }
@@ -68,7 +68,7 @@ impl Fsck {
     pub fn repair(&mut self, image: &Image) -> Result<(Image, String), String> {
         let (code, said) = self.run(image, "-fy");
         if !(0..=1).contains(&code) {
-            return Err(format!("e2fsck -fy says {code}: {said}"));
+            return Err(format!("e2fsck -fy exited with {code}: {said}"));
         }
         let repaired = Image::read_file_like(&self.path(), image).unwrap();
         self.known = Some(repaired.clone());

@@ -97,7 +97,7 @@ impl Known {
             .collect();
         let same = |v: &Version| v.content.as_deref() == found;
         Err(format!(
-            "{:?} bytes, which is version {:?} and none of {least} to {most}, of {lengths:?} bytes",
+            "{:?} bytes, version {:?}, not one of {least} to {most} with {lengths:?} bytes",
             found.map(<[u8]>::len),
             self.versions.iter().position(same),
         ))

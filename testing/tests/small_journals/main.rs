@@ -59,7 +59,7 @@ fn fsck(image: &Image, scratch: &Scratch, recover: bool) -> Result<Image, String
     if recover {
         let (code, said) = scratch.e2fsck(&device, &["-fy"]);
         if !(0..=1).contains(&code) {
-            return Err(format!("e2fsck -fy says {code}: {said}"));
+            return Err(format!("e2fsck -fy exited with {code}: {said}"));
         }
         let recovered = Image::read_file(&scratch.path()).map_err(|e| e.to_string())?;
         scratch.check(&PowerDevice::new(recovered.clone(), 0))?;
