@@ -59,7 +59,7 @@ fn base(shape: &Shape, scratch: &Scratch) -> Result<Vec<u8>, String> {
             at += written as u64;
         }
     }
-    file.sync().map_err(say("sync"))?;
+    file.sync_all().map_err(say("sync"))?;
     drop(file);
     volume.remove_file("/old").map_err(say("remove"))?;
     volume.create_dir("/kept").map_err(say("mkdir"))?;
@@ -113,7 +113,7 @@ fn work(volume: &Volume, seed: u64) -> throughline::Result<()> {
                 .write_all_at(&bytes, at)?,
             16 => drop(file.allocate(Fallocate::Allocate, at, sectors * 512)),
             17 => drop(file.allocate(Fallocate::ZeroRange, at, sectors * 512)),
-            18 => file.sync()?,
+            18 => file.sync_all()?,
             _ => volume.sync()?,
         }
     }

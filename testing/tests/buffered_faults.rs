@@ -133,7 +133,7 @@ fn one_fault(fault: Fault, seed: u64) -> Check {
         }
         must_be("in the cache", &content(&raw, model.len())?, &model)?;
         // There is one failure, so a sync may fail only a few times.
-        while let Err(error) = raw.sync() {
+        while let Err(error) = raw.sync_all() {
             told += 1;
             if told > 3 {
                 return Err(format!("one failed write is reported without end: {error}"));
@@ -169,7 +169,7 @@ fn each_sync_tells_until_one_succeeds() {
         let mut random = fastrand::Rng::with_seed(seed);
         let mut model = Vec::new();
         assert!(some_writes(&raw, &mut model, &mut random, 3).is_none());
-        raw.sync().expect("a device that works");
+        raw.sync_all().expect("a device that works");
         device.set_fault(Fault::From(0));
         let at = random.u64(..100) * 512;
         let bytes = filled(random.usize(1..200) * 512, 1, at, 99);
@@ -178,7 +178,7 @@ fn each_sync_tells_until_one_succeeds() {
         model[at as usize..][..written].copy_from_slice(&bytes[..written]);
         for round in 0..4 {
             let told = match round % 2 {
-                0 => raw.sync(),
+                0 => raw.sync_all(),
                 _ => raw.sync_data(),
             };
             assert!(told.is_err(), "seed {seed}: sync {round} reports nothing");
@@ -186,11 +186,11 @@ fn each_sync_tells_until_one_succeeds() {
             read.unwrap_or_else(|what| panic!("seed {seed}, with the device gone: {what}"));
         }
         device.set_fault(Fault::Never);
-        let mut again = (0..3).map(|_| raw.sync());
+        let mut again = (0..3).map(|_| raw.sync_all());
         assert!(again.any(|told| told.is_ok()), "seed {seed}: sync fails on");
         must_be("on the device", &bytes_of(&*below), &model)
             .unwrap_or_else(|what| panic!("seed {seed}: {what}"));
-        raw.sync().expect("nothing is wrong any more");
+        raw.sync_all().expect("nothing is wrong any more");
     }
 }
 
@@ -214,9 +214,9 @@ fn a_writer_at_the_limit_is_told() {
             "seed {seed}: {error}"
         );
         assert!(accepted >= LIMIT / 2, "seed {seed}: {accepted} bytes only");
-        assert!(raw.sync().is_err());
+        assert!(raw.sync_all().is_err());
         device.set_fault(Fault::Never);
-        let mut again = (0..3).map(|_| raw.sync());
+        let mut again = (0..3).map(|_| raw.sync_all());
         assert!(again.any(|told| told.is_ok()), "seed {seed}: sync fails on");
         let found = bytes_of(&*below);
         for at in (0..accepted).step_by(64 << 10) {
@@ -227,7 +227,7 @@ fn a_writer_at_the_limit_is_told() {
         // After that, everything works again.
         raw.write_all_at(&filled(1 << 20, 1, 0, 7), 0)
             .expect("room");
-        raw.sync().expect("a device that works");
+        raw.sync_all().expect("a device that works");
     }
 }
 
@@ -252,13 +252,15 @@ fn a_file_that_fails_keeps_no_other_from_the_device() {
         for version in 0..20 {
             good.write_all_at(&filled(200 << 10, 2, 0, version), 0)
                 .unwrap_or_else(|error| panic!("{name}: {error}"));
-            good.sync()
+            good.sync_all()
                 .unwrap_or_else(|error| panic!("{name}: {error}"));
-            assert!(bad.sync().is_err(), "{name}");
+            assert!(bad.sync_all().is_err(), "{name}");
             assert!(volume.sync().is_err(), "{name}: all of the volume");
         }
         device.set_fault(Fault::Never);
-        bad.sync().or_else(|_| bad.sync()).expect("it works again");
+        bad.sync_all()
+            .or_else(|_| bad.sync_all())
+            .expect("it works again");
         drop((bad, good));
         volume.close().unwrap();
         scratch
@@ -294,7 +296,7 @@ fn by_chance(seed: u64, scratch: &Scratch) -> Check {
                         // At the limit, a write may report earlier failures.
                         some_writes(&file, &mut model, &mut random, 4);
                         match random.u8(..6) {
-                            0 => drop(file.sync()),
+                            0 => drop(file.sync_all()),
                             1 => drop(file.sync_data()),
                             2 => {
                                 let direct = file.reopen(FileOptions::new().direct(true));

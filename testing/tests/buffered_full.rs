@@ -201,7 +201,7 @@ fn what_was_accepted_is_there() {
             let file = create(&volume, 0);
             let accepted = fill_up(&file, 0, pattern, seed, 64 << 20)
                 .unwrap_or_else(|wrong| panic!("{what}: {wrong}"));
-            file.sync()
+            file.sync_all()
                 .unwrap_or_else(|error| panic!("{what}: {error}"));
             let after = volume.stat_fs().unwrap().available_blocks;
             drop(file);
@@ -287,7 +287,7 @@ fn promises_are_given_back() {
                 "{name}: what is promised counts as free"
             );
             match round % 4 {
-                0 => file.sync().unwrap(),
+                0 => file.sync_all().unwrap(),
                 1 => file.set_len(700).unwrap(),
                 2 => file.write_all_at(&filled(5 << 20, 0, 0, 2), 0).unwrap(),
                 _ => {}
@@ -346,11 +346,11 @@ fn raw_until_full(path: &std::path::Path) {
     full(&raw);
     let accepted = total.load(Ordering::Relaxed);
     assert!(accepted > 4 << 20, "{accepted} bytes only");
-    raw.sync().expect("what was accepted has its room");
+    raw.sync_all().expect("what was accepted has its room");
     // Overwriting existing data needs no space.
     raw.write_all_at(&filled(1 << 20, 1, 0, 2), 0)
         .expect("room");
-    raw.sync().expect("what was accepted has its room");
+    raw.sync_all().expect("what was accepted has its room");
     let direct = raw.reopen(FileOptions::new().direct(true)).unwrap();
     assert_eq!(direct.size().unwrap(), accepted);
     drop((raw, direct));

@@ -60,7 +60,7 @@ fn stream(handle: &Handle, bytes: u64) {
     for at in (0..bytes).step_by(MIB as usize) {
         handle.write_all_at(&buf, at).expect("there is room");
     }
-    handle.sync().expect("a device that works");
+    handle.sync_all().expect("a device that works");
     for at in (0..bytes).step_by(MIB as usize) {
         assert_eq!(handle.read_at(&mut buf, at).expect("reads"), buf.len());
     }
@@ -226,7 +226,7 @@ fn dirty_memory_is_never_over_its_limit_and_no_pause_is_long() {
         ended.store(true, Ordering::Relaxed);
         sampler.join().expect("no panic");
     });
-    raw.sync().expect("a device that works");
+    raw.sync_all().expect("a device that works");
     let state = cache.throttle().state();
     let (most, longest) = (most.into_inner(), *longest.lock().unwrap());
     eprintln!(

@@ -153,12 +153,12 @@ impl OpenFile {
     /// Writes, and syncs if the handle has `O_SYNC` or `O_DSYNC`. Returns the number of bytes written.
     ///
     /// # Errors
-    /// As [`throughline::Handle::write_at`] and [`throughline::Handle::sync`].
+    /// As [`throughline::Handle::write_at`] and [`throughline::Handle::sync_all`].
     pub(crate) fn write(&self, flags: u32, offset: u64, data: &[u8]) -> Result<usize> {
         let file = self.with_flags(flags)?;
         let written = file.write_at(data, offset)?;
         if flags & O_SYNC == O_SYNC {
-            file.sync()?;
+            file.sync_all()?;
         } else if flags & O_DSYNC != 0 {
             file.sync_data()?;
         }

@@ -10,7 +10,7 @@ use crate::position::target;
 /// ([`Cursor::new`]). Errors are those of the handle's calls, as `io::Error`s.
 ///
 /// A handle opened for appending writes at the end; the position then follows the bytes written. `flush` does
-/// nothing, as the cursor buffers nothing; [`Handle::sync`] makes writes durable.
+/// nothing, as the cursor buffers nothing; [`Handle::sync_all`] makes writes durable.
 #[derive(Clone, Debug)]
 pub struct Cursor<T> {
     file: T,

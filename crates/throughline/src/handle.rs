@@ -252,23 +252,15 @@ impl Handle {
     ///
     /// # Errors
     /// The device's error, on every call until the sync succeeds.
-    pub fn sync(&self) -> Result<()> {
+    pub fn sync_all(&self) -> Result<()> {
         self.make_durable(false)
     }
 
-    /// [`Handle::sync`] under its `std::fs` name.
+    /// Returns when the data can be read back after a crash (`fdatasync`): as [`Handle::sync_all`], except
+    /// for timestamps.
     ///
     /// # Errors
-    /// The same.
-    pub fn sync_all(&self) -> Result<()> {
-        self.sync()
-    }
-
-    /// Returns when the data can be read back after a crash (`fdatasync`): as [`Handle::sync`], except for
-    /// timestamps.
-    ///
-    /// # Errors
-    /// As [`Handle::sync`].
+    /// As [`Handle::sync_all`].
     pub fn sync_data(&self) -> Result<()> {
         self.make_durable(true)
     }

@@ -62,7 +62,7 @@
 //! let from = OpenOptions::new().open_raw(&source)?;
 //! let to = OpenOptions::new().write(true).create(true).truncate(true).open_raw(&target)?;
 //! from.copy_range(0, &to, 0, from.size()?)?;
-//! to.sync()?;
+//! to.sync_all()?;
 //! # assert_eq!(std::fs::read(&target).unwrap(), vec![7; 3_000_001]);
 //! # Ok(())
 //! # }

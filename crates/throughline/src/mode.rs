@@ -70,7 +70,7 @@ impl FileOptions {
         self
     }
 
-    /// Every write returns when all of it survives a crash, as with [`Handle::sync`](crate::Handle::sync)
+    /// Every write returns when all of it survives a crash, as with [`Handle::sync_all`](crate::Handle::sync_all)
     /// (`O_SYNC`).
     pub fn sync(&mut self, sync: bool) -> &mut Self {
         self.set_durability(Durability::All, sync)

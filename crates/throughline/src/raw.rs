@@ -78,11 +78,11 @@ impl RawFile {
     }
 
     /// Closes this handle. The last handle writes back dirty data and closes the file. Unlike after
-    /// [`Handle::sync`], the data may not survive a power loss. Dropping a handle does the same, but only
+    /// [`Handle::sync_all`], the data may not survive a power loss. Dropping a handle does the same, but only
     /// logs errors.
     ///
     /// # Errors
-    /// Write-back errors. The data that could not be written is then lost; call [`Handle::sync`] first to
+    /// Write-back errors. The data that could not be written is then lost; call [`Handle::sync_all`] first to
     /// keep it.
     pub fn close(self) -> Result<()> {
         drop(self.handle);

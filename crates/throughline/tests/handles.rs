@@ -316,7 +316,7 @@ fn the_cache_can_be_set_and_seen() {
     );
     assert_eq!(state.readahead_max_bytes, 256 << 10);
     assert!(state.throttle.dirty_bytes <= 1 << 20);
-    file.sync().unwrap();
+    file.sync_all().unwrap();
     let state = file.cache_state().unwrap();
     assert_eq!(
         (state.throttle.dirty_bytes, state.writeback.bytes),

@@ -171,7 +171,7 @@ fn attributes_times_and_space() -> Result<()> {
         (None, 1 << 20)
     );
     file.set_len(0)?;
-    file.sync()?;
+    file.sync_all()?;
     assert_eq!(file.metadata()?.blocks_512(), 0);
     drop(file);
     volume.close()?;
@@ -379,7 +379,7 @@ fn what_was_synced_is_there_after_a_crash() -> Result<()> {
         let orphan = below.create_new("orphan")?;
         orphan.write_all_at(&[1; 5000], 0)?;
         below.remove_file("orphan")?;
-        orphan.sync()?;
+        orphan.sync_all()?;
         let crashed = dir.path().join("crashed");
         std::fs::copy(&path, &crashed).unwrap();
         drop((file, below, orphan));

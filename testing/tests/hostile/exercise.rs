@@ -262,7 +262,7 @@ fn change_file(file: &File, turn: usize) -> bool {
     let _ = file.write_at(&[6; 2500], size.saturating_sub(3));
     let _ = file.write_at(&[7; 70_000], 300_000);
     let _ = file.append(b"more");
-    let _ = file.sync();
+    let _ = file.sync_all();
     let _ = file.set_len(match turn % 5 {
         0 => 0,
         1 => size / 2,

@@ -76,7 +76,7 @@ fn use_what_is_cut(common: &Common<'_>, me: u64, seed: u64, ended: &AtomicBool) 
                     .write_all_at(&bytes, first * SECTOR)
                     .map_err(say("write"))?;
             }
-            4 if me == 0 => handle.sync().map_err(say("sync"))?,
+            4 if me == 0 => handle.sync_all().map_err(say("sync"))?,
             _ => {
                 let n = handle
                     .read_at(&mut bytes, first * SECTOR)

@@ -222,7 +222,7 @@ fn writer(common: &Common<'_>, me: u64, seed: u64, steps: u64) -> Check {
             1 if common.extents => {
                 shared.zero(&handle, first, count, version, Fallocate::ZeroRange)?
             }
-            2 => handle.sync().map_err(say("sync"))?,
+            2 => handle.sync_all().map_err(say("sync"))?,
             3 => handle
                 .sync_range(first * SECTOR, count * SECTOR, SyncRange::Wait)
                 .map_err(say("sync_range"))?,

@@ -159,7 +159,7 @@ fn write(file: &File, form: Form, offset: u64, data: &[u8]) -> Answer<usize> {
 
 fn flush(file: &File, flush: Flush) -> Answer<()> {
     match flush {
-        Flush::All => file.sync(),
+        Flush::All => file.sync_all(),
         Flush::Data => file.sync_data(),
         Flush::Range(offset, len) if offset % 2 == 0 => {
             file.sync_range(offset, len, SyncRange::Start)

@@ -26,7 +26,7 @@ fn start(recipe: &Recipe) -> throughline::Result<(Image, Vec<u8>)> {
     let content = bytes(&mut fastrand::Rng::with_seed(3), 9 * recipe.block_bytes());
     let file = volume.create_new(PATH)?;
     file.write_all_at(&content, 0)?;
-    file.sync()?;
+    file.sync_all()?;
     drop(file);
     fill(&volume)?;
     // Space may still have been waiting for its transaction: sync until the volume is full.

@@ -62,7 +62,7 @@ impl Saver<'_> {
         if self.random.u8(..3) == 0 {
             self.log.write_all_at(&[7; 512], self.written)?;
             self.written += 512;
-            self.log.sync()?;
+            self.log.sync_all()?;
         }
         Ok(())
     }

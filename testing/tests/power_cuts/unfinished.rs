@@ -24,7 +24,7 @@ const LIMIT_BYTES: u64 = 256 << 10;
 fn other(volume: &Volume, number: u32) -> throughline::Result<()> {
     let file = volume.create_new(format!("/o{number}"))?;
     file.write_all_at(&vec![7; OTHERS_BYTES], 0)?;
-    file.sync()
+    file.sync_all()
 }
 
 fn left(recipe: &Recipe) -> Result<(), String> {
@@ -41,7 +41,7 @@ fn left(recipe: &Recipe) -> Result<(), String> {
     );
     let file = volume.create_new(PATH).unwrap();
     file.write_all_at(&old, 0).unwrap();
-    file.sync().unwrap();
+    file.sync_all().unwrap();
     drop(file);
     let file = FileOptions::new()
         .truncate(true)
@@ -64,7 +64,7 @@ fn left(recipe: &Recipe) -> Result<(), String> {
     };
     found("half of it written", &old)?;
     file.write_all_at(rest, PART_BYTES).unwrap();
-    file.sync().unwrap();
+    file.sync_all().unwrap();
     found("synced", &new)
 }
 

@@ -28,14 +28,14 @@ pub(crate) fn work(volume: &Volume, number: usize, seed: u64) -> throughline::Re
         let file = volume.create_file(&path)?;
         file.write_all_at(&filled(SECTOR_BYTES, n as u64, 0, 1), 0)?;
         if random.u8(..40) == 0 {
-            file.sync()?;
+            file.sync_all()?;
         }
     }
     let scattered = volume.create_file(format!("{dir}/scattered"))?;
     for n in 0..PIECES {
         scattered.write_all_at(&[1; 300], n * 70_000)?;
     }
-    scattered.sync()?;
+    scattered.sync_all()?;
     // One call frees the whole mapping.
     scattered.set_len(100)?;
     for n in (0..MANY).filter(|n| n % 3 != 0) {

@@ -195,7 +195,7 @@ fn laps(image: Image, first: u32, seed: u64, scratch: &Scratch) -> Result<(), St
     for step in 0..steps {
         let number = random.usize(..FILES);
         load::append(&files[number], number, random.u64(1..4)).map_err(say("append"))?;
-        files[number].sync().map_err(say("fsync"))?;
+        files[number].sync_all().map_err(say("fsync"))?;
         appended[number] = files[number].size().map_err(say("size"))?;
         if step % 29 == 3 {
             let crashed = device.contents();

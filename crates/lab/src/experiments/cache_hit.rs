@@ -101,7 +101,7 @@ fn fill(file: &Handle, plain: &Path) -> Result<()> {
         from.read_exact_at(&mut buf, at)?;
         file.write_all_at(&buf, at)?;
     }
-    Ok(file.sync()?)
+    Ok(file.sync_all()?)
 }
 
 /// Loads the file into every cache, and a copy into plain memory.

@@ -234,7 +234,7 @@ impl Watched {
 
     /// The same for a plain file or a device.
     pub fn closing_raw(&self, file: &RawFile) {
-        let _ = file.sync();
+        let _ = file.sync_all();
         if let Some(cache) = file.cache() {
             self.cached(CacheCounts::of(cache));
         }

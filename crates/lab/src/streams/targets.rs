@@ -195,7 +195,7 @@ impl Plain {
 
 impl Ours for Plain {
     fn handles(&self, writers: u64, each_bytes: u64, direct: bool) -> Result<Vec<(Place, u64)>> {
-        self.0.sync()?;
+        self.0.sync_all()?;
         self.0.advise(Advice::DontNeed, 0, 0)?;
         let options = FileOptions::new().direct(direct).clone();
         let open = |number| {

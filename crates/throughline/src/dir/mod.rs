@@ -89,7 +89,7 @@ impl Dir {
     }
 
     /// Returns when the directory's current names survive a crash (`fsync` of a directory). To make a new
-    /// file's name durable, [`Handle::sync`](crate::Handle::sync) of the file is enough.
+    /// file's name durable, [`Handle::sync_all`](crate::Handle::sync_all) of the file is enough.
     ///
     /// # Errors
     /// The device's error, on every call until the sync succeeds.
