@@ -28,6 +28,7 @@ use std::sync::{Arc, LazyLock};
 use craft::{Base, Crafted, KINDS, Place};
 use disk::{bytes_of, load};
 use fast::Fast;
+use throughline::internal::OpenBlockDevice;
 use throughline::{JournalState, OpenOptions, Volume};
 
 /// Bytes of the device after the volume.

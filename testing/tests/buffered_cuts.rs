@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use oracle::image::{SHAPES, Scratch, Shape, bytes_of, load, tools};
 use oracle::seeds::{chosen, run_all, soak};
+use throughline::internal::OpenBlockDevice;
 use throughline::{DirtyLimits, Fallocate, File, FileOptions, OpenOptions, Volume};
 use throughline_device::{BlockDevice, Op};
 use throughline_testing::sectors::{SECTOR_BYTES, Sector, filled, parse};

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use oracle::image::{SHAPES, Scratch, Shape, bytes_of, load, tools};
 use oracle::seeds::{Deadline, chosen, run_all, soak};
+use throughline::internal::OpenBlockDevice;
 use throughline::{DirtyLimits, FileOptions, Handle, OpenOptions, RawFile, Volume};
 use throughline_device::{BlockDevice, MemoryDevice, Op, Request};
 use throughline_testing::sectors::{MAGIC, SECTOR_BYTES, filled};

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use oracle::image::{SHAPES, Scratch, Shape, tools};
 use oracle::seeds::{Deadline, soak};
+use throughline::internal::OpenBlockDevice;
 use throughline::{DirtyLimits, Error, File, FileOptions, OpenOptions, RawFile, Reason, Volume};
 use throughline_device::BlockDevice;
 use throughline_testing::sectors::{SECTOR_BYTES, Sector, filled, parse};

@@ -2,6 +2,7 @@
 //! it.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::process::Command;
 
 /// The crates of the workspace that each crate may depend on directly, except for tests.
@@ -145,7 +146,7 @@ fn planted_bugs_are_turned_on_by_the_tests_alone() {
 
 #[test]
 fn unsafe_code_is_in_device_alone() {
-    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     for (name, _) in MAY_USE
         .iter()
         .filter(|(name, _)| *name != "throughline-device")
@@ -166,4 +167,31 @@ fn unsafe_code_is_in_device_alone() {
             "{main} does not forbid unsafe code"
         );
     }
+}
+
+/// The public API of `throughline` has no hidden items beside one module: what our own crates use beyond the
+/// API is there. Conversions from the errors of lower crates cannot be in a module.
+#[test]
+fn what_the_library_hides_is_one_module() {
+    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/throughline/src")];
+    let mut hidden = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).expect("the sources are there") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).expect("a source file");
+            let mut lines = text.lines().map(str::trim);
+            while let Some(line) = lines.next() {
+                if line.starts_with("#[doc(hidden)]") {
+                    let item = lines.next().unwrap_or_default();
+                    hidden.push(item.split('<').next().unwrap_or_default().to_owned());
+                }
+            }
+        }
+    }
+    hidden.retain(|item| item != "impl From");
+    assert_eq!(hidden, ["pub mod internal;"]);
 }

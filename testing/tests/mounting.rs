@@ -5,6 +5,7 @@ use std::fs;
 use std::os::unix::fs::symlink;
 
 use throughline::OpenOptions;
+use throughline::internal::VolumeLayers;
 use throughline_testing::{DiskImage, Mount, Mounted, View};
 
 throughline_testing::mount_server!();

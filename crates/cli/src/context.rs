@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use throughline::{DirtyLimits, EngineChoice, OpenOptions, Volume, throttle};
+use throughline::{DirtyLimits, EngineChoice, OpenOptions, Volume};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::images::{Access, Images, Opened};
@@ -132,11 +132,11 @@ fn parse_cache(text: &str) -> Result<u64, String> {
 }
 
 fn parse_dirty_limit(text: &str) -> Result<u64, String> {
-    parse_memory(text, throttle::MIN_LIMIT_BYTES)
+    parse_memory(text, DirtyLimits::MIN_BYTES)
 }
 
 fn parse_dirty_background(text: &str) -> Result<u64, String> {
-    parse_memory(text, throttle::MIN_LIMIT_BYTES / 4)
+    parse_memory(text, DirtyLimits::MIN_BYTES / 4)
 }
 
 fn parse_memory(text: &str, least_bytes: u64) -> Result<u64, String> {

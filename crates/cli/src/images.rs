@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use throughline::Volume;
+use throughline::internal::VolumeLayers;
 use throughline_lab::explain::ours::{Watch, Watched, listening};
 
 use crate::commands::replay::parts;

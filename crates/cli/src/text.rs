@@ -66,9 +66,9 @@ pub(crate) fn printable(name: &OsStr, terminal: bool) -> Cow<'_, [u8]> {
     Cow::Owned(text.into_bytes())
 }
 
-/// Parses a size such as `4k`; see [`throughline::parse_size`].
+/// Parses a size such as `4k`; see [`throughline::internal::parse_size`].
 pub(crate) fn parse_size(text: &str) -> Result<u64, String> {
-    throughline::parse_size(text)
+    throughline::internal::parse_size(text)
         .map_err(|reason| format!("invalid size {}: {reason}", quote(text)))
 }
 

@@ -103,7 +103,7 @@ impl Session {
         options: &MountOptions,
         negotiate: impl FnOnce(Negotiation, Config) -> io::Result<fuser::Session<Negotiation>>,
     ) -> Result<Session, MountError> {
-        throughline::limit_allocator(ARENAS);
+        throughline_device::limit_allocator(ARENAS);
         let request_bytes = request_bytes();
         let agreed = Arc::default();
         let negotiation = Negotiation {

@@ -185,7 +185,7 @@ impl Workers<'_> {
         if let Some(mut last) = self.memory_given.try_lock()
             && last.is_none_or(|last| last.elapsed() >= GIVE_EVERY)
         {
-            throughline::give_memory_back();
+            throughline_device::give_memory_back();
             *last = Some(Instant::now());
         }
     }

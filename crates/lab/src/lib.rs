@@ -37,9 +37,11 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use throughline::{Listener, OpenOptions, PageCache, RawFile, Volume};
+use throughline::internal::{RawLayers, VolumeLayers};
+use throughline::{Listener, OpenOptions, RawFile, Volume};
 use throughline_block::Disk;
 use throughline_device::EngineChoice;
+use throughline_fileio::PageCache;
 
 use crate::explain::ours::Watch;
 

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use throughline_block::Error as DeviceError;
 use throughline_ext::{Abort, Corrupt, Reason};
 
 /// The result of a call.
@@ -27,7 +28,7 @@ pub enum Error {
     Caller(#[from] Reason),
     /// The device failed.
     #[error(transparent)]
-    Device(throughline_block::Error),
+    Device(DeviceError),
     /// The volume is in order, but this library does not support the request on it.
     #[error("unsupported: {0}")]
     Unsupported(String),
@@ -51,6 +52,7 @@ impl Error {
     }
 }
 
+#[doc(hidden)]
 impl From<throughline_ext::Error> for Error {
     fn from(error: throughline_ext::Error) -> Error {
         use throughline_ext::Error as E;
@@ -66,14 +68,15 @@ impl From<throughline_ext::Error> for Error {
     }
 }
 
+#[doc(hidden)]
 impl From<throughline_fileio::Error> for Error {
     fn from(error: throughline_fileio::Error) -> Error {
         throughline_ext::Error::from(error).into()
     }
 }
 
-impl From<throughline_block::Error> for Error {
-    fn from(error: throughline_block::Error) -> Error {
+impl From<DeviceError> for Error {
+    fn from(error: DeviceError) -> Error {
         Error::Device(error)
     }
 }
@@ -98,7 +101,7 @@ impl Error {
     pub fn io_error(&self) -> Option<&io::Error> {
         match self {
             Error::Open { source, .. } => Some(source),
-            Error::Device(throughline_block::Error::Device { source, .. }) => Some(source),
+            Error::Device(DeviceError::Device { source, .. }) => Some(source),
             _ => None,
         }
     }

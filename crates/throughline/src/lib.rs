@@ -159,6 +159,9 @@ mod file;
 mod handle;
 mod hints;
 mod info;
+// Not part of the public API, and not covered by its version.
+#[doc(hidden)]
+pub mod internal;
 mod label;
 mod later;
 mod metadata;
@@ -195,7 +198,9 @@ pub use status::{
     CacheStatus, DirtyStatus, IoStatus, JournalStatus, MetadataStatus, VolumeStatus,
     WritebackStatus,
 };
-pub use throughline_block::{BioInfo, Event, Listener, Purpose, SplitReason, Subscription};
+pub use throughline_block::{
+    BioInfo, CallerFault, Error as DeviceError, Event, Listener, Purpose, SplitReason, Subscription,
+};
 pub use throughline_device::{AlignedBuf, EngineChoice, KernelHolder, Limits, Op, kernel_holder};
 pub use throughline_ext::{
     Abort, AccessTimes, Acl, AclEntry, AclTag, Clock, Corrupt, Fallocate, InodeFlags,
@@ -206,11 +211,3 @@ pub use throughline_fileio::throttle::{Pauses, ThrottleState};
 pub use throughline_fileio::writeback::WritebackCounts;
 pub use throughline_fileio::{Advice, DirtyLimits};
 pub use volume::Volume;
-
-// Shared with this workspace's own crates. Not part of the public API, and not covered by its version.
-#[doc(hidden)]
-pub use size::parse_size;
-#[doc(hidden)]
-pub use throughline_device::{give_memory_back, given_descriptor, given_file, limit_allocator};
-#[doc(hidden)]
-pub use throughline_fileio::{PageCache, memory, throttle};

@@ -49,6 +49,7 @@ impl FileType {
     }
 }
 
+#[doc(hidden)]
 impl From<ExtType> for FileType {
     fn from(kind: ExtType) -> FileType {
         match kind {

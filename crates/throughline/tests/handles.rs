@@ -4,11 +4,10 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::Arc;
 
 use throughline::{
-    Advice, Cursor, DirtyLimits, Error, Fallocate, File, FileOptions, Handle, OpenOptions, RawFile,
-    Reason, Result, SyncRange,
+    Advice, Cursor, DirtyLimits, Error, Fallocate, File, FileOptions, Handle, Memory, OpenOptions,
+    RawFile, Reason, Result, SyncRange,
 };
 
 /// Another handle on the file of a test, by the options given.
@@ -292,13 +291,12 @@ fn what_would_wait_says_so_and_gets_on() {
 
 #[test]
 fn the_cache_can_be_set_and_seen() {
-    let device = Arc::new(throughline_device::MemoryDevice::new(8 << 20));
     let file = OpenOptions::new()
         .write(true)
         .cache_bytes(Some(4 << 20))
         .dirty_limits(DirtyLimits::new(Some(1 << 20), Some(512 << 10)))
         .readahead_max(Some(256 << 10))
-        .open_raw_block_device(device)
+        .open_raw_device(Memory::zeroed(8 << 20))
         .unwrap();
     assert!(
         file.cache_state().is_none(),

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use throughline::{
-    Acl, AclEntry, AclTag, Attributes, Error, FileOptions, OpenOptions, Reason, Volume, Walk,
+    Acl, AclEntry, AclTag, Attributes, Error, FileOptions, Memory, OpenOptions, Reason, Volume,
+    Walk,
 };
 
 fn tool(name: &str) -> Command {
@@ -47,9 +48,7 @@ fn files_speak_std_io() {
         let file = volume.create_new("/file").unwrap();
         let raw = OpenOptions::new()
             .write(true)
-            .open_raw_block_device(std::sync::Arc::new(throughline_device::MemoryDevice::new(
-                1 << 20,
-            )));
+            .open_raw_device(Memory::zeroed(1 << 20));
         let raw = raw.unwrap();
         write!(&file, "one two ").unwrap();
         (&raw).write_all(b"one two ").unwrap();

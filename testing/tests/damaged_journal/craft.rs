@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use throughline::internal::OpenBlockDevice;
 use throughline::{OpenOptions, Volume};
 use throughline_device::MemoryDevice;
 use throughline_extfmt::checksum::{CRC32C_INIT, crc32_be, crc32c};

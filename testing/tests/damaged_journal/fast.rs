@@ -6,6 +6,7 @@
 //! ```
 
 use throughline::OpenOptions;
+use throughline::internal::OpenBlockDevice;
 use throughline_extfmt::InodeNumber;
 use throughline_extfmt::checksum::crc32c;
 

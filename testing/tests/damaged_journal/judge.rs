@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use throughline::internal::OpenBlockDevice;
 use throughline::{Error, FileType, OpenOptions, Volume};
 
 use crate::craft::{Base, Crafted};

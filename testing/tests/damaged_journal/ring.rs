@@ -5,6 +5,7 @@ use std::process::Command;
 use std::sync::Arc;
 
 use throughline::OpenOptions;
+use throughline::internal::OpenBlockDevice;
 
 use crate::BASES;
 use crate::craft::{Base, Crafted, Place};

@@ -1,6 +1,7 @@
 //! Hand-chosen damage: every number of the superblock at its limits, inodes of the wrong type, images cut
 //! at every structure, and links that lead to links.
 
+use throughline::internal::OpenBlockDevice;
 use throughline::{Error, OpenOptions, Reason, Volume};
 
 use crate::exercise::{exercise, load};

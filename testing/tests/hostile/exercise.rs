@@ -4,6 +4,7 @@
 use std::ffi::OsString;
 use std::sync::Arc;
 
+use throughline::internal::OpenBlockDevice;
 use throughline::{
     Attributes, Dir, DirEntry, Fallocate, File, FileType, OpenOptions, RenameMode, Volume,
 };

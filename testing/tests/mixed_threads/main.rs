@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use oracle::image::{SHAPES, Scratch, Shape, tools};
 use oracle::seeds::{Deadline, chosen, soak};
+use throughline::internal::OpenBlockDevice;
 use throughline::{
     Advice, DirtyLimits, Fallocate, File, FileOptions, OpenOptions, SyncRange, Volume,
 };

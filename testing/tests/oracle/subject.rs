@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use throughline::internal::OpenBlockDevice;
 use throughline::{
     Attributes, DeviceNumber, Error, Fallocate, File, FileOptions, FileType, OpenOptions, Reason,
     SyncRange, Volume,

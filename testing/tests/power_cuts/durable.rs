@@ -9,6 +9,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use throughline::internal::OpenBlockDevice;
 use throughline::{Error, Fallocate, File, FileOptions, Reason, Volume};
 use throughline_testing::{Image, PowerDevice, Record};
 

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use throughline::internal::OpenBlockDevice;
 use throughline::{Error, Fallocate, FileOptions, Reason, Volume};
 use throughline_testing::{Cut, Image, Keep, PowerDevice};
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use throughline::internal::OpenBlockDevice;
 use throughline_testing::{Cut, Image, Keep, PowerDevice, Record};
 
 use super::fsck::{Fsck, left_values, repairs};

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use throughline::internal::OpenBlockDevice;
 use throughline::{Error, Fallocate, File, FileOptions, OpenOptions, Volume};
 use throughline_testing::{Fault, FaultDevice, Image, PowerDevice};
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use throughline::internal::OpenBlockDevice;
 use throughline::{Attributes, File, FileOptions, RenameMode, Result, Volume};
 use throughline_testing::PowerDevice;
 

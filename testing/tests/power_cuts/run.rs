@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use throughline::internal::{OpenBlockDevice, VolumeLayers};
 use throughline::{DirtyLimits, OpenOptions};
 use throughline_ext::Planted;
 use throughline_testing::{Image, PowerDevice, Record};

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
+use throughline::internal::OpenBlockDevice;
 use throughline::{FileType, OpenOptions, Volume};
 use throughline_testing::attributes::Found;
 use throughline_testing::{Image, PowerDevice};

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use throughline::internal::OpenBlockDevice;
 use throughline::{DirtyLimits, FileOptions, Volume};
 use throughline_testing::PowerDevice;
 

@@ -15,6 +15,7 @@ use std::time::Duration;
 use load::{FILES, THREADS};
 use oracle::image::{Scratch, Shape, shape, tools};
 use oracle::seeds::{Deadline, chosen, run_all, soak};
+use throughline::internal::OpenBlockDevice;
 use throughline::{OpenOptions, Volume};
 use throughline_device::BlockDevice;
 use throughline_testing::{Image, PowerDevice};

@@ -66,7 +66,7 @@ fn open(path: &Path) -> Option<File> {
         .custom_flags(nonblock)
         .open(path)
         .ok()
-        .or_else(|| throughline::given_file(path))
+        .or_else(|| throughline::internal::given_file(path))
 }
 
 fn of_table(file: &File, table: &Table, option: &str) -> Found {

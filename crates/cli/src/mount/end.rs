@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::{flag, low_level};
 use throughline::Volume;
+use throughline::internal::VolumeLayers;
 use throughline_fuse::Ending;
 
 use super::trouble::EXIT_FAILED;

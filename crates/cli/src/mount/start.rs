@@ -131,9 +131,9 @@ fn spawn(plan: &Plan, role: &str, stdin: Stdio, stdout: Stdio) -> Result<Child, 
     let mut command = Command::new(this_program());
     // The server gets other standard streams, so it finds the image under another number. The duplicate stays
     // open until the server has started.
-    let image = throughline::given_descriptor(&plan.image)
+    let image = throughline::internal::given_descriptor(&plan.image)
         .filter(|number| STREAMS.contains(number))
-        .and_then(|_| throughline::given_file(&plan.image))
+        .and_then(|_| throughline::internal::given_file(&plan.image))
         .map(rustix::io::dup)
         .transpose()
         .map_err(|errno| cannot_start(errno.into()))?;

@@ -1,8 +1,5 @@
 //! Limits of dirty memory as configured ([`DirtyLimits`]) and as the law uses them ([`Thresholds`]).
 
-/// The smallest limit, in bytes: four of the largest blocks that a file may have.
-pub const MIN_LIMIT_BYTES: u64 = 256 << 10;
-
 /// Maximum size of one request for room, in bytes: a folio.
 const MOST_AT_ONCE_BYTES: u64 = 2 << 20;
 
@@ -10,7 +7,7 @@ const MOST_AT_ONCE_BYTES: u64 = 2 << 20;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DirtyLimits {
-    /// Hard limit of dirty memory in bytes, at least [`MIN_LIMIT_BYTES`]; `None`: a fifth of the cache's
+    /// Hard limit of dirty memory in bytes, at least [`DirtyLimits::MIN_BYTES`]; `None`: a fifth of the cache's
     /// budget, for the process a fifth of the memory that it may use.
     pub limit_bytes: Option<u64>,
     /// Threshold in bytes from which the flusher writes in the background, at most three quarters of the
@@ -19,6 +16,9 @@ pub struct DirtyLimits {
 }
 
 impl DirtyLimits {
+    /// The smallest limit, in bytes: four of the largest blocks that a file may have.
+    pub const MIN_BYTES: u64 = 256 << 10;
+
     /// Limits with these values.
     pub fn new(limit_bytes: Option<u64>, background_bytes: Option<u64>) -> Self {
         Self {
@@ -32,7 +32,7 @@ impl DirtyLimits {
         let limit = self
             .limit_bytes
             .unwrap_or(memory_bytes / 5)
-            .max(MIN_LIMIT_BYTES);
+            .max(Self::MIN_BYTES);
         Thresholds {
             background_bytes: self
                 .background_bytes

@@ -40,7 +40,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Reason, Result};
 
 pub use events::{Event, Listener, Subscription};
-pub use limits::{DirtyLimits, MIN_LIMIT_BYTES};
+pub use limits::DirtyLimits;
 pub use process::set_process_limits;
 pub use state::{Pauses, ThrottleState};
 

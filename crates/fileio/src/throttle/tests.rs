@@ -176,7 +176,7 @@ fn limits_change_while_writers_wait() {
     throttle.set_limits(DirtyLimits::default());
     assert_eq!(
         throttle.state().limit_bytes,
-        MIN_LIMIT_BYTES,
+        DirtyLimits::MIN_BYTES,
         "without a budget"
     );
     throttle.set_budget_bytes(100 * MIB);

@@ -20,7 +20,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use throughline::{OnError, parse_size};
+use throughline::OnError;
+use throughline::internal::parse_size;
 use tracing::level_filters::LevelFilter;
 
 pub use choices::{CHOICES, Choice, Choices};
@@ -181,7 +182,7 @@ impl MountOptions {
     /// Memory for the page cache, in bytes: as set, else a quarter of the memory the process may use, but at
     /// most [`MAX_USUAL_CACHE_BYTES`].
     pub fn cache_bytes(&self) -> u64 {
-        let usual = throughline::memory::default_budget_bytes().min(MAX_USUAL_CACHE_BYTES);
+        let usual = throughline::internal::default_budget_bytes().min(MAX_USUAL_CACHE_BYTES);
         self.cache.map_or(usual, CacheSize::bytes)
     }
 
@@ -267,7 +268,7 @@ impl CacheSize {
         match self {
             CacheSize::Bytes(bytes) => bytes,
             CacheSize::Percent(percent) => {
-                let share = throughline::memory::allowed_bytes() / 100 * u64::from(percent);
+                let share = throughline::internal::allowed_bytes() / 100 * u64::from(percent);
                 share.max(MIN_CACHE_BYTES)
             }
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use throughline::parse_size;
+use throughline::internal::parse_size;
 
 /// The longest commit interval, in seconds: a crash should not lose more than an hour.
 pub const MAX_COMMIT_SECONDS: u32 = 3600;

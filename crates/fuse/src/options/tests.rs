@@ -178,7 +178,7 @@ fn sloppy_reading_passes_over_the_unknown_alone() {
 
 #[test]
 fn a_cache_is_small_unless_it_is_asked_for() {
-    let quarter = throughline::memory::default_budget_bytes();
+    let quarter = throughline::internal::default_budget_bytes();
     let usual = MountOptions::default().cache_bytes();
     assert_eq!(usual, quarter.min(256 << 20));
     assert_eq!(read("cache_size=1G").unwrap().cache_bytes(), 1 << 30);
@@ -190,6 +190,6 @@ fn a_share_of_memory_becomes_bytes() {
     let half = CacheSize::Percent(50).bytes();
     assert!(
         half >= MIN_CACHE_BYTES
-            && half <= throughline::memory::allowed_bytes().max(MIN_CACHE_BYTES)
+            && half <= throughline::internal::allowed_bytes().max(MIN_CACHE_BYTES)
     );
 }

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use smallvec::SmallVec;
+use throughline::internal::VolumeLayers;
 use throughline::{Error, Reason, Volume};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 

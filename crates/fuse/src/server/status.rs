@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use smallvec::SmallVec;
 use thread_local::ThreadLocal;
 use throughline::Volume;
+use throughline::internal::VolumeLayers;
 
 use crate::nodes::ROOT_NODEID;
 use crate::options::{CHOICES, MountOptions};

@@ -9,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use throughline::internal::RawLayers;
 use throughline::{Advice, RawFile};
 use throughline_block::{Event, Listener};
 use throughline_device::Op;

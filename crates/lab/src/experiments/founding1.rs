@@ -11,6 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use throughline::internal::{OpenBlockDevice, VolumeLayers};
 use throughline::{FileOptions, Volume};
 use throughline_device::{AlignedBuf, Op};
 use throughline_models::{Clock, Content};

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use throughline::Volume;
+use throughline::internal::OpenBlockDevice;
 use throughline_block::Disk;
 use throughline_device::{BlockDevice, NullDevice};
 use throughline_fileio::RawFile;

@@ -11,9 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use throughline::{
-    BioInfo, Event, Listener, Op, PageCache, Purpose, RawFile, SplitReason, Volume, throttle,
-};
+use throughline::internal::{RawLayers, VolumeLayers};
+use throughline::{BioInfo, Event, Listener, Op, Purpose, RawFile, SplitReason, Volume};
+use throughline_fileio::{PageCache, throttle};
 
 use super::account::{Cache, Counted};
 use super::accountant::{Accountant, Calls, Explained, Io};

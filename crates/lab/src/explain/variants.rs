@@ -9,7 +9,8 @@
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
-use throughline::{Event, Listener, PageCache, throttle};
+use throughline::{Event, Listener};
+use throughline_fileio::{PageCache, throttle};
 
 use super::accountant::Explained;
 use super::ours::{CacheCounts, Watched, locked};
@@ -119,6 +120,7 @@ impl Drop for Turn<'_> {
 
 #[cfg(test)]
 mod tests {
+    use throughline::internal::{OpenBlockDevice, RawLayers};
     use throughline::{FileOptions, OpenOptions};
     use throughline_device::MemoryDevice;
 

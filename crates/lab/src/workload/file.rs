@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use serde::Deserialize;
-use throughline::parse_size;
+use throughline::internal::parse_size;
 
 use super::{
     BLOCK_BYTES, Direction, Layout, MAX_BUFFERS_BYTES, MAX_END_BYTES, MAX_ROUNDS, MAX_WORKERS,

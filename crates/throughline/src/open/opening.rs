@@ -91,16 +91,10 @@ impl OpenOptions {
     /// As [`OpenOptions::open`].
     pub fn open_device(&self, device: impl Device + 'static) -> Result<Volume> {
         let own = Own::new(device).map_err(|source| self.failed_device(source))?;
-        self.open_block_device(Arc::new(own))
+        self.on_block_device(Arc::new(own))
     }
 
-    /// As [`OpenOptions::open_device`], on a device of the device crate: for this workspace's tests and
-    /// measurements.
-    ///
-    /// # Errors
-    /// As [`OpenOptions::open`].
-    #[doc(hidden)]
-    pub fn open_block_device(&self, device: Arc<dyn BlockDevice>) -> Result<Volume> {
+    pub(crate) fn on_block_device(&self, device: Arc<dyn BlockDevice>) -> Result<Volume> {
         self.open_on(
             self.disk_on(device)
                 .map_err(|source| self.failed_device(source))?,
@@ -181,16 +175,10 @@ impl OpenOptions {
     /// [`Error::Open`].
     pub fn open_raw_device(&self, device: impl Device + 'static) -> Result<RawFile> {
         let own = Own::new(device).map_err(|source| self.failed_device(source))?;
-        self.open_raw_block_device(Arc::new(own))
+        self.raw_on_block_device(Arc::new(own))
     }
 
-    /// As [`OpenOptions::open_raw_device`], on a device of the device crate: for this workspace's tests and
-    /// measurements.
-    ///
-    /// # Errors
-    /// [`Error::Open`].
-    #[doc(hidden)]
-    pub fn open_raw_block_device(&self, device: Arc<dyn BlockDevice>) -> Result<RawFile> {
+    pub(crate) fn raw_on_block_device(&self, device: Arc<dyn BlockDevice>) -> Result<RawFile> {
         let disk = self
             .disk_on(device)
             .map_err(|source| self.failed_device(source))?;

@@ -194,15 +194,11 @@ impl Volume {
         info::journal_of(self.fs(), &self.fs().superblock())
     }
 
-    /// The block layer below, for this workspace's own crates.
-    #[doc(hidden)]
-    pub fn disk(&self) -> &Arc<throughline_block::Disk> {
+    pub(crate) fn disk(&self) -> &Arc<throughline_block::Disk> {
         self.fs().disk()
     }
 
-    /// The page cache itself, for this workspace's own crates.
-    #[doc(hidden)]
-    pub fn cache(&self) -> &Arc<PageCache> {
+    pub(crate) fn cache(&self) -> &Arc<PageCache> {
         self.fs().cache()
     }
 
@@ -376,12 +372,6 @@ impl Volume {
     /// The failure that stopped all changes; `None` if there was none.
     pub fn stopped(&self) -> Option<Error> {
         self.fs().stopped().map(Error::Stopped)
-    }
-
-    /// The file system below, for this workspace's own tests.
-    #[doc(hidden)]
-    pub fn engine(&self) -> &Fs {
-        self.fs()
     }
 
     /// The inode with a number given by a caller; refuses the volume's own inodes.

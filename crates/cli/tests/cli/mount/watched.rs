@@ -144,7 +144,7 @@ fn a_mount_takes_little_memory_unless_it_is_told_to_take_more() {
     }
     let budget = |point: &Point| point.status()["cache"]["budget_bytes"].as_u64().unwrap();
     let image = image();
-    let usual = throughline::memory::default_budget_bytes().min(USUAL_CACHE_BYTES);
+    let usual = throughline::internal::default_budget_bytes().min(USUAL_CACHE_BYTES);
     for (owner, options) in [(0, "rw"), (65_534, "rw"), (65_534, "ro")] {
         std::os::unix::fs::chown(image.path(), Some(owner), Some(owner)).unwrap();
         let point = mounted_again(&image, &["-o", options]);

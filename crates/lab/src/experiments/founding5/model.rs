@@ -8,6 +8,7 @@
 use std::sync::Arc;
 
 use throughline::RawFile;
+use throughline::internal::OpenBlockDevice;
 use throughline_device::AlignedBuf;
 use throughline_models::ModelDevice;
 

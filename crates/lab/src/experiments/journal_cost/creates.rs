@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use throughline::internal::VolumeLayers;
 use throughline::{Attributes, Volume};
 use throughline_device::Op;
 

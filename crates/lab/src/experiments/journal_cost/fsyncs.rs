@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use throughline::Volume;
+use throughline::internal::VolumeLayers;
 use throughline_device::Op;
 
 use super::{Bench, Images};

@@ -70,7 +70,7 @@ impl Line {
     fn option(&mut self, option: &str) -> Result<()> {
         let (key, value) = option.split_once('=').unwrap_or((option, "on"));
         let wrong = |why: &str| Error::new(format!("--{option}: {why}"));
-        let size = || throughline::parse_size(value).map_err(|why| wrong(&why));
+        let size = || throughline::internal::parse_size(value).map_err(|why| wrong(&why));
         let number = || {
             value
                 .parse::<u64>()

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde_json::Value;
-use throughline::{Advice, FileOptions, OpenOptions, RawFile, Volume, memory};
+use throughline::internal::{OpenBlockDevice, RawLayers, VolumeLayers};
+use throughline::{Advice, FileOptions, OpenOptions, RawFile, Volume};
 use throughline_block::Disk;
 use throughline_device::{BlockDevice, MemoryDevice};
 use throughline_models::MODELS;
@@ -119,7 +120,10 @@ impl Ours {
     }
 
     pub(super) fn memory(needs: &Needs<'_>) -> Result<Ours> {
-        let (end, allowed) = (needs.workload.file_end(), memory::allowed_bytes());
+        let (end, allowed) = (
+            needs.workload.file_end(),
+            throughline_fileio::memory::allowed_bytes(),
+        );
         if end > allowed {
             return Err(Error::new(format!(
                 "{end} bytes are more than this process may have, {allowed}: make size or offset smaller"

@@ -1,0 +1,86 @@
+//! What this workspace's own crates use beyond the public API: the command line, the lab and the tests measure
+//! and drive the layers below a volume. It is in one place so that the public types show none of it. It may
+//! change in any version.
+
+use std::sync::Arc;
+
+use throughline_block::Disk;
+use throughline_device::BlockDevice;
+use throughline_ext::Fs;
+use throughline_fileio::PageCache;
+
+pub use throughline_device::{given_descriptor, given_file};
+pub use throughline_fileio::memory::{allowed_bytes, default_budget_bytes};
+
+use crate::error::Result;
+use crate::open::OpenOptions;
+use crate::raw::RawFile;
+pub use crate::size::parse_size;
+use crate::volume::Volume;
+
+/// The layers below a volume.
+pub trait VolumeLayers {
+    /// The block layer.
+    fn disk(&self) -> &Arc<Disk>;
+    /// The page cache.
+    fn cache(&self) -> &Arc<PageCache>;
+    /// The file system.
+    fn engine(&self) -> &Fs;
+}
+
+impl VolumeLayers for Volume {
+    fn disk(&self) -> &Arc<Disk> {
+        self.disk()
+    }
+
+    fn cache(&self) -> &Arc<PageCache> {
+        self.cache()
+    }
+
+    fn engine(&self) -> &Fs {
+        self.fs()
+    }
+}
+
+/// The layers below a raw file.
+pub trait RawLayers {
+    /// The block layer.
+    fn disk(&self) -> &Arc<Disk>;
+    /// The page cache, if one was created.
+    fn cache(&self) -> Option<&Arc<PageCache>>;
+}
+
+impl RawLayers for RawFile {
+    fn disk(&self) -> &Arc<Disk> {
+        self.disk()
+    }
+
+    fn cache(&self) -> Option<&Arc<PageCache>> {
+        self.cache()
+    }
+}
+
+/// Opens devices of the device crate, which can do more than a [`Device`](crate::Device).
+pub trait OpenBlockDevice {
+    /// As [`OpenOptions::open_device`].
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    fn open_block_device(&self, device: Arc<dyn BlockDevice>) -> Result<Volume>;
+
+    /// As [`OpenOptions::open_raw_device`].
+    ///
+    /// # Errors
+    /// [`Error::Open`](crate::Error::Open).
+    fn open_raw_block_device(&self, device: Arc<dyn BlockDevice>) -> Result<RawFile>;
+}
+
+impl OpenBlockDevice for OpenOptions {
+    fn open_block_device(&self, device: Arc<dyn BlockDevice>) -> Result<Volume> {
+        self.on_block_device(device)
+    }
+
+    fn open_raw_block_device(&self, device: Arc<dyn BlockDevice>) -> Result<RawFile> {
+        self.raw_on_block_device(device)
+    }
+}
