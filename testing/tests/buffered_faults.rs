@@ -130,7 +130,9 @@ fn one_fault(fault: Fault, seed: u64) -> Check {
     let mut told = 0;
     for _ in 0..6 {
         if let Some(error) = some_writes(&raw, &mut model, &mut random, 12) {
-            return Err(format!("a write met {error}, though there was room again"));
+            return Err(format!(
+                "a write failed ({error}) although space was free again"
+            ));
         }
         must_be("in the cache", &content(&raw, model.len())?, &model)?;
         // There is one failure, so a sync may fail only a few times.
@@ -191,7 +193,8 @@ fn each_sync_tells_until_one_succeeds() {
         assert!(again.any(|told| told.is_ok()), "seed {seed}: sync fails on");
         must_be("on the device", &bytes_of(&*below), &model)
             .unwrap_or_else(|what| panic!("seed {seed}: {what}"));
-        raw.sync_all().expect("nothing is wrong any more");
+        raw.sync_all()
+            .expect("sync works once the errors are reported");
     }
 }
 
@@ -214,7 +217,10 @@ fn a_writer_at_the_limit_is_told() {
             matches!(error, throughline::Error::Device(_)),
             "seed {seed}: {error}"
         );
-        assert!(accepted >= LIMIT / 2, "seed {seed}: {accepted} bytes only");
+        assert!(
+            accepted >= LIMIT / 2,
+            "seed {seed}: only {accepted} bytes accepted"
+        );
         assert!(raw.sync_all().is_err());
         device.set_fault(Fault::Never);
         let mut again = (0..3).map(|_| raw.sync_all());
@@ -256,7 +262,10 @@ fn a_file_that_fails_keeps_no_other_from_the_device() {
             good.sync_all()
                 .unwrap_or_else(|error| panic!("{name}: {error}"));
             assert!(bad.sync_all().is_err(), "{name}");
-            assert!(volume.sync().is_err(), "{name}: all of the volume");
+            assert!(
+                volume.sync().is_err(),
+                "{name}: the volume's sync succeeded"
+            );
         }
         device.set_fault(Fault::Never);
         bad.sync_all()

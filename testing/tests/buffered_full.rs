@@ -337,7 +337,10 @@ fn raw_until_full(path: &std::path::Path) {
     let total = AtomicU64::new(0);
     let full = |raw: &RawFile| loop {
         let at = total.load(Ordering::Relaxed);
-        assert!(at < 16 << 20, "a file system of 8 MiB takes more");
+        assert!(
+            at < 16 << 20,
+            "the 8 MiB file system accepts more than 16 MiB"
+        );
         match raw.write_at(&filled(48 << 10, 1, at, 1), at) {
             Ok(written) => total.fetch_add(written as u64, Ordering::Relaxed),
             Err(Error::Caller(Reason::NoSpace)) => return,
@@ -346,12 +349,14 @@ fn raw_until_full(path: &std::path::Path) {
     };
     full(&raw);
     let accepted = total.load(Ordering::Relaxed);
-    assert!(accepted > 4 << 20, "{accepted} bytes only");
-    raw.sync_all().expect("what was accepted has its room");
+    assert!(accepted > 4 << 20, "only {accepted} bytes accepted");
+    raw.sync_all()
+        .expect("every accepted byte has space reserved");
     // Overwriting existing data needs no space.
     raw.write_all_at(&filled(1 << 20, 1, 0, 2), 0)
         .expect("room");
-    raw.sync_all().expect("what was accepted has its room");
+    raw.sync_all()
+        .expect("every accepted byte has space reserved");
     let direct = raw.reopen(FileOptions::new().direct(true)).unwrap();
     assert_eq!(direct.size().unwrap(), accepted);
     drop((raw, direct));

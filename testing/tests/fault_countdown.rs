@@ -221,7 +221,7 @@ fn compare(device: Arc<dyn BlockDevice>, files: &BTreeMap<Vec<u8>, Held>) -> Res
         };
         if &found != expected {
             return Err(format!(
-                "{name} has {} bytes, or other ones, not its {}",
+                "{name} reads as {} bytes, not as the {} bytes expected",
                 found.len(),
                 expected.len()
             ));
@@ -284,7 +284,7 @@ fn countdown(shape: &Shape) -> Vec<String> {
     let progress = script(Arc::clone(&counting) as Arc<dyn BlockDevice>);
     assert!(
         progress.closed && progress.failures == 0,
-        "{}: the script fails by itself",
+        "{}: the script fails without a fault",
         shape.name
     );
     assert_eq!(progress.durable.len(), 8);

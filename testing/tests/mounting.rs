@@ -111,7 +111,7 @@ fn a_commit_to_an_image_on_a_mount_is_asked_for_by_fsync() {
     file.sync_all().expect("synced");
     drop(file);
     let volume = OpenOptions::new().write(true).open(&inner).expect("opens");
-    assert!(!volume.disk().limits().fua, "believed of FUSE");
+    assert!(!volume.disk().limits().fua, "FUA is assumed of a FUSE file");
     let file = volume.create_file("/promised");
     let file = file.expect("made");
     file.write_all_at(b"durable", 0).expect("written");

@@ -140,7 +140,7 @@ impl<'a> Pair<'a> {
     fn step(&mut self, op: &Op, what: &str) {
         std::thread::sleep(TICK);
         let (theirs, ours) = (self.host.apply(op), self.ours.apply(op));
-        assert_eq!(ours, theirs, "{what}: we answer the left");
+        assert_eq!(ours, theirs, "{what}: the answers differ (ours left)");
         let now = (self.host.look(), self.ours.look());
         seen::compare(&self.last, &now, what, &mut self.wrong);
         self.last = now;
@@ -165,5 +165,8 @@ fn same_at_rest(kernels: &Path, own: &Path, what: &str) {
         volume.close().expect("closed");
         seen
     });
-    assert_eq!(worlds[1], worlds[0], "{what}: on the disk, left ours");
+    assert_eq!(
+        worlds[1], worlds[0],
+        "{what}: the images differ (ours left)"
+    );
 }

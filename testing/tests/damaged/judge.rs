@@ -28,7 +28,7 @@ pub(crate) fn judge(image: &Path, scratch: &Path) -> Verdict {
             Seen::default()
         })
     };
-    let lies = left(ours::look(image, true), "opening it as it lies");
+    let lies = left(ours::look(image, true), "opening it without recovery");
     let whole = left(ours::look(image, false), "opening it");
     let mount = left(mounts::look_at_ours(image), "mounting it");
     let (kernel, debugfs) = (

@@ -42,7 +42,7 @@ fn judge_packed(packed: &Path) -> (String, Verdict) {
 #[test]
 fn no_public_image_shows_others_more() {
     let Some(folder) = std::env::var_os("THROUGHLINE_DAMAGED_IMAGES") else {
-        eprintln!("skipped: THROUGHLINE_DAMAGED_IMAGES names no folder of damaged images");
+        eprintln!("skipped: THROUGHLINE_DAMAGED_IMAGES is not set to a folder of damaged images");
         return;
     };
     if !program::has(&["debugfs", "gzip"]) || !Mounted::possible() {
@@ -62,7 +62,7 @@ fn no_public_image_shows_others_more() {
         .iter()
         .filter(|(_, verdict)| verdict.lies.names.is_empty());
     eprintln!(
-        "{all} images; others read more of {}, and of {} of them we list nothing",
+        "{all} images; other readers read more from {}, and we list nothing at all in {} of those",
         verdicts.len(),
         nothing.count()
     );
@@ -82,5 +82,5 @@ fn no_public_image_shows_others_more() {
             eprintln!("    {line}");
         }
     }
-    assert!(verdicts.is_empty(), "others read more");
+    assert!(verdicts.is_empty(), "other readers read more than we do");
 }

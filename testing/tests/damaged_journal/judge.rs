@@ -88,7 +88,7 @@ fn writable(base: &Base, sound: &Crafted, damaged: &Damaged) -> Result<bool, Str
         Err(error) => {
             refused(&error)?;
             if bytes_of(&*device) != damaged.bytes {
-                return Err(format!("refused ({error}), and written to"));
+                return Err(format!("refused ({error}), but the image was changed"));
             }
             return Ok(false);
         }

@@ -80,7 +80,7 @@ fn can_run() -> bool {
         .iter()
         .all(|tool| run(Command::new(tool).arg("-V")).is_ok());
     if !(root && tools) {
-        eprintln!("skipped: it takes root, loop devices, mke2fs and e2fsck");
+        eprintln!("skipped: this needs root, loop devices, mke2fs and e2fsck");
     }
     root && tools
 }
@@ -154,7 +154,7 @@ fn crashed(dir: &Path, recipe: &Recipe, seed: u64) -> Vec<PathBuf> {
         match copy_at_rest(&image, &copy) {
             Some(()) => images.push(copy),
             None => eprintln!(
-                "skipped: a copy of {}, which was never at rest",
+                "skipped: a copy of {}: the image did not stop changing",
                 recipe.name
             ),
         }
@@ -185,7 +185,7 @@ fn judged(image: &Path, recipe: &Recipe) -> Option<Tree> {
     if recipe.fast {
         // Its replay leaves some counts to e2fsck, such as the number of a directory's subdirectories.
         let mount = Mount::new(&copy, true).map_err(|why| {
-            eprintln!("no judge: the kernel does not replay its own fast commits: {why}");
+            eprintln!("no reference: the kernel does not replay its own fast commits: {why}");
         });
         mount.ok()?.close();
     }
@@ -283,7 +283,7 @@ fn what_crashed_under_the_kernel_recovers_as_by_the_judge() {
         }
     }
     eprintln!(
-        "{images} images, {unjudged} of them without a judge: {transactions} transactions, \
+        "{images} images, {unjudged} of them without a reference: {transactions} transactions, \
          {fast_commits} fast commits, {orphans} orphans"
     );
     if images > 0 {
@@ -292,6 +292,9 @@ fn what_crashed_under_the_kernel_recovers_as_by_the_judge() {
             "hardly anything to recover"
         );
         assert!(fast_commits > 0, "no fast commits");
-        assert!(unjudged * 4 <= images, "hardly anybody to judge");
+        assert!(
+            unjudged * 4 <= images,
+            "too few images have a reference to compare with"
+        );
     }
 }

@@ -217,7 +217,7 @@ impl Diary {
     fn line(&self, line: String) {
         let mut file = self.file.lock();
         file.write_all((line + "\n").as_bytes())
-            .expect("room for the diary");
+            .expect("the diary is written");
     }
 
     /// Records that the volume is open.

@@ -200,6 +200,6 @@ fn three_levels() {
             .remove_file(format!("/many/{}", name(index)))
             .unwrap_or_else(|e| panic!("removing name {index}: {e}"));
     }
-    life::close(volume, "with half of them");
-    image.check("with half of them");
+    life::close(volume, "with half of the names removed");
+    image.check("with half of the names removed");
 }

@@ -136,7 +136,7 @@ pub(super) fn cutting(seed: u64, name: &str, scratch: &Scratch) -> Check {
     }
     let again = close_and_open(volume, &device, seed, scratch)?;
     if whole(&again, false)? != before {
-        return Err("opened again, there are other bytes".into());
+        return Err("the bytes differ after closing and opening again".into());
     }
     again.close().map_err(say("close again"))
 }

@@ -56,7 +56,7 @@ fn a_second_mount_of_an_image_is_refused_and_names_the_first() {
 #[test]
 fn a_busy_mount_stays_and_goes_on() {
     let Some(image) = image() else { return };
-    if !root("umount(2) takes root") {
+    if !root("umount(2) needs root") {
         return;
     }
     let mounted = Mounted::new(image.path(), "");
@@ -181,7 +181,7 @@ impl Drop for Control {
 #[test]
 fn a_connection_that_is_aborted_ends_the_server_well() {
     let Some(image) = image() else { return };
-    if !root("aborting a connection takes root") {
+    if !root("aborting a connection needs root") {
         return;
     }
     let mounted = Mounted::new(image.path(), "");

@@ -151,7 +151,9 @@ impl Chain<'_> {
         let killed = AtomicBool::new(false);
         std::thread::scope(|scope| {
             let loaded = scope.spawn(|| {
-                let error = load.run(&place, &writer).expect_err("it has no end");
+                let error = load
+                    .run(&place, &writer)
+                    .expect_err("the load runs until it is killed");
                 if !killed.load(Ordering::Acquire) {
                     writer.failed(&error.to_string());
                 }
@@ -256,5 +258,5 @@ fn syncs_that_are_left_out_are_noticed() {
 }
 
 fn possible() -> bool {
-    Mounted::possible() && tools() && work::root("making files as other users takes root")
+    Mounted::possible() && tools() && work::root("making files as other users needs root")
 }

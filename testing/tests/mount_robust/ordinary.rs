@@ -92,12 +92,12 @@ fn the_users_part() {
     killed.kill();
     drop(killed);
     Mounted::new(&image, "acl").unmount();
-    println!("the user is through");
+    println!("all operations done");
 }
 
 #[test]
 fn a_user_without_rights_mounts_uses_and_unmounts() {
-    if !root("becoming an ordinary user takes root")
+    if !root("becoming an ordinary user needs root")
         || !Mounted::possible()
         || !program::has(&["unshare", "setpriv", "fusermount3"])
     {
@@ -135,7 +135,7 @@ fn a_user_without_rights_mounts_uses_and_unmounts() {
         return;
     }
     let ran = ran.good("the user's part");
-    assert!(ran.stdout.contains("the user is through"), "{ran:?}");
+    assert!(ran.stdout.contains("all operations done"), "{ran:?}");
     crate::work::e2fsck(&place).expect("sound");
     let Some(kernel) = Mount::or_skip(&place, false) else {
         return;

@@ -100,7 +100,7 @@ impl VolumeSubject {
 
     /// The open volume.
     pub fn volume(&self) -> &Volume {
-        self.volume.as_ref().expect("open but while it reopens")
+        self.volume.as_ref().expect("open except while reopening")
     }
 }
 

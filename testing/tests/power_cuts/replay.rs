@@ -41,8 +41,8 @@ pub fn keep(case: &Case<'_>, state: &Image, events: &str) -> String {
         Ok(folder.keep())
     })();
     match written {
-        Ok(folder) => format!("THROUGHLINE_CUT={} judges it again", folder.display()),
-        Err(error) => format!("it could not be kept: {error}"),
+        Ok(folder) => format!("THROUGHLINE_CUT={} checks it again", folder.display()),
+        Err(error) => format!("the image could not be saved: {error}"),
     }
 }
 

@@ -164,6 +164,6 @@ fn keep(state: &Image) -> String {
     })();
     match kept {
         Ok(path) => format!("the state is in {path}"),
-        Err(error) => format!("it could not be kept: {error}"),
+        Err(error) => format!("the image could not be saved: {error}"),
     }
 }
