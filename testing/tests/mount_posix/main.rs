@@ -1,6 +1,6 @@
-//! All of POSIX that Linux programs use, on our mount and on the kernel's own ext4: the same calls by the same
-//! users on two copies of one image. All answers must be equal: results, errno, attributes, contents, and times
-//! as relations.
+//! All of POSIX that Linux programs use, on our mount and on the kernel's own ext4: the same calls by the
+//! same users on two copies of one image. All answers must be equal: results, errno, attributes, contents,
+//! and times as relations.
 //!
 //! ```text
 //!  case: one step per line ─┬─► an actor (a process with its ids) on the kernel's ext4 ─► answers ─┐
@@ -9,8 +9,8 @@
 //!  all cases of a topic done ─► both trees equal ─► unmount ─► e2fsck -fn ─► the kernel's view of our image
 //! ```
 //!
-//! `THROUGHLINE_CASE='a name'` runs one case of a topic, `THROUGHLINE_TELL=1` prints each step and the kernel's
-//! answer.
+//! `THROUGHLINE_CASE='a name'` runs one case of a topic, `THROUGHLINE_TELL=1` prints each step and the
+//! kernel's answer.
 
 mod acls;
 mod attributes;

@@ -7,8 +7,8 @@ const MOST_AT_ONCE_BYTES: u64 = 2 << 20;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DirtyLimits {
-    /// Hard limit of dirty memory in bytes, at least [`DirtyLimits::MIN_BYTES`]; `None`: a fifth of the cache's
-    /// budget, for the process a fifth of the memory that it may use.
+    /// Hard limit of dirty memory in bytes, at least [`DirtyLimits::MIN_BYTES`]; `None`: a fifth of the
+    /// cache's budget, for the process a fifth of the memory that it may use.
     pub limit_bytes: Option<u64>,
     /// Threshold in bytes from which the flusher writes in the background, at most three quarters of the
     /// limit; `None`: half of the limit.
