@@ -104,7 +104,7 @@ mod tests {
     /// The result of an interruption before sample number `at`, from 0, with two variants in 3 rounds and the
     /// warm-up.
     fn interrupted_at(at: usize) -> Result<Outcome> {
-        let mut outcome = Outcome::new("a test");
+        let mut outcome = Outcome::default();
         let asked = Cell::new(0);
         let variant = |name: &str| Variant::new(name, || Ok(vec![("speed", "MB/s", 1.0)]));
         let settings = Settings {

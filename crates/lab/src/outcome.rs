@@ -6,7 +6,6 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::machine::Machine;
 use crate::record::{Better, Head, Line, Record, Sample};
 use crate::stats::Ratio;
 
@@ -28,44 +27,22 @@ pub struct Bar {
     pub met: bool,
 }
 
-/// A unit, such as `MB/s` (10⁶ bytes) or `us`, and one sample per round, in the order of the rounds.
-type Series = (&'static str, Vec<f64>);
-
 /// The whole result of one run of one experiment.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
-    /// The experiment's name, such as `founding/1`.
-    experiment: &'static str,
-    /// The machine it ran on.
-    pub(crate) machine: Machine,
-    /// Variants by name; for each, its quantities by name.
-    variants: BTreeMap<String, BTreeMap<&'static str, Series>>,
-    ratios: BTreeMap<String, Ratio>,
-    counts: BTreeMap<String, f64>,
-    bars: Vec<Bar>,
-    notes: Vec<String>,
+    /// In the order in which they became known.
+    lines: Vec<Line>,
     /// The user ended it: these are the samples up to then.
     pub(crate) interrupted: bool,
 }
 
 impl Outcome {
-    /// An empty outcome of `experiment` on this machine.
-    pub(crate) fn new(experiment: &'static str) -> Outcome {
-        Outcome {
-            experiment,
-            machine: Machine::here(),
-            variants: BTreeMap::new(),
-            ratios: BTreeMap::new(),
-            counts: BTreeMap::new(),
-            bars: Vec::new(),
-            notes: Vec::new(),
-            interrupted: false,
-        }
-    }
-
     /// Whether nothing was measured yet.
     pub(crate) fn is_empty(&self) -> bool {
-        self.variants.is_empty()
+        !self
+            .lines
+            .iter()
+            .any(|line| matches!(line, Line::Sample(_)))
     }
 
     /// Adds one sample.
@@ -74,22 +51,34 @@ impl Outcome {
         variant: &str,
         (quantity, unit, value): (&'static str, &'static str, f64),
     ) {
-        let quantities = self.variants.entry(variant.into()).or_default();
-        let series = quantities.entry(quantity).or_insert((unit, Vec::new()));
-        series.1.push(value);
+        let better = match LESS_IS_BETTER.contains(&unit) {
+            true => Better::Lower,
+            false => Better::Higher,
+        };
+        let round = self.samples(variant, quantity).len() + 1;
+        self.lines.push(Line::Sample(Sample {
+            series: variant.to_owned(),
+            quantity: quantity.to_owned(),
+            unit: unit.to_owned(),
+            better,
+            round: u32::try_from(round).unwrap_or(u32::MAX),
+            value,
+            at_s: None,
+        }));
     }
 
     /// The samples of one quantity of one variant; empty if it did not run.
-    pub(crate) fn samples(&self, variant: &str, quantity: &str) -> &[f64] {
-        let of_variant = self.variants.get(variant);
-        of_variant
-            .and_then(|quantities| quantities.get(quantity))
-            .map_or(&[], |series| &series.1)
+    pub(crate) fn samples(&self, variant: &str, quantity: &str) -> Vec<f64> {
+        let samples = self.lines.iter().filter_map(|line| match line {
+            Line::Sample(s) if s.series == variant && s.quantity == quantity => Some(s.value),
+            _ => None,
+        });
+        samples.collect()
     }
 
     /// The smallest and the largest of these samples; `None` if the variant did not run.
     pub(crate) fn range(&self, variant: &str, quantity: &str) -> Option<(f64, f64)> {
-        let ends = self.samples(variant, quantity).iter().map(|s| (*s, *s));
+        let ends = self.samples(variant, quantity).into_iter().map(|s| (s, s));
         ends.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
     }
 
@@ -100,12 +89,13 @@ impl Outcome {
 
     /// Keeps a plain count.
     pub(crate) fn count(&mut self, name: impl Into<String>, value: f64) {
-        self.counts.insert(name.into(), value);
+        let name = name.into();
+        self.lines.push(Line::Count { name, value });
     }
 
     /// Adds something the reader must know, such as what was left out and why.
     pub(crate) fn note(&mut self, text: impl Into<String>) {
-        self.notes.push(text.into());
+        self.lines.push(Line::Note { text: text.into() });
     }
 
     /// Computes the ratio of `quantity` between two variants as `name`; `None` if one did not run.
@@ -116,8 +106,10 @@ impl Outcome {
         over: &str,
         under: &str,
     ) -> Option<Ratio> {
-        let ratio = Ratio::of(self.samples(over, quantity), self.samples(under, quantity))?;
-        self.ratios.insert(name.into(), ratio);
+        let (over, under) = (self.samples(over, quantity), self.samples(under, quantity));
+        let ratio = Ratio::of(&over, &under)?;
+        let name = name.into();
+        self.lines.push(Line::Ratio { name, ratio });
         Some(ratio)
     }
 
@@ -132,7 +124,7 @@ impl Outcome {
     }
 
     fn bar(&mut self, name: &str, value: f64, target: f64, at_least: bool) {
-        self.bars.push(Bar {
+        self.lines.push(Line::Bar(Bar {
             name: name.into(),
             value,
             target,
@@ -142,46 +134,37 @@ impl Outcome {
             } else {
                 value <= target
             },
-        });
+        }));
     }
 
-    /// The record of a run that started at `started` (RFC 3339) with these settings.
-    pub(crate) fn into_record(self, started: &str, settings: BTreeMap<String, Value>) -> Record {
-        let mut lines = Vec::new();
-        for (series, quantities) in self.variants {
-            for (quantity, (unit, samples)) in quantities {
-                let better = match LESS_IS_BETTER.contains(&unit) {
-                    true => Better::Lower,
-                    false => Better::Higher,
-                };
-                lines.extend(samples.into_iter().zip(1..).map(|(value, round)| {
-                    Line::Sample(Sample {
-                        series: series.clone(),
-                        quantity: quantity.to_owned(),
-                        unit: unit.to_owned(),
-                        better,
-                        round,
-                        value,
-                        at_s: None,
-                    })
-                }));
-            }
-        }
-        let ratio = |(name, ratio)| Line::Ratio { name, ratio };
-        lines.extend(self.ratios.into_iter().map(ratio));
-        let count = |(name, value)| Line::Count { name, value };
-        lines.extend(self.counts.into_iter().map(count));
-        lines.extend(self.bars.into_iter().map(Line::Bar));
-        lines.extend(self.notes.into_iter().map(|text| Line::Note { text }));
-        let why = if self.interrupted {
-            "interrupted"
-        } else {
-            "rounds"
+    /// The record of a run of this experiment that started at `started` (RFC 3339) with these settings.
+    pub(crate) fn into_record(
+        mut self,
+        experiment: &str,
+        started: &str,
+        settings: BTreeMap<String, Value>,
+    ) -> Record {
+        self.lines.sort_by(|a, b| place(a).cmp(&place(b)));
+        let why = match self.interrupted {
+            true => "interrupted",
+            false => "rounds",
         };
-        lines.push(Line::End { why: why.into() });
-        let mut head = Head::new(self.experiment, started, settings);
-        head.machine = self.machine;
-        Record { head, lines }
+        self.lines.push(Line::End { why: why.into() });
+        Record {
+            head: Head::new(experiment, started, settings),
+            lines: self.lines,
+        }
+    }
+}
+
+/// The order of lines in a record: kind by kind, and by name where the order of events tells nothing.
+fn place(line: &Line) -> (u8, &str, &str) {
+    match line {
+        Line::Sample(sample) => (0, &sample.series, &sample.quantity),
+        Line::Ratio { name, .. } => (1, name, ""),
+        Line::Count { name, .. } => (2, name, ""),
+        Line::Bar(_) => (3, "", ""),
+        _ => (4, "", ""),
     }
 }
 

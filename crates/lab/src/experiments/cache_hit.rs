@@ -11,19 +11,12 @@ use throughline::Handle;
 use throughline::internal::{RawLayers, VolumeLayers};
 use throughline_device::{AlignedBuf, Op};
 
-use super::Experiment;
 use super::hammer::{Io, ONE_PROCESSOR, hammer, thread_counts};
 use crate::command::make_data;
 use crate::interleave::Variant;
 use crate::kernel::mke2fs;
 use crate::outcome::{Outcome, ratios};
 use crate::{Result, Settings};
-
-pub(super) const EXPERIMENT: Experiment = Experiment {
-    name: "cache/hit",
-    about: "4 KiB random reads of a cached file over threads: our page cache, pread on the kernel's, a bare copy",
-    run,
-};
 
 const FILE_BYTES: u64 = 256 << 20;
 const CALL_BYTES: usize = 1 << 20;
@@ -33,8 +26,7 @@ const RAW: &str = "RawFile (ours)";
 const PREAD: &str = "pread";
 const COPY: &str = "bare copy";
 
-fn run(settings: &Settings<'_>) -> Result<Outcome> {
-    let mut outcome = Outcome::new(EXPERIMENT.name);
+pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> {
     let sample_time = Duration::from_millis(settings.scaled(400, 20));
     let len = settings.scaled(FILE_BYTES, 8 << 20) / CALL_BYTES as u64 * CALL_BYTES as u64;
     let scratch = settings.scratch()?;
@@ -83,10 +75,10 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     let missed = volume.disk().counters().since(&before.0).bytes(Op::Read)
         + raw.disk().counters().since(&before.1).bytes(Op::Read);
     outcome.count("bytes our reads took from the device", missed as f64);
-    bars(&mut outcome, &counts);
+    bars(outcome, &counts);
     drop(file);
     volume.close()?;
-    Ok(outcome)
+    Ok(())
 }
 
 fn variant(name: &str, threads: usize) -> String {

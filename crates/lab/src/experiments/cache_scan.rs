@@ -14,18 +14,11 @@ use throughline::{Advice, RawFile};
 use throughline_block::{Event, Listener};
 use throughline_device::Op;
 
-use super::Experiment;
 use crate::command::make_data;
 use crate::interleave::{Sample, Variant};
 use crate::meter::Meter;
 use crate::outcome::Outcome;
 use crate::{Result, Settings};
-
-pub(super) const EXPERIMENT: Experiment = Experiment {
-    name: "cache/scan",
-    about: "a hot set under a stream of several budgets' size, read or written: the share of hits it keeps",
-    run,
-};
 
 const BUDGET_BYTES: u64 = 64 << 20;
 const READ_BYTES: u64 = 4096;
@@ -54,8 +47,7 @@ struct Sizes {
     stream_file: u64,
 }
 
-fn run(settings: &Settings<'_>) -> Result<Outcome> {
-    let mut outcome = Outcome::new(EXPERIMENT.name);
+pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> {
     let budget = settings.scaled(BUDGET_BYTES, 8 << 20) / (4 * CALL_BYTES) * 4 * CALL_BYTES;
     let sizes = Sizes {
         budget,
@@ -79,7 +71,7 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
             outcome.at_least(&name, worst, 95.0);
         }
     }
-    Ok(outcome)
+    Ok(())
 }
 
 /// Counts reads of the hot set, at the start of the device.

@@ -3,23 +3,15 @@
 
 use std::process::Command;
 
-use super::Experiment;
 use crate::command::{make_data, own_cp, timed};
 use crate::interleave::Variant;
 use crate::kernel::{e2fsck, mke2fs};
 use crate::outcome::{Outcome, ratios};
 use crate::{Result, Settings};
 
-pub(super) const EXPERIMENT: Experiment = Experiment {
-    name: "cp/stream",
-    about: "cp of a 4 GiB file into an ext4 image, beside dd oflag=direct onto a preallocated file",
-    run,
-};
-
 const GIB: u64 = 1 << 30;
 
-fn run(settings: &Settings<'_>) -> Result<Outcome> {
-    let mut outcome = Outcome::new(EXPERIMENT.name);
+pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> {
     let scratch = settings.scratch()?;
     let [source, image, plain] = ["source", "image", "plain"].map(|name| scratch.path().join(name));
     let len_bytes = settings.scaled(4 * GIB, 64 << 20) & !((1 << 20) - 1);
@@ -60,5 +52,5 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
         "cp into ext4 / dd oflag=direct" => "throughput", "ours", "dd oflag=direct", at_least 0.95;
     }
     outcome.note("both sides end with an fsync; e2fsck -fn found nothing after each copy");
-    Ok(outcome)
+    Ok(())
 }

@@ -6,23 +6,15 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use super::Experiment;
 use crate::command::{own_cp, timed};
 use crate::interleave::Variant;
 use crate::kernel::{e2fsck, mke2fs};
 use crate::outcome::{Outcome, ratios};
 use crate::{Result, Settings};
 
-pub(super) const EXPERIMENT: Experiment = Experiment {
-    name: "cp/tree",
-    about: "cp -r of 50,000 small files into an ext4 image, beside debugfs -w fed the same tree by script",
-    run,
-};
-
 const FILES_PER_FOLDER: u64 = 100;
 
-fn run(settings: &Settings<'_>) -> Result<Outcome> {
-    let mut outcome = Outcome::new(EXPERIMENT.name);
+pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> {
     let scratch = settings.scratch()?;
     let [tree, image, script] = ["tree", "image", "script"].map(|name| scratch.path().join(name));
     let files = settings.scaled(50_000, 500);
@@ -55,7 +47,7 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     let peak = outcome.most("ours", "peak memory");
     outcome.at_most("peak memory of cp -r, MiB", peak, 256.0);
     outcome.count("files", files as f64);
-    Ok(outcome)
+    Ok(())
 }
 
 /// Creates the tree and returns the `debugfs` script that writes it.

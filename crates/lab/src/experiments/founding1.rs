@@ -16,19 +16,12 @@ use throughline::{FileOptions, Volume};
 use throughline_device::{AlignedBuf, Op};
 use throughline_models::{Clock, Content};
 
-use super::Experiment;
 use crate::hollow::load_image;
 use crate::interleave::{Sample, Variant};
 use crate::kernel::{e2fsck, may_mount, mke2fs, open_on_loop};
 use crate::meter::Meter;
 use crate::outcome::{Outcome, ratios};
 use crate::{Result, Settings, modelled};
-
-pub(super) const EXPERIMENT: Experiment = Experiment {
-    name: "founding/1",
-    about: "report 1: 4096 KiB direct overwrites behind an indirect block; runs, one bio per page, the kernel's ext3",
-    run,
-};
 
 const HEAD_BYTES: u64 = 48 << 10;
 const CALL_BYTES: u64 = 4096 << 10;
@@ -39,8 +32,7 @@ const NAME: &str = "/report1";
 /// The target size of bios for each variant: the engine's derived size, and the report's page.
 const WAYS: [(&str, Option<u32>); 2] = [("ours", None), ("one bio per page", Some(PAGE_BYTES))];
 
-fn run(settings: &Settings<'_>) -> Result<Outcome> {
-    let mut outcome = Outcome::new(EXPERIMENT.name);
+pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> {
     let scratch = settings.scratch()?;
     // The host's tmpfs, through the engine's system calls, stands in for the report's RAM disk; our memory
     // device only copies.
@@ -49,7 +41,7 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
         outcome.note("the RAM disk was left out: /dev/shm cannot be written");
     }
     let memory = new_image(scratch.path(), "memory")?;
-    let kernel = kernel_file(&new_image(scratch.path(), "kernel")?, &mut outcome)?;
+    let kernel = kernel_file(&new_image(scratch.path(), "kernel")?, outcome)?;
     let mut targets = Vec::new();
     for (way, target) in WAYS {
         let mut options = settings.opening();
@@ -105,9 +97,9 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
         volume.close()?;
         image.iter().try_for_each(|image| e2fsck(image))?;
     }
-    bars(&mut outcome, CALL_BYTES.div_ceil(u64::from(aim)) as f64);
+    bars(outcome, CALL_BYTES.div_ceil(u64::from(aim)) as f64);
     outcome.note("model: 'xeon-disk'; the time that its waits spin in place of a timer is not counted as processor time");
-    Ok(outcome)
+    Ok(())
 }
 
 fn new_image(dir: &Path, name: &str) -> Result<PathBuf> {

@@ -19,19 +19,12 @@ use throughline_device::{BlockDevice, NullDevice};
 use throughline_fileio::RawFile;
 use throughline_models::{MANY_CORES, Scaling};
 
-use super::Experiment;
 use super::hammer::{Io, ONE_PROCESSOR, hammer, thread_counts};
 use crate::hollow::HollowDevice;
 use crate::interleave::Variant;
 use crate::kernel::mke2fs;
 use crate::outcome::{Outcome, ratios};
 use crate::{Result, Settings};
-
-pub(super) const EXPERIMENT: Experiment = Experiment {
-    name: "founding/2",
-    about: "report 2: threads on one shared raw device and file, 4 KiB direct; no count, sharded, one shared counter",
-    run,
-};
 
 const SHARED_BYTES: u64 = 16 << 20;
 
@@ -48,8 +41,7 @@ impl DioCount {
     }
 }
 
-fn run(settings: &Settings<'_>) -> Result<Outcome> {
-    let mut outcome = Outcome::new(EXPERIMENT.name);
+pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> {
     let sample_time = Duration::from_millis(settings.scaled(400, 20));
     let disk = Disk::new(Arc::new(NullDevice::new(1 << 30)))?;
     settings.observe_disk(&disk);
@@ -90,9 +82,9 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     }
     outcome.measure(settings, 15, variants)?;
     drop((file, volume));
-    bars(&mut outcome, &counts);
-    many_cores(&mut outcome);
-    Ok(outcome)
+    bars(outcome, &counts);
+    many_cores(outcome);
+    Ok(())
 }
 
 /// The quantity measured for the many-core model.

@@ -33,7 +33,7 @@ pub struct Experiment {
     pub name: &'static str,
     /// What it measures, in one line.
     pub about: &'static str,
-    run: fn(&Settings<'_>) -> Result<Outcome>,
+    run: fn(&Settings<'_>, &mut Outcome) -> Result<()>,
 }
 
 impl Experiment {
@@ -47,30 +47,56 @@ impl Experiment {
         started: &str,
         told: BTreeMap<String, Value>,
     ) -> Result<Record> {
-        Ok((self.run)(settings)?.into_record(started, told))
+        let mut outcome = Outcome::default();
+        (self.run)(settings, &mut outcome)?;
+        Ok(outcome.into_record(self.name, started, told))
     }
 }
 
+/// One experiment each: its module, its name, what it measures.
+macro_rules! experiments {
+    ($($module:ident, $name:literal, $about:literal;)*) => {
+        &[$(Experiment { name: $name, about: $about, run: $module::run }),*]
+    };
+}
+
 /// All experiments, in the order in which they are listed.
-pub const EXPERIMENTS: &[Experiment] = &[
-    founding1::EXPERIMENT,
-    founding2::EXPERIMENT,
-    founding3::EXPERIMENT,
-    founding4::EXPERIMENT,
-    founding5::EXPERIMENT,
-    cp_stream::EXPERIMENT,
-    cp_tree::EXPERIMENT,
-    open::EXPERIMENT,
-    cache_hit::EXPERIMENT,
-    cache_scan::EXPERIMENT,
-    journal_cost::EXPERIMENT,
-    mount_stream::EXPERIMENT,
-    mount_random::EXPERIMENT,
-    mount_metadata::EXPERIMENT,
-    mount_untar::EXPERIMENT,
-    mount_sysbench::EXPERIMENT,
-    mount_choices::EXPERIMENT,
-];
+pub const EXPERIMENTS: &[Experiment] = experiments! {
+    founding1, "founding/1",
+        "report 1: 4096 KiB direct overwrites behind an indirect block; runs, one bio per page, the kernel's ext3";
+    founding2, "founding/2",
+        "report 2: threads on one shared raw device and file, 4 KiB direct; no count, sharded, one shared counter";
+    founding3, "founding/3",
+        "report 3: streaming buffered writes by 1 and 8 writers; the old way, ours, direct, the kernel";
+    founding4, "founding/4",
+        "report 4: 32 and 64 MiB direct reads and writes; whole-request bio, derived target, the kernel";
+    founding5, "founding/5",
+        "report 5: 32 KiB sequential buffered writes; device handle cached in the open file, looked up per page";
+    cp_stream, "cp/stream",
+        "cp of a 4 GiB file into an ext4 image, beside dd oflag=direct onto a preallocated file";
+    cp_tree, "cp/tree",
+        "cp -r of 50,000 small files into an ext4 image, beside debugfs -w fed the same tree by script";
+    open, "open/1tib",
+        "opening a 1 TiB ext4 image on a sparse file: time and memory";
+    cache_hit, "cache/hit",
+        "4 KiB random reads of a cached file over threads: our page cache, pread on the kernel's, a bare copy";
+    cache_scan, "cache/scan",
+        "a hot set under a stream of several budgets' size, read or written: the share of hits it keeps";
+    journal_cost, "journal/cost",
+        "streams, 50,000 small files and fsyncs with a journal, without, and fsyncs by the kernel's ext4";
+    mount_stream, "mount/stream",
+        "1 GiB written with fsync and read cold through our mount, the kernel's ext4, fuse2fs; direct; 4 files at once";
+    mount_random, "mount/random",
+        "4 KiB at random of a cached file through our mount, the kernel's ext4, fuse2fs: read, written, O_SYNC";
+    mount_metadata, "mount/metadata",
+        "small files made, looked at, listed and removed through our mount, the kernel's ext4, fuse2fs; 1 and 4 threads";
+    mount_untar, "mount/untar",
+        "tar x of 10,000 small files and tar c of them, cold, through our mount, the kernel's ext4, fuse2fs";
+    mount_sysbench, "mount/sysbench",
+        "report 5's sysbench, 4 GiB in sequential writes of 32 KiB, through our mount, the kernel's ext4, fuse2fs";
+    mount_choices, "mount/choices",
+        "our mount with each FUSE feature switched the other way, on the work that it is for";
+};
 
 /// The experiment with this name.
 pub fn find(name: &str) -> Result<&'static Experiment> {
@@ -89,7 +115,7 @@ pub fn find(name: &str) -> Result<&'static Experiment> {
 /// # Errors
 /// If the experiment has no such variant, and errors of the run.
 pub fn alone(name: &str, arguments: &[String]) -> Result<()> {
-    if name == founding5::EXPERIMENT.name {
+    if name == founding5::ALONE {
         return founding5::alone(arguments);
     }
     Err(Error::new(format!("'{name}' runs nothing alone")))

@@ -4,7 +4,6 @@
 
 use std::process::Command;
 
-use super::Experiment;
 use crate::interleave::Sample;
 use crate::mounts::tree::{FILES_PER_FOLDER, Tree};
 use crate::mounts::work::drained;
@@ -12,22 +11,15 @@ use crate::mounts::{Bench, Contestant, Session, bars};
 use crate::outcome::Outcome;
 use crate::{Result, Settings};
 
-pub(super) const EXPERIMENT: Experiment = Experiment {
-    name: "mount/metadata",
-    about: "small files made, looked at, listed and removed through our mount, the kernel's ext4, fuse2fs; 1 and 4 threads",
-    run,
-};
-
 const THREADS: [usize; 2] = [1, 4];
 
-fn run(settings: &Settings<'_>) -> Result<Outcome> {
-    let mut outcome = Outcome::new(EXPERIMENT.name);
+pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> {
     let folders = settings.scaled(200, 8) / 4 * 4;
-    let contestants = Contestant::all(&mut outcome);
+    let contestants = Contestant::all(outcome);
     let inodes = (folders * (FILES_PER_FOLDER + 1) * 2 + 1000).to_string();
     let image_bytes = folders * FILES_PER_FOLDER * 8192 * 2 + (512 << 20);
     let bench = Bench::new(settings, image_bytes, &["-N", &inodes])?;
-    bench.compare(&mut outcome, &contestants, 7, &|session| {
+    bench.compare(outcome, &contestants, 7, &|session| {
         sample(session, folders)
     })?;
     let files = (folders * FILES_PER_FOLDER) as f64;
@@ -37,12 +29,12 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     );
     for threads in THREADS {
         let [create, durable, stat, again, list, remove] = quantities(threads);
-        bars(&mut outcome, create, Some(0.5), Some(4.0));
+        bars(outcome, create, Some(0.5), Some(4.0));
         for quantity in [durable, stat, again, list, remove] {
-            bars(&mut outcome, quantity, None, None);
+            bars(outcome, quantity, None, None);
         }
     }
-    Ok(outcome)
+    Ok(())
 }
 
 fn quantities(threads: usize) -> [&'static str; 6] {

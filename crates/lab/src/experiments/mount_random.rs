@@ -5,18 +5,11 @@ use std::os::unix::fs::FileExt;
 
 use rustix::fs::OFlags;
 
-use super::Experiment;
 use crate::interleave::Sample;
 use crate::mounts::work::{NEW, read_stream, together, write_stream};
 use crate::mounts::{Bench, Contestant, Session, bars};
 use crate::outcome::Outcome;
 use crate::{Result, Settings};
-
-pub(super) const EXPERIMENT: Experiment = Experiment {
-    name: "mount/random",
-    about: "4 KiB at random of a cached file through our mount, the kernel's ext4, fuse2fs: read, written, O_SYNC",
-    run,
-};
 
 const MIB: u64 = 1 << 20;
 const BLOCK_BYTES: usize = 4096;
@@ -31,26 +24,23 @@ struct Sizes {
     sync_writes: u64,
 }
 
-fn run(settings: &Settings<'_>) -> Result<Outcome> {
-    let mut outcome = Outcome::new(EXPERIMENT.name);
+pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> {
     let sizes = Sizes {
         file_bytes: settings.scaled(256 * MIB, 32 * MIB) / MIB * MIB,
         reads: settings.scaled(400_000, 20_000),
         writes: settings.scaled(50_000, 2_000),
         sync_writes: settings.scaled(4_000, 200),
     };
-    let contestants = Contestant::all(&mut outcome);
+    let contestants = Contestant::all(outcome);
     let bench = Bench::new(settings, sizes.file_bytes * 2 + 256 * MIB, &[])?;
-    bench.compare(&mut outcome, &contestants, 7, &|session| {
-        sample(session, &sizes)
-    })?;
+    bench.compare(outcome, &contestants, 7, &|session| sample(session, &sizes))?;
     outcome.count("file, MiB", (sizes.file_bytes / MIB) as f64);
-    bars(&mut outcome, "reads", Some(0.8), None);
-    bars(&mut outcome, "reads, 4 threads", Some(0.8), None);
+    bars(outcome, "reads", Some(0.8), None);
+    bars(outcome, "reads, 4 threads", Some(0.8), None);
     for quantity in ["reads, O_RDWR", "writes", "O_SYNC writes"] {
-        bars(&mut outcome, quantity, None, None);
+        bars(outcome, quantity, None, None);
     }
-    Ok(outcome)
+    Ok(())
 }
 
 fn sample(session: &mut Session<'_>, sizes: &Sizes) -> Result<Sample> {

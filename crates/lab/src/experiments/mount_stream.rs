@@ -3,7 +3,6 @@
 
 use rustix::fs::OFlags;
 
-use super::Experiment;
 use crate::interleave::Sample;
 use crate::mounts::work::{NEW, fio, have, read_stream, together, write_stream};
 use crate::mounts::{Bench, Contestant, Session, bars};
@@ -11,37 +10,30 @@ use crate::outcome::Outcome;
 use crate::warm::{note, warm};
 use crate::{Result, Settings};
 
-pub(super) const EXPERIMENT: Experiment = Experiment {
-    name: "mount/stream",
-    about: "1 GiB written with fsync and read cold through our mount, the kernel's ext4, fuse2fs; direct; 4 files at once",
-    run,
-};
-
 const MIB: u64 = 1 << 20;
 const CALL_BYTES: usize = 1 << 20;
 const DIRECT_CALL_BYTES: usize = 4 << 20;
 const FILES: usize = 4;
 
-fn run(settings: &Settings<'_>) -> Result<Outcome> {
-    let mut outcome = Outcome::new(EXPERIMENT.name);
+pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> {
     let file_bytes = settings.scaled(1024 * MIB, 64 * MIB) / (16 * MIB) * (16 * MIB);
-    let contestants = Contestant::all(&mut outcome);
-    let with_fio = have(&mut outcome, "fio", "write, fio");
+    let contestants = Contestant::all(outcome);
+    let with_fio = have(outcome, "fio", "write, fio");
     // Room for four streams and the file system's metadata.
     let bench = Bench::new(settings, file_bytes * 9 / 2 + 256 * MIB, &[])?;
-    bench.compare(&mut outcome, &contestants, 5, &|session| {
+    bench.compare(outcome, &contestants, 5, &|session| {
         sample(session, file_bytes, with_fio)
     })?;
     outcome.count("a stream, MiB", (file_bytes / MIB) as f64);
-    note(&mut outcome);
-    bars(&mut outcome, "write", Some(1.3), Some(8.0));
-    bars(&mut outcome, "write, fio", Some(1.3), Some(8.0));
-    bars(&mut outcome, "cold read", Some(1.0), Some(4.0));
-    bars(&mut outcome, "direct write", Some(1.0), None);
-    bars(&mut outcome, "direct read", Some(1.0), None);
-    bars(&mut outcome, "write, 4 files", Some(1.0), None);
-    bars(&mut outcome, "cold read, 4 files", Some(1.0), None);
-    Ok(outcome)
+    note(outcome);
+    bars(outcome, "write", Some(1.3), Some(8.0));
+    bars(outcome, "write, fio", Some(1.3), Some(8.0));
+    bars(outcome, "cold read", Some(1.0), Some(4.0));
+    bars(outcome, "direct write", Some(1.0), None);
+    bars(outcome, "direct read", Some(1.0), None);
+    bars(outcome, "write, 4 files", Some(1.0), None);
+    bars(outcome, "cold read, 4 files", Some(1.0), None);
+    Ok(())
 }
 
 fn sample(session: &mut Session<'_>, file_bytes: u64, with_fio: bool) -> Result<Sample> {

@@ -6,7 +6,6 @@
 
 use std::process::Command;
 
-use super::Experiment;
 use crate::command::timed;
 use crate::mounts::work::have;
 use crate::mounts::{Bench, Contestant, bars};
@@ -14,24 +13,17 @@ use crate::outcome::Outcome;
 use crate::warm::{note, warm};
 use crate::{Error, Result, Settings};
 
-pub(super) const EXPERIMENT: Experiment = Experiment {
-    name: "mount/sysbench",
-    about: "report 5's sysbench, 4 GiB in sequential writes of 32 KiB, through our mount, the kernel's ext4, fuse2fs",
-    run,
-};
-
 const MIB: u64 = 1 << 20;
 const BLOCK_BYTES: u64 = 32768;
 
-fn run(settings: &Settings<'_>) -> Result<Outcome> {
-    let mut outcome = Outcome::new(EXPERIMENT.name);
-    if !have(&mut outcome, "sysbench", "everything") {
-        return Ok(outcome);
+pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> {
+    if !have(outcome, "sysbench", "everything") {
+        return Ok(());
     }
     let file_mib = settings.scaled(4096, 64);
-    let contestants = Contestant::all(&mut outcome);
+    let contestants = Contestant::all(outcome);
     let bench = Bench::new(settings, file_mib * MIB / 8 * 9 + 256 * MIB, &[])?;
-    bench.compare(&mut outcome, &contestants, 5, &|session| {
+    bench.compare(outcome, &contestants, 5, &|session| {
         let mut sysbench = Command::new("sysbench");
         sysbench
             .arg("fileio")
@@ -59,10 +51,10 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     })?;
     outcome.count("file, MiB", file_mib as f64);
     outcome.note("durable: until it is unmounted; the report's command line has no fsync");
-    note(&mut outcome);
-    bars(&mut outcome, "written", Some(1.0), Some(10.0));
-    bars(&mut outcome, "written, durable", None, None);
-    Ok(outcome)
+    note(outcome);
+    bars(outcome, "written", Some(1.0), Some(10.0));
+    bars(outcome, "written, durable", None, None);
+    Ok(())
 }
 
 /// The number after `label` in the output.

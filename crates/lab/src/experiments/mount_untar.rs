@@ -10,7 +10,6 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::Experiment;
 use crate::command::timed;
 use crate::mounts::work::{drained, have};
 use crate::mounts::{Bench, Contestant, bars};
@@ -18,29 +17,22 @@ use crate::outcome::Outcome;
 use crate::stats::normal;
 use crate::{Result, Settings};
 
-pub(super) const EXPERIMENT: Experiment = Experiment {
-    name: "mount/untar",
-    about: "tar x of 10,000 small files and tar c of them, cold, through our mount, the kernel's ext4, fuse2fs",
-    run,
-};
-
 const FILES_PER_FOLDER: u64 = 12;
 const MEDIAN_BYTES: f64 = 1024.0;
 const SIGMA: f64 = 1.6;
 const MOST_BYTES: f64 = 1048576.0;
 
-fn run(settings: &Settings<'_>) -> Result<Outcome> {
-    let mut outcome = Outcome::new(EXPERIMENT.name);
-    if !have(&mut outcome, "tar", "everything") {
-        return Ok(outcome);
+pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> {
+    if !have(outcome, "tar", "everything") {
+        return Ok(());
     }
     let files = settings.scaled(10_000, 500);
-    let contestants = Contestant::all(&mut outcome);
+    let contestants = Contestant::all(outcome);
     let inodes = (files + files / FILES_PER_FOLDER + 1000).to_string();
     let bench = Bench::new(settings, files * 12 * 1024 + (512 << 20), &["-N", &inodes])?;
     let archive = bench.scratch("tree.tar");
     let bytes = make_archive(&bench, &archive, files)?;
-    bench.compare(&mut outcome, &contestants, 7, &|session| {
+    bench.compare(outcome, &contestants, 7, &|session| {
         let target = session.root().path("");
         let mut untar = Command::new("tar");
         untar.arg("xf").arg(&archive).args(["-C", &target]);
@@ -58,10 +50,10 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     })?;
     outcome.count("files", files as f64);
     outcome.count("bytes per file", bytes as f64 / files as f64);
-    bars(&mut outcome, "untar", Some(0.5), Some(4.0));
-    bars(&mut outcome, "untar, durable", None, None);
-    bars(&mut outcome, "tar, cold", None, None);
-    Ok(outcome)
+    bars(outcome, "untar", Some(0.5), Some(4.0));
+    bars(outcome, "untar, durable", None, None);
+    bars(outcome, "tar, cold", None, None);
+    Ok(())
 }
 
 /// Creates the archive, the same on each call; returns the total size of its files in bytes.

@@ -2,22 +2,14 @@
 
 use std::time::Instant;
 
-use super::Experiment;
 use crate::interleave::Variant;
 use crate::kernel::mke2fs;
 use crate::outcome::Outcome;
 use crate::{Error, Result, Settings};
 
-pub(super) const EXPERIMENT: Experiment = Experiment {
-    name: "open/1tib",
-    about: "opening a 1 TiB ext4 image on a sparse file: time and memory",
-    run,
-};
-
 const TIB: u64 = 1 << 40;
 
-fn run(settings: &Settings<'_>) -> Result<Outcome> {
-    let mut outcome = Outcome::new(EXPERIMENT.name);
+pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> {
     let scratch = settings.scratch()?;
     let image = scratch.path().join("image");
     let lazy = "lazy_itable_init=1,lazy_journal_init=1";
@@ -48,7 +40,7 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     }
     let peak = status_kib("VmHWM:")? as f64 / 1024.0;
     outcome.count("peak memory of the whole process, MiB", peak);
-    Ok(outcome)
+    Ok(())
 }
 
 fn resident_kib() -> Result<u64> {

@@ -253,12 +253,12 @@ mod tests {
     use crate::outcome::Outcome;
 
     fn recorded(outcome: Outcome) -> Record {
-        outcome.into_record("2026-01-02T03:04:05Z", BTreeMap::new())
+        outcome.into_record("a report", "2026-01-02T03:04:05Z", BTreeMap::new())
     }
 
     #[test]
     fn a_recorded_run_is_told_report_by_report() {
-        let mut outcome = Outcome::new("founding/4");
+        let mut outcome = Outcome::default();
         let phone = "phone model, 32 MiB read";
         for (name, quantity, unit, samples) in [
             (
@@ -309,7 +309,7 @@ report 4: a large direct read gathered into one bio before anything is submitted
 
     #[test]
     fn counts_of_a_model_stand_beside_what_was_measured() {
-        let mut outcome = Outcome::new("founding/2");
+        let mut outcome = Outcome::default();
         outcome.sample("raw, none (ours), 1 threads", ("rate", "kIOPS", 2000.0));
         for (name, value) in [("one shared counter", 10_000.0), ("no count", 64_000.0)] {
             outcome.count(format!("model,  32 cores: {name}, kIOPS"), value);

@@ -10,23 +10,16 @@ use std::sync::Arc;
 
 use throughline_device::AlignedBuf;
 
-use super::Experiment;
 use crate::interleave::{Sample, Variant};
 use crate::kernel::{e2fsck, may_mount};
 use crate::outcome::{Outcome, ratios};
 use crate::streams::targets::{self, Image, Kernel, OurStream, Ours, Plain};
 use crate::streams::writers::{self, Race, SOURCE_BYTES, Stream, race};
 use crate::warm::{note, warm};
-use crate::{Result, Settings};
+use crate::{Machine, Result, Settings};
 use model::Pace;
 use old_way::{Accounts, OldWay};
 use trace::{Extent, Seen};
-
-pub(super) const EXPERIMENT: Experiment = Experiment {
-    name: "founding/3",
-    about: "report 3: streaming buffered writes by 1 and 8 writers; the old way, ours, direct, the kernel",
-    run,
-};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
@@ -38,10 +31,9 @@ const DIRECT_CALL_BYTES: usize = SOURCE_BYTES;
 
 const WRITERS: [u64; 2] = [1, 8];
 
-fn run(settings: &Settings<'_>) -> Result<Outcome> {
-    let mut outcome = Outcome::new(EXPERIMENT.name);
+pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> {
     let scratch = settings.scratch()?;
-    let total_bytes = total_bytes(settings, &outcome)?;
+    let total_bytes = total_bytes(settings)?;
     outcome.count("bytes per sample, MiB", (total_bytes / MIB) as f64);
     let bench = Bench {
         source: writers::source(),
@@ -51,26 +43,26 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     };
     let image = Image::open(&bench.ext4("image")?, settings)?;
     let plain = Plain::open(&bench.written_out("plain", total_bytes)?, settings)?;
-    let kernels = bench.kernels(&mut outcome)?;
-    bench.measure(&mut outcome, &image, &plain, &kernels)?;
+    let kernels = bench.kernels(outcome)?;
+    bench.measure(outcome, &image, &plain, &kernels)?;
     drop(kernels);
-    bench.trace_image(&mut outcome, image)?;
-    bench.trace_plain(&mut outcome, &plain)?;
-    bars(&mut outcome);
-    model::measure(&bench, &mut outcome)?;
-    note(&mut outcome);
+    bench.trace_image(outcome, image)?;
+    bench.trace_plain(outcome, &plain)?;
+    bars(outcome);
+    model::measure(&bench, outcome)?;
+    note(outcome);
     outcome.note(format!(
         "calls of {} KiB buffered, {} KiB direct; machine cpu is of all that runs on this machine",
         CALL_BYTES / 1024,
         DIRECT_CALL_BYTES / 1024
     ));
-    Ok(outcome)
+    Ok(())
 }
 
 /// A sixth of the memory, so that the kernel cannot keep all of it dirty, as far as the disk has room; whole
 /// MiB for each of eight writers.
-fn total_bytes(settings: &Settings<'_>, outcome: &Outcome) -> Result<u64> {
-    let memory_bytes = outcome.machine.memory_mib * MIB;
+fn total_bytes(settings: &Settings<'_>) -> Result<u64> {
+    let memory_bytes = Machine::here().memory_mib * MIB;
     let full = (memory_bytes / 6).clamp(GIB, 16 * GIB);
     let disk = rustix::fs::statvfs(&settings.dir)?;
     // Room for four files, with some to spare.

@@ -16,7 +16,6 @@ use throughline_block::Disk;
 use throughline_device::{BlockDevice, Op, Segment, scope};
 use throughline_fileio::RawFile;
 
-use super::Experiment;
 use crate::command::make_data;
 use crate::interleave::{Sample, Variant};
 use crate::meter::Meter;
@@ -24,32 +23,25 @@ use crate::outcome::{Outcome, ratios};
 use crate::probe::{Probe, ProbeDevice};
 use crate::{Error, Result, Settings};
 
-pub(super) const EXPERIMENT: Experiment = Experiment {
-    name: "founding/4",
-    about: "report 4: 32 and 64 MiB direct reads and writes; whole-request bio, derived target, the kernel",
-    run,
-};
-
 const PAGE_BYTES: usize = 4096;
 const CALLS_PER_SAMPLE: usize = 8;
 /// The control's queue depth: so low that many small requests cannot overlap more than a few large ones.
 const CONTROL_DEPTH: u32 = 4;
 
-fn run(settings: &Settings<'_>) -> Result<Outcome> {
-    let mut outcome = Outcome::new(EXPERIMENT.name);
+pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> {
     let scratch = settings.scratch()?;
     let path = scratch.path().join("data");
     let file_len = settings.scaled(512 << 20, 128 << 20);
     make_data(&path, file_len)?;
     for op in [Op::Read, Op::Write] {
         for mib in [32usize, 64] {
-            measure(settings, &mut outcome, &path, op, mib)?;
+            measure(settings, outcome, &path, op, mib)?;
         }
     }
-    model::measure(settings, &mut outcome)?;
-    bars(&mut outcome);
-    model::bars(&mut outcome);
-    Ok(outcome)
+    model::measure(settings, outcome)?;
+    bars(outcome);
+    model::bars(outcome);
+    Ok(())
 }
 
 fn measure(
@@ -256,7 +248,7 @@ fn bars(outcome: &mut Outcome) {
             outcome.at_most(&control, (nearest - 1.0).abs(), 0.02);
         }
         if label == "32 MiB read" {
-            let first = crate::stats::Summary::of(outcome.samples(&ours, "first submit")).median;
+            let first = crate::stats::Summary::of(&outcome.samples(&ours, "first submit")).median;
             outcome.at_most("32 MiB read: first submit, median, us", first, 100.0);
             ratios! { outcome;
                 name("first submit, whole request / ours") => "first submit", whole, ours, at_least 20.0;

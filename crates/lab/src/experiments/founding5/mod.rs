@@ -19,7 +19,6 @@ use throughline::{DirtyLimits, File, FileOptions, Handle, OpenOptions, RawFile, 
 use throughline_device::{AlignedBuf, MemoryDevice};
 use throughline_fileio::PageCache;
 
-use super::Experiment;
 use crate::callgrind;
 use crate::hollow::load_image;
 use crate::interleave::{Sample, Variant};
@@ -28,15 +27,11 @@ use crate::meter::Meter;
 use crate::outcome::{Outcome, ratios};
 use crate::{Error, Result, Settings};
 
-pub(super) const EXPERIMENT: Experiment = Experiment {
-    name: "founding/5",
-    about: "report 5: 32 KiB sequential buffered writes; device handle cached in the open file, looked up per page",
-    run,
-};
-
 const CALL_BYTES: u64 = 32 << 10;
 const PAGE_BYTES: u64 = 4096;
 const NAME: &str = "/seqwr";
+/// The experiment's name, for `lab alone`.
+pub(super) const ALONE: &str = "founding/5";
 
 /// The storage of the file.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -76,8 +71,7 @@ impl Way {
     }
 }
 
-fn run(settings: &Settings<'_>) -> Result<Outcome> {
-    let mut outcome = Outcome::new(EXPERIMENT.name);
+pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> {
     let scratch = settings.scratch()?;
     let (image, plain) = (scratch.path().join("image"), scratch.path().join("plain"));
     // Sizes: in memory, a sample stays below every limit, so that only the path counts; on disk, the device
@@ -88,7 +82,7 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     mke2fs(&image, 2 * memory_bytes.max(64 << 20), &["-t", "ext4"])?;
     let in_memory = |place| Target::in_memory(place, settings.opening(), &image, memory_bytes);
     let memory = [in_memory(Place::Ext4)?, in_memory(Place::Raw)?];
-    let instructions = instructions(&image, scratch.path(), &mut outcome)?;
+    let instructions = instructions(&image, scratch.path(), outcome)?;
     mke2fs(&image, 2 * disk_bytes.max(64 << 20), &["-t", "ext4"])?;
     let disk = [
         Target::on_disk(Place::Ext4, settings, &image, disk_bytes)?,
@@ -113,9 +107,9 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
         target.close()?;
     }
     e2fsck(&image)?;
-    bars(&mut outcome, &instructions);
-    model::measure(settings, &mut outcome)?;
-    Ok(outcome)
+    bars(outcome, &instructions);
+    model::measure(settings, outcome)?;
+    Ok(())
 }
 
 fn variant_name(where_: &str, place: Place, way: Way) -> String {
@@ -313,7 +307,7 @@ fn instructions(image: &Path, scratch: &Path, outcome: &mut Outcome) -> Result<I
     let image = image.to_string_lossy();
     for place in Place::ALL {
         for way in Way::ALL {
-            let alone = ["lab", "alone", EXPERIMENT.name];
+            let alone = ["lab", "alone", ALONE];
             let arguments = [&alone[..], &[place.name(), way.name(), &image]].concat();
             let found = callgrind::instructions("*founding5*counted*", &arguments, scratch)?;
             let Some(count) = found else {

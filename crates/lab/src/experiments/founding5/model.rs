@@ -110,7 +110,7 @@ pub(super) fn measure(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<
 
 /// Checks that forty pairs detect the planted loss, and none where there is none.
 fn judge(outcome: &mut Outcome) {
-    let base = outcome.samples(BASE, "throughput").to_vec();
+    let base = outcome.samples(BASE, "throughput");
     let question = Question::new(Better::Higher);
     for (name, series, expected) in [
         ("planted loss", WITH_PLANT, &[Verdict::Slower][..]),
@@ -120,7 +120,7 @@ fn judge(outcome: &mut Outcome) {
             &[Verdict::NoDifference, Verdict::NotEnough][..],
         ),
     ] {
-        let judgement = stats::judge(&base, outcome.samples(series, "throughput"), &question);
+        let judgement = stats::judge(&base, &outcome.samples(series, "throughput"), &question);
         let of = |what: &str| format!("sata model: {name}, {what}");
         outcome.count(of("change, %"), judgement.change_percent);
         outcome.count(of("pairs"), judgement.pairs as f64);

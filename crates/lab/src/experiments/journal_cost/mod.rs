@@ -15,21 +15,13 @@ use std::path::PathBuf;
 
 use throughline_device::AlignedBuf;
 
-use super::Experiment;
 use crate::outcome::Outcome;
 use crate::streams::{targets, writers};
 use crate::{Result, Settings};
 
-pub(super) const EXPERIMENT: Experiment = Experiment {
-    name: "journal/cost",
-    about: "streams, 50,000 small files and fsyncs with a journal, without, and fsyncs by the kernel's ext4",
-    run,
-};
-
 const MIB: u64 = 1 << 20;
 
-fn run(settings: &Settings<'_>) -> Result<Outcome> {
-    let mut outcome = Outcome::new(EXPERIMENT.name);
+pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> {
     let scratch = settings.scratch()?;
     let stream_bytes = settings.scaled(1024 * MIB, 64 * MIB) / MIB * MIB;
     let bench = Bench {
@@ -46,10 +38,10 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
         none: bench.written_out("none")?,
     };
     outcome.count("image, MiB", (bench.image_bytes / MIB) as f64);
-    streams::measure(&bench, &images, &mut outcome)?;
-    creates::measure(&bench, &images, &mut outcome)?;
-    fsyncs::measure(&bench, &images, &mut outcome)?;
-    Ok(outcome)
+    streams::measure(&bench, &images, outcome)?;
+    creates::measure(&bench, &images, outcome)?;
+    fsyncs::measure(&bench, &images, outcome)?;
+    Ok(())
 }
 
 /// Shared by all parts.

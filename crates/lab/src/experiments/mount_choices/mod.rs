@@ -6,17 +6,10 @@
 
 mod work;
 
-use super::Experiment;
 use crate::mounts::{AGAIN, Bench, Contestant, OURS};
 use crate::outcome::Outcome;
 use crate::{Result, Settings};
 use work::{WORK, Work};
-
-pub(super) const EXPERIMENT: Experiment = Experiment {
-    name: "mount/choices",
-    about: "our mount with each FUSE feature switched the other way, on the work that it is for",
-    run,
-};
 
 const MIB: u64 = 1 << 20;
 
@@ -47,13 +40,9 @@ const CHOICES: &[(&str, &[&str])] = &[
     ("without=handle_killpriv", &["small writes", "create"]),
 ];
 
-fn run(settings: &Settings<'_>) -> Result<Outcome> {
-    let mut outcome = Outcome::new(EXPERIMENT.name);
-    if !Contestant::all(&mut outcome)
-        .iter()
-        .any(|all| all.name == OURS)
-    {
-        return Ok(outcome);
+pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> {
+    if !Contestant::all(outcome).iter().any(|all| all.name == OURS) {
+        return Ok(());
     }
     let sizes = work::Sizes {
         file_bytes: settings.scaled(512 * MIB, 32 * MIB) / (4 * MIB) * (4 * MIB),
@@ -62,9 +51,9 @@ fn run(settings: &Settings<'_>) -> Result<Outcome> {
     let image_bytes = sizes.file_bytes * 3 / 2 + 384 * MIB;
     let bench = Bench::new(settings, image_bytes, &["-N", "40000"])?;
     for work in WORK {
-        measure(&bench, &mut outcome, work, &sizes)?;
+        measure(&bench, outcome, work, &sizes)?;
     }
-    Ok(outcome)
+    Ok(())
 }
 
 /// Measures the default, the default again, and every choice that this work shows.
