@@ -4,31 +4,27 @@
 //! device is set to detach with its last user, so even SIGKILL leaves neither.
 
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
-use rustix::fs::{self, AtFlags, Mode, OFlags};
+use rustix::fs::{self, Mode, OFlags};
 
+use crate::mounts::place::Place;
 use crate::{Error, Result};
 
 /// Whether this process may mount: it is root and there are loop devices.
-pub fn may_mount() -> bool {
+pub(crate) fn may_mount() -> bool {
     rustix::process::geteuid().is_root() && Path::new("/dev/loop-control").exists()
 }
 
 /// Runs a program to its end; on failure the error includes its standard error.
-pub fn run(program: &str, arguments: &[&str]) -> Result<String> {
-    run_with(program, arguments, &[])
-}
-
-/// Like [`run`], with these environment variables.
-pub fn run_with(program: &str, arguments: &[&str], variables: &[(&str, &str)]) -> Result<String> {
+pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<String> {
     let mut command = Command::new(program);
     // Ctrl-C is for the lab, which then cleans up: it must not kill the umount that does so.
     command.args(arguments).process_group(0);
-    let output = output(command.envs(variables.iter().copied()))?;
+    let output = output(&mut command)?;
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
@@ -56,7 +52,7 @@ pub(crate) fn output(command: &mut Command) -> Result<Output> {
 }
 
 /// `PATH` with the system directories where `mke2fs` is, which ordinary users often lack.
-pub fn search_path() -> String {
+pub(crate) fn search_path() -> String {
     format!(
         "{}:/usr/sbin:/sbin",
         std::env::var("PATH").unwrap_or_default()
@@ -64,7 +60,7 @@ pub fn search_path() -> String {
 }
 
 /// Creates an image of `len_bytes` with `mke2fs` and these arguments.
-pub fn mke2fs(image: &Path, len_bytes: u64, arguments: &[&str]) -> Result<()> {
+pub(crate) fn mke2fs(image: &Path, len_bytes: u64, arguments: &[&str]) -> Result<()> {
     File::create(image)
         .and_then(|f| f.set_len(len_bytes))
         .map_err(|e| Error::new(format!("{}: {e}", image.display())))?;
@@ -75,14 +71,38 @@ pub fn mke2fs(image: &Path, len_bytes: u64, arguments: &[&str]) -> Result<()> {
     run("mke2fs", &all).map(drop)
 }
 
+/// Makes a file system of this type on a fully written image, with these further arguments of `mkfs`: without
+/// questions, output and discards, and with no work left for later. Returns the command.
+pub(crate) fn mkfs(fs_type: &str, image: &Path, more: &[&str]) -> Result<String> {
+    let usual = match fs_type {
+        "ext2" | "ext3" | "ext4" => "-q -F -E nodiscard,lazy_itable_init=0,lazy_journal_init=0",
+        "xfs" | "btrfs" => "-q -f -K",
+        _ => "",
+    };
+    let program = format!("mkfs.{fs_type}");
+    let mut arguments: Vec<&str> = usual
+        .split_whitespace()
+        .chain(more.iter().copied())
+        .collect();
+    let command = format!("{program} {}", arguments.join(" "));
+    let path = image.to_string_lossy();
+    arguments.push(&path);
+    let mut mkfs = Command::new(&program);
+    // Otherwise mke2fs zeroes the inode tables and the journal by punching holes, and the first write there
+    // makes the host allocate.
+    mkfs.args(&arguments).env("UNIX_IO_NOZEROOUT", "1");
+    output(mkfs.process_group(0))?;
+    Ok(command)
+}
+
 /// `e2fsck -fn`: an error unless the image is clean.
-pub fn e2fsck(image: &Path) -> Result<()> {
+pub(crate) fn e2fsck(image: &Path) -> Result<()> {
     run("e2fsck", &["-fn", &image.to_string_lossy()]).map(drop)
 }
 
 /// A file system of the kernel on an image, not visible in the mount tree. It lives as long as this value and
 /// the files opened through it.
-pub struct LoopMount {
+pub(crate) struct LoopMount {
     root: OwnedFd,
     /// The loop device's name in sysfs, such as `loop0`.
     name: String,
@@ -90,23 +110,18 @@ pub struct LoopMount {
 
 /// What a loop device was asked to do since it was set up.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct LoopCounts {
+pub(crate) struct LoopCounts {
     /// Bytes written.
-    pub written_bytes: u64,
+    pub(crate) written_bytes: u64,
     /// Flushes of its cache.
-    pub flushes: u64,
+    pub(crate) flushes: u64,
     /// Transactions committed by its journal; 0 without a journal.
-    pub commits: u64,
+    pub(crate) commits: u64,
 }
 
 impl LoopMount {
-    /// Mounts the file system of this type on `image`.
-    pub fn new(image: &Path, fs_type: &str) -> Result<LoopMount> {
-        LoopMount::with_options(image, fs_type, None)
-    }
-
-    /// Like [`LoopMount::new`], with these options of `mount`.
-    pub fn with_options(image: &Path, fs_type: &str, options: Option<&str>) -> Result<LoopMount> {
+    /// Mounts the file system of this type on `image`, with these options of `mount`.
+    pub(crate) fn new(image: &Path, fs_type: &str, options: Option<&str>) -> Result<LoopMount> {
         let device = run(
             "losetup",
             &[
@@ -146,7 +161,7 @@ impl LoopMount {
 
     /// The loop device's counts, from `/sys/block/*/stat` and `/proc/fs/jbd2/*/info`. Values the kernel does
     /// not report are 0.
-    pub fn counts(&self) -> LoopCounts {
+    pub(crate) fn counts(&self) -> LoopCounts {
         let read = |path: String| std::fs::read_to_string(path).unwrap_or_default();
         let stat = read(format!("/sys/block/{}/stat", self.name));
         let field = |at: usize| {
@@ -164,35 +179,12 @@ impl LoopMount {
     }
 
     /// The root of the file system.
-    pub fn root(&self) -> BorrowedFd<'_> {
-        self.root.as_fd()
-    }
-
-    /// Opens `name` in the root, creating it if needed, for direct I/O or through the kernel's cache.
-    pub fn open(&self, name: &str, direct: bool) -> Result<File> {
-        let mut flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC;
-        flags.set(OFlags::DIRECT, direct);
-        fs::openat(&self.root, name, flags, Mode::from_raw_mode(0o644))
-            .map(File::from)
-            .map_err(|e| Error::new(format!("{name} on the kernel's file system: {e}")))
-    }
-
-    /// Removes `name` from the root.
-    pub fn remove(&self, name: &str) -> Result<()> {
-        fs::unlinkat(&self.root, name, AtFlags::empty())
-            .map_err(|e| Error::new(format!("{name} on the kernel's file system: {e}")))
+    pub(crate) fn root(&self) -> Place<'_> {
+        Place::new(self.root.as_fd())
     }
 
     /// Writes back the dirty data of this file system only.
-    pub fn sync(&self) -> Result<()> {
+    pub(crate) fn sync(&self) -> Result<()> {
         fs::syncfs(&self.root).map_err(|e| Error::new(format!("syncfs: {e}")))
     }
-}
-
-/// Opens `name` for direct I/O, creating it if needed, in the file system on `image`, as served by the
-/// kernel.
-///
-/// Only the returned file keeps the file system mounted.
-pub fn open_on_loop(image: &Path, fs_type: &str, name: &str) -> Result<File> {
-    LoopMount::new(image, fs_type)?.open(name, true)
 }

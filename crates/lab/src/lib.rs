@@ -16,7 +16,7 @@ pub mod explain;
 pub mod founding;
 mod hollow;
 mod interleave;
-pub mod kernel;
+mod kernel;
 mod machine;
 mod meter;
 mod modelled;

@@ -11,6 +11,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::fs::OFlags;
 use throughline::internal::{OpenBlockDevice, VolumeLayers};
 use throughline::{FileOptions, Volume};
 use throughline_device::{AlignedBuf, Op};
@@ -18,8 +19,9 @@ use throughline_models::{Clock, Content};
 
 use crate::hollow::load_image;
 use crate::interleave::{Sample, Variant};
-use crate::kernel::{e2fsck, may_mount, mke2fs, open_on_loop};
+use crate::kernel::{LoopMount, e2fsck, may_mount, mke2fs};
 use crate::meter::Meter;
+use crate::mounts::work::NEW;
 use crate::outcome::{Outcome, ratios};
 use crate::{Result, Settings, modelled};
 
@@ -159,7 +161,11 @@ fn kernel_file(image: &Path, outcome: &mut Outcome) -> Result<Option<File>> {
         outcome.note("the kernel's ext3 on loop was left out: it needs root and loop devices");
         return Ok(None);
     }
-    let file = open_on_loop(image, "ext3", NAME.trim_start_matches('/'))?;
+    // From here on the file alone keeps the file system mounted.
+    let name = NAME.trim_start_matches('/');
+    let file = LoopMount::new(image, "ext3", None)?
+        .root()
+        .open(name, NEW | OFlags::DIRECT)?;
     let content = AlignedBuf::zeroed((HEAD_BYTES + CALL_BYTES) as usize, PAGE_BYTES as usize);
     file.write_all_at(&content, 0)?;
     Ok(Some(file))

@@ -6,11 +6,12 @@ use std::cell::Cell;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use throughline::internal::{RawLayers, VolumeLayers};
 use throughline::{BioInfo, Event, Listener, Op, Purpose, RawFile, SplitReason, Volume};
 use throughline_fileio::{PageCache, throttle};
@@ -102,7 +103,7 @@ impl Watch {
     /// A listener for a device with this name, which is about to be opened.
     pub fn named(&self, name: &str) -> Arc<Watched> {
         let watched = Arc::new(Watched::new(format!("{name} (throughline)"), self.began));
-        locked(&self.opened).push(Arc::clone(&watched));
+        self.opened.lock().push(Arc::clone(&watched));
         watched
     }
 
@@ -113,18 +114,18 @@ impl Watch {
 
     /// Notes something the command does that is not observed here.
     pub(crate) fn leave_out(&self, what: String) {
-        locked(&self.left_out).push(what);
+        self.left_out.lock().push(what);
     }
 
     /// What was not observed, one sentence each.
     pub fn left_out(&self) -> Vec<String> {
-        locked(&self.left_out).clone()
+        self.left_out.lock().clone()
     }
 
     /// The accounts: one for each opened item, in that order, then one for each variant of an experiment.
     /// Items with no activity, as when opening failed, are left out. Later events are ignored.
     pub fn finish(&self) -> Vec<Explained> {
-        let opened = std::mem::take(&mut *locked(&self.opened));
+        let opened = std::mem::take(&mut *self.opened.lock());
         let told = opened.iter().filter_map(|watched| watched.finish());
         told.chain(self.variants.finish())
             .filter(|one| !one.account.asked.is_empty() || !one.account.bios.is_empty())
@@ -135,10 +136,6 @@ impl Watch {
 /// The listener, as [`OpenOptions::listener`](throughline::OpenOptions::listener) takes it.
 pub fn listening(watched: Option<&Arc<Watched>>) -> Option<Arc<dyn Listener>> {
     watched.map(|watched| Arc::clone(watched) as Arc<dyn Listener>)
-}
-
-pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn ns(time: Duration) -> u64 {
@@ -165,12 +162,12 @@ impl Watched {
 
     /// Resumes its clock.
     pub(super) fn go_on(&self) {
-        locked(&self.state).clock.go_on();
+        self.state.lock().clock.go_on();
     }
 
     /// Stops its clock, and drops all I/O still in flight from the count.
     pub(super) fn stop(&self) {
-        let mut state = locked(&self.state);
+        let mut state = self.state.lock();
         state.clock.stop();
         let at_ns = state.clock.now();
         let left: u32 = state.on_device.drain().map(|(_, count)| count).sum();
@@ -180,7 +177,7 @@ impl Watched {
     }
 
     fn tell(&self, f: impl FnOnce(&mut Accountant, &mut Calls, &Clock)) {
-        let mut state = locked(&self.state);
+        let mut state = self.state.lock();
         let state = &mut *state;
         if let Some(accountant) = &mut state.accountant {
             f(accountant, &mut state.calls, &state.clock);
@@ -206,7 +203,7 @@ impl Watched {
         let watched = Arc::clone(self);
         let listener = move |event: &throttle::Event| watched.throttled(event);
         let subscription = cache.throttle().subscribe(Arc::new(listener));
-        locked(&self.state).throttle = Some(subscription);
+        self.state.lock().throttle = Some(subscription);
     }
 
     /// Takes in a throttle event.
@@ -243,7 +240,7 @@ impl Watched {
 
     fn end_listening(&self) {
         // Drop it outside the lock, because its last events may need the lock.
-        let subscription = locked(&self.state).throttle.take();
+        let subscription = self.state.lock().throttle.take();
         drop(subscription);
     }
 
@@ -263,7 +260,7 @@ impl Watched {
 
     /// The result; `None` on later calls.
     pub(super) fn finish(&self) -> Option<Explained> {
-        let mut state = locked(&self.state);
+        let mut state = self.state.lock();
         let mut accountant = state.accountant.take()?;
         accountant
             .account_mut()
@@ -280,7 +277,7 @@ impl Watched {
             _ => "data",
         };
         let by = by();
-        let mut state = locked(&self.state);
+        let mut state = self.state.lock();
         let state = &mut *state;
         let Some(accountant) = &mut state.accountant else {
             return;
@@ -296,7 +293,7 @@ impl Watched {
     }
 
     fn completed(&self, io: Io, took_ns: u64, ok: bool) {
-        let mut state = locked(&self.state);
+        let mut state = self.state.lock();
         let state = &mut *state;
         // An I/O that started before tracing is unknown.
         let Entry::Occupied(mut waiting) = state.on_device.entry((io.op, io.offset_bytes)) else {

@@ -6,14 +6,15 @@
 //!
 //! Invariant: at most one variant is active; the clocks of the others are stopped.
 
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Weak};
 use std::time::Instant;
 
+use parking_lot::Mutex;
 use throughline::{Event, Listener};
 use throughline_fileio::{PageCache, throttle};
 
 use super::accountant::Explained;
-use super::ours::{CacheCounts, Watched, locked};
+use super::ours::{CacheCounts, Watched};
 
 /// See the module.
 #[derive(Default)]
@@ -41,7 +42,7 @@ impl Variants {
                 watched.throttled(event);
             }
         };
-        let mut caches = locked(&self.caches);
+        let mut caches = self.caches.lock();
         caches.retain(|known| known.cache.strong_count() > 0);
         caches.push(Watching {
             cache: Arc::downgrade(cache),
@@ -52,7 +53,7 @@ impl Variants {
 
     /// The variant with this name; a new one starts with its clock stopped.
     pub(crate) fn variant(&self, name: &str) -> Arc<Watched> {
-        let mut all = locked(&self.all);
+        let mut all = self.all.lock();
         if let Some((_, watched)) = all.iter().find(|(other, _)| other == name) {
             return Arc::clone(watched);
         }
@@ -65,26 +66,26 @@ impl Variants {
     /// Starts a sample of this variant; it ends when the returned value is dropped.
     pub(crate) fn sample(&self, name: &str) -> Turn<'_> {
         let watched = self.variant(name);
-        for known in &mut *locked(&self.caches) {
+        for known in &mut *self.caches.lock() {
             if let Some(cache) = known.cache.upgrade() {
                 known.before = CacheCounts::of(&cache);
             }
         }
         watched.go_on();
-        *locked(&self.now) = Some(watched);
+        *self.now.lock() = Some(watched);
         Turn(self)
     }
 
     fn now(&self) -> Option<Arc<Watched>> {
-        locked(&self.now).clone()
+        self.now.lock().clone()
     }
 
     fn end_of_sample(&self) {
-        let Some(watched) = locked(&self.now).take() else {
+        let Some(watched) = self.now.lock().take() else {
             return;
         };
         watched.stop();
-        for known in &*locked(&self.caches) {
+        for known in &*self.caches.lock() {
             if let Some(cache) = known.cache.upgrade() {
                 watched.cached(CacheCounts::of(&cache).since(known.before));
             }
@@ -93,8 +94,8 @@ impl Variants {
 
     /// One account per variant, in the order they were named.
     pub(super) fn finish(&self) -> Vec<Explained> {
-        locked(&self.caches).clear();
-        let all = std::mem::take(&mut *locked(&self.all));
+        self.caches.lock().clear();
+        let all = std::mem::take(&mut *self.all.lock());
         let told = all.iter().filter_map(|(_, watched)| watched.finish());
         told.collect()
     }

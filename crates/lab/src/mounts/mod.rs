@@ -20,9 +20,9 @@ use tempfile::TempDir;
 use throughline_device::AlignedBuf;
 
 use crate::interleave::{Sample, Variant};
-use crate::kernel::{LoopMount, e2fsck, may_mount};
+use crate::kernel::{LoopMount, e2fsck, may_mount, mkfs};
 use crate::outcome::{Outcome, ratios};
-use crate::streams::targets::{make_ext4, write_out};
+use crate::streams::targets::write_out;
 use crate::streams::writers;
 use crate::{Error, Result, Settings};
 use place::Place;
@@ -76,9 +76,7 @@ impl System {
         options: Option<&str>,
     ) -> Result<Mounted> {
         Ok(match self {
-            System::Kernel(fs_type) => {
-                Mounted::Kernel(LoopMount::with_options(image, fs_type, options)?)
-            }
+            System::Kernel(fs_type) => Mounted::Kernel(LoopMount::new(image, fs_type, options)?),
             System::Ours => Mounted::Server(Server::ours(image, scratch, options)?),
             System::Fuse2fs => Mounted::Server(Server::fuse2fs(image, scratch)?),
         })
@@ -203,7 +201,7 @@ impl<'a> Bench<'a> {
         work: &dyn Fn(&mut Session<'_>) -> Result<Sample>,
     ) -> Result<Sample> {
         let arguments: Vec<&str> = self.mke2fs.iter().map(String::as_str).collect();
-        make_ext4(&self.image(), &arguments)?;
+        mkfs("ext4", &self.image(), &arguments)?;
         forget(&self.image())?;
         let mut session = Session {
             bench: self,
@@ -242,8 +240,8 @@ impl Mounted {
     /// The root of the file system.
     pub(crate) fn root(&self) -> Place<'_> {
         match self {
-            Mounted::Kernel(mount) => Place::new(mount.root()),
-            Mounted::Server(server) => Place::new(server.root()),
+            Mounted::Kernel(mount) => mount.root(),
+            Mounted::Server(server) => server.root(),
         }
     }
 

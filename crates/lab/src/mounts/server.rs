@@ -5,7 +5,7 @@
 //! it the server, even if the lab is killed with SIGKILL.
 
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{self, AtFlags, CWD, Mode, OFlags, StatxFlags};
 
+use super::place::Place;
 use crate::kernel::{run, search_path};
 use crate::{Error, Result};
 
@@ -112,8 +113,8 @@ impl Server {
     ///
     /// # Panics
     /// Never: the root is open until the server is unmounted.
-    pub(crate) fn root(&self) -> BorrowedFd<'_> {
-        self.root.as_ref().expect("open while mounted").as_fd()
+    pub(crate) fn root(&self) -> Place<'_> {
+        Place::new(self.root.as_ref().expect("open while mounted").as_fd())
     }
 
     /// The server's peak memory so far; 0 if the kernel does not report it.

@@ -18,7 +18,8 @@ use throughline_fileio::throttle::ThrottleState;
 use throughline_fileio::{DirtyLimits, PageCache};
 
 use super::writers::Stream;
-use crate::kernel::{LoopMount, run, run_with};
+use crate::kernel::LoopMount;
+use crate::mounts::work::NEW;
 use crate::{Error, Result, Settings};
 
 /// Creates a file of `len_bytes` with all blocks allocated, filled from `source`, bypassing the host's cache
@@ -43,24 +44,6 @@ pub(crate) fn write_out(
         at += len;
     }
     Ok(file.sync_all()?)
-}
-
-/// Makes a file system, with these further arguments of `mke2fs`, on a fully written image; no blocks are
-/// discarded back to the host.
-pub(crate) fn make_ext4(image: &Path, arguments: &[&str]) -> Result<()> {
-    let no_work_left = "nodiscard,lazy_itable_init=0,lazy_journal_init=0";
-    let mut all = vec!["-q", "-F", "-t", "ext4", "-E", no_work_left];
-    all.extend_from_slice(arguments);
-    let path = image.to_string_lossy();
-    all.push(&path);
-    // Otherwise it zeroes the inode tables and the journal by punching holes, and the first write there makes
-    // the host allocate.
-    run_with("mke2fs", &all, &[("UNIX_IO_NOZEROOUT", "1")]).map(drop)
-}
-
-/// Like [`make_ext4`], with XFS.
-pub(crate) fn make_xfs(image: &Path) -> Result<()> {
-    run("mkfs.xfs", &["-q", "-f", "-K", &image.to_string_lossy()]).map(drop)
 }
 
 /// Our engine on an image or a plain file.
@@ -240,7 +223,7 @@ pub(crate) struct Kernel {
 impl Kernel {
     pub(crate) fn mount(image: &Path, fs_type: &str) -> Result<Kernel> {
         Ok(Kernel {
-            mount: LoopMount::new(image, fs_type)?,
+            mount: LoopMount::new(image, fs_type, None)?,
             made: RefCell::default(),
         })
     }
@@ -248,11 +231,11 @@ impl Kernel {
     /// New files, written through the kernel's page cache.
     pub(crate) fn streams(&self, writers: u64) -> Result<Vec<Box<dyn Stream>>> {
         for old in self.made.take() {
-            self.mount.remove(&old)?;
+            self.mount.root().remove(&old)?;
         }
         let names: Vec<String> = (0..writers).map(|n| format!("stream{n}")).collect();
         let open = |name: &String| {
-            let file = self.mount.open(name, false)?;
+            let file = self.mount.root().open(name, NEW)?;
             Ok(Box::new(KernelStream(file)) as Box<dyn Stream>)
         };
         let streams = names.iter().map(open).collect::<Result<Vec<_>>>()?;

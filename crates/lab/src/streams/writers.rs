@@ -1,9 +1,10 @@
 //! Concurrent streaming writers, each with its own target, all writing from one buffer.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
 
 use crossbeam_utils::CachePadded;
+use parking_lot::Mutex;
 use throughline_device::AlignedBuf;
 
 use crate::Result;
@@ -51,9 +52,7 @@ pub(crate) fn race(
     let streams: Vec<_> = streams.into_iter().map(Mutex::new).collect();
     let spent = together(streams.len(), |number| {
         // Only locked by its own thread.
-        let mut stream = streams[number]
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut stream = streams[number].lock();
         let mut at = 0;
         while at < each_bytes {
             let from = (at % source.len() as u64) as usize;

@@ -8,11 +8,12 @@
 //! - The offsets of a round depend only on seed, round and worker, so all targets see the same ones (with a
 //!   queue depth above 1, the scheduler decides which worker gets which operation).
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
+use parking_lot::Mutex;
 use throughline_device::AlignedBuf;
 
 use super::durations::{Durations, MOST};
@@ -128,9 +129,7 @@ impl<'a> Crew<'a> {
         }
         let spent = together(self.lanes.len(), |worker| {
             // Never contended: each worker has its own lane.
-            let mut lane = self.lanes[worker]
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner);
+            let mut lane = self.lanes[worker].lock();
             let done = work.worker(worker, &mut lane);
             work.failed.fetch_or(done.is_err(), Ordering::Relaxed);
             done
@@ -144,7 +143,7 @@ impl<'a> Crew<'a> {
             .try_for_each(|share| share.access.settle(false))?;
         let mut times = Times::new(MOST);
         for lane in &self.lanes {
-            times.add(&mut lane.lock().unwrap_or_else(PoisonError::into_inner).times);
+            times.add(&mut lane.lock().times);
         }
         Ok(Some(Done {
             spent,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use throughline_device::AlignedBuf;
 
 use crate::interleave::{Sample, Variant};
-use crate::kernel::{e2fsck, may_mount};
+use crate::kernel::{e2fsck, may_mount, mkfs};
 use crate::outcome::{Outcome, ratios};
 use crate::streams::targets::{self, Image, Kernel, OurStream, Ours, Plain};
 use crate::streams::writers::{self, Race, SOURCE_BYTES, Stream, race};
@@ -122,7 +122,7 @@ impl Bench<'_> {
 
     fn ext4(&self, name: &str) -> Result<PathBuf> {
         let image = self.image(name)?;
-        targets::make_ext4(&image, &[]).map(|()| image)
+        mkfs("ext4", &image, &[]).map(|_| image)
     }
 
     /// The kernel file systems available here, by name.
@@ -146,7 +146,7 @@ impl Bench<'_> {
 
     fn kernel_xfs(&self) -> Result<Kernel> {
         let image = self.image("kernel-xfs")?;
-        let mounted = targets::make_xfs(&image).and_then(|()| Kernel::mount(&image, "xfs"));
+        let mounted = mkfs("xfs", &image, &[]).and_then(|_| Kernel::mount(&image, "xfs"));
         if mounted.is_err() {
             std::fs::remove_file(&image)?;
         }
@@ -276,7 +276,7 @@ impl Bench<'_> {
 
     /// The image without the files of earlier runs.
     fn emptied(&self, path: &Path) -> Result<Image> {
-        targets::make_ext4(path, &[])?;
+        mkfs("ext4", path, &[])?;
         Image::open(path, self.settings)
     }
 

@@ -2,11 +2,12 @@
 //! every millisecond.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use throughline_block::{Event, Listener};
 use throughline_device::Op;
 use throughline_fileio::PageCache;
@@ -74,10 +75,7 @@ impl Listener for Log {
                 len_bytes: bio.len_bytes,
                 by_flusher: thread::current().name() == Some(FLUSHER),
             };
-            self.0
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .push(write);
+            self.0.lock().push(write);
         }
     }
 }
@@ -98,7 +96,7 @@ pub(super) fn watch<R>(ours: &dyn Ours, work: impl FnOnce() -> Result<R>) -> Res
     });
     drop(subscription);
     let worked = worked?;
-    let writes = std::mem::take(&mut *log.0.lock().unwrap_or_else(PoisonError::into_inner));
+    let writes = std::mem::take(&mut *log.0.lock());
     let mut seen = Seen {
         writes,
         dirty,

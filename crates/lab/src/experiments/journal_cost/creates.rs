@@ -10,10 +10,9 @@ use throughline_device::Op;
 use super::{Bench, Images, WITH, WITHOUT};
 use crate::Result;
 use crate::interleave::{Sample, Variant};
-use crate::kernel::e2fsck;
+use crate::kernel::{e2fsck, mkfs};
 use crate::meter::Meter;
 use crate::outcome::{Outcome, ratios};
-use crate::streams::targets;
 
 const FILES_PER_FOLDER: u64 = 100;
 const FILE_BYTES: std::ops::RangeInclusive<usize> = 1024..=4096;
@@ -31,7 +30,7 @@ pub(super) fn measure(bench: &Bench<'_>, images: &Images, outcome: &mut Outcome)
         .map(|(name, arguments)| {
             let arguments = [arguments, &["-N", &inodes]].concat();
             Variant::new(name, move || {
-                targets::make_ext4(path, &arguments)?;
+                mkfs("ext4", path, &arguments)?;
                 sample(bench, path, files)
             })
         })

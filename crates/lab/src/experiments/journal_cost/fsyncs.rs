@@ -3,9 +3,9 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use throughline::Volume;
 use throughline::internal::VolumeLayers;
 use throughline_device::Op;
@@ -13,11 +13,10 @@ use throughline_device::Op;
 use super::{Bench, Images};
 use crate::Result;
 use crate::interleave::{Sample, Variant};
-use crate::kernel::{LoopMount, e2fsck, may_mount};
+use crate::kernel::{LoopMount, e2fsck, may_mount, mkfs};
 use crate::meter::Spent;
-use crate::mounts::work::together;
+use crate::mounts::work::{NEW, together};
 use crate::outcome::{Outcome, ratios};
-use crate::streams::targets;
 
 const APPEND_BYTES: usize = 4096;
 const THREADS: [usize; 2] = [1, 8];
@@ -29,15 +28,15 @@ const KERNEL: &str = "kernel ext4";
 
 pub(super) fn measure(bench: &Bench<'_>, images: &Images, outcome: &mut Outcome) -> Result<()> {
     for (path, arguments) in images.each() {
-        targets::make_ext4(path, arguments)?;
+        mkfs("ext4", path, arguments)?;
     }
     let journal = bench.settings.volume(&images.journal)?;
     let none = bench.settings.volume(&images.none)?;
     let kernel = match may_mount() {
         true => {
             let path = bench.written_out("kernel")?;
-            targets::make_ext4(&path, super::WITH)?;
-            Some(LoopMount::new(&path, "ext4")?)
+            mkfs("ext4", &path, super::WITH)?;
+            Some(LoopMount::new(&path, "ext4", None)?)
         }
         false => {
             outcome.note(
@@ -126,11 +125,7 @@ fn ours(bench: &Bench<'_>, volume: &Volume, threads: usize, time: Duration) -> R
 }
 
 fn kernels(bench: &Bench<'_>, mount: &LoopMount, threads: usize, time: Duration) -> Result<Sample> {
-    let file = |thread| {
-        let file = mount.open(&file_name(thread), false)?;
-        file.set_len(0)?;
-        Ok(file)
-    };
+    let file = |thread| mount.root().open(&file_name(thread), NEW);
     let files = (0..threads).map(file).collect::<Result<Vec<File>>>()?;
     mount.sync()?;
     let before = mount.counts();
@@ -211,11 +206,10 @@ fn hammer<F: Sync>(
             own_ns.push(u64::try_from(took).unwrap_or(u64::MAX));
             before = now;
         }
-        let mut all_ns = all_ns.lock().unwrap_or_else(PoisonError::into_inner);
-        all_ns.append(&mut own_ns);
+        all_ns.lock().append(&mut own_ns);
         Ok(())
     })?;
-    let mut latencies_ns = all_ns.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let mut latencies_ns = all_ns.into_inner();
     latencies_ns.sort_unstable();
     Ok(Ran {
         latencies_ns,
@@ -231,11 +225,11 @@ mod tests {
     fn every_thread_appends_to_its_own_file_without_gaps() {
         let files = [Mutex::new(Vec::new()), Mutex::new(Vec::new())];
         let append = |own: &Mutex<Vec<u64>>, at| {
-            own.lock().unwrap().push(at);
+            own.lock().push(at);
             Ok(())
         };
         let ran = hammer(&files, Duration::from_millis(5), append).unwrap();
-        let all = files.map(|seen| seen.into_inner().unwrap());
+        let all = files.map(|seen| seen.into_inner());
         assert_eq!(ran.latencies_ns.len(), all[0].len() + all[1].len());
         for seen in all {
             assert!(!seen.is_empty());

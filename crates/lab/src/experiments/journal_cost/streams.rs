@@ -3,9 +3,9 @@
 use super::{Bench, Images, WITH, WITHOUT};
 use crate::Result;
 use crate::interleave::{Sample, Variant};
-use crate::kernel::e2fsck;
+use crate::kernel::{e2fsck, mkfs};
 use crate::outcome::{Outcome, ratios};
-use crate::streams::targets::{self, Image, OurStream, Ours};
+use crate::streams::targets::{Image, OurStream, Ours};
 use crate::streams::writers::{Stream, race};
 
 const CALL_BYTES: usize = 1 << 20;
@@ -20,7 +20,7 @@ pub(super) fn measure(bench: &Bench<'_>, images: &Images, outcome: &mut Outcome)
         .into_iter()
         .map(|(name, arguments)| {
             Variant::new(name, move || {
-                targets::make_ext4(path, arguments)?;
+                mkfs("ext4", path, arguments)?;
                 let image = Image::open(path, bench.settings)?;
                 let sample = sample(bench, &image)?;
                 image.close()?;

@@ -1,13 +1,14 @@
 //! System calls as the target: `pread`, `pwrite` and `fsync` on a file in a mounted file system, a plain file
 //! or a block device.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use rustix::fs::{
     Advice, AtFlags, CWD, FlockOperation, Mode, OFlags, StatxFlags, fadvise, openat, statx,
@@ -102,7 +103,7 @@ pub(super) struct Dir {
     root: File,
     flags: OFlags,
     /// Names to remove.
-    made: Mutex<Vec<String>>,
+    made: RefCell<BTreeSet<String>>,
 }
 
 impl Dir {
@@ -116,7 +117,7 @@ impl Dir {
         Ok(Dir {
             root: root.into(),
             flags: flags(w),
-            made: Mutex::default(),
+            made: RefCell::default(),
         })
     }
 }
@@ -125,10 +126,7 @@ impl Target for Dir {
     fn open(&self, number: u32) -> Result<Arc<dyn Access>> {
         let name = file_name(number);
         let access = open_in(Place::new(self.root.as_fd()), &name, self.flags)?;
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        if !made.contains(&name) {
-            made.push(name);
-        }
+        self.made.borrow_mut().insert(name);
         Ok(access)
     }
 
@@ -147,8 +145,7 @@ impl Target for Dir {
 
 impl Drop for Dir {
     fn drop(&mut self) {
-        let made = self.made.get_mut().unwrap_or_else(PoisonError::into_inner);
-        for name in made.drain(..) {
+        for name in self.made.take() {
             // It may have been removed already.
             let _ = Place::new(self.root.as_fd()).remove(&name);
         }

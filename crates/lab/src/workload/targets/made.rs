@@ -14,7 +14,7 @@ use tempfile::TempDir;
 
 use super::kernel::{flags, open_in};
 use super::{Access, Needs, Target, file_name};
-use crate::kernel::run_with;
+use crate::kernel;
 use crate::mounts::{Mounted, System, server};
 use crate::streams::targets::write_out;
 use crate::streams::writers;
@@ -72,32 +72,12 @@ pub(super) fn new_image(fs_type: &str, mkfs: &[String], needs: &Needs<'_>) -> Re
         folder,
         command: String::new(),
     };
-    let path = image.path();
-    write_out(&path, image_bytes, &writers::source(), &|| needs.check())?;
-    let mut arguments: Vec<&str> = usual(fs_type).to_vec();
-    arguments.extend(mkfs.iter().map(String::as_str));
-    image.command = format!("{program} {}", arguments.join(" "));
-    let path = path.to_string_lossy();
-    arguments.push(&path);
-    // Otherwise mke2fs zeroes the inode tables and the journal by punching holes, and the first write there
-    // makes the host allocate.
-    run_with(&program, &arguments, &[("UNIX_IO_NOZEROOUT", "1")])?;
+    write_out(&image.path(), image_bytes, &writers::source(), &|| {
+        needs.check()
+    })?;
+    let mkfs: Vec<&str> = mkfs.iter().map(String::as_str).collect();
+    image.command = kernel::mkfs(fs_type, &image.path(), &mkfs)?;
     Ok(image)
-}
-
-/// Options of `mkfs`: no questions, no output, no discards, and no deferred work.
-fn usual(fs_type: &str) -> &'static [&'static str] {
-    match fs_type {
-        "ext2" | "ext3" | "ext4" => &[
-            "-q",
-            "-F",
-            "-E",
-            "nodiscard,lazy_itable_init=0,lazy_journal_init=0",
-        ],
-        "xfs" => &["-q", "-f", "-K"],
-        "btrfs" => &["-q", "-f", "-K"],
-        _ => &[],
-    }
 }
 
 /// A mounted file system that was made for the run.

@@ -1,8 +1,9 @@
 //! Our engine as the target: files in an image, a plain file or block device, memory, a device model.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use serde_json::Value;
 use throughline::internal::{OpenBlockDevice, RawLayers, VolumeLayers};
@@ -88,7 +89,7 @@ pub(super) struct Ours {
     /// The plain file to remove.
     made: Option<PathBuf>,
     /// Paths in the image to remove.
-    made_inside: Mutex<BTreeSet<String>>,
+    made_inside: RefCell<BTreeSet<String>>,
     facts: BTreeMap<String, Value>,
 }
 
@@ -171,7 +172,9 @@ impl Ours {
                         return Err(too_short(len, end));
                     }
                 }
-                Err(_) => image.note_made(name),
+                Err(_) => {
+                    image.made_inside.borrow_mut().insert(name.to_owned());
+                }
             }
             image.named = Some(name.to_owned());
         }
@@ -220,20 +223,13 @@ impl Ours {
             named: None,
             as_it_is: false,
             made: None,
-            made_inside: Mutex::default(),
+            made_inside: RefCell::default(),
         }
-    }
-
-    fn note_made(&self, name: &str) {
-        let made = self.made_inside.lock();
-        let mut made = made.unwrap_or_else(PoisonError::into_inner);
-        made.insert(name.to_owned());
     }
 
     /// Removes what was created in an image, and closes; does nothing the second time.
     fn end(&mut self) -> Result<()> {
-        let made = self.made_inside.get_mut();
-        let made = std::mem::take(made.unwrap_or_else(PoisonError::into_inner));
+        let made = self.made_inside.take();
         match self.opened.take() {
             None => Ok(()),
             Some(Opened::Raw(file)) => {
@@ -266,7 +262,7 @@ impl Target for Ours {
                     None => format!("/{}", file_name(number)),
                 };
                 if self.named.is_none() {
-                    self.note_made(&name);
+                    self.made_inside.borrow_mut().insert(name.clone());
                 }
                 let file = options.create(!self.as_it_is).open(volume, &name)?;
                 OurFile {
