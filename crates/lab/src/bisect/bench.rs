@@ -26,6 +26,15 @@ pub(super) struct Fault {
     pub(super) why: String,
 }
 
+impl Fault {
+    fn new(id: &str, why: impl Into<String>) -> Fault {
+        Fault {
+            id: id.to_owned(),
+            why: why.into(),
+        }
+    }
+}
+
 /// The result of work on a commit: `Err` ends everything, a [`Fault`] concerns only this commit.
 pub(super) type Tried<T> = Result<std::result::Result<T, Fault>>;
 
@@ -51,7 +60,27 @@ pub(super) struct Bench<'a> {
     pub(super) commits: BTreeMap<String, Commit>,
 }
 
-impl Bench<'_> {
+impl<'a> Bench<'a> {
+    /// Of this plan, with everything that it works on.
+    pub(super) fn new(
+        plan: &'a Plan,
+        limits: Limits,
+        (git, trees, state): (&'a Git, &'a Trees, &'a mut State),
+        watch: &'a dyn Watch,
+    ) -> Bench<'a> {
+        Bench {
+            plan,
+            limits,
+            git,
+            trees,
+            state,
+            watch,
+            outlook: Outlook::default(),
+            warm: BTreeSet::new(),
+            commits: BTreeMap::new(),
+        }
+    }
+
     /// Reports progress.
     pub(super) fn tell(&self, what: Tell<'_>) {
         self.watch.tell(&self.outlook, what);
@@ -97,11 +126,7 @@ impl Bench<'_> {
     /// Builds a commit and runs it once.
     fn prepare(&mut self, id: &str) -> Tried<()> {
         if let Some(why) = self.state.failure(id) {
-            let why = why.to_owned();
-            return Ok(Err(Fault {
-                id: id.to_owned(),
-                why,
-            }));
+            return Ok(Err(Fault::new(id, why)));
         }
         if self.warm.contains(id) {
             return Ok(Ok(()));
@@ -138,11 +163,7 @@ impl Bench<'_> {
             failed: failed.clone(),
             took_s: began.elapsed().as_secs_f64(),
         })?;
-        let fault = |why| Fault {
-            id: id.to_owned(),
-            why,
-        };
-        Ok(failed.map_or(Ok(()), |why| Err(fault(why))))
+        Ok(failed.map_or(Ok(()), |why| Err(Fault::new(id, why))))
     }
 
     /// One run for pair number `pair` (0: for no pair), repeated once if it fails.
@@ -168,10 +189,7 @@ impl Bench<'_> {
             id: id.to_owned(),
             why: why.clone(),
         })?;
-        Ok(Err(Fault {
-            id: id.to_owned(),
-            why,
-        }))
+        Ok(Err(Fault::new(id, why)))
     }
 
     /// A commit's data from git.

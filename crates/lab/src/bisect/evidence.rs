@@ -2,7 +2,7 @@
 //! one lies.
 
 use crate::record::Better;
-use crate::stats::{self, Judgement, Sequential, Until, Verdict};
+use crate::stats::{self, Sequential, Until};
 
 /// A commit's figure relative to the good end's: 1 is equal.
 #[derive(Clone, Copy, Debug, PartialEq, serde::Serialize)]
@@ -18,11 +18,6 @@ pub struct Level {
 }
 
 impl Level {
-    /// The distance from 1 in percent; negative: below.
-    pub fn change_percent(&self) -> f64 {
-        (self.value - 1.0) * 100.0
-    }
-
     /// Whether both ends of the interval are finite.
     pub(super) fn has_interval(&self) -> bool {
         self.low.is_finite() && self.high.is_finite()
@@ -76,19 +71,17 @@ const SIZE_SHARE: f64 = 0.2;
 
 /// What a number of pairs says.
 pub(super) struct Evidence {
-    sequential: Sequential,
-    /// The level asked about.
+    /// The pairs, with the base scaled to the level asked about.
+    pub(super) pairs: Sequential,
     asked: f64,
-    pairs: usize,
 }
 
 impl Evidence {
     /// Evidence for a question, from at most `most` pairs.
     pub(super) fn about(question: &Question, better: Better, most: usize) -> Evidence {
         Evidence {
-            sequential: Sequential::new(question.in_ratios(better), most),
+            pairs: Sequential::new(question.in_ratios(better), most),
             asked: question.asked,
-            pairs: 0,
         }
     }
 
@@ -97,50 +90,23 @@ impl Evidence {
     pub(super) fn of_size(alpha: f64, better: Better, most: usize) -> Evidence {
         let question = Question::new(1.0, 0.0, alpha);
         Evidence {
-            sequential: Sequential::until(
+            pairs: Sequential::until(
                 question.in_ratios(better),
                 most,
                 Until::Known { share: SIZE_SHARE },
             ),
             asked: question.asked,
-            pairs: 0,
         }
-    }
-
-    /// The maximum number of pairs.
-    pub(super) fn most(&self) -> usize {
-        self.sequential.max_pairs()
-    }
-
-    /// Whether there is no answer yet and pairs are left.
-    pub(super) fn wants_more(&self) -> bool {
-        self.sequential.wants_more()
     }
 
     /// Adds a pair.
     pub(super) fn push(&mut self, base: f64, new: f64) {
-        self.sequential.push(base * self.asked, new);
-        self.pairs += 1;
-    }
-
-    /// The number of pairs so far.
-    pub(super) fn pairs(&self) -> usize {
-        self.pairs
-    }
-
-    /// The answer, once certain: [`Verdict::Slower`] means worse, [`Verdict::Faster`] better.
-    pub(super) fn decided(&self) -> Option<Verdict> {
-        self.sequential.decided()
-    }
-
-    /// The current state.
-    pub(super) fn judgement(&self) -> Judgement {
-        self.sequential.judgement()
+        self.pairs.push(base * self.asked, new);
     }
 
     /// The commit's level, relative to the one it is measured against.
     pub(super) fn level(&self) -> Level {
-        let judgement = self.judgement();
+        let judgement = self.pairs.judgement();
         Level {
             value: judgement.ratio * self.asked,
             low: judgement.low * self.asked,

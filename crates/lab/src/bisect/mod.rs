@@ -25,7 +25,6 @@ mod step;
 mod table;
 mod trees;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -217,8 +216,11 @@ pub struct Bisection {
     trees: Trees,
 }
 
-/// The default directory for a plan's state.
-fn folder_of(plan: &Plan, git: &Git) -> Result<PathBuf> {
+/// The directory for a plan's state: the user's choice, or the default.
+fn folder_of(plan: &Plan, git: &Git, chosen: Option<&Path>) -> Result<PathBuf> {
+    if let Some(folder) = chosen {
+        return Ok(folder.to_owned());
+    }
     let text = serde_json::to_string(plan)?;
     let digest = git.digest(&text)?;
     Ok(state::home()?.join(format!("{}-{}", git.name(), &digest[..12])))
@@ -238,10 +240,7 @@ impl Bisection {
         at: &str,
     ) -> Result<Bisection> {
         let git = Git::of(&plan.repository)?;
-        let folder = match folder {
-            Some(folder) => folder.to_owned(),
-            None => folder_of(&plan, &git)?,
-        };
+        let folder = folder_of(&plan, &git, folder)?;
         let state = State::open(&folder, &plan, at, restart)?;
         let trees = Trees::in_folder(state.folder().join("trees"));
         if state.events.len() <= 1 {
@@ -334,7 +333,14 @@ impl Bisection {
             .clone()
             .ok_or_else(|| Error::new("a bisection needs a bad end"))?;
         let alpha = 1.0 - self.plan.terms.confidence;
-        let found = Search::new(self.bench(watch), &end, alpha).run();
+        let (git, trees) = (&self.git, &self.trees);
+        let bench = Bench::new(
+            &self.plan,
+            self.limits,
+            (git, trees, &mut self.state),
+            watch,
+        );
+        let found = Search::new(bench, &end, alpha).run();
         let mut outcome = match found {
             Ok(outcome) => outcome,
             Err(error) => return Err(self.end_without_answer(error, watch, &end)),
@@ -374,19 +380,5 @@ impl Bisection {
     pub fn abandon(self) -> Result<()> {
         self.trees.remove_all(&self.git)?;
         self.state.remove()
-    }
-
-    fn bench<'a>(&'a mut self, watch: &'a dyn Watch) -> Bench<'a> {
-        Bench {
-            plan: &self.plan,
-            limits: self.limits,
-            git: &self.git,
-            trees: &self.trees,
-            state: &mut self.state,
-            watch,
-            outlook: Outlook::default(),
-            warm: BTreeSet::new(),
-            commits: BTreeMap::new(),
-        }
     }
 }

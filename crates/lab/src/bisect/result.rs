@@ -117,9 +117,9 @@ impl Trial {
     pub(super) fn of(evidence: &Evidence) -> Trial {
         Trial {
             beside: None,
-            pairs: evidence.pairs(),
+            pairs: evidence.pairs.pairs(),
             level: evidence.level(),
-            smallest_seen_percent: evidence.judgement().smallest_seen_percent,
+            smallest_seen_percent: evidence.pairs.judgement().smallest_seen_percent,
         }
     }
 

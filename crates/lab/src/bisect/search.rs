@@ -159,7 +159,7 @@ impl<'a> Search<'a> {
         let evidence = gathered.map_err(|fault| self.end_failed(&fault))?;
         self.end_level = evidence.level();
         let trial = Trial::of(&evidence);
-        match evidence.decided() {
+        match evidence.pairs.decided() {
             Some(Verdict::Slower) => {}
             Some(Verdict::Faster) => return Ok(Some(Found::Better(trial))),
             Some(Verdict::NoDifference) => return Ok(Some(Found::NoDifference(trial))),
@@ -169,9 +169,10 @@ impl<'a> Search<'a> {
         let middle = self.middle();
         if !self.end_level.excludes(middle) {
             let question = Question::new(middle, 0.0, alpha);
-            let gathered = self.gather(&good, &end, self.asking(&question), evidence.pairs())?;
+            let gathered =
+                self.gather(&good, &end, self.asking(&question), evidence.pairs.pairs())?;
             let sure = gathered.map_err(|fault| self.end_failed(&fault))?;
-            if sure.decided() != Some(Verdict::Slower) {
+            if sure.pairs.decided() != Some(Verdict::Slower) {
                 return Ok(Some(Found::TooVague(trial)));
             }
         }
@@ -237,16 +238,16 @@ impl<'a> Search<'a> {
         from: usize,
     ) -> Tried<Evidence> {
         let commit = self.bench.commit(new)?;
-        while evidence.wants_more() {
+        while evidence.pairs.wants_more() {
             self.bench.watch.check()?;
             let (pair_s, build_s) = self.bench.state.costs();
             self.bench.outlook.pair_s = pair_s;
             self.bench.outlook.build_s = build_s;
-            let pairs = evidence.pairs();
+            let pairs = evidence.pairs.pairs();
             self.bench.tell(Tell::Measuring {
                 commit: &commit,
                 pairs,
-                most: evidence.most(),
+                most: evidence.pairs.max_pairs(),
             });
             match self.bench.pair(base, new, from + pairs)? {
                 Ok((base, new)) => evidence.push(base, new),
@@ -277,7 +278,7 @@ impl<'a> Search<'a> {
             Err(fault) => return Err(self.end_failed(&fault)),
         };
         let level = evidence.level();
-        let mark = match evidence.decided() {
+        let mark = match evidence.pairs.decided() {
             Some(Verdict::Faster) => Mark::Good,
             Some(Verdict::Slower) => Mark::Bad,
             Some(Verdict::NoDifference) => Mark::Between,
@@ -285,7 +286,7 @@ impl<'a> Search<'a> {
                 self.sort_beside_the_bad_end(id, &question, &level)?
             }
         };
-        let why = self.take_side(id, mark, &level, evidence.pairs());
+        let why = self.take_side(id, mark, &level, evidence.pairs.pairs());
         self.note(id, mark, Some(level), why)
     }
 
@@ -336,7 +337,7 @@ impl<'a> Search<'a> {
             Err(fault) => return Err(self.end_failed(&fault)),
         };
         let beside = evidence.level();
-        Ok(match evidence.decided() {
+        Ok(match evidence.pairs.decided() {
             Some(Verdict::Faster) => Mark::Good,
             Some(Verdict::Slower) => Mark::Bad,
             Some(Verdict::NoDifference) => Mark::Between,

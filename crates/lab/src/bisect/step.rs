@@ -1,6 +1,5 @@
 //! `lab step`: sorts the commit that is checked out, for `git bisect run`, which chooses the commits.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::bench::Bench;
@@ -9,7 +8,7 @@ use super::result::Mark;
 use super::search::Search;
 use super::state::State;
 use super::trees::Trees;
-use super::{Limits, Outlook, Plan, Watch, folder_of};
+use super::{Limits, Plan, Watch, folder_of};
 use crate::record::Better;
 use crate::{Error, Result};
 
@@ -51,10 +50,7 @@ pub fn sort_checkout(
     if Some(&head) == plan.bad.as_ref() {
         return Ok(Sorted::Bad);
     }
-    let folder = match folder {
-        Some(folder) => folder.to_owned(),
-        None => folder_of(plan, &git)?,
-    };
+    let folder = folder_of(plan, &git, folder)?;
     let mut state = State::open(&folder, plan, at, false)?;
     state.forget(&head)?;
     let mut ends = vec![plan.good.clone()];
@@ -64,17 +60,7 @@ pub fn sort_checkout(
     // The mark of an earlier build of this commit; the checkout may have changed since.
     let trees = trees.with_checkout(head.clone(), checkout);
     trees.remove(&git, &head)?;
-    let bench = Bench {
-        plan,
-        limits,
-        git: &git,
-        trees: &trees,
-        state: &mut state,
-        watch,
-        outlook: Outlook::default(),
-        warm: BTreeSet::new(),
-        commits: BTreeMap::new(),
-    };
+    let bench = Bench::new(plan, limits, (&git, &trees, &mut state), watch);
     let mark = sort(bench, plan, &head)?;
     Ok(match mark {
         Mark::Good => Sorted::Good,
@@ -107,10 +93,7 @@ fn sort(bench: Bench<'_>, plan: &Plan, head: &str) -> Result<Mark> {
 /// If another step is running, and errors of git or the system.
 pub fn end_steps(dir: &Path, plan: &Plan, folder: Option<&Path>, at: &str) -> Result<()> {
     let git = Git::of(dir)?;
-    let folder = match folder {
-        Some(folder) => folder.to_owned(),
-        None => folder_of(plan, &git)?,
-    };
+    let folder = folder_of(plan, &git, folder)?;
     let state = State::open(&folder, plan, at, false)?;
     Trees::in_folder(state.folder().join("trees")).remove_all(&git)?;
     state.remove()

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::record::{Better, Line, Sample};
+use crate::record::{Line, throughput};
 use crate::stats::normal;
 
 /// Seeded noise.
@@ -23,15 +23,8 @@ fn run(noise: &mut Noise, second: usize, series: &[(&str, f64)]) -> Record {
     for (name, level) in series {
         let own = noise.percent(2.0);
         lines.extend((1..=40).map(|round| {
-            Line::Sample(Sample {
-                series: (*name).into(),
-                quantity: "throughput".into(),
-                unit: "MB/s".into(),
-                better: Better::Higher,
-                round,
-                value: level * own * noise.percent(1.2),
-                at_s: None,
-            })
+            let value = level * own * noise.percent(1.2);
+            Line::Sample(throughput(name, round, value))
         }));
     }
     lines.push(Line::End {

@@ -118,21 +118,11 @@ fn of_file(path: &Path, what: &str, error: &std::io::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Better, Sample};
+    use super::super::throughput;
     use super::*;
 
     fn record() -> Record {
-        let sample = |series: &str, round, value| {
-            Line::Sample(Sample {
-                series: series.into(),
-                quantity: "throughput".into(),
-                unit: "MB/s".into(),
-                better: Better::Higher,
-                round,
-                value,
-                at_s: None,
-            })
-        };
+        let sample = |series: &str, round, value| Line::Sample(throughput(series, round, value));
         Record {
             head: Head::new(
                 "a test",

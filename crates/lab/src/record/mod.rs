@@ -266,3 +266,17 @@ impl Record {
         matches!(self.lines.last(), Some(Line::End { .. }))
     }
 }
+
+/// A throughput in MB/s.
+#[cfg(test)]
+pub(crate) fn throughput(series: &str, round: u32, value: f64) -> Sample {
+    Sample {
+        series: series.into(),
+        quantity: "throughput".into(),
+        unit: "MB/s".into(),
+        better: Better::Higher,
+        round,
+        value,
+        at_s: None,
+    }
+}

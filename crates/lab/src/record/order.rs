@@ -40,7 +40,7 @@ impl Record {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Better, Head, Sample};
+    use super::super::{Head, Sample, throughput};
     use super::*;
 
     /// Two series in random order; the first in each round is slower by `percent`. The lines are unordered.
@@ -57,13 +57,8 @@ mod tests {
                     1.0
                 };
                 lines.push(Line::Sample(Sample {
-                    series: series.into(),
-                    quantity: "throughput".into(),
-                    unit: "MB/s".into(),
-                    better: Better::Higher,
-                    round,
-                    value: slow * (99.0 + 2.0 * random.f64()),
                     at_s: timed.then(|| f64::from(round) * 2.0 + place as f64),
+                    ..throughput(series, round, slow * (99.0 + 2.0 * random.f64()))
                 }));
             }
         }

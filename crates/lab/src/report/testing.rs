@@ -2,22 +2,16 @@
 
 use crate::machine::Machine;
 use crate::outcome::Bar;
-use crate::record::{Better, Head, Latencies, Line, Record, SCHEMA, Sample, TraceEvent};
+use crate::record::{
+    Better, Head, Latencies, Line, Record, SCHEMA, Sample, TraceEvent, throughput,
+};
 use crate::stats::{Ratio, normal};
 
 use super::Report;
 
 /// A throughput in MB/s.
 pub(super) fn sample(series: &str, round: u32, value: f64) -> Line {
-    Line::Sample(Sample {
-        series: series.into(),
-        quantity: "throughput".into(),
-        unit: "MB/s".into(),
-        better: Better::Higher,
-        round,
-        value,
-        at_s: None,
-    })
+    Line::Sample(throughput(series, round, value))
 }
 
 /// A complete run on a machine like that of report 5.

@@ -46,18 +46,34 @@ pub(super) fn judge_pairs(base: &[f64], new: &[f64], question: &Question, alpha:
         .collect();
     let cut = signed_rank_cut(pairs, alpha);
     let shift = match (pairs, cut) {
-        (0, _) => None,
-        (_, Some(_)) => Some(shift::of_pairs(&differences, cut)),
-        (_, None) => Some(student(&differences, alpha)),
+        (0, _) => Shift {
+            value: f64::NAN,
+            low: f64::NEG_INFINITY,
+            high: f64::INFINITY,
+        },
+        (_, Some(cut)) => shift::of_pairs(&differences, cut),
+        (_, None) => student(&differences, alpha),
     };
-    let found = Found {
-        shift,
-        decides: cut.is_some(),
-        alpha,
-        left_out: base.len().max(new.len()) - pairs,
+    let ratio = scale.ratio(shift.value);
+    let mut judgement = Judgement {
+        ratio,
+        change_percent: 100.0 * (ratio - 1.0),
+        low: scale.ratio(shift.low),
+        high: scale.ratio(shift.high),
+        verdict: Verdict::NotEnough,
+        confidence: 1.0 - question.alpha(),
+        threshold_percent: question.threshold_percent,
+        better: question.better,
+        smallest_seen_percent: f64::INFINITY,
         pairs,
+        of: Pairs::Samples,
+        left_out: base.len().max(new.len()) - pairs,
     };
-    found.judgement(&scale, question)
+    if cut.is_some() {
+        judgement.smallest_seen_percent = smallest_seen(&scale, &shift, alpha);
+        judgement.verdict = verdict(&shift, &judgement);
+    }
+    judgement
 }
 
 /// The interval for too few pairs, assuming normal noise: to be shown, not used for a decision.
@@ -70,10 +86,7 @@ fn student(differences: &[f64], alpha: f64) -> Shift {
             student_quantile(1.0 - alpha / 2.0, count - 1) * error
         }
     };
-    around(mean(differences), reach)
-}
-
-fn around(value: f64, reach: f64) -> Shift {
+    let value = mean(differences);
     Shift {
         value,
         low: value - reach,
@@ -116,69 +129,27 @@ impl Scale {
     }
 }
 
-/// The findings, on the scale.
-struct Found {
-    shift: Option<Shift>,
-    /// Whether there are enough samples to decide anything.
-    decides: bool,
-    alpha: f64,
-    left_out: usize,
-    pairs: usize,
+/// Half the interval's width is the quantile of its confidence, in standard errors. A difference is detected
+/// with the wanted power if it exceeds that by the quantile of the power.
+fn smallest_seen(scale: &Scale, shift: &Shift, alpha: f64) -> f64 {
+    let reach = (shift.high - shift.low) / 2.0;
+    let wanted = 1.0 + normal_quantile(POWER) / normal_quantile(1.0 - alpha / 2.0);
+    100.0 * (scale.ratio(reach * wanted) - 1.0)
 }
 
-impl Found {
-    fn judgement(&self, scale: &Scale, question: &Question) -> Judgement {
-        let unknown = around(f64::NAN, f64::INFINITY);
-        let shift = self.shift.unwrap_or(Shift {
-            low: f64::NEG_INFINITY,
-            high: f64::INFINITY,
-            ..unknown
-        });
-        let ratio = scale.ratio(shift.value);
-        let mut judgement = Judgement {
-            ratio,
-            change_percent: 100.0 * (ratio - 1.0),
-            low: scale.ratio(shift.low),
-            high: scale.ratio(shift.high),
-            verdict: Verdict::NotEnough,
-            confidence: 1.0 - question.alpha(),
-            threshold_percent: question.threshold_percent,
-            better: question.better,
-            smallest_seen_percent: self.smallest_seen(scale, &shift),
-            pairs: self.pairs,
-            of: Pairs::Samples,
-            left_out: self.left_out,
-        };
-        judgement.verdict = self.verdict(&shift, &judgement);
-        judgement
-    }
-
-    /// Half the interval's width is the quantile of its confidence, in standard errors. A difference is
-    /// detected with the wanted power if it exceeds that by the quantile of the power.
-    fn smallest_seen(&self, scale: &Scale, shift: &Shift) -> f64 {
-        if !self.decides {
-            return f64::INFINITY;
-        }
-        let reach = (shift.high - shift.low) / 2.0;
-        let wanted = 1.0 + normal_quantile(POWER) / normal_quantile(1.0 - self.alpha / 2.0);
-        100.0 * (scale.ratio(reach * wanted) - 1.0)
-    }
-
-    fn verdict(&self, shift: &Shift, judgement: &Judgement) -> Verdict {
-        let threshold = judgement.threshold_percent;
-        if !self.decides {
-            Verdict::NotEnough
-        } else if judgement.low_percent() >= -threshold
-            && judgement.high_percent() <= threshold
-            && judgement.smallest_seen_percent <= threshold
-        {
-            Verdict::NoDifference
-        } else if shift.low <= 0.0 && shift.high >= 0.0 {
-            Verdict::NotEnough
-        } else if (shift.low > 0.0) == (judgement.better == Better::Higher) {
-            Verdict::Faster
-        } else {
-            Verdict::Slower
-        }
+/// The verdict of enough pairs.
+fn verdict(shift: &Shift, judgement: &Judgement) -> Verdict {
+    let threshold = judgement.threshold_percent;
+    if judgement.low_percent() >= -threshold
+        && judgement.high_percent() <= threshold
+        && judgement.smallest_seen_percent <= threshold
+    {
+        Verdict::NoDifference
+    } else if shift.low <= 0.0 && shift.high >= 0.0 {
+        Verdict::NotEnough
+    } else if (shift.low > 0.0) == (judgement.better == Better::Higher) {
+        Verdict::Faster
+    } else {
+        Verdict::Slower
     }
 }

@@ -124,16 +124,6 @@ impl Sequential {
         self.base.len()
     }
 
-    /// The samples of `base` so far.
-    pub fn base_samples(&self) -> &[f64] {
-        &self.base
-    }
-
-    /// The samples of `new` so far.
-    pub fn new_samples(&self) -> &[f64] {
-        &self.new
-    }
-
     /// The maximum number of pairs.
     pub fn max_pairs(&self) -> usize {
         self.max_pairs

@@ -33,10 +33,12 @@ impl Search<'_> {
             beside = self.gather(&before, &culprit.id, self.asking(&question), 0)?;
         }
         let evidence = beside.map_err(|fault| self.end_failed(&fault))?;
-        let confirmed = evidence.decided() == Some(Verdict::Slower)
+        let confirmed = evidence.pairs.decided() == Some(Verdict::Slower)
             || self.made_any(&before, &culprit.id, alpha) == Some(Verdict::Slower);
         let mut trial = Trial::of(&evidence);
-        if confirmed && let Ok(Some(size)) = self.size(&before, &culprit.id, evidence.pairs())? {
+        if confirmed
+            && let Ok(Some(size)) = self.size(&before, &culprit.id, evidence.pairs.pairs())?
+        {
             trial = Trial::of(&size);
         }
         trial.beside = Some(self.bench.commit(&before)?);
@@ -57,7 +59,7 @@ impl Search<'_> {
         for (base, new) in self.bench.state.pairs(id, before) {
             evidence.push(base, new);
         }
-        evidence.decided()
+        evidence.pairs.decided()
     }
 
     /// Measures both further, until the size of the change is known well; `None` if the existing pairs
