@@ -3,11 +3,11 @@
 //! All targets are prepared alike: the host file is fully written once, so the host allocates nothing during
 //! the measurement. What a sample wrote is removed, or dropped from memory, before the next sample.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::fs::File;
 use std::ops::Deref;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use throughline::internal::{OpenBlockDevice, RawLayers, VolumeLayers};
@@ -46,31 +46,35 @@ pub(crate) fn write_out(
     Ok(file.sync_all()?)
 }
 
-/// Our engine on an image or a plain file.
-pub(crate) trait Ours {
-    /// Handles for this many writers, each with the byte at which its stream of `each_bytes` starts.
-    fn handles(&self, writers: u64, each_bytes: u64, direct: bool) -> Result<Vec<(Place, u64)>>;
+/// Our engine, open on an image, or on a plain file or device.
+pub(crate) enum Opened {
+    Volume(Volume),
+    Raw(RawFile),
+}
 
+impl Opened {
     /// The underlying device.
-    fn disk(&self) -> &Arc<Disk>;
-
-    /// The state of its throttle; `None` before its first buffered write.
-    fn throttled(&self) -> Option<ThrottleState> {
-        Some(self.cache()?.throttle().state())
+    pub(crate) fn disk(&self) -> &Arc<Disk> {
+        match self {
+            Opened::Volume(volume) => volume.disk(),
+            Opened::Raw(file) => file.disk(),
+        }
     }
 
-    /// Sets a new dirty limit; `None`: the default from the budget.
-    fn set_dirty_limit(&self, limit_bytes: Option<u64>) -> Result<()> {
-        let unused = || Error::new("no dirty limit can be set before the first buffered write");
-        let cache = self.cache().ok_or_else(unused)?;
-        cache
-            .throttle()
-            .set_limits(DirtyLimits::new(limit_bytes, None));
-        Ok(())
+    /// Its cache; of a plain file or device, once it has been used.
+    pub(crate) fn cache(&self) -> Option<&Arc<PageCache>> {
+        match self {
+            Opened::Volume(volume) => Some(volume.cache()),
+            Opened::Raw(file) => file.cache(),
+        }
     }
 
-    /// Its cache, once it has been used.
-    fn cache(&self) -> Option<&Arc<PageCache>>;
+    pub(crate) fn close(self) -> Result<()> {
+        Ok(match self {
+            Opened::Volume(volume) => volume.close()?,
+            Opened::Raw(file) => file.close()?,
+        })
+    }
 }
 
 /// An open file of our engine.
@@ -90,72 +94,27 @@ impl Deref for Place {
     }
 }
 
-/// An ext4 image and the files in it.
-pub(crate) struct Image {
-    volume: Volume,
-    path: PathBuf,
+/// The name of the file of this writer.
+pub(crate) fn stream_name(writer: u64) -> String {
+    format!("stream{writer}")
+}
+
+/// Our engine as the target of streams: files in an ext4 image, or regions of a plain file or device.
+pub(crate) struct Ours {
+    opened: Opened,
     /// The files of the last sample.
-    made: RefCell<Vec<String>>,
+    made: Cell<u64>,
 }
 
-impl Image {
-    pub(crate) fn open(path: &Path, settings: &Settings<'_>) -> Result<Image> {
-        let volume = settings.volume(path)?;
-        Ok(Image {
-            volume,
-            path: path.into(),
-            made: RefCell::default(),
-        })
+impl Ours {
+    pub(crate) fn image(path: &Path, settings: &Settings<'_>) -> Result<Ours> {
+        Ok(Ours::new(Opened::Volume(settings.volume(path)?)))
     }
 
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// The names of the last sample's files.
-    pub(crate) fn made(&self) -> Vec<String> {
-        self.made.borrow().clone()
-    }
-
-    pub(crate) fn close(self) -> Result<()> {
-        Ok(self.volume.close()?)
-    }
-}
-
-impl Ours for Image {
-    fn handles(&self, writers: u64, _each_bytes: u64, direct: bool) -> Result<Vec<(Place, u64)>> {
-        for old in self.made.take() {
-            self.volume.remove_file(old)?;
-        }
-        let names: Vec<String> = (0..writers).map(|n| format!("/stream{n}")).collect();
-        let options = FileOptions::new().direct(direct).clone();
-        let open = |name: &String| {
-            let file = self.volume.create_file(name)?;
-            let file = file.reopen(&options)?;
-            Ok((Place::InImage(file), 0))
-        };
-        let files = names.iter().map(open).collect::<Result<Vec<_>>>()?;
-        self.made.replace(names);
-        self.volume.sync()?;
-        Ok(files)
-    }
-
-    fn disk(&self) -> &Arc<Disk> {
-        self.volume.disk()
-    }
-
-    fn cache(&self) -> Option<&Arc<PageCache>> {
-        Some(self.volume.cache())
-    }
-}
-
-/// A plain file, divided into one region per writer.
-pub(crate) struct Plain(RawFile);
-
-impl Plain {
-    pub(crate) fn open(path: &Path, settings: &Settings<'_>) -> Result<Plain> {
+    pub(crate) fn plain(path: &Path, settings: &Settings<'_>) -> Result<Ours> {
         let file = settings.opening().open_raw(path)?;
-        Ok(Plain::heard(file, settings))
+        settings.observe_cache_of(&file);
+        Ok(Ours::new(Opened::Raw(file)))
     }
 
     /// On a device instead of a file, with this much memory for the cache.
@@ -163,38 +122,77 @@ impl Plain {
         settings: &Settings<'_>,
         cache_bytes: u64,
         device: Arc<dyn BlockDevice>,
-    ) -> Result<Plain> {
+    ) -> Result<Ours> {
         let mut options = settings.opening();
         let file = options
             .cache_bytes(Some(cache_bytes))
             .open_raw_block_device(device)?;
-        Ok(Plain::heard(file, settings))
-    }
-
-    fn heard(file: RawFile, settings: &Settings<'_>) -> Plain {
         settings.observe_cache_of(&file);
-        Plain(file)
+        Ok(Ours::new(Opened::Raw(file)))
     }
-}
 
-impl Ours for Plain {
-    fn handles(&self, writers: u64, each_bytes: u64, direct: bool) -> Result<Vec<(Place, u64)>> {
-        self.0.sync_all()?;
-        self.0.advise(Advice::DontNeed, 0, 0)?;
+    fn new(opened: Opened) -> Ours {
+        let made = Cell::default();
+        Ours { opened, made }
+    }
+
+    /// A stream of `each_bytes` for each of this many writers; what the last sample wrote is gone.
+    pub(crate) fn streams(
+        &self,
+        writers: u64,
+        each_bytes: u64,
+        direct: bool,
+    ) -> Result<Vec<OurStream>> {
         let options = FileOptions::new().direct(direct).clone();
-        let open = |number| {
-            let file = self.0.reopen(&options)?;
-            Ok((Place::Plain(file), number * each_bytes))
+        let streams = match &self.opened {
+            Opened::Volume(volume) => {
+                for old in 0..self.made.replace(writers) {
+                    volume.remove_file(format!("/{}", stream_name(old)))?;
+                }
+                let open = |writer| {
+                    let file = volume.create_file(format!("/{}", stream_name(writer)))?;
+                    let file = Place::InImage(file.reopen(&options)?);
+                    Ok(OurStream { file, base: 0 })
+                };
+                let streams = (0..writers).map(open).collect::<Result<_>>()?;
+                volume.sync()?;
+                streams
+            }
+            Opened::Raw(file) => {
+                file.sync_all()?;
+                file.advise(Advice::DontNeed, 0, 0)?;
+                let open = |writer| {
+                    let file = Place::Plain(file.reopen(&options)?);
+                    let base = writer * each_bytes;
+                    Ok(OurStream { file, base })
+                };
+                (0..writers).map(open).collect::<Result<_>>()?
+            }
         };
-        (0..writers).map(open).collect()
+        Ok(streams)
     }
 
-    fn disk(&self) -> &Arc<Disk> {
-        self.0.disk()
+    pub(crate) fn opened(&self) -> &Opened {
+        &self.opened
     }
 
-    fn cache(&self) -> Option<&Arc<PageCache>> {
-        self.0.cache()
+    /// The state of its throttle; `None` before its first buffered write.
+    pub(crate) fn throttled(&self) -> Option<ThrottleState> {
+        Some(self.opened.cache()?.throttle().state())
+    }
+
+    /// Sets a new dirty limit; `None`: the default from the budget.
+    pub(crate) fn set_dirty_limit(&self, limit_bytes: Option<u64>) -> Result<()> {
+        let unused = || Error::new("no dirty limit can be set before the first buffered write");
+        let cache = self.opened.cache().ok_or_else(unused)?;
+        cache
+            .throttle()
+            .set_limits(DirtyLimits::new(limit_bytes, None));
+        Ok(())
+    }
+
+    pub(crate) fn close(self) -> Result<()> {
+        self.opened.close()
     }
 }
 
@@ -217,29 +215,28 @@ impl Stream for OurStream {
 /// A file system of the kernel and the files in it.
 pub(crate) struct Kernel {
     mount: LoopMount,
-    made: RefCell<Vec<String>>,
+    made: Cell<u64>,
 }
 
 impl Kernel {
     pub(crate) fn mount(image: &Path, fs_type: &str) -> Result<Kernel> {
         Ok(Kernel {
             mount: LoopMount::new(image, fs_type, None)?,
-            made: RefCell::default(),
+            made: Cell::default(),
         })
     }
 
     /// New files, written through the kernel's page cache.
     pub(crate) fn streams(&self, writers: u64) -> Result<Vec<Box<dyn Stream>>> {
-        for old in self.made.take() {
-            self.mount.root().remove(&old)?;
+        let root = self.mount.root();
+        for old in 0..self.made.replace(writers) {
+            root.remove(&stream_name(old))?;
         }
-        let names: Vec<String> = (0..writers).map(|n| format!("stream{n}")).collect();
-        let open = |name: &String| {
-            let file = self.mount.root().open(name, NEW)?;
+        let open = |writer| {
+            let file = root.open(&stream_name(writer), NEW)?;
             Ok(Box::new(KernelStream(file)) as Box<dyn Stream>)
         };
-        let streams = names.iter().map(open).collect::<Result<Vec<_>>>()?;
-        self.made.replace(names);
+        let streams = (0..writers).map(open).collect::<Result<_>>()?;
         self.mount.sync()?;
         Ok(streams)
     }

@@ -13,7 +13,7 @@ use throughline_device::AlignedBuf;
 use crate::interleave::{Sample, Variant};
 use crate::kernel::{e2fsck, may_mount, mkfs};
 use crate::outcome::{Outcome, ratios};
-use crate::streams::targets::{self, Image, Kernel, OurStream, Ours, Plain};
+use crate::streams::targets::{self, Kernel, Ours};
 use crate::streams::writers::{self, Race, SOURCE_BYTES, Stream, race};
 use crate::warm::{note, warm};
 use crate::{Machine, Result, Settings};
@@ -41,12 +41,14 @@ pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> 
         dir: scratch.path().into(),
         settings,
     };
-    let image = Image::open(&bench.ext4("image")?, settings)?;
-    let plain = Plain::open(&bench.written_out("plain", total_bytes)?, settings)?;
+    let image_path = bench.ext4("image")?;
+    let image = Ours::image(&image_path, settings)?;
+    let plain = Ours::plain(&bench.written_out("plain", total_bytes)?, settings)?;
     let kernels = bench.kernels(outcome)?;
     bench.measure(outcome, &image, &plain, &kernels)?;
     drop(kernels);
-    bench.trace_image(outcome, image)?;
+    image.close()?;
+    bench.trace_image(outcome, &image_path)?;
     bench.trace_plain(outcome, &plain)?;
     bars(outcome);
     model::measure(&bench, outcome)?;
@@ -156,14 +158,13 @@ impl Bench<'_> {
     fn measure(
         &self,
         outcome: &mut Outcome,
-        image: &Image,
-        plain: &Plain,
+        image: &Ours,
+        plain: &Ours,
         kernels: &[(&'static str, Kernel)],
     ) -> Result<()> {
         let mut variants = Vec::new();
         for writers in WRITERS {
-            let ours: [(&str, &dyn Ours); 2] = [("image", image), ("plain file", plain)];
-            for (target, ours) in ours {
+            for (target, ours) in [("image", image), ("plain file", plain)] {
                 for way in Way::ALL {
                     let name = label(target, way.name(), writers);
                     let sample = move || self.sample(ours, way, writers);
@@ -206,7 +207,7 @@ impl Bench<'_> {
         sample
     }
 
-    fn sample(&self, ours: &dyn Ours, way: Way, writers: u64) -> Result<Sample> {
+    fn sample(&self, ours: &Ours, way: Way, writers: u64) -> Result<Sample> {
         let accounts = Arc::new(Accounts::default());
         let before = ours.throttled();
         let race = self.run_ours(ours, way, writers, &accounts)?;
@@ -232,24 +233,24 @@ impl Bench<'_> {
 
     fn run_ours(
         &self,
-        ours: &dyn Ours,
+        ours: &Ours,
         way: Way,
         writers: u64,
         accounts: &Arc<Accounts>,
     ) -> Result<Race> {
         let each_bytes = self.total_bytes / writers;
-        let handles = ours.handles(writers, each_bytes, way != Way::Buffered)?;
-        let stream = |(file, base)| -> Box<dyn Stream> {
+        let streams = ours.streams(writers, each_bytes, way != Way::Buffered)?;
+        let stream = |stream| -> Box<dyn Stream> {
             match way {
-                Way::Old => Box::new(OldWay::new(file, base, accounts, Pace::none())),
-                _ => Box::new(OurStream { file, base }),
+                Way::Old => Box::new(OldWay::new(stream, accounts, Pace::none())),
+                _ => Box::new(stream),
             }
         };
-        let streams = handles.into_iter().map(stream).collect();
+        let streams = streams.into_iter().map(stream).collect();
         self.race(writers, way.call_bytes(), streams)
     }
 
-    fn watched(&self, ours: &dyn Ours, case: Case) -> Result<(Seen, Race)> {
+    fn watched(&self, ours: &Ours, case: Case) -> Result<(Seen, Race)> {
         trace::watch(ours, || {
             ours.set_dirty_limit(case.dirty_limit_bytes)?;
             let race = self.run_ours(ours, Way::Buffered, case.writers, &Arc::default());
@@ -259,28 +260,21 @@ impl Bench<'_> {
     }
 
     /// Traces runs on the image. It is closed after each, to find out where its files lie.
-    fn trace_image(&self, outcome: &mut Outcome, image: Image) -> Result<()> {
-        let path = image.path().to_owned();
-        image.close()?;
+    fn trace_image(&self, outcome: &mut Outcome, path: &Path) -> Result<()> {
         for case in CASES {
-            let image = self.emptied(&path)?;
+            // Without the files of earlier runs.
+            mkfs("ext4", path, &[])?;
+            let image = Ours::image(path, self.settings)?;
             let (seen, race) = self.watched(&image, case)?;
-            let names = image.made();
             image.close()?;
-            e2fsck(&path)?;
-            let extents = trace::extents_of(&path, &names)?;
+            e2fsck(path)?;
+            let extents = trace::extents_of(path, case.writers)?;
             report(outcome, &seen, &race, extents, "image", case);
         }
         Ok(())
     }
 
-    /// The image without the files of earlier runs.
-    fn emptied(&self, path: &Path) -> Result<Image> {
-        mkfs("ext4", path, &[])?;
-        Image::open(path, self.settings)
-    }
-
-    fn trace_plain(&self, outcome: &mut Outcome, plain: &Plain) -> Result<()> {
+    fn trace_plain(&self, outcome: &mut Outcome, plain: &Ours) -> Result<()> {
         for case in CASES {
             let (seen, race) = self.watched(plain, case)?;
             let each_bytes = self.total_bytes / case.writers;

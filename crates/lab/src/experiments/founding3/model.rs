@@ -13,7 +13,7 @@ use super::old_way::{Accounts, OldWay};
 use super::{Bench, MIB, Way};
 use crate::interleave::{Sample, Variant};
 use crate::outcome::{Outcome, ratios};
-use crate::streams::targets::{OurStream, Ours, Plain};
+use crate::streams::targets::{OurStream, Ours};
 use crate::streams::writers::{Stream, race};
 use crate::{Result, Settings, modelled};
 
@@ -60,20 +60,20 @@ impl Pace {
 
 /// A stream from a slower computer: it fills all of its data before writing, and the time the write takes
 /// here is added.
-struct Slower<S> {
-    inner: S,
+struct Slower {
+    stream: OurStream,
     pace: Pace,
 }
 
-impl<S: Stream> Stream for Slower<S> {
+impl Stream for Slower {
     fn write(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
         self.pace.begin();
         self.pace.filled(bytes.len());
-        self.inner.write(at, bytes)
+        self.stream.write(at, bytes)
     }
 
     fn finish(&mut self) -> Result<()> {
-        self.inner.finish()
+        self.stream.finish()
     }
 }
 
@@ -86,20 +86,20 @@ fn total_bytes(settings: &Settings<'_>) -> u64 {
     bytes - bytes % MIB
 }
 
-fn sample(bench: &Bench<'_>, device: &ModelDevice, plain: &Plain, way: Way) -> Result<Sample> {
+fn sample(bench: &Bench<'_>, device: &ModelDevice, plain: &Ours, way: Way) -> Result<Sample> {
     let total_bytes = total_bytes(bench.settings);
-    let mut handles = plain.handles(1, total_bytes, way != Way::Buffered)?;
-    let Some((file, base)) = handles.pop() else {
+    let mut streams = plain.streams(1, total_bytes, way != Way::Buffered)?;
+    let Some(stream) = streams.pop() else {
         return Ok(Sample::new());
     };
     let accounts = Arc::new(Accounts::default());
     let stream: Box<dyn Stream> = match way {
-        Way::Old => Box::new(OldWay::new(file, base, &accounts, Pace::of(device))),
+        Way::Old => Box::new(OldWay::new(stream, &accounts, Pace::of(device))),
         Way::Buffered => {
-            let (inner, pace) = (OurStream { file, base }, Pace::of(device));
-            Box::new(Slower { inner, pace })
+            let pace = Pace::of(device);
+            Box::new(Slower { stream, pace })
         }
-        Way::Direct => Box::new(OurStream { file, base }),
+        Way::Direct => Box::new(stream),
     };
     let race = race(&bench.source, total_bytes, way.call_bytes(), vec![stream])?;
     let rate = race.spent.mb_per_s(total_bytes);
@@ -109,7 +109,7 @@ fn sample(bench: &Bench<'_>, device: &ModelDevice, plain: &Plain, way: Way) -> R
 /// Measures, and sets the expected results.
 pub(super) fn measure(bench: &Bench<'_>, outcome: &mut Outcome) -> Result<()> {
     let device = Arc::new(modelled::open("disk-array", |options| options)?);
-    let plain = Plain::on_device(bench.settings, CACHE_BYTES, Arc::clone(&device) as _)?;
+    let plain = Ours::on_device(bench.settings, CACHE_BYTES, Arc::clone(&device) as _)?;
     let variants = Way::ALL.map(|way| {
         let (device, plain) = (&device, &plain);
         Variant::new(label(way), move || sample(bench, device, plain, way))

@@ -1,15 +1,14 @@
 //! The report's old way, built on the public API: the writer does a balance call for every page, and writes
 //! back 4 MiB itself, synchronously, whenever it has dirtied that much.
 
-use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use throughline::Handle;
 use throughline_device::AlignedBuf;
 
 use super::model::Pace;
 use crate::Result;
+use crate::streams::targets::{OurStream, Place};
 use crate::streams::writers::Stream;
 
 const PAGE_BYTES: usize = 4096;
@@ -44,9 +43,9 @@ impl Accounts {
 }
 
 /// One writer.
-pub(super) struct OldWay<F> {
+pub(super) struct OldWay {
     /// A direct handle.
-    file: F,
+    file: Place,
     accounts: Arc<Accounts>,
     /// The file offset of the next chunk.
     at: u64,
@@ -56,13 +55,13 @@ pub(super) struct OldWay<F> {
     pace: Pace,
 }
 
-impl<F: Deref<Target = Handle>> OldWay<F> {
-    /// A writer into `file`, a direct handle, from byte `base` on.
-    pub(super) fn new(file: F, base: u64, accounts: &Arc<Accounts>, pace: Pace) -> OldWay<F> {
+impl OldWay {
+    /// A writer into a direct stream.
+    pub(super) fn new(stream: OurStream, accounts: &Arc<Accounts>, pace: Pace) -> OldWay {
         OldWay {
-            file,
+            file: stream.file,
             accounts: Arc::clone(accounts),
-            at: base,
+            at: stream.base,
             chunk: AlignedBuf::zeroed(CHUNK_BYTES, PAGE_BYTES),
             dirty_bytes: 0,
             pace,
@@ -79,7 +78,7 @@ impl<F: Deref<Target = Handle>> OldWay<F> {
     }
 }
 
-impl<F: Deref<Target = Handle> + Send> Stream for OldWay<F> {
+impl Stream for OldWay {
     fn write(&mut self, _at: u64, bytes: &[u8]) -> Result<()> {
         for page in bytes.chunks(PAGE_BYTES) {
             self.chunk[self.dirty_bytes..][..page.len()].copy_from_slice(page);

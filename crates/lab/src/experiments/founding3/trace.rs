@@ -15,7 +15,7 @@ use throughline_fileio::throttle::Pauses;
 
 use crate::Result;
 use crate::kernel::run;
-use crate::streams::targets::Ours;
+use crate::streams::targets::{Ours, stream_name};
 
 /// The name of the only thread that should write data.
 const FLUSHER: &str = "tl-flusher";
@@ -81,11 +81,14 @@ impl Listener for Log {
 }
 
 /// Traces `work` on `ours`.
-pub(super) fn watch<R>(ours: &dyn Ours, work: impl FnOnce() -> Result<R>) -> Result<(Seen, R)> {
+pub(super) fn watch<R>(ours: &Ours, work: impl FnOnce() -> Result<R>) -> Result<(Seen, R)> {
     let log = Arc::new(Log::default());
-    let subscription = ours.disk().subscribe(Arc::clone(&log) as Arc<dyn Listener>);
+    let subscription = ours
+        .opened()
+        .disk()
+        .subscribe(Arc::clone(&log) as Arc<dyn Listener>);
     let before = ours.throttled();
-    let cache = ours.cache().map(Arc::clone);
+    let cache = ours.opened().cache().map(Arc::clone);
     let stop = AtomicBool::new(false);
     let (worked, dirty) = thread::scope(|threads| {
         let sampler = cache.map(|cache| threads.spawn(|| sample_dirty(cache, &stop)));
@@ -181,13 +184,17 @@ impl Seen {
     }
 }
 
-/// The extents of files in a closed ext4 image with blocks of 4 KiB, from `debugfs`.
-pub(super) fn extents_of(image: &Path, names: &[String]) -> Result<Vec<Extent>> {
+/// The extents of the streams' files in a closed ext4 image with blocks of 4 KiB, from `debugfs`.
+pub(super) fn extents_of(image: &Path, files: u64) -> Result<Vec<Extent>> {
     let mut extents = Vec::new();
-    for (file, name) in names.iter().enumerate() {
-        let request = format!("dump_extents -l {name}");
+    for file in 0..files {
+        let request = format!("dump_extents -l /{}", stream_name(file));
         let listing = run("debugfs", &["-R", &request, &image.to_string_lossy()])?;
-        extents.extend(listing.lines().filter_map(|line| parse_extent(line, file)));
+        extents.extend(
+            listing
+                .lines()
+                .filter_map(|line| parse_extent(line, file as usize)),
+        );
     }
     Ok(extents)
 }

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use throughline::internal::{OpenBlockDevice, RawLayers, VolumeLayers};
-use throughline::{DirtyLimits, File, FileOptions, Handle, OpenOptions, RawFile, Volume};
+use throughline::{DirtyLimits, FileOptions, OpenOptions};
 use throughline_device::{AlignedBuf, MemoryDevice};
 use throughline_fileio::PageCache;
 
@@ -25,6 +25,7 @@ use crate::interleave::{Sample, Variant};
 use crate::kernel::{e2fsck, mke2fs};
 use crate::meter::Meter;
 use crate::outcome::{Outcome, ratios};
+use crate::streams::targets::{self as streams, Opened};
 use crate::{Error, Result, Settings};
 
 const CALL_BYTES: u64 = 32 << 10;
@@ -118,36 +119,10 @@ fn variant_name(where_: &str, place: Place, way: Way) -> String {
 
 /// The open file of one place, and the naive way's table of devices.
 struct Target {
+    file: streams::Place,
     opened: Opened,
     file_bytes: u64,
     handles: Handles,
-}
-
-enum Opened {
-    Ext4(Volume, File),
-    Raw(RawFile),
-}
-
-impl Opened {
-    fn ext4(volume: Volume) -> Result<Opened> {
-        let mut options = FileOptions::new();
-        let file = options.create(true).open(&volume, NAME)?;
-        Ok(Opened::Ext4(volume, file))
-    }
-
-    fn handle(&self) -> &Handle {
-        match self {
-            Opened::Ext4(_, file) => file,
-            Opened::Raw(file) => file,
-        }
-    }
-
-    fn cache(&self) -> Option<&Arc<PageCache>> {
-        match self {
-            Opened::Ext4(volume, _) => Some(volume.cache()),
-            Opened::Raw(file) => file.cache(),
-        }
-    }
 }
 
 impl Target {
@@ -163,7 +138,7 @@ impl Target {
             .cache_bytes(room)
             .dirty_limits(DirtyLimits::new(room, None));
         let opened = match place {
-            Place::Ext4 => Opened::ext4(options.open_block_device(Arc::new(load_image(image)?))?)?,
+            Place::Ext4 => Opened::Volume(options.open_block_device(Arc::new(load_image(image)?))?),
             Place::Raw => {
                 let device = Arc::new(MemoryDevice::new(file_bytes));
                 Opened::Raw(options.open_raw_block_device(device)?)
@@ -182,21 +157,28 @@ impl Target {
         let mut options = settings.opening();
         options.cache_bytes(Some(256 << 20));
         let opened = match place {
-            Place::Ext4 => Opened::ext4(options.open(path)?)?,
+            Place::Ext4 => Opened::Volume(options.open(path)?),
             Place::Raw => Opened::Raw(options.create(true).open_raw(path)?),
         };
         Target::new(opened, file_bytes)
     }
 
     fn new(opened: Opened, file_bytes: u64) -> Result<Target> {
+        let file = match &opened {
+            Opened::Volume(volume) => {
+                let file = FileOptions::new().create(true).open(volume, NAME)?;
+                streams::Place::InImage(file)
+            }
+            Opened::Raw(file) => streams::Place::Plain(file.reopen(&FileOptions::new())?),
+        };
         // The first buffered write creates the cache of a raw file.
-        let page = [0; PAGE_BYTES as usize];
-        opened.handle().write_all_at(&page, 0)?;
+        file.write_all_at(&[0; PAGE_BYTES as usize], 0)?;
         let cache = opened
             .cache()
             .ok_or_else(|| Error::new("a file that was written to has no cache"))?;
         Ok(Target {
             handles: Handles::new(cache),
+            file,
             opened,
             file_bytes,
         })
@@ -204,10 +186,9 @@ impl Target {
 
     /// `calls` consecutive writes from the start of the file.
     fn write(&self, buffer: &[u8], calls: u64, way: Way) -> Result<()> {
-        let file = self.opened.handle();
         for call in 0..calls {
             let offset = call * CALL_BYTES;
-            file.write_all_at(buffer, offset)?;
+            self.file.write_all_at(buffer, offset)?;
             if way == Way::PerPage {
                 for _ in 0..CALL_BYTES / PAGE_BYTES {
                     // The write has already accounted for its bytes.
@@ -221,8 +202,8 @@ impl Target {
     /// Writes the whole file, starting empty, as `seqwr` creates it; data still dirty at the end is written
     /// back outside the measurement.
     fn sample(&self, buffer: &[u8], way: Way) -> Result<Sample> {
-        let (file, calls) = (self.opened.handle(), self.file_bytes / CALL_BYTES);
-        if matches!(self.opened, Opened::Ext4(..)) {
+        let calls = self.file_bytes / CALL_BYTES;
+        if let streams::Place::InImage(file) = &self.file {
             file.set_len(0)?;
         }
         let (looked_up, balanced) = (self.handles.looked_up(), self.balance_calls());
@@ -238,7 +219,7 @@ impl Target {
             ("look-ups per page", "", looked_up),
             ("balance calls per page", "", balanced),
         ];
-        file.sync_data()?;
+        self.file.sync_data()?;
         Ok(sample)
     }
 
@@ -248,14 +229,8 @@ impl Target {
     }
 
     fn close(self) -> Result<()> {
-        match self.opened {
-            Opened::Ext4(volume, file) => {
-                drop(file);
-                volume.close()?;
-            }
-            Opened::Raw(file) => file.close()?,
-        }
-        Ok(())
+        drop(self.file);
+        self.opened.close()
     }
 }
 

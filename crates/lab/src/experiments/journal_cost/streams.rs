@@ -5,7 +5,7 @@ use crate::Result;
 use crate::interleave::{Sample, Variant};
 use crate::kernel::{e2fsck, mkfs};
 use crate::outcome::{Outcome, ratios};
-use crate::streams::targets::{Image, OurStream, Ours};
+use crate::streams::targets::Ours;
 use crate::streams::writers::{Stream, race};
 
 const CALL_BYTES: usize = 1 << 20;
@@ -21,7 +21,7 @@ pub(super) fn measure(bench: &Bench<'_>, images: &Images, outcome: &mut Outcome)
         .map(|(name, arguments)| {
             Variant::new(name, move || {
                 mkfs("ext4", path, arguments)?;
-                let image = Image::open(path, bench.settings)?;
+                let image = Ours::image(path, bench.settings)?;
                 let sample = sample(bench, &image)?;
                 image.close()?;
                 Ok(sample)
@@ -38,11 +38,11 @@ pub(super) fn measure(bench: &Bench<'_>, images: &Images, outcome: &mut Outcome)
     Ok(())
 }
 
-fn sample(bench: &Bench<'_>, image: &Image) -> Result<Sample> {
+fn sample(bench: &Bench<'_>, image: &Ours) -> Result<Sample> {
     let streams = image
-        .handles(1, bench.stream_bytes, false)?
+        .streams(1, bench.stream_bytes, false)?
         .into_iter()
-        .map(|(file, base)| Box::new(OurStream { file, base }) as Box<dyn Stream>)
+        .map(|stream| Box::new(stream) as Box<dyn Stream>)
         .collect();
     let spent = race(&bench.source, bench.stream_bytes, CALL_BYTES, streams)?.spent;
     Ok(vec![

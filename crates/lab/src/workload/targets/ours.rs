@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 use throughline::internal::{OpenBlockDevice, RawLayers, VolumeLayers};
-use throughline::{Advice, FileOptions, OpenOptions, RawFile, Volume};
+use throughline::{Advice, FileOptions, OpenOptions};
 use throughline_block::Disk;
 use throughline_device::{BlockDevice, MemoryDevice};
 use throughline_models::MODELS;
@@ -15,7 +15,7 @@ use throughline_models::MODELS;
 use super::made::new_image;
 use super::{Access, Needs, Target, file_name, room, too_short};
 use crate::explain::ours::{Watched, listening};
-use crate::streams::targets::Place;
+use crate::streams::targets::{Opened, Place};
 use crate::{Error, Result};
 
 use super::super::SyncPolicy;
@@ -68,12 +68,6 @@ fn disk_facts(disk: &Disk) -> BTreeMap<String, Value> {
         ),
     ]
     .into()
-}
-
-/// The open target: a plain file, a device or memory, or an image.
-enum Opened {
-    Raw(RawFile),
-    Volume(Volume),
 }
 
 /// A target of our engine.
@@ -202,10 +196,6 @@ impl Ours {
 
     fn on(opened: Opened, watched: Option<Arc<Watched>>, needs: &Needs<'_>) -> Ours {
         let w = needs.workload;
-        let disk = match &opened {
-            Opened::Raw(file) => file.disk(),
-            Opened::Volume(volume) => volume.disk(),
-        };
         match (&watched, &opened) {
             (Some(watched), Opened::Raw(file)) => watched.opened_raw(file, w.direct),
             (Some(watched), Opened::Volume(volume)) => watched.opened(volume),
@@ -216,7 +206,7 @@ impl Ours {
             .direct(w.direct)
             .data_sync(w.sync == SyncPolicy::Dsync);
         Ours {
-            facts: disk_facts(disk),
+            facts: disk_facts(opened.disk()),
             opened: Some(opened),
             watched,
             options,
