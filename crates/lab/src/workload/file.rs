@@ -37,17 +37,20 @@ struct Form {
     queue_depth: Option<Count>,
     files: Option<Files>,
     cache: Option<Cache>,
-    sync: Option<Sync>,
+    sync: Option<SyncPolicy>,
     layout: Option<Layout>,
     runtime: Option<Time>,
-    time_based: Option<bool>,
+    #[serde(default)]
+    time_based: bool,
     cold: Option<bool>,
     seed: Option<u64>,
     warm_up: Option<Count>,
     rounds: Option<Count>,
-    targets: Option<Vec<Target>>,
+    #[serde(default)]
+    targets: Vec<TargetSpec>,
 }
 
+/// Whether offsets are random, and whether operations read or write.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 enum Pattern {
@@ -151,39 +154,21 @@ pub(super) fn seconds(text: &str) -> Option<f64> {
     Some(number * unit)
 }
 
-#[derive(Deserialize)]
-#[serde(try_from = "String")]
-struct Sync(SyncPolicy);
-
-impl TryFrom<String> for Sync {
+impl TryFrom<String> for SyncPolicy {
     type Error = &'static str;
 
-    fn try_from(text: String) -> std::result::Result<Sync, Self::Error> {
-        const ALLOWED: &str = "write \"none\", \"end\", \"dsync\", or \"every N\", N at least 1";
-        let mut words = text.split_whitespace();
-        let policy = match (words.next(), words.next(), words.next()) {
-            (Some("none"), None, _) => SyncPolicy::Never,
-            (Some("end"), None, _) => SyncPolicy::End,
-            (Some("dsync"), None, _) => SyncPolicy::Dsync,
-            (Some("every"), Some(writes), None) => match writes.parse() {
-                Ok(writes) if writes > 0 => SyncPolicy::Every(writes),
-                _ => return Err(ALLOWED),
-            },
-            _ => return Err(ALLOWED),
+    fn try_from(text: String) -> std::result::Result<SyncPolicy, Self::Error> {
+        let every = |writes: &str| match writes.trim().parse() {
+            Ok(writes) if writes > 0 => Some(SyncPolicy::Every(writes)),
+            _ => None,
         };
-        Ok(Sync(policy))
-    }
-}
-
-#[derive(Deserialize)]
-#[serde(try_from = "String")]
-struct Target(TargetSpec);
-
-impl TryFrom<String> for Target {
-    type Error = Error;
-
-    fn try_from(text: String) -> Result<Target> {
-        TargetSpec::parse(&text).map(Target)
+        let policy = match text.trim() {
+            "none" => Some(SyncPolicy::Never),
+            "end" => Some(SyncPolicy::End),
+            "dsync" => Some(SyncPolicy::Dsync),
+            other => other.strip_prefix("every ").and_then(every),
+        };
+        policy.ok_or("write \"none\", \"end\", \"dsync\", or \"every N\", N at least 1")
     }
 }
 
@@ -214,20 +199,15 @@ pub(super) fn parse(text: &str) -> Result<Workload> {
         queue_depth: form.queue_depth.map_or(1, |count| count.0),
         file_per_thread: matches!(form.files, Some(Files::PerThread)),
         direct: matches!(form.cache, Some(Cache::Direct)),
-        sync: form.sync.map_or(SyncPolicy::End, |sync| sync.0),
+        sync: form.sync.unwrap_or(SyncPolicy::End),
         layout: form.layout.unwrap_or(Layout::Written),
         runtime: form.runtime.map(|time| time.0),
-        time_based: form.time_based.unwrap_or(false),
+        time_based: form.time_based,
         cold: form.cold.unwrap_or(true),
         seed: form.seed.unwrap_or(1),
         warm_up: form.warm_up.map_or(1, |count| count.0),
         rounds: form.rounds.map_or(10, |count| count.0),
-        targets: form
-            .targets
-            .into_iter()
-            .flatten()
-            .map(|target| target.0)
-            .collect(),
+        targets: form.targets,
     };
     let no_mix = form.read_share.is_some() && !matches!(direction, Direction::Mixed(_));
     let fault = match no_mix {

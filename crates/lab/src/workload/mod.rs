@@ -59,7 +59,8 @@ impl Direction {
 }
 
 /// When written data is made durable.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
 pub enum SyncPolicy {
     /// Never within the measured time.
     Never,

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
 
+use serde::Deserialize;
+
 use crate::mounts::System;
 use crate::{Error, Result};
 
@@ -14,7 +16,8 @@ const KINDS: &str = "cmd:COMMAND, image:, image:PATH[:/file], raw:PATH, memory:,
 const COMMAND: &str = "cmd";
 
 /// A target as it was written.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "String")]
 pub struct TargetSpec {
     /// The whole text.
     text: String,
@@ -135,6 +138,14 @@ impl TargetSpec {
     /// The name in tables.
     pub fn label(&self) -> &str {
         self.name.as_deref().unwrap_or(&self.text)
+    }
+}
+
+impl TryFrom<String> for TargetSpec {
+    type Error = Error;
+
+    fn try_from(text: String) -> Result<TargetSpec> {
+        TargetSpec::parse(&text)
     }
 }
 
