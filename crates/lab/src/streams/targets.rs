@@ -70,10 +70,10 @@ impl Opened {
     }
 
     pub(crate) fn close(self) -> Result<()> {
-        Ok(match self {
-            Opened::Volume(volume) => volume.close()?,
-            Opened::Raw(file) => file.close()?,
-        })
+        match self {
+            Opened::Volume(volume) => Ok(volume.close()?),
+            Opened::Raw(file) => Ok(file.close()?),
+        }
     }
 }
 

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use throughline::internal::{OpenBlockDevice, RawLayers, VolumeLayers};
+use throughline::internal::OpenBlockDevice;
 use throughline::{DirtyLimits, FileOptions, OpenOptions};
 use throughline_device::{AlignedBuf, MemoryDevice};
 use throughline_fileio::PageCache;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::Value;
-use throughline::internal::{OpenBlockDevice, RawLayers, VolumeLayers};
+use throughline::internal::{OpenBlockDevice, RawLayers};
 use throughline::{Advice, FileOptions, OpenOptions};
 use throughline_block::Disk;
 use throughline_device::{BlockDevice, MemoryDevice};
