@@ -117,7 +117,7 @@ fn names(volume: &Volume, dir: &Path, pattern: &Pattern) -> Vec<OsString> {
     };
     let mut names: Vec<OsString> = entries
         .flatten()
-        .map(|entry| entry.file_name().to_owned())
+        .map(|entry| entry.file_name())
         .filter(|name| pattern.matches_with(&name.to_string_lossy(), OPTIONS))
         .take(MOST_MATCHES)
         .collect();

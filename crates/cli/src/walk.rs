@@ -75,7 +75,7 @@ pub(crate) fn unsorted(
     for entry in dir.entries().doing(&reading)? {
         match entry {
             Ok(entry) => {
-                let name = entry.file_name().to_owned();
+                let name = entry.file_name();
                 let meta = dir.symlink_metadata(&name).map_err(Problem::from);
                 entries.push(Entry { name, meta });
             }

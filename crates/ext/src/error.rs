@@ -107,6 +107,9 @@ pub enum Reason {
     /// The call would have to wait, and is not allowed to.
     #[error("the call would block")]
     WouldBlock,
+    /// The file was not opened for reading, or not for writing; the text says which.
+    #[error("the file was not opened for {0}")]
+    NotOpenedFor(&'static str),
     /// The file ends before the end of a range that must be read in full.
     #[error("the file ends before the range does")]
     PastEnd,

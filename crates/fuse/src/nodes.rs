@@ -137,7 +137,7 @@ impl Nodes {
 
     /// A name of `node` was removed. If it was the last one, the node is held as long as the kernel knows it.
     pub(crate) fn lost_a_name(&self, node: Node) -> Result<()> {
-        if node.metadata()?.links() > 0 && !node.is_dir() {
+        if node.metadata()?.nlink() > 0 && !node.is_dir() {
             return Ok(());
         }
         let nodeid = nodeid_of(node.ino());

@@ -155,6 +155,7 @@ fn errno_of(reason: &Reason) -> Option<Errno> {
         Reason::ValueTooLong => Errno::TOOBIG,
         Reason::Denied => Errno::ACCESS,
         Reason::WouldBlock => Errno::AGAIN,
+        Reason::NotOpenedFor(_) => Errno::BADF,
         _ => return None,
     })
 }

@@ -1,8 +1,11 @@
 //! [`File`], an open regular file of a volume.
 
 use std::fmt;
+use std::fs::Permissions;
 use std::ops::Deref;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use throughline_ext::{Inode, Reason};
 
@@ -53,6 +56,18 @@ impl File {
         &self.held.inode
     }
 
+    /// Another handle on the same file with the same options. Both share one position for `Read`, `Write` and
+    /// `Seek`, as with `std::fs::File`.
+    ///
+    /// # Errors
+    /// None at present.
+    pub fn try_clone(&self) -> Result<File> {
+        Ok(File {
+            held: Arc::clone(&self.held),
+            handle: self.handle.share(),
+        })
+    }
+
     /// Another handle on the same file, for example a direct one beside a buffered one. Options for creating
     /// or truncating the file are ignored.
     ///
@@ -86,6 +101,24 @@ impl File {
     /// [`Reason::Permission`] for an immutable or append-only file, [`Reason::ReadOnly`]; device errors.
     pub fn set_attributes(&self, attributes: &Attributes) -> Result<()> {
         attributes.set(&self.held.volume, &self.held.inode)
+    }
+
+    /// Sets the permission bits, as `std::fs::File::set_permissions`. **Until a sync or the next commit a crash
+    /// undoes it.**
+    ///
+    /// # Errors
+    /// As [`File::set_attributes`].
+    pub fn set_permissions(&self, permissions: Permissions) -> Result<()> {
+        self.set_attributes(&Attributes::new().mode(permissions.mode() & 0o7777))
+    }
+
+    /// Sets the modification time, as `std::fs::File::set_modified`. **Until a sync or the next commit a crash
+    /// undoes it.**
+    ///
+    /// # Errors
+    /// As [`File::set_attributes`].
+    pub fn set_modified(&self, time: SystemTime) -> Result<()> {
+        self.set_attributes(&Attributes::new().modified(time))
     }
 }
 

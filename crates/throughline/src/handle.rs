@@ -42,8 +42,8 @@ pub struct Handle {
     disk: Arc<Disk>,
     mode: Mode,
     stream: ReadStream,
-    /// Position of the `std::io` calls; see `position`.
-    pub(crate) position: Mutex<u64>,
+    /// Position of the `std::io` calls; see `position`. Clones share it.
+    pub(crate) position: Arc<Mutex<u64>>,
 }
 
 impl fmt::Debug for Handle {
@@ -62,13 +62,21 @@ impl Handle {
             disk: Arc::clone(disk),
             mode,
             stream: ReadStream::default(),
-            position: Mutex::new(0),
+            position: Arc::default(),
         }
     }
 
     /// Another handle with the same mode.
     pub(crate) fn another(&self) -> Handle {
         Handle::new(Arc::clone(&self.source), &self.disk, self.mode)
+    }
+
+    /// Another handle with the same mode, at the same position from then on.
+    pub(crate) fn share(&self) -> Handle {
+        Handle {
+            position: Arc::clone(&self.position),
+            ..self.another()
+        }
     }
 
     /// Whether the handle bypasses this library's page cache.
@@ -88,7 +96,8 @@ impl Handle {
     /// the file.
     ///
     /// # Errors
-    /// Damage; device errors. The contents of `buf` are then undefined.
+    /// Damage; device errors. The contents of `buf` are then undefined. [`Reason::NotOpenedFor`] if the handle
+    /// is for writing only.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         self.read_vectored_at(&mut [IoSliceMut::new(buf)], offset)
     }
@@ -98,6 +107,9 @@ impl Handle {
     /// # Errors
     /// The same.
     pub fn read_vectored_at(&self, bufs: &mut [IoSliceMut<'_>], offset: u64) -> Result<usize> {
+        if self.mode.no_reads {
+            return Err(Reason::NotOpenedFor("reading").into());
+        }
         let (source, direct) = (&self.source, self.mode.direct);
         let read = move || source.read(direct, &self.stream, offset, bufs);
         let done = told(&self.disk, Op::Read, |bytes| *bytes, read)?;
@@ -133,7 +145,7 @@ impl Handle {
     ///
     /// # Errors
     /// [`Reason::NoSpace`] (never later than here: accepted data has its space), [`Reason::TooLarge`],
-    /// [`Reason::ReadOnly`], [`Reason::Permission`]; damage; device errors, including those of earlier
+    /// [`Reason::ReadOnly`], [`Reason::NotOpenedFor`], [`Reason::Permission`]; damage; device errors, including those of earlier
     /// write-back if memory is full of data that cannot be written.
     pub fn write_at(&self, buf: &[u8], offset: u64) -> Result<usize> {
         self.write_vectored_at(&[IoSlice::new(buf)], offset)
@@ -224,7 +236,15 @@ impl Handle {
         self.write(At::Offset(offset), bufs, Wait::Yes)
     }
 
+    fn check_write(&self) -> Result<()> {
+        match self.mode.no_writes {
+            true => Err(Reason::NotOpenedFor("writing").into()),
+            false => Ok(()),
+        }
+    }
+
     fn write(&self, at: At, bufs: &[IoSlice<'_>], wait: Wait) -> Result<(u64, usize)> {
+        self.check_write()?;
         let at = match at {
             _ if self.mode.append => At::End,
             At::Offset(offset) if self.mode.granted => At::Granted(offset),
@@ -292,6 +312,7 @@ impl Handle {
     /// # Errors
     /// As [`Handle::write_at`]; [`Error::Unsupported`](crate::Error::Unsupported) for a device.
     pub fn set_len(&self, bytes: u64) -> Result<()> {
+        self.check_write()?;
         self.source.set_len(bytes)
     }
 
@@ -305,6 +326,7 @@ impl Handle {
     /// [`Error::Unsupported`](crate::Error::Unsupported) if the file's format, or a raw file, cannot do it;
     /// as [`Handle::write_at`].
     pub fn allocate(&self, mode: Fallocate, offset: u64, len: u64) -> Result<()> {
+        self.check_write()?;
         self.source.allocate(mode, offset, len)
     }
 

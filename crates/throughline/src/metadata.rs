@@ -1,5 +1,7 @@
 //! Metadata of an inode: [`Metadata`], [`FileType`]; and what can be set: [`Attributes`].
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::time::SystemTime;
 
 use throughline_ext::{FileType as ExtType, Inode, SetTime};
@@ -159,8 +161,13 @@ impl Metadata {
         self.gid
     }
 
+    /// The permissions: [`Metadata::mode`] in the form of `std::fs`.
+    pub fn permissions(&self) -> Permissions {
+        Permissions::from_mode(self.mode())
+    }
+
     /// Number of hard links; 1 for a directory with more links than the format can count.
-    pub fn links(&self) -> u32 {
+    pub fn nlink(&self) -> u32 {
         self.links
     }
 

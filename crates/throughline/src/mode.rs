@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use throughline_ext::Reason;
+
 use crate::dir::Dir;
 use crate::error::Result;
 use crate::file::File;
@@ -25,6 +27,10 @@ pub(crate) enum Durability {
 pub(crate) struct Mode {
     pub(crate) direct: bool,
     pub(crate) append: bool,
+    /// Reading was not asked for, but writing was.
+    pub(crate) no_reads: bool,
+    /// Writing was not asked for, but reading was.
+    pub(crate) no_writes: bool,
     /// Permission to write was checked when it was opened.
     pub(crate) granted: bool,
     pub(crate) durability: Durability,
@@ -33,7 +39,8 @@ pub(crate) struct Mode {
 }
 
 /// Options for opening a file of a volume, like `std::fs::OpenOptions`, and for opening another handle on an
-/// open file. The default ([`FileOptions::new`]) opens an existing file, buffered.
+/// open file. The default ([`FileOptions::new`]) opens an existing file, buffered, for reading, and for writing
+/// if the volume is open for writing. [`FileOptions::read`] and [`FileOptions::write`] allow less.
 ///
 /// All handles of a file see the same bytes at all times, buffered or direct.
 ///
@@ -50,6 +57,8 @@ pub(crate) struct Mode {
 #[derive(Clone, Debug, Default)]
 pub struct FileOptions {
     mode: Mode,
+    read: bool,
+    write: bool,
     create: bool,
     create_new: bool,
     truncate: bool,
@@ -60,6 +69,18 @@ impl FileOptions {
     /// The default options, as described for the type.
     pub fn new() -> FileOptions {
         FileOptions::default()
+    }
+
+    /// Opens for reading. If writing is not asked for as well, the handle refuses to write, as in `std::fs`.
+    pub fn read(&mut self, read: bool) -> &mut Self {
+        self.read = read;
+        self
+    }
+
+    /// Opens for writing. If reading is not asked for as well, the handle refuses to read, as in `std::fs`.
+    pub fn write(&mut self, write: bool) -> &mut Self {
+        self.write = write;
+        self
     }
 
     /// Bypasses the cache: data goes straight between the caller's memory and the device, and a write returns
@@ -138,7 +159,8 @@ impl FileOptions {
     /// Opens a file of a volume.
     ///
     /// # Errors
-    /// As [`Dir::open_file`], [`Dir::create_file`] and [`Dir::create_new`], depending on the options.
+    /// As [`Dir::open_file`], [`Dir::create_file`] and [`Dir::create_new`], depending on the options;
+    /// [`Reason::Invalid`] for creating or truncating a file that is opened for reading only.
     pub fn open(&self, volume: &Volume, path: impl AsRef<Path>) -> Result<File> {
         self.open_in(&volume.root()?, path)
     }
@@ -148,6 +170,11 @@ impl FileOptions {
     /// # Errors
     /// As [`FileOptions::open`].
     pub fn open_in(&self, dir: &Dir, path: impl AsRef<Path>) -> Result<File> {
+        let changes = self.create || self.create_new || self.truncate;
+        if changes && self.mode().no_writes {
+            let why = "a file is created or truncated only if it is opened for writing";
+            return Err(Reason::Invalid(why).into());
+        }
         let file = if self.create_new {
             dir.create_new_with(path, &self.attributes)?
         } else if self.create {
@@ -163,6 +190,10 @@ impl FileOptions {
     }
 
     pub(crate) fn mode(&self) -> Mode {
-        self.mode
+        Mode {
+            no_reads: self.write && !self.read,
+            no_writes: self.read && !self.write && !self.mode.append,
+            ..self.mode
+        }
     }
 }

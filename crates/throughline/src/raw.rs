@@ -46,6 +46,18 @@ impl RawFile {
         }
     }
 
+    /// Another handle on the same file with the same options. Both share one position for `Read`, `Write` and
+    /// `Seek`, as with `std::fs::File`.
+    ///
+    /// # Errors
+    /// None at present.
+    pub fn try_clone(&self) -> Result<RawFile> {
+        Ok(RawFile {
+            file: Arc::clone(&self.file),
+            handle: self.handle.share(),
+        })
+    }
+
     /// Another handle on the same file, for example a direct one beside a buffered one. Options for creating
     /// or truncating the file are ignored.
     ///

@@ -234,7 +234,7 @@ fn files_are_read_in_tokio() {
     let lengths = runtime.block_on(tokio_read::run(&path)).unwrap();
     assert_eq!(lengths.len(), 100);
     for (number, (path, length)) in lengths.iter().enumerate() {
-        assert_eq!(path, Path::new(&format!("{number:03}")));
+        assert_eq!(path, Path::new(&format!("/{number:03}")));
         assert_eq!(*length, number as u64 * 7000);
     }
 }

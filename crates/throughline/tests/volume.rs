@@ -80,7 +80,7 @@ fn files_directories_and_links() -> Result<()> {
     assert_eq!(through_link.read_at(&mut buffer, 4998)?, 14);
     assert_eq!(&buffer[..14], b"\0\0hello, world");
     let meta = volume.metadata("soft")?;
-    assert_eq!((meta.len(), meta.links(), meta.is_file()), (5012, 2, true));
+    assert_eq!((meta.len(), meta.nlink(), meta.is_file()), (5012, 2, true));
     assert!(volume.symlink_metadata("soft")?.is_symlink());
     assert_eq!(volume.read_link("soft")?, Path::new("a/file"));
     assert_eq!(
@@ -90,7 +90,7 @@ fn files_directories_and_links() -> Result<()> {
     assert_eq!(volume.metadata("/a")?.mode(), 0o750);
     let mut names: Vec<_> = volume
         .read_dir("/")?
-        .map(|entry| entry.map(|entry| entry.file_name().to_owned()))
+        .map(|entry| entry.map(|entry| entry.file_name()))
         .collect::<Result<_>>()?;
     names.sort();
     assert_eq!(names, ["a", "hard", "lost+found", "null", "soft"]);
@@ -440,8 +440,8 @@ fn a_node_of_another_volume_is_refused() -> Result<()> {
     assert_eq!(reason(here.lookup(b"link")), Reason::NotFound);
     let moved = here.rename(b"file", &there, b"moved", RenameMode::NoReplace);
     assert_eq!(reason(moved), Reason::CrossDevice);
-    assert_eq!(here.lookup(b"file")?.metadata()?.links(), 1);
-    assert_eq!(node.metadata()?.links(), 1);
+    assert_eq!(here.lookup(b"file")?.metadata()?.nlink(), 1);
+    assert_eq!(node.metadata()?.nlink(), 1);
     Ok(())
 }
 

@@ -273,7 +273,7 @@ fn show(node: &Node) -> (u64, seen::Node, seen::Times) {
         kind,
         mode: meta.mode(),
         owner: (meta.uid(), meta.gid()),
-        links: meta.links(),
+        links: meta.nlink(),
         size: (kind == Kind::File).then(|| meta.len()),
         device,
         flags: Kind::FLAGGED.contains(&kind).then(|| node.flags().bits()),

@@ -126,8 +126,8 @@ fn read_all(volume: &Volume) -> usize {
     let mut files = 0;
     walk(root, |dir, entry| {
         let name = entry.file_name();
-        let _ = (dir.metadata(name), dir.read_link(name));
-        let Ok(metadata) = dir.symlink_metadata(name) else {
+        let _ = (dir.metadata(&name), dir.read_link(&name));
+        let Ok(metadata) = dir.symlink_metadata(&name) else {
             return;
         };
         if metadata.file_type() == FileType::File && files < MOST_FILES {
@@ -278,7 +278,7 @@ fn change_file(file: &File, turn: usize) -> bool {
 fn remove_all(root: Dir) -> usize {
     let (mut removed, mut left): (usize, Vec<(Dir, Vec<OsString>)>) = (0, Vec::new());
     walk(root, |dir, entry| {
-        let name = entry.file_name().to_owned();
+        let name = entry.file_name();
         match left.last_mut() {
             Some((last, names)) if same(last, dir) => names.push(name),
             _ => left.extend(dir.open_dir(".").map(|dir| (dir, vec![name]))),

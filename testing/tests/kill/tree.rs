@@ -83,7 +83,7 @@ pub(crate) fn of_volume(volume: &Volume) -> Result<Tree, String> {
     for dir in DIRS {
         let said = |error: throughline::Error| format!("{dir}: {error}");
         for entry in volume.read_dir(dir).map_err(said)? {
-            let name = entry.map_err(said)?.file_name().to_owned();
+            let name = entry.map_err(said)?.file_name();
             let path = format!("{dir}/{}", name.to_string_lossy());
             let said = |error: throughline::Error| format!("{path}: {error}");
             let metadata = volume.metadata(&path).map_err(said)?;

@@ -15,11 +15,8 @@ impl FileSystem for Volume {
         let mut names = Vec::new();
         for entry in entries {
             let entry = entry.unwrap_or_else(|e| panic!("read_dir {dir}: {e}"));
-            let name = entry
-                .file_name()
-                .to_str()
-                .unwrap_or_else(|| panic!("a name in {dir} is not UTF-8"));
-            names.push(name.to_owned());
+            let name = entry.file_name().into_string();
+            names.push(name.unwrap_or_else(|name| panic!("{name:?} in {dir} is not UTF-8")));
         }
         names.retain(|name| dir != "/" || name != "lost+found");
         names.sort();
@@ -36,7 +33,7 @@ impl FileSystem for Volume {
             mode: meta.mode(),
             uid: meta.uid(),
             gid: meta.gid(),
-            links: meta.links(),
+            links: meta.nlink(),
             len: if kind.is_file() || kind.is_symlink() {
                 meta.len()
             } else {

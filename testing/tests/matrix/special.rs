@@ -134,7 +134,7 @@ fn more_subdirectories_than_links() {
         many.create_dir_with(format!("{index}"), &attributes)
             .unwrap_or_else(|e| panic!("directory {index}: {e}"));
     }
-    assert_eq!(many.own_metadata().expect("its metadata").links(), 1);
+    assert_eq!(many.own_metadata().expect("its metadata").nlink(), 1);
     drop(many);
     life::close(volume, "with many directories");
     image.check("with many directories");

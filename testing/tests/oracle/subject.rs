@@ -344,7 +344,7 @@ impl Subject for VolumeSubject {
             mode: metadata.mode(),
             uid: metadata.uid(),
             gid: metadata.gid(),
-            links: metadata.links(),
+            links: metadata.nlink(),
             len_bytes: metadata.len(),
             device: metadata.device().map(|number| (number.major, number.minor)),
             modified,
@@ -371,7 +371,7 @@ impl Subject for VolumeSubject {
                 .map(|entry| {
                     (
                         entry.file_name().as_bytes().to_vec(),
-                        entry.file_type().map(kind),
+                        entry.file_type().ok().map(kind),
                     )
                 })
                 .map_err(refusal)

@@ -91,7 +91,7 @@ fn walk(volume: &Volume, dir: &str, tree: &mut Tree) -> throughline::Result<()> 
             },
             id: about.uid(),
             mode: about.mode(),
-            links: about.links(),
+            links: about.nlink(),
             size: about.len(),
             content,
             attributes: attributes(volume, about.ino())?,

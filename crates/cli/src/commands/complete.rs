@@ -93,14 +93,15 @@ pub(super) fn names_below(volume: &Volume, dir: &Path, start: &[u8]) -> Vec<Vec<
     let mut found: Vec<Vec<u8>> = entries
         .flatten()
         .filter(|entry| {
-            let name = entry.file_name().as_bytes();
+            let name = entry.file_name();
+            let name = name.as_bytes();
             let is_hidden = name.starts_with(b".") && !start.starts_with(b".");
             name.starts_with(start) && !is_hidden && !name.iter().any(u8::is_ascii_control)
         })
         .take(MOST_NAMES)
         .map(|entry| {
             let name = entry.file_name();
-            let is_dir = dir.metadata(name).is_ok_and(|meta| meta.is_dir());
+            let is_dir = dir.metadata(&name).is_ok_and(|meta| meta.is_dir());
             let end: &[u8] = if is_dir { b"/" } else { b"" };
             [name.as_bytes(), end].concat()
         })

@@ -65,7 +65,7 @@ pub(crate) fn metadata_into(object: &mut Map<String, Value>, meta: &Metadata) {
     put("mode", json!(format!("{:04o}", meta.mode())));
     put("uid", json!(meta.uid()));
     put("gid", json!(meta.gid()));
-    put("links", json!(meta.links()));
+    put("links", json!(meta.nlink()));
     put("size_bytes", json!(meta.len()));
     put(
         "allocated_bytes",

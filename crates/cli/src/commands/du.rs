@@ -138,7 +138,7 @@ impl Count<'_> {
         let reading = || format!("cannot read directory {place}");
         let mut total = 0u64;
         for entry in dir.entries().doing(reading)? {
-            let name = entry.doing(reading)?.file_name().to_owned();
+            let name = entry.doing(reading)?.file_name();
             let place = place.join(&name);
             match self.entry(context, &place, dir, &name, depth + 1) {
                 Ok(bytes) => total = total.saturating_add(bytes),
@@ -162,7 +162,7 @@ impl Count<'_> {
             let inner = dir.open_dir(name).doing(cannot)?;
             return self.directory(context, place, &inner, depth);
         }
-        if meta.links() > 1 && !self.linked.insert(meta.ino()) {
+        if meta.nlink() > 1 && !self.linked.insert(meta.ino()) {
             return Ok(0);
         }
         let bytes = self.of(&meta);

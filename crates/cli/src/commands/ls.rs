@@ -454,7 +454,7 @@ impl Listing<'_> {
             format!("{}{sign}", show(letter(meta.file_type()), meta.mode())),
             false,
         ));
-        cells.push((meta.links().to_string(), true));
+        cells.push((meta.nlink().to_string(), true));
         if !self.args.no_owner {
             cells.push((self.names.user_or_number(meta.uid()), false));
         }

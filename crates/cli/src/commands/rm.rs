@@ -127,7 +127,7 @@ fn empty(
             .doing(reading)?
             .take(BATCH.saturating_add(stayed))
         {
-            names.push(entry.doing(reading)?.file_name().to_owned());
+            names.push(entry.doing(reading)?.file_name());
         }
         let full = names.len() >= BATCH.saturating_add(stayed);
         let before = names.len();

@@ -121,7 +121,7 @@ fn layout(meta: &Metadata, block_bytes: u32, names: &Names) -> String {
         block_bytes,
         words(meta),
         meta.ino(),
-        meta.links(),
+        meta.nlink(),
         meta.mode(),
         show(letter(meta.file_type()), meta.mode()),
         meta.uid(),

@@ -50,7 +50,7 @@ fn value(code: u8, subject: &Subject<'_>, alternate: bool) -> Option<Vec<u8>> {
         b'F' => words(meta).to_owned(),
         b'g' => meta.gid().to_string(),
         b'G' => named(subject.names.group(meta.gid())),
-        b'h' => meta.links().to_string(),
+        b'h' => meta.nlink().to_string(),
         b'i' => meta.ino().to_string(),
         b'n' => return Some(subject.name.as_bytes().to_vec()),
         b'N' => match subject.target {

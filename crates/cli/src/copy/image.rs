@@ -47,9 +47,7 @@ impl Folder for ImageFolder {
     fn names(&self) -> Result<Box<dyn Iterator<Item = Result<OsString>> + '_>> {
         // Names that lead out of the directory are refused below.
         Ok(Box::new(
-            self.dir
-                .entries()?
-                .map(|entry| Ok(entry?.file_name().to_owned())),
+            self.dir.entries()?.map(|entry| Ok(entry?.file_name())),
         ))
     }
 
@@ -252,7 +250,7 @@ fn meta_of(meta: &Metadata, image: usize) -> Meta {
         mode: meta.mode(),
         uid: meta.uid(),
         gid: meta.gid(),
-        links: meta.links().into(),
+        links: meta.nlink().into(),
         len_bytes: meta.len(),
         allocated_bytes: meta.blocks_512().saturating_mul(512),
         accessed: meta.accessed(),

@@ -33,7 +33,7 @@ impl Server {
             mtime_ns,
             ctime_ns,
             mode: self.mode(meta),
-            nlink: meta.links(),
+            nlink: meta.nlink(),
             uid: self.identity.uid.unwrap_or(meta.uid()),
             gid: self.identity.gid.unwrap_or(meta.gid()),
             rdev: meta
@@ -108,7 +108,7 @@ impl Server {
         let stat = Statx {
             mask: STATX_BASIC | born.map_or(0, |_| STATX_BTIME),
             blksize: self.block_bytes(),
-            nlink: meta.links(),
+            nlink: meta.nlink(),
             uid: self.identity.uid.unwrap_or(meta.uid()),
             gid: self.identity.gid.unwrap_or(meta.gid()),
             mode: self.mode(&meta) as u16,

@@ -1,12 +1,15 @@
 //! Extended attributes and access control lists (POSIX ACLs) by path. Symbolic links are followed; use a
 //! [`Node`] for those of a link itself.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use throughline_ext::{Acl, Last, Reason, XattrMode};
 
 use super::Dir;
 use crate::error::{Error, Result};
+use crate::metadata::Attributes;
 use crate::node::Node;
 use crate::volume::Volume;
 
@@ -50,6 +53,20 @@ impl Node {
 macro_rules! by_path {
     ($of:ty) => {
         impl $of {
+            /// Sets the permission bits, as `std::fs::set_permissions`. Symbolic links are followed. Other
+            /// attributes: [`set_attributes`](Self::set_attributes).
+            ///
+            /// # Errors
+            /// As [`Volume::set_attributes`].
+            pub fn set_permissions(
+                &self,
+                path: impl AsRef<Path>,
+                permissions: Permissions,
+            ) -> Result<()> {
+                let mode = permissions.mode() & 0o7777;
+                self.set_attributes(path, &Attributes::new().mode(mode))
+            }
+
             /// The value of an extended attribute; `None` if there is none. Names are complete, such as
             /// `user.comment`. Symbolic links are followed.
             ///

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use throughline_ext::{Corrupt, FsBlock, Inode, InodeNumber, Last, Reason};
@@ -16,15 +17,26 @@ use crate::volume::Held;
 #[derive(Clone)]
 pub struct DirEntry {
     dir: Arc<Held>,
+    /// The path of the directory, as it was given.
+    path: Arc<Path>,
     name: OsString,
     ino: u64,
     file_type: Option<FileType>,
 }
 
 impl DirEntry {
-    /// The name.
-    pub fn file_name(&self) -> &OsStr {
+    /// The path: that of the directory as it was given to `read_dir`, and the name.
+    pub fn path(&self) -> PathBuf {
+        self.path.join(&self.name)
+    }
+
+    pub(super) fn name(&self) -> &OsStr {
         &self.name
+    }
+
+    /// The name.
+    pub fn file_name(&self) -> OsString {
+        self.name.clone()
     }
 
     /// The number of its inode.
@@ -32,9 +44,16 @@ impl DirEntry {
         self.ino
     }
 
-    /// The type stored in the directory; `None` if the format does not store it there.
-    pub fn file_type(&self) -> Option<FileType> {
-        self.file_type
+    /// The type; a symbolic link is not followed. Most volumes store it in the directory; if not, it is read
+    /// from the inode.
+    ///
+    /// # Errors
+    /// As [`DirEntry::metadata`].
+    pub fn file_type(&self) -> Result<FileType> {
+        match self.file_type {
+            Some(stored) => Ok(stored),
+            None => Ok(self.metadata()?.file_type()),
+        }
     }
 
     /// The current metadata of the named inode; a symbolic link is not followed.
@@ -66,6 +85,7 @@ impl fmt::Debug for DirEntry {
 /// ([`Error::Corrupt`]), and the remaining names follow. Any other error ends the iteration.
 pub struct ReadDir {
     held: Arc<Held>,
+    path: Arc<Path>,
     batch: std::vec::IntoIter<throughline_ext::DirEntry>,
     left_out: std::vec::IntoIter<Corrupt>,
     /// Damaged places already reported.
@@ -114,9 +134,10 @@ impl fmt::Debug for ReadDir {
 }
 
 impl ReadDir {
-    pub(super) fn new(held: Arc<Held>) -> ReadDir {
+    pub(super) fn new(held: Arc<Held>, path: &Path) -> ReadDir {
         ReadDir {
             held,
+            path: path.into(),
             batch: Vec::new().into_iter(),
             left_out: Vec::new().into_iter(),
             told: HashSet::new(),
@@ -133,6 +154,7 @@ impl ReadDir {
         }
         Ok(DirEntry {
             dir: Arc::clone(&self.held),
+            path: Arc::clone(&self.path),
             name: OsString::from_vec(entry.name),
             ino: entry.ino.0.into(),
             file_type: entry.file_type.map(FileType::from),

@@ -69,7 +69,16 @@ impl Dir {
     /// # Errors
     /// None at present; each entry may be an error.
     pub fn entries(&self) -> Result<ReadDir> {
-        Ok(ReadDir::new(Arc::clone(&self.held)))
+        Ok(ReadDir::new(Arc::clone(&self.held), Path::new("")))
+    }
+
+    /// An iterator over the names in the directory at `path`, without `.` and `..`.
+    ///
+    /// # Errors
+    /// As [`Volume::open_dir`].
+    pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
+        let dir = self.open_dir(&path)?;
+        Ok(ReadDir::new(dir.held, path.as_ref()))
     }
 
     /// Metadata of the directory itself.

@@ -77,14 +77,15 @@ pub struct WalkEntry {
 }
 
 impl WalkEntry {
-    /// The path relative to the directory where the walk began.
+    /// The path: that given to [`Volume::walk`], and the names below it. For [`Dir::walk`], it is relative to
+    /// the directory.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// The last name of the path.
     pub fn file_name(&self) -> &OsStr {
-        self.entry.file_name()
+        self.entry.name()
     }
 
     /// The inode's number.
@@ -131,24 +132,30 @@ impl Dir {
     /// # }
     /// ```
     pub fn walk(&self) -> Walk {
+        self.walk_from(PathBuf::new())
+    }
+
+    /// A walk whose paths begin with `path`.
+    fn walk_from(&self, path: PathBuf) -> Walk {
         let mut walk = Walk {
             open: Vec::new(),
             trail: Trail::default(),
             below: None,
             failed: None,
         };
-        walk.failed = walk.enter(self.clone(), PathBuf::new()).err();
+        walk.failed = walk.enter(self.clone(), path).err();
         walk
     }
 }
 
 impl Volume {
-    /// [`Dir::walk`] of the directory at `path`.
+    /// [`Dir::walk`] of the directory at `path`, whose entries' paths begin with it.
     ///
     /// # Errors
     /// As [`Volume::open_dir`].
     pub fn walk(&self, path: impl AsRef<Path>) -> Result<Walk> {
-        Ok(self.open_dir(path)?.walk())
+        let dir = self.open_dir(&path)?;
+        Ok(dir.walk_from(path.as_ref().to_owned()))
     }
 }
 
@@ -178,14 +185,10 @@ impl Walk {
     }
 
     fn found(level: &Level, entry: DirEntry, depth: usize) -> Result<WalkEntry> {
-        let file_type = match entry.file_type() {
-            Some(kind) => kind,
-            None => entry.metadata()?.file_type(),
-        };
         Ok(WalkEntry {
-            path: level.path.join(entry.file_name()),
+            path: level.path.join(entry.name()),
+            file_type: entry.file_type()?,
             entry,
-            file_type,
             depth,
         })
     }

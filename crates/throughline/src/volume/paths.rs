@@ -37,7 +37,7 @@ impl Volume {
     /// # Errors
     /// As [`Volume::open_dir`].
     pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
-        self.open_dir(path)?.entries()
+        self.root()?.read_dir(path)
     }
 
     /// Opens a regular file, for writing too if the volume is writable; symbolic links are followed.

@@ -165,7 +165,7 @@ impl Search<'_> {
             meta.ino(),
             meta.blocks_512().div_ceil(2),
             show(letter(meta.file_type()), meta.mode()),
-            meta.links(),
+            meta.nlink(),
             self.names.user_or_number(meta.uid()),
             self.names.group_or_number(meta.gid()),
             meta.len(),

@@ -185,7 +185,7 @@ impl Expression {
             Expression::Type(kinds) => kinds.contains(&meta.file_type()),
             Expression::Size(count, unit) => count.fits(meta.len().div_ceil(*unit)),
             Expression::Empty => (seen.is_empty)(),
-            Expression::Links(count) => count.fits(meta.links().into()),
+            Expression::Links(count) => count.fits(meta.nlink().into()),
             Expression::Inode(count) => count.fits(meta.ino()),
             Expression::User(count) => count.fits(meta.uid().into()),
             Expression::Group(count) => count.fits(meta.gid().into()),

@@ -76,7 +76,7 @@ pub(super) fn value(asked: &Asked<'_>, subject: &Subject<'_>) -> Option<Value> {
         b'b' => meta.blocks_512().to_string(),
         b'k' => meta.blocks_512().div_ceil(2).to_string(),
         b'i' => meta.ino().to_string(),
-        b'n' => meta.links().to_string(),
+        b'n' => meta.nlink().to_string(),
         b'm' => format!(
             "{}{:o}",
             if asked.alternate { "0" } else { "" },
