@@ -177,8 +177,9 @@ impl Data {
         }
         // Read only now: write-back added blocks and sizes to transactions. A write-back error must not keep
         // the rest from becoming durable.
-        self.sync_through(inode.changes.last(data_only))
-            .and(flushed)
+        let committed = self.sync_through(inode.changes.last(data_only));
+        // The device's error says more than that of the journal which it stopped.
+        flushed.and(committed)
     }
 
     /// The maximum size of the file in bytes.

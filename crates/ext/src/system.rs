@@ -34,13 +34,13 @@ impl Attrs {
         reserved || self.system.0.contains(&ino)
     }
 
-    /// As [`crate::Inodes::inode`], for a number that does not come from a name: the volume's own inodes and
-    /// the inodes of attribute values count as missing.
+    /// As [`crate::Inodes::inode`], for a number that does not come from a name: numbers past the last inode,
+    /// the volume's own inodes and the inodes of attribute values count as missing, not as damage.
     ///
     /// # Errors
     /// The same.
     pub fn inode_for_caller(&self, ino: InodeNumber) -> Result<Arc<Inode>> {
-        if self.is_system_inode(ino) {
+        if self.is_system_inode(ino) || self.geo.inode_place(ino).is_none() {
             return Err(Reason::NotFound.into());
         }
         let inode = self.inode(ino)?;

@@ -59,6 +59,8 @@ impl Channel {
     pub(crate) fn receive(&self, scratch: &mut Scratch) -> io::Result<Received> {
         loop {
             match rustix::io::read(&self.fd, &mut scratch.buf[REQUEST_AT..]) {
+                // Not of `/dev/fuse`, whose reads fail then, but of a socket.
+                Ok(0) => return Ok(Received::Ended),
                 Ok(len) => {
                     scratch.len = len;
                     return Ok(Received::Request);

@@ -275,6 +275,12 @@ impl Turns {
         self.parked.store(queue.parked.len(), Ordering::SeqCst);
     }
 
+    /// The number of free turns.
+    #[cfg(test)]
+    pub(crate) fn free(&self) -> usize {
+        MAX_TURNS - self.state.lock().taken
+    }
+
     /// The next queued request, if a turn is free for it.
     pub(crate) fn next(&self) -> Option<Parked> {
         if self.parked.load(Ordering::SeqCst) == 0 {

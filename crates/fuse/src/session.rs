@@ -96,7 +96,7 @@ impl Session {
         )
     }
 
-    fn begin(
+    pub(crate) fn begin(
         volume: Volume,
         claim: Option<Claim>,
         source: &Path,
@@ -191,7 +191,7 @@ impl Session {
 }
 
 /// What is requested from the kernel in INIT. `fuser` calls no other method of it.
-struct Negotiation {
+pub(crate) struct Negotiation {
     capabilities: InitFlags,
     request_bytes: u32,
     /// The capabilities that were agreed on, as bits.

@@ -6,11 +6,14 @@
 mod attributes;
 mod data;
 mod directories;
+mod forget;
 mod ioctls;
 mod names;
 mod privileges;
 mod space;
 mod status;
+#[cfg(test)]
+mod tests;
 mod volume_ioctls;
 mod xattrs;
 
@@ -32,10 +35,7 @@ use crate::errno;
 use crate::files::Files;
 use crate::nodes::Nodes;
 use crate::options::{Access, Choices, MountOptions};
-use crate::wire::{
-    BatchForgetIn, CopyFileRangeIn, ForgetIn, ForgetOne, InHeader, LinkIn, Opcode, Rename2In,
-    RenameIn, WRITE_DATA_AT,
-};
+use crate::wire::{CopyFileRangeIn, InHeader, LinkIn, Opcode, Rename2In, RenameIn, WRITE_DATA_AT};
 
 pub use status::{END_WRITING_ATTRIBUTE, STATUS_ATTRIBUTE};
 use status::{Served, Status};
@@ -465,24 +465,6 @@ impl Server {
         self.end();
         self.volume.end_writing()?;
         Answer::done()
-    }
-
-    fn forget(&self, request: &Request<'_>) -> Answered {
-        let (forget, _) = request.argument::<ForgetIn>()?;
-        self.nodes.forget(request.header.nodeid, forget.lookups);
-        Ok(Answer::Silence)
-    }
-
-    fn batch_forget(&self, request: &Request<'_>) -> Answered {
-        let (batch, mut rest) = request.argument::<BatchForgetIn>()?;
-        for _ in 0..batch.count {
-            let Ok((one, behind)) = ForgetOne::read_from_prefix(rest) else {
-                break;
-            };
-            self.nodes.forget(one.nodeid, one.lookups);
-            rest = behind;
-        }
-        Ok(Answer::Silence)
     }
 
     /// How long the kernel may cache names and attributes, in seconds.

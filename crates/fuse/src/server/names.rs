@@ -88,7 +88,7 @@ impl Server {
     }
 
     /// The reply for a new file that is created and opened by one request.
-    fn made_open(&self, node: Node, flags: u32) -> Answered {
+    pub(super) fn made_open(&self, node: Node, flags: u32) -> Answered {
         let entry = self.entry(&node)?;
         // If the open fails, the kernel gets no entry: take the look-up back.
         let open = self.add_file(node, flags);
@@ -188,7 +188,7 @@ impl Server {
 
     pub(super) fn rename2(&self, request: &Request<'_>) -> Answered {
         let (rename, rest) = request.argument::<Rename2In>()?;
-        let flags = RenameFlags::from_bits(rename.flags).ok_or(Errno::INVAL)?;
+        let flags = RenameFlags::from_bits_retain(rename.flags);
         self.rename_to(request, rename.new_dir, rest, flags)
     }
 
@@ -205,11 +205,13 @@ impl Server {
             RenameFlags::NOREPLACE => RenameMode::NoReplace,
             RenameFlags::EXCHANGE => RenameMode::Exchange,
             flags if flags.is_empty() => RenameMode::Replace,
-            flags if !flags.contains(RenameFlags::EXCHANGE) => RenameMode::Whiteout {
-                replace: !flags.contains(RenameFlags::NOREPLACE),
-                uid: request.header.uid,
-                gid: request.header.gid,
-            },
+            flags if flags - RenameFlags::NOREPLACE == RenameFlags::WHITEOUT => {
+                RenameMode::Whiteout {
+                    replace: !flags.contains(RenameFlags::NOREPLACE),
+                    uid: request.header.uid,
+                    gid: request.header.gid,
+                }
+            }
             _ => return Err(Errno::INVAL.into()),
         };
         let dir = self.nodes.get(request.header.nodeid)?;
@@ -234,46 +236,5 @@ impl Server {
         Ok(Answer::Bytes(SmallVec::from_slice(
             target.as_os_str().as_bytes(),
         )))
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::path::Path;
-    use std::process::Command;
-
-    use throughline::OpenOptions;
-
-    use super::*;
-    use crate::options::MountOptions;
-
-    #[test]
-    fn of_what_was_made_and_could_not_be_opened_the_kernel_knows_nothing() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let path = dir.path().join("image");
-        let mut command = Command::new("mke2fs");
-        let made = command.args(["-q", "-F"]).arg(&path).arg("8M").status();
-        if !made.is_ok_and(|status| status.success()) {
-            eprintln!("skipped: mke2fs cannot be run");
-            return;
-        }
-        let volume = OpenOptions::new().write(true).open(&path);
-        let volume = volume.expect("the volume");
-        let root = volume.root_node().expect("the root");
-        let options = MountOptions::default();
-        let server = Server::new(volume, Path::new("image"), &options, false);
-        let make = |name: &[u8], kind: NewNode<'_>| {
-            let node = root.create(name, kind, &Attributes::new());
-            node.expect("a node")
-        };
-        let file = server.made_open(make(b"file", NewNode::File), 0);
-        assert!(file.is_ok());
-        assert_eq!(server.nodes.len(), 1);
-        // Nothing but a regular file can be opened.
-        let refused = server.made_open(make(b"directory", NewNode::Directory), 0);
-        assert!(refused.is_err());
-        assert_eq!(server.nodes.len(), 1, "a look-up that no answer told");
-        assert_eq!(server.files.len(), 1);
-        server.end();
     }
 }

@@ -1,0 +1,228 @@
+//! OPEN, RELEASE, FLUSH, and handles that are none.
+
+use rustix::io::Errno;
+
+use super::bytes::{self, Bytes, op};
+use super::device::Kind;
+use super::harness::{Caller, Mount, Notice, mount, mount_with};
+use super::names::NO_NODES;
+use crate::nodes::ROOT_NODEID;
+use crate::options::{Choices, MountOptions};
+
+const O_RDONLY: u32 = 0;
+const O_WRONLY: u32 = 1;
+const O_RDWR: u32 = 2;
+const O_TRUNC: u32 = 0o1000;
+const O_APPEND: u32 = 0o2000;
+
+const DIRECT_IO: u32 = 1 << 0;
+const KEEP_CACHE: u32 = 1 << 1;
+const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
+
+/// `FUSE_OPEN_KILL_SUIDGID`.
+const KILL: u32 = 1;
+
+#[test]
+fn the_answer_to_open_says_which_cache_serves_the_file() {
+    let Some(mount) = mount() else { return };
+    let full = mount.file_with("full", b"data");
+    let empty = mount.file("empty");
+    let past = DIRECT_IO | PARALLEL_DIRECT_WRITES | KEEP_CACHE;
+    for (node, flags, wanted) in [
+        (full, O_RDONLY, KEEP_CACHE),
+        (full, O_WRONLY, past),
+        (full, O_RDWR, KEEP_CACHE),
+        (empty, O_RDWR, past),
+        (full, O_RDWR | O_TRUNC, past),
+    ] {
+        let open = mount.ask(op::OPEN, node, bytes::open(flags)).ok();
+        assert_eq!(open.len(), 16);
+        assert_eq!(open.u32(8), wanted, "flags {flags:o}");
+        assert_eq!(open.u32(12), 0);
+    }
+    assert_eq!(mount.handles(), 5);
+}
+
+#[test]
+fn every_open_file_has_a_handle_of_its_own_until_it_is_released() {
+    let Some(mount) = mount() else { return };
+    let node = mount.file("file");
+    let handles: Vec<_> = (0..40).map(|_| mount.open(node, O_RDWR)).collect();
+    let different: std::collections::BTreeSet<_> = handles.iter().collect();
+    assert_eq!(different.len(), 40);
+    assert!(!different.contains(&0));
+    for fh in &handles {
+        mount.ask(op::RELEASE, node, bytes::release(*fh)).done();
+    }
+    assert_eq!(mount.handles(), 0);
+    // A number is used again only now.
+    let again: Vec<_> = (0..40).map(|_| mount.open(node, O_RDWR)).collect();
+    assert!(again.iter().any(|fh| different.contains(fh)));
+    for fh in &again {
+        mount.ask(op::RELEASE, node, bytes::release(*fh)).done();
+    }
+    // Once more, and one that never was: the kernel expects success.
+    mount
+        .ask(op::RELEASE, node, bytes::release(handles[0]))
+        .done();
+    mount
+        .ask(op::RELEASE, node, bytes::release(u64::MAX))
+        .done();
+    assert_eq!(mount.handles(), 0);
+}
+
+#[test]
+fn only_a_regular_file_is_opened() {
+    let Some(mount) = mount() else { return };
+    let dir = mount.dir("dir");
+    let fifo = mount.ask_root(op::MKNOD, bytes::mknod(0o010_600, 0, "fifo"));
+    let fifo = fifo.ok().nodeid();
+    let link = mount.ask_root(op::SYMLINK, bytes::symlink("link", "target"));
+    let link = link.ok().nodeid();
+    let open = |node, flags| mount.ask(op::OPEN, node, bytes::open(flags));
+    open(dir, O_RDONLY).fails(Errno::ISDIR);
+    open(ROOT_NODEID, O_RDONLY).fails(Errno::ISDIR);
+    open(fifo, O_RDONLY).fails(Errno::INVAL);
+    open(link, O_RDONLY).fails(Errno::INVAL);
+    for node in NO_NODES {
+        open(*node, O_RDONLY).fails(Errno::NOENT);
+    }
+    assert_eq!(mount.handles(), 0);
+}
+
+#[test]
+fn a_file_that_must_not_change_is_not_opened_for_it() {
+    let Some(mount) = mount() else { return };
+    let fixed = mount.file_with("fixed", b"data");
+    let grows = mount.file_with("grows", b"data");
+    mount.set_flags(fixed, 0x10);
+    mount.set_flags(grows, 0x20);
+    let open = |node, flags| mount.ask(op::OPEN, node, bytes::open(flags));
+    for flags in [O_WRONLY, O_RDWR, O_WRONLY | O_APPEND, O_RDONLY | O_TRUNC] {
+        open(fixed, flags).fails(Errno::PERM);
+    }
+    for flags in [O_WRONLY, O_RDWR, O_WRONLY | O_APPEND | O_TRUNC] {
+        open(grows, flags).fails(Errno::PERM);
+    }
+    assert_eq!(mount.handles(), 0);
+    open(fixed, O_RDONLY).ok();
+    open(grows, O_WRONLY | O_APPEND).ok();
+    assert_eq!(mount.contents(fixed), b"data");
+    assert_eq!(mount.contents(grows), b"data");
+}
+
+#[test]
+fn an_open_with_o_trunc_empties_the_file() {
+    let Some(mount) = mount() else { return };
+    let node = mount.file_with("file", &[7; 5000]);
+    mount.open(node, O_WRONLY | O_TRUNC);
+    assert_eq!(mount.attr(node).size, 0);
+}
+
+#[test]
+fn an_open_that_cannot_empty_the_file_leaves_no_handle() {
+    let Some(mount) = mount() else { return };
+    mount.file_with("file", &[7; 5000]);
+    let options = MountOptions {
+        read_only: true,
+        ..MountOptions::default()
+    };
+    let mount = mount.again(&options);
+    let node = mount.find("file");
+    let open = mount.ask(op::OPEN, node, bytes::open(O_WRONLY | O_TRUNC));
+    open.fails(Errno::ROFS);
+    assert_eq!(mount.handles(), 0);
+    assert_eq!(mount.contents(node), [7; 5000]);
+}
+
+fn with_mode(mount: &Mount, name: &str, mode: u32) -> u64 {
+    let made = mount.ask_root(op::MKNOD, bytes::mknod(0o100_000 | mode, 0, name));
+    made.ok().nodeid()
+}
+
+#[test]
+fn an_open_for_writing_takes_the_privileges_if_the_kernel_says_so() {
+    let Some(mount) = mount() else { return };
+    let node = with_mode(&mount, "file", 0o6755);
+    mount.by(Caller::user(42, 43));
+    let plain = mount.ask(op::OPEN, node, bytes::open(O_WRONLY));
+    assert_eq!(plain.notices, []);
+    assert_eq!(mount.attr(node).mode, 0o106_755);
+    let kills = Bytes::new().u32(O_WRONLY | O_TRUNC).u32(KILL);
+    let reply = mount.ask(op::OPEN, node, &kills);
+    // Before the answer: the kernel decides by its cached mode as whom the file runs.
+    assert_eq!(reply.notices, [Notice::attributes(node)]);
+    reply.ok();
+    assert_eq!(mount.attr(node).mode, 0o100_755);
+    // Nothing is left to take.
+    assert_eq!(mount.ask(op::OPEN, node, &kills).notices, []);
+    let lost = mount.ask(op::OPEN, 999, &kills);
+    lost.fails(Errno::NOENT);
+}
+
+#[test]
+fn a_handle_that_is_none_is_a_bad_descriptor() {
+    let Some(mount) = mount() else { return };
+    let node = mount.file("file");
+    let closed = mount.open(node, O_RDWR);
+    mount.ask(op::RELEASE, node, bytes::release(closed)).done();
+    let good = mount.open(node, O_RDWR);
+    let bad = [0, closed + 16, 999, u64::MAX];
+    for fh in bad {
+        let asked = [
+            (op::READ, bytes::read(fh, 0, 100)),
+            (op::WRITE, bytes::write(fh, 0, b"data")),
+            (op::FSYNC, bytes::fsync(fh, 0)),
+            (op::FALLOCATE, bytes::fallocate(fh, 0, 0, 1)),
+            (op::LSEEK, bytes::lseek(fh, 0, 3)),
+            (
+                op::COPY_FILE_RANGE,
+                bytes::copy((fh, 0), (node, good, 0), 1),
+            ),
+            (
+                op::COPY_FILE_RANGE,
+                bytes::copy((good, 0), (node, fh, 0), 1),
+            ),
+        ];
+        for (number, body) in asked {
+            let reply = mount.ask(number, node, body);
+            assert!(reply.is_errno(Errno::BADF), "{number}: {reply:?}");
+        }
+    }
+    assert_eq!(mount.attr(node).size, 0);
+}
+
+#[test]
+fn a_closed_handle_is_none() {
+    let Some(mount) = mount() else { return };
+    let node = mount.file("file");
+    let fh = mount.open(node, O_RDWR);
+    mount.ask(op::RELEASE, node, bytes::release(fh)).done();
+    let read = mount.ask(op::READ, node, bytes::read(fh, 0, 100));
+    read.fails(Errno::BADF);
+    let write = mount.ask(op::WRITE, node, bytes::write(fh, 0, b"data"));
+    write.fails(Errno::BADF);
+}
+
+#[test]
+fn a_flush_is_needed_only_without_that_choice() {
+    for no_flush in [true, false] {
+        let options = MountOptions {
+            choices: Choices {
+                no_flush,
+                ..Choices::default()
+            },
+            ..MountOptions::default()
+        };
+        let Some(mount) = mount_with(Kind::Ext4, &options) else {
+            return;
+        };
+        let node = mount.file("file");
+        let fh = mount.open(node, O_RDWR);
+        let reply = mount.ask(op::FLUSH, node, Bytes::new().u64(fh).u64(0).u64(0));
+        match no_flush {
+            true => drop(reply.fails(Errno::NOSYS)),
+            false => reply.done(),
+        }
+    }
+}

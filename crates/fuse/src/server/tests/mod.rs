@@ -1,0 +1,32 @@
+//! The server below the kernel: a request goes in as bytes, its answer and the notifications come out as
+//! bytes.
+//!
+//! ```text
+//!  test ── Mount::ask ──► socket ──► Channel::receive, Server::serve ──► socket ──► Reply { errno, body, notices }
+//! ```
+//!
+//! The bytes are written and read here after `linux/fuse.h`, not with the server's own structures. The volume
+//! is in memory, on a device that fails on demand.
+
+mod access;
+mod attributes;
+mod bytes;
+mod damage;
+mod data;
+mod device;
+mod directories;
+mod failures;
+mod forget;
+mod handles;
+mod harness;
+mod init;
+mod ioctls;
+mod links;
+mod names;
+mod protocol;
+mod ranges;
+mod renames;
+mod shutting;
+mod turns;
+mod volume_ioctls;
+mod xattrs;
