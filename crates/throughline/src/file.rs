@@ -103,8 +103,8 @@ impl File {
         attributes.set(&self.held.volume, &self.held.inode)
     }
 
-    /// Sets the permission bits, as `std::fs::File::set_permissions`. **Until a sync or the next commit a crash
-    /// undoes it.**
+    /// Sets the permission bits, as `std::fs::File::set_permissions`. **Until a sync or the next commit, the
+    /// change is lost if the process ends or the machine fails.**
     ///
     /// # Errors
     /// As [`File::set_attributes`].
@@ -112,8 +112,8 @@ impl File {
         self.set_attributes(&Attributes::new().mode(permissions.mode() & 0o7777))
     }
 
-    /// Sets the modification time, as `std::fs::File::set_modified`. **Until a sync or the next commit a crash
-    /// undoes it.**
+    /// Sets the modification time, as `std::fs::File::set_modified`. **Until a sync or the next commit, the
+    /// change is lost if the process ends or the machine fails.**
     ///
     /// # Errors
     /// As [`File::set_attributes`].

@@ -71,7 +71,7 @@ impl Handle {
         Handle::new(Arc::clone(&self.source), &self.disk, self.mode)
     }
 
-    /// Another handle with the same mode, at the same position from then on.
+    /// Another handle with the same mode; both share one position.
     pub(crate) fn share(&self) -> Handle {
         Handle {
             position: Arc::clone(&self.position),
@@ -96,8 +96,8 @@ impl Handle {
     /// the file.
     ///
     /// # Errors
-    /// Damage; device errors. The contents of `buf` are then undefined. [`Reason::NotOpenedFor`] if the handle
-    /// is for writing only.
+    /// Damage; device errors. The contents of `buf` are then undefined. [`Reason::NotOpenedFor`] if the
+    /// handle is for writing only.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> Result<usize> {
         self.read_vectored_at(&mut [IoSliceMut::new(buf)], offset)
     }
@@ -145,8 +145,8 @@ impl Handle {
     ///
     /// # Errors
     /// [`Reason::NoSpace`] (never later than here: accepted data has its space), [`Reason::TooLarge`],
-    /// [`Reason::ReadOnly`], [`Reason::NotOpenedFor`], [`Reason::Permission`]; damage; device errors, including those of earlier
-    /// write-back if memory is full of data that cannot be written.
+    /// [`Reason::ReadOnly`], [`Reason::NotOpenedFor`], [`Reason::Permission`]; damage; device errors,
+    /// including those of earlier write-back if memory is full of data that cannot be written.
     pub fn write_at(&self, buf: &[u8], offset: u64) -> Result<usize> {
         self.write_vectored_at(&[IoSlice::new(buf)], offset)
     }

@@ -1,6 +1,6 @@
-//! What this workspace's own crates use beyond the public API: the command line, the lab and the tests measure
-//! and drive the layers below a volume. It is in one place so that the public types show none of it. It may
-//! change in any version.
+//! What this workspace's own crates use beyond the public API: the command line, the lab and the tests
+//! measure and drive the layers below a volume. It is in one place so that the public types show none of it.
+//! It may change in any version.
 
 use std::sync::Arc;
 

@@ -14,12 +14,13 @@
 //! | a loop device, `/dev/mapper` | [`OpenOptions::open_fd`], [`Memory`], or your own [`Device`] |
 //!
 //! What differs from `std::fs`:
-//! - Images and raw files are always opened for reading; [`OpenOptions::write`] adds writing. A file in a volume
-//!   that is open for writing can be written unless [`FileOptions::read`] asks for reading only.
+//! - Images and raw files are always opened for reading; [`OpenOptions::write`] adds writing.
+//! - Without options, a file in a volume can be read, and written if the volume can be.
+//!   `FileOptions::new().read(true)` opens it for reading only.
 //! - New files have mode 0o666 and new directories 0o777: the process's umask does not apply. [`Attributes`]
 //!   sets mode, owner and times, of new and of existing files.
-//! - [`Metadata::mode`] has the permission bits without the type. Times need no `?`: all are always there, but
-//!   the creation time.
+//! - [`Metadata::mode`] has the permission bits without the type. The times are not wrapped in a `Result`;
+//!   only the creation time may be missing.
 //! - [`Volume::sync`] makes everything durable, and [`Dir::sync`] the names of a directory.
 //!
 //! # A volume

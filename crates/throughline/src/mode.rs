@@ -27,9 +27,9 @@ pub(crate) enum Durability {
 pub(crate) struct Mode {
     pub(crate) direct: bool,
     pub(crate) append: bool,
-    /// Reading was not asked for, but writing was.
+    /// Opened for writing only.
     pub(crate) no_reads: bool,
-    /// Writing was not asked for, but reading was.
+    /// Opened for reading only.
     pub(crate) no_writes: bool,
     /// Permission to write was checked when it was opened.
     pub(crate) granted: bool,
@@ -39,8 +39,8 @@ pub(crate) struct Mode {
 }
 
 /// Options for opening a file of a volume, like `std::fs::OpenOptions`, and for opening another handle on an
-/// open file. The default ([`FileOptions::new`]) opens an existing file, buffered, for reading, and for writing
-/// if the volume is open for writing. [`FileOptions::read`] and [`FileOptions::write`] allow less.
+/// open file. The default ([`FileOptions::new`]) opens an existing file, buffered, for reading, and for
+/// writing if the volume is open for writing. [`FileOptions::read`] and [`FileOptions::write`] restrict this.
 ///
 /// All handles of a file see the same bytes at all times, buffered or direct.
 ///
@@ -71,13 +71,13 @@ impl FileOptions {
         FileOptions::default()
     }
 
-    /// Opens for reading. If writing is not asked for as well, the handle refuses to write, as in `std::fs`.
+    /// Opens for reading, and not for writing unless [`FileOptions::write`] is set too, as in `std::fs`.
     pub fn read(&mut self, read: bool) -> &mut Self {
         self.read = read;
         self
     }
 
-    /// Opens for writing. If reading is not asked for as well, the handle refuses to read, as in `std::fs`.
+    /// Opens for writing, and not for reading unless [`FileOptions::read`] is set too, as in `std::fs`.
     pub fn write(&mut self, write: bool) -> &mut Self {
         self.write = write;
         self
@@ -91,8 +91,8 @@ impl FileOptions {
         self
     }
 
-    /// Every write returns when all of it survives a crash, as with [`Handle::sync_all`](crate::Handle::sync_all)
-    /// (`O_SYNC`).
+    /// Every write returns when all of it survives a crash, as with
+    /// [`Handle::sync_all`](crate::Handle::sync_all) (`O_SYNC`).
     pub fn sync(&mut self, sync: bool) -> &mut Self {
         self.set_durability(Durability::All, sync)
     }
