@@ -419,17 +419,12 @@ impl Disk {
     }
 
     /// Refuses an invalid range, and changes of a read-only device.
-    fn check(&self, op: Op, offset: u64, len: u64) -> Result<()> {
+    pub(crate) fn check(&self, op: Op, offset: u64, len: u64) -> Result<()> {
         if op != Op::Read && self.info().read_only {
             return Err(BioLimits::refuse(op, offset, len, CallerFault::ReadOnly));
         }
         self.limits
             .check_range(op, offset, len, self.end_of_device())
-    }
-
-    /// Refuses a write of an invalid range or to a read-only device.
-    pub(crate) fn check_write(&self, offset: u64, len: u64) -> Result<()> {
-        self.check(Op::Write, offset, len)
     }
 
     pub(crate) fn listeners(&self) -> &Listeners {

@@ -264,7 +264,7 @@ impl Base {
     }
 
     /// Plants a bug in the journal.
-    #[cfg(feature = "planted")]
+    #[cfg(feature = "_planted")]
     #[doc(hidden)]
     pub fn plant(&self, bug: throughline_journal::Planted) {
         self.journal.plant(bug);

@@ -1,5 +1,5 @@
 //! Bugs that the tests plant to prove that their power cuts find them. Compiled only with the feature
-//! `planted`, which only the tests enable.
+//! `_planted`, which only the tests enable.
 
 use std::sync::OnceLock;
 

@@ -119,6 +119,18 @@ impl Handle {
         Ok(done)
     }
 
+    /// As [`Handle::read_at`], if that can be answered from the cache without waiting.
+    pub(crate) fn read_cached_at(&self, buf: &mut [u8], offset: u64) -> Option<Result<usize>> {
+        if self.mode.direct || self.mode.no_reads {
+            return None;
+        }
+        let read = self.source.read_cached(offset, buf)?;
+        if !self.mode.unseen {
+            self.source.accessed();
+        }
+        Some(told(&self.disk, Op::Read, |bytes| *bytes, || Ok(read)))
+    }
+
     /// As [`Handle::read_at`], but fills all of `buf` or fails.
     ///
     /// # Errors

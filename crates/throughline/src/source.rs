@@ -43,6 +43,10 @@ pub(crate) trait Source: Send + Sync {
         bufs: &mut [IoSliceMut<'_>],
     ) -> Result<usize>;
 
+    /// As `read` of a buffered handle, if the whole range up to the end of the file is cached: never waits for
+    /// the device. `None` otherwise.
+    fn read_cached(&self, offset: u64, buf: &mut [u8]) -> Option<usize>;
+
     /// Records a read for the access time.
     fn accessed(&self) {}
 
@@ -88,6 +92,10 @@ impl Source for Held {
             return Ok(self.fs().read_at(&self.inode, offset, bufs)?);
         }
         Ok(self.buffered()?.read(true, offset, bufs, stream)?)
+    }
+
+    fn read_cached(&self, offset: u64, buf: &mut [u8]) -> Option<usize> {
+        self.was_buffered()?.read_cached(offset, buf)
     }
 
     fn accessed(&self) {
@@ -178,6 +186,11 @@ impl Source for RawFile {
         } else {
             self.read_buffered(offset, bufs, stream)?
         })
+    }
+
+    fn read_cached(&self, offset: u64, buf: &mut [u8]) -> Option<usize> {
+        self.cache()?; // a file that was never read through a cache gets none here
+        self.cached().space().read_cached(offset, buf)
     }
 
     fn write(

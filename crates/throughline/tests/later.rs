@@ -7,7 +7,9 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 
-use throughline::{AsyncFile, Device, Memory, OpenOptions, Pending, RawFile};
+use throughline::{
+    AsyncFile, Device, Error, FileOptions, Memory, OpenOptions, Pending, RawFile, Reason,
+};
 
 struct Unpark(Thread);
 
@@ -29,7 +31,7 @@ fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Memory whose flushes wait for a gate, and are counted.
+/// Memory whose flushes, and reads past the first half, wait for a gate. Flushes are counted.
 #[derive(Clone)]
 struct Gated {
     memory: Memory,
@@ -46,6 +48,11 @@ impl Gated {
         }
     }
 
+    fn wait(&self) {
+        let open = self.open.0.lock().unwrap();
+        drop(self.open.1.wait_while(open, |open| !*open).unwrap());
+    }
+
     fn set(&self, open: bool) {
         *self.open.0.lock().unwrap() = open;
         self.open.1.notify_all();
@@ -58,6 +65,9 @@ impl Device for Gated {
     }
 
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        if offset >= self.len_bytes() / 2 {
+            self.wait();
+        }
         self.memory.read_exact_at(buf, offset)
     }
 
@@ -67,9 +77,7 @@ impl Device for Gated {
 
     fn flush(&self) -> io::Result<()> {
         self.flushes.fetch_add(1, Ordering::Relaxed);
-        let open = self.open.0.lock().unwrap();
-        let open = self.open.1.wait_while(open, |open| !*open).unwrap();
-        drop(open);
+        self.wait();
         Ok(())
     }
 }
@@ -164,4 +172,40 @@ fn nothing_is_held_of_a_volume_when_the_answer_is_there() {
         drop(file);
         volume.close().unwrap(); // would be busy
     }
+}
+
+/// All threads for reads wait for the device, and so do the direct reads behind them.
+#[test]
+fn cached_reads_wait_for_no_thread() {
+    let device = Gated::new();
+    let (raw, file) = open(&device);
+    raw.write_all_at(b"cached", 100).unwrap();
+    device.set(false);
+    let mut options = FileOptions::new();
+    let direct = raw.reopen(options.direct(true)).unwrap().to_async();
+    let half = device.len_bytes() / 2;
+    let mut slow: Vec<_> = (0..64)
+        .map(|n| direct.read_at(vec![1; 4096], half + n * 4096))
+        .collect();
+    let mut read = file.read_at(vec![0; 6], 100);
+    let mut context = Context::from_waker(Waker::noop());
+    let polled = Pin::new(&mut read).poll(&mut context);
+    let waiting = slow.iter_mut().map(is_done).filter(|done| !done).count();
+    device.set(true);
+    assert_eq!(waiting, 64);
+    let Poll::Ready((done, buf)) = polled else {
+        panic!("a cached read waits");
+    };
+    assert_eq!((done.unwrap(), buf), (6, b"cached".to_vec()));
+    for read in slow {
+        assert_eq!(block_on(read).0.unwrap(), 4096);
+    }
+    // What is not cached, and a handle that may not read, are answered by the threads.
+    assert_eq!(block_on(file.read_at(vec![1; 8], half)).1, [0; 8]);
+    let written = raw.reopen(FileOptions::new().write(true)).unwrap();
+    let refused = block_on(written.to_async().read_at(vec![0; 6], 100)).0;
+    assert!(matches!(
+        refused,
+        Err(Error::Caller(Reason::NotOpenedFor(_)))
+    ));
 }

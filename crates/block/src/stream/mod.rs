@@ -186,7 +186,7 @@ impl Output {
         if self.disk.is_cut() {
             return Some(Err(Queues::cut_off(Op::Write, offset, len)));
         }
-        if let Err(error) = self.disk.check_write(offset, len) {
+        if let Err(error) = self.disk.check(Op::Write, offset, len) {
             return Some(Err(error));
         }
         let align = self.disk.bio_limits().memory_align_bytes;

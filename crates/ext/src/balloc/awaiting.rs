@@ -140,7 +140,7 @@ impl Blocks {
 
     /// Blocks freed in this transaction or before may be reused.
     fn durable_tid(&self) -> Tid {
-        #[cfg(feature = "planted")]
+        #[cfg(feature = "_planted")]
         if self
             .journal
             .has_bug(throughline_journal::Planted::FreedReused)

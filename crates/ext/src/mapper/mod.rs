@@ -143,7 +143,7 @@ impl<P: Place> FileMapper<P> {
     }
 }
 
-#[cfg(feature = "planted")]
+#[cfg(feature = "_planted")]
 impl<P: Place> FileMapper<P> {
     /// The planted bug that commits a mapping before its data is written.
     fn planted(&self, claim: Claim) -> fileio::Result<Claim> {
@@ -234,7 +234,7 @@ impl<P: Place> Mapper for FileMapper<P> {
             .fs()
             .with_room(|| self.claim_blocks(file_offset, len))
             .map_err(|e| e.in_inode(self.inode().ino))?;
-        #[cfg(feature = "planted")]
+        #[cfg(feature = "_planted")]
         let claim = self.planted(claim)?;
         Ok(claim)
     }

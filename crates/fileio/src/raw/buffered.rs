@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::backing::{self, Cached};
-use super::{RawFile, total};
+use super::{RawFile, check_writable, total};
 use crate::buffered;
 use crate::cache::{Accepted, AddressSpace, Backing, PageCache};
 use crate::error::{Reason, Result};
@@ -75,7 +75,7 @@ impl RawFile {
         bufs: &[IoSlice<'_>],
         wait: Wait,
     ) -> Result<(u64, usize)> {
-        self.check_writable()?;
+        check_writable(self.disk())?;
         let host = self.cached();
         if wait == Wait::No {
             return self.try_write(&host, at, bufs);
@@ -126,27 +126,16 @@ impl RawFile {
             Wait::No => self.extend.try_lock().ok_or(Reason::WouldBlock)?,
         };
         let at = at.unwrap_or_else(size);
-        let bufs = self.within_limit(at, bufs)?;
-        Ok((at, buffered::write(host, at, &bufs, wait)?))
-    }
-
-    /// The pieces of memory, cut at the maximum length of the file.
-    fn within_limit<'b>(&self, at: u64, bufs: &'b [IoSlice<'_>]) -> Result<Vec<IoSlice<'b>>> {
         let (limit, past) = match self.core.can_grow() {
             true => (MAX_BYTES, Reason::TooLarge),
             false => (self.len(), Reason::NoSpace),
         };
-        let mut left = limit.saturating_sub(at);
+        let left = limit.saturating_sub(at);
         if left == 0 && total(bufs) > 0 {
             return Err(past.into());
         }
-        let mut within = Vec::with_capacity(bufs.len());
-        for buf in bufs {
-            let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
-            within.push(IoSlice::new(&buf[..len]));
-            left -= len as u64;
-        }
-        Ok(within)
+        let bufs = within(left, bufs);
+        Ok((at, buffered::write(host, at, &bufs, wait)?))
     }
 
     /// Writes back the dirty blocks in the range and waits for them.
@@ -166,4 +155,15 @@ impl RawFile {
             buffered::start_flush(&host, range);
         }
     }
+}
+
+/// The first `left` bytes of the pieces of memory.
+fn within<'b>(mut left: u64, bufs: &'b [IoSlice<'_>]) -> Vec<IoSlice<'b>> {
+    let mut within = Vec::with_capacity(bufs.len());
+    for buf in bufs {
+        let len = usize::try_from(left).unwrap_or(usize::MAX).min(buf.len());
+        within.push(IoSlice::new(&buf[..len]));
+        left -= len as u64;
+    }
+    within
 }

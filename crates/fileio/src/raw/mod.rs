@@ -142,7 +142,7 @@ impl RawFile {
     /// # Errors
     /// As [`RawFile::write_at`].
     pub fn write_vectored_at(&self, offset: u64, bufs: &[IoSlice<'_>]) -> Result<usize> {
-        self.check_writable()?;
+        check_writable(self.disk())?;
         let len = total(bufs);
         let end = offset.checked_add(len).ok_or(Reason::TooLarge)?;
         if len == 0 {
@@ -163,7 +163,7 @@ impl RawFile {
     /// # Errors
     /// As [`RawFile::write_at`].
     pub fn append(&self, bufs: &[IoSlice<'_>]) -> Result<(u64, usize)> {
-        self.check_writable()?;
+        check_writable(self.disk())?;
         let len = total(bufs);
         self.gate.exclusive(|| {
             let offset = self.len();
@@ -243,7 +243,7 @@ impl RawFile {
     /// # Errors
     /// Those of write-back and of the host.
     pub fn seek_data(&self, offset: u64) -> Result<Option<u64>> {
-        self.flush_from(offset)?;
+        flush_from(self.host(), offset)?;
         let found = self.disk().seek_data(offset)?;
         Ok(found.filter(|at| *at < self.len()))
     }
@@ -254,27 +254,12 @@ impl RawFile {
     /// # Errors
     /// As [`RawFile::seek_data`].
     pub fn seek_hole(&self, offset: u64) -> Result<Option<u64>> {
-        self.flush_from(offset)?;
+        flush_from(self.host(), offset)?;
         let len = self.len();
         if offset >= len {
             return Ok(None);
         }
         Ok(Some(self.disk().seek_hole(offset)?.unwrap_or(len).min(len)))
-    }
-
-    /// Writes back everything from `offset` on, so that the host does not report it as a hole.
-    fn flush_from(&self, offset: u64) -> Result<()> {
-        match self.host() {
-            Some(host) => crate::buffered::flush(&host, offset..u64::MAX),
-            None => Ok(()),
-        }
-    }
-
-    fn check_writable(&self) -> Result<()> {
-        if self.disk().info().read_only {
-            return Err(Reason::ReadOnly.into());
-        }
-        Ok(())
     }
 
     fn identity(&self) -> Identity<'_> {
@@ -289,6 +274,21 @@ impl RawFile {
         let cached = self.cached.get()?;
         Some(Arc::clone(cached) as Arc<dyn Backing>)
     }
+}
+
+/// Writes back everything from `offset` on, so that the host does not report it as a hole.
+fn flush_from(cached: Option<Arc<dyn Backing>>, offset: u64) -> Result<()> {
+    match cached {
+        Some(cached) => crate::buffered::flush(&cached, offset..u64::MAX),
+        None => Ok(()),
+    }
+}
+
+fn check_writable(disk: &Disk) -> Result<()> {
+    if disk.info().read_only {
+        return Err(Reason::ReadOnly.into());
+    }
+    Ok(())
 }
 
 fn total(bufs: &[IoSlice<'_>]) -> u64 {

@@ -8,7 +8,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{RawFile, host_result, identity, room};
+use super::identity::Identity;
+use super::{RawFile, check_writable, host_result, identity, room};
+use throughline_block::Disk;
+
 use crate::cache::{Backing, Frozen};
 use crate::error::{Error, Reason, Result};
 use crate::{buffered, coherence, direct};
@@ -22,7 +25,7 @@ impl RawFile {
     /// # Errors
     /// [`Error::Unsupported`] on a device, unless `len` is its length; errors of the host and of write-back.
     pub fn set_len(&self, len: u64) -> Result<()> {
-        self.check_writable()?;
+        check_writable(self.disk())?;
         if !self.core.can_grow() {
             if len == self.len() {
                 return Ok(());
@@ -70,7 +73,7 @@ impl RawFile {
     /// # Errors
     /// [`Reason::NoSpace`]; errors of the host, such as unsupported reservation.
     pub fn allocate(&self, offset: u64, len: u64, keep_size: bool) -> Result<()> {
-        self.check_writable()?;
+        check_writable(self.disk())?;
         let end = offset.checked_add(len).ok_or(Reason::TooLarge)?;
         if len == 0 {
             return Ok(());
@@ -141,7 +144,7 @@ impl RawFile {
         len: u64,
         whole: impl FnOnce(Range<u64>) -> Result<()>,
     ) -> Result<()> {
-        self.check_writable()?;
+        check_writable(self.disk())?;
         self.gate.exclusive(|| {
             let size = self.len();
             let end = offset.saturating_add(len).min(size);
@@ -160,11 +163,11 @@ impl RawFile {
                 true => end.next_multiple_of(block),
                 false => (end - end % block).max(first),
             };
-            self.zero_edge(offset..first)?;
+            zero_edge(self.disk(), &self.identity(), offset..first)?;
             if first < last && first < end {
                 whole(first..last)?;
             }
-            let result = self.zero_edge(last.min(end)..end);
+            let result = zero_edge(self.disk(), &self.identity(), last.min(end)..end);
             if self.core.can_grow() {
                 // The last block may have been written in full.
                 self.disk().set_len(size).map_err(room::host_error)?;
@@ -172,19 +175,6 @@ impl RawFile {
             }
             result
         })
-    }
-
-    /// Writes zeros to less than one block.
-    fn zero_edge(&self, edge: Range<u64>) -> Result<()> {
-        let len = (edge.end - edge.start).min(ZEROS.len() as u64);
-        let zeros = [IoSlice::new(&ZEROS[..len as usize])];
-        host_result(direct::write(
-            self.disk(),
-            &self.identity(),
-            edge.start,
-            &zeros,
-        ))?;
-        Ok(())
     }
 
     /// Writes back everything and sets the host's length.
@@ -264,4 +254,12 @@ impl Drop for RawFile {
             );
         }
     }
+}
+
+/// Writes zeros to less than one block.
+fn zero_edge(disk: &Disk, identity: &Identity<'_>, edge: Range<u64>) -> Result<()> {
+    let len = (edge.end - edge.start).min(ZEROS.len() as u64);
+    let zeros = [IoSlice::new(&ZEROS[..len as usize])];
+    host_result(direct::write(disk, identity, edge.start, &zeros))?;
+    Ok(())
 }

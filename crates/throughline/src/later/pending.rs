@@ -31,6 +31,11 @@ pub(super) fn pair<T>() -> (Promise<T>, Pending<T>) {
     (Promise(Arc::clone(&slot)), Pending(slot))
 }
 
+/// The result of a call that is complete.
+pub(super) fn ready<T>(answer: T) -> Pending<T> {
+    Pending(Arc::new(Slot(Mutex::new(State::Done(answer)))))
+}
+
 impl<T> Slot<T> {
     fn state(&self) -> MutexGuard<'_, State<T>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)

@@ -1,0 +1,197 @@
+//! No type of the workspace has many methods: inherent ones, over all of its `impl` blocks, read from the
+//! sources. Methods of traits are not counted, as the trait decides about them. Types of the same name in one
+//! crate are counted as one.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// The most methods that a type may have.
+const MOST_METHODS: usize = 40;
+
+/// Types that have more, with the most that each may have, and why. A change that needs a larger number here
+/// should rather split the type.
+const LARGER: &[(&str, &str, usize, &str)] = &[
+    (
+        "throughline",
+        "Volume",
+        82,
+        "the functions of std::fs, by path",
+    ),
+    (
+        "throughline",
+        "Dir",
+        58,
+        "the functions of std::fs, by path",
+    ),
+    ("throughline", "OpenOptions", 49, "a method for each choice"),
+    (
+        "fuse",
+        "Server",
+        72,
+        "a method for each request of the kernel",
+    ),
+    (
+        "extfmt",
+        "InodeImage",
+        52,
+        "a method for each field of the inode on disk",
+    ),
+];
+
+fn source_files(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(folder).expect("the sources are there") {
+        let path = entry.expect("an entry").path();
+        let stem = path.file_stem().and_then(|stem| stem.to_str());
+        let is_test = matches!(stem, Some("tests" | "testing"));
+        if path.is_dir() && !is_test {
+            source_files(&path, found);
+        } else if path.extension().is_some_and(|end| end == "rs") && !is_test {
+            found.push(path);
+        }
+    }
+}
+
+/// The name of the type in `impl<'a> some::Name<'a> {`; `None` for the `impl` of a trait.
+fn implemented(line: &str) -> Option<&str> {
+    let rest = line.strip_prefix("impl")?;
+    let rest = match rest.strip_prefix('<') {
+        // Up to the bracket that closes the parameters.
+        Some(parameters) => {
+            let mut depth = 1;
+            let end = parameters.char_indices().find(|(at, c)| {
+                let is_arrow = *c == '>' && parameters[..*at].ends_with('-');
+                depth += i32::from(*c == '<') - i32::from(*c == '>' && !is_arrow);
+                depth == 0
+            });
+            &parameters[end?.0 + 1..]
+        }
+        None => rest,
+    };
+    if rest.contains(" for ") {
+        return None;
+    }
+    let path = rest.trim_start().split(['<', ' ']).next()?;
+    path.rsplit("::").next()
+}
+
+fn is_function(line: &str) -> bool {
+    let line = match line.strip_prefix("pub(") {
+        Some(rest) => rest.split_once(") ").map_or(line, |(_, rest)| rest),
+        None => line.strip_prefix("pub ").unwrap_or(line),
+    };
+    let line = line.strip_prefix("const ").unwrap_or(line);
+    let line = line.strip_prefix("unsafe ").unwrap_or(line);
+    line.starts_with("fn ")
+}
+
+/// Adds the methods in a file. In a macro, those of `impl $of` count for each type that the macro is called
+/// with.
+fn count(text: &str, methods: &mut BTreeMap<String, usize>) {
+    let text = text.split("#[cfg(test)]\nmod tests {").next();
+    let mut macro_name = None;
+    let mut block: Option<(usize, String)> = None;
+    let mut by_macro: BTreeMap<String, usize> = BTreeMap::new();
+    for line in text.unwrap_or_default().lines() {
+        let trimmed = line.trim_start();
+        let indent = line.len() - trimmed.len();
+        if let Some(name) = trimmed.strip_prefix("macro_rules! ") {
+            macro_name = name.split(' ').next().map(str::to_owned);
+        }
+        if let Some(name) = implemented(trimmed) {
+            block = Some((indent, name.to_owned()));
+        }
+        let Some((outer, of)) = &block else {
+            let call = trimmed.split_once("!(");
+            let called = call.and_then(|(name, of)| Some((by_macro.get(name)?, of)));
+            if let Some((count, of)) = called {
+                let names = of.trim_end_matches([')', ';']).split(',').map(str::trim);
+                for name in names {
+                    *methods.entry(name.to_owned()).or_default() += count;
+                }
+            }
+            continue;
+        };
+        if indent == *outer && trimmed == "}" {
+            block = None;
+        } else if indent == outer + 4 && is_function(trimmed) {
+            let counted = match (of.starts_with('$'), &macro_name) {
+                (true, Some(name)) => by_macro.entry(name.clone()),
+                _ => methods.entry(of.clone()),
+            };
+            *counted.or_default() += 1;
+        }
+    }
+}
+
+#[test]
+fn no_type_has_many_methods() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut folders: Vec<PathBuf> = std::fs::read_dir(root.join("crates"))
+        .expect("the crates are there")
+        .map(|entry| entry.expect("an entry").path())
+        .collect();
+    folders.extend([root.join("testing"), root.join("testing/models")]);
+    assert!(folders.len() > 10, "the crates were not found");
+    let mut wrong = Vec::new();
+    for folder in folders {
+        let name = folder.file_name().and_then(|name| name.to_str());
+        let name = name.expect("a name in UTF-8");
+        let mut files = Vec::new();
+        source_files(&folder.join("src"), &mut files);
+        let mut methods = BTreeMap::new();
+        for file in files {
+            count(
+                &std::fs::read_to_string(file).expect("a source"),
+                &mut methods,
+            );
+        }
+        assert!(!methods.is_empty(), "no methods were found in {name}");
+        for (of, count) in methods {
+            let larger = LARGER.iter().find(|one| (one.0, one.1) == (name, &of));
+            let most = larger.map_or(MOST_METHODS, |one| one.2);
+            if count > most {
+                wrong.push(format!("{name}: {of} has {count} methods, {most} at most"));
+            }
+            if larger.is_some() && count <= MOST_METHODS {
+                wrong.push(format!(
+                    "{name}: {of} has {count} methods: no exception needed"
+                ));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn methods_are_counted() {
+    let text = "
+impl<F: Fn(&str) -> u8> Name<F> {
+    pub fn one(&self) {
+        fn inner() {}
+    }
+    pub(crate) const fn two() {}
+    pub(in crate::x) fn three() {}
+}
+impl Trait for Name {
+    fn four() {}
+}
+macro_rules! by_path {
+    ($of:ty) => {
+        impl $of {
+            pub fn five() {}
+        }
+    };
+}
+by_path!(Name);
+by_path!(Other);
+#[cfg(test)]
+mod tests {
+impl Name {
+    fn six() {}
+}
+";
+    let mut methods = BTreeMap::new();
+    count(text, &mut methods);
+    let expected = [("Name".to_owned(), 4), ("Other".to_owned(), 1)];
+    assert_eq!(methods, BTreeMap::from(expected));
+}
