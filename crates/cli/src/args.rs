@@ -1,6 +1,8 @@
 //! The syntax of the command line.
 
-use clap::{Args, CommandFactory, Parser, Subcommand};
+use std::ffi::OsString;
+
+use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands;
 use crate::context::{GLOBAL_OPTIONS, Globals};
@@ -28,6 +30,36 @@ pub(crate) struct Cli {
     /// The command.
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+impl Cli {
+    /// The description of the command line. A command with an option `-h` of its own has no `-h` for help.
+    pub(crate) fn command() -> clap::Command {
+        fn with_help(command: clap::Command) -> clap::Command {
+            let is_taken = command
+                .get_arguments()
+                .any(|option| option.get_short() == Some('h'));
+            let command = match is_taken {
+                true => command.disable_help_flag(true).arg(
+                    Arg::new("help")
+                        .long("help")
+                        .help("Print help")
+                        .action(ArgAction::Help),
+                ),
+                false => command,
+            };
+            command.mut_subcommands(with_help)
+        }
+        with_help(<Cli as CommandFactory>::command())
+    }
+
+    /// Parses the words of a command line, with the program's name in front.
+    pub(crate) fn try_parse_from(
+        words: impl IntoIterator<Item = OsString>,
+    ) -> Result<Cli, clap::Error> {
+        let matches = Cli::command().try_get_matches_from(words)?;
+        Cli::from_arg_matches(&matches)
+    }
 }
 
 /// `--json` after the command's name.
@@ -178,7 +210,7 @@ pub(crate) enum Command {
 }
 
 /// Whether it is a global option.
-pub(crate) fn is_global(arg: &clap::Arg) -> bool {
+pub(crate) fn is_global(arg: &Arg) -> bool {
     arg.get_help_heading() == Some(GLOBAL_OPTIONS)
 }
 
@@ -228,8 +260,6 @@ impl Command {
 
 #[cfg(test)]
 mod tests {
-    use super::CommandFactory;
-
     #[test]
     fn the_model_is_consistent() {
         super::Cli::command().debug_assert();

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, ValueEnum};
 use throughline::{DirtyLimits, EngineChoice, OpenOptions, Volume};
 use tracing_subscriber::filter::LevelFilter;
@@ -222,11 +221,6 @@ impl Globals {
     }
 }
 
-/// For clap: an argument that may be a place in an image, a host path or a stream.
-pub(crate) fn place_parser() -> impl TypedValueParser<Value = Place> {
-    OsStringValueParser::new().map(|argument| Place::parse(&argument))
-}
-
 /// The state of one run of the program.
 pub(crate) struct Context {
     /// The global options.
@@ -277,6 +271,40 @@ impl Context {
         access: Access,
     ) -> Result<Vec<Place>, Failure> {
         crate::pattern::expand(&mut self.images, places, access)
+    }
+
+    /// Opens each place, with patterns expanded, and runs a part of the command on it; as [`Context::each`].
+    pub(crate) fn each_opened(
+        &mut self,
+        places: &[Place],
+        access: Access,
+        mut part: impl FnMut(&mut Context, &Opened) -> Result<(), Failure>,
+    ) -> Result<(), Failure> {
+        let places = self.expand(places, access)?;
+        self.each(&places, |context, place| {
+            let opened = context.open(place, access)?;
+            part(context, &opened)
+        })
+    }
+
+    /// Prints a line about what was done, if the user wants to know.
+    pub(crate) fn said(
+        &mut self,
+        verbose: bool,
+        line: impl FnOnce() -> String,
+    ) -> Result<(), Failure> {
+        match verbose {
+            true => self.out.line(line()),
+            false => Ok(()),
+        }
+    }
+
+    /// Prints the results as one list, if they are wanted as JSON.
+    pub(crate) fn list(&mut self, found: Vec<serde_json::Value>) -> Result<(), Failure> {
+        match self.json {
+            true => self.out.json(&serde_json::Value::Array(found)),
+            false => Ok(()),
+        }
     }
 
     /// The user's request to end the command.

@@ -39,8 +39,13 @@ pub(crate) fn text(path: &Path) -> Result<Vec<u8>, Failure> {
     }
 }
 
-/// Parses a dump. Names that are not places in an image are taken relative to `dir`.
-pub(crate) fn read(path: &Path, dir: Option<&Place>) -> Result<Vec<Paragraph>, Failure> {
+/// Parses a dump. Names that are not places in an image are taken relative to the only one of `dirs`.
+pub(crate) fn read(path: &Path, dirs: &[Place]) -> Result<Vec<Paragraph>, Failure> {
+    if dirs.len() > 1 {
+        return Err(Failure::Usage(
+            "--restore takes one directory, which names of the dump are in".into(),
+        ));
+    }
     let mut paragraphs: Vec<Paragraph> = Vec::new();
     for (at, line) in text(path)?.split(|byte| *byte == b'\n').enumerate() {
         let number = at.saturating_add(1);
@@ -48,7 +53,7 @@ pub(crate) fn read(path: &Path, dir: Option<&Place>) -> Result<Vec<Paragraph>, F
         let bad = |why: &str| Problem::new(format!("line {number}: {why}"));
         if let Some(name) = line.strip_prefix(b"# file: ") {
             let name = unescaped(name);
-            let place = place(&name, dir).ok_or_else(|| {
+            let place = place(&name, dirs.first()).ok_or_else(|| {
                 bad("the name is not in an image")
                     .with_next("say which directory names of the dump are in: IMAGE:/DIR")
                     .met(doing())

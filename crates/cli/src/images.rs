@@ -4,8 +4,8 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use throughline::Volume;
 use throughline::internal::VolumeLayers;
+use throughline::{Metadata, Node, Volume};
 use throughline_lab::explain::ours::{Watch, Watched, listening};
 
 use crate::commands::replay::parts;
@@ -27,6 +27,26 @@ pub(crate) struct Opened {
     pub(crate) path: PathBuf,
     /// The place, for messages.
     pub(crate) place: Place,
+}
+
+impl Opened {
+    /// Metadata of the inode at the path; with `follow`, of the target of a symbolic link.
+    pub(crate) fn metadata(&self, follow: bool) -> crate::problem::Result<Metadata> {
+        Ok(match follow {
+            true => self.volume.metadata(&self.path)?,
+            false => self.volume.symlink_metadata(&self.path)?,
+        })
+    }
+
+    /// The inode at the path; with `follow`, the target of a symbolic link.
+    pub(crate) fn node(&self, follow: bool) -> crate::problem::Result<Node> {
+        Ok(self.volume.node(self.metadata(follow)?.ino())?)
+    }
+
+    /// Whether it is a directory, or a symbolic link to one.
+    pub(crate) fn is_dir(&self) -> bool {
+        self.metadata(true).is_ok_and(|meta| meta.is_dir())
+    }
 }
 
 /// The access to an image that a command needs.

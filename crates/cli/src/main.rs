@@ -8,7 +8,6 @@
 
 mod acl;
 mod args;
-mod below;
 mod commands;
 mod context;
 mod copy;
@@ -39,7 +38,6 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
 
-use clap::Parser;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::context::Context;
@@ -88,7 +86,7 @@ fn command_line() -> ExitCode {
         globals,
         json,
         command,
-    } = match args::Cli::try_parse() {
+    } = match args::Cli::try_parse_from(std::env::args_os()) {
         Ok(cli) => cli,
         Err(error) => return misread(&error),
     };

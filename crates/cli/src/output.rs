@@ -1,11 +1,13 @@
 //! Standard output, and messages on standard error.
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::problem::Failure;
+use crate::text::printable;
 
 /// Buffered standard output. A closed pipe returns [`Failure::PipeClosed`].
 pub(crate) struct Output {
@@ -33,6 +35,29 @@ impl Output {
     pub(crate) fn line(&mut self, line: impl AsRef<[u8]>) -> Result<(), Failure> {
         self.bytes(line.as_ref())?;
         self.bytes(b"\n")
+    }
+
+    /// Writes a name without what would be unsafe on a terminal.
+    pub(crate) fn name(&mut self, name: impl AsRef<OsStr>) -> Result<(), Failure> {
+        let shown = printable(name.as_ref(), self.terminal);
+        self.bytes(&shown)
+    }
+
+    /// As [`Output::name`], with the end of the line.
+    pub(crate) fn name_line(&mut self, name: impl AsRef<OsStr>) -> Result<(), Failure> {
+        self.name(name)?;
+        self.bytes(b"\n")
+    }
+
+    /// Writes lines with a title in a column of their own.
+    pub(crate) fn titled<'t>(
+        &mut self,
+        lines: impl IntoIterator<Item = (&'t str, String)>,
+    ) -> Result<(), Failure> {
+        for (title, text) in lines {
+            self.line(format!("{:<14} {text}", format!("{title}:")))?;
+        }
+        Ok(())
     }
 
     /// Writes a value as pretty JSON, with a newline.

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use nix::unistd::{Gid, Group, Uid, User};
+use throughline::Attributes;
 
 /// The host's names, each looked up once.
 #[derive(Debug, Default)]
@@ -64,6 +65,20 @@ impl Owner {
             user: known.map(|(uid, _)| uid),
             group,
         })
+    }
+}
+
+impl Owner {
+    /// The attributes to set.
+    pub(crate) fn attributes(self) -> Attributes {
+        let mut attributes = Attributes::new();
+        if let Some(uid) = self.user {
+            attributes = attributes.uid(uid);
+        }
+        if let Some(gid) = self.group {
+            attributes = attributes.gid(gid);
+        }
+        attributes
     }
 }
 

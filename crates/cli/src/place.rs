@@ -173,6 +173,13 @@ impl Place {
     }
 }
 
+/// An argument of a command line.
+impl From<OsString> for Place {
+    fn from(argument: OsString) -> Place {
+        Place::parse(&argument)
+    }
+}
+
 /// Quoted, for messages.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -4,7 +4,7 @@ use std::io::Read;
 
 use clap::Args;
 
-use crate::context::{Context, place_parser};
+use crate::context::Context;
 use crate::images::Access;
 use crate::place::Place;
 use crate::problem::{Doing, Failure};
@@ -16,7 +16,7 @@ const CHUNK_BYTES: usize = 4 << 20;
 #[derive(Args, Debug)]
 pub(crate) struct CatArgs {
     /// Files in images, on the host, or - for standard input
-    #[arg(required = true, value_name = "PLACE", value_parser = place_parser())]
+    #[arg(required = true, value_name = "PLACE")]
     places: Vec<Place>,
 }
 

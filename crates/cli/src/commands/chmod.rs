@@ -1,14 +1,15 @@
 //! `chmod`.
 
 use clap::Args;
-use throughline::{Attributes, Metadata};
+use throughline::Attributes;
 
-use crate::below::{Reach, each};
-use crate::context::{Context, place_parser};
+use super::describe::letter;
+use crate::context::Context;
 use crate::images::Access;
 use crate::mode::{ModeChange, show};
 use crate::place::Place;
 use crate::problem::{Doing, Failure};
+use crate::walk::{Reach, each};
 
 /// Arguments of `chmod`.
 #[derive(Args, Debug)]
@@ -17,7 +18,7 @@ pub(crate) struct ChmodArgs {
     #[arg(value_name = "MODE", allow_hyphen_values = true, value_parser = ModeChange::parse)]
     mode: ModeChange,
     /// Files in images
-    #[arg(required = true, value_name = "IMAGE:/PATH", value_parser = place_parser())]
+    #[arg(required = true, value_name = "IMAGE:/PATH")]
     places: Vec<Place>,
     /// Include the contents of directories; symbolic links are skipped
     #[arg(short = 'R', long)]
@@ -29,44 +30,25 @@ pub(crate) struct ChmodArgs {
 
 /// Changes each place's mode.
 pub(crate) fn run(args: &ChmodArgs, context: &mut Context) -> Result<(), Failure> {
-    let reach = Reach {
-        follow: true,
-        recursive: args.recursive,
-        links: false,
-    };
-    let umask = context.images.umask;
-    let places = context.expand(&args.places, Access::Write)?;
-    context.each(&places, |context, place| {
-        let opened = context.open(place, Access::Write)?;
-        each(
-            context,
-            &opened,
-            reach,
-            &mut |context, place, node, meta| {
-                let after = args.mode.apply(meta.mode(), meta.is_dir(), umask);
-                node.set_attributes(&Attributes::new().mode(after))
-                    .doing(|| format!("cannot change the mode of {place}"))?;
-                said(args, context, place, meta, after)
-            },
-        )
-    })
-}
-
-fn said(
-    args: &ChmodArgs,
-    context: &mut Context,
-    place: &Place,
-    meta: &Metadata,
-    after: u32,
-) -> Result<(), Failure> {
-    if !args.verbose {
-        return Ok(());
-    }
-    let letter = super::describe::letter(meta.file_type());
-    let text = |mode: u32| format!("{mode:04o} ({})", show(letter, mode).split_off(1));
-    context.out.line(format!(
-        "mode of {place} changed from {} to {}",
-        text(meta.mode()),
-        text(after)
-    ))
+    let reach = Reach::files(args.recursive);
+    each(
+        context,
+        &args.places,
+        Access::Write,
+        reach,
+        |context, at| {
+            let before = at.meta.mode();
+            let umask = context.images.umask;
+            let after = args.mode.apply(before, at.meta.is_dir(), umask);
+            at.node()?
+                .set_attributes(&Attributes::new().mode(after))
+                .doing(|| format!("cannot change the mode of {}", at.place))?;
+            context.said(args.verbose, || {
+                let letter = letter(at.meta.file_type());
+                let text = |mode: u32| format!("{mode:04o} ({})", show(letter, mode).split_off(1));
+                let (before, after) = (text(before), text(after));
+                format!("mode of {} changed from {before} to {after}", at.place)
+            })
+        },
+    )
 }

@@ -3,22 +3,21 @@
 use clap::Args;
 use throughline::{Attributes, Metadata};
 
-use crate::below::{Reach, each};
-use crate::context::{Context, place_parser};
+use crate::context::Context;
 use crate::images::Access;
 use crate::owner::Owner;
 use crate::place::Place;
 use crate::problem::{Doing, Failure};
+use crate::walk::{Reach, each};
 
 /// Arguments of `chown`.
 #[derive(Args, Debug)]
-#[command(disable_help_flag = true)]
 pub(crate) struct ChownArgs {
     /// USER, USER:GROUP, USER: (the user's login group) or :GROUP, by number or host name
     #[arg(value_name = "OWNER")]
     owner: String,
     /// Files in images
-    #[arg(required = true, value_name = "IMAGE:/PATH", value_parser = place_parser())]
+    #[arg(required = true, value_name = "IMAGE:/PATH")]
     places: Vec<Place>,
     /// Change symbolic links themselves, not their targets
     #[arg(short = 'h', long)]
@@ -29,9 +28,6 @@ pub(crate) struct ChownArgs {
     /// Print what was changed
     #[arg(short, long)]
     verbose: bool,
-    /// Print help
-    #[arg(long, action = clap::ArgAction::Help)]
-    help: Option<bool>,
 }
 
 /// Changes each place's owner.
@@ -42,31 +38,29 @@ pub(crate) fn run(args: &ChownArgs, context: &mut Context) -> Result<(), Failure
         recursive: args.recursive,
         links: true,
     };
-    let places = context.expand(&args.places, Access::Write)?;
-    context.each(&places, |context, place| {
-        let opened = context.open(place, Access::Write)?;
-        each(
-            context,
-            &opened,
-            reach,
-            &mut |context, place, node, meta| {
-                node.set_attributes(&change(owner, meta))
-                    .doing(|| format!("cannot change the owner of {place}"))?;
-                said(args, context, place, owner)
-            },
-        )
-    })
+    each(
+        context,
+        &args.places,
+        Access::Write,
+        reach,
+        |context, at| {
+            at.node()?
+                .set_attributes(&change(owner, at.meta))
+                .doing(|| format!("cannot change the owner of {}", at.place))?;
+            context.said(args.verbose, || {
+                let number = |id: Option<u32>| id.map(|id| id.to_string());
+                let user = number(owner.user).unwrap_or_default();
+                let group =
+                    number(owner.group).map_or_else(String::new, |group| format!(":{group}"));
+                format!("changed ownership of {} to {user}{group}", at.place)
+            })
+        },
+    )
 }
 
 /// The new owner. As in the kernel, a program loses its set-id bits.
 fn change(owner: Owner, meta: &Metadata) -> Attributes {
-    let mut attributes = Attributes::new();
-    if let Some(uid) = owner.user {
-        attributes = attributes.uid(uid);
-    }
-    if let Some(gid) = owner.group {
-        attributes = attributes.gid(gid);
-    }
+    let attributes = owner.attributes();
     let mode = meta.mode();
     let keep_group_id = mode & 0o010 == 0; // set-gid without group execution once meant mandatory locking
     let dropped = mode & !(0o4000 | if keep_group_id { 0 } else { 0o2000 });
@@ -75,24 +69,4 @@ fn change(owner: Owner, meta: &Metadata) -> Attributes {
     } else {
         attributes
     }
-}
-
-fn said(
-    args: &ChownArgs,
-    context: &mut Context,
-    place: &Place,
-    owner: Owner,
-) -> Result<(), Failure> {
-    if !args.verbose {
-        return Ok(());
-    }
-    let number = |id: Option<u32>| id.map(|id| id.to_string()).unwrap_or_default();
-    let group = owner
-        .group
-        .map(|group| format!(":{group}"))
-        .unwrap_or_default();
-    context.out.line(format!(
-        "changed ownership of {place} to {}{group}",
-        number(owner.user)
-    ))
 }

@@ -6,7 +6,7 @@ use clap::{ArgAction, Args};
 use serde_json::json;
 
 use super::mv::sources_and_target;
-use crate::context::{Context, place_parser};
+use crate::context::Context;
 use crate::copy::{Follow, Given, Options, Preserve, Sparse, Totals, copy};
 use crate::mode::ModeChange;
 use crate::owner::Owner;
@@ -17,7 +17,7 @@ use crate::problem::Failure;
 #[derive(Args, Debug)]
 pub(crate) struct CpArgs {
     /// Sources, then the target: a new name or a directory. - is standard input or output
-    #[arg(required = true, value_name = "PLACE", value_parser = place_parser())]
+    #[arg(required = true, value_name = "PLACE")]
     places: Vec<Place>,
     /// Copy directories with their contents
     #[arg(short, long, visible_short_alias = 'R')]
@@ -76,7 +76,7 @@ pub(crate) struct CpArgs {
     #[arg(long, value_name = "WHEN", default_value = "auto", hide_default_value = true, num_args = 0..=1, default_missing_value = "always", require_equals = true)]
     sparse: Sparse,
     /// The directory to copy into; all other arguments are then sources
-    #[arg(short, long, value_name = "DIR", value_parser = place_parser())]
+    #[arg(short, long, value_name = "DIR")]
     target_directory: Option<Place>,
     /// Treat the target as a file name, even if it is a directory
     #[arg(short = 'T', long, conflicts_with = "target_directory")]

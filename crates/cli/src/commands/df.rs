@@ -2,22 +2,21 @@
 
 use std::path::PathBuf;
 
-use clap::{ArgAction, Args};
+use clap::Args;
 use serde_json::{Value, json};
 use throughline::StatFs;
 
 use crate::args::JsonFlag;
-use crate::context::{Context, place_parser};
+use crate::context::Context;
 use crate::place::Place;
 use crate::problem::{Doing, Failure};
 use crate::text::{human, quote};
 
 /// Arguments of `df`.
 #[derive(Args, Debug)]
-#[command(disable_help_flag = true)]
 pub(crate) struct DfArgs {
     /// Images, or paths in them
-    #[arg(required = true, value_name = "IMAGE", value_parser = place_parser())]
+    #[arg(required = true, value_name = "IMAGE")]
     images: Vec<Place>,
     /// Show sizes as 1.5K, 12M
     #[arg(short = 'h', long)]
@@ -30,9 +29,6 @@ pub(crate) struct DfArgs {
     print_type: bool,
     #[command(flatten)]
     pub(crate) json: JsonFlag,
-    /// Print help
-    #[arg(long, action = ArgAction::Help)]
-    help: Option<bool>,
 }
 
 /// The image of a place, or the host path if it is one.

@@ -3,25 +3,24 @@
 use std::collections::HashSet;
 use std::ffi::OsStr;
 
-use clap::{ArgAction, Args};
+use clap::Args;
 use serde_json::{Map, Value, json};
-use throughline::{Dir, Metadata};
+use throughline::Metadata;
 
 use super::describe::name_into;
 use crate::args::JsonFlag;
-use crate::context::{Context, place_parser};
+use crate::context::Context;
 use crate::images::Access;
 use crate::place::Place;
-use crate::problem::{Doing, Failure};
-use crate::text::{human, printable};
-use crate::walk::Guard;
+use crate::problem::Failure;
+use crate::text::human;
+use crate::walk::{At, Visitor, walk};
 
 /// Arguments of `du`.
 #[derive(Args, Debug)]
-#[command(disable_help_flag = true)]
 pub(crate) struct DuArgs {
     /// Directories and files in images
-    #[arg(required = true, value_name = "IMAGE:/PATH", value_parser = place_parser())]
+    #[arg(required = true, value_name = "IMAGE:/PATH")]
     places: Vec<Place>,
     /// Show files too, not only directories
     #[arg(short, long, conflicts_with = "summarize")]
@@ -46,16 +45,15 @@ pub(crate) struct DuArgs {
     bytes: bool,
     #[command(flatten)]
     pub(crate) json: JsonFlag,
-    /// Print help
-    #[arg(long, action = ArgAction::Help)]
-    help: Option<bool>,
 }
 
 struct Count<'a> {
     args: &'a DuArgs,
-    guard: Guard,
     /// Inodes with several names that were already counted.
     linked: HashSet<u64>,
+    /// The totals of the files being visited, below them the grand total; `None` for one that was counted
+    /// under another name.
+    totals: Vec<Option<u64>>,
     found: Vec<Value>,
 }
 
@@ -63,113 +61,56 @@ struct Count<'a> {
 pub(crate) fn run(args: &DuArgs, context: &mut Context) -> Result<(), Failure> {
     let mut count = Count {
         args,
-        guard: Guard::default(),
         linked: HashSet::new(),
+        totals: vec![Some(0)],
         found: Vec::new(),
     };
-    let places = context.expand(&args.places, Access::Read)?;
-    let mut all = 0u64;
-    context.each(&places, |context, place| {
-        let opened = context.open(place, Access::Read)?;
-        let cannot = || format!("cannot access {place}");
-        let meta = opened.volume.symlink_metadata(&opened.path).doing(cannot)?;
+    context.each_opened(&args.places, Access::Read, |context, opened| {
         // Each place is counted separately.
-        count.guard = Guard::default();
         count.linked.clear();
-        if meta.is_dir() {
-            let dir = opened.volume.open_dir(&opened.path).doing(cannot)?;
-            all = all.saturating_add(count.directory(context, place, &dir, 0)?);
-        } else {
-            let bytes = count.of(&meta);
-            all = all.saturating_add(bytes);
-            count.show(context, &place.to_argument(), bytes)?;
-        }
-        Ok(())
+        walk(context, opened, false, &mut count)
     })?;
     if args.total {
-        count.show(context, OsStr::new("total"), all)?;
+        let all = count.totals.pop().flatten();
+        count.show(context, OsStr::new("total"), all.unwrap_or_default())?;
     }
-    if context.json {
-        context.out.json(&Value::Array(count.found))?;
+    context.list(count.found)
+}
+
+impl Visitor for Count<'_> {
+    fn sorted(&self) -> bool {
+        false
     }
-    Ok(())
+
+    fn before(&mut self, _: &mut Context, at: &At<'_>) -> Result<bool, Failure> {
+        let is_linked = at.depth > 0 && !at.meta.is_dir() && at.meta.nlink() > 1;
+        let is_known = is_linked && !self.linked.insert(at.meta.ino());
+        self.totals.push((!is_known).then(|| self.of(at.meta)));
+        Ok(true)
+    }
+
+    fn after(&mut self, context: &mut Context, at: &At<'_>) -> Result<(), Failure> {
+        let Some(total) = self.totals.pop().flatten() else {
+            return Ok(());
+        };
+        if let Some(Some(above)) = self.totals.last_mut() {
+            *above = above.saturating_add(total);
+        }
+        let is_shown = at.meta.is_dir() || at.depth == 0 || self.args.all;
+        match is_shown && self.wanted(at.depth) {
+            true => self.show(context, &at.place.to_argument(), total),
+            false => Ok(()),
+        }
+    }
 }
 
 impl Count<'_> {
     fn of(&self, meta: &Metadata) -> u64 {
-        if self.args.apparent_size || self.args.bytes {
-            if meta.is_dir() || meta.is_file() || meta.is_symlink() {
-                meta.len()
-            } else {
-                0
-            }
-        } else {
-            meta.blocks_512().saturating_mul(512)
+        match self.args.apparent_size || self.args.bytes {
+            true if meta.is_dir() || meta.is_file() || meta.is_symlink() => meta.len(),
+            true => 0,
+            false => meta.blocks_512().saturating_mul(512),
         }
-    }
-
-    fn directory(
-        &mut self,
-        context: &mut Context,
-        place: &Place,
-        dir: &Dir,
-        depth: usize,
-    ) -> Result<u64, Failure> {
-        let reading = || format!("cannot read directory {place}");
-        let own = dir.own_metadata().doing(reading)?;
-        self.guard.enter(own.ino()).doing(reading)?;
-        let inside = self.inside(context, place, dir, depth);
-        self.guard.leave();
-        let total = self.of(&own).saturating_add(inside?);
-        if self.wanted(depth) {
-            self.show(context, &place.to_argument(), total)?;
-        }
-        Ok(total)
-    }
-
-    /// The total of the entries of a directory.
-    fn inside(
-        &mut self,
-        context: &mut Context,
-        place: &Place,
-        dir: &Dir,
-        depth: usize,
-    ) -> Result<u64, Failure> {
-        let reading = || format!("cannot read directory {place}");
-        let mut total = 0u64;
-        for entry in dir.entries().doing(reading)? {
-            let name = entry.doing(reading)?.file_name();
-            let place = place.join(&name);
-            match self.entry(context, &place, dir, &name, depth + 1) {
-                Ok(bytes) => total = total.saturating_add(bytes),
-                Err(failure) => context.complain(failure)?,
-            }
-        }
-        Ok(total)
-    }
-
-    fn entry(
-        &mut self,
-        context: &mut Context,
-        place: &Place,
-        dir: &Dir,
-        name: &OsStr,
-        depth: usize,
-    ) -> Result<u64, Failure> {
-        let cannot = || format!("cannot access {place}");
-        let meta = dir.symlink_metadata(name).doing(cannot)?;
-        if meta.is_dir() {
-            let inner = dir.open_dir(name).doing(cannot)?;
-            return self.directory(context, place, &inner, depth);
-        }
-        if meta.nlink() > 1 && !self.linked.insert(meta.ino()) {
-            return Ok(0);
-        }
-        let bytes = self.of(&meta);
-        if self.args.all && self.wanted(depth) {
-            self.show(context, &place.to_argument(), bytes)?;
-        }
-        Ok(bytes)
     }
 
     fn wanted(&self, depth: usize) -> bool {
@@ -190,7 +131,6 @@ impl Count<'_> {
             (false, false) => bytes.div_ceil(1024).to_string(),
         };
         context.out.bytes(format!("{size}\t").as_bytes())?;
-        let shown = printable(name, context.out.terminal).into_owned();
-        context.out.line(shown)
+        context.out.name_line(name)
     }
 }

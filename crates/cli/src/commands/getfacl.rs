@@ -1,23 +1,21 @@
 //! `getfacl`.
 
-use clap::{ArgAction, Args};
-use throughline::{Metadata, Node};
+use clap::Args;
+use throughline::Node;
 
 use crate::acl::{ACCESS, Acl, DEFAULT, Effective};
-use crate::below::{Reach, each};
-use crate::context::{Context, place_parser};
+use crate::context::Context;
 use crate::images::Access;
 use crate::owner::Names;
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem};
-use crate::text::printable;
+use crate::walk::{At, Reach, each};
 
 /// Arguments of `getfacl`.
 #[derive(Args, Debug)]
-#[command(disable_help_flag = true)]
 pub(crate) struct GetfaclArgs {
     /// Files in images
-    #[arg(required = true, value_name = "IMAGE:/PATH", value_parser = place_parser())]
+    #[arg(required = true, value_name = "IMAGE:/PATH")]
     places: Vec<Place>,
     /// Show only the file's own ACL
     #[arg(short, long)]
@@ -46,28 +44,14 @@ pub(crate) struct GetfaclArgs {
     /// Keep names unchanged (always the case; accepted for compatibility)
     #[arg(short = 'p', long, hide = true)]
     absolute_names: bool,
-    /// Print help
-    #[arg(long, action = ArgAction::Help)]
-    help: Option<bool>,
 }
 
 /// Shows the ACLs of each place.
 pub(crate) fn run(args: &GetfaclArgs, context: &mut Context) -> Result<(), Failure> {
     let names = Names::of_host(args.numeric);
-    let reach = Reach {
-        follow: true,
-        recursive: args.recursive,
-        links: false,
-    };
-    let places = context.expand(&args.places, Access::Read)?;
-    context.each(&places, |context, place| {
-        let opened = context.open(place, Access::Read)?;
-        each(
-            context,
-            &opened,
-            reach,
-            &mut |context, place, node, meta| show(args, context, (place, node, meta), &names),
-        )
+    let reach = Reach::files(args.recursive);
+    each(context, &args.places, Access::Read, reach, |context, at| {
+        show(args, context, at, &names)
     })
 }
 
@@ -86,9 +70,10 @@ pub(super) fn read(place: &Place, node: &Node, which: &[u8]) -> Result<Option<Ac
 fn show(
     args: &GetfaclArgs,
     context: &mut Context,
-    (place, node, meta): (&Place, &Node, &Metadata),
+    at: &At<'_>,
     names: &Names,
 ) -> Result<(), Failure> {
+    let (place, node, meta) = (at.place, &at.node()?, at.meta);
     let access = read(place, node, ACCESS)?;
     let default = match meta.is_dir() {
         true => read(place, node, DEFAULT)?,
@@ -98,9 +83,8 @@ fn show(
         return Ok(());
     }
     if !args.omit_header {
-        let argument = place.to_argument();
-        let shown = printable(&argument, context.out.terminal).into_owned();
-        context.out.line([b"# file: ", &shown[..]].concat())?;
+        context.out.bytes(b"# file: ")?;
+        context.out.name_line(place.to_argument())?;
         let (uid, gid) = (meta.uid(), meta.gid());
         let (user, group) = (names.user_or_number(uid), names.group_or_number(gid));
         context

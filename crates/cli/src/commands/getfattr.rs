@@ -1,27 +1,25 @@
 //! `getfattr`.
 
-use clap::{ArgAction, Args};
+use clap::Args;
 use regex::bytes::Regex;
 use serde_json::{Map, Value, json};
 use throughline::Node;
 
 use super::describe::name_into;
 use crate::args::JsonFlag;
-use crate::below::{Reach, each};
-use crate::context::{Context, place_parser};
+use crate::context::Context;
 use crate::images::Access;
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem};
 use crate::regular::{Dialect, compile};
-use crate::text::printable;
 use crate::value::Encoding;
+use crate::walk::{At, Reach, each};
 
 /// Arguments of `getfattr`.
 #[derive(Args, Debug)]
-#[command(disable_help_flag = true)]
 pub(crate) struct GetfattrArgs {
     /// Files in images
-    #[arg(required = true, value_name = "IMAGE:/PATH", value_parser = place_parser())]
+    #[arg(required = true, value_name = "IMAGE:/PATH")]
     places: Vec<Place>,
     /// Show this attribute, by its full name: user.mime_type
     #[arg(short, long, value_name = "NAME", conflicts_with_all = ["dump", "match"])]
@@ -57,9 +55,6 @@ pub(crate) struct GetfattrArgs {
     absolute_names: bool,
     #[command(flatten)]
     pub(crate) json: JsonFlag,
-    /// Print help
-    #[arg(long, action = ArgAction::Help)]
-    help: Option<bool>,
 }
 
 /// A regular expression for attribute names; as in getfattr, `-` matches any.
@@ -76,27 +71,20 @@ pub(crate) fn run(args: &GetfattrArgs, context: &mut Context) -> Result<(), Fail
         links: args.no_dereference,
     };
     let mut found = Vec::new();
-    let places = context.expand(&args.places, Access::Read)?;
-    context.each(&places, |context, place| {
-        let opened = context.open(place, Access::Read)?;
-        each(context, &opened, reach, &mut |context, place, node, _| {
-            show(args, context, place, node, &mut found)
-        })
+    each(context, &args.places, Access::Read, reach, |context, at| {
+        show(args, context, at, &mut found)
     })?;
-    match context.json {
-        true => context.out.json(&Value::Array(found)),
-        false => Ok(()),
-    }
+    context.list(found)
 }
 
 fn show(
     args: &GetfattrArgs,
     context: &mut Context,
-    place: &Place,
-    node: &Node,
+    at: &At<'_>,
     found: &mut Vec<Value>,
 ) -> Result<(), Failure> {
-    let attributes = read(args, place, node)?;
+    let place = at.place;
+    let attributes = read(args, place, &at.node()?)?;
     if attributes.is_empty() {
         return Ok(());
     }
@@ -121,9 +109,8 @@ fn show(
         }
         return Ok(());
     }
-    let argument = place.to_argument();
-    let shown = printable(&argument, context.out.terminal).into_owned();
-    context.out.line([b"# file: ", &shown[..]].concat())?;
+    context.out.bytes(b"# file: ")?;
+    context.out.name_line(place.to_argument())?;
     for (name, value) in &attributes {
         let mut line = name.clone();
         if args.dump || args.name.is_some() {
@@ -131,9 +118,7 @@ fn show(
             line.push(b'=');
             line.extend(encoding.show(value));
         }
-        let line = std::ffi::OsString::from(String::from_utf8_lossy(&line).into_owned());
-        let shown = printable(&line, context.out.terminal).into_owned();
-        context.out.line(shown)?;
+        context.out.name_line(&*String::from_utf8_lossy(&line))?;
     }
     context.out.line("")
 }

@@ -9,7 +9,7 @@ use throughline::{CacheState, DeviceState, LogInfo, OnError, Volume, VolumeInfo}
 
 use super::df::image_of;
 use crate::args::JsonFlag;
-use crate::context::{Context, place_parser};
+use crate::context::Context;
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Kind};
 use crate::text::{human, quote};
@@ -19,7 +19,7 @@ use crate::time::{full, rfc3339};
 #[derive(Args, Debug)]
 pub(crate) struct InfoArgs {
     /// Images, or paths in them
-    #[arg(required = true, value_name = "IMAGE", value_parser = place_parser())]
+    #[arg(required = true, value_name = "IMAGE")]
     images: Vec<Place>,
     #[command(flatten)]
     pub(crate) json: JsonFlag,
@@ -48,17 +48,9 @@ pub(crate) fn run(args: &InfoArgs, context: &mut Context) -> Result<(), Failure>
             context.out.line("")?;
         }
         first = false;
-        for (title, text) in lines(&image.to_string_lossy(), &info) {
-            context
-                .out
-                .line(format!("{:<14} {text}", format!("{title}:")))?;
-        }
-        Ok(())
+        context.out.titled(lines(&image.to_string_lossy(), &info))
     })?;
-    if context.json {
-        context.out.json(&Value::Array(found))?;
-    }
-    Ok(())
+    context.list(found)
 }
 
 /// Opens an image that is in use elsewhere, as it is on the disk, and prints a note that this is only the

@@ -7,17 +7,17 @@ use clap::Args;
 use uuid::Uuid;
 
 use super::df::image_of;
-use crate::context::{Context, place_parser};
+use crate::context::Context;
 use crate::images::Access;
 use crate::place::Place;
 use crate::problem::{Doing, Failure};
-use crate::text::{printable, quote};
+use crate::text::quote;
 
 /// Arguments of `label`.
 #[derive(Args, Debug)]
 pub(crate) struct LabelArgs {
     /// The image
-    #[arg(value_name = "IMAGE", value_parser = place_parser())]
+    #[arg(value_name = "IMAGE")]
     image: Place,
     /// The new label, at most 16 bytes; '' removes it. Without it, the label is shown
     label: Option<OsString>,
@@ -27,7 +27,7 @@ pub(crate) struct LabelArgs {
 #[derive(Args, Debug)]
 pub(crate) struct UuidArgs {
     /// Images
-    #[arg(required = true, value_name = "IMAGE", value_parser = place_parser())]
+    #[arg(required = true, value_name = "IMAGE")]
     images: Vec<Place>,
     /// Set this UUID, a random one, or none
     #[arg(short = 'U', long, value_name = "UUID|random|clear", value_parser = parse_uuid)]
@@ -58,8 +58,7 @@ pub(crate) fn label(args: &LabelArgs, context: &mut Context) -> Result<(), Failu
     let image = image_of(&args.image)?;
     let Some(label) = &args.label else {
         let label = OsString::from_vec(context.open_image(&image)?.label());
-        let shown = printable(&label, context.out.terminal).into_owned();
-        return context.out.line(shown);
+        return context.out.name_line(label);
     };
     let (_, volume) = context.images.open_image(&image, Access::Write)?;
     volume

@@ -7,7 +7,7 @@ use clap::Args;
 use throughline::Volume;
 
 use super::mv::sources_and_target;
-use crate::context::{Context, place_parser};
+use crate::context::Context;
 use crate::images::{Access, not_in_an_image};
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Kind, Problem};
@@ -20,7 +20,7 @@ pub(crate) struct LnArgs {
     #[arg(required = true, value_name = "PLACE")]
     places: Vec<OsString>,
     /// The directory for the links; all other arguments are then targets
-    #[arg(short, long, value_name = "IMAGE:/DIR", value_parser = place_parser())]
+    #[arg(short, long, value_name = "IMAGE:/DIR")]
     target_directory: Option<Place>,
     /// Make symbolic links
     #[arg(short, long)]
@@ -56,11 +56,7 @@ pub(crate) fn run(args: &LnArgs, context: &mut Context) -> Result<(), Failure> {
         }
         false => context.expand(targets, Access::Write)?,
     };
-    let into = !args.no_dereference
-        && opened
-            .volume
-            .metadata(&opened.path)
-            .is_ok_and(|meta| meta.is_dir());
+    let into = !args.no_dereference && opened.is_dir();
     if !into && (targets.len() > 1 || args.target_directory.is_some()) {
         return Err(Problem::new("Not a directory").met(format!("target {last}")));
     }
@@ -84,11 +80,8 @@ pub(crate) fn run(args: &LnArgs, context: &mut Context) -> Result<(), Failure> {
             }
         };
         make(args, &opened.volume, stored, (&link, target))?;
-        if args.verbose {
-            let arrow = if args.symbolic { "->" } else { "=>" };
-            context.out.line(format!("{link} {arrow} {target}"))?;
-        }
-        Ok(())
+        let arrow = if args.symbolic { "->" } else { "=>" };
+        context.said(args.verbose, || format!("{link} {arrow} {target}"))
     })
 }
 

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::time::SystemTime;
 
-use clap::{ArgAction, Args};
+use clap::Args;
 use serde_json::{Map, Value, json};
 use throughline::{Dir, FileType, Metadata, Node, Volume};
 
@@ -11,7 +11,7 @@ use super::columns;
 use super::describe::{coloured, letter, metadata_into, name_into};
 use crate::acl;
 use crate::args::JsonFlag;
-use crate::context::{Context, place_parser};
+use crate::context::Context;
 use crate::images::{Access, Opened};
 use crate::mode::show;
 use crate::owner::Names;
@@ -19,14 +19,13 @@ use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem};
 use crate::text::{human, printable};
 use crate::time::{full, short};
-use crate::walk::{Entry, Guard, sorted, unsorted};
+use crate::walk::{Entry, Guard, entries, is_hidden};
 
 /// Arguments of `ls`.
 #[derive(Args, Debug)]
-#[command(disable_help_flag = true)]
 pub(crate) struct LsArgs {
     /// Directories and files in images
-    #[arg(required = true, value_name = "IMAGE:/PATH", value_parser = place_parser())]
+    #[arg(required = true, value_name = "IMAGE:/PATH")]
     places: Vec<Place>,
     /// Show names that begin with a dot, and . and ..
     #[arg(short, long)]
@@ -93,9 +92,6 @@ pub(crate) struct LsArgs {
     no_group: bool,
     #[command(flatten)]
     pub(crate) json: JsonFlag,
-    /// Print help
-    #[arg(long, action = ArgAction::Help)]
-    help: Option<bool>,
 }
 
 /// When to do something.
@@ -156,10 +152,10 @@ pub(crate) fn run(args: &LsArgs, context: &mut Context) -> Result<(), Failure> {
     context.each(&places, |context, place| {
         let opened = context.open(place, Access::Read)?;
         let cannot = || format!("cannot access {place}");
-        let mut meta = opened.volume.symlink_metadata(&opened.path).doing(cannot)?;
+        let mut meta = opened.metadata(false).doing(cannot)?;
         if meta.is_symlink() && !args.directory && !args.is_long() && !args.classify {
             // A link to a directory is listed as the directory, a broken link as itself.
-            meta = opened.volume.metadata(&opened.path).unwrap_or(meta);
+            meta = opened.metadata(true).unwrap_or(meta);
         }
         if meta.is_dir() && !args.directory {
             dirs.push(opened);
@@ -195,11 +191,7 @@ pub(crate) fn run(args: &LsArgs, context: &mut Context) -> Result<(), Failure> {
             context.complain(failure)?;
         }
     }
-    if context.json {
-        let found = std::mem::take(&mut listing.found);
-        context.out.json(&Value::Array(found))?;
-    }
-    Ok(())
+    context.list(listing.found)
 }
 
 impl Listing<'_> {
@@ -230,13 +222,8 @@ impl Listing<'_> {
     ) -> Result<(), Failure> {
         let reading = || format!("reading directory {place}");
         let mut lines = Vec::new();
-        let entries = match self.args.unsorted {
-            true => unsorted(dir, context, reading),
-            false => sorted(dir, context, reading),
-        };
-        for Entry { name, meta } in entries? {
-            if !(self.args.all || self.args.almost_all) && name.as_encoded_bytes().starts_with(b".")
-            {
+        for Entry { name, meta } in entries(dir, !self.args.unsorted, context, reading)? {
+            if !(self.args.all || self.args.almost_all) && is_hidden(&name) {
                 continue;
             }
             let line = meta.and_then(|meta| {
@@ -331,13 +318,11 @@ impl Listing<'_> {
         if context.json {
             return self.keep(header, &lines);
         }
-        let terminal = context.out.terminal;
         if let Some(place) = header.filter(|_| self.headers) {
             if !self.first {
                 context.out.line("")?;
             }
-            let name = place.to_argument();
-            context.out.bytes(&printable(&name, terminal))?;
+            context.out.name(place.to_argument())?;
             context.out.line(":")?;
         }
         self.first = false;
@@ -393,10 +378,9 @@ impl Listing<'_> {
             context.out.bytes(text.as_bytes())?;
             let name = self.name(context, line);
             context.out.bytes(&name)?;
-            let terminal = context.out.terminal;
             if let Some(target) = line.target.as_ref().filter(|_| self.args.is_long()) {
                 context.out.bytes(b" -> ")?;
-                context.out.bytes(&printable(target, terminal))?;
+                context.out.name(target)?;
             }
             context.out.line("")?;
         }

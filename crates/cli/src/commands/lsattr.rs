@@ -1,22 +1,22 @@
 //! `lsattr`.
 
+use std::ffi::OsStr;
+
 use clap::Args;
-use throughline::Node;
+use throughline::Metadata;
 
 use super::flags::show;
-use crate::below::{Reach, each, node};
-use crate::context::{Context, place_parser};
+use crate::context::Context;
 use crate::images::Access;
 use crate::place::Place;
-use crate::problem::{Doing, Failure};
-use crate::text::printable;
-use crate::walk::sorted;
+use crate::problem::Failure;
+use crate::walk::{At, Visitor, walk};
 
 /// Arguments of `lsattr`.
 #[derive(Args, Debug)]
 pub(crate) struct LsattrArgs {
     /// Files in images, and directories whose contents are shown
-    #[arg(required = true, value_name = "IMAGE:/PATH", value_parser = place_parser())]
+    #[arg(required = true, value_name = "IMAGE:/PATH")]
     places: Vec<Place>,
     /// Show names that begin with a dot too
     #[arg(short, long)]
@@ -34,71 +34,31 @@ pub(crate) struct LsattrArgs {
 
 /// Shows the flags of each place.
 pub(crate) fn run(args: &LsattrArgs, context: &mut Context) -> Result<(), Failure> {
-    let places = context.expand(&args.places, Access::Read)?;
-    context.each(&places, |context, place| {
-        let opened = context.open(place, Access::Read)?;
-        let cannot = || format!("cannot access {place}");
-        let top = node(&opened.volume, &opened.path, true).doing(cannot)?;
-        if args.directory || !top.is_dir() {
-            return line(args, context, place, &top);
-        }
-        if args.recursive {
-            let reach = Reach {
-                follow: true,
-                recursive: true,
-                links: false,
-            };
-            let start = place.clone();
-            return each(context, &opened, reach, &mut |context, place, node, _| {
-                let is_hidden = |place: &Place| match place {
-                    Place::Image { path, .. } => path
-                        .file_name()
-                        .is_some_and(|name| name.as_encoded_bytes().starts_with(b".")),
-                    _ => false,
-                };
-                if *place == start || (!args.all && is_hidden(place)) {
-                    return Ok(());
-                }
-                line(args, context, place, node)
-            });
-        }
-        let dir = opened.volume.open_dir(&opened.path).doing(cannot)?;
-        for entry in sorted(&dir, context, cannot)? {
-            let is_hidden = entry.name.as_encoded_bytes().starts_with(b".");
-            if is_hidden && !args.all {
-                continue;
-            }
-            let place = place.join(&entry.name);
-            let cannot = || format!("cannot access {place}");
-            let shown = entry.meta.doing(cannot).and_then(|meta| {
-                if meta.is_symlink() {
-                    return Ok(());
-                }
-                let node = dir.node(&entry.name).doing(cannot)?;
-                line(args, context, &place, &node)
-            });
-            if let Err(failure) = shown {
-                context.complain(failure)?;
-            }
-        }
-        Ok(())
+    context.each_opened(&args.places, Access::Read, |context, opened| {
+        walk(context, opened, true, &mut Lines(args))
     })
 }
 
-fn line(
-    args: &LsattrArgs,
-    context: &mut Context,
-    place: &Place,
-    node: &Node,
-) -> Result<(), Failure> {
-    let mut line = String::new();
-    if args.project {
-        line.push_str(&format!("{:>5} ", node.project()));
+struct Lines<'a>(&'a LsattrArgs);
+
+impl Visitor for Lines<'_> {
+    fn visits(&self, _: &OsStr, meta: &Metadata) -> bool {
+        !meta.is_symlink()
     }
-    line.push_str(&show(node.flags()));
-    line.push(' ');
-    context.out.bytes(line.as_bytes())?;
-    let argument = place.to_argument();
-    let shown = printable(&argument, context.out.terminal).into_owned();
-    context.out.line(shown)
+
+    fn before(&mut self, context: &mut Context, at: &At<'_>) -> Result<bool, Failure> {
+        let Lines(args) = self;
+        let is_listed = at.depth == 0 && at.meta.is_dir() && !args.directory;
+        if !is_listed && (args.all || !at.is_hidden()) {
+            let node = at.node()?;
+            let project = match args.project {
+                true => format!("{:>5} ", node.project()),
+                false => String::new(),
+            };
+            let line = format!("{project}{} ", show(node.flags()));
+            context.out.bytes(line.as_bytes())?;
+            context.out.name_line(at.place.to_argument())?;
+        }
+        Ok(is_listed || (args.recursive && !args.directory))
+    }
 }

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use clap::{Command, CommandFactory};
+use clap::Command;
 use clap_mangen::Man;
 use roff::{Inline, Roff, bold, roman};
 

@@ -5,7 +5,7 @@ use std::path::{Component, PathBuf};
 use clap::Args;
 use throughline::Attributes;
 
-use crate::context::{Context, place_parser};
+use crate::context::Context;
 use crate::images::{Access, Opened};
 use crate::mode::ModeChange;
 use crate::place::Place;
@@ -15,7 +15,7 @@ use crate::problem::{Doing, Failure, Kind, Problem};
 #[derive(Args, Debug)]
 pub(crate) struct MkdirArgs {
     /// Directories to make in images
-    #[arg(required = true, value_name = "IMAGE:/PATH", value_parser = place_parser())]
+    #[arg(required = true, value_name = "IMAGE:/PATH")]
     places: Vec<Place>,
     /// Make missing parent directories; no error if a directory exists
     #[arg(short, long)]
@@ -47,7 +47,7 @@ pub(crate) fn run(args: &MkdirArgs, context: &mut Context) -> Result<(), Failure
                 .volume
                 .create_dir_with(&opened.path, &last)
                 .doing(|| format!("cannot create directory {place}"))?;
-            said(args, context, place)
+            context.said(args.verbose, || format!("created directory {place}"))
         }
     })
 }
@@ -80,7 +80,7 @@ fn parents(
             .create_dir_with(&done, attributes)
             .doing(cannot)
         {
-            Ok(_) => said(args, context, &place)?,
+            Ok(_) => context.said(args.verbose, || format!("created directory {place}"))?,
             Err(failure) if failure.kind() == Some(Kind::Exists) => {
                 if !opened.volume.metadata(&done).doing(cannot)?.is_dir() {
                     return Err(Problem::new("Not a directory").met(cannot()));
@@ -90,12 +90,4 @@ fn parents(
         }
     }
     Ok(())
-}
-
-fn said(args: &MkdirArgs, context: &mut Context, place: &Place) -> Result<(), Failure> {
-    if args.verbose {
-        context.out.line(format!("created directory {place}"))
-    } else {
-        Ok(())
-    }
 }

@@ -3,7 +3,7 @@
 use clap::Args;
 use throughline::{Attributes, DeviceNumber, FileType};
 
-use crate::context::{Context, place_parser};
+use crate::context::Context;
 use crate::images::Access;
 use crate::mode::ModeChange;
 use crate::place::Place;
@@ -13,7 +13,7 @@ use crate::problem::{Doing, Failure};
 #[derive(Args, Debug)]
 pub(crate) struct MknodArgs {
     /// The file to make in an image
-    #[arg(value_name = "IMAGE:/PATH", value_parser = place_parser())]
+    #[arg(value_name = "IMAGE:/PATH")]
     place: Place,
     /// b: block device, c or u: character device, p: fifo, s: socket
     #[arg(value_name = "KIND", value_parser = kind)]

@@ -9,7 +9,7 @@ use super::status::{Answer, AskedApart};
 use crate::context::Context;
 use crate::mount::point::is_dead;
 use crate::problem::{Doing, Failure};
-use crate::text::{human, printable};
+use crate::text::human;
 
 /// A mount and the answer of its server.
 struct Ours {
@@ -58,8 +58,7 @@ pub(super) fn list(context: &mut Context) -> Result<(), Failure> {
             mount.fs_type,
             mount.options
         );
-        let shown = printable(line.as_ref(), context.out.terminal).into_owned();
-        context.out.line(shown)?;
+        context.out.name_line(line)?;
     }
     Ok(())
 }
@@ -102,8 +101,7 @@ pub(super) fn states(context: &mut Context) -> Result<(), Failure> {
             mount.source.display(),
             mount.point.display()
         );
-        let shown = printable(line.as_ref(), context.out.terminal).into_owned();
-        context.out.line(shown)?;
+        context.out.name_line(line)?;
     }
     Ok(())
 }

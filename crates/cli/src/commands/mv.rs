@@ -5,7 +5,7 @@ use std::path::Path;
 use clap::Args;
 use throughline::{RenameMode, Volume};
 
-use crate::context::{Context, place_parser};
+use crate::context::Context;
 use crate::images::{Access, not_in_an_image};
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Kind, Problem};
@@ -14,10 +14,10 @@ use crate::problem::{Doing, Failure, Kind, Problem};
 #[derive(Args, Debug)]
 pub(crate) struct MvArgs {
     /// Sources, then the target: a new name or a directory
-    #[arg(required = true, value_name = "IMAGE:/PATH", value_parser = place_parser())]
+    #[arg(required = true, value_name = "IMAGE:/PATH")]
     places: Vec<Place>,
     /// The directory to move into; all other arguments are then sources
-    #[arg(short, long, value_name = "IMAGE:/DIR", value_parser = place_parser())]
+    #[arg(short, long, value_name = "IMAGE:/DIR")]
     target_directory: Option<Place>,
     /// Treat the target as a new name, even if it is a directory
     #[arg(short = 'T', long, conflicts_with = "target_directory")]
@@ -63,11 +63,7 @@ pub(crate) fn run(args: &MvArgs, context: &mut Context) -> Result<(), Failure> {
     }
     let opened = context.open(target, Access::Write)?;
     let sources = &context.expand(sources, Access::Write)?;
-    let is_dir = !args.no_target_directory
-        && opened
-            .volume
-            .metadata(&opened.path)
-            .is_ok_and(|meta| meta.is_dir());
+    let is_dir = !args.no_target_directory && opened.is_dir();
     let into = is_dir && !(args.exchange && sources.len() == 1 && args.target_directory.is_none());
     if !into && (sources.len() > 1 || args.target_directory.is_some()) {
         return Err(Problem::new("Not a directory").met(format!("target {target}")));
@@ -92,6 +88,8 @@ pub(crate) fn run(args: &MvArgs, context: &mut Context) -> Result<(), Failure> {
         let Place::Image { path: to_path, .. } = &to else {
             return Err(not_in_an_image(&to));
         };
+        let arrow = if args.exchange { "<->" } else { "->" };
+        let said = || format!("renamed {source} {arrow} {to}");
         if mode == RenameMode::Replace && same_file(&opened.volume, path, to_path) {
             // The kernel does nothing if both are names of one file; mv removes the first name.
             if same_name(&opened.volume, path, to_path) {
@@ -100,7 +98,7 @@ pub(crate) fn run(args: &MvArgs, context: &mut Context) -> Result<(), Failure> {
                 )));
             }
             opened.volume.remove_file(path).doing(|| cannot(&to))?;
-            return said(args, context, source, &to);
+            return context.said(args.verbose, said);
         }
         match opened
             .volume
@@ -112,16 +110,8 @@ pub(crate) fn run(args: &MvArgs, context: &mut Context) -> Result<(), Failure> {
             }
             other => other?,
         }
-        said(args, context, source, &to)
+        context.said(args.verbose, said)
     })
-}
-
-fn said(args: &MvArgs, context: &mut Context, source: &Place, to: &Place) -> Result<(), Failure> {
-    if !args.verbose {
-        return Ok(());
-    }
-    let arrow = if args.exchange { "<->" } else { "->" };
-    context.out.line(format!("renamed {source} {arrow} {to}"))
 }
 
 /// Whether both are names of one inode.

@@ -2,18 +2,17 @@
 
 use clap::Args;
 
-use crate::context::{Context, place_parser};
+use crate::context::Context;
 use crate::images::Access;
 use crate::place::Place;
 use crate::problem::{Doing, Failure};
 use crate::resolve::{Missing, canonical};
-use crate::text::printable;
 
 /// Arguments of `readlink`.
 #[derive(Args, Debug)]
 pub(crate) struct ReadlinkArgs {
     /// Symbolic links in images
-    #[arg(required = true, value_name = "IMAGE:/PATH", value_parser = place_parser())]
+    #[arg(required = true, value_name = "IMAGE:/PATH")]
     places: Vec<Place>,
     /// Print the path without links, . and ..; all but the last component must exist
     #[arg(short = 'f', long)]
@@ -38,19 +37,15 @@ pub(crate) fn run(args: &ReadlinkArgs, context: &mut Context) -> Result<(), Fail
     } else {
         args.canonicalize.then_some(Missing::Last)
     };
-    let places = context.expand(&args.places, Access::Read)?;
-    context.each(&places, |context, place| {
-        let opened = context.open(place, Access::Read)?;
-        let cannot = || format!("cannot read link {place}");
+    context.each_opened(&args.places, Access::Read, |context, opened| {
+        let cannot = || format!("cannot read link {}", opened.place);
         let target = match missing {
             Some(missing) => canonical(&opened.volume, &opened.path, missing).doing(cannot)?,
             None => opened.volume.read_link(&opened.path).doing(cannot)?,
         };
-        let shown = printable(target.as_os_str(), context.out.terminal).into_owned();
-        if args.no_newline {
-            context.out.bytes(&shown)
-        } else {
-            context.out.line(shown)
+        match args.no_newline {
+            true => context.out.name(target),
+            false => context.out.name_line(target),
         }
     })
 }

@@ -9,7 +9,7 @@ use throughline_lab::explain::ours::listening;
 
 use super::df::image_of;
 use crate::args::JsonFlag;
-use crate::context::{Context, place_parser};
+use crate::context::Context;
 use crate::images::Access;
 use crate::place::Place;
 use crate::problem::{Failure, Problem};
@@ -19,7 +19,7 @@ use crate::text::quote;
 #[derive(Args, Debug)]
 pub(crate) struct ReplayArgs {
     /// Images
-    #[arg(required = true, value_name = "IMAGE", value_parser = place_parser())]
+    #[arg(required = true, value_name = "IMAGE")]
     images: Vec<Place>,
     #[command(flatten)]
     pub(crate) json: JsonFlag,
@@ -56,10 +56,7 @@ pub(crate) fn run(args: &ReplayArgs, context: &mut Context) -> Result<(), Failur
         let problem = Problem::new(left).with_next("run 'e2fsck -f IMAGE'");
         Err(problem.met(format!("{} is not sound yet", quote(&image))))
     })?;
-    if context.json {
-        context.out.json(&Value::Array(found))?;
-    }
-    Ok(())
+    context.list(found)
 }
 
 fn recover(context: &mut Context, image: &Path) -> Result<RecoveryReport, Failure> {

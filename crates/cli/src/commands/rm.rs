@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use clap::Args;
 use throughline::Dir;
 
-use crate::context::{Context, place_parser};
-use crate::images::Access;
+use crate::context::Context;
+use crate::images::{Access, Opened};
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Kind, Problem};
 use crate::walk::{Guard, open_parent};
@@ -15,7 +15,7 @@ use crate::walk::{Guard, open_parent};
 #[derive(Args, Debug)]
 pub(crate) struct RmArgs {
     /// Files in images; with -r or -d, also directories
-    #[arg(required_unless_present = "force", value_name = "IMAGE:/PATH", value_parser = place_parser())]
+    #[arg(required_unless_present = "force", value_name = "IMAGE:/PATH")]
     places: Vec<Place>,
     /// Remove directories and their contents
     #[arg(short, long, visible_short_alias = 'R')]
@@ -37,23 +37,18 @@ const BATCH: usize = 4096;
 
 /// Removes each place.
 pub(crate) fn run(args: &RmArgs, context: &mut Context) -> Result<(), Failure> {
-    let places = context.expand(&args.places, Access::Write)?;
-    context.each(&places, |context, place| {
-        let opened = context.open(place, Access::Write)?;
-        match remove_place(args, context, &opened.volume, &opened.path, place) {
+    context.each_opened(
+        &args.places,
+        Access::Write,
+        |context, opened| match remove_place(args, context, opened) {
             Err(failure) if args.force && failure.kind() == Some(Kind::NotFound) => Ok(()),
             other => other,
-        }
-    })
+        },
+    )
 }
 
-fn remove_place(
-    args: &RmArgs,
-    context: &mut Context,
-    volume: &throughline::Volume,
-    path: &std::path::Path,
-    place: &Place,
-) -> Result<(), Failure> {
+fn remove_place(args: &RmArgs, context: &mut Context, opened: &Opened) -> Result<(), Failure> {
+    let (path, place) = (&opened.path, &opened.place);
     let cannot = || format!("cannot remove {place}");
     if matches!(
         path.components().next_back(),
@@ -64,7 +59,7 @@ fn remove_place(
             .with_next("name the entries to remove, or make the image anew with mke2fs")
             .met(cannot()));
     }
-    let (dir, name) = open_parent(volume, path).doing(cannot)?;
+    let (dir, name) = open_parent(&opened.volume, path).doing(cannot)?;
     // A trailing slash: it must be a directory.
     if path.as_os_str().as_encoded_bytes().ends_with(b"/")
         && !dir.symlink_metadata(name).doing(cannot)?.is_dir()
@@ -88,7 +83,7 @@ fn remove(
     let meta = dir.symlink_metadata(name).doing(cannot)?;
     if !meta.is_dir() {
         dir.remove_file(name).doing(cannot)?;
-        said(args, context, "removed", place)?;
+        context.said(args.verbose, || format!("removed {place}"))?;
         return Ok(true);
     }
     if args.recursive {
@@ -105,7 +100,7 @@ fn remove(
             .met(cannot()));
     }
     dir.remove_dir(name).doing(cannot)?;
-    said(args, context, "removed directory", place)?;
+    context.said(args.verbose, || format!("removed directory {place}"))?;
     Ok(true)
 }
 
@@ -146,13 +141,5 @@ fn empty(
             return Ok(failed == 0);
         }
         stayed = failed;
-    }
-}
-
-fn said(args: &RmArgs, context: &mut Context, what: &str, place: &Place) -> Result<(), Failure> {
-    if args.verbose {
-        context.out.line(format!("{what} {place}"))
-    } else {
-        Ok(())
     }
 }

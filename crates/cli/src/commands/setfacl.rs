@@ -2,18 +2,18 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::{ArgAction, Args};
+use clap::Args;
 use throughline::{Attributes, Metadata, Node, XattrMode};
 
 use super::getfacl::read;
 use crate::acl::{ACCESS, Acl, DEFAULT, Entry, Tag, parse};
-use crate::below::{Reach, each, node};
-use crate::context::{Context, place_parser};
+use crate::context::Context;
 use crate::dump::{self, Paragraph};
 use crate::images::Access;
 use crate::owner::Owner;
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem};
+use crate::walk::{Reach, each};
 
 /// ACL entries separated by commas.
 #[derive(Clone, Debug)]
@@ -35,10 +35,9 @@ fn entries_of_file(path: &str) -> Result<Entries, String> {
 
 /// Arguments of `setfacl`.
 #[derive(Args, Debug)]
-#[command(disable_help_flag = true)]
 pub(crate) struct SetfaclArgs {
     /// Files in images; with --restore, the directory for names without an image
-    #[arg(required_unless_present = "restore", value_name = "IMAGE:/PATH", value_parser = place_parser())]
+    #[arg(required_unless_present = "restore", value_name = "IMAGE:/PATH")]
     places: Vec<Place>,
     /// Add or change these entries: u:NAME:rwx, g:NAME:rx, m::r, o::-; the prefix d: is for the default ACL
     #[arg(short, long, value_name = "ENTRIES", value_parser = entries)]
@@ -80,9 +79,6 @@ pub(crate) struct SetfaclArgs {
     /// Include the contents of directories; symbolic links are skipped
     #[arg(short = 'R', long)]
     recursive: bool,
-    /// Print help
-    #[arg(long, action = ArgAction::Help)]
-    help: Option<bool>,
 }
 
 impl SetfaclArgs {
@@ -126,17 +122,9 @@ pub(crate) fn run(args: &SetfaclArgs, context: &mut Context) -> Result<(), Failu
             entry.tag
         )));
     }
-    let reach = Reach {
-        follow: true,
-        recursive: args.recursive,
-        links: false,
-    };
-    let places = context.expand(&args.places, Access::Write)?;
-    context.each(&places, |context, place| {
-        let opened = context.open(place, Access::Write)?;
-        each(context, &opened, reach, &mut |_, place, node, meta| {
-            one(args, place, node, meta)
-        })
+    let reach = Reach::files(args.recursive);
+    each(context, &args.places, Access::Write, reach, |_, at| {
+        one(args, at.place, &at.node()?, at.meta)
     })
 }
 
@@ -201,18 +189,13 @@ impl Wanted {
 
 /// Restores the ACLs of the files in a dump.
 fn restore(args: &SetfaclArgs, context: &mut Context, dump: &Path) -> Result<(), Failure> {
-    if args.places.len() > 1 {
-        return Err(Failure::Usage(
-            "--restore takes one directory, which names of the dump are in".into(),
-        ));
-    }
-    let paragraphs = dump::read(dump, args.places.first())?;
+    let paragraphs = dump::read(dump, &args.places)?;
     context.each(&paragraphs, |context, paragraph| {
-        let place = &paragraph.place;
-        let cannot = || format!("cannot change the access rights of {place}");
+        let cannot = || format!("cannot change the access rights of {}", paragraph.place);
         let bad = |why: String| Problem::new(why).met(cannot());
-        let opened = context.open(place, Access::Write)?;
-        let node = node(&opened.volume, &opened.path, true).doing(cannot)?;
+        let place = &paragraph.place;
+        let node = context.open(place, Access::Write)?.node(true);
+        let node = node.doing(cannot)?;
         let meta = node.metadata().doing(cannot)?;
         let mut attributes = Attributes::new();
         let mut special = 0;

@@ -4,11 +4,10 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use clap::{ArgAction, Args};
+use clap::Args;
 use throughline::{Error, Reason, XattrMode};
 
-use crate::below::node;
-use crate::context::{Context, place_parser};
+use crate::context::Context;
 use crate::dump;
 use crate::images::Access;
 use crate::place::Place;
@@ -18,10 +17,9 @@ use crate::value::parse;
 
 /// Arguments of `setfattr`.
 #[derive(Args, Debug)]
-#[command(disable_help_flag = true)]
 pub(crate) struct SetfattrArgs {
     /// Files in images; with --restore, the directory for names without an image
-    #[arg(required_unless_present = "restore", value_name = "IMAGE:/PATH", value_parser = place_parser())]
+    #[arg(required_unless_present = "restore", value_name = "IMAGE:/PATH")]
     places: Vec<Place>,
     /// Set this attribute, by its full name: user.mime_type
     #[arg(short, long, value_name = "NAME", required_unless_present_any = ["remove", "restore"])]
@@ -45,9 +43,6 @@ pub(crate) struct SetfattrArgs {
     /// Change symbolic links themselves, not their targets
     #[arg(short = 'h', long)]
     no_dereference: bool,
-    /// Print help
-    #[arg(long, action = ArgAction::Help)]
-    help: Option<bool>,
 }
 
 /// Sets or removes an attribute of each place.
@@ -60,11 +55,9 @@ pub(crate) fn run(args: &SetfattrArgs, context: &mut Context) -> Result<(), Fail
             .map_err(|reason| Failure::Usage(format!("invalid value: {reason}")))?,
         None => Vec::new(),
     };
-    let places = context.expand(&args.places, Access::Write)?;
-    context.each(&places, |context, place| {
-        let opened = context.open(place, Access::Write)?;
-        let cannot = || format!("cannot change the attributes of {place}");
-        let node = node(&opened.volume, &opened.path, !args.no_dereference).doing(cannot)?;
+    context.each_opened(&args.places, Access::Write, |_, opened| {
+        let cannot = || format!("cannot change the attributes of {}", opened.place);
+        let node = opened.node(!args.no_dereference).doing(cannot)?;
         let changed = match (&args.name, &args.remove) {
             (Some(name), _) => node.set_xattr(name.as_bytes(), &value, XattrMode::Either),
             (None, Some(name)) => node.remove_xattr(name.as_bytes()),
@@ -76,17 +69,11 @@ pub(crate) fn run(args: &SetfattrArgs, context: &mut Context) -> Result<(), Fail
 
 /// Restores the attributes of the files in a dump.
 fn restore(args: &SetfattrArgs, context: &mut Context, dump: &Path) -> Result<(), Failure> {
-    if args.places.len() > 1 {
-        return Err(Failure::Usage(
-            "--restore takes one directory, which names of the dump are in".into(),
-        ));
-    }
-    let paragraphs = dump::read(dump, args.places.first())?;
+    let paragraphs = dump::read(dump, &args.places)?;
     context.each(&paragraphs, |context, paragraph| {
-        let place = &paragraph.place;
-        let cannot = || format!("cannot change the attributes of {place}");
-        let opened = context.open(place, Access::Write)?;
-        let node = node(&opened.volume, &opened.path, !args.no_dereference).doing(cannot)?;
+        let cannot = || format!("cannot change the attributes of {}", paragraph.place);
+        let opened = context.open(&paragraph.place, Access::Write)?;
+        let node = opened.node(!args.no_dereference).doing(cannot)?;
         for (number, line) in &paragraph.lines {
             let at = line.iter().position(|byte| *byte == b'=');
             let (name, value) = line.split_at(at.unwrap_or(line.len()));

@@ -9,13 +9,13 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, IsTerminal};
 use std::path::{Component, Path, PathBuf};
 
-use clap::{Args, CommandFactory};
+use clap::Args;
 
 use super::df::image_of;
 use super::typed::Typed;
 use super::within::{Stop, within};
 use crate::args::Cli;
-use crate::context::{Context, place_parser};
+use crate::context::Context;
 use crate::images::Access;
 use crate::place::{Base, Place};
 use crate::problem::{Doing, Failure, Problem};
@@ -43,7 +43,7 @@ const MOST_LINE_BYTES: u64 = 1 << 20;
 #[command(after_long_help = LINES)]
 pub(crate) struct ShellArgs {
     /// The image
-    #[arg(value_name = "IMAGE", value_parser = place_parser())]
+    #[arg(value_name = "IMAGE")]
     image: Place,
     /// Run this command; may be given several times
     #[arg(short, long, value_name = "COMMAND", conflicts_with = "file")]
@@ -214,7 +214,7 @@ fn change(dir: &str, context: &mut Context) -> Result<Next, Failure> {
     let place = Place::parse(dir.as_ref());
     let cannot = || format!("cannot go to {place}");
     let opened = context.open(&place, Access::Read)?;
-    if !opened.volume.metadata(&opened.path).doing(cannot)?.is_dir() {
+    if !opened.metadata(true).doing(cannot)?.is_dir() {
         return Err(Problem::new("Not a directory").met(cannot()));
     }
     Base::set_dir(plain(&opened.path));

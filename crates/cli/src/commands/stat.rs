@@ -3,13 +3,13 @@
 use std::ffi::OsString;
 
 use clap::Args;
-use serde_json::{Map, Value, json};
+use serde_json::{Map, json};
 use throughline::Metadata;
 
 use super::describe::{letter, metadata_into, name_into, words};
 use super::stat_format::{Subject, fill};
 use crate::args::JsonFlag;
-use crate::context::{Context, place_parser};
+use crate::context::Context;
 use crate::images::Access;
 use crate::mode::show;
 use crate::owner::Names;
@@ -22,7 +22,7 @@ use crate::time::full;
 #[derive(Args, Debug)]
 pub(crate) struct StatArgs {
     /// Files in images
-    #[arg(required = true, value_name = "IMAGE:/PATH", value_parser = place_parser())]
+    #[arg(required = true, value_name = "IMAGE:/PATH")]
     places: Vec<Place>,
     /// Follow symbolic links
     #[arg(short = 'L', long)]
@@ -44,15 +44,10 @@ pub(crate) struct StatArgs {
 pub(crate) fn run(args: &StatArgs, context: &mut Context) -> Result<(), Failure> {
     let names = Names::of_host(false);
     let mut found = Vec::new();
-    let places = context.expand(&args.places, Access::Read)?;
-    context.each(&places, |context, place| {
-        let opened = context.open(place, Access::Read)?;
+    context.each_opened(&args.places, Access::Read, |context, opened| {
+        let place = &opened.place;
         let cannot = || format!("cannot stat {place}");
-        let meta = if args.dereference {
-            opened.volume.metadata(&opened.path).doing(cannot)?
-        } else {
-            opened.volume.symlink_metadata(&opened.path).doing(cannot)?
-        };
+        let meta = opened.metadata(args.dereference).doing(cannot)?;
         let target = meta
             .is_symlink()
             .then(|| opened.volume.read_link(&opened.path))
@@ -100,10 +95,7 @@ pub(crate) fn run(args: &StatArgs, context: &mut Context) -> Result<(), Failure>
         context.out.line(format!("  File: {shown}{arrow}"))?;
         context.out.line(layout(&meta, block_bytes, &names))
     })?;
-    if context.json {
-        context.out.json(&Value::Array(found))?;
-    }
-    Ok(())
+    context.list(found)
 }
 
 fn layout(meta: &Metadata, block_bytes: u32, names: &Names) -> String {

@@ -110,12 +110,7 @@ fn show(state: &Value, dir: &Path, context: &mut Context) -> Result<(), Failure>
     if context.json {
         return context.out.json(state);
     }
-    for (title, text) in lines(dir, state) {
-        context
-            .out
-            .line(format!("{:<14} {text}", format!("{title}:")))?;
-    }
-    Ok(())
+    context.out.titled(lines(dir, state))
 }
 
 /// Reads the state of a mount. Root, who may not look into another user's mount, asks as that user.

@@ -5,7 +5,7 @@ use std::time::SystemTime;
 use clap::Args;
 use throughline::Attributes;
 
-use crate::context::{Context, place_parser};
+use crate::context::Context;
 use crate::images::Access;
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Kind};
@@ -13,10 +13,9 @@ use crate::time::{parse, parse_posix};
 
 /// Arguments of `touch`.
 #[derive(Args, Debug)]
-#[command(disable_help_flag = true)]
 pub(crate) struct TouchArgs {
     /// Files in images; missing ones are created empty
-    #[arg(required = true, value_name = "IMAGE:/PATH", value_parser = place_parser())]
+    #[arg(required = true, value_name = "IMAGE:/PATH")]
     places: Vec<Place>,
     /// Change only the access time
     #[arg(short = 'a')]
@@ -35,14 +34,11 @@ pub(crate) struct TouchArgs {
     #[arg(short = 't', value_name = "STAMP", value_parser = parse_posix, group = "time")]
     stamp: Option<SystemTime>,
     /// Set the times of this file instead of now; it is on the host or in an image
-    #[arg(short, long, value_name = "FILE", group = "time", value_parser = place_parser())]
+    #[arg(short, long, value_name = "FILE", group = "time")]
     reference: Option<Place>,
     /// Change symbolic links themselves, not their targets
     #[arg(short = 'h', long)]
     no_dereference: bool,
-    /// Print help
-    #[arg(long, action = clap::ArgAction::Help)]
-    help: Option<bool>,
 }
 
 /// Sets each place's times.
@@ -59,10 +55,8 @@ pub(crate) fn run(args: &TouchArgs, context: &mut Context) -> Result<(), Failure
     if args.modification || !args.access {
         attributes = attributes.modified(modified);
     }
-    let places = context.expand(&args.places, Access::Write)?;
-    context.each(&places, |context, place| {
-        let opened = context.open(place, Access::Write)?;
-        let cannot = || format!("cannot touch {place}");
+    context.each_opened(&args.places, Access::Write, |context, opened| {
+        let cannot = || format!("cannot touch {}", opened.place);
         let set = if args.no_dereference {
             opened
                 .volume

@@ -1,23 +1,25 @@
 //! `tree`.
 
+use std::ffi::OsStr;
+
 use clap::Args;
 use serde_json::{Map, Value, json};
-use throughline::{Dir, Metadata};
+use throughline::Metadata;
 
 use super::describe::{coloured, metadata_into, name_into};
 use crate::args::JsonFlag;
-use crate::context::{Context, place_parser};
+use crate::context::Context;
 use crate::images::Access;
 use crate::place::Place;
-use crate::problem::{Doing, Failure};
+use crate::problem::{Failure, Problem};
 use crate::text::printable;
-use crate::walk::{Entry, Guard, sorted};
+use crate::walk::{At, Visitor, is_hidden, walk};
 
 /// Arguments of `tree`.
 #[derive(Args, Debug)]
 pub(crate) struct TreeArgs {
     /// Directories in images
-    #[arg(required = true, value_name = "IMAGE:/PATH", value_parser = place_parser())]
+    #[arg(required = true, value_name = "IMAGE:/PATH")]
     places: Vec<Place>,
     /// Show names that begin with a dot
     #[arg(short, long)]
@@ -32,222 +34,115 @@ pub(crate) struct TreeArgs {
     pub(crate) json: JsonFlag,
 }
 
-#[derive(Default)]
-struct Tree {
-    guard: Guard,
+/// A tree that is being shown.
+struct Tree<'a> {
+    args: &'a TreeArgs,
     directories: u64,
     files: u64,
+    /// What precedes the lines of each level: the branches of the levels above.
+    indent: Vec<&'static str>,
+    /// As JSON: the directories being visited with the contents found so far; below them, the finished trees.
+    open: Vec<Vec<Value>>,
 }
 
 /// Shows each directory's tree.
 pub(crate) fn run(args: &TreeArgs, context: &mut Context) -> Result<(), Failure> {
     let mut roots = Vec::new();
-    let places = context.expand(&args.places, Access::Read)?;
-    context.each(&places, |context, place| {
-        let opened = context.open(place, Access::Read)?;
-        let dir = opened
-            .volume
-            .open_dir(&opened.path)
-            .doing(|| format!("cannot open directory {place}"))?;
-        let mut tree = Tree::default();
+    context.each_opened(&args.places, Access::Read, |context, opened| {
+        let mut tree = Tree {
+            args,
+            directories: 0,
+            files: 0,
+            indent: Vec::new(),
+            open: vec![Vec::new()],
+        };
+        walk(context, opened, true, &mut tree)?;
         if context.json {
-            let mut root = Map::new();
-            name_into(&mut root, "name", &place.to_argument());
-            metadata_into(
-                &mut root,
-                &dir.own_metadata()
-                    .doing(|| format!("cannot access {place}"))?,
-            );
-            root.insert(
-                "contents".into(),
-                tree.values(args, context, place, &dir, 0)?,
-            );
-            roots.push(json!(root));
+            roots.extend(tree.open.into_iter().flatten());
             return Ok(());
         }
-        let name = place.to_argument();
-        let shown = printable(&name, context.out.terminal).into_owned();
-        context.out.line(shown)?;
-        tree.lines(args, context, place, &dir, "")?;
         let plural = |count: u64, one: &str, many: &str| {
             format!("{count} {}", if count == 1 { one } else { many })
         };
-        context.out.line("")?;
         let mut summary = plural(tree.directories, "directory", "directories");
         if !args.directories {
             summary += &format!(", {}", plural(tree.files, "file", "files"));
         }
-        context.out.line(summary)
+        context.out.line(format!("\n{summary}"))
     })?;
-    if context.json {
-        context.out.json(&Value::Array(roots))?;
-    }
-    Ok(())
+    context.list(roots)
 }
 
-impl Tree {
-    /// The entries to show. Those that cannot be read are reported and left out.
-    fn entries(
-        &mut self,
-        args: &TreeArgs,
-        context: &mut Context,
-        place: &Place,
-        dir: &Dir,
-    ) -> Result<Vec<(std::ffi::OsString, Metadata)>, Failure> {
-        let mut shown = Vec::new();
-        let reading = || format!("reading directory {place}");
-        for Entry { name, meta } in sorted(dir, context, reading)? {
-            if !args.all && name.as_encoded_bytes().starts_with(b".") {
-                continue;
-            }
-            match meta.doing(|| format!("cannot access {}", place.join(&name))) {
-                Ok(meta) if args.directories && !meta.is_dir() => {}
-                Ok(meta) => {
-                    if meta.is_dir() {
-                        self.directories += 1;
-                    } else {
-                        self.files += 1;
-                    }
-                    shown.push((name, meta));
-                }
-                Err(failure) => context.complain(failure)?,
-            }
-        }
-        Ok(shown)
+impl Visitor for Tree<'_> {
+    fn visits(&self, name: &OsStr, meta: &Metadata) -> bool {
+        (self.args.all || !is_hidden(name)) && (!self.args.directories || meta.is_dir())
     }
 
-    /// Whether to descend into this directory.
-    fn enter(
-        &mut self,
-        args: &TreeArgs,
-        place: &Place,
-        dir: &Dir,
-        depth: usize,
-    ) -> Result<bool, Failure> {
-        if args.level.is_some_and(|level| depth >= level) {
-            return Ok(false);
+    fn before(&mut self, context: &mut Context, at: &At<'_>) -> Result<bool, Failure> {
+        match (at.parent, at.meta.is_dir()) {
+            (None, false) => {
+                let cannot = format!("cannot open directory {}", at.place);
+                return Err(Problem::new("Not a directory").met(cannot));
+            }
+            (None, true) => {}
+            (Some(_), true) => self.directories += 1,
+            (Some(_), false) => self.files += 1,
         }
-        let cannot = || format!("reading directory {place}");
-        self.guard
-            .enter(dir.own_metadata().doing(cannot)?.ino())
-            .doing(cannot)?;
-        Ok(true)
+        match context.json {
+            true => self.open.push(Vec::new()),
+            false => self.line(context, at)?,
+        }
+        Ok(self.args.level.is_none_or(|level| at.depth < level))
     }
 
-    fn lines(
-        &mut self,
-        args: &TreeArgs,
-        context: &mut Context,
-        place: &Place,
-        dir: &Dir,
-        indent: &str,
-    ) -> Result<(), Failure> {
-        if !self.enter(args, place, dir, indent.chars().count() / 4)? {
+    fn after(&mut self, context: &mut Context, at: &At<'_>) -> Result<(), Failure> {
+        if !context.json {
+            self.indent.pop();
             return Ok(());
         }
-        let shown = self.lines_inside(args, context, place, dir, indent);
-        self.guard.leave();
-        shown
-    }
-
-    fn lines_inside(
-        &mut self,
-        args: &TreeArgs,
-        context: &mut Context,
-        place: &Place,
-        dir: &Dir,
-        indent: &str,
-    ) -> Result<(), Failure> {
-        let entries = self.entries(args, context, place, dir)?;
-        let last = entries.len().saturating_sub(1);
-        for (index, (name, meta)) in entries.iter().enumerate() {
-            let (branch, below) = if index == last {
-                ("└── ", "    ")
-            } else {
-                ("├── ", "│   ")
-            };
-            let terminal = context.out.terminal;
-            let shown = printable(name, terminal);
-            let shown = if context.out.colours() {
-                coloured(&shown, meta)
-            } else {
-                shown.into_owned()
-            };
-            context.out.bytes(indent.as_bytes())?;
-            context.out.bytes(branch.as_bytes())?;
-            context.out.bytes(&shown)?;
-            if meta.is_symlink()
-                && let Ok(target) = dir.read_link(name)
-            {
-                context.out.bytes(b" -> ")?;
-                context
-                    .out
-                    .bytes(&printable(target.as_os_str(), terminal))?;
-            }
-            context.out.line("")?;
-            if meta.is_dir() {
-                let place = place.join(name);
-                let inner = dir
-                    .open_dir(name)
-                    .doing(|| format!("cannot open directory {place}"));
-                let shown = inner.and_then(|inner| {
-                    self.lines(args, context, &place, &inner, &format!("{indent}{below}"))
-                });
-                if let Err(failure) = shown {
-                    context.complain(failure)?;
-                }
-            }
+        let mut object = Map::new();
+        let name = at.parent.map(|(_, name)| name.to_owned());
+        let name = name.unwrap_or_else(|| at.place.to_argument());
+        name_into(&mut object, "name", &name);
+        metadata_into(&mut object, at.meta);
+        if let Some(target) = at.link_target() {
+            name_into(&mut object, "target", &target);
+        }
+        let contents = self.open.pop().unwrap_or_default();
+        if at.meta.is_dir() {
+            object.insert("contents".into(), json!(contents));
+        }
+        if let Some(siblings) = self.open.last_mut() {
+            siblings.push(json!(object));
         }
         Ok(())
     }
+}
 
-    fn values(
-        &mut self,
-        args: &TreeArgs,
-        context: &mut Context,
-        place: &Place,
-        dir: &Dir,
-        depth: usize,
-    ) -> Result<Value, Failure> {
-        if !self.enter(args, place, dir, depth)? {
-            return Ok(json!([]));
+impl Tree<'_> {
+    /// Prints the line of a name. The start has its line without a branch.
+    fn line(&mut self, context: &mut Context, at: &At<'_>) -> Result<(), Failure> {
+        let Some((_, name)) = at.parent else {
+            self.indent.push("");
+            return context.out.name_line(at.place.to_argument());
+        };
+        let (branch, below) = match at.is_last {
+            true => ("└── ", "    "),
+            false => ("├── ", "│   "),
+        };
+        let shown = printable(name, context.out.terminal);
+        let shown = match context.out.colours() {
+            true => coloured(&shown, at.meta),
+            false => shown.into_owned(),
+        };
+        context.out.bytes(self.indent.concat().as_bytes())?;
+        context.out.bytes(branch.as_bytes())?;
+        context.out.bytes(&shown)?;
+        if let Some(target) = at.link_target() {
+            context.out.bytes(b" -> ")?;
+            context.out.name(target)?;
         }
-        let values = self.values_inside(args, context, place, dir, depth);
-        self.guard.leave();
-        values
-    }
-
-    fn values_inside(
-        &mut self,
-        args: &TreeArgs,
-        context: &mut Context,
-        place: &Place,
-        dir: &Dir,
-        depth: usize,
-    ) -> Result<Value, Failure> {
-        let mut values = Vec::new();
-        for (name, meta) in self.entries(args, context, place, dir)? {
-            let mut object = Map::new();
-            name_into(&mut object, "name", &name);
-            metadata_into(&mut object, &meta);
-            if meta.is_symlink()
-                && let Ok(target) = dir.read_link(&name)
-            {
-                name_into(&mut object, "target", target.as_os_str());
-            }
-            if meta.is_dir() {
-                let place = place.join(&name);
-                let inner = dir
-                    .open_dir(&name)
-                    .doing(|| format!("cannot open directory {place}"));
-                match inner.and_then(|inner| self.values(args, context, &place, &inner, depth + 1))
-                {
-                    Ok(contents) => drop(object.insert("contents".into(), contents)),
-                    Err(failure) => context.complain(failure)?,
-                }
-            }
-            values.push(json!(object));
-        }
-        Ok(Value::Array(values))
+        self.indent.push(below);
+        context.out.line("")
     }
 }

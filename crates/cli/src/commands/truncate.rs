@@ -3,7 +3,7 @@
 use clap::Args;
 use throughline::Attributes;
 
-use crate::context::{Context, place_parser};
+use crate::context::Context;
 use crate::images::Access;
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Kind, Problem};
@@ -13,7 +13,7 @@ use crate::text::{parse_size, quote};
 #[derive(Args, Debug)]
 pub(crate) struct TruncateArgs {
     /// Files in images; missing ones are created
-    #[arg(required = true, value_name = "IMAGE:/PATH", value_parser = place_parser())]
+    #[arg(required = true, value_name = "IMAGE:/PATH")]
     places: Vec<Place>,
     /// Size in bytes or with a unit; +SIZE extends by it, -SIZE shrinks by it, <SIZE at most, >SIZE at least,
     /// /SIZE rounds down to a multiple, %SIZE rounds up to a multiple
@@ -70,10 +70,8 @@ impl Change {
 
 /// Sets each place's size.
 pub(crate) fn run(args: &TruncateArgs, context: &mut Context) -> Result<(), Failure> {
-    let places = context.expand(&args.places, Access::Write)?;
-    context.each(&places, |context, place| {
-        let opened = context.open(place, Access::Write)?;
-        let cannot = || format!("cannot truncate {place}");
+    context.each_opened(&args.places, Access::Write, |context, opened| {
+        let cannot = || format!("cannot truncate {}", opened.place);
         let file = match opened.volume.open_file(&opened.path).doing(cannot) {
             Err(failure) if failure.kind() == Some(Kind::NotFound) => {
                 if args.no_create {

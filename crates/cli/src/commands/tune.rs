@@ -12,7 +12,7 @@ use throughline_lab::explain::ours::listening;
 use super::df::image_of;
 use super::info::{cache_lines, cache_value};
 use crate::args::JsonFlag;
-use crate::context::{Context, place_parser};
+use crate::context::Context;
 use crate::images::Access;
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem};
@@ -22,7 +22,7 @@ use crate::text::{human, quote};
 #[derive(Args, Debug)]
 pub(crate) struct TuneArgs {
     /// An image, a plain file or a block device
-    #[arg(required = true, value_name = "FILE", value_parser = place_parser())]
+    #[arg(required = true, value_name = "FILE")]
     place: Place,
     /// Read it with I/Os of several sizes, and show the speed
     #[arg(long)]
@@ -100,12 +100,7 @@ pub(crate) fn run(args: &TuneArgs, context: &mut Context) -> Result<(), Failure>
             ),
         ));
     }
-    for (title, text) in lines {
-        context
-            .out
-            .line(format!("{:<14} {text}", format!("{title}:")))?;
-    }
-    Ok(())
+    context.out.titled(lines)
 }
 
 struct Measured {

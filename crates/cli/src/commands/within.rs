@@ -2,8 +2,6 @@
 
 use std::ffi::OsString;
 
-use clap::Parser;
-
 use crate::args::{Cli, Command};
 use crate::context::Context;
 use crate::output::Complaints;

@@ -220,14 +220,8 @@ fn set_extended<'a>(
 }
 
 fn attributes(change: &Change) -> Attributes {
-    let mut attributes = Attributes::new();
-    if let Some(Owner { user, group }) = change.owner {
-        if let Some(uid) = user {
-            attributes = attributes.uid(uid);
-        }
-        if let Some(gid) = group {
-            attributes = attributes.gid(gid);
-        }
+    let mut attributes = change.owner.unwrap_or(Owner::NONE).attributes();
+    if change.owner.is_some() {
         // A set-id program loses its privileges with a change of owner.
         if change.mode.is_none() {
             attributes = attributes.drop_privileges();

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use clap::Parser;
 use throughline_lab::explain::ours::Watch;
 
 use super::{ExplainArgs, Seen};

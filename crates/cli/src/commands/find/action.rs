@@ -3,48 +3,38 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
-use throughline::Dir;
-
 use super::super::describe::letter;
 use super::super::within::{Stop, within};
+use super::Search;
 use super::expression::{Expression, Seen};
 use super::printf::{self, Subject};
-use super::{At, Search};
 use crate::context::Context;
 use crate::format;
-use crate::images::Access;
 use crate::mode::show;
 use crate::place::Place;
 use crate::problem::{Doing, Failure};
 use crate::text::printable;
 use crate::time::short;
+use crate::walk::At;
 
 /// Maximum number of files per command of `-exec … +`; bounds the memory for them.
 const MOST_GATHERED: usize = 10_000;
 
 impl Search<'_> {
     /// Tests a name and performs the actions. Returns whether to prune its directory.
-    pub(super) fn act(
-        &mut self,
-        context: &mut Context,
-        at: &At<'_>,
-        dir: Option<&Dir>,
-    ) -> Result<bool, Failure> {
+    pub(super) fn act(&mut self, context: &mut Context, at: &At<'_>) -> Result<bool, Failure> {
         let path = at.place.to_argument();
-        let own_name = match at.place {
-            Place::Image { path, .. } => path.file_name().unwrap_or(path.as_os_str()).to_owned(),
-            _ => path.clone(),
-        };
         let seen = Seen {
-            name: &own_name,
+            name: at.path().file_name().unwrap_or(at.path().as_os_str()),
             path: &path,
             meta: at.meta,
             now: self.now,
-            is_empty: &|| match (dir, at.meta.is_file()) {
-                (Some(dir), _) => dir
-                    .entries()
+            is_empty: &|| match at.meta.is_dir() {
+                true => at
+                    .open_dir()
+                    .and_then(|dir| dir.entries())
                     .is_ok_and(|mut entries| entries.next().is_none()),
-                (None, is_file) => is_file && at.meta.len() == 0,
+                false => at.meta.is_file() && at.meta.len() == 0,
             },
         };
         let mut pruned = false;
@@ -69,8 +59,7 @@ impl Search<'_> {
     ) -> Result<bool, Failure> {
         match action {
             Expression::Print => {
-                let shown = printable(path, context.out.terminal).into_owned();
-                context.out.line(shown)?;
+                context.out.name_line(path)?;
             }
             Expression::Print0 => {
                 context.out.bytes(path.as_bytes())?;
@@ -87,7 +76,7 @@ impl Search<'_> {
             Expression::ExecAll(words) => return self.gather(context, words, at.place),
             Expression::Ls => context.out.line(self.row(at, path, context.out.terminal))?,
             Expression::Delete => {
-                if let Err(failure) = delete(context, at) {
+                if let Err(failure) = delete(at) {
                     context.complain(failure)?;
                     return Ok(false);
                 }
@@ -100,23 +89,16 @@ impl Search<'_> {
 
     /// The text of `-printf`.
     fn filled(&self, format: &OsStr, at: &At<'_>, path: &OsStr) -> Result<Vec<u8>, String> {
-        let inside = match at.place {
-            Place::Image { path, .. } => path.as_path(),
-            _ => OsStr::new("/").as_ref(),
-        };
-        let start = at.start.to_argument();
+        let start = at.start.place.to_argument();
         let subject = Subject {
             path,
             start: &start,
             depth: at.depth,
             meta: at.meta,
             names: &self.names,
-            target: &|| {
-                let target = at.meta.is_symlink().then(|| at.volume.read_link(inside));
-                Some(target?.ok()?.into_os_string())
-            },
+            target: &|| at.link_target(),
             followed: &|| {
-                let meta = at.volume.metadata(inside).ok()?;
+                let meta = at.start.volume.metadata(at.path()).ok()?;
                 Some(meta.file_type())
             },
         };
@@ -177,19 +159,16 @@ impl Search<'_> {
     }
 }
 
-fn delete(context: &mut Context, at: &At<'_>) -> Result<(), Failure> {
+fn delete(at: &At<'_>) -> Result<(), Failure> {
     let cannot = || format!("cannot delete {}", at.place);
-    let Some((dir, name)) = at.parent else {
-        let opened = context.open(at.place, Access::Write)?;
-        return match at.meta.is_dir() {
-            true => opened.volume.remove_dir(&opened.path).doing(cannot),
-            false => opened.volume.remove_file(&opened.path).doing(cannot),
-        };
+    let (volume, path) = (&at.start.volume, &at.start.path);
+    let removed = match (at.parent, at.meta.is_dir()) {
+        (Some((dir, name)), true) => dir.remove_dir(name),
+        (Some((dir, name)), false) => dir.remove_file(name),
+        (None, true) => volume.remove_dir(path),
+        (None, false) => volume.remove_file(path),
     };
-    match at.meta.is_dir() {
-        true => dir.remove_dir(name).doing(cannot),
-        false => dir.remove_file(name).doing(cannot),
-    }
+    removed.doing(cannot)
 }
 
 /// A word with each `{}` replaced by the file.

@@ -10,7 +10,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::SystemTime;
 
 use clap::Args;
-use throughline::{Dir, Metadata, Volume};
 
 use self::expression::{Expression, Limits};
 use crate::context::Context;
@@ -18,7 +17,7 @@ use crate::images::Access;
 use crate::owner::Names;
 use crate::place::Place;
 use crate::problem::{Doing, Failure};
-use crate::walk::{Entry, Guard, sorted};
+use crate::walk::{At, Visitor, walk};
 
 /// Help for expressions.
 const EXPRESSION: &str = "\
@@ -103,101 +102,27 @@ pub(crate) fn run(args: &FindArgs, context: &mut Context) -> Result<(), Failure>
             return Ok(());
         }
         let opened = context.open(place, access)?;
-        let cannot = || format!("cannot access {place}");
-        let meta = opened.volume.symlink_metadata(&opened.path).doing(cannot)?;
-        let dir = match meta.is_dir() {
-            true => Some(opened.volume.open_dir(&opened.path).doing(cannot)?),
-            false => None,
-        };
-        let at = At {
-            volume: &opened.volume,
-            start: place,
-            place,
-            meta: &meta,
-            parent: None,
-            depth: 0,
-        };
-        search.visit(context, &at, dir, &mut Guard::default())
+        walk(context, &opened, false, &mut search)
     })?;
     search.run_gathered(context)
 }
 
-/// The current name of the walk.
-struct At<'a> {
-    volume: &'a Volume,
-    /// The place on the command line that it was found under.
-    start: &'a Place,
-    place: &'a Place,
-    meta: &'a Metadata,
-    /// Its directory and its name there; `None` for a place on the command line.
-    parent: Option<(&'a Dir, &'a std::ffi::OsStr)>,
-    depth: usize,
-}
+impl Visitor for Search<'_> {
+    fn before(&mut self, context: &mut Context, at: &At<'_>) -> Result<bool, Failure> {
+        let is_shown = at.depth >= self.limits.least_depth && !self.limits.depth_first;
+        let pruned = is_shown && self.act(context, at)?;
+        Ok(!pruned && !self.ended && at.depth < self.limits.most_depth)
+    }
 
-impl Search<'_> {
-    fn visit(
-        &mut self,
-        context: &mut Context,
-        at: &At<'_>,
-        dir: Option<Dir>,
-        guard: &mut Guard,
-    ) -> Result<(), Failure> {
-        context.interrupt().check()?;
-        let is_shown = at.depth >= self.limits.least_depth;
-        let mut pruned = false;
-        if is_shown && !self.limits.depth_first {
-            pruned = self.act(context, at, dir.as_ref())?;
-        }
-        if let Some(dir) = dir.as_ref().filter(|_| !pruned && !self.ended)
-            && at.depth < self.limits.most_depth
-        {
-            let reading = || format!("cannot read directory {}", at.place);
-            guard.enter(at.meta.ino()).doing(reading)?;
-            let walked = self.inside(context, at, dir, guard);
-            guard.leave();
-            if let Err(failure) = walked {
-                context.complain(failure)?;
-            }
-        }
-        if is_shown && self.limits.depth_first && !self.ended {
-            self.act(context, at, dir.as_ref())?;
+    fn after(&mut self, context: &mut Context, at: &At<'_>) -> Result<(), Failure> {
+        let is_shown = at.depth >= self.limits.least_depth && self.limits.depth_first;
+        if is_shown && !self.ended {
+            self.act(context, at)?;
         }
         Ok(())
     }
 
-    fn inside(
-        &mut self,
-        context: &mut Context,
-        at: &At<'_>,
-        dir: &Dir,
-        guard: &mut Guard,
-    ) -> Result<(), Failure> {
-        let reading = || format!("cannot read directory {}", at.place);
-        for Entry { name, meta } in sorted(dir, context, reading)? {
-            if self.ended {
-                return Ok(());
-            }
-            let place = at.place.join(&name);
-            let cannot = || format!("cannot access {place}");
-            let visited = meta.doing(cannot).and_then(|meta| {
-                let inner = match meta.is_dir() {
-                    true => Some(dir.open_dir(&name).doing(cannot)?),
-                    false => None,
-                };
-                let at = At {
-                    volume: at.volume,
-                    start: at.start,
-                    place: &place,
-                    meta: &meta,
-                    parent: Some((dir, &name)),
-                    depth: at.depth + 1,
-                };
-                self.visit(context, &at, inner, guard)
-            });
-            if let Err(failure) = visited {
-                context.complain(failure)?;
-            }
-        }
-        Ok(())
+    fn ended(&self) -> bool {
+        self.ended
     }
 }
