@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use throughline::{Abort, Error, Reason};
 
 /// Result of one step of a command.
@@ -16,29 +17,8 @@ pub(crate) struct Problem {
     pub(crate) reason: String,
     /// What the user can do next, if known.
     pub(crate) next: Option<String>,
-    /// What a command may act upon.
-    pub(crate) kind: Kind,
-}
-
-/// The kinds of problem that commands treat differently.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// There is no such name.
-    NotFound,
-    /// The name is taken.
-    Exists,
-    /// The reader of our output is gone.
-    PipeClosed,
-    /// The host denies it to this user.
-    NotAllowed,
-    /// This process has too many files open.
-    TooManyOpen,
-    /// It is not supported there.
-    Unsupported,
-    /// It is in use.
-    Busy,
-    /// Anything else.
-    Other,
+    /// The system's number for it, which a command may act upon.
+    pub(crate) errno: Option<Errno>,
 }
 
 impl Problem {
@@ -47,7 +27,7 @@ impl Problem {
         Problem {
             reason: reason.into(),
             next: None,
-            kind: Kind::Other,
+            errno: None,
         }
     }
 
@@ -68,29 +48,21 @@ impl Problem {
 
 impl From<io::Error> for Problem {
     fn from(error: io::Error) -> Problem {
-        let kind = match error.kind() {
-            io::ErrorKind::NotFound => Kind::NotFound,
-            io::ErrorKind::AlreadyExists => Kind::Exists,
-            io::ErrorKind::BrokenPipe => Kind::PipeClosed,
-            io::ErrorKind::PermissionDenied => Kind::NotAllowed,
-            _ if error.raw_os_error() == Some(rustix::io::Errno::MFILE.raw_os_error()) => {
-                Kind::TooManyOpen
-            }
-            _ => Kind::Other,
-        };
-        // "No such file or directory (os error 2)": the number is of no use to the reader.
-        let text = error.to_string();
-        let reason = text.split(" (os error").next().unwrap_or(&text).to_owned();
         Problem {
-            reason,
-            next: None,
-            kind,
+            errno: error.raw_os_error().map(Errno::from_raw_os_error),
+            ..Problem::new(words(&error))
         }
     }
 }
 
-impl From<rustix::io::Errno> for Problem {
-    fn from(errno: rustix::io::Errno) -> Problem {
+/// "No such file or directory (os error 2)" without the number, which is of no use to the reader.
+fn words(error: &io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
+}
+
+impl From<Errno> for Problem {
+    fn from(errno: Errno) -> Problem {
         io::Error::from(errno).into()
     }
 }
@@ -100,20 +72,21 @@ const HOST_IS_FULL: &str = "the host's disk is full: make room where the image f
 
 impl From<Error> for Problem {
     fn from(error: Error) -> Problem {
-        match error {
-            Error::Open { source, .. } => Problem::from(std::io::Error::new(source.kind(), source)),
-            Error::Caller(reason) => Problem::from(reason),
+        let number = error.raw_os_error();
+        let problem = match error {
+            Error::Open { source, .. } => Problem::new(words(&source)),
+            Error::Caller(reason) => caller(reason),
             Error::Device(device) => {
                 Problem::new(device.to_string()).with_next(device_hint(&device))
             }
             Error::Stopped(why) => stopped(&why),
-            Error::Unsupported(what) => Problem {
-                kind: Kind::Unsupported,
-                ..Problem::new(format!("unsupported: {what}"))
-            },
             Error::Corrupt(corrupt) => Problem::new(corrupt.to_string())
                 .with_next("look closer with 'e2fsck -fn IMAGE', repair with 'e2fsck -f IMAGE' (on a copy, if the data is dear)"),
             other => Problem::new(other.to_string()),
+        };
+        Problem {
+            errno: number.map(Errno::from_raw_os_error),
+            ..problem
         }
     }
 }
@@ -140,58 +113,41 @@ fn device_hint(device: &(dyn std::error::Error + 'static)) -> &'static str {
     }
 }
 
-impl From<Reason> for Problem {
-    fn from(reason: Reason) -> Problem {
-        let (kind, text) = match &reason {
-            Reason::NotFound => (Kind::NotFound, "No such file or directory"),
-            Reason::Exists => (Kind::Exists, "File exists"),
-            Reason::NotDir => (Kind::Other, "Not a directory"),
-            Reason::IsDir => (Kind::Other, "Is a directory"),
-            Reason::NotEmpty => (Kind::Other, "Directory not empty"),
-            Reason::NoSpace => (Kind::Other, "No space left on device"),
-            Reason::TooLarge => (Kind::Other, "File too large"),
-            Reason::NameTooLong => (Kind::Other, "File name too long"),
-            Reason::ReadOnly => (Kind::Other, "Read-only file system"),
-            Reason::Permission => (Kind::Other, "Operation not permitted"),
-            Reason::Denied => (Kind::Other, "Permission denied"),
-            Reason::TooManyLinks => (Kind::Other, "Too many links"),
-            Reason::Loop => (Kind::Other, "Too many levels of symbolic links"),
-            Reason::CrossDevice => (Kind::Other, "Invalid cross-device link"),
-            Reason::Busy(who) => {
-                return Problem {
-                    kind: Kind::Busy,
-                    ..Problem::new(who)
-                };
-            }
-            Reason::InUse { who, next } => {
-                return Problem {
-                    kind: Kind::Busy,
-                    ..Problem::new(who).with_next(next)
-                };
-            }
-            other => return Problem::new(other.to_string()),
-        };
-        let next = match reason {
-            Reason::NoSpace => Some(
-                "remove files, or grow the image: truncate -s +1G IMAGE && e2fsck -f IMAGE && resize2fs IMAGE; \
-                 'throughline df' and 'df -i' show what is left",
-            ),
-            Reason::NameTooLong => {
-                Some("a name has at most 255 bytes, a symbolic link's target less than a block")
-            }
-            Reason::TooLarge => {
-                Some("'throughline info' shows the image's block size, which bounds its files")
-            }
-            Reason::Permission => Some(
-                "the file may be immutable or append-only: 'throughline lsattr' shows it, 'throughline chattr -i -a' takes that away",
-            ),
-            _ => None,
-        };
-        Problem {
-            reason: text.to_owned(),
-            next: next.map(str::to_owned),
-            kind,
+/// A request that cannot be carried out.
+fn caller(reason: Reason) -> Problem {
+    let next = match &reason {
+        Reason::NoSpace => {
+            "remove files, or grow the image: truncate -s +1G IMAGE && e2fsck -f IMAGE && resize2fs IMAGE; \
+             'throughline df' and 'df -i' show what is left"
         }
+        Reason::NameTooLong => {
+            "a name has at most 255 bytes, a symbolic link's target less than a block"
+        }
+        Reason::TooLarge => {
+            "'throughline info' shows the image's block size, which bounds its files"
+        }
+        Reason::Permission => {
+            "the file may be immutable or append-only: 'throughline lsattr' shows it, 'throughline chattr -i -a' takes that away"
+        }
+        Reason::InUse { next, .. } => next,
+        _ => "",
+    };
+    let next = (!next.is_empty()).then(|| next.to_owned());
+    let reason = match reason {
+        Reason::Busy(who) => who,
+        // These say more than the system's words.
+        Reason::Invalid(_)
+        | Reason::InUse { .. }
+        | Reason::NoKey
+        | Reason::NoAttribute
+        | Reason::AttributeName
+        | Reason::ValueTooLong
+        | Reason::WouldBlock => reason.to_string(),
+        other => words(&Error::Caller(other).into()),
+    };
+    Problem {
+        next,
+        ..Problem::new(reason)
     }
 }
 
@@ -225,7 +181,7 @@ impl Failure {
     pub(crate) fn output(error: io::Error) -> Failure {
         match Problem::from(error) {
             Problem {
-                kind: Kind::PipeClosed,
+                errno: Some(Errno::PIPE),
                 ..
             } => Failure::PipeClosed,
             problem => problem.met("cannot write to standard output"),
@@ -253,10 +209,10 @@ impl Failure {
         }
     }
 
-    /// The kind of problem, if it is one.
-    pub(crate) fn kind(&self) -> Option<Kind> {
+    /// The system's number for the problem, if there is one.
+    pub(crate) fn errno(&self) -> Option<Errno> {
         match self {
-            Failure::Failed { problem, .. } => Some(problem.kind),
+            Failure::Failed { problem, .. } => problem.errno,
             _ => None,
         }
     }

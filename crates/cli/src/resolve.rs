@@ -4,9 +4,10 @@ use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
 
+use rustix::io::Errno;
 use throughline::Volume;
 
-use crate::problem::{Kind, Problem, Result};
+use crate::problem::{Problem, Result};
 
 /// Maximum number of symbolic links on one path, as in the kernel.
 const MOST_LINKS: usize = 40;
@@ -36,7 +37,7 @@ pub(crate) fn canonical(volume: &Volume, path: &Path, missing: Missing) -> Resul
         let next = done.join(&name);
         let meta = match volume.symlink_metadata(&next).map_err(Problem::from) {
             Ok(meta) => meta,
-            Err(problem) if problem.kind == Kind::NotFound => {
+            Err(problem) if problem.errno == Some(Errno::NOENT) => {
                 let is_allowed = match missing {
                     Missing::Nothing => false,
                     Missing::Last => rest.is_empty(),

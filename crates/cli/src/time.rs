@@ -1,60 +1,62 @@
 //! Times as text: parsed as by `touch -d` and `-t`, formatted as by `ls -l` and `stat`.
 
-use std::time::{Duration, SystemTime};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use jiff::civil::{Date, DateTime};
+use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan, Zoned};
+use parse_datetime::{ParsedDateTime, parse_datetime};
 
-/// The time zone of this process.
-fn zone() -> TimeZone {
-    TimeZone::system()
-}
-
-fn zoned(time: SystemTime) -> Option<Zoned> {
-    Timestamp::try_from(time)
-        .ok()
-        .map(|stamp| stamp.to_zoned(zone()))
+/// A time in the time zone of this process, in a format of strftime(3).
+fn shown(time: SystemTime, format: &str) -> String {
+    match Timestamp::try_from(time) {
+        Ok(stamp) => {
+            let local = stamp.to_zoned(TimeZone::system());
+            local.strftime(format).to_string()
+        }
+        Err(_) => "?".to_owned(),
+    }
 }
 
 /// As `ls -l`: hour and minute within the last half year, otherwise the year.
 pub(crate) fn short(time: SystemTime, now: SystemTime) -> String {
-    let half_year = Duration::from_secs(365 * 24 * 3600 / 2);
-    let recent = now.duration_since(time).is_ok_and(|age| age < half_year) || time == now;
-    match zoned(time) {
-        Some(time) if recent => time.strftime("%b %e %H:%M").to_string(),
-        Some(time) => time.strftime("%b %e  %Y").to_string(),
-        None => "?".to_owned(),
+    const HALF_YEAR_S: u64 = 365 * 24 * 3600 / 2;
+    let is_recent = |age: std::time::Duration| age.as_secs() < HALF_YEAR_S;
+    match now.duration_since(time).is_ok_and(is_recent) {
+        true => shown(time, "%b %e %H:%M"),
+        false => shown(time, "%b %e  %Y"),
     }
 }
 
 /// As `stat`: `2024-05-06 07:08:09.123456789 +0000`.
 pub(crate) fn full(time: SystemTime) -> String {
-    zoned(time).map_or_else(
-        || "?".to_owned(),
-        |time| time.strftime("%Y-%m-%d %H:%M:%S.%9f %z").to_string(),
-    )
+    shown(time, "%Y-%m-%d %H:%M:%S.%9f %z")
 }
 
 /// As `find -printf %t`: `Mon May  6 07:08:09.1234567890 2024`.
 pub(crate) fn ctime(time: SystemTime) -> String {
-    zoned(time).map_or_else(
-        || "?".to_owned(),
-        |time| time.strftime("%a %b %e %H:%M:%S.%9f0 %Y").to_string(),
-    )
+    shown(time, "%a %b %e %H:%M:%S.%9f0 %Y")
+}
+
+/// Whole seconds since 1970, rounded down, and the nanoseconds after them.
+pub(crate) fn since_epoch(time: SystemTime) -> (i64, u32) {
+    let seconds = |whole: u64| i64::try_from(whole).unwrap_or(i64::MAX);
+    match time.duration_since(UNIX_EPOCH) {
+        Ok(after) => (seconds(after.as_secs()), after.subsec_nanos()),
+        Err(before) => {
+            let before = before.duration();
+            match (seconds(before.as_secs()), before.subsec_nanos()) {
+                (whole, 0) => (-whole, 0),
+                (whole, nanos) => ((-whole).saturating_sub(1), 1_000_000_000 - nanos),
+            }
+        }
+    }
 }
 
 /// Seconds since 1970, as `find -printf %T@` shows them: with ten decimals.
 pub(crate) fn seconds_with_fraction(time: SystemTime) -> String {
-    let Ok(stamp) = Timestamp::try_from(time) else {
-        return "?".to_owned();
-    };
-    let nanos = stamp.as_nanosecond();
-    let (seconds, fraction) = (
-        nanos.div_euclid(1_000_000_000),
-        nanos.rem_euclid(1_000_000_000),
-    );
-    format!("{seconds}.{fraction:09}0")
+    let (seconds, nanos) = since_epoch(time);
+    format!("{seconds}.{nanos:09}0")
 }
 
 /// A part of a time, by the letters of strftime(3) in the C locale and those of `find -printf`; `None` for
@@ -89,7 +91,7 @@ pub(crate) fn part(time: SystemTime, key: u8) -> Option<String> {
         b'Y' => "%Y",
         _ => return None,
     };
-    zoned(time).map(|time| time.strftime(form).to_string())
+    Some(shown(time, form))
 }
 
 /// RFC 3339 in UTC, for JSON.
@@ -99,105 +101,16 @@ pub(crate) fn rfc3339(time: SystemTime) -> Option<String> {
         .map(|stamp| stamp.to_string())
 }
 
-/// Parses `now`, `@SECONDS[.FRACTION]`, `YYYY-MM-DD`, `YYYY-MM-DD HH:MM[:SS[.FRACTION]]`, also with a zone or
-/// `Z`. Without a zone, the time is local.
+/// Parses a time as `touch -d` takes it: dates with or without a time and a zone, `@SECONDS[.FRACTION]`, `now`,
+/// `yesterday`, `2 days ago`. Without a zone, the time is local.
 pub(crate) fn parse(text: &str) -> Result<SystemTime, String> {
-    let text = text.trim();
-    let bad = || {
-        format!(
+    // Empty, it would be this morning: a script with an empty variable does not mean that.
+    match parse_datetime(text) {
+        Ok(ParsedDateTime::InRange(when)) if !text.trim().is_empty() => Ok(when.timestamp().into()),
+        _ => Err(format!(
             "invalid date '{text}': write YYYY-MM-DD, 'YYYY-MM-DD HH:MM:SS', with or without a zone, @SECONDS or now"
-        )
-    };
-    if text == "now" {
-        return Ok(SystemTime::now());
+        )),
     }
-    if let Some(seconds) = text.strip_prefix('@') {
-        return parse_seconds(seconds).ok_or_else(bad);
-    }
-    if let Ok(stamp) = text.parse::<Timestamp>() {
-        return Ok(stamp.into());
-    }
-    let local = |when: DateTime| {
-        when.to_zoned(zone())
-            .map(|when| SystemTime::from(when.timestamp()))
-            .map_err(|_| bad())
-    };
-    if let Ok(when) = jiff::fmt::strtime::parse("%Y-%m-%d %H:%M:%S%.f %z", text)
-        .and_then(|parts| parts.to_timestamp())
-    {
-        return Ok(when.into());
-    }
-    if let Ok(when) = text.parse::<DateTime>() {
-        return local(when);
-    }
-    if let Ok(when) = text.parse::<Date>() {
-        return local(when.into());
-    }
-    if let Ok(when) = jiff::fmt::rfc2822::parse(text) {
-        return Ok(when.timestamp().into());
-    }
-    let now = Timestamp::now().to_zoned(zone());
-    match relative(text, &now) {
-        Some(when) => Ok(when.timestamp().into()),
-        None => Err(bad()),
-    }
-}
-
-/// `yesterday`, `2 days ago`, `+3 hours`, `last week`, `next month`, or several of them in a row.
-fn relative(text: &str, now: &Zoned) -> Option<Zoned> {
-    let text = text.to_lowercase().replace('+', " ").replace('-', " -");
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let mut rest = words.as_slice();
-    let mut when = now.clone();
-    if rest.is_empty() {
-        return None;
-    }
-    while let [first, behind @ ..] = rest {
-        let (amount, unit, behind) = match (*first, behind) {
-            ("now" | "today", _) => (0, "day", behind),
-            ("yesterday", _) => (-1, "day", behind),
-            ("tomorrow", _) => (1, "day", behind),
-            ("next", [unit, behind @ ..]) => (1, *unit, behind),
-            ("last", [unit, behind @ ..]) => (-1, *unit, behind),
-            (amount, [unit, behind @ ..]) => (amount.parse::<i64>().ok()?, *unit, behind),
-            _ => return None,
-        };
-        let (sign, behind) = match behind {
-            ["ago", behind @ ..] => (-1, behind),
-            _ => (1, behind),
-        };
-        let amount = amount.checked_mul(sign)?;
-        let span = jiff::Span::new();
-        let span = match unit.strip_suffix('s').unwrap_or(unit) {
-            "sec" | "second" => span.try_seconds(amount),
-            "min" | "minute" => span.try_minutes(amount),
-            "hour" => span.try_hours(amount),
-            "day" => span.try_days(amount),
-            "week" => span.try_weeks(amount),
-            "fortnight" => span.try_weeks(amount.checked_mul(2)?),
-            "month" => span.try_months(amount),
-            "year" => span.try_years(amount),
-            _ => return None,
-        };
-        when = when.checked_add(span.ok()?).ok()?;
-        rest = behind;
-    }
-    Some(when)
-}
-
-fn parse_seconds(text: &str) -> Option<SystemTime> {
-    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
-    let seconds: i64 = whole.parse().ok()?;
-    if fraction.len() > 9 || !fraction.bytes().all(|byte| byte.is_ascii_digit()) {
-        return None;
-    }
-    let nanos: i32 = format!("{fraction:0<9}").parse().ok()?;
-    let nanos = if whole.starts_with('-') {
-        -nanos
-    } else {
-        nanos
-    };
-    Timestamp::new(seconds, nanos).ok().map(SystemTime::from)
 }
 
 /// Parses the POSIX format of `touch -t`: `[[CC]YY]MMDDhhmm[.ss]`, local time.
@@ -219,25 +132,15 @@ pub(crate) fn parse_posix(text: &str) -> Result<SystemTime, String> {
         12 => digits.to_owned(),
         _ => return Err(bad()),
     };
-    let field = |range: std::ops::Range<usize>| full[range].parse::<i8>().map_err(|_| bad());
-    let year: i16 = full[..4].parse().map_err(|_| bad())?;
     // A leap second is the first second of the next minute, as usual on Unix.
-    let (second, leap) = match seconds {
-        "60" => (59, 1),
-        _ => (seconds.parse::<i8>().map_err(|_| bad())?, 0),
+    let (seconds, leap) = match seconds {
+        "60" => ("59", 1),
+        _ => (seconds, 0),
     };
-    let when = DateTime::new(
-        year,
-        field(4..6)?,
-        field(6..8)?,
-        field(8..10)?,
-        field(10..12)?,
-        second,
-        0,
-    )
-    .and_then(|when| when.checked_add(leap.seconds()))
-    .and_then(|when| when.to_zoned(zone()))
-    .map_err(|_| bad())?;
+    let when = DateTime::strptime("%Y%m%d%H%M.%S", format!("{full}.{seconds}"))
+        .and_then(|when| when.checked_add(leap.seconds()))
+        .and_then(|when| when.to_zoned(TimeZone::system()))
+        .map_err(|_| bad())?;
     Ok(when.timestamp().into())
 }
 
@@ -273,28 +176,39 @@ mod tests {
 
     #[test]
     fn dates_from_now() {
-        let now: Zoned = "2024-03-31T12:00:00[UTC]".parse().unwrap();
-        for (text, shown) in [
-            ("yesterday", "2024-03-30T12:00:00"),
-            ("2 days ago", "2024-03-29T12:00:00"),
-            ("+3 hours", "2024-03-31T15:00:00"),
-            ("last week", "2024-03-24T12:00:00"),
-            ("1 year ago -1 min", "2023-03-31T11:59:00"),
+        let now = SystemTime::now();
+        for (text, ago) in [
+            ("now", 0),
+            ("2 days ago", 2 * 86_400),
+            ("+3 hours", -3 * 3600),
+            ("last week", 7 * 86_400),
+            ("2 weeks ago -1 min", 14 * 86_400 + 60),
         ] {
-            let found = relative(text, &now).unwrap();
-            assert_eq!(found.datetime().to_string(), shown, "{text}");
+            // Days are not all of 24 hours.
+            let found = since_epoch(parse(text).unwrap()).0 - since_epoch(now).0 + ago;
+            assert!(found.abs() < 2 * 3600, "{text}: {found} s off");
         }
-        for bad in ["", "ago", "3", "3 parsecs", "next"] {
-            assert!(relative(bad, &now).is_none(), "{bad}");
+        for bad in ["", " ", "ago", "3 parsecs", "next"] {
+            assert!(parse(bad).is_err(), "{bad}");
         }
         let mail = parse("Sat, 03 Feb 2001 04:05:06 +0100");
         assert_eq!(mail, Ok(at(981_169_506, 0)));
     }
 
     #[test]
+    fn seconds_are_rounded_down() {
+        for (seconds, nanos) in [(0, 0), (5, 7), (-1, 999_999_999), (-5, 0), (-5, 7)] {
+            let time = SystemTime::from(
+                Timestamp::from_nanosecond(i128::from(seconds) * 1_000_000_000 + i128::from(nanos))
+                    .unwrap(),
+            );
+            assert_eq!(since_epoch(time), (seconds, nanos));
+        }
+    }
+
+    #[test]
     fn rubbish_is_refused() {
         for text in [
-            "",
             "yesterday-ish",
             "@",
             "@x",

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::SystemTime;
 
 use clap::Args;
+use rustix::io::Errno;
 use serde_json::{Value, json};
 use throughline::{CacheState, DeviceState, LogInfo, OnError, Volume, VolumeInfo};
 
@@ -11,7 +12,7 @@ use super::df::image_of;
 use crate::args::JsonFlag;
 use crate::context::Context;
 use crate::place::Place;
-use crate::problem::{Doing, Failure, Kind};
+use crate::problem::{Doing, Failure};
 use crate::text::{human, quote};
 use crate::time::{full, rfc3339};
 
@@ -32,7 +33,7 @@ pub(crate) fn run(args: &InfoArgs, context: &mut Context) -> Result<(), Failure>
     context.each(&args.images, |context, place| {
         let image = image_of(place)?;
         let volume = match context.open_image(&image) {
-            Err(failure) if failure.kind() == Some(Kind::Busy) => {
+            Err(failure) if failure.errno() == Some(Errno::BUSY) => {
                 in_use(context, &image, &failure)?
             }
             opened => opened?,

@@ -4,13 +4,14 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use rustix::io::Errno;
 use throughline::Volume;
 
 use super::mv::sources_and_target;
 use crate::context::Context;
 use crate::images::{Access, not_in_an_image};
 use crate::place::Place;
-use crate::problem::{Doing, Failure, Kind, Problem};
+use crate::problem::{Doing, Failure, Problem};
 use crate::resolve::{Missing, canonical, relative};
 
 /// Arguments of `ln`.
@@ -117,7 +118,7 @@ fn make(
         false => volume.hard_link(&stored, path),
     };
     match make().doing(cannot) {
-        Err(failure) if args.force && failure.kind() == Some(Kind::Exists) => {
+        Err(failure) if args.force && failure.errno() == Some(Errno::EXIST) => {
             replace(volume, &stored, path, args.symbolic).doing(cannot)?;
             make().doing(cannot)
         }

@@ -3,13 +3,14 @@
 use std::path::{Component, PathBuf};
 
 use clap::Args;
+use rustix::io::Errno;
 use throughline::Attributes;
 
 use crate::context::Context;
 use crate::images::{Access, Opened};
 use crate::mode::ModeChange;
 use crate::place::Place;
-use crate::problem::{Doing, Failure, Kind, Problem};
+use crate::problem::{Doing, Failure, Problem};
 
 /// Arguments of `mkdir`.
 #[derive(Args, Debug)]
@@ -81,7 +82,7 @@ fn parents(
             .doing(cannot)
         {
             Ok(_) => context.said(args.verbose, || format!("created directory {place}"))?,
-            Err(failure) if failure.kind() == Some(Kind::Exists) => {
+            Err(failure) if failure.errno() == Some(Errno::EXIST) => {
                 if !opened.volume.metadata(&done).doing(cannot)?.is_dir() {
                     return Err(Problem::new("Not a directory").met(cannot()));
                 }

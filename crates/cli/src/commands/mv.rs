@@ -3,12 +3,13 @@
 use std::path::Path;
 
 use clap::Args;
+use rustix::io::Errno;
 use throughline::{RenameMode, Volume};
 
 use crate::context::Context;
 use crate::images::{Access, not_in_an_image};
 use crate::place::Place;
-use crate::problem::{Doing, Failure, Kind, Problem};
+use crate::problem::{Doing, Failure, Problem};
 
 /// Arguments of `mv`.
 #[derive(Args, Debug)]
@@ -105,7 +106,7 @@ pub(crate) fn run(args: &MvArgs, context: &mut Context) -> Result<(), Failure> {
             .rename_with(path, to_path, mode)
             .doing(|| cannot(&to))
         {
-            Err(failure) if args.no_clobber && failure.kind() == Some(Kind::Exists) => {
+            Err(failure) if args.no_clobber && failure.errno() == Some(Errno::EXIST) => {
                 return Ok(());
             }
             other => other?,

@@ -3,12 +3,13 @@
 use std::ffi::OsString;
 
 use clap::Args;
+use rustix::io::Errno;
 use throughline::Dir;
 
 use crate::context::Context;
 use crate::images::{Access, Opened};
 use crate::place::Place;
-use crate::problem::{Doing, Failure, Kind, Problem};
+use crate::problem::{Doing, Failure, Problem};
 use crate::walk::{Guard, open_parent};
 
 /// Arguments of `rm`.
@@ -41,7 +42,7 @@ pub(crate) fn run(args: &RmArgs, context: &mut Context) -> Result<(), Failure> {
         &args.places,
         Access::Write,
         |context, opened| match remove_place(args, context, opened) {
-            Err(failure) if args.force && failure.kind() == Some(Kind::NotFound) => Ok(()),
+            Err(failure) if args.force && failure.errno() == Some(Errno::NOENT) => Ok(()),
             other => other,
         },
     )

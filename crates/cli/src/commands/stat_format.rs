@@ -3,7 +3,6 @@
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use throughline::{FileType, Metadata};
 
@@ -12,7 +11,7 @@ use crate::format::{self, Value};
 use crate::mode::show;
 use crate::owner::Names;
 use crate::text::quote;
-use crate::time::full;
+use crate::time::{full, since_epoch};
 
 /// The input of the directives.
 pub(super) struct Subject<'a> {
@@ -64,13 +63,16 @@ fn value(code: u8, subject: &Subject<'_>, alternate: bool) -> Option<Vec<u8>> {
         b'u' => meta.uid().to_string(),
         b'U' => named(subject.names.user(meta.uid())),
         b'w' => meta.created().map_or_else(|| "-".to_owned(), full),
-        b'W' => meta.created().map_or(0, seconds).to_string(),
+        b'W' => meta
+            .created()
+            .map_or(0, |time| since_epoch(time).0)
+            .to_string(),
         b'x' => full(meta.accessed()),
-        b'X' => seconds(meta.accessed()).to_string(),
+        b'X' => since_epoch(meta.accessed()).0.to_string(),
         b'y' => full(meta.modified()),
-        b'Y' => seconds(meta.modified()).to_string(),
+        b'Y' => since_epoch(meta.modified()).0.to_string(),
         b'z' => full(meta.changed()),
-        b'Z' => seconds(meta.changed()).to_string(),
+        b'Z' => since_epoch(meta.changed()).0.to_string(),
         _ => return None,
     };
     Some(text.into_bytes())
@@ -86,17 +88,5 @@ fn kind_bits(kind: FileType) -> u32 {
         FileType::File => 0o100_000,
         FileType::Symlink => 0o120_000,
         FileType::Socket => 0o140_000,
-    }
-}
-
-/// Whole seconds since 1970, rounded down.
-fn seconds(time: SystemTime) -> i64 {
-    match time.duration_since(UNIX_EPOCH) {
-        Ok(after) => i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
-        Err(before) => {
-            let before = before.duration();
-            let whole = i64::try_from(before.as_secs()).unwrap_or(i64::MAX);
-            -whole - i64::from(before.subsec_nanos() > 0)
-        }
     }
 }

@@ -3,12 +3,13 @@
 use std::time::SystemTime;
 
 use clap::Args;
+use rustix::io::Errno;
 use throughline::Attributes;
 
 use crate::context::Context;
 use crate::images::Access;
 use crate::place::Place;
-use crate::problem::{Doing, Failure, Kind};
+use crate::problem::{Doing, Failure};
 use crate::time::{parse, parse_posix};
 
 /// Arguments of `touch`.
@@ -65,8 +66,8 @@ pub(crate) fn run(args: &TouchArgs, context: &mut Context) -> Result<(), Failure
             opened.volume.set_attributes(&opened.path, &attributes)
         };
         match set.doing(cannot) {
-            Err(failure) if failure.kind() == Some(Kind::NotFound) && args.no_create => Ok(()),
-            Err(failure) if failure.kind() == Some(Kind::NotFound) && !args.no_dereference => {
+            Err(failure) if failure.errno() == Some(Errno::NOENT) && args.no_create => Ok(()),
+            Err(failure) if failure.errno() == Some(Errno::NOENT) && !args.no_dereference => {
                 let made = attributes.clone().mode(0o666 & !context.images.umask);
                 opened
                     .volume

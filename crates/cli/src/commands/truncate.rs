@@ -1,12 +1,13 @@
 //! `truncate`.
 
 use clap::Args;
+use rustix::io::Errno;
 use throughline::Attributes;
 
 use crate::context::Context;
 use crate::images::Access;
 use crate::place::Place;
-use crate::problem::{Doing, Failure, Kind, Problem};
+use crate::problem::{Doing, Failure, Problem};
 use crate::text::{parse_size, quote};
 
 /// Arguments of `truncate`.
@@ -73,7 +74,7 @@ pub(crate) fn run(args: &TruncateArgs, context: &mut Context) -> Result<(), Fail
     context.each_opened(&args.places, Access::Write, |context, opened| {
         let cannot = || format!("cannot truncate {}", opened.place);
         let file = match opened.volume.open_file(&opened.path).doing(cannot) {
-            Err(failure) if failure.kind() == Some(Kind::NotFound) => {
+            Err(failure) if failure.errno() == Some(Errno::NOENT) => {
                 if args.no_create {
                     return Ok(());
                 }

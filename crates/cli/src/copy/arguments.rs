@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use rustix::io::Errno;
 use throughline::{Listener, Subscription};
 
 use super::host::{HostContent, HostFolder};
@@ -21,7 +22,7 @@ use crate::images::{Access, Images};
 use crate::pattern::expand;
 use crate::place::Place;
 use crate::precious;
-use crate::problem::{Doing, Failure, Kind, Problem};
+use crate::problem::{Doing, Failure, Problem};
 use crate::progress::Progress;
 use crate::text::quote;
 
@@ -197,7 +198,7 @@ fn find_target(
             return Err(problem.met(format!("cannot access {target}")));
         }
         Ok(_) => {}
-        Err(problem) if problem.kind == Kind::NotFound => {
+        Err(problem) if problem.errno == Some(Errno::NOENT) => {
             if is_folder_name(target) && !options.recursive && !many {
                 return Err(Problem::new("Not a directory")
                     .met(format!("cannot create regular file {target}")));
@@ -298,7 +299,7 @@ fn stream_in(walker: &mut Walker<'_>, from: &dyn Content, target: &Target) -> Re
     let existing: Option<Meta> = match to.folder.meta(&to.name, false) {
         Ok(_) if walker.options.no_clobber => return Ok(()),
         Ok(existing) => Some(existing),
-        Err(problem) if problem.kind == Kind::NotFound => None,
+        Err(problem) if problem.errno == Some(Errno::NOENT) => None,
         Err(problem) => return Err(problem.met(format!("cannot stat {}", to.place))),
     };
     let file = walker.open_target(to.at(), 0o666, existing.as_ref())?;

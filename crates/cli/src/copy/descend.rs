@@ -1,12 +1,14 @@
 //! Directories: creates or merges them at the target, descends, and sets their attributes after the last
 //! entry.
 
+use rustix::io::Errno;
+
 use super::Follow;
 use super::extended::Extended;
 use super::side::{Folder, Id, Meta};
 use super::tree::{At, Walker};
 use crate::place::Place;
-use crate::problem::{Doing, Failure, Kind, Problem};
+use crate::problem::{Doing, Failure, Problem};
 use crate::walk::MAX_DEPTH;
 
 impl Walker<'_> {
@@ -22,7 +24,7 @@ impl Walker<'_> {
                     to.place, from.place
                 )));
             }
-            Err(problem) if problem.kind == Kind::NotFound => {
+            Err(problem) if problem.errno == Some(Errno::NOENT) => {
                 // The owner must be able to enter it during the copy, whatever its final mode.
                 let mode = self.new_mode(meta) | 0o700;
                 to.folder

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use throughline::{Error, FileType, Node, Reason, XattrMode};
 
 use super::{Preserve, Xattrs};
-use crate::problem::{Kind, Problem, Result};
+use crate::problem::{Problem, Result};
 
 const ACCESS: &str = "system.posix_acl_access";
 const DEFAULT: &str = "system.posix_acl_default";
@@ -212,7 +212,7 @@ fn problem(errno: Errno) -> Problem {
     let problem = Problem::from(errno);
     match errno {
         Errno::NOTSUP | Errno::NOSYS => Problem {
-            kind: Kind::Unsupported,
+            errno: Some(Errno::OPNOTSUPP),
             ..problem
         },
         _ => problem,

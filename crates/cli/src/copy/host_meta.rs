@@ -13,6 +13,7 @@ use super::preloadable;
 use super::side::{Change, Id, Meta};
 use crate::owner::Owner;
 use crate::problem::{Problem, Result};
+use crate::time::since_epoch;
 
 pub(super) fn apply_to(fd: impl AsFd, change: &Change) -> Result<Vec<Refused>> {
     let fd = fd.as_fd();
@@ -67,24 +68,9 @@ pub(super) fn apply(
 }
 
 fn timespec(time: SystemTime) -> Timespec {
-    let (seconds, nanos) = match time.duration_since(UNIX_EPOCH) {
-        Ok(after) => (
-            i64::try_from(after.as_secs()).unwrap_or(i64::MAX),
-            after.subsec_nanos(),
-        ),
-        Err(before) => {
-            let before = before.duration();
-            let seconds = i64::try_from(before.as_secs())
-                .unwrap_or(i64::MAX)
-                .saturating_neg();
-            match before.subsec_nanos() {
-                0 => (seconds, 0),
-                nanos => (seconds.saturating_sub(1), 1_000_000_000 - nanos),
-            }
-        }
-    };
+    let (tv_sec, nanos) = since_epoch(time);
     Timespec {
-        tv_sec: seconds,
+        tv_sec,
         tv_nsec: nanos.into(),
     }
 }

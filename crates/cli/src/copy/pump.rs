@@ -8,6 +8,7 @@ use std::os::fd::BorrowedFd;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
+use rustix::io::Errno;
 use throughline::AlignedBuf;
 
 use super::Sparse;
@@ -164,8 +165,8 @@ impl Writer<'_> {
             .write_at(offset_bytes, bytes)
             .doing(|| format!("error writing {target}"));
         // A standard output pipe that was closed by its reader is no error to report.
-        written.map_err(|failure| match (target, failure.kind()) {
-            (Place::Stream, Some(crate::problem::Kind::PipeClosed)) => Failure::PipeClosed,
+        written.map_err(|failure| match (target, failure.errno()) {
+            (Place::Stream, Some(Errno::PIPE)) => Failure::PipeClosed,
             _ => failure,
         })?;
         self.end_bytes = offset_bytes.saturating_add(bytes.len() as u64);

@@ -4,6 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::sync::atomic::Ordering;
 
+use rustix::io::Errno;
 use throughline::FileType;
 
 use super::arguments::may_overwrite;
@@ -15,7 +16,7 @@ use super::{Follow, Given, Options};
 use crate::output::Output;
 use crate::owner::Owner;
 use crate::place::Place;
-use crate::problem::{Doing, Failure, Kind, Problem};
+use crate::problem::{Doing, Failure, Problem};
 
 /// A name in a directory on one side.
 #[derive(Clone, Copy)]
@@ -164,7 +165,7 @@ impl<'a> Walker<'a> {
     fn room(&self, from: At<'_>, to: At<'_>, meta: &Meta) -> Result<Option<Option<Meta>>, Failure> {
         let existing = match to.folder.meta(to.name, false) {
             Ok(existing) => existing,
-            Err(problem) if problem.kind == Kind::NotFound => return Ok(Some(None)),
+            Err(problem) if problem.errno == Some(Errno::NOENT) => return Ok(Some(None)),
             Err(problem) => return Err(problem.met(format!("cannot stat {}", to.place))),
         };
         if existing.is_dir() {
@@ -407,7 +408,7 @@ impl<'a> Walker<'a> {
         open: impl Fn(&Self) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         match open(self) {
-            Err(failure) if failure.kind() == Some(Kind::TooManyOpen) => {
+            Err(failure) if failure.errno() == Some(Errno::MFILE) => {
                 self.queue.wait_for_all();
                 open(self)
             }

@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use rustix::io::Errno;
 use throughline::{AlignedBuf, File, FileType};
 
 use super::extended::{Extended, Refused};
@@ -19,7 +20,7 @@ use super::{Preserve, Sparse, Xattrs};
 use crate::interrupt::Interrupt;
 use crate::output::Complaints;
 use crate::place::Place;
-use crate::problem::{Doing, Failure, Kind, Result};
+use crate::problem::{Doing, Failure, Result};
 use crate::progress::Progress;
 use crate::text::quote;
 
@@ -89,7 +90,7 @@ impl Shared<'_> {
     /// options.
     pub(crate) fn refused(&self, refused: Vec<Refused>, target: &Place) {
         for Refused { name, problem } in refused {
-            let supported = problem.kind != Kind::Unsupported;
+            let supported = problem.errno != Some(Errno::OPNOTSUPP);
             let name = quote(OsStr::from_bytes(&name));
             let failure = problem.met(format!("cannot set attribute {name} of {target}"));
             match self.preserve.xattrs {
