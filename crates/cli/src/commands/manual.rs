@@ -7,57 +7,19 @@ use clap::Command;
 use clap_mangen::Man;
 use roff::{Inline, Roff, bold, roman};
 
-use super::examples;
 use crate::args::{Cli, is_global};
 use crate::mount;
 use crate::problem::{Problem, Result};
 
 const MANUAL: &str = "throughline";
 
-/// The pages that a command refers to, besides the main one.
-const RELATED: &[(&str, &[&str])] = &[
-    (
-        "mount",
-        &[
-            "throughline-umount(1)",
-            "throughline-status(1)",
-            "fuse2fs(1)",
-            "mount.fuse.throughline(8)",
-            "fusermount3(1)",
-        ],
-    ),
-    ("umount", &["throughline-mount(1)"]),
-    ("status", &["throughline-mount(1)"]),
-    ("install-fuse2fs", &["fuse2fs(1)"]),
-    (
-        "install-helpers",
-        &["mount.fuse.throughline(8)", "mount(8)", "fstab(5)"],
-    ),
-    ("replay", &["e2fsck(8)"]),
-    ("info", &["dumpe2fs(8)", "tune2fs(8)"]),
-    ("cp", &["cp(1)", "throughline-shell(1)"]),
-    ("find", &["find(1)"]),
-    (
-        "getfattr",
-        &["getfattr(1)", "throughline-setfattr(1)", "xattr(7)"],
-    ),
-    (
-        "setfattr",
-        &["setfattr(1)", "throughline-getfattr(1)", "xattr(7)"],
-    ),
-    (
-        "getfacl",
-        &["getfacl(1)", "throughline-setfacl(1)", "acl(5)"],
-    ),
-    (
-        "setfacl",
-        &["setfacl(1)", "throughline-getfacl(1)", "acl(5)"],
-    ),
-    ("lsattr", &["lsattr(1)", "throughline-chattr(1)"]),
-    ("chattr", &["chattr(1)", "throughline-lsattr(1)"]),
-    ("label", &["e2label(8)", "throughline-uuid(1)"]),
-    ("uuid", &["tune2fs(8)", "throughline-label(1)"]),
-];
+/// Per command, in brackets, '' for the program itself: the pages that its page refers to, then the purpose of
+/// each example and its indented command lines.
+const PAGES: &str = include_str!("manual/pages.txt");
+
+/// The pages of our other names. Their options are inserted.
+const FUSE2FS: &str = include_str!("manual/fuse2fs.1");
+const HELPER: &str = include_str!("manual/mount.fuse.throughline.8");
 
 /// The main page.
 pub(super) fn main_page() -> Result<Vec<u8>> {
@@ -71,11 +33,11 @@ pub(super) fn write_all(dir: &Path) -> Result<()> {
     let mut command = Cli::command().disable_help_subcommand(true);
     command.build();
     write(dir, &command)?;
-    std::fs::write(dir.join("fuse2fs.1"), fuse2fs())?;
-    Ok(std::fs::write(
-        dir.join(format!("{}.8", mount::HELPER_NAME)),
-        helper(),
-    )?)
+    let options = escaped(&mount::help::options());
+    for (name, page) in [("fuse2fs.1", FUSE2FS), ("mount.fuse.throughline.8", HELPER)] {
+        std::fs::write(dir.join(name), page.replace("@OPTIONS@", &options))?;
+    }
+    Ok(())
 }
 
 /// Writes a page and those of its subcommands.
@@ -133,56 +95,25 @@ fn page(command: &Command) -> Result<Vec<u8>> {
             roman("(1)."),
         ]);
     }
-    examples_into(&mut roff, &examples::of(&own));
-    let mut related: Vec<&str> = match own.is_empty() {
-        true => vec![
-            "throughline-cp(1)",
-            "throughline-mount(1)",
-            "throughline-shell(1)",
-            "fuse2fs(1)",
-            "mount.fuse.throughline(8)",
-            "mke2fs(8)",
-            "e2fsck(8)",
-            "ext4(5)",
-        ],
-        false => vec!["throughline(1)"],
-    };
-    let more = RELATED.iter().find(|(command, _)| *command == own);
-    related.extend(more.map_or(&[][..], |(_, pages)| pages));
-    related_into(&mut roff, &related);
-    out.extend(roff.render().into_bytes());
-    Ok(out)
-}
-
-fn examples_into(roff: &mut Roff, examples: &[(&str, impl AsRef<str>)]) {
-    if examples.is_empty() {
-        return;
+    let (related, examples) = of(&own);
+    if !examples.is_empty() {
+        roff.control("SH", ["EXAMPLES"]);
     }
-    roff.control("SH", ["EXAMPLES"]);
-    for (purpose, command) in examples {
+    for (purpose, commands) in examples {
         roff.control("PP", []);
-        roff.text([roman(*purpose)]);
+        roff.text([roman(purpose)]);
         roff.control("PP", []);
-        code(roff, command.as_ref());
+        roff.control("RS", ["4"]);
+        roff.control("nf", []);
+        for line in commands.lines() {
+            roff.text([roman(line)]);
+        }
+        roff.control("fi", []);
+        roff.control("RE", []);
     }
-}
-
-/// Preformatted lines.
-fn code(roff: &mut Roff, text: &str) {
-    roff.control("RS", ["4"]);
-    roff.control("nf", []);
-    for line in text.lines() {
-        roff.text([roman(line)]);
-    }
-    roff.control("fi", []);
-    roff.control("RE", []);
-}
-
-/// For example `throughline(1), mount(8)`.
-fn related_into(roff: &mut Roff, pages: &[&str]) {
     roff.control("SH", ["SEE ALSO"]);
     let mut line: Vec<Inline> = Vec::new();
-    for page in pages {
+    for page in related.split(", ") {
         let (name, section) = page.split_at(page.find('(').unwrap_or(page.len()));
         if !line.is_empty() {
             line.push(roman(", "));
@@ -190,110 +121,52 @@ fn related_into(roff: &mut Roff, pages: &[&str]) {
         line.extend([bold(name), roman(section)]);
     }
     roff.text(line);
+    out.extend(roff.render().into_bytes());
+    Ok(out)
 }
 
-fn begin(name: &str, section: &str, purpose: &str, synopsis: &str) -> Roff {
+/// Preformatted lines for a page.
+fn escaped(text: &str) -> String {
     let mut roff = Roff::default();
-    roff.control("TH", [name, section, "", MANUAL, MANUAL]);
-    roff.control("SH", ["NAME"]);
-    roff.text([roman(format!("{name} - {purpose}"))]);
-    roff.control("SH", ["SYNOPSIS"]);
-    roff.text([bold(name), roman(format!(" {synopsis}"))]);
-    roff.control("SH", ["DESCRIPTION"]);
-    roff
-}
-
-/// The page of `fuse2fs`.
-fn fuse2fs() -> String {
-    let mut roff = begin(
-        "fuse2fs",
-        "1",
-        "mount an ext2, ext3 or ext4 image, served by throughline",
-        "IMAGE DIR [-o OPTIONS] [-f] [-s] [-d]",
-    );
-    roff.text([
-        roman("Made by "),
-        bold("throughline install-fuse2fs"),
-        roman(": a link to throughline, which then takes fuse2fs's arguments and options and returns its exit codes. The server runs in the background once the mount is ready; "),
-        bold("fusermount3 -u"),
-        roman(", "),
-        bold("umount"),
-        roman("(8) and "),
-        bold("throughline umount"),
-        roman(" end it."),
-    ]);
-    roff.control("SH", ["OPTIONS"]);
-    for (option, what) in [
-        ("-o OPTIONS", "comma-separated; see below"),
-        ("-f", "stay in the foreground"),
-        ("-d", "stay in the foreground and log every request"),
-        ("-s", "accepted and ignored, as by libfuse"),
-        ("-h, -V", "help, version"),
-    ] {
-        roff.control("TP", []);
-        roff.text([bold(option)]);
-        roff.text([roman(what)]);
+    for line in text.trim_end().lines() {
+        roff.text([roman(line)]);
     }
-    roff.control("PP", []);
-    code(&mut roff, &mount::help::options());
-    examples_into(
-        &mut roff,
-        &[
-            ("Read-only:", "fuse2fs -o ro disk.img dir"),
-            (
-                "With root's rights on the volume for the mounting user:",
-                "fuse2fs -o fakeroot disk.img dir",
-            ),
-        ],
-    );
-    related_into(
-        &mut roff,
-        &[
-            "throughline-mount(1)",
-            "throughline-install-fuse2fs(1)",
-            "mount.fuse.throughline(8)",
-            "fusermount3(1)",
-        ],
-    );
-    roff.render()
+    roff.to_roff().trim_end().to_owned()
 }
 
-/// The page of the helper for mount(8).
-fn helper() -> String {
-    let mut roff = begin(
-        mount::HELPER_NAME,
-        "8",
-        "mount an ext2, ext3 or ext4 image by mount(8) and fstab, served by throughline",
-        "IMAGE DIR [-sfnv] [-o OPTIONS]",
-    );
-    roff.text([
-        roman("Made by "),
-        bold("throughline install-helpers"),
-        roman(". mount(8) runs it for the type "),
-        bold("fuse.throughline"),
-        roman("; there is no need to call it directly. Exit codes are those of mount(8)."),
-    ]);
-    roff.control("SH", ["OPTIONS"]);
-    code(&mut roff, &mount::help::options());
-    examples_into(
-        &mut roff,
-        &[
-            ("Manually:", "mount -t fuse.throughline disk.img /mnt -o ro"),
-            (
-                "In /etc/fstab (there is no fsck for the type; mounting replays the journal):",
-                "/srv/disk.img  /mnt  fuse.throughline  defaults,nofail  0 0",
-            ),
-        ],
-    );
-    related_into(
-        &mut roff,
-        &[
-            "throughline-mount(1)",
-            "throughline-install-helpers(1)",
-            "fuse2fs(1)",
-            "mount(8)",
-            "fstab(5)",
-        ],
-    );
-    roff.render()
+/// What [`PAGES`] has for a command: the related pages, and the examples with their purposes.
+fn of(command: &str) -> (&'static str, Vec<(&'static str, String)>) {
+    let head = format!("[{command}] ");
+    let mut lines = PAGES.lines().skip_while(|line| !line.starts_with(&head));
+    let related = lines.next().and_then(|line| line.strip_prefix(&head));
+    let mut examples: Vec<(&str, String)> = Vec::new();
+    for line in lines.take_while(|line| !line.starts_with('[')) {
+        match (line.strip_prefix("  "), examples.last_mut()) {
+            (Some(line), Some((_, commands))) => commands.extend([line, "\n"]),
+            _ => examples.push((line, String::new())),
+        }
+    }
+    (related.unwrap_or("throughline(1)"), examples)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn examples_are_found_by_their_command() {
+        assert_eq!(of("").1.len(), 3);
+        assert_eq!(of("no-such"), ("throughline(1)", vec![]));
+        let heads = PAGES
+            .lines()
+            .filter_map(|line| line.strip_prefix('[')?.split_once(']'));
+        for (command, (related, examples)) in heads.map(|(command, _)| (command, of(command))) {
+            let complete =
+                |(purpose, lines): &(&str, String)| purpose.ends_with(':') && !lines.is_empty();
+            assert!(
+                !examples.is_empty() && examples.iter().all(complete) && related.ends_with(')'),
+                "{command}"
+            );
+        }
+    }
 }

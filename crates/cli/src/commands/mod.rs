@@ -40,7 +40,6 @@ pub(crate) mod umount;
 mod columns;
 pub(crate) mod complete;
 mod describe;
-mod examples;
 mod flags;
 mod manual;
 mod mounted;
