@@ -29,6 +29,7 @@ mod progress;
 mod regular;
 mod resolve;
 mod text;
+mod texts;
 mod time;
 mod unanswered;
 mod value;

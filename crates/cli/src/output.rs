@@ -49,17 +49,6 @@ impl Output {
         self.bytes(b"\n")
     }
 
-    /// Writes lines with a title in a column of their own.
-    pub(crate) fn titled<'t>(
-        &mut self,
-        lines: impl IntoIterator<Item = (&'t str, String)>,
-    ) -> Result<(), Failure> {
-        for (title, text) in lines {
-            self.line(format!("{:<14} {text}", format!("{title}:")))?;
-        }
-        Ok(())
-    }
-
     /// Writes a value as pretty JSON, with a newline.
     pub(crate) fn json(&mut self, value: &serde_json::Value) -> Result<(), Failure> {
         serde_json::to_writer_pretty(&mut self.inner, value)

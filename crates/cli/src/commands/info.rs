@@ -6,15 +6,16 @@ use std::time::SystemTime;
 use clap::Args;
 use rustix::io::Errno;
 use serde_json::{Value, json};
-use throughline::{CacheState, DeviceState, LogInfo, OnError, Volume, VolumeInfo};
+use throughline::{CacheState, LogInfo, OnError, Volume, VolumeInfo};
 
 use super::df::image_of;
 use crate::args::JsonFlag;
 use crate::context::Context;
 use crate::place::Place;
 use crate::problem::{Doing, Failure};
-use crate::text::{human, quote};
-use crate::time::{full, rfc3339};
+use crate::text::quote;
+use crate::texts::fill;
+use crate::time::rfc3339;
 
 /// Arguments of `info`.
 #[derive(Args, Debug)]
@@ -41,15 +42,16 @@ pub(crate) fn run(args: &InfoArgs, context: &mut Context) -> Result<(), Failure>
         let info = volume
             .info()
             .doing(|| format!("cannot read {}", quote(&image)))?;
+        let value = value(&image.to_string_lossy(), &info);
         if context.json {
-            found.push(value(&image.to_string_lossy(), &info));
+            found.push(value);
             return Ok(());
         }
         if !first {
             context.out.line("")?;
         }
         first = false;
-        context.out.titled(lines(&image.to_string_lossy(), &info))
+        context.out.line(fill("info", &value)?)
     })?;
     context.list(found)
 }
@@ -67,75 +69,6 @@ fn in_use(context: &mut Context, image: &Path, busy: &Failure) -> Result<Volume,
     Ok(volume)
 }
 
-fn size(bytes: u64) -> String {
-    format!("{} ({bytes} bytes)", human(bytes))
-}
-
-fn lines(image: &str, info: &VolumeInfo) -> Vec<(&'static str, String)> {
-    let space = &info.space;
-    let bytes = |blocks: u64| blocks.saturating_mul(info.block_bytes.into());
-    let date = |time: Option<SystemTime>| time.map_or_else(|| "never".to_owned(), full);
-    let state = match (info.clean, info.errors) {
-        (_, true) => format!("has recorded errors ({}): run e2fsck -f", info.error_count),
-        (true, false) => "clean".to_owned(),
-        (false, false) => "not cleanly closed: run e2fsck -f".to_owned(),
-    };
-    let mut lines = vec![
-        ("Image", image.to_owned()),
-        ("Format", info.format.to_owned()),
-    ];
-    if !info.label.is_empty() {
-        lines.push(("Label", info.label.escape_debug().to_string()));
-    }
-    lines.extend([
-        ("UUID", info.uuid.clone()),
-        ("Features", info.features.join(" ")),
-        ("State", state),
-        ("Journal", journal(info)),
-        ("On damage", on_error(info).to_owned()),
-        ("Size", size(bytes(info.blocks))),
-        (
-            "Free",
-            format!(
-                "{}, {} of them for everybody",
-                size(bytes(space.free_blocks)),
-                human(bytes(space.available_blocks))
-            ),
-        ),
-        (
-            "Inodes",
-            format!(
-                "{} of {} bytes, {} free",
-                space.inodes, info.inode_bytes, space.free_inodes
-            ),
-        ),
-        (
-            "Blocks",
-            format!(
-                "{} of {} bytes, in {} groups",
-                info.blocks, info.block_bytes, info.groups
-            ),
-        ),
-        ("Made", date(info.made)),
-        ("Last written", date(info.written)),
-        ("Last checked", date(info.checked)),
-    ]);
-    if !info.last_mounted.is_empty() {
-        lines.push(("Last mounted", info.last_mounted.escape_debug().to_string()));
-    }
-    lines.extend(device_lines(&info.device));
-    lines.extend(cache_lines(&info.cache));
-    lines.push((
-        "Durable",
-        format!(
-            "data is written after {} s, changes are committed after {} s, at the latest",
-            info.dirty_age.as_secs_f64(),
-            info.commit_interval.as_secs_f64()
-        ),
-    ));
-    lines
-}
-
 /// The reaction to damage, as the name of the mount option.
 fn on_error(info: &VolumeInfo) -> &'static str {
     match info.on_error {
@@ -143,109 +76,6 @@ fn on_error(info: &VolumeInfo) -> &'static str {
         OnError::RemountRo => "remount-ro",
         OnError::Panic => "panic",
     }
-}
-
-/// The journal in words.
-fn journal(info: &VolumeInfo) -> String {
-    let state = info.journal.as_str();
-    let Some(log) = &info.log else {
-        let damage = info.log_damage.as_ref();
-        return damage.map_or_else(|| state.to_owned(), |damage| format!("{state}, {damage}"));
-    };
-    let mut text = format!("{state}, {}, transaction {}", human(log.bytes), log.tid);
-    if let Some(used) = log.used_bytes {
-        text = format!("{text}, {} used", human(used));
-    }
-    if !log.features.is_empty() {
-        text = format!("{text}, {}", log.features.join(" "));
-    }
-    if log.errno != 0 {
-        text = format!("{text}, has recorded error {}", log.errno);
-    }
-    text
-}
-
-fn device_lines(device: &DeviceState) -> Vec<(&'static str, String)> {
-    let limits = &device.limits;
-    let yes = |what: &str, has: bool| {
-        if has {
-            format!(", {what}")
-        } else {
-            String::new()
-        }
-    };
-    let way = if device.direct {
-        "direct (O_DIRECT)"
-    } else {
-        "buffered by the host"
-    };
-    vec![
-        (
-            "Device",
-            format!("{}, {}", device.kind, size(device.len_bytes)),
-        ),
-        ("I/O", format!("engine {}, {way}", device.engine)),
-        (
-            "I/O size",
-            format!(
-                "{} built up to (--bio-target changes it)",
-                human(device.bio_target_bytes.into())
-            ),
-        ),
-        (
-            "Limits",
-            format!(
-                "block {} logical, {} physical; {} and {} segments in one I/O; queue of {}{}{}{}{}",
-                limits.logical_block_bytes,
-                limits.physical_block_bytes,
-                human(limits.max_transfer_bytes.into()),
-                limits.max_segments,
-                limits.queue_depth,
-                yes("discard", limits.discard),
-                yes("write-zeroes", limits.write_zeroes),
-                yes("FUA", limits.fua),
-                yes("volatile cache", limits.volatile_cache),
-            ),
-        ),
-    ]
-}
-
-/// The lines shown for a page cache.
-pub(crate) fn cache_lines(cache: &CacheState) -> Vec<(&'static str, String)> {
-    let throttle = &cache.throttle;
-    let pauses = match throttle.pauses.count {
-        0 => String::new(),
-        count => format!(
-            "; {count} pauses of writers, {:.1} ms at the most",
-            throttle.pauses.longest.as_secs_f64() * 1e3
-        ),
-    };
-    vec![
-        (
-            "Cache",
-            format!(
-                "{} at the most, {} in use (--cache changes it)",
-                human(cache.budget_bytes),
-                human(cache.cached_bytes)
-            ),
-        ),
-        (
-            "Dirty memory",
-            format!(
-                "{} at the most (--dirty-limit), written back from {} on (--dirty-background), {} now{pauses}",
-                human(throttle.limit_bytes),
-                human(throttle.background_bytes),
-                human(throttle.dirty_bytes)
-            ),
-        ),
-        (
-            "Readahead",
-            match cache.readahead_max_bytes {
-                0 => "none (--readahead changes it)".to_owned(),
-                bytes => format!("{} at the most (--readahead changes it)", human(bytes)),
-            },
-        ),
-    ]
 }
 
 /// A page cache as JSON.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use rustix::io::Errno;
-use serde_json::Value;
+use serde_json::{Value, json};
 use throughline_fuse::STATUS_ATTRIBUTE;
 use throughline_fuse::mounts::{self, Mount};
 
@@ -18,6 +18,7 @@ use crate::args::JsonFlag;
 use crate::context::Context;
 use crate::problem::{Doing, Failure, Problem};
 use crate::text::{human, quote};
+use crate::texts::fill;
 
 /// Help for `--json`. Counts are since the mount.
 const JSON: &str = "\
@@ -110,7 +111,10 @@ fn show(state: &Value, dir: &Path, context: &mut Context) -> Result<(), Failure>
     if context.json {
         return context.out.json(state);
     }
-    context.out.titled(lines(dir, state))
+    let mut values = state.clone();
+    values["directory"] = json!(dir.to_string_lossy());
+    values["hits"] = json!(hits(&Value::Null, state));
+    context.out.line(fill("status", &values)?)
 }
 
 /// Reads the state of a mount. Root, who may not look into another user's mount, asks as that user.
@@ -222,140 +226,6 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_default()
 }
 
-fn lines(dir: &Path, state: &Value) -> Vec<(&'static str, String)> {
-    let (requests, device, io) = (&state["requests"], &state["device"], &state["io"]);
-    let (cache, dirty) = (&state["cache"], &state["dirty"]);
-    let (written_back, journal) = (&state["writeback"], &state["journal"]);
-    let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
-    let ms = |value: &Value| format!("{:.1} ms", value.as_f64().unwrap_or_default());
-    let mut lines = vec![
-        (
-            "Mount",
-            format!(
-                "{} at {}, {}, for {}",
-                text(&state["image"]).escape_debug(),
-                dir.display(),
-                if state["read_only"] == true {
-                    "read only"
-                } else {
-                    "read and write"
-                },
-                duration(state["mounted_s"].as_f64().unwrap_or_default())
-            ),
-        ),
-        (
-            "Server",
-            format!(
-                "process {}, version {}",
-                state["pid"],
-                text(&state["version"])
-            ),
-        ),
-    ];
-    if let Some(why) = state["stopped"].as_str() {
-        lines.push(("Stopped", format!("takes no more changes: {why}")));
-    }
-    if let Some(why) = state["failing"].as_str() {
-        lines.push((
-            "Failing",
-            format!("what is dirty cannot be written now: {why}"),
-        ));
-    }
-    if let Some(places @ 1..) = state["damaged_places"].as_u64() {
-        let of = if places == 1 { "place" } else { "places" };
-        lines.push((
-            "Damage",
-            format!("met at {places} {of}, which the log names; look closer with 'e2fsck -fn' when it is unmounted"),
-        ));
-    }
-    lines.extend([
-        (
-            "Requests",
-            format!(
-                "{} served, {} of them refused; {} at work",
-                requests["served"], requests["refused"], requests["now"]
-            ),
-        ),
-        (
-            "Read",
-            format!(
-                "{} by programs, {} of it from the device; {}",
-                size(&requests["read_bytes"]),
-                size(&io["read_bytes"]),
-                hits(&Value::Null, state)
-            ),
-        ),
-        (
-            "Written",
-            format!(
-                "{} by programs; {} to the device, {} flushes of it",
-                size(&requests["written_bytes"]),
-                size(&io["write_bytes"]),
-                io["flushes"]
-            ),
-        ),
-        (
-            "Device",
-            format!(
-                "engine {}, queue of {}, takes {}",
-                text(&device["engine"]),
-                device["queue_depth"],
-                dirty["bandwidth_bytes_per_s"].as_u64().map_or_else(
-                    || "what was not measured yet".to_owned(),
-                    |bytes| format!("{}/s", human(bytes))
-                )
-            ),
-        ),
-        (
-            "Cache",
-            format!(
-                "{} of {}",
-                size(&cache["cached_bytes"]),
-                size(&cache["budget_bytes"])
-            ),
-        ),
-        (
-            "Dirty memory",
-            format!(
-                "{}; written back from {} on, {} at the most; {} written back, {} errors",
-                size(&dirty["bytes"]),
-                size(&dirty["background_bytes"]),
-                size(&dirty["limit_bytes"]),
-                size(&written_back["bytes"]),
-                written_back["errors"]
-            ),
-        ),
-        (
-            "Pauses",
-            format!(
-                "{} of writers, {} together, {} the longest; {} waited for room, {} do now",
-                dirty["pauses"],
-                ms(&dirty["pauses_ms"]),
-                ms(&dirty["longest_pause_ms"]),
-                dirty["waits"],
-                dirty["waiting"]
-            ),
-        ),
-    ]);
-    let mut log = text(&journal["state"]);
-    if journal["has_log"] == true {
-        log = format!(
-            "{log}, {} of {} used, transaction {}",
-            size(&journal["log_used_bytes"]),
-            size(&journal["log_bytes"]),
-            journal["running"]
-        );
-    }
-    lines.push((
-        "Journal",
-        format!(
-            "{log}; {} commits for {} waits, {} checkpoints",
-            journal["commits"], journal["waits"], journal["checkpoints"]
-        ),
-    ));
-    lines
-}
-
 /// The share of the bytes read between two samples that was in the cache.
 fn hits(before: &Value, now: &Value) -> String {
     let since = |part: &str| {
@@ -397,21 +267,9 @@ fn change(before: &Value, now: &Value, seconds: f64) -> String {
     )
 }
 
-/// For example `3 h 5 min`.
-fn duration(seconds: f64) -> String {
-    let seconds = seconds as u64;
-    match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60) {
-        (0, 0, 0) => format!("{seconds} s"),
-        (0, 0, minutes) => format!("{minutes} min"),
-        (0, hours, minutes) => format!("{hours} h {minutes} min"),
-        (days, hours, _) => format!("{days} d {hours} h"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn a_change_is_per_second() {
@@ -424,19 +282,5 @@ mod tests {
         assert!(line.starts_with("          10    2       2.0K"), "{line}");
         assert!(line.ends_with("hits 75 %"), "{line}");
         assert_eq!(hits(&now, &now), "no hits");
-    }
-
-    #[test]
-    fn durations_are_short() {
-        assert_eq!(duration(59.9), "59 s");
-        assert_eq!(duration(60.0), "1 min");
-        assert_eq!(duration(3.0 * 3600.0 + 300.0), "3 h 5 min");
-        assert_eq!(duration(86_400.0 * 2.0), "2 d 0 h");
-    }
-
-    /// No answer of a server causes a panic.
-    #[test]
-    fn an_empty_state_is_shown() {
-        assert!(!lines(Path::new("/x"), &Value::Null).is_empty());
     }
 }

@@ -10,13 +10,14 @@ use throughline::{AlignedBuf, RawFile};
 use throughline_lab::explain::ours::listening;
 
 use super::df::image_of;
-use super::info::{cache_lines, cache_value};
+use super::info::cache_value;
 use crate::args::JsonFlag;
 use crate::context::Context;
 use crate::images::Access;
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem};
-use crate::text::{human, quote};
+use crate::text::quote;
+use crate::texts::fill;
 
 /// Arguments of `tune`.
 #[derive(Args, Debug)]
@@ -67,40 +68,20 @@ pub(crate) fn run(args: &TuneArgs, context: &mut Context) -> Result<(), Failure>
         }
         false => Vec::new(),
     };
-    let state = file.prepare_cache();
-    if context.json {
-        let info = disk.info();
-        let value = json!({
-            "file": path.to_string_lossy(),
-            "engine": info.engine,
-            "direct": info.direct,
-            "bio_target_bytes": derived,
-            "queue_depth": info.limits.queue_depth,
-            "cache": cache_value(&state),
-            "measured": measured.iter().map(value).collect::<Vec<_>>(),
-        });
-        return context.out.json(&value);
+    let info = disk.info();
+    let value = json!({
+        "file": path.to_string_lossy(),
+        "engine": info.engine,
+        "direct": info.direct,
+        "bio_target_bytes": derived,
+        "queue_depth": info.limits.queue_depth,
+        "cache": cache_value(&file.prepare_cache()),
+        "measured": measured.iter().map(value).collect::<Vec<_>>(),
+    });
+    match context.json {
+        true => context.out.json(&value),
+        false => context.out.line(fill("tune", &value)?),
     }
-    let mut lines = vec![
-        ("File", path.display().to_string()),
-        ("Engine", format!("{} (--engine)", disk.info().engine)),
-        (
-            "I/O size",
-            format!("{} built up to (--bio-target)", human(derived.into())),
-        ),
-    ];
-    lines.extend(cache_lines(&state));
-    for one in &measured {
-        lines.push((
-            "Read",
-            format!(
-                "{:.0} MiB/s with I/Os of {}",
-                one.mib_per_s(),
-                human(one.target_bytes.into())
-            ),
-        ));
-    }
-    context.out.titled(lines)
 }
 
 struct Measured {
