@@ -14,6 +14,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &["throughline-block", "throughline-device"],
     ),
     ("throughline-extfmt", &[]),
+    ("throughline-forms", &[]),
     (
         "throughline-journal",
         &[
@@ -56,7 +57,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("throughline-fuse", &["throughline", "throughline-device"]),
     (
         "throughline-cli",
-        &["throughline", "throughline-fuse", "throughline-lab"],
+        &[
+            "throughline",
+            "throughline-forms",
+            "throughline-fuse",
+            "throughline-lab",
+        ],
     ),
     // Not part of the tests' crate: the lab measures models, and must not depend on test helpers.
     ("throughline-models", &["throughline-device"]),

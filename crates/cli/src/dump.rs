@@ -5,10 +5,11 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use throughline_forms::value::unescaped;
+
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem};
 use crate::text::quote;
-use crate::value::unescaped;
 
 /// Maximum size of a dump, in bytes.
 const MOST_BYTES: u64 = 1 << 30;

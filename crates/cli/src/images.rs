@@ -6,14 +6,15 @@ use std::sync::Arc;
 
 use throughline::internal::VolumeLayers;
 use throughline::{Metadata, Node, Volume};
+use throughline_forms::files;
 use throughline_lab::explain::ours::{Watch, Watched, listening};
 
 use crate::commands::replay::parts;
 use crate::context::Globals;
-use crate::formats;
 use crate::interrupt::Interrupt;
 use crate::output::{Complaints, note};
 use crate::place::Place;
+use crate::precious;
 use crate::problem::{Doing, Failure, Problem};
 use crate::text::quote;
 
@@ -253,7 +254,8 @@ pub(crate) fn opening_hint(problem: Problem, image: &Path, offset: u64, option: 
     if !is_none.iter().any(|words| reason.contains(words)) {
         return problem;
     }
-    if let Some(found) = formats::identify(image, offset, option) {
+    let found = precious::open(image).and_then(|file| files::identify(&file, offset, option));
+    if let Some(found) = found {
         return Problem {
             reason: format!("not an ext2, ext3 or ext4 volume: it is {}", found.what),
             ..problem

@@ -6,33 +6,25 @@
 //! command line, 130 after Ctrl-C, and 141 if the reader of our output is gone.
 #![forbid(unsafe_code)]
 
-mod acl;
 mod args;
 mod commands;
 mod context;
 mod copy;
 mod dump;
-mod format;
-mod formats;
 mod images;
 mod interrupt;
 mod logging;
-mod mode;
 mod mount;
 mod output;
-mod owner;
 mod pattern;
 mod place;
 mod precious;
 mod problem;
 mod progress;
-mod regular;
 mod resolve;
 mod text;
 mod texts;
-mod time;
 mod unanswered;
-mod value;
 mod walk;
 
 use std::ffi::OsStr;

@@ -4,11 +4,13 @@
 //! `cp FILE disk.img` without `:/` would destroy the image, as would a report, a record or a log written to
 //! the wrong name.
 
+use std::fs::File;
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 use throughline::{EngineChoice, Error, OpenOptions, Reason};
+use throughline_forms::files;
 
-use crate::formats::holds_ext;
 use crate::problem::{Failure, Problem};
 use crate::text::quote;
 
@@ -63,4 +65,25 @@ pub(crate) fn path_in_image(path: &Path) -> Option<String> {
         .find(|ancestor| std::fs::metadata(ancestor).is_ok())?;
     let inside = path.strip_prefix(image).ok()?;
     holds_ext(image, 0).map(|_| format!("{}:/{}", image.display(), inside.display()))
+}
+
+/// Where a file of the host holds an ext volume, in words.
+fn holds_ext(path: &Path, offset: u64) -> Option<&'static str> {
+    files::holds_ext(&open(path)?, offset)
+}
+
+/// Opens a regular file or a block device, which cannot block. If the file of a given descriptor cannot be
+/// reopened, uses the descriptor itself.
+pub(crate) fn open(path: &Path) -> Option<File> {
+    let kind = std::fs::metadata(path).ok()?.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        return None;
+    }
+    let nonblock = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    File::options()
+        .read(true)
+        .custom_flags(nonblock)
+        .open(path)
+        .ok()
+        .or_else(|| throughline::internal::given_file(path))
 }

@@ -2,11 +2,11 @@
 
 use clap::Args;
 use throughline::Attributes;
+use throughline_forms::mode::{ModeChange, show};
 
 use super::describe::letter;
 use crate::context::Context;
 use crate::images::Access;
-use crate::mode::{ModeChange, show};
 use crate::place::Place;
 use crate::problem::{Doing, Failure};
 use crate::walk::{Reach, each};

@@ -2,10 +2,10 @@
 
 use clap::Args;
 use throughline::{Attributes, Metadata};
+use throughline_forms::owner::Owner;
 
 use crate::context::Context;
 use crate::images::Access;
-use crate::owner::Owner;
 use crate::place::Place;
 use crate::problem::{Doing, Failure};
 use crate::walk::{Reach, each};
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &ChownArgs, context: &mut Context) -> Result<(), Failure
 
 /// The new owner. As in the kernel, a program loses its set-id bits.
 fn change(owner: Owner, meta: &Metadata) -> Attributes {
-    let attributes = owner.attributes();
+    let attributes = attributes(owner);
     let mode = meta.mode();
     let keep_group_id = mode & 0o010 == 0; // set-gid without group execution once meant mandatory locking
     let dropped = mode & !(0o4000 | if keep_group_id { 0 } else { 0o2000 });
@@ -69,4 +69,16 @@ fn change(owner: Owner, meta: &Metadata) -> Attributes {
     } else {
         attributes
     }
+}
+
+/// The owner as attributes to set.
+pub(crate) fn attributes(owner: Owner) -> Attributes {
+    let mut attributes = Attributes::new();
+    if let Some(uid) = owner.user {
+        attributes = attributes.uid(uid);
+    }
+    if let Some(gid) = owner.group {
+        attributes = attributes.gid(gid);
+    }
+    attributes
 }

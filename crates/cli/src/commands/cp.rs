@@ -4,12 +4,12 @@ use std::time::Instant;
 
 use clap::{ArgAction, Args};
 use serde_json::json;
+use throughline_forms::mode::ModeChange;
+use throughline_forms::owner::Owner;
 
 use super::mv::sources_and_target;
 use crate::context::Context;
 use crate::copy::{Follow, Given, Options, Preserve, Sparse, Totals, copy};
-use crate::mode::ModeChange;
-use crate::owner::Owner;
 use crate::place::Place;
 use crate::problem::Failure;
 

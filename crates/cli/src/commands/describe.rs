@@ -5,8 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use serde_json::{Map, Value, json};
 use throughline::{FileType, Metadata};
-
-use crate::time::rfc3339;
+use throughline_forms::time::rfc3339;
 
 /// The letter before `rwxr-xr-x`.
 pub(crate) fn letter(kind: FileType) -> char {

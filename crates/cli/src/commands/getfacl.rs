@@ -2,11 +2,11 @@
 
 use clap::Args;
 use throughline::Node;
+use throughline_forms::acl::{ACCESS, Acl, DEFAULT, Effective};
+use throughline_forms::owner::Names;
 
-use crate::acl::{ACCESS, Acl, DEFAULT, Effective};
 use crate::context::Context;
 use crate::images::Access;
-use crate::owner::Names;
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem};
 use crate::walk::{At, Reach, each};

@@ -4,6 +4,8 @@ use clap::Args;
 use regex::bytes::Regex;
 use serde_json::{Map, Value, json};
 use throughline::Node;
+use throughline_forms::regular::{Dialect, compile};
+use throughline_forms::value::Encoding;
 
 use super::describe::name_into;
 use crate::args::JsonFlag;
@@ -11,8 +13,6 @@ use crate::context::Context;
 use crate::images::Access;
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem};
-use crate::regular::{Dialect, compile};
-use crate::value::Encoding;
 use crate::walk::{At, Reach, each};
 
 /// Arguments of `getfattr`.
@@ -40,7 +40,7 @@ pub(crate) struct GetfattrArgs {
     r#match: Regex,
     /// Encoding of values, instead of text if printable and base64 otherwise
     #[arg(short, long, value_name = "HOW")]
-    encoding: Option<Encoding>,
+    encoding: Option<How>,
     /// Print only the raw values
     #[arg(long)]
     only_values: bool,
@@ -55,6 +55,29 @@ pub(crate) struct GetfattrArgs {
     absolute_names: bool,
     #[command(flatten)]
     pub(crate) json: JsonFlag,
+}
+
+/// The encoding of values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum How {
+    /// In double quotes, with escapes.
+    Text,
+    /// Hexadecimal, with the prefix 0x.
+    Hex,
+    /// Base64, with the prefix 0s.
+    Base64,
+}
+
+impl GetfattrArgs {
+    /// The encoding of a value.
+    fn encoding(&self, value: &[u8]) -> Encoding {
+        match self.encoding {
+            Some(How::Text) => Encoding::Text,
+            Some(How::Hex) => Encoding::Hex,
+            Some(How::Base64) => Encoding::Base64,
+            None => Encoding::fitting(value),
+        }
+    }
 }
 
 /// A regular expression for attribute names; as in getfattr, `-` matches any.
@@ -91,7 +114,7 @@ fn show(
     if context.json {
         let mut values = Map::new();
         for (name, value) in &attributes {
-            let shown = args.encoding.unwrap_or_else(|| Encoding::fitting(value));
+            let shown = args.encoding(value);
             values.insert(
                 String::from_utf8_lossy(name).into_owned(),
                 json!(String::from_utf8_lossy(&shown.show(value))),
@@ -114,7 +137,7 @@ fn show(
     for (name, value) in &attributes {
         let mut line = name.clone();
         if args.dump || args.name.is_some() {
-            let encoding = args.encoding.unwrap_or_else(|| Encoding::fitting(value));
+            let encoding = args.encoding(value);
             line.push(b'=');
             line.extend(encoding.show(value));
         }

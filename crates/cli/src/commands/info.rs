@@ -7,6 +7,7 @@ use clap::Args;
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use throughline::{CacheState, LogInfo, OnError, Volume, VolumeInfo};
+use throughline_forms::time::rfc3339;
 
 use super::df::image_of;
 use crate::args::JsonFlag;
@@ -15,7 +16,6 @@ use crate::place::Place;
 use crate::problem::{Doing, Failure};
 use crate::text::quote;
 use crate::texts::fill;
-use crate::time::rfc3339;
 
 /// Arguments of `info`.
 #[derive(Args, Debug)]

@@ -6,19 +6,19 @@ use std::time::SystemTime;
 use clap::Args;
 use serde_json::{Map, Value, json};
 use throughline::{Dir, FileType, Metadata, Node, Volume};
+use throughline_forms::acl;
+use throughline_forms::mode::show;
+use throughline_forms::owner::Names;
+use throughline_forms::time::{full, short};
 
 use super::columns;
 use super::describe::{coloured, letter, metadata_into, name_into};
-use crate::acl;
 use crate::args::JsonFlag;
 use crate::context::Context;
 use crate::images::{Access, Opened};
-use crate::mode::show;
-use crate::owner::Names;
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem};
 use crate::text::{human, printable};
-use crate::time::{full, short};
 use crate::walk::{Entry, Guard, entries, is_hidden};
 
 /// Arguments of `ls`.

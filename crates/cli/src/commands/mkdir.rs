@@ -5,10 +5,10 @@ use std::path::{Component, PathBuf};
 use clap::Args;
 use rustix::io::Errno;
 use throughline::Attributes;
+use throughline_forms::mode::ModeChange;
 
 use crate::context::Context;
 use crate::images::{Access, Opened};
-use crate::mode::ModeChange;
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem};
 

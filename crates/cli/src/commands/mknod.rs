@@ -2,10 +2,10 @@
 
 use clap::Args;
 use throughline::{Attributes, DeviceNumber, FileType};
+use throughline_forms::mode::ModeChange;
 
 use crate::context::Context;
 use crate::images::Access;
-use crate::mode::ModeChange;
 use crate::place::Place;
 use crate::problem::{Doing, Failure};
 

@@ -4,13 +4,13 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use throughline::{Attributes, Metadata, Node, XattrMode};
+use throughline_forms::acl::{ACCESS, Acl, DEFAULT, Entry, Tag, parse};
+use throughline_forms::owner::Owner;
 
 use super::getfacl::read;
-use crate::acl::{ACCESS, Acl, DEFAULT, Entry, Tag, parse};
 use crate::context::Context;
 use crate::dump::{self, Paragraph};
 use crate::images::Access;
-use crate::owner::Owner;
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem};
 use crate::walk::{Reach, each};

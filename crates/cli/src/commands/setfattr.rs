@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use throughline::{Error, Reason, XattrMode};
+use throughline_forms::value::parse;
 
 use crate::context::Context;
 use crate::dump;
@@ -13,7 +14,6 @@ use crate::images::Access;
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem};
 use crate::text::quote;
-use crate::value::parse;
 
 /// Arguments of `setfattr`.
 #[derive(Args, Debug)]

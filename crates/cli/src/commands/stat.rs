@@ -5,18 +5,18 @@ use std::ffi::OsString;
 use clap::Args;
 use serde_json::{Map, json};
 use throughline::Metadata;
+use throughline_forms::mode::show;
+use throughline_forms::owner::Names;
+use throughline_forms::time::full;
 
 use super::describe::{letter, metadata_into, name_into, words};
 use super::stat_format::{Subject, fill};
 use crate::args::JsonFlag;
 use crate::context::Context;
 use crate::images::Access;
-use crate::mode::show;
-use crate::owner::Names;
 use crate::place::Place;
 use crate::problem::{Doing, Failure};
 use crate::text::quote;
-use crate::time::full;
 
 /// Arguments of `stat`.
 #[derive(Args, Debug)]

@@ -5,13 +5,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 
 use throughline::{FileType, Metadata};
+use throughline_forms::format::{self, Value};
+use throughline_forms::mode::show;
+use throughline_forms::owner::Names;
+use throughline_forms::time::{full, since_epoch};
 
 use super::describe::{letter, words};
-use crate::format::{self, Value};
-use crate::mode::show;
-use crate::owner::Names;
 use crate::text::quote;
-use crate::time::{full, since_epoch};
 
 /// The input of the directives.
 pub(super) struct Subject<'a> {

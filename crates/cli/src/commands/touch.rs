@@ -5,12 +5,12 @@ use std::time::SystemTime;
 use clap::Args;
 use rustix::io::Errno;
 use throughline::Attributes;
+use throughline_forms::time::{parse, parse_posix};
 
 use crate::context::Context;
 use crate::images::Access;
 use crate::place::Place;
 use crate::problem::{Doing, Failure};
-use crate::time::{parse, parse_posix};
 
 /// Arguments of `touch`.
 #[derive(Args, Debug)]

@@ -7,13 +7,13 @@ use nix::sys::stat::FileStat;
 use rustix::fs::{self, Mode, Timespec, Timestamps};
 use rustix::io::Errno;
 use throughline::{DeviceNumber, FileType};
+use throughline_forms::owner::Owner;
+use throughline_forms::time::since_epoch;
 
 use super::extended::{Holder, Refused};
 use super::preloadable;
 use super::side::{Change, Id, Meta};
-use crate::owner::Owner;
 use crate::problem::{Problem, Result};
-use crate::time::since_epoch;
 
 pub(super) fn apply_to(fd: impl AsFd, change: &Change) -> Result<Vec<Refused>> {
     let fd = fd.as_fd();

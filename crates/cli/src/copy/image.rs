@@ -5,10 +5,11 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use throughline::{Attributes, DeviceNumber, Dir, File, FileType, Metadata};
+use throughline_forms::owner::Owner;
 
 use super::extended::{Holder, Refused};
 use super::side::{Change, Content, Create, Folder, Id, Landed, Meta};
-use crate::owner::Owner;
+use crate::commands::chown;
 use crate::problem::{Problem, Result};
 
 /// A directory of an image.
@@ -220,7 +221,7 @@ fn set_extended<'a>(
 }
 
 fn attributes(change: &Change) -> Attributes {
-    let mut attributes = change.owner.unwrap_or(Owner::NONE).attributes();
+    let mut attributes = chown::attributes(change.owner.unwrap_or(Owner::NONE));
     if change.owner.is_some() {
         // A set-id program loses its privileges with a change of owner.
         if change.mode.is_none() {

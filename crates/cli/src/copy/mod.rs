@@ -14,6 +14,9 @@
 //! - Memory is bounded: a few large buffers, one small buffer per worker, a bounded queue between them.
 //!   Beyond that, only the inode numbers of directories and of files with more names to come.
 
+use throughline_forms::mode::ModeChange;
+use throughline_forms::owner::Owner;
+
 mod arguments;
 mod descend;
 mod extended;
@@ -30,9 +33,6 @@ mod workers;
 
 pub(crate) use arguments::{Totals, copy};
 pub(crate) use preserve::{Preserve, Xattrs};
-
-use crate::mode::ModeChange;
-use crate::owner::Owner;
 
 /// What to copy and how.
 #[derive(Clone, Debug)]

@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use throughline::{DeviceNumber, FileType};
+use throughline_forms::owner::Owner;
 
 use super::extended::{Extended, Holder, Refused};
-use crate::owner::Owner;
 use crate::problem::Result;
 
 /// Identifies a file on either side.

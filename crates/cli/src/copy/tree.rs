@@ -6,6 +6,7 @@ use std::sync::atomic::Ordering;
 
 use rustix::io::Errno;
 use throughline::FileType;
+use throughline_forms::owner::Owner;
 
 use super::arguments::may_overwrite;
 use super::extended::Extended;
@@ -14,7 +15,6 @@ use super::side::{Change, Content, Create, Folder, Id, Landed, Meta};
 use super::workers::{Job, Queue, SMALL_BYTES, Shared};
 use super::{Follow, Given, Options};
 use crate::output::Output;
-use crate::owner::Owner;
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem};
 

@@ -4,10 +4,10 @@
 
 use minijinja::value::Serde;
 use minijinja::{Environment, UndefinedBehavior, Value};
+use throughline_forms::time;
 
 use crate::problem::{Failure, Problem};
 use crate::text::human;
-use crate::time;
 
 /// The texts by the names of their commands.
 const TEXTS: [(&str, &str); 4] = [

@@ -12,6 +12,7 @@ use std::time::SystemTime;
 
 use clap::Args;
 use serde_json::json;
+use throughline_forms::time;
 use throughline_lab::explain::{Account, Explained, accounts_in, record_of, table};
 use throughline_lab::record::Record;
 
@@ -20,7 +21,6 @@ use crate::context::Context;
 use crate::precious::check_output;
 use crate::problem::{Doing, Failure, Problem};
 use crate::text::{parse_size, quote};
-use crate::time;
 
 /// Arguments of `explain`.
 #[derive(Args, Debug)]

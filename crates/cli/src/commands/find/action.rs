@@ -3,18 +3,19 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
+use throughline_forms::format;
+use throughline_forms::mode::show;
+use throughline_forms::time::short;
+
 use super::super::describe::letter;
 use super::super::within::{Stop, within};
 use super::Search;
 use super::expression::{Expression, Seen};
 use super::printf::{self, Subject};
 use crate::context::Context;
-use crate::format;
-use crate::mode::show;
 use crate::place::Place;
 use crate::problem::{Doing, Failure};
 use crate::text::printable;
-use crate::time::short;
 use crate::walk::At;
 
 /// Maximum number of files per command of `-exec … +`; bounds the memory for them.

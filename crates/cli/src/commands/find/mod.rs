@@ -10,11 +10,11 @@ use std::os::unix::ffi::OsStrExt;
 use std::time::SystemTime;
 
 use clap::Args;
+use throughline_forms::owner::Names;
 
 use self::expression::{Expression, Limits};
 use crate::context::Context;
 use crate::images::Access;
-use crate::owner::Names;
 use crate::place::Place;
 use crate::problem::{Doing, Failure};
 use crate::walk::{At, Visitor, walk};

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use glob::Pattern;
 use throughline::FileType;
+use throughline_forms::mode::ModeChange;
+use throughline_forms::owner::Owner;
+use throughline_forms::regular::{Dialect, compile};
 
 use super::expression::{Count, Expression, Limits, Rights, Which};
 use crate::commands::within;
-use crate::mode::ModeChange;
-use crate::owner::Owner;
 use crate::place::Place;
-use crate::regular::{Dialect, compile};
 use crate::text::quote;
 
 type Parsed<T> = Result<T, String>;

@@ -5,12 +5,12 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::time::SystemTime;
 
 use throughline::{FileType, Metadata};
+use throughline_forms::format::{Asked, Value};
+use throughline_forms::mode::show;
+use throughline_forms::owner::Names;
+use throughline_forms::time::{ctime, part, seconds_with_fraction};
 
 use super::super::describe::letter;
-use crate::format::{Asked, Value};
-use crate::mode::show;
-use crate::owner::Names;
-use crate::time::{ctime, part, seconds_with_fraction};
 
 /// The input of the directives.
 pub(super) struct Subject<'a> {

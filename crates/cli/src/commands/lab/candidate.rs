@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use clap::{Args, ValueEnum};
+use throughline_forms::time::rfc3339;
 use throughline_lab::bisect::{Limits, Outlook, Tell, Terms, Watch};
 use throughline_lab::record;
 
@@ -14,7 +15,6 @@ use crate::interrupt::Interrupt;
 use crate::output::note;
 use crate::problem::{Failure, Problem};
 use crate::progress::Progress;
-use crate::time::rfc3339;
 
 /// Typical number of pairs per commit, to estimate the time left.
 const PAIRS_GUESS: f64 = 20.0;

@@ -5,8 +5,8 @@ use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
 use base64::{Engine, alphabet};
 
 /// The encoding of a value in output.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Encoding {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Encoding {
     /// In double quotes, with escapes.
     Text,
     /// Hexadecimal, with the prefix 0x.
@@ -23,7 +23,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 
 impl Encoding {
     /// The most readable encoding: text, unless more than an eighth of it is unprintable.
-    pub(crate) fn fitting(value: &[u8]) -> Encoding {
+    pub fn fitting(value: &[u8]) -> Encoding {
         let text = value.strip_suffix(&[0]).unwrap_or(value);
         let unprintable = text
             .iter()
@@ -36,7 +36,7 @@ impl Encoding {
     }
 
     /// The value in this encoding.
-    pub(crate) fn show(self, value: &[u8]) -> Vec<u8> {
+    pub fn show(self, value: &[u8]) -> Vec<u8> {
         match self {
             Encoding::Text => quoted(value),
             Encoding::Hex => {
@@ -63,7 +63,7 @@ fn quoted(value: &[u8]) -> Vec<u8> {
 }
 
 /// Parses a value as setfattr does: hexadecimal, base64, quoted text with escapes, or bare text.
-pub(crate) fn parse(text: &[u8]) -> Result<Vec<u8>, String> {
+pub fn parse(text: &[u8]) -> Result<Vec<u8>, String> {
     if let Some(digits) = strip(text, b"0x") {
         return hex(digits).ok_or_else(|| "not hexadecimal behind 0x".to_owned());
     }
@@ -104,7 +104,7 @@ fn unbase64(text: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// `\012` is a byte; `\` before any other character stands for that character.
-pub(crate) fn unescaped(text: &[u8]) -> Vec<u8> {
+pub fn unescaped(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;
     while let [first, behind @ ..] = rest {

@@ -6,9 +6,9 @@
 use crate::owner::{Names, Owner};
 
 /// The attribute with the access ACL of a file.
-pub(crate) const ACCESS: &[u8] = b"system.posix_acl_access";
+pub const ACCESS: &[u8] = b"system.posix_acl_access";
 /// The attribute with the default ACL of a directory, which new names in it inherit.
-pub(crate) const DEFAULT: &[u8] = b"system.posix_acl_default";
+pub const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 const VERSION: u32 = 2;
 const ENTRY_BYTES: usize = 8;
@@ -17,7 +17,7 @@ const NOBODY: u32 = u32::MAX;
 
 /// The subject of an entry, in the order of entries in an ACL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Tag {
+pub enum Tag {
     /// The owner.
     Owner,
     /// A user.
@@ -34,11 +34,11 @@ pub(crate) enum Tag {
 
 /// Entries, sorted, each tag once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Acl(Vec<(Tag, u8)>);
+pub struct Acl(Vec<(Tag, u8)>);
 
 impl Acl {
     /// The ACL equivalent to a mode.
-    pub(crate) fn of_mode(mode: u32) -> Acl {
+    pub fn of_mode(mode: u32) -> Acl {
         let rights = |shift: u32| (mode >> shift & 7) as u8;
         Acl(vec![
             (Tag::Owner, rights(6)),
@@ -48,7 +48,7 @@ impl Acl {
     }
 
     /// Parses the attribute; `None` if it is not an ACL.
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Acl> {
+    pub fn from_bytes(bytes: &[u8]) -> Option<Acl> {
         let (version, entries) = bytes.split_at_checked(4)?;
         if version != VERSION.to_le_bytes() || entries.len() % ENTRY_BYTES != 0 {
             return None;
@@ -71,7 +71,7 @@ impl Acl {
     }
 
     /// The attribute's value.
-    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+    pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = VERSION.to_le_bytes().to_vec();
         for (tag, rights) in &self.0 {
             let (code, number): (u16, u32) = match tag {
@@ -90,13 +90,13 @@ impl Acl {
     }
 
     /// The permissions of a tag.
-    pub(crate) fn get(&self, tag: Tag) -> Option<u8> {
+    pub fn get(&self, tag: Tag) -> Option<u8> {
         let found = self.0.iter().find(|entry| entry.0 == tag);
         found.map(|entry| entry.1)
     }
 
     /// Sets the permissions of a tag.
-    pub(crate) fn set(&mut self, tag: Tag, rights: u8) {
+    pub fn set(&mut self, tag: Tag, rights: u8) {
         match self.0.binary_search_by_key(&tag, |entry| entry.0) {
             Ok(at) => self.0[at].1 = rights,
             Err(at) => self.0.insert(at, (tag, rights)),
@@ -104,17 +104,17 @@ impl Acl {
     }
 
     /// Removes an entry.
-    pub(crate) fn remove(&mut self, tag: Tag) {
+    pub fn remove(&mut self, tag: Tag) {
         self.0.retain(|entry| entry.0 != tag);
     }
 
     /// Whether it has no entries.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
     /// Only the entries equivalent to a mode, without named users, named groups and mask.
-    pub(crate) fn minimal(&self) -> Acl {
+    pub fn minimal(&self) -> Acl {
         let mut acl = self.clone();
         acl.0
             .retain(|(tag, _)| !tag.is_named() && *tag != Tag::Mask);
@@ -123,7 +123,7 @@ impl Acl {
 
     /// Sets the mask to the union of the permissions that it limits; removes it if there are no named users
     /// or groups.
-    pub(crate) fn compute_mask(&mut self) {
+    pub fn compute_mask(&mut self) {
         if !self.0.iter().any(|(tag, _)| tag.is_named()) {
             return self.remove(Tag::Mask);
         }
@@ -133,7 +133,7 @@ impl Acl {
     }
 
     /// Adds missing mandatory entries from `from`.
-    pub(crate) fn complete(&mut self, from: &Acl) {
+    pub fn complete(&mut self, from: &Acl) {
         for tag in [Tag::Owner, Tag::OwningGroup, Tag::Other] {
             if self.get(tag).is_none() {
                 self.set(tag, from.get(tag).unwrap_or(0));
@@ -142,7 +142,7 @@ impl Acl {
     }
 
     /// The lines as getfacl prints them, each after `prefix`, with the names of the host from `names`.
-    pub(crate) fn lines(&self, prefix: &str, names: &Names, effective: Effective) -> Vec<String> {
+    pub fn lines(&self, prefix: &str, names: &Names, effective: Effective) -> Vec<String> {
         let mask = self.get(Tag::Mask);
         let line = |(tag, rights): &(Tag, u8)| {
             let mut line = format!("{prefix}{}{}", tag.text(names), letters(*rights));
@@ -161,7 +161,7 @@ impl Acl {
 
 /// Which entries show their effective permissions, after applying the mask.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Effective {
+pub enum Effective {
     /// None.
     No,
     /// Those that the mask reduces.
@@ -201,30 +201,31 @@ impl Tag {
 
 /// An entry as setfacl takes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub struct Entry {
     /// Belongs to the default ACL.
-    pub(crate) default: bool,
-    pub(crate) tag: Tag,
+    pub default: bool,
+    /// What it is about.
+    pub tag: Tag,
     /// `None` if none were given: to remove the entry.
-    pub(crate) rights: Option<Rights>,
+    pub rights: Option<Rights>,
 }
 
 /// Permissions, and whether they include `X`: execute only where that is meaningful.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Rights {
+pub struct Rights {
     bits: u8,
     search: bool,
 }
 
 impl Rights {
     /// `searchable`: it is a directory, or a file that anyone may execute.
-    pub(crate) fn of(self, searchable: bool) -> u8 {
+    pub fn of(self, searchable: bool) -> u8 {
         self.bits | u8::from(self.search && searchable)
     }
 }
 
 /// Parses `u:ann:rw,g::r,d:o::-`, with or without permissions.
-pub(crate) fn parse(text: &str) -> Result<Vec<Entry>, String> {
+pub fn parse(text: &str) -> Result<Vec<Entry>, String> {
     let entries = text
         .split(',')
         .map(str::trim)

@@ -9,36 +9,34 @@ mod partitions;
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 
-pub(crate) use partitions::Table;
+pub use partitions::{Partition, Table};
 
 /// Offset of the superblock in an ext volume.
 const SUPERBLOCK_BYTES: u64 = 1024;
 
 /// The kind of a file, and what to do with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub struct Found {
     /// For example "a qcow2 disk image".
-    pub(crate) what: String,
+    pub what: String,
     /// What the user can do next.
-    pub(crate) next: String,
+    pub next: String,
 }
 
 /// Identifies a file that does not open as an ext volume at `offset` bytes. `option` is the syntax for an
 /// offset here.
-pub(crate) fn identify(path: &Path, offset: u64, option: &str) -> Option<Found> {
-    let file = open(path)?;
-    let known = known::find(&file, offset);
+pub fn identify(file: &File, offset: u64, option: &str) -> Option<Found> {
+    let known = known::find(file, offset);
     if known.is_some() {
         return known;
     }
-    let table = (offset == 0).then(|| Table::read(&file)).flatten();
+    let table = (offset == 0).then(|| Table::read(file)).flatten();
     if let Some(table) = table {
-        return Some(of_table(&file, &table, option));
+        return Some(of_table(file, &table, option));
     }
-    let Some(backup) = backup(&file, offset) else {
-        return known::empty(&file, offset);
+    let Some(backup) = backup(file, offset) else {
+        return known::empty(file, offset);
     };
     Some(Found {
         what: format!(
@@ -50,23 +48,6 @@ pub(crate) fn identify(path: &Path, offset: u64, option: &str) -> Option<Found> 
             backup.block, backup.block_bytes
         ),
     })
-}
-
-/// Opens a regular file or a block device, which cannot block. If the file of a given descriptor cannot be
-/// reopened, uses the descriptor itself.
-fn open(path: &Path) -> Option<File> {
-    use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
-    let kind = std::fs::metadata(path).ok()?.file_type();
-    if !kind.is_file() && !kind.is_block_device() {
-        return None;
-    }
-    let nonblock = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-    File::options()
-        .read(true)
-        .custom_flags(nonblock)
-        .open(path)
-        .ok()
-        .or_else(|| throughline::internal::given_file(path))
 }
 
 fn of_table(file: &File, table: &Table, option: &str) -> Found {
@@ -103,16 +84,15 @@ fn of_table(file: &File, table: &Table, option: &str) -> Found {
 
 /// Where a file holds an ext volume, in words for a message: at `offset`, at its beginning, or in a
 /// partition.
-pub(crate) fn holds_ext(path: &Path, offset: u64) -> Option<&'static str> {
-    let file = open(path)?;
-    if is_ext(&file, 0) {
+pub fn holds_ext(file: &File, offset: u64) -> Option<&'static str> {
+    if is_ext(file, 0) {
         return Some("it holds an ext volume");
     }
-    if offset != 0 && is_ext(&file, offset) {
+    if offset != 0 && is_ext(file, offset) {
         return Some("it holds an ext volume at --offset");
     }
-    let table = Table::read(&file)?;
-    let in_partition = |start_bytes| is_ext(&file, start_bytes);
+    let table = Table::read(file)?;
+    let in_partition = |start_bytes| is_ext(file, start_bytes);
     table
         .partitions
         .iter()
@@ -171,27 +151,28 @@ mod tests {
         bytes
     }
 
-    fn file(bytes: &[u8]) -> tempfile::NamedTempFile {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        std::fs::write(file.path(), bytes).unwrap();
+    fn file(bytes: &[u8]) -> File {
+        let file = tempfile::tempfile().unwrap();
+        file.write_all_at(bytes, 0).unwrap();
         file
     }
 
     #[test]
     fn volumes_are_seen_where_they_are() {
         let ext = file(&volume());
-        assert_eq!(holds_ext(ext.path(), 0), Some("it holds an ext volume"));
+        assert_eq!(holds_ext(&ext, 0), Some("it holds an ext volume"));
         let inside = file(&[vec![0; 4096], volume()].concat());
-        assert_eq!(holds_ext(inside.path(), 0), None);
-        assert!(holds_ext(inside.path(), 4096).is_some());
+        assert_eq!(holds_ext(&inside, 0), None);
+        assert!(holds_ext(&inside, 4096).is_some());
         // Two matching bytes by chance are not a volume.
         let mut chance = volume();
         chance[1024 + 0x18..1024 + 0x1c].fill(0xff);
-        assert_eq!(holds_ext(file(&chance).path(), 0), None);
+        assert_eq!(holds_ext(&file(&chance), 0), None);
         for short in [0, 1, 1024, 1100] {
-            assert_eq!(holds_ext(file(&volume()[..short]).path(), 0), None);
+            assert_eq!(holds_ext(&file(&volume()[..short]), 0), None);
         }
-        assert_eq!(holds_ext(Path::new("/dev/null"), u64::MAX), None);
+        assert_eq!(holds_ext(&ext, u64::MAX), Some("it holds an ext volume"));
+        assert_eq!(holds_ext(&file(&[]), u64::MAX), None);
     }
 
     #[test]
@@ -200,7 +181,7 @@ mod tests {
         let mut copy = volume().split_off(1024);
         copy[0x18] = 0;
         bytes.extend(copy);
-        let found = identify(file(&bytes).path(), 0, "--offset ").unwrap();
+        let found = identify(&file(&bytes), 0, "--offset ").unwrap();
         assert!(found.next.contains("-b 8193 -B 1024"), "{found:?}");
     }
 }

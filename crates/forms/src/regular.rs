@@ -14,7 +14,7 @@ const ANY: &str = r"(?:.|(?-u:[\x80-\xff]))";
 
 /// The dialect of a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Dialect {
+pub enum Dialect {
     /// find's own: `\(a\|b\)`, `+` and `?` without a backslash, no intervals.
     Emacs,
     /// `\(a\|b\)`, `\+`, `\?`, `\{2\}`.
@@ -25,7 +25,7 @@ pub(crate) enum Dialect {
 
 impl Dialect {
     /// The dialect for a name of `find -regextype`.
-    pub(crate) fn named(name: &str) -> Option<Dialect> {
+    pub fn named(name: &str) -> Option<Dialect> {
         Some(match name {
             "findutils-default" | "emacs" => Dialect::Emacs,
             "posix-basic" | "posix-minimal-basic" | "ed" | "sed" | "grep" => Dialect::Basic,
@@ -51,7 +51,7 @@ impl Dialect {
 }
 
 /// Compiles a pattern; with `whole`, it has to match the whole text.
-pub(crate) fn compile(
+pub fn compile(
     pattern: &str,
     dialect: Dialect,
     whole: bool,

@@ -1,21 +1,25 @@
 //! File modes: octal and symbolic changes as `chmod` takes them, and `-rwxr-xr-x` as `ls` shows them.
 
 /// All twelve permission bits.
-pub(crate) const ALL: u32 = 0o7777;
+pub const ALL: u32 = 0o7777;
 
 /// A change of mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum ModeChange {
-    /// An octal mode. `keep_directory_ids`: a directory keeps its set-id bits, as `chmod` does for
-    /// modes of four digits or fewer.
-    Octal { mode: u32, keep_directory_ids: bool },
+pub enum ModeChange {
+    /// An octal mode.
+    Octal {
+        /// The permission bits.
+        mode: u32,
+        /// A directory keeps its set-id bits, as with `chmod` for modes of four digits or fewer.
+        keep_directory_ids: bool,
+    },
     /// Symbolic clauses, in order.
     Symbolic(Vec<Clause>),
 }
 
 /// One `who op what` of a symbolic mode.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Clause {
+pub struct Clause {
     /// The bits that the clause may change: rwx positions and special bits.
     who: u32,
     /// No `ugoa` was given: the bits of the process's umask are not changed.
@@ -34,7 +38,7 @@ enum What {
 
 impl ModeChange {
     /// Parses `0755`, `u+x,g-w`, `a=rX`, `g=u`…
-    pub(crate) fn parse(text: &str) -> Result<ModeChange, String> {
+    pub fn parse(text: &str) -> Result<ModeChange, String> {
         let bad =
             || format!("invalid mode '{text}': write octal digits as 0644 or clauses as u+x,g-w");
         if text
@@ -59,7 +63,7 @@ impl ModeChange {
     }
 
     /// The mode after the change. `umask` applies to clauses without `ugoa`.
-    pub(crate) fn apply(&self, mode: u32, is_dir: bool, umask: u32) -> u32 {
+    pub fn apply(&self, mode: u32, is_dir: bool, umask: u32) -> u32 {
         match self {
             ModeChange::Octal {
                 mode: new,
@@ -161,7 +165,7 @@ impl Clause {
 }
 
 /// `-rwxr-xr-x`, with `kind` as the first letter.
-pub(crate) fn show(kind: char, mode: u32) -> String {
+pub fn show(kind: char, mode: u32) -> String {
     let mut text = String::with_capacity(10);
     text.push(kind);
     for (shift, special, set) in [(6, 0o4000, 's'), (3, 0o2000, 's'), (0, 0o1000, 't')] {

@@ -6,18 +6,20 @@ use super::read;
 
 /// The partition table of a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Table {
+pub struct Table {
     /// `GPT` or `MBR`.
-    pub(crate) kind: &'static str,
-    pub(crate) partitions: Vec<Partition>,
+    pub kind: &'static str,
+    /// In the order of the table.
+    pub partitions: Vec<Partition>,
 }
 
 /// A partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Partition {
+pub struct Partition {
     /// As the system numbers them: 1 for `sda1`.
-    pub(crate) number: u32,
-    pub(crate) start_bytes: u64,
+    pub number: u32,
+    /// Where it begins on the disk.
+    pub start_bytes: u64,
 }
 
 /// Maximum number of entries; partitioning tools create no more.
@@ -31,7 +33,7 @@ const ENTRY_TYPE_PROTECTIVE: u8 = 0xee;
 
 impl Table {
     /// Reads the table, if there is one.
-    pub(crate) fn read(file: &File) -> Option<Table> {
+    pub fn read(file: &File) -> Option<Table> {
         [SECTOR_BYTES, 4096]
             .into_iter()
             .find_map(|sector_bytes| gpt(file, sector_bytes))

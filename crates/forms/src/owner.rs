@@ -5,11 +5,10 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use nix::unistd::{Gid, Group, Uid, User};
-use throughline::Attributes;
 
 /// The host's names, each looked up once.
 #[derive(Debug, Default)]
-pub(crate) struct Names {
+pub struct Names {
     /// Use IDs only.
     numeric: bool,
     users: Known,
@@ -21,23 +20,23 @@ type Known = RefCell<HashMap<u32, Option<Rc<str>>>>;
 
 /// What `chown` sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Owner {
+pub struct Owner {
     /// The new user, if any.
-    pub(crate) user: Option<u32>,
+    pub user: Option<u32>,
     /// The new group, if any.
-    pub(crate) group: Option<u32>,
+    pub group: Option<u32>,
 }
 
 impl Owner {
     /// Nothing is changed.
-    pub(crate) const NONE: Owner = Owner {
+    pub const NONE: Owner = Owner {
         user: None,
         group: None,
     };
 
     /// Parses `USER`, `USER:GROUP`, `USER:` (the user's login group) and `:GROUP`, by ID or by the host's
     /// names.
-    pub(crate) fn parse(text: &str) -> Result<Owner, String> {
+    pub fn parse(text: &str) -> Result<Owner, String> {
         let (user, group) = match text.split_once(':') {
             Some((user, group)) => (user, Some(group)),
             None => (text, None),
@@ -68,23 +67,9 @@ impl Owner {
     }
 }
 
-impl Owner {
-    /// The attributes to set.
-    pub(crate) fn attributes(self) -> Attributes {
-        let mut attributes = Attributes::new();
-        if let Some(uid) = self.user {
-            attributes = attributes.uid(uid);
-        }
-        if let Some(gid) = self.group {
-            attributes = attributes.gid(gid);
-        }
-        attributes
-    }
-}
-
 impl Names {
     /// The host's names; no names if `numeric`.
-    pub(crate) fn of_host(numeric: bool) -> Names {
+    pub fn of_host(numeric: bool) -> Names {
         Names {
             numeric,
             ..Names::default()
@@ -92,26 +77,26 @@ impl Names {
     }
 
     /// The user's name, if the host knows it.
-    pub(crate) fn user(&self, uid: u32) -> Option<Rc<str>> {
+    pub fn user(&self, uid: u32) -> Option<Rc<str>> {
         self.known(&self.users, uid, |uid| {
             Some(User::from_uid(Uid::from_raw(uid)).ok()??.name)
         })
     }
 
     /// The user's name, or the ID if the host has none.
-    pub(crate) fn user_or_number(&self, uid: u32) -> String {
+    pub fn user_or_number(&self, uid: u32) -> String {
         self.user(uid)
             .map_or_else(|| uid.to_string(), |name| name.to_string())
     }
 
     /// The group's name, or the ID if the host has none.
-    pub(crate) fn group_or_number(&self, gid: u32) -> String {
+    pub fn group_or_number(&self, gid: u32) -> String {
         self.group(gid)
             .map_or_else(|| gid.to_string(), |name| name.to_string())
     }
 
     /// The group's name, if the host knows it.
-    pub(crate) fn group(&self, gid: u32) -> Option<Rc<str>> {
+    pub fn group(&self, gid: u32) -> Option<Rc<str>> {
         self.known(&self.groups, gid, |gid| {
             Some(Group::from_gid(Gid::from_raw(gid)).ok()??.name)
         })

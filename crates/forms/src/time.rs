@@ -19,7 +19,7 @@ fn shown(time: SystemTime, format: &str) -> String {
 }
 
 /// As `ls -l`: hour and minute within the last half year, otherwise the year.
-pub(crate) fn short(time: SystemTime, now: SystemTime) -> String {
+pub fn short(time: SystemTime, now: SystemTime) -> String {
     const HALF_YEAR_S: u64 = 365 * 24 * 3600 / 2;
     let is_recent = |age: std::time::Duration| age.as_secs() < HALF_YEAR_S;
     match now.duration_since(time).is_ok_and(is_recent) {
@@ -29,17 +29,17 @@ pub(crate) fn short(time: SystemTime, now: SystemTime) -> String {
 }
 
 /// As `stat`: `2024-05-06 07:08:09.123456789 +0000`.
-pub(crate) fn full(time: SystemTime) -> String {
+pub fn full(time: SystemTime) -> String {
     shown(time, "%Y-%m-%d %H:%M:%S.%9f %z")
 }
 
 /// As `find -printf %t`: `Mon May  6 07:08:09.1234567890 2024`.
-pub(crate) fn ctime(time: SystemTime) -> String {
+pub fn ctime(time: SystemTime) -> String {
     shown(time, "%a %b %e %H:%M:%S.%9f0 %Y")
 }
 
 /// Whole seconds since 1970, rounded down, and the nanoseconds after them.
-pub(crate) fn since_epoch(time: SystemTime) -> (i64, u32) {
+pub fn since_epoch(time: SystemTime) -> (i64, u32) {
     let seconds = |whole: u64| i64::try_from(whole).unwrap_or(i64::MAX);
     match time.duration_since(UNIX_EPOCH) {
         Ok(after) => (seconds(after.as_secs()), after.subsec_nanos()),
@@ -54,14 +54,14 @@ pub(crate) fn since_epoch(time: SystemTime) -> (i64, u32) {
 }
 
 /// Seconds since 1970, as `find -printf %T@` shows them: with ten decimals.
-pub(crate) fn seconds_with_fraction(time: SystemTime) -> String {
+pub fn seconds_with_fraction(time: SystemTime) -> String {
     let (seconds, nanos) = since_epoch(time);
     format!("{seconds}.{nanos:09}0")
 }
 
 /// A part of a time, by the letters of strftime(3) in the C locale and those of `find -printf`; `None` for
 /// other letters.
-pub(crate) fn part(time: SystemTime, key: u8) -> Option<String> {
+pub fn part(time: SystemTime, key: u8) -> Option<String> {
     let form = match key {
         b'S' => "%S.%9f0",
         b'T' | b'X' => "%H:%M:%S.%9f0",
@@ -95,7 +95,7 @@ pub(crate) fn part(time: SystemTime, key: u8) -> Option<String> {
 }
 
 /// RFC 3339 in UTC, for JSON.
-pub(crate) fn rfc3339(time: SystemTime) -> Option<String> {
+pub fn rfc3339(time: SystemTime) -> Option<String> {
     Timestamp::try_from(time)
         .ok()
         .map(|stamp| stamp.to_string())
@@ -103,7 +103,7 @@ pub(crate) fn rfc3339(time: SystemTime) -> Option<String> {
 
 /// Parses a time as `touch -d` takes it: dates with or without a time and a zone, `@SECONDS[.FRACTION]`, `now`,
 /// `yesterday`, `2 days ago`. Without a zone, the time is local.
-pub(crate) fn parse(text: &str) -> Result<SystemTime, String> {
+pub fn parse(text: &str) -> Result<SystemTime, String> {
     // Empty, it would be this morning: a script with an empty variable does not mean that.
     match parse_datetime(text) {
         Ok(ParsedDateTime::InRange(when)) if !text.trim().is_empty() => Ok(when.timestamp().into()),
@@ -114,7 +114,7 @@ pub(crate) fn parse(text: &str) -> Result<SystemTime, String> {
 }
 
 /// Parses the POSIX format of `touch -t`: `[[CC]YY]MMDDhhmm[.ss]`, local time.
-pub(crate) fn parse_posix(text: &str) -> Result<SystemTime, String> {
+pub fn parse_posix(text: &str) -> Result<SystemTime, String> {
     let bad = || format!("invalid time '{text}': write [[CC]YY]MMDDhhmm[.ss]");
     let (digits, seconds) = text.split_once('.').unwrap_or((text, "00"));
     if seconds.len() != 2

@@ -4,27 +4,28 @@
 const MOST_WIDTH: usize = 4096;
 
 /// A directive after its `%`, flags and width.
-pub(crate) struct Asked<'f> {
+pub struct Asked<'f> {
     /// Its letter.
-    pub(crate) code: u8,
+    pub code: u8,
     /// The text after the letter.
-    pub(crate) rest: &'f [u8],
+    pub rest: &'f [u8],
     /// Whether it has the flag `#`.
-    pub(crate) alternate: bool,
+    pub alternate: bool,
 }
 
 /// The value of a directive.
-pub(crate) struct Value {
-    pub(crate) text: Vec<u8>,
+pub struct Value {
+    /// What stands in place of the directive.
+    pub text: Vec<u8>,
     /// A number: the flag `0` pads it with zeros.
-    pub(crate) is_number: bool,
+    pub is_number: bool,
     /// Number of bytes after the letter that belong to the directive.
-    pub(crate) used: usize,
+    pub used: usize,
 }
 
 impl Value {
     /// Text for a directive of one letter.
-    pub(crate) fn text(text: impl Into<Vec<u8>>) -> Value {
+    pub fn text(text: impl Into<Vec<u8>>) -> Value {
         Value {
             text: text.into(),
             is_number: false,
@@ -34,7 +35,7 @@ impl Value {
 }
 
 /// Expands a format. `escapes`: interpret `\n`, `\012` and the other escapes of C; `\c` ends the output.
-pub(crate) fn fill(
+pub fn fill(
     format: &[u8],
     escapes: bool,
     mut value: impl FnMut(&Asked<'_>) -> Option<Value>,

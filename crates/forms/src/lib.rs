@@ -1,0 +1,27 @@
+//! What the programs of coreutils, findutils, attr and acl take and print as text, and how to tell by its bytes
+//! what kind of file is given as an image.
+//!
+//! | module | text | as in |
+//! | --- | --- | --- |
+//! | [`mode`] | `u+x,g-w`, `-rwxr-xr-x` | chmod, ls |
+//! | [`owner`] | `USER:GROUP` and the host's names | chown, ls |
+//! | [`time`] | dates | touch, ls, stat, find |
+//! | [`text`] | quoted names, sizes | ls |
+//! | [`format`](mod@format) | `%-10s` | stat, find |
+//! | [`regular`] | regular expressions | find, getfattr |
+//! | [`value`] | values of extended attributes | getfattr, setfattr |
+//! | [`acl`] | access control lists | getfacl, setfacl |
+//!
+//! [`files`] recognizes ext volumes, partition tables and files that are often mistaken for an image. It reads
+//! a bounded part of the file, and what it says is for messages only.
+#![forbid(unsafe_code)]
+
+pub mod acl;
+pub mod files;
+pub mod format;
+pub mod mode;
+pub mod owner;
+pub mod regular;
+pub mod text;
+pub mod time;
+pub mod value;
