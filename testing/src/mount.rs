@@ -66,12 +66,7 @@ impl Mount {
     /// As [`Mount::new`]. On failure prints what is skipped and why to standard error, and returns `None`.
     pub fn or_skip(image: &Path, writable: bool) -> Option<Mount> {
         Mount::new(image, writable)
-            .map_err(|why| {
-                eprintln!(
-                    "skipped: the kernel does not mount {}: {why}",
-                    image.display()
-                )
-            })
+            .map_err(|why| skip(&format!("{}: {why}", image.display())))
             .ok()
     }
 
@@ -124,6 +119,20 @@ impl Mount {
             std::thread::yield_now();
         }
     }
+}
+
+/// Prints that the kernel does not mount something: because root or loop devices are missing, or because this
+/// kernel lacks a feature.
+pub(crate) fn skip(why: &str) {
+    match may_use_loops() {
+        true => throughline_testkit::left_out!("the kernel does not mount {why}"),
+        false => throughline_testkit::missing!("the kernel does not mount {why}"),
+    }
+}
+
+/// Whether this is root, with loop devices.
+fn may_use_loops() -> bool {
+    rustix::process::geteuid().is_root() && Path::new("/dev/loop-control").exists()
 }
 
 impl Drop for Mount {

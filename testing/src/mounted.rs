@@ -71,7 +71,7 @@ impl Mounted {
     pub fn possible() -> bool {
         let reason = skip_reason();
         if let Some(reason) = &reason {
-            eprintln!("skipped: {reason}");
+            throughline_testkit::missing!("{reason}");
         }
         reason.is_none()
     }

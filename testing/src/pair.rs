@@ -52,7 +52,7 @@ impl Pair {
     /// If a step fails for another reason.
     pub fn make(recipe: &Recipe) -> Option<Pair> {
         if !rustix::process::geteuid().is_root() || !Path::new("/dev/loop-control").exists() {
-            eprintln!("skipped: root and loop devices are required");
+            throughline_testkit::missing!("root and loop devices are required");
             return None;
         }
         if !Mounted::possible() {
@@ -66,7 +66,7 @@ impl Pair {
         };
         let kernel = Mount::with_options(images[0].path(), &with("loop,rw"));
         let kernel = kernel
-            .map_err(|why| eprintln!("skipped: the kernel does not mount: {why}"))
+            .map_err(|why| crate::mount::skip(&format!("the volume: {why}")))
             .ok()?;
         let ours = if std::env::var("THROUGHLINE_JUDGE").is_ok_and(|who| who == "itself") {
             let second = Mount::with_options(images[1].path(), &with("loop,rw"));

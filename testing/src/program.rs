@@ -60,7 +60,7 @@ pub fn find(program: &str) -> Option<PathBuf> {
 pub fn has(programs: &[&str]) -> bool {
     let missing = programs.iter().find(|program| find(program).is_none());
     if let Some(program) = missing {
-        eprintln!("skipped: {program} is not installed");
+        throughline_testkit::missing!("{program} is not installed");
     }
     missing.is_none()
 }

@@ -66,7 +66,11 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     // Not part of the tests' crate: the lab measures models, and must not depend on test helpers.
     ("throughline-models", &["throughline-device"]),
-    ("throughline-testing", &["throughline-device"]),
+    ("throughline-testkit", &[]),
+    (
+        "throughline-testing",
+        &["throughline-device", "throughline-testkit"],
+    ),
 ];
 
 fn metadata() -> serde_json::Value {
@@ -163,6 +167,7 @@ fn unsafe_code_is_in_device_alone() {
         let main = match *name {
             "throughline" => "crates/throughline/src/lib.rs".into(),
             "throughline-testing" => "testing/src/lib.rs".into(),
+            "throughline-testkit" => "testing/kit/src/lib.rs".into(),
             "throughline-models" => "testing/models/src/lib.rs".into(),
             "throughline-cli" => "crates/cli/src/main.rs".into(),
             other => format!(

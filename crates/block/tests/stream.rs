@@ -433,7 +433,7 @@ mod on_a_file {
         match options.open(folder.join("image")) {
             Ok(device) => Some(disk_of(device)),
             Err(error) if error.kind() == io::ErrorKind::Unsupported => {
-                eprintln!("skipped for {engine}: {error}");
+                throughline_testkit::left_out!("for {engine}: {error}");
                 None
             }
             Err(error) => panic!("{error}"),

@@ -84,13 +84,13 @@ fn a_mounted_device_is_in_use() {
     let Some(disk) = Loop::new(512) else { return };
     let made = run("mke2fs", &["-q", &disk.node]);
     if !made.is_ok_and(|output| output.status.success()) {
-        return eprintln!("skipped: no mke2fs");
+        return throughline_testkit::missing!("no mke2fs");
     }
     let at = disk.folder.path().join("mounted");
     fs::create_dir(&at).unwrap();
     let at = at.to_str().unwrap();
     if !run("mount", &[&disk.node, at]).is_ok_and(|output| output.status.success()) {
-        return eprintln!("skipped: cannot mount");
+        return throughline_testkit::missing!("cannot mount");
     }
     let refused = open(&disk, EngineChoice::Auto).err();
     assert!(run("umount", &[at]).unwrap().status.success());

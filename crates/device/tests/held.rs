@@ -68,7 +68,7 @@ impl Mounted {
         fs::create_dir(&point).unwrap();
         let made = done("mke2fs", &["-q", node]) && done("mount", &[node, point.to_str().unwrap()]);
         if !made {
-            eprintln!("skipped: cannot make or mount a file system");
+            throughline_testkit::missing!("cannot make or mount a file system");
         }
         made.then_some(Mounted(point))
     }
@@ -127,7 +127,7 @@ fn a_partition_in_use_holds_the_disk() {
     };
     let part = format!("{}p1", disk.node);
     if !Path::new(&part).exists() {
-        return eprintln!("skipped: no {part}");
+        return throughline_testkit::left_out!("no {part}: loop devices have no partitions here");
     }
     let Some(mounted) = Mounted::new(&disk, &part) else {
         return;
@@ -144,7 +144,7 @@ fn a_stacked_device_is_reported() {
     let name = format!("throughline-{}", std::process::id());
     let table = format!("0 2048 linear {} 0", disk.node);
     if !done("dmsetup", &["create", &name, "--table", &table]) {
-        return eprintln!("skipped: dmsetup cannot make a device");
+        return throughline_testkit::left_out!("dmsetup cannot make a device");
     }
     let texts = [format!("part of /dev/mapper/{name}")];
     let texts = texts.each_ref().map(String::as_str);
@@ -164,7 +164,7 @@ fn swap_is_reported() {
     let path = file.to_str().unwrap();
     let _ = done("chmod", &["600", path]);
     if !done("mkswap", &[path]) || !done("swapon", &[path]) {
-        return eprintln!("skipped: cannot swap to a file");
+        return throughline_testkit::left_out!("cannot swap to a file");
     }
     let checked = std::panic::catch_unwind(|| is_held(&file, &["in use as swap"]));
     assert!(done("swapoff", &[path]));
@@ -211,7 +211,7 @@ fn a_mount_in_another_namespace_is_seen() {
     fs::File::create(&image).unwrap().set_len(8 << 20).unwrap();
     fs::create_dir(&point).unwrap();
     if !done("mke2fs", &["-q", image.to_str().unwrap()]) {
-        return eprintln!("skipped: no mke2fs");
+        return throughline_testkit::missing!("no mke2fs");
     }
     let script = "mount -t tmpfs none \"$2\" && mkdir \"$2/seen\" \
         && mount -o loop \"$1\" \"$2/seen\" && echo there && read end";
@@ -222,14 +222,14 @@ fn a_mount_in_another_namespace_is_seen() {
         .stdout(Stdio::piped())
         .spawn();
     let Ok(mut child) = child else {
-        return eprintln!("skipped: no unshare");
+        return throughline_testkit::missing!("no unshare");
     };
     let mut line = String::new();
     let stdout = child.stdout.take().unwrap();
     io::BufRead::read_line(&mut io::BufReader::new(stdout), &mut line).unwrap();
     let apart = Apart(child);
     if line != "there\n" {
-        return eprintln!("skipped: cannot mount in a namespace");
+        return throughline_testkit::missing!("cannot mount in a namespace");
     }
     let place = format!(
         "mounted at {}, in the mount namespace of process",
@@ -253,7 +253,7 @@ fn an_image_that_was_just_unmounted_is_free() {
     fs::create_dir(&point).unwrap();
     let (image, point) = (image.to_str().unwrap(), point.to_str().unwrap());
     if !done("mke2fs", &["-q", image]) || !done("mount", &["-o", "loop", image, point]) {
-        return eprintln!("skipped: cannot mount");
+        return throughline_testkit::missing!("cannot mount");
     }
     for _ in 0..5 {
         assert!(done("umount", &[point]));

@@ -106,14 +106,14 @@ impl Image {
         match made {
             Ok(made) if made.status.success() => Some(Self { path, _dir: dir }),
             Ok(made) => {
-                eprintln!(
-                    "skipped: mke2fs {args:?}: {}",
+                throughline_testkit::missing!(
+                    "mke2fs {args:?}: {}",
                     String::from_utf8_lossy(&made.stderr)
                 );
                 None
             }
             Err(error) => {
-                eprintln!("skipped: no mke2fs ({error})");
+                throughline_testkit::missing!("no mke2fs ({error})");
                 None
             }
         }

@@ -31,7 +31,7 @@ macro_rules! need_tools {
             .into_iter()
             .all(has_tool)
         {
-            eprintln!("skipped: a tool of e2fsprogs is missing");
+            throughline_testkit::missing!("a tool of e2fsprogs is missing");
             return;
         }
     };
@@ -99,7 +99,7 @@ fn make(options: &[&str], size: &str, many_files: usize) -> Option<Made> {
     let output = Command::new("mke2fs").args(&args).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
     if errors.contains("Invalid filesystem option") {
-        eprintln!("skipped: this mke2fs does not support {options:?}");
+        throughline_testkit::left_out!("this mke2fs does not support {options:?}");
         return None;
     }
     assert!(output.status.success(), "mke2fs {options:?}: {errors}");

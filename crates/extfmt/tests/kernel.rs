@@ -21,7 +21,7 @@ fn mke2fs(path: &Path, features: &str) -> bool {
         .output();
     let made = output.is_ok_and(|output| output.status.success());
     if !made {
-        eprintln!("skipped: mke2fs is missing or does not support {features}");
+        throughline_testkit::missing!("mke2fs is missing or does not support {features}");
     }
     made
 }

@@ -29,7 +29,7 @@ fn image(options: &[&str]) -> Option<(tempfile::TempDir, PathBuf)> {
     match make.status() {
         Ok(status) => assert!(status.success()),
         Err(error) => {
-            eprintln!("skipped: mke2fs cannot be run: {error}");
+            throughline_testkit::missing!("mke2fs cannot be run: {error}");
             return None;
         }
     }

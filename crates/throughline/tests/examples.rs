@@ -46,7 +46,7 @@ fn image(size: &str) -> Option<(tempfile::TempDir, PathBuf)> {
     {
         Ok(status) => assert!(status.success()),
         Err(error) => {
-            eprintln!("skipped: mke2fs cannot be run: {error}");
+            throughline_testkit::missing!("mke2fs cannot be run: {error}");
             return None;
         }
     }

@@ -48,7 +48,7 @@ fn image(folder: &Path) -> Option<PathBuf> {
     {
         Ok(status) => assert!(status.success()),
         Err(error) => {
-            eprintln!("skipped: mke2fs cannot be run: {error}");
+            throughline_testkit::missing!("mke2fs cannot be run: {error}");
             return None;
         }
     }

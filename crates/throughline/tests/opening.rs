@@ -30,7 +30,7 @@ fn image() -> Option<(tempfile::TempDir, PathBuf)> {
     {
         Ok(status) => assert!(status.success()),
         Err(error) => {
-            eprintln!("skipped: mke2fs cannot be run: {error}");
+            throughline_testkit::missing!("mke2fs cannot be run: {error}");
             return None;
         }
     }

@@ -30,7 +30,7 @@ fn image(options: &[&str]) -> Option<(tempfile::TempDir, PathBuf)> {
     match made {
         Ok(status) => assert!(status.success()),
         Err(error) => {
-            eprintln!("skipped: mke2fs cannot be run: {error}");
+            throughline_testkit::missing!("mke2fs cannot be run: {error}");
             return None;
         }
     }

@@ -22,7 +22,7 @@ pub(crate) fn programs() -> Option<&'static Programs> {
 
 fn build() -> Option<Programs> {
     if !cfg!(target_arch = "x86_64") {
-        eprintln!("skipped: the programs spin as x86-64 does");
+        throughline_testkit::left_out!("the programs spin as x86-64 does");
         return None;
     }
     if !program::has(&["cc"]) {

@@ -33,7 +33,7 @@ static WATCH: LazyLock<Watch> = LazyLock::new(Watch::start);
 static BASES: LazyLock<Vec<Base>> = LazyLock::new(|| {
     let made = KINDS.iter().map(|kind| Base::new(*kind));
     made.collect::<Option<_>>().unwrap_or_else(|| {
-        eprintln!("skipped: mke2fs or debugfs is missing or does not support a feature");
+        throughline_testkit::missing!("mke2fs or debugfs is missing or does not support a feature");
         Vec::new()
     })
 });

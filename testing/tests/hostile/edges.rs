@@ -264,7 +264,7 @@ fn large_blocks_on_a_tiny_device() {
         debugfs: "",
     };
     let Some(bytes) = base::make(&recipe) else {
-        eprintln!("skipped: mke2fs, debugfs or e2fsck is missing");
+        throughline_testkit::missing!("mke2fs, debugfs or e2fsck is missing");
         return;
     };
     let base: &'static Base = Box::leak(Box::new(Base::new(bytes)));

@@ -37,7 +37,9 @@ fn bases() -> Vec<(&'static str, Base)> {
         .iter()
         .map(|recipe| Some((recipe.name, Base::new(base::make(recipe)?))));
     made.collect::<Option<_>>().unwrap_or_else(|| {
-        eprintln!("skipped: mke2fs, debugfs or e2fsck is missing or does not support a feature");
+        throughline_testkit::missing!(
+            "mke2fs, debugfs or e2fsck is missing or does not support a feature"
+        );
         Vec::new()
     })
 }

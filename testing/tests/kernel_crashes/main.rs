@@ -80,7 +80,7 @@ fn can_run() -> bool {
         .iter()
         .all(|tool| run(Command::new(tool).arg("-V")).is_ok());
     if !(root && tools) {
-        eprintln!("skipped: this needs root, loop devices, mke2fs and e2fsck");
+        throughline_testkit::missing!("this needs root, loop devices, mke2fs and e2fsck");
     }
     root && tools
 }
@@ -108,12 +108,12 @@ fn mount(dir: &Path, recipe: &Recipe) -> Option<(PathBuf, Mount)> {
         .arg("48M"));
     let (status, text) = made.expect("mke2fs runs");
     if status != 0 {
-        eprintln!("skipped: {}: {text}", recipe.name);
+        throughline_testkit::left_out!("{}: {text}", recipe.name);
         return None;
     }
     // The kernel also commits periodically, but a test must not depend on when.
     let mount = Mount::with_options(&image, "loop,rw,commit=300")
-        .map_err(|why| eprintln!("skipped: {}: {why}", recipe.name));
+        .map_err(|why| throughline_testkit::left_out!("{}: {why}", recipe.name));
     Some((image, mount.ok()?))
 }
 
@@ -135,7 +135,7 @@ fn shut_down(mount: &Mount) -> bool {
         .arg(mount.root()));
     let done = done.is_ok_and(|(status, text)| status == 0 && text.is_empty());
     if !done {
-        eprintln!("skipped: shutting the volume down, which takes xfs_io");
+        throughline_testkit::missing!("shutting the volume down, which takes xfs_io");
     }
     done
 }
@@ -153,8 +153,8 @@ fn crashed(dir: &Path, recipe: &Recipe, seed: u64) -> Vec<PathBuf> {
         let copy = dir.join(format!("at-rest-{round}"));
         match copy_at_rest(&image, &copy) {
             Some(()) => images.push(copy),
-            None => eprintln!(
-                "skipped: a copy of {}: the image did not stop changing",
+            None => throughline_testkit::left_out!(
+                "a copy of {}: the image did not stop changing",
                 recipe.name
             ),
         }

@@ -25,7 +25,7 @@ pub(crate) struct Mount {
 pub(crate) fn may_mount() -> bool {
     let may = rustix::process::geteuid().is_root() && Path::new("/dev/loop-control").exists();
     if !may {
-        eprintln!("skipped: root and loop devices are required");
+        throughline_testkit::missing!("root and loop devices are required");
     }
     may
 }

@@ -151,11 +151,11 @@ fn told(image: &DiskImage, ours: bool) -> BTreeMap<String, String> {
 #[test]
 fn handles_outlive_names_caches_and_mounts() {
     if !rustix::process::geteuid().is_root() || !has(&["perl"]) || !Mounted::possible() {
-        eprintln!("skipped: this needs root and perl");
+        throughline_testkit::missing!("this needs root and perl");
         return;
     }
     if cfg!(not(target_arch = "x86_64")) {
-        eprintln!("skipped: the system call numbers of this architecture differ");
+        throughline_testkit::left_out!("the system call numbers of this architecture differ");
         return;
     }
     let Some(image) = DiskImage::make("-t ext4 -b 4096 -N 4000", "64M") else {
@@ -163,7 +163,7 @@ fn handles_outlive_names_caches_and_mounts() {
     };
     let other = image.copy();
     if let Err(why) = Mount::with_options(image.path(), "loop,rw").map(Mount::close) {
-        eprintln!("skipped: the kernel does not mount: {why}");
+        throughline_testkit::missing!("the kernel does not mount: {why}");
         return;
     }
     let (kernel, ours) = (told(&image, false), told(&other, true));
@@ -176,7 +176,7 @@ fn handles_outlive_names_caches_and_mounts() {
 #[test]
 fn a_label_is_on_the_device_at_once() {
     if !rustix::process::geteuid().is_root() || !has(&["xfs_io"]) || !Mounted::possible() {
-        eprintln!("skipped: this needs root and xfs_io");
+        throughline_testkit::missing!("this needs root and xfs_io");
         return;
     }
     for kind in ["-t ext4", "-t ext2"] {
@@ -185,7 +185,7 @@ fn a_label_is_on_the_device_at_once() {
         };
         let other = image.copy();
         if let Err(why) = Mount::with_options(image.path(), "loop,rw").map(Mount::close) {
-            eprintln!("skipped: the kernel does not mount: {why}");
+            throughline_testkit::missing!("the kernel does not mount: {why}");
             return;
         }
         let shown = [(&image, false), (&other, true)].map(|(image, ours)| {

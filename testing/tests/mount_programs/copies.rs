@@ -18,7 +18,7 @@ struct Sides {
 impl Sides {
     fn new(recipe: &'static str, programs: &[&str]) -> Option<Sides> {
         if !rustix::process::geteuid().is_root() {
-            eprintln!("skipped: only root can copy owners and devices");
+            throughline_testkit::missing!("only root can copy owners and devices");
             return None;
         }
         let image = DiskImage::make(EXT4, "512m")?;

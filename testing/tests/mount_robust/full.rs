@@ -206,7 +206,7 @@ impl Below {
         match mounted {
             Ok(()) => Some(Below::Tmpfs(dir)),
             Err(why) => {
-                eprintln!("skipped: no tmpfs can be mounted: {why}");
+                throughline_testkit::missing!("no tmpfs can be mounted: {why}");
                 None
             }
         }

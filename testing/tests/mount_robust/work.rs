@@ -13,7 +13,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 pub(crate) fn root(why: &str) -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        eprintln!("skipped: {why}");
+        throughline_testkit::missing!("{why}");
     }
     root
 }

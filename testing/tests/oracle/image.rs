@@ -208,7 +208,7 @@ pub fn tools() -> bool {
         .into_iter()
         .all(there);
     if !all {
-        eprintln!("skipped: mke2fs, tune2fs, debugfs or e2fsck is missing");
+        throughline_testkit::missing!("mke2fs, tune2fs, debugfs or e2fsck is missing");
     }
     all
 }

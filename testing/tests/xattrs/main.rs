@@ -39,7 +39,7 @@ fn may_mount() -> bool {
     let may =
         rustix::process::geteuid().is_root() && std::path::Path::new("/dev/loop-control").exists();
     if !may {
-        eprintln!("skipped: root and loop devices are required");
+        throughline_testkit::missing!("root and loop devices are required");
     }
     may
 }

@@ -9,7 +9,7 @@ use crate::common::{Image, fails, is_root, ok, run, throughline, tool, tools_are
 /// `None` if that is not possible here.
 fn on_the_kernel(image: &Image, script: &str) -> Option<String> {
     if !is_root() {
-        eprintln!("skipped: not root");
+        throughline_testkit::missing!("not root");
         return None;
     }
     let dir = image.beside("mounted");
@@ -26,7 +26,9 @@ fn on_the_kernel(image: &Image, script: &str) -> Option<String> {
         .unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     if output.status.code() == Some(99) {
-        eprintln!("skipped: the kernel mounts nothing here, or attr and acl are missing: {errors}");
+        throughline_testkit::missing!(
+            "the kernel mounts nothing here, or attr and acl are missing: {errors}"
+        );
         return None;
     }
     assert!(output.status.success(), "{script}: {errors}");

@@ -22,7 +22,7 @@ pub(crate) fn tool(name: &str) -> Command {
 pub(crate) fn tools_are_missing() -> bool {
     let missing = tool("mke2fs").arg("-V").output().is_err();
     if missing {
-        eprintln!("skipped: mke2fs is missing (Debian package e2fsprogs)");
+        throughline_testkit::missing!("mke2fs is missing (Debian package e2fsprogs)");
     }
     missing
 }

@@ -112,7 +112,7 @@ pub(crate) fn make_tree(root: &Path) {
         )
         .unwrap();
     } else {
-        eprintln!("owners and devices are left out: not root");
+        throughline_testkit::missing!("owners and devices: not root");
     }
     let time = std::time::UNIX_EPOCH + std::time::Duration::new(1_000_000_000, 123_456_789);
     for path in ["a/small", "a/b/large", "a/b"] {

@@ -121,7 +121,7 @@ fn manual_pages_have_examples_and_lead_on() {
             .arg(&path)
             .output();
         let Ok(formatted) = formatted else {
-            eprintln!("left out: groff is missing here");
+            throughline_testkit::missing!("groff is not installed");
             return;
         };
         let said = String::from_utf8_lossy(&formatted.stderr);
@@ -188,7 +188,7 @@ fn places_in_images_are_completed() {
         .args(["-c", &script])
         .output();
     let Ok(bash) = bash else {
-        eprintln!("left out: bash is missing here");
+        throughline_testkit::missing!("bash is not installed");
         return;
     };
     let said = String::from_utf8_lossy(&bash.stdout);

@@ -26,10 +26,7 @@ fn cannot_be_tested() -> bool {
     };
     let can = set("setfattr", &["-n", "user.a", "-v", "1"]) && set("setfacl", &["-m", "u:1000:r"]);
     if !can {
-        eprintln!(
-            "skipped: no extended attributes or ACLs below {}",
-            str(dir.path())
-        );
+        throughline_testkit::missing!("no extended attributes or ACLs below {}", str(dir.path()));
     }
     !can
 }
@@ -91,7 +88,7 @@ fn make_tree(root: &Path) {
             setfattr -n security.capability -v 0x0100000200200000000000000000000000000000 plain",
         );
     } else {
-        eprintln!("trusted and security attributes are left out: not root");
+        throughline_testkit::missing!("trusted and security attributes: not root");
     }
     shell(root, "chmod u+s large");
 }

@@ -133,7 +133,7 @@ fn a_person_types_and_is_helped() {
         return;
     }
     if Command::new("script").arg("--version").output().is_err() {
-        eprintln!("skipped: script(1) is missing");
+        throughline_testkit::missing!("script(1) is missing");
         return;
     }
     let image = Image::new("16M", &["-t", "ext4"]);

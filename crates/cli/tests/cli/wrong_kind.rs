@@ -16,11 +16,12 @@ fn made<S: AsRef<OsStr>>(name: &str, arguments: impl IntoIterator<Item = S>) -> 
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .status();
-    let is_made = made.is_ok_and(|status| status.success());
-    if !is_made {
-        eprintln!("left out: {name} is missing, or does not do that here");
+    match made {
+        Ok(status) if status.success() => return true,
+        Ok(status) => throughline_testkit::left_out!("{name} does not do that here: {status}"),
+        Err(error) => throughline_testkit::missing!("{name}: {error}"),
     }
-    is_made
+    false
 }
 
 fn empty(path: &Path, bytes: u64) {
@@ -178,7 +179,7 @@ fn a_disk_with_partitions() {
             .stdin(fs::File::open(&script_file).unwrap())
             .output();
         if !sfdisk.is_ok_and(|output| output.status.success()) {
-            eprintln!("left out: sfdisk is missing here");
+            throughline_testkit::missing!("sfdisk is not installed");
             continue;
         }
         let place = format!("{}:/", disk.display());
@@ -264,7 +265,7 @@ fn a_mounted_image_is_shown_by_info() {
         .unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     if output.status.code() == Some(99) {
-        eprintln!("skipped: the kernel mounts nothing here: {errors}");
+        throughline_testkit::missing!("the kernel mounts nothing here: {errors}");
         return;
     }
     assert_eq!(output.status.code(), Some(0), "{errors}");

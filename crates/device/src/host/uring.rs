@@ -393,7 +393,7 @@ mod tests {
     #[test]
     fn a_single_blocking_request_stays_off_the_ring() {
         let Ok(ring) = probe() else {
-            return eprintln!("skipped: no io_uring");
+            return throughline_testkit::left_out!("no io_uring");
         };
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(65536).unwrap();
@@ -426,7 +426,7 @@ mod tests {
     #[test]
     fn a_ring_that_is_lost_fails_its_requests() {
         let Ok(ring) = probe() else {
-            return eprintln!("skipped: no io_uring");
+            return throughline_testkit::left_out!("no io_uring");
         };
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(65536).unwrap();

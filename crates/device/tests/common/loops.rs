@@ -51,14 +51,14 @@ impl Loop {
                 Some(Loop { node, folder })
             }
             Ok(output) => {
-                eprintln!(
-                    "skipped: losetup: {}",
+                throughline_testkit::missing!(
+                    "losetup: {}",
                     String::from_utf8_lossy(&output.stderr).trim()
                 );
                 None
             }
             Err(error) => {
-                eprintln!("skipped: losetup: {error}");
+                throughline_testkit::missing!("losetup: {error}");
                 None
             }
         }

@@ -43,7 +43,7 @@ pub fn engines() -> Vec<EngineChoice> {
         Ok(_) => vec![EngineChoice::Uring, EngineChoice::Threads],
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
-            eprintln!("skipped for io_uring: {error}");
+            throughline_testkit::left_out!("for io_uring: {error}");
             vec![EngineChoice::Threads]
         }
     }
@@ -76,7 +76,7 @@ pub fn benches() -> Vec<Bench> {
             assert!(!device.info().direct, "tmpfs is memory");
             add(format!("{engine:?}, tmpfs"), device, Some(folder));
         } else {
-            eprintln!("skipped for tmpfs: no /dev/shm");
+            throughline_testkit::missing!("for tmpfs: no /dev/shm");
         }
     }
     all

@@ -414,7 +414,7 @@ fn many_values_in_inodes_go_with_their_file() {
     image.debugfs_write_all(&requests);
     let stat = image.debugfs("ea_list f");
     if !stat.contains("user.34") || image.free_counts()[0].1 + 30 > before[0].1 {
-        eprintln!("skipped: this debugfs puts no values into inodes: {stat}");
+        throughline_testkit::missing!("this debugfs puts no values into inodes: {stat}");
         return;
     }
     let fs = image.open();

@@ -89,7 +89,7 @@ fn the_kernels(mount: &Mount, seed: u64, block: usize, extents: bool) -> Vec<(St
 #[test]
 fn the_kernel_and_we_read_each_other() {
     if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: not root");
+        throughline_testkit::missing!("not root");
         return;
     }
     for (shape, (args, extents)) in SHAPES.iter().enumerate() {

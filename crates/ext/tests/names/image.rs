@@ -25,7 +25,7 @@ fn run(program: &str, args: &[&str]) -> Option<Output> {
     {
         Ok(output) => Some(output),
         Err(error) => {
-            eprintln!("skipped: cannot run {program}: {error}");
+            throughline_testkit::missing!("cannot run {program}: {error}");
             None
         }
     }

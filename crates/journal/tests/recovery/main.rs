@@ -31,7 +31,7 @@ fn tools() -> bool {
     };
     let all = ["mke2fs", "debugfs", "e2fsck"].into_iter().all(there);
     if !all {
-        eprintln!("skipped: mke2fs, debugfs or e2fsck is missing");
+        throughline_testkit::missing!("mke2fs, debugfs or e2fsck is missing");
     }
     all
 }

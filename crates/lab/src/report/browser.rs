@@ -66,7 +66,7 @@ fn shown(page: &Path, dir: &Path, width: u32) -> Option<(String, String)> {
     let mut browser = match child {
         Ok(child) => Browser(child),
         Err(error) => {
-            eprintln!("skipped: chromium: {error} (Debian package chromium)");
+            throughline_testkit::missing!("chromium: {error} (Debian package chromium)");
             return None;
         }
     };
@@ -76,7 +76,7 @@ fn shown(page: &Path, dir: &Path, width: u32) -> Option<(String, String)> {
     };
     let (dom, said) = (read(&dom), read(&said));
     if !ended.is_some_and(|ended| ended.success()) || !dom.contains("</html>") {
-        eprintln!("skipped: chromium did not show a page ({ended:?}): {said}");
+        throughline_testkit::missing!("chromium did not show a page ({ended:?}): {said}");
         return None;
     }
     Some((dom, said))

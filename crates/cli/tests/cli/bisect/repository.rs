@@ -68,7 +68,7 @@ pub(crate) fn line(count: usize, culprit: usize) -> Vec<Planned> {
 pub(crate) fn git_is_missing() -> bool {
     let missing = Command::new("git").arg("--version").output().is_err();
     if missing {
-        eprintln!("skipped: git is missing (Debian package git)");
+        throughline_testkit::missing!("git is missing (Debian package git)");
     }
     missing
 }

@@ -163,7 +163,7 @@ fn what_ends_the_program_itself_is_no_bad_commit() {
         .args([&clock, &source])
         .output();
     if !built.as_ref().is_ok_and(|built| built.status.success()) {
-        eprintln!("skipped: no C compiler makes a clock that fails: {built:?}");
+        throughline_testkit::missing!("no C compiler makes a clock that fails: {built:?}");
         return;
     }
     let panicked = step(&format!("export LD_PRELOAD='{}';", clock.display()));

@@ -26,8 +26,8 @@ impl Loop {
             .output()
             .unwrap();
         if !output.status.success() {
-            eprintln!(
-                "skipped: no loop device: {}",
+            throughline_testkit::missing!(
+                "no loop device: {}",
                 String::from_utf8_lossy(&output.stderr)
             );
             return None;
@@ -47,7 +47,7 @@ impl Loop {
                 .status()
                 .unwrap();
             if !mounted.success() {
-                eprintln!("skipped: ext3 cannot be mounted here");
+                throughline_testkit::left_out!("ext3 cannot be mounted here");
                 return None;
             }
             it.mounted = Some(point);

@@ -40,8 +40,8 @@ fn bpftraced(
     let output = bpftrace.output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     if !output.status.success() || !text.contains("Attaching") {
-        eprintln!(
-            "skipped: no bpftrace that works: {text}{}",
+        throughline_testkit::left_out!(
+            "no bpftrace that works: {text}{}",
             String::from_utf8_lossy(&output.stderr)
         );
         return None;
@@ -58,7 +58,9 @@ fn bpftraced(
 /// Runs only with `THROUGHLINE_SOAK`, because it depends on an external program.
 fn no_judge() -> bool {
     if std::env::var_os("THROUGHLINE_SOAK").is_none() {
-        eprintln!("skipped: holding accounts against bpftrace needs THROUGHLINE_SOAK=1");
+        throughline_testkit::left_out!(
+            "holding accounts against bpftrace needs THROUGHLINE_SOAK=1"
+        );
         return true;
     }
     kernel_is_out_of_reach()

@@ -41,12 +41,12 @@ fn sizes(account: &Value, op: &str) -> Vec<(u64, u64)> {
 /// Whether the kernel cannot be traced here; prints a note if so.
 fn kernel_is_out_of_reach() -> bool {
     if !is_root() {
-        eprintln!("skipped: watching the kernel needs root");
+        throughline_testkit::missing!("watching the kernel needs root");
         return true;
     }
     let ran = run(["explain", "--kernel", "true"]);
     if ran.code == Some(125) {
-        eprintln!("skipped: {}", ran.stderr);
+        throughline_testkit::left_out!("{}", ran.stderr);
     }
     ran.code == Some(125)
 }

@@ -96,7 +96,7 @@ fn a_killed_run_leaves_no_mount_no_loop_device_no_image() {
         return;
     }
     if !is_root() || !Path::new("/dev/fuse").exists() {
-        eprintln!("skipped: loop devices need root, and mounts /dev/fuse");
+        throughline_testkit::missing!("loop devices need root, and mounts /dev/fuse");
         return;
     }
     let bench = Bench::new("pattern = \"random-write\"");

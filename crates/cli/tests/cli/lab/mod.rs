@@ -219,7 +219,7 @@ fn file_systems_made_for_the_run() {
     let bench = Bench::new("pattern = \"sequential-write\"\nlayout = \"empty\"");
     if !is_root() {
         fails(bench.arguments(&["--target", "make:ext4"]), 1, "root");
-        eprintln!("skipped: loop devices need root");
+        throughline_testkit::missing!("loop devices need root");
         return;
     }
     let fuse = Path::new("/dev/fuse").exists();
@@ -238,7 +238,7 @@ fn file_systems_made_for_the_run() {
                 targets.push(target);
                 names.push(target);
             }
-            false => eprintln!("skipped: {target}: its program or /dev/fuse is missing"),
+            false => throughline_testkit::missing!("{target}: its program or /dev/fuse is missing"),
         }
     }
     let arguments: Vec<&str> = targets

@@ -17,7 +17,7 @@ impl Loop {
         attach.args(["-f", "--show"]).arg(image.path());
         let made = attach.output().unwrap();
         if !made.status.success() {
-            eprintln!("skipped: {}", String::from_utf8_lossy(&made.stderr));
+            throughline_testkit::missing!("{}", String::from_utf8_lossy(&made.stderr));
             return None;
         }
         Some(Loop(
@@ -110,7 +110,7 @@ fn the_kernel_holds_a_block_device_and_syncs_it() {
             there.status
         );
     } else {
-        eprintln!("skipped: this kernel's fuseblk does not pass on sync(2)");
+        throughline_testkit::left_out!("this kernel's fuseblk does not pass on sync(2)");
     }
     // The device has no second user: the kernel, our program and e2fsck are refused.
     let other = Point::new(&image, "other");

@@ -30,7 +30,7 @@ pub(super) fn script(image: &Image, point: &Point, text: &str) -> Option<Ran> {
             .env("W", &work),
     );
     if ran.code == Some(77) {
-        eprintln!("skipped: {}", ran.stderr);
+        throughline_testkit::missing!("{}", ran.stderr);
         return None;
     }
     Some(ran)

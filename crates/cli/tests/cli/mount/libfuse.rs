@@ -70,7 +70,7 @@ fn options_are_taken_as_the_real_fuse2fs_takes_them() {
                 seen(&mut Command::new(real), arguments),
                 "{arguments:?}"
             ),
-            None => eprintln!("not compared: fuse2fs is not installed"),
+            None => throughline_testkit::missing!("fuse2fs is not installed"),
         }
     }
 }

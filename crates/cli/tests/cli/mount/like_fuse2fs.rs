@@ -39,7 +39,7 @@ fn it_ends_as_the_real_one_ends() {
         return;
     }
     let Some(real) = find("fuse2fs") else {
-        eprintln!("skipped: fuse2fs is not installed");
+        throughline_testkit::missing!("fuse2fs is not installed");
         return;
     };
     let image = image();
@@ -107,7 +107,7 @@ fn its_mounts_look_like_the_real_ones() {
         return;
     }
     let Some(real) = find("fuse2fs") else {
-        eprintln!("skipped: fuse2fs is not installed");
+        throughline_testkit::missing!("fuse2fs is not installed");
         return;
     };
     let ours = Fuse2fs::new();

@@ -39,11 +39,11 @@ fn skipped() -> bool {
     }
     let device = File::options().read(true).write(true).open("/dev/fuse");
     if let Err(error) = device {
-        eprintln!("skipped: /dev/fuse: {error}");
+        throughline_testkit::missing!("/dev/fuse: {error}");
         return true;
     }
     if !crate::common::is_root() {
-        eprintln!("skipped: needs root");
+        throughline_testkit::missing!("needs root");
         return true;
     }
     false

@@ -72,7 +72,7 @@ impl Faulty {
     /// A fresh volume; `None`, said so, if `mke2fs` is missing.
     pub(super) fn new(kind: Kind) -> Option<Faulty> {
         let Some(image) = kind.image() else {
-            eprintln!("skipped: mke2fs is not installed");
+            throughline_testkit::missing!("mke2fs is not installed");
             return None;
         };
         Some(Faulty::of(image.to_vec()))

@@ -1,0 +1,78 @@
+//! Test support that every crate's tests share. It depends on no other crate of the workspace, so that the
+//! lowest can use it.
+//!
+//! A test that cannot run says so, in one of two ways:
+//!
+//! | | because | with `THROUGHLINE_REQUIRE_ALL=1` |
+//! | --- | --- | --- |
+//! | [`missing!`] | the machine lacks what can be installed or granted: a program, root, a loop device, `/dev/fuse` | the test fails |
+//! | [`left_out!`] | it is not asked for here: only with `THROUGHLINE_SOAK=1`, only without root, only on a kernel or a processor that has a feature | the same message |
+#![forbid(unsafe_code)]
+
+/// A test, or part of it, is skipped because something is missing on this machine. See the head of this
+/// crate. The message is formatted like that of `format!`.
+///
+/// # Panics
+/// With `THROUGHLINE_REQUIRE_ALL=1`.
+#[macro_export]
+macro_rules! missing {
+    ($($message:tt)+) => { $crate::skip_missing(&::std::format!($($message)+)) };
+}
+
+/// A test, or part of it, is left out by design. See the head of this crate. The message is formatted like
+/// that of `format!`.
+#[macro_export]
+macro_rules! left_out {
+    ($($message:tt)+) => { ::std::eprintln!("left out: {}", ::std::format_args!($($message)+)) };
+}
+
+/// Whether a skip for something missing is an error: `THROUGHLINE_REQUIRE_ALL=1`.
+pub fn requires_all() -> bool {
+    std::env::var("THROUGHLINE_REQUIRE_ALL").is_ok_and(|value| value == "1")
+}
+
+/// See [`missing!`].
+///
+/// # Panics
+/// With `THROUGHLINE_REQUIRE_ALL=1`.
+#[doc(hidden)]
+#[track_caller]
+pub fn skip_missing(why: &str) {
+    assert!(
+        !requires_all(),
+        "THROUGHLINE_REQUIRE_ALL=1, and something is missing: {why}"
+    );
+    eprintln!("skipped: {why}");
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    /// Runs this test's own executable once more, with the given setting.
+    fn skips_with(setting: &str) -> bool {
+        let this = std::env::current_exe().expect("this executable");
+        let mut command = Command::new(this);
+        command.args(["--exact", "tests::skipping", "--ignored", "--nocapture"]);
+        let ran = command.env("THROUGHLINE_REQUIRE_ALL", setting).output();
+        let ran = ran.expect("the test ran");
+        let said = String::from_utf8_lossy(&ran.stderr);
+        assert!(said.contains("left out: on purpose"), "{said}");
+        assert!(said.contains("a program 7"), "{said}");
+        ran.status.success()
+    }
+
+    #[test]
+    #[ignore = "run by the test below, in a process of its own"]
+    fn skipping() {
+        left_out!("on {}", "purpose");
+        missing!("a program {}", 7);
+    }
+
+    #[test]
+    fn what_is_missing_is_an_error_where_all_is_required() {
+        assert!(skips_with(""));
+        assert!(skips_with("0"));
+        assert!(!skips_with("1"));
+    }
+}
