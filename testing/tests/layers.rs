@@ -2,7 +2,7 @@
 //! it.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The crates of the workspace that each crate may depend on directly, except for tests.
@@ -183,29 +183,124 @@ fn unsafe_code_is_in_device_alone() {
     }
 }
 
-/// The public API of `throughline` has no hidden items beside one module: what our own crates use beyond the
-/// API is there. Conversions from the errors of lower crates cannot be in a module.
-#[test]
-fn what_the_library_hides_is_one_module() {
+/// The source files of `throughline`, with their text.
+fn library_sources() -> Vec<(PathBuf, String)> {
     let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/throughline/src")];
-    let mut hidden = Vec::new();
+    let mut files = Vec::new();
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).expect("the sources are there") {
             let path = entry.expect("an entry").path();
             if path.is_dir() {
                 folders.push(path);
-                continue;
+            } else {
+                let text = std::fs::read_to_string(&path).expect("a source file");
+                files.push((path, text));
             }
-            let text = std::fs::read_to_string(&path).expect("a source file");
-            let mut lines = text.lines().map(str::trim);
-            while let Some(line) = lines.next() {
-                if line.starts_with("#[doc(hidden)]") {
-                    let item = lines.next().unwrap_or_default();
-                    hidden.push(item.split('<').next().unwrap_or_default().to_owned());
-                }
+        }
+    }
+    files
+}
+
+/// The public API of `throughline` has no hidden items beside one module: what our own crates use beyond the
+/// API is there. Conversions from the errors of lower crates cannot be in a module.
+#[test]
+fn what_the_library_hides_is_one_module() {
+    let mut hidden = Vec::new();
+    for (_, text) in library_sources() {
+        let mut lines = text.lines().map(str::trim);
+        while let Some(line) = lines.next() {
+            if line.starts_with("#[doc(hidden)]") {
+                let item = lines.next().unwrap_or_default();
+                hidden.push(item.split('<').next().unwrap_or_default().to_owned());
             }
         }
     }
     hidden.retain(|item| item != "impl From");
     assert_eq!(hidden, ["pub mod internal;"]);
+}
+
+/// Calls of `throughline` that change a volume or a file.
+const CHANGES: &[&str] = &[
+    "allocate",
+    "append",
+    "append_all",
+    "copy",
+    "copy_range",
+    "create",
+    "create_dir",
+    "create_dir_all",
+    "create_dir_all_with",
+    "create_dir_with",
+    "create_file",
+    "create_file_with",
+    "create_new",
+    "create_new_with",
+    "hard_link",
+    "link",
+    "link_inode",
+    "make_node",
+    "remove_dir",
+    "remove_dir_all",
+    "remove_file",
+    "remove_xattr",
+    "rename",
+    "rename_with",
+    "rmdir",
+    "set_acl",
+    "set_attributes",
+    "set_default_acl",
+    "set_flags",
+    "set_len",
+    "set_modified",
+    "set_own_attributes",
+    "set_permissions",
+    "set_project",
+    "set_symlink_attributes",
+    "set_version",
+    "set_xattr",
+    "symlink",
+    "symlink_with",
+    "tmpfile",
+    "try_write_at",
+    "unlink",
+    "write",
+    "write_all_at",
+    "write_at",
+    "write_new",
+    "write_vectored_at",
+];
+
+/// Every public call that changes something says in bold what happens to the change if it is not synced.
+#[test]
+fn calls_say_what_a_crash_does_to_changes() {
+    let mut silent = Vec::new();
+    let mut seen = std::collections::BTreeSet::new();
+    for (path, text) in library_sources() {
+        let mut docs = String::new();
+        for line in text.lines() {
+            let trimmed = line.trim_start();
+            if trimmed.starts_with("///") {
+                docs.push_str(trimmed);
+            } else if let Some(method) = trimmed.strip_prefix("pub fn ") {
+                let name = method.split(['(', '<']).next().unwrap_or_default();
+                // Not the setters of options, nor functions outside of types.
+                let takes_self = method.contains("&self") || method.ends_with('(');
+                if takes_self && line != trimmed && CHANGES.contains(&name) {
+                    seen.insert(name.to_owned());
+                    if !docs.contains("**") {
+                        silent.push(format!("{}: {name}", path.display()));
+                    }
+                }
+                docs.clear();
+            } else if !trimmed.starts_with("#[") {
+                docs.clear();
+            }
+        }
+    }
+    assert!(silent.is_empty(), "no bold text:\n{}", silent.join("\n"));
+    let missing: Vec<_> = CHANGES
+        .iter()
+        .filter(|name| !seen.contains(**name))
+        .collect();
+    assert!(missing.is_empty(), "no such calls: {missing:?}");
 }

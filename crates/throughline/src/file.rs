@@ -97,6 +97,8 @@ impl File {
 
     /// Sets attributes.
     ///
+    /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
+    ///
     /// # Errors
     /// [`Reason::Permission`] for an immutable or append-only file, [`Reason::ReadOnly`]; device errors.
     pub fn set_attributes(&self, attributes: &Attributes) -> Result<()> {

@@ -297,8 +297,8 @@ impl Handle {
         self.make_durable(true)
     }
 
-    /// Writes back the dirty part of `len` bytes from `offset`, so that a later sync has less to do. Does not
-    /// make the data durable. `len` 0 means to the end of the file.
+    /// Writes back the dirty part of `len` bytes from `offset`, so that a later sync has less to do. **Does
+    /// not make the data durable.** `len` 0 means to the end of the file.
     ///
     /// # Errors
     /// With [`SyncRange::Wait`], write-back errors.

@@ -85,9 +85,9 @@ impl RawFile {
         CacheState::of(self.file.cached().space().cache())
     }
 
-    /// Closes this handle. The last handle writes back dirty data and closes the file. Unlike after
-    /// [`Handle::sync_all`], the data may not survive a power loss. Dropping a handle does the same, but only
-    /// logs errors.
+    /// Closes this handle. The last handle writes back dirty data and closes the file. **Unlike
+    /// after [`Handle::sync_all`], the data may not survive a power loss.** Dropping a handle does the same,
+    /// but only logs errors.
     ///
     /// # Errors
     /// Write-back errors. The data that could not be written is then lost; call [`Handle::sync_all`] first to

@@ -56,6 +56,9 @@ macro_rules! by_path {
             /// Sets the permission bits, as `std::fs::set_permissions`. Symbolic links are followed. Other
             /// attributes: [`set_attributes`](Self::set_attributes).
             ///
+            /// **Until a sync or the next commit, a crash undoes it** ([what is
+            /// durable](crate#what-is-durable)).
+            ///
             /// # Errors
             /// As [`Volume::set_attributes`].
             pub fn set_permissions(
@@ -91,6 +94,9 @@ macro_rules! by_path {
             /// Sets an extended attribute, replacing an existing one; [`Node::set_xattr`] can require or
             /// forbid one. Symbolic links are followed.
             ///
+            /// **Until a sync or the next commit, a crash undoes it** ([what is
+            /// durable](crate#what-is-durable)).
+            ///
             /// # Errors
             /// As [`Node::set_xattr`] and [`Volume::open_dir`].
             pub fn set_xattr(
@@ -104,6 +110,9 @@ macro_rules! by_path {
             }
 
             /// Removes an extended attribute. Symbolic links are followed.
+            ///
+            /// **Until a sync or the next commit, a crash undoes it** ([what is
+            /// durable](crate#what-is-durable)).
             ///
             /// # Errors
             /// As [`Node::remove_xattr`] and [`Volume::open_dir`].
@@ -127,6 +136,9 @@ macro_rules! by_path {
             /// Sets the access control list and updates the permissions; `None` removes it. Symbolic links
             /// are followed.
             ///
+            /// **Until a sync or the next commit, a crash undoes it** ([what is
+            /// durable](crate#what-is-durable)).
+            ///
             /// # Errors
             /// As [`Node::set_xattr`] and [`Volume::open_dir`].
             pub fn set_acl(&self, path: impl AsRef<Path>, list: Option<&Acl>) -> Result<()> {
@@ -143,6 +155,9 @@ macro_rules! by_path {
 
             /// Sets the access control list that new files in a directory inherit; `None` removes it.
             /// Symbolic links are followed.
+            ///
+            /// **Until a sync or the next commit, a crash undoes it** ([what is
+            /// durable](crate#what-is-durable)).
             ///
             /// # Errors
             /// [`Reason::Denied`] for anything but a directory; as [`Node::set_xattr`] and

@@ -91,6 +91,8 @@ impl Dir {
 
     /// Sets attributes of the directory itself.
     ///
+    /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
+    ///
     /// # Errors
     /// [`Reason::Permission`] for an immutable one, [`Reason::ReadOnly`]; device errors.
     pub fn set_own_attributes(&self, attributes: &Attributes) -> Result<()> {
@@ -124,6 +126,8 @@ impl Dir {
 
     /// Sets attributes; symbolic links are followed.
     ///
+    /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
+    ///
     /// # Errors
     /// As [`Volume::set_attributes`].
     pub fn set_attributes(&self, path: impl AsRef<Path>, attributes: &Attributes) -> Result<()> {
@@ -131,6 +135,8 @@ impl Dir {
     }
 
     /// As [`Dir::set_attributes`], but a final symbolic link is not followed. Its mode is not changed.
+    ///
+    /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
     ///
     /// # Errors
     /// As [`Volume::set_attributes`].
@@ -191,6 +197,8 @@ impl Dir {
     /// Creates a regular file with mode 0o666, or truncates an existing one to zero length; symbolic links
     /// are followed. The process's umask is not applied; see [`Attributes::umask`].
     ///
+    /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
+    ///
     /// # Errors
     /// [`Reason::IsDir`], [`Reason::NoSpace`], [`Reason::ReadOnly`]; as [`Volume::open_dir`].
     pub fn create_file(&self, path: impl AsRef<Path>) -> Result<File> {
@@ -198,6 +206,8 @@ impl Dir {
     }
 
     /// As [`Dir::create_file`]; a new file gets these attributes. Those of an existing file do not change.
+    ///
+    /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
     ///
     /// # Errors
     /// The same.
@@ -230,6 +240,8 @@ impl Dir {
 
     /// Creates a regular file; the name must not exist, not even as a symbolic link.
     ///
+    /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
+    ///
     /// # Errors
     /// [`Reason::Exists`], [`Reason::NoSpace`], [`Reason::ReadOnly`]; as [`Volume::open_dir`].
     pub fn create_new(&self, path: impl AsRef<Path>) -> Result<File> {
@@ -237,6 +249,8 @@ impl Dir {
     }
 
     /// As [`Dir::create_new`], with these attributes.
+    ///
+    /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
     ///
     /// # Errors
     /// The same.
@@ -250,6 +264,8 @@ impl Dir {
 
     /// Creates a directory with mode 0o777.
     ///
+    /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
+    ///
     /// # Errors
     /// [`Reason::Exists`], [`Reason::TooManyLinks`], [`Reason::NoSpace`], [`Reason::ReadOnly`]; as
     /// [`Volume::open_dir`].
@@ -258,6 +274,8 @@ impl Dir {
     }
 
     /// As [`Dir::create_dir`], with these attributes.
+    ///
+    /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
     ///
     /// # Errors
     /// The same.
@@ -271,6 +289,8 @@ impl Dir {
 
     /// Creates a symbolic link `link` to `target`: any text of at least 1 byte and less than a block.
     ///
+    /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
+    ///
     /// # Errors
     /// [`Reason::Exists`], [`Reason::NotFound`] (empty target), [`Reason::NameTooLong`] (target too long),
     /// [`Reason::NoSpace`], [`Reason::ReadOnly`]; as [`Volume::open_dir`].
@@ -279,6 +299,8 @@ impl Dir {
     }
 
     /// As [`Dir::symlink`], with these attributes.
+    ///
+    /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
     ///
     /// # Errors
     /// The same.
@@ -295,6 +317,8 @@ impl Dir {
     }
 
     /// Creates a device (with its numbers), a fifo or a socket.
+    ///
+    /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
     ///
     /// # Errors
     /// [`Reason::Invalid`] for other types and for missing or too large device numbers; as
@@ -364,6 +388,8 @@ impl Dir {
 
     /// Creates the hard link `link` to a file. A final symbolic link is not followed, but linked itself.
     ///
+    /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
+    ///
     /// # Errors
     /// As [`Dir::link_inode`].
     pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
@@ -374,6 +400,8 @@ impl Dir {
 
     /// Creates the hard link `link` to the file with inode number `ino`. The number may have been reused for
     /// another file. For a file that has a name or is open, use [`Dir::hard_link`] or [`Node::link`] instead.
+    ///
+    /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
     ///
     /// # Errors
     /// [`Reason::Permission`] for a directory, [`Reason::Exists`], [`Reason::TooManyLinks`],
@@ -393,6 +421,8 @@ impl Dir {
     /// Removes the name of anything but a directory. The file is freed when its last name is gone and it is
     /// no longer open.
     ///
+    /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
+    ///
     /// # Errors
     /// [`Reason::NotFound`], [`Reason::IsDir`], [`Reason::Permission`], [`Reason::ReadOnly`].
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
@@ -405,6 +435,8 @@ impl Dir {
 
     /// Removes an empty directory.
     ///
+    /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
+    ///
     /// # Errors
     /// [`Reason::NotFound`], [`Reason::NotDir`], [`Reason::NotEmpty`], [`Reason::Permission`],
     /// [`Reason::ReadOnly`], [`Reason::Busy`] for the root.
@@ -415,6 +447,8 @@ impl Dir {
 
     /// As [`Volume::rename`].
     ///
+    /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
+    ///
     /// # Errors
     /// The same.
     pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
@@ -422,6 +456,8 @@ impl Dir {
     }
 
     /// As [`Volume::rename_with`].
+    ///
+    /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
     ///
     /// # Errors
     /// The same.

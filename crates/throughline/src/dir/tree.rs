@@ -14,6 +14,9 @@ use crate::volume::Volume;
 impl Dir {
     /// Creates a directory and its missing parents. An existing directory is not an error.
     ///
+    /// **Until a sync or the next commit, a crash undoes it, as a whole or in part** ([what is
+    /// durable](crate#what-is-durable)).
+    ///
     /// # Errors
     /// [`Reason::NotDir`] if something else has the name; as [`Dir::create_dir`].
     pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<Dir> {
@@ -21,6 +24,9 @@ impl Dir {
     }
 
     /// As [`Dir::create_dir_all`]; every new directory gets these attributes.
+    ///
+    /// **Until a sync or the next commit, a crash undoes it, as a whole or in part** ([what is
+    /// durable](crate#what-is-durable)).
     ///
     /// # Errors
     /// The same.
@@ -60,6 +66,9 @@ impl Dir {
     /// Removes a directory and everything below it. Symbolic links are removed, not followed. If it fails, a
     /// part may already be removed.
     ///
+    /// **Until a sync or the next commit, a crash undoes it, as a whole or in part** ([what is
+    /// durable](crate#what-is-durable)).
+    ///
     /// # Errors
     /// [`Reason::NotEmpty`] if names are created in it at the same time; [`Reason::NotDir`] for anything but
     /// a directory; [`Reason::NameTooLong`] for more than 2048 nested directories; [`Error::Corrupt`] for a
@@ -77,6 +86,9 @@ impl Dir {
 impl Volume {
     /// Creates a directory and its missing parents; as [`Dir::create_dir_all`].
     ///
+    /// **Until a sync or the next commit, a crash undoes it, as a whole or in part** ([what is
+    /// durable](crate#what-is-durable)).
+    ///
     /// # Errors
     /// The same.
     pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<Dir> {
@@ -84,6 +96,9 @@ impl Volume {
     }
 
     /// Removes a directory and everything below it; as [`Dir::remove_dir_all`].
+    ///
+    /// **Until a sync or the next commit, a crash undoes it, as a whole or in part** ([what is
+    /// durable](crate#what-is-durable)).
     ///
     /// # Errors
     /// The same.

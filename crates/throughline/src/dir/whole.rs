@@ -47,6 +47,9 @@ impl Dir {
     /// Copies the contents and the mode of a regular file to another one, which is created or truncated.
     /// Returns the number of bytes copied. Holes are copied as zeros.
     ///
+    /// **Until it is synced, a change is lost if the process ends or the machine fails** ([what is
+    /// durable](crate#what-is-durable)).
+    ///
     /// # Errors
     /// [`Reason::Invalid`] if both are the same file; as [`Dir::open_file`], [`Dir::create_file`] and
     /// [`Handle::copy_range`].
@@ -109,6 +112,9 @@ impl Volume {
     }
 
     /// Copies a file; as [`Dir::copy`].
+    ///
+    /// **Until it is synced, a change is lost if the process ends or the machine fails** ([what is
+    /// durable](crate#what-is-durable)).
     ///
     /// # Errors
     /// The same.

@@ -14,6 +14,8 @@ impl Node {
     /// Sets the inode's flags (`FS_IOC_SETFLAGS`): all flags that can be changed are set as given; read-only
     /// ones are ignored. Does not check the caller's permission.
     ///
+    /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
+    ///
     /// # Errors
     /// [`Error::Unsupported`](crate::Error::Unsupported) for flags that do not exist, have no meaning for
     /// this type of inode, or would require a conversion (extents, journalled data, case-insensitive names);
@@ -30,6 +32,8 @@ impl Node {
 
     /// Sets the inode's project (part of `FS_IOC_FSSETXATTR`). Does not check the caller's permission.
     ///
+    /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
+    ///
     /// # Errors
     /// [`Error::Unsupported`](crate::Error::Unsupported) if the volume does not have projects, or its inodes
     /// have no room for them; [`Reason::ReadOnly`](crate::Reason::ReadOnly); device errors.
@@ -44,6 +48,8 @@ impl Node {
     }
 
     /// Sets the inode's generation (`FS_IOC_SETVERSION`). Does not check the caller's permission.
+    ///
+    /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
     ///
     /// # Errors
     /// [`Error::Unsupported`](crate::Error::Unsupported) on volumes with metadata checksums, which depend on
@@ -65,6 +71,8 @@ impl Node {
     /// truncation by a caller without the right to keep them. If the file has setgid but is not
     /// group-executable, `is_outsider` says whether the caller is outside the file's group; if so, setgid is
     /// cleared too. Returns whether the mode changed.
+    ///
+    /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
     ///
     /// # Errors
     /// [`Reason::NotFound`](crate::Reason::NotFound) for a freed inode,

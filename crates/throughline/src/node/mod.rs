@@ -142,6 +142,8 @@ impl Node {
 
     /// Sets attributes.
     ///
+    /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
+    ///
     /// # Errors
     /// [`Reason::Permission`](crate::Reason::Permission) for an immutable inode, and for an append-only one
     /// unless both times are set to the current time; [`Reason::ReadOnly`](crate::Reason::ReadOnly); device
@@ -225,6 +227,8 @@ impl Node {
     /// Creates an inode with its first name in this directory. Defaults of `attributes`: mode 0, and the
     /// effective user and group of this process.
     ///
+    /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
+    ///
     /// # Errors
     /// [`Reason::Exists`](crate::Reason::Exists), [`Reason::NotFound`](crate::Reason::NotFound) (the
     /// directory was removed), [`Reason::NoSpace`](crate::Reason::NoSpace) and the others of
@@ -264,6 +268,8 @@ impl Node {
 
     /// Creates the hard link `name` in this directory to `node`, which must not be a directory.
     ///
+    /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
+    ///
     /// # Errors
     /// As [`Dir::link_inode`](crate::Dir::link_inode); [`Reason::CrossDevice`](crate::Reason::CrossDevice)
     /// for a node of another volume.
@@ -274,6 +280,8 @@ impl Node {
 
     /// Removes the name of anything but a directory.
     ///
+    /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
+    ///
     /// # Errors
     /// As [`Dir::remove_file`](crate::Dir::remove_file).
     pub fn unlink(&self, name: &[u8]) -> Result<()> {
@@ -282,6 +290,8 @@ impl Node {
 
     /// Removes an empty directory.
     ///
+    /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
+    ///
     /// # Errors
     /// As [`Dir::remove_dir`](crate::Dir::remove_dir).
     pub fn rmdir(&self, name: &[u8]) -> Result<()> {
@@ -289,6 +299,8 @@ impl Node {
     }
 
     /// Renames `name` of this directory to `new_name` of `new_dir`, atomically.
+    ///
+    /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
     ///
     /// # Errors
     /// As [`Volume::rename`]; [`Reason::CrossDevice`](crate::Reason::CrossDevice) for a directory of another

@@ -10,6 +10,8 @@ impl Node {
     /// `linkable`, [`Node::link`] can still give it a first name. Defaults of `attributes` are those of
     /// [`Node::create`].
     ///
+    /// **Until it gets a name, it is freed with its last handle, or by a crash.**
+    ///
     /// # Errors
     /// [`Reason::NotFound`](crate::Reason::NotFound) (this directory was removed),
     /// [`Reason::NotDir`](crate::Reason::NotDir), [`Reason::NoSpace`](crate::Reason::NoSpace),

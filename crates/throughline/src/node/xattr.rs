@@ -36,6 +36,8 @@ impl Node {
     /// Sets an attribute. Setting an access ACL updates the permissions. An ACL equivalent to permission bits
     /// is not stored; an empty one removes the ACL.
     ///
+    /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
+    ///
     /// # Errors
     /// [`Reason::Exists`] and [`Reason::NoAttribute`] according to `mode` (not for ACLs); [`Reason::NoSpace`]
     /// on the volume, or in the inode's attribute space;
@@ -50,6 +52,8 @@ impl Node {
     /// As [`Node::set_xattr`], for an ACL set by a caller outside the inode's group without the right to act
     /// as a member: an access ACL also clears the setgid bit.
     ///
+    /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
+    ///
     /// # Errors
     /// The same; [`Reason::Invalid`] for any other attribute.
     pub fn set_acl_clearing_setgid(&self, name: &[u8], value: &[u8]) -> Result<()> {
@@ -59,6 +63,8 @@ impl Node {
     }
 
     /// Removes an attribute. Removing an ACL that does not exist is not an error.
+    ///
+    /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
     ///
     /// # Errors
     /// [`Reason::NoAttribute`], and those of [`Node::set_xattr`].

@@ -259,6 +259,9 @@ impl Volume {
     /// from byte 0 would. Files that are empty, such as new ones, are written together, with a few large I/Os
     /// and a single wait. Returns one result per file, in order; if a file belongs to another volume, every
     /// result is [`Reason::CrossDevice`]. Uses as much memory as the data while it runs.
+    ///
+    /// **Until it is synced, a change is lost if the process ends or the machine fails** ([what is
+    /// durable](crate#what-is-durable)).
     pub fn write_new(&self, files: &[(&File, &[u8])]) -> Vec<Result<()>> {
         if !files.iter().all(|(file, _)| self.is_same(file.volume())) {
             return files

@@ -62,6 +62,8 @@ impl Volume {
 
     /// As [`Volume::create_file`]; a new file gets these attributes.
     ///
+    /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
+    ///
     /// # Errors
     /// The same.
     pub fn create_file_with(
@@ -86,6 +88,8 @@ impl Volume {
 
     /// As [`Volume::create_new`], with these attributes.
     ///
+    /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
+    ///
     /// # Errors
     /// The same.
     pub fn create_new_with(&self, path: impl AsRef<Path>, attributes: &Attributes) -> Result<File> {
@@ -105,6 +109,8 @@ impl Volume {
     }
 
     /// As [`Volume::create_dir`], with these attributes.
+    ///
+    /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
     ///
     /// # Errors
     /// The same.
@@ -143,6 +149,8 @@ impl Volume {
 
     /// As [`Volume::set_attributes`], but a final symbolic link is not followed. Its mode is not changed.
     ///
+    /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
+    ///
     /// # Errors
     /// The same.
     pub fn set_symlink_attributes(
@@ -174,6 +182,8 @@ impl Volume {
     }
 
     /// As [`Volume::symlink`], with these attributes.
+    ///
+    /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
     ///
     /// # Errors
     /// The same.
@@ -253,6 +263,8 @@ impl Volume {
     }
 
     /// Renames atomically; `mode` says what happens to a file at `to`.
+    ///
+    /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
     ///
     /// # Errors
     /// [`Reason::NotFound`], [`Reason::Exists`] (with [`RenameMode::NoReplace`]), [`Reason::NotEmpty`],
