@@ -14,7 +14,6 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &["throughline-block", "throughline-device"],
     ),
     ("throughline-extfmt", &[]),
-    ("throughline-forms", &[]),
     (
         "throughline-journal",
         &[
@@ -55,6 +54,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // The device crate for aligned memory and for the one ioctl of the connection, both of which need
     // unsafe code.
     ("throughline-fuse", &["throughline", "throughline-device"]),
+    ("throughline-forms", &["throughline"]),
     (
         "throughline-cli",
         &[

@@ -20,10 +20,11 @@ pub(crate) const GLOBAL_OPTIONS: &str = "Global options";
 
 /// Options of all commands.
 #[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = GLOBAL_OPTIONS)]
 pub(crate) struct Globals {
     /// Start of the file system in the image, for a partition of a disk image: in bytes, or with a unit
     /// (k, M, G: powers of 1024; s: sectors of 512 bytes, as in partition tables)
-    #[arg(long, global = true, value_name = "BYTES", default_value = "0", hide_default_value = true, value_parser = parse_size, help_heading = GLOBAL_OPTIONS)]
+    #[arg(long, global = true, value_name = "BYTES", default_value = "0", hide_default_value = true, value_parser = parse_size)]
     pub(crate) offset: u64,
     /// I/O engine; auto uses io_uring if the kernel allows it
     #[arg(
@@ -31,54 +32,48 @@ pub(crate) struct Globals {
         global = true,
         value_name = "ENGINE",
         default_value = "auto",
-        hide_default_value = true,
-        help_heading = GLOBAL_OPTIONS
+        hide_default_value = true
     )]
     pub(crate) engine: Engine,
     /// Bypass throughline's page cache: read and write files directly between memory and the device
-    #[arg(long, global = true, help_heading = GLOBAL_OPTIONS)]
+    #[arg(long, global = true)]
     pub(crate) direct: bool,
     /// Use the host's page cache, instead of O_DIRECT
-    #[arg(long, global = true, help_heading = GLOBAL_OPTIONS)]
+    #[arg(long, global = true)]
     pub(crate) host_cache: bool,
     /// Memory for throughline's page cache (64M, 1G), instead of a quarter of the memory this process may use
     /// (for a mount, at most 256M)
-    #[arg(long, global = true, value_name = "SIZE", value_parser = parse_cache, help_heading = GLOBAL_OPTIONS)]
+    #[arg(long, global = true, value_name = "SIZE", value_parser = parse_cache)]
     pub(crate) cache: Option<u64>,
     /// Limit of dirty memory (data not yet on the device), instead of a fifth of the cache; writers wait at
     /// the limit
-    #[arg(long, global = true, value_name = "SIZE", value_parser = parse_dirty_limit, help_heading = GLOBAL_OPTIONS)]
+    #[arg(long, global = true, value_name = "SIZE", value_parser = parse_dirty_limit)]
     pub(crate) dirty_limit: Option<u64>,
     /// Dirty memory at which background write-back starts, instead of half of the limit; at most three
     /// quarters of the limit
-    #[arg(long, global = true, value_name = "SIZE", value_parser = parse_dirty_background, help_heading = GLOBAL_OPTIONS)]
+    #[arg(long, global = true, value_name = "SIZE", value_parser = parse_dirty_background)]
     pub(crate) dirty_background: Option<u64>,
     /// Maximum readahead for a sequential reader; 0 disables it
-    #[arg(long, global = true, value_name = "SIZE", value_parser = parse_size, help_heading = GLOBAL_OPTIONS)]
+    #[arg(long, global = true, value_name = "SIZE", value_parser = parse_size)]
     pub(crate) readahead: Option<u64>,
     /// Target size of data I/Os, instead of the one derived from the device; a multiple of its logical block
     /// size
-    #[arg(long, global = true, value_name = "BYTES", value_parser = parse_bio_target, help_heading = GLOBAL_OPTIONS)]
+    #[arg(long, global = true, value_name = "BYTES", value_parser = parse_bio_target)]
     pub(crate) bio_target: Option<u32>,
     /// Maximum seconds until changed names, sizes and attributes are on the disk, instead of 5
-    #[arg(long, global = true, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=MAX_COMMIT_S), help_heading = GLOBAL_OPTIONS)]
+    #[arg(long, global = true, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=MAX_COMMIT_S))]
     pub(crate) commit: Option<u32>,
     /// Read an image without replaying its journal; it may be inconsistent
-    #[arg(long = "noload", global = true, help_heading = GLOBAL_OPTIONS)]
+    #[arg(long = "noload", global = true)]
     pub(crate) no_replay: bool,
     /// Log messages of this level and more severe ones [default: off; warn for mount]
-    #[arg(long, global = true, value_name = "LEVEL", value_parser = level_parser(), help_heading = GLOBAL_OPTIONS)]
+    #[arg(long, global = true, value_name = "LEVEL", value_parser = level_parser())]
     pub(crate) log: Option<LevelFilter>,
     /// Append the log to a file, instead of standard error (or syslog, for a mount in the background)
-    #[arg(
-        long,
-        global = true,
-        value_name = "FILE",
-        help_heading = GLOBAL_OPTIONS
-    )]
+    #[arg(long, global = true, value_name = "FILE")]
     pub(crate) log_file: Option<PathBuf>,
     /// Show no progress and no notes
-    #[arg(short, long, global = true, help_heading = GLOBAL_OPTIONS)]
+    #[arg(short, long, global = true)]
     pub(crate) quiet: bool,
 }
 

@@ -21,7 +21,6 @@ mod place;
 mod precious;
 mod problem;
 mod progress;
-mod resolve;
 mod text;
 mod texts;
 mod unanswered;

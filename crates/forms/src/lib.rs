@@ -3,12 +3,17 @@
 //!
 //! | module | text | as in |
 //! | --- | --- | --- |
+//! | [`find`] | expressions and formats | find |
+//! | [`flags`] | `+i`, `----i----` | chattr, lsattr |
+//! | [`kind`] | `d`, `directory` | ls, stat |
 //! | [`mode`] | `u+x,g-w`, `-rwxr-xr-x` | chmod, ls |
 //! | [`owner`] | `USER:GROUP` and the host's names | chown, ls |
 //! | [`time`] | dates | touch, ls, stat, find |
 //! | [`text`] | quoted names, sizes | ls |
 //! | [`format`](mod@format) | `%-10s` | stat, find |
 //! | [`regular`] | regular expressions | find, getfattr |
+//! | [`paths`] | canonical paths, patterns | readlink, ln, a shell |
+//! | [`stat`] | `%a %U` | stat |
 //! | [`value`] | values of extended attributes | getfattr, setfattr |
 //! | [`acl`] | access control lists | getfacl, setfacl |
 //!
@@ -18,10 +23,15 @@
 
 pub mod acl;
 pub mod files;
+pub mod find;
+pub mod flags;
 pub mod format;
+pub mod kind;
 pub mod mode;
 pub mod owner;
+pub mod paths;
 pub mod regular;
+pub mod stat;
 pub mod text;
 pub mod time;
 pub mod value;

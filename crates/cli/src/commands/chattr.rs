@@ -2,12 +2,12 @@
 
 use clap::Args;
 
-use super::flags::Change;
 use crate::context::Context;
 use crate::images::Access;
 use crate::place::Place;
 use crate::problem::{Doing, Failure};
 use crate::walk::{Reach, each};
+use throughline_forms::flags::Change;
 
 /// Arguments of `chattr`.
 #[derive(Args, Debug)]

@@ -4,12 +4,12 @@ use clap::Args;
 use throughline::Attributes;
 use throughline_forms::mode::{ModeChange, show};
 
-use super::describe::letter;
 use crate::context::Context;
 use crate::images::Access;
 use crate::place::Place;
 use crate::problem::{Doing, Failure};
 use crate::walk::{Reach, each};
+use throughline_forms::kind::letter;
 
 /// Arguments of `chmod`.
 #[derive(Args, Debug)]

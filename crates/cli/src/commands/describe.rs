@@ -1,4 +1,4 @@
-//! Inodes as words, letters and JSON.
+//! Inodes as JSON and in colour.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -6,33 +6,6 @@ use std::os::unix::ffi::OsStrExt;
 use serde_json::{Map, Value, json};
 use throughline::{FileType, Metadata};
 use throughline_forms::time::rfc3339;
-
-/// The letter before `rwxr-xr-x`.
-pub(crate) fn letter(kind: FileType) -> char {
-    match kind {
-        FileType::File => '-',
-        FileType::Directory => 'd',
-        FileType::Symlink => 'l',
-        FileType::Fifo => 'p',
-        FileType::Socket => 's',
-        FileType::CharDevice => 'c',
-        FileType::BlockDevice => 'b',
-    }
-}
-
-/// The kind as `stat` prints it.
-pub(crate) fn words(meta: &Metadata) -> &'static str {
-    match meta.file_type() {
-        FileType::File if meta.len() == 0 => "regular empty file",
-        FileType::File => "regular file",
-        FileType::Directory => "directory",
-        FileType::Symlink => "symbolic link",
-        FileType::Fifo => "fifo",
-        FileType::Socket => "socket",
-        FileType::CharDevice => "character special file",
-        FileType::BlockDevice => "block special file",
-    }
-}
 
 /// A name for JSON: as text and, if it is not UTF-8, its bytes in hexadecimal as well.
 pub(crate) fn name_into(object: &mut Map<String, Value>, key: &str, name: &OsStr) {

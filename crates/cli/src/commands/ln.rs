@@ -12,7 +12,7 @@ use crate::context::Context;
 use crate::images::{Access, not_in_an_image};
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem};
-use crate::resolve::{Missing, canonical, relative};
+use throughline_forms::paths::{Missing, canonical, relative};
 
 /// Arguments of `ln`.
 #[derive(Args, Debug)]

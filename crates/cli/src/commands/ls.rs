@@ -12,7 +12,7 @@ use throughline_forms::owner::Names;
 use throughline_forms::time::{full, short};
 
 use super::columns;
-use super::describe::{coloured, letter, metadata_into, name_into};
+use super::describe::{coloured, metadata_into, name_into};
 use crate::args::JsonFlag;
 use crate::context::Context;
 use crate::images::{Access, Opened};
@@ -20,6 +20,7 @@ use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem};
 use crate::text::{human, printable};
 use crate::walk::{Entry, Guard, entries, is_hidden};
+use throughline_forms::kind::letter;
 
 /// Arguments of `ls`.
 #[derive(Args, Debug)]

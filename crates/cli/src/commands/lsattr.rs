@@ -5,12 +5,12 @@ use std::ffi::OsStr;
 use clap::Args;
 use throughline::Metadata;
 
-use super::flags::show;
 use crate::context::Context;
 use crate::images::Access;
 use crate::place::Place;
 use crate::problem::Failure;
 use crate::walk::{At, Visitor, walk};
+use throughline_forms::flags::show;
 
 /// Arguments of `lsattr`.
 #[derive(Args, Debug)]

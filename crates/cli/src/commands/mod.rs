@@ -40,10 +40,8 @@ pub(crate) mod umount;
 mod columns;
 pub(crate) mod complete;
 mod describe;
-mod flags;
 mod manual;
 mod mounted;
-mod stat_format;
 mod typed;
 mod within;
 

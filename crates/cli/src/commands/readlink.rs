@@ -6,7 +6,7 @@ use crate::context::Context;
 use crate::images::Access;
 use crate::place::Place;
 use crate::problem::{Doing, Failure};
-use crate::resolve::{Missing, canonical};
+use throughline_forms::paths::{Missing, canonical};
 
 /// Arguments of `readlink`.
 #[derive(Args, Debug)]

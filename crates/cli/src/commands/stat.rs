@@ -9,14 +9,15 @@ use throughline_forms::mode::show;
 use throughline_forms::owner::Names;
 use throughline_forms::time::full;
 
-use super::describe::{letter, metadata_into, name_into, words};
-use super::stat_format::{Subject, fill};
+use super::describe::{metadata_into, name_into};
 use crate::args::JsonFlag;
 use crate::context::Context;
 use crate::images::Access;
 use crate::place::Place;
 use crate::problem::{Doing, Failure};
 use crate::text::quote;
+use throughline_forms::kind::{letter, words};
+use throughline_forms::stat::{Subject, fill};
 
 /// Arguments of `stat`.
 #[derive(Args, Debug)]

@@ -235,54 +235,54 @@ impl HostContent {
         }
     }
 
-    /// Writes directly as many bytes as possible from the start. Returns their number.
-    fn write_direct(&self, offset_bytes: u64, bytes: &[u8]) -> Result<usize> {
-        let aligned = offset_bytes.is_multiple_of(ALIGN_BYTES as u64)
-            && bytes.as_ptr().addr().is_multiple_of(ALIGN_BYTES);
-        if !aligned || bytes.len() < DIRECT_BYTES || self.only_buffered.load(Ordering::Relaxed) {
+    /// Runs `io` past the host's page cache, on as many of `bytes_len` bytes as that can be done with, and returns
+    /// what it returns: the number of bytes done. 0 if it cannot be done for the bytes at `address` in memory.
+    fn direct(
+        &self,
+        offset_bytes: u64,
+        (address, bytes_len): (usize, usize),
+        io: impl FnOnce(usize) -> std::io::Result<usize>,
+    ) -> Result<usize> {
+        let aligned =
+            offset_bytes.is_multiple_of(ALIGN_BYTES as u64) && address.is_multiple_of(ALIGN_BYTES);
+        let whole = bytes_len - bytes_len % ALIGN_BYTES;
+        if !aligned || whole < DIRECT_BYTES || self.only_buffered.load(Ordering::Relaxed) {
             return Ok(0);
         }
         let flags = fs::fcntl_getfl(&self.file)?;
-        let whole = bytes.len() - bytes.len() % ALIGN_BYTES;
-        let written = match fs::fcntl_setfl(&self.file, flags | OFlags::DIRECT) {
-            Ok(()) => self.file.write_all_at(&bytes[..whole], offset_bytes),
+        let done = match fs::fcntl_setfl(&self.file, flags | OFlags::DIRECT) {
+            Ok(()) => io(whole),
             Err(errno) => Err(errno.into()),
         };
         fs::fcntl_setfl(&self.file, flags - OFlags::DIRECT)?;
-        match written {
-            Ok(()) => Ok(whole),
+        match done {
             Err(error) if error.kind() == ErrorKind::InvalidInput => {
                 self.only_buffered.store(true, Ordering::Relaxed);
                 Ok(0)
             }
-            Err(error) => Err(error.into()),
+            other => Ok(other?),
         }
+    }
+
+    /// Writes directly as many bytes as possible from the start. Returns their number.
+    fn write_direct(&self, offset_bytes: u64, bytes: &[u8]) -> Result<usize> {
+        let memory = (bytes.as_ptr().addr(), bytes.len());
+        self.direct(offset_bytes, memory, |whole| {
+            let written = self.file.write_all_at(&bytes[..whole], offset_bytes);
+            written.map(|()| whole)
+        })
     }
 
     /// Reads as much as possible past the host's page cache. Returns 0 if it cannot, and at the end of the
     /// file.
     fn read_direct(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<usize> {
-        let aligned = offset_bytes.is_multiple_of(ALIGN_BYTES as u64)
-            && buffer.as_ptr().addr().is_multiple_of(ALIGN_BYTES);
-        let whole = buffer.len() - buffer.len() % ALIGN_BYTES;
-        if !aligned || whole < DIRECT_BYTES || self.only_buffered.load(Ordering::Relaxed) {
-            return Ok(0);
-        }
-        let flags = fs::fcntl_getfl(&self.file)?;
-        let read = match fs::fcntl_setfl(&self.file, flags | OFlags::DIRECT) {
-            Ok(()) => self.file.read_at(&mut buffer[..whole], offset_bytes),
-            Err(errno) => Err(errno.into()),
-        };
-        fs::fcntl_setfl(&self.file, flags - OFlags::DIRECT)?;
-        match read {
-            Ok(read) => Ok(read),
-            Err(error) if error.kind() == ErrorKind::Interrupted => Ok(0),
-            Err(error) if error.kind() == ErrorKind::InvalidInput => {
-                self.only_buffered.store(true, Ordering::Relaxed);
-                Ok(0)
+        let memory = (buffer.as_ptr().addr(), buffer.len());
+        self.direct(offset_bytes, memory, |whole| {
+            match self.file.read_at(&mut buffer[..whole], offset_bytes) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => Ok(0),
+                other => other,
             }
-            Err(error) => Err(error.into()),
-        }
+        })
     }
 
     /// Standard input.

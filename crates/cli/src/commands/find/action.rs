@@ -3,15 +3,15 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
+use throughline_forms::find::printf::{self, Subject};
+use throughline_forms::find::{Expression, Seen};
 use throughline_forms::format;
+use throughline_forms::kind::letter;
 use throughline_forms::mode::show;
 use throughline_forms::time::short;
 
-use super::super::describe::letter;
 use super::super::within::{Stop, within};
 use super::Search;
-use super::expression::{Expression, Seen};
-use super::printf::{self, Subject};
 use crate::context::Context;
 use crate::place::Place;
 use crate::problem::{Doing, Failure};

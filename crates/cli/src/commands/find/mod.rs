@@ -1,9 +1,6 @@
 //! `find`: walks an image and evaluates an expression for each file, as find(1) does.
 
 mod action;
-mod expression;
-mod parse;
-mod printf;
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
@@ -12,7 +9,9 @@ use std::time::SystemTime;
 use clap::Args;
 use throughline_forms::owner::Names;
 
-use self::expression::{Expression, Limits};
+use throughline_forms::find::{Expression, Limits, parse};
+
+use super::within;
 use crate::context::Context;
 use crate::images::Access;
 use crate::place::Place;
@@ -71,7 +70,7 @@ pub(crate) fn run(args: &FindArgs, context: &mut Context) -> Result<(), Failure>
             "where to look comes first: find IMAGE:/path …".into(),
         ));
     }
-    let (mut expression, limits) = parse::parse(words).map_err(Failure::Usage)?;
+    let (mut expression, limits) = parse(words, &within::check).map_err(Failure::Usage)?;
     if !expression.acts() {
         expression = Expression::and(expression, Expression::Print);
     }
@@ -84,7 +83,11 @@ pub(crate) fn run(args: &FindArgs, context: &mut Context) -> Result<(), Failure>
         context.open(place, access)?;
     }
     // Look up the times of the reference files.
-    expression.resolve(&mut |place| {
+    expression.resolve(&mut |file| {
+        let place = &Place::parse(file);
+        if !matches!(place, Place::Image { .. }) {
+            return Err(Failure::Usage(format!("-newer {place}: write IMAGE:/path")));
+        }
         let opened = context.open(place, Access::Read)?;
         let meta = opened.volume.metadata(&opened.path);
         Ok(meta.doing(|| format!("cannot access {place}"))?.modified())

@@ -3,15 +3,14 @@
 use std::ffi::{OsStr, OsString};
 use std::time::Duration;
 
+use crate::mode::ModeChange;
+use crate::owner::Owner;
+use crate::paths::pattern;
+use crate::regular::{Dialect, compile};
 use glob::Pattern;
 use throughline::FileType;
-use throughline_forms::mode::ModeChange;
-use throughline_forms::owner::Owner;
-use throughline_forms::regular::{Dialect, compile};
 
-use super::expression::{Count, Expression, Limits, Rights, Which};
-use crate::commands::within;
-use crate::place::Place;
+use super::{Count, Expression, Limits, Rights, Which};
 use crate::text::quote;
 
 type Parsed<T> = Result<T, String>;
@@ -19,8 +18,14 @@ type Parsed<T> = Result<T, String>;
 /// Maximum nesting of parentheses and negations.
 const MOST_NESTED: usize = 200;
 
+/// Whether the command of an `-exec` may change an image; an error if it is none.
+pub type Check<'c> = &'c dyn Fn(&[OsString]) -> Parsed<bool>;
+
 /// Parses an expression. Without words, every file matches.
-pub(super) fn parse(words: &[OsString]) -> Parsed<(Expression, Limits)> {
+///
+/// # Errors
+/// What is wrong, for a message.
+pub fn parse(words: &[OsString], check: Check<'_>) -> Parsed<(Expression, Limits)> {
     let mut parser = Parser {
         words,
         at: 0,
@@ -32,6 +37,7 @@ pub(super) fn parse(words: &[OsString]) -> Parsed<(Expression, Limits)> {
             writes: false,
         },
         dialect: Dialect::Emacs,
+        check,
     };
     if words.is_empty() {
         return Ok((Expression::True, parser.limits));
@@ -50,6 +56,7 @@ struct Parser<'w> {
     limits: Limits,
     /// The dialect of the regular expressions that follow.
     dialect: Dialect,
+    check: Check<'w>,
 }
 
 impl<'w> Parser<'w> {
@@ -157,10 +164,7 @@ impl<'w> Parser<'w> {
             "-mmin" => Expression::Age(Which::Modified, self.count(word)?, MINUTE),
             "-amin" => Expression::Age(Which::Accessed, self.count(word)?, MINUTE),
             "-cmin" => Expression::Age(Which::Changed, self.count(word)?, MINUTE),
-            "-newer" => match Place::parse(self.value(word)?) {
-                place @ Place::Image { .. } => Expression::Newer(place, None),
-                other => return Err(format!("-newer {other}: write IMAGE:/path")),
-            },
+            "-newer" => Expression::Newer(self.value(word)?.to_owned(), None),
             "-perm" => rights(self.text(word)?)?,
             "-true" => Expression::True,
             "-false" => Expression::False,
@@ -192,13 +196,8 @@ impl<'w> Parser<'w> {
     }
 
     fn pattern(&mut self, of: &str) -> Parsed<Pattern> {
-        let mut text = self.text(of)?.to_owned();
-        while text.contains("**") {
-            text = text.replace("**", "*");
-        }
-        Pattern::new(&text)
-            .or_else(|_| Pattern::new(&Pattern::escape(&text)))
-            .map_err(|error| format!("{of} {}: {error}", quote(&text)))
+        let text = self.text(of)?;
+        pattern(text).ok_or_else(|| format!("{of} {}: no pattern", quote(text)))
     }
 
     fn regex(&mut self, of: &str, case_sensitive: bool) -> Parsed<Expression> {
@@ -222,7 +221,7 @@ impl<'w> Parser<'w> {
         if is_for_all && words.iter().filter(|word| *word == "{}").count() != 1 {
             return Err(format!("{of} … {{}} +: {{}} once, before the +"));
         }
-        let writes = within::check(&words).map_err(|why| {
+        let writes = (self.check)(&words).map_err(|why| {
             format!("{of}: {why} (commands of throughline are run, as in 'throughline shell')")
         })?;
         self.limits.writes |= writes;
@@ -310,7 +309,11 @@ mod tests {
 
     fn parsed(text: &str) -> Parsed<(Expression, Limits)> {
         let words: Vec<OsString> = text.split_whitespace().map(OsString::from).collect();
-        parse(&words)
+        let check = |words: &[OsString]| match words[0] == "rm" {
+            true => Ok(true),
+            false => Err("no command".to_owned()),
+        };
+        parse(&words, &check)
     }
 
     #[test]
@@ -321,6 +324,7 @@ mod tests {
         assert!(matches!(expression, Expression::And(..)) && expression.acts());
         assert_eq!(limits.most_depth, 3);
         assert!(parsed("-delete").unwrap().1.depth_first);
+        assert!(parsed("-exec rm {} ;").unwrap().1.writes);
         for bad in [
             "(",
             ")",

@@ -1,4 +1,7 @@
-//! Expressions of `find` and their evaluation for a file.
+//! Expressions of `find`: parsed from words, and evaluated for a file.
+
+mod parse;
+pub mod printf;
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
@@ -8,37 +11,50 @@ use glob::{MatchOptions, Pattern};
 use regex::bytes::Regex;
 use throughline::{FileType, Metadata};
 
-use crate::place::Place;
-use crate::problem::Failure;
+pub use parse::{Check, parse};
 
-/// See the head of this file.
+/// A test, an action, or a combination of them.
 #[derive(Clone, Debug)]
-pub(super) enum Expression {
+pub enum Expression {
+    /// Both.
     And(Box<Expression>, Box<Expression>),
+    /// Either.
     Or(Box<Expression>, Box<Expression>),
+    /// Not this.
     Not(Box<Expression>),
+    /// Any file.
     True,
+    /// No file.
     False,
     /// The last component of the path.
     Name(Pattern, bool),
     /// The whole path; `true` if it is case-sensitive.
     Path(Pattern, bool),
+    /// One of these kinds.
     Type(Vec<FileType>),
     /// The number of units of this many bytes, rounded up.
     Size(Count, u64),
+    /// An empty file or directory.
     Empty,
+    /// The number of hard links.
     Links(Count),
+    /// The inode's number.
     Inode(Count),
+    /// The owner's ID.
     User(Count),
+    /// The group's ID.
     Group(Count),
     /// Which time, how many units ago, and the unit.
     Age(Which, Count, Duration),
     /// Changed after that file; its time is known after [`Expression::resolve`].
-    Newer(Place, Option<SystemTime>),
+    Newer(OsString, Option<SystemTime>),
+    /// The permission bits.
     Mode(Rights, u32),
     /// Matches the whole path.
     Regex(Regex),
+    /// Prints the path.
     Print,
+    /// Prints the path and a zero byte.
     Print0,
     /// Prints a line in this format.
     Printf(OsString),
@@ -46,58 +62,78 @@ pub(super) enum Expression {
     Exec(Vec<OsString>),
     /// A command for many files, which are appended to its words.
     ExecAll(Vec<OsString>),
+    /// Prints a line as `ls -dils` does.
     Ls,
+    /// Removes the file.
     Delete,
+    /// Does not enter this directory.
     Prune,
+    /// Ends the walk.
     Quit,
 }
 
 /// `5`, `+5`: more, `-5`: fewer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Count {
+pub enum Count {
+    /// This number.
     Exactly(u64),
+    /// More than this.
     More(u64),
+    /// Fewer than this.
     Fewer(u64),
 }
 
 /// Which time of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Which {
+pub enum Which {
+    /// Of the last access.
     Accessed,
+    /// Of the last change of the contents.
     Modified,
+    /// Of the last change of the inode.
     Changed,
 }
 
 /// How permissions are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rights {
+pub enum Rights {
+    /// Exactly these.
     Exactly,
+    /// All of these.
     All,
+    /// Any of these.
     Any,
 }
 
 /// Options that apply to the whole walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Limits {
-    pub(super) least_depth: usize,
-    pub(super) most_depth: usize,
+pub struct Limits {
+    /// Fewer directories above a file than this, the start included: it is not tested.
+    pub least_depth: usize,
+    /// Files with more directories above them are not reached.
+    pub most_depth: usize,
     /// The contents of a directory come before the directory.
-    pub(super) depth_first: bool,
+    pub depth_first: bool,
     /// Some action may change an image.
-    pub(super) writes: bool,
+    pub writes: bool,
 }
 
 /// The file to evaluate.
-pub(super) struct Seen<'a> {
-    pub(super) name: &'a OsStr,
-    pub(super) path: &'a OsStr,
-    pub(super) meta: &'a Metadata,
-    pub(super) now: SystemTime,
-    pub(super) is_empty: &'a dyn Fn() -> bool,
+pub struct Seen<'a> {
+    /// The last component of the path.
+    pub name: &'a OsStr,
+    /// The path as shown.
+    pub path: &'a OsStr,
+    /// Its attributes.
+    pub meta: &'a Metadata,
+    /// What ages are counted from.
+    pub now: SystemTime,
+    /// Whether it is an empty file or directory.
+    pub is_empty: &'a dyn Fn() -> bool,
 }
 
 impl Count {
-    pub(super) fn fits(self, number: u64) -> bool {
+    fn fits(self, number: u64) -> bool {
         match self {
             Count::Exactly(wanted) => number == wanted,
             Count::More(least) => number > least,
@@ -116,16 +152,17 @@ fn fits(pattern: &Pattern, text: &OsStr, case_sensitive: bool) -> bool {
 }
 
 impl Expression {
-    pub(super) fn and(a: Expression, b: Expression) -> Expression {
+    /// Both.
+    pub fn and(a: Expression, b: Expression) -> Expression {
         Expression::And(Box::new(a), Box::new(b))
     }
 
-    pub(super) fn or(a: Expression, b: Expression) -> Expression {
+    pub(crate) fn or(a: Expression, b: Expression) -> Expression {
         Expression::Or(Box::new(a), Box::new(b))
     }
 
     /// Whether it has an action; otherwise, matching names are printed.
-    pub(super) fn acts(&self) -> bool {
+    pub fn acts(&self) -> bool {
         match self {
             Expression::And(a, b) | Expression::Or(a, b) => a.acts() || b.acts(),
             Expression::Not(a) => a.acts(),
@@ -141,18 +178,21 @@ impl Expression {
     }
 
     /// Looks up the times of the reference files.
-    pub(super) fn resolve(
+    ///
+    /// # Errors
+    /// Those of `time_of`.
+    pub fn resolve<E>(
         &mut self,
-        time_of: &mut dyn FnMut(&Place) -> Result<SystemTime, Failure>,
-    ) -> Result<(), Failure> {
+        time_of: &mut dyn FnMut(&OsStr) -> Result<SystemTime, E>,
+    ) -> Result<(), E> {
         match self {
             Expression::And(a, b) | Expression::Or(a, b) => {
                 a.resolve(time_of)?;
                 b.resolve(time_of)
             }
             Expression::Not(a) => a.resolve(time_of),
-            Expression::Newer(place, time) => {
-                *time = Some(time_of(place)?);
+            Expression::Newer(file, time) => {
+                *time = Some(time_of(file)?);
                 Ok(())
             }
             _ => Ok(()),
@@ -160,11 +200,14 @@ impl Expression {
     }
 
     /// Whether a file matches. Actions are performed by `act`, which returns whether they succeeded.
-    pub(super) fn eval(
+    ///
+    /// # Errors
+    /// Those of `act`.
+    pub fn eval<E>(
         &self,
         seen: &Seen<'_>,
-        act: &mut dyn FnMut(&Expression) -> Result<bool, Failure>,
-    ) -> Result<bool, Failure> {
+        act: &mut dyn FnMut(&Expression) -> Result<bool, E>,
+    ) -> Result<bool, E> {
         Ok(match self {
             Expression::And(a, b) => a.eval(seen, act)? && b.eval(seen, act)?,
             Expression::Or(a, b) => a.eval(seen, act)? || b.eval(seen, act)?,

@@ -3,7 +3,7 @@
 use throughline::InodeFlags;
 
 /// Letters and flags, in the order in which lsattr shows them.
-pub(super) const LETTERS: [(char, InodeFlags); 22] = [
+pub const LETTERS: [(char, InodeFlags); 22] = [
     ('s', InodeFlags::SECRM),
     ('u', InodeFlags::UNRM),
     ('S', InodeFlags::SYNC),
@@ -29,7 +29,7 @@ pub(super) const LETTERS: [(char, InodeFlags); 22] = [
 ];
 
 /// For example `----ia--------e-------`.
-pub(super) fn show(flags: InodeFlags) -> String {
+pub fn show(flags: InodeFlags) -> String {
     let letter = |(letter, flag): &(char, InodeFlags)| match flags.contains(*flag) {
         true => *letter,
         false => '-',
@@ -39,14 +39,14 @@ pub(super) fn show(flags: InodeFlags) -> String {
 
 /// A change of flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Change {
+pub struct Change {
     keep: InodeFlags,
     set: InodeFlags,
 }
 
 impl Change {
     /// Parses `+i`, `-ia+d`, `=d`.
-    pub(super) fn parse(text: &str) -> Result<Change, String> {
+    pub fn parse(text: &str) -> Result<Change, String> {
         let mut change = Change {
             keep: InodeFlags::from_bits_retain(u32::MAX),
             set: InodeFlags::empty(),
@@ -84,7 +84,7 @@ impl Change {
     }
 
     /// The flags after the change.
-    pub(super) fn apply(self, flags: InodeFlags) -> InodeFlags {
+    pub fn apply(self, flags: InodeFlags) -> InodeFlags {
         (flags & self.keep) | self.set
     }
 }

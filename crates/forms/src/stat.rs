@@ -4,30 +4,31 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::rc::Rc;
 
+use crate::format::{self, Value};
+use crate::mode::show;
+use crate::owner::Names;
+use crate::time::{full, since_epoch};
 use throughline::{FileType, Metadata};
-use throughline_forms::format::{self, Value};
-use throughline_forms::mode::show;
-use throughline_forms::owner::Names;
-use throughline_forms::time::{full, since_epoch};
 
-use super::describe::{letter, words};
+use crate::kind::{letter, words};
 use crate::text::quote;
 
 /// The input of the directives.
-pub(super) struct Subject<'a> {
-    pub(super) name: &'a OsStr,
-    pub(super) target: Option<&'a OsStr>,
-    pub(super) meta: &'a Metadata,
-    pub(super) block_bytes: u32,
-    pub(super) names: &'a Names,
+pub struct Subject<'a> {
+    /// The name as given.
+    pub name: &'a OsStr,
+    /// The target of a symbolic link.
+    pub target: Option<&'a OsStr>,
+    /// Its attributes.
+    pub meta: &'a Metadata,
+    /// The size of the volume's blocks.
+    pub block_bytes: u32,
+    /// The host's names of users and groups.
+    pub names: &'a Names,
 }
 
 /// Expands a format. `escapes`: interpret `\n` and the other escapes of C, as `--printf` does.
-pub(super) fn fill(
-    format: &OsStr,
-    subject: &Subject<'_>,
-    escapes: bool,
-) -> Result<Vec<u8>, String> {
+pub fn fill(format: &OsStr, subject: &Subject<'_>, escapes: bool) -> Result<Vec<u8>, String> {
     format::fill(format.as_bytes(), escapes, |asked| {
         Some(Value {
             is_number: b"abBdfghiostTuwWXYZ".contains(&asked.code),

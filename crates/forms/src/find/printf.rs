@@ -4,27 +4,29 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::time::SystemTime;
 
+use crate::format::{Asked, Value};
+use crate::kind::letter;
+use crate::mode::show;
+use crate::owner::Names;
+use crate::time::{ctime, part, seconds_with_fraction};
 use throughline::{FileType, Metadata};
-use throughline_forms::format::{Asked, Value};
-use throughline_forms::mode::show;
-use throughline_forms::owner::Names;
-use throughline_forms::time::{ctime, part, seconds_with_fraction};
-
-use super::super::describe::letter;
 
 /// The input of the directives.
-pub(super) struct Subject<'a> {
+pub struct Subject<'a> {
     /// The place as shown.
-    pub(super) path: &'a OsStr,
+    pub path: &'a OsStr,
     /// The place on the command line that it was found under.
-    pub(super) start: &'a OsStr,
-    pub(super) depth: usize,
-    pub(super) meta: &'a Metadata,
-    pub(super) names: &'a Names,
+    pub start: &'a OsStr,
+    /// The number of directories above it, the start included.
+    pub depth: usize,
+    /// Its attributes.
+    pub meta: &'a Metadata,
+    /// The host's names of users and groups.
+    pub names: &'a Names,
     /// The target of a symbolic link.
-    pub(super) target: &'a dyn Fn() -> Option<OsString>,
+    pub target: &'a dyn Fn() -> Option<OsString>,
     /// The kind after following symbolic links; `None` if nothing is there.
-    pub(super) followed: &'a dyn Fn() -> Option<FileType>,
+    pub followed: &'a dyn Fn() -> Option<FileType>,
 }
 
 /// The letter of `%y`.
@@ -48,7 +50,7 @@ fn time(code: u8, meta: &Metadata) -> Option<SystemTime> {
 }
 
 /// The value of a directive; `None` if find has no such directive.
-pub(super) fn value(asked: &Asked<'_>, subject: &Subject<'_>) -> Option<Value> {
+pub fn value(asked: &Asked<'_>, subject: &Subject<'_>) -> Option<Value> {
     let meta = subject.meta;
     let path = subject.path.as_bytes();
     // The parts after and before the last slash.
