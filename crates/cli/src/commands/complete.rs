@@ -21,42 +21,9 @@ pub(crate) struct CompleteArgs {
 
 /// Shell code for words that contain `:/`, in addition to what is generated from the command line's
 /// description.
-pub(super) const BASH: &str = r#"
-_throughline_places() {
-    local word="${COMP_LINE:0:COMP_POINT}"
-    word="${word##* }"
-    if [[ $word != *:/* ]]; then
-        _throughline "$@"
-        return
-    fi
-    local place before=""
-    # Where a colon ends a word, only what is behind it is replaced.
-    [[ $COMP_WORDBREAKS == *:* ]] && before="${word%"${word##*:}"}"
-    COMPREPLY=()
-    while IFS= read -r place; do
-        COMPREPLY+=("$(printf %q "${place#"$before"}")")
-    done < <(throughline complete-place "$word" 2> /dev/null)
-    compopt -o nospace 2> /dev/null
-}
-complete -F _throughline_places -o bashdefault -o default throughline
-"#;
-
-pub(super) const ZSH: &str = r#"
-_throughline_places() {
-    if [[ $PREFIX == *:/* ]]; then
-        local -a places
-        places=("${(@f)$(throughline complete-place "$PREFIX" 2> /dev/null)}")
-        compadd -S '' -- $places
-    else
-        _throughline "$@"
-    fi
-}
-compdef _throughline_places throughline
-"#;
-
-pub(super) const FISH: &str = r#"
-complete -c throughline -n "string match -q '*:/*' -- (commandline -ct)" -f -a "(throughline complete-place (commandline -ct) 2> /dev/null)"
-"#;
+pub(super) const BASH: &str = include_str!("complete/places.bash");
+pub(super) const ZSH: &str = include_str!("complete/places.zsh");
+pub(super) const FISH: &str = include_str!("complete/places.fish");
 
 /// Maximum number of completions offered.
 const MOST_NAMES: usize = 10_000;

@@ -30,33 +30,9 @@ const VERSION: &str = concat!(
 );
 
 /// The usage after the program's name.
-const USAGE: &str = "device/image mountpoint [options]
+const USAGE: &str = include_str!("fuse2fs/usage.txt");
 
-general options:
-    -o opt,[opt...]  mount options
-    -h   --help      print help
-    -V   --version   print version
-
-fuse2fs options:
-    -o ro                  read-only mount
-    -o errors=panic        no more changes on error
-    -o minixdf             minix-style df
-    -o fakeroot            pretend to be root for permission checks
-    -o no_default_opts     accepted and ignored
-    -o offset=<bytes>      start of the file system in the image
-    -o norecovery          don't replay the journal (implies ro)
-    -o kernel              like a kernel mount: allow_other,default_permissions,suid,dev
-    -o cache_size=<bytes>  memory for the cache; default: at most 256M
-    -o fuse2fs_debug       log debug messages
-";
-
-const FUSE_USAGE: &str = "
-FUSE options:
-    -d   -o debug          enable debug output (implies -f)
-    -f                     foreground operation
-    -r   -o ro             read-only mount
-    -s                     accepted and ignored: the server is multithreaded
-";
+const FUSE_USAGE: &str = include_str!("fuse2fs/fuse-usage.txt");
 
 /// The exit code of fuse2fs 1.47.0 for an image that does not open.
 const EXIT_NOT_OPENED: u8 = 2;
