@@ -20,13 +20,13 @@ use crate::context::{GLOBAL_OPTIONS, Globals};
     max_term_width = 100
 )]
 pub(crate) struct Cli {
-    /// Options for all commands.
-    #[command(flatten)]
-    pub(crate) globals: Globals,
     /// Print results as JSON (info, ls, tree, stat, df, du, tune, replay, status, explain, cp --stats, lab
     /// compare, lab founding, lab gate, lab models)
     #[arg(long)]
     pub(crate) json: bool,
+    /// Options for all commands.
+    #[command(flatten)]
+    pub(crate) globals: Globals,
     /// The command.
     #[command(subcommand)]
     pub(crate) command: Command,
