@@ -82,7 +82,7 @@ impl Data {
             let plain = end <= map::size(self, inode)? && !is_inline(inode);
             if plain && coherent::may_share(inode) {
                 let done = direct::write(&self.disk, &mapper, offset, bufs)?;
-                self.touch_if_due(inode)?;
+                self.touch_written(inode);
                 return Ok(done);
             }
         }
@@ -144,7 +144,7 @@ impl Data {
             zero_in_block(self, inode, size, offset)?;
         }
         let done = direct::write(&self.disk, mapper, offset, bufs)?;
-        self.touch_if_due(inode)?;
+        self.touch_written(inode);
         Ok(done)
     }
 
@@ -254,8 +254,17 @@ impl Data {
         result
     }
 
+    /// As [`Data::touch_if_due`], once bytes are written or accepted. An error would hide them: the times are
+    /// kept in memory instead, and the next sync stores them or fails.
+    pub(crate) fn touch_written(&self, inode: &Inode) {
+        if let Err(error) = self.touch_if_due(inode) {
+            tracing::debug!(ino = inode.ino.0, %error, "storing the times of a write");
+            self.keep_times(inode);
+        }
+    }
+
     /// Updates the times after a write that needed no transaction, if they are older than a tick.
-    pub(crate) fn touch_if_due(&self, inode: &Inode) -> Result<()> {
+    fn touch_if_due(&self, inode: &Inode) -> Result<()> {
         if inode.mapping.touched.load(Ordering::Relaxed) == tick(self) {
             return Ok(());
         }

@@ -5,9 +5,11 @@
 //! an inode without other holders may be evicted at any time ([`table`]), as long as it was stored.
 //! [`crate::times`] holds inodes with times that are not stored yet.
 
+mod image;
 pub(crate) mod inodes;
 mod make;
 mod table;
+mod watch;
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -28,7 +30,10 @@ use crate::flags::seen::Seen;
 use crate::lock_order::{Held, Rank, locked};
 use crate::times::inode::OfInode as TimesState;
 
+use image::Image;
+
 pub use inodes::Inodes;
+pub use watch::Watch;
 
 /// Credits for storing an inode: its own block, and the superblock when the first large file is created.
 pub(crate) const INODE_CREDITS: u32 = 2;
@@ -52,7 +57,7 @@ pub struct Inode {
     map: RwLock<()>,
     /// The on-disk inode. The only lock taken while this one is held is that of its block's buffer, in
     /// [`Inodes::store`].
-    pub(crate) raw: RwLock<InodeImage>,
+    pub(crate) raw: Image,
     /// Checksum seed of its blocks, if the volume has checksums. Constant while the inode exists.
     pub(crate) csum_seed: Option<u32>,
     /// Its flags as last stored.
@@ -220,7 +225,7 @@ impl Inode {
             csum_seed: base.geo.inode_seed(ino, raw.generation()),
             flags: Seen::new(&raw),
             times: TimesState::default(),
-            raw: RwLock::new(raw),
+            raw: Image::new(raw),
             made_in: None,
             changes: Changes::unknown(base.journal.running()),
             opens: AtomicU32::new(0),

@@ -88,7 +88,7 @@ pub use flags::OpenFor;
 pub use fs::Fs;
 pub use groups::Groups;
 pub use handle::Handle;
-pub use inode::{Inode, Inodes};
+pub use inode::{Inode, Inodes, Watch};
 pub use label::MAX_LABEL_BYTES;
 pub use log_info::{JournalCounts, LogInfo};
 pub use namei::{Last, MAX_LINKS, MAX_NAME_BYTES, Place};

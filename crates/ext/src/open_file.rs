@@ -221,7 +221,7 @@ impl OpenFile {
             return Ok(None);
         }
         let accepted = buffered::write(&self.host, offset, bufs, wait)?;
-        fs.touch_if_due(inode)?;
+        fs.touch_written(inode);
         Ok(Some((offset, accepted)))
     }
 
@@ -253,7 +253,7 @@ impl OpenFile {
             let bufs = fs.within_limit(inode, offset, bufs)?;
             buffered::write(&self.host, offset, &bufs, wait)?
         };
-        fs.touch_if_due(inode)?;
+        fs.touch_written(inode);
         Ok(Some((offset, accepted)))
     }
 

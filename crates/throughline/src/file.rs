@@ -14,18 +14,19 @@ use crate::handle::Handle;
 use crate::metadata::{Attributes, FileType, Metadata};
 use crate::mode::{FileOptions, Mode};
 use crate::node::Node;
-use crate::volume::{Held, Volume};
+use crate::ops;
+use crate::volume::Volume;
 
 /// An open regular file of a volume; [`Handle`] has the I/O calls.
 pub struct File {
-    held: Arc<Held>,
+    node: Node,
     handle: Handle,
 }
 
 impl fmt::Debug for File {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("File")
-            .field("ino", &self.held.inode.ino.0)
+            .field("ino", &self.node.ino())
             .field("direct", &self.is_direct())
             .finish_non_exhaustive()
     }
@@ -33,27 +34,31 @@ impl fmt::Debug for File {
 
 impl File {
     pub(crate) fn new(volume: &Volume, inode: Arc<Inode>) -> Result<File> {
-        File::held(Arc::new(Held::new(volume, inode)?), volume.mode())
+        File::of(Node::new(volume, inode)?, volume.mode())
     }
 
-    pub(crate) fn held(held: Arc<Held>, mode: Mode) -> Result<File> {
-        match Metadata::of(&held.volume, &held.inode)?.file_type() {
-            FileType::File if held.fs().is_encrypted(&held.inode) => Err(Reason::NoKey.into()),
-            FileType::File => Ok(File::on(held, mode)),
+    pub(crate) fn of(node: Node, mode: Mode) -> Result<File> {
+        match node.metadata()?.file_type() {
+            FileType::File if node.fs().is_encrypted(node.inode()) => Err(Reason::NoKey.into()),
+            FileType::File => Ok(File::on(node, mode)),
             FileType::Directory => Err(Reason::IsDir.into()),
             _ => Err(Reason::Invalid("not a regular file").into()),
         }
     }
 
-    fn on(held: Arc<Held>, mode: Mode) -> File {
+    fn on(node: Node, mode: Mode) -> File {
         File {
-            handle: Handle::new(Arc::clone(&held) as _, held.volume.disk(), mode),
-            held,
+            handle: Handle::new(Arc::clone(node.held()) as _, node.volume().disk(), mode),
+            node,
         }
     }
 
     pub(crate) fn inode(&self) -> &Inode {
-        &self.held.inode
+        self.node.inode()
+    }
+
+    pub(crate) fn node_ref(&self) -> &Node {
+        &self.node
     }
 
     /// Another handle on the same file with the same options. Both share one position for `Read`, `Write` and
@@ -74,17 +79,17 @@ impl File {
     /// # Errors
     /// None at present.
     pub fn reopen(&self, options: &FileOptions) -> Result<File> {
-        Ok(File::on(Arc::clone(&self.held), options.mode()))
+        Ok(File::on(self.node.clone(), options.mode()))
     }
 
     /// The file's inode, for example for its extended attributes.
     pub fn node(&self) -> Node {
-        Node::held(Arc::clone(&self.held))
+        self.node.clone()
     }
 
     /// The volume that contains the file.
     pub fn volume(&self) -> &Volume {
-        &self.held.volume
+        self.node.volume()
     }
 
     /// The file's metadata.
@@ -92,7 +97,7 @@ impl File {
     /// # Errors
     /// Damage.
     pub fn metadata(&self) -> Result<Metadata> {
-        Metadata::of(&self.held.volume, &self.held.inode)
+        self.node.metadata()
     }
 
     /// Sets attributes.
@@ -102,7 +107,7 @@ impl File {
     /// # Errors
     /// [`Reason::Permission`] for an immutable or append-only file, [`Reason::ReadOnly`]; device errors.
     pub fn set_attributes(&self, attributes: &Attributes) -> Result<()> {
-        attributes.set(&self.held.volume, &self.held.inode)
+        ops::set_attributes(&self.node, attributes).into_result()
     }
 
     /// Sets the permission bits, as `std::fs::File::set_permissions`. **Until a sync or the next commit, the

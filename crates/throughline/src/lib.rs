@@ -178,6 +178,7 @@ mod metadata;
 mod mode;
 mod node;
 mod open;
+pub mod ops;
 mod own;
 mod position;
 mod raw;

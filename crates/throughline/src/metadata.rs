@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use throughline_ext::{FileType as ExtType, Inode, SetTime};
 
 use crate::error::Result;
+use crate::node::Node;
 use crate::time::{system_time, timestamp};
 use crate::volume::Volume;
 
@@ -322,7 +323,16 @@ impl Attributes {
         self
     }
 
-    pub(crate) fn set(&self, volume: &Volume, inode: &Inode) -> Result<()> {
+    /// The times alone.
+    pub(crate) fn times(&self) -> Attributes {
+        Attributes {
+            accessed: self.accessed,
+            modified: self.modified,
+            ..Attributes::default()
+        }
+    }
+
+    pub(crate) fn set(&self, node: &Node) -> Result<()> {
         let set = throughline_ext::Attributes {
             permissions: self.mode.map(|mode| mode as u16 & 0o7777),
             uid: self.uid,
@@ -332,7 +342,7 @@ impl Attributes {
             drop_privileges: self.drop_privileges,
             drop_setgid: self.drop_setgid,
         };
-        Ok(volume.fs().set_attributes(inode, &set)?)
+        Ok(node.fs().set_attributes(node.inode(), &set)?)
     }
 
     /// Whether nothing is to be set.

@@ -160,6 +160,7 @@ pub(crate) fn insert(
         ino,
         code: file_type.map_or(0, FileType::dir_code),
     };
+    dir.raw.count_edit();
     match room {
         Room::Leaf(block) => {
             let blocks = DirBlocks::new(fs, dir)?;
@@ -184,6 +185,7 @@ pub(crate) fn insert(
 
 /// Removes a name.
 pub(crate) fn remove(fs: &Names, h: &mut Handle<'_>, dir: &Inode, found: &Found) -> Result<()> {
+    dir.raw.count_edit();
     match found.at {
         Spot::Inline(region, offset) => inline::change(fs, dir, region, |bytes, format| {
             format::remove(bytes, format, offset)
@@ -206,6 +208,7 @@ pub(crate) fn replace(
     file_type: Option<FileType>,
 ) -> Result<()> {
     let code = file_type.map_or(0, FileType::dir_code);
+    dir.raw.count_edit();
     match found.at {
         Spot::Inline(region, offset) => inline::change(fs, dir, region, |bytes, format| {
             format::set_inode(bytes, format, offset, ino, code)

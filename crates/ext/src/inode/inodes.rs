@@ -109,7 +109,7 @@ impl Inodes {
     ) -> Result<()> {
         // Held while the buffer is changed, so that images reach it in the order in which they were made, and
         // none after the one that freed the inode: its slot may belong to another inode by then.
-        let mut raw = inode.raw.write();
+        let mut raw = inode.raw.to_store();
         if inode.is_freed() {
             return Err(Error::corrupt("a freed inode is in use").in_inode(inode.ino));
         }
@@ -142,7 +142,7 @@ impl Inodes {
         self.store(h, inode)?;
         {
             // Other code checks the flag and stores the image under this lock.
-            let _raw = inode.raw.write();
+            let _raw = inode.raw.to_store();
             inode.freed.store(true, Ordering::Release);
         }
         self.inodes.remove(inode.ino);

@@ -9,7 +9,7 @@ use throughline_extfmt::inode::Time;
 use super::{MAX_LINKS, is_there, lock_directories, may_add, may_link, may_remove, need_dir};
 use crate::error::{Error, Reason, Result};
 use crate::handle::Handle;
-use crate::inode::{Inode, Inodes};
+use crate::inode::{Inode, Inodes, Watch};
 use crate::names::Names;
 use crate::orphan::ORPHAN_CREDITS;
 use crate::{dir, namei, orphan};
@@ -49,6 +49,20 @@ impl Names {
     /// `NotFound`, `IsDir`, `NotDir`, `Permission` (an immutable or append-only inode or directory),
     /// `ReadOnly`.
     pub fn unlink(&self, parent: &Arc<Inode>, name: &[u8]) -> Result<()> {
+        self.unlink_watched(parent, name, &mut Watch::new())
+    }
+
+    /// As [`Names::unlink`]; adds the inodes that it may change to `watch`.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn unlink_watched(
+        &self,
+        parent: &Arc<Inode>,
+        name: &[u8],
+        watch: &mut Watch,
+    ) -> Result<()> {
+        watch.add(parent);
         namei::check_name(name)?;
         need_dir(parent)?;
         if matches!(name, b"." | b"..") {
@@ -57,6 +71,7 @@ impl Names {
         let lock = parent.dir_exclusive();
         let found = dir::lookup_to_change(self, parent, name)?.ok_or(Reason::NotFound)?;
         let inode = self.named_inode(parent, found.ino)?;
+        watch.add(&inode);
         may_remove(parent, &inode)?;
         if inode.is_dir() {
             return Err(Reason::IsDir.into());
@@ -76,6 +91,15 @@ impl Names {
     /// # Errors
     /// `NotFound`, `NotDir`, `NotEmpty`, `Invalid` for `.`, `Busy` for the root, `Permission`, `ReadOnly`.
     pub fn rmdir(&self, parent: &Arc<Inode>, name: &[u8]) -> Result<()> {
+        self.rmdir_watched(parent, name, &mut Watch::new())
+    }
+
+    /// As [`Names::rmdir`]; adds the inodes that it may change to `watch`.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn rmdir_watched(&self, parent: &Arc<Inode>, name: &[u8], watch: &mut Watch) -> Result<()> {
+        watch.add(parent);
         namei::check_name(name)?;
         need_dir(parent)?;
         match name {
@@ -85,6 +109,7 @@ impl Names {
         }
         loop {
             let child = self.lookup(parent, name)?;
+            watch.add(&child);
             if rmdir_if_still(self, parent, name, &child)? {
                 self.free_if_unused(&child)?;
                 return self.names_changed(&[parent]);

@@ -13,7 +13,7 @@ use super::link::UNLINK_CREDITS;
 use super::{lock_directories, may_add, may_remove, need_dir};
 use crate::error::{Error, Reason, Result};
 use crate::handle::Handle;
-use crate::inode::Inode;
+use crate::inode::{Inode, Watch};
 use crate::names::Names;
 use crate::orphan::ORPHAN_CREDITS;
 use crate::{dir, namei};
@@ -84,6 +84,27 @@ impl Names {
         new_name: &[u8],
         mode: RenameMode,
     ) -> Result<()> {
+        self.rename_watched(
+            (old_dir, old_name),
+            (new_dir, new_name),
+            mode,
+            &mut Watch::new(),
+        )
+    }
+
+    /// As [`Names::rename`]; adds the inodes that it may change to `watch`.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn rename_watched(
+        &self,
+        (old_dir, old_name): (&Arc<Inode>, &[u8]),
+        (new_dir, new_name): (&Arc<Inode>, &[u8]),
+        mode: RenameMode,
+        watch: &mut Watch,
+    ) -> Result<()> {
+        watch.add(old_dir);
+        watch.add(new_dir);
         let (old, new) = (
             Entry {
                 dir: old_dir,
@@ -101,14 +122,22 @@ impl Names {
                 return Err(Reason::Busy("`.` and `..` cannot be renamed".into()).into());
             }
         }
-        self.with_room(|| try_rename(self, old, new, mode))?;
+        self.with_room(|| try_rename(self, old, new, mode, watch))?;
         self.names_changed(&[old_dir, new_dir])
     }
 }
 
-fn try_rename(fs: &Names, old: Entry<'_>, new: Entry<'_>, mode: RenameMode) -> Result<()> {
+fn try_rename(
+    fs: &Names,
+    old: Entry<'_>,
+    new: Entry<'_>,
+    mode: RenameMode,
+    watch: &mut Watch,
+) -> Result<()> {
     loop {
         let seen = see(fs, old, new)?;
+        watch.add(&seen.source);
+        seen.target.iter().for_each(|target| watch.add(target));
         // This takes precedence over other errors.
         if mode.refuses() && seen.target.is_some() {
             return Err(Reason::Exists.into());

@@ -335,6 +335,7 @@ impl Prepared {
         }
         let lost = lost?;
         // Nothing can be refused from here on.
+        inode.raw.count_edit();
         if self.layout.body_changed {
             let mut raw = inode.raw.write();
             let written = format::write_ibody(raw.xattr_area_mut(), &self.layout.body);

@@ -18,7 +18,7 @@ const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 impl Dir {
     fn followed(&self, path: impl AsRef<Path>) -> Result<Node> {
-        Node::new(&self.held.volume, self.resolve(path, Last::Follow)?)
+        self.node_at(path, Last::Follow)
     }
 }
 

@@ -14,7 +14,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use throughline_ext::{Inode, Last, NewInode, NewKind, Place, Reason, RenameMode};
+use throughline_ext::{Inode, Last, Place, Reason, RenameMode};
 
 pub use entries::{DirEntry, ReadDir};
 pub(crate) use entries::{impossible_name, is_name};
@@ -23,19 +23,20 @@ pub use walk::{Walk, WalkEntry};
 use crate::error::Result;
 use crate::file::File;
 use crate::metadata::{Attributes, DeviceNumber, FileType, Metadata};
-use crate::node::Node;
-use crate::volume::{Held, Volume, path_from};
+use crate::node::{NewNode, Node};
+use crate::ops;
+use crate::volume::{Volume, path_from};
 
 /// An open directory. It stays open across renames. Clones share the same directory.
 #[derive(Clone)]
 pub struct Dir {
-    held: Arc<Held>,
+    node: Node,
 }
 
 impl fmt::Debug for Dir {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Dir")
-            .field("ino", &self.held.inode.ino.0)
+            .field("ino", &self.node.ino())
             .finish_non_exhaustive()
     }
 }
@@ -46,13 +47,17 @@ impl Dir {
             return Err(Reason::NotDir.into());
         }
         Ok(Dir {
-            held: Arc::new(Held::new(volume, inode)?),
+            node: Node::new(volume, inode)?,
         })
     }
 
+    fn volume(&self) -> &Volume {
+        self.node.volume()
+    }
+
     fn place(&self, path: impl AsRef<Path>, last: Last) -> Result<Place> {
-        Ok(self.held.fs().place_from(
-            &self.held.inode,
+        Ok(self.node.fs().place_from(
+            self.node.inode(),
             path.as_ref().as_os_str().as_bytes(),
             last,
         )?)
@@ -64,12 +69,24 @@ impl Dir {
             .ok_or_else(|| Reason::NotFound.into())
     }
 
+    fn node_at(&self, path: impl AsRef<Path>, last: Last) -> Result<Node> {
+        Node::new(self.volume(), self.resolve(path, last)?)
+    }
+
+    /// The directory of a place.
+    fn dir_of(&self, place: &Place) -> Result<Node> {
+        match Arc::ptr_eq(&place.dir, self.node.inode()) {
+            true => Ok(self.node.clone()),
+            false => Node::new(self.volume(), Arc::clone(&place.dir)),
+        }
+    }
+
     /// An iterator over the directory's names, without `.` and `..`; it reads them lazily.
     ///
     /// # Errors
     /// None at present; each entry may be an error.
     pub fn entries(&self) -> Result<ReadDir> {
-        Ok(ReadDir::new(Arc::clone(&self.held), Path::new("")))
+        Ok(ReadDir::new(Arc::clone(self.node.held()), Path::new("")))
     }
 
     /// An iterator over the names in the directory at `path`, without `.` and `..`.
@@ -78,7 +95,7 @@ impl Dir {
     /// As [`Volume::open_dir`].
     pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
         let dir = self.open_dir(&path)?;
-        Ok(ReadDir::new(dir.held, path.as_ref()))
+        Ok(ReadDir::new(Arc::clone(dir.node.held()), path.as_ref()))
     }
 
     /// Metadata of the directory itself.
@@ -86,7 +103,7 @@ impl Dir {
     /// # Errors
     /// Damage.
     pub fn own_metadata(&self) -> Result<Metadata> {
-        Metadata::of(&self.held.volume, &self.held.inode)
+        self.node.metadata()
     }
 
     /// Sets attributes of the directory itself.
@@ -96,7 +113,7 @@ impl Dir {
     /// # Errors
     /// [`Reason::Permission`] for an immutable one, [`Reason::ReadOnly`]; device errors.
     pub fn set_own_attributes(&self, attributes: &Attributes) -> Result<()> {
-        attributes.set(&self.held.volume, &self.held.inode)
+        ops::set_attributes(&self.node, attributes).into_result()
     }
 
     /// Returns when the directory's current names survive a crash (`fsync` of a directory). To make a new
@@ -105,7 +122,7 @@ impl Dir {
     /// # Errors
     /// The device's error, on every call until the sync succeeds.
     pub fn sync(&self) -> Result<()> {
-        Ok(self.held.fs().sync_file(&self.held.inode)?)
+        self.node.sync(false)
     }
 
     /// Metadata of the inode at `path`; symbolic links are followed.
@@ -113,7 +130,7 @@ impl Dir {
     /// # Errors
     /// As [`Volume::open_dir`].
     pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
-        Metadata::of(&self.held.volume, &*self.resolve(path, Last::Follow)?)
+        Metadata::of(self.volume(), &*self.resolve(path, Last::Follow)?)
     }
 
     /// As [`Dir::metadata`], but a final symbolic link is not followed.
@@ -121,7 +138,7 @@ impl Dir {
     /// # Errors
     /// As [`Volume::open_dir`].
     pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
-        Metadata::of(&self.held.volume, &*self.resolve(path, Last::NoFollow)?)
+        Metadata::of(self.volume(), &*self.resolve(path, Last::NoFollow)?)
     }
 
     /// Sets attributes; symbolic links are followed.
@@ -131,7 +148,7 @@ impl Dir {
     /// # Errors
     /// As [`Volume::set_attributes`].
     pub fn set_attributes(&self, path: impl AsRef<Path>, attributes: &Attributes) -> Result<()> {
-        attributes.set(&self.held.volume, &*self.resolve(path, Last::Follow)?)
+        ops::set_attributes(&self.node_at(path, Last::Follow)?, attributes).into_result()
     }
 
     /// As [`Dir::set_attributes`], but a final symbolic link is not followed. Its mode is not changed.
@@ -145,12 +162,12 @@ impl Dir {
         path: impl AsRef<Path>,
         attributes: &Attributes,
     ) -> Result<()> {
-        let inode = self.resolve(path, Last::NoFollow)?;
+        let node = self.node_at(path, Last::NoFollow)?;
         let mut attributes = attributes.clone();
-        if inode.is_symlink() {
+        if node.inode().is_symlink() {
             attributes.mode = None;
         }
-        attributes.set(&self.held.volume, &inode)
+        ops::set_attributes(&node, &attributes).into_result()
     }
 
     /// The directory's inode, for example for its extended attributes.
@@ -158,7 +175,7 @@ impl Dir {
     /// # Errors
     /// None at present.
     pub fn own_node(&self) -> Result<Node> {
-        Ok(Node::held(Arc::clone(&self.held)))
+        Ok(self.node.clone())
     }
 
     /// The inode at `path`; a final symbolic link is not followed.
@@ -166,7 +183,7 @@ impl Dir {
     /// # Errors
     /// As [`Volume::open_dir`].
     pub fn node(&self, path: impl AsRef<Path>) -> Result<Node> {
-        Node::new(&self.held.volume, self.resolve(path, Last::NoFollow)?)
+        self.node_at(path, Last::NoFollow)
     }
 
     /// Opens a directory; symbolic links are followed.
@@ -174,7 +191,7 @@ impl Dir {
     /// # Errors
     /// As [`Volume::open_dir`].
     pub fn open_dir(&self, path: impl AsRef<Path>) -> Result<Dir> {
-        Dir::new(&self.held.volume, self.resolve(path, Last::Follow)?)
+        Dir::new(self.volume(), self.resolve(path, Last::Follow)?)
     }
 
     /// Opens a regular file, for writing too if the volume is writable; symbolic links are followed.
@@ -182,7 +199,7 @@ impl Dir {
     /// # Errors
     /// [`Reason::IsDir`]; [`Reason::Invalid`] for a device, fifo or socket; as [`Volume::open_dir`].
     pub fn open_file(&self, path: impl AsRef<Path>) -> Result<File> {
-        File::new(&self.held.volume, self.resolve(path, Last::Follow)?)
+        File::new(self.volume(), self.resolve(path, Last::Follow)?)
     }
 
     /// The target of a symbolic link.
@@ -191,7 +208,7 @@ impl Dir {
     /// [`Reason::Invalid`] if it is not a symbolic link; as [`Volume::open_dir`].
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
         let inode = self.resolve(path, Last::NoFollow)?;
-        Ok(path_from(self.held.fs().read_link(&inode)?))
+        Ok(path_from(self.node.fs().read_link(&inode)?))
     }
 
     /// Creates a regular file with mode 0o666, or truncates an existing one to zero length; symbolic links
@@ -228,10 +245,9 @@ impl Dir {
     ) -> Result<File> {
         let place = self.place(path, Last::Follow)?;
         let Some(inode) = &place.inode else {
-            let inode = self.create_at(&place, NewKind::File, 0o666, attributes)?;
-            return File::new(&self.held.volume, inode);
+            return self.create_file_at(&place, attributes);
         };
-        let file = File::new(&self.held.volume, Arc::clone(inode))?;
+        let file = File::new(self.volume(), Arc::clone(inode))?;
         if truncate {
             file.set_len(0)?;
         }
@@ -256,10 +272,12 @@ impl Dir {
     /// The same.
     pub fn create_new_with(&self, path: impl AsRef<Path>, attributes: &Attributes) -> Result<File> {
         let place = self.place(path, Last::NoFollow)?;
-        File::new(
-            &self.held.volume,
-            self.create_at(&place, NewKind::File, 0o666, attributes)?,
-        )
+        self.create_file_at(&place, attributes)
+    }
+
+    fn create_file_at(&self, place: &Place, attributes: &Attributes) -> Result<File> {
+        let node = self.create_at(place, NewNode::File, 0o666, attributes)?;
+        File::of(node, self.volume().mode())
     }
 
     /// Creates a directory with mode 0o777.
@@ -281,10 +299,8 @@ impl Dir {
     /// The same.
     pub fn create_dir_with(&self, path: impl AsRef<Path>, attributes: &Attributes) -> Result<Dir> {
         let place = self.place(path, Last::NoFollow)?;
-        Dir::new(
-            &self.held.volume,
-            self.create_at(&place, NewKind::Dir, 0o777, attributes)?,
-        )
+        let node = self.create_at(&place, NewNode::Directory, 0o777, attributes)?;
+        Ok(Dir { node })
     }
 
     /// Creates a symbolic link `link` to `target`: any text of at least 1 byte and less than a block.
@@ -312,7 +328,7 @@ impl Dir {
     ) -> Result<()> {
         let place = self.place(link, Last::NoFollow)?;
         let target = target.as_ref().as_os_str().as_bytes();
-        self.create_at(&place, NewKind::Symlink(target), 0o777, attributes)?;
+        self.create_at(&place, NewNode::Symlink(target), 0o777, attributes)?;
         Ok(())
     }
 
@@ -331,14 +347,10 @@ impl Dir {
         attributes: &Attributes,
     ) -> Result<()> {
         let kind = match (kind, device) {
-            (FileType::Fifo, _) => NewKind::Fifo,
-            (FileType::Socket, _) => NewKind::Socket,
-            (FileType::CharDevice, Some(DeviceNumber { major, minor })) => {
-                NewKind::CharDevice { major, minor }
-            }
-            (FileType::BlockDevice, Some(DeviceNumber { major, minor })) => {
-                NewKind::BlockDevice { major, minor }
-            }
+            (FileType::Fifo, _) => NewNode::Fifo,
+            (FileType::Socket, _) => NewNode::Socket,
+            (FileType::CharDevice, Some(device)) => NewNode::CharDevice(device),
+            (FileType::BlockDevice, Some(device)) => NewNode::BlockDevice(device),
             _ => {
                 return Err(Reason::Invalid(
                     "a node is a fifo, a socket, or a device with its numbers",
@@ -354,36 +366,15 @@ impl Dir {
     fn create_at(
         &self,
         place: &Place,
-        kind: NewKind<'_>,
+        kind: NewNode<'_>,
         mode: u32,
         attributes: &Attributes,
-    ) -> Result<Arc<Inode>> {
-        if place.inode.is_some() || place.name.is_empty() {
-            return Err(Reason::Exists.into());
-        }
-        if place.slash && kind != NewKind::Dir {
+    ) -> Result<Node> {
+        let name = free_name(place)?;
+        if place.slash && kind != NewNode::Directory {
             return Err(Reason::IsDir.into());
         }
-        let new = NewInode {
-            permissions: attributes.mode.unwrap_or(mode) as u16 & 0o7777,
-            uid: attributes
-                .uid
-                .unwrap_or_else(|| rustix::process::geteuid().as_raw()),
-            gid: attributes
-                .gid
-                .unwrap_or_else(|| rustix::process::getegid().as_raw()),
-            umask: attributes.umask as u16,
-        };
-        let inode = self.held.fs().create(&place.dir, &place.name, kind, new)?;
-        let times = Attributes {
-            accessed: attributes.accessed,
-            modified: attributes.modified,
-            ..Attributes::default()
-        };
-        if !times.is_empty() {
-            times.set(&self.held.volume, &inode)?;
-        }
-        Ok(inode)
+        ops::create(&self.dir_of(place)?, name, kind, mode, attributes).into_result()
     }
 
     /// Creates the hard link `link` to a file. A final symbolic link is not followed, but linked itself.
@@ -393,9 +384,7 @@ impl Dir {
     /// # Errors
     /// As [`Dir::link_inode`].
     pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
-        // Hold the inode: a bare number might belong to another file by the time it is linked.
-        let inode = self.resolve(original, Last::NoFollow)?;
-        self.link_held(&inode, link)
+        self.link_node(&self.node_at(original, Last::NoFollow)?, link)
     }
 
     /// Creates the hard link `link` to the file with inode number `ino`. The number may have been reused for
@@ -407,15 +396,12 @@ impl Dir {
     /// [`Reason::Permission`] for a directory, [`Reason::Exists`], [`Reason::TooManyLinks`],
     /// [`Reason::NotFound`], [`Reason::NoSpace`], [`Reason::ReadOnly`].
     pub fn link_inode(&self, ino: u64, link: impl AsRef<Path>) -> Result<()> {
-        self.link_held(&self.held.volume.inode(ino)?, link)
+        self.link_node(&self.volume().node(ino)?, link)
     }
 
-    fn link_held(&self, inode: &Arc<Inode>, link: impl AsRef<Path>) -> Result<()> {
+    fn link_node(&self, node: &Node, link: impl AsRef<Path>) -> Result<()> {
         let place = self.place(link, Last::NoFollow)?;
-        if place.inode.is_some() || place.name.is_empty() {
-            return Err(Reason::Exists.into());
-        }
-        Ok(self.held.fs().link(inode, &place.dir, &place.name)?)
+        ops::link(&self.dir_of(&place)?, node, free_name(&place)?).into_result()
     }
 
     /// Removes the name of anything but a directory. The file is freed when its last name is gone and it is
@@ -430,7 +416,7 @@ impl Dir {
         if place.slash {
             return Err(Reason::NotDir.into());
         }
-        Ok(self.held.fs().unlink(&place.dir, &place.name)?)
+        ops::unlink(&self.dir_of(&place)?, &place.name).into_result()
     }
 
     /// Removes an empty directory.
@@ -442,7 +428,7 @@ impl Dir {
     /// [`Reason::ReadOnly`], [`Reason::Busy`] for the root.
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
         let place = self.named(path)?;
-        Ok(self.held.fs().rmdir(&place.dir, &place.name)?)
+        ops::rmdir(&self.dir_of(&place)?, &place.name).into_result()
     }
 
     /// As [`Volume::rename`].
@@ -471,10 +457,8 @@ impl Dir {
         if (from.slash || to.slash) && from.inode.as_ref().is_some_and(|inode| !inode.is_dir()) {
             return Err(Reason::NotDir.into());
         }
-        Ok(self
-            .held
-            .fs()
-            .rename(&from.dir, &from.name, &to.dir, &to.name, mode)?)
+        let (dir, new_dir) = (self.dir_of(&from)?, self.dir_of(&to)?);
+        ops::rename((&dir, &from.name), (&new_dir, &to.name), mode).into_result()
     }
 
     /// A place whose last name can be removed.
@@ -484,5 +468,13 @@ impl Dir {
             return Err(Reason::Busy("it is the root of the volume".into()).into());
         }
         Ok(place)
+    }
+}
+
+/// The name of a place where something can be created.
+fn free_name(place: &Place) -> Result<&[u8]> {
+    match place.inode.is_some() || place.name.is_empty() {
+        true => Err(Reason::Exists.into()),
+        false => Ok(&place.name),
     }
 }

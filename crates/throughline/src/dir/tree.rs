@@ -60,7 +60,7 @@ impl Dir {
 
     /// The directory at `path`; a final symbolic link is not followed.
     pub(super) fn open_dir_itself(&self, path: impl AsRef<Path>) -> Result<Dir> {
-        Dir::new(&self.held.volume, self.resolve(path, Last::NoFollow)?)
+        Dir::new(self.volume(), self.resolve(path, Last::NoFollow)?)
     }
 
     /// Removes a directory and everything below it. Symbolic links are removed, not followed. If it fails, a
@@ -75,7 +75,7 @@ impl Dir {
     /// directory that is found twice; as [`Dir::remove_dir`] and [`Dir::remove_file`].
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
         let place = self.named(path)?;
-        let parent = Node::new(&self.held.volume, place.dir)?;
+        let parent = self.dir_of(&place)?;
         let mut removal = Removal::default();
         removal.enter(parent.lookup(&place.name)?, place.name)?;
         removal.run()?;

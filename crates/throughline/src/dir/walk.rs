@@ -166,7 +166,7 @@ impl Walk {
     }
 
     fn enter(&mut self, dir: Dir, path: PathBuf) -> Result<()> {
-        self.trail.enter(&dir.held.inode)?;
+        self.trail.enter(dir.node.inode())?;
         let entries = dir.entries().inspect_err(|_| self.trail.leave())?;
         self.open.push(Level { dir, path, entries });
         Ok(())

@@ -4,6 +4,7 @@ use throughline_ext::{InodeFlags, OpenFor};
 
 use super::Node;
 use crate::error::Result;
+use crate::ops;
 
 impl Node {
     /// The inode's user-visible flags (`FS_IOC_GETFLAGS`).
@@ -22,7 +23,7 @@ impl Node {
     /// [`Reason::Permission`](crate::Reason::Permission) for other changes of an inode that stays immutable;
     /// [`Reason::ReadOnly`](crate::Reason::ReadOnly); device errors.
     pub fn set_flags(&self, flags: InodeFlags) -> Result<()> {
-        Ok(self.fs().set_flags(self.inode(), flags)?)
+        ops::set_flags(self, flags).into_result()
     }
 
     /// The inode's project; 0 if the volume does not have projects.
@@ -38,7 +39,7 @@ impl Node {
     /// [`Error::Unsupported`](crate::Error::Unsupported) if the volume does not have projects, or its inodes
     /// have no room for them; [`Reason::ReadOnly`](crate::Reason::ReadOnly); device errors.
     pub fn set_project(&self, project: u32) -> Result<()> {
-        Ok(self.fs().set_project(self.inode(), project)?)
+        ops::set_project(self, project).into_result()
     }
 
     /// The inode's generation, which distinguishes it from earlier inodes with its number
@@ -55,7 +56,7 @@ impl Node {
     /// [`Error::Unsupported`](crate::Error::Unsupported) on volumes with metadata checksums, which depend on
     /// it (the kernel returns `ENOTTY`); [`Reason::ReadOnly`](crate::Reason::ReadOnly); device errors.
     pub fn set_version(&self, version: u32) -> Result<()> {
-        Ok(self.fs().set_generation(self.inode(), version)?)
+        ops::set_version(self, version).into_result()
     }
 
     /// Checks whether the inode's flags allow this kind of open. Does not check permissions.
@@ -78,6 +79,6 @@ impl Node {
     /// [`Reason::NotFound`](crate::Reason::NotFound) for a freed inode,
     /// [`Reason::ReadOnly`](crate::Reason::ReadOnly); device errors.
     pub fn drop_privileges(&self, is_outsider: impl FnOnce(u32) -> bool) -> Result<bool> {
-        Ok(self.fs().drop_privileges(self.inode(), is_outsider)?)
+        ops::drop_privileges(self, is_outsider).into_result()
     }
 }

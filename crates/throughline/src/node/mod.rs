@@ -14,13 +14,15 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use throughline_ext::{Inode, InodeNumber, NewInode, NewKind, Reason, RenameMode};
+use throughline_ext::{Inode, InodeNumber, NewKind, Reason, RenameMode};
 
 use crate::dir::{impossible_name, is_name};
 use crate::error::Result;
 use crate::file::File;
 use crate::metadata::{Attributes, DeviceNumber, FileType, Metadata};
 use crate::mode::FileOptions;
+use crate::ops;
+use crate::source::Source;
 use crate::volume::{Held, Volume};
 
 /// A held inode of a volume. Clones share the same one.
@@ -46,6 +48,24 @@ pub enum NewNode<'a> {
     CharDevice(DeviceNumber),
     /// A block device.
     BlockDevice(DeviceNumber),
+}
+
+impl<'a> From<NewNode<'a>> for NewKind<'a> {
+    fn from(kind: NewNode<'a>) -> NewKind<'a> {
+        match kind {
+            NewNode::File => NewKind::File,
+            NewNode::Directory => NewKind::Dir,
+            NewNode::Symlink(target) => NewKind::Symlink(target),
+            NewNode::Fifo => NewKind::Fifo,
+            NewNode::Socket => NewKind::Socket,
+            NewNode::CharDevice(DeviceNumber { major, minor }) => {
+                NewKind::CharDevice { major, minor }
+            }
+            NewNode::BlockDevice(DeviceNumber { major, minor }) => {
+                NewKind::BlockDevice { major, minor }
+            }
+        }
+    }
 }
 
 /// An entry of a directory listing.
@@ -105,8 +125,20 @@ impl Node {
         })
     }
 
-    pub(crate) fn held(held: Arc<Held>) -> Node {
-        Node { held }
+    /// For an inode that is already open.
+    pub(crate) fn opened(volume: &Volume, inode: Arc<Inode>) -> Node {
+        Node {
+            held: Arc::new(Held::opened(volume, inode)),
+        }
+    }
+
+    pub(crate) fn held(&self) -> &Arc<Held> {
+        &self.held
+    }
+
+    /// The file for I/O.
+    pub(crate) fn source(&self) -> &impl Source {
+        &*self.held
     }
 
     pub(crate) fn inode(&self) -> &Arc<Inode> {
@@ -149,7 +181,7 @@ impl Node {
     /// unless both times are set to the current time; [`Reason::ReadOnly`](crate::Reason::ReadOnly); device
     /// errors.
     pub fn set_attributes(&self, attributes: &Attributes) -> Result<()> {
-        attributes.set(&self.held.volume, self.inode())
+        ops::set_attributes(self, attributes).into_result()
     }
 
     /// Maps a block of this file to a block of the volume (`FIBMAP`); `None` for a hole. Both are in units of
@@ -170,7 +202,7 @@ impl Node {
     /// [`Reason::NameTooLong`](crate::Reason::NameTooLong); damage; device errors.
     pub fn lookup(&self, name: &[u8]) -> Result<Node> {
         let inode = self.fs().lookup_open(self.inode(), name)?;
-        Ok(Node::held(Arc::new(Held::opened(self.volume(), inode))))
+        Ok(Node::opened(self.volume(), inode))
     }
 
     /// A batch of this directory's names from position `from` (0: the start); empty at the end. Damage is
@@ -224,8 +256,8 @@ impl Node {
         Node::new(&self.held.volume, inode)
     }
 
-    /// Creates an inode with its first name in this directory. Defaults of `attributes`: mode 0, and the
-    /// effective user and group of this process.
+    /// Creates an inode with its first name in this directory. Defaults of `attributes`: mode 0, the effective
+    /// user and group of this process, and the current time.
     ///
     /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
     ///
@@ -234,36 +266,7 @@ impl Node {
     /// directory was removed), [`Reason::NoSpace`](crate::Reason::NoSpace) and the others of
     /// [`Dir::make_node`](crate::Dir::make_node).
     pub fn create(&self, name: &[u8], kind: NewNode<'_>, attributes: &Attributes) -> Result<Node> {
-        let kind = match kind {
-            NewNode::File => NewKind::File,
-            NewNode::Directory => NewKind::Dir,
-            NewNode::Symlink(target) => NewKind::Symlink(target),
-            NewNode::Fifo => NewKind::Fifo,
-            NewNode::Socket => NewKind::Socket,
-            NewNode::CharDevice(DeviceNumber { major, minor }) => {
-                NewKind::CharDevice { major, minor }
-            }
-            NewNode::BlockDevice(DeviceNumber { major, minor }) => {
-                NewKind::BlockDevice { major, minor }
-            }
-        };
-        let new = self.new_inode(attributes);
-        let inode = self.fs().create(self.inode(), name, kind, new)?;
-        Node::new(&self.held.volume, inode)
-    }
-
-    /// Mode, owner and group of a new inode.
-    fn new_inode(&self, attributes: &Attributes) -> NewInode {
-        NewInode {
-            permissions: attributes.mode.unwrap_or(0) as u16 & 0o7777,
-            uid: attributes
-                .uid
-                .unwrap_or_else(|| rustix::process::geteuid().as_raw()),
-            gid: attributes
-                .gid
-                .unwrap_or_else(|| rustix::process::getegid().as_raw()),
-            umask: attributes.umask as u16,
-        }
+        ops::create(self, name, kind, 0, attributes).into_result()
     }
 
     /// Creates the hard link `name` in this directory to `node`, which must not be a directory.
@@ -274,8 +277,7 @@ impl Node {
     /// As [`Dir::link_inode`](crate::Dir::link_inode); [`Reason::CrossDevice`](crate::Reason::CrossDevice)
     /// for a node of another volume.
     pub fn link(&self, node: &Node, name: &[u8]) -> Result<()> {
-        self.check_same_volume(node)?;
-        Ok(self.fs().link(node.inode(), self.inode(), name)?)
+        ops::link(self, node, name).into_result()
     }
 
     /// Removes the name of anything but a directory.
@@ -285,7 +287,7 @@ impl Node {
     /// # Errors
     /// As [`Dir::remove_file`](crate::Dir::remove_file).
     pub fn unlink(&self, name: &[u8]) -> Result<()> {
-        Ok(self.fs().unlink(self.inode(), name)?)
+        ops::unlink(self, name).into_result()
     }
 
     /// Removes an empty directory.
@@ -295,7 +297,7 @@ impl Node {
     /// # Errors
     /// As [`Dir::remove_dir`](crate::Dir::remove_dir).
     pub fn rmdir(&self, name: &[u8]) -> Result<()> {
-        Ok(self.fs().rmdir(self.inode(), name)?)
+        ops::rmdir(self, name).into_result()
     }
 
     /// Renames `name` of this directory to `new_name` of `new_dir`, atomically.
@@ -312,18 +314,7 @@ impl Node {
         new_name: &[u8],
         mode: RenameMode,
     ) -> Result<()> {
-        self.check_same_volume(new_dir)?;
-        Ok(self
-            .fs()
-            .rename(self.inode(), name, new_dir.inode(), new_name, mode)?)
-    }
-
-    fn check_same_volume(&self, other: &Node) -> Result<()> {
-        if self.volume().is_same(other.volume()) {
-            Ok(())
-        } else {
-            Err(Reason::CrossDevice.into())
-        }
+        ops::rename((self, name), (new_dir, new_name), mode).into_result()
     }
 
     /// The target of a symbolic link.
@@ -340,7 +331,7 @@ impl Node {
     /// [`Reason::IsDir`](crate::Reason::IsDir), [`Reason::Invalid`](crate::Reason::Invalid) if it is not a
     /// regular file.
     pub fn open(&self, options: &FileOptions) -> Result<File> {
-        File::held(Arc::clone(&self.held), options.mode())
+        File::of(self.clone(), options.mode())
     }
 
     /// Returns when the current state survives a crash: a file with its data, a directory with its names

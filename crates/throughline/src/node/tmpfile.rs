@@ -3,6 +3,7 @@
 use super::Node;
 use crate::error::Result;
 use crate::metadata::Attributes;
+use crate::ops;
 
 impl Node {
     /// Creates a regular file without a name, with the attributes that a file in this directory would get
@@ -18,8 +19,6 @@ impl Node {
     /// [`Reason::Permission`](crate::Reason::Permission) (an immutable directory),
     /// [`Reason::ReadOnly`](crate::Reason::ReadOnly); device errors.
     pub fn tmpfile(&self, attributes: &Attributes, linkable: bool) -> Result<Node> {
-        let new = self.new_inode(attributes);
-        let inode = self.fs().tmpfile(self.inode(), new, linkable)?;
-        Node::new(&self.held.volume, inode)
+        ops::tmpfile(self, attributes, linkable).into_result()
     }
 }

@@ -8,6 +8,7 @@ use throughline_ext::{Reason, XattrMode};
 
 use super::Node;
 use crate::error::{Error, Result};
+use crate::ops;
 
 impl Node {
     /// The value of an attribute; `None` if there is none. Needs no I/O for a node that has neither
@@ -46,7 +47,7 @@ impl Node {
     /// and directories; [`Reason::Denied`] for a default ACL on anything but a directory;
     /// [`Error::Unsupported`] as [`Node::xattr`]; [`Reason::ReadOnly`]; device errors.
     pub fn set_xattr(&self, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
-        Ok(self.fs().set_xattr(self.inode(), name, value, mode)?)
+        ops::set_xattr(self, name, value, mode).into_result()
     }
 
     /// As [`Node::set_xattr`], for an ACL set by a caller outside the inode's group without the right to act
@@ -57,9 +58,7 @@ impl Node {
     /// # Errors
     /// The same; [`Reason::Invalid`] for any other attribute.
     pub fn set_acl_clearing_setgid(&self, name: &[u8], value: &[u8]) -> Result<()> {
-        Ok(self
-            .fs()
-            .set_acl_clearing_setgid(self.inode(), name, value)?)
+        ops::set_acl_clearing_setgid(self, name, value).into_result()
     }
 
     /// Removes an attribute. Removing an ACL that does not exist is not an error.
@@ -69,6 +68,6 @@ impl Node {
     /// # Errors
     /// [`Reason::NoAttribute`], and those of [`Node::set_xattr`].
     pub fn remove_xattr(&self, name: &[u8]) -> Result<()> {
-        Ok(self.fs().remove_xattr(self.inode(), name)?)
+        ops::remove_xattr(self, name).into_result()
     }
 }

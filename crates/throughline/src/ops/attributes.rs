@@ -1,0 +1,85 @@
+//! Operations on the attributes of one inode.
+
+use throughline_ext::{InodeFlags, XattrMode};
+
+use super::Outcome;
+use crate::metadata::Attributes;
+use crate::node::Node;
+
+/// Sets attributes.
+///
+/// # Errors
+/// As [`Node::set_attributes`].
+pub fn set_attributes(node: &Node, attributes: &Attributes) -> Outcome<()> {
+    Outcome::of(&[node], |_| attributes.set(node))
+}
+
+/// Sets the inode's flags.
+///
+/// # Errors
+/// As [`Node::set_flags`].
+pub fn set_flags(node: &Node, flags: InodeFlags) -> Outcome<()> {
+    Outcome::of(&[node], |_| Ok(node.fs().set_flags(node.inode(), flags)?))
+}
+
+/// Sets the inode's project.
+///
+/// # Errors
+/// As [`Node::set_project`].
+pub fn set_project(node: &Node, project: u32) -> Outcome<()> {
+    Outcome::of(&[node], |_| {
+        Ok(node.fs().set_project(node.inode(), project)?)
+    })
+}
+
+/// Sets the inode's generation.
+///
+/// # Errors
+/// As [`Node::set_version`].
+pub fn set_version(node: &Node, version: u32) -> Outcome<()> {
+    Outcome::of(&[node], |_| {
+        Ok(node.fs().set_generation(node.inode(), version)?)
+    })
+}
+
+/// Sets an extended attribute.
+///
+/// # Errors
+/// As [`Node::set_xattr`].
+pub fn set_xattr(node: &Node, name: &[u8], value: &[u8], mode: XattrMode) -> Outcome<()> {
+    Outcome::of(&[node], |_| {
+        Ok(node.fs().set_xattr(node.inode(), name, value, mode)?)
+    })
+}
+
+/// Sets an ACL and clears the setgid bit.
+///
+/// # Errors
+/// As [`Node::set_acl_clearing_setgid`].
+pub fn set_acl_clearing_setgid(node: &Node, name: &[u8], value: &[u8]) -> Outcome<()> {
+    Outcome::of(&[node], |_| {
+        Ok(node
+            .fs()
+            .set_acl_clearing_setgid(node.inode(), name, value)?)
+    })
+}
+
+/// Removes an extended attribute.
+///
+/// # Errors
+/// As [`Node::remove_xattr`].
+pub fn remove_xattr(node: &Node, name: &[u8]) -> Outcome<()> {
+    Outcome::of(&[node], |_| {
+        Ok(node.fs().remove_xattr(node.inode(), name)?)
+    })
+}
+
+/// Clears the set-user-ID and set-group-ID bits. Returns whether the mode changed.
+///
+/// # Errors
+/// As [`Node::drop_privileges`].
+pub fn drop_privileges(node: &Node, is_outsider: impl FnOnce(u32) -> bool) -> Outcome<bool> {
+    Outcome::of(&[node], |_| {
+        Ok(node.fs().drop_privileges(node.inode(), is_outsider)?)
+    })
+}

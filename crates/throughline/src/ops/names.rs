@@ -1,0 +1,103 @@
+//! Operations on names: create, link, unlink, rmdir, rename.
+
+use throughline_ext::{NewInode, RenameMode};
+
+use super::Outcome;
+use crate::metadata::Attributes;
+use crate::node::{NewNode, Node};
+
+/// Creates an inode with its first name in `dir`. Defaults of `attributes`: `mode`, the effective user and
+/// group of this process, and the current time.
+///
+/// # Errors
+/// As [`Node::create`].
+pub fn create(
+    dir: &Node,
+    name: &[u8],
+    kind: NewNode<'_>,
+    mode: u32,
+    attributes: &Attributes,
+) -> Outcome<Node> {
+    Outcome::of(&[dir], |watch| {
+        let new = new_inode(mode, attributes);
+        let inode = dir.fs().create(dir.inode(), name, kind.into(), new)?;
+        watch.add(&inode);
+        let node = Node::new(dir.volume(), inode)?;
+        let times = attributes.times();
+        if !times.is_empty() {
+            times.set(&node)?;
+        }
+        Ok(node)
+    })
+}
+
+/// Creates a regular file without a name, as [`Node::tmpfile`].
+///
+/// # Errors
+/// The same.
+pub fn tmpfile(dir: &Node, attributes: &Attributes, linkable: bool) -> Outcome<Node> {
+    Outcome::of(&[dir], |_| {
+        let new = new_inode(0, attributes);
+        let inode = dir.fs().tmpfile(dir.inode(), new, linkable)?;
+        Node::new(dir.volume(), inode)
+    })
+}
+
+/// Mode, owner and group of a new inode.
+fn new_inode(mode: u32, attributes: &Attributes) -> NewInode {
+    NewInode {
+        permissions: attributes.mode.unwrap_or(mode) as u16 & 0o7777,
+        uid: attributes
+            .uid
+            .unwrap_or_else(|| rustix::process::geteuid().as_raw()),
+        gid: attributes
+            .gid
+            .unwrap_or_else(|| rustix::process::getegid().as_raw()),
+        umask: attributes.umask as u16,
+    }
+}
+
+/// Creates the hard link `name` in `dir` to `node`.
+///
+/// # Errors
+/// As [`Node::link`].
+pub fn link(dir: &Node, node: &Node, name: &[u8]) -> Outcome<()> {
+    Outcome::of(&[dir, node], |_| {
+        Ok(dir.fs().link(node.inode(), dir.inode(), name)?)
+    })
+}
+
+/// Removes the name of anything but a directory.
+///
+/// # Errors
+/// As [`Node::unlink`].
+pub fn unlink(dir: &Node, name: &[u8]) -> Outcome<()> {
+    Outcome::of(&[dir], |watch| {
+        Ok(dir.fs().unlink_watched(dir.inode(), name, watch)?)
+    })
+}
+
+/// Removes an empty directory.
+///
+/// # Errors
+/// As [`Node::rmdir`].
+pub fn rmdir(dir: &Node, name: &[u8]) -> Outcome<()> {
+    Outcome::of(&[dir], |watch| {
+        Ok(dir.fs().rmdir_watched(dir.inode(), name, watch)?)
+    })
+}
+
+/// Renames `name` of `dir` to `new_name` of `new_dir`, atomically.
+///
+/// # Errors
+/// As [`Node::rename`].
+pub fn rename(
+    (dir, name): (&Node, &[u8]),
+    (new_dir, new_name): (&Node, &[u8]),
+    mode: RenameMode,
+) -> Outcome<()> {
+    Outcome::of(&[dir, new_dir], |watch| {
+        let (from, to) = ((dir.inode(), name), (new_dir.inode(), new_name));
+        Ok(dir.fs().rename_watched(from, to, mode, watch)?)
+    })
+}
