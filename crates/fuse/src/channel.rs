@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use throughline_device::AlignedBuf;
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::wire::{InHeader, NotifyInvalInode, OutHeader, WRITE_DATA_AT};
+use crate::wire::{InHeader, NotifyInvalEntry, NotifyInvalInode, OutHeader, WRITE_DATA_AT};
 
 /// A page: the alignment of request and reply data.
 const PAGE_BYTES: usize = 4096;
@@ -74,11 +74,11 @@ impl Channel {
         }
     }
 
-    /// Replies to a request. It is not an error if the request was interrupted.
+    /// Replies to a request. Returns whether the kernel received it: `false` if the request was interrupted.
     ///
     /// # Errors
     /// The system's.
-    pub(crate) fn reply(&self, unique: u64, data: &[&[u8]]) -> io::Result<()> {
+    pub(crate) fn reply(&self, unique: u64, data: &[&[u8]]) -> io::Result<bool> {
         self.send(unique, 0, data)
     }
 
@@ -87,7 +87,7 @@ impl Channel {
     /// # Errors
     /// The system's.
     pub(crate) fn refuse(&self, unique: u64, errno: Errno) -> io::Result<()> {
-        self.send(unique, -errno.raw_os_error(), &[])
+        self.send(unique, -errno.raw_os_error(), &[]).map(drop)
     }
 
     /// Notifies the kernel that its cached attributes of an inode are stale.
@@ -102,6 +102,7 @@ impl Channel {
             len: 0,
         };
         self.send(0, NotifyInvalInode::CODE, &[notice.as_bytes()])
+            .map(drop)
     }
 
     /// Makes the kernel write back dirty pages of a range and drop the range from its cache. Waits for pages
@@ -116,9 +117,25 @@ impl Channel {
             len: i64::try_from(range.end - range.start).unwrap_or(i64::MAX),
         };
         self.send(0, NotifyInvalInode::CODE, &[notice.as_bytes()])
+            .map(drop)
     }
 
-    fn send(&self, unique: u64, error: i32, data: &[&[u8]]) -> io::Result<()> {
+    /// Makes the kernel look a name of a directory up again. Waits for requests that change the directory.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn name_is_old(&self, parent: u64, name: &[u8]) -> io::Result<()> {
+        let notice = NotifyInvalEntry {
+            parent,
+            namelen: name.len() as u32,
+            flags: NotifyInvalEntry::EXPIRE_ONLY,
+        };
+        self.send(0, NotifyInvalEntry::CODE, &[notice.as_bytes(), name, &[0]])
+            .map(drop)
+    }
+
+    /// Returns whether the kernel took it.
+    fn send(&self, unique: u64, error: i32, data: &[&[u8]]) -> io::Result<bool> {
         let bytes: usize = data.iter().map(|part| part.len()).sum();
         let header = OutHeader {
             len: (size_of::<OutHeader>() + bytes) as u32,
@@ -129,9 +146,10 @@ impl Channel {
         parts.push(IoSlice::new(header.as_bytes()));
         parts.extend(data.iter().map(|part| IoSlice::new(part)));
         match rustix::io::writev(&self.fd, &parts) {
-            // The request was interrupted, the kernel does not know the inode of a notification, or the mount
-            // is gone.
-            Ok(_) | Err(Errno::NOENT | Errno::NODEV) => Ok(()),
+            Ok(_) => Ok(true),
+            // The request was interrupted, the kernel does not know the inode or name of a notification, or the
+            // mount is gone.
+            Err(Errno::NOENT | Errno::NODEV) => Ok(false),
             Err(error) => Err(error.into()),
         }
     }

@@ -39,6 +39,8 @@ const ROUNDS: usize = 100;
 /// The number of threads that may wait for the kernel to drop pages.
 const MAX_TURNS: usize = 4;
 pub(crate) const PAGE_BYTES: u64 = 4096;
+/// All bytes of a file.
+pub(crate) const ALL_BYTES: Range<u64> = 0..u64::MAX;
 const SHARDS: usize = 16;
 
 /// See the head of this file.
@@ -256,10 +258,11 @@ pub(crate) struct Parked {
 }
 
 /// A turn; dropping it returns it.
-struct Turn<'a>(&'a Turns);
+pub(crate) struct Turn<'a>(&'a Turns);
 
 impl Turns {
-    fn take(&self) -> Option<Turn<'_>> {
+    /// Takes a turn; `None` if none is free.
+    pub(crate) fn take(&self) -> Option<Turn<'_>> {
         let mut queue = self.state.lock();
         if queue.taken >= MAX_TURNS {
             return None;

@@ -27,8 +27,6 @@ const O_RDONLY: u32 = rustix::fs::OFlags::RDONLY.bits();
 const O_RDWR: u32 = rustix::fs::OFlags::RDWR.bits();
 const O_TRUNC: u32 = rustix::fs::OFlags::TRUNC.bits();
 const O_NOATIME: u32 = rustix::fs::OFlags::NOATIME.bits();
-const O_DSYNC: u32 = rustix::fs::OFlags::DSYNC.bits();
-const O_SYNC: u32 = rustix::fs::OFlags::SYNC.bits();
 
 /// An open file of the mount.
 pub(crate) struct OpenFile {
@@ -104,7 +102,10 @@ impl OpenFile {
     }
 
     /// The file to use for a request with these open flags.
-    fn with_flags(&self, flags: u32) -> Result<&File> {
+    ///
+    /// # Errors
+    /// As [`Node::open`].
+    pub(crate) fn with_flags(&self, flags: u32) -> Result<&File> {
         if flags & O_DIRECT != 0 {
             self.direct()
         } else {
@@ -148,21 +149,6 @@ impl OpenFile {
         }
         let (from, to) = (first * GIVE_BACK_BYTES, last * GIVE_BACK_BYTES);
         self.buffered.advise(Advice::DontNeed, from, to - from)
-    }
-
-    /// Writes, and syncs if the handle has `O_SYNC` or `O_DSYNC`. Returns the number of bytes written.
-    ///
-    /// # Errors
-    /// As [`throughline::Handle::write_at`] and [`throughline::Handle::sync_all`].
-    pub(crate) fn write(&self, flags: u32, offset: u64, data: &[u8]) -> Result<usize> {
-        let file = self.with_flags(flags)?;
-        let written = file.write_at(data, offset)?;
-        if flags & O_SYNC == O_SYNC {
-            file.sync_all()?;
-        } else if flags & O_DSYNC != 0 {
-            file.sync_data()?;
-        }
-        Ok(written)
     }
 }
 

@@ -135,10 +135,11 @@ impl Nodes {
         (nameless.gone != seen).then_some(nameless.gone)
     }
 
-    /// A name of `node` was removed. If it was the last one, the node is held as long as the kernel knows it.
-    pub(crate) fn lost_a_name(&self, node: Node) -> Result<()> {
-        if node.metadata()?.nlink() > 0 && !node.is_dir() {
-            return Ok(());
+    /// A name of `node` may have been removed. If it has none left, or that is unknown, the node is held as
+    /// long as the kernel knows it.
+    pub(crate) fn lost_a_name(&self, node: Node) {
+        if node.metadata().is_ok_and(|meta| meta.nlink() > 0) {
+            return;
         }
         let nodeid = nodeid_of(node.ino());
         let mut shard = self.shard(nodeid).lock();
@@ -152,7 +153,6 @@ impl Nodes {
                 drop(node);
             }
         }
-        Ok(())
     }
 
     /// The number of inodes that the kernel knows, without the root.

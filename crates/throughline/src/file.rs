@@ -68,7 +68,7 @@ impl File {
     /// None at present.
     pub fn try_clone(&self) -> Result<File> {
         Ok(File {
-            held: Arc::clone(&self.held),
+            node: self.node.clone(),
             handle: self.handle.share(),
         })
     }

@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use rustix::io::Errno;
-use throughline::{Attributes, FileType, Metadata, Node};
+use throughline::{Attributes, FileType, Metadata, Node, ops};
 
 use super::{Answer, Answered, Refusal, Request, Server};
 use crate::nodes::nodeid_of;
@@ -139,8 +139,7 @@ impl Server {
             if has(set_attr::KILL_PRIVILEGES) {
                 self.drop_privileges(request, &node)?;
             }
-            node.open(&throughline::FileOptions::new())?
-                .set_len(set.size)?;
+            request.did(ops::set_len(&node, set.size))?;
         }
         let mut attributes = attributes(&set)?;
         // Setting nothing, as chown(-1, -1) does, still counts as a change of owner.
@@ -152,7 +151,7 @@ impl Server {
             attributes = attributes.drop_setgid();
         }
         if !has(set_attr::SIZE) || !attributes.is_empty() {
-            node.set_attributes(&attributes)?;
+            request.did(ops::set_attributes(&node, &attributes))?;
         }
         Answer::of(&self.attr_out(&node.metadata()?))
     }

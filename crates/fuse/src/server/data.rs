@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
-use throughline::{Fallocate, Node, OpenFor};
+use throughline::{Fallocate, Node, OpenFor, ops};
 use zerocopy::FromBytes;
 
 use super::{Answer, Answered, Refusal, Request, Server};
@@ -64,8 +64,8 @@ impl Server {
         }
         let answer = self.add_file(node, open.flags)?;
         if OFlags::from_bits_retain(open.flags).contains(OFlags::TRUNC) {
-            let emptied = self.file(answer.fh)?.buffered().set_len(0);
-            if let Err(error) = emptied {
+            let emptied = ops::set_len(self.file(answer.fh)?.node(), 0);
+            if let Err(error) = request.did(emptied) {
                 self.files.remove(answer.fh);
                 return Err(error.into());
             }
@@ -98,7 +98,7 @@ impl Server {
         if write.write_flags & WRITE_KILL_PRIVILEGES != 0 {
             self.drop_privileges(request, file.node())?;
         }
-        let put = || file.write(write.flags, write.offset, data);
+        let put = || self.put(request, &file, &write, data);
         let size = if write.write_flags & WRITE_LOCK_OWNER == 0 {
             put()
         } else {
@@ -108,6 +108,25 @@ impl Server {
         };
         let size = size? as u32;
         Answer::of(&WriteOut { size, padding: 0 })
+    }
+
+    /// Writes, and syncs if the handle has `O_SYNC` or `O_DSYNC`. Returns the number of bytes written.
+    fn put(
+        &self,
+        request: &Request<'_>,
+        file: &OpenFile,
+        write: &WriteIn,
+        data: &[u8],
+    ) -> throughline::Result<usize> {
+        let to = file.with_flags(write.flags)?;
+        let written = request.did(ops::write(to, data, write.offset))?;
+        let flags = OFlags::from_bits_retain(write.flags);
+        if flags.contains(OFlags::SYNC) {
+            to.sync_all()?;
+        } else if flags.contains(OFlags::DSYNC) {
+            to.sync_data()?;
+        }
+        Ok(written)
     }
 
     pub(super) fn fsync(&self, request: &Request<'_>) -> Answered {
@@ -133,7 +152,10 @@ impl Server {
         };
         let file = self.file(ask.fh)?;
         self.drop_privileges_of_others(request, file.node())?;
-        let allocate = || file.buffered().allocate(mode, ask.offset, ask.length);
+        let allocate = || {
+            let (offset, length) = (ask.offset, ask.length);
+            request.did(ops::allocate(file.node(), mode, offset, length))
+        };
         if matches!(mode, Fallocate::Allocate | Fallocate::KeepSize) {
             allocate()?;
         } else {
@@ -182,7 +204,9 @@ impl Server {
             return Err(Errno::OPNOTSUPP.into());
         }
         let copied = while_clean([from.kernel_pages(), to.kernel_pages()], || {
-            (from.buffered()).copy_range(copy.offset_in, to.buffered(), copy.offset_out, len)
+            let source = (from.buffered(), copy.offset_in);
+            let target = (to.buffered(), copy.offset_out);
+            request.did(ops::copy_range(source, target, len))
         });
         let size = copied.ok_or(Errno::OPNOTSUPP)?? as u32;
         Answer::of(&WriteOut { size, padding: 0 })

@@ -5,11 +5,11 @@
 
 use rustix::io::Errno;
 use smallvec::SmallVec;
-use throughline::{Error, InodeFlags, Node};
+use throughline::{Error, InodeFlags, Node, ops};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::{Answer, Answered, Refusal, Request, Server};
-use crate::wire::{FsXattr, InHeader, IoctlIn, IoctlOut, ioctl};
+use crate::wire::{FsXattr, IoctlIn, IoctlOut, ioctl};
 
 /// Flags in both forms: of an inode, and of `FS_IOC_FSGETXATTR`.
 const COMMON: [(InodeFlags, u32); 7] = [
@@ -29,19 +29,21 @@ impl Server {
         match ask.cmd {
             ioctl::GET_FLAGS => answer(&node.flags().bits()),
             ioctl::SET_FLAGS => {
-                node.set_flags(InodeFlags::from_bits_retain(word(argument)?))?;
-                changed()
+                let flags = InodeFlags::from_bits_retain(word(argument)?);
+                request.did(ops::set_flags(&node, flags))?;
+                answer(&())
             }
             ioctl::GET_XATTR => answer(&fs_xattr(&node)),
             ioctl::SET_XATTR => {
                 let (set, _) = FsXattr::read_from_prefix(argument).map_err(|_| Errno::INVAL)?;
-                node.set_flags(inode_flags(&node, set.xflags))?;
-                node.set_project(set.project)?;
-                changed()
+                let flags = inode_flags(&node, set.xflags);
+                request.did(ops::set_flags(&node, flags))?;
+                request.did(ops::set_project(&node, set.project))?;
+                answer(&())
             }
             ioctl::GET_VERSION | ioctl::GET_VERSION_OF_EXT => answer(&node.version()),
             ioctl::SET_VERSION | ioctl::SET_VERSION_OF_EXT => {
-                set_version(&request.header, &node, word(argument)?)
+                set_version(request, &node, word(argument)?)
             }
             _ => self.volume_ioctl(request, &ask, argument),
         }
@@ -53,12 +55,6 @@ pub(super) fn answer(value: &(impl IntoBytes + Immutable)) -> Answered {
     let mut bytes = SmallVec::from_slice(IoctlOut::default().as_bytes());
     bytes.extend_from_slice(value.as_bytes());
     Ok(Answer::Bytes(bytes))
-}
-
-/// A reply after a change: ctime changed too.
-fn changed() -> Answered {
-    let header = IoctlOut::default();
-    Ok(Answer::Changed(SmallVec::from_slice(header.as_bytes())))
 }
 
 /// The argument as a 32-bit number.
@@ -86,16 +82,17 @@ fn inode_flags(node: &Node, xflags: u32) -> InodeFlags {
     flags
 }
 
-fn set_version(header: &InHeader, node: &Node, version: u32) -> Answered {
+fn set_version(request: &Request<'_>, node: &Node, version: u32) -> Answered {
+    let header = &request.header;
     if header.uid != 0 && header.uid != node.metadata()?.uid() {
         return Err(Errno::PERM.into());
     }
-    match node.set_version(version) {
+    match request.did(ops::set_version(node, version)) {
         // As the kernel's ext4, if checksums depend on the generation.
         Err(Error::Unsupported(_)) => Err(Errno::NOTTY.into()),
         done => {
             done?;
-            changed()
+            answer(&())
         }
     }
 }

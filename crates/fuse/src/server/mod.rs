@@ -11,6 +11,7 @@ mod ioctls;
 mod names;
 mod privileges;
 mod space;
+mod stale;
 mod status;
 #[cfg(test)]
 mod tests;
@@ -35,8 +36,9 @@ use crate::errno;
 use crate::files::Files;
 use crate::nodes::Nodes;
 use crate::options::{Access, Choices, MountOptions};
-use crate::wire::{CopyFileRangeIn, InHeader, LinkIn, Opcode, Rename2In, RenameIn, WRITE_DATA_AT};
+use crate::wire::{InHeader, Opcode, WRITE_DATA_AT};
 
+use stale::{Changed, Notices};
 pub use status::{END_WRITING_ATTRIBUTE, STATUS_ATTRIBUTE};
 use status::{Served, Status};
 
@@ -55,6 +57,7 @@ pub(crate) struct Server {
     nodes: Nodes,
     files: Files,
     turns: Turns,
+    notices: Notices,
     choices: Choices,
     identity: Identity,
     /// New files inherit the group of their directory.
@@ -119,9 +122,6 @@ impl From<Error> for Refusal {
 pub(super) enum Answer {
     /// These bytes.
     Bytes(SmallVec<[u8; 256]>),
-    /// These bytes. The inode's attributes changed, which the kernel cannot infer from the request: it is
-    /// notified.
-    Changed(SmallVec<[u8; 256]>),
     /// This many bytes of the thread's memory.
     Data(usize),
     /// No reply.
@@ -147,6 +147,8 @@ pub(super) struct Request<'a> {
     body: &'a [u8],
     /// The channel that it was read from.
     channel: &'a Channel,
+    /// What it changed so far.
+    changed: &'a Changed,
 }
 
 impl<'a> Request<'a> {
@@ -183,18 +185,6 @@ fn served(header: &InHeader, answered: &Answered) -> Served {
     }
 }
 
-/// Whether a refused request may have made part of its change. Errors of the caller are found before anything
-/// is changed, except lack of space. After a shutdown, the kernel's cached attributes are all that is left,
-/// so they are kept.
-fn may_have_changed(refusal: &Refusal) -> bool {
-    match refusal {
-        Refusal::Volume(Error::Caller(reason)) => matches!(reason, Reason::NoSpace),
-        Refusal::Volume(Error::Unsupported(_) | Error::Down) => false,
-        Refusal::Errno(_) | Refusal::Later => false,
-        Refusal::Volume(_) => true,
-    }
-}
-
 /// The reply to a request once the volume is closed: as on an aborted connection.
 fn refused_as_shut(opcode: Opcode) -> Answered {
     match opcode {
@@ -203,30 +193,6 @@ fn refused_as_shut(opcode: Opcode) -> Answered {
         Opcode::Destroy => Answer::done(),
         _ => Err(Errno::NOTCONN.into()),
     }
-}
-
-/// The argument at the start of a request's body.
-fn first<T: FromBytes>(body: &[u8]) -> Option<T> {
-    T::read_from_prefix(body).ok().map(|(argument, _)| argument)
-}
-
-/// The inodes named in a request whose attributes it changes and the kernel caches.
-fn changed_nodes(
-    opcode: Option<Opcode>,
-    header: &InHeader,
-    scratch: &Scratch,
-) -> SmallVec<[u64; 2]> {
-    let body = scratch.body(header);
-    let also = match opcode {
-        Some(Opcode::Rename) => first::<RenameIn>(body).map(|ask| ask.new_dir),
-        Some(Opcode::Rename2) => first::<Rename2In>(body).map(|ask| ask.new_dir),
-        Some(Opcode::Link) => first::<LinkIn>(body).map(|ask| ask.old_nodeid),
-        Some(Opcode::CopyFileRange) => first::<CopyFileRangeIn>(body).map(|ask| ask.nodeid_out),
-        Some(opcode) if opcode.changes() => return SmallVec::from_slice(&[header.nodeid]),
-        _ => return SmallVec::new(),
-    };
-    let also = also.unwrap_or(header.nodeid);
-    SmallVec::from_slice(&[header.nodeid, also])
 }
 
 impl Server {
@@ -241,6 +207,7 @@ impl Server {
             nodes: Nodes::new(volume.clone()),
             files: Files::new(),
             turns: Turns::default(),
+            notices: Notices::default(),
             minix_blocks: minix_blocks(&volume, options),
             volume,
             choices: options.choices,
@@ -296,6 +263,7 @@ impl Server {
                 tracing::warn!(%error, "answering a request");
             }
         }
+        self.notices.send(channel, &self.turns);
         served
     }
 
@@ -305,39 +273,38 @@ impl Server {
         };
         let opcode = Opcode::of(header.opcode);
         self.status.begin();
+        let changed = Changed::default();
         let answered = match opcode {
             // Checked after `begin`: either this request sees `shut`, or `close_early` sees this request.
             Some(opcode) if self.shut.load(Ordering::SeqCst) => refused_as_shut(opcode),
-            Some(opcode) => self.answer_with_room(opcode, header, channel, scratch),
+            Some(opcode) => self.answer_with_room(opcode, header, channel, scratch, &changed),
             None => Err(Errno::NOSYS.into()),
         };
         self.status.end(opcode, served(&header, &answered));
-        match answered {
-            Ok(Answer::Bytes(bytes)) => channel.reply(header.unique, &[&bytes]),
-            Ok(Answer::Changed(bytes)) => {
-                channel.attributes_are_old(header.nodeid)?;
-                channel.reply(header.unique, &[&bytes])
-            }
-            Ok(Answer::Data(len)) => channel.reply(header.unique, &[&scratch.reply_data()[..len]]),
-            Ok(Answer::Silence) => Ok(()),
+        let reply: &[u8] = match &answered {
+            Ok(Answer::Bytes(bytes)) => bytes,
+            Ok(Answer::Data(len)) => &scratch.reply_data()[..*len],
+            Ok(Answer::Silence) => return Ok(()),
             Err(Refusal::Later) => {
                 let another = scratch.another();
                 self.turns.park(Parked {
                     channel: Arc::clone(channel),
                     scratch: std::mem::replace(scratch, another),
                 });
-                Ok(())
+                return Ok(());
             }
             Err(refusal) => {
-                let errno = self.errno(&header, &refusal);
-                if may_have_changed(&refusal) {
-                    for nodeid in changed_nodes(opcode, &header, scratch) {
-                        channel.attributes_are_old(nodeid)?;
-                    }
-                }
-                channel.refuse(header.unique, errno)
+                let errno = self.errno(&header, refusal);
+                self.notify_failure(refusal, (opcode, &header, scratch), channel, &changed);
+                return channel.refuse(header.unique, errno);
             }
+        };
+        self.notify_success(opcode, channel, &changed);
+        let sent = channel.reply(header.unique, &[reply]);
+        if !matches!(sent, Ok(true)) {
+            self.take_back(opcode, reply);
         }
+        sent.map(drop)
     }
 
     fn errno(&self, header: &InHeader, refusal: &Refusal) -> Errno {
@@ -364,6 +331,7 @@ impl Server {
         header: InHeader,
         channel: &Channel,
         scratch: &mut Scratch,
+        changed: &Changed,
     ) -> Answered {
         let full = |answered: &Answered| {
             matches!(
@@ -371,7 +339,7 @@ impl Server {
                 Err(Refusal::Volume(Error::Caller(Reason::NoSpace)))
             )
         };
-        let mut answered = self.answer(opcode, header, channel, scratch);
+        let mut answered = self.answer(opcode, header, channel, scratch, changed);
         if !full(&answered) {
             return answered;
         }
@@ -379,7 +347,7 @@ impl Server {
         let mut seen = Some(self.nodes.gone());
         while let Some(gone) = seen {
             // The first retry is immediate: space may have been freed since.
-            answered = self.answer(opcode, header, channel, scratch);
+            answered = self.answer(opcode, header, channel, scratch, changed);
             seen = full(&answered)
                 .then(|| self.nodes.await_room(gone, end))
                 .flatten();
@@ -393,6 +361,7 @@ impl Server {
         header: InHeader,
         channel: &Channel,
         scratch: &mut Scratch,
+        changed: &Changed,
     ) -> Answered {
         if let Some(owner) = self.identity.only_root_and
             && header.uid != 0
@@ -412,6 +381,7 @@ impl Server {
             body: scratch.body(&header),
             header,
             channel,
+            changed,
         };
         let request = &request;
         match opcode {

@@ -4,6 +4,7 @@ use rustix::fs::FileType as Kind;
 use rustix::fs::{OFlags, RenameFlags};
 use rustix::io::Errno;
 use smallvec::SmallVec;
+use throughline::ops::{self, Outcome};
 use throughline::{Attributes, DeviceNumber, Error, NewNode, Node, Reason, RenameMode};
 use zerocopy::IntoBytes;
 
@@ -76,7 +77,7 @@ impl Server {
         attributes: &Attributes,
     ) -> Result<Node, Refusal> {
         let dir = self.nodes.get(request.header.nodeid)?;
-        Ok(dir.create(name, kind, attributes)?)
+        Ok(request.did(ops::create(&dir, name, kind, 0, attributes))?)
     }
 
     pub(super) fn create(&self, request: &Request<'_>) -> Answered {
@@ -103,15 +104,14 @@ impl Server {
         let attributes = self.new_attributes(&request.header, create.mode, create.umask);
         let linkable = !OFlags::from_bits_retain(create.flags).contains(OFlags::EXCL);
         let dir = self.nodes.get(request.header.nodeid)?;
-        let node = dir
-            .tmpfile(&attributes, linkable)
-            .map_err(|error| match error {
-                // What ext4 answers in a directory that was removed.
-                Error::Caller(Reason::NotFound) => Refusal::from(Errno::PERM),
-                error => error.into(),
-            })?;
+        let made = request.did(ops::tmpfile(&dir, &attributes, linkable));
+        let node = made.map_err(|error| match error {
+            // What ext4 answers in a directory that was removed.
+            Error::Caller(Reason::NotFound) => Refusal::from(Errno::PERM),
+            error => error.into(),
+        })?;
         let answer = self.made_open(node.clone(), create.flags)?;
-        self.nodes.lost_a_name(node)?;
+        self.nodes.lost_a_name(node);
         Ok(answer)
     }
 
@@ -154,30 +154,28 @@ impl Server {
         let (name, _) = Request::name(rest)?;
         let node = self.nodes.get(link.old_nodeid)?;
         let dir = self.nodes.get(request.header.nodeid)?;
-        dir.link(&node, name)?;
+        request.did(ops::link(&dir, &node, name))?;
         Answer::of(&self.entry(&node)?)
     }
 
     pub(super) fn unlink(&self, request: &Request<'_>) -> Answered {
-        self.take_away(request, Node::unlink)
+        self.take_away(request, ops::unlink)
     }
 
     pub(super) fn rmdir(&self, request: &Request<'_>) -> Answered {
-        self.take_away(request, Node::rmdir)
+        self.take_away(request, ops::rmdir)
     }
 
-    fn take_away(
-        &self,
-        request: &Request<'_>,
-        take: fn(&Node, &[u8]) -> throughline::Result<()>,
-    ) -> Answered {
+    fn take_away(&self, request: &Request<'_>, take: fn(&Node, &[u8]) -> Outcome<()>) -> Answered {
         let (name, _) = Request::name(request.body)?;
         let dir = self.nodes.get(request.header.nodeid)?;
         // Held, so that the inode is not freed before `lost_a_name` has checked whether the kernel still
         // knows it.
         let node = dir.lookup(name)?;
-        take(&dir, name)?;
-        self.nodes.lost_a_name(node)?;
+        let taken = request.did(take(&dir, name));
+        // Even after a failure the name may be gone.
+        self.nodes.lost_a_name(node);
+        taken?;
         Answer::done()
     }
 
@@ -223,10 +221,12 @@ impl Server {
             }
             _ => None,
         };
-        dir.rename(name, &new_dir, new_name, mode)?;
+        let renamed = request.did(ops::rename((&dir, name), (&new_dir, new_name), mode));
+        // Even after a failure it may be replaced.
         if let Some(replaced) = replaced {
-            self.nodes.lost_a_name(replaced)?;
+            self.nodes.lost_a_name(replaced);
         }
+        renamed?;
         Answer::done()
     }
 

@@ -5,8 +5,9 @@
 //! and so before the reply.
 
 use rustix::io::Errno;
-use throughline::Node;
+use throughline::{Node, ops};
 
+use super::stale::logged;
 use super::{Refusal, Request, Server};
 use crate::nodes::nodeid_of;
 use crate::wire::{InHeader, SetattrIn, set_attr};
@@ -18,12 +19,9 @@ impl Server {
         request: &Request<'_>,
         node: &Node,
     ) -> Result<(), Refusal> {
-        if node.drop_privileges(|gid| self.is_outsider(&request.header, gid))? {
-            let notified = request.channel.attributes_are_old(nodeid_of(node.ino()));
-            if let Err(error) = notified {
-                // The connection is gone, and the kernel's cache with it.
-                tracing::warn!(%error, "notifying the kernel of a stale mode");
-            }
+        let is_outsider = |gid| self.is_outsider(&request.header, gid);
+        if request.did(ops::drop_privileges(node, is_outsider))? {
+            logged(request.channel.attributes_are_old(nodeid_of(node.ino())));
         }
         Ok(())
     }

@@ -48,7 +48,7 @@ impl Server {
             return None;
         }
         let text = match std::str::from_utf8(name) {
-            Ok(STATUS_ATTRIBUTE) => self.status.json(&self.volume).to_string(),
+            Ok(STATUS_ATTRIBUTE) => self.status_json().to_string(),
             // Querying the length has no effect.
             Ok(END_WRITING_ATTRIBUTE) if wanted.size == 0 => READ_ONLY.to_owned(),
             Ok(END_WRITING_ATTRIBUTE) => match self.end_writing(request) {
@@ -72,6 +72,12 @@ impl Server {
 const READ_ONLY: &str = "read-only";
 
 impl Server {
+    fn status_json(&self) -> Value {
+        let mut all = self.status.json(&self.volume);
+        all["requests"]["notices_due"] = json!(self.notices.pending());
+        all
+    }
+
     /// Closes the volume for writing, once the kernel refuses all changes.
     fn end_writing(&self, request: &Request<'_>) -> Result<(), Refusal> {
         check_administers(request)?;

@@ -6,7 +6,7 @@
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use smallvec::SmallVec;
-use throughline::XattrMode;
+use throughline::{XattrMode, ops};
 
 use super::{Answer, Answered, Refusal, Request, Server};
 use crate::wire::{GetxattrIn, GetxattrOut, SETXATTR_ACL_KILL_SGID, SetxattrIn, SetxattrShortIn};
@@ -19,7 +19,7 @@ impl Server {
         self.check_name(name)?;
         let node = self.nodes.get(request.header.nodeid)?;
         if set.setxattr_flags & SETXATTR_ACL_KILL_SGID != 0 {
-            node.set_acl_clearing_setgid(name, value)?;
+            request.did(ops::set_acl_clearing_setgid(&node, name, value))?;
             return Answer::done();
         }
         let mode = match XattrFlags::from_bits(set.flags) {
@@ -28,7 +28,7 @@ impl Server {
             Some(flags) if flags.is_empty() => XattrMode::Either,
             _ => return Err(Errno::INVAL.into()),
         };
-        node.set_xattr(name, value, mode)?;
+        request.did(ops::set_xattr(&node, name, value, mode))?;
         Answer::done()
     }
 
@@ -79,7 +79,8 @@ impl Server {
     pub(super) fn removexattr(&self, request: &Request<'_>) -> Answered {
         let (name, _) = Request::name(request.body)?;
         self.check_name(name)?;
-        self.nodes.get(request.header.nodeid)?.remove_xattr(name)?;
+        let node = self.nodes.get(request.header.nodeid)?;
+        request.did(ops::remove_xattr(&node, name))?;
         Answer::done()
     }
 

@@ -113,23 +113,9 @@ impl Opcode {
         )
     }
 
-    /// Operations that change the inode in the request's header.
-    pub(crate) fn changes(self) -> bool {
-        matches!(
-            self,
-            Opcode::Setattr
-                | Opcode::Open
-                | Opcode::Create
-                | Opcode::Write
-                | Opcode::Fallocate
-                | Opcode::Mknod
-                | Opcode::Mkdir
-                | Opcode::Symlink
-                | Opcode::Unlink
-                | Opcode::Rmdir
-                | Opcode::Setxattr
-                | Opcode::Removexattr
-                | Opcode::Ioctl
-        )
+    /// Operations after whose success the kernel keeps attributes that they change: the change time after an
+    /// IOCTL, the access time of the source of a copy.
+    pub(crate) fn hides_changes(self) -> bool {
+        matches!(self, Opcode::Ioctl | Opcode::CopyFileRange)
     }
 }

@@ -44,6 +44,8 @@ replies! {
     /// A notification, not a reply: a range of an inode's data, or only its attributes, are stale in the
     /// kernel's cache.
     NotifyInvalInode { nodeid: u64, offset: i64, len: i64 }
+    /// A notification: a name in a directory has to be looked up again. The name follows, with a NUL.
+    NotifyInvalEntry { parent: u64, namelen: u32, flags: u32 }
     /// Before each name of READDIR; the name follows, padded to eight bytes.
     Dirent { ino: u64, off: u64, namelen: u32, kind: u32 }
 }
@@ -51,4 +53,11 @@ replies! {
 impl NotifyInvalInode {
     /// The code of the notification, in the header's `error` field.
     pub(crate) const CODE: i32 = 2;
+}
+
+impl NotifyInvalEntry {
+    /// The code of the notification, in the header's `error` field.
+    pub(crate) const CODE: i32 = 3;
+    /// The name expires: what is mounted on it stays. Kernels before 6.2 ignore the flag and drop the name.
+    pub(crate) const EXPIRE_ONLY: u32 = 1 << 0;
 }

@@ -1,0 +1,241 @@
+//! What the kernel's cache may hold that is no longer true after a request, and how it is told.
+//!
+//! Each operation says which inodes it changed ([`throughline::ops::Outcome`]); the request collects them.
+//!
+//! 1. *After a success*, the kernel itself drops what the request changes. It is notified only where it cannot
+//!    know: `Opcode::hides_changes`.
+//! 2. *After a failure*, the kernel assumes that nothing changed. Before the reply, it is notified that the
+//!    attributes of all listed inodes are stale.
+//! 3. After that reply, it is also made to drop their data, and to look the request's names up again if their
+//!    directory is listed. The kernel waits for locks then, which the request itself may hold until it has
+//!    its reply. These notifications are queued. Who sends them has one of the [`Turns`], so that enough
+//!    threads remain to serve requests that hold such locks.
+
+use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::io;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use throughline::Error;
+use throughline::ops::Outcome;
+use zerocopy::FromBytes;
+
+use super::{Refusal, Request, Server};
+use crate::channel::{Channel, Scratch};
+use crate::coherence::{ALL_BYTES, Turns};
+use crate::nodes::nodeid_of;
+use crate::wire::{
+    CreateIn, Dirent, EntryOut, InHeader, LinkIn, MkdirIn, MknodIn, Opcode, OpenOut, Rename2In,
+    RenameIn,
+};
+
+/// The inodes that a request changed so far.
+#[derive(Default)]
+pub(super) struct Changed {
+    inodes: RefCell<SmallVec<[u64; 4]>>,
+}
+
+impl Changed {
+    fn add(&self, inodes: &[u64]) {
+        let mut all = self.inodes.borrow_mut();
+        for ino in inodes {
+            if !all.contains(ino) {
+                all.push(*ino);
+            }
+        }
+    }
+
+    /// Their node ids.
+    fn nodeids(&self) -> SmallVec<[u64; 4]> {
+        let inodes = self.inodes.borrow();
+        inodes.iter().map(|ino| nodeid_of(*ino)).collect()
+    }
+}
+
+impl Request<'_> {
+    /// Records what an operation changed, and returns its result.
+    pub(super) fn did<T>(&self, outcome: Outcome<T>) -> throughline::Result<T> {
+        self.changed.add(outcome.changed());
+        outcome.into_result()
+    }
+}
+
+/// A notification for which the kernel may wait for locks.
+enum Notice {
+    /// The data of an inode.
+    Data { nodeid: u64 },
+    /// A name in a directory.
+    Name { dir: u64, name: Vec<u8> },
+}
+
+/// The notifications that follow a reply.
+#[derive(Default)]
+pub(super) struct Notices {
+    queue: Mutex<VecDeque<Notice>>,
+    /// The number of notifications that are not sent yet, readable without the lock.
+    pending: AtomicUsize,
+}
+
+impl Notices {
+    fn add(&self, notice: Notice) {
+        self.pending.fetch_add(1, Ordering::SeqCst);
+        self.queue.lock().push_back(notice);
+    }
+
+    /// The number of notifications that are not sent yet.
+    pub(super) fn pending(&self) -> usize {
+        self.pending.load(Ordering::SeqCst)
+    }
+
+    /// Sends the queued notifications. If no turn is free, a holder of one sends them after its request.
+    pub(super) fn send(&self, channel: &Channel, turns: &Turns) {
+        while self.pending() > 0 && !self.queue.lock().is_empty() {
+            let Some(_turn) = turns.take() else { return };
+            loop {
+                let notice = self.queue.lock().pop_front();
+                let Some(notice) = notice else { break };
+                let sent = match &notice {
+                    Notice::Data { nodeid } => channel.pages_are_old(*nodeid, &ALL_BYTES),
+                    Notice::Name { dir, name } => channel.name_is_old(*dir, name),
+                };
+                logged(sent);
+                self.pending.fetch_sub(1, Ordering::SeqCst);
+            }
+        }
+    }
+}
+
+/// A notification that fails does not change the reply: the connection is gone, and the kernel's cache with it.
+pub(super) fn logged(sent: io::Result<()>) {
+    if let Err(error) = sent {
+        tracing::warn!(%error, "notifying the kernel");
+    }
+}
+
+impl Server {
+    /// Before the reply to a request that succeeded: rule 1.
+    pub(super) fn notify_success(
+        &self,
+        opcode: Option<Opcode>,
+        channel: &Channel,
+        changed: &Changed,
+    ) {
+        if opcode.is_some_and(Opcode::hides_changes) {
+            for nodeid in changed.nodeids() {
+                logged(channel.attributes_are_old(nodeid));
+            }
+        }
+    }
+
+    /// Before the reply to a request that failed: rule 2; queues the notifications of rule 3.
+    pub(super) fn notify_failure(
+        &self,
+        refusal: &Refusal,
+        request: (Option<Opcode>, &InHeader, &Scratch),
+        channel: &Channel,
+        changed: &Changed,
+    ) {
+        let nodeids = changed.nodeids();
+        // After a shutdown, the kernel's cached attributes are all that is left, so they are kept.
+        if nodeids.is_empty() || matches!(refusal, Refusal::Volume(Error::Down)) {
+            return;
+        }
+        for nodeid in &nodeids {
+            logged(channel.attributes_are_old(*nodeid));
+        }
+        for nodeid in &nodeids {
+            self.notices.add(Notice::Data { nodeid: *nodeid });
+        }
+        for (dir, name) in names_of(request).unwrap_or_default() {
+            if nodeids.contains(&dir) {
+                let name = name.to_owned();
+                self.notices.add(Notice::Name { dir, name });
+            }
+        }
+    }
+
+    /// A reply that the kernel did not receive: takes back the look-ups and the handle in it.
+    pub(super) fn take_back(&self, opcode: Option<Opcode>, reply: &[u8]) {
+        match opcode {
+            Some(
+                Opcode::Lookup | Opcode::Mknod | Opcode::Mkdir | Opcode::Symlink | Opcode::Link,
+            ) => {
+                self.take_back_entry(reply);
+            }
+            Some(Opcode::Create | Opcode::Tmpfile) => {
+                let rest = self.take_back_entry(reply);
+                self.take_back_handle(rest);
+            }
+            Some(Opcode::Open) => self.take_back_handle(reply),
+            Some(Opcode::Readdirplus) => self.take_back_page(reply),
+            _ => {}
+        }
+    }
+
+    /// Returns the bytes after the entry.
+    fn take_back_entry<'a>(&self, reply: &'a [u8]) -> &'a [u8] {
+        let Ok((entry, rest)) = EntryOut::read_from_prefix(reply) else {
+            return &[];
+        };
+        self.nodes.forget(entry.nodeid, 1);
+        rest
+    }
+
+    fn take_back_handle(&self, reply: &[u8]) {
+        if let Ok((open, _)) = OpenOut::read_from_prefix(reply) {
+            self.files.remove(open.fh);
+        }
+    }
+
+    fn take_back_page(&self, mut page: &[u8]) {
+        while !page.is_empty() {
+            let rest = self.take_back_entry(page);
+            let Ok((dirent, rest)) = Dirent::read_from_prefix(rest) else {
+                return;
+            };
+            let name = (dirent.namelen as usize).next_multiple_of(8);
+            page = rest.get(name..).unwrap_or_default();
+        }
+    }
+}
+
+/// The node id of a directory, and a name in it.
+type NameIn<'a> = (u64, &'a [u8]);
+
+/// The names that a request changes.
+fn names_of<'a>(
+    (opcode, header, scratch): (Option<Opcode>, &InHeader, &'a Scratch),
+) -> Option<SmallVec<[NameIn<'a>; 2]>> {
+    fn after<T: FromBytes>(body: &[u8]) -> Option<(T, &[u8])> {
+        T::read_from_prefix(body).ok()
+    }
+    let body = scratch.body(header);
+    let mut new_dir = header.nodeid;
+    let (names, count) = match opcode? {
+        Opcode::Create => (after::<CreateIn>(body)?.1, 1),
+        Opcode::Mknod => (after::<MknodIn>(body)?.1, 1),
+        Opcode::Mkdir => (after::<MkdirIn>(body)?.1, 1),
+        Opcode::Link => (after::<LinkIn>(body)?.1, 1),
+        Opcode::Symlink | Opcode::Unlink | Opcode::Rmdir => (body, 1),
+        Opcode::Rename => {
+            let (rename, rest) = after::<RenameIn>(body)?;
+            new_dir = rename.new_dir;
+            (rest, 2)
+        }
+        Opcode::Rename2 => {
+            let (rename, rest) = after::<Rename2In>(body)?;
+            new_dir = rename.new_dir;
+            (rest, 2)
+        }
+        _ => return None,
+    };
+    let dirs = [header.nodeid, new_dir];
+    Some(
+        dirs.into_iter()
+            .zip(names.split(|byte| *byte == 0))
+            .take(count)
+            .collect(),
+    )
+}
