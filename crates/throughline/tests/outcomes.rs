@@ -149,6 +149,11 @@ fn a_refusal_lists_nothing() -> Result<()> {
     assert!(listed(keep, &[]).is_err());
     assert!(listed(ops::remove_xattr(&one, b"user.none"), &[]).is_err());
     assert!(listed(ops::set_len(&root, 0), &[]).is_err());
+    one.set_flags(one.flags() | InodeFlags::IMMUTABLE)?;
+    assert!(listed(ops::set_attributes(&one, &plain.mode(0o600)), &[]).is_err());
+    assert!(listed(ops::link(&root, &one, b"link"), &[]).is_err());
+    assert!(listed(ops::unlink(&root, b"one"), &[]).is_err());
+    one.set_flags(one.flags() - InodeFlags::IMMUTABLE)?;
     assert!(listed(ops::allocate(&one, Fallocate::Allocate, 0, 0), &[]).is_err());
     Ok(())
 }

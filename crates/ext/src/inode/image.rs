@@ -1,5 +1,6 @@
 //! [`Image`]: the on-disk image of an inode in memory, and the number of its edits.
 
+use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -8,9 +9,16 @@ use throughline_extfmt::InodeImage;
 /// See the head of this file.
 pub(crate) struct Image {
     image: RwLock<InodeImage>,
-    /// Increased before each edit of the image, of a directory's names and of extended attributes. Not by I/O
-    /// of data: threads that write one file share no counter.
+    /// Increased by each edit of the image, of a directory's names and of extended attributes. Not by I/O of
+    /// data: threads that write one file share no counter.
     edits: AtomicU32,
+}
+
+/// The image, locked for an edit. The first mutable access counts the edit.
+pub(crate) struct Edit<'a> {
+    image: RwLockWriteGuard<'a, InodeImage>,
+    of: &'a Image,
+    is_counted: bool,
 }
 
 impl Image {
@@ -25,13 +33,15 @@ impl Image {
         self.image.read()
     }
 
-    /// For an edit, which is counted.
-    pub(crate) fn write(&self) -> RwLockWriteGuard<'_, InodeImage> {
-        self.count_edit();
-        self.image.write()
+    pub(crate) fn write(&self) -> Edit<'_> {
+        Edit {
+            image: self.image.write(),
+            of: self,
+            is_counted: false,
+        }
     }
 
-    /// For storing the image. No attribute may be changed.
+    /// For storing the image: no attribute may be changed.
     pub(super) fn to_store(&self) -> RwLockWriteGuard<'_, InodeImage> {
         self.image.write()
     }
@@ -44,5 +54,23 @@ impl Image {
     /// The number of edits so far, modulo 2^32. Exact for the edits of the calling thread.
     pub(super) fn edits(&self) -> u32 {
         self.edits.load(Ordering::Relaxed)
+    }
+}
+
+impl Deref for Edit<'_> {
+    type Target = InodeImage;
+
+    fn deref(&self) -> &InodeImage {
+        &self.image
+    }
+}
+
+impl DerefMut for Edit<'_> {
+    fn deref_mut(&mut self) -> &mut InodeImage {
+        if !self.is_counted {
+            self.is_counted = true;
+            self.of.count_edit();
+        }
+        &mut self.image
     }
 }

@@ -156,9 +156,11 @@ fn enter_alone(
         if inode.is_closed_for_good() {
             return Err(Reason::NotFound.into());
         }
-        let tell = |step| match also {
-            Some(also) => also(step, &mut inode.raw.write()),
-            None => Ok(()),
+        let tell = |step| match (also, step) {
+            // A check changes nothing.
+            (Some(also), Step::Check) => also(step, &mut inode.image()),
+            (Some(also), Step::Apply) => also(step, &mut inode.raw.write()),
+            (None, _) => Ok(()),
         };
         tell(Step::Check)?;
         let Some(unused) = prepared.enter(h, fs, inode)? else {

@@ -123,7 +123,8 @@ impl Server {
         let flags = OFlags::from_bits_retain(write.flags);
         if flags.contains(OFlags::SYNC) {
             to.sync_all()?;
-        } else if flags.contains(OFlags::DSYNC) {
+        } else if flags.intersects(OFlags::DSYNC) {
+            // `OFlags::DSYNC` has the bits of `O_SYNC`, of which `O_DSYNC` is one.
             to.sync_data()?;
         }
         Ok(written)

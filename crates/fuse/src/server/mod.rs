@@ -299,7 +299,7 @@ impl Server {
                 return channel.refuse(header.unique, errno);
             }
         };
-        self.notify_success(opcode, channel, &changed);
+        self.notify_success((opcode, &header), channel, &changed);
         let sent = channel.reply(header.unique, &[reply]);
         if !matches!(sent, Ok(true)) {
             self.take_back(opcode, reply);

@@ -6,10 +6,12 @@
 //!    know: `Opcode::hides_changes`.
 //! 2. *After a failure*, the kernel assumes that nothing changed. Before the reply, it is notified that the
 //!    attributes of all listed inodes are stale.
-//! 3. After that reply, it is also made to drop their data, and to look the request's names up again if their
-//!    directory is listed. The kernel waits for locks then, which the request itself may hold until it has
-//!    its reply. These notifications are queued. Who sends them has one of the [`Turns`], so that enough
-//!    threads remain to serve requests that hold such locks.
+//! 3. After that reply, it is also made to drop the data of a file whose truncation or copy failed, and, of a
+//!    directory that is listed, the cached listing and the names of the request. (The kernel keeps no data of
+//!    a failed write, and [`crate::coherence`] lets it keep none of a failed `fallocate`.) It waits for locks
+//!    then, which the request itself may hold until it has its reply. So these notifications are queued. Who
+//!    sends them has one of the [`Turns`], so that enough threads remain to serve requests that hold such
+//!    locks.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -64,7 +66,7 @@ impl Request<'_> {
 
 /// A notification for which the kernel may wait for locks.
 enum Notice {
-    /// The data of an inode.
+    /// The data of a file, or the listing of a directory.
     Data { nodeid: u64 },
     /// A name in a directory.
     Name { dir: u64, name: Vec<u8> },
@@ -118,14 +120,12 @@ impl Server {
     /// Before the reply to a request that succeeded: rule 1.
     pub(super) fn notify_success(
         &self,
-        opcode: Option<Opcode>,
+        (opcode, header): (Option<Opcode>, &InHeader),
         channel: &Channel,
         changed: &Changed,
     ) {
-        if opcode.is_some_and(Opcode::hides_changes) {
-            for nodeid in changed.nodeids() {
-                logged(channel.attributes_are_old(nodeid));
-            }
+        if opcode.is_some_and(Opcode::hides_changes) && changed.nodeids().contains(&header.nodeid) {
+            logged(channel.attributes_are_old(header.nodeid));
         }
     }
 
@@ -145,11 +145,15 @@ impl Server {
         for nodeid in &nodeids {
             logged(channel.attributes_are_old(*nodeid));
         }
-        for nodeid in &nodeids {
-            self.notices.add(Notice::Data { nodeid: *nodeid });
+        if request.0.is_some_and(Opcode::may_keep_data) {
+            for nodeid in nodeids {
+                self.notices.add(Notice::Data { nodeid });
+            }
+            return;
         }
         for (dir, name) in names_of(request).unwrap_or_default() {
             if nodeids.contains(&dir) {
+                self.notices.add(Notice::Data { nodeid: dir });
                 let name = name.to_owned();
                 self.notices.add(Notice::Name { dir, name });
             }

@@ -113,9 +113,14 @@ impl Opcode {
         )
     }
 
-    /// Operations after whose success the kernel keeps attributes that they change: the change time after an
-    /// IOCTL, the access time of the source of a copy.
+    /// Operations after whose success the kernel keeps attributes of the request's inode that they change: the
+    /// change time after an IOCTL, the access time of the source of a copy.
     pub(crate) fn hides_changes(self) -> bool {
         matches!(self, Opcode::Ioctl | Opcode::CopyFileRange)
+    }
+
+    /// Operations after whose failure the kernel keeps cached data that they may have changed.
+    pub(crate) fn may_keep_data(self) -> bool {
+        matches!(self, Opcode::Setattr | Opcode::Open | Opcode::CopyFileRange)
     }
 }
