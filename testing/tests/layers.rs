@@ -41,12 +41,15 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "throughline-device",
         ],
     ),
+    // File I/O for the events of its throttle.
+    ("throughline-explain", &["throughline", "throughline-fileio"]),
     (
         "throughline-lab",
         &[
             "throughline",
             "throughline-block",
             "throughline-device",
+            "throughline-explain",
             "throughline-fileio",
             "throughline-models",
         ],
@@ -59,6 +62,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "throughline-cli",
         &[
             "throughline",
+            "throughline-explain",
             "throughline-forms",
             "throughline-fuse",
             "throughline-lab",

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use throughline::internal::VolumeLayers;
 use throughline::{Metadata, Node, Volume};
+use throughline_explain::ours::{Watch, Watched, listening};
 use throughline_forms::files;
-use throughline_lab::explain::ours::{Watch, Watched, listening};
 
 use crate::commands::replay::parts;
 use crate::context::Globals;

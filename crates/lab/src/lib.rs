@@ -12,7 +12,6 @@ mod command;
 pub mod commands;
 pub mod compare;
 mod experiments;
-pub mod explain;
 pub mod founding;
 mod hollow;
 mod interleave;
@@ -41,9 +40,8 @@ use throughline::internal::{RawLayers, VolumeLayers};
 use throughline::{Listener, OpenOptions, RawFile, Volume};
 use throughline_block::Disk;
 use throughline_device::EngineChoice;
+use throughline_explain::ours::Watch;
 use throughline_fileio::PageCache;
-
-use crate::explain::ours::Watch;
 
 pub use experiments::{EXPERIMENTS, Experiment, alone, find};
 pub use machine::Machine;

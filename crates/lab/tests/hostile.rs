@@ -5,7 +5,6 @@ use proptest::prelude::*;
 use proptest::sample::select;
 use proptest::test_runner::{RngSeed, TestRunner};
 use throughline_lab::compare::{Choice, Comparison, Gate, Limits};
-use throughline_lab::explain;
 use throughline_lab::record::{Line, Record};
 use throughline_lab::report::Report;
 use throughline_lab::workload::import::{self, Imported};
@@ -422,7 +421,7 @@ fn use_record(record: &Record) {
             _ => None,
         })
         .collect();
-    let _ = explain::table(&accounts, true);
+    let _ = throughline_explain::table(&accounts, true);
 }
 
 #[test]

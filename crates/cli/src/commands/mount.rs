@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use rustix::io::Errno;
 use rustix::process::{getgid, getuid};
+use throughline_explain::ours::listening;
 use throughline_fuse::options::{CacheSize, MountOptions};
-use throughline_lab::explain::ours::listening;
 
 use super::mounted;
 use crate::context::Context;

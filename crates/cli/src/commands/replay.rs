@@ -5,7 +5,7 @@ use std::path::Path;
 use clap::Args;
 use serde_json::{Value, json};
 use throughline::{Error, RecoveryReport};
-use throughline_lab::explain::ours::listening;
+use throughline_explain::ours::listening;
 
 use super::df::image_of;
 use crate::args::JsonFlag;

@@ -7,7 +7,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use throughline::internal::RawLayers;
 use throughline::{AlignedBuf, RawFile};
-use throughline_lab::explain::ours::listening;
+use throughline_explain::ours::listening;
 
 use super::df::image_of;
 use super::info::cache_value;

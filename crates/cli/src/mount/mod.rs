@@ -36,8 +36,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use throughline::OpenOptions;
+use throughline_explain::ours::Watched;
 use throughline_fuse::options::MountOptions;
-use throughline_lab::explain::ours::Watched;
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::logging;

@@ -1,7 +1,8 @@
 //! The I/O path accounts of the two sides of a comparison.
 
+use throughline_explain::Account;
+
 use super::Choice;
-use crate::explain::{Account, accounts_in};
 use crate::record::Record;
 
 /// The accounts of two runs, if both have some that were asked for.
@@ -26,7 +27,7 @@ pub(super) fn of_two(base: &Record, new: &Record, choice: &Choice) -> Vec<Accoun
 pub(super) fn within(run: &Record, choice: &Choice) -> Vec<Account> {
     let names = [choice.base.as_deref(), choice.new.as_deref()];
     let accounts: Vec<&Account> = match names {
-        [None, None] => accounts_in(run),
+        [None, None] => run.accounts(),
         names => {
             let of = |name: Option<&str>| chosen(run, choice, name).first().copied();
             names.into_iter().filter_map(of).collect()
@@ -40,7 +41,7 @@ pub(super) fn within(run: &Record, choice: &Choice) -> Vec<Account> {
 
 /// The accounts of the requested series, restricted to `name` if given.
 fn chosen<'r>(record: &'r Record, choice: &Choice, name: Option<&str>) -> Vec<&'r Account> {
-    let mut accounts = accounts_in(record);
+    let mut accounts = record.accounts();
     accounts.retain(|account| {
         let series = &account.series;
         name.is_none_or(|name| name == series)

@@ -25,8 +25,8 @@ mod side;
 mod turns;
 
 use serde::Serialize;
+use throughline_explain::Account;
 
-use crate::explain::Account;
 use crate::record::{Column, Head, Record};
 use crate::stats::{Judgement, Outlier, Pairs, Question, Summary, judge, judge_at_looks};
 use crate::{Error, Result};

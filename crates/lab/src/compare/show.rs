@@ -2,8 +2,9 @@
 
 use std::fmt;
 
+use throughline_explain::{Account, table};
+
 use super::{Comparison, Row, Side};
-use crate::explain::{Account, table};
 use crate::record::Better;
 use crate::stats::{Outlier, trimmed};
 

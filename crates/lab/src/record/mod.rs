@@ -8,6 +8,7 @@
 //!   other.
 //! - A reader refuses a file with a newer [`SCHEMA`] and skips kinds of lines it does not know.
 
+mod explained;
 mod file;
 mod order;
 mod table;
@@ -15,13 +16,14 @@ mod table;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use throughline_explain::Account;
 
-use crate::explain::Account;
 use crate::machine::Machine;
 use crate::outcome::Bar;
 use crate::stats::Ratio;
 
 pub use file::Writer;
+pub use throughline_explain::{Latencies, TraceEvent};
 
 /// The version of the format; incremented when an old reader would misread a new file.
 pub const SCHEMA: u32 = 2;
@@ -95,42 +97,6 @@ pub struct Sample {
     /// Seconds from the start of the run to the end of the sample; `None` if not recorded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub at_s: Option<f64>,
-}
-
-/// Latencies of single operations in one sample, as counts per class.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Latencies {
-    /// What was measured: the variant or the target.
-    pub series: String,
-    /// The kind of operation, such as `write`.
-    pub quantity: String,
-    /// The round.
-    pub round: u32,
-    /// Ascending pairs: the longest time measured in the class, in microseconds (in files of version 1, the
-    /// upper bound of the class), and the number of operations in it, all longer than the previous class.
-    pub classes_us: Vec<(f64, u64)>,
-}
-
-/// One event on the I/O path during a sample. The pipeline of a request is drawn from these.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct TraceEvent {
-    /// Microseconds since the trace began.
-    pub at_us: f64,
-    /// What happened: `build`, `submit`, `requeue` (returned by the driver, to be submitted again),
-    /// `complete`, `split`, `merge`, `pause`, `commit`.
-    pub what: String,
-    /// For a bio, `read`, `write` or the device's own name for it; for a split, the reason.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
-    pub detail: String,
-    /// First byte on the device.
-    #[serde(default)]
-    pub offset_bytes: u64,
-    /// Bytes; 0 for a pause or a commit.
-    #[serde(default)]
-    pub len_bytes: u64,
-    /// Duration in microseconds: for `complete`, since submission; for `pause` and `commit`, the total.
-    #[serde(default)]
-    pub took_us: f64,
 }
 
 /// One line of a file, after its head.

@@ -1,6 +1,7 @@
 //! I/O path accounts of all runs side by side, for the page and for the mail.
 
-use crate::explain::{Account, Section, accounts_in, sections};
+use throughline_explain::{Account, Section, sections};
+
 use crate::record::Record;
 
 use super::text::{bytes, micros, one_line, plural};
@@ -23,7 +24,7 @@ pub(super) fn of(records: &[&Record], mut entity: impl FnMut(usize, &str) -> usi
     let mut all: Vec<&Account> = Vec::new();
     let mut accounts = Accounts::default();
     for (run, record) in records.iter().enumerate() {
-        for account in accounts_in(record) {
+        for account in record.accounts() {
             accounts.entities.push(entity(run, &account.series));
             accounts.in_short.push(in_short(account));
             if account.lost_events > 0 {

@@ -22,7 +22,7 @@ mod page;
 mod samples;
 #[cfg(test)]
 mod testing;
-pub(crate) mod text;
+mod text;
 mod trace;
 mod verdict;
 

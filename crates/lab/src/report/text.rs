@@ -1,33 +1,6 @@
-//! Formatting figures: four significant digits, units, and only characters that any mail reader shows.
+//! Phrases for the page and the mail; figures are formatted as in an account ([`throughline_explain::text`]).
 
-/// A figure with four significant digits.
-pub(super) fn figure(value: f64) -> String {
-    let magnitude = value.abs();
-    if value.is_nan() {
-        return "no number".into();
-    }
-    if value.is_infinite() {
-        return if value > 0.0 { "infinite" } else { "-infinite" }.into();
-    }
-    if magnitude != 0.0 && !(1e-4..1e15).contains(&magnitude) {
-        return format!("{value:.3e}");
-    }
-    if value.fract() == 0.0 {
-        return format!("{value:.0}");
-    }
-    let before_point = magnitude.log10().floor();
-    let decimals = (3.0 - before_point).clamp(0.0, 7.0) as usize;
-    format!("{value:.decimals$}")
-}
-
-/// The same without trailing zeros after the point, for sentences.
-pub(super) fn short(value: f64) -> String {
-    let text = figure(value);
-    match text.contains('.') && !text.contains('e') {
-        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
-        false => text,
-    }
-}
+pub(super) use throughline_explain::text::{bytes, figure, micros, short};
 
 /// A figure and its unit.
 pub(super) fn with_unit(value: f64, unit: &str) -> String {
@@ -52,27 +25,6 @@ pub(super) fn share(percent: f64) -> String {
 
 fn decimals(percent: f64) -> usize {
     if percent.abs() < 10.0 { 2 } else { 1 }
-}
-
-/// A number of bytes in the largest fitting binary unit.
-pub(crate) fn bytes(count: u64) -> String {
-    const UNITS: &[&str] = &["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    let mut value = count as f64;
-    let mut unit = 0;
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    format!("{} {}", short(value), UNITS[unit])
-}
-
-/// A time given in microseconds.
-pub(crate) fn micros(us: f64) -> String {
-    match us.abs() {
-        m if m < 1e3 => format!("{} us", short(us)),
-        m if m < 1e6 => format!("{} ms", short(us / 1e3)),
-        _ => format!("{} s", short(us / 1e6)),
-    }
 }
 
 /// Text from a file as one line: line breaks, control characters and text direction marks become spaces.
@@ -101,36 +53,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_have_four_digits() {
-        let shown = [
-            0.0,
-            1.0,
-            135.677,
-            1_234_567.8,
-            0.012_34,
-            -2.5,
-            1e-9,
-            f64::NAN,
-            f64::INFINITY,
-        ];
-        let shown = shown.map(figure);
-        let wanted = [
-            "0",
-            "1",
-            "135.7",
-            "1234568",
-            "0.01234",
-            "-2.500",
-            "1.000e-9",
-            "no number",
-            "infinite",
-        ];
-        assert_eq!(shown, wanted);
+    fn phrases_are_plain() {
         assert_eq!(percent(-4.5), "-4.50 %");
-        assert_eq!(bytes(256 << 10), "256 KiB");
-        assert_eq!(bytes(4608), "4.5 KiB");
-        assert_eq!([0.99, 10.0, 1e-9].map(short), ["0.99", "10", "1.000e-9"]);
-        assert_eq!(micros(2000.0), "2 ms");
         assert_eq!(one_line("a\nb\u{202e}c\t"), "a b c");
         assert_eq!(plural(2, "sample"), "2 samples");
     }

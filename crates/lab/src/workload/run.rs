@@ -6,11 +6,11 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use throughline::OpenOptions;
+use throughline_explain::ours::Watch;
 
 use super::Workload;
 use super::targets::{self, Needs, Target};
 use super::work::{Crew, Done, Times};
-use crate::explain::ours::Watch;
 use crate::record::{Better, Record};
 use crate::rounds::{self, Entry, Measured, Run, Subjects, Taken, Terms};
 use crate::{Error, Result};

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::flag;
-use throughline_lab::explain::kernel::{Failed, Order, Watched, watch};
+use throughline_explain::kernel::{Failed, Order, Watched, watch};
 
-use super::{ExplainArgs, Seen, lab_problem};
+use super::{ExplainArgs, Seen, problem};
 use crate::context::Context;
 use crate::problem::{Doing, Failure, Problem};
 use crate::text::quote;
@@ -43,7 +43,7 @@ pub(super) fn run(args: &ExplainArgs, context: &mut Context) -> Result<Seen, Fai
         }),
         Err(Failed::Trace(error)) => {
             context.exit_bits = EXIT_NOT_WATCHED;
-            Err(lab_problem(error).met("cannot watch the kernel"))
+            Err(problem(error).met("cannot watch the kernel"))
         }
         Err(Failed::Command(error)) => {
             context.exit_bits = match error.kind() {

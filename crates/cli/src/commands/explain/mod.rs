@@ -12,8 +12,8 @@ use std::time::SystemTime;
 
 use clap::Args;
 use serde_json::json;
+use throughline_explain::{Account, Explained, table};
 use throughline_forms::time;
-use throughline_lab::explain::{Account, Explained, accounts_in, record_of, table};
 use throughline_lab::record::Record;
 
 use crate::args::JsonFlag;
@@ -93,9 +93,9 @@ pub(crate) fn run(args: &ExplainArgs, context: &mut Context) -> Result<(), Failu
             ("kernel".to_owned(), json!(args.kernel)),
         ]
         .into();
-        record_of(seen.explained, &started, settings)
+        Record::explained(seen.explained, &started, settings)
             .write(path)
-            .map_err(lab_problem)
+            .map_err(problem)
             .doing(|| "cannot keep the account")?;
     }
     if seen.code == 0 {
@@ -105,14 +105,14 @@ pub(crate) fn run(args: &ExplainArgs, context: &mut Context) -> Result<(), Failu
     Err(Failure::Said)
 }
 
-fn lab_problem(error: throughline_lab::Error) -> Problem {
+fn problem(error: impl std::fmt::Display) -> Problem {
     Problem::new(error.to_string())
 }
 
 fn read(path: &Path) -> Result<Record, Failure> {
     let cannot = || format!("cannot show {} beside it", quote(path));
-    let record = Record::read(path).map_err(lab_problem).doing(cannot)?;
-    if accounts_in(&record).is_empty() {
+    let record = Record::read(path).map_err(problem).doing(cannot)?;
+    if record.accounts().is_empty() {
         return Err(Problem::new("it holds no account")
             .with_next("make one: throughline explain --out FILE …")
             .met(cannot()));
@@ -131,7 +131,7 @@ fn show(
     beside: &[Record],
 ) -> Result<(), Failure> {
     let mut accounts: Vec<&Account> = seen.explained.iter().map(|one| &one.account).collect();
-    accounts.extend(beside.iter().flat_map(accounts_in));
+    accounts.extend(beside.iter().flat_map(Record::accounts));
     let to_stdout = args.to.as_deref() == Some(Path::new("-"));
     let colours = match &args.to {
         Some(_) => to_stdout && context.out.colours(),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use throughline_lab::explain::ours::Watch;
+use throughline_explain::ours::Watch;
 
 use super::{ExplainArgs, Seen};
 use crate::args::{Cli, Command};

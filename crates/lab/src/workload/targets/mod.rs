@@ -17,10 +17,10 @@ use std::sync::Arc;
 use serde_json::Value;
 use throughline::OpenOptions;
 use throughline_device::AlignedBuf;
+use throughline_explain::ours::Watch;
 
 use self::ours::Ours;
 use super::{Layout, TargetKind, TargetSpec, Workload};
-use crate::explain::ours::Watch;
 use crate::streams::writers;
 use crate::{Error, Result};
 

@@ -10,11 +10,11 @@ use throughline::internal::{OpenBlockDevice, RawLayers};
 use throughline::{Advice, FileOptions, OpenOptions};
 use throughline_block::Disk;
 use throughline_device::{BlockDevice, MemoryDevice};
+use throughline_explain::ours::{Watched, listening};
 use throughline_models::MODELS;
 
 use super::made::new_image;
 use super::{Access, Needs, Target, file_name, room, too_short};
-use crate::explain::ours::{Watched, listening};
 use crate::streams::targets::{Opened, Place};
 use crate::{Error, Result};
 

@@ -18,7 +18,7 @@ use super::ours::{CacheCounts, Watched};
 
 /// See the module.
 #[derive(Default)]
-pub(crate) struct Variants {
+pub struct Variants {
     all: Mutex<Vec<(String, Arc<Watched>)>>,
     /// The variant whose sample is in progress.
     now: Mutex<Option<Arc<Watched>>>,
@@ -35,7 +35,7 @@ struct Watching {
 
 impl Variants {
     /// Observes a page cache: its throttle and its counts.
-    pub(crate) fn cache(self: &Arc<Self>, cache: &Arc<PageCache>) {
+    pub fn cache(self: &Arc<Self>, cache: &Arc<PageCache>) {
         let variants = Arc::clone(self);
         let listener = move |event: &throttle::Event| {
             if let Some(watched) = variants.now() {
@@ -52,7 +52,7 @@ impl Variants {
     }
 
     /// The variant with this name; a new one starts with its clock stopped.
-    pub(crate) fn variant(&self, name: &str) -> Arc<Watched> {
+    pub fn variant(&self, name: &str) -> Arc<Watched> {
         let mut all = self.all.lock();
         if let Some((_, watched)) = all.iter().find(|(other, _)| other == name) {
             return Arc::clone(watched);
@@ -64,7 +64,7 @@ impl Variants {
     }
 
     /// Starts a sample of this variant; it ends when the returned value is dropped.
-    pub(crate) fn sample(&self, name: &str) -> Turn<'_> {
+    pub fn sample(&self, name: &str) -> Turn<'_> {
         let watched = self.variant(name);
         for known in &mut *self.caches.lock() {
             if let Some(cache) = known.cache.upgrade() {
@@ -111,7 +111,7 @@ impl Listener for Variants {
 
 /// A sample in progress.
 #[must_use = "dropping it ends the sample"]
-pub(crate) struct Turn<'v>(&'v Variants);
+pub struct Turn<'v>(&'v Variants);
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
@@ -126,7 +126,7 @@ mod tests {
     use throughline_device::MemoryDevice;
 
     use super::*;
-    use crate::explain::ours::Watch;
+    use crate::ours::Watch;
 
     #[test]
     fn each_variant_has_what_its_own_samples_did() {

@@ -3,21 +3,24 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::account::{Account, Counted, Sizes, Times};
-use crate::report::text::{bytes as size, micros as duration};
+use crate::text::{bytes as size, micros as duration};
 
 /// A part of the path, with a line for everything that any account reports there.
 #[derive(Debug)]
-pub(crate) struct Section {
-    pub(crate) name: &'static str,
-    pub(crate) lines: Vec<Line>,
+pub struct Section {
+    /// Its heading.
+    pub name: &'static str,
+    /// Its lines, in order.
+    pub lines: Vec<Line>,
 }
 
 /// One line: what each account reports, in their order.
 #[derive(Debug)]
-pub(crate) struct Line {
-    pub(crate) name: String,
+pub struct Line {
+    /// What is reported.
+    pub name: String,
     /// `None`: no entry.
-    pub(crate) texts: Vec<Option<String>>,
+    pub texts: Vec<Option<String>>,
 }
 
 /// One column's entry: its group, its position in it, its subject, and its text.
@@ -57,7 +60,7 @@ const MAX_SIZE_ROWS: usize = 8;
 const MOST_BARS: usize = 32;
 
 /// All accounts side by side.
-pub(crate) fn sections(accounts: &[&Account]) -> Vec<Section> {
+pub fn sections(accounts: &[&Account]) -> Vec<Section> {
     let columns: Vec<Vec<Row>> = accounts
         .iter()
         .map(|account| rows(account, accounts))

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use super::devices::Dev;
 use super::events::{Kind, Seen};
-use crate::explain::accountant::{Accountant, Calls, Explained, Io};
+use crate::accountant::{Accountant, Calls, Explained, Io};
 
 /// Devices tracked; on a machine with more, the user must name one.
 const MAX_DEVICES: usize = 16;

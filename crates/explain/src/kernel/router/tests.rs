@@ -2,7 +2,7 @@
 
 use super::super::events::Name;
 use super::*;
-use crate::explain::Counted;
+use crate::Counted;
 
 const DEV: Dev = Dev(4095 << 20);
 const MIB: u64 = 1 << 20;

@@ -9,7 +9,7 @@ use super::format::Format;
 use super::instance::Raw;
 use super::pages::Header;
 use super::router::Router;
-use crate::explain::table;
+use crate::table;
 
 /// The same cases in every run.
 fn check<S: Strategy>(cases: u32, strategy: S, each: impl Fn(S::Value)) {

@@ -108,12 +108,12 @@ impl Watch {
     }
 
     /// The listener shared by the variants of an experiment.
-    pub(crate) fn variants(&self) -> &Arc<Variants> {
+    pub fn variants(&self) -> &Arc<Variants> {
         &self.variants
     }
 
     /// Notes something the command does that is not observed here.
-    pub(crate) fn leave_out(&self, what: String) {
+    pub fn leave_out(&self, what: String) {
         self.left_out.lock().push(what);
     }
 

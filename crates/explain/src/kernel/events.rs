@@ -3,7 +3,7 @@
 use super::devices::Dev;
 use super::format::Format;
 use super::instance::Raw;
-use crate::explain::accountant::{Io, NO_IO};
+use crate::accountant::{Io, NO_IO};
 
 /// What a tracepoint reports, and the meaning of its number ([`Seen::number`]); 0 if none is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -265,7 +265,7 @@ fn named_device(format: &Format, bytes: &[u8], field: &str) -> Option<Dev> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::explain::kernel::format::tests::BIO_QUEUE;
+    use crate::kernel::format::tests::BIO_QUEUE;
 
     /// A record of `dd oflag=direct` on an ext3 file system on loop0, as written by the kernel.
     fn record() -> Vec<u8> {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::account::{Account, Counted};
 use super::gather::{DepthOverTime, SizeCounts, TimeCounts, us};
-use crate::record::{Latencies, TraceEvent};
+use crate::{Latencies, TraceEvent};
 
 /// Trace events kept; the counts go on beyond that.
 const MAX_TRACE: usize = 100_000;

@@ -1,0 +1,59 @@
+//! What the I/O path did while a command ran: our engine from its event stream ([`ours`]), the kernel's file
+//! systems from its tracepoints ([`kernel`]); both as an [`Account`], so that they can be shown side by side.
+//!
+//! ```text
+//!   engine: Listener ─► ours ────┐
+//!                                ├─► accountant ─► Account, trace ─► table, JSON
+//!   kernel: tracefs ─► router ───┘
+//! ```
+//!
+//! Tracing is not free: it explains what happened, not how fast it would have been without it.
+
+#![forbid(unsafe_code)]
+
+mod account;
+mod accountant;
+mod gather;
+pub mod kernel;
+pub mod ours;
+mod rows;
+mod table;
+pub mod text;
+mod trace;
+mod variants;
+
+use std::fmt;
+
+pub use account::{Account, Cache, Counted, Depth, Sizes, Times};
+pub use accountant::Explained;
+pub use rows::{Line, Section, sections};
+pub use table::table;
+pub use trace::{Latencies, TraceEvent};
+pub use variants::{Turn, Variants};
+
+/// Why the kernel could not be traced.
+#[derive(Debug)]
+pub struct Error(String);
+
+impl Error {
+    fn new(message: impl Into<String>) -> Error {
+        Error(message.into())
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Error {}
+
+impl From<std::io::Error> for Error {
+    fn from(error: std::io::Error) -> Error {
+        Error(error.to_string())
+    }
+}
+
+/// This crate's result type.
+pub type Result<T> = std::result::Result<T, Error>;
