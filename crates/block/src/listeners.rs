@@ -2,6 +2,7 @@
 //!
 //! With no listeners, a check costs one relaxed load.
 
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -66,6 +67,12 @@ impl<L: ?Sized> Listeners<L> {
 pub struct Subscription<L: ?Sized = dyn Listener> {
     listeners: Arc<Listeners<L>>,
     listener: Arc<L>,
+}
+
+impl<L: ?Sized> fmt::Debug for Subscription<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Subscription").finish_non_exhaustive()
+    }
 }
 
 impl<L: ?Sized> Drop for Subscription<L> {

@@ -1,0 +1,111 @@
+//! All public types are `Debug`, `Send` and `Sync`, as the documentation says: checked by the compiler, and that
+//! none is left out by the list of the crate's root.
+
+use std::collections::BTreeSet;
+use std::fmt::Debug;
+
+use throughline::*;
+
+/// The names of the types, after the compiler has accepted them.
+macro_rules! types {
+    ($($name:ident $(<$of:ty>)?),* $(,)?) => {{
+        fn check<T: Debug + Send + Sync>() {}
+        $(check::<$name $(<$of>)?>();)*
+        BTreeSet::from([$(stringify!($name)),*])
+    }};
+}
+
+#[test]
+fn every_type_is_debug_send_and_sync() {
+    let checked = types![
+        Abort,
+        AccessTimes,
+        Acl,
+        AclEntry,
+        AclTag,
+        Advice,
+        AlignedBuf,
+        AsyncFile,
+        Attributes,
+        BioInfo,
+        CacheState,
+        CacheStatus,
+        CallerFault,
+        Corrupt,
+        Cursor<&'static Handle>,
+        DeviceError,
+        DeviceNumber,
+        DeviceState,
+        Dir,
+        DirEntry,
+        DirtyLimits,
+        DirtyStatus,
+        EngineChoice,
+        Error,
+        Event,
+        Fallocate,
+        File,
+        FileOptions,
+        FileType,
+        Handle,
+        InodeFlags,
+        IoCounts,
+        IoStatus,
+        JournalCounts,
+        JournalState,
+        JournalStatus,
+        KernelHolder,
+        Limits,
+        Listed,
+        LogInfo,
+        Memory,
+        Metadata,
+        MetadataStatus,
+        NewNode,
+        Node,
+        OnError,
+        Op,
+        OpenFor,
+        OpenOptions,
+        OrphansSettled,
+        Pauses,
+        Pending<()>,
+        Purpose,
+        RawFile,
+        ReadDir,
+        Reason,
+        Recovery,
+        RecoveryReport,
+        RenameMode,
+        Replayed,
+        Result<()>,
+        Returned<()>,
+        SplitReason,
+        StatFs,
+        Subscription,
+        SyncRange,
+        TakeDown,
+        ThrottleState,
+        Volume,
+        VolumeInfo,
+        VolumeStatus,
+        Walk,
+        WalkEntry,
+        WritebackCounts,
+        WritebackStatus,
+        XattrMode,
+    ];
+    let root = include_str!("../src/lib.rs");
+    let exported = root.split("\npub use ").skip(1);
+    let exported = exported.flat_map(|list| {
+        let list = list.split(';').next().unwrap_or_default();
+        list.split([',', '{', '}', ':', ' ', '\n'])
+            .filter(|name| name.starts_with(|c: char| c.is_ascii_uppercase()))
+    });
+    // Traits.
+    let others = BTreeSet::from(["Clock", "Device", "Listener"]);
+    let exported: BTreeSet<&str> = exported.collect();
+    let known = &checked | &others;
+    let missing: Vec<_> = exported.difference(&known).collect();
+    assert!(missing.is_empty(), "not checked: {missing:?}");
+}
