@@ -33,7 +33,7 @@ use throughline::{JournalState, OpenOptions, Volume};
 
 /// Bytes of the device after the volume.
 const BEHIND: usize = 64 << 10;
-const MOST_NAMES: usize = 100;
+const MAX_NAMES: usize = 100;
 const JOURNAL: throughline_extfmt::InodeNumber = throughline_extfmt::InodeNumber(8);
 
 static BASES: LazyLock<Vec<(Base, usize)>> = LazyLock::new(|| {
@@ -128,7 +128,7 @@ fn patch(
 
 fn walk(volume: &Volume) {
     let mut buf = vec![0; 4096];
-    let (mut left, mut dirs) = (MOST_NAMES, vec![String::from("/")]);
+    let (mut left, mut dirs) = (MAX_NAMES, vec![String::from("/")]);
     while let Some(dir) = dirs.pop() {
         let Ok(entries) = volume.read_dir(&dir) else {
             continue;

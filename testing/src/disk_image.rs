@@ -37,9 +37,9 @@ impl DiskImage {
                 .arg(size),
             LIMIT,
         );
-        let told = ran.stderr.trim();
-        if told.contains("Invalid filesystem option") || told.contains("invalid option") {
-            throughline_testkit::left_out!("mke2fs {arguments}: {told}");
+        let output = ran.stderr.trim();
+        if output.contains("Invalid filesystem option") || output.contains("invalid option") {
+            throughline_testkit::left_out!("mke2fs {arguments}: {output}");
             return None;
         }
         ran.good(&format!("mke2fs {arguments}"));
@@ -65,7 +65,7 @@ impl DiskImage {
     }
 
     /// A path in the same directory, for related files.
-    pub fn beside(&self, name: &str) -> PathBuf {
+    pub fn sibling(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
@@ -84,7 +84,7 @@ impl DiskImage {
     /// # Panics
     /// If `debugfs` fails.
     pub fn debugfs(&self, requests: &str) -> String {
-        let script = self.beside("requests");
+        let script = self.sibling("requests");
         std::fs::write(&script, requests).expect("a script");
         let mut command = Command::new("debugfs");
         command

@@ -103,18 +103,22 @@ impl Mounted {
     }
 
     fn launch(image: &Path, point: Option<&Path>, options: &str) -> Result<Mounted, String> {
-        let told = |e: io::Error| e.to_string();
-        let scratch = TempDir::with_prefix("throughline-mounted-").map_err(told)?;
+        let message = |e: io::Error| e.to_string();
+        let scratch = TempDir::with_prefix("throughline-mounted-").map_err(message)?;
         let point = match point {
-            Some(point) => point.canonicalize().map_err(told)?,
+            Some(point) => point.canonicalize().map_err(message)?,
             None => {
-                let point = scratch.path().canonicalize().map_err(told)?.join("point");
-                std::fs::create_dir(&point).map_err(told)?;
+                let point = scratch
+                    .path()
+                    .canonicalize()
+                    .map_err(message)?
+                    .join("point");
+                std::fs::create_dir(&point).map_err(message)?;
                 point
             }
         };
         let below = mounts_on(&point);
-        let log = File::create(scratch.path().join("log")).map_err(told)?;
+        let log = File::create(scratch.path().join("log")).map_err(message)?;
         let mut server = serve::command(image, &point, options)
             .env("PATH", program::search_path())
             .stdin(Stdio::piped())
@@ -124,7 +128,7 @@ impl Mounted {
             // its mount itself.
             .process_group(0)
             .spawn()
-            .map_err(told)?;
+            .map_err(message)?;
         let mut mounted = Mounted {
             point,
             _life: server.stdin.take(),
@@ -234,10 +238,10 @@ impl Mounted {
                 return Err(format!("not mounted in {ANSWER:?}: {}", self.log()));
             }
         }
-        let (tell, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let point = self.point.clone();
-        std::thread::spawn(move || tell.send(std::fs::metadata(point).map(drop)));
-        match told.recv_timeout(ANSWER) {
+        std::thread::spawn(move || sender.send(std::fs::metadata(point).map(drop)));
+        match receiver.recv_timeout(ANSWER) {
             Ok(Ok(())) => Ok(()),
             Ok(Err(e)) => Err(format!("the mount answers {e}: {}", self.log())),
             Err(_) => Err(format!("no answer in {ANSWER:?}: {}", self.log())),

@@ -109,7 +109,7 @@ impl Pair {
             .and_then(|root| Ok(rustix::fs::syncfs(root)?))
             .expect("the kernel writes back");
         let [kernel, ours] = [Side::Kernel, Side::Ours].map(|side| View::of(self.root(side)));
-        let told = |view: &View, path: &Vec<u8>| view.entries().get(path).map(timeless);
+        let entry_of = |view: &View, path: &Vec<u8>| view.entries().get(path).map(timeless);
         let mut paths: Vec<&Vec<u8>> = kernel.entries().keys().collect();
         paths.extend(ours.entries().keys());
         paths.sort();
@@ -117,7 +117,7 @@ impl Pair {
         paths
             .into_iter()
             .filter_map(|path| {
-                let (kernel, ours) = (told(&kernel, path), told(&ours, path));
+                let (kernel, ours) = (entry_of(&kernel, path), entry_of(&ours, path));
                 let name = String::from_utf8_lossy(path);
                 (kernel != ours).then(|| format!("/{name}: kernel {kernel:?}\n  ours {ours:?}"))
             })

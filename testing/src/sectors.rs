@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sector_tells_what_it_is_and_every_byte_counts() {
+    fn a_sector_identifies_itself_and_every_byte_counts() {
         let bytes = filled(1024, 3, 4096, 7);
         let data = |offset| Sector::Data {
             file: 3,

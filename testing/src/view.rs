@@ -19,7 +19,7 @@ const PIECE: usize = 256 << 10;
 const UNIT: usize = 4096;
 const ZEROES: [u8; UNIT] = [0; UNIT];
 /// Maximum size of an attribute list and of an attribute value in Linux.
-const MOST_XATTR: usize = 64 << 10;
+const MAX_XATTR_BYTES: usize = 64 << 10;
 
 /// What is visible of one file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -251,7 +251,7 @@ fn fill(file: &File, to: &mut [u8], at: u64) -> std::io::Result<usize> {
 }
 
 fn xattrs(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
-    let mut bytes = vec![0; MOST_XATTR];
+    let mut bytes = vec![0; MAX_XATTR_BYTES];
     let len = match rustix::fs::llistxattr(path, &mut bytes[..]) {
         Ok(len) => len,
         Err(Errno::OPNOTSUPP) => 0,
@@ -261,7 +261,7 @@ fn xattrs(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
         .split(|&byte| byte == 0)
         .filter(|name| !name.is_empty());
     let value = |name: &[u8]| {
-        let mut value = vec![0; MOST_XATTR];
+        let mut value = vec![0; MAX_XATTR_BYTES];
         let len = rustix::fs::lgetxattr(path, name, &mut value[..])
             .unwrap_or_else(|e| failed("lgetxattr", path, e));
         value.truncate(len);

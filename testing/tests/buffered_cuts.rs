@@ -27,7 +27,7 @@ const FILES: u64 = 5;
 /// The initial content of all free space.
 const OLD: u8 = 0xa5;
 
-fn say(call: &'static str) -> impl Fn(throughline::Error) -> String {
+fn in_call(call: &'static str) -> impl Fn(throughline::Error) -> String {
     move |error| format!("{call}: {error}")
 }
 
@@ -47,12 +47,12 @@ fn base(shape: &Shape, scratch: &Scratch) -> Result<Vec<u8>, String> {
     let volume = OpenOptions::new()
         .write(true)
         .open_block_device(Arc::clone(&device))
-        .map_err(say("open"))?;
+        .map_err(in_call("open"))?;
     let file = FileOptions::new()
         .direct(true)
         .create(true)
         .open(&volume, "/old")
-        .map_err(say("create"))?;
+        .map_err(in_call("create"))?;
     let old = vec![OLD; 1 << 20];
     let mut at = 0;
     for len in [1 << 20, 64 << 10, 4 << 10, 1 << 10] {
@@ -60,16 +60,16 @@ fn base(shape: &Shape, scratch: &Scratch) -> Result<Vec<u8>, String> {
             at += written as u64;
         }
     }
-    file.sync_all().map_err(say("sync"))?;
+    file.sync_all().map_err(in_call("sync"))?;
     drop(file);
-    volume.remove_file("/old").map_err(say("remove"))?;
-    volume.create_dir("/kept").map_err(say("mkdir"))?;
+    volume.remove_file("/old").map_err(in_call("remove"))?;
+    volume.create_dir("/kept").map_err(in_call("mkdir"))?;
     for number in 0..FILES {
         let file = volume.create_file(kept(number));
         file.and_then(|file| file.write_all_at(&kept_bytes(number), 0))
-            .map_err(say("write"))?;
+            .map_err(in_call("write"))?;
     }
-    volume.close().map_err(say("close"))?;
+    volume.close().map_err(in_call("close"))?;
     Ok(bytes_of(&*device))
 }
 
@@ -123,8 +123,8 @@ fn work(volume: &Volume, seed: u64) -> throughline::Result<()> {
 
 /// Checks that a file contains only zeros and what was written to it.
 fn judge(file: &File, number: u64) -> Result<(), String> {
-    let mut bytes = vec![0; file.size().map_err(say("size"))? as usize];
-    let n = file.read_at(&mut bytes, 0).map_err(say("read"))?;
+    let mut bytes = vec![0; file.size().map_err(in_call("size"))? as usize];
+    let n = file.read_at(&mut bytes, 0).map_err(in_call("read"))?;
     for (at, sector) in bytes[..n].chunks_exact(SECTOR_BYTES).enumerate() {
         match parse(sector) {
             Sector::Zero => {}
@@ -147,9 +147,11 @@ fn cut(seed: u64, scratch: &Scratch) -> Result<bool, String> {
     // A complete run gives the approximate number of writes.
     let counted = Arc::new(FaultDevice::counting(load(&image)).only(&[Op::Write]));
     let volume = options(seed).open_block_device(Arc::clone(&counted) as _);
-    let volume = volume.map_err(say("open")).map_err(named)?;
-    work(&volume, seed).map_err(say("work")).map_err(named)?;
-    volume.close().map_err(say("close")).map_err(named)?;
+    let volume = volume.map_err(in_call("open")).map_err(named)?;
+    work(&volume, seed)
+        .map_err(in_call("work"))
+        .map_err(named)?;
+    volume.close().map_err(in_call("close")).map_err(named)?;
     let mut came = false;
     for _ in 0..if soak() { 20 } else { 4 } {
         let n = random.u64(..counted.requests() + 1);
@@ -169,29 +171,29 @@ fn cut(seed: u64, scratch: &Scratch) -> Result<bool, String> {
 
 /// Checks the state after the crash, repaired.
 fn after(below: &Arc<dyn BlockDevice>, scratch: &Scratch) -> Result<(), String> {
-    let (code, said) = scratch.e2fsck(&**below, &["-fy"]);
+    let (code, output) = scratch.e2fsck(&**below, &["-fy"]);
     if !(0..=1).contains(&code) {
-        return Err(format!("e2fsck -fy exited with {code}: {said}"));
+        return Err(format!("e2fsck -fy exited with {code}: {output}"));
     }
     let repaired = load(&std::fs::read(scratch.path()).map_err(|e| e.to_string())?);
     scratch.check(&*repaired)?;
     let volume = OpenOptions::new()
         .write(true)
         .open_block_device(repaired)
-        .map_err(say("open"))?;
+        .map_err(in_call("open"))?;
     for number in 0..FILES {
         if let Ok(file) = volume.open_file(format!("/f{number}")) {
-            judge(&file, number).map_err(|what| format!("{what}; e2fsck -fy: {said}"))?;
+            judge(&file, number).map_err(|what| format!("{what}; e2fsck -fy: {output}"))?;
         }
-        let file = volume.open_file(kept(number)).map_err(say("kept"))?;
+        let file = volume.open_file(kept(number)).map_err(in_call("kept"))?;
         let expected = kept_bytes(number);
         let mut bytes = vec![0; expected.len() + 1];
-        let n = file.read_at(&mut bytes, 0).map_err(say("read"))?;
+        let n = file.read_at(&mut bytes, 0).map_err(in_call("read"))?;
         if bytes[..n] != expected[..] {
             return Err(format!("what was synced in file {number} is gone"));
         }
     }
-    volume.close().map_err(say("close"))
+    volume.close().map_err(in_call("close"))
 }
 
 #[test]

@@ -20,7 +20,7 @@ type Check = Result<(), String>;
 const BUDGET: u64 = 2 << 20;
 const LIMIT: u64 = 512 << 10;
 
-fn say(call: &'static str) -> impl Fn(throughline::Error) -> String {
+fn in_call(call: &'static str) -> impl Fn(throughline::Error) -> String {
     move |error| format!("{call}: {error}")
 }
 
@@ -116,7 +116,7 @@ fn must_be(what: &str, found: &[u8], model: &[u8]) -> Check {
 /// Reads everything through a handle.
 fn content(handle: &Handle, len: usize) -> Result<Vec<u8>, String> {
     let mut bytes = vec![0xee; len];
-    let n = handle.read_at(&mut bytes, 0).map_err(say("read"))?;
+    let n = handle.read_at(&mut bytes, 0).map_err(in_call("read"))?;
     bytes.truncate(n);
     Ok(bytes)
 }
@@ -127,7 +127,7 @@ fn one_fault(fault: Fault, seed: u64) -> Check {
     let (raw, device, below) = raw(fault, seed);
     let mut random = fastrand::Rng::with_seed(seed);
     let mut model = Vec::new();
-    let mut told = 0;
+    let mut errors = 0;
     for _ in 0..6 {
         if let Some(error) = some_writes(&raw, &mut model, &mut random, 12) {
             return Err(format!(
@@ -137,8 +137,8 @@ fn one_fault(fault: Fault, seed: u64) -> Check {
         must_be("in the cache", &content(&raw, model.len())?, &model)?;
         // There is one failure, so a sync may fail only a few times.
         while let Err(error) = raw.sync_all() {
-            told += 1;
-            if told > 3 {
+            errors += 1;
+            if errors > 3 {
                 return Err(format!("one failed write is reported without end: {error}"));
             }
         }
@@ -165,7 +165,7 @@ fn a_write_that_fails_once_is_written_again() {
 /// A device that fails and comes back: meanwhile every sync fails, even with nothing new written. The data
 /// stays readable, and syncs succeed again once the device is back.
 #[test]
-fn each_sync_tells_until_one_succeeds() {
+fn sync_reports_the_error_until_it_succeeds() {
     let _deadline = Deadline::new("a device that recovers".into());
     for seed in 0..if soak() { 300 } else { 20 } {
         let (raw, device, below) = raw(Fault::Never, seed);
@@ -180,17 +180,20 @@ fn each_sync_tells_until_one_succeeds() {
         model.resize(model.len().max(at as usize + written), 0);
         model[at as usize..][..written].copy_from_slice(&bytes[..written]);
         for round in 0..4 {
-            let told = match round % 2 {
+            let result = match round % 2 {
                 0 => raw.sync_all(),
                 _ => raw.sync_data(),
             };
-            assert!(told.is_err(), "seed {seed}: sync {round} reports nothing");
+            assert!(result.is_err(), "seed {seed}: sync {round} reports nothing");
             let read = content(&raw, model.len()).and_then(|found| must_be("", &found, &model));
             read.unwrap_or_else(|what| panic!("seed {seed}, with the device gone: {what}"));
         }
         device.set_fault(Fault::Never);
         let mut again = (0..3).map(|_| raw.sync_all());
-        assert!(again.any(|told| told.is_ok()), "seed {seed}: sync fails on");
+        assert!(
+            again.any(|result| result.is_ok()),
+            "seed {seed}: sync fails on"
+        );
         must_be("on the device", &bytes_of(&*below), &model)
             .unwrap_or_else(|what| panic!("seed {seed}: {what}"));
         raw.sync_all()
@@ -200,7 +203,7 @@ fn each_sync_tells_until_one_succeeds() {
 
 /// Nothing can be written back: memory fills up to the limit, then writers get an error instead of blocking.
 #[test]
-fn a_writer_at_the_limit_is_told() {
+fn a_writer_at_the_dirty_limit_gets_the_error() {
     let _deadline = Deadline::new("a writer at the limit".into());
     for seed in 0..if soak() { 100 } else { 6 } {
         let (raw, device, below) = raw(Fault::From(0), seed);
@@ -224,7 +227,10 @@ fn a_writer_at_the_limit_is_told() {
         assert!(raw.sync_all().is_err());
         device.set_fault(Fault::Never);
         let mut again = (0..3).map(|_| raw.sync_all());
-        assert!(again.any(|told| told.is_ok()), "seed {seed}: sync fails on");
+        assert!(
+            again.any(|result| result.is_ok()),
+            "seed {seed}: sync fails on"
+        );
         let found = bytes_of(&*below);
         for at in (0..accepted).step_by(64 << 10) {
             let len = (accepted - at).min(64 << 10) as usize;
@@ -299,7 +305,7 @@ fn by_chance(seed: u64, scratch: &Scratch) -> Check {
             .map(|me| {
                 scope.spawn(move || {
                     let path = format!("/f{me}");
-                    let file = volume.create_file(&path).map_err(say("create"))?;
+                    let file = volume.create_file(&path).map_err(in_call("create"))?;
                     let mut random = fastrand::Rng::with_seed(seed * 10 + me);
                     let mut model = Vec::new();
                     for _ in 0..25 {
@@ -312,7 +318,8 @@ fn by_chance(seed: u64, scratch: &Scratch) -> Check {
                                 let direct = file.reopen(FileOptions::new().direct(true));
                                 let at = random.u64(..1000) * 512;
                                 let bytes = filled(8192, 1, at, 77);
-                                let written = direct.map_err(say("reopen"))?.write_at(&bytes, at);
+                                let written =
+                                    direct.map_err(in_call("reopen"))?.write_at(&bytes, at);
                                 // After an error, it may or may not have been written.
                                 match written {
                                     Ok(n) => {
@@ -343,11 +350,13 @@ fn by_chance(seed: u64, scratch: &Scratch) -> Check {
     (0..3)
         .find_map(|_| volume.sync().ok())
         .ok_or_else(|| named("sync fails on".into()))?;
-    volume.close().map_err(say("close")).map_err(named)?;
+    volume.close().map_err(in_call("close")).map_err(named)?;
     scratch.check(&*below).map_err(named)?;
-    let again = options().open_block_device(below).map_err(say("open"))?;
+    let again = options()
+        .open_block_device(below)
+        .map_err(in_call("open"))?;
     for (path, model) in models {
-        let file = again.open_file(&path).map_err(say("open"))?;
+        let file = again.open_file(&path).map_err(in_call("open"))?;
         let found = content(&file, model.len() + (1 << 20))?;
         must_be(&path, &found, &model).map_err(named)?;
     }
@@ -385,7 +394,7 @@ fn writes_that_fail_by_chance_lose_nothing() {
 
 /// A device that fails permanently: closing reports that and returns.
 #[test]
-fn closing_on_a_dead_device_says_so_and_returns() {
+fn closing_on_a_dead_device_returns_an_error() {
     if !tools() {
         return;
     }
@@ -398,8 +407,8 @@ fn closing_on_a_dead_device_says_so_and_returns() {
     drop(file);
     assert!(volume.close().is_err());
     // Nothing was promised to be there; after a repair the volume is consistent.
-    let (code, said) = scratch.e2fsck(&*below, &["-fy"]);
-    assert!((0..=1).contains(&code), "{said}");
+    let (code, output) = scratch.e2fsck(&*below, &["-fy"]);
+    assert!((0..=1).contains(&code), "{output}");
     let repaired = load(&std::fs::read(scratch.path()).unwrap());
     scratch.check(&*repaired).unwrap();
 }

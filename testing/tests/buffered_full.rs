@@ -145,7 +145,7 @@ fn check_all(
     files: &[Accepted],
     scratch: &Scratch,
 ) -> Result<(), String> {
-    let told = |call: &str| {
+    let context = |call: &str| {
         let call = call.to_owned();
         move |error: Error| format!("{call}: {error}")
     };
@@ -153,19 +153,19 @@ fn check_all(
         (0..).zip(files).try_for_each(|(number, accepted)| {
             let file = volume
                 .open_file(format!("/f{number}"))
-                .map_err(told("open"))?;
+                .map_err(context("open"))?;
             accepted.check(&file, number)
         })
     };
-    volume.sync().map_err(told("sync"))?;
+    volume.sync().map_err(context("sync"))?;
     check(&volume).map_err(|what| format!("synced: {what}"))?;
-    volume.close().map_err(told("close"))?;
+    volume.close().map_err(context("close"))?;
     scratch.check(&*device)?;
     let again = options(4 << 20)
         .open_block_device(device)
-        .map_err(told("open"))?;
+        .map_err(context("open"))?;
     check(&again).map_err(|what| format!("opened again: {what}"))?;
-    again.close().map_err(told("close again"))
+    again.close().map_err(context("close again"))
 }
 
 fn create(volume: &Volume, number: u64) -> File {
@@ -175,7 +175,7 @@ fn create(volume: &Volume, number: u64) -> File {
 }
 
 #[test]
-fn what_was_accepted_is_there() {
+fn accepted_data_is_kept_on_a_full_volume() {
     if !tools() {
         return;
     }
@@ -308,7 +308,7 @@ fn promises_are_given_back() {
 
 /// A raw file on a full host file system. Needs root to mount one.
 #[test]
-fn a_raw_file_on_a_full_host_is_told_too() {
+fn a_raw_file_on_a_full_host_reports_no_space() {
     let folder = tempfile::tempdir().unwrap();
     let mounted = std::process::Command::new("mount")
         .args(["-t", "tmpfs", "-o", "size=8m", "none"])

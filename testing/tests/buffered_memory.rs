@@ -193,10 +193,10 @@ fn dirty_memory_is_never_over_its_limit_and_no_pause_is_long() {
     raw.write_all_at(b"first", 0).expect("room");
     let cache = Arc::clone(raw.cache().expect("see above"));
     let longest: Arc<Mutex<Duration>> = Arc::default();
-    let heard = Arc::clone(&longest);
+    let shared = Arc::clone(&longest);
     let _listening = cache.throttle().subscribe(Arc::new(move |event: &Event| {
         if let Event::Paused { pause, .. } = event {
-            let mut longest = heard.lock().unwrap();
+            let mut longest = shared.lock().unwrap();
             *longest = (*longest).max(*pause);
         }
     }));

@@ -237,34 +237,34 @@ fn run(image: &[u8], fault: Fault, scratch: &Scratch) -> Result<bool, String> {
     let below = load(image);
     let device = Arc::new(FaultDevice::new(Arc::clone(&below), fault).logged());
     let progress = script(Arc::clone(&device) as Arc<dyn BlockDevice>);
-    let told = progress.failures > 0;
+    let seen = progress.failures > 0;
     // A failed read may have been retried or unnecessary. The loss of a failed write or flush must be
     // reported.
     let lost = device
         .take_log()
         .into_iter()
         .find(|one| one.failed && matches!(one.op, Op::Write | Op::Flush));
-    if let (Some(lost), false) = (lost, told) {
+    if let (Some(lost), false) = (lost, seen) {
         return Err(format!("{lost:?} failed, and every call succeeded"));
     }
     if progress.closed {
         let named = |what: String| format!("closed, {} failures: {what}", progress.failures);
         scratch.check(&*below).map_err(named)?;
         return compare(below, &progress.files)
-            .map(|()| told)
+            .map(|()| seen)
             .map_err(named);
     }
-    let (code, said) = scratch.e2fsck(&*below, &["-fy"]);
+    let (code, output) = scratch.e2fsck(&*below, &["-fy"]);
     if !(0..=1).contains(&code) {
-        return Err(format!("e2fsck -fy exited with {code}: {said}"));
+        return Err(format!("e2fsck -fy exited with {code}: {output}"));
     }
     let repaired = load(&std::fs::read(scratch.path()).unwrap());
     scratch
         .check(&*repaired)
-        .map_err(|what| format!("after e2fsck -fy ({said}): {what}"))?;
+        .map_err(|what| format!("after e2fsck -fy ({output}): {what}"))?;
     compare(repaired, &progress.durable)
-        .map(|()| told)
-        .map_err(|what| format!("synced, and after e2fsck -fy ({said}): {what}"))
+        .map(|()| seen)
+        .map_err(|what| format!("synced, and after e2fsck -fy ({output}): {what}"))
 }
 
 /// The faults to try on a script of `requests` requests.
@@ -292,14 +292,14 @@ fn countdown(shape: &Shape) -> Vec<String> {
         counting.requests(),
         std::env::var_os("THROUGHLINE_SOAK").is_some(),
     );
-    let (next, told) = (AtomicU64::new(0), AtomicU64::new(0));
+    let (next, seen) = (AtomicU64::new(0), AtomicU64::new(0));
     let worker = || {
         let scratch = Scratch::new();
         let mut wrong = Vec::new();
         while let Some(fault) = faults.get(next.fetch_add(1, Ordering::Relaxed) as usize) {
             let result = std::panic::catch_unwind(|| run(&image, *fault, &scratch));
             match result {
-                Ok(Ok(was_told)) => drop(told.fetch_add(u64::from(was_told), Ordering::Relaxed)),
+                Ok(Ok(was_seen)) => drop(seen.fetch_add(u64::from(was_seen), Ordering::Relaxed)),
                 Ok(Err(what)) => wrong.push(format!("{} {fault:?}: {what}", shape.name)),
                 Err(_) => wrong.push(format!("{} {fault:?}: panicked", shape.name)),
             }
@@ -314,13 +314,13 @@ fn countdown(shape: &Shape) -> Vec<String> {
             .flat_map(|worker| worker.join().expect("panics are caught"))
             .collect()
     });
-    let (told, tried) = (told.into_inner(), faults.len());
+    let (seen, tried) = (seen.into_inner(), faults.len());
     eprintln!(
-        "{}: {} requests, {tried} faults, {told} reported",
+        "{}: {} requests, {tried} faults, {seen} reported",
         shape.name,
         counting.requests()
     );
-    assert!(told > tried as u64 / 2, "{}: faults go unseen", shape.name);
+    assert!(seen > tried as u64 / 2, "{}: faults go unseen", shape.name);
     wrong
 }
 

@@ -42,7 +42,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     // File I/O for the events of its throttle.
-    ("throughline-explain", &["throughline", "throughline-fileio"]),
+    (
+        "throughline-explain",
+        &["throughline", "throughline-fileio"],
+    ),
     (
         "throughline-lab",
         &[
@@ -131,7 +134,7 @@ fn crates_depend_downwards_only() {
 
 /// The planted bugs, which the power-cut tests must find, are compiled only for that test.
 #[test]
-fn planted_bugs_are_turned_on_by_the_tests_alone() {
+fn only_tests_enable_planted_bugs() {
     let metadata = metadata();
     let list = |value: &serde_json::Value| value.as_array().cloned().unwrap_or_default();
     let is_planted = |feature: &serde_json::Value| {
@@ -162,7 +165,7 @@ fn planted_bugs_are_turned_on_by_the_tests_alone() {
 }
 
 #[test]
-fn unsafe_code_is_in_device_alone() {
+fn unsafe_code_is_only_in_device() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     for (name, _) in MAY_USE
         .iter()
@@ -208,7 +211,7 @@ fn library_sources() -> Vec<(PathBuf, String)> {
 /// The public API of `throughline` has no hidden items beside one module: what our own crates use beyond the
 /// API is there. Conversions from the errors of lower crates cannot be in a module.
 #[test]
-fn what_the_library_hides_is_one_module() {
+fn the_library_hides_only_one_module() {
     let mut hidden = Vec::new();
     for (_, text) in library_sources() {
         let mut lines = text.lines().map(str::trim);

@@ -22,7 +22,7 @@ fn mounted(mounted: &Mounted) -> bool {
 }
 
 #[test]
-fn what_is_done_on_the_mount_is_in_the_image() {
+fn changes_on_the_mount_are_in_the_image() {
     let Some(image) = image() else { return };
     let mounted = Mounted::new(image.path(), "");
     fs::create_dir(mounted.path("/dir")).expect("mkdir");
@@ -44,7 +44,7 @@ fn what_is_done_on_the_mount_is_in_the_image() {
 }
 
 #[test]
-fn nothing_stays_behind() {
+fn a_mount_ends_when_its_test_panics() {
     let Some(image) = image() else { return };
     let one = Mounted::new(image.path(), "");
     assert!(mounted(&one));
@@ -60,7 +60,7 @@ fn nothing_stays_behind() {
 }
 
 #[test]
-fn a_refused_mount_says_why() {
+fn a_refused_mount_explains_why() {
     let Some(image) = image() else { return };
     fs::write(image.path(), vec![0; 1 << 20]).expect("no file system any more");
     let refused = Mounted::start(image.path(), "").map(|mounted| mounted.log());

@@ -79,7 +79,7 @@ fn run(seed: u64, scratch: &Scratch) -> Result<(u32, u32, usize), String> {
         .map_err(|refusal| named(format!("close: {refusal:?}")))?;
     scratch
         .check(&*device)
-        .map_err(|what| named(driver.tell(&what)))?;
+        .map_err(|what| named(driver.report(&what)))?;
     let mut subject = VolumeSubject::open_with(device, &options(seed))
         .map_err(|refusal| named(format!("open again: {refusal:?}")))?;
     compare(&mut driver, &mut subject).map_err(|what| named(format!("opened again: {what}")))?;
@@ -143,7 +143,7 @@ fn together(seed: u64, name: &str, scratch: &Scratch) -> Result<(), String> {
         .expect("a shape of the table");
     let device = scratch.device(&Shape { mib: 96, ..*shape });
     let bounds = Bounds {
-        alone: false,
+        exclusive: false,
         far_bytes: 64 << 20,
         mixed: true,
         ..shape.bounds()

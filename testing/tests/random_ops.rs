@@ -41,7 +41,7 @@ fn run(seed: u64, scratch: &Scratch) -> Result<Counts, String> {
         .map_err(|refusal| named(format!("close: {refusal:?}")))?;
     scratch
         .check(&*device)
-        .map_err(|what| named(driver.tell(&what)))?;
+        .map_err(|what| named(driver.report(&what)))?;
     let mut subject =
         VolumeSubject::open(device).map_err(|refusal| named(format!("open again: {refusal:?}")))?;
     driver
@@ -101,7 +101,7 @@ fn threads_on_one_volume_do_what_their_models_do() {
             .expect("a shape of the table");
         let device = scratch.device(&Shape { mib: 96, ..*shape });
         let bounds = Bounds {
-            alone: false,
+            exclusive: false,
             far_bytes: 64 << 20,
             ..shape.bounds()
         };

@@ -105,7 +105,7 @@ fn a_torn_write_is_a_mixture_and_the_same_for_a_seed() {
 }
 
 #[test]
-fn some_fail_and_what_is_lost_is_told_to_be_done() {
+fn lost_writes_are_reported_as_done() {
     let (worked, left, device) = six_writes(Fault::Some(1000));
     assert_eq!((worked, left, device.failed()), ([false; 6], [0; 6], 6));
     let (worked, left, device) = six_writes(Fault::Lost);
@@ -114,7 +114,7 @@ fn some_fail_and_what_is_lost_is_told_to_be_done() {
 }
 
 #[test]
-fn a_filter_says_which_requests_count() {
+fn only_requests_matching_the_filter_count() {
     let device = FaultDevice::new(memory(), Fault::From(0))
         .only_where(|request| request.slices().next().is_some_and(|bytes| bytes[0] == 7));
     let mut queue = device.open_queue().unwrap();

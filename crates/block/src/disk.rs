@@ -197,7 +197,7 @@ impl Disk {
     }
 
     /// Reports an event of a layer above to the listeners. `event` is called only if there are any.
-    pub fn tell(&self, event: impl FnOnce() -> Event) {
+    pub fn report(&self, event: impl FnOnce() -> Event) {
         if let Some(listeners) = self.listeners.now() {
             let event = event();
             listeners.iter().for_each(|listener| listener.event(&event));
@@ -205,7 +205,7 @@ impl Disk {
     }
 
     /// Whether there are listeners. Costs one relaxed load.
-    pub fn is_heard(&self) -> bool {
+    pub fn has_listeners(&self) -> bool {
         self.listeners.any()
     }
 

@@ -78,7 +78,7 @@ pub struct BioInfo {
 }
 
 /// Receives the events of every bio of a disk, and those that the layers above report
-/// ([`crate::Disk::tell`]).
+/// ([`crate::Disk::report`]).
 ///
 /// Called synchronously on the submitting thread: it must be quick and must not do I/O on the same disk.
 pub trait Listener: Send + Sync {

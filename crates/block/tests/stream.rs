@@ -484,6 +484,6 @@ mod on_a_file {
         stream.add(0, &filled(&pool(), 4 * KIB, 0), 0..4 * KIB, 3);
         let refused = finish(&mut stream).remove(&3).unwrap();
         let reason = CallerFault::ReadOnly;
-        assert!(matches!(refused, Err(Error::Caller { reason: said, .. }) if said == reason));
+        assert!(matches!(refused, Err(Error::Caller { reason: found, .. }) if found == reason));
     }
 }

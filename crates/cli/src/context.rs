@@ -185,22 +185,22 @@ impl Globals {
     }
 
     /// The options that were given for opening files, except the choice of engine: names and values.
-    pub(crate) fn told(&self) -> Vec<(&'static str, String)> {
-        let mut told = Vec::new();
-        let mut tell = |name, value: Option<String>| told.extend(value.map(|value| (name, value)));
+    pub(crate) fn given(&self) -> Vec<(&'static str, String)> {
+        let mut given = Vec::new();
+        let mut add = |name, value: Option<String>| given.extend(value.map(|value| (name, value)));
         let bytes = |bytes: Option<u64>| bytes.map(|bytes| bytes.to_string());
         let yes = |yes: bool| yes.then(|| "yes".to_owned());
-        tell("offset", bytes(Some(self.offset).filter(|at| *at > 0)));
-        tell("direct", yes(self.direct));
-        tell("host-cache", yes(self.host_cache));
-        tell("cache", bytes(self.cache));
-        tell("dirty-limit", bytes(self.dirty_limit));
-        tell("dirty-background", bytes(self.dirty_background));
-        tell("readahead", bytes(self.readahead));
-        tell("bio-target", bytes(self.bio_target.map(u64::from)));
-        tell("commit", bytes(self.commit.map(u64::from)));
-        tell("noload", yes(self.no_replay));
-        told
+        add("offset", bytes(Some(self.offset).filter(|at| *at > 0)));
+        add("direct", yes(self.direct));
+        add("host-cache", yes(self.host_cache));
+        add("cache", bytes(self.cache));
+        add("dirty-limit", bytes(self.dirty_limit));
+        add("dirty-background", bytes(self.dirty_background));
+        add("readahead", bytes(self.readahead));
+        add("bio-target", bytes(self.bio_target.map(u64::from)));
+        add("commit", bytes(self.commit.map(u64::from)));
+        add("noload", yes(self.no_replay));
+        given
     }
 
     /// Refuses an I/O size that this device does not support.
@@ -283,7 +283,7 @@ impl Context {
     }
 
     /// Prints a line about what was done, if the user wants to know.
-    pub(crate) fn said(
+    pub(crate) fn verbose_line(
         &mut self,
         verbose: bool,
         line: impl FnOnce() -> String,

@@ -12,7 +12,7 @@ use crate::problem::{Doing, Failure, Problem};
 use crate::text::quote;
 
 /// Maximum size of a dump, in bytes.
-const MOST_BYTES: u64 = 1 << 30;
+const MAX_BYTES: u64 = 1 << 30;
 
 /// The part of a dump about one file.
 pub(crate) struct Paragraph {
@@ -29,13 +29,13 @@ pub(crate) fn text(path: &Path) -> Result<Vec<u8>, Failure> {
     let cannot = || format!("cannot read {}", quote(path));
     let mut text = Vec::new();
     let read = match path == Path::new("-") {
-        true => std::io::stdin().take(MOST_BYTES).read_to_end(&mut text),
+        true => std::io::stdin().take(MAX_BYTES).read_to_end(&mut text),
         false => {
-            std::fs::File::open(path).and_then(|file| file.take(MOST_BYTES).read_to_end(&mut text))
+            std::fs::File::open(path).and_then(|file| file.take(MAX_BYTES).read_to_end(&mut text))
         }
     };
     match read.doing(cannot)? as u64 {
-        MOST_BYTES => Err(Problem::new("more than 1 GiB").met(cannot())),
+        MAX_BYTES => Err(Problem::new("more than 1 GiB").met(cannot())),
         _ => Ok(text),
     }
 }

@@ -104,7 +104,7 @@ fn conclude(result: Result<(), Failure>, context: &mut Context) -> u8 {
         Ok(()) if !context.complaints.any() => 0,
         Ok(()) => context.failure_code(),
         Err(Failure::PipeClosed) => EXIT_PIPE_CLOSED,
-        Err(Failure::Said) => context.failure_code(),
+        Err(Failure::Reported) => context.failure_code(),
         Err(failure @ Failure::Interrupted) => {
             context.complaints.say(&failure);
             interrupt::EXIT_INTERRUPTED

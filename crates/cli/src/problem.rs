@@ -103,10 +103,10 @@ fn stopped(why: &Arc<Abort>) -> Problem {
 
 /// The next step for a device that failed.
 fn device_hint(device: &(dyn std::error::Error + 'static)) -> &'static str {
-    let said = device
+    let cause = device
         .source()
         .and_then(|source| source.downcast_ref::<Arc<io::Error>>());
-    if said.is_some_and(|said| said.kind() == io::ErrorKind::StorageFull) {
+    if cause.is_some_and(|cause| cause.kind() == io::ErrorKind::StorageFull) {
         HOST_IS_FULL
     } else {
         "the host's kernel log (dmesg) says more about a failing device"
@@ -166,7 +166,7 @@ pub(crate) enum Failure {
     /// The reader of our output is gone: end without a message.
     PipeClosed,
     /// Another process of ours has reported the failure.
-    Said,
+    Reported,
     /// The user has asked for the command to end.
     Interrupted,
 }
@@ -224,7 +224,7 @@ impl fmt::Display for Failure {
         match self {
             Failure::Usage(message) => f.write_str(message),
             Failure::PipeClosed => f.write_str("broken pipe"),
-            Failure::Said => f.write_str("it was said"),
+            Failure::Reported => f.write_str("it was reported"),
             Failure::Interrupted => f.write_str("interrupted; what was done until now is kept"),
             Failure::Failed { doing, problem } => {
                 f.write_str(doing)?;

@@ -40,7 +40,7 @@ const TRIM_BYTES: libc::c_int = 1 << 20;
 #[cfg(test)]
 mod tests {
     #[test]
-    fn what_is_in_use_stays() {
+    fn trimming_keeps_memory_in_use() {
         super::limit_allocator(2);
         let mut pieces: Vec<Vec<u8>> = (0..20_000).map(|n| vec![n as u8; 1000]).collect();
         let last = pieces.split_off(pieces.len() - 1);

@@ -12,7 +12,7 @@ use proptest::test_runner::{RngSeed, TestRunner};
 use throughline_device::{BlockDevice, MemoryDevice, OffsetDevice, Op, Segment, scope};
 
 #[test]
-fn what_is_written_is_read_back() {
+fn written_data_is_read_back() {
     for Bench { name, device, .. } in benches() {
         let mut queue = device.open_queue().unwrap();
         let (mut out, mut back) = (buffer(&*device, 1 << 20), buffer(&*device, 1 << 20));

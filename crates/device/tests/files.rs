@@ -103,7 +103,7 @@ fn a_file_truncated_by_another_process_is_an_error() {
 }
 
 #[test]
-fn read_only_means_it() {
+fn a_read_only_device_refuses_writes() {
     for engine in engines() {
         let folder = tempfile::tempdir().unwrap();
         let path = file_of(&folder, 65536);
@@ -175,7 +175,7 @@ fn a_locked_file_is_not_truncated() {
 }
 
 #[test]
-fn what_cannot_be_a_device_is_refused() {
+fn files_that_cannot_be_a_device_are_refused() {
     let folder = tempfile::tempdir().unwrap();
     let kind = |path: &Path, write| {
         OpenOptions::new()

@@ -174,7 +174,7 @@ fn flags_and_offset_of_the_descriptor_are_its_own() {
 }
 
 #[test]
-fn what_is_no_file_is_refused() {
+fn descriptors_that_are_not_files_are_refused() {
     let (pipe, _end) = io::pipe().unwrap();
     let socket = std::os::unix::net::UnixStream::pair().unwrap().0;
     for number in [pipe.as_raw_fd(), socket.as_raw_fd(), 1 << 20] {

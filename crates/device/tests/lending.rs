@@ -10,13 +10,13 @@ use throughline_device::{
 };
 
 #[test]
-fn memory_is_lent_and_comes_back() {
+fn lent_memory_is_returned() {
     let device = MemoryDevice::new(1 << 20);
     let mut queue = device.open_queue().unwrap();
     let out: Vec<u8> = (0..4096_u32).map(|i| i as u8).collect();
     let mut back = vec![0; 4096];
     let mut done = Vec::new();
-    let told = scope(&mut *queue, |s| {
+    let result = scope(&mut *queue, |s| {
         s.submit(
             1,
             Op::Write,
@@ -37,7 +37,7 @@ fn memory_is_lent_and_comes_back() {
         s.reap(3, &mut done);
         (s.in_flight(), s.depth())
     });
-    assert_eq!(told, (0, 128));
+    assert_eq!(result, (0, 128));
     let ends: Vec<_> = done
         .iter()
         .map(|d| (d.tag, d.op, d.len_bytes, d.result.is_ok()))

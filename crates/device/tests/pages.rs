@@ -119,7 +119,7 @@ proptest! {
 }
 
 #[test]
-fn what_is_free_goes_back_when_the_budget_shrinks() {
+fn free_memory_is_released_when_the_budget_shrinks() {
     let pool = PagePool::new(6 * CHUNK);
     let mut pieces: Vec<Pages> = (0..6)
         .map(|_| pool.take(MAX_PAGES_BYTES).unwrap())

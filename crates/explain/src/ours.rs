@@ -113,7 +113,7 @@ impl Watch {
     }
 
     /// Notes something the command does that is not observed here.
-    pub fn leave_out(&self, what: String) {
+    pub fn note_omission(&self, what: String) {
         self.left_out.lock().push(what);
     }
 
@@ -126,8 +126,9 @@ impl Watch {
     /// Items with no activity, as when opening failed, are left out. Later events are ignored.
     pub fn finish(&self) -> Vec<Explained> {
         let opened = std::mem::take(&mut *self.opened.lock());
-        let told = opened.iter().filter_map(|watched| watched.finish());
-        told.chain(self.variants.finish())
+        let finished = opened.iter().filter_map(|watched| watched.finish());
+        finished
+            .chain(self.variants.finish())
             .filter(|one| !one.account.asked.is_empty() || !one.account.bios.is_empty())
             .collect()
     }
@@ -176,7 +177,7 @@ impl Watched {
         }
     }
 
-    fn tell(&self, f: impl FnOnce(&mut Accountant, &mut Calls, &Clock)) {
+    fn with_state(&self, f: impl FnOnce(&mut Accountant, &mut Calls, &Clock)) {
         let mut state = self.state.lock();
         let state = &mut *state;
         if let Some(accountant) = &mut state.accountant {
@@ -208,7 +209,7 @@ impl Watched {
 
     /// Takes in a throttle event.
     pub(super) fn throttled(&self, event: &throttle::Event) {
-        self.tell(|accountant, _, clock| match event {
+        self.with_state(|accountant, _, clock| match event {
             throttle::Event::Paused { pause, .. } => {
                 accountant.pause(clock.now(), ns(*pause), false);
             }
@@ -246,7 +247,7 @@ impl Watched {
 
     /// Adds page cache counts.
     pub(super) fn cached(&self, more: CacheCounts) {
-        self.tell(|accountant, _, _| {
+        self.with_state(|accountant, _, _| {
             let account = accountant.account_mut();
             let cache = account.cache.get_or_insert_default();
             cache.hits += more.reads.hits;
@@ -326,14 +327,14 @@ impl Listener for Watched {
             Event::Split {
                 offset_bytes,
                 reason,
-            } => self.tell(|accountant, _, clock| {
+            } => self.with_state(|accountant, _, clock| {
                 accountant.split(clock.now(), *offset_bytes, why(*reason));
             }),
-            Event::Merge { bio } => self.tell(|accountant, _, clock| {
+            Event::Merge { bio } => self.with_state(|accountant, _, clock| {
                 accountant.merge(clock.now(), io_of(bio), "in the plug");
             }),
             Event::CallBegins => {
-                self.tell(|_, calls, clock| calls.begin(this_thread(), clock.now()));
+                self.with_state(|_, calls, clock| calls.begin(this_thread(), clock.now()));
             }
             Event::CallEnds { op, bytes } => {
                 let op = match op {
@@ -341,9 +342,9 @@ impl Listener for Watched {
                     Op::Write => "write",
                     _ => "sync",
                 };
-                self.tell(|_, calls, _| calls.end(this_thread(), op, *bytes));
+                self.with_state(|_, calls, _| calls.end(this_thread(), op, *bytes));
             }
-            Event::Committed { took } => self.tell(|accountant, _, clock| {
+            Event::Committed { took } => self.with_state(|accountant, _, clock| {
                 let began = clock.now().saturating_sub(ns(*took));
                 accountant.commit(began, ns(*took));
             }),

@@ -57,7 +57,7 @@ const SIZES_OF_REQUESTS: [&str; 2] = ["sizes of reading requests", "sizes of wri
 /// Sizes listed one per line; if there are more, they are grouped into classes.
 const MAX_SIZE_ROWS: usize = 8;
 /// Characters in a line of queue depths.
-const MOST_BARS: usize = 32;
+const MAX_BARS: usize = 32;
 
 /// All accounts side by side.
 pub fn sections(accounts: &[&Account]) -> Vec<Section> {
@@ -263,7 +263,7 @@ impl Rows {
             depth.busy * 100.0
         );
         self.at("device", 1, "depth", most);
-        let each = depth.over_time.len().div_ceil(MOST_BARS).max(1);
+        let each = depth.over_time.len().div_ceil(MAX_BARS).max(1);
         let bars: Vec<f64> = depth
             .over_time
             .chunks(each)

@@ -105,9 +105,9 @@ impl Page<'_> {
 }
 
 fn put_notes(out: &mut String, accounts: &[&Account]) {
-    let mut told: BTreeSet<&str> = BTreeSet::new();
+    let mut seen: BTreeSet<&str> = BTreeSet::new();
     for note in accounts.iter().flat_map(|account| &account.notes) {
-        if told.insert(note) {
+        if seen.insert(note) {
             let whose = accounts
                 .iter()
                 .filter(|account| account.notes.contains(note));

@@ -96,8 +96,8 @@ impl Variants {
     pub(super) fn finish(&self) -> Vec<Explained> {
         self.caches.lock().clear();
         let all = std::mem::take(&mut *self.all.lock());
-        let told = all.iter().filter_map(|(_, watched)| watched.finish());
-        told.collect()
+        let finished = all.iter().filter_map(|(_, watched)| watched.finish());
+        finished.collect()
     }
 }
 
@@ -155,10 +155,10 @@ mod tests {
         file.read_exact_at(&mut page, 0).expect("it is there");
         file.read_exact_at(&mut page, 0).expect("it is there");
         drop(turn);
-        let told = watch.finish();
-        let names: Vec<&str> = told.iter().map(|one| &*one.account.series).collect();
+        let finished = watch.finish();
+        let names: Vec<&str> = finished.iter().map(|one| &*one.account.series).collect();
         assert_eq!(names, ["a", "b"], "nothing of ours did the third");
-        let (a, b) = (&told[0].account, &told[1].account);
+        let (a, b) = (&finished[0].account, &finished[1].account);
         assert_eq!((a.asked["write"].count, a.asked["write"].bytes), (1, 4096));
         assert_eq!((b.asked["write"].count, b.asked["write"].bytes), (2, 16384));
         assert_eq!(b.bios["write data"].bytes, 16384);

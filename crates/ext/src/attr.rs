@@ -7,7 +7,7 @@ use throughline_extfmt::time::Timestamp;
 use throughline_extfmt::{InodeImage, InodeNumber};
 
 use crate::coherent;
-use crate::delayed::ToCome;
+use crate::delayed::Pending;
 use crate::error::{Error, Reason, Result};
 use crate::inode::{Inode, Inodes};
 use crate::names::Names;
@@ -41,7 +41,7 @@ pub struct Metadata {
     /// Whether `blocks_512` stays the same until the inode is changed. False while write-back may add mapping
     /// blocks, and while a block being written back has been dirtied again: it counts twice until it is
     /// written.
-    pub is_settled: bool,
+    pub is_stable: bool,
     /// Device number (major, minor), for device inodes.
     pub device: Option<(u32, u32)>,
     /// Inode flags, as on disk.
@@ -103,7 +103,7 @@ impl Names {
     /// # Errors
     /// `Corrupt` for an invalid mode or size.
     pub fn metadata(&self, inode: &Inode) -> Result<Metadata> {
-        let (raw, to_come) = with_what_is_to_come(inode);
+        let (raw, pending) = with_pending(inode);
         let damaged = |what: throughline_extfmt::Corrupt| Error::from(what).in_inode(inode.ino);
         let file_type = raw.file_type().map_err(damaged)?;
         let is_device = matches!(file_type, FileType::CharDevice | FileType::BlockDevice);
@@ -114,7 +114,7 @@ impl Names {
             Some(cached) => cached.space.size().max(committed),
             None => committed,
         };
-        let put_by = to_come.units << self.geo.block_log >> 9;
+        let reserved = pending.units << self.geo.block_log >> 9;
         // Inline data counts as the space that it would take in blocks.
         let inline =
             file_type == FileType::Regular && raw.flags().contains(InodeFlags::INLINE_DATA);
@@ -137,9 +137,9 @@ impl Names {
             size_bytes,
             blocks_512: raw
                 .blocks_512(&self.geo)
-                .saturating_add(put_by)
+                .saturating_add(reserved)
                 .saturating_add(in_inode),
-            is_settled: to_come.is_sure,
+            is_stable: pending.is_exact,
             device: is_device.then(|| raw.device_number()),
             flags: raw.flags(),
             generation: raw.generation(),
@@ -167,7 +167,7 @@ impl Names {
         }
         let unused = {
             // The ACL repeats the permissions, so the two change together.
-            let _alone = set.permissions.map(|_| xattr::Alone::lock(inode));
+            let _exclusive = set.permissions.map(|_| xattr::ChangeLocks::lock(inode));
             let with_list = match set.permissions {
                 Some(permissions) => {
                     acl::set_permissions(self, inode, permissions, &|step, raw| match step {
@@ -215,13 +215,13 @@ fn change_attributes(fs: &Inodes, inode: &Inode, raw: &mut InodeImage, set: &Att
 }
 
 /// The inode image, and what write-back will add to the inode's blocks.
-fn with_what_is_to_come(inode: &Inode) -> (InodeImage, ToCome) {
+fn with_pending(inode: &Inode) -> (InodeImage, Pending) {
     if coherent::is_clean(inode) {
-        return (inode.image(), ToCome::NOTHING);
+        return (inode.image(), Pending::NOTHING);
     }
     // Write-back moves blocks from one to the other under this lock.
     let _map = inode.map_shared();
-    (inode.image(), inode.delayed.to_come())
+    (inode.image(), inode.delayed.pending())
 }
 
 impl Attributes {
@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_set_changes_nothing() {
+    fn setting_no_attribute_changes_nothing() {
         let mut raw = file(0o6755);
         let before = raw.clone();
         Attributes::default().apply(&mut raw, NOW);
@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_append_only_inode_lets_be_set() {
+    fn an_append_only_inode_accepts_only_the_current_time() {
         let touch = Attributes {
             accessed: Some(SetTime::Now),
             modified: Some(SetTime::Now),

@@ -28,7 +28,7 @@ use crate::handle::Handle;
 use crate::mmp::MmpGuard;
 
 /// Upper limit on the credits of one step of a long operation.
-const MOST_STEP_CREDITS: u32 = 512;
+const MAX_STEP_CREDITS: u32 = 512;
 
 /// The lowest layer of an open volume: its device, journal and geometry, and whether it may be changed.
 /// Reached through [`crate::Fs`], as all layers are.
@@ -122,7 +122,7 @@ impl Base {
     /// Maximum credits for one step of a long operation: at most half of the journal's limit per handle, to
     /// leave room for other handles.
     pub(crate) fn step_credits(&self) -> u32 {
-        (self.journal.max_credits() / 2).min(MOST_STEP_CREDITS)
+        (self.journal.max_credits() / 2).min(MAX_STEP_CREDITS)
     }
 
     /// Fails if the volume cannot be changed.

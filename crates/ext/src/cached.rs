@@ -107,7 +107,7 @@ impl Backing for CachedFile {
     }
 
     fn unreserve(&self, units: u64) {
-        self.inode.delayed.give_up(&self.fs, &self.inode, units);
+        self.inode.delayed.unreserve(&self.fs, &self.inode, units);
     }
 
     fn whole_bytes(&self) -> u64 {
@@ -160,7 +160,7 @@ impl Backing for Bare<'_> {
     }
 
     fn unreserve(&self, units: u64) {
-        self.inode.delayed.give_up(self.fs, self.inode, units);
+        self.inode.delayed.unreserve(self.fs, self.inode, units);
     }
 
     fn writer(self: Arc<Self>, _file_offset: u64, _len: u64) -> fileio::Result<Box<dyn Mapper>> {
@@ -199,5 +199,5 @@ fn reserve(
     let again = space.is_being_written(&(offset..offset.saturating_add(len)));
     let range = (offset >> log, end);
     let before = (dirty_blocks, again);
-    Ok(fs.with_room(|| inode.delayed.put_by(fs, inode, range, before))?)
+    Ok(fs.with_room(|| inode.delayed.reserve(fs, inode, range, before))?)
 }

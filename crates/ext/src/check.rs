@@ -20,10 +20,10 @@ impl Alloc {
             self.read_descriptors_ahead(group);
             let desc = self.group_desc(group)?;
             self.check_block_bitmap(group)?;
-            let (inodes, said) = self.count_free_inodes(group)?;
-            if inodes != said {
+            let (inodes, recorded) = self.count_free_inodes(group)?;
+            if inodes != recorded {
                 return Err(Error::corrupt(format!(
-                    "group {group} has {inodes} free inodes in its bitmap, {said} in its descriptor"
+                    "group {group} has {inodes} free inodes in its bitmap, {recorded} in its descriptor"
                 )));
             }
             free_blocks = free_blocks.saturating_add(desc.free_blocks().into());

@@ -30,7 +30,7 @@ use crate::primary;
 /// The error number that the kernel leaves in a journal that it aborted, whatever the reason.
 const EIO: u32 = 5;
 /// Most damaged places remembered, so that none is counted twice. Further places are not recorded.
-const MOST_PLACES: usize = 4096;
+const MAX_PLACES: usize = 4096;
 
 /// What is still to be recorded on disk.
 #[derive(Default)]
@@ -79,7 +79,7 @@ impl Base {
     /// Logs and counts a damaged place unless it is known. Returns whether it was new.
     pub fn count_damage(&self, corrupt: &Corrupt) -> bool {
         let mut places = self.damage.places.lock();
-        let is_new = places.len() < MOST_PLACES && places.insert(corrupt.place());
+        let is_new = places.len() < MAX_PLACES && places.insert(corrupt.place());
         if is_new {
             tracing::warn!(damage = %corrupt, "the volume is damaged");
         }
@@ -135,9 +135,9 @@ impl Base {
             let known = **locked(Rank::Super, 0, || self.superblock.lock());
             // A checkpoint may be writing a newer superblock: the edit must not overwrite it with the older
             // bytes.
-            let noted = self
-                .journal
-                .while_home_rests(|| primary::edit(&self.disk, |home| home.copy_errors(&known)));
+            let noted = self.journal.without_checkpoint_writes(|| {
+                primary::edit(&self.disk, |home| home.copy_errors(&known))
+            });
             let in_journal = self.journal.record_error(EIO).map_err(Error::from);
             if let Err(error) = noted.and(in_journal) {
                 tracing::warn!(%error, "recording that the volume takes no more changes");

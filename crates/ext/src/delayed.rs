@@ -2,16 +2,16 @@
 //! it will need.
 //!
 //! ```text
-//!   put_by ──► units, nodes ──► lend ──► (data is written) ──► entered       the blocks are the file's
-//!     └──► give_up                └───────────┴──────────────► take_back     reserved again
+//!   reserve ──► units, nodes ──► lend ──► (data is written) ──► entered       the blocks are the file's
+//!      └──► unreserve              └───────────┴──────────────► take_back     reserved again
 //! ```
 //!
 //! Invariants:
-//! - The blocks that the volume's allocator has reserved ([`crate::Blocks::put_by`]) are the sum of `units`
+//! - The blocks that the volume's allocator has reserved ([`crate::Blocks::reserve`]) are the sum of `units`
 //!   and `nodes` over all inodes.
 //! - `nodes` and `lent` together cover the mapping blocks needed for all units not entered yet, wherever
 //!   and in whatever order they are allocated. They may exceed that number only until the next
-//!   [`Delayed::settle`].
+//!   [`Delayed::adjust_reservation`].
 //! - The mapping of a file with reserved space changes only by write-back. Any other change (a direct
 //!   write, `fallocate`) writes the file back first, or calls [`Delayed::renew`] afterwards.
 //!
@@ -31,7 +31,7 @@ use crate::inode::Inode;
 use crate::inode::Inodes;
 use crate::map::{self, Format, Kind, TableName};
 use state::State;
-pub(crate) use state::{Delayed, Lent, ToCome};
+pub(crate) use state::{Delayed, Lent, Pending};
 
 /// What a range will need.
 #[derive(Default)]
@@ -49,7 +49,7 @@ impl Delayed {
     ///
     /// # Errors
     /// `NoSpace`, with nothing reserved; `TooLarge`; errors of reading the mapping.
-    pub(crate) fn put_by(
+    pub(crate) fn reserve(
         &self,
         fs: &Inodes,
         inode: &Inode,
@@ -73,7 +73,7 @@ impl Delayed {
         let nodes = state.lacking(fs, inode);
         let done = match needs.units + nodes {
             0 => Ok(()),
-            blocks => fs.put_by(blocks, needs.units == 0),
+            blocks => fs.reserve(blocks, needs.units == 0),
         };
         match done {
             Ok(()) => {
@@ -92,13 +92,13 @@ impl Delayed {
     }
 
     /// Gives up the space for `units` data blocks, and for the mapping that they would have needed.
-    pub(crate) fn give_up(&self, fs: &Inodes, inode: &Inode, units: u64) {
+    pub(crate) fn unreserve(&self, fs: &Inodes, inode: &Inode, units: u64) {
         let mut state = self.state.lock();
         let units = units.min(state.units);
         state.units -= units;
         let blocks = units + state.surplus(fs, inode);
         if blocks > 0 {
-            fs.give_up(blocks);
+            fs.unreserve(blocks);
         }
     }
 
@@ -112,15 +112,15 @@ impl Delayed {
 
     /// After a commit: gives up the space that the mapping can no longer need. Space is reserved again for
     /// `restored` of the blocks that were entered, since their data is still dirty.
-    pub(crate) fn settle(&self, fs: &Inodes, inode: &Inode, restored: u64) {
+    pub(crate) fn adjust_reservation(&self, fs: &Inodes, inode: &Inode, restored: u64) {
         let mut state = self.state.lock();
         if restored > 0 {
             state.units += restored;
-            fs.put_by_again(restored);
+            fs.reserve_again(restored);
         }
         let surplus = state.surplus(fs, inode);
         if surplus > 0 {
-            fs.give_up(surplus);
+            fs.unreserve(surplus);
         }
     }
 
@@ -132,7 +132,7 @@ impl Delayed {
         }
         let lacking = state.lacking(fs, inode);
         if lacking > 0 {
-            fs.put_by_again(lacking);
+            fs.reserve_again(lacking);
             state.nodes += lacking;
         }
     }
@@ -143,7 +143,7 @@ impl Delayed {
         state.converts = 0;
         let surplus = state.surplus(fs, inode);
         if surplus > 0 {
-            fs.give_up(surplus);
+            fs.unreserve(surplus);
         }
     }
 }

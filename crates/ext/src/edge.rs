@@ -81,17 +81,17 @@ impl<'a> Edges<'a> {
             let Some(block) = data_block(fs, inode, range)? else {
                 continue;
             };
-            let beside = match is_tight {
-                true => beside(fs, inode, range, &block)?,
+            let extent_part = match is_tight {
+                true => extent_part(fs, inode, range, &block)?,
                 false => None,
             };
             let edge = Edge {
                 zeros: range.clone(),
-                old: beside.unwrap_or(block),
+                old: extent_part.unwrap_or(block),
                 new: None,
                 is_journaled: false,
             };
-            let mut edge = match beside {
+            let mut edge = match extent_part {
                 Some(_) => edge.written(|edge| write_new(fs, edge, Blocks::claim))?,
                 None => edge,
             };
@@ -221,7 +221,7 @@ fn data_block(fs: &Inodes, inode: &Inode, range: &Range<u64>) -> Result<Option<E
 
 /// The block together with the part of its extent beside it that remains; `None` if there is none, or too
 /// much to copy.
-fn beside(
+fn extent_part(
     fs: &Inodes,
     inode: &Inode,
     zeros: &Range<u64>,

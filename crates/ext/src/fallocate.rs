@@ -84,17 +84,23 @@ impl Data {
             _ if mode == Fallocate::PunchHole => most.max(offset),
             _ => return Err(Reason::TooLarge.into()),
         };
-        fallocate_alone(self, inode, mode, offset, end)?;
+        fallocate_exclusive(self, inode, mode, offset, end)?;
         self.data_changed(inode)
     }
 }
 
-fn fallocate_alone(fs: &Data, inode: &Inode, mode: Fallocate, offset: u64, end: u64) -> Result<()> {
+fn fallocate_exclusive(
+    fs: &Data,
+    inode: &Inode,
+    mode: Fallocate,
+    offset: u64,
+    end: u64,
+) -> Result<()> {
     let _io = inode.io_exclusive();
     if regular::is_inline(inode) {
         inline::spill(fs, inode)?;
     }
-    emptied::settle(fs, inode)?;
+    emptied::carry_out_truncation(fs, inode)?;
     let extents = Format::of(&inode.raw.read()) == Format::Extents;
     if !extents && mode != Fallocate::PunchHole {
         return Err(Error::Unsupported(
@@ -102,8 +108,8 @@ fn fallocate_alone(fs: &Data, inode: &Inode, mode: Fallocate, offset: u64, end: 
         ));
     }
     let done = match mode {
-        Fallocate::Allocate => allocate_beside(fs, inode, offset, end, true),
-        Fallocate::KeepSize => allocate_beside(fs, inode, offset, end, false),
+        Fallocate::Allocate => allocate_while_dirty(fs, inode, offset, end, true),
+        Fallocate::KeepSize => allocate_while_dirty(fs, inode, offset, end, false),
         Fallocate::PunchHole => punch(fs, inode, offset, end),
         Fallocate::ZeroRange => zero_range(fs, inode, offset, end, true),
         Fallocate::ZeroRangeKeepSize => zero_range(fs, inode, offset, end, false),
@@ -143,7 +149,7 @@ fn whole(fs: &Data, offset: u64, end: u64, size: u64) -> Span {
 
 /// Allocates while other parts of the file may be dirty. Dirty data in the range has reserved space, and is
 /// written back first.
-fn allocate_beside(fs: &Data, inode: &Inode, offset: u64, end: u64, grow: bool) -> Result<()> {
+fn allocate_while_dirty(fs: &Data, inode: &Inode, offset: u64, end: u64, grow: bool) -> Result<()> {
     let seen = coherent::size(fs, inode)?;
     // Data written past the committed end must be on the device before a size that covers it is committed.
     let _frozen = if grow && end > seen && seen > map::size(fs, inode)? {
@@ -168,7 +174,7 @@ fn allocate(fs: &Data, inode: &Inode, offset: u64, end: u64, grow: bool) -> Resu
     let mut taken = Vec::new();
     let blocks = touched(fs, offset, end);
     match allocate_blocks(fs, inode, blocks, &mut taken) {
-        Ok(()) => settle(fs, inode, if grow { end } else { 0 }),
+        Ok(()) => grow_and_touch(fs, inode, if grow { end } else { 0 }),
         Err(error) => {
             for run in taken {
                 free_again(fs, inode, run)?;
@@ -247,7 +253,7 @@ fn allocate_hole(fs: &Data, inode: &Inode, at: u64, hole: Mapping) -> Result<u32
 }
 
 /// Records that the file changed, and extends it to `size` if it was smaller.
-fn settle(fs: &Data, inode: &Inode, size: u64) -> Result<()> {
+fn grow_and_touch(fs: &Data, inode: &Inode, size: u64) -> Result<()> {
     let old = map::size(fs, inode)?;
     if size > old {
         regular::zero_in_block(fs, inode, old, size)?;
@@ -284,9 +290,9 @@ fn punch(fs: &Data, inode: &Inode, offset: u64, end: u64) -> Result<()> {
     let size = coherent::size(fs, inode)?;
     let _frozen = coherent::before_loss(inode, offset..end, true)?;
     // The committed size may depend on bytes that are about to be removed.
-    settle(fs, inode, size)?;
+    grow_and_touch(fs, inode, size)?;
     let whole = whole(fs, offset, end, size);
-    truncate::look_ahead(fs, inode, (offset >> fs.geo.block_log, whole.to))?;
+    truncate::preload_for_free(fs, inode, (offset >> fs.geo.block_log, whole.to))?;
     let mut edges = edges(fs, inode, (offset, end), whole)?;
     let mut to = Some(whole.to);
     let mut lost = end;
@@ -320,7 +326,7 @@ fn punch_step(
 fn zero_range(fs: &Data, inode: &Inode, offset: u64, end: u64, grow: bool) -> Result<()> {
     let size = coherent::size(fs, inode)?;
     let _frozen = coherent::before_loss(inode, offset..end, true)?;
-    settle(fs, inode, size)?;
+    grow_and_touch(fs, inode, size)?;
     let done = zero_on_device(fs, inode, offset, end, grow);
     coherent::resized(inode, map::size(fs, inode)?);
     done
@@ -328,7 +334,7 @@ fn zero_range(fs: &Data, inode: &Inode, offset: u64, end: u64, grow: bool) -> Re
 
 fn zero_on_device(fs: &Data, inode: &Inode, offset: u64, end: u64, grow: bool) -> Result<()> {
     let whole = whole(fs, offset, end, map::size(fs, inode)?);
-    fs.look_at_place(inode)?;
+    fs.load_inode_block(inode)?;
     let mut edges = edges(fs, inode, (offset, end), whole)?;
     let mut at = Some(whole.from);
     let credits = fs.step_credits();
@@ -362,14 +368,14 @@ fn collapse(fs: &Data, inode: &Inode, offset: u64, end: u64) -> Result<()> {
         );
     }
     let _frozen = coherent::before_move(inode)?;
-    settle(fs, inode, size)?;
+    grow_and_touch(fs, inode, size)?;
     let done = collapse_on_device(fs, inode, blocks, size - (end - offset));
     coherent::resized(inode, map::size(fs, inode)?);
     done
 }
 
 fn collapse_on_device(fs: &Data, inode: &Inode, blocks: Span, size: u64) -> Result<()> {
-    truncate::look_ahead(fs, inode, (blocks.from, blocks.to))?;
+    truncate::preload_for_free(fs, inode, (blocks.from, blocks.to))?;
     let shift = LEAVES_CREDITS + INODE_CREDITS;
     let both = map::take_credits(fs, inode) + shift;
     let credits = both.min(fs.journal.max_credits()).max(shift);
@@ -430,14 +436,14 @@ fn insert_range(fs: &Data, inode: &Inode, offset: u64, end: u64) -> Result<()> {
         .filter(|s| *s <= map::max_size(fs, inode));
     let new_size = new_size.ok_or(Reason::TooLarge)?;
     let _frozen = coherent::before_move(inode)?;
-    settle(fs, inode, size)?;
+    grow_and_touch(fs, inode, size)?;
     let done = insert_on_device(fs, inode, blocks, new_size);
     coherent::resized(inode, map::size(fs, inode)?);
     done
 }
 
 fn insert_on_device(fs: &Data, inode: &Inode, blocks: Span, new_size: u64) -> Result<()> {
-    fs.look_at_place(inode)?;
+    fs.load_inode_block(inode)?;
     let by = (blocks.to - blocks.from) as u32;
     let mut cursor = Some(extents::END);
     while let Some(to) = cursor {

@@ -87,7 +87,7 @@ impl Data {
             }
         }
         let _io = inode.io_exclusive();
-        self.write_alone(inode, &mapper, offset, bufs)
+        self.write_exclusive(inode, &mapper, offset, bufs)
     }
 
     /// Appends to a regular file. Returns the offset of the data, and the number of bytes written.
@@ -100,14 +100,14 @@ impl Data {
             let _io = inode.io_exclusive();
             let offset = coherent::size(self, inode)?;
             let mapper = FileMapper::for_write(self, inode, offset.saturating_add(total(bufs)));
-            (offset, self.write_alone(inode, &mapper, offset, bufs)?)
+            (offset, self.write_exclusive(inode, &mapper, offset, bufs)?)
         };
         self.data_changed(inode)?;
         Ok(written)
     }
 
     /// Writes with the I/O lock held exclusively.
-    fn write_alone(
+    fn write_exclusive(
         &self,
         inode: &Inode,
         mapper: &dyn Mapper,
@@ -287,7 +287,7 @@ impl Data {
 ///
 /// # Errors
 /// `Corrupt`; device errors.
-pub(crate) fn settle_tail(fs: &Inodes, inode: &Inode) -> Result<()> {
+pub(crate) fn zero_tail_once(fs: &Inodes, inode: &Inode) -> Result<()> {
     if inode.tail_is_zero.load(Ordering::Relaxed) {
         return Ok(());
     }

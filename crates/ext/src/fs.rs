@@ -57,7 +57,7 @@ impl Fs {
 
     /// Defers truncations where that protects rewritten files. Needs the shared reference for the volume's
     /// own thread.
-    pub fn hold_back(self: &Arc<Self>) {
+    pub fn enable_deferred_truncation(self: &Arc<Self>) {
         let me = Arc::downgrade(self);
         // The thread keeps the volume open while it runs.
         self.emptied.set_thread(Arc::new(move || {

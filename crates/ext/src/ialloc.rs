@@ -68,7 +68,7 @@ struct Hints {
 
 impl Hints {
     /// Makes available the inodes freed in transactions up to `committed`.
-    fn settle(&mut self, committed: Tid) {
+    fn release_durable(&mut self, committed: Tid) {
         while let Some(&(_, index)) = self
             .waiting
             .front()

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use throughline_extfmt::inode::FileType;
 use throughline_extfmt::{FsBlock, InodeImage, InodeNumber};
-use throughline_fileio::{FileAlone, FileLock, FileShared};
+use throughline_fileio::{FileExclusive, FileLock, FileShared};
 use throughline_journal::Tid;
 
 use crate::base::Base;
@@ -39,7 +39,7 @@ pub use watch::Watch;
 pub(crate) const INODE_CREDITS: u32 = 2;
 
 /// Value of the count of open files for an inode that is being freed.
-const CLOSED_FOR_GOOD: u32 = u32::MAX;
+const CLOSED_PERMANENTLY: u32 = u32::MAX;
 
 /// An inode in use. There is at most one object per inode number.
 pub struct Inode {
@@ -105,15 +105,15 @@ impl Inode {
     }
 
     /// Exclusive, for operations that remove or move blocks.
-    pub(crate) fn io_exclusive(&self) -> Held<FileAlone<'_>> {
-        locked(Rank::FileIo, self.ino.0.into(), || self.io.alone())
+    pub(crate) fn io_exclusive(&self) -> Held<FileExclusive<'_>> {
+        locked(Rank::FileIo, self.ino.0.into(), || self.io.exclusive())
     }
 
     /// As [`Inode::io_exclusive`], for freeing an inode that has no names and is not open. A holder waits for
     /// no other file, so the lock may be taken while holding that of the file whose attribute value this
     /// inode is.
-    pub(crate) fn io_unused(&self) -> Held<FileAlone<'_>> {
-        locked(Rank::Unused, self.ino.0.into(), || self.io.alone())
+    pub(crate) fn io_unused(&self) -> Held<FileExclusive<'_>> {
+        locked(Rank::Unused, self.ino.0.into(), || self.io.exclusive())
     }
 
     /// For a buffered write that may end past the end of file; taken in addition to [`Inode::io_shared`].
@@ -164,7 +164,7 @@ impl Inode {
     /// Counts one more open file; `false` if the inode is being freed.
     #[must_use]
     pub(crate) fn add_open(&self) -> bool {
-        let more = |opens: u32| (opens != CLOSED_FOR_GOOD).then(|| opens + 1);
+        let more = |opens: u32| (opens != CLOSED_PERMANENTLY).then(|| opens + 1);
         self.opens
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, more)
             .is_ok()
@@ -172,7 +172,7 @@ impl Inode {
 
     /// Counts one open file less.
     pub(crate) fn drop_open(&self) {
-        let less = |opens: u32| (opens != CLOSED_FOR_GOOD).then(|| opens.saturating_sub(1));
+        let less = |opens: u32| (opens != CLOSED_PERMANENTLY).then(|| opens.saturating_sub(1));
         // If the inode is being freed, the count stays unchanged.
         let _ = self
             .opens
@@ -181,27 +181,27 @@ impl Inode {
 
     /// Whether the file is open.
     pub(crate) fn is_open(&self) -> bool {
-        !matches!(self.opens.load(Ordering::Acquire), 0 | CLOSED_FOR_GOOD)
+        !matches!(self.opens.load(Ordering::Acquire), 0 | CLOSED_PERMANENTLY)
     }
 
     /// Ignores open files from now on: the volume is being closed.
     pub(crate) fn forget_opens(&self) {
-        let none = |opens: u32| (opens != CLOSED_FOR_GOOD).then_some(0);
+        let none = |opens: u32| (opens != CLOSED_PERMANENTLY).then_some(0);
         let _ = self
             .opens
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, none);
     }
 
     /// If the file is not open, prevents further opens. The caller alone may then free it.
-    pub(crate) fn close_for_good(&self) -> bool {
+    pub(crate) fn close_permanently(&self) -> bool {
         self.opens
-            .compare_exchange(0, CLOSED_FOR_GOOD, Ordering::AcqRel, Ordering::Acquire)
+            .compare_exchange(0, CLOSED_PERMANENTLY, Ordering::AcqRel, Ordering::Acquire)
             .is_ok()
     }
 
     /// Whether the inode is being freed, or was freed.
-    pub(crate) fn is_closed_for_good(&self) -> bool {
-        self.opens.load(Ordering::Acquire) == CLOSED_FOR_GOOD
+    pub(crate) fn is_closed_permanently(&self) -> bool {
+        self.opens.load(Ordering::Acquire) == CLOSED_PERMANENTLY
     }
 
     /// Whether the inode was returned to the inode allocator: remaining holders must not use it.

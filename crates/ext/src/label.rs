@@ -104,7 +104,7 @@ fn show_name(fs: &Alloc) -> Result<()> {
         // The commit wrote it in place.
         return Ok(());
     }
-    fs.journal.while_home_rests(|| {
+    fs.journal.without_checkpoint_writes(|| {
         // The current values: if two callers change them, the later change wins.
         let now = fs.superblock();
         primary::edit(&fs.disk, |home| {

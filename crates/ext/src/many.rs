@@ -72,7 +72,7 @@ fn write_some(
         .collect();
     let done = direct::write_new(&fs.disk, &new);
     drop(new);
-    for ((at, _alone, _), done) in fit.into_iter().zip(done) {
+    for ((at, _exclusive, _), done) in fit.into_iter().zip(done) {
         let (inode, _) = files[at];
         let size = map::size(fs, inode);
         if let Ok(size) = &size {

@@ -37,7 +37,7 @@ use crate::mmp::MmpGuard;
 use crate::names::Names;
 use crate::options::OpenOptions;
 use crate::primary::{self, Primary};
-use crate::reclaim::{self, OrphansSettled};
+use crate::reclaim::{self, OrphansProcessed};
 use crate::replay::Replayed;
 use crate::times::Times;
 
@@ -113,7 +113,7 @@ pub struct Recovery {
     /// The journal's contents, which are now in place; `None` if no replay was needed.
     pub replayed: Option<Replayed>,
     /// Unnamed files that were freed, and truncations that were completed.
-    pub orphans: OrphansSettled,
+    pub orphans: OrphansProcessed,
     /// The volume was not closed cleanly, and has no journal that records the interrupted changes: run
     /// `e2fsck`.
     pub unchecked: bool,
@@ -122,7 +122,7 @@ pub struct Recovery {
 impl Recovery {
     /// Whether nothing had to be recovered.
     pub fn is_empty(&self) -> bool {
-        self.replayed.is_none() && self.orphans == OrphansSettled::default()
+        self.replayed.is_none() && self.orphans == OrphansProcessed::default()
     }
 }
 
@@ -191,7 +191,7 @@ impl Fs {
         let mut recovery = Recovery::default();
         if crate::replay::is_needed(&found.superblock) {
             let before = Self::for_reading(&disk, found, options)?;
-            let admit = |disk: &Arc<Disk>, errno| Self::rehearse(disk, errno, options);
+            let admit = |disk: &Arc<Disk>, errno| Self::check_recovered(disk, errno, options);
             recovery.replayed = Some(crate::replay::write_home(&before, admit)?);
             drop(before);
             let sb = primary::read(&disk)?;
@@ -220,7 +220,7 @@ impl Fs {
 
     /// Checks that the volume can be written after recovery; `disk` shows the recovered state. `errno` is the
     /// last writer's recorded error, or 0.
-    fn rehearse(disk: &Arc<Disk>, errno: u32, options: &OpenOptions) -> Result<()> {
+    fn check_recovered(disk: &Arc<Disk>, errno: u32, options: &OpenOptions) -> Result<()> {
         let mut sb = primary::read(disk)?;
         if gate(&sb) != Gate::Write {
             return Err(Error::corrupt(

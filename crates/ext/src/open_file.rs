@@ -194,7 +194,7 @@ impl OpenFile {
             };
             let done = match done {
                 Some(done) => Some(done),
-                None => self.write_behind(at, bufs, wait)?,
+                None => self.write_extending(at, bufs, wait)?,
             };
             if let Some(done) = done {
                 return Ok(done);
@@ -226,7 +226,7 @@ impl OpenFile {
     }
 
     /// Writes at any offset, including past the end; `None` if the data is in the inode.
-    fn write_behind(
+    fn write_extending(
         &self,
         at: Option<u64>,
         bufs: &[IoSlice<'_>],
@@ -234,7 +234,7 @@ impl OpenFile {
     ) -> Result<Option<(u64, Accepted)>> {
         let (fs, inode) = (self.fs(), self.inode());
         let _io = loop {
-            file::settle_tail(fs, inode)?;
+            file::zero_tail_once(fs, inode)?;
             let io = inode.io_shared();
             // After a truncation in between, the rest of the last block must be checked again before the
             // file is extended.

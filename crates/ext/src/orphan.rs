@@ -42,14 +42,14 @@ pub(crate) struct Orphans {
     /// Set once the volume is open for writing, if it has an orphan file.
     pub(crate) file: OnceLock<OrphanFile>,
     /// Earlier orphans were left to e2fsck.
-    pub(crate) left_alone: AtomicBool,
+    pub(crate) left_to_e2fsck: AtomicBool,
 }
 
 impl Orphans {
     /// On a clean close: if the orphan file is empty, marks that it need not be searched.
     pub(crate) fn leave(&self, sb: &mut Superblock) {
         let empty = self.file.get().is_some_and(OrphanFile::is_empty);
-        if empty && !self.left_alone.load(Ordering::Relaxed) {
+        if empty && !self.left_to_e2fsck.load(Ordering::Relaxed) {
             set_present(sb, false);
         }
     }

@@ -31,7 +31,7 @@ pub(crate) fn without(mode: u16, setgid: bool) -> u16 {
 
 /// Whether setgid is set without group execute permission, and so is dropped only for a caller outside the
 /// group.
-fn is_setgid_alone(mode: u16) -> bool {
+fn is_setgid_only(mode: u16) -> bool {
     mode & (SETGID | GROUP_EXECUTE) == SETGID
 }
 
@@ -61,7 +61,7 @@ impl Attrs {
             let raw = inode.raw.read();
             (raw.mode(), raw.gid())
         };
-        let setgid = is_setgid_alone(mode) && is_outsider(gid);
+        let setgid = is_setgid_only(mode) && is_outsider(gid);
         if without(mode, setgid) == mode {
             return Ok(false);
         }
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_goes_and_what_stays() {
+    fn set_id_bits_are_dropped_by_mode() {
         let file = FileType::Regular.mode_bits();
         for (mode, left) in [
             (0o6755, 0o755),

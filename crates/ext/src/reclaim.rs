@@ -1,7 +1,7 @@
 //! Freeing inodes without names, when they are closed or when the volume is next opened, and finishing
 //! truncations that a crash interrupted. The on-disk records of both are in [`crate::orphan`].
 //!
-//! Invariant: an inode is freed once, by the thread that [closes it for good](Inode::close_for_good).
+//! Invariant: an inode is freed once, by the thread that [closes it for good](Inode::close_permanently).
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ const FREE_CREDITS: u32 = 3 + xattr::RELEASE_CREDITS + ORPHAN_CREDITS;
 
 /// What [`crate::Fs::open`] found unfinished and completed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct OrphansSettled {
+pub struct OrphansProcessed {
     /// Inodes without names, which were freed.
     pub freed: u32,
     /// Inodes with names whose truncation was completed.
@@ -55,11 +55,11 @@ pub(crate) fn end_all(fs: &Attrs) -> Result<()> {
 ///
 /// # Errors
 /// `Corrupt` for invalid orphans; device errors.
-pub(crate) fn recover(fs: &Attrs) -> Result<OrphansSettled> {
+pub(crate) fn recover(fs: &Attrs) -> Result<OrphansProcessed> {
     fs.note_damage(recover_all(fs))
 }
 
-fn recover_all(fs: &Attrs) -> Result<OrphansSettled> {
+fn recover_all(fs: &Attrs) -> Result<OrphansProcessed> {
     let sb = fs.superblock();
     let (has_file, present) = (
         sb.compat().contains(Compat::ORPHAN_FILE),
@@ -77,20 +77,20 @@ fn recover_all(fs: &Attrs) -> Result<OrphansSettled> {
         fs.update_super(&mut h, |sb| set_present(sb, true))?;
         h.stop()?;
     }
-    let mut settled = OrphansSettled::default();
+    let mut processed = OrphansProcessed::default();
     **fs.orphans.list() = List::starting_at(sb.s_last_orphan.get());
     if sb.state().contains(State::ERROR) {
         // Leave the orphans of a damaged volume to e2fsck.
-        fs.orphans.left_alone.store(true, Ordering::Relaxed);
-        return Ok(settled);
+        fs.orphans.left_to_e2fsck.store(true, Ordering::Relaxed);
+        return Ok(processed);
     }
-    recover_list(fs, &mut settled)?;
+    recover_list(fs, &mut processed)?;
     if let Some(file) = file.filter(|_| present) {
         for (slot, ino) in file.found(fs)? {
-            recover_slot(fs, file, (slot, ino), &mut settled).map_err(|e| file.name(slot, e))?;
+            recover_slot(fs, file, (slot, ino), &mut processed).map_err(|e| file.name(slot, e))?;
         }
     }
-    Ok(settled)
+    Ok(processed)
 }
 
 /// The orphans recorded on disk, for a volume that was opened without processing them. They stay recorded;
@@ -118,7 +118,7 @@ pub(crate) fn recorded(fs: &Attrs) -> Result<HashSet<InodeNumber>> {
     Ok(all)
 }
 
-fn recover_list(fs: &Attrs, settled: &mut OrphansSettled) -> Result<()> {
+fn recover_list(fs: &Attrs, processed: &mut OrphansProcessed) -> Result<()> {
     let mut ino = InodeNumber(fs.superblock().s_last_orphan.get());
     // A list without a cycle contains each inode at most once.
     let mut left = fs.geo.inodes;
@@ -130,7 +130,7 @@ fn recover_list(fs: &Attrs, settled: &mut OrphansSettled) -> Result<()> {
         let next = inode.raw.read().dtime();
         fs.orphans.list().adopt(&inode, next);
         **place(&inode) = Place::List;
-        settle(fs, &inode, settled)?;
+        finish_orphan(fs, &inode, processed)?;
         ino = InodeNumber(next);
     }
     Ok(())
@@ -140,7 +140,7 @@ fn recover_slot(
     fs: &Attrs,
     file: &OrphanFile,
     (slot, ino): (Slot, InodeNumber),
-    settled: &mut OrphansSettled,
+    processed: &mut OrphansProcessed,
 ) -> Result<()> {
     let inode = orphan_inode(fs, ino)?;
     if **place(&inode) != Place::Nowhere {
@@ -148,7 +148,7 @@ fn recover_slot(
     }
     file.adopt(fs, slot, &inode)?;
     **place(&inode) = Place::Slot(slot);
-    settle(fs, &inode, settled)
+    finish_orphan(fs, &inode, processed)
 }
 
 fn orphan_inode(fs: &Inodes, ino: InodeNumber) -> Result<Arc<Inode>> {
@@ -169,12 +169,12 @@ fn orphan_inode(fs: &Inodes, ino: InodeNumber) -> Result<Arc<Inode>> {
 }
 
 /// Frees an orphan, or completes its truncation.
-fn settle(fs: &Attrs, inode: &Arc<Inode>, settled: &mut OrphansSettled) -> Result<()> {
+fn finish_orphan(fs: &Attrs, inode: &Arc<Inode>, processed: &mut OrphansProcessed) -> Result<()> {
     if inode.raw.read().links_count() == 0 {
-        settled.freed += 1;
+        processed.freed += 1;
         return fs.free_if_unused(inode);
     }
-    settled.truncated += 1;
+    processed.truncated += 1;
     truncate::free_beyond_size(fs, inode)
 }
 
@@ -238,14 +238,14 @@ impl Attrs {
     /// its names in this session: the volume is damaged, and reading such an inode must not free it.
     pub(crate) fn free_if_unused(&self, inode: &Arc<Inode>) -> Result<()> {
         let named = inode.raw.read().links_count() > 0;
-        if named || **place(inode) == Place::Nowhere || !inode.close_for_good() {
+        if named || **place(inode) == Place::Nowhere || !inode.close_permanently() {
             return Ok(());
         }
         let mut doomed = vec![Arc::clone(inode)];
         // Attribute values can be inodes, which are freed with their last user.
         while let Some(inode) = doomed.pop() {
             let unused = self.free_orphan(&inode)?;
-            doomed.extend(unused.into_iter().filter(|value| value.close_for_good()));
+            doomed.extend(unused.into_iter().filter(|value| value.close_permanently()));
         }
         Ok(())
     }
@@ -255,7 +255,7 @@ impl Attrs {
         truncate::free_all(self, inode)?;
         let mut unused = Vec::new();
         // Wait for readers and writers of its attributes.
-        let _alone = inode.io_unused();
+        let _exclusive = inode.io_unused();
         loop {
             let mut h = self.begin(FREE_CREDITS)?;
             let released = xattr::release(self, &mut h, inode)?;

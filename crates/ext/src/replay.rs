@@ -144,7 +144,7 @@ fn shown(fs: &Inodes, replay: &Replay, applied: Option<&OverlayDevice>) -> Resul
 }
 
 /// The most metadata that fast commits may change, in bytes.
-const MOST_APPLIED_BYTES: usize = 128 << 20;
+const MAX_APPLIED_BYTES: usize = 128 << 20;
 
 /// The device overlaid with the whole of `replay`, fast commits applied in memory; `None` if there are none.
 fn apply_fast_commits(fs: &Inodes, replay: &Replay) -> Result<Option<Arc<OverlayDevice>>> {
@@ -155,10 +155,10 @@ fn apply_fast_commits(fs: &Inodes, replay: &Replay) -> Result<Option<Arc<Overlay
         Arc::clone(fs.disk.device()),
         Arc::new(replay.clone()),
         fs.geo.block_bytes,
-        MOST_APPLIED_BYTES / fs.geo.block_bytes as usize,
+        MAX_APPLIED_BYTES / fs.geo.block_bytes as usize,
     )?);
     let disk = Arc::new(Disk::new(Arc::clone(&device) as _)?);
-    let volume = Fs::open_in_memory(disk, MOST_APPLIED_BYTES)?;
+    let volume = Fs::open_in_memory(disk, MAX_APPLIED_BYTES)?;
     let applied = fast_commit::apply(&volume, &replay.fast_commits);
     volume.abandon();
     applied?;

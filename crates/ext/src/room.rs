@@ -21,13 +21,13 @@ impl Data {
 
     /// Makes all pending frees durable; returns whether more are pending.
     fn make_room(&self) -> Result<bool> {
-        self.settle_emptied()?;
+        self.carry_out_truncations()?;
         let _nothing_held = Place::enter(Rank::Handle, 0);
         self.journal.commit()?;
         if self.balloc.discards() {
             self.trim_freed();
         }
-        self.settle_freed();
+        self.release_durable();
         Ok(self.is_room_awaited())
     }
 

@@ -2,7 +2,7 @@
 //! changes nothing else.
 //!
 //! They are set in memory, and stored with the inode's next change, when the inode or the volume is synced,
-//! when the volume is closed, and when [`MOST_KEPT`] inodes are waiting or one has waited for [`LONGEST_S`]
+//! when the volume is closed, and when [`MAX_PENDING`] inodes are waiting or one has waited for [`LONGEST_S`]
 //! (a day with lazy times). So a read does not cost a transaction.
 //!
 //! Invariants:
@@ -28,7 +28,7 @@ use crate::inode::Inodes;
 use crate::options::{AccessTimes, OpenOptions};
 
 /// Most inodes whose times are only in memory.
-const MOST_KEPT: usize = 1024;
+const MAX_PENDING: usize = 1024;
 /// Longest time that a change is kept while others are added, in seconds; with lazy times [`DAY_S`].
 const LONGEST_S: i64 = 30;
 /// A day.
@@ -63,7 +63,7 @@ impl Times {
     }
 
     /// When the access time is next due, in nanoseconds; `None` if it must be set now.
-    fn settled_until(&self, raw: &InodeImage, now: Timestamp) -> Option<i64> {
+    fn next_due(&self, raw: &InodeImage, now: Timestamp) -> Option<i64> {
         let time = |which| raw.time(which).unwrap_or_default();
         let accessed = time(Time::Access);
         let next = match self.access {
@@ -102,22 +102,22 @@ impl Inodes {
             return;
         }
         let now = self.now();
-        let settled = &inode.times.settled_until_ns;
-        if nanoseconds(now) < settled.load(Ordering::Relaxed) {
+        let next_due = &inode.times.next_due_ns;
+        if nanoseconds(now) < next_due.load(Ordering::Relaxed) {
             return;
         }
         {
             let mut raw = inode.raw.write();
-            if let Some(until) = times.settled_until(&raw, now) {
-                settled.store(until, Ordering::Relaxed);
+            if let Some(until) = times.next_due(&raw, now) {
+                next_due.store(until, Ordering::Relaxed);
                 return;
             }
             raw.set_time(Time::Access, now);
             // If the inode's resolution is coarser than the clock, or its other times are as recent, the
             // access time may still be due.
-            let until = times.settled_until(&raw, now);
+            let until = times.next_due(&raw, now);
             let tick = nanoseconds(now).saturating_add(TICK_NS);
-            settled.store(until.unwrap_or(tick).max(tick), Ordering::Relaxed);
+            next_due.store(until.unwrap_or(tick).max(tick), Ordering::Relaxed);
         }
         self.keep_times(inode);
     }
@@ -139,7 +139,7 @@ impl Inodes {
                 kept.since = now;
             }
             kept.inodes.push(own);
-            kept.inodes.len() >= MOST_KEPT || now.saturating_sub(kept.since) > longest
+            kept.inodes.len() >= MAX_PENDING || now.saturating_sub(kept.since) > longest
         };
         if due && let Err(error) = self.store_kept_times() {
             tracing::debug!(%error, "storing access times");

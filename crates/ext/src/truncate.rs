@@ -62,7 +62,7 @@ fn resize(fs: &Data, inode: &Inode, size: u64) -> Result<()> {
     }
     let seen = coherent::size(fs, inode)?;
     if size > 0 && size <= seen {
-        emptied::settle(fs, inode)?;
+        emptied::carry_out_truncation(fs, inode)?;
     }
     if size > seen {
         lengthen(fs, inode, size)
@@ -92,7 +92,7 @@ fn shorten(fs: &Data, inode: &Inode, size: u64) -> Result<()> {
     // last block is freed, and pending write-back may rely on it.
     let rest = size > map::size(fs, inode)? || has_tables && !inode.delayed.is_idle();
     let _frozen = coherent::before_loss(inode, size..u64::MAX, rest)?;
-    let done = if size == 0 && emptied::hold(fs, inode)? {
+    let done = if size == 0 && emptied::defer(fs, inode)? {
         coherent::drop_cached(fs, inode, coherent::ALL);
         coherent::resized(inode, 0);
         Ok(())
@@ -106,7 +106,7 @@ fn shorten(fs: &Data, inode: &Inode, size: u64) -> Result<()> {
 /// Sets the committed size to `size`, and frees everything past it.
 fn cut(fs: &Data, inode: &Inode, size: u64) -> Result<()> {
     let blocks = (size.div_ceil(fs.geo.block_bytes.into()), u32::MAX.into());
-    look_ahead(fs, inode, blocks)?;
+    preload_for_free(fs, inode, blocks)?;
     let committed = map::size(fs, inode)?;
     if size > committed {
         commit_size(fs, inode, size)?;
@@ -133,25 +133,25 @@ fn commit_size(fs: &Data, inode: &Inode, size: u64) -> Result<()> {
     })
 }
 
-/// Number of runs that [`look_ahead`] checks.
-const LOOK_AHEAD_RUNS: usize = 64;
+/// Number of runs that [`preload_for_free`] checks.
+const PRELOAD_RUNS: usize = 64;
 
 /// Reads ahead what freeing file blocks and storing the inode will need, for a few steps: damage and read
 /// errors are then found before anything has changed.
 ///
 /// # Errors
 /// `Corrupt`; device errors.
-pub(crate) fn look_ahead(fs: &Data, inode: &Inode, (from, to): (u64, u64)) -> Result<()> {
-    fs.look_at_place(inode)?;
+pub(crate) fn preload_for_free(fs: &Data, inode: &Inode, (from, to): (u64, u64)) -> Result<()> {
+    fs.load_inode_block(inode)?;
     let mut at = from;
-    for _ in 0..LOOK_AHEAD_RUNS {
+    for _ in 0..PRELOAD_RUNS {
         let Some(block) = u32::try_from(at).ok().filter(|_| at < to) else {
             break;
         };
         let most = u32::try_from(to - at).unwrap_or(u32::MAX);
         let found = map::lookup(fs, inode, FileBlock(block), most)?;
         if let Kind::Data(start) | Kind::Unwritten(start) = found.kind {
-            fs.look_at_bits(start, found.len_blocks.into())
+            fs.check_freeable(start, found.len_blocks.into())
                 .map_err(|e| e.in_inode(inode.ino))?;
         }
         at += u64::from(found.len_blocks);
@@ -168,7 +168,7 @@ pub(crate) fn free_all(fs: &Data, inode: &Inode) -> Result<()> {
     let _io = inode.io_unused();
     let _frozen = coherent::discard_all(fs, inode);
     coherent::resized(inode, 0);
-    emptied::settle(fs, inode)?;
+    emptied::carry_out_truncation(fs, inode)?;
     shrink(fs, inode, 0, false, Edges::none(fs, inode))
 }
 

@@ -7,9 +7,9 @@ use std::fs;
 use std::path::Path;
 
 /// The largest allowed cycle of imports, in files.
-const MOST_IN_A_CIRCLE: usize = 10;
+const MAX_CYCLE: usize = 10;
 /// The most methods that a type may have, over all of its `impl` blocks.
-const MOST_METHODS: usize = 40;
+const MAX_METHODS: usize = 40;
 
 /// A path of names, from the root of the crate.
 type Names = Vec<String>;
@@ -325,7 +325,7 @@ fn no_circle_of_imports_is_large() {
         !largest.is_empty(),
         "no import cycle was found, although there are some"
     );
-    assert!(largest.len() <= MOST_IN_A_CIRCLE, "{largest:?}");
+    assert!(largest.len() <= MAX_CYCLE, "{largest:?}");
 }
 
 /// Whether a line begins a function, with no indent.
@@ -377,6 +377,6 @@ fn no_type_has_many_methods() {
         "methods were not found"
     );
     for (name, count) in most {
-        assert!(*count <= MOST_METHODS, "{name} has {count} methods");
+        assert!(*count <= MAX_METHODS, "{name} has {count} methods");
     }
 }

@@ -103,7 +103,7 @@ mod tests {
     };
 
     #[test]
-    fn what_is_shown_can_be_read() {
+    fn shown_names_can_be_parsed() {
         for len in [1, 16, 148, 149, 150, 255] {
             let stored: Vec<u8> = (0..len).map(|at| (at * 37 + len) as u8).collect();
             let form = show(HASH, &stored);
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_form_is_none() {
+    fn invalid_forms_are_not_parsed() {
         let short = URL_SAFE_NO_PAD.encode([0; HASHES]);
         let between = URL_SAFE_NO_PAD.encode([0; HASHES + BYTES + DIGEST - 1]);
         for form in ["", "a", "name", "AA==", "with space", &short, &between] {

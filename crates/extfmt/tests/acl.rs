@@ -37,7 +37,7 @@ fn both_forms_are_what_they_should_be() {
 }
 
 #[test]
-fn what_is_not_well_formed_is_refused() {
+fn malformed_lists_are_refused() {
     let good = named().entries().to_vec();
     let without = |at: usize| {
         let mut bad = good.clone();
@@ -93,7 +93,7 @@ fn permissions_and_lists_follow_each_other() {
 
 proptest! {
     #[test]
-    fn whatever_reads_is_written_back(bytes in proptest::collection::vec(0u8..40, 0..80)) {
+    fn lists_that_parse_are_written_back(bytes in proptest::collection::vec(0u8..40, 0..80)) {
         if let Ok(list) = Acl::from_disk(&bytes) {
             prop_assert_eq!(list.to_disk(), bytes);
         } else if let Ok(Some(list)) = Acl::from_user(&bytes) {

@@ -120,7 +120,7 @@ proptest! {
     }
 
     #[test]
-    fn record_lengths_come_back(quarter in 3usize..=16384) {
+    fn record_lengths_round_trip(quarter in 3usize..=16384) {
         let len = quarter * 4;
         prop_assert_eq!(dir::rec_len_from_disk(dir::rec_len_to_disk(len, 65536), 65536), len);
         if len <= 32768 {

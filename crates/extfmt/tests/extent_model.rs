@@ -24,7 +24,7 @@ fn extent(seed: u64) -> Extent {
 
 proptest! {
     #[test]
-    fn entries_come_back(seed: u64) {
+    fn entries_round_trip(seed: u64) {
         let mut bytes = [0u8; 60];
         let mut node = NodeMut::init(&mut bytes, 0).unwrap();
         prop_assert!(node.insert_extent(0, extent(seed)));

@@ -99,7 +99,7 @@ fn limits_leave_room_for_the_tail() {
 }
 
 #[test]
-fn roots_that_are_none_are_refused() {
+fn invalid_roots_are_refused() {
     let mut good = vec![0u8; 1024];
     root(&mut good, &FORMAT);
     let read = Root::read(&good, &FORMAT).unwrap();

@@ -235,7 +235,7 @@ fn inode_sizes_and_clusters() {
 }
 
 #[test]
-fn what_the_tree_holds() {
+fn inodes_of_the_tree_are_decoded() {
     need_tools!();
     let (image, _) = check(&["-t", "ext4", "-b", "1024", "-O", "inline_data"], "32M").unwrap();
     let device = image.lookup("few/device");

@@ -16,7 +16,7 @@ fn sizes() -> impl Strategy<Value = u16> {
 
 proptest! {
     #[test]
-    fn fields_come_back(
+    fn fields_round_trip(
         size in sizes(), uid: u32, gid: u32, generation: u32, version: u64, acl in 0u64..1 << 48,
         seconds in MIN_SECONDS..=MAX_SECONDS, nanoseconds in 0u32..1_000_000_000, projid: u32,
     ) {
@@ -58,7 +58,7 @@ proptest! {
     }
 
     #[test]
-    fn device_numbers_come_back(major in 0u32..1 << 12, minor in 0u32..1 << 20) {
+    fn device_numbers_round_trip(major in 0u32..1 << 12, minor in 0u32..1 << 20) {
         let mut inode = InodeImage::new(256, 0);
         prop_assert!(inode.set_device_number(major, minor));
         prop_assert_eq!(inode.device_number(), (major, minor));
@@ -66,7 +66,7 @@ proptest! {
     }
 
     #[test]
-    fn block_counts_come_back(blocks in 0u64..1 << 50) {
+    fn block_counts_round_trip(blocks in 0u64..1 << 50) {
         let mut geometry = common::geometry();
         let mut inode = InodeImage::new(256, 0);
         let count = blocks * 2; // units of 512 bytes, 1 KiB blocks

@@ -58,7 +58,7 @@ fn fill(root: &Path) -> usize {
 }
 
 #[test]
-fn what_the_kernel_wrote() {
+fn volumes_written_by_the_kernel_are_read() {
     for features in [
         "metadata_csum,64bit",
         "inline_data",

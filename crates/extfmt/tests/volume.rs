@@ -193,7 +193,7 @@ fn sparse_super2_names_its_backups() {
 }
 
 #[test]
-fn descriptors_come_back_with_either_checksum() {
+fn descriptors_round_trip_with_either_checksum() {
     let crc32c = common::geometry();
     let mut crc16 = crc32c.clone();
     crc16.ro_compat = RoCompat::GDT_CSUM;

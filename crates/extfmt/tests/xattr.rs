@@ -34,7 +34,7 @@ fn bytes_needed(list: &[Attribute]) -> usize {
 
 proptest! {
     #[test]
-    fn inode_areas_come_back(list in attributes(), quarter in 1usize..300) {
+    fn inode_areas_round_trip(list in attributes(), quarter in 1usize..300) {
         let mut area = vec![0xEEu8; quarter * 4];
         let before = area.clone();
         let written = xattr::write_ibody(&mut area, &list);
@@ -48,7 +48,7 @@ proptest! {
     }
 
     #[test]
-    fn blocks_come_back_sorted(list in attributes()) {
+    fn blocks_round_trip_sorted(list in attributes()) {
         let mut block = vec![0u8; 1024];
         let written = xattr::write_block(&mut block, &list);
         prop_assert_eq!(written, 36 + bytes_needed(&list) <= 1024);

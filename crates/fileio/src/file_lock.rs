@@ -27,7 +27,7 @@ use crate::sync::{
 /// Number of thread changes after which a lock is widened.
 const TURNS: u32 = 64;
 /// Maximum number of wide locks in the process: 2 MiB.
-const MOST_WIDE: usize = 2048;
+const MAX_WIDE_LOCKS: usize = 2048;
 
 static WIDE: AtomicUsize = AtomicUsize::new(0);
 
@@ -50,7 +50,7 @@ pub struct FileShared<'a> {
 
 /// Exclusive ownership, until dropped.
 #[must_use = "the lock is released when this is dropped"]
-pub struct FileAlone<'a> {
+pub struct FileExclusive<'a> {
     _wide: Option<ShardedLockWriteGuard<'a, ()>>,
     _narrow: RwLockWriteGuard<'a, ()>,
 }
@@ -88,7 +88,7 @@ impl FileLock {
     fn widen(&self) {
         // If refused, try again only after as many changes.
         self.turns.store(0, Ordering::Relaxed);
-        if WIDE.load(Ordering::Relaxed) < MOST_WIDE {
+        if WIDE.load(Ordering::Relaxed) < MAX_WIDE_LOCKS {
             self.wide.get_or_init(|| {
                 WIDE.fetch_add(1, Ordering::Relaxed);
                 ShardedLock::new(())
@@ -97,10 +97,10 @@ impl FileLock {
     }
 
     /// Acquires the lock exclusively.
-    pub fn alone(&self) -> FileAlone<'_> {
+    pub fn exclusive(&self) -> FileExclusive<'_> {
         let narrow = self.narrow.write();
         let wide = self.wide.get();
-        FileAlone {
+        FileExclusive {
             _wide: wide.map(|wide| {
                 wide.write()
                     .unwrap_or_else(|poisoned| poisoned.into_inner())

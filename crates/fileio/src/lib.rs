@@ -21,7 +21,7 @@ pub use cache::{
     Accepted, AddressSpace, Backing, CacheOptions, Frozen, Holes, PageCache, ReadCounts,
 };
 pub use error::{Error, Reason, Result};
-pub use file_lock::{FileAlone, FileLock, FileShared};
+pub use file_lock::{FileExclusive, FileLock, FileShared};
 pub use mapper::{Claim, ClaimKind, Map, MappedExtent, Mapper, Target};
 pub use raw::RawFile;
 pub use readahead::{Advice, ReadStream};

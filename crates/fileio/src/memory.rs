@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_machine_alone() {
+    fn only_the_machines_memory_limits() {
         let machine = 16_384_000 << 10;
         assert_eq!(allowed(&[("/proc/meminfo", MEMINFO)]), machine);
         let files = [("/proc/meminfo", MEMINFO), ("/proc/self/limits", UNLIMITED)];

@@ -176,7 +176,7 @@ fn model_run(seed: u64, blocks: u64, longest_run: u64) {
             "before: {}",
             before.len()
         );
-        mapper.assert_settled();
+        mapper.assert_no_open_claims();
         check_read(&disk, &mapper, &model, rng);
     }
     let all = read(&disk, &mapper, 0, model.len() + 10, rng).unwrap();
@@ -228,7 +228,7 @@ fn fault_run(seed: u64, fault: Fault) -> u64 {
             .collect();
         let (from, failed_before) = (offset as usize, faulty.failed());
         let result = write(&disk, &mapper, offset, &data, rng);
-        mapper.assert_settled();
+        mapper.assert_no_open_claims();
         let done = result.as_ref().map_or(0, |done| *done);
         let size = mapper.size_bytes() as usize;
         assert!(size >= from + done || done == 0);
@@ -303,7 +303,7 @@ fn concurrent_neighbours_keep_their_bytes() {
                     for at in (thread..pieces).step_by(THREADS as usize) {
                         let data = vec![at as u8 | 1; piece as usize];
                         let exclusive = direct::needs_exclusive(mapper, at * piece, piece);
-                        let (_alone, _shared) = match exclusive {
+                        let (_exclusive, _shared) = match exclusive {
                             true => (Some(lock.write().unwrap()), None),
                             false => (None, Some(lock.read().unwrap())),
                         };
@@ -315,7 +315,7 @@ fn concurrent_neighbours_keep_their_bytes() {
                 });
             }
         });
-        mapper.assert_settled();
+        mapper.assert_no_open_claims();
         let all = read(&disk, &mapper, 0, (pieces * piece) as usize, &mut Rng(0)).unwrap();
         for (at, found) in all.chunks(piece as usize).enumerate() {
             assert!(found.iter().all(|byte| *byte == at as u8 | 1), "piece {at}");

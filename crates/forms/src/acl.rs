@@ -302,7 +302,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lists_are_sorted_and_come_back() {
+    fn lists_are_sorted_and_round_trip() {
         let mut acl = Acl::of_mode(0o750);
         acl.set(Tag::Group(5), 4);
         acl.set(Tag::User(7), 6);

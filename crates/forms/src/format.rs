@@ -1,7 +1,7 @@
 //! Formats with directives, `%-10s`, as stat and find take them: literal text, escapes and directives.
 
 /// Maximum width.
-const MOST_WIDTH: usize = 4096;
+const MAX_WIDTH: usize = 4096;
 
 /// A directive after its `%`, flags and width.
 pub struct Asked<'f> {
@@ -99,7 +99,7 @@ fn directive<'f>(
     let width = std::str::from_utf8(width)
         .ok()
         .and_then(|width| width.parse().ok());
-    let width: usize = width.unwrap_or(0).min(MOST_WIDTH);
+    let width: usize = width.unwrap_or(0).min(MAX_WIDTH);
     let Some((code, rest)) = rest.split_first() else {
         out.push(b'%');
         return Ok(rest);

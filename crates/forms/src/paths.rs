@@ -9,7 +9,7 @@ use glob::{MatchOptions, Pattern};
 use throughline::{Error, Reason, Result, Volume};
 
 /// Maximum number of symbolic links on one path, as in the kernel.
-const MOST_LINKS: usize = 40;
+const MAX_LINKS: usize = 40;
 
 /// Which components of a path may be missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,7 +65,7 @@ pub fn canonical(volume: &Volume, path: &Path, missing: Missing) -> Result<PathB
             continue;
         }
         links += 1;
-        if links > MOST_LINKS {
+        if links > MAX_LINKS {
             return Err(Reason::Loop.into());
         }
         let target = volume.read_link(&next)?;
@@ -101,7 +101,7 @@ pub fn relative(from: &Path, to: &Path) -> PathBuf {
 }
 
 /// A pattern with more matches is refused: the directories of a hostile image may form a cycle.
-const MOST_MATCHES: usize = 1 << 20;
+const MAX_MATCHES: usize = 1 << 20;
 
 const OPTIONS: MatchOptions = MatchOptions {
     case_sensitive: true,
@@ -141,7 +141,7 @@ pub fn matching(volume: &Volume, path: &Path) -> Option<Vec<PathBuf>> {
         let mut next = Vec::new();
         for dir in &found {
             let names = names(volume, dir, &pattern);
-            if next.len().saturating_add(names.len()) > MOST_MATCHES {
+            if next.len().saturating_add(names.len()) > MAX_MATCHES {
                 return None;
             }
             next.extend(names.into_iter().map(|name| dir.join(name)));
@@ -175,7 +175,7 @@ fn names(volume: &Volume, dir: &Path, pattern: &Pattern) -> Vec<OsString> {
         .flatten()
         .map(|entry| entry.file_name())
         .filter(|name| pattern.matches_with(&name.to_string_lossy(), OPTIONS))
-        .take(MOST_MATCHES)
+        .take(MAX_MATCHES)
         .collect();
     names.sort_unstable();
     names

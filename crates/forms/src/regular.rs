@@ -7,7 +7,7 @@
 use regex::bytes::{Regex, RegexBuilder};
 
 /// Maximum memory of a compiled pattern.
-const MOST_BYTES: usize = 8 << 20;
+const MAX_BYTES: usize = 8 << 20;
 
 /// A character, or a byte that is not part of a valid one.
 const ANY: &str = r"(?:.|(?-u:[\x80-\xff]))";
@@ -65,7 +65,7 @@ pub fn compile(
     RegexBuilder::new(&translated)
         .case_insensitive(!case_sensitive)
         .dot_matches_new_line(true)
-        .size_limit(MOST_BYTES)
+        .size_limit(MAX_BYTES)
         .build()
         .map_err(|error| format!("'{pattern}' is no regular expression: {error}"))
 }

@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_value_comes_back() {
+    fn values_round_trip() {
         for value in [
             &b""[..],
             b"a",
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_read_is_text() {
+    fn readable_values_are_shown_as_text() {
         assert_eq!(Encoding::fitting(b"plain text\0"), Encoding::Text);
         assert_eq!(Encoding::fitting(b"a\nb"), Encoding::Base64);
         assert_eq!(Encoding::fitting(b""), Encoding::Text);

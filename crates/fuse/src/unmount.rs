@@ -207,13 +207,13 @@ fn through_helper(point: &Path, how: Unmount) -> Result<(), UnmountError> {
     if output.status.success() {
         return Ok(());
     }
-    let said = String::from_utf8_lossy(&output.stderr);
-    Err(if said.contains("busy") {
+    let message = String::from_utf8_lossy(&output.stderr);
+    Err(if message.contains("busy") {
         UnmountError::Busy
-    } else if said.contains("not found in /etc/mtab") || said.contains("not mounted") {
+    } else if message.contains("not found in /etc/mtab") || message.contains("not mounted") {
         UnmountError::NotMounted
     } else {
-        UnmountError::Helper(said.trim().to_owned())
+        UnmountError::Helper(message.trim().to_owned())
     })
 }
 
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_mounted_is_not_unmounted() {
+    fn unmounting_a_directory_that_is_not_mounted_fails() {
         let folder = tempfile::tempdir().unwrap();
         let place = folder.path().canonicalize().unwrap();
         let error = unmount(&place, Unmount::Plain).unwrap_err();

@@ -113,7 +113,7 @@ impl Residents {
             if self
                 .map
                 .get(&block)
-                .is_some_and(|resident| may_go(&resident.buffer))
+                .is_some_and(|resident| is_evictable(&resident.buffer))
             {
                 self.remove(block);
                 return true;
@@ -127,7 +127,7 @@ impl Residents {
 /// Whether the clock may evict `buffer`. The caller holds the shard's lock, so no other thread can find the
 /// buffer. Changing, loading and writing threads and the dirty set hold references, so a buffer with one
 /// owner is clean and idle.
-fn may_go(buffer: &Arc<Buffer>) -> bool {
+fn is_evictable(buffer: &Arc<Buffer>) -> bool {
     !buffer.referenced.swap(false, Ordering::Relaxed) && Arc::strong_count(buffer) == 1
 }
 

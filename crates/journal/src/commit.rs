@@ -151,7 +151,7 @@ impl Core {
             return Ok(false);
         };
         let tid = sealed.tid;
-        let began = self.cache.disk().is_heard().then(Instant::now);
+        let began = self.cache.disk().has_listeners().then(Instant::now);
         let _abort_on_panic = AbortOnPanic(self);
         // The transaction may contain a half-done operation, which must not reach the disk.
         if let Err(error) = self.check_alive() {
@@ -177,7 +177,7 @@ impl Core {
         self.commits.fetch_add(1, Ordering::Relaxed);
         if let Some(began) = began {
             let took = began.elapsed();
-            self.cache.disk().tell(|| Event::Committed { took });
+            self.cache.disk().report(|| Event::Committed { took });
         }
         self.cache.evict();
         self.signals.committed();

@@ -361,9 +361,9 @@ impl Journal {
 
     /// Runs `change` while no checkpoint writes home. For changes made to home directly after the journal was
     /// aborted, when the last checkpoint may still be in flight. `change` must not use the journal.
-    pub fn while_home_rests<R>(&self, change: impl FnOnce() -> R) -> R {
+    pub fn without_checkpoint_writes<R>(&self, change: impl FnOnce() -> R) -> R {
         match &self.core.log {
-            Some(log) => log.while_home_rests(change),
+            Some(log) => log.without_checkpoint_writes(change),
             None => change(),
         }
     }

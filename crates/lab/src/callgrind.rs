@@ -40,8 +40,8 @@ pub(crate) fn instructions(
 }
 
 /// The count in callgrind's final output.
-fn collected(said: &str) -> Option<u64> {
-    let line = said
+fn collected(output: &str) -> Option<u64> {
+    let line = output
         .lines()
         .find_map(|line| line.split_once("Collected :"))?;
     line.1.trim().parse().ok().filter(|&count| count > 0)
@@ -53,8 +53,8 @@ mod tests {
 
     #[test]
     fn the_count_is_read() {
-        let said = "==12== Callgrind\n==12== \n==12== Events    : Ir\n==12== Collected : 51234\n";
-        assert_eq!(collected(said), Some(51234));
+        let output = "==12== Callgrind\n==12== \n==12== Events    : Ir\n==12== Collected : 51234\n";
+        assert_eq!(collected(output), Some(51234));
         assert_eq!(collected("==12== Collected : 0\n"), None);
         assert_eq!(collected(""), None);
     }

@@ -164,7 +164,7 @@ mod tests {
             rounds,
             seed: 3,
             asked,
-            told: BTreeMap::new(),
+            given: BTreeMap::new(),
             started: "2026-01-02T03:04:05.000Z",
             interrupted: &|| false,
             progress: &|_, _| {
@@ -224,9 +224,9 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_is_explained_and_ends_it() {
+    fn a_failing_command_ends_the_run_with_an_explanation() {
         let time = asked(TIME, None);
-        for (lines, figure, said) in [
+        for (lines, figure, expected) in [
             (
                 &["true", "echo no >&2; false"][..],
                 None,
@@ -237,8 +237,10 @@ mod tests {
             (&["true?dir=/no/such"], None, "no such directory"),
             (&[], None, "no target"),
         ] {
-            let error = ran(lines, figure, &time, 2).expect_err(said).to_string();
-            assert!(error.contains(said), "{said}: {error}");
+            let error = ran(lines, figure, &time, 2)
+                .expect_err(expected)
+                .to_string();
+            assert!(error.contains(expected), "{expected}: {error}");
         }
         let unknown = asked("throughput", None);
         let error = ran(&["true"], None, &unknown, 2).expect_err("unknown");

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_before_an_interruption_is_kept() {
+    fn samples_before_an_interruption_are_kept() {
         for nothing_yet in 0..4 {
             assert!(interrupted_at(nothing_yet).is_err(), "{nothing_yet}");
         }

@@ -43,10 +43,10 @@ pub(crate) fn output(command: &mut Command) -> Result<Output> {
         .into_iter()
         .chain(command.get_args());
     let words: Vec<_> = words.map(|word| word.to_string_lossy()).collect();
-    let said = String::from_utf8_lossy(&output.stderr);
-    let why = match said.trim() {
+    let message = String::from_utf8_lossy(&output.stderr);
+    let why = match message.trim() {
         "" => output.status.to_string(),
-        said => said.to_owned(),
+        message => message.to_owned(),
     };
     Err(Error::new(format!("{}: {why}", words.join(" "))))
 }

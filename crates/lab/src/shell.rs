@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_timed_and_how_it_fails_is_said() {
+    fn a_command_is_timed_and_its_failure_is_reported() {
         let limit = Duration::from_secs(60);
         let run = |line, limit| timed(line, Path::new("."), limit, &|| Ok(())).expect("run");
         let (ended, took) = run("sleep 0.02; echo 7", limit);

@@ -8,29 +8,29 @@ use crate::error::Result;
 /// Runs `call`; `bytes` extracts from its result how much it moved. Without listeners this costs one relaxed
 /// load, and a `call` that captures by move is inlined.
 #[inline(always)]
-pub(crate) fn told<T>(
+pub(crate) fn traced<T>(
     disk: &Disk,
     op: Op,
     bytes: impl FnOnce(&T) -> usize,
     call: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
-    match disk.is_heard() {
+    match disk.has_listeners() {
         false => call(),
-        true => tell(disk, op, bytes, call),
+        true => trace(disk, op, bytes, call),
     }
 }
 
 #[cold]
 #[inline(never)]
-fn tell<T>(
+fn trace<T>(
     disk: &Disk,
     op: Op,
     bytes: impl FnOnce(&T) -> usize,
     call: impl FnOnce() -> Result<T>,
 ) -> Result<T> {
-    disk.tell(|| Event::CallBegins);
+    disk.report(|| Event::CallBegins);
     let done = call();
     let bytes = done.as_ref().map_or(0, bytes) as u64;
-    disk.tell(|| Event::CallEnds { op, bytes });
+    disk.report(|| Event::CallEnds { op, bytes });
     done
 }

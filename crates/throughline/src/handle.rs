@@ -16,7 +16,7 @@ use throughline_device::Op;
 use throughline_ext::{Fallocate, Reason};
 use throughline_fileio::{Advice, ReadStream, Wait};
 
-use crate::call::told;
+use crate::call::traced;
 use crate::cursor::Cursor;
 use crate::error::Result;
 use crate::hints::SyncRange;
@@ -112,7 +112,7 @@ impl Handle {
         }
         let (source, direct) = (&self.source, self.mode.direct);
         let read = move || source.read(direct, &self.stream, offset, bufs);
-        let done = told(&self.disk, Op::Read, |bytes| *bytes, read)?;
+        let done = traced(&self.disk, Op::Read, |bytes| *bytes, read)?;
         if !self.mode.unseen {
             source.accessed();
         }
@@ -128,7 +128,7 @@ impl Handle {
         if !self.mode.unseen {
             self.source.accessed();
         }
-        Some(told(&self.disk, Op::Read, |bytes| *bytes, || Ok(read)))
+        Some(traced(&self.disk, Op::Read, |bytes| *bytes, || Ok(read)))
     }
 
     /// As [`Handle::read_at`], but fills all of `buf` or fails.
@@ -264,7 +264,7 @@ impl Handle {
         };
         let direct = self.mode.direct;
         let moved = |written: &(u64, usize)| written.1;
-        told(&self.disk, Op::Write, moved, move || {
+        traced(&self.disk, Op::Write, moved, move || {
             let written = self.source.write(direct, at, bufs, wait)?;
             match self.mode.durability {
                 Durability::Later => {}
@@ -277,7 +277,7 @@ impl Handle {
 
     fn make_durable(&self, data_only: bool) -> Result<()> {
         let sync = move || self.source.sync(data_only);
-        told(&self.disk, Op::Flush, |()| 0, sync)
+        traced(&self.disk, Op::Flush, |()| 0, sync)
     }
 
     /// Returns when data, size and name survive a crash (`fsync`).

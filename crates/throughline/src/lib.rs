@@ -215,7 +215,7 @@ pub use throughline_block::{
 pub use throughline_device::{AlignedBuf, EngineChoice, KernelHolder, Limits, Op, kernel_holder};
 pub use throughline_ext::{
     Abort, AccessTimes, Acl, AclEntry, AclTag, Clock, Corrupt, Fallocate, InodeFlags,
-    JournalCounts, LogInfo, OnError, OpenFor, OrphansSettled, Reason, Recovery, RenameMode,
+    JournalCounts, LogInfo, OnError, OpenFor, OrphansProcessed, Reason, Recovery, RenameMode,
     Replayed, StatFs, TakeDown, XattrMode,
 };
 pub use throughline_fileio::throttle::{Pauses, ThrottleState};

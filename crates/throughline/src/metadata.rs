@@ -87,7 +87,7 @@ pub struct Metadata {
     pub(crate) links: u32,
     pub(crate) len_bytes: u64,
     pub(crate) blocks_512: u64,
-    pub(crate) is_settled: bool,
+    pub(crate) is_stable: bool,
     pub(crate) device: Option<DeviceNumber>,
     pub(crate) flags: u32,
     pub(crate) generation: u32,
@@ -109,7 +109,7 @@ impl Metadata {
             links: meta.links.into(),
             len_bytes: meta.size_bytes,
             blocks_512: meta.blocks_512,
-            is_settled: meta.is_settled,
+            is_stable: meta.is_stable,
             device: meta
                 .device
                 .map(|(major, minor)| DeviceNumber { major, minor }),
@@ -185,8 +185,8 @@ impl Metadata {
 
     /// Whether the values hold until the inode is read or changed. While it has data that is only in memory,
     /// write-back may allocate mapping blocks, and [`blocks_512`](Metadata::blocks_512) grows on its own.
-    pub fn is_settled(&self) -> bool {
-        self.is_settled
+    pub fn is_stable(&self) -> bool {
+        self.is_stable
     }
 
     /// The numbers of a device node; `None` for anything else.

@@ -49,7 +49,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_and_back() {
+    fn times_round_trip() {
         for (seconds, nanoseconds) in [
             (0, 0),
             (1, 999_999_999),

@@ -38,8 +38,8 @@ fn image(options: &[&str]) -> Option<(tempfile::TempDir, PathBuf)> {
 
 fn judge(image: &Path) {
     let checked = tool("e2fsck").arg("-fn").arg(image).output().unwrap();
-    let said = String::from_utf8_lossy(&checked.stdout);
-    assert!(checked.status.success(), "{said}");
+    let text = String::from_utf8_lossy(&checked.stdout);
+    assert!(checked.status.success(), "{text}");
 }
 
 fn open(path: &Path) -> Volume {
@@ -138,7 +138,7 @@ impl Device for Refusing {
 }
 
 #[test]
-fn a_panic_leaves_a_volume_alone_that_takes_no_more_changes() {
+fn a_panic_does_not_write_to_a_stopped_volume() {
     let Some((folder, path)) = image(&["-t", "ext4"]) else {
         return;
     };

@@ -55,8 +55,8 @@ fn image(size: &str) -> Option<(tempfile::TempDir, PathBuf)> {
 
 fn judge(image: &Path) {
     let checked = tool("e2fsck").arg("-fn").arg(image).output().unwrap();
-    let said = String::from_utf8_lossy(&checked.stdout);
-    assert!(checked.status.success(), "{said}");
+    let text = String::from_utf8_lossy(&checked.stdout);
+    assert!(checked.status.success(), "{text}");
 }
 
 #[test]
@@ -193,7 +193,7 @@ fn killed_after(puts: usize, image: &Path) -> BTreeSet<u64> {
 }
 
 #[test]
-fn what_the_store_has_put_survives_kill_9() {
+fn values_put_in_the_store_survive_kill_9() {
     let Some((_folder, path)) = image("64M") else {
         return;
     };

@@ -262,7 +262,7 @@ fn copies_within_and_between() {
 }
 
 #[test]
-fn what_would_wait_says_so_and_gets_on() {
+fn a_write_that_would_block_reports_it_and_a_waiting_one_continues() {
     for_each_kind(|open| {
         let file = open(&FileOptions::new()).unwrap();
         let data = vec![3; 64 << 10];

@@ -51,7 +51,7 @@ fn sleeps() -> (u64, usize) {
 
 // One test: the threads of another would be counted too.
 #[test]
-fn what_is_done_is_durable_in_time_and_then_nothing_moves() {
+fn changes_become_durable_in_time_and_then_threads_sleep() {
     // Looks every few milliseconds while there is something to look for.
     let mut open = OpenOptions::new();
     open.write(true);

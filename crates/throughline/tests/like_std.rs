@@ -32,8 +32,8 @@ fn on_a_volume(options: &[&str], test: impl FnOnce(&Volume)) {
     test(&volume);
     volume.close().unwrap();
     let checked = tool("e2fsck").arg("-fn").arg(&path).output().unwrap();
-    let said = String::from_utf8_lossy(&checked.stdout);
-    assert!(checked.status.success(), "{said}");
+    let printed = String::from_utf8_lossy(&checked.stdout);
+    assert!(checked.status.success(), "{printed}");
 }
 
 fn reason<T: std::fmt::Debug>(result: throughline::Result<T>) -> Reason {
@@ -265,19 +265,19 @@ fn attributes_and_access_lists_by_path() {
 }
 
 #[test]
-fn everything_says_what_it_is() {
+fn public_types_have_a_useful_debug_format() {
     on_a_volume(&["-t", "ext4"], |volume| {
         let file = volume.create_new("/file").unwrap();
         let dir = volume.root().unwrap();
         let entry = dir.entries().unwrap().next().unwrap().unwrap();
-        for said in [
+        for text in [
             format!("{volume:?}"),
             format!("{file:?} {:?}", *file),
             format!("{dir:?} {:?} {entry:?}", dir.entries().unwrap()),
             format!("{:?} {:?}", file.node(), volume.walk("/").unwrap()),
             format!("{:?} {:?}", OpenOptions::new(), FileOptions::new()),
         ] {
-            assert!(said.len() > 10 && !said.contains("0x"), "{said}");
+            assert!(text.len() > 10 && !text.contains("0x"), "{text}");
         }
     });
 }

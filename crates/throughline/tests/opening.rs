@@ -45,7 +45,7 @@ fn reason<T: std::fmt::Debug>(result: throughline::Result<T>) -> Reason {
 }
 
 #[test]
-fn nothing_is_written_unless_that_is_asked_for() {
+fn nothing_is_written_unless_writing_is_requested() {
     let Some((folder, path)) = image() else {
         return;
     };

@@ -33,7 +33,7 @@ fn image(size: &str, options: &[&str]) -> Option<(tempfile::TempDir, PathBuf)> {
 }
 
 #[test]
-fn it_says_what_it_did() {
+fn status_shows_what_was_done() {
     let Some((_dir, path)) = image("32M", &[]) else {
         return;
     };

@@ -67,7 +67,7 @@ fn every_type_is_debug_send_and_sync() {
         Op,
         OpenFor,
         OpenOptions,
-        OrphansSettled,
+        OrphansProcessed,
         Pauses,
         Pending<()>,
         Purpose,

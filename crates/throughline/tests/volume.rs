@@ -216,8 +216,8 @@ fn errors_become_those_of_std() {
     let busy = io::Error::from(busy);
     assert_eq!(busy.kind(), io::ErrorKind::ResourceBusy);
     assert!(busy.to_string().contains("process 7"));
-    let said = io::Error::from_raw_os_error(110);
-    let failed = throughline_block::Error::device(throughline_device::Op::Read, 0, 512, said);
+    let cause = io::Error::from_raw_os_error(110);
+    let failed = throughline_block::Error::device(throughline_device::Op::Read, 0, 512, cause);
     let failed = Error::Device(failed);
     assert_eq!(failed.raw_os_error(), Some(110));
     let source = std::error::Error::source(&failed).expect("what the device said");
@@ -359,7 +359,7 @@ fn many_files_and_no_room_or_another_volume() -> Result<()> {
 
 /// What an image holds while it is in use is what a crash of the machine leaves, as far as its device has been told.
 #[test]
-fn what_was_synced_is_there_after_a_crash() -> Result<()> {
+fn synced_changes_survive_a_crash() -> Result<()> {
     for kind in [&["-t", "ext4"][..], &["-t", "ext3", "-b", "1024"]] {
         let Some((dir, path)) = image(kind) else {
             return Ok(());
@@ -446,7 +446,7 @@ fn a_node_of_another_volume_is_refused() -> Result<()> {
 }
 
 #[test]
-fn no_name_is_given_to_an_inode_of_the_volumes_own() -> Result<()> {
+fn system_inodes_cannot_be_linked() -> Result<()> {
     let Some((_dir, path)) = image(&["-t", "ext4", "-O", "orphan_file"]) else {
         return Ok(());
     };
@@ -466,7 +466,7 @@ fn no_name_is_given_to_an_inode_of_the_volumes_own() -> Result<()> {
 }
 
 #[test]
-fn allocated_beside_what_is_not_written_blocks_count_once() -> Result<()> {
+fn delayed_and_allocated_blocks_count_once() -> Result<()> {
     for options in [&["-t", "ext4", "-b", "4096"], &["-t", "ext4", "-b", "1024"]] {
         let Some((_dir, path)) = image(options) else {
             return Ok(());

@@ -56,9 +56,9 @@ mod tests {
         command.args(["--exact", "tests::skipping", "--ignored", "--nocapture"]);
         let ran = command.env("THROUGHLINE_REQUIRE_ALL", setting).output();
         let ran = ran.expect("the test ran");
-        let said = String::from_utf8_lossy(&ran.stderr);
-        assert!(said.contains("left out: on purpose"), "{said}");
-        assert!(said.contains("a program 7"), "{said}");
+        let text = String::from_utf8_lossy(&ran.stderr);
+        assert!(text.contains("left out: on purpose"), "{text}");
+        assert!(text.contains("a program 7"), "{text}");
         ran.status.success()
     }
 
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_an_error_where_all_is_required() {
+    fn missing_prerequisites_are_errors_where_all_is_required() {
         assert!(skips_with(""));
         assert!(skips_with("0"));
         assert!(!skips_with("1"));

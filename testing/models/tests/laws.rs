@@ -201,7 +201,7 @@ fn a_full_queue_waits_for_one_of_its_own() {
 }
 
 #[test]
-fn what_is_longer_than_a_transfer_is_split_and_costs_as_its_pieces() {
+fn a_request_longer_than_a_transfer_costs_as_its_pieces() {
     let whole =
         Timetable::new(&ROUND).admit(0, &mut CommandStage::new(&ROUND), transfer(0, 10_240));
     let (mut table, mut commands) = (Timetable::new(&ROUND), CommandStage::new(&ROUND));
@@ -324,7 +324,7 @@ fn the_arrays_host_makes_the_old_way_what_report_3_says() {
 }
 
 #[test]
-fn what_is_written_is_read() {
+fn written_data_is_read_back() {
     for model in MODELS {
         let options = Options::new().content(Content::Memory).len_bytes(16 << 20);
         let device = options.clock(Clock::simulated()).open(model);
@@ -371,7 +371,7 @@ fn without_content_reads_leave_the_memory_as_it_is() {
 }
 
 #[test]
-fn what_no_device_could_do_is_refused() {
+fn impossible_requests_are_refused() {
     let (device, clock) = simulated(&ROUND);
     let mut queue = device.open_queue().unwrap();
     let mut done = Vec::new();

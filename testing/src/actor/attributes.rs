@@ -16,9 +16,9 @@ impl State {
         let owner = || words.id(2).map(Uid::from_raw);
         let group = || words.id(3).map(Gid::from_raw);
         Some(match words.text(0) {
-            "stat" => rustix::fs::stat(words.path(1)).map(|stat| told(&stat)),
-            "lstat" => rustix::fs::lstat(words.path(1)).map(|stat| told(&stat)),
-            "fstat" => rustix::fs::fstat(self.file(words.text(1))).map(|stat| told(&stat)),
+            "stat" => rustix::fs::stat(words.path(1)).map(|stat| describe(&stat)),
+            "lstat" => rustix::fs::lstat(words.path(1)).map(|stat| describe(&stat)),
+            "fstat" => rustix::fs::fstat(self.file(words.text(1))).map(|stat| describe(&stat)),
             "statx" => statx(words),
             "access" => access(words),
             "chmod" => done(rustix::fs::chmod(words.path(1), words.mode(2))),
@@ -48,10 +48,10 @@ impl State {
 }
 
 /// A `stat` without times and without fields that differ between two file systems in the same state.
-pub(super) fn told(stat: &Stat) -> String {
+pub(super) fn describe(stat: &Stat) -> String {
     let kind = FileType::from_raw_mode(stat.st_mode);
     let (mode, links) = (stat.st_mode & 0o7777, stat.st_nlink);
-    let mut told = format!(
+    let mut text = format!(
         "{kind:?} {mode:04o} links {links} owner {}:{}",
         stat.st_uid, stat.st_gid
     );
@@ -59,11 +59,11 @@ pub(super) fn told(stat: &Stat) -> String {
         FileType::BlockDevice | FileType::CharacterDevice => {
             let device = stat.st_rdev;
             let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-            told += &format!(" device {major}:{minor}");
+            text += &format!(" device {major}:{minor}");
         }
-        _ => told += &format!(" size {}", stat.st_size),
+        _ => text += &format!(" size {}", stat.st_size),
     }
-    told
+    text
 }
 
 fn statx(words: &Words) -> Answer {

@@ -73,7 +73,7 @@ impl Actor {
     ///
     /// # Panics
     /// As [`Actor::finish`].
-    pub fn say(&mut self, line: &str) -> String {
+    pub fn ask(&mut self, line: &str) -> String {
         self.begin(line);
         self.finish(line)
     }

@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 use rustix::fs::{FileType, Mode, OFlags, RawDir, SeekFrom};
 use rustix::io::Errno;
 
-use super::words::told;
+use super::words::printed;
 use super::{Answer, State, Words};
 
 /// Maximum number of names printed individually.
@@ -38,7 +38,7 @@ impl Stream {
             let Some(entry) = names.next() else { break };
             let entry = entry?;
             self.at = entry.next_entry_cookie();
-            let name = told(entry.file_name().to_bytes());
+            let name = printed(entry.file_name().to_bytes());
             *self
                 .seen
                 .entry(kind(entry.file_type()) + &name)
@@ -56,7 +56,7 @@ impl Stream {
             }
             "skim" => return self.read(usize::MAX, room(words, 2)).map(|_| String::new()),
             "rest" => return self.read(usize::MAX, room(words, 2)).map(|n| n.to_string()),
-            "seen" => return Ok(self.told()),
+            "seen" => return Ok(self.listing()),
             "tell" => drop(self.places.insert(words.text(2).to_owned(), self.at)),
             "return" => self.at = self.places[words.text(2)],
             _ => {
@@ -67,7 +67,7 @@ impl Stream {
         Ok(String::new())
     }
 
-    fn told(&self) -> String {
+    fn listing(&self) -> String {
         let twice = self.seen.values().filter(|times| **times > 1).count();
         if self.seen.len() > NAMES {
             return format!("{} names, {twice} of them twice", self.seen.len());
@@ -84,7 +84,7 @@ impl State {
                 self.streams.insert(words.text(1).to_owned(), stream);
                 String::new()
             }),
-            "list" => all(words, 1).map(|stream| stream.told()),
+            "list" => all(words, 1).map(|stream| stream.listing()),
             "count" => all(words, 1).map(|stream| stream.seen.len().to_string()),
             "closedir" => {
                 let open = self.streams.remove(words.text(1));

@@ -13,7 +13,7 @@ use rustix::fs::{Mode, OFlags, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
 
 use super::ranges::look_at;
-use super::words::told;
+use super::words::printed;
 use super::{Answer, State, Words, done, errno_name};
 
 /// Page size: the largest alignment that O_DIRECT requires.
@@ -116,7 +116,7 @@ impl State {
             Some(at) => rustix::io::pread(file, &mut *memory, at),
             None => rustix::io::read(file, &mut *memory),
         };
-        read.map(|n| format!("{n} {}", told(&memory[..n])))
+        read.map(|n| format!("{n} {}", printed(&memory[..n])))
     }
 
     fn write_with_flags(&self, words: &Words) -> Answer {
@@ -135,7 +135,7 @@ impl State {
         let flags: ReadWriteFlags = words.flags(4);
         let file = self.file(words.text(1));
         let read = rustix::io::preadv2(file, &mut [IoSliceMut::new(memory)], place(words), flags);
-        read.map(|n| format!("{n} {}", told(&memory[..n])))
+        read.map(|n| format!("{n} {}", printed(&memory[..n])))
     }
 
     fn fill(&self, words: &Words) -> Answer {
@@ -188,7 +188,7 @@ fn content(words: &Words) -> Answer {
     let mut part = vec![0; 1 << 20];
     loop {
         match rustix::io::read(&file, &mut part) {
-            Ok(0) => return Ok(format!("{} {}", all.len(), told(&all))),
+            Ok(0) => return Ok(format!("{} {}", all.len(), printed(&all))),
             Ok(n) => all.extend_from_slice(&part[..n]),
             Err(Errno::INTR) => {}
             Err(errno) => return Err(errno),

@@ -107,11 +107,11 @@ impl State {
                 _ => runs.push((answer, 1)),
             }
         }
-        let told: Vec<String> = runs
+        let text: Vec<String> = runs
             .iter()
             .map(|(answer, count)| format!("{answer} *{count}"))
             .collect();
-        told.join(", ")
+        text.join(", ")
     }
 
     fn perform(&mut self, words: &Words) -> Answer {

@@ -5,7 +5,7 @@
 
 use rustix::fs::{AtFlags, CWD, OFlags};
 
-use super::words::told;
+use super::words::printed;
 use super::{Answer, State, Words, done};
 
 impl State {
@@ -34,7 +34,7 @@ impl State {
             }
             "symlink" => done(rustix::fs::symlink(words.path(1), words.path(2))),
             "readlink" => rustix::fs::readlink(words.path(1), Vec::new())
-                .map(|target| told(target.as_bytes())),
+                .map(|target| printed(target.as_bytes())),
             "rename" => done(rustix::fs::renameat_with(
                 CWD,
                 words.path(1),

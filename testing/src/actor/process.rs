@@ -11,7 +11,7 @@ use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit};
 
-use super::words::told;
+use super::words::printed;
 use super::{Answer, State, Words, done, errno_of};
 
 /// Count of the signals that report an exceeded limit.
@@ -91,15 +91,15 @@ fn run(words: &Words) -> Answer {
         .map_err(|error| errno_of(&error))?;
     let text = [output.stdout, output.stderr].concat();
     let lines = String::from_utf8_lossy(&text);
-    let lines: Vec<String> = lines.lines().map(told_line).collect();
+    let lines: Vec<String> = lines.lines().map(printed_line).collect();
     let status = output.status.code().unwrap_or(-1);
     Ok(format!("{status} {}", lines.join(" | ")))
 }
 
-fn told_line(line: &str) -> String {
+fn printed_line(line: &str) -> String {
     if line.is_ascii() {
         line.trim_end().to_owned()
     } else {
-        told(line.as_bytes())
+        printed(line.as_bytes())
     }
 }

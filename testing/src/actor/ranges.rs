@@ -70,15 +70,15 @@ impl State {
     /// The map of a file according to `SEEK_DATA` and `SEEK_HOLE`.
     fn holes(&self, words: &Words) -> Answer {
         let file = self.file(words.text(1));
-        let mut told = String::new();
+        let mut text = String::new();
         let mut at = 0;
         loop {
             match rustix::fs::seek(file, SeekFrom::Data(at)) {
                 Ok(data) => {
                     at = rustix::fs::seek(file, SeekFrom::Hole(data))?;
-                    write!(told, "[{data}..{at})").expect("a string can grow");
+                    write!(text, "[{data}..{at})").expect("a string can grow");
                 }
-                Err(Errno::NXIO) => return Ok(told),
+                Err(Errno::NXIO) => return Ok(text),
                 Err(errno) => return Err(errno),
             }
         }

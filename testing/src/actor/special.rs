@@ -9,7 +9,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use rustix::fs::{CWD, FileType, makedev};
 use rustix::io::Errno;
 
-use super::words::told;
+use super::words::printed;
 use super::{Answer, State, Words, done, errno_of};
 
 impl State {
@@ -51,7 +51,7 @@ impl State {
                 match self.connections.get_mut(words.text(1)) {
                     Some(stream) => stream
                         .read_exact(&mut room)
-                        .map(|()| told(&room))
+                        .map(|()| printed(&room))
                         .map_err(|error| errno_of(&error)),
                     None => Err(Errno::BADF),
                 }

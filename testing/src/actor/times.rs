@@ -43,8 +43,8 @@ impl State {
         };
         Some(match words.text(0) {
             "times" => rustix::fs::lstat(words.path(1)).map(|stat| {
-                let told = Moment::of(&stat).0.map(instant);
-                told.join(" ")
+                let text = Moment::of(&stat).0.map(instant);
+                text.join(" ")
             }),
             "mark" => self.mark(words, 1),
             "marked" => self.mark(words, 2),
@@ -91,16 +91,16 @@ impl State {
     fn since(&self, words: &Words) -> Answer {
         let before = self.moment(words);
         let now = Moment::of(&rustix::fs::lstat(words.path(1))?);
-        let mut told = Vec::new();
+        let mut text = Vec::new();
         for (at, name) in ["a", "m", "c"].iter().enumerate() {
             let sign = match now.0[at].cmp(&before.0[at]) {
                 std::cmp::Ordering::Less => '-',
                 std::cmp::Ordering::Equal => '=',
                 std::cmp::Ordering::Greater => '+',
             };
-            told.push(format!("{name}{sign}"));
+            text.push(format!("{name}{sign}"));
         }
-        Ok(told.join(" "))
+        Ok(text.join(" "))
     }
 
     /// Compares the birth time of a file with the mark of another one, made before it: `born P MARK`.
@@ -110,12 +110,12 @@ impl State {
         let birth = (all.stx_btime.tv_sec, i64::from(all.stx_btime.tv_nsec));
         let before = self.moments[words.bytes(2)].0[2];
         let now = rustix::time::clock_gettime(ClockId::Realtime);
-        let told = match birth {
+        let text = match birth {
             birth if birth <= before => "before",
             birth if birth <= (now.tv_sec, now.tv_nsec) => "since",
             _ => "ahead",
         };
-        Ok(told.to_owned())
+        Ok(text.to_owned())
     }
 }
 

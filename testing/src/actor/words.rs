@@ -155,12 +155,12 @@ fn closing(text: &str) -> usize {
 const RUNS: usize = 24;
 
 /// Bytes as printed in answers: runs as `a*4096`, unprintable bytes as `%00`, long data as a digest.
-pub(super) fn told(data: &[u8]) -> String {
+pub(super) fn printed(data: &[u8]) -> String {
     let runs: Vec<&[u8]> = data.chunk_by(|a, b| a == b).collect();
     if runs.len() > RUNS && data.len() > 128 {
         return format!("{} bytes of digest {:016x}", data.len(), digest(data));
     }
-    let mut told = String::new();
+    let mut text = String::new();
     for run in runs {
         let byte = match run[0] {
             byte if byte.is_ascii_graphic() && !b"%*".contains(&byte) => {
@@ -169,12 +169,12 @@ pub(super) fn told(data: &[u8]) -> String {
             byte => format!("%{byte:02x}"),
         };
         if run.len() < 4 {
-            told.push_str(&byte.repeat(run.len()));
+            text.push_str(&byte.repeat(run.len()));
         } else {
-            write!(told, "({byte}*{})", run.len()).expect("a string can grow");
+            write!(text, "({byte}*{})", run.len()).expect("a string can grow");
         }
     }
-    told
+    text
 }
 
 /// FNV-1a: sufficient to detect differences.

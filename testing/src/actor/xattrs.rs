@@ -10,7 +10,7 @@ use std::path::Path;
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 
-use super::words::told;
+use super::words::printed;
 use super::{Answer, State, Words, done};
 
 /// The object of a call.
@@ -78,7 +78,7 @@ impl State {
             "getxattr" => {
                 let mut room = room(3);
                 of.get(words.bytes(2), &mut room)
-                    .map(|n| format!("{n} {}", told(room.get(..n).unwrap_or_default())))
+                    .map(|n| format!("{n} {}", printed(room.get(..n).unwrap_or_default())))
             }
             "listxattr" => {
                 let mut room = room(2);

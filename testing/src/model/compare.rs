@@ -26,7 +26,7 @@ impl Driver {
         };
         // Values that the model does not know are taken from the subject. The root additionally contains
         // `lost+found`.
-        let root = u32::from(self.bounds.alone && path.iter().all(|byte| *byte == b'/'));
+        let root = u32::from(self.bounds.exclusive && path.iter().all(|byte| *byte == b'/'));
         let expected = Stat {
             kind: node.kind(),
             mode: if path.iter().all(|byte| *byte == b'/') {
@@ -100,13 +100,13 @@ impl Driver {
     pub fn compare(&mut self, subject: &mut dyn Subject) -> Check {
         for dir in self.tree.dirs() {
             let path = [self.tree.path_of_dir(dir), b"/".to_vec()].concat();
-            let tell = |driver: &Self, path: &[u8], what: &str| {
-                driver.tell(&format!("{}: {what}", path.escape_ascii()))
+            let report = |driver: &Self, path: &[u8], what: &str| {
+                driver.report(&format!("{}: {what}", path.escape_ascii()))
             };
             self.read_dir(subject, &path)
-                .map_err(|what| tell(self, &path, &what))?;
+                .map_err(|what| report(self, &path, &what))?;
             self.stat(subject, &path)
-                .map_err(|what| tell(self, &path, &what))?;
+                .map_err(|what| report(self, &path, &what))?;
             let entries: Vec<_> = self
                 .tree
                 .entries(dir)
@@ -116,7 +116,7 @@ impl Driver {
             for (name, id) in entries {
                 let path = [&path[..], &name].concat();
                 self.compare_one(subject, &path, id)
-                    .map_err(|what| tell(self, &path, &what))?;
+                    .map_err(|what| report(self, &path, &what))?;
             }
         }
         Ok(())

@@ -60,13 +60,14 @@ impl Driver {
                 self.recent.pop_front();
             }
             self.recent.push_back((self.count, op.clone()));
-            self.apply(subject, &op).map_err(|what| self.tell(&what))?;
+            self.apply(subject, &op)
+                .map_err(|what| self.report(&what))?;
         }
         Ok(())
     }
 
     /// `what`, followed by the last operations.
-    pub fn tell(&self, what: &str) -> String {
+    pub fn report(&self, what: &str) -> String {
         let steps = self
             .recent
             .iter()
@@ -219,7 +220,7 @@ impl Driver {
         let space = subject
             .space()
             .map_err(|refusal| format!("space: {refusal:?}"))?;
-        if self.bounds.alone
+        if self.bounds.exclusive
             && space.free_inodes > 0
             && space.free_blocks > blocks + METADATA_BLOCKS + blocks / 64
         {

@@ -49,15 +49,15 @@ pub struct Bounds {
     /// Whether times have nanoseconds.
     pub nanoseconds: bool,
     /// Whether the volume is used exclusively: its root is the tree's root, and "no space" can be checked.
-    pub alone: bool,
+    pub exclusive: bool,
     /// Whether handles of all kinds and their calls are used; otherwise only direct ones.
     pub mixed: bool,
 }
 
 /// Maximum number of directories in a tree.
-const MOST_DIRS: usize = 40;
+const MAX_DIRS: usize = 40;
 /// Maximum depth of a tree.
-const MOST_DEPTH: usize = 7;
+const MAX_DEPTH: usize = 7;
 
 pub(super) struct Generator {
     pub(super) random: Rng,
@@ -207,7 +207,7 @@ impl Generator {
         let mode = self.mode();
         let depth = path.0.iter().filter(|byte| **byte == b'/').count();
         match self.random.u8(..20) {
-            0..3 if tree.dirs().len() < MOST_DIRS && depth < MOST_DEPTH => Op::Mkdir(path, mode),
+            0..3 if tree.dirs().len() < MAX_DIRS && depth < MAX_DEPTH => Op::Mkdir(path, mode),
             3 | 4 => Op::Symlink(path, self.target()),
             5 => {
                 let kinds = [
@@ -258,7 +258,7 @@ impl Generator {
         };
         match path.0.as_slice() {
             // For other operations it is an ordinary directory.
-            b"/" if !self.bounds.alone => Op::Stat(path),
+            b"/" if !self.bounds.exclusive => Op::Stat(path),
             _ if dir => Op::Rmdir(path),
             _ => Op::Unlink(path),
         }

@@ -181,7 +181,7 @@ impl Record {
     }
 
     /// The events before `at`, one line each, for people.
-    pub fn tell(&self, at: usize) -> String {
+    pub fn describe(&self, at: usize) -> String {
         let line = |(number, event): (usize, &Event)| match event {
             Event::Submitted(Change::Write { offset, bytes, fua }) => {
                 let fua = if *fua { ", FUA" } else { "" };

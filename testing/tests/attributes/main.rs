@@ -161,7 +161,7 @@ fn check(image: &Path, what: &str) {
 fn same_at_rest(kernels: &Path, own: &Path, what: &str) {
     let worlds = [kernels, own].map(|image| {
         let volume = OpenOptions::new().open(image).expect("the volume opens");
-        let seen = Ours::new(&volume).look_at_rest();
+        let seen = Ours::new(&volume).flags_and_projects();
         volume.close().expect("closed");
         seen
     });

@@ -55,7 +55,7 @@ impl<'a> Ours<'a> {
     }
 
     /// Flags and projects.
-    pub(crate) fn look_at_rest(&self) -> Vec<(String, u32, u32)> {
+    pub(crate) fn flags_and_projects(&self) -> Vec<(String, u32, u32)> {
         let world = self.look();
         let shown = world.paths(&Kind::ALL).map(|path| {
             let node = self.node(path).expect("it was there");

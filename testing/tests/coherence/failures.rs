@@ -28,7 +28,7 @@ pub(crate) fn look(path: &Path, how: AtFlags) -> Statx {
 #[track_caller]
 pub(crate) fn check(path: &Path, when: &str) {
     let kept = look(path, AtFlags::STATX_DONT_SYNC);
-    let told = look(path, AtFlags::empty());
+    let shown = look(path, AtFlags::empty());
     let asked = look(path, AtFlags::STATX_FORCE_SYNC);
     let parts = |s: &Statx| {
         let times = [s.stx_mtime, s.stx_ctime].map(|time| (time.tv_sec, time.tv_nsec));
@@ -41,7 +41,7 @@ pub(crate) fn check(path: &Path, when: &str) {
         "{path}: the cached size, {when}"
     );
     assert_eq!(
-        parts(&told),
+        parts(&shown),
         parts(&asked),
         "{path}: the attributes, {when}"
     );
@@ -80,7 +80,7 @@ fn full(but: u64) -> Option<(DiskImage, Mounted, Vec<u8>)> {
 }
 
 #[test]
-fn a_copy_without_room_says_how_much_it_did_and_an_append_goes_behind_that() {
+fn a_copy_without_room_reports_its_bytes_and_appends_follow_them() {
     let Some((image, mounted, source)) = full(5 << 20) else {
         return;
     };
@@ -110,7 +110,7 @@ fn a_copy_without_room_says_how_much_it_did_and_an_append_goes_behind_that() {
 }
 
 #[test]
-fn an_allocation_without_room_leaves_the_file_and_an_append_goes_behind_it() {
+fn an_allocation_without_room_leaves_the_file_and_appends_follow_it() {
     let Some((image, mounted, _)) = full(3 << 20) else {
         return;
     };
@@ -160,7 +160,7 @@ fn change(rng: &mut Rng, root: &Path, names: &[PathBuf]) -> String {
         .write(true)
         .read(rng.bool());
     let file = options.open(path);
-    let told = match (which, file) {
+    let outcome = match (which, file) {
         (0, Ok(mut file)) => format!("append {:?}", file.write(&vec![1; len as usize])),
         (1 | 2, Ok(file)) => format!("write {:?}", file.write_at(&vec![2; len as usize], at)),
         (3, Ok(file)) => {
@@ -197,7 +197,7 @@ fn change(rng: &mut Rng, root: &Path, names: &[PathBuf]) -> String {
         }
         (_, opened) => format!("open {:?}", opened.map(drop)),
     };
-    format!("{told} of {} at {at}, {len} bytes", path.display())
+    format!("{outcome} of {} at {at}, {len} bytes", path.display())
 }
 
 #[test]
@@ -210,12 +210,12 @@ fn after_any_failure_the_kernel_keeps_what_the_volume_has() {
     let mut rng = Rng::with_seed(number("THROUGHLINE_SEED", 7));
     let mut refused = 0;
     for step in 0..if soak { 20_000 } else { 600 } {
-        let told = change(&mut rng, mounted.root(), &names);
-        refused += u32::from(told.contains("Err") || told.contains("NOSPC"));
+        let outcome = change(&mut rng, mounted.root(), &names);
+        refused += u32::from(outcome.contains("Err") || outcome.contains("NOSPC"));
         for path in names.iter().filter(|path| path.exists()) {
-            check(path, &format!("step {step}: {told}"));
+            check(path, &format!("step {step}: {outcome}"));
         }
-        check(mounted.root(), &format!("step {step}: {told}"));
+        check(mounted.root(), &format!("step {step}: {outcome}"));
     }
     assert!(refused > 50, "only {refused} were refused");
     finish(&image, mounted);

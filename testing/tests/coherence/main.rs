@@ -7,7 +7,7 @@
 //!  the same page at the same moment ──► step.c: a write beside a store, page by page
 //!  the library's own openers ──► library.rs: the same rules, in threads
 //!  requests that fail on a full volume ──► failures.rs: what the kernel keeps of the file's attributes
-//!  attributes and write-back ──► settled.rs: the kernel's cached attributes are right after it
+//!  attributes and write-back ──► stable.rs: the kernel's cached attributes are right after it
 //! ```
 //!
 //! The programs are written in C, because safe Rust has no mappings and asynchronous requests. They are built
@@ -18,6 +18,6 @@ mod failures;
 mod library;
 mod pairs;
 mod programs;
-mod settled;
+mod stable;
 
 throughline_testing::mount_server!();

@@ -92,8 +92,8 @@ fn every_pair_of_openers_sees_what_was_written() {
                 if side == Side::Kernel && KERNEL_IS_WRONG.contains(&openers) {
                     continue;
                 }
-                let told = run(programs, pair.root(side), ms, seed, openers);
-                wrong.extend(told.map(|what| format!("{side:?}: {what}")));
+                let failures = run(programs, pair.root(side), ms, seed, openers);
+                wrong.extend(failures.map(|what| format!("{side:?}: {what}")));
             }
         }
         if Instant::now() >= until || wrong.len() > 20 {

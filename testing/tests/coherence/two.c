@@ -84,11 +84,11 @@ static uint32_t hot_word(int side) {
 /* Reads some words through the opener and judges them. */
 static void verify(struct opener *opener) {
   uint32_t align = opener->direct ? SECTOR_WORDS : 1;
-  uint32_t first = hot_word(opener->side) / align * align, count = (1 + below(below(4) ? 64 : MOST_WORDS - 64) + align) / align * align;
+  uint32_t first = hot_word(opener->side) / align * align, count = (1 + below(below(4) ? 64 : MAX_WORDS - 64) + align) / align * align;
   if (opener->direct && first + count > DIRECT_WORDS) first = 0;
   if (first + count > WORDS) count = WORDS - first;
-  static uint32_t low[MOST_WORDS], high[MOST_WORDS];
-  static uint64_t got[MOST_WORDS] __attribute__((aligned(4096)));
+  static uint32_t low[MAX_WORDS], high[MAX_WORDS];
+  static uint64_t got[MAX_WORDS] __attribute__((aligned(4096)));
   for (uint32_t i = 0; i < count; i++) low[i] = atomic_load(&shared->acknowledged[first + i]);
   opener_read(opener, got, first, count);
   for (uint32_t i = 0; i < count; i++) high[i] = atomic_load(&shared->begun[first + i]);
@@ -98,7 +98,7 @@ static void verify(struct opener *opener) {
 /* Writes a new version of some words of a run that is this side's. */
 static void change(struct opener *opener) {
   static uint32_t versions;
-  static uint64_t words[MOST_WORDS] __attribute__((aligned(4096)));
+  static uint64_t words[MAX_WORDS] __attribute__((aligned(4096)));
   uint32_t run = shared->run, align = opener->direct ? SECTOR_WORDS : 1;
   uint32_t end = opener->direct ? DIRECT_WORDS : WORDS;
   uint32_t first = hot_word(opener->side) / run * run;

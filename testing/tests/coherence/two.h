@@ -17,7 +17,7 @@ enum {
   DIRECT_WORDS = (PAGES - 1) * PAGE_WORDS,
   WORDS = DIRECT_WORDS + 193,
   /* Of one read. */
-  MOST_WORDS = 4 * PAGE_WORDS,
+  MAX_WORDS = 4 * PAGE_WORDS,
 };
 
 struct shared {

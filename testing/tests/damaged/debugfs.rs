@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::seen::{BLOCK, MOST_BLOCKS, MOST_DIRS, MOST_FILES, MOST_NAMES, Seen};
+use crate::seen::{BLOCK, MAX_BLOCKS, MAX_DIRS, MAX_FILES, MAX_NAMES, Seen};
 
 const LIMIT: Duration = Duration::from_secs(120);
 /// The root's inode.
 const ROOT: u64 = 2;
 /// The largest file extracted from an image.
-const MOST_BYTES: u64 = 4 << 20;
+const MAX_BYTES: u64 = 4 << 20;
 
 struct Listed {
     ino: u64,
@@ -24,15 +24,15 @@ pub(crate) fn look(image: &Path, scratch: &Path) -> Seen {
     let mut seen = Seen::default();
     let (mut met, mut files) = (HashSet::from([ROOT]), Vec::new());
     let mut level = vec![ROOT];
-    while !level.is_empty() && met.len() < MOST_DIRS {
+    while !level.is_empty() && met.len() < MAX_DIRS {
         let mut below = Vec::new();
         let requests: Vec<_> = level.iter().map(|ino| format!("ls -p <{ino}>")).collect();
-        for (dir, said) in level.iter().zip(ask(image, scratch, &requests)) {
-            for line in said.split(|&byte| byte == b'\n') {
+        for (dir, output) in level.iter().zip(ask(image, scratch, &requests)) {
+            for line in output.split(|&byte| byte == b'\n') {
                 let Some((found, name)) = listed(line) else {
                     continue;
                 };
-                if seen.names.len() >= MOST_NAMES || found.ino == 0 {
+                if seen.names.len() >= MAX_NAMES || found.ino == 0 {
                     continue;
                 }
                 seen.add_name(*dir, name);
@@ -41,7 +41,7 @@ pub(crate) fn look(image: &Path, scratch: &Path) -> Seen {
                 }
                 match found.mode & 0o170_000 {
                     0o040_000 => below.push(found.ino),
-                    0o100_000 if found.size <= MOST_BYTES && files.len() < MOST_FILES => {
+                    0o100_000 if found.size <= MAX_BYTES && files.len() < MAX_FILES => {
                         files.push(found);
                     }
                     _ => {}
@@ -91,9 +91,9 @@ fn ask(image: &Path, scratch: &Path, requests: &[String]) -> Vec<Vec<u8>> {
         .env("PAGER", "cat")
         .env("DEBUGFS_PAGER", "cat");
     throughline_testing::program::run(&mut command, LIMIT);
-    let said = std::fs::read(&answers).unwrap_or_default();
+    let output = std::fs::read(&answers).unwrap_or_default();
     let mut parts = Vec::new();
-    for line in said.split_inclusive(|&byte| byte == b'\n') {
+    for line in output.split_inclusive(|&byte| byte == b'\n') {
         if line.starts_with(b"debugfs: ") {
             parts.push(Vec::new());
         } else if let Some(part) = parts.last_mut() {
@@ -122,7 +122,7 @@ fn read(image: &Path, scratch: &Path, files: &[Listed], seen: &mut Seen) {
         if bytes.len() as u64 != file.size {
             continue;
         }
-        for (at, block) in bytes.chunks(BLOCK).take(MOST_BLOCKS as usize).enumerate() {
+        for (at, block) in bytes.chunks(BLOCK).take(MAX_BLOCKS as usize).enumerate() {
             seen.add_block(file.ino, at as u64, block);
         }
     }

@@ -30,11 +30,11 @@ fn debugfs(image: &DiskImage, request: &str) {
 
 /// The blocks with the groups' block bitmaps.
 fn block_bitmaps(image: &DiskImage) -> Vec<u64> {
-    let said = image.debugfs("stats");
-    let behind = said.split("block bitmap at ").skip(1);
+    let text = image.debugfs("stats");
+    let behind = text.split("block bitmap at ").skip(1);
     let numbers = behind.filter_map(|behind| behind.split(',').next()?.trim().parse().ok());
     let all: Vec<_> = numbers.collect();
-    assert_eq!(all.len(), 4, "{said}");
+    assert_eq!(all.len(), 4, "{text}");
     all
 }
 
@@ -86,15 +86,15 @@ fn a_damaged_block_bitmap_stops_its_group_only() {
 
 /// The blocks with the groups' inode bitmaps.
 fn inode_bitmaps(image: &DiskImage) -> Vec<u64> {
-    let said = image.debugfs("stats");
-    let behind = said.split("inode bitmap at ").skip(1);
+    let text = image.debugfs("stats");
+    let behind = text.split("inode bitmap at ").skip(1);
     let numbers = behind.filter_map(|behind| behind.split(',').next()?.trim().parse().ok());
     numbers.collect()
 }
 
 /// As with the kernel's ext4, a file can be removed even if its blocks cannot be freed; `e2fsck` reports
 /// these. Everything else is intact.
-fn lets_files_go(recipe: &str, damage: impl Fn(&DiskImage)) {
+fn frees_files(recipe: &str, damage: impl Fn(&DiskImage)) {
     let made = |image: &DiskImage| {
         let mounted = Mounted::new(image.path(), "");
         fs::create_dir(mounted.path("dir")).expect("a directory");
@@ -120,29 +120,29 @@ fn lets_files_go(recipe: &str, damage: impl Fn(&DiskImage)) {
     let mut command = std::process::Command::new("e2fsck");
     let done = command.arg("-fy").arg(image.path()).output();
     let done = done.expect("e2fsck runs");
-    let told = String::from_utf8_lossy(&done.stdout);
-    assert_eq!(done.status.code(), Some(1), "{told}");
+    let printed = String::from_utf8_lossy(&done.stdout);
+    assert_eq!(done.status.code(), Some(1), "{printed}");
     image.check("repaired");
     let mounted = Mounted::new(image.path(), "");
     assert!(!mounted.path("gone").exists() && !mounted.path("dir").exists());
     let kept = fs::read(mounted.path("kept")).expect("a file");
     assert!(kept == [7; 1000]);
     let left = fs::read_dir(mounted.path("lost+found")).expect("a directory");
-    assert_eq!(left.count(), 0, "{told}");
+    assert_eq!(left.count(), 0, "{printed}");
     mounted.unmount();
 }
 
 #[test]
-fn what_lies_in_a_damaged_group_can_be_removed() {
-    lets_files_go("-t ext4", |image| {
+fn files_in_a_damaged_group_can_be_removed() {
+    frees_files("-t ext4", |image| {
         let all = block_bitmaps(image);
         all.iter().for_each(|at| flip(image, at * BLOCK + 700));
     });
-    lets_files_go("-t ext4", |image| {
+    frees_files("-t ext4", |image| {
         let all = inode_bitmaps(image);
         all.iter().for_each(|at| flip(image, at * BLOCK + 7));
     });
-    lets_files_go("-t ext4", |image| {
+    frees_files("-t ext4", |image| {
         for group in 0..4 {
             debugfs(image, &format!("set_bg {group} free_blocks_count 60000"));
             debugfs(image, &format!("set_bg {group} checksum calc"));

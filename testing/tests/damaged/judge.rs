@@ -8,7 +8,7 @@ use crate::{debugfs, mounts, ours};
 /// The result for one image.
 pub(crate) struct Verdict {
     /// What the library reads without the journal, and what a mount shows.
-    pub(crate) lies: Seen,
+    pub(crate) unrecovered: Seen,
     pub(crate) mount: Seen,
     /// The most names listed by another reader.
     pub(crate) others: usize,
@@ -28,25 +28,25 @@ pub(crate) fn judge(image: &Path, scratch: &Path) -> Verdict {
             Seen::default()
         })
     };
-    let lies = left(ours::look(image, true), "opening it without recovery");
+    let unrecovered = left(ours::look(image, true), "opening it without recovery");
     let whole = left(ours::look(image, false), "opening it");
-    let mount = left(mounts::look_at_ours(image), "mounting it");
+    let mount = left(mounts::read_our_mount(image), "mounting it");
     let (kernel, debugfs) = (
         mounts::look(image, ",noload"),
         debugfs::look(image, scratch),
     );
-    let mut lacking = lies.lacks_names(&debugfs, "debugfs");
+    let mut lacking = unrecovered.lacks_names(&debugfs, "debugfs");
     match &kernel {
         Ok(kernel) => {
-            lacking.extend(lies.lacks_names(kernel, "the kernel"));
-            lacking.extend(lies.lacks_lookups(kernel, "the kernel"));
-            lacking.extend(lies.lacks_data(kernel, "the kernel"));
+            lacking.extend(unrecovered.lacks_names(kernel, "the kernel"));
+            lacking.extend(unrecovered.lacks_lookups(kernel, "the kernel"));
+            lacking.extend(unrecovered.lacks_data(kernel, "the kernel"));
         }
-        Err(_) => lacking.extend(lies.lacks_data(&debugfs, "debugfs")),
+        Err(_) => lacking.extend(unrecovered.lacks_data(&debugfs, "debugfs")),
     }
     // Files on a mount have only data that the library reads too.
     lacking.extend(mount.lacks_names(&whole, "the library, not the mount,"));
-    let after = mounts::look_at_replayed(image);
+    let after = mounts::read_replayed(image);
     if let Ok(after) = &after {
         let kernel = "the kernel, after a replay,";
         lacking.extend(whole.lacks_names(after, kernel));
@@ -60,7 +60,7 @@ pub(crate) fn judge(image: &Path, scratch: &Path) -> Verdict {
     let kernels = [kernel, after].map(Result::unwrap_or_default);
     let others = [&debugfs, &kernels[0], &kernels[1]].map(|seen| seen.names.len());
     Verdict {
-        lies,
+        unrecovered,
         mount,
         others: others.into_iter().max().unwrap_or(0),
         lacking,

@@ -74,19 +74,19 @@ impl Raw<'_> {
 
     /// The byte offset of a block of a file.
     fn block(&self, path: &str, number: u64) -> u64 {
-        let said = self.0.debugfs(&format!("bmap {path} {number}"));
-        let block = said
+        let output = self.0.debugfs(&format!("bmap {path} {number}"));
+        let block = output
             .lines()
             .last()
             .and_then(|line| line.trim().parse::<u64>().ok());
-        block.unwrap_or_else(|| panic!("bmap {path} {number}: {said}")) * BLOCK
+        block.unwrap_or_else(|| panic!("bmap {path} {number}: {output}")) * BLOCK
     }
 
     /// The byte offset of an inode.
     fn inode(&self, path: &str) -> u64 {
-        let said = self.0.debugfs(&format!("imap {path}"));
+        let output = self.0.debugfs(&format!("imap {path}"));
         let behind = |word: &str| {
-            let rest = said.rsplit_once(word).map_or("", |(_, rest)| rest).trim();
+            let rest = output.rsplit_once(word).map_or("", |(_, rest)| rest).trim();
             let end = rest.find([',', '\n']).unwrap_or(rest.len());
             rest[..end].to_owned()
         };
@@ -304,20 +304,20 @@ fn damages_on(recipe: &str, kinds: &[On]) {
         let verdict = judge(image.path(), scratch.path());
         let lacking = verdict.lacking.iter().take(6);
         wrong.extend(lacking.map(|line| format!("{what}: {line}")));
-        for (reader, seen) in [("library", &verdict.lies), ("mount", &verdict.mount)] {
+        for (reader, seen) in [("library", &verdict.unrecovered), ("mount", &verdict.mount)] {
             let names = names_of_dir(seen);
             if names < least {
                 wrong.push(format!("{what}: the {reader} lists {names} of {least}"));
             }
         }
-        wrong.extend(not_told(image.path()).map(|line| format!("{what}: {line}")));
+        wrong.extend(unreported_damage(image.path()).map(|line| format!("{what}: {line}")));
     }
     assert!(wrong.is_empty(), "{recipe}:\n{}", wrong.join("\n"));
 }
 
 /// Whether reading everything puts each damaged place into the log and the status of a mount exactly once;
 /// returns what is wrong.
-fn not_told(image: &Path) -> Option<String> {
+fn unreported_damage(image: &Path) -> Option<String> {
     let mounted = match Mounted::start(image, "ro") {
         Ok(mounted) => mounted,
         Err(why) => return Some(why),
@@ -343,10 +343,10 @@ fn not_told(image: &Path) -> Option<String> {
     let lines = log
         .lines()
         .filter(|line| line.contains("the volume is damaged"));
-    let told = lines.count() as u64;
+    let reported = lines.count() as u64;
     mounted.unmount();
-    (once == 0 || once != twice || told != once)
-        .then(|| format!("{once} damaged places, then {twice}; {told} in the log: {log}"))
+    (once == 0 || once != twice || reported != once)
+        .then(|| format!("{once} damaged places, then {twice}; {reported} in the log: {log}"))
 }
 
 #[test]
@@ -366,7 +366,7 @@ fn blocks_in_a_row() {
 
 /// Checks that it is the error for damage.
 #[track_caller]
-fn says_damaged<T>(result: io::Result<T>, what: &str) {
+fn assert_damaged<T>(result: io::Result<T>, what: &str) {
     let errno = result.err().and_then(|e| e.raw_os_error());
     assert_eq!(errno, Some(Errno::UCLEAN.raw_os_error()), "{what}");
 }
@@ -389,9 +389,9 @@ fn a_damaged_directory_takes_no_changes() {
         FILES
     );
     std::fs::metadata(dir.join(name(7))).expect("a file of it");
-    says_damaged(std::fs::write(dir.join("new"), b""), "a new name");
-    says_damaged(std::fs::remove_file(dir.join(name(7))), "a removed name");
-    says_damaged(
+    assert_damaged(std::fs::write(dir.join("new"), b""), "a new name");
+    assert_damaged(std::fs::remove_file(dir.join(name(7))), "a removed name");
+    assert_damaged(
         std::fs::rename(dir.join(name(7)), mounted.path("away")),
         "a name that leaves",
     );

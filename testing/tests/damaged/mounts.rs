@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use throughline_testing::{Mount, Mounted, program};
 
-use crate::seen::{BLOCK, MOST_BLOCKS, MOST_DIRS, MOST_FILES, Seen};
+use crate::seen::{BLOCK, MAX_BLOCKS, MAX_DIRS, MAX_FILES, Seen};
 
 const LIMIT: Duration = Duration::from_secs(120);
 
@@ -25,7 +25,7 @@ pub(crate) fn look(image: &Path, options: &str) -> Result<Seen, String> {
 }
 
 /// With the kernel, on a copy, which it may write to replay the journal.
-pub(crate) fn look_at_replayed(image: &Path) -> Result<Seen, String> {
+pub(crate) fn read_replayed(image: &Path) -> Result<Seen, String> {
     let copy = image.with_extension("replayed");
     std::fs::copy(image, &copy).map_err(|e| e.to_string())?;
     let mut losetup = Command::new("losetup");
@@ -44,7 +44,7 @@ pub(crate) fn look_at_replayed(image: &Path) -> Result<Seen, String> {
 }
 
 /// With our mount.
-pub(crate) fn look_at_ours(image: &Path) -> Result<Seen, String> {
+pub(crate) fn read_our_mount(image: &Path) -> Result<Seen, String> {
     let mounted =
         Mounted::start(image, "ro").or_else(|_| Mounted::start(image, "ro,norecovery"))?;
     let mut seen = Seen::default();
@@ -79,9 +79,9 @@ fn walk(root: &Path, seen: &mut Seen) {
             if !met.insert(meta.ino()) || entry.ino() != meta.ino() {
                 continue;
             }
-            if meta.is_dir() && met.len() < MOST_DIRS * 100 {
+            if meta.is_dir() && met.len() < MAX_DIRS * 100 {
                 todo.push((path, meta.ino()));
-            } else if meta.is_file() && files < MOST_FILES {
+            } else if meta.is_file() && files < MAX_FILES {
                 files += 1;
                 read(&path, &meta, seen);
             }
@@ -92,7 +92,7 @@ fn walk(root: &Path, seen: &mut Seen) {
 fn read(path: &Path, meta: &fs::Metadata, seen: &mut Seen) {
     let Ok(file) = File::open(path) else { return };
     let mut bytes = vec![0; BLOCK];
-    for at in 0..meta.len().div_ceil(BLOCK as u64).min(MOST_BLOCKS) {
+    for at in 0..meta.len().div_ceil(BLOCK as u64).min(MAX_BLOCKS) {
         let start = at * BLOCK as u64;
         let len = (meta.len() - start).min(BLOCK as u64) as usize;
         if file.read_exact_at(&mut bytes[..len], start).is_ok() {

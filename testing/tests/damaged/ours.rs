@@ -5,7 +5,7 @@ use std::path::Path;
 
 use throughline::{Error, InodeFlags, Node, OpenOptions, Volume};
 
-use crate::seen::{BLOCK, MOST_BLOCKS, MOST_DIRS, MOST_FILES, MOST_NAMES, Seen};
+use crate::seen::{BLOCK, MAX_BLOCKS, MAX_DIRS, MAX_FILES, MAX_NAMES, Seen};
 
 /// Opens it read-only; with `no_replay`, as it is, without its journal.
 pub(crate) fn open(image: &Path, no_replay: bool) -> Result<Volume, Error> {
@@ -18,10 +18,10 @@ pub(crate) fn open(image: &Path, no_replay: bool) -> Result<Volume, Error> {
 /// # Errors
 /// Why it does not open.
 pub(crate) fn look(image: &Path, no_replay: bool) -> Result<Seen, String> {
-    let told = |error: Error| error.to_string();
+    let message = |error: Error| error.to_string();
     let mut seen = Seen::default();
-    let volume = open(image, no_replay).map_err(told)?;
-    walk(volume.root_node().map_err(told)?, &mut seen);
+    let volume = open(image, no_replay).map_err(message)?;
+    walk(volume.root_node().map_err(message)?, &mut seen);
     Ok(seen)
 }
 
@@ -41,9 +41,9 @@ fn walk(root: Node, seen: &mut Seen) {
             if !met.insert(node.ino()) {
                 continue;
             }
-            if node.is_dir() && met.len() < MOST_DIRS * 100 {
+            if node.is_dir() && met.len() < MAX_DIRS * 100 {
                 todo.push(node);
-            } else if files < MOST_FILES {
+            } else if files < MAX_FILES {
                 files += 1;
                 read(&node, seen);
             }
@@ -67,7 +67,7 @@ fn names(dir: &Node, seen: &mut Seen) -> Vec<(Vec<u8>, Result<Node, Error>)> {
         );
         from = last.next;
         for entry in &listed {
-            if Seen::is_no_name(&entry.name) || seen.names.len() >= MOST_NAMES {
+            if Seen::is_no_name(&entry.name) || seen.names.len() >= MAX_NAMES {
                 continue;
             }
             seen.add_name(dir.ino(), &entry.name);
@@ -83,7 +83,7 @@ fn read(node: &Node, seen: &mut Seen) {
     let Ok(file) = node.open(&throughline::FileOptions::new()) else {
         return;
     };
-    let blocks = meta.len().div_ceil(BLOCK as u64).min(MOST_BLOCKS);
+    let blocks = meta.len().div_ceil(BLOCK as u64).min(MAX_BLOCKS);
     let mut bytes = vec![0; BLOCK];
     for at in 0..blocks {
         let start = at * BLOCK as u64;

@@ -62,7 +62,7 @@ fn no_public_image_shows_others_more() {
     verdicts.retain(|(_, verdict)| !verdict.lacking.is_empty());
     let nothing = verdicts
         .iter()
-        .filter(|(_, verdict)| verdict.lies.names.is_empty());
+        .filter(|(_, verdict)| verdict.unrecovered.names.is_empty());
     eprintln!(
         "{all} images; other readers read more from {}, and we list nothing at all in {} of those",
         verdicts.len(),
@@ -70,12 +70,12 @@ fn no_public_image_shows_others_more() {
     );
     for (name, verdict) in &verdicts {
         let Verdict {
-            lies,
+            unrecovered,
             others,
             lacking,
             ..
         } = verdict;
-        let names = lies.names.len();
+        let names = unrecovered.names.len();
         eprintln!(
             "{name}: {names} names, others {others}; lacking {}:",
             lacking.len()

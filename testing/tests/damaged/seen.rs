@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hasher};
 
 /// Limits on the directories and names visited: a damaged volume may be endless.
-pub(crate) const MOST_DIRS: usize = 500;
-pub(crate) const MOST_NAMES: usize = 1_000_000;
-pub(crate) const MOST_FILES: usize = 400;
+pub(crate) const MAX_DIRS: usize = 500;
+pub(crate) const MAX_NAMES: usize = 1_000_000;
+pub(crate) const MAX_FILES: usize = 400;
 /// The number of blocks read per file, and their size.
-pub(crate) const MOST_BLOCKS: u64 = 1024;
+pub(crate) const MAX_BLOCKS: u64 = 1024;
 pub(crate) const BLOCK: usize = 4096;
 
 /// A tree, as far as it could be read.

@@ -217,10 +217,10 @@ impl Base {
         std::fs::write(&path, &self.quick).ok()?;
         let blocks = self.states[0].len() as u64 / u64::from(self.kind.block_bytes);
         let free = |block: u64| {
-            let said = run(Command::new("debugfs")
+            let printed = run(Command::new("debugfs")
                 .args(["-R", &format!("testb {block}")])
                 .arg(&path));
-            said.is_some_and(|said| String::from_utf8_lossy(&said).contains("not in use"))
+            printed.is_some_and(|printed| String::from_utf8_lossy(&printed).contains("not in use"))
         };
         let mut found = (1..blocks).rev().filter(|block| free(*block));
         Some((found.next()?, found.next()?))
@@ -429,17 +429,17 @@ fn set_needs_recovery(block: &mut [u8], number: u64) {
 
 /// The journal's blocks, and all blocks of its inode, including those of its map.
 fn journal_blocks(image: &Path) -> Option<(Vec<u64>, BTreeSet<u64>)> {
-    let said = run(Command::new("debugfs").args(["-R", "stat <8>"]).arg(image))?;
-    let said = String::from_utf8_lossy(&said);
+    let printed = run(Command::new("debugfs").args(["-R", "stat <8>"]).arg(image))?;
+    let printed = String::from_utf8_lossy(&printed);
     // "(0-11):24-35, (IND):36, (12-267):37-292, ..."; "(ETB0):40" for extents.
     let (mut journal, mut all) = (BTreeMap::new(), BTreeSet::new());
     let range = |text: &str| -> Option<(u64, u64)> {
         let (first, last) = text.split_once('-').unwrap_or((text, text));
         Some((first.parse().ok()?, last.parse().ok()?))
     };
-    let (_, list) = said
+    let (_, list) = printed
         .split_once("BLOCKS:")
-        .or_else(|| said.split_once("EXTENTS:"))?;
+        .or_else(|| printed.split_once("EXTENTS:"))?;
     for word in list
         .split([',', '\n', ' '])
         .filter(|word| word.starts_with('('))

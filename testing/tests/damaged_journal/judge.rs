@@ -16,7 +16,7 @@ use crate::disk::{bytes_of, load};
 use crate::ring::is_state;
 
 /// The most names visited.
-const MOST_NAMES: usize = 200;
+const MAX_NAMES: usize = 200;
 
 /// The result for an image.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -127,7 +127,7 @@ fn outside(base: &Base, sound: &Crafted, damaged: &Damaged, after: &[u8]) -> Res
 
 /// Reads names and the beginnings of files.
 fn walk(volume: &Volume) {
-    let (mut left, mut dirs) = (MOST_NAMES, vec![String::from("/")]);
+    let (mut left, mut dirs) = (MAX_NAMES, vec![String::from("/")]);
     let mut buf = vec![0; 8192];
     while let Some(dir) = dirs.pop() {
         let Ok(entries) = volume.read_dir(&dir) else {

@@ -155,7 +155,7 @@ fn every_field_of_the_journals_inode() {
 
 /// The valid logs are recovered in every way.
 #[test]
-fn sound_logs() {
+fn valid_logs() {
     for (base, sound) in &logs() {
         let whole = Damaged {
             bytes: sound.bytes.clone(),

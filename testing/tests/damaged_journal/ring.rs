@@ -35,8 +35,8 @@ fn by_e2fsck(crafted: &Crafted) -> Result<Vec<u8>, String> {
         let output = Command::new("e2fsck").arg(options).arg(&image).output();
         let output = output.map_err(|e| e.to_string())?;
         if output.status.code().is_none_or(|code| code > good) {
-            let said = String::from_utf8_lossy(&output.stdout).into_owned();
-            return Err(format!("e2fsck {options}: {said}"));
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            return Err(format!("e2fsck {options}: {text}"));
         }
     }
     std::fs::read(&image).map_err(|e| e.to_string())
@@ -126,8 +126,8 @@ fn a_fast_commit_on_top() {
         };
         let mut crafted = base.craft(place);
         crate::fast::add(base, &mut crafted, place.sequence + 3);
-        let theirs = by_e2fsck(&crafted).unwrap_or_else(|said| panic!("{said}"));
-        let ours = recovered(&crafted).unwrap_or_else(|said| panic!("{said}"));
+        let theirs = by_e2fsck(&crafted).unwrap_or_else(|text| panic!("{text}"));
+        let ours = recovered(&crafted).unwrap_or_else(|text| panic!("{text}"));
         for (who, bytes) in [("e2fsck", theirs), ("we", ours)] {
             let volume = OpenOptions::new()
                 .write(true)

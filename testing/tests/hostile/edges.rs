@@ -122,7 +122,7 @@ fn every_number_of_the_superblock_at_its_limits() {
 }
 
 #[test]
-fn inodes_that_are_something_else() {
+fn inodes_of_the_wrong_kind() {
     let mut cases = Vec::new();
     for (name, base) in some() {
         let all = base
@@ -156,7 +156,7 @@ fn inodes_that_are_something_else() {
 
 /// Orphan lists with cycles, and lists of inodes that are not orphans.
 #[test]
-fn orphans_that_are_none() {
+fn invalid_orphan_entries() {
     let mut cases = Vec::new();
     for (name, base) in some() {
         let inodes: Vec<_> = base

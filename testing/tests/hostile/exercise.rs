@@ -13,11 +13,11 @@ use throughline_device::{BlockDevice, MemoryDevice, Op, Segment, scope};
 use throughline_ext::Fs;
 
 /// Most names that a walk visits: with a cycle of directories it would never end.
-const MOST_NAMES: usize = 700;
+const MAX_NAMES: usize = 700;
 /// Deepest directory that is entered.
-const MOST_LEVELS: usize = 12;
+const MAX_LEVELS: usize = 12;
 /// Number of files whose contents are read and changed.
-const MOST_FILES: usize = 60;
+const MAX_FILES: usize = 60;
 
 /// A device in memory that holds `bytes`. Zeros take no memory.
 pub(crate) fn load(bytes: &[u8]) -> Arc<dyn BlockDevice> {
@@ -83,7 +83,7 @@ pub(crate) fn exercise(bytes: &[u8]) -> Reached {
     reached
 }
 
-/// Calls `visit` with each directory and name, for at most [`MOST_NAMES`] names. Returns the number of
+/// Calls `visit` with each directory and name, for at most [`MAX_NAMES`] names. Returns the number of
 /// names.
 fn walk(root: Dir, mut visit: impl FnMut(&Dir, &DirEntry)) -> usize {
     let (mut names, mut dirs) = (0, vec![(root, 0)]);
@@ -91,11 +91,11 @@ fn walk(root: Dir, mut visit: impl FnMut(&Dir, &DirEntry)) -> usize {
         let Ok(entries) = dir.entries() else { continue };
         for entry in entries.map_while(Result::ok) {
             names += 1;
-            if names > MOST_NAMES {
+            if names > MAX_NAMES {
                 return names;
             }
             visit(&dir, &entry);
-            if level < MOST_LEVELS
+            if level < MAX_LEVELS
                 && let Ok(next) = dir.open_dir(entry.file_name())
             {
                 dirs.push((next, level + 1));
@@ -130,7 +130,7 @@ fn read_all(volume: &Volume) -> usize {
         let Ok(metadata) = dir.symlink_metadata(&name) else {
             return;
         };
-        if metadata.file_type() == FileType::File && files < MOST_FILES {
+        if metadata.file_type() == FileType::File && files < MAX_FILES {
             files += 1;
             let _ = dir
                 .open_file(name)
@@ -238,7 +238,7 @@ fn change_all(volume: &Volume) -> usize {
     if let Ok(root) = volume.root() {
         let mut files = 0;
         walk(root, |dir, entry| {
-            if files < MOST_FILES
+            if files < MAX_FILES
                 && let Ok(file) = dir.open_file(entry.file_name())
             {
                 files += 1;

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 /// An image takes milliseconds. Not a measurement: a limit for images that would take forever.
 const DEADLINE: Duration = Duration::from_secs(120);
 /// Limit of resident memory above the initial amount.
-const MOST_RESIDENT_KIB: u64 = 256 << 10;
+const MAX_RESIDENT_KIB: u64 = 256 << 10;
 /// Limit of address space, including untouched allocations, stacks and the allocator's arenas.
-const MOST_ADDRESSES_KIB: u64 = 2 << 20;
+const MAX_ADDRESSES_KIB: u64 = 2 << 20;
 
 type Running = Arc<Mutex<HashMap<ThreadId, (String, Instant)>>>;
 
@@ -67,7 +67,7 @@ impl Watch {
         // Not under the lock: the hook takes it too.
         let running = format!("{:?}", lock());
         assert!(
-            resident < MOST_RESIDENT_KIB && addresses < MOST_ADDRESSES_KIB,
+            resident < MAX_RESIDENT_KIB && addresses < MAX_ADDRESSES_KIB,
             "{resident} KiB of memory and {addresses} KiB of addresses more, at one of {running}",
         );
         let ended = lock().remove(&me);

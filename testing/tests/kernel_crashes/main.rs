@@ -260,7 +260,7 @@ fn check(recipe: &Recipe, image: &Path, seed: u64) -> (Recovery, bool) {
 }
 
 #[test]
-fn what_crashed_under_the_kernel_recovers_as_by_the_judge() {
+fn volumes_crashed_under_the_kernel_recover_as_by_the_reference() {
     if !can_run() {
         return;
     }

@@ -104,14 +104,19 @@ struct Chain<'a> {
     block_bytes: u64,
     random: fastrand::Rng,
     /// The load reports syncs that it does not do.
-    lies: bool,
+    skips_syncs: bool,
     /// Output of `e2fsck -fy` for a volume without a journal.
     repaired: String,
     counts: Counts,
 }
 
-/// Runs one chain. With `lies`, the load reports promises that it does not keep.
-pub(crate) fn run(seed: u64, kills: u64, lies: bool, scratch: &Scratch) -> Result<Counts, String> {
+/// Runs one chain. With `skips_syncs`, the load reports promises that it does not keep.
+pub(crate) fn run(
+    seed: u64,
+    kills: u64,
+    skips_syncs: bool,
+    scratch: &Scratch,
+) -> Result<Counts, String> {
     let recipes = recipes();
     let (shape, journal) = &recipes[seed as usize % recipes.len()];
     let image = scratch.make(shape);
@@ -122,7 +127,7 @@ pub(crate) fn run(seed: u64, kills: u64, lies: bool, scratch: &Scratch) -> Resul
         journal: *journal,
         block_bytes: shape.block_bytes,
         random: fastrand::Rng::with_seed(seed),
-        lies,
+        skips_syncs,
         repaired: String::new(),
         counts: Counts::default(),
     };
@@ -139,7 +144,7 @@ pub(crate) fn run(seed: u64, kills: u64, lies: bool, scratch: &Scratch) -> Resul
     Ok(chain.counts)
 }
 
-fn say(call: &'static str) -> impl Fn(throughline::Error) -> String {
+fn in_call(call: &'static str) -> impl Fn(throughline::Error) -> String {
     move |error| format!("{call}: {error}")
 }
 
@@ -148,11 +153,11 @@ impl Chain<'_> {
         let volume = OpenOptions::new()
             .write(true)
             .open(&self.image)
-            .map_err(say("open"))?;
+            .map_err(in_call("open"))?;
         for dir in tree::DIRS {
-            volume.create_dir(dir).map_err(say("mkdir"))?;
+            volume.create_dir(dir).map_err(in_call("mkdir"))?;
         }
-        volume.close().map_err(say("close"))
+        volume.close().map_err(in_call("close"))
     }
 
     /// Runs one load, kills it, and checks the image. Returns the recovered state.
@@ -169,7 +174,7 @@ impl Chain<'_> {
         if self.journal && !read.closed && self.random.u8(..3) == 0 {
             self.kill_recovery()?;
         }
-        self.wait_for_the_dead()?;
+        self.wait_for_io_of_dead_process()?;
         let tree = match self.journal {
             true => self.recover(number)?,
             false => self.repair()?,
@@ -196,7 +201,7 @@ impl Chain<'_> {
                 seed: self.seed,
                 run,
                 ops,
-                lies: self.lies,
+                skips_syncs: self.skips_syncs,
             },
         };
         let (name, value) = order.to_environment();
@@ -257,7 +262,7 @@ impl Chain<'_> {
 
     /// Waits until the I/O that a dead process had submitted has completed: the process's lock is held
     /// until then. Tools that take no lock must not read the image before.
-    fn wait_for_the_dead(&self) -> Result<(), String> {
+    fn wait_for_io_of_dead_process(&self) -> Result<(), String> {
         let locked = throughline_device::OpenOptions::new()
             .lock(LockMode::Shared)
             .open(&self.image);
@@ -289,9 +294,9 @@ impl Chain<'_> {
         let volume = OpenOptions::new()
             .write(true)
             .open(&self.image)
-            .map_err(say("opening to recover"))?;
+            .map_err(in_call("opening to recover"))?;
         let tree = tree::of_volume(&volume)?;
-        volume.close().map_err(say("closing"))?;
+        volume.close().map_err(in_call("closing"))?;
         run_tool("e2fsck", &["-fn"], &[&self.image], &[0])?;
         let who = ["e2fsck", "the kernel", "our overlay"];
         for (other, who) in others.iter().zip(who) {
@@ -354,10 +359,10 @@ fn run_tool(tool: &str, options: &[&str], paths: &[&Path], good: &[i32]) -> Resu
         .output()
         .map_err(|e| format!("{tool}: {e}"))?;
     let code = output.status.code().unwrap_or(-1);
-    let said = [output.stdout, output.stderr].concat();
-    let said = String::from_utf8_lossy(&said).into_owned();
+    let printed = [output.stdout, output.stderr].concat();
+    let printed = String::from_utf8_lossy(&printed).into_owned();
     match good.contains(&code) {
-        true => Ok(said),
-        false => Err(format!("{tool} {options:?} exited with {code}: {said}")),
+        true => Ok(printed),
+        false => Err(format!("{tool} {options:?} exited with {code}: {printed}")),
     }
 }

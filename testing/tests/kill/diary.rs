@@ -166,13 +166,13 @@ pub(crate) fn read(path: &Path) -> Result<Read, String> {
     };
     // Bytes after the last line's end are torn.
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-    for (line, said) in whole.lines().enumerate() {
-        let bad = || format!("line {line} of the diary: {said}");
-        let words: Vec<&str> = said.split(' ').collect();
+    for (line, entry) in whole.lines().enumerate() {
+        let bad = || format!("line {line} of the diary: {entry}");
+        let words: Vec<&str> = entry.split(' ').collect();
         let thread = || words.get(1)?.parse::<usize>().ok();
         match words[0] {
             "opened" => read.opened = true,
-            "failed" => return Err(format!("the load failed: {said}")),
+            "failed" => return Err(format!("the load failed: {entry}")),
             "b" => {
                 let op = words.get(2..).and_then(Op::parse).ok_or_else(bad)?;
                 read.entries.push(Entry {

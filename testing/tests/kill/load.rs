@@ -11,7 +11,7 @@ use crate::tree;
 pub(crate) const THREADS: usize = 4;
 const SECTOR: u64 = SECTOR_BYTES as u64;
 /// Files per thread.
-const MOST_FILES: usize = 10;
+const MAX_FILES: usize = 10;
 /// Names per thread and directory.
 const NAMES: u32 = 16;
 
@@ -78,7 +78,7 @@ pub(crate) struct Load {
     /// Operations per thread.
     pub(crate) ops: u64,
     /// Makes false promises: reports syncs without doing them.
-    pub(crate) lies: bool,
+    pub(crate) skips_syncs: bool,
 }
 
 impl Load {
@@ -111,7 +111,7 @@ struct Worker<'a, P: Place> {
     files: Vec<Found>,
     /// Open, without a name.
     ghosts: Vec<P::File>,
-    lies: bool,
+    skips_syncs: bool,
 }
 
 impl<'a, P: Place> Worker<'a, P> {
@@ -126,7 +126,7 @@ impl<'a, P: Place> Worker<'a, P> {
             next_version: (load.run << 20) + 1,
             files: Vec::new(),
             ghosts: Vec::new(),
-            lies: load.lies,
+            skips_syncs: load.skips_syncs,
         }
     }
 
@@ -164,7 +164,7 @@ impl<'a, P: Place> Worker<'a, P> {
         }
         let chosen = self.random.usize(..self.files.len());
         match self.random.u8(..100) {
-            0..18 if self.files.len() < MOST_FILES => self.create(),
+            0..18 if self.files.len() < MAX_FILES => self.create(),
             0..50 => self.write(chosen),
             50..66 => self.sync(chosen),
             66..72 => self.attribute(chosen),
@@ -222,7 +222,11 @@ impl<'a, P: Place> Worker<'a, P> {
         };
         let how = How {
             direct: self.random.u8(..3) == 0,
-            promise: if self.lies { Promise::None } else { promise },
+            promise: if self.skips_syncs {
+                Promise::None
+            } else {
+                promise
+            },
         };
         let file = self.place.open(&mine.path, how)?;
         let version = self.next_version;
@@ -254,7 +258,7 @@ impl<'a, P: Place> Worker<'a, P> {
             id: mine.id,
             promise,
         };
-        self.call(&op, || match self.lies {
+        self.call(&op, || match self.skips_syncs {
             true => Ok(()),
             false => self.place.sync(&file, data_only),
         })
@@ -289,7 +293,7 @@ impl<'a, P: Place> Worker<'a, P> {
 
     fn sync_wide(&mut self) -> Result<(), P::Error> {
         let dir = tree::DIRS[self.random.usize(..tree::DIRS.len())];
-        self.call(&self.place.wide(dir), || match self.lies {
+        self.call(&self.place.wide(dir), || match self.skips_syncs {
             true => Ok(()),
             false => self.place.sync_wide(dir),
         })

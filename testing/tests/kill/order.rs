@@ -31,10 +31,10 @@ impl Order {
             seed,
             run,
             ops,
-            lies,
+            skips_syncs,
         } = self.load;
-        let lies = u8::from(lies);
-        let text = format!("{image}\n{diary}\n{seed}\n{run}\n{ops}\n{lies}");
+        let skips_syncs = u8::from(skips_syncs);
+        let text = format!("{image}\n{diary}\n{seed}\n{run}\n{ops}\n{skips_syncs}");
         (ORDER, text)
     }
 
@@ -50,7 +50,7 @@ impl Order {
                 seed: number(2),
                 run: number(3),
                 ops: number(4),
-                lies: number(5) != 0,
+                skips_syncs: number(5) != 0,
             },
         })
     }

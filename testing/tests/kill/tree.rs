@@ -81,16 +81,16 @@ pub(crate) fn attributes_of_path(path: &Path) -> Result<Found, Errno> {
 pub(crate) fn of_volume(volume: &Volume) -> Result<Tree, String> {
     let mut tree = Tree::new();
     for dir in DIRS {
-        let said = |error: throughline::Error| format!("{dir}: {error}");
-        for entry in volume.read_dir(dir).map_err(said)? {
-            let name = entry.map_err(said)?.file_name();
+        let message = |error: throughline::Error| format!("{dir}: {error}");
+        for entry in volume.read_dir(dir).map_err(message)? {
+            let name = entry.map_err(message)?.file_name();
             let path = format!("{dir}/{}", name.to_string_lossy());
-            let said = |error: throughline::Error| format!("{path}: {error}");
-            let metadata = volume.metadata(&path).map_err(said)?;
-            let file = volume.open_file(&path).map_err(said)?;
+            let message = |error: throughline::Error| format!("{path}: {error}");
+            let metadata = volume.metadata(&path).map_err(message)?;
+            let file = volume.open_file(&path).map_err(message)?;
             let mut bytes = vec![0; metadata.len() as usize];
-            file.read_exact_at(&mut bytes, 0).map_err(said)?;
-            let attributes = attributes_of_file(&file).map_err(said)?;
+            file.read_exact_at(&mut bytes, 0).map_err(message)?;
+            let attributes = attributes_of_file(&file).map_err(message)?;
             let about = (metadata.uid(), metadata.mode());
             let seen = seen(&path, about, &bytes, attributes)?;
             tree.insert(path, seen);
@@ -111,14 +111,14 @@ pub(crate) fn of_image(image: &Path) -> Result<Tree, String> {
 pub(crate) fn of_mount(root: &Path) -> Result<Tree, String> {
     let mut tree = Tree::new();
     for dir in DIRS {
-        let said = |error: std::io::Error| format!("{dir}: {error}");
-        for entry in std::fs::read_dir(root.join(&dir[1..])).map_err(said)? {
-            let entry = entry.map_err(said)?;
+        let message = |error: std::io::Error| format!("{dir}: {error}");
+        for entry in std::fs::read_dir(root.join(&dir[1..])).map_err(message)? {
+            let entry = entry.map_err(message)?;
             let path = format!("{dir}/{}", entry.file_name().to_string_lossy());
-            let bytes = std::fs::read(entry.path()).map_err(said)?;
-            let metadata = entry.metadata().map_err(said)?;
+            let bytes = std::fs::read(entry.path()).map_err(message)?;
+            let metadata = entry.metadata().map_err(message)?;
             let attributes = attributes_of_path(&entry.path());
-            let attributes = attributes.map_err(|errno| said(errno.into()))?;
+            let attributes = attributes.map_err(|errno| message(errno.into()))?;
             let about = (metadata.uid(), metadata.mode());
             let seen = seen(&path, about, &bytes, attributes)?;
             tree.insert(path, seen);

@@ -86,7 +86,7 @@ pub(crate) fn set_by_debugfs(image: &Image, shape: &Shape, features: &[String]) 
     let mut attributes = wanted(&paths, shape, features, &[shape.block_bytes as usize]);
     let mut requests = String::new();
     for (index, ((path, name), value)) in attributes.iter().enumerate() {
-        let from = image.beside(&format!("value{index}"));
+        let from = image.sibling(&format!("value{index}"));
         std::fs::write(&from, value).expect("a file for a value");
         requests += &format!("ea_set -f {} {path} {name}\n", from.display());
     }
@@ -101,7 +101,7 @@ pub(crate) fn set_by_debugfs(image: &Image, shape: &Shape, features: &[String]) 
 /// Checks that `debugfs` finds all of them.
 pub(crate) fn compare_by_debugfs(image: &Image, attributes: &Attributes) {
     for ((path, name), value) in attributes {
-        let to = image.beside("value");
+        let to = image.sibling("value");
         image.debugfs(
             false,
             &format!("ea_get -f {} {path} {name}\n", to.display()),

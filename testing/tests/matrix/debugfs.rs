@@ -28,9 +28,9 @@ pub(crate) fn compare(what: &str, image: &Image, expected: &mut Expected) {
         .iter()
         .map(|dir| format!("ls -p \"{dir}\"\n"))
         .collect();
-    let told = image.debugfs(false, &requests);
+    let output = image.debugfs(false, &requests);
     // Each request is echoed before its answer.
-    let mut answers = told.split("debugfs: ls -p ").skip(1);
+    let mut answers = output.split("debugfs: ls -p ").skip(1);
     let mut sample = Vec::new();
     for dir in &dirs {
         let answer = answers
@@ -116,12 +116,12 @@ fn compare_files(what: &str, image: &Image, sample: &[String], expected: &mut Ex
     for (index, path) in sample.iter().enumerate() {
         requests += &format!("stat \"{path}\"\n");
         if dumps(&expected.stat(path)) {
-            let to = image.beside(&format!("dump{index}"));
+            let to = image.sibling(&format!("dump{index}"));
             requests += &format!("dump \"{path}\" {}\n", to.display());
         }
     }
-    let told = image.debugfs(false, &requests);
-    let mut answers = told.split("debugfs: stat ").skip(1);
+    let output = image.debugfs(false, &requests);
+    let mut answers = output.split("debugfs: stat ").skip(1);
     for (index, path) in sample.iter().enumerate() {
         let answer = answers
             .next()
@@ -139,7 +139,7 @@ fn compare_files(what: &str, image: &Image, sample: &[String], expected: &mut Ex
             "{what}: debugfs stat: mtime of {path}: {answer}"
         );
         if dumps(&stat) {
-            let dump = image.beside(&format!("dump{index}"));
+            let dump = image.sibling(&format!("dump{index}"));
             let bytes =
                 std::fs::read(&dump).unwrap_or_else(|e| panic!("{what}: debugfs dump {path}: {e}"));
             let mut want = vec![0; stat.len as usize];

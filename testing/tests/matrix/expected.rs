@@ -52,7 +52,7 @@ impl Expected {
     }
 
     /// Paths whose modification time is unknown since a change.
-    pub(crate) fn unsettled(&self) -> Vec<String> {
+    pub(crate) fn without_time(&self) -> Vec<String> {
         let unknown = self
             .names
             .iter()

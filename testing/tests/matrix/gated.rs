@@ -52,7 +52,7 @@ fn host_tree(dir: &Path) -> Expected {
         host.apply(step);
         expected.apply(step);
     }
-    for (index, path) in expected.unsettled().into_iter().enumerate() {
+    for (index, path) in expected.without_time().into_iter().enumerate() {
         let step = Step::Modified(path, (1_600_000_000 + index as i64, 0));
         host.apply(&step);
         expected.apply(&step);
@@ -278,13 +278,13 @@ fn a_journal_by_debugfs() {
             return;
         };
         // The block of a file's data, which the transaction in the journal replaces.
-        let told = image.debugfs(false, "blocks /dir/small\n");
-        let block = told
+        let output = image.debugfs(false, "blocks /dir/small\n");
+        let block = output
             .split_whitespace()
             .last()
             .expect("debugfs prints the block of a file")
             .to_owned();
-        let content = image.beside("content");
+        let content = image.sibling("content");
         std::fs::write(&content, vec![b'j'; 1024]).expect("a file");
         image.debugfs(
             true,

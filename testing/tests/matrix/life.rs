@@ -103,7 +103,7 @@ fn with_kernel(
     Pair::new(&mut mounted, expected).build("/b", shape);
     Pair::new(&mut mounted, expected).change("/a", 1, shape);
     let mut attributes = attributes::set(&mounted, shape, features);
-    Pair::new(&mut mounted, expected).settle(shape);
+    Pair::new(&mut mounted, expected).set_changed_times(shape);
     mounted.close();
     image.check("after the kernel wrote it");
     let mut volume = image
@@ -122,7 +122,7 @@ fn with_kernel(
         "/b/many",
         &mut attributes,
     );
-    Pair::new(&mut volume, expected).settle(shape);
+    Pair::new(&mut volume, expected).set_changed_times(shape);
     close(volume, "after the kernel's tree was changed");
     image.check("after we changed what the kernel wrote");
     let mut mounted = Mount::new(image, false).expect("the kernel mounts it again");

@@ -65,12 +65,12 @@ impl Image {
         all.extend(args);
         all.extend([image.name(), size]);
         let output = output("mke2fs", &all);
-        let told = String::from_utf8_lossy(&output.stderr);
-        if told.contains("Invalid filesystem option") || told.contains("invalid option") {
-            throughline_testkit::left_out!("mke2fs {args:?}: {}", told.trim());
+        let text = String::from_utf8_lossy(&output.stderr);
+        if text.contains("Invalid filesystem option") || text.contains("invalid option") {
+            throughline_testkit::left_out!("mke2fs {args:?}: {}", text.trim());
             return None;
         }
-        assert!(output.status.success(), "mke2fs {all:?}: {told}");
+        assert!(output.status.success(), "mke2fs {all:?}: {text}");
         Some(image)
     }
 
@@ -99,7 +99,7 @@ impl Image {
     }
 
     /// A path in the image's directory.
-    pub(crate) fn beside(&self, name: &str) -> PathBuf {
+    pub(crate) fn sibling(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
@@ -128,10 +128,10 @@ impl Image {
     /// Asserts that `e2fsck -fn` finds nothing.
     pub(crate) fn check(&self, when: &str) {
         let checked = output("e2fsck", &["-fn", self.name()]);
-        let told = String::from_utf8_lossy(&checked.stdout);
+        let text = String::from_utf8_lossy(&checked.stdout);
         assert!(
             checked.status.success(),
-            "{when}: e2fsck -fn: {told}{}",
+            "{when}: e2fsck -fn: {text}{}",
             String::from_utf8_lossy(&checked.stderr)
         );
     }
@@ -139,24 +139,24 @@ impl Image {
     /// Repairs with `e2fsck -fy` what other tools left inconsistent.
     pub(crate) fn repair(&self) {
         let fixed = output("e2fsck", &["-fy", self.name()]);
-        let told = String::from_utf8_lossy(&fixed.stdout);
+        let text = String::from_utf8_lossy(&fixed.stdout);
         assert!(
             fixed.status.code().is_some_and(|code| code < 4),
-            "e2fsck -fy: {told}"
+            "e2fsck -fy: {text}"
         );
     }
 
     /// Runs `debugfs` requests, one per line; returns the output.
     pub(crate) fn debugfs(&self, writing: bool, requests: &str) -> String {
-        let script = self.beside("requests");
+        let script = self.sibling("requests");
         std::fs::write(&script, requests).expect("a script");
         let mut args = vec!["-f", script.to_str().expect("UTF-8"), self.name()];
         if writing {
             args.insert(0, "-w");
         }
         let done = output("debugfs", &args);
-        let told = String::from_utf8_lossy(&done.stderr);
-        assert!(done.status.success(), "debugfs {requests}: {told}");
+        let text = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success(), "debugfs {requests}: {text}");
         String::from_utf8_lossy(&done.stdout).into_owned()
     }
 }

@@ -68,13 +68,13 @@ impl<'a> Pair<'a> {
     }
 
     /// Sets the time of everything that changed, including directories.
-    pub(crate) fn settle(&mut self, shape: &Shape) {
+    pub(crate) fn set_changed_times(&mut self, shape: &Shape) {
         let times = if shape.late_times {
             TIMES.len()
         } else {
             TIMES.len() - 3
         };
-        for (index, path) in self.expected.unsettled().into_iter().enumerate() {
+        for (index, path) in self.expected.without_time().into_iter().enumerate() {
             let (seconds, nanoseconds) = TIMES[index % times];
             self.step(Step::Modified(path, (seconds + index as i64, nanoseconds)));
         }
@@ -89,7 +89,7 @@ impl<'a> Pair<'a> {
         self.holes(&format!("{top}/holes"), shape);
         self.links(&format!("{top}/links"));
         self.nodes(&format!("{top}/nodes"));
-        self.settle(shape);
+        self.set_changed_times(shape);
     }
 
     fn many(&mut self, dir: &str, names: usize) {
@@ -305,7 +305,7 @@ impl<'a> Pair<'a> {
                 self.step(Step::Unlink(path));
             }
         }
-        self.settle(shape);
+        self.set_changed_times(shape);
     }
 
     /// Every third name is removed, some of the rest get longer ones, and new ones take the space.

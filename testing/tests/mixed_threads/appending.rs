@@ -6,7 +6,7 @@ use super::*;
 pub(super) fn appending(seed: u64, name: &str, scratch: &Scratch) -> Check {
     let device = scratch.device(&shape(name));
     let volume = volume(&device, seed)?;
-    let log = volume.create_file("/log").map_err(say("create"))?;
+    let log = volume.create_file("/log").map_err(in_call("create"))?;
     let steps = if soak() { 2000 } else { 150 };
     let total = AtomicU64::new(0);
     let ended = AtomicBool::new(false);
@@ -19,7 +19,7 @@ pub(super) fn appending(seed: u64, name: &str, scratch: &Scratch) -> Check {
                 let len = random.usize(1..24) * SECTOR_BYTES;
                 // The offset is not known yet, so the sector's position is counted per thread.
                 let bytes = filled(len, me, 0, version);
-                let (_, n) = handle.append(&bytes).map_err(say("append"))?;
+                let (_, n) = handle.append(&bytes).map_err(in_call("append"))?;
                 if n != len {
                     return Err(format!("appended {n} of {len}"));
                 }
@@ -32,9 +32,9 @@ pub(super) fn appending(seed: u64, name: &str, scratch: &Scratch) -> Check {
     }
     drop(log);
     let check = |volume: &Volume| -> Check {
-        let file = volume.open_file("/log").map_err(say("open"))?;
-        let mut bytes = vec![0xee; file.size().map_err(say("size"))? as usize];
-        file.read_exact_at(&mut bytes, 0).map_err(say("read"))?;
+        let file = volume.open_file("/log").map_err(in_call("open"))?;
+        let mut bytes = vec![0xee; file.size().map_err(in_call("size"))? as usize];
+        file.read_exact_at(&mut bytes, 0).map_err(in_call("read"))?;
         if bytes.len() as u64 != total.load(Ordering::Relaxed) {
             return Err(format!("{} bytes, appended {total:?}", bytes.len()));
         }
@@ -62,5 +62,5 @@ pub(super) fn appending(seed: u64, name: &str, scratch: &Scratch) -> Check {
     check(&volume)?;
     let again = close_and_open(volume, &device, seed, scratch)?;
     check(&again)?;
-    again.close().map_err(say("close again"))
+    again.close().map_err(in_call("close again"))
 }

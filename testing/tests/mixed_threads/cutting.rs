@@ -21,7 +21,7 @@ fn cut_under(common: &Common<'_>, seed: u64, steps: u64) -> Check {
             8 => ignore_invalid(handle.allocate(Fallocate::Collapse, from, whole)),
             _ => ignore_invalid(handle.allocate(Fallocate::Insert, from, whole)),
         };
-        done.map_err(say("cut"))?;
+        done.map_err(in_call("cut"))?;
     }
     Ok(())
 }
@@ -74,13 +74,13 @@ fn use_what_is_cut(common: &Common<'_>, me: u64, seed: u64, ended: &AtomicBool) 
                 fill(&mut bytes, shared.number, first * SECTOR, version);
                 handle
                     .write_all_at(&bytes, first * SECTOR)
-                    .map_err(say("write"))?;
+                    .map_err(in_call("write"))?;
             }
-            4 if me == 0 => handle.sync_all().map_err(say("sync"))?,
+            4 if me == 0 => handle.sync_all().map_err(in_call("sync"))?,
             _ => {
                 let n = handle
                     .read_at(&mut bytes, first * SECTOR)
-                    .map_err(say("read"))?;
+                    .map_err(in_call("read"))?;
                 judge_loosely(shared, first * SECTOR, &bytes[..n])?;
             }
         }
@@ -95,7 +95,7 @@ pub(super) fn cutting(seed: u64, name: &str, scratch: &Scratch) -> Check {
     let mut open = Vec::new();
     for shared in &shared {
         let file = volume.create_file(&shared.path);
-        open.push(file.map_err(say("create"))?);
+        open.push(file.map_err(in_call("create"))?);
     }
     let steps = if soak() { 3000 } else { 300 };
     let ended = AtomicBool::new(false);
@@ -119,9 +119,9 @@ pub(super) fn cutting(seed: u64, name: &str, scratch: &Scratch) -> Check {
             let file = FileOptions::new()
                 .direct(direct)
                 .open(volume, &shared.path)
-                .map_err(say("open"))?;
-            let mut bytes = vec![0xee; file.size().map_err(say("size"))? as usize];
-            let n = file.read_at(&mut bytes, 0).map_err(say("read"))?;
+                .map_err(in_call("open"))?;
+            let mut bytes = vec![0xee; file.size().map_err(in_call("size"))? as usize];
+            let n = file.read_at(&mut bytes, 0).map_err(in_call("read"))?;
             judge_loosely(shared, 0, &bytes[..n])?;
             (n == bytes.len())
                 .then_some(bytes)
@@ -138,5 +138,5 @@ pub(super) fn cutting(seed: u64, name: &str, scratch: &Scratch) -> Check {
     if whole(&again, false)? != before {
         return Err("the bytes differ after closing and opening again".into());
     }
-    again.close().map_err(say("close again"))
+    again.close().map_err(in_call("close again"))
 }

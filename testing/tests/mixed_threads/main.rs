@@ -27,7 +27,7 @@ const SECTORS: u64 = (2 << 20) / SECTOR + 1021;
 
 type Check = Result<(), String>;
 
-fn say(call: &'static str) -> impl Fn(throughline::Error) -> String {
+fn in_call(call: &'static str) -> impl Fn(throughline::Error) -> String {
     move |error| format!("{call}: {error}")
 }
 
@@ -40,7 +40,7 @@ fn volume(device: &Arc<dyn BlockDevice>, seed: u64) -> Result<Volume, String> {
         .cache_bytes(Some((2 << 20) << (seed % 3)))
         .dirty_limits(limits)
         .open_block_device(Arc::clone(device))
-        .map_err(say("open"))
+        .map_err(in_call("open"))
 }
 
 /// A handle of a random kind, on the open file or opened by name.
@@ -60,7 +60,7 @@ fn some_handle(
         true => open.reopen(&options),
         false => options.open(volume, path),
     }
-    .map_err(say("open"))
+    .map_err(in_call("open"))
 }
 
 /// One sector of a shared file, as recorded by the threads.
@@ -123,7 +123,7 @@ impl Shared {
         }
         handle
             .write_all_at(&bytes, first * SECTOR)
-            .map_err(say("write"))?;
+            .map_err(in_call("write"))?;
         for slot in self.slots(first, count) {
             slot.done.store(version, Ordering::SeqCst);
         }
@@ -140,7 +140,7 @@ impl Shared {
         }
         handle
             .allocate(mode, first * SECTOR, count * SECTOR)
-            .map_err(say("allocate"))?;
+            .map_err(in_call("allocate"))?;
         for slot in self.slots(first, count) {
             slot.done.store(version, Ordering::SeqCst);
         }
@@ -157,7 +157,7 @@ impl Shared {
         let mut bytes = vec![0xee; (count * SECTOR) as usize];
         let n = handle
             .read_at(&mut bytes, first * SECTOR)
-            .map_err(say("read"))?;
+            .map_err(in_call("read"))?;
         if n != bytes.len() {
             return Err(format!("{} bytes at sector {first}: read {n}", bytes.len()));
         }
@@ -223,13 +223,13 @@ fn writer(common: &Common<'_>, me: u64, seed: u64, steps: u64) -> Check {
             1 if common.extents => {
                 shared.zero(&handle, first, count, version, Fallocate::ZeroRange)?
             }
-            2 => handle.sync_all().map_err(say("sync"))?,
+            2 => handle.sync_all().map_err(in_call("sync"))?,
             3 => handle
                 .sync_range(first * SECTOR, count * SECTOR, SyncRange::Wait)
-                .map_err(say("sync_range"))?,
+                .map_err(in_call("sync_range"))?,
             4 => handle
                 .advise(Advice::DontNeed, first * SECTOR, count * SECTOR)
-                .map_err(say("advise"))?,
+                .map_err(in_call("advise"))?,
             5..9 => shared.read(&handle, first, count)?,
             _ => shared.write(&handle, first, count, version)?,
         }
@@ -295,7 +295,7 @@ fn read_all(volume: &Volume, shared: &[Shared]) -> Check {
             let handle = FileOptions::new()
                 .direct(direct)
                 .open(volume, &shared.path)
-                .map_err(say("open"))?;
+                .map_err(in_call("open"))?;
             shared.read(&handle, 0, SECTORS)?;
         }
     }
@@ -309,7 +309,7 @@ fn close_and_open(
     seed: u64,
     scratch: &Scratch,
 ) -> Result<Volume, String> {
-    open.close().map_err(say("close"))?;
+    open.close().map_err(in_call("close"))?;
     scratch.check(&**device)?;
     volume(device, seed)
 }
@@ -325,8 +325,8 @@ fn regions(seed: u64, name: &str, scratch: &Scratch) -> Check {
     let mut open = Vec::new();
     for shared in &shared {
         let file = volume.create_file(&shared.path);
-        let file = file.map_err(say("create"))?;
-        file.set_len(SECTORS * SECTOR).map_err(say("set_len"))?;
+        let file = file.map_err(in_call("create"))?;
+        file.set_len(SECTORS * SECTOR).map_err(in_call("set_len"))?;
         open.push(file);
     }
     let steps = if soak() { 3000 } else { 400 };
@@ -348,7 +348,7 @@ fn regions(seed: u64, name: &str, scratch: &Scratch) -> Check {
     read_all(&volume, &shared)?;
     let again = close_and_open(volume, &device, seed, scratch)?;
     read_all(&again, &shared)?;
-    again.close().map_err(say("close again"))
+    again.close().map_err(in_call("close again"))
 }
 
 /// Runs a few seeds of one of these tests on several shapes.
@@ -374,7 +374,7 @@ fn readers_see_no_less_than_what_was_written() {
 }
 
 #[test]
-fn what_is_cut_under_readers_shows_nothing_else() {
+fn readers_of_a_file_being_cut_see_only_its_data() {
     over_shapes("cutting", cutting::cutting);
 }
 

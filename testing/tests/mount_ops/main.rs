@@ -83,13 +83,13 @@ fn run(seed: u64, most: u32) -> Option<Result<u64, String>> {
     );
     let recipe = &RECIPES[seed as usize % RECIPES.len()];
     let pair = Pair::make(recipe)?;
-    let told = |what: String| format!("{}: {what}", recipe.mke2fs);
+    let message = |what: String| format!("{}: {what}", recipe.mke2fs);
     // e2fsck 1.47 mistakes the blocks of an attribute value in its own inode for those of a symbolic link's
     // target.
     let calls = Calls::new(seed, !recipe.mke2fs.contains("ea_inode"));
     let Compared { good, parted } = match compare(&pair, calls, most) {
         Ok(compared) => compared,
-        Err(what) => return Some(Err(told(what))),
+        Err(what) => return Some(Err(message(what))),
     };
     let differences = if parted {
         Vec::new()
@@ -97,7 +97,7 @@ fn run(seed: u64, most: u32) -> Option<Result<u64, String>> {
         pair.differences()
     };
     if !differences.is_empty() {
-        return Some(Err(told(differences.join("\n"))));
+        return Some(Err(message(differences.join("\n"))));
     }
     pair.finish(&format!("THROUGHLINE_SEED={seed}"));
     Some(Ok(good))
@@ -151,7 +151,7 @@ fn compare(pair: &Pair, mut calls: Calls, most: u32) -> Result<Compared, String>
     let mut good = 0;
     for number in 0..most {
         let (who, line) = calls.draw();
-        let answers = [0, 1].map(|side| actors[side][who].say(&line));
+        let answers = [0, 1].map(|side| actors[side][who].ask(&line));
         let step = format!("{number}: {who}: {line}\n    {}", answers[0]);
         if parts(&line, &answers[0], &answers[1]) {
             return Ok(Compared { good, parted: true });

@@ -102,8 +102,8 @@ fn with_number(handle: &str, ours: bool, ino: u32) -> String {
 }
 
 /// The result of each handle at each stage.
-fn told(image: &DiskImage, ours: bool) -> BTreeMap<String, String> {
-    let mut told = BTreeMap::new();
+fn results_of_handles(image: &DiskImage, ours: bool) -> BTreeMap<String, String> {
+    let mut results = BTreeMap::new();
     let mut side = Side::mount(image, ours);
     let root = side.root().to_owned();
     fs::create_dir_all(root.join("d/e")).unwrap();
@@ -114,7 +114,7 @@ fn told(image: &DiskImage, ours: bool) -> BTreeMap<String, String> {
     let handles = names.map(|name| (name, take(&root.join(name))));
     let mut look = |when: &str, root: &Path| {
         for (name, handle) in &handles {
-            told.insert(format!("{when}: {name}"), open(root, handle));
+            results.insert(format!("{when}: {name}"), open(root, handle));
         }
     };
     look("at once", &root);
@@ -141,11 +141,11 @@ fn told(image: &DiskImage, ours: bool) -> BTreeMap<String, String> {
     let (_, any) = &handles[0];
     for ino in [0, 1, 3, 7, 8, 9, 4000, 4001, u32::MAX] {
         let handle = with_number(any, ours, ino);
-        told.insert(format!("number {ino}"), open(side.root(), &handle));
+        results.insert(format!("number {ino}"), open(side.root(), &handle));
     }
     side.unmount();
     image.check("handles of all kinds were looked up");
-    told
+    results
 }
 
 #[test]
@@ -166,7 +166,10 @@ fn handles_outlive_names_caches_and_mounts() {
         throughline_testkit::missing!("the kernel does not mount: {why}");
         return;
     }
-    let (kernel, ours) = (told(&image, false), told(&other, true));
+    let (kernel, ours) = (
+        results_of_handles(&image, false),
+        results_of_handles(&other, true),
+    );
     assert_eq!(ours, kernel, "ours, and the kernel's");
     assert_eq!(ours["mounted again: d/e/g"], "d/e/g");
     assert_eq!(ours["numbers reused, mounted again: gone"], "ESTALE");

@@ -64,9 +64,9 @@ fn differences(case: &Case, kernel: &[String], ours: &[String]) -> Vec<String> {
         .collect();
     let mut seen = vec![false; known.len()];
     let mut wrong = Vec::new();
-    let tell = std::env::var_os("THROUGHLINE_TELL").is_some();
+    let verbose = std::env::var_os("THROUGHLINE_TELL").is_some();
     for ((step, kernel), ours) in case.steps().zip(kernel).zip(ours) {
-        if tell {
+        if verbose {
             eprintln!("{}: {step}\n    {kernel}", case.name);
         }
         if kernel == ours {

@@ -11,8 +11,8 @@ fn links() {
 const CASES: &[Case] = &[
     case("hard links", HARD_LINKS),
     case("hard links of others' files", OTHERS_FILES),
-    case("maximum link counts", MOST_LINKS),
-    case("more subdirectories than can be counted", MOST_DIRECTORIES),
+    case("maximum link counts", MAX_LINKS),
+    case("more subdirectories than can be counted", MAX_DIRECTORIES),
 ];
 
 const HARD_LINKS: &str = "
@@ -94,7 +94,7 @@ const OTHERS_FILES: &str = "
     list .
 ";
 
-const MOST_LINKS: &str = "
+const MAX_LINKS: &str = "
     creat f 644
     mkdir d 755
     each 1 65002 link f d/{i}
@@ -112,7 +112,7 @@ const MOST_LINKS: &str = "
     rmdir d
 ";
 
-const MOST_DIRECTORIES: &str = "
+const MAX_DIRECTORIES: &str = "
     mkdir d 755
     each 0 300 mkdir d/{i} 755
     stat d

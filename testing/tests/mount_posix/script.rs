@@ -98,7 +98,7 @@ impl People<'_> {
             Some((name, line)) if !name.contains(' ') => (name, line),
             _ => ("root", step),
         };
-        self.actor(name).say(line)
+        self.actor(name).ask(line)
     }
 
     fn actor(&mut self, name: &str) -> &mut Actor {

@@ -43,9 +43,9 @@ fn module(number: u64) -> String {
 fn cargo(root: &Path, arguments: &[&str]) -> String {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     for (name, _) in std::env::vars_os() {
-        let told = name.to_string_lossy();
-        let ours = ["CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN"].contains(&&*told);
-        if (told.starts_with("CARGO") || told.starts_with("RUST")) && !ours {
+        let text = name.to_string_lossy();
+        let ours = ["CARGO_HOME", "RUSTUP_HOME", "RUSTUP_TOOLCHAIN"].contains(&&*text);
+        if (text.starts_with("CARGO") || text.starts_with("RUST")) && !ours {
             command.env_remove(&name);
         }
     }

@@ -147,7 +147,7 @@ fn cp_find_and_dd() {
 
 /// Copies one file with dd in several ways, and compares with cmp.
 fn dd(stage: &Stage) {
-    let source = stage.beside("source");
+    let source = stage.sibling("source");
     let mut bytes = vec![0; (amount(8, 200) << 20) as usize + 12_345];
     fastrand::Rng::with_seed(9).fill(&mut bytes);
     std::fs::write(&source, &bytes).expect("a file");
@@ -191,10 +191,10 @@ fn many_small_files_by_tar() {
     let Some(stage) = Stage::new(EXT4, "1g", &["tar"]) else {
         return;
     };
-    let source = stage.beside("source");
+    let source = stage.sibling("source");
     plant::files(&source, 3, amount(1200, 60_000));
     plant::times(&source, 0);
-    let archive = stage.beside("archive.tar");
+    let archive = stage.sibling("archive.tar");
     call(
         "tar",
         &[
@@ -212,7 +212,7 @@ fn many_small_files_by_tar() {
     let (first, second) = (View::of(&source).as_copy(), View::of(&to).as_copy());
     first.assert_same(&second, "the source and what tar made");
     // And out again, through a pipe between two programs.
-    let out = stage.beside("out.tar");
+    let out = stage.sibling("out.tar");
     call("tar", &["-C", name(&to), "-cf", name(&out), "."]);
     call("tar", &["-C", name(&source), "-df", name(&out)]);
     stage.finish();

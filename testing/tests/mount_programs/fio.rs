@@ -14,7 +14,7 @@ fn fio(stage: &Stage, jobs: &str) {
     let directory = format!("--directory={}", stage.name("/"));
     let mut command = Command::new("fio");
     command
-        .current_dir(stage.beside(""))
+        .current_dir(stage.sibling(""))
         .arg(directory)
         .args(COMMON.split_whitespace())
         .args(jobs.split_whitespace());
@@ -23,7 +23,7 @@ fn fio(stage: &Stage, jobs: &str) {
 
 /// Whether fio works without a system call that containers often forbid.
 fn has_io_uring(stage: &Stage) -> bool {
-    let file = stage.beside("probe").display().to_string();
+    let file = stage.sibling("probe").display().to_string();
     let probe = format!("--name=probe --filename={file} --size=4k --rw=write --ioengine=io_uring");
     let mut command = Command::new("fio");
     command.args(probe.split_whitespace());

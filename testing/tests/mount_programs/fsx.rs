@@ -18,7 +18,7 @@ fn random_operations_on_one_file() {
         };
         let mut command = Command::new("fsx");
         command
-            .current_dir(stage.beside(""))
+            .current_dir(stage.sibling(""))
             .args(["-N", &amount(2000, 100_000).to_string()])
             .args(["-S", &(seed + 1).to_string()])
             .arg(stage.path("/fsx"));

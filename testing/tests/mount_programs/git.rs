@@ -68,10 +68,10 @@ fn grown(recipe: &'static str) {
     git(&stage.path("/sent"), "checkout -q HEAD~1");
     git(&stage.path("/sent"), "checkout -q -");
     // Cloned out of the mount: the copy on another file system must be complete.
-    let outside = stage.beside("outside");
+    let outside = stage.sibling("outside");
     let from = stage.name("/sent");
     git(
-        &stage.beside(""),
+        &stage.sibling(""),
         &format!("clone -q --no-local {from} outside"),
     );
     git(&outside, "fsck --full --strict");

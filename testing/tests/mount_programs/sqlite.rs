@@ -21,7 +21,7 @@ const PLENTY: u64 = 100_000;
 /// A running `sqlite3`: transactions one after another, each reported when committed.
 struct Load {
     child: Child,
-    told: Receiver<u64>,
+    committed: Receiver<u64>,
 }
 
 impl Load {
@@ -52,24 +52,24 @@ impl Load {
             }
         });
         let output = BufReader::new(child.stdout.take().expect("its output"));
-        let (tell, told) = channel();
+        let (sender, committed) = channel();
         std::thread::spawn(move || {
             for line in output.lines().map_while(Result::ok) {
                 if let Some(number) = line.strip_prefix("done ").and_then(|n| n.parse().ok())
-                    && tell.send(number).is_err()
+                    && sender.send(number).is_err()
                 {
                     return;
                 }
             }
         });
-        Load { child, told }
+        Load { child, committed }
     }
 
     /// Waits until this many transactions are committed.
     fn wait_for(&self, count: u64) {
         for _ in 0..count {
-            let told = self.told.recv_timeout(LIMIT);
-            told.expect("sqlite3 commits a transaction in two minutes");
+            let committed = self.committed.recv_timeout(LIMIT);
+            committed.expect("sqlite3 commits a transaction in two minutes");
         }
     }
 
@@ -78,7 +78,7 @@ impl Load {
     fn last(mut self) -> Option<u64> {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        self.told.iter().last()
+        self.committed.iter().last()
     }
 }
 

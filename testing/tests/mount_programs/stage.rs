@@ -84,8 +84,8 @@ impl Stage {
     }
 
     /// A path outside the mount that exists as long as the image.
-    pub(crate) fn beside(&self, name: &str) -> PathBuf {
-        self.image.beside(name)
+    pub(crate) fn sibling(&self, name: &str) -> PathBuf {
+        self.image.sibling(name)
     }
 
     /// Kills the server with SIGKILL and mounts the image again, which recovers it.

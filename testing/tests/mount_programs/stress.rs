@@ -33,7 +33,7 @@ fn play(stage: &Stage, stressors: &[&str], operations: u64) {
         command.args([format!("--{name}-ops"), operations.to_string()]);
     }
     command
-        .current_dir(stage.beside(""))
+        .current_dir(stage.sibling(""))
         .args(SIZES.split_whitespace())
         .args(["--no-rand-seed", "--verify", "--temp-path"])
         .arg(stage.root());

@@ -40,17 +40,17 @@ fn populated() -> Option<DiskImage> {
 }
 
 /// The first number after a word in the answer of `debugfs` to a request.
-fn number_behind(image: &DiskImage, request: &str, word: &str) -> u64 {
-    let said = image.debugfs(request);
-    let behind = said.rsplit_once(word).map_or("", |(_, behind)| behind);
-    let digits: String = behind
+fn number_after(image: &DiskImage, request: &str, word: &str) -> u64 {
+    let output = image.debugfs(request);
+    let after = output.rsplit_once(word).map_or("", |(_, after)| after);
+    let digits: String = after
         .chars()
         .skip_while(|c| !c.is_ascii_digit())
         .take_while(char::is_ascii_digit)
         .collect();
     digits
         .parse()
-        .unwrap_or_else(|_| panic!("no {word} in: {said}"))
+        .unwrap_or_else(|_| panic!("no {word} in: {output}"))
 }
 
 fn overwrite(image: &Path, at: u64, len: usize) {
@@ -63,7 +63,7 @@ fn overwrite(image: &Path, at: u64, len: usize) {
 
 /// Whether it is the error for damage.
 #[track_caller]
-fn says_damaged<T>(result: io::Result<T>) {
+fn assert_damaged<T>(result: io::Result<T>) {
     let errno = result.err().and_then(|e| e.raw_os_error());
     let errno = errno.map(Errno::from_raw_os_error);
     let known = [Errno::UCLEAN, Errno::IO].map(Some);
@@ -88,12 +88,12 @@ fn ends_well(mounted: Mounted) {
 }
 
 #[test]
-fn a_damaged_directory_file_or_inode_is_told_to_who_meets_it() {
+fn access_to_a_damaged_directory_file_or_inode_fails() {
     let Some(whole) = populated() else { return };
     // The extent block of the fragmented file.
-    let extents = number_behind(&whole, "stat /pieces", "(ETB0):");
-    let directory = number_behind(&whole, "blocks /dir", "debugfs: blocks /dir");
-    let table = number_behind(&whole, "imap /pieces", "located at block");
+    let extents = number_after(&whole, "stat /pieces", "(ETB0):");
+    let directory = number_after(&whole, "blocks /dir", "debugfs: blocks /dir");
+    let table = number_after(&whole, "imap /pieces", "located at block");
     for before in [true, false] {
         let damaged = |block: u64, len: usize| {
             let image = whole.copy();
@@ -107,27 +107,27 @@ fn a_damaged_directory_file_or_inode_is_told_to_who_meets_it() {
         // It is the root of a hash tree: all names are still found, but none can be added.
         let (_image, mounted) = damaged(directory, 64);
         assert_eq!(list(&mounted.path("dir")).expect("a listing"), 100);
-        says_damaged(File::create(mounted.path("dir/new")));
+        assert_damaged(File::create(mounted.path("dir/new")));
         others_go_on(&mounted);
         ends_well(mounted);
 
         let (_image, mounted) = damaged(extents, 64);
-        says_damaged(std::fs::read(mounted.path("pieces")));
+        assert_damaged(std::fs::read(mounted.path("pieces")));
         others_go_on(&mounted);
         assert_eq!(list(&mounted.path("dir")).expect("a whole directory"), 100);
         ends_well(mounted);
 
         let (_image, mounted) = damaged(table, BLOCK as usize);
-        says_damaged(std::fs::metadata(mounted.path("pieces")));
+        assert_damaged(std::fs::metadata(mounted.path("pieces")));
         ends_well(mounted);
     }
 }
 
 #[test]
-fn what_is_damaged_beyond_opening_is_not_mounted() {
+fn a_volume_damaged_beyond_opening_is_not_mounted() {
     let Some(whole) = populated() else { return };
-    let root_table = number_behind(&whole, "imap <2>", "located at block");
-    let journal = number_behind(&whole, "blocks <8>", "debugfs: blocks <8>");
+    let root_table = number_after(&whole, "imap <2>", "located at block");
+    let journal = number_after(&whole, "blocks <8>", "debugfs: blocks <8>");
     // The superblock, the group descriptors, the root inode, the journal superblock.
     for (what, at) in [
         ("superblock", 1024),

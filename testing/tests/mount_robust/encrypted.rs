@@ -57,7 +57,7 @@ fn image(recipe: &str) -> Option<DiskImage> {
         return None;
     }
     let image = DiskImage::make(recipe, "32m")?;
-    let key = image.beside("key");
+    let key = image.sibling("key");
     std::fs::write(&key, [7; 64]).expect("a key");
     let kernel = Mount::or_skip(image.path(), true)?;
     let possible = populate(kernel.root(), &key);
@@ -100,7 +100,7 @@ fn tree(root: &Path) -> BTreeMap<PathBuf, Seen> {
 
 /// Names that do not exist, or existed in another form: the errors of looking them up and removing them.
 fn answers(root: &Path, shown: &OsStr) -> Vec<Result<(), Option<i32>>> {
-    let told = |result: io::Result<()>| result.map_err(|e| e.raw_os_error());
+    let errno_of = |result: io::Result<()>| result.map_err(|e| e.raw_os_error());
     let mut changed = shown.to_string_lossy().into_owned();
     changed.pop();
     let names = [
@@ -116,9 +116,9 @@ fn answers(root: &Path, shown: &OsStr) -> Vec<Result<(), Option<i32>>> {
         .map(|name| root.join("one").join(name))
         .flat_map(|path| {
             [
-                told(std::fs::symlink_metadata(&path).map(drop)),
-                told(std::fs::remove_file(&path)),
-                told(File::open(&path).map(drop)),
+                errno_of(std::fs::symlink_metadata(&path).map(drop)),
+                errno_of(std::fs::remove_file(&path)),
+                errno_of(File::open(&path).map(drop)),
             ]
         })
         .collect()

@@ -75,7 +75,7 @@ fn a_busy_mount_stays_and_goes_on() {
 fn an_image_that_is_removed_goes_on() {
     let Some(image) = image() else { return };
     let mounted = Mounted::new(image.path(), "");
-    let second = image.beside("second name");
+    let second = image.sibling("second name");
     std::fs::hard_link(image.path(), &second).expect("another name");
     std::fs::remove_file(image.path()).expect("a removal");
     let bytes = filled(5 << 20, 2, 0, 1);
@@ -197,8 +197,8 @@ fn a_connection_that_is_aborted_ends_the_server_well() {
     file.write_all_at(&bytes, 0).expect("a write");
     std::fs::write(&abort, b"1").expect("an abort");
     let cut_off = [Errno::NOTCONN, Errno::CONNABORTED].map(Some);
-    let told = |e: std::io::Error| e.raw_os_error().map(Errno::from_raw_os_error);
-    let refused = file.sync_all().map_err(told);
+    let errno_of = |e: std::io::Error| e.raw_os_error().map(Errno::from_raw_os_error);
+    let refused = file.sync_all().map_err(errno_of);
     assert!(
         refused.is_err_and(|errno| cut_off.contains(&errno)),
         "{refused:?}"
@@ -222,18 +222,18 @@ fn a_connection_that_is_aborted_ends_the_server_well() {
 
 /// A failed mount explains the reason and leaves the image unlocked.
 #[test]
-fn what_cannot_be_mounted_is_refused() {
+fn invalid_mounts_are_refused() {
     let Some(image) = image() else { return };
-    let file = image.beside("no directory");
+    let file = image.sibling("no directory");
     std::fs::write(&file, b"").expect("a file");
     assert!(Mounted::at(image.path(), &file, "").is_err());
     std::fs::write(&file, filled(1 << 20, 1, 0, 1)).expect("a file");
     let refused = Mounted::start(&file, "").err().expect("not an image");
     assert!(!refused.contains("panicked"), "{refused}");
-    let empty = image.beside("empty");
+    let empty = image.sibling("empty");
     File::create(&empty).expect("a file");
     assert!(Mounted::start(&empty, "").is_err());
-    assert!(Mounted::start(&image.beside("not there"), "").is_err());
+    assert!(Mounted::start(&image.sibling("not there"), "").is_err());
     // None of them kept the image open.
     Mounted::new(image.path(), "").unmount();
 }

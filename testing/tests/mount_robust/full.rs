@@ -53,7 +53,7 @@ fn errno(error: &io::Error) -> Option<Errno> {
 }
 
 #[test]
-fn a_full_volume_says_so_at_the_write_and_keeps_what_it_took() {
+fn a_full_volume_fails_the_write_and_keeps_accepted_data() {
     if !Mounted::possible() {
         return;
     }
@@ -91,7 +91,7 @@ fn a_full_volume_says_so_at_the_write_and_keeps_what_it_took() {
 }
 
 #[test]
-fn without_inodes_or_room_for_names_creating_says_so() {
+fn creating_without_inodes_or_room_for_names_reports_no_space() {
     if !Mounted::possible() {
         return;
     }
@@ -131,7 +131,7 @@ const REQUEST_WAITS: Duration = Duration::from_millis(100);
 /// A request that finds no space waits for the freeing of an unnamed file. Here that file stays open, and
 /// other requests must not wait.
 #[test]
-fn those_who_wait_for_room_keep_no_others_waiting() {
+fn waiters_for_space_do_not_block_others() {
     if !Mounted::possible() {
         return;
     }
@@ -264,9 +264,12 @@ fn the_disk_below_fills(below: &Below) {
     let promised = promise(mounted.root());
     let (file, error, taken) = fill(&mounted.path("large"), 20 * 4);
     let synced = file.sync_all();
-    let told = error.or(synced.err()).expect("20 MiB do not fit below");
+    let first_error = error.or(synced.err()).expect("20 MiB do not fit below");
     let known = [Errno::IO, Errno::NOSPC].map(Some);
-    assert!(known.contains(&errno(&told)), "{told} after {taken} pieces");
+    assert!(
+        known.contains(&errno(&first_error)),
+        "{first_error} after {taken} pieces"
+    );
     // Each sync returns the error until one succeeds.
     let again = file.sync_all().expect_err("the data cannot be written");
     let known = [Errno::IO, Errno::NOSPC, Errno::ROFS].map(Some);
@@ -288,7 +291,7 @@ fn the_disk_below_fills(below: &Below) {
 }
 
 #[test]
-fn a_full_tmpfs_below_the_image_is_told() {
+fn a_full_tmpfs_below_the_image_is_reported() {
     if !Mounted::possible()
         || !program::has(&["mke2fs", "e2fsck"])
         || !root("mounting tmpfs needs root")
@@ -301,7 +304,7 @@ fn a_full_tmpfs_below_the_image_is_told() {
 }
 
 #[test]
-fn a_full_file_system_below_the_image_is_told() {
+fn a_full_file_system_below_the_image_is_reported() {
     if !Mounted::possible() || !program::has(&["mke2fs", "e2fsck"]) {
         return;
     }

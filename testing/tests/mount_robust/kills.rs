@@ -89,15 +89,15 @@ struct Chain<'a> {
     random: fastrand::Rng,
     promises: Promises,
     /// The load reports syncs that it does not do.
-    lies: bool,
+    skips_syncs: bool,
 }
 
-/// Runs one chain. With `lies`, the load does not do what it reports as promised.
-fn run(seed: u64, kills: u64, lies: bool, scratch: &Scratch) -> Result<Counts, String> {
+/// Runs one chain. With `skips_syncs`, the load does not do what it reports as promised.
+fn run(seed: u64, kills: u64, skips_syncs: bool, scratch: &Scratch) -> Result<Counts, String> {
     let recipes = recipes();
     let (shape, promises, options) = &recipes[seed as usize % recipes.len()];
     // Where syncs are left out, data must not become durable by its age.
-    let options = if lies { "commit=300" } else { *options };
+    let options = if skips_syncs { "commit=300" } else { *options };
     let mut chain = Chain {
         seed,
         image: scratch.make(shape),
@@ -105,7 +105,7 @@ fn run(seed: u64, kills: u64, lies: bool, scratch: &Scratch) -> Result<Counts, S
         options: format!("allow_other,{options}"),
         random: fastrand::Rng::with_seed(seed),
         promises: *promises,
-        lies,
+        skips_syncs,
     };
     let mut counts = Counts::default();
     let mut world = World::default();
@@ -123,7 +123,7 @@ impl Chain<'_> {
         self.load(&diary, number + 1)?;
         counts.kills += 1;
         let read = diary::read(&diary)?;
-        wait_for_the_dead(&self.image)?;
+        wait_for_io_of_dead_process(&self.image)?;
         let tree = self.recover()?;
         let judged = judge(world, &read.entries, &tree, self.promises)?;
         counts.promises += judged.promises;
@@ -137,14 +137,18 @@ impl Chain<'_> {
         if run == 1 {
             plant(mounted.root())?;
         }
-        let least = if self.lies { LONGEST_DIARY / 2 } else { 100 };
+        let least = if self.skips_syncs {
+            LONGEST_DIARY / 2
+        } else {
+            100
+        };
         let enough = self.random.u64(least..LONGEST_DIARY);
         let place = Place::new(mounted.root());
         let load = Load {
             seed: self.seed,
             run,
             ops: u64::MAX,
-            lies: self.lies,
+            skips_syncs: self.skips_syncs,
         };
         let writer = Diary::create(diary);
         writer.opened();
@@ -196,19 +200,19 @@ impl Chain<'_> {
 
 /// Creates the directories, accessible to every user.
 fn plant(root: &Path) -> Result<(), String> {
-    let told = |error: std::io::Error| format!("planting: {error}");
+    let message = |error: std::io::Error| format!("planting: {error}");
     for dir in tree::DIRS {
         let dir = root.join(&dir[1..]);
-        std::fs::create_dir(&dir).map_err(told)?;
-        rustix::fs::chmod(&dir, Mode::from_raw_mode(0o777)).map_err(|e| told(e.into()))?;
+        std::fs::create_dir(&dir).map_err(message)?;
+        rustix::fs::chmod(&dir, Mode::from_raw_mode(0o777)).map_err(|e| message(e.into()))?;
     }
-    let root = std::fs::File::open(root).map_err(told)?;
-    root.sync_all().map_err(told)
+    let root = std::fs::File::open(root).map_err(message)?;
+    root.sync_all().map_err(message)
 }
 
 /// Requests of a dead process may still be in flight, for as long as it holds its lock. A tool without the
 /// lock must wait.
-pub(crate) fn wait_for_the_dead(image: &Path) -> Result<(), String> {
+pub(crate) fn wait_for_io_of_dead_process(image: &Path) -> Result<(), String> {
     let locked = throughline_device::OpenOptions::new()
         .lock(LockMode::Shared)
         .open(image);

@@ -202,7 +202,7 @@ fn a_synchronous_write_is_there() {
 }
 
 #[test]
-fn with_the_options_sync_and_dirsync_nobody_has_to_sync() {
+fn the_options_sync_and_dirsync_make_changes_durable_at_once() {
     let bytes = filled(200 << 10, 3, 0, 4);
     if let Some(victim) = Victim::new("sync") {
         victim.survives(
@@ -235,7 +235,7 @@ fn with_the_options_sync_and_dirsync_nobody_has_to_sync() {
 /// everything is durable soon although no program syncs. A copy of the image, opened for reading while the
 /// mount is idle, shows whether it is.
 #[test]
-fn what_nobody_syncs_is_durable_by_its_age() {
+fn unsynced_data_becomes_durable_with_age() {
     let Some(victim) = Victim::new("commit=1") else {
         return;
     };

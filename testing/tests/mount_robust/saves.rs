@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use throughline_testing::{DiskImage, Mount, Mounted, program};
 
-use crate::kills::wait_for_the_dead;
+use crate::kills::wait_for_io_of_dead_process;
 use crate::oracle::image::tools;
 use crate::oracle::seeds::soak;
 use crate::work;
@@ -33,7 +33,7 @@ const KILLS: [u64; 2] = [4, 25];
 /// Number of saving threads. Each has one file per way of saving.
 const SAVERS: usize = 3;
 /// Maximum number of saves before the kill.
-const MOST_SAVES: u64 = 60;
+const MAX_SAVES: u64 = 60;
 /// Staged data is not written by age while a file is being rewritten.
 const PATIENT: &str = "commit=60";
 /// Not a measurement: limit for a load that never gets that far.
@@ -187,7 +187,7 @@ impl Saved {
 
 /// Saves until the volume is gone; calls `stop` after a number of saves.
 fn load(root: &Path, files: &[Saved], seed: u64, stop: impl FnOnce()) -> Result<(), String> {
-    let enough = fastrand::Rng::with_seed(seed).u64(3..MOST_SAVES);
+    let enough = fastrand::Rng::with_seed(seed).u64(3..MAX_SAVES);
     let saves = AtomicU64::new(0);
     let saver = |number: usize| {
         let mut random = fastrand::Rng::with_seed(seed ^ (number as u64) << 40);
@@ -277,7 +277,7 @@ fn ours(recipe: &str, options: &str, kills: u64) -> Result<Found, String> {
         }
         load(&root, &files, number, || mounted.kill())?;
         drop(mounted);
-        wait_for_the_dead(image)?;
+        wait_for_io_of_dead_process(image)?;
         repair(image, recipe);
     }
     work::e2fsck(image)?;
@@ -335,7 +335,7 @@ fn files_that_are_saved_are_whole_after_a_kill() {
     let mut wrong = Vec::new();
     for recipe in RECIPES {
         let found = ours(recipe, PATIENT, kills).unwrap_or_else(|what| panic!("{recipe}: {what}"));
-        let told = |found: &Found| {
+        let describe = |found: &Found| {
             format!(
                 "{} of {} files not whole after {} crashes",
                 found.wrong.len(),
@@ -344,8 +344,12 @@ fn files_that_are_saved_are_whole_after_a_kill() {
             )
         };
         let theirs = kernels(recipe, kills);
-        let theirs = theirs.map_or_else(|why| format!("not tried, {why}"), |found| told(&found));
-        eprintln!("{recipe}: {}; the kernel's ext4: {theirs}", told(&found));
+        let theirs =
+            theirs.map_or_else(|why| format!("not tried, {why}"), |found| describe(&found));
+        eprintln!(
+            "{recipe}: {}; the kernel's ext4: {theirs}",
+            describe(&found)
+        );
         assert!(found.files >= WAYS.len() * SAVERS, "{recipe}: {found:?}");
         wrong.extend(found.wrong.iter().map(|what| format!("{recipe}: {what}")));
     }

@@ -17,7 +17,7 @@ fn skipped() -> bool {
 
 /// The result of `work` on the kernel's mount of one copy and on our mount of another, each with its image
 /// afterwards. `None` if the kernel does not mount it.
-fn beside<T>(
+fn on_both<T>(
     image: &DiskImage,
     work: impl Fn(&Path) -> T,
 ) -> Option<((T, DiskImage), (T, DiskImage))> {
@@ -31,12 +31,12 @@ fn beside<T>(
     Some(((wanted, theirs), (found, ours)))
 }
 
-fn told<T>(result: io::Result<T>) -> Result<T, Option<i32>> {
+fn with_errno<T>(result: io::Result<T>) -> Result<T, Option<i32>> {
     result.map_err(|error| error.raw_os_error())
 }
 
 #[test]
-fn what_is_in_the_inode_counts_as_space() {
+fn inline_data_counts_as_space() {
     let recipe = "-t ext4 -I 256 -O inline_data";
     let Some(image) = (!skipped())
         .then(|| DiskImage::make(recipe, "16m"))
@@ -82,15 +82,15 @@ fn a_volume_without_a_journal_that_was_not_closed_is_written_as_the_kernel_does(
         return;
     };
     debugfs_write(&image, "set_super_value state 0");
-    let work = |root: &Path| told(std::fs::write(root.join("new"), "written"));
-    let Some(((wanted, theirs), (found, ours))) = beside(&image, work) else {
+    let work = |root: &Path| with_errno(std::fs::write(root.join("new"), "written"));
+    let Some(((wanted, theirs), (found, ours))) = on_both(&image, work) else {
         return;
     };
     assert_eq!((wanted, found), (Ok(()), Ok(())));
     // Only e2fsck may mark the volume as clean.
     let state = |image: &DiskImage| {
-        let said = image.debugfs("show_super_stats -h");
-        let line = said
+        let output = image.debugfs("show_super_stats -h");
+        let line = output
             .lines()
             .find(|line| line.starts_with("Filesystem state:"));
         line.map(str::to_owned)
@@ -118,8 +118,8 @@ fn a_damaged_inode_bitmap_costs_its_group() {
     else {
         return;
     };
-    let said = image.debugfs("show_super_stats");
-    let at = said.split("inode bitmap at ").nth(1).expect("a bitmap");
+    let output = image.debugfs("show_super_stats");
+    let at = output.split("inode bitmap at ").nth(1).expect("a bitmap");
     let digits: String = at.chars().take_while(char::is_ascii_digit).collect();
     let block: u64 = digits.parse().expect("its block");
     let bytes = File::options()
@@ -130,14 +130,14 @@ fn a_damaged_inode_bitmap_costs_its_group() {
         .write_all_at(&[0; 1024], block * 1024)
         .expect("damage");
     let work = |root: &Path| {
-        let file = told(std::fs::write(root.join("file"), "new"));
-        let dir = told(std::fs::create_dir(root.join("dir")));
-        let below = told(std::fs::write(root.join("dir/file"), "new"));
-        let read = told(std::fs::read(root.join("dir/file")));
-        let removed = told(std::fs::remove_file(root.join("file")));
+        let file = with_errno(std::fs::write(root.join("file"), "new"));
+        let dir = with_errno(std::fs::create_dir(root.join("dir")));
+        let below = with_errno(std::fs::write(root.join("dir/file"), "new"));
+        let read = with_errno(std::fs::read(root.join("dir/file")));
+        let removed = with_errno(std::fs::remove_file(root.join("file")));
         (file, dir, below, read, removed)
     };
-    let Some(((wanted, _), (found, _))) = beside(&image, work) else {
+    let Some(((wanted, _), (found, _))) = on_both(&image, work) else {
         return;
     };
     assert_eq!(wanted.0, Ok(()));
@@ -164,20 +164,20 @@ fn the_first_attribute_makes_revision_0_one_with_features() {
         let set = rustix::fs::setxattr(&path, "user.name", b"value", XattrFlags::empty());
         (none, set, value(&path))
     };
-    let Some(((wanted, theirs), (found, ours))) = beside(&image, work) else {
+    let Some(((wanted, theirs), (found, ours))) = on_both(&image, work) else {
         return;
     };
     assert_eq!(wanted.1, Ok(()));
     assert_eq!(found, wanted);
     let kind = |image: &DiskImage| {
-        let said = image.debugfs("show_super_stats -h");
+        let output = image.debugfs("show_super_stats -h");
         let of_kind = [
             "Filesystem revision",
             "Filesystem features",
             "First inode",
             "Inode size",
         ];
-        let lines = said
+        let lines = output
             .lines()
             .filter(|line| of_kind.iter().any(|word| line.starts_with(word)));
         lines.map(str::to_owned).collect::<Vec<_>>()

@@ -78,7 +78,7 @@ impl Shape {
             long_bytes: 700 << 10,
             extents: self.extents,
             nanoseconds: self.nanoseconds,
-            alone: true,
+            exclusive: true,
             mixed: false,
         }
     }
@@ -282,7 +282,7 @@ impl Scratch {
     pub fn check(&self, device: &dyn BlockDevice) -> Result<(), String> {
         match self.e2fsck(device, &["-fn"]) {
             (0, _) => Ok(()),
-            (code, said) => Err(format!("e2fsck -fn exited with {code}: {said}")),
+            (code, printed) => Err(format!("e2fsck -fn exited with {code}: {printed}")),
         }
     }
 }

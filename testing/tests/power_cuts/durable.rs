@@ -346,22 +346,22 @@ pub fn fill(volume: &Volume) -> Result<(), Error> {
 
 /// Runs a workload. On a `full` volume, only sizes change and parts of blocks are punched.
 fn play(recipe: &'static Recipe, seed: u64, full: bool) -> Result<Played, String> {
-    let said = |error: Error| format!("{error}");
+    let message = |error: Error| format!("{error}");
     let mut random = fastrand::Rng::with_seed(seed);
     let device = Arc::new(PowerDevice::new(recipe.image(), seed));
     let volume = run::options(seed).open_block_device(Arc::clone(&device) as _);
-    let volume = volume.map_err(said)?;
+    let volume = volume.map_err(message)?;
     let block = u64::from(volume.block_bytes());
     let keeper = volume.create_new("/keeper");
-    let keeper = keeper.map_err(said)?;
-    keeper.write_all_at(&[1], 0).map_err(said)?;
+    let keeper = keeper.map_err(message)?;
+    keeper.write_all_at(&[1], 0).map_err(message)?;
     let make = |number| Subject::make(&volume, &mut random.fork(), number, block);
     let subjects: Result<Vec<_>, _> = (0..FILES).map(make).collect();
-    let mut subjects = subjects.map_err(said)?;
+    let mut subjects = subjects.map_err(message)?;
     if full {
-        fill(&volume).map_err(said)?;
+        fill(&volume).map_err(message)?;
     }
-    volume.sync().map_err(said)?;
+    volume.sync().map_err(message)?;
     for subject in &mut subjects {
         subject.synced.push((device.mark(), 0));
     }
@@ -378,11 +378,11 @@ fn play(recipe: &'static Recipe, seed: u64, full: bool) -> Result<Played, String
         }
         match random.u8(..8) {
             0..3 => {
-                keeper.write_all_at(&[1], 0).map_err(said)?;
-                keeper.sync_all().map_err(said)?;
+                keeper.write_all_at(&[1], 0).map_err(message)?;
+                keeper.sync_all().map_err(message)?;
             }
             3 | 4 => subject.sync(&device)?,
-            5 => volume.sync().map_err(said)?,
+            5 => volume.sync().map_err(message)?,
             _ => {}
         }
     }
@@ -420,15 +420,15 @@ impl Played {
         state: &Image,
         fsck: &mut Fsck,
     ) -> Result<(), String> {
-        let (repaired, said) = fsck.repair(state)?;
+        let (repaired, output) = fsck.repair(state)?;
         let theirs = tree::read(&repaired)?;
         let block = recipe.block_bytes();
-        let more = repairs(&said);
+        let more = repairs(&output);
         if recipe.journaled && !more.is_empty() {
             return Err(format!("e2fsck -fy had to repair: {}", more.join("\n")));
         }
         let checked = self.check(recipe, at, &theirs, block);
-        checked.map_err(|what| format!("after e2fsck -fy: {what}; it said {said}"))?;
+        checked.map_err(|what| format!("after e2fsck -fy: {what}; it said {output}"))?;
         if !recipe.journaled {
             return Ok(());
         }

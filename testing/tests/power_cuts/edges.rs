@@ -113,7 +113,7 @@ fn punch(recipe: &Recipe) -> Result<usize, String> {
 }
 
 #[test]
-fn a_part_of_a_block_goes_whole_on_a_full_volume() {
+fn a_partial_block_write_is_atomic_on_a_full_volume() {
     if !tools() {
         return;
     }

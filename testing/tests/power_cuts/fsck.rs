@@ -41,9 +41,9 @@ impl Fsck {
         self.known = Some(image.clone());
         let mut command = Command::new("e2fsck");
         let output = command.arg(arguments).arg(self.path()).output().unwrap();
-        let said = String::from_utf8_lossy(&output.stdout).into_owned()
+        let text = String::from_utf8_lossy(&output.stdout).into_owned()
             + &String::from_utf8_lossy(&output.stderr);
-        (output.status.code().unwrap_or(-1), said)
+        (output.status.code().unwrap_or(-1), text)
     }
 
     /// Runs `e2fsck -fn`, which must find nothing.
@@ -55,8 +55,8 @@ impl Fsck {
             match self.run(image, "-fn") {
                 (0, _) => return Ok(()),
                 // Its clock is a few milliseconds behind ours.
-                (_, said) if said.contains(FUTURE) => {}
-                (code, said) => return Err(format!("e2fsck -fn exited with {code}: {said}")),
+                (_, text) if text.contains(FUTURE) => {}
+                (code, text) => return Err(format!("e2fsck -fn exited with {code}: {text}")),
             }
         }
     }
@@ -66,21 +66,21 @@ impl Fsck {
     /// # Errors
     /// What it could not repair.
     pub fn repair(&mut self, image: &Image) -> Result<(Image, String), String> {
-        let (code, said) = self.run(image, "-fy");
+        let (code, text) = self.run(image, "-fy");
         if !(0..=1).contains(&code) {
-            return Err(format!("e2fsck -fy exited with {code}: {said}"));
+            return Err(format!("e2fsck -fy exited with {code}: {text}"));
         }
         let repaired = Image::read_file_like(&self.path(), image).unwrap();
         self.known = Some(repaired.clone());
-        Ok((repaired, said))
+        Ok((repaired, text))
     }
 }
 
 /// The messages of `e2fsck -fy`, except the replay of the journal, the orphans and the superblock's counts,
 /// which a journaled volume leaves for the next open; and except repairs that it (1.47) causes itself: it
 /// does not decrement the count of an attribute value when it clears an orphan with it.
-pub fn repairs(said: &str) -> Vec<&str> {
-    let cleared = said.contains("Clearing orphaned inode ");
+pub fn repairs(text: &str) -> Vec<&str> {
+    let cleared = text.contains("Clearing orphaned inode ");
     let expected = |line: &str| {
         line.is_empty()
             || line.starts_with("e2fsck 1.")
@@ -105,20 +105,20 @@ pub fn repairs(said: &str) -> Vec<&str> {
             || line.ends_with("***** FILE SYSTEM WAS MODIFIED *****")
             || line.contains(" files (")
     };
-    let lines = said.lines().map(str::trim);
+    let lines = text.lines().map(str::trim);
     lines.filter(|line| !expected(line)).collect()
 }
 
 /// Whether `e2fsck -fy` has put inodes of attribute values into lost+found, and nothing else that should not
 /// be needed: it (1.47) clears an orphan but keeps the inode of its attribute value, which the kernel and we
 /// free with it. The tree then differs from the volume: `unread` is the reason why that could not be read.
-pub fn left_values(said: &str, unread: &str) -> bool {
+pub fn left_values(text: &str, unread: &str) -> bool {
     let of_that = |line: &&str| {
         line.starts_with("Unattached inode ")
             || *line == "Connect to /lost+found? yes"
             || line.ends_with(" ref count is 2, should be 1.  Fix? yes")
     };
-    said.contains("Clearing orphaned inode ")
-        && repairs(said).iter().all(of_that)
+    text.contains("Clearing orphaned inode ")
+        && repairs(text).iter().all(of_that)
         && unread.contains("which holds an attribute's value")
 }

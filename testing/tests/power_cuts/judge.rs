@@ -35,21 +35,21 @@ impl Case<'_> {
         state: &Image,
         fsck: &mut Fsck,
     ) -> Result<Option<Arc<PowerDevice>>, String> {
-        let (repaired, said) = fsck.repair(state)?;
+        let (repaired, output) = fsck.repair(state)?;
         fsck.check(&repaired)
-            .map_err(|what| format!("after e2fsck -fy, which said {said}: {what}"))?;
+            .map_err(|what| format!("after e2fsck -fy, which said {output}: {what}"))?;
         let theirs = match tree::read(&repaired) {
-            Err(what) if self.recipe.journaled && left_values(&said, &what) => None,
+            Err(what) if self.recipe.journaled && left_values(&output, &what) => None,
             read => Some(read.map_err(|what| format!("after e2fsck -fy: {what}"))?),
         };
         if let Some(theirs) = theirs.as_ref().filter(|_| !self.recipe.journaled) {
             return match self.plain(theirs) {
                 Ok(()) => Ok(None),
-                Err(what) => Err(format!("{what}; e2fsck -fy said {said}")),
+                Err(what) => Err(format!("{what}; e2fsck -fy said {output}")),
             };
         }
         if let Some(theirs) = &theirs {
-            let more = repairs(&said);
+            let more = repairs(&output);
             if !more.is_empty() {
                 return Err(format!("e2fsck -fy had to repair: {}", more.join("\n")));
             }

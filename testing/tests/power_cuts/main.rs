@@ -80,7 +80,7 @@ fn judge_all(played: &Played, many: usize, seed: u64, keep: bool) -> Result<Coun
         judged.map_err(|(what, state, more)| {
             let kept = match keep {
                 true => {
-                    let events = played.record.tell(cut.at) + &more;
+                    let events = played.record.describe(cut.at) + &more;
                     replay::keep(&case, &state, &events)
                 }
                 false => String::new(),
@@ -115,7 +115,11 @@ fn judge_one(
         let judged = case.judge(&state, fsck);
         judged.map_err(|what| {
             let what = format!("cut in our recovery, {cut:?}: {what}");
-            (what, state, format!("recovery:\n{}", record.tell(cut.at)))
+            (
+                what,
+                state,
+                format!("recovery:\n{}", record.describe(cut.at)),
+            )
         })?;
         counts.in_recovery += 1;
     }

@@ -9,9 +9,9 @@ use super::names::{Id, Kind, is_in};
 use super::recipes::Recipe;
 
 /// Maximum total size of an actor's files in bytes, so that no volume fills up.
-const MOST_BYTES: u64 = 1200 << 10;
+const MAX_BYTES: u64 = 1200 << 10;
 /// Maximum number of names.
-const MOST_NAMES: usize = 60;
+const MAX_NAMES: usize = 60;
 
 /// A random generator, and an actor that carries out its choices.
 pub struct Player<'a, 'v> {
@@ -30,7 +30,7 @@ impl<'a, 'v> Player<'a, 'v> {
             random: fastrand::Rng::with_seed(seed),
             recipe,
             counter: 0,
-            most_bytes: MOST_BYTES,
+            most_bytes: MAX_BYTES,
         }
     }
 
@@ -323,7 +323,7 @@ impl<'a, 'v> Player<'a, 'v> {
 
     /// Creates many small files at once, or removes all of them.
     fn storm(&mut self) -> Result<()> {
-        if self.actor.names.len() > MOST_NAMES / 2 {
+        if self.actor.names.len() > MAX_NAMES / 2 {
             for _ in 0..20 {
                 self.remove()?;
             }
@@ -353,7 +353,7 @@ impl<'a, 'v> Player<'a, 'v> {
 
     /// Removes and truncates until there is space.
     fn make_room(&mut self) -> Result<()> {
-        while self.actor.names.len() > MOST_NAMES {
+        while self.actor.names.len() > MAX_NAMES {
             self.remove()?;
         }
         while self.actor.bytes() > self.most_bytes {

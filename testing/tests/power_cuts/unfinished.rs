@@ -70,7 +70,7 @@ fn left(recipe: &Recipe) -> Result<(), String> {
 }
 
 #[test]
-fn a_file_that_is_still_being_written_anew_is_not_committed_in_part() {
+fn a_file_being_replaced_is_not_committed_partially() {
     if !tools() {
         return;
     }

@@ -125,21 +125,21 @@ fn look(
     state: &Image,
     fsck: &mut Fsck,
 ) -> Result<(), String> {
-    let (repaired, said) = fsck.repair(state)?;
+    let (repaired, output) = fsck.repair(state)?;
     fsck.check(&repaired)
-        .map_err(|what| format!("after e2fsck -fy, which said {said}: {what}"))?;
+        .map_err(|what| format!("after e2fsck -fy, which said {output}: {what}"))?;
     let theirs = tree::read(&repaired).map_err(|what| format!("after e2fsck -fy: {what}"))?;
     let checked = contents.check(at, &theirs);
     checked.map_err(|what| {
         format!(
             "after e2fsck -fy: {what}; it mended {:?}",
-            repairs(&said).join("\n")
+            repairs(&output).join("\n")
         )
     })?;
     if !recipe.journaled {
         return Ok(());
     }
-    let more = repairs(&said);
+    let more = repairs(&output);
     if !more.is_empty() {
         return Err(format!("e2fsck -fy had to repair: {}", more.join("\n")));
     }

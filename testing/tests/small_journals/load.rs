@@ -52,9 +52,9 @@ pub(crate) fn work(volume: &Volume, number: usize, seed: u64) -> throughline::Re
 pub(crate) fn check(volume: &Volume) -> Result<(), String> {
     for number in 0..THREADS {
         let dir = dir(number);
-        let said = |error: throughline::Error| format!("{dir}: {error}");
-        let names = volume.read_dir(&dir).map_err(said)?;
-        let names = names.collect::<Result<Vec<_>, _>>().map_err(said)?;
+        let message = |error: throughline::Error| format!("{dir}: {error}");
+        let names = volume.read_dir(&dir).map_err(message)?;
+        let names = names.collect::<Result<Vec<_>, _>>().map_err(message)?;
         let expected = MANY.div_ceil(3) + 1;
         if names.len() != expected {
             return Err(format!("{dir} has {} names, not {expected}", names.len()));
@@ -64,10 +64,10 @@ pub(crate) fn check(volume: &Volume) -> Result<(), String> {
                 0 => format!("{dir}/moved-{n}"),
                 _ => format!("{dir}/{n:0100}"),
             };
-            let said = |error: throughline::Error| format!("{path}: {error}");
+            let message = |error: throughline::Error| format!("{path}: {error}");
             let mut bytes = [0; SECTOR_BYTES];
-            let file = volume.open_file(&path).map_err(said)?;
-            file.read_exact_at(&mut bytes, 0).map_err(said)?;
+            let file = volume.open_file(&path).map_err(message)?;
+            file.read_exact_at(&mut bytes, 0).map_err(message)?;
             check_sector(&bytes, n as u64, 0).map_err(|what| format!("{path}: {what}"))?;
         }
     }
@@ -105,14 +105,14 @@ pub(crate) fn append(file: &File, number: usize, sectors: u64) -> throughline::R
 /// Checks a file's size and every sector.
 pub(crate) fn check_file(volume: &Volume, number: usize, size: u64) -> Result<(), String> {
     let path = path(number);
-    let said = |error: throughline::Error| format!("{path}: {error}");
-    let file = volume.open_file(&path).map_err(said)?;
-    let found = file.size().map_err(said)?;
+    let message = |error: throughline::Error| format!("{path}: {error}");
+    let file = volume.open_file(&path).map_err(message)?;
+    let found = file.size().map_err(message)?;
     if found != size {
         return Err(format!("{path} has {found} bytes, not {size}"));
     }
     let mut bytes = vec![0; size as usize];
-    file.read_exact_at(&mut bytes, 0).map_err(said)?;
+    file.read_exact_at(&mut bytes, 0).map_err(message)?;
     let mut sectors = bytes.chunks(SECTOR_BYTES).zip((0..).step_by(SECTOR_BYTES));
     sectors
         .try_for_each(|(bytes, at)| check_sector(bytes, number as u64, at))

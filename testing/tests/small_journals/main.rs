@@ -36,7 +36,7 @@ fn smallest() -> [Shape; 4] {
     .map(|shape| shape.mib(32))
 }
 
-fn say(call: &'static str) -> impl Fn(throughline::Error) -> String {
+fn in_call(call: &'static str) -> impl Fn(throughline::Error) -> String {
     move |error| format!("{call}: {error}")
 }
 
@@ -50,7 +50,7 @@ fn open(device: Arc<dyn BlockDevice>) -> Result<Volume, String> {
         .write(true)
         .commit_interval(Duration::from_secs(3600))
         .open_block_device(device)
-        .map_err(say("open"))
+        .map_err(in_call("open"))
 }
 
 /// Checks an image with `e2fsck`: with `recover`, `-fy` repairs it first and the result is returned;
@@ -58,9 +58,9 @@ fn open(device: Arc<dyn BlockDevice>) -> Result<Volume, String> {
 fn fsck(image: &Image, scratch: &Scratch, recover: bool) -> Result<Image, String> {
     let device = PowerDevice::new(image.clone(), 0);
     if recover {
-        let (code, said) = scratch.e2fsck(&device, &["-fy"]);
+        let (code, output) = scratch.e2fsck(&device, &["-fy"]);
         if !(0..=1).contains(&code) {
-            return Err(format!("e2fsck -fy exited with {code}: {said}"));
+            return Err(format!("e2fsck -fy exited with {code}: {output}"));
         }
         let recovered = Image::read_file(&scratch.path()).map_err(|e| e.to_string())?;
         scratch.check(&PowerDevice::new(recovered.clone(), 0))?;
@@ -83,22 +83,22 @@ fn fill(image: Image, seed: u64, scratch: &Scratch) -> Result<(), String> {
             let mut joined = workers
                 .into_iter()
                 .map(|worker| worker.join().expect("a worker"));
-            joined.try_for_each(|done| done.map_err(say("work")))
+            joined.try_for_each(|done| done.map_err(in_call("work")))
         })
     };
     threads(0)?;
-    volume.sync().map_err(say("sync"))?;
+    volume.sync().map_err(in_call("sync"))?;
     // The state if the process ended here.
     let crashed = device.contents();
     threads(1)?;
-    load::remove(&volume).map_err(say("remove"))?;
-    volume.close().map_err(say("close"))?;
+    load::remove(&volume).map_err(in_call("remove"))?;
+    volume.close().map_err(in_call("close"))?;
     fsck(&device.contents(), scratch, false)?;
     let recovered = fsck(&crashed, scratch, true)?;
     let ours = Arc::new(PowerDevice::new(crashed, seed));
     open(Arc::clone(&ours) as _)?
         .close()
-        .map_err(say("close"))?;
+        .map_err(in_call("close"))?;
     fsck(&ours.contents(), scratch, false)?;
     for (who, image) in [("we", ours.contents()), ("e2fsck", recovered)] {
         let volume = open(Arc::new(PowerDevice::new(image, 0)))?;
@@ -167,13 +167,13 @@ fn journals_smaller_than_any_tool_makes() {
 fn small_fill(image: Image, scratch: &Scratch) -> Result<(), String> {
     let device = Arc::new(PowerDevice::new(image, 2));
     let volume = open(Arc::clone(&device) as _)?;
-    load::work(&volume, 0, 3).map_err(say("work"))?;
-    volume.sync().map_err(say("sync"))?;
+    load::work(&volume, 0, 3).map_err(in_call("work"))?;
+    volume.sync().map_err(in_call("sync"))?;
     let crashed = Arc::new(PowerDevice::new(device.contents(), 3));
-    volume.close().map_err(say("close"))?;
+    volume.close().map_err(in_call("close"))?;
     open(Arc::clone(&crashed) as _)?
         .close()
-        .map_err(say("recovery"))?;
+        .map_err(in_call("recovery"))?;
     for device in [device, crashed] {
         shrunk::check(&device.contents(), scratch)?;
     }
@@ -189,15 +189,15 @@ fn laps(image: Image, first: u32, seed: u64, scratch: &Scratch) -> Result<(), St
     let mut random = fastrand::Rng::with_seed(seed);
     let mut files = Vec::new();
     for number in 0..FILES {
-        files.push(load::create(&volume, number).map_err(say("create"))?);
+        files.push(load::create(&volume, number).map_err(in_call("create"))?);
     }
     let steps = if soak() { 3000 } else { 500 };
     let mut appended = vec![0; FILES];
     for step in 0..steps {
         let number = random.usize(..FILES);
-        load::append(&files[number], number, random.u64(1..4)).map_err(say("append"))?;
-        files[number].sync_all().map_err(say("fsync"))?;
-        appended[number] = files[number].size().map_err(say("size"))?;
+        load::append(&files[number], number, random.u64(1..4)).map_err(in_call("append"))?;
+        files[number].sync_all().map_err(in_call("fsync"))?;
+        appended[number] = files[number].size().map_err(in_call("size"))?;
         if step % 29 == 3 {
             let crashed = device.contents();
             recovered(&crashed, &appended, seed)
@@ -210,7 +210,7 @@ fn laps(image: Image, first: u32, seed: u64, scratch: &Scratch) -> Result<(), St
         }
     }
     drop(files);
-    volume.close().map_err(say("close"))?;
+    volume.close().map_err(in_call("close"))?;
     fsck(&device.contents(), scratch, false).map(drop)
 }
 
@@ -219,7 +219,7 @@ fn recovered(image: &Image, sizes: &[u64], seed: u64) -> Result<(), String> {
     for (number, size) in sizes.iter().enumerate().filter(|(_, size)| **size > 0) {
         load::check_file(&volume, number, *size)?;
     }
-    volume.close().map_err(say("close"))
+    volume.close().map_err(in_call("close"))
 }
 
 #[test]

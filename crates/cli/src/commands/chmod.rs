@@ -43,7 +43,7 @@ pub(crate) fn run(args: &ChmodArgs, context: &mut Context) -> Result<(), Failure
             at.node()?
                 .set_attributes(&Attributes::new().mode(after))
                 .doing(|| format!("cannot change the mode of {}", at.place))?;
-            context.said(args.verbose, || {
+            context.verbose_line(args.verbose, || {
                 let letter = letter(at.meta.file_type());
                 let text = |mode: u32| format!("{mode:04o} ({})", show(letter, mode).split_off(1));
                 let (before, after) = (text(before), text(after));

@@ -47,7 +47,7 @@ pub(crate) fn run(args: &ChownArgs, context: &mut Context) -> Result<(), Failure
             at.node()?
                 .set_attributes(&change(owner, at.meta))
                 .doing(|| format!("cannot change the owner of {}", at.place))?;
-            context.said(args.verbose, || {
+            context.verbose_line(args.verbose, || {
                 let number = |id: Option<u32>| id.map(|id| id.to_string());
                 let user = number(owner.user).unwrap_or_default();
                 let group =

@@ -7,9 +7,10 @@ const USUAL_WIDTH: usize = 80;
 
 /// Characters per line of the terminal; `COLUMNS` takes precedence.
 pub(super) fn width() -> usize {
-    let said = std::env::var("COLUMNS").ok();
-    let said = said.and_then(|columns| columns.parse().ok());
-    said.filter(|columns| *columns > 0)
+    let given = std::env::var("COLUMNS").ok();
+    let given = given.and_then(|columns| columns.parse().ok());
+    given
+        .filter(|columns| *columns > 0)
         .or_else(|| terminal_size::terminal_size().map(|(width, _)| width.0.into()))
         .unwrap_or(USUAL_WIDTH)
 }

@@ -26,7 +26,7 @@ pub(super) const ZSH: &str = include_str!("complete/places.zsh");
 pub(super) const FISH: &str = include_str!("complete/places.fish");
 
 /// Maximum number of completions offered.
-const MOST_NAMES: usize = 10_000;
+const MAX_NAMES: usize = 10_000;
 
 /// Prints the places that start with the word, directories with a slash; nothing for what cannot be read.
 pub(crate) fn run(args: &CompleteArgs, context: &mut Context) -> Result<(), Failure> {
@@ -65,7 +65,7 @@ pub(super) fn names_below(volume: &Volume, dir: &Path, start: &[u8]) -> Vec<Vec<
             let is_hidden = name.starts_with(b".") && !start.starts_with(b".");
             name.starts_with(start) && !is_hidden && !name.iter().any(u8::is_ascii_control)
         })
-        .take(MOST_NAMES)
+        .take(MAX_NAMES)
         .map(|entry| {
             let name = entry.file_name();
             let is_dir = dir.metadata(&name).is_ok_and(|meta| meta.is_dir());

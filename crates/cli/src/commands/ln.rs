@@ -82,7 +82,7 @@ pub(crate) fn run(args: &LnArgs, context: &mut Context) -> Result<(), Failure> {
         };
         make(args, &opened.volume, stored, (&link, target))?;
         let arrow = if args.symbolic { "->" } else { "=>" };
-        context.said(args.verbose, || format!("{link} {arrow} {target}"))
+        context.verbose_line(args.verbose, || format!("{link} {arrow} {target}"))
     })
 }
 

@@ -347,8 +347,8 @@ impl Listing<'_> {
     }
 
     fn rows(&self, context: &mut Context, lines: &[Line]) -> Result<(), Failure> {
-        let beside = self.args.columns || (context.out.terminal && !self.args.one);
-        if beside && !self.args.is_long() && !self.args.inode && !self.args.size {
+        let in_columns = self.args.columns || (context.out.terminal && !self.args.one);
+        if in_columns && !self.args.is_long() && !self.args.inode && !self.args.size {
             let cells = lines.iter().map(|line| {
                 let cell = self.name(context, line);
                 String::from_utf8_lossy(&cell).into_owned()

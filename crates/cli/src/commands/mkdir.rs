@@ -48,7 +48,7 @@ pub(crate) fn run(args: &MkdirArgs, context: &mut Context) -> Result<(), Failure
                 .volume
                 .create_dir_with(&opened.path, &last)
                 .doing(|| format!("cannot create directory {place}"))?;
-            context.said(args.verbose, || format!("created directory {place}"))
+            context.verbose_line(args.verbose, || format!("created directory {place}"))
         }
     })
 }
@@ -81,7 +81,7 @@ fn parents(
             .create_dir_with(&done, attributes)
             .doing(cannot)
         {
-            Ok(_) => context.said(args.verbose, || format!("created directory {place}"))?,
+            Ok(_) => context.verbose_line(args.verbose, || format!("created directory {place}"))?,
             Err(failure) if failure.errno() == Some(Errno::EXIST) => {
                 if !opened.volume.metadata(&done).doing(cannot)?.is_dir() {
                     return Err(Problem::new("Not a directory").met(cannot()));

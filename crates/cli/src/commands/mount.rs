@@ -51,7 +51,7 @@ pub(crate) fn run(args: &MountArgs, context: &mut Context) -> Result<(), Failure
         let mut lists = args.options.clone();
         lists.extend(args.read_only.then(|| "ro".to_owned()));
         let done = mount::remount(&plan.dir, &plan.options, &lists);
-        return done.map_err(|trouble| said(trouble, context));
+        return done.map_err(|trouble| failure_of(trouble, context));
     }
     match mount::run(&plan) {
         Ok(()) => {
@@ -60,18 +60,18 @@ pub(crate) fn run(args: &MountArgs, context: &mut Context) -> Result<(), Failure
                 context.out.line(format!("{image} mounted on {dir}"))?;
             }
             if plan.stay == Stay::Background && mount::is_start() && !plan.quiet {
-                say_who_may_write(&plan);
+                note_denied_writes(&plan);
             }
             Ok(())
         }
-        Err(trouble) => Err(said(trouble, context)),
+        Err(trouble) => Err(failure_of(trouble, context)),
     }
 }
 
 /// Records the exit code and returns the failure.
-fn said(trouble: Trouble, context: &mut Context) -> Failure {
+fn failure_of(trouble: Trouble, context: &mut Context) -> Failure {
     let (code, failure) = match trouble {
-        Trouble::Said(code) => (code, Failure::Said),
+        Trouble::Reported(code) => (code, Failure::Reported),
         Trouble::Failed(code, failure) => (code, failure),
     };
     context.exit_bits = code;
@@ -80,7 +80,7 @@ fn said(trouble: Trouble, context: &mut Context) -> Failure {
 
 /// mke2fs makes root the owner of a file system, whoever calls it. Prints a note if the caller may not write
 /// to the mount for that reason.
-fn say_who_may_write(plan: &Plan) {
+fn note_denied_writes(plan: &Plan) {
     let denied = rustix::fs::access(&plan.dir, rustix::fs::Access::WRITE_OK);
     if plan.options.read_only || denied != Err(Errno::ACCESS) {
         return;

@@ -90,7 +90,7 @@ pub(crate) fn run(args: &MvArgs, context: &mut Context) -> Result<(), Failure> {
             return Err(not_in_an_image(&to));
         };
         let arrow = if args.exchange { "<->" } else { "->" };
-        let said = || format!("renamed {source} {arrow} {to}");
+        let report = || format!("renamed {source} {arrow} {to}");
         if mode == RenameMode::Replace && same_file(&opened.volume, path, to_path) {
             // The kernel does nothing if both are names of one file; mv removes the first name.
             if same_name(&opened.volume, path, to_path) {
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &MvArgs, context: &mut Context) -> Result<(), Failure> {
                 )));
             }
             opened.volume.remove_file(path).doing(|| cannot(&to))?;
-            return context.said(args.verbose, said);
+            return context.verbose_line(args.verbose, report);
         }
         match opened
             .volume
@@ -111,7 +111,7 @@ pub(crate) fn run(args: &MvArgs, context: &mut Context) -> Result<(), Failure> {
             }
             other => other?,
         }
-        context.said(args.verbose, said)
+        context.verbose_line(args.verbose, report)
     })
 }
 

@@ -44,7 +44,7 @@ pub(crate) fn run(args: &ReplayArgs, context: &mut Context) -> Result<(), Failur
         if context.json {
             found.push(value(&image.to_string_lossy(), &report));
         } else {
-            let line = format!("{}: {}", image.display(), told(&report));
+            let line = format!("{}: {}", image.display(), summary(&report));
             context.out.line(line)?;
         }
         let left = match (report.errors, report.clean) {
@@ -86,7 +86,7 @@ fn check_kind(image: &Path) -> Result<(), Problem> {
 }
 
 /// The recovery in words.
-pub(crate) fn told(report: &RecoveryReport) -> String {
+pub(crate) fn summary(report: &RecoveryReport) -> String {
     let mut parts = parts(&report.done);
     if parts.is_empty() {
         parts.push("nothing to recover".into());

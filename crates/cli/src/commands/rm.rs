@@ -84,7 +84,7 @@ fn remove(
     let meta = dir.symlink_metadata(name).doing(cannot)?;
     if !meta.is_dir() {
         dir.remove_file(name).doing(cannot)?;
-        context.said(args.verbose, || format!("removed {place}"))?;
+        context.verbose_line(args.verbose, || format!("removed {place}"))?;
         return Ok(true);
     }
     if args.recursive {
@@ -101,7 +101,7 @@ fn remove(
             .met(cannot()));
     }
     dir.remove_dir(name).doing(cannot)?;
-    context.said(args.verbose, || format!("removed directory {place}"))?;
+    context.verbose_line(args.verbose, || format!("removed directory {place}"))?;
     Ok(true)
 }
 

@@ -36,7 +36,7 @@ In a shell, /path and path are in the image (path is relative to the directory s
   throughline shell disk.img < script";
 
 /// Maximum length of a line of a script, in bytes.
-const MOST_LINE_BYTES: u64 = 1 << 20;
+const MAX_LINE_BYTES: u64 = 1 << 20;
 
 /// Arguments of `shell`.
 #[derive(Args, Debug)]
@@ -114,7 +114,7 @@ pub(crate) fn run(args: &ShellArgs, context: &mut Context) -> Result<(), Failure
     match failed.filter(|_| !is_person) {
         Some(code) => {
             context.exit_bits = code;
-            Err(Failure::Said)
+            Err(Failure::Reported)
         }
         None => Ok(()),
     }
@@ -147,8 +147,8 @@ impl Source {
 
 fn read_line(from: &mut dyn BufRead, line: &mut Vec<u8>) -> std::io::Result<()> {
     use std::io::Read;
-    from.take(MOST_LINE_BYTES).read_until(b'\n', line)?;
-    if line.len() as u64 == MOST_LINE_BYTES {
+    from.take(MAX_LINE_BYTES).read_until(b'\n', line)?;
+    if line.len() as u64 == MAX_LINE_BYTES {
         return Err(std::io::Error::other("a line of more than 1 MiB"));
     }
     Ok(())
@@ -168,7 +168,7 @@ fn one(line: &str, context: &mut Context) -> Result<Next, Stop> {
         return Err(Stop::Failed(2));
     };
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
-    let said = |context: &Context, failure: Failure| {
+    let report = |context: &Context, failure: Failure| {
         context.complaints.say(&failure);
         let code = match failure {
             Failure::Usage(_) => 2,
@@ -179,8 +179,8 @@ fn one(line: &str, context: &mut Context) -> Result<Next, Stop> {
     match words.as_slice() {
         [] => Ok(Next::Line),
         ["exit" | "quit"] => Ok(Next::End),
-        ["cd"] => change("/", context).or_else(|failure| said(context, failure)),
-        ["cd", dir] => change(dir, context).or_else(|failure| said(context, failure)),
+        ["cd"] => change("/", context).or_else(|failure| report(context, failure)),
+        ["cd", dir] => change(dir, context).or_else(|failure| report(context, failure)),
         ["pwd"] => {
             let dir = Base::dir();
             context
@@ -191,7 +191,7 @@ fn one(line: &str, context: &mut Context) -> Result<Next, Stop> {
         }
         ["sync"] => match context.images.sync() {
             Ok(()) => Ok(Next::Line),
-            Err(failure) => said(context, failure),
+            Err(failure) => report(context, failure),
         },
         ["help"] => {
             let help = Cli::command().render_help();

@@ -171,11 +171,11 @@ pub(super) struct AskedApart(Receiver<Option<Value>>);
 
 impl AskedApart {
     pub(super) fn start(place: &Path) -> AskedApart {
-        let (told, answer) = mpsc::channel();
+        let (sender, answer) = mpsc::channel();
         let place = place.to_owned();
         thread::spawn(move || {
             // The receiver may be gone.
-            let _ = told.send(say(&place));
+            let _ = sender.send(say(&place));
         });
         AskedApart(answer)
     }

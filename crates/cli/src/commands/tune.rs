@@ -35,7 +35,7 @@ pub(crate) struct TuneArgs {
 /// Bytes per call: enough for many I/Os of every size.
 const CALL_BYTES: usize = 16 << 20;
 /// A shorter file is not measured: its figures would be meaningless.
-const LEAST_BYTES: u64 = 1 << 20;
+const MIN_BYTES: u64 = 1 << 20;
 /// Each size is measured for this long, or until the file ends.
 const MEASURED: Duration = Duration::from_millis(500);
 const TARGETS_BYTES: [u32; 6] = [64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 4 << 20];
@@ -60,7 +60,7 @@ pub(crate) fn run(args: &TuneArgs, context: &mut Context) -> Result<(), Failure>
             let len = file
                 .size()
                 .doing(|| format!("error reading {}", quote(&path)))?;
-            if len < LEAST_BYTES {
+            if len < MIN_BYTES {
                 let doing = format!("cannot measure {}", quote(&path));
                 return Err(Problem::new("too small: 1M at least").met(doing));
             }

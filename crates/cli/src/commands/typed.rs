@@ -20,7 +20,7 @@ use crate::place::Base;
 use crate::problem::{Doing, Failure};
 
 /// Maximum number of lines in the history.
-const MOST_LINES: usize = 1000;
+const MAX_LINES: usize = 1000;
 
 /// An interactive line editor.
 pub(super) struct Typed {
@@ -34,7 +34,7 @@ impl Typed {
     pub(super) fn new(volume: &Volume) -> Result<Typed, Failure> {
         let cannot = || "cannot read from the terminal";
         let config = Config::builder()
-            .max_history_size(MOST_LINES)
+            .max_history_size(MAX_LINES)
             .and_then(|config| config.history_ignore_dups(true))
             .map_err(std::io::Error::other)
             .doing(cannot)?

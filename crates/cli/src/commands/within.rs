@@ -42,7 +42,7 @@ pub(super) fn within(
     context.exit_bits = 0;
     match super::run(cli.command, context) {
         Ok(()) if !context.complaints.any() => Ok(()),
-        Ok(()) | Err(Failure::Said) => Err(Stop::Failed(context.failure_code())),
+        Ok(()) | Err(Failure::Reported) => Err(Stop::Failed(context.failure_code())),
         Err(failure @ (Failure::PipeClosed | Failure::Interrupted)) => Err(Stop::Ends(failure)),
         Err(failure) => {
             context.complaints.say(&failure);
@@ -58,8 +58,8 @@ pub(super) fn within(
 pub(super) fn check(words: &[OsString]) -> Result<bool, String> {
     let line = std::iter::once("throughline".into()).chain(words.iter().cloned());
     let cli = Cli::try_parse_from(line).map_err(|error| {
-        let said = error.to_string();
-        let first = said.lines().next().unwrap_or_default();
+        let message = error.to_string();
+        let first = message.lines().next().unwrap_or_default();
         first.trim_start_matches("error: ").to_owned()
     })?;
     if !is_for_files(&cli.command) {

@@ -15,7 +15,7 @@ use super::image::ImageFolder;
 use super::latency::FirstSubmits;
 use super::side::{Change, Content, Folder, Id, Meta};
 use super::tree::{At, Walker};
-use super::workers::{Shared, beside};
+use super::workers::{Shared, with_workers};
 use super::{Follow, Options};
 use crate::context::Context;
 use crate::images::{Access, Images};
@@ -119,7 +119,7 @@ pub(crate) fn copy(
         bytes: AtomicU64::new(0),
     };
     let mut names = 0;
-    let copied = beside(&shared, |queue| {
+    let copied = with_workers(&shared, |queue| {
         let mut walker = Walker::new(options, umask, out, &shared, queue, ids);
         for source in sources {
             match one(images, &mut walker, source, &target) {

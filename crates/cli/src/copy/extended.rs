@@ -27,7 +27,7 @@ const PASSED_OVER: [&str; 7] = [
     "xfsroot.*",
 ];
 /// Longest list of names and longest value that the system calls of Linux return, in bytes.
-const MOST_BYTES: usize = 1 << 16;
+const MAX_BYTES: usize = 1 << 16;
 
 /// An object with attributes, on either side.
 pub(crate) enum Holder<'a> {
@@ -232,7 +232,7 @@ fn filled(call: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> rustix::io::
     match call(&mut few) {
         Ok(len) => Ok(few[..len].to_vec()),
         Err(Errno::RANGE) => {
-            let mut bytes = vec![0; MOST_BYTES];
+            let mut bytes = vec![0; MAX_BYTES];
             let len = call(&mut bytes)?;
             bytes.truncate(len);
             Ok(bytes)
@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_means_nothing_elsewhere_is_passed_over() {
+    fn attributes_without_meaning_elsewhere_are_skipped() {
         for name in [
             "user.a",
             "trusted.a",

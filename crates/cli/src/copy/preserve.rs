@@ -17,7 +17,7 @@ pub(crate) enum Xattrs {
     #[default]
     No,
     /// Those that the target accepts. Others are reported, unless the target supports none at all.
-    Said,
+    Supported,
     /// All. One that the target does not accept is a failure.
     All,
 }
@@ -32,7 +32,7 @@ impl Preserve {
     };
     /// What `-a` keeps.
     pub(crate) const ARCHIVE: Preserve = Preserve {
-        xattrs: Xattrs::Said,
+        xattrs: Xattrs::Supported,
         ..Preserve::USUAL
     };
 
@@ -60,7 +60,7 @@ impl Preserve {
                 // Hard links are always kept.
                 "links" => Preserve::default(),
                 "all" => Preserve {
-                    xattrs: Xattrs::Said,
+                    xattrs: Xattrs::Supported,
                     ..Preserve::USUAL
                 },
                 _ => {
@@ -145,7 +145,7 @@ mod tests {
             (true, false, Xattrs::No)
         );
         let all = Preserve::parse("all").unwrap().and(Preserve::ARCHIVE);
-        assert_eq!(all.xattrs, Xattrs::Said);
+        assert_eq!(all.xattrs, Xattrs::Supported);
         for bad in ["", "mode,", "xattrs", "Mode"] {
             assert!(Preserve::parse(bad).is_err(), "{bad:?}");
         }

@@ -31,7 +31,7 @@ struct Linked {
     first: Landed,
     /// The file at the target.
     id: Id,
-    to_come: u64,
+    remaining_names: u64,
 }
 
 /// The thread that creates names.
@@ -145,7 +145,7 @@ impl<'a> Walker<'a> {
                 Linked {
                     first,
                     id,
-                    to_come: meta.links - 1,
+                    remaining_names: meta.links - 1,
                 },
             );
         }
@@ -219,8 +219,8 @@ impl<'a> Walker<'a> {
             to.folder.remove(to.name).doing(cannot)?;
         }
         to.folder.make_link(to.name, &linked.first).doing(cannot)?;
-        linked.to_come -= 1;
-        if linked.to_come == 0 {
+        linked.remaining_names -= 1;
+        if linked.remaining_names == 0 {
             self.linked.remove(&meta.id);
         }
         Ok(true)

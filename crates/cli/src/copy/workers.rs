@@ -95,7 +95,7 @@ impl Shared<'_> {
             let failure = problem.met(format!("cannot set attribute {name} of {target}"));
             match self.preserve.xattrs {
                 Xattrs::All => self.complain(&failure),
-                Xattrs::Said if supported => {
+                Xattrs::Supported if supported => {
                     let say = || self.complaints.note(&failure.to_string());
                     self.progress.suspend(say);
                 }
@@ -277,7 +277,7 @@ impl Drop for Queue<'_> {
 }
 
 /// Runs `body` beside the workers. All jobs are done when it returns.
-pub(crate) fn beside<R>(shared: &Shared<'_>, body: impl FnOnce(Queue<'_>) -> R) -> R {
+pub(crate) fn with_workers<R>(shared: &Shared<'_>, body: impl FnOnce(Queue<'_>) -> R) -> R {
     let (full, jobs) = bounded(WAITING);
     let under_way = UnderWay::default();
     std::thread::scope(|scope| {

@@ -179,10 +179,10 @@ impl End {
 
 /// Runs `work`, which may hang, and waits at most [`LAST_PATIENCE`] for its end.
 fn patiently(work: impl FnOnce() + Send + 'static) {
-    let (told, wait) = mpsc::channel();
+    let (sender, wait) = mpsc::channel();
     thread::spawn(move || {
         work();
-        let _ = told.send(());
+        let _ = sender.send(());
     });
     let _ = wait.recv_timeout(LAST_PATIENCE);
 }
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_request_is_told_from_the_same_signal_sent_twice() {
+    fn a_second_request_is_distinguished_from_a_duplicate_signal() {
         let begun = Instant::now();
         let mut requests = Requests::default();
         assert_eq!(requests.next_at(begun, SIGTERM), Request::End);

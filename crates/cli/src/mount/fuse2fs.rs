@@ -99,8 +99,8 @@ pub(crate) fn main(arguments: Vec<OsString>) -> ExitCode {
     };
     match super::run(&plan(line, device.clone(), dir.clone())) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Trouble::Said(code)) => code.into(),
-        Err(Trouble::Failed(code, failure)) => tell(&device, code, &failure),
+        Err(Trouble::Reported(code)) => code.into(),
+        Err(Trouble::Failed(code, failure)) => print_failure(&device, code, &failure),
     }
 }
 
@@ -129,7 +129,7 @@ fn plan(line: CommandLine, image: PathBuf, dir: PathBuf) -> Plan {
 }
 
 /// Prints `IMAGE: No such file or directory.` and the next step.
-fn tell(device: &std::path::Path, code: u8, failure: &Failure) -> ExitCode {
+fn print_failure(device: &std::path::Path, code: u8, failure: &Failure) -> ExitCode {
     let about_image = failure.to_string().starts_with("cannot open ");
     let (Failure::Failed { problem, .. }, true) = (failure, about_image) else {
         say(&format!("fuse: {failure}"));
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_arguments_are_told_in_its_words() {
+    fn wrong_arguments_are_reported_as_by_fuse2fs() {
         for (words, text) in [
             (&["a", "m", "-o", "bogus"][..], "unknown option `bogus'"),
             (&["a", "m", "-Z"], "unknown option `-Z'"),

@@ -31,7 +31,7 @@ pub(crate) fn main(arguments: Vec<OsString>) -> ExitCode {
     let done = read(arguments).and_then(|line| mount(&line));
     match done {
         Ok(()) => ExitCode::SUCCESS,
-        Err(Trouble::Said(code)) => code.into(),
+        Err(Trouble::Reported(code)) => code.into(),
         Err(Trouble::Failed(code, failure)) => {
             say(&format!("{HELPER_NAME}: {failure}"));
             if let Some(next) = failure.next() {

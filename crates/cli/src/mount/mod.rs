@@ -7,7 +7,7 @@
 //!                    └─ else: a second process ──────────┘  │
 //!                         waits until it is ready ◄─────────┘
 //!      end.rs        ends the server on request, and in any case in bounded time
-//!      alone.rs      ends a background server whose mount cannot be reached any more
+//!      deserted.rs   ends a background server whose mount cannot be reached any more
 //!      keeper.rs     with auto_unmount: unmounts when the server process has exited
 //!      remount.rs    changes an existing mount
 //! ```
@@ -20,7 +20,7 @@
 //! - If a start exits with 0, the mount answered.
 //! - A failure before that is reported on the start's standard error, with an exit code of mount(8).
 
-mod alone;
+mod deserted;
 mod end;
 pub(crate) mod fuse2fs;
 pub(crate) mod help;

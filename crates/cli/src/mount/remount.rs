@@ -50,13 +50,13 @@ fn change(dir: &Path, options: &MountOptions, lists: &[String]) -> Result<(), Pr
         ))
         .with_next("unmount it, and mount it anew"));
     }
-    let said = Said::of(lists, &mount.point_options);
-    if !said.read_only && state["read_only"] == Value::Bool(true) {
+    let requested = Requested::of(lists, &mount.point_options);
+    if !requested.read_only && state["read_only"] == Value::Bool(true) {
         return Err(Problem::new("the image is open for reading only")
             .with_next("unmount it, and mount it anew"));
     }
-    mount_remount(&place, said.flags, c"").map_err(|errno| kernel_says(errno, dir))?;
-    if said.read_only {
+    mount_remount(&place, requested.flags, c"").map_err(|errno| explain_errno(errno, dir))?;
+    if requested.read_only {
         let mut answer = [0; 64];
         rustix::fs::getxattr(&place, END_WRITING_ATTRIBUTE, &mut answer).map_err(|errno| {
             Problem::from(std::io::Error::from(errno)).with_next(
@@ -67,7 +67,7 @@ fn change(dir: &Path, options: &MountOptions, lists: &[String]) -> Result<(), Pr
     Ok(())
 }
 
-fn kernel_says(errno: Errno, dir: &Path) -> Problem {
+fn explain_errno(errno: Errno, dir: &Path) -> Problem {
     let problem = Problem::from(std::io::Error::from(errno));
     match errno {
         Errno::BUSY => problem.with_next(format!(
@@ -80,13 +80,13 @@ fn kernel_says(errno: Errno, dir: &Path) -> Problem {
 }
 
 /// What the lists set, and the present value of what they do not set.
-struct Said {
+struct Requested {
     read_only: bool,
     flags: MountFlags,
 }
 
-impl Said {
-    fn of(lists: &[String], now: &str) -> Said {
+impl Requested {
+    fn of(lists: &[String], now: &str) -> Requested {
         let words: Vec<String> = lists.iter().flat_map(|list| names(list)).collect();
         // The last one wins.
         let last = |yes: &str, no: &str| {
@@ -103,7 +103,7 @@ impl Said {
         for (yes, no, flag) in PLACE {
             flags.set(flag, last(yes, no).unwrap_or_else(|| is(yes)));
         }
-        Said { read_only, flags }
+        Requested { read_only, flags }
     }
 }
 
@@ -112,15 +112,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_said_stays() {
-        let said = |list: &str, now: &str| Said::of(&[list.to_owned()], now);
-        let kept = said("remount,ro", "rw,nosuid,nodev,noexec,relatime");
+    fn flags_that_are_not_mentioned_are_kept() {
+        let requested = |list: &str, now: &str| Requested::of(&[list.to_owned()], now);
+        let kept = requested("remount,ro", "rw,nosuid,nodev,noexec,relatime");
         assert!(kept.read_only);
         let place = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
         assert_eq!(kept.flags, place | MountFlags::RDONLY);
-        let kept = said("remount,exec", "ro,noexec");
+        let kept = requested("remount,exec", "ro,noexec");
         assert_eq!(kept.flags, MountFlags::RDONLY);
-        let kept = said("remount,ro,rw,nosuid", "ro");
+        let kept = requested("remount,ro,rw,nosuid", "ro");
         assert_eq!(kept.flags, MountFlags::NOSUID);
     }
 }

@@ -12,7 +12,7 @@ use throughline_fuse::{Claim, Session, mounts};
 use super::end::{Device, End};
 use super::start::{self, Role};
 use super::trouble::{self, EXIT_FAILED, EXIT_SYSTEM, Trouble};
-use super::{Plan, alone, keeper, point};
+use super::{Plan, deserted, keeper, point};
 use crate::commands::replay::parts;
 use crate::images::note_holder;
 use crate::output::note;
@@ -31,7 +31,7 @@ const CLOSING_LOOK: Duration = Duration::from_millis(50);
 
 /// Serves a mount until it is unmounted or a signal arrives.
 pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
-    start::settle(role);
+    start::start_session(role);
     let dir = point::check(&plan.dir).map_err(|failure| Trouble::Failed(EXIT_FAILED, failure))?;
     let end = End::at_signals().map_err(|error| {
         Trouble::Failed(
@@ -42,7 +42,8 @@ pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
     if role == Role::Guarded {
         end.with_guard();
     }
-    trouble::look_ahead(&plan.options).map_err(|failure| Trouble::Failed(EXIT_FAILED, failure))?;
+    trouble::check_beforehand(&plan.options)
+        .map_err(|failure| Trouble::Failed(EXIT_FAILED, failure))?;
     let image = start::image(plan);
     let claim = claim(plan, &image, &dir);
     let mut options = plan.options.clone();
@@ -75,7 +76,7 @@ pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
     };
     end.mounted(ending, device);
     match role {
-        Role::Background => alone::watch(&dir, end),
+        Role::Background => deserted::watch(&dir, end),
         Role::Foreground | Role::Guarded => {}
     }
     let answers = dir.clone();
@@ -206,7 +207,7 @@ fn announce(dir: &Path, role: Role, quiet: bool) {
     if let Err(error) = point::ask(dir) {
         tracing::warn!(%error, "looking at the mount");
     }
-    if let Err(error) = start::let_go(role) {
+    if let Err(error) = start::report_ready(role) {
         tracing::warn!(%error, "leaving the terminal");
     }
     if role == Role::Foreground && !quiet {

@@ -78,11 +78,11 @@ pub(super) fn image(plan: &Plan) -> PathBuf {
 /// Starts a server and returns once its mount answers.
 pub(super) fn detach(plan: &Plan) -> Result<(), Trouble> {
     let mut server = spawn(plan, BACKGROUND, Stdio::null(), Stdio::piped())?;
-    let mut said = Vec::new();
+    let mut answer = Vec::new();
     if let Some(mut stdout) = server.stdout.take() {
-        stdout.read_to_end(&mut said).map_err(cannot_start)?;
+        stdout.read_to_end(&mut answer).map_err(cannot_start)?;
     }
-    if said == READY {
+    if answer == READY {
         return Ok(());
     }
     ended(server.wait().map_err(cannot_start)?)
@@ -99,9 +99,9 @@ pub(super) fn guard(plan: &Plan) -> Result<(), Trouble> {
     let signals = Signals::arm().map_err(cannot_start)?;
     let mut server = spawn(plan, GUARDED, Stdio::piped(), Stdio::inherit())?;
     let guard = server.stdin.take().map(std::os::fd::OwnedFd::from);
-    let told = guard.as_ref().map(std::os::fd::OwnedFd::try_clone);
-    let mut told = File::from(
-        told.transpose()
+    let pipe = guard.as_ref().map(std::os::fd::OwnedFd::try_clone);
+    let mut pipe = File::from(
+        pipe.transpose()
             .map_err(cannot_start)?
             .ok_or_else(|| cannot_start(io::Error::other("the server has no standard input")))?,
     );
@@ -109,7 +109,7 @@ pub(super) fn guard(plan: &Plan) -> Result<(), Trouble> {
         let mut requests = Requests::default();
         while let Ok(signal) = signals.wait() {
             // The server may have ended.
-            let _ = told.write_all(&[requests.next(signal) as u8]);
+            let _ = pipe.write_all(&[requests.next(signal) as u8]);
         }
     });
     let status = server.wait().map_err(cannot_start)?;
@@ -156,7 +156,9 @@ fn spawn(plan: &Plan, role: &str, stdin: Stdio, stdout: Stdio) -> Result<Child, 
 fn ended(status: ExitStatus) -> Result<(), Trouble> {
     match (status.code(), status.signal()) {
         (Some(0), _) => Ok(()),
-        (Some(code), _) => Err(Trouble::Said(u8::try_from(code).unwrap_or(EXIT_INTERNAL))),
+        (Some(code), _) => Err(Trouble::Reported(
+            u8::try_from(code).unwrap_or(EXIT_INTERNAL),
+        )),
         (None, signal) => Err(Trouble::Failed(
             EXIT_INTERNAL,
             Failure::plain(match signal {
@@ -175,7 +177,7 @@ fn cannot_start(error: io::Error) -> Trouble {
 }
 
 /// First step of a server: it starts its own session, so that no terminal ends it.
-pub(super) fn settle(role: Role) {
+pub(super) fn start_session(role: Role) {
     if role != Role::Foreground {
         // Fails only if this process already leads a session, which is as good.
         let _ = rustix::process::setsid();
@@ -184,7 +186,7 @@ pub(super) fn settle(role: Role) {
 
 /// Last step of a server's start, once the mount answers: reports that it is ready and releases the parent's
 /// descriptors and directory.
-pub(super) fn let_go(role: Role) -> io::Result<()> {
+pub(super) fn report_ready(role: Role) -> io::Result<()> {
     if role != Role::Background {
         return Ok(());
     }

@@ -23,7 +23,7 @@ pub(crate) const EXIT_FAILED: u8 = 32;
 /// A failed mount.
 pub(crate) enum Trouble {
     /// The server has already reported the reason.
-    Said(u8),
+    Reported(u8),
     /// Still to be reported, with this exit code.
     Failed(u8, Failure),
 }
@@ -49,7 +49,7 @@ pub(super) fn look_for_proc() -> Result<(), Trouble> {
 }
 
 /// Finds what will prevent the mount before the image is opened.
-pub(super) fn look_ahead(options: &MountOptions) -> Result<(), Failure> {
+pub(super) fn check_beforehand(options: &MountOptions) -> Result<(), Failure> {
     let opened = std::fs::File::options()
         .read(true)
         .write(true)
@@ -141,18 +141,18 @@ pub(super) fn mounting(dir: &Path, error: MountError) -> Failure {
         return Problem::new(error.to_string()).met(doing);
     };
     // "fusermount3: mount failed: Permission denied", with a line end.
-    let said = error.to_string();
-    let said = said.trim().to_owned();
-    let next = if said.contains("user_allow_other") {
+    let message = error.to_string();
+    let message = message.trim().to_owned();
+    let next = if message.contains("user_allow_other") {
         Some("as root: echo user_allow_other >> /etc/fuse.conf; or mount as root")
-    } else if said.contains("mountpoint")
-        || said.contains("mount point")
+    } else if message.contains("mountpoint")
+        || message.contains("mount point")
         || rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).is_err()
     {
         Some(point::OWN_DIRECTORY)
-    } else if said.contains("too many FUSE filesystems") {
+    } else if message.contains("too many FUSE filesystems") {
         Some("unmount one, or have mount_max in /etc/fuse.conf raised")
-    } else if said.contains("fuse device not found")
+    } else if message.contains("fuse device not found")
         || error.kind() == io::ErrorKind::PermissionDenied
     {
         Some(
@@ -164,7 +164,7 @@ pub(super) fn mounting(dir: &Path, error: MountError) -> Failure {
     let problem = if error.raw_os_error().is_some() {
         Problem::from(error)
     } else {
-        Problem::new(said)
+        Problem::new(message)
     };
     match next {
         Some(next) => problem.with_next(next),

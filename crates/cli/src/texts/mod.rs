@@ -83,7 +83,7 @@ mod tests {
 
     /// No answer of a server makes a text fail.
     #[test]
-    fn what_is_missing_is_left_out() {
+    fn texts_need_no_value() {
         for values in [json!(null), json!({}), json!({"requests": 7, "cache": []})] {
             for (name, _) in TEXTS {
                 assert!(fill(name, &values).unwrap().contains(':'), "{name}");

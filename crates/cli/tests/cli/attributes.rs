@@ -12,7 +12,7 @@ fn on_the_kernel(image: &Image, script: &str) -> Option<String> {
         throughline_testkit::missing!("not root");
         return None;
     }
-    let dir = image.beside("mounted");
+    let dir = image.sibling("mounted");
     let _ = std::fs::create_dir(&dir);
     let whole = format!(
         "PATH=$PATH:/usr/sbin:/sbin; command -v getfattr setfacl lsattr > /dev/null || exit 99
@@ -258,7 +258,7 @@ fn dumps_are_restored() {
             &image.at("/b"),
             &image.at(&format!("/o-{dump}")),
         ]);
-        let host = image.beside(dump);
+        let host = image.sibling(dump);
         std::fs::write(&host, image.contents(&format!("/{dump}"))).unwrap();
         let from = format!("--restore={}", host.display());
         ok([command, &from, &image.at(&format!("/o-{dump}"))]);
@@ -280,7 +280,7 @@ fn dumps_are_restored() {
         &image.at("/a/f"),
     ]);
     assert_eq!(value, "a \"b");
-    let host = image.beside("entries");
+    let host = image.sibling("entries");
     std::fs::write(&host, "# some\nu:11:rwx  # one\n\ng:12:r\n").unwrap();
     let host = host.to_str().unwrap();
     ok(["setfacl", "-M", host, &image.at("/b/f")]);
@@ -334,8 +334,8 @@ fn uuids_are_set() {
             let mut dump = tool("dumpe2fs");
             dump.args(["-h", path])
                 .args(from.map(|from| format!("-o{from}")));
-            let said = String::from_utf8_lossy(&dump.output().unwrap().stdout).into_owned();
-            assert!(said.contains(wanted), "{options:?} {from:?}: {said}");
+            let printed = String::from_utf8_lossy(&dump.output().unwrap().stdout).into_owned();
+            assert!(printed.contains(wanted), "{options:?} {from:?}: {printed}");
         }
         ok(["mkdir", &image.at("/e")]);
         if let Some(there) = on_the_kernel(&image, "mkdir k; ls") {

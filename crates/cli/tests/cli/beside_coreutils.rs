@@ -21,7 +21,7 @@ impl Both {
             return None;
         }
         let image = Image::new("32M", &["-t", "ext4"]);
-        let host = image.beside("t");
+        let host = image.sibling("t");
         for dir in ["a/b", "empty", ".hidden"] {
             fs::create_dir_all(host.join(dir)).unwrap();
         }
@@ -319,7 +319,7 @@ fn patterns_in_an_image() {
         both.ours("cat t/on?.t[x]t").len(),
         both.theirs("cat t/on?.t[x]t").len()
     );
-    let out = both.image.beside("out");
+    let out = both.image.sibling("out");
     fs::create_dir(&out).unwrap();
     ok(["cp", &at("/t/*.txt"), &at("/t/a/th*"), str(&out)]);
     assert_eq!(fs::read_dir(&out).unwrap().count(), 3);
@@ -413,7 +413,7 @@ fn copies_with_an_owner_and_a_mode_of_ones_own() {
 fn copies_of_what_is_newer_and_with_less_kept() {
     let Some(both) = Both::new() else { return };
     let at = |path: &str| both.image.at(path);
-    let file = both.image.beside("file");
+    let file = both.image.sibling("file");
     fs::write(&file, b"older").unwrap();
     ok(["cp", "-p", str(&file), &at("/f")]);
     fs::write(&file, b"other").unwrap();
@@ -446,7 +446,7 @@ fn copies_of_what_is_newer_and_with_less_kept() {
         &at("/less"),
     ]);
     assert!(stat("/less").starts_with("644 ") && !stat("/less").contains("1000000000"));
-    let host = both.image.beside("host");
+    let host = both.image.sibling("host");
     let cp = Command::new("cp")
         .args(["-a", "--no-preserve=mode"])
         .args([&two, &host])

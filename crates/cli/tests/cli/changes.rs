@@ -25,8 +25,8 @@ fn mkdir_makes_directories() {
     ok(["mkdir", "-m", "u=rwx,go=", &image.at("/private")]);
     assert_eq!(type_and_mode(&image, "/a/b/c"), "directory 0755");
     assert_eq!(type_and_mode(&image, "/private"), "directory 0700");
-    let said = ok(["mkdir", "-pv", &image.at("/a/new/er")]);
-    assert_eq!(said.lines().count(), 2, "{said}");
+    let output = ok(["mkdir", "-pv", &image.at("/a/new/er")]);
+    assert_eq!(output.lines().count(), 2, "{output}");
     fails(["mkdir", &image.at("/a")], 1, "File exists");
     fails(
         ["mkdir", &image.at("/none/x")],
@@ -47,7 +47,7 @@ fn mkdir_makes_directories() {
 }
 
 #[test]
-fn rm_removes_what_it_is_told_to() {
+fn rm_removes_files_and_directories_as_named() {
     if tools_are_missing() {
         return;
     }
@@ -64,8 +64,8 @@ fn rm_removes_what_it_is_told_to() {
     ok(["rm", "-f", &image.at("/none"), &image.at("/three")]);
     ok(["rm", "-d", &image.at("/empty")]);
     fails(["rm", "-d", &image.at("/d")], 1, "Directory not empty");
-    let said = ok(["rm", "-rv", &image.at("/d")]);
-    assert_eq!(said.lines().count(), 5, "{said}");
+    let output = ok(["rm", "-rv", &image.at("/d")]);
+    assert_eq!(output.lines().count(), 5, "{output}");
     for root in ["/", "/..", "/lost+found/.."] {
         fails(["rm", "-rf", &image.at(root)], 1, "refusing");
     }
@@ -79,7 +79,7 @@ fn rm_of_a_large_directory_meets_every_name() {
         return;
     }
     let image = Image::new("64M", &["-t", "ext4", "-N", "20000"]);
-    let tree = image.beside("tree");
+    let tree = image.sibling("tree");
     std::fs::create_dir(&tree).unwrap();
     for number in 0..9000 {
         std::fs::write(tree.join(format!("file-{number}")), b"").unwrap();

@@ -62,7 +62,7 @@ impl Image {
     }
 
     /// A host path beside the image.
-    pub(crate) fn beside(&self, name: &str) -> PathBuf {
+    pub(crate) fn sibling(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
@@ -108,7 +108,7 @@ impl Image {
     /// The contents of a file according to `debugfs`.
     #[track_caller]
     pub(crate) fn contents(&self, path: &str) -> Vec<u8> {
-        let out = self.beside("dumped");
+        let out = self.sibling("dumped");
         self.debugfs(&format!("dump {path} {}", out.display()));
         std::fs::read(out).unwrap()
     }
@@ -116,7 +116,7 @@ impl Image {
     /// Extracts the image's root or a directory with `debugfs`.
     #[track_caller]
     pub(crate) fn extracted(&self, path: &str) -> PathBuf {
-        let out = self.beside("extracted");
+        let out = self.sibling("extracted");
         let _ = std::fs::remove_dir_all(&out);
         std::fs::create_dir(&out).unwrap();
         self.debugfs(&format!("rdump {path} {}", out.display()));

@@ -55,7 +55,7 @@ fn a_planted_loss_is_shown_in_the_form_of_the_report() {
 }
 
 #[test]
-fn series_are_matched_by_name_or_as_they_are_told() {
+fn series_are_matched_by_name_or_by_the_option() {
     let runs = Runs::new();
     let two = |name: &str, factor: f64| {
         let of = |series, level| Series(series, "throughput", "MB/s", Better::Higher, level);
@@ -127,7 +127,7 @@ fn series_are_matched_by_name_or_as_they_are_told() {
 }
 
 #[test]
-fn what_else_differs_is_said_first() {
+fn other_differences_are_reported_first() {
     let runs = Runs::new();
     let base = runs.write("base", 20, &[SPEED(100.0), TIME(9.0)]);
     let other = runs.write_changed("other", 20, &[SPEED(100.0), TIME(9.0)], |record| {
@@ -188,7 +188,7 @@ fn what_else_differs_is_said_first() {
 }
 
 #[test]
-fn what_warms_up_or_lies_far_out_is_named_and_counted_in() {
+fn warm_up_and_outliers_are_reported_and_included() {
     let runs = Runs::new();
     let base = runs.write("base", 40, &[SPEED(100.0)]);
     let odd = runs.write_changed("odd", 40, &[SPEED(100.0)], |record| {

@@ -141,7 +141,7 @@ pub(crate) fn str(path: &Path) -> &str {
 }
 
 #[test]
-fn an_archive_copy_comes_back_as_it_went() {
+fn an_archive_copy_round_trips() {
     if tools_are_missing() {
         return;
     }
@@ -151,11 +151,11 @@ fn an_archive_copy_comes_back_as_it_went() {
         &["-t", "ext2", "-b", "1024"],
     ] {
         let image = Image::new("128M", options);
-        let tree = image.beside("tree");
+        let tree = image.sibling("tree");
         make_tree(&tree);
         ok(["cp", "-a", str(&tree), &image.at("/")]);
         image.assert_clean();
-        let back = image.beside("back");
+        let back = image.sibling("back");
         ok(["cp", "-a", &image.at("/tree"), str(&back)]);
         let (mut went, mut came) = (seen(&tree), seen(&back));
         if options[1] != "ext4" {
@@ -186,7 +186,7 @@ fn debugfs_takes_out_what_we_put_in() {
         return;
     }
     let image = Image::new("128M", &["-t", "ext4"]);
-    let tree = image.beside("tree");
+    let tree = image.sibling("tree");
     make_tree(&tree);
     // Kinds that debugfs does not extract.
     for name in ["pipe", "device"] {
@@ -217,12 +217,12 @@ fn we_take_out_what_debugfs_put_in() {
         return;
     }
     let image = Image::ext4();
-    let file = image.beside("file");
+    let file = image.sibling("file");
     fs::write(&file, noise(3 << 20 | 17, 4)).unwrap();
     image.debugfs_write("mkdir /dir");
     image.debugfs_write(&format!("write {} /dir/file", file.display()));
     image.debugfs_write("symlink /dir/link file");
-    let back = image.beside("back");
+    let back = image.sibling("back");
     ok(["cp", "-r", &image.at("/dir"), str(&back)]);
     assert_eq!(
         fs::read(back.join("file")).unwrap(),
@@ -240,13 +240,13 @@ fn from_image_to_image_and_inside_one() {
         Image::new("96M", &["-t", "ext4"]),
         Image::new("128M", &["-t", "ext2", "-b", "2048"]),
     );
-    let tree = one.beside("tree");
+    let tree = one.sibling("tree");
     make_tree(&tree);
     ok(["cp", "-a", str(&tree), &one.at("/")]);
     ok(["cp", "-a", &one.at("/tree"), &two.at("/other")]);
     ok(["cp", "-a", &two.at("/other/."), &two.at("/lost+found")]);
     two.assert_clean();
-    let back = two.beside("back");
+    let back = two.sibling("back");
     ok(["cp", "-a", &two.at("/lost+found"), str(&back)]);
     ok(["rm", "-r", &one.at("/tree/a/b")]);
     ok(["cp", "-a", &one.at("/tree/a"), &one.at("/copy of a")]);
@@ -260,7 +260,7 @@ fn sources_get_their_names_as_cp_gives_them() {
         return;
     }
     let image = Image::ext4();
-    let (x, y) = (image.beside("x"), image.beside("y"));
+    let (x, y) = (image.sibling("x"), image.sibling("y"));
     fs::write(&x, b"x").unwrap();
     fs::write(&y, b"y").unwrap();
     ok(["mkdir", &image.at("/d")]);
@@ -278,7 +278,7 @@ fn sources_get_their_names_as_cp_gives_them() {
     // A directory copied into an existing one and to a new name; the root is copied as its contents.
     ok(["cp", "-r", &image.at("/d"), &image.at("/lost+found")]);
     ok(["cp", "-r", &image.at("/d"), &image.at("/e")]);
-    let host = image.beside("host");
+    let host = image.sibling("host");
     fs::create_dir(&host).unwrap();
     ok(["cp", "-r", &image.at("/"), str(&host)]);
     assert_eq!(fs::read(host.join("lost+found/d/renamed")).unwrap(), b"x");
@@ -313,12 +313,12 @@ fn sources_get_their_names_as_cp_gives_them() {
 }
 
 #[test]
-fn what_exists_is_replaced_kept_or_refused() {
+fn an_existing_target_is_replaced_kept_or_refused() {
     if tools_are_missing() {
         return;
     }
     let image = Image::ext4();
-    let (x, y) = (image.beside("x"), image.beside("y"));
+    let (x, y) = (image.sibling("x"), image.sibling("y"));
     fs::write(&x, b"the longer one").unwrap();
     fs::write(&y, b"short").unwrap();
     ok(["cp", str(&x), &image.at("/f")]);
@@ -357,12 +357,12 @@ fn below_the_target_links_are_not_written_through() {
         return;
     }
     let image = Image::ext4();
-    let (tree, target) = (image.beside("tree"), image.beside("target"));
+    let (tree, target) = (image.sibling("tree"), image.sibling("target"));
     fs::create_dir_all(tree.join("d")).unwrap();
     fs::write(tree.join("file"), b"new").unwrap();
     fs::write(tree.join("d/file"), b"new").unwrap();
     ok(["cp", "-r", str(&tree), &image.at("/")]);
-    let outside = image.beside("outside");
+    let outside = image.sibling("outside");
     fs::create_dir_all(&outside).unwrap();
     fs::write(outside.join("file"), b"dear").unwrap();
     fs::create_dir_all(&target).unwrap();
@@ -401,7 +401,7 @@ fn links_in_sources_are_followed_when_asked() {
         return;
     }
     let image = Image::ext4();
-    let tree = image.beside("tree");
+    let tree = image.sibling("tree");
     fs::create_dir_all(tree.join("real")).unwrap();
     fs::write(tree.join("real/file"), b"x").unwrap();
     symlink("real", tree.join("dir")).unwrap();

@@ -30,7 +30,7 @@ fn names_with_slashes_do_not_lead_out() {
     ok(["touch", &image.at("/tree/QQvictim"), &image.at("/victim")]);
     rename_on_disk(&image, b"QQvictim", b"./victim");
     rename_on_disk(&image, b"./victim", b"../evil!");
-    let target = image.beside("target");
+    let target = image.sibling("target");
     fs::create_dir(&target).unwrap();
     let ran = fails(
         ["cp", "-r", &image.at("/tree"), target.to_str().unwrap()],
@@ -38,7 +38,7 @@ fn names_with_slashes_do_not_lead_out() {
         "corrupt",
     );
     assert!(ran.stderr.contains("e2fsck"), "{}", ran.stderr);
-    assert!(!target.join("evil!").exists() && !image.beside("evil!").exists());
+    assert!(!target.join("evil!").exists() && !image.sibling("evil!").exists());
     fails(["rm", "-r", &image.at("/tree")], 1, "corrupt");
     ok(["stat", &image.at("/victim")]);
 }
@@ -49,7 +49,7 @@ fn a_link_and_a_directory_of_one_name_do_not_lead_out() {
         return;
     }
     let image = Image::new("16M", &["-t", "ext2"]);
-    let outside = image.beside("outside");
+    let outside = image.sibling("outside");
     fs::create_dir(&outside).unwrap();
     ok(["mkdir", "-p", &image.at("/tree/trap2")]);
     ok(["touch", &image.at("/tree/trap2/planted")]);
@@ -60,7 +60,7 @@ fn a_link_and_a_directory_of_one_name_do_not_lead_out() {
         &image.at("/tree/trap1"),
     ]);
     rename_on_disk(&image, b"trap2", b"trap1");
-    let target = image.beside("target");
+    let target = image.sibling("target");
     // Whatever the outcome, nothing is created outside of the target.
     let ran = run(["cp", "-r", &image.at("/tree"), target.to_str().unwrap()]);
     assert!(!outside.join("planted").exists(), "{}", ran.stderr);
@@ -94,7 +94,7 @@ fn a_directory_inside_itself_ends() {
             ran.stderr
         );
     }
-    let out = image.beside("out");
+    let out = image.sibling("out");
     fails(
         ["cp", "-r", &image.at("/a"), out.to_str().unwrap()],
         1,
@@ -186,7 +186,7 @@ fn damaged_metadata_is_named() {
 /// The readable entries of a damaged directory are listed and copied; the lost ones are reported, and the
 /// command fails.
 #[test]
-fn what_is_left_of_a_directory_is_listed_and_copied() {
+fn the_readable_part_of_a_directory_is_listed_and_copied() {
     if tools_are_missing() {
         return;
     }
@@ -227,7 +227,7 @@ fn what_is_left_of_a_directory_is_listed_and_copied() {
         "{}",
         listed.stderr
     );
-    let out = image.beside("out");
+    let out = image.sibling("out");
     let copied = fails(["cp", "-r", &tree, out.to_str().unwrap()], 1, "corrupt");
     assert_eq!(fs::read_dir(&out).unwrap().count(), names.len() - lost);
     assert_eq!(

@@ -51,7 +51,7 @@ fn a_founding_report_is_run_shown_and_kept() {
 }
 
 #[test]
-fn a_report_that_is_none_is_refused() {
+fn an_invalid_report_is_refused() {
     fails(["lab", "founding", "--only", "6"], 2, "6 is not in 1..=5");
     fails(
         ["lab", "founding", "--scale", "0"],

@@ -134,12 +134,12 @@ fn time_is_measured_where_nothing_is_printed_and_the_order_is_drawn() {
 }
 
 #[test]
-fn what_cannot_be_measured_is_no_answer_of_the_gate() {
+fn a_failed_measurement_is_not_a_verdict_of_the_gate() {
     let bench = Bench::new();
-    let gate = |sides: &[&str], code, said: &str| {
+    let gate = |sides: &[&str], code, expected: &str| {
         let out = bench.path("run.jsonl");
         let args = ["lab", "gate", "--max-regression=3", "--out", &out];
-        fails(args.iter().chain(sides), code, said);
+        fails(args.iter().chain(sides), code, expected);
     };
     gate(&["cmd:true", "cmd:exit 7"], 65, "ended with 7");
     gate(

@@ -124,8 +124,8 @@ fn manual_pages_have_examples_and_lead_on() {
             throughline_testkit::missing!("groff is not installed");
             return;
         };
-        let said = String::from_utf8_lossy(&formatted.stderr);
-        let wrong: Vec<&str> = said
+        let printed = String::from_utf8_lossy(&formatted.stderr);
+        let wrong: Vec<&str> = printed
             .lines()
             .filter(|line| !line.contains("cannot adjust") && !line.contains("can't break"))
             .collect();
@@ -191,9 +191,9 @@ fn places_in_images_are_completed() {
         throughline_testkit::missing!("bash is not installed");
         return;
     };
-    let said = String::from_utf8_lossy(&bash.stdout);
+    let printed = String::from_utf8_lossy(&bash.stdout);
     assert_eq!(
-        said,
+        printed,
         "/etc/app/\n/etc/apt\n/a\\ b/\ntree\n",
         "{}",
         String::from_utf8_lossy(&bash.stderr)

@@ -11,14 +11,14 @@ fn a_source_named_twice_stays() {
         return;
     }
     let image = Image::ext4();
-    let (dir, back) = (image.beside("dir"), image.beside("back"));
+    let (dir, back) = (image.sibling("dir"), image.sibling("back"));
     for folder in [&dir, &back] {
         fs::create_dir(folder).unwrap();
     }
     let x = dir.join("x");
     fs::write(&x, b"dear").unwrap();
     fs::hard_link(&x, dir.join("y")).unwrap();
-    fs::hard_link(&x, image.beside("outside")).unwrap();
+    fs::hard_link(&x, image.sibling("outside")).unwrap();
     let x = x.to_str().unwrap();
     ok(["cp", x, x, &image.at("/")]);
     assert_eq!(image.contents("/x"), b"dear");
@@ -39,7 +39,7 @@ fn a_slash_behind_a_file_is_refused() {
         return;
     }
     let image = Image::ext4();
-    let (host, slashed) = (image.beside("host"), image.beside("host/"));
+    let (host, slashed) = (image.sibling("host"), image.sibling("host/"));
     fs::write(&host, b"new").unwrap();
     ok(["touch", &image.at("/f")]);
     let (host, slashed) = (host.to_str().unwrap(), slashed.to_str().unwrap());
@@ -69,7 +69,7 @@ fn a_slash_behind_a_link_means_the_directory() {
     ok(["mkdir", &image.at("/dir")]);
     ok(["touch", &image.at("/dir/f")]);
     ok(["ln", "-s", "dir", &image.at("/link")]);
-    let out = image.beside("out");
+    let out = image.sibling("out");
     fs::create_dir(&out).unwrap();
     let out = out.to_str().unwrap();
     ok(["cp", "-r", &image.at("/link/"), &image.at("/dir/"), out]);
@@ -105,7 +105,7 @@ fn an_image_with_its_slash_forgotten() {
         return;
     }
     let image = Image::ext4();
-    let host = image.beside("host");
+    let host = image.sibling("host");
     fs::write(&host, b"x").unwrap();
     let bare = format!("{}:", image.path().display());
     fails(["cp", host.to_str().unwrap(), &bare], 2, "for its root");
@@ -131,7 +131,7 @@ fn mv_onto_another_name_of_the_same_file() {
 }
 
 #[test]
-fn what_stays_deep_down_is_said_once() {
+fn a_nested_file_that_cannot_be_removed_is_reported_once() {
     if tools_are_missing() {
         return;
     }
@@ -182,9 +182,9 @@ fn few_open_files_are_enough() {
     }
     let image = Image::ext4();
     let (tree, back, host) = (
-        image.beside("tree"),
-        image.beside("back"),
-        image.beside("host"),
+        image.sibling("tree"),
+        image.sibling("back"),
+        image.sibling("host"),
     );
     fs::create_dir(&tree).unwrap();
     for number in 0..600 {

@@ -30,7 +30,7 @@ fn write(mount: &Mount, name: &str) {
 
 /// The output names the user of the image and the next step.
 #[track_caller]
-fn is_told(ran: &Ran, code: i32, mount: &Mount) {
+fn assert_in_use(ran: &Ran, code: i32, mount: &Mount) {
     assert_eq!(ran.code, Some(code), "{}", ran.stderr);
     let point = mount.root().display();
     for text in [
@@ -47,11 +47,11 @@ fn no_command_writes_what_the_kernel_has_mounted() {
     let Some((image, mount)) = mounted() else {
         return;
     };
-    let file = image.beside("file");
+    let file = image.sibling("file");
     fs::write(&file, "ours").unwrap();
     let (file, whole) = (str(&file).to_owned(), image.path());
     let (whole, place) = (str(&whole), image.at("/x"));
-    let point = image.beside("point");
+    let point = image.sibling("point");
     fs::create_dir(&point).unwrap();
     for (arguments, code) in [
         (vec!["cp", &file, &place], 1),
@@ -61,7 +61,7 @@ fn no_command_writes_what_the_kernel_has_mounted() {
         (vec!["mount", whole, str(&point)], 32),
         (vec!["mount", "-f", whole, str(&point)], 32),
     ] {
-        is_told(&run(&arguments), code, &mount);
+        assert_in_use(&run(&arguments), code, &mount);
     }
     // A journal in use is never replayed.
     let replayed = run(["replay", whole]);
@@ -83,7 +83,7 @@ fn no_command_writes_what_the_kernel_has_mounted() {
 }
 
 #[test]
-fn who_reads_what_the_kernel_has_is_warned() {
+fn reading_an_image_in_use_by_the_kernel_warns() {
     let Some((image, mount)) = mounted() else {
         return;
     };
@@ -112,14 +112,14 @@ fn who_reads_what_the_kernel_has_is_warned() {
 
 /// sysfs and procfs are readable by everyone.
 #[test]
-fn it_takes_no_root_to_know() {
+fn an_image_in_use_is_detected_without_root() {
     let Some((image, mount)) = mounted() else {
         return;
     };
     if !has(&["setpriv"]) {
         return;
     }
-    fs::set_permissions(image.beside(""), PermissionsExt::from_mode(0o755)).unwrap();
+    fs::set_permissions(image.sibling(""), PermissionsExt::from_mode(0o755)).unwrap();
     std::os::unix::fs::chown(image.path(), Some(12345), Some(12345)).unwrap();
     // This user may have no access to the binary's directory, so the binary is passed as an open descriptor.
     let binary = fs::File::open(throughline().get_program()).unwrap();
@@ -131,7 +131,7 @@ fn it_takes_no_root_to_know() {
         .output()
         .unwrap()
         .into();
-    is_told(&ran, 1, &mount);
+    assert_in_use(&ran, 1, &mount);
     mount.close();
     image.assert_clean();
 }

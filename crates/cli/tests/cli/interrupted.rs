@@ -10,7 +10,7 @@ use crate::copy::str;
 
 /// Starts a copy of many files.
 fn begin_long_copy(image: &Image) -> (std::process::Child, BufReader<std::process::ChildStdout>) {
-    let tree = image.beside("tree");
+    let tree = image.sibling("tree");
     fs::create_dir(&tree).unwrap();
     for number in 0..8000 {
         let name = format!("a-rather-long-name-{number}");
@@ -57,7 +57,7 @@ fn a_killed_copy_leaves_an_image_that_recovers() {
     let (mut child, _stdout) = begin_long_copy(&image);
     child.kill().unwrap();
     child.wait().unwrap();
-    let copy = image.beside("copy");
+    let copy = image.sibling("copy");
     std::fs::copy(image.path(), &copy).unwrap();
     let output = crate::common::tool("e2fsck")
         .arg("-fy")
@@ -120,7 +120,7 @@ fn a_file_that_is_replaced_is_whole_when_the_command_is_killed() {
     for arguments in [&["-t", "ext4"][..], &["-t", "ext2"]] {
         let image = Image::new("32M", arguments);
         let contents = [(900_000, 1), (700_000, 2)].map(|(len, seed)| noise(len, seed));
-        let from = image.beside("from");
+        let from = image.sibling("from");
         let host = format!("host:{}", str(&from));
         let (copy, rename) = (format!("cp -f {host} /t"), "mv -f /t /a");
         let disk = image.path();

@@ -44,7 +44,7 @@ fn shell(dir: &Path, script: &str) -> String {
 
 /// All attributes of all names as shown by getfattr, and the modes.
 #[track_caller]
-fn told(dir: &Path) -> String {
+fn metadata_of(dir: &Path) -> String {
     let script = "find . -print0 | sort -z | xargs -0 getfattr -h -d -m - -e hex
         find . ! -type l -printf '%p %m\\n' | sort";
     shell(dir, script)
@@ -100,9 +100,9 @@ fn an_archive_copy_keeps_attributes_and_lists() {
     }
     let one = Image::new("64M", &["-t", "ext4"]);
     let two = Image::new("64M", &["-t", "ext3", "-b", "1024", "-I", "128"]);
-    let tree = one.beside("tree");
+    let tree = one.sibling("tree");
     make_tree(&tree);
-    let wanted = told(&tree);
+    let wanted = metadata_of(&tree);
     assert!(wanted.contains("user.bytes=0x00ff0a00") && wanted.contains("posix_acl_default"));
     ok(["cp", "-a", str(&tree), &one.at("/")]);
     ok(["cp", "-a", &one.at("/tree"), &two.at("/")]);
@@ -113,41 +113,41 @@ fn an_archive_copy_keeps_attributes_and_lists() {
         (two.at("/inside"), &two),
     ] {
         image.assert_clean();
-        let back = image.beside("back");
+        let back = image.sibling("back");
         let _ = fs::remove_dir_all(&back);
         ok(["cp", "-a", &place, str(&back)]);
-        assert_eq!(told(&back), wanted, "{place}");
+        assert_eq!(metadata_of(&back), wanted, "{place}");
     }
     // As debugfs shows them, and as cp of coreutils copies them.
     assert!(one.debugfs("ea_list /tree/d/a").contains("user.empty (0)"));
-    let theirs = one.beside("theirs");
-    shell(&one.beside(""), "cp -a tree theirs");
-    assert_eq!(told(&theirs), wanted);
+    let theirs = one.sibling("theirs");
+    shell(&one.sibling(""), "cp -a tree theirs");
+    assert_eq!(metadata_of(&theirs), wanted);
     let mount = is_root()
         .then(|| Mount::or_skip(&one.path(), true))
         .flatten();
     if let Some(mount) = mount {
-        assert_eq!(told(&mount.root().join("tree")), wanted);
+        assert_eq!(metadata_of(&mount.root().join("tree")), wanted);
         mount.close();
     }
 }
 
 #[test]
-fn what_is_not_asked_for_is_not_kept() {
+fn metadata_not_requested_is_not_preserved() {
     if cannot_be_tested() {
         return;
     }
     let image = Image::ext4();
-    let tree = image.beside("tree");
+    let tree = image.sibling("tree");
     make_tree(&tree);
     let back = |name: &str, options: &[&str]| {
-        let (inside, host) = (format!("/{name}"), image.beside(name));
+        let (inside, host) = (format!("/{name}"), image.sibling(name));
         let mut words = vec!["cp", "-r"];
         words.extend(options);
         let target = image.at(&inside);
         ok([&words[..], &[str(&tree), &target]].concat());
         ok(["cp", "-a", &image.at(&inside), str(&host)]);
-        told(&host)
+        metadata_of(&host)
     };
     let plain = back("plain", &[]);
     assert!(!plain.contains("=0x"), "{plain}");
@@ -171,10 +171,10 @@ fn what_is_not_asked_for_is_not_kept() {
         "{only}"
     );
     let all = back("all", &["--preserve=all", "--preserve"]);
-    assert_eq!(all, told(&tree));
+    assert_eq!(all, metadata_of(&tree));
     let times = back("times", &["--preserve=timestamps,links"]);
     assert!(!times.contains("=0x"), "{times}");
-    let mtime = |name: &str| fs::metadata(image.beside(name)).unwrap().mtime_nsec();
+    let mtime = |name: &str| fs::metadata(image.sibling(name)).unwrap().mtime_nsec();
     assert_eq!(mtime("times/plain"), mtime("tree/plain"));
     image.assert_clean();
     fails(
@@ -191,12 +191,12 @@ fn what_is_not_asked_for_is_not_kept() {
 
 /// Attributes that the target cannot hold.
 #[test]
-fn what_cannot_be_set_is_a_failure_only_if_it_was_named() {
+fn attributes_that_cannot_be_set_fail_only_if_requested() {
     if cannot_be_tested() {
         return;
     }
     let roomy = Image::new("64M", &["-t", "ext4", "-b", "1024", "-O", "ea_inode"]);
-    let tree = roomy.beside("tree");
+    let tree = roomy.sibling("tree");
     fs::create_dir(&tree).unwrap();
     fs::write(tree.join("f"), "bytes").unwrap();
     fs::write(tree.join("g"), "bytes").unwrap();
@@ -254,14 +254,14 @@ fn lists_of_the_targets_directory() {
         return;
     }
     let image = Image::ext4();
-    let (tree, theirs) = (image.beside("tree"), image.beside("theirs"));
+    let (tree, theirs) = (image.sibling("tree"), image.sibling("theirs"));
     fs::create_dir_all(tree.join("new/sub")).unwrap();
     fs::write(tree.join("new/f"), "x").unwrap();
     fs::write(tree.join("new/sub/g"), "x").unwrap();
     fs::set_permissions(tree.join("new/f"), fs::Permissions::from_mode(0o666)).unwrap();
     fs::create_dir(&theirs).unwrap();
     shell(
-        &image.beside(""),
+        &image.sibling(""),
         "setfacl -d -m u:1000:rwx,g::rwx,o::rw theirs",
     );
     ok(["cp", "-a", str(&theirs), &image.at("/ours")]);
@@ -269,10 +269,10 @@ fn lists_of_the_targets_directory() {
         let inside = image.at(&format!("/ours/{name}"));
         ok(["cp", option, str(&tree), &inside]);
         let script = format!("umask 022; cp {option} tree theirs/{name}");
-        shell(&image.beside(""), &script);
+        shell(&image.sibling(""), &script);
     }
-    let back = image.beside("back");
+    let back = image.sibling("back");
     ok(["cp", "-a", &image.at("/ours"), str(&back)]);
-    assert_eq!(told(&back), told(&theirs));
+    assert_eq!(metadata_of(&back), metadata_of(&theirs));
     image.assert_clean();
 }

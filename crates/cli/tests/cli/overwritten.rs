@@ -15,7 +15,7 @@ const MEANT: &str = "to copy into the image, write";
 /// An image with a precious file, and a host file beside it.
 fn image_and_file() -> (Image, PathBuf) {
     let image = Image::new("16M", &["-t", "ext4"]);
-    let file = image.beside("file");
+    let file = image.sibling("file");
     fs::write(&file, b"small").unwrap();
     let ran = run_with_input(["cp", "-", &image.at("/dear")], b"dear");
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
@@ -46,7 +46,7 @@ fn a_copy_onto_an_image_is_refused() {
     let (image, file) = image_and_file();
     let (whole, file) = (image.path(), str(&file).to_owned());
     let whole = str(&whole);
-    let link = image.beside("link");
+    let link = image.sibling("link");
     symlink("image", &link).unwrap();
     let dear = image.at("/dear");
     for arguments in [
@@ -89,7 +89,7 @@ fn images_in_a_directory_that_is_copied_onto_are_kept() {
         return;
     }
     let (image, _) = image_and_file();
-    let (from, to) = (image.beside("from"), image.beside("to"));
+    let (from, to) = (image.sibling("from"), image.sibling("to"));
     fs::create_dir_all(from.join("sub")).unwrap();
     fs::create_dir_all(to.join("sub")).unwrap();
     for name in ["sub/disk.img", "sub/link.img", "sub/other"] {
@@ -119,7 +119,7 @@ fn a_disk_with_a_volume_in_a_partition_is_kept() {
         return;
     }
     let (image, file) = image_and_file();
-    let disk = image.beside("disk");
+    let disk = image.sibling("disk");
     let mut bytes = vec![0; 1 << 20];
     // One partition, starting at sector 2048.
     bytes[446 + 4] = 0x83;
@@ -141,12 +141,12 @@ fn a_disk_with_a_volume_in_a_partition_is_kept() {
 }
 
 #[test]
-fn what_somebody_has_open_is_kept() {
+fn a_locked_file_is_not_overwritten() {
     if tools_are_missing() {
         return;
     }
     let (image, file) = image_and_file();
-    let raw = image.beside("raw");
+    let raw = image.sibling("raw");
     let bytes = noise(100_000, 4);
     fs::write(&raw, &bytes).unwrap();
     let held = fs::File::options()
@@ -165,12 +165,12 @@ fn what_somebody_has_open_is_kept() {
 
 /// In use by the kernel: neither an ext volume nor a lock shows it, only the list of loop devices.
 #[test]
-fn what_a_loop_device_has_is_kept() {
+fn a_file_of_a_loop_device_is_not_overwritten() {
     if tools_are_missing() || !is_root() {
         return;
     }
     let (image, file) = image_and_file();
-    let raw = image.beside("raw");
+    let raw = image.sibling("raw");
     let bytes = noise(1 << 20, 4);
     fs::write(&raw, &bytes).unwrap();
     let made = tool("losetup").args(["-f", "--show"]).arg(&raw).output();
@@ -189,7 +189,7 @@ fn what_a_loop_device_has_is_kept() {
 }
 
 #[test]
-fn a_copy_without_an_image_says_so() {
+fn a_copy_without_an_image_prints_a_note() {
     let dir = tempfile::tempdir().unwrap();
     let (from, to) = (dir.path().join("from"), dir.path().join("disk.img"));
     fs::write(&from, b"x").unwrap();
@@ -214,7 +214,7 @@ fn a_copy_without_an_image_says_so() {
 
 /// Reports, records, explanations and logs.
 #[test]
-fn what_is_said_beside_does_not_go_into_an_image() {
+fn reports_and_logs_are_not_written_to_an_image() {
     if tools_are_missing() {
         return;
     }
@@ -222,10 +222,10 @@ fn what_is_said_beside_does_not_go_into_an_image() {
     let before = fs::read(image.path()).unwrap();
     let whole = image.path();
     let whole = str(&whole);
-    let results = image.beside("run.jsonl");
+    let results = image.sibling("run.jsonl");
     let memory = ["lab", "run", "memory", "--out", str(&results)];
     let _ = run(memory);
-    let job = image.beside("job.fio");
+    let job = image.sibling("job.fio");
     fs::write(&job, "[a]\nrw=write\nsize=1M\nbs=4k\nfilename=f\n").unwrap();
     let place = image.at("/");
     for arguments in [

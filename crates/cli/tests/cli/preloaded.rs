@@ -18,7 +18,7 @@ fn fakeroot_remembers_what_a_copy_sets() {
     }
     let [image, back] =
         [(); 2].map(|()| Image::new("16M", &["-t", "ext4", "-E", "root_owner=3:4"]));
-    let file = image.beside("file");
+    let file = image.sibling("file");
     fs::write(&file, "bytes").unwrap();
     ok(["-q", "cp", str(&file), &image.at("/file")]);
     ok(["mkdir", &image.at("/dir")]);
@@ -26,10 +26,10 @@ fn fakeroot_remembers_what_a_copy_sets() {
     ok(["chown", "7:8", &image.at("/file")]);
     ok(["chmod", "4755", &image.at("/file")]);
     ok(["chown", "9:10", &image.at("/dir"), &image.at("/dir/null")]);
-    let folder = image.beside("");
+    let folder = image.sibling("");
     fs::set_permissions(&folder, PermissionsExt::from_mode(0o777)).unwrap();
     for image in [&image, &back] {
-        fs::set_permissions(image.beside(""), PermissionsExt::from_mode(0o777)).unwrap();
+        fs::set_permissions(image.sibling(""), PermissionsExt::from_mode(0o777)).unwrap();
         std::os::unix::fs::chown(image.path(), Some(12345), Some(12345)).unwrap();
     }
     // This user may have no access to the binary's directory, so the binary is passed as an open descriptor.
@@ -48,9 +48,9 @@ fn fakeroot_remembers_what_a_copy_sets() {
     let ran = run_on(&mut command, Stdio::from(binary), Duration::from_secs(300));
     let ran = ran.good("fakeroot");
     assert_eq!(ran.stderr, "");
-    let told = "out/file 7:8 4755 regular file 0:0\nout/dir 9:10 755 directory 0:0\n\
+    let expected = "out/file 7:8 4755 regular file 0:0\nout/dir 9:10 755 directory 0:0\n\
                 out/dir/null 9:10 644 character special file 1:3\n";
-    assert_eq!(ran.stdout, told);
+    assert_eq!(ran.stdout, expected);
     for at in [&image, &back] {
         at.assert_clean();
         let shown = ok([

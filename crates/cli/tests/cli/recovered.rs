@@ -7,14 +7,14 @@ use crate::common::{Image, fails, ok, run, tools_are_missing};
 /// An image with a file of one block, whose journal holds other contents for that block.
 fn with_a_journal_to_replay() -> Image {
     let image = Image::new("32M", &["-t", "ext4", "-b", "1024"]);
-    let old = image.beside("old");
+    let old = image.sibling("old");
     fs::write(&old, [b'o'; 1024]).unwrap();
     ok(["cp", old.to_str().unwrap(), &image.at("/f")]);
-    let told = image.debugfs("blocks /f");
-    let block = told.split_whitespace().last().unwrap().to_owned();
-    let new = image.beside("new");
+    let printed = image.debugfs("blocks /f");
+    let block = printed.split_whitespace().last().unwrap().to_owned();
+    let new = image.sibling("new");
     fs::write(&new, [b'n'; 1024]).unwrap();
-    let script = image.beside("script");
+    let script = image.sibling("script");
     let requests = format!("jo\njw -b {block} {}\njc\n", new.display());
     fs::write(&script, requests).unwrap();
     let done = crate::common::tool("debugfs")
@@ -32,7 +32,7 @@ fn is_new(image: &Image) -> bool {
 }
 
 #[test]
-fn replay_does_that_and_says_so() {
+fn replay_recovers_and_reports_it() {
     if tools_are_missing() {
         return;
     }
@@ -41,8 +41,8 @@ fn replay_does_that_and_says_so() {
     let path = path.to_str().unwrap();
     assert!(!is_new(&image));
     assert!(ok(["info", path]).contains("needs recovery"));
-    let told = ok(["replay", path]);
-    assert!(told.contains("1 transaction, 1 block"), "{told}");
+    let printed = ok(["replay", path]);
+    assert!(printed.contains("1 transaction, 1 block"), "{printed}");
     assert!(is_new(&image));
     image.assert_clean();
     // If there is nothing to do, nothing is changed.
@@ -89,7 +89,7 @@ fn replay_ends_as_e2fsck_does() {
 }
 
 #[test]
-fn who_writes_recovers_first_and_who_reads_sees_it_recovered() {
+fn writing_recovers_first_and_reading_sees_the_recovered_state() {
     if tools_are_missing() {
         return;
     }
@@ -116,7 +116,7 @@ fn who_writes_recovers_first_and_who_reads_sees_it_recovered() {
 }
 
 #[test]
-fn what_info_tells_of_a_journal() {
+fn info_describes_the_journal() {
     if tools_are_missing() {
         return;
     }

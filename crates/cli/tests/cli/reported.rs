@@ -35,18 +35,18 @@ fn a_page_is_written_beside_the_first_result() {
     let dir = tempfile::tempdir().unwrap();
     let before = result(dir.path(), "before.jsonl", 135.7);
     let after = result(dir.path(), "after.jsonl", 131.0);
-    let said = ok([
+    let output = ok([
         "lab".as_ref(),
         "report".as_ref(),
         before.as_os_str(),
         after.as_os_str(),
     ]);
-    let first = said.lines().next().unwrap_or_default();
+    let first = output.lines().next().unwrap_or_default();
     // One run per side is no evidence: the change is shown without a verdict.
     assert!(
         first
             .starts_with("Not enough evidence whether 'after' differs from 'before' in throughput"),
-        "{said}"
+        "{output}"
     );
     let page = std::fs::read_to_string(dir.path().join("before.html")).unwrap();
     assert!(page.contains("-3.4") && page.contains("[unknown]"));

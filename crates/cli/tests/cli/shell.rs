@@ -13,7 +13,7 @@ fn a_script_from_a_pipe_a_file_and_the_command_line() {
         return;
     }
     let image = Image::new("16M", &["-t", "ext4"]);
-    let host = image.beside("motd");
+    let host = image.sibling("motd");
     fs::write(&host, b"hello\n").unwrap();
     let path = image.path();
     let path = str(&path);
@@ -53,10 +53,10 @@ fn a_script_from_a_pipe_a_file_and_the_command_line() {
         fs::read(format!("{}.back", host.display())).unwrap(),
         b"hello\n"
     );
-    let file = image.beside("script");
+    let file = image.sibling("script");
     fs::write(&file, "rm -r /etc '/a b'\nls /\n").unwrap();
     assert_eq!(ok(["shell", path, "-f", str(&file)]), "lost+found\n");
-    let said = ok([
+    let printed = ok([
         "shell",
         path,
         "-c",
@@ -66,12 +66,12 @@ fn a_script_from_a_pipe_a_file_and_the_command_line() {
         "-c",
         "find / -name '[xy]'",
     ]);
-    assert_eq!(said, format!("{path}:/x\n{path}:/y\n"));
+    assert_eq!(printed, format!("{path}:/x\n{path}:/y\n"));
     image.assert_clean();
 }
 
 #[test]
-fn the_first_failure_is_the_end_unless_told() {
+fn the_first_failure_ends_the_shell_unless_told_to_keep_going() {
     if tools_are_missing() {
         return;
     }
@@ -138,7 +138,7 @@ fn a_person_types_and_is_helped() {
     }
     let image = Image::new("16M", &["-t", "ext4"]);
     ok(["mkdir", &image.at("/directory")]);
-    let state = image.beside("state");
+    let state = image.sibling("state");
     let typed = |lines: &[&str]| {
         let shell = format!(
             "{} shell {}",

@@ -185,7 +185,7 @@ fn cat_joins_images_host_and_input() {
         return;
     }
     let image = filled();
-    let host = image.beside("host");
+    let host = image.sibling("host");
     std::fs::write(&host, b"host").unwrap();
     let ran = run_with_input(
         ["cat", host.to_str().unwrap(), "-", &image.at("/etc/link")],

@@ -158,7 +158,7 @@ fn a_full_image() {
     image.assert_clean();
     assert!(image.contents("/dear") == dear);
     // Many small files fail in the same way, and each is reported.
-    let tree = image.beside("tree");
+    let tree = image.sibling("tree");
     fs::create_dir(&tree).unwrap();
     for number in 0..20 {
         fs::write(tree.join(number.to_string()), noise(200_000, number)).unwrap();
@@ -336,7 +336,7 @@ fn a_file_larger_than_the_format_holds() {
         image.assert_clean();
     }
     let image = Image::new("16M", &["-t", "ext2", "-b", "1024"]);
-    let huge = image.beside("huge");
+    let huge = image.sibling("huge");
     fs::File::create(&huge).unwrap().set_len(17 << 30).unwrap();
     fails(
         ["cp", huge.to_str().unwrap(), &image.at("/huge")],
@@ -352,7 +352,7 @@ fn a_path_never_leaves_the_image() {
         return;
     }
     let image = Image::ext4();
-    let outside = image.beside("outside");
+    let outside = image.sibling("outside");
     fs::write(&outside, b"dear").unwrap();
     ok(["mkdir", &image.at("/d")]);
     ok([
@@ -386,13 +386,13 @@ fn a_path_never_leaves_the_image() {
 }
 
 #[test]
-fn what_fails_in_the_middle_does_not_stop_the_rest() {
+fn a_failure_in_the_middle_does_not_stop_the_rest() {
     if tools_are_missing() {
         return;
     }
     let image = Image::ext4();
     ok(["touch", &image.at("/a"), &image.at("/c")]);
-    let out = image.beside("out");
+    let out = image.sibling("out");
     fs::create_dir(&out).unwrap();
     let ran = fails(
         [

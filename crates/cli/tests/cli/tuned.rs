@@ -56,7 +56,7 @@ fn settings_are_shown_and_wrong_ones_refused() {
 }
 
 #[test]
-fn what_is_too_small_is_not_measured() {
+fn a_file_that_is_too_small_is_not_measured() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("small");
     std::fs::write(&path, b"x").unwrap();
@@ -73,13 +73,13 @@ fn direct_and_buffered_copies_are_the_same() {
         return;
     }
     let image = Image::ext4();
-    let source = image.beside("source");
+    let source = image.sibling("source");
     let data = noise(3_000_001, 5);
     std::fs::write(&source, &data).unwrap();
     for (way, name) in [("--direct", "/direct"), ("--cache=1M", "/small")] {
         ok([way, "cp", source.to_str().unwrap(), &image.at(name)]);
         assert_eq!(image.contents(name), data, "{way}");
-        let back = image.beside("back");
+        let back = image.sibling("back");
         ok([way, "cp", &image.at(name), back.to_str().unwrap()]);
         assert_eq!(std::fs::read(&back).unwrap(), data, "{way}");
     }

@@ -36,7 +36,7 @@ fn an_image_inside_a_disk() {
         return;
     }
     let image = Image::ext4();
-    let disk = image.beside("disk");
+    let disk = image.sibling("disk");
     let bytes = fs::read(image.path()).unwrap();
     let file = fs::File::create(&disk).unwrap();
     file.write_all_at(&noise(1 << 20, 7), 0).unwrap();
@@ -64,7 +64,7 @@ fn both_engines_copy_alike() {
     }
     for engine in ["uring", "threads"] {
         let image = Image::new("96M", &["-t", "ext4"]);
-        let tree = image.beside("tree");
+        let tree = image.sibling("tree");
         make_tree(&tree);
         let ran = run(["--engine", engine, "cp", "-a", str(&tree), &image.at("/")]);
         if engine == "uring" && ran.code != Some(0) && ran.stderr.contains("io_uring") {
@@ -73,7 +73,7 @@ fn both_engines_copy_alike() {
         }
         assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{engine}");
         image.assert_clean();
-        let back = image.beside("back");
+        let back = image.sibling("back");
         ok([
             "--engine",
             engine,
@@ -93,7 +93,7 @@ fn stats_are_for_people_and_scripts() {
         return;
     }
     let image = Image::ext4();
-    let file = image.beside("file");
+    let file = image.sibling("file");
     fs::write(&file, noise(16 << 20, 8)).unwrap();
     assert!(ok(["cp", "--stats", str(&file), &image.at("/f")]).contains("bios per MiB"));
     let found = run([
@@ -101,7 +101,7 @@ fn stats_are_for_people_and_scripts() {
         "cp",
         "--stats",
         &image.at("/f"),
-        str(&image.beside("out")),
+        str(&image.sibling("out")),
     ])
     .json();
     assert_eq!(found["bytes"], 16 << 20);
@@ -119,7 +119,7 @@ fn sparse_as_asked() {
         return;
     }
     let image = Image::ext4();
-    let (dense, holes) = (image.beside("dense"), image.beside("holes"));
+    let (dense, holes) = (image.sibling("dense"), image.sibling("holes"));
     let mut data = noise(3 << 20, 6);
     data[100_000..2_500_000].fill(0);
     fs::write(&dense, &data).unwrap();

@@ -168,10 +168,10 @@ fn a_disk_with_partitions() {
     let image = Image::new("8M", &["-t", "ext2"]);
     ok(["touch", &image.at("/inside")]);
     for label in ["gpt", "dos"] {
-        let disk = image.beside("disk");
+        let disk = image.sibling("disk");
         empty(&disk, 32 << 20);
         let script = format!("label: {label}\nstart=2048,size=4096\nstart=8192,size=16384\n");
-        let script_file = image.beside("script");
+        let script_file = image.sibling("script");
         fs::write(&script_file, script).unwrap();
         let sfdisk = tool("sfdisk")
             .arg("-q")
@@ -252,7 +252,7 @@ fn a_mounted_image_is_shown_by_info() {
         return;
     }
     let image = Image::new("16M", &["-t", "ext4", "-L", "mounted"]);
-    let dir = image.beside("dir");
+    let dir = image.sibling("dir");
     fs::create_dir(&dir).unwrap();
     // In a separate mount namespace, so that nothing stays mounted.
     let output = std::process::Command::new("unshare")

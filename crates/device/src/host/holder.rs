@@ -227,7 +227,7 @@ impl Block {
     }
 
     /// Whether the loop device itself reports `wanted` as its backing file.
-    fn says_it_has(&self, wanted: &Metadata) -> bool {
+    fn reports_backing_file(&self, wanted: &Metadata) -> bool {
         let nonblock = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
         let opened = File::options()
             .read(true)
@@ -252,7 +252,7 @@ fn loop_over(wanted: &Metadata) -> Option<Block> {
             Ok(found) if id(&found) == id(wanted) => true,
             // The path resolves here to another file that fits, so that one is the backing file.
             Ok(found) if block.fits(found.len()) => false,
-            _ => block.fits(wanted.len()) && block.says_it_has(wanted),
+            _ => block.fits(wanted.len()) && block.reports_backing_file(wanted),
         }
     })
 }

@@ -171,7 +171,7 @@ pub(crate) fn open_exclusive(path: &Path, flags: OFlags) -> io::Result<File> {
             Err(Errno::BUSY) => {}
             Err(error) => return Err(error.into()),
         }
-        if let Some(who) = who_is_busy(path, flags) {
+        if let Some(who) = describe_holder(path, flags) {
             return Err(who);
         }
         std::thread::sleep(RETRY_INTERVAL);
@@ -181,7 +181,7 @@ pub(crate) fn open_exclusive(path: &Path, flags: OFlags) -> io::Result<File> {
 
 /// The error that names the holder of a block device: a process that locked it, or a user in the kernel.
 /// `None` if no holder is visible.
-fn who_is_busy(path: &Path, flags: OFlags) -> Option<io::Error> {
+fn describe_holder(path: &Path, flags: OFlags) -> Option<io::Error> {
     let file = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
     if let Some(process) = holder_of_lock(&file, ANY) {
         return Some(busy(path, &process));

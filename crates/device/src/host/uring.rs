@@ -11,8 +11,8 @@
 //! threads share.
 //!
 //! A flush or FUA write always blocks in the kernel, which passes it from the ring to a kernel worker. If it
-//! is the only request in flight (`alone`), the waiting thread makes the system call itself: the guarantee is
-//! the same, without two thread switches. A journal commit would pay for them twice.
+//! is the only request in flight (`deferred`), the waiting thread makes the system call itself: the guarantee
+//! is the same, without two thread switches. A journal commit would pay for them twice.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -86,7 +86,7 @@ pub(super) struct UringQueue {
     free: Vec<usize>,
     /// A blocking request, with nothing else in flight. It is pushed to the ring unless the owner waits for
     /// it next.
-    alone: Option<Request>,
+    deferred: Option<Request>,
     /// Entries pushed whose completions have not been taken.
     on_ring: usize,
     /// Finished, but not reaped.
@@ -119,7 +119,7 @@ impl UringQueue {
             registered,
             slots: (0..depth).map(|_| Slot::default()).collect(),
             free: (0..depth).rev().collect(),
-            alone: None,
+            deferred: None,
             on_ring: 0,
             ready: Vec::with_capacity(depth),
             refusals: 0,
@@ -128,8 +128,8 @@ impl UringQueue {
     }
 
     /// Pushes the request that was held back to the ring.
-    fn release_alone(&mut self) {
-        if let Some(request) = self.alone.take() {
+    fn push_deferred(&mut self) {
+        if let Some(request) = self.deferred.take() {
             self.take_slot(request);
         }
     }
@@ -308,16 +308,16 @@ impl Queue for UringQueue {
             });
             return;
         }
-        self.release_alone();
+        self.push_deferred();
         if blocks(&request) && self.in_flight() == 0 {
-            self.alone = Some(request);
+            self.deferred = Some(request);
             return;
         }
         self.take_slot(request);
     }
 
     fn kick(&mut self) {
-        self.release_alone();
+        self.push_deferred();
         if !self.ring.submission().is_empty() {
             self.enter(0);
         }
@@ -326,7 +326,7 @@ impl Queue for UringQueue {
     fn reap(&mut self, wait_for: usize, done: &mut Vec<Completion>) {
         let wait_for = wait_for.min(self.in_flight());
         if wait_for > 0
-            && let Some(request) = self.alone.take()
+            && let Some(request) = self.deferred.take()
         {
             self.ready.push(execute(&self.file, request));
         }
@@ -344,7 +344,7 @@ impl Queue for UringQueue {
     }
 
     fn in_flight(&self) -> usize {
-        self.slots.len() - self.free.len() + self.ready.len() + usize::from(self.alone.is_some())
+        self.slots.len() - self.free.len() + self.ready.len() + usize::from(self.deferred.is_some())
     }
 
     fn depth(&self) -> usize {
@@ -359,7 +359,7 @@ fn blocks(request: &Request) -> bool {
 
 impl Drop for UringQueue {
     fn drop(&mut self) {
-        self.release_alone();
+        self.push_deferred();
         while self.on_ring > 0 {
             self.enter(1);
             self.collect();
@@ -411,7 +411,7 @@ mod tests {
         queue.reap(1, &mut done);
         queue.submit(flush());
         queue.reap(0, &mut done);
-        assert!(queue.alone.is_none());
+        assert!(queue.deferred.is_none());
         queue.reap(1, &mut done);
         queue.submit(flush());
         queue.submit(flush());

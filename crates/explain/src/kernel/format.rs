@@ -145,7 +145,7 @@ print fmt: \"%d,%d %s %llu + %u [%s]\", ((unsigned int) ((REC->dev) >> 20)), ((u
     }
 
     #[test]
-    fn what_is_no_format_is_refused() {
+    fn invalid_formats_are_refused() {
         assert!(Format::parse("").is_err());
         assert!(Format::parse("ID: many\n").is_err());
         assert!(Format::parse("field:int x;\toffset:-1;\tsize:4;\tsigned:1;\n").is_err());

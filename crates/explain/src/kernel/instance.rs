@@ -91,18 +91,18 @@ impl Instance {
     }
 
     fn prepare(&mut self, setup: &Setup<'_>) -> Result<()> {
-        let tell = |file: &str, text: &str| {
+        let write = |file: &str, text: &str| {
             self.folder
                 .write(file, text)
                 .map_err(|error| Error::new(format!("cannot set the trace's {file}: {error}")))
         };
-        tell("tracing_on", "0")?;
+        write("tracing_on", "0")?;
         // The clock we use ourselves, so that times are comparable.
-        tell("trace_clock", "mono")?;
+        write("trace_clock", "mono")?;
         // Keep the oldest events, so that the trace is complete up to some moment.
-        tell("options/overwrite", "0")?;
+        write("options/overwrite", "0")?;
         let kib = setup.buffer_bytes.div_ceil(1024).max(1);
-        tell("buffer_size_kb", &kib.to_string())?;
+        write("buffer_size_kb", &kib.to_string())?;
         // Sub-buffers may be configured larger than a page.
         if let Ok(text) = self.folder.read("buffer_subbuf_size_kb")
             && let Ok(kib) = text.trim().parse::<usize>()
@@ -143,11 +143,12 @@ impl Instance {
         let filter = filters
             .iter()
             .find(|(field, _)| format.field(field).is_some());
-        let told = match filter {
+        let result = match filter {
             Some((_, filter)) => self.folder.write(&file("filter"), filter),
             None => Ok(()),
         };
-        told.and_then(|()| self.folder.write(&file("enable"), "1"))
+        result
+            .and_then(|()| self.folder.write(&file("enable"), "1"))
             .map_err(|error| Error::new(format!("cannot trace {path}: {error}")))?;
         self.formats.insert(format.id, (point, format));
         Ok(())

@@ -181,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_is_in_a_page_it_ends() {
+    fn parsing_any_page_terminates() {
         let mut random = fastrand::Rng::with_seed(7);
         for _ in 0..20_000 {
             let mut page: Vec<u8> = (0..random.usize(0..300)).map(|_| random.u8(..)).collect();

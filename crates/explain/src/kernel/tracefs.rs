@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kernel_without_it_is_told_from_a_user_without_rights() {
+    fn a_missing_tracefs_is_distinguished_from_missing_rights() {
         let error = mounted("no-such-tracefs").expect_err("there is none");
         let expected = match rustix::process::geteuid().is_root() {
             // In a container, even root may lack permission to mount.

@@ -106,7 +106,7 @@ impl Awaiting {
 impl Blocks {
     /// Releases to the maps the blocks whose freeing has become durable. Does nothing if blocks are discarded
     /// first: [`super::trim`] then releases them. Mapping locks may be held.
-    pub(crate) fn settle_freed(&self) {
+    pub(crate) fn release_durable(&self) {
         if self.balloc.discards() {
             return;
         }
@@ -116,12 +116,12 @@ impl Blocks {
         }
         let committed = self.durable_tid();
         while let Some(freed) = pop_durable(&mut queue, committed) {
-            self.settle_one(&freed);
+            self.release_run(&freed);
         }
     }
 
     /// Takes some blocks whose freeing is durable out of the queue. The caller must pass them to
-    /// [`Blocks::settle_one`].
+    /// [`Blocks::release_run`].
     pub(super) fn take_durable(&self) -> Vec<Freed> {
         let mut queue = self.balloc.awaiting.lock();
         let committed = self.durable_tid();
@@ -131,11 +131,13 @@ impl Blocks {
     }
 
     /// Releases blocks that have left the queue to their map.
-    pub(super) fn settle_one(&self, freed: &Freed) {
+    pub(super) fn release_run(&self, freed: &Freed) {
         // The group is in memory, so this reads nothing and cannot fail.
-        let settled = self.with_map(freed.group, |map| map.settled(freed.first, freed.len));
-        debug_assert!(settled.is_ok(), "a group with freed blocks was evicted");
-        self.balloc.settled(freed.len);
+        let released = self.with_map(freed.group, |map| {
+            map.became_reusable(freed.first, freed.len)
+        });
+        debug_assert!(released.is_ok(), "a group with freed blocks was evicted");
+        self.balloc.became_reusable(freed.len);
     }
 
     /// Blocks freed in this transaction or before may be reused.

@@ -214,13 +214,13 @@ fn check_bitmap(
     group: GroupNumber,
     bytes: &[u8],
 ) -> core::result::Result<(), Corrupt> {
-    let told = |e: Error| Corrupt::new(e.to_string());
-    let desc = fs.group_desc(group).map_err(told)?;
+    let corrupt = |e: Error| Corrupt::new(e.to_string());
+    let desc = fs.group_desc(group).map_err(corrupt)?;
     if let Some(seed) = fs.geo.csum_seed {
         let right = fs.kept_csum(bitmap::checksum(bytes, fs.geo.clusters_per_group, seed));
         check_csum("block bitmap", group, desc.block_bitmap_csum(), right)?;
     }
-    for (first, end) in zone_bits(fs, group).map_err(told)? {
+    for (first, end) in zone_bits(fs, group).map_err(corrupt)? {
         if bitmap::count_clear(bytes, first..end) != 0 {
             let what =
                 format!("block bitmap of group {group} shows the volume's own structures as free");
@@ -272,11 +272,11 @@ fn check_count(
     free: u32,
     desc: &GroupDesc,
 ) -> core::result::Result<(), Corrupt> {
-    let told = desc.free_blocks();
-    if free == told {
+    let recorded = desc.free_blocks();
+    if free == recorded {
         return Ok(());
     }
     Err(Corrupt::new(format!(
-        "group {group} has {free} free blocks in its bitmap, {told} in its descriptor"
+        "group {group} has {free} free blocks in its bitmap, {recorded} in its descriptor"
     )))
 }

@@ -4,7 +4,7 @@
 //!   free (according to the bitmaps)
 //!   ├─ claimed       chosen for a file or its mapping, not yet allocated in the bitmap
 //!   ├─ promised      to searches in progress
-//!   ├─ put_by        reserved for data in memory that is not written yet
+//!   ├─ reserved      reserved for data in memory that is not written yet
 //!   ├─ out_of_reach  in a damaged group
 //!   ├─ awaiting      freed by a transaction that is not durable yet
 //!   └─ the rest      available to any caller, as far as the reserves allow
@@ -26,7 +26,7 @@ pub(super) struct Counts {
     /// Of those, promised to searches in progress.
     pub(super) promised: u64,
     /// Of those, reserved for data not written yet.
-    pub(super) put_by: u64,
+    pub(super) reserved: u64,
     /// Of those, freed by a transaction that is not durable yet.
     pub(super) awaiting: u64,
     /// Of those, in damaged groups.
@@ -39,7 +39,7 @@ impl Counts {
         self.free
             .saturating_sub(self.claimed)
             .saturating_sub(self.promised)
-            .saturating_sub(self.put_by)
+            .saturating_sub(self.reserved)
             .saturating_sub(self.awaiting)
             .saturating_sub(self.out_of_reach)
             .saturating_sub(untouchable)
@@ -47,9 +47,9 @@ impl Counts {
 
     fn left_for(&self, purpose: Purpose, balloc: &Balloc) -> u64 {
         match purpose {
-            Purpose::Data => self.left(balloc.reserved.saturating_add(balloc.kept_for_maps)),
+            Purpose::Data => self.left(balloc.kept_for_root.saturating_add(balloc.kept_for_maps)),
             Purpose::Metadata => self.left(0),
-            Purpose::PutBy => self.put_by,
+            Purpose::Reserved => self.reserved,
         }
     }
 }
@@ -80,8 +80,8 @@ impl Balloc {
 
     /// Blocks reserved for data not written yet.
     #[cfg(test)]
-    pub(crate) fn blocks_put_by(&self) -> u64 {
-        self.counts.lock().put_by
+    pub(crate) fn blocks_reserved(&self) -> u64 {
+        self.counts.lock().reserved
     }
 
     /// Blocks available for data.
@@ -99,8 +99,8 @@ impl Balloc {
             let promised = u64::from(want).min(counts.left_for(purpose, self));
             if promised != 0 {
                 counts.promised += promised;
-                if purpose == Purpose::PutBy {
-                    counts.put_by -= promised;
+                if purpose == Purpose::Reserved {
+                    counts.reserved -= promised;
                 }
                 return Ok(Promise {
                     balloc: self,
@@ -109,7 +109,7 @@ impl Balloc {
                     purpose,
                 });
             }
-            if counts.promised == 0 || purpose == Purpose::PutBy {
+            if counts.promised == 0 || purpose == Purpose::Reserved {
                 return Err(Reason::NoSpace.into());
             }
             self.search_ended.wait(&mut counts);
@@ -117,7 +117,7 @@ impl Balloc {
     }
 
     /// Reserves all of `blocks` or none. Waits for searches as [`Balloc::promise`] does.
-    pub(super) fn put_by(&self, blocks: u64, purpose: Purpose) -> Result<()> {
+    pub(super) fn reserve(&self, blocks: u64, purpose: Purpose) -> Result<()> {
         let mut counts = self.counts.lock();
         while counts.left_for(purpose, self) < blocks {
             if counts.promised == 0 {
@@ -125,33 +125,33 @@ impl Balloc {
             }
             self.search_ended.wait(&mut counts);
         }
-        counts.put_by += blocks;
+        counts.reserved += blocks;
         Ok(())
     }
 
-    pub(super) fn put_by_again(&self, blocks: u64) {
+    pub(super) fn reserve_again(&self, blocks: u64) {
         let mut counts = self.counts.lock();
-        counts.put_by = counts.put_by.saturating_add(blocks);
+        counts.reserved = counts.reserved.saturating_add(blocks);
     }
 
-    pub(super) fn give_up(&self, blocks: u64) {
+    pub(super) fn unreserve(&self, blocks: u64) {
         let mut counts = self.counts.lock();
         debug_assert!(
-            counts.put_by >= blocks,
+            counts.reserved >= blocks,
             "more blocks are released than were reserved"
         );
-        counts.put_by = counts.put_by.saturating_sub(blocks);
+        counts.reserved = counts.reserved.saturating_sub(blocks);
     }
 
-    /// Ends claims; `put_by` of the blocks become reserved again.
-    pub(super) fn released(&self, blocks: u32, put_by: u32) {
+    /// Ends claims; `reserved` of the blocks become reserved again.
+    pub(super) fn released(&self, blocks: u32, reserved: u32) {
         let mut counts = self.counts.lock();
         debug_assert!(
             counts.claimed >= blocks.into(),
             "more claims end than began"
         );
         counts.claimed = counts.claimed.saturating_sub(blocks.into());
-        counts.put_by = counts.put_by.saturating_add(put_by.into());
+        counts.reserved = counts.reserved.saturating_add(reserved.into());
     }
 
     /// Starts claims that had no promise.
@@ -180,7 +180,7 @@ impl Balloc {
     }
 
     /// Freed blocks may be reused.
-    pub(super) fn settled(&self, blocks: u32) {
+    pub(super) fn became_reusable(&self, blocks: u32) {
         let mut counts = self.counts.lock();
         debug_assert!(
             counts.awaiting >= blocks.into(),
@@ -209,8 +209,8 @@ impl Drop for Promise<'_> {
         let mut counts = self.balloc.counts.lock();
         counts.promised = counts.promised.saturating_sub(self.blocks.into());
         counts.claimed = counts.claimed.saturating_add(self.claimed.into());
-        if self.purpose == Purpose::PutBy {
-            counts.put_by += u64::from(self.blocks.saturating_sub(self.claimed));
+        if self.purpose == Purpose::Reserved {
+            counts.reserved += u64::from(self.blocks.saturating_sub(self.claimed));
         }
         drop(counts);
         self.balloc.search_ended.notify_all();

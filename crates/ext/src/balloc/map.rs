@@ -144,7 +144,7 @@ impl BlockMap {
     }
 
     /// A freed range may be reused.
-    pub(crate) fn settled(&mut self, first: u32, len: u32) {
+    pub(crate) fn became_reusable(&mut self, first: u32, len: u32) {
         self.awaiting = self.awaiting.saturating_sub(len);
         self.clear(first, len);
     }

@@ -14,7 +14,7 @@
 //! Invariants:
 //! - A block is free, claimed, allocated or waiting. In the counts, `free` is what the bitmaps say; `claimed`
 //!   and `awaiting` are parts of it.
-//! - Blocks *reserved* for data not written yet (delayed allocation, [`Blocks::put_by`]) are only a number:
+//! - Blocks *reserved* for data not written yet (delayed allocation, [`Blocks::reserve`]) are only a number:
 //!   no other claim may use that many of the free blocks.
 //! - A bitmap changes only under its group's lock, with the group's map loaded, and the map changes with it.
 //! - A search that was promised blocks finds that many, unless the counts on disk were wrong.
@@ -66,8 +66,8 @@ enum Purpose {
     /// Mapping blocks. Data that already has blocks cannot be mapped without them, so they may use the last
     /// free blocks.
     Metadata,
-    /// Blocks reserved earlier with [`Blocks::put_by`].
-    PutBy,
+    /// Blocks reserved earlier with [`Blocks::reserve`].
+    Reserved,
 }
 
 /// Which blocks of a volume are free, claimed or waiting: the layer above [`Groups`].
@@ -96,7 +96,7 @@ pub(crate) struct Balloc {
     /// Notified when promised blocks become claimed or free again.
     search_ended: Condvar,
     /// Blocks reserved for root. 0 if the caller may use them.
-    reserved: u64,
+    kept_for_root: u64,
     /// Blocks kept for mappings, as in the kernel: without them, data on the disk could no longer be mapped.
     kept_for_maps: u64,
     awaiting: Awaiting,
@@ -121,7 +121,7 @@ impl Balloc {
                 ..Counts::default()
             }),
             search_ended: Condvar::new(),
-            reserved: if use_reserved { 0 } else { sb.r_blocks_count() },
+            kept_for_root: if use_reserved { 0 } else { sb.r_blocks_count() },
             kept_for_maps: kept_for_maps(geo),
             awaiting: Awaiting::default(),
             groups: GroupTable::new(geo.block_bytes),
@@ -175,13 +175,13 @@ impl Blocks {
     ///
     /// # Errors
     /// As [`Blocks::claim`].
-    pub(crate) fn claim_put_by(&self, goal: FsBlock, want: u32) -> Result<Run> {
-        self.claim_for(Purpose::PutBy, goal, want)
+    pub(crate) fn claim_reserved(&self, goal: FsBlock, want: u32) -> Result<Run> {
+        self.claim_for(Purpose::Reserved, goal, want)
     }
 
     fn claim_for(&self, purpose: Purpose, goal: FsBlock, want: u32) -> Result<Run> {
         self.check_writable()?;
-        self.settle_freed();
+        self.release_durable();
         let mut promise = self.balloc.promise(want.max(1), purpose)?;
         let found = self.find_run(goal, promise.blocks);
         promise.claimed = found.as_ref().map_or(0, |run| run.len);
@@ -209,7 +209,7 @@ impl Blocks {
     }
 
     /// Returns a claimed run, or a part of one, to the reserved blocks.
-    pub(crate) fn release_put_by(&self, run: Run) {
+    pub(crate) fn release_to_reserve(&self, run: Run) {
         if self.unclaim(run) {
             self.balloc.released(run.len, run.len);
         }
@@ -224,32 +224,32 @@ impl Blocks {
             .is_ok()
     }
 
-    /// Reserves blocks for data not written yet: only [`Blocks::claim_put_by`] can claim them. With
+    /// Reserves blocks for data not written yet: only [`Blocks::claim_reserved`] can claim them. With
     /// `map_only`, they are for the mapping of data that already has blocks, and may use the last free
     /// blocks.
     ///
     /// # Errors
     /// `NoSpace`; no block is reserved then.
-    pub(crate) fn put_by(&self, blocks: u64, map_only: bool) -> Result<()> {
+    pub(crate) fn reserve(&self, blocks: u64, map_only: bool) -> Result<()> {
         self.check_writable()?;
         let purpose = if map_only {
             Purpose::Metadata
         } else {
             Purpose::Data
         };
-        self.settle_freed();
-        self.balloc.put_by(blocks, purpose)
+        self.release_durable();
+        self.balloc.reserve(blocks, purpose)
     }
 
     /// Makes reserved blocks available again.
-    pub(crate) fn give_up(&self, blocks: u64) {
-        self.balloc.give_up(blocks);
+    pub(crate) fn unreserve(&self, blocks: u64) {
+        self.balloc.unreserve(blocks);
     }
 
     /// Reserves again as many blocks as were just allocated from the reserve, without checking that others
     /// are left.
-    pub(crate) fn put_by_again(&self, blocks: u64) {
-        self.balloc.put_by_again(blocks);
+    pub(crate) fn reserve_again(&self, blocks: u64) {
+        self.balloc.reserve_again(blocks);
     }
 
     /// Frees allocated blocks; they can be reused once this is durable. The range may cross group borders
@@ -268,19 +268,19 @@ impl Blocks {
     fn free_checked(&self, h: &mut Handle<'_>, start: FsBlock, len: u64) -> Result<()> {
         self.check_data_range(start, len)?;
         for (group, first, len) in self.by_group(start, len) {
-            if self.has_sound_bits(group)? {
+            if self.has_valid_bitmap(group)? {
                 self.check_allocated(group, first, len)?;
             }
         }
         for (group, first, len) in self.by_group(start, len) {
-            if !self.has_sound_bits(group)? {
+            if !self.has_valid_bitmap(group)? {
                 continue;
             }
             self.change_group(h, group, |change| change.free(first, len))?;
             self.balloc.freed(len);
             self.balloc.awaiting.push(h, group, first, len);
         }
-        self.settle_freed();
+        self.release_durable();
         Ok(())
     }
 
@@ -288,12 +288,12 @@ impl Blocks {
     ///
     /// # Errors
     /// As [`Blocks::free`], except those of the journal.
-    pub(crate) fn look_at_bits(&self, start: FsBlock, len: u64) -> Result<()> {
+    pub(crate) fn check_freeable(&self, start: FsBlock, len: u64) -> Result<()> {
         let look = || {
             self.check_data_range(start, len)?;
             self.by_group(start, len)
                 .try_for_each(|(group, first, len)| {
-                    if self.has_sound_bits(group)? {
+                    if self.has_valid_bitmap(group)? {
                         self.check_allocated(group, first, len)?;
                     }
                     Ok(())
@@ -303,7 +303,7 @@ impl Blocks {
     }
 
     /// Whether a group's bitmap is valid. If not, nothing in the group is allocated or freed.
-    fn has_sound_bits(&self, group: GroupNumber) -> Result<bool> {
+    fn has_valid_bitmap(&self, group: GroupNumber) -> Result<bool> {
         let found = self.with_map(group, |_| ());
         Ok(self.change_around_damage(found)?.is_some())
     }
@@ -319,7 +319,7 @@ impl Blocks {
         };
         let (group, first) = self.bit_of(run)?;
         self.change_group(h, group, |change| change.free(first, 1))?;
-        self.with_map(group, |map| map.settled(first, 1))?;
+        self.with_map(group, |map| map.became_reusable(first, 1))?;
         self.balloc.taken_back(1);
         Ok(())
     }
@@ -328,10 +328,10 @@ impl Blocks {
     ///
     /// # Errors
     /// As [`Blocks::alloc_block`].
-    pub(crate) fn alloc_put_by(&self, h: &mut Handle<'_>, goal: FsBlock) -> Result<FsBlock> {
-        let run = self.claim_put_by(goal, 1)?;
+    pub(crate) fn alloc_reserved(&self, h: &mut Handle<'_>, goal: FsBlock) -> Result<FsBlock> {
+        let run = self.claim_reserved(goal, 1)?;
         if let Err(error) = self.confirm(h, run) {
-            self.release_put_by(run);
+            self.release_to_reserve(run);
             return Err(error);
         }
         Ok(run.start)
@@ -359,7 +359,7 @@ impl Blocks {
             counts
                 .free
                 .saturating_sub(counts.claimed)
-                .saturating_sub(counts.put_by),
+                .saturating_sub(counts.reserved),
             sb.r_blocks_count()
                 .saturating_add(self.balloc.kept_for_maps),
         )

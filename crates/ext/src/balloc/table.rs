@@ -65,7 +65,7 @@ impl GroupTable {
         }
         let mut groups = self.groups.write();
         if groups.by_number.len() >= groups.sweep_at {
-            groups.by_number.retain(|_, group| !may_go(group));
+            groups.by_number.retain(|_, group| !is_evictable(group));
             groups.sweep_at = groups
                 .by_number
                 .len()
@@ -84,7 +84,7 @@ impl GroupTable {
 
 /// Whether a group may leave the table. The table is locked for writing, so an unheld group cannot gain a
 /// holder.
-fn may_go(group: &mut Arc<Group>) -> bool {
+fn is_evictable(group: &mut Arc<Group>) -> bool {
     Arc::get_mut(group)
         .is_some_and(|group| group.map.get_mut().as_ref().is_none_or(BlockMap::is_idle))
 }

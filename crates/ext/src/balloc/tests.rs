@@ -103,7 +103,7 @@ fn random_claims_keep_every_shape_consistent() {
 }
 
 #[test]
-fn every_block_can_be_had_and_not_one_more() {
+fn exactly_all_blocks_can_be_allocated() {
     for (name, size, args) in SHAPES {
         let Some(image) = Image::make(size, args) else {
             continue;
@@ -181,7 +181,7 @@ fn a_stream_gets_long_runs_from_its_goal_on() {
 }
 
 #[test]
-fn reserved_blocks_are_not_for_everybody() {
+fn reserved_blocks_are_only_for_root() {
     let Some(image) = Image::make("64M", &["-t", "ext2", "-b", "1024", "-m", "10"]) else {
         return;
     };
@@ -201,7 +201,7 @@ fn reserved_blocks_are_not_for_everybody() {
 }
 
 #[test]
-fn what_is_not_allocated_cannot_be_freed() {
+fn blocks_that_are_not_allocated_cannot_be_freed() {
     let Some(image) = Image::make("64M", &["-t", "ext4", "-b", "1024"]) else {
         return;
     };

@@ -56,7 +56,7 @@ impl Blocks {
         if !self.disk.limits().discard {
             return Err(no_discard());
         }
-        self.settle_freed();
+        self.release_durable();
         let first = range
             .start
             .div_ceil(block_bytes)
@@ -101,7 +101,7 @@ impl Blocks {
                     self.balloc.discards.store(false, Ordering::Release);
                     tracing::warn!(%error, "freed blocks are no longer discarded");
                 }
-                self.settle_one(&freed);
+                self.release_run(&freed);
             }
         }
     }

@@ -43,7 +43,7 @@ fn is_checked_by_e2fsck(image: &Image) -> bool {
 }
 
 #[test]
-fn damage_is_recorded_and_followed_by_what_is_asked_for() {
+fn damage_is_recorded_and_handled_as_configured() {
     for (asked, chosen, stops) in [
         ("continue", None, false),
         ("remount-ro", None, true),

@@ -50,17 +50,17 @@ pub(crate) struct Lent {
 
 /// What write-back will add to a file's blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ToCome {
+pub(crate) struct Pending {
     /// Data blocks.
     pub(crate) units: u64,
     /// `units` is exact: write-back will add that many data blocks and no mapping blocks.
-    pub(crate) is_sure: bool,
+    pub(crate) is_exact: bool,
 }
 
-impl ToCome {
+impl Pending {
     pub(crate) const NOTHING: Self = Self {
         units: 0,
-        is_sure: true,
+        is_exact: true,
     };
 }
 
@@ -124,11 +124,11 @@ impl Delayed {
     }
 
     /// What write-back will add to the file's blocks.
-    pub(crate) fn to_come(&self) -> ToCome {
+    pub(crate) fn pending(&self) -> Pending {
         let state = self.state.lock();
-        ToCome {
+        Pending {
             units: state.units + state.claimed,
-            is_sure: !state.twice && state.nodes + state.lent == 0,
+            is_exact: !state.twice && state.nodes + state.lent == 0,
         }
     }
 

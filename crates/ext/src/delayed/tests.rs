@@ -45,7 +45,7 @@ fn stopping(image: &Image) -> (Arc<Disk>, Arc<AtomicBool>, Arc<Barrier>) {
 /// Space is reserved again before the first write-back enters the block: the count shown then is not final,
 /// and is marked so.
 #[test]
-fn a_block_that_is_dirty_anew_while_it_is_written_is_not_settled() {
+fn a_block_dirtied_again_while_it_is_written_makes_the_count_unstable() {
     let Some(image) = Image::make("24M", &["-t", "ext4", "-b", "4096"]) else {
         return;
     };
@@ -67,7 +67,7 @@ fn a_block_that_is_dirty_anew_while_it_is_written_is_not_settled() {
     };
     let look = || {
         let found = fs.metadata(&inode).expect("attributes");
-        (found.blocks_512, found.is_settled)
+        (found.blocks_512, found.is_stable)
     };
     fs.sync().expect("a sync");
     write(0);
@@ -77,8 +77,8 @@ fn a_block_that_is_dirty_anew_while_it_is_written_is_not_settled() {
         scope.spawn(|| fs.sync_data(&inode).expect("a sync"));
         barrier.wait();
         write(100);
-        let (_, is_settled) = look();
-        assert!(!is_settled, "it is promised twice");
+        let (_, is_stable) = look();
+        assert!(!is_stable, "it is promised twice");
         barrier.wait();
     });
     fs.sync_data(&inode).expect("a sync");
@@ -89,7 +89,7 @@ fn a_block_that_is_dirty_anew_while_it_is_written_is_not_settled() {
 
 /// Mapping blocks that may be needed do not count before they are allocated, but mark the count as not final.
 #[test]
-fn a_file_whose_mapping_may_need_blocks_is_not_settled() {
+fn a_file_whose_mapping_may_need_blocks_has_an_unstable_count() {
     let Some(image) = Image::make("24M", &["-t", "ext4", "-b", "4096"]) else {
         return;
     };
@@ -105,14 +105,14 @@ fn a_file_whose_mapping_may_need_blocks_is_not_settled() {
         file.write(true, Some(piece * 8192), &bytes, Wait::Yes)
             .expect("written");
         let found = fs.metadata(&inode).expect("attributes");
-        shown.push((found.blocks_512, found.is_settled));
+        shown.push((found.blocks_512, found.is_stable));
     }
     let few = [(8, true), (16, true), (24, true), (32, true)];
     assert_eq!(shown[..4], few);
     assert_eq!(shown[4..], [(40, false), (48, false)]);
     fs.sync_data(&inode).expect("a sync");
     let found = fs.metadata(&inode).expect("attributes");
-    assert_eq!((found.blocks_512, found.is_settled), (56, true));
+    assert_eq!((found.blocks_512, found.is_stable), (56, true));
     drop(file);
     fs.shut_down().expect("shut down");
     image.check("with holes");

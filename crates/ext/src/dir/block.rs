@@ -35,11 +35,11 @@ pub(super) struct DirBlocks<'a> {
     /// Whether its size matches its blocks.
     pub(super) whole: bool,
     /// Damage that was skipped.
-    left_out: RefCell<Vec<Corrupt>>,
+    skipped: RefCell<Vec<Corrupt>>,
 }
 
 /// Most damaged places reported per directory; there may be more.
-const MOST_LEFT_OUT: usize = 64;
+const MAX_SKIPPED: usize = 64;
 
 /// What a block holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,7 +113,7 @@ impl<'a> DirBlocks<'a> {
         let mut blocks = Self::of(fs, dir, count);
         if let Some(damage) = damage {
             blocks.whole = false;
-            blocks.leave_out(damage);
+            blocks.note_skipped(damage);
         }
         Ok(blocks)
     }
@@ -128,24 +128,24 @@ impl<'a> DirBlocks<'a> {
             indexed: dir.raw.read().flags().contains(InodeFlags::INDEX),
             hashed: shape(fs, dir) == Shape::Hashed,
             whole: true,
-            left_out: RefCell::default(),
+            skipped: RefCell::default(),
         }
     }
 
     /// Records damage that is skipped.
-    pub(super) fn leave_out(&self, damage: Corrupt) {
+    pub(super) fn note_skipped(&self, damage: Corrupt) {
         let Err(Error::Corrupt(damage)) = self.fs.note_damage(Err::<(), _>(damage.into())) else {
             return;
         };
-        let mut all = self.left_out.borrow_mut();
-        if all.len() < MOST_LEFT_OUT && all.iter().all(|known| known.place() != damage.place()) {
+        let mut all = self.skipped.borrow_mut();
+        if all.len() < MAX_SKIPPED && all.iter().all(|known| known.place() != damage.place()) {
             all.push(damage);
         }
     }
 
     /// Returns and clears the damage skipped so far.
-    pub(super) fn take_left_out(&self) -> Vec<Corrupt> {
-        self.left_out.take()
+    pub(super) fn take_skipped(&self) -> Vec<Corrupt> {
+        self.skipped.take()
     }
 
     /// Up to `max` contiguous blocks from `at`: the first, and how many.

@@ -124,7 +124,7 @@ pub(super) fn first_block(
     let dots = [dot(dir.ino, b".".as_slice()), dot(parent, b"..")];
     let filled = h.create(block, |bytes| {
         let filled = format::fill(bytes, &blocks.format, &dots)
-            && put_behind_dots(bytes, &blocks.format, records);
+            && copy_after_dots(bytes, &blocks.format, records);
         format::update_checksum(bytes, dir.csum_seed);
         filled
     })?;
@@ -132,7 +132,7 @@ pub(super) fn first_block(
 }
 
 /// Copies records after `.` and `..`. The last one is extended to the end of the block.
-fn put_behind_dots(block: &mut [u8], format: &DirFormat, records: &[u8]) -> bool {
+fn copy_after_dots(block: &mut [u8], format: &DirFormat, records: &[u8]) -> bool {
     let Some(last) = format::entries(records, &format.inline()).last() else {
         return true;
     };

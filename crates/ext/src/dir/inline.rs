@@ -88,7 +88,7 @@ fn regions(fs: &Inodes, dir: &Inode) -> Result<[(Region, Vec<u8>); 2]> {
 }
 
 /// The readable parts of both regions, and the damage found.
-fn regions_left(fs: &Inodes, dir: &Inode) -> ([(Region, Vec<u8>); 2], Vec<Corrupt>) {
+fn readable_regions(fs: &Inodes, dir: &Inode) -> ([(Region, Vec<u8>); 2], Vec<Corrupt>) {
     let damage = match regions(fs, dir) {
         Ok(regions) => return (regions, Vec::new()),
         Err(error) => fs.note_damage(Err(error)),
@@ -101,10 +101,10 @@ fn regions_left(fs: &Inodes, dir: &Inode) -> ([(Region, Vec<u8>); 2], Vec<Corrup
         ),
         (Region::Value, value(&raw).unwrap_or_default()),
     ];
-    (left, left_out(damage))
+    (left, corrupt_places(damage))
 }
 
-fn left_out(damage: Result<()>) -> Vec<Corrupt> {
+fn corrupt_places(damage: Result<()>) -> Vec<Corrupt> {
     match damage {
         Err(Error::Corrupt(damage)) => vec![damage],
         _ => Vec::new(),
@@ -113,16 +113,16 @@ fn left_out(damage: Result<()>) -> Vec<Corrupt> {
 
 /// The readable names, `.` and `..` first, each with the offset that it would have in a block, where those
 /// two are records; and the damage found.
-pub(super) fn entries_left(fs: &Names, dir: &Inode) -> (Vec<DirEntry>, Vec<Corrupt>) {
+pub(super) fn readable_entries(fs: &Names, dir: &Inode) -> (Vec<DirEntry>, Vec<Corrupt>) {
     let format = format(fs);
-    let (regions, mut damaged) = regions_left(fs, dir);
+    let (regions, mut damaged) = readable_regions(fs, dir);
     let mut all = dots(fs, dir);
     let mut start = DOTS_BYTES;
     for (_, bytes) in regions {
         for found in format::salvage(&bytes, &format) {
             match found {
                 Ok(found) => all.push(list::entry(&found, (start + found.offset) as u64)),
-                Err(what) => damaged = left_out(fs.note_damage(Err(damage(dir, what)))),
+                Err(what) => damaged = corrupt_places(fs.note_damage(Err(damage(dir, what)))),
             }
         }
         start += bytes.len();
@@ -131,16 +131,19 @@ pub(super) fn entries_left(fs: &Names, dir: &Inode) -> (Vec<DirEntry>, Vec<Corru
 }
 
 /// As [`find`], reading around damage.
-pub(super) fn find_left(fs: &Names, dir: &Inode, name: &[u8]) -> Option<Found> {
+pub(super) fn find_readable(fs: &Names, dir: &Inode, name: &[u8]) -> Option<Found> {
     let format = format(fs);
-    regions_left(fs, dir).0.iter().find_map(|(region, bytes)| {
-        let mut left = format::salvage(bytes, &format).flatten();
-        let entry = left.find(|entry| entry.name == name)?;
-        Some(Found {
-            ino: entry.inode,
-            at: Spot::Inline(*region, entry.offset),
+    readable_regions(fs, dir)
+        .0
+        .iter()
+        .find_map(|(region, bytes)| {
+            let mut left = format::salvage(bytes, &format).flatten();
+            let entry = left.find(|entry| entry.name == name)?;
+            Some(Found {
+                ino: entry.inode,
+                at: Spot::Inline(*region, entry.offset),
+            })
         })
-    })
 }
 
 /// Finds a name.

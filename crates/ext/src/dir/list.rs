@@ -1,7 +1,7 @@
 //! Listing a directory, from any position.
 //!
 //! Damage is read around: the readable names are listed, and the damage that was skipped is reported
-//! ([`Listing::left_out`]).
+//! ([`Listing::skipped`]).
 //!
 //! A position is the key of the next entry. Directories that are hashed, or can become so (one block, or
 //! inline, on a volume with `dir_index`), are listed in hash order, which insertions and splits do not
@@ -20,7 +20,7 @@ use throughline_extfmt::{FileBlock, FsBlock, InodeNumber, dir as format};
 use super::block::DirBlocks;
 use super::entry::{Shape, index_damaged, is_removed, shape};
 use super::hash::NAMES;
-use super::salvage::Left;
+use super::salvage::Readable;
 use super::{htree, index_is_sound, inline, nokey};
 use crate::error::{Corrupt, Error, Reason, Result};
 use crate::inode::Inode;
@@ -55,13 +55,13 @@ pub struct Listing {
     /// The names; empty at the end of the directory.
     pub names: Vec<DirEntry>,
     /// Damage that may hide further names.
-    pub left_out: Vec<Corrupt>,
+    pub skipped: Vec<Corrupt>,
 }
 
 impl Listing {
     /// The names, or the first damage as an error.
     pub(crate) fn all(self) -> Result<Vec<DirEntry>> {
-        match self.left_out.into_iter().next() {
+        match self.skipped.into_iter().next() {
             None => Ok(self.names),
             Some(damage) => Err(damage.into()),
         }
@@ -102,17 +102,17 @@ pub(crate) fn list(fs: &Names, dir: &Inode, from: u64) -> Result<Listing> {
     let names = names_from(&blocks, from)?;
     Ok(Listing {
         names,
-        left_out: blocks.take_left_out(),
+        skipped: blocks.take_skipped(),
     })
 }
 
 fn inline_names(fs: &Names, dir: &Inode, from: u64) -> Listing {
-    let (mut names, left_out) = inline::entries_left(fs, dir);
+    let (mut names, skipped) = inline::readable_entries(fs, dir);
     if fs.hash_rules.indexes(dir.raw.read().flags()) {
         order_by_hash(fs, &mut names);
     }
     names.retain(|entry| entry.next > from);
-    Listing { names, left_out }
+    Listing { names, skipped }
 }
 
 fn names_from(blocks: &DirBlocks<'_>, mut from: u64) -> Result<Vec<DirEntry>> {
@@ -150,7 +150,7 @@ fn hashed(blocks: &DirBlocks<'_>, from: u64) -> Result<Batch> {
         return in_order_of_disk(blocks, from);
     }
     if from == 0 && !index_is_sound(fs, dir)? {
-        blocks.leave_out(index_damaged(dir));
+        blocks.note_skipped(index_damaged(dir));
         return in_order_of_disk(blocks, DISK);
     }
     let names = match htree::Tree::open(blocks) {
@@ -210,10 +210,10 @@ fn in_block(blocks: &DirBlocks<'_>, from: u64) -> Result<Batch> {
     };
     let start = u64::from(at) * block_bytes;
     let (mut entries, mut len) = (Vec::new(), 1);
-    match blocks.left_of(FileBlock(at))? {
-        Left::Nothing(blocks) => len = blocks.max(1),
-        Left::Block(block) => {
-            let left = blocks.entries_left(&block);
+    match blocks.readable_part(FileBlock(at))? {
+        Readable::Nothing(blocks) => len = blocks.max(1),
+        Readable::Block(block) => {
+            let left = blocks.readable_entries(&block);
             entries.extend(left.map(|found| entry(&found, start + found.offset as u64)));
             if at == 0 {
                 blocks.check_dots(&block, &entries);
@@ -306,8 +306,8 @@ impl Names {
             fs: self,
             dir: Arc::clone(dir),
             batch: Vec::new().into_iter(),
-            left_out: Vec::new().into_iter(),
-            told: HashSet::new(),
+            skipped: Vec::new().into_iter(),
+            reported: HashSet::new(),
             next: Some(0),
         }
     }
@@ -319,9 +319,9 @@ pub struct ReadDir<'a> {
     fs: &'a Names,
     dir: Arc<Inode>,
     batch: std::vec::IntoIter<DirEntry>,
-    left_out: std::vec::IntoIter<Corrupt>,
+    skipped: std::vec::IntoIter<Corrupt>,
     /// Damaged places already reported.
-    told: HashSet<(Option<InodeNumber>, Option<FsBlock>)>,
+    reported: HashSet<(Option<InodeNumber>, Option<FsBlock>)>,
     next: Option<u64>,
 }
 
@@ -337,15 +337,15 @@ impl Iterator for ReadDir<'_> {
                 return Some(Ok(entry));
             }
             // A listing resumed in the middle of a block finds its damage again.
-            let told = &mut self.told;
-            if let Some(damage) = self.left_out.find(|damage| told.insert(damage.place())) {
+            let reported = &mut self.reported;
+            if let Some(damage) = self.skipped.find(|damage| reported.insert(damage.place())) {
                 return Some(Err(damage.into()));
             }
             match self.fs.list_dir_around_damage(&self.dir, self.next?) {
                 Ok(listing) => {
                     self.next = listing.names.last().map(|entry| entry.next);
                     self.batch = listing.names.into_iter();
-                    self.left_out = listing.left_out.into_iter();
+                    self.skipped = listing.skipped.into_iter();
                 }
                 Err(error) => {
                     self.next = None;

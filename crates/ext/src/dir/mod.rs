@@ -54,7 +54,7 @@ pub(crate) fn lookup(fs: &Names, dir: &Inode, name: &[u8]) -> Result<Option<Foun
         return Ok(None);
     }
     if shape(fs, dir) == Shape::Inline {
-        return Ok(inline::find_left(fs, dir, name));
+        return Ok(inline::find_readable(fs, dir, name));
     }
     let is_hashed = shape(fs, dir) == Shape::Hashed;
     let known = fs.around_damage(lookup_to_change(fs, dir, name))?;
@@ -71,7 +71,7 @@ pub(crate) fn lookup(fs: &Names, dir: &Inode, name: &[u8]) -> Result<Option<Foun
     if !may_be_left {
         return Ok(None);
     }
-    match (blocks.find_left(name)?, blocks.take_left_out().pop()) {
+    match (blocks.find_readable(name)?, blocks.take_skipped().pop()) {
         // The name may have been in a part that cannot be read.
         (None, Some(damage)) => Err(damage.into()),
         (found, _) => Ok(found),

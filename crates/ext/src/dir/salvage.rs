@@ -15,10 +15,10 @@ use crate::map::{self, Kind};
 use crate::names::Names;
 
 /// Most runs and holes of a directory's mapping examined past its size.
-const MOST_RUNS_BEHIND: u32 = 4096;
+const MAX_RUNS_PAST_END: u32 = 4096;
 
 /// What can be read of a directory from a given block on.
-pub(super) enum Left {
+pub(super) enum Readable {
     /// One block.
     Block(DirBlock),
     /// This many blocks have no readable contents.
@@ -29,7 +29,7 @@ impl DirBlocks<'_> {
     /// The end of the last mapped block from `at` on.
     pub(super) fn mapped_end(fs: &Names, dir: &Inode, at: FileBlock) -> Result<FileBlock> {
         let (mut at, mut end) = (at, at);
-        for _ in 0..MOST_RUNS_BEHIND {
+        for _ in 0..MAX_RUNS_PAST_END {
             let Some(found) = fs.around_damage(map::lookup(fs, dir, at, u32::MAX - at.0))? else {
                 break;
             };
@@ -48,47 +48,47 @@ impl DirBlocks<'_> {
     ///
     /// # Errors
     /// Device errors.
-    pub(super) fn left_of(&self, at: FileBlock) -> Result<Left> {
+    pub(super) fn readable_part(&self, at: FileBlock) -> Result<Readable> {
         let damage = match self.read(at) {
-            Ok(block) => return Ok(Left::Block(block)),
+            Ok(block) => return Ok(Readable::Block(block)),
             Err(Error::Corrupt(damage)) => damage,
             Err(error) => return Err(error),
         };
-        self.leave_out(damage);
+        self.note_skipped(damage);
         let most = self.count.saturating_sub(at.0).max(1);
         let found = match map::lookup(self.fs, self.dir, at, most) {
-            Err(Error::Corrupt(_)) => return Ok(Left::Nothing(1)),
+            Err(Error::Corrupt(_)) => return Ok(Readable::Nothing(1)),
             found => found?,
         };
         // Every block of a directory was written, even if its extent is marked unwritten.
         let (Kind::Data(block) | Kind::Unwritten(block)) = found.kind else {
-            return Ok(Left::Nothing(found.len_blocks));
+            return Ok(Readable::Nothing(found.len_blocks));
         };
         match self.fs.read(block) {
-            Ok(bytes) => Ok(Left::Block(DirBlock {
+            Ok(bytes) => Ok(Readable::Block(DirBlock {
                 block,
                 bytes,
                 format: self.format.inline(),
             })),
-            Err(Error::Corrupt(_)) => Ok(Left::Nothing(1)),
+            Err(Error::Corrupt(_)) => Ok(Readable::Nothing(1)),
             Err(error) => Err(error),
         }
     }
 
     /// The readable entries in use in a block.
-    pub(super) fn entries_left<'b>(
+    pub(super) fn readable_entries<'b>(
         &'b self,
         block: &'b DirBlock,
     ) -> impl Iterator<Item = format::DirEntry<'b>> {
         format::salvage(&block.bytes, &block.format).filter_map(|entry| {
-            let damage = |what| self.leave_out_at(block.block, what);
+            let damage = |what| self.note_skipped_at(block.block, what);
             entry.map_err(damage).ok()
         })
     }
 
-    fn leave_out_at(&self, block: FsBlock, what: throughline_extfmt::Corrupt) {
+    fn note_skipped_at(&self, block: FsBlock, what: throughline_extfmt::Corrupt) {
         if let Error::Corrupt(damage) = self.damage(block, what) {
-            self.leave_out(damage);
+            self.note_skipped(damage);
         }
     }
 
@@ -97,19 +97,19 @@ impl DirBlocks<'_> {
         let is = |at: usize, name: &[u8]| names.get(at).is_some_and(|entry| entry.name == name);
         if !is(0, b".") || !is(1, b"..") {
             let what = "the directory does not start with `.` and `..`";
-            self.leave_out_at(first.block, throughline_extfmt::Corrupt::new(what));
+            self.note_skipped_at(first.block, throughline_extfmt::Corrupt::new(what));
         }
     }
 
     /// Finds a name by reading the blocks in disk order.
-    pub(super) fn find_left(&self, name: &[u8]) -> Result<Option<Found>> {
+    pub(super) fn find_readable(&self, name: &[u8]) -> Result<Option<Found>> {
         let mut at = FIRST;
         while at.0 < self.count {
             let mut blocks = 1;
-            match self.left_of(at)? {
-                Left::Nothing(len) => blocks = len.max(1),
-                Left::Block(block) => {
-                    let mut entries = self.entries_left(&block);
+            match self.readable_part(at)? {
+                Readable::Nothing(len) => blocks = len.max(1),
+                Readable::Block(block) => {
+                    let mut entries = self.readable_entries(&block);
                     if let Some(entry) = entries.find(|entry| entry.name == name) {
                         return Ok(Some(Found {
                             ino: entry.inode,

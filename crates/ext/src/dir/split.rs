@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn one_hash_in_both_parts_is_told() {
+    fn a_hash_in_both_parts_is_marked_as_continued() {
         let names = items(&[(2, 264), (8, 264), (8, 264), (8, 264)]);
         let at = cut(&names, 1012).expect("four names");
         assert!(at.continued && at.hash == 8, "{at:?}");

@@ -13,7 +13,7 @@
 //! the dirty data of such a file as one run, up to [`WHOLE_BYTES`], and skips the file while it is open,
 //! unless a caller waits for space.
 //!
-//! A truncation is not deferred for a file with more than [`MOST_RUNS`] runs of blocks (or that many mapping
+//! A truncation is not deferred for a file with more than [`MAX_RUNS`] runs of blocks (or that many mapping
 //! nodes), or whose freeing does not fit one transaction; for a file with inline data; and on a volume where
 //! every change is synchronous.
 //!
@@ -45,7 +45,7 @@ use inode::Emptied;
 use volume::Next;
 
 /// Most runs of blocks of a file whose truncation is deferred; likewise for the nodes of its mapping.
-const MOST_RUNS: usize = 64;
+const MAX_RUNS: usize = 64;
 
 impl Data {
     /// Called before a name is pointed at a file: writes back all its data that is only in memory, and puts
@@ -73,10 +73,12 @@ impl Data {
     /// written back later.
     ///
     /// # Errors
-    /// As [`settle`].
-    pub(crate) fn settle_emptied(&self) -> Result<()> {
+    /// As [`carry_out_truncation`].
+    pub(crate) fn carry_out_truncations(&self) -> Result<()> {
         let inodes = self.emptied.inodes();
-        inodes.iter().try_for_each(|inode| settle(self, inode))
+        inodes
+            .iter()
+            .try_for_each(|inode| carry_out_truncation(self, inode))
     }
 
     /// Writes back every file with a deferred truncation, and carries out the truncation with it.
@@ -92,7 +94,7 @@ impl Data {
 
 /// Truncates a file to 0 in memory and defers the truncation on disk; `false` if the caller must carry it out
 /// at once. The I/O lock is held exclusively, nothing of the file is cached, and background work is frozen.
-pub(crate) fn hold(fs: &Data, inode: &Inode) -> Result<bool> {
+pub(crate) fn defer(fs: &Data, inode: &Inode) -> Result<bool> {
     if inode.emptied.is_some() {
         // Already deferred: the mapping is empty.
         let _map = inode.map_exclusive();
@@ -109,7 +111,7 @@ pub(crate) fn hold(fs: &Data, inode: &Inode) -> Result<bool> {
     if size == 0 || Format::of(&inode.raw.read()) == Format::None {
         return Ok(false);
     }
-    let Some(found) = map::survey(fs, inode, size, MOST_RUNS)? else {
+    let Some(found) = map::survey(fs, inode, size, MAX_RUNS)? else {
         return Ok(false);
     };
     let blocks = found.blocks();
@@ -175,7 +177,7 @@ pub(crate) fn end(fs: &Data, h: &mut Handle<'_>, inode: &Inode) -> Result<()> {
 ///
 /// # Errors
 /// As [`end`].
-pub(crate) fn settle(fs: &Data, inode: &Inode) -> Result<()> {
+pub(crate) fn carry_out_truncation(fs: &Data, inode: &Inode) -> Result<()> {
     let Some(credits) = inode.emptied.credits() else {
         return Ok(());
     };
@@ -194,10 +196,10 @@ pub(crate) fn settle(fs: &Data, inode: &Inode) -> Result<()> {
 /// be written, the disk keeps the old contents.
 ///
 /// # Errors
-/// Errors of write-back; as [`settle`].
+/// Errors of write-back; as [`carry_out_truncation`].
 pub(crate) fn finish(fs: &Data, inode: &Inode) -> Result<()> {
     coherent::flush(inode, coherent::ALL)?;
-    settle(fs, inode)
+    carry_out_truncation(fs, inode)
 }
 
 /// The loop of the volume's thread ([`thread`]), until the volume is closed.

@@ -21,7 +21,7 @@ fn a_file_may_be_freed_while_its_truncation_is_carried_out() {
         ..OpenOptions::default()
     };
     let fs = Arc::new(image.try_open(&options).expect("the volume opens"));
-    fs.hold_back();
+    fs.enable_deferred_truncation();
     let ended = AtomicBool::new(false);
     let held = std::thread::scope(|scope| {
         let others = [0, 1].map(|_| {

@@ -11,7 +11,7 @@ use super::thread::{Body, Thread};
 use crate::inode::Inode;
 
 /// Most files of a volume with a deferred truncation.
-const MOST_FILES: usize = 1024;
+const MAX_FILES: usize = 1024;
 
 /// Delay before a failed truncation is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -87,7 +87,7 @@ impl OfVolume {
     }
 
     pub(super) fn has_room(&self) -> bool {
-        self.files.lock().by_number.len() < MOST_FILES && !self.thread.is_stopping()
+        self.files.lock().by_number.len() < MAX_FILES && !self.thread.is_stopping()
     }
 
     pub(super) fn add(&self, inode: Arc<Inode>, blocks: u64, due: Instant) {

@@ -30,7 +30,7 @@ fn set(fs: &Fs, inode: &crate::Inode, flag: InodeFlags, on: bool) {
 }
 
 #[test]
-fn what_is_inherited_and_what_means_something() {
+fn inherited_flags_depend_on_the_file_type() {
     let all = InodeFlags::all();
     let dir = super::seen::inherited(all, FileType::Directory);
     assert!(dir.contains(InodeFlags::DIRSYNC | InodeFlags::PROJINHERIT | InodeFlags::NOATIME));

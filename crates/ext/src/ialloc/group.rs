@@ -19,7 +19,7 @@ impl Alloc {
     ) -> Result<Option<InodeNumber>> {
         let mut groups = self.ialloc.lock(group);
         let hints = groups.entry(group.0).or_default();
-        hints.settle(self.journal.committed());
+        hints.release_durable(self.journal.committed());
         let desc = self.group_desc(group)?;
         if desc.free_inodes() == 0 || hints.is_damaged {
             return Ok(None);

@@ -97,7 +97,7 @@ fn inodes_come_and_go_in_every_shape() {
 }
 
 #[test]
-fn every_inode_can_be_had_and_not_one_more() {
+fn exactly_all_inodes_can_be_allocated() {
     let Some(image) = Image::make("16M", &["-t", "ext4", "-b", "1024", "-N", "512"]) else {
         return;
     };
@@ -135,9 +135,9 @@ fn without_a_journal_a_freed_inode_waits_until_that_is_durable() {
         while let Ok(inode) = make(&fs, &root, 0o100644) {
             ours.push(inode);
         }
-        let told = fs.with_room(|| make(&fs, &root, 0o100644));
+        let result = fs.with_room(|| make(&fs, &root, 0o100644));
         assert_eq!(
-            told.is_ok(),
+            result.is_ok(),
             waits,
             "{kind}: only the waiting inode is left"
         );
@@ -149,7 +149,7 @@ fn without_a_journal_a_freed_inode_waits_until_that_is_durable() {
             free(&fs, inode);
         }
         free(&fs, &fs.inode(second).expect("the inode"));
-        if let Ok(inode) = told {
+        if let Ok(inode) = result {
             free(&fs, &inode);
         }
         fs.close().expect("close");

@@ -133,7 +133,7 @@ impl Inodes {
     ///
     /// # Errors
     /// Device errors.
-    pub(crate) fn look_at_place(&self, inode: &Inode) -> Result<()> {
+    pub(crate) fn load_inode_block(&self, inode: &Inode) -> Result<()> {
         self.read(inode.table_block).map(drop)
     }
 

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_small_goes_there_and_back() {
+    fn small_maps_convert_both_ways() {
         for blocks in [
             &[][..],
             &[(0, 100)],
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_larger_stays() {
+    fn larger_maps_are_not_converted() {
         for blocks in [
             &[(12, 5)][..],
             &[(14, 5)],

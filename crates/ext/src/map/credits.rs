@@ -36,13 +36,13 @@ const TAKE_CREDITS: u32 =
     CONVERT_CREDITS + 2 * LEVELS + LEVELS * NODE_CREDITS + INODE_CREDITS + ORPHAN_CREDITS;
 
 /// Most runs freed in one step.
-const MOST_RUNS: u32 = 16;
+const MAX_RUNS: u32 = 16;
 /// Most blocks in them.
-const MOST_BLOCKS: u32 = 1 << 16;
+const MAX_BLOCKS: u32 = 1 << 16;
 /// Most groups that they cover completely; each run may cover two more in part.
-const MOST_GROUPS: u32 = 8;
+const MAX_GROUPS: u32 = 8;
 /// Most metadata blocks, which are forgotten one by one.
-const MOST_METADATA: u32 = 64;
+const MAX_METADATA: u32 = 64;
 
 /// Mapping a run of `blocks` blocks in an indirect map, without their bits: the tables of the run, two more
 /// per level for its ends, and the inode.
@@ -54,9 +54,9 @@ pub(crate) fn table_credits(fs: &Inodes, blocks: u32) -> u32 {
 /// Credits for a step of [`super::take`] with [`take_budget`], including the bits of the freed blocks and the
 /// inode.
 pub(crate) fn take_credits(fs: &Inodes, inode: &Inode) -> u32 {
-    let metadata = if is_metadata(inode) { MOST_METADATA } else { 0 };
+    let metadata = if is_metadata(inode) { MAX_METADATA } else { 0 };
     let most = TAKE_CREDITS
-        + MOST_GROUPS * GROUP_CREDITS
+        + MAX_GROUPS * GROUP_CREDITS
         + metadata
         + most_runs(inode) * run_credits(inode);
     most.min(fs.step_credits())
@@ -64,20 +64,20 @@ pub(crate) fn take_credits(fs: &Inodes, inode: &Inode) -> u32 {
 
 /// What a step may free with the given credits, which come from [`take_credits`]. The mapping lock is held.
 pub(crate) fn take_budget(fs: &Inodes, inode: &Inode, credits: u32) -> Budget {
-    let left = credits.saturating_sub(TAKE_CREDITS + MOST_GROUPS * GROUP_CREDITS);
+    let left = credits.saturating_sub(TAKE_CREDITS + MAX_GROUPS * GROUP_CREDITS);
     let metadata = if is_metadata(inode) {
-        MOST_METADATA.min(left / 2).max(1)
+        MAX_METADATA.min(left / 2).max(1)
     } else {
         0
     };
     let runs = left.saturating_sub(metadata) / run_credits(inode).max(1);
-    let in_groups = fs.geo.blocks_per_group.saturating_mul(MOST_GROUPS);
+    let in_groups = fs.geo.blocks_per_group.saturating_mul(MAX_GROUPS);
     Budget {
-        runs: runs.clamp(1, MOST_RUNS) as usize,
+        runs: runs.clamp(1, MAX_RUNS) as usize,
         blocks: if metadata > 0 {
             metadata
         } else {
-            in_groups.clamp(1, MOST_BLOCKS)
+            in_groups.clamp(1, MAX_BLOCKS)
         },
     }
 }
@@ -98,7 +98,7 @@ fn most_runs(inode: &Inode) -> u32 {
     match depth(inode) {
         // The number of entries in its root; an indirect map never has depth 0.
         0 => 4,
-        _ => MOST_RUNS,
+        _ => MAX_RUNS,
     }
 }
 

@@ -110,15 +110,19 @@ pub(crate) struct Tree<'a, 'h> {
 pub(crate) struct Spare {
     run: Option<Run>,
     owed: u32,
-    put_by: bool,
+    reserved: bool,
 }
 
 impl Spare {
     /// Takes claimed blocks, and the number of further blocks reserved for this change; the final holder
-    /// releases the rest. With `put_by`, more blocks may be taken from the reservation for the file's
+    /// releases the rest. With `reserved`, more blocks may be taken from the reservation for the file's
     /// mapping.
-    pub(crate) fn new(run: Option<Run>, owed: u32, put_by: bool) -> Self {
-        Self { run, owed, put_by }
+    pub(crate) fn new(run: Option<Run>, owed: u32, reserved: bool) -> Self {
+        Self {
+            run,
+            owed,
+            reserved,
+        }
     }
 
     /// The remaining blocks.
@@ -177,12 +181,12 @@ impl Tree<'_, '_> {
             return fs.confirm(self.h, run).map(|()| run.start);
         }
         if spare.owed > 0 {
-            let block = fs.alloc_put_by(self.h, goal)?;
+            let block = fs.alloc_reserved(self.h, goal)?;
             spare.owed -= 1;
             return Ok(block);
         }
-        if spare.put_by && inode.delayed.use_node() {
-            let block = fs.alloc_put_by(self.h, goal);
+        if spare.reserved && inode.delayed.use_node() {
+            let block = fs.alloc_reserved(self.h, goal);
             return block.inspect_err(|_| inode.delayed.keep_node());
         }
         fs.alloc_block(self.h, goal)

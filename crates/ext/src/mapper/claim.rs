@@ -22,7 +22,7 @@ pub(super) struct Claimed {
     /// Tables that may be needed in addition, not reserved.
     pub(super) short: u32,
     /// Whether the blocks come from the file's reservation.
-    pub(super) put_by: bool,
+    pub(super) reserved: bool,
 }
 
 impl Claimed {
@@ -112,7 +112,7 @@ impl<P: Place> FileMapper<P> {
         let want = hole.len_blocks.min(fs.geo.blocks_per_group);
         let goal = self.goal(call, first)?;
         let tables = map::tables_for(fs, inode, first, want)?;
-        let claimed = match self.claim_put_by(goal, want, tables)? {
+        let claimed = match self.claim_reserved(goal, want, tables)? {
             Some(claimed) => claimed,
             None => divide(
                 fs.claim(goal, want.saturating_add(tables))?,
@@ -147,7 +147,7 @@ impl<P: Place> FileMapper<P> {
     }
 
     /// Claims from the file's reservation; `None` if it is empty.
-    fn claim_put_by(&self, goal: FsBlock, want: u32, tables: u32) -> Result<Option<Claimed>> {
+    fn claim_reserved(&self, goal: FsBlock, want: u32, tables: u32) -> Result<Option<Claimed>> {
         if !P::WRITE_BACK {
             return Ok(None);
         }
@@ -157,15 +157,15 @@ impl<P: Place> FileMapper<P> {
             return Ok(None);
         }
         let run = fs
-            .claim_put_by(goal, lent.units + lent.tables)
+            .claim_reserved(goal, lent.units + lent.tables)
             .inspect_err(|_| delayed.take_back(lent))?;
         let claimed = divide(run, (lent.units, lent.tables), |over| {
-            fs.release_put_by(over);
+            fs.release_to_reserve(over);
         });
         let claimed = Claimed {
             owed: lent.tables - claimed.lent().tables,
             short: lent.short,
-            put_by: true,
+            reserved: true,
             ..claimed
         };
         // The allocator has put the missing part back into the reservation.
@@ -194,7 +194,7 @@ impl<P: Place> FileMapper<P> {
     }
 
     /// Removes a claim from the list and returns its blocks.
-    pub(super) fn settle(&self, claim: &Claim) -> Option<Claimed> {
+    pub(super) fn take_claim(&self, claim: &Claim) -> Option<Claimed> {
         let mut call = self.call.lock();
         usize::try_from(claim.id)
             .ok()
@@ -218,15 +218,15 @@ impl<P: Place> FileMapper<P> {
 
     pub(super) fn give_back(&self, claimed: Claimed) {
         let release = |run| {
-            if claimed.put_by {
-                self.fs().release_put_by(run);
+            if claimed.reserved {
+                self.fs().release_to_reserve(run);
             } else {
                 self.fs().release(run);
             }
         };
         release(claimed.data);
         claimed.spare.into_iter().for_each(release);
-        if claimed.put_by {
+        if claimed.reserved {
             self.inode().delayed.take_back(claimed.lent());
         }
     }
@@ -251,6 +251,6 @@ fn divide(run: Run, (want, tables): (u32, u32), back: impl FnOnce(Run)) -> Claim
         spare: (tables > 0).then(|| part(0, tables)),
         owed: 0,
         short: 0,
-        put_by: false,
+        reserved: false,
     }
 }

@@ -160,7 +160,7 @@ impl<P: Place> FileMapper<P> {
         };
         let tables = claimed.lent().tables - rest.lent().tables;
         if result.is_err() {
-            if claimed.put_by {
+            if claimed.reserved {
                 inode.delayed.entered(Lent {
                     tables,
                     ..Lent::default()
@@ -169,9 +169,9 @@ impl<P: Place> FileMapper<P> {
             self.keep(claim, rest);
             return result;
         }
-        self.settle(claim);
+        self.take_claim(claim);
         let result = fs.confirm(h, data);
-        if !claimed.put_by {
+        if !claimed.reserved {
             rest.spare.into_iter().for_each(|rest| fs.release(rest));
             return result;
         }
@@ -184,7 +184,7 @@ impl<P: Place> FileMapper<P> {
         // others.
         rest.spare
             .into_iter()
-            .for_each(|rest| fs.release_put_by(rest));
+            .for_each(|rest| fs.release_to_reserve(rest));
         inode.delayed.take_back(Lent {
             tables: rest.lent().tables,
             ..Lent::default()

@@ -94,7 +94,7 @@ struct Call {
 
 impl Call {
     /// Clears the list between batches, when no claim is in use.
-    fn forget_settled(&mut self) {
+    fn clear_finished(&mut self) {
         if self.claimed.iter().all(Option::is_none) {
             self.claimed.clear();
         }
@@ -254,21 +254,21 @@ impl<P: Place> Mapper for FileMapper<P> {
             self.abandon(claims);
         }
         let mut call = self.call.lock();
-        call.forget_settled();
+        call.clear_finished();
         let entered = std::mem::take(&mut call.entered);
         drop(call);
         if P::WRITE_BACK {
             let restored = if result.is_err() { entered } else { 0 };
             self.inode()
                 .delayed
-                .settle(self.fs(), self.inode(), restored);
+                .adjust_reservation(self.fs(), self.inode(), restored);
         }
         Ok(result?)
     }
 
     fn abandon(&self, claims: &[Claim]) {
         for claim in claims.iter().filter(|c| c.kind == ClaimKind::New) {
-            if let Some(claimed) = self.settle(claim) {
+            if let Some(claimed) = self.take_claim(claim) {
                 self.discard(claimed.data);
                 self.give_back(claimed);
             }

@@ -121,7 +121,7 @@ fn features_that_are_not_maintained_make_it_read_only() {
 }
 
 #[test]
-fn what_is_no_volume_is_said_to_be_none() {
+fn a_truncated_or_empty_image_is_refused() {
     let Some(image) = Image::make("16M", &["-t", "ext4"]) else {
         return;
     };
@@ -274,7 +274,7 @@ fn an_unclean_volume_is_written_and_stays_unclean() {
 }
 
 #[test]
-fn who_only_reads_changes_nothing() {
+fn a_read_only_volume_refuses_changes() {
     let Some(image) = Image::make("16M", &["-t", "ext4"]) else {
         return;
     };

@@ -92,12 +92,17 @@ fn tree(fs: &Fs) -> Tree {
                 }
                 let path = [&path[..], b"/", &entry.name].concat();
                 let inode = fs.lookup(&dir, &entry.name).expect("an inode for a name");
-                let told = fs.metadata(&inode).expect("attributes");
+                let attributes = fs.metadata(&inode).expect("attributes");
                 let target = match inode.is_symlink() {
                     true => fs.read_link(&inode).expect("a target"),
                     false => Vec::new(),
                 };
-                let what = (inode.ino.0, told.links.into(), told.size_bytes, target);
+                let what = (
+                    inode.ino.0,
+                    attributes.links.into(),
+                    attributes.size_bytes,
+                    target,
+                );
                 assert!(tree.insert(path.clone(), what).is_none(), "a name twice");
                 if inode.is_dir() {
                     dirs.push((path, inode));
@@ -391,7 +396,7 @@ fn after_a_cut_every_operation_is_there_or_not() {
         for round in 0..rounds {
             let seed = 0xA70 + (at + 100 * round) as u64;
             let past = work(&medium, what == FULL, seed, operations);
-            let refused = |(_, told, _): &(Tree, String, usize)| told.contains("no space");
+            let refused = |(_, message, _): &(Tree, String, usize)| message.contains("no space");
             let refusals = past.trees.iter().filter(|past| refused(past)).count();
             assert_eq!(
                 refusals > 4,

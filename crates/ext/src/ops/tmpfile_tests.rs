@@ -137,7 +137,7 @@ fn whiteouts_are_left_behind() {
 
 /// As any inode created in a directory with a default ACL, it has that ACL; its permissions are 0.
 #[test]
-fn a_whiteout_has_its_directorys_list() {
+fn a_whiteout_inherits_the_default_acl() {
     let list = |owner, named, mask, others| {
         let entry = |tag, rights, id| Entry { tag, rights, id };
         let entries = vec![

@@ -199,7 +199,7 @@ impl OrphanFile {
     /// Writes a slot of the first block without recording it, and changes the block's bytes; returns the
     /// block.
     #[cfg(test)]
-    pub(crate) fn put_behind_back(
+    pub(crate) fn set_slot_unrecorded(
         &self,
         fs: &Inodes,
         h: &mut Handle<'_>,

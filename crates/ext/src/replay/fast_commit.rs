@@ -58,7 +58,7 @@ pub(super) fn apply(fs: &Names, commits: &[Vec<Change>]) -> Result<()> {
     }
     replay.drop_nameless()?;
     replay.count_subdirectories()?;
-    replay.settle_blocks()?;
+    replay.free_unmapped()?;
     fs.write_super(|_| ())?;
     Ok(fs.journal.sync()?)
 }
@@ -99,16 +99,16 @@ impl Replay<'_> {
         match change {
             Change::Inode(ino, bytes) => self.set_inode(*ino, bytes),
             Change::AddRange(ino, extent) => {
-                self.meet(*ino, at, inodes)?;
+                self.ensure_inode(*ino, at, inodes)?;
                 self.add_range(*ino, *extent)
             }
             Change::DelRange(ino, from, len) => self.remove_range(*ino, *from, *len),
             Change::Create(name) => {
-                self.meet(name.ino, at, inodes)?;
+                self.ensure_inode(name.ino, at, inodes)?;
                 self.create(name)
             }
             Change::Link(name) => {
-                self.meet(name.ino, at, inodes)?;
+                self.ensure_inode(name.ino, at, inodes)?;
                 self.link(name)
             }
             Change::Unlink(name) => self.unlink(name),
@@ -116,7 +116,7 @@ impl Replay<'_> {
     }
 
     /// Creates a missing inode if it is logged after `at`.
-    fn meet(&mut self, ino: InodeNumber, at: usize, inodes: &Inodes<'_>) -> Result<()> {
+    fn ensure_inode(&mut self, ino: InodeNumber, at: usize, inodes: &Inodes<'_>) -> Result<()> {
         if self.find(ino)?.is_some() {
             return Ok(());
         }

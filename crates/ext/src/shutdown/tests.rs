@@ -107,7 +107,7 @@ fn judged(image: &Image, medium: &Medium, mode: TakeDown, has_journal: bool) {
 }
 
 #[test]
-fn what_is_on_the_disk_is_what_a_crash_leaves() {
+fn the_disk_after_a_take_down_is_as_after_a_crash() {
     for kind in [&["-t", "ext4"][..], &["-t", "ext4", "-O", "^has_journal"]] {
         let Some(image) = Image::make("32M", &[kind, &["-b", "1024"]].concat()) else {
             return;

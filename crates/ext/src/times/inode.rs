@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 pub(crate) struct OfInode {
     /// Reads leave the access time alone until then, in nanoseconds since 1970; 0 after each change of the
     /// inode.
-    pub(super) settled_until_ns: AtomicI64,
+    pub(super) next_due_ns: AtomicI64,
     /// The times are only in memory.
     pub(super) kept: AtomicBool,
 }
@@ -15,8 +15,8 @@ pub(crate) struct OfInode {
 impl OfInode {
     /// Call when the image, including its times, is stored.
     pub(crate) fn stored(&self) {
-        if self.settled_until_ns.load(Ordering::Relaxed) != 0 {
-            self.settled_until_ns.store(0, Ordering::Relaxed);
+        if self.next_due_ns.load(Ordering::Relaxed) != 0 {
+            self.next_due_ns.store(0, Ordering::Relaxed);
         }
         if self.kept.load(Ordering::Relaxed) {
             self.kept.store(false, Ordering::Relaxed);

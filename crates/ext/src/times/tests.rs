@@ -41,11 +41,11 @@ fn due(when: AccessTimes, accessed: i64, now: i64) -> bool {
     raw.set_time(Time::Change, at(1000));
     raw.set_time(Time::Access, at(accessed));
     let times = Times::new(&options(when));
-    times.settled_until(&raw, at(now)).is_none()
+    times.next_due(&raw, at(now)).is_none()
 }
 
 #[test]
-fn when_it_is_due() {
+fn the_access_time_is_due_by_its_rules() {
     let day = super::DAY_S;
     for (accessed, now, relative, strict) in [
         (999, 2000, true, true),
@@ -122,7 +122,7 @@ fn reads_set_it_in_memory_and_a_sync_stores_it() {
 }
 
 #[test]
-fn what_waits_is_bounded_and_survives_leaving_memory() {
+fn pending_times_are_bounded_and_survive_eviction() {
     let Some(image) = Image::make("32M", &["-t", "ext4", "-b", "1024", "-N", "8192"]) else {
         return;
     };
@@ -130,7 +130,7 @@ fn what_waits_is_bounded_and_survives_leaving_memory() {
         .try_open(&options(AccessTimes::Strict))
         .expect("it opens");
     let root = fs.root().expect("a root");
-    let count = super::MOST_KEPT + 500;
+    let count = super::MAX_PENDING + 500;
     let name = |number: usize| format!("l{number}").into_bytes();
     for number in 0..count {
         let link = fs
@@ -142,7 +142,7 @@ fn what_waits_is_bounded_and_survives_leaving_memory() {
         let link: Arc<Inode> = fs.lookup(&root, &name(number)).expect("found");
         fs.read_link(&link).expect("a target");
     }
-    assert!(fs.times.kept.lock().inodes.len() < super::MOST_KEPT);
+    assert!(fs.times.kept.lock().inodes.len() < super::MAX_PENDING);
     for number in 0..count {
         let link = fs.lookup(&root, &name(number)).expect("found");
         assert!(accessed(&fs, &link) > OLD, "link {number}");

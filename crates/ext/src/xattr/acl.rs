@@ -12,7 +12,7 @@ use crate::attrs::Attrs;
 use crate::error::{Error, Reason, Result};
 use crate::inode::Inode;
 
-use super::change::{self, Alone, Also, Prepared, Rule, Step, There};
+use super::change::{self, Also, ChangeLocks, Prepared, Rule, Step, There};
 use super::{Key, value};
 
 /// The nine permission bits.
@@ -85,7 +85,7 @@ pub(super) fn set(
         Ok(())
     };
     let edit = (&kind.key(), stored.as_deref(), Rule::IfThere);
-    let locks = Alone::lock(inode);
+    let locks = ChangeLocks::lock(inode);
     let done = change::set_locked(fs, inode, edit, Some(&also));
     drop(locks);
     change::free(fs, done?.1)?;
@@ -93,8 +93,8 @@ pub(super) fn set(
 }
 
 /// Sets an inode's permissions to `mode`, updates its access ACL, and runs `also`, in one transaction, with
-/// the locks of [`Alone`] held. Returns the value inodes that lost their last user. Returns `None`, with
-/// nothing done, for an inode without an access ACL.
+/// the locks of [`ChangeLocks`] held. Returns the value inodes that lost their last user. Returns `None`,
+/// with nothing done, for an inode without an access ACL.
 pub(crate) fn set_permissions(
     fs: &Attrs,
     inode: &Inode,

@@ -72,7 +72,7 @@ pub(super) fn set(
     value: Option<&[u8]>,
     rule: Rule,
 ) -> Result<bool> {
-    let locks = Alone::lock(inode);
+    let locks = ChangeLocks::lock(inode);
     let done = set_locked(fs, inode, (key, value, rule), None);
     drop(locks);
     let (changed, unused) = done?;
@@ -87,12 +87,12 @@ pub(crate) fn free(fs: &Attrs, unused: Vec<Arc<Inode>>) -> Result<()> {
 }
 
 /// The locks required to change an inode's attributes.
-pub(crate) struct Alone<'a> {
+pub(crate) struct ChangeLocks<'a> {
     _names: Option<crate::lock_order::Held<parking_lot::RwLockWriteGuard<'a, ()>>>,
-    _io: crate::lock_order::Held<throughline_fileio::FileAlone<'a>>,
+    _io: crate::lock_order::Held<throughline_fileio::FileExclusive<'a>>,
 }
 
-impl<'a> Alone<'a> {
+impl<'a> ChangeLocks<'a> {
     pub(crate) fn lock(inode: &'a Inode) -> Self {
         Self {
             _names: inode.is_dir().then(|| inode.dir_exclusive()),
@@ -134,7 +134,7 @@ pub(super) fn set_locked(
         // If a value to be shared has been freed meanwhile, retry with a new one.
         for shared in [true, false] {
             let prepared = Prepared::new(fs, inode, owner, &there, edits.as_slice(), shared)?;
-            let done = enter_alone(fs, inode, &prepared, also);
+            let done = enter_in_transaction(fs, inode, &prepared, also);
             prepared.end(fs)?;
             if let Some(unused) = done? {
                 return Ok(unused);
@@ -146,27 +146,27 @@ pub(super) fn set_locked(
 }
 
 /// Applies a change in its own transaction; `None`, with nothing done, if a value was freed meanwhile.
-fn enter_alone(
+fn enter_in_transaction(
     fs: &Attrs,
     inode: &Inode,
     prepared: &Prepared,
     also: Option<Also<'_>>,
 ) -> Result<Option<Vec<Arc<Inode>>>> {
     fs.transact(prepared.credits() + INODE_CREDITS, |h| {
-        if inode.is_closed_for_good() {
+        if inode.is_closed_permanently() {
             return Err(Reason::NotFound.into());
         }
-        let tell = |step| match (also, step) {
+        let notify = |step| match (also, step) {
             // A check changes nothing.
             (Some(also), Step::Check) => also(step, &mut inode.image()),
             (Some(also), Step::Apply) => also(step, &mut inode.raw.write()),
             (None, _) => Ok(()),
         };
-        tell(Step::Check)?;
+        notify(Step::Check)?;
         let Some(unused) = prepared.enter(h, fs, inode)? else {
             return Ok(None);
         };
-        tell(Step::Apply)?;
+        notify(Step::Apply)?;
         inode.raw.write().set_time(Time::Change, fs.now());
         fs.store(h, inode)?;
         Ok(Some(unused))
@@ -180,7 +180,7 @@ pub(super) struct There {
 }
 
 impl There {
-    /// Reads them; the locks of [`Alone`] are held.
+    /// Reads them; the locks of [`ChangeLocks`] are held.
     pub(super) fn read(fs: &Attrs, inode: &Inode) -> Result<Self> {
         let body = attributes_of_body(inode)?;
         let (at, in_block) = match block(fs, inode)? {
@@ -385,7 +385,7 @@ impl Prepared {
 
 /// Sets the attribute feature with the first attribute.
 fn note_feature(fs: &Attrs, h: &mut Handle<'_>) -> Result<()> {
-    if fs.says_attributes() {
+    if fs.has_attribute_feature() {
         return Ok(());
     }
     fs.update_super(h, |sb| {

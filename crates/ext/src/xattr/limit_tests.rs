@@ -48,7 +48,7 @@ fn list(users: u32) -> Vec<u8> {
 /// ACLs with thousands of entries are stored in value inodes: set, updated by permissions, inherited, and
 /// freed.
 #[test]
-fn lists_of_thousands_of_entries() {
+fn thousands_of_attributes() {
     let args = ["-t", "ext4", "-b", "1024", "-J", "size=1", "-O", "ea_inode"];
     let Some(image) = Image::make("24M", &args) else {
         return;
@@ -107,7 +107,7 @@ fn lists_of_thousands_of_entries() {
 }
 
 /// Volumes without checksums, so that direct changes are accepted.
-fn lying() -> [&'static [&'static str]; 2] {
+fn without_checksums() -> [&'static [&'static str]; 2] {
     [
         &[
             "-t",
@@ -183,7 +183,7 @@ fn use_all(image: &Image, what: &str) {
 
 #[test]
 fn blocks_and_values_that_lie() {
-    for args in lying() {
+    for args in without_checksums() {
         let Some(image) = Image::make("8M", args) else {
             continue;
         };
@@ -236,7 +236,7 @@ fn blocks_and_values_that_lie() {
             use_all(&image, &format!("{args:?}: entry, {behind}: {with:?}"));
         }
         if inodes {
-            values_that_lie(&image, &numbers);
+            use_wrong_values(&image, &numbers);
         }
     }
 }
@@ -244,7 +244,7 @@ fn blocks_and_values_that_lie() {
 /// The inode of a value is not a file: a name that leads to it is damage.
 #[test]
 fn a_value_has_no_name() {
-    let Some(image) = Image::make("8M", lying()[0]) else {
+    let Some(image) = Image::make("8M", without_checksums()[0]) else {
         return;
     };
     let fs = image.open();
@@ -263,7 +263,7 @@ fn a_value_has_no_name() {
 }
 
 /// An `e_value_inum` that is not a value: the inode itself, a directory, the journal, 0, a missing inode.
-fn values_that_lie(image: &Image, numbers: &[u32]) {
+fn use_wrong_values(image: &Image, numbers: &[u32]) {
     let entry = &entry_of(image, b"value");
     let holder = u32::from_le_bytes(entry[4..8].try_into().expect("four bytes"));
     assert!(holder > 10, "{entry:?}");

@@ -36,7 +36,7 @@ use crate::attrs::Attrs;
 use crate::error::{Error, Reason, Result};
 use crate::inode::{Inode, Inodes};
 
-pub(crate) use change::{Alone, Prepared, Step, free};
+pub(crate) use change::{ChangeLocks, Prepared, Step, free};
 pub(crate) use release::{RELEASE_CREDITS, release};
 pub(crate) use shared::Xattrs;
 
@@ -249,7 +249,7 @@ impl Attrs {
     }
 
     /// Whether the superblock has the attribute feature.
-    fn says_attributes(&self) -> bool {
+    fn has_attribute_feature(&self) -> bool {
         self.geo.compat.contains(Compat::EXT_ATTR)
             || self.superblock.lock().compat().contains(Compat::EXT_ATTR)
     }

@@ -149,7 +149,7 @@ fn a_value_grows_and_shrinks() {
 }
 
 #[test]
-fn what_is_refused() {
+fn invalid_requests_are_refused() {
     let Some(image) = Image::make("24M", &["-t", "ext4", "-b", "1024"]) else {
         return;
     };
@@ -382,10 +382,10 @@ fn random_changes_are_what_they_should_be() {
             }
             let mut names: Vec<_> = fs.list_xattrs(file).expect("names");
             names.sort();
-            let told: Vec<_> = model.keys().map(|name| name.clone().into_bytes()).collect();
-            let mut told = told;
-            told.sort();
-            assert_eq!(names, told, "{place}");
+            let expected: Vec<_> = model.keys().map(|name| name.clone().into_bytes()).collect();
+            let mut expected = expected;
+            expected.sort();
+            assert_eq!(names, expected, "{place}");
             for (name, value) in model.iter() {
                 assert_eq!(&get(&fs, file, name), value, "{place}: {name}");
             }

@@ -44,7 +44,12 @@ fn ours(image: &Image, seed: u64, block: usize, extents: bool) -> Vec<(String, V
 }
 
 /// Files as the kernel writes them: sparse, with unwritten ranges and holes; and a small one.
-fn the_kernels(mount: &Mount, seed: u64, block: usize, extents: bool) -> Vec<(String, Vec<u8>)> {
+fn files_by_the_kernel(
+    mount: &Mount,
+    seed: u64,
+    block: usize,
+    extents: bool,
+) -> Vec<(String, Vec<u8>)> {
     let mut random = Random::new(seed);
     let mut files = vec![("small".to_owned(), random.bytes(100))];
     std::fs::write(mount.path("small"), &files[0].1).expect("a small file");
@@ -110,7 +115,7 @@ fn the_kernel_and_we_read_each_other() {
                 "{args:?}: the kernel reads {name} differently"
             );
         }
-        let written = the_kernels(&mount, seed, block, *extents);
+        let written = files_by_the_kernel(&mount, seed, block, *extents);
         drop(mount);
         image.check("written by the kernel");
         let fs = image.open();

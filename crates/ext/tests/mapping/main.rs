@@ -297,7 +297,7 @@ fn indirect_maps_to_the_triple_level() {
 }
 
 #[test]
-fn a_full_volume_says_so_and_recovers() {
+fn a_full_volume_reports_no_space_and_recovers() {
     for args in [&["-t", "ext4", "-b", "1024"], &["-t", "ext2", "-b", "1024"]] {
         let Some(image) = Image::make("8M", args) else {
             continue;
@@ -400,7 +400,7 @@ fn threads_fill_one_file() {
 }
 
 #[test]
-fn what_lies_behind_the_end_never_shows() {
+fn bytes_past_the_end_are_never_visible() {
     let Some(image) = Image::make("16M", &["-t", "ext4", "-b", "4096"]) else {
         return;
     };

@@ -133,7 +133,7 @@ fn two_levels_of_nodes_with_large_dir() {
 }
 
 #[test]
-fn an_index_that_is_full_says_no_space_and_stays_sound() {
+fn a_full_index_fails_with_no_space_and_stays_valid() {
     let Some(image) = Image::make(&["-t", "ext3", "-b", "1024", "-N", "30000"], "256M") else {
         return;
     };
@@ -228,7 +228,7 @@ fn links_are_counted_to_65000() {
 }
 
 #[test]
-fn a_volume_that_fills_up_stays_sound() {
+fn a_volume_that_fills_up_stays_valid() {
     for args in [
         &[
             "-t",

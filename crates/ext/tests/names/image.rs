@@ -77,8 +77,8 @@ impl Image {
     /// Asserts that `e2fsck -fn` finds nothing.
     pub(crate) fn check(&self) {
         let checked = run("e2fsck", &["-fn", self.name()]).expect("e2fsck, since there is mke2fs");
-        let told = String::from_utf8_lossy(&checked.stdout);
-        assert!(checked.status.success(), "e2fsck -fn: {told}");
+        let text = String::from_utf8_lossy(&checked.stdout);
+        assert!(checked.status.success(), "e2fsck -fn: {text}");
     }
 
     /// Repairs with `e2fsck -fy`; returns its output.

@@ -94,14 +94,14 @@ fn kernel_reads(at: &Path, ours: &[String]) {
     let dir = at.join("d");
     assert_eq!(listed(&dir), ours[1..].iter().cloned().collect());
     for (number, name) in ours.iter().enumerate().skip(1) {
-        let told =
+        let found =
             std::fs::symlink_metadata(dir.join(name)).unwrap_or_else(|e| panic!("{name}: {e}"));
         assert_eq!(
-            (told.is_dir(), told.is_symlink()),
+            (found.is_dir(), found.is_symlink()),
             (number % 5 == 0, number % 5 == 1),
             "{name}"
         );
-        assert_eq!((told.uid(), told.gid()), (12, 34), "{name}");
+        assert_eq!((found.uid(), found.gid()), (12, 34), "{name}");
     }
     let up = std::fs::canonicalize(at.join("moved/here/../..")).expect("..");
     assert_eq!(up, std::fs::canonicalize(at).expect("the mount"));

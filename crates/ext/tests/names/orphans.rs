@@ -92,8 +92,8 @@ fn a_crash_leaves_orphans_that_the_next_open_frees() {
     image.check();
     // e2fsck frees them too.
     std::fs::write(&image.path, &crashed).expect("written");
-    let told = image.repair();
-    assert!(told.contains("orphaned inode"), "{told}");
+    let output = image.repair();
+    assert!(output.contains("orphaned inode"), "{output}");
     let fs = image.open();
     assert_eq!(free(&fs), before);
 }
@@ -237,12 +237,16 @@ fn attributes_are_read_and_go_with_their_inode() {
         fs.get_xattr(&file, b"user.large").expect("there"),
         large.as_bytes()
     );
-    let told = fs.metadata(&file).expect("attributes");
+    let attributes = fs.metadata(&file).expect("attributes");
     assert_eq!(
-        (told.uid, told.permissions, told.links),
+        (attributes.uid, attributes.permissions, attributes.links),
         (100_000, 0o600, 1)
     );
-    assert!(told.created.is_some_and(|born| born <= told.changed));
+    assert!(
+        attributes
+            .created
+            .is_some_and(|born| born <= attributes.changed)
+    );
     for name in ["h", "g"] {
         fs.unlink(&root, name.as_bytes()).expect("unlinked");
     }

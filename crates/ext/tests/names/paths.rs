@@ -115,7 +115,7 @@ fn paths_lead_where_they_say() {
 }
 
 #[test]
-fn links_of_every_length_come_back() {
+fn symlinks_of_every_length_round_trip() {
     for args in [
         &["-t", "ext2", "-b", "1024"][..],
         &["-t", "ext4", "-b", "1024", "-O", "metadata_csum"],

@@ -55,7 +55,7 @@ fn tree(image: &Image) -> Tree {
 }
 
 #[test]
-fn refusals_are_told_apart() {
+fn refusals_are_distinguished() {
     let Some(image) = Image::make(&["-t", "ext4", "-O", "metadata_csum"], "32M") else {
         return;
     };
@@ -261,8 +261,8 @@ fn nodes_of_every_kind() {
             },
         )
         .expect("made");
-    let told = fs.metadata(&child).expect("attributes");
-    assert_eq!((told.gid, told.permissions), (8, 0o2755));
+    let found = fs.metadata(&child).expect("attributes");
+    assert_eq!((found.gid, found.permissions), (8, 0o2755));
     fs.close().expect("closed");
     image.check();
     let listed = image.debugfs("ls -l /");
@@ -279,7 +279,7 @@ fn nodes_of_every_kind() {
         let inode = fs
             .resolve(format!("/{name}").as_bytes(), Last::NoFollow)
             .expect("there");
-        let told = fs.metadata(&inode).expect("attributes");
+        let found = fs.metadata(&inode).expect("attributes");
         let device = match kind {
             NewKind::CharDevice { major, minor } | NewKind::BlockDevice { major, minor } => {
                 Some((major, minor))
@@ -287,7 +287,7 @@ fn nodes_of_every_kind() {
             _ => None,
         };
         assert_eq!(
-            (told.device, told.uid, told.gid),
+            (found.device, found.uid, found.gid),
             (device, 100_000, 4_000_000_000),
             "{name}"
         );

@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sound_block_has_all_its_names() {
+    fn a_valid_block_has_all_its_names() {
         assert_eq!(
             left(&block(&["one", "two", "three"])),
             (vec!["one".into(), "two".into(), "three".into()], 0)
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_before_a_length_that_cannot_be_is_left() {
+    fn entries_before_an_invalid_length_are_salvaged() {
         let mut block = block(&["one", "two", "three"]);
         let second = record_bytes(3);
         for length in [0u16, 5, 4, 1024] {
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_around_a_name_that_cannot_be_is_left() {
+    fn entries_around_an_invalid_name_are_salvaged() {
         let mut block = block(&["one", "two", "three"]);
         let second = record_bytes(3);
         for length in [0u8, 5, 255] {

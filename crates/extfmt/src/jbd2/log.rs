@@ -380,7 +380,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn descriptors_come_back(format in formats(), sequence: u32, part in 1usize..100) {
+        fn descriptors_round_trip(format in formats(), sequence: u32, part in 1usize..100) {
             let mut block = vec![0xAAu8; format.block_bytes as usize];
             let capacity = format.tags_per_block();
             let count = (capacity * part / 100).max(1);
@@ -406,7 +406,7 @@ mod tests {
         }
 
         #[test]
-        fn a_full_descriptor_says_so(format in formats()) {
+        fn a_full_descriptor_accepts_no_more_tags(format in formats()) {
             let mut block = vec![0u8; format.block_bytes as usize];
             let mut writer = DescriptorWriter::new(&mut block, &format, 1);
             let mut count = 0;
@@ -419,7 +419,7 @@ mod tests {
         }
 
         #[test]
-        fn revokes_come_back(format in formats(), sequence: u32) {
+        fn revokes_round_trip(format in formats(), sequence: u32) {
             let mut block = vec![0u8; format.block_bytes as usize];
             let mut writer = RevokeWriter::new(&mut block, &format, sequence);
             let mut count = 0;
@@ -435,7 +435,7 @@ mod tests {
         }
 
         #[test]
-        fn commits_come_back(format in formats(), sequence: u32, seconds: u64, at in 0usize..1024) {
+        fn commits_round_trip(format in formats(), sequence: u32, seconds: u64, at in 0usize..1024) {
             let mut block = vec![0u8; format.block_bytes as usize];
             let crc32 = (format.csum == JournalCsum::V1).then_some(0x1234_5678);
             let commit = Commit { time: (seconds, 5), crc32 };

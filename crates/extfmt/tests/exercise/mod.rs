@@ -452,9 +452,9 @@ pub(crate) fn acl(data: &[u8]) {
 /// Checks that an ACL survives both forms.
 fn comes_back(list: &Acl) {
     let stored = Acl::from_disk(&list.to_disk()).expect("a well-formed ACL");
-    let told = Acl::from_user(&list.to_user()).expect("a well-formed ACL");
-    let told = told.expect("it has entries");
-    for back in [stored, told] {
+    let converted = Acl::from_user(&list.to_user()).expect("a well-formed ACL");
+    let converted = converted.expect("it has entries");
+    for back in [stored, converted] {
         assert_eq!(back.to_user(), list.to_user());
         assert_eq!(back.to_disk(), list.to_disk());
     }

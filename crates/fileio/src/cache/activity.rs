@@ -5,8 +5,8 @@
 //! no lock of a file and waits for none. A thread that does the flusher's work on a file itself has exclusive
 //! access: to background work, the file then looks frozen.
 //!
-//! Invariants: while a [`Frozen`] lives, no [`Running`] or [`Alone`] of the same file exists or begins. While
-//! an [`Alone`] lives, no other [`Alone`] and no [`Running`] exists or begins.
+//! Invariants: while a [`Frozen`] lives, no [`Running`] or [`Exclusive`] of the same file exists or begins.
+//! While an [`Exclusive`] lives, no other [`Exclusive`] and no [`Running`] exists or begins.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ struct Inner {
 struct Counts {
     /// Including exclusive work.
     running: usize,
-    is_alone: bool,
+    is_exclusive: bool,
     frozen: usize,
 }
 
@@ -37,7 +37,7 @@ impl Activity {
     /// Begins shared work; `None` while the file is frozen or has exclusive work.
     pub(crate) fn begin(&self) -> Option<Running> {
         let mut counts = self.inner.counts.lock();
-        if counts.frozen > 0 || counts.is_alone {
+        if counts.frozen > 0 || counts.is_exclusive {
             return None;
         }
         counts.running += 1;
@@ -48,14 +48,14 @@ impl Activity {
     }
 
     /// Begins exclusive work; `None` while the file is frozen or any work is running.
-    pub(crate) fn begin_alone(&self) -> Option<Alone<'_>> {
+    pub(crate) fn begin_exclusive(&self) -> Option<Exclusive<'_>> {
         let mut counts = self.inner.counts.lock();
         if counts.frozen > 0 || counts.running > 0 {
             return None;
         }
         counts.running = 1;
-        counts.is_alone = true;
-        Some(Alone { activity: self })
+        counts.is_exclusive = true;
+        Some(Exclusive { activity: self })
     }
 
     /// Refuses new work, and returns when no work is running.
@@ -89,15 +89,15 @@ impl Drop for Running {
 
 /// Exclusive work on a file, until dropped.
 #[must_use = "the work has ended when this is dropped"]
-pub(crate) struct Alone<'a> {
+pub(crate) struct Exclusive<'a> {
     activity: &'a Activity,
 }
 
-impl Drop for Alone<'_> {
+impl Drop for Exclusive<'_> {
     fn drop(&mut self) {
         let mut counts = self.activity.inner.counts.lock();
         counts.running = 0;
-        counts.is_alone = false;
+        counts.is_exclusive = false;
         self.activity.inner.quiet.notify_all();
     }
 }

@@ -15,7 +15,7 @@ pub(crate) const MIN_FOLIO_BYTES: u64 = 4 << 10;
 
 /// Uses are counted up to this. So the counter of a hot folio soon stops changing and its cache line stays
 /// shared.
-const MOST_USES: u8 = 3;
+const MAX_USES: u8 = 3;
 
 thread_local! {
     /// The folio that this thread used last. Consecutive uses of it, as a stream of small reads makes, count
@@ -177,7 +177,7 @@ impl Folio {
             return;
         }
         let uses = self.uses.load(Ordering::Relaxed);
-        if uses < MOST_USES {
+        if uses < MAX_USES {
             self.uses.store(uses + 1, Ordering::Relaxed);
         }
     }

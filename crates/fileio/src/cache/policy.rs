@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_outlives_a_scan() {
+    fn used_entries_survive_a_scan() {
         let policy = Policy::new();
         for hot in 0..50 {
             policy.keep(entry(hot));
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_back_soon_goes_to_the_main_queue() {
+    fn entries_that_return_soon_go_to_the_main_queue() {
         let policy = Policy::new();
         policy.evicted(entry(7), 10);
         policy.add(entry(7));
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_long_run_brings_goes_first() {
+    fn streamed_entries_are_evicted_first() {
         let policy = Policy::new();
         policy.add(entry(1));
         assert!(policy.next(true).is_none());

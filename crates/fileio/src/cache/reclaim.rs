@@ -16,11 +16,11 @@ use crate::throttle::Wait;
 const BUDGET_SHARE: u64 = 16;
 
 /// The largest allocation unit of a file, and so the largest folio that may be required.
-const MOST_UNIT_BYTES: u64 = 64 << 10;
+const MAX_UNIT_BYTES: u64 = 64 << 10;
 
 /// Divisor of the budget, and limit in bytes, for what one reader fills at a time.
 const FILL_SHARE: u64 = 8;
-const MOST_FILL_BYTES: u64 = 32 << 20;
+const MAX_FILL_BYTES: u64 = 32 << 20;
 
 /// Shorter runs never count as long, however small the budget is.
 const LONG_RUN_BYTES: u64 = 64 << 20;
@@ -46,7 +46,7 @@ impl PageCache {
 
     /// Maximum bytes that one reader fills at a time.
     pub(crate) fn most_fill_bytes(&self) -> u64 {
-        (self.pool.max_bytes() / FILL_SHARE).clamp(MOST_UNIT_BYTES, MOST_FILL_BYTES)
+        (self.pool.max_bytes() / FILL_SHARE).clamp(MAX_UNIT_BYTES, MAX_FILL_BYTES)
     }
 
     /// Takes memory of `bytes`, a power of two, or halves it while memory is short, down to `least`. `None`:
@@ -74,7 +74,7 @@ impl PageCache {
             }
             let after = self.pool.used_bytes().saturating_add(bytes);
             let lacking = after.saturating_sub(self.pool.max_bytes());
-            if lacking == 0 && bytes > MOST_UNIT_BYTES {
+            if lacking == 0 && bytes > MAX_UNIT_BYTES {
                 return None;
             }
             // Other threads may take what was dropped here.

@@ -144,9 +144,9 @@ impl AddressSpace {
 
     /// Begins exclusive write-back by the calling thread. `None` while the file is frozen or any background
     /// work is running.
-    pub(crate) fn begin_alone(&self) -> Option<Alone<'_>> {
-        Some(Alone {
-            alone: Some(self.activity.begin_alone()?),
+    pub(crate) fn begin_exclusive(&self) -> Option<Exclusive<'_>> {
+        Some(Exclusive {
+            exclusive: Some(self.activity.begin_exclusive()?),
             cache: &self.cache,
         })
     }
@@ -287,14 +287,14 @@ impl Drop for Frozen<'_> {
 
 /// Exclusive write-back of the file, until this is dropped.
 #[must_use = "others may work on the file again when this is dropped"]
-pub(crate) struct Alone<'a> {
-    alone: Option<activity::Alone<'a>>,
+pub(crate) struct Exclusive<'a> {
+    exclusive: Option<activity::Exclusive<'a>>,
     cache: &'a PageCache,
 }
 
-impl Drop for Alone<'_> {
+impl Drop for Exclusive<'_> {
     fn drop(&mut self) {
-        self.alone = None;
+        self.exclusive = None;
         // The flusher may have skipped the file.
         self.cache.writeback.thawed();
     }
@@ -316,7 +316,7 @@ mod tests {
     /// A span must leave the lists while it is still in the table. Afterwards a new span of the same number
     /// could be listed and be removed in its place; its dirty blocks would never be written.
     #[test]
-    fn what_is_listed_is_in_the_table() {
+    fn listed_spans_are_in_the_table() {
         let volume = Volume::new(4096, 100, 1 << 20);
         let file = volume.file();
         file.write(0, b"what goes").expect("a write");

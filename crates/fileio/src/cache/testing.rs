@@ -123,7 +123,7 @@ impl FakeFile {
     pub(crate) fn write_as(&self, offset: u64, data: &[u8], wait: Wait) -> Result<usize> {
         let _shared = self.lock.read();
         let end = offset + data.len() as u64;
-        let _alone = (end > self.space.size()).then(|| self.extend.lock());
+        let _exclusive = (end > self.space.size()).then(|| self.extend.lock());
         let accepted = crate::buffered::write(&self.host(), offset, &[IoSlice::new(data)], wait)?;
         Ok(accepted.bytes)
     }
@@ -151,7 +151,7 @@ impl FakeFile {
 
     /// Sets the size as a file system does: nothing is flushed.
     pub(crate) fn truncate(&self, size: u64) {
-        let _alone = self.lock.write();
+        let _exclusive = self.lock.write();
         let frozen = self.space.freeze();
         if size < self.space.size() {
             self.space.discard(&*self.host(), size..u64::MAX);
@@ -189,7 +189,7 @@ impl FakeFile {
 
     /// Punches a hole of whole blocks.
     pub(crate) fn punch(&self, range: Range<u64>) {
-        let _alone = self.lock.write();
+        let _exclusive = self.lock.write();
         let _frozen = self.space.freeze();
         self.space.discard(&*self.host(), range.clone());
         let mut state = self.state.lock();

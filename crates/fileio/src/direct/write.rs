@@ -45,13 +45,13 @@ pub fn write(disk: &Disk, mapper: &dyn Mapper, offset: u64, bufs: &[IoSlice<'_>]
     if given == 0 {
         return Ok(0);
     }
-    zero_behind_end(disk, mapper, offset)?;
+    zero_past_end(disk, mapper, offset)?;
     write_all(disk, mapper, offset, end, bufs, true)
 }
 
 /// Zeroes the rest of the file's last block past the end of the file, before a write further on makes it
 /// readable: a write that failed before its commit may have left data there.
-fn zero_behind_end(disk: &Disk, mapper: &dyn Mapper, offset: u64) -> Result<()> {
+fn zero_past_end(disk: &Disk, mapper: &dyn Mapper, offset: u64) -> Result<()> {
     let mut at = mapper.size_bytes();
     let unit = u64::from(mapper.block_bytes().max(1));
     let end = at

@@ -119,7 +119,7 @@ impl RawFile {
         let Some(host) = self.host() else {
             return direct::read(self.disk(), &self.identity(), offset, bufs);
         };
-        let _beside_others = self.gate.shared();
+        let _shared = self.gate.shared();
         let len = bufs
             .iter()
             .fold(0_u64, |sum, buf| sum.saturating_add(buf.len() as u64));
@@ -149,12 +149,13 @@ impl RawFile {
             return Ok(0);
         }
         if !direct::needs_exclusive(&self.identity(), offset, len) {
-            let _beside_others = self.gate.shared();
+            let _shared = self.gate.shared();
             if self.cached.get().is_none() && !self.grows(end) {
                 return host_result(direct::write(self.disk(), &self.identity(), offset, bufs));
             }
         }
-        self.gate.exclusive(|| self.write_alone(bufs, offset, end))
+        self.gate
+            .exclusive(|| self.write_exclusive(bufs, offset, end))
     }
 
     /// Writes at the end, bypassing the cache. Returns the offset of the data and the number of bytes
@@ -171,12 +172,12 @@ impl RawFile {
                 return Ok((offset, 0));
             }
             let end = offset.checked_add(len).ok_or(Reason::TooLarge)?;
-            Ok((offset, self.write_alone(bufs, offset, end)?))
+            Ok((offset, self.write_exclusive(bufs, offset, end)?))
         })
     }
 
     /// The caller holds the gate exclusively.
-    fn write_alone(&self, bufs: &[IoSlice<'_>], offset: u64, end: u64) -> Result<usize> {
+    fn write_exclusive(&self, bufs: &[IoSlice<'_>], offset: u64, end: u64) -> Result<usize> {
         let host = self.host();
         let _frozen = match &host {
             // From the old end on: a hole between it and the write changes how the last block reads.
@@ -214,7 +215,7 @@ impl RawFile {
             Ok(bytes) => before.max(offset.saturating_add(*bytes as u64)),
             Err(_) => before,
         };
-        let trimmed = self.set_len_alone(len);
+        let trimmed = self.set_len_exclusive(len);
         let written = written?;
         trimmed?;
         Ok(written)

@@ -41,7 +41,7 @@ impl RawFile {
                 None => None,
             };
             *self.kept_until.lock() = 0;
-            self.set_len_alone(len)
+            self.set_len_exclusive(len)
         })
     }
 
@@ -57,7 +57,7 @@ impl RawFile {
     }
 
     /// The caller holds the gate exclusively and excludes background work.
-    pub(super) fn set_len_alone(&self, len: u64) -> Result<()> {
+    pub(super) fn set_len_exclusive(&self, len: u64) -> Result<()> {
         self.disk().set_len(len).map_err(room::host_error)?;
         self.core.room.forget_from(len);
         self.core.committed.store(len, Ordering::Release);
@@ -235,7 +235,7 @@ impl RawFile {
         }
         let flushed = buffered::flush(&host, 0..u64::MAX);
         host.space().cache().close();
-        let behind = self.is_ragged() || self.core.room.reaches_behind(self.len());
+        let behind = self.is_ragged() || self.core.room.reaches_past(self.len());
         let trimmed = match self.core.can_grow() && behind && !self.disk().info().read_only {
             true => self.trim(),
             false => Ok(()),

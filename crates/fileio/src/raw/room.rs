@@ -88,7 +88,7 @@ impl Room {
     }
 
     /// Whether space may be reserved past byte `size`.
-    pub(super) fn reaches_behind(&self, size: u64) -> bool {
+    pub(super) fn reaches_past(&self, size: u64) -> bool {
         let state = self.state.lock();
         let last = state.pieces.last_key_value().map_or(0, |(_, end)| *end);
         let end = self.dense_until.load(Ordering::Acquire).max(last);

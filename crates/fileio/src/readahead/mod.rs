@@ -39,9 +39,9 @@ pub use advice::{Advice, advise};
 pub use stream::ReadStream;
 
 /// Lower bound of the derived maximum window in bytes, if the budget allows it.
-const LEAST_MAX_BYTES: u64 = 128 << 10;
+const MIN_MAX_WINDOW_BYTES: u64 = 128 << 10;
 /// Upper bound of the derived maximum window in bytes.
-const MOST_MAX_BYTES: u64 = 16 << 20;
+const MAX_WINDOW_BYTES: u64 = 16 << 20;
 /// Maximum number of bios of target size in a window: enough to keep a device busy until the next window is
 /// queued.
 const WINDOW_BIOS: u32 = 16;
@@ -123,7 +123,7 @@ impl Readahead {
     fn derived_max_bytes(&self) -> u64 {
         let bios = self.disk.limits().queue_depth.clamp(1, WINDOW_BIOS);
         let bytes = u64::from(self.disk.bio_target_bytes().max(1)) * u64::from(bios);
-        (1_u64 << bytes.ilog2()).clamp(LEAST_MAX_BYTES, MOST_MAX_BYTES)
+        (1_u64 << bytes.ilog2()).clamp(MIN_MAX_WINDOW_BYTES, MAX_WINDOW_BYTES)
     }
 
     fn rules(&self, host: &dyn Backing, pattern: Pattern) -> Rules {
@@ -196,7 +196,7 @@ impl Readahead {
         let end = range.end.min(host.space().size());
         let end = end.min(range.start.saturating_add(most));
         if range.start < end {
-            let step = self.max_bytes().max(LEAST_MAX_BYTES);
+            let step = self.max_bytes().max(MIN_MAX_WINDOW_BYTES);
             let job = FillJob::wanted(host, range.start..end, step);
             if self.workers.send(job).is_err() {
                 self.refused.fetch_add(1, Ordering::Relaxed);

@@ -194,7 +194,7 @@ fn reads_of_any_size_see_the_file() {
 }
 
 #[test]
-fn streams_that_take_turns_are_told_apart() {
+fn interleaved_streams_are_distinguished() {
     for count in [2, 5, 8] {
         let rig = Rig::new(32 * MIB, 256 * MIB);
         let each = 32 * MIB / count / BLOCK * BLOCK;

@@ -223,7 +223,7 @@ fn interleaved_streams_each_have_their_windows() {
 }
 
 #[test]
-fn backwards_is_left_alone() {
+fn backward_reads_get_no_readahead() {
     for len in [4096, 64 * KIB, 1000] {
         let mut sim = Sim::new(rules());
         let mut asked = BTreeSet::new();

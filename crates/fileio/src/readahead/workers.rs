@@ -16,7 +16,7 @@ use super::inbox::Inbox;
 /// Threads per cache.
 const THREADS: usize = 2;
 /// Maximum number of queued jobs.
-const MOST_JOBS: usize = 256;
+const MAX_JOBS: usize = 256;
 
 /// A background job.
 pub(crate) trait Job: Send + Sized + 'static {
@@ -33,7 +33,7 @@ pub(crate) struct Workers<J: Job> {
 impl<J: Job> Workers<J> {
     pub(crate) fn new() -> Workers<J> {
         Workers {
-            inbox: Arc::new(Inbox::new(MOST_JOBS)),
+            inbox: Arc::new(Inbox::new(MAX_JOBS)),
             threads: Mutex::default(),
         }
     }
@@ -160,9 +160,9 @@ mod tests {
         let mut taken = 0;
         while workers.send(job()).is_ok() {
             taken += 1;
-            assert!(taken <= MOST_JOBS + THREADS);
+            assert!(taken <= MAX_JOBS + THREADS);
         }
-        assert!(taken >= MOST_JOBS);
+        assert!(taken >= MAX_JOBS);
         drop(give_leave);
         workers.close();
         assert!(workers.send(job()).is_err());

@@ -9,7 +9,7 @@ pub(crate) const SAMPLE_EVERY: Duration = Duration::from_millis(200);
 const SMOOTHED_OVER: Duration = Duration::from_secs(3);
 
 /// Lower bound for a stalled device; avoids division by zero.
-const LEAST_BYTES_PER_S: f64 = 64.0 * 1024.0;
+const MIN_BYTES_PER_S: f64 = 64.0 * 1024.0;
 
 /// See the module documentation.
 #[derive(Clone, Copy, Debug, Default)]
@@ -21,7 +21,7 @@ pub(crate) struct Bandwidth {
 impl Bandwidth {
     /// Bytes per second; `None` before the first window has ended.
     pub(crate) fn bytes_per_s(&self) -> Option<f64> {
-        (self.watched > Duration::ZERO).then_some(self.bytes_per_s.max(LEAST_BYTES_PER_S))
+        (self.watched > Duration::ZERO).then_some(self.bytes_per_s.max(MIN_BYTES_PER_S))
     }
 
     /// Adds a window of `elapsed` in which `bytes` became clean. If the device was not busy all the time,
@@ -67,8 +67,8 @@ mod tests {
             (100.0..250.0).contains(&stepped),
             "{stepped} after one constant"
         );
-        let settled = windows(&mut bandwidth, 75, 20, true);
-        assert!((99.0..105.0).contains(&settled), "{settled}");
+        let steady = windows(&mut bandwidth, 75, 20, true);
+        assert!((99.0..105.0).contains(&steady), "{steady}");
     }
 
     #[test]
@@ -83,8 +83,8 @@ mod tests {
     fn a_stalled_device_has_some_bandwidth() {
         let mut bandwidth = Bandwidth::default();
         windows(&mut bandwidth, 500, 0, true);
-        assert_eq!(bandwidth.bytes_per_s(), Some(LEAST_BYTES_PER_S));
+        assert_eq!(bandwidth.bytes_per_s(), Some(MIN_BYTES_PER_S));
         bandwidth.sample(5, Duration::ZERO, true);
-        assert_eq!(bandwidth.bytes_per_s(), Some(LEAST_BYTES_PER_S));
+        assert_eq!(bandwidth.bytes_per_s(), Some(MIN_BYTES_PER_S));
     }
 }

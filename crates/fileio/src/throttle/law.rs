@@ -21,7 +21,7 @@ use crate::throttle::limits::Thresholds;
 pub(crate) const MAX_PAUSE: Duration = Duration::from_millis(200);
 
 /// Shorter maximum pauses are not worth a sleep: writers then only wait at the limit.
-const LEAST_MAX_PAUSE: Duration = Duration::from_millis(1);
+const MIN_MAX_PAUSE: Duration = Duration::from_millis(1);
 
 /// Granularity and minimum of the flusher's chunk.
 const CHUNK_UNIT_BYTES: u64 = 4 << 20;
@@ -60,7 +60,7 @@ impl Position {
 pub(crate) fn longest_pause(dirty_bytes: u64, bandwidth_bytes_per_s: f64) -> Duration {
     let drained_after = dirty_bytes as f64 / bandwidth_bytes_per_s.max(1.0);
     let longest = Duration::from_secs_f64((drained_after / 4.0).min(MAX_PAUSE.as_secs_f64()));
-    if longest < LEAST_MAX_PAUSE {
+    if longest < MIN_MAX_PAUSE {
         Duration::ZERO
     } else {
         longest
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn thresholds_are_in_order_whatever_is_asked_for() {
+    fn thresholds_are_in_order_for_any_limits() {
         for limit in [0, 1, 1 << 20, u64::MAX] {
             for background in [None, Some(0), Some(1 << 19), Some(u64::MAX)] {
                 let t = DirtyLimits::new(Some(limit), background).resolve(1 << 30);

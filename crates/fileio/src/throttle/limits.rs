@@ -1,7 +1,7 @@
 //! Limits of dirty memory as configured ([`DirtyLimits`]) and as the law uses them ([`Thresholds`]).
 
 /// Maximum size of one request for room, in bytes: a folio.
-const MOST_AT_ONCE_BYTES: u64 = 2 << 20;
+const MAX_REQUEST_BYTES: u64 = 2 << 20;
 
 /// Limits of dirty memory of a device or of the process. Can be changed at run time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,7 +69,7 @@ impl Thresholds {
     /// Maximum size of one request for room, in bytes. It fits between background and limit, so a flusher
     /// that stops at the background threshold leaves no waiter without room.
     pub(crate) fn most_at_once(self) -> u64 {
-        (self.limit_bytes / 4).clamp(4096, MOST_AT_ONCE_BYTES) & !4095
+        (self.limit_bytes / 4).clamp(4096, MAX_REQUEST_BYTES) & !4095
     }
 }
 

@@ -275,7 +275,7 @@ impl Throttle {
             return Duration::ZERO;
         };
         let dirtied_bytes = pacer.dirtied_bytes();
-        let pause = pacer.settle(now, positions.pace(rates));
+        let pause = pacer.adjust(now, positions.pace(rates));
         if !accept(pause) {
             return Duration::ZERO;
         }

@@ -14,13 +14,13 @@ use crate::throttle::law::MAX_PAUSE;
 const AIM: Duration = Duration::from_millis(10);
 
 /// Maximum credit for unused time.
-const MOST_CREDIT: Duration = MAX_PAUSE;
+const MAX_CREDIT: Duration = MAX_PAUSE;
 
 /// Upper bound for a debt, to prevent overflow.
-const MOST_PERIOD: Duration = Duration::from_secs(10);
+const MAX_PERIOD: Duration = Duration::from_secs(10);
 
 /// A writer settles at the latest after this many bytes.
-const MOST_BATCH_BYTES: u64 = 8 << 20;
+const MAX_BATCH_BYTES: u64 = 8 << 20;
 
 /// The pace of a writer.
 #[derive(Clone, Copy, Debug)]
@@ -73,23 +73,23 @@ impl Pacer {
     }
 
     /// Settles the account. Returns the pause to make now, zero if it is not worth a sleep.
-    pub(crate) fn settle(&mut self, now: Duration, pace: Pace) -> Duration {
+    pub(crate) fn adjust(&mut self, now: Duration, pace: Pace) -> Duration {
         let due = self.due_at(self.dirtied_bytes, now, pace);
         let pause = worthwhile(due.saturating_sub(now), pace);
         // Debt that the pause does not cover is carried over, up to one longest pause.
         self.paid_until = Some(due.min(now + pause + pace.longest));
         self.dirtied_bytes = 0;
         let aimed = pace.bytes_per_s * AIM.min(pace.longest).as_secs_f64();
-        self.batch_bytes = (aimed as u64).clamp(4096, MOST_BATCH_BYTES);
+        self.batch_bytes = (aimed as u64).clamp(4096, MAX_BATCH_BYTES);
         pause
     }
 
     /// The time at which `bytes` are paid for at this pace.
     fn due_at(&self, bytes: u64, now: Duration, pace: Pace) -> Duration {
-        let oldest = now.saturating_sub(MOST_CREDIT);
+        let oldest = now.saturating_sub(MAX_CREDIT);
         let from = self.paid_until.map_or(now, |paid| paid.max(oldest));
         let period = bytes as f64 / pace.bytes_per_s.max(1.0);
-        from + Duration::from_secs_f64(period.min(MOST_PERIOD.as_secs_f64()))
+        from + Duration::from_secs_f64(period.min(MAX_PERIOD.as_secs_f64()))
     }
 }
 

@@ -11,7 +11,7 @@
 const STEP: f64 = 1.0 / 8.0;
 
 /// Minimum rate of a writer in bytes per second: one page every two seconds.
-const LEAST_BYTES_PER_S: f64 = 2048.0;
+const MIN_BYTES_PER_S: f64 = 2048.0;
 
 /// Measurements of a window.
 #[derive(Clone, Copy, Debug)]
@@ -60,7 +60,7 @@ impl RateLimit {
             asked.max(self.asked_before).max(task_rate).min(now)
         };
         self.asked_before = asked;
-        self.bytes_per_s = (now + (target - now) * STEP).max(LEAST_BYTES_PER_S);
+        self.bytes_per_s = (now + (target - now) * STEP).max(MIN_BYTES_PER_S);
     }
 }
 
@@ -139,6 +139,6 @@ mod tests {
                 dirtied_bytes_per_s: 1.0e9,
             });
         }
-        assert_eq!(rate.bytes_per_s(), LEAST_BYTES_PER_S);
+        assert_eq!(rate.bytes_per_s(), MIN_BYTES_PER_S);
     }
 }

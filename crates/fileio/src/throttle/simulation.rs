@@ -219,7 +219,7 @@ impl World {
         self.sample();
         let Some(rates) = self.rates else { return };
         let writer = &mut self.writers[index];
-        let pause = writer.pacer.settle(writer.wakes_at, positions.pace(rates));
+        let pause = writer.pacer.adjust(writer.wakes_at, positions.pace(rates));
         writer.wakes_at += pause;
         self.pauses += u64::from(!pause.is_zero());
         seen.longest_pause = seen.longest_pause.max(pause);

@@ -156,8 +156,8 @@ fn a_wait_fails_if_a_broken_device_holds_the_room() {
 #[test]
 fn limits_change_while_writers_wait() {
     let throttle = throttle(MIB);
-    let heard = Arc::new(Mutex::new(Vec::new()));
-    let to = Arc::clone(&heard);
+    let reports = Arc::new(Mutex::new(Vec::new()));
+    let to = Arc::clone(&reports);
     let listener = Arc::new(move |event: &Event| to.lock().push(*event));
     let subscription = throttle.subscribe(listener);
     throttle.acquire(MIB, Wait::No).expect("room");
@@ -181,7 +181,7 @@ fn limits_change_while_writers_wait() {
     );
     throttle.set_budget_bytes(100 * MIB);
     assert_eq!(throttle.state().limit_bytes, 20 * MIB);
-    let heard = heard.lock();
+    let reports = reports.lock();
     let changed = |event: &Event| {
         matches!(
             event,
@@ -190,9 +190,9 @@ fn limits_change_while_writers_wait() {
     };
     let waited =
         |event: &Event| matches!(event, Event::Waited { ok: true, bytes, .. } if *bytes == MIB / 2);
-    assert_eq!(heard.iter().filter(|event| changed(event)).count(), 1);
-    assert_eq!(heard.iter().filter(|event| waited(event)).count(), 1);
-    assert_eq!(heard.len(), 2, "{heard:?}");
+    assert_eq!(reports.iter().filter(|event| changed(event)).count(), 1);
+    assert_eq!(reports.iter().filter(|event| waited(event)).count(), 1);
+    assert_eq!(reports.len(), 2, "{reports:?}");
 }
 
 #[test]
@@ -239,8 +239,8 @@ fn writers_pause_over_freerun_and_asynchronous_ones_get_the_pause() {
     let throttle = throttle(100 * MIB);
     throttle.acquire(80 * MIB, Wait::No).expect("room");
     measured(&throttle);
-    let heard = Arc::new(AtomicU64::new(0));
-    let to = Arc::clone(&heard);
+    let reports = Arc::new(AtomicU64::new(0));
+    let to = Arc::clone(&reports);
     let _subscription = throttle.subscribe(Arc::new(move |event: &Event| {
         if matches!(event, Event::Paused { dirtied_bytes, .. } if *dirtied_bytes == 4 * MIB) {
             to.fetch_add(1, Ordering::SeqCst);
@@ -257,7 +257,7 @@ fn writers_pause_over_freerun_and_asynchronous_ones_get_the_pause() {
     let state = throttle.state();
     assert_eq!((state.pauses.count, state.pauses.longest), (1, pause));
     assert_eq!(state.pauses.histogram.iter().sum::<u64>(), 1);
-    assert_eq!(heard.load(Ordering::SeqCst), 1);
+    assert_eq!(reports.load(Ordering::SeqCst), 1);
 }
 
 #[test]

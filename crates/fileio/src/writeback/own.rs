@@ -16,7 +16,7 @@ use crate::cache::Backing;
 use crate::error::Result;
 
 /// Maximum dirty bytes of a file for this path; more is left to the flusher.
-const MOST_BYTES: u64 = 64 << 10;
+const MAX_BYTES: u64 = 64 << 10;
 
 /// After this many such flushes the flusher looks for files that it can release.
 const LOOK_AFTER: u64 = 1024;
@@ -29,10 +29,10 @@ impl Shared {
         range: &Range<u64>,
     ) -> Option<Result<()>> {
         let space = host.space();
-        if space.dirty_bytes() > MOST_BYTES || space.has_failed() {
+        if space.dirty_bytes() > MAX_BYTES || space.has_failed() {
             return None;
         }
-        let _alone = space.begin_alone()?;
+        let _exclusive = space.begin_exclusive()?;
         // Blocks past the current last one come from writes that begin after this call.
         let block_bytes = u64::from(space.block_bytes());
         let end = range.end.min(space.size().next_multiple_of(block_bytes));
@@ -41,7 +41,7 @@ impl Shared {
             _ => 0,
         };
         while from < end
-            && let Some(dirty) = space.take_dirty(from..end, MOST_BYTES)
+            && let Some(dirty) = space.take_dirty(from..end, MAX_BYTES)
         {
             from = dirty.range.end;
             self.counting.runs.add(1);

@@ -33,7 +33,7 @@ struct State {
 
 pub(crate) struct FakeMapper {
     state: Mutex<State>,
-    settled: Condvar,
+    claim_ended: Condvar,
     blocks: u64,
 }
 
@@ -66,7 +66,7 @@ impl FakeMapper {
         };
         Self {
             state: Mutex::new(state),
-            settled: Condvar::new(),
+            claim_ended: Condvar::new(),
             blocks,
         }
     }
@@ -91,7 +91,7 @@ impl FakeMapper {
     }
 
     /// Checks that every block is either free or mapped, and that no claim is open.
-    pub(crate) fn assert_settled(&self) {
+    pub(crate) fn assert_no_open_claims(&self) {
         let state = self.state.lock().unwrap();
         assert!(
             state.out.is_empty(),
@@ -182,7 +182,7 @@ impl Mapper for FakeMapper {
         let most = (file_offset + len).div_ceil(BLOCK) - first;
         let mut state = self.state.lock().unwrap();
         while Self::is_claimed(&state, first) {
-            state = self.settled.wait(state).unwrap();
+            state = self.claim_ended.wait(state).unwrap();
         }
         let unclaimed = (0..most)
             .take_while(|i| !Self::is_claimed(&state, first + i))
@@ -261,7 +261,7 @@ impl Mapper for FakeMapper {
             }
         }
         state.size = state.size.max(new_size.unwrap_or(0));
-        self.settled.notify_all();
+        self.claim_ended.notify_all();
         Ok(())
     }
 
@@ -280,6 +280,6 @@ impl Mapper for FakeMapper {
                     .extend((device..device + claim.len / BLOCK).rev());
             }
         }
-        self.settled.notify_all();
+        self.claim_ended.notify_all();
     }
 }

@@ -30,13 +30,13 @@ fn nothing_runs_while_frozen() {
             let (activity, running) = (activity.clone(), Arc::clone(&running));
             thread::spawn(move || {
                 for _ in 0..2 {
-                    if let Some(_alone) = activity.begin_alone() {
+                    if let Some(_exclusive) = activity.begin_exclusive() {
                         assert_eq!(
                             running.fetch_add(1, Ordering::SeqCst),
                             0,
                             "must be exclusive"
                         );
-                        assert!(activity.begin().is_none() && activity.begin_alone().is_none());
+                        assert!(activity.begin().is_none() && activity.begin_exclusive().is_none());
                         thread::yield_now();
                         assert_eq!(
                             running.fetch_sub(1, Ordering::SeqCst),
@@ -55,7 +55,7 @@ fn nothing_runs_while_frozen() {
         for thread in workers.into_iter().chain([lone, other]) {
             thread.join().expect("no thread panics");
         }
-        assert!(activity.begin_alone().is_some(), "the file has thawed");
+        assert!(activity.begin_exclusive().is_some(), "the file has thawed");
         assert!(activity.begin().is_some(), "exclusive work has ended");
     });
 }
@@ -63,7 +63,7 @@ fn nothing_runs_while_frozen() {
 fn freeze(activity: &Activity, running: &AtomicUsize) {
     let frozen = activity.freeze();
     assert_eq!(running.load(Ordering::SeqCst), 0);
-    assert!(activity.begin().is_none() && activity.begin_alone().is_none());
+    assert!(activity.begin().is_none() && activity.begin_exclusive().is_none());
     thread::yield_now();
     assert_eq!(running.load(Ordering::SeqCst), 0);
     drop(frozen);

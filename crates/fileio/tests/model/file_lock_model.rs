@@ -15,30 +15,30 @@ const TURNS: u32 = 2;
 struct Seen {
     lock: FileLock,
     sharing: AtomicUsize,
-    alone: AtomicUsize,
+    exclusive: AtomicUsize,
 }
 
 impl Seen {
     fn share(&self) {
         let _shared = self.lock.shared_after(TURNS);
         self.sharing.fetch_add(1, Ordering::SeqCst);
-        assert_eq!(self.alone.load(Ordering::SeqCst), 0, "held exclusively");
+        assert_eq!(self.exclusive.load(Ordering::SeqCst), 0, "held exclusively");
         thread::yield_now();
-        assert_eq!(self.alone.load(Ordering::SeqCst), 0, "held exclusively");
+        assert_eq!(self.exclusive.load(Ordering::SeqCst), 0, "held exclusively");
         self.sharing.fetch_sub(1, Ordering::SeqCst);
     }
 
-    fn be_alone(&self) {
-        let _alone = self.lock.alone();
+    fn be_exclusive(&self) {
+        let _exclusive = self.lock.exclusive();
         assert_eq!(
-            self.alone.fetch_add(1, Ordering::SeqCst),
+            self.exclusive.fetch_add(1, Ordering::SeqCst),
             0,
             "two exclusive holders"
         );
         assert_eq!(self.sharing.load(Ordering::SeqCst), 0, "held shared");
         thread::yield_now();
         assert_eq!(self.sharing.load(Ordering::SeqCst), 0, "held shared");
-        self.alone.fetch_sub(1, Ordering::SeqCst);
+        self.exclusive.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -53,13 +53,13 @@ fn exclusive_means_exclusive() {
         let threads = [
             spawn(Seen::share, 3),
             spawn(Seen::share, 3),
-            spawn(Seen::be_alone, 2),
-            spawn(Seen::be_alone, 1),
+            spawn(Seen::be_exclusive, 2),
+            spawn(Seen::be_exclusive, 1),
         ];
         for thread in threads {
             thread.join().expect("no thread panics");
         }
         seen.share();
-        seen.be_alone();
+        seen.be_exclusive();
     });
 }

@@ -69,21 +69,21 @@ impl Mapper for Flat {
 }
 
 /// A mapper that can report whether anything is uncommitted.
-pub(crate) trait Settling: Mapper {
-    fn assert_settled(&self) {}
+pub(crate) trait CheckClaims: Mapper {
+    fn assert_no_open_claims(&self) {}
 }
 
-impl Settling for Flat {}
+impl CheckClaims for Flat {}
 
-impl Settling for FakeMapper {
-    fn assert_settled(&self) {
-        FakeMapper::assert_settled(self);
+impl CheckClaims for FakeMapper {
+    fn assert_no_open_claims(&self) {
+        FakeMapper::assert_no_open_claims(self);
     }
 }
 
 /// A file on the device range at `base`.
 pub(crate) struct FakeFile {
-    mapper: Box<dyn Settling>,
+    mapper: Box<dyn CheckClaims>,
     space: AddressSpace,
     base: u64,
     blocks: u64,
@@ -104,7 +104,7 @@ impl FakeFile {
     /// With `blocks` blocks on the device.
     pub(crate) fn new(
         cache: &Arc<PageCache>,
-        mapper: impl Settling + 'static,
+        mapper: impl CheckClaims + 'static,
         base: u64,
         blocks: u64,
     ) -> Arc<FakeFile> {
@@ -140,11 +140,11 @@ impl FakeFile {
     }
 
     /// Checks that nothing is reserved, claimed or in flight.
-    pub(crate) fn assert_settled(&self) {
+    pub(crate) fn assert_no_open_claims(&self) {
         let room = self.room.lock();
         assert_eq!(room.promised, 0, "reservations left");
         assert!(room.runs.is_empty(), "runs left: {:?}", room.runs);
-        self.mapper.assert_settled();
+        self.mapper.assert_no_open_claims();
     }
 
     pub(crate) fn promised(&self) -> u64 {

@@ -35,7 +35,7 @@ fn an_error_is_returned_by_every_flush_until_one_succeeds() {
     assert!(device.requests() > requests);
     let disk = Disk::new(inner).unwrap();
     assert!(on_device(&disk, &*host) == data);
-    file.assert_settled();
+    file.assert_no_open_claims();
     cache.flush_all().unwrap();
 }
 
@@ -66,7 +66,7 @@ fn a_commit_that_fails_leaves_the_blocks_dirty() {
     }
     buffered::flush(&host, 0..u64::MAX).unwrap();
     assert_eq!(file.size_bytes(), 50_000);
-    file.assert_settled();
+    file.assert_no_open_claims();
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn no_byte_is_lost_whichever_write_fails() {
             model.truncate(file.size_bytes() as usize);
             let disk = Disk::new(inner).unwrap();
             assert!(on_device(&disk, &*host) == model, "{fault:?}");
-            file.assert_settled();
+            file.assert_no_open_claims();
         }
     }
 }

@@ -14,7 +14,7 @@ use crate::hold::HoldDevice;
 use crate::{AtEnd, MIB, cache, memory, on_device, pattern, read, until, write};
 
 #[test]
-fn what_is_written_comes_to_the_device() {
+fn written_data_reaches_the_device() {
     for seed in 0..8 {
         let mut rng = Rng(seed);
         let blocks = 1024;
@@ -49,7 +49,7 @@ fn what_is_written_comes_to_the_device() {
         buffered::flush(&host, 0..u64::MAX).unwrap();
         assert!(!file.is_dirty());
         assert_eq!(cache.throttle().dirty_bytes(), 0);
-        file.assert_settled();
+        file.assert_no_open_claims();
         assert!(on_device(&disk, &*host) == model, "seed {seed}");
         assert!(read(&host, 0, model.len()) == model, "seed {seed}");
     }
@@ -96,7 +96,7 @@ fn a_few_blocks_are_flushed_by_the_waiting_thread() {
     drop(host);
     cache.writeback().set_age(Duration::from_millis(4));
     until(|| Arc::strong_count(&file) == 1);
-    file.assert_settled();
+    file.assert_no_open_claims();
 }
 
 #[test]
@@ -132,7 +132,7 @@ fn concurrent_flushes_leave_every_file_intact() {
     assert!(counts.own_flushes > 0, "{counts:?}");
     for file in &files {
         buffered::flush(&file.host(), 0..u64::MAX).unwrap();
-        file.assert_settled();
+        file.assert_no_open_claims();
         let content = on_device(cache.disk(), &*file.host());
         for (at, block) in (0..)
             .step_by(BLOCK as usize)
@@ -320,20 +320,20 @@ fn a_truncation_waits_for_runs_in_flight() {
     gate.hold();
     buffered::start_flush(&host, 0..50_000);
     gate.wait_held(1);
-    let let_go = AtomicBool::new(false);
+    let release = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let truncation = scope.spawn(|| {
             let _frozen = file.space_ref().freeze();
-            assert!(let_go.load(Ordering::SeqCst));
+            assert!(release.load(Ordering::SeqCst));
             file.space_ref().discard(&*host, 0..u64::MAX);
             file.space_ref().set_size(0);
         });
-        let_go.store(true, Ordering::SeqCst);
-        gate.let_go();
+        release.store(true, Ordering::SeqCst);
+        gate.release();
         truncation.join().unwrap();
     });
     assert!(!file.is_dirty());
     assert_eq!(cache.throttle().dirty_bytes(), 0);
-    file.assert_settled();
+    file.assert_no_open_claims();
     buffered::flush(&host, 0..u64::MAX).unwrap();
 }

@@ -24,7 +24,7 @@ impl Gate {
         self.state.lock().holds = true;
     }
 
-    pub(crate) fn let_go(&self) {
+    pub(crate) fn release(&self) {
         self.state.lock().holds = false;
         self.changed.notify_all();
     }

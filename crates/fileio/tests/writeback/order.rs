@@ -65,7 +65,7 @@ fn files_have_their_turns() {
     limits.limit_bytes = Some(128 * MIB);
     limits.background_bytes = Some(MIB);
     cache.throttle().set_limits(limits);
-    gate.let_go();
+    gate.release();
     until(|| cache.throttle().dirty_bytes() <= 2 * MIB);
     cache.flush_all().unwrap();
     let log = device.take_log();
@@ -103,10 +103,10 @@ fn the_size_and_the_blocks_follow_the_data() {
     assert!(file.promised() < 74, "blocks are claimed");
     // Writes made meanwhile extend the file, but the size of the first run does not wait for them.
     write(&host, 290_000, &pattern(1, 290_000, 100_000)).unwrap();
-    gate.let_go();
+    gate.release();
     buffered::flush(&host, 0..u64::MAX).unwrap();
     assert_eq!(file.size_bytes(), 390_000);
-    file.assert_settled();
+    file.assert_no_open_claims();
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn a_flush_takes_what_became_dirty_while_an_older_version_was_in_flight() {
         write(&host, 10, &[100 + round; 5000]).unwrap();
         std::thread::scope(|scope| {
             let flush = scope.spawn(|| buffered::flush(&host, 0..u64::MAX));
-            gate.let_go();
+            gate.release();
             flush.join().unwrap().unwrap();
         });
         let mut model = vec![round; 9000];

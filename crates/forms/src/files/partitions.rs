@@ -23,9 +23,9 @@ pub struct Partition {
 }
 
 /// Maximum number of entries; partitioning tools create no more.
-const MOST_ENTRIES: u32 = 1024;
+const MAX_ENTRIES: u32 = 1024;
 /// Maximum length of the chain of logical partitions, which no system exceeds.
-const MOST_LOGICAL: u32 = 64;
+const MAX_LOGICAL: u32 = 64;
 const SECTOR_BYTES: u64 = 512;
 const ENTRY_TYPES_EXTENDED: [u8; 3] = [0x05, 0x0f, 0x85];
 /// Marks a GPT in the MBR, for systems that know only the latter.
@@ -48,7 +48,7 @@ fn gpt(file: &File, sector_bytes: u64) -> Option<Table> {
         return None;
     }
     let entries_at = long(&header, 72)?.checked_mul(sector_bytes)?;
-    let count = word(&header, 80)?.min(MOST_ENTRIES);
+    let count = word(&header, 80)?.min(MAX_ENTRIES);
     let entry_bytes = word(&header, 84).filter(|bytes| (128..=4096).contains(bytes))?;
     let partition = |index: u32| {
         let at = entries_at.checked_add(u64::from(index) * u64::from(entry_bytes))?;
@@ -114,7 +114,7 @@ fn mbr(file: &File) -> Option<Table> {
 /// Logical partitions: each has its own table, with the offset of the next one from the start of the first.
 fn logical(file: &File, base: u64, partitions: &mut Vec<Partition>) {
     let mut at = base;
-    for number in 5..5 + MOST_LOGICAL {
+    for number in 5..5 + MAX_LOGICAL {
         let Some(found) = read(file, at * SECTOR_BYTES).as_ref().and_then(entries) else {
             return;
         };
@@ -183,11 +183,11 @@ mod tests {
         put(&mut disk[512..], 0, 0x83, 1, 1);
         put(&mut disk[512..], 1, 0x05, 0, 3);
         let found = table(&disk).unwrap();
-        assert_eq!(found.partitions.len() as u32, MOST_LOGICAL);
+        assert_eq!(found.partitions.len() as u32, MAX_LOGICAL);
     }
 
     #[test]
-    fn a_gpt_that_lies_is_bounded() {
+    fn a_gpt_with_wrong_counts_is_bounded() {
         let mut disk = vec![0xff; 64 << 10];
         disk[512..520].copy_from_slice(b"EFI PART");
         disk[512 + 72..512 + 80].copy_from_slice(&2u64.to_le_bytes());

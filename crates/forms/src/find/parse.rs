@@ -16,7 +16,7 @@ use crate::text::quote;
 type Parsed<T> = Result<T, String>;
 
 /// Maximum nesting of parentheses and negations.
-const MOST_NESTED: usize = 200;
+const MAX_NESTED: usize = 200;
 
 /// Whether the command of an `-exec` may change an image; an error if it is none.
 pub type Check<'c> = &'c dyn Fn(&[OsString]) -> Parsed<bool>;
@@ -105,7 +105,7 @@ impl<'w> Parser<'w> {
 
     fn one(&mut self) -> Parsed<Expression> {
         self.nested += 1;
-        if self.nested > MOST_NESTED {
+        if self.nested > MAX_NESTED {
             return Err("the expression is nested too deep".to_owned());
         }
         let word = self.text("the expression")?;

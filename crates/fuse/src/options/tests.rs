@@ -37,7 +37,7 @@ fn each_name_is_in_the_table_once_and_explained() {
 }
 
 #[test]
-fn what_fstab_mount_and_systemd_write_is_taken() {
+fn options_written_by_fstab_mount_and_systemd_are_accepted() {
     for list in [
         "",
         ",",
@@ -80,8 +80,8 @@ fn options_mean_what_they_say() {
             .unwrap()
             .kernel_checks_permissions()
     );
-    let lies = read("norecovery").unwrap();
-    assert!(lies.read_only && lies.no_replay);
+    let parsed = read("norecovery").unwrap();
+    assert!(parsed.read_only && parsed.no_replay);
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn choices_have_names() {
 }
 
 #[test]
-fn what_cannot_be_is_explained() {
+fn invalid_options_are_explained() {
     for (list, text) in [
         (
             "noatimes",
@@ -167,7 +167,7 @@ fn what_cannot_be_is_explained() {
 }
 
 #[test]
-fn sloppy_reading_passes_over_the_unknown_alone() {
+fn sloppy_parsing_skips_only_unknown_options() {
     let mut options = MountOptions::default();
     options
         .add_known("ro,no_such_thing,noexec=yes")

@@ -68,7 +68,7 @@ impl Server {
 
     /// How long the kernel may keep attributes. What write-back may change, which no request tells, it asks for each time.
     fn attr_secs(&self, meta: &Metadata) -> u64 {
-        match meta.is_settled() {
+        match meta.is_stable() {
             true => self.keep_secs(),
             false => 0,
         }

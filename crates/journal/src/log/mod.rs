@@ -171,7 +171,7 @@ impl Log {
         let blocks = write::blocks_needed(&self.format, sealed);
         self.make_room(cache, blocks)?;
         let head = self.ring.lock().head;
-        if self.superblock.says_empty() {
+        if self.superblock.is_marked_empty() {
             self.superblock
                 .point_to(&self.disk, Some(head), sealed.tid)?;
         }
@@ -275,7 +275,7 @@ impl Log {
     }
 
     /// Runs `change` while no checkpoint writes home.
-    pub(crate) fn while_home_rests<R>(&self, change: impl FnOnce() -> R) -> R {
+    pub(crate) fn without_checkpoint_writes<R>(&self, change: impl FnOnce() -> R) -> R {
         let _checkpointer = self.checkpointer.lock();
         change()
     }

@@ -90,7 +90,7 @@ impl Superblock {
     }
 
     /// Whether it marks the log as empty.
-    pub(crate) fn says_empty(&self) -> bool {
+    pub(crate) fn is_marked_empty(&self) -> bool {
         self.state.lock().superblock.s_start.get() == 0
     }
 

@@ -19,7 +19,7 @@ fn a_free_is_durable_only_after_writes_in_flight_of_the_old_content() {
     });
     let journal = journal(&device);
     put(&journal, 6, 0x66);
-    let (told, forgotten) = std::sync::mpsc::channel();
+    let (sender, forgotten) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         scope.spawn(|| journal.sync().unwrap());
         gate.wait_for_arrival();
@@ -35,7 +35,7 @@ fn a_free_is_durable_only_after_writes_in_flight_of_the_old_content() {
                 .unwrap()
                 .write_at(6 * u64::from(BLOCK), &data, false)
                 .unwrap();
-            told.send(()).unwrap();
+            sender.send(()).unwrap();
         });
         // The message cannot arrive while the write is held. The timeout gives a commit that does not wait
         // time to show.

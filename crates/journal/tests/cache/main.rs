@@ -96,7 +96,7 @@ fn create_reads_nothing_and_shows_zeroes() {
 }
 
 #[test]
-fn what_was_forgotten_does_not_reach_the_device() {
+fn forgotten_blocks_are_not_written() {
     let device = memory();
     let journal = journal(&device);
     put(&journal, 4, 0x44);
@@ -184,7 +184,7 @@ fn evict_all(journal: &Journal) {
 }
 
 #[test]
-fn what_is_changed_is_what_was_checked() {
+fn checked_blocks_are_not_reloaded_before_the_change() {
     let device = memory();
     let budget = Budget {
         clean_bytes: 32 * u64::from(BLOCK),

@@ -336,7 +336,7 @@ fn a_log_that_ends_before_a_commit_ends_before_its_transaction() {
 /// With checksums, damage in the middle of the log is an error, but a torn end is not. No damage causes a
 /// panic or shows damaged content.
 #[test]
-fn damage_is_told_from_a_torn_end() {
+fn damage_is_distinguished_from_a_torn_end() {
     if !tools() {
         return;
     }

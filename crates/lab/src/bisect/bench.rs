@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use super::git::{Commit, Git, LOCAL_VARIABLES};
 use super::state::{Event, Pair, State};
 use super::trees::Trees;
-use super::{Limits, Outlook, Plan, Tell, Watch};
+use super::{Limits, Outlook, Plan, Update, Watch};
 use crate::Result;
 use crate::shell::{Ended, STATE_VARIABLE, Shell, figure};
 
@@ -82,8 +82,8 @@ impl<'a> Bench<'a> {
     }
 
     /// Reports progress.
-    pub(super) fn tell(&self, what: Tell<'_>) {
-        self.watch.tell(&self.outlook, what);
+    pub(super) fn report(&self, what: Update<'_>) {
+        self.watch.report(&self.outlook, what);
     }
 
     /// The figures of `base` and `new` in pair number `index` (from 0).
@@ -146,7 +146,7 @@ impl<'a> Bench<'a> {
     /// Builds a commit in a fresh worktree.
     pub(super) fn build(&mut self, id: &str) -> Tried<()> {
         let commit = self.commit(id)?;
-        self.tell(Tell::Building(&commit));
+        self.report(Update::Building(&commit));
         self.trees.make(self.git, id)?;
         let began = Instant::now();
         let limit = self.limits.build;
@@ -182,7 +182,7 @@ impl<'a> Bench<'a> {
             };
             if attempt == 0 {
                 let note = format!("{}: {why}\n  it is run once more", commit.short);
-                self.tell(Tell::Note(&note));
+                self.report(Update::Note(&note));
             }
         }
         self.state.note(Event::Fault {

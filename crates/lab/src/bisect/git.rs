@@ -60,7 +60,7 @@ pub(super) struct Git {
 /// Runs git and returns its output, without the final newline.
 fn ask(command: &mut Command) -> Result<String> {
     let output = run(command)?;
-    answer(&output).map_err(|said| Error::new(format!("git: {said}")))
+    answer(&output).map_err(|message| Error::new(format!("git: {message}")))
 }
 
 /// Git's output, or why it failed.
@@ -138,13 +138,13 @@ impl Git {
     /// The repository that contains this directory.
     pub(super) fn of(dir: &Path) -> Result<Git> {
         let output = rev_parse(dir, &["--path-format=absolute", "--git-common-dir"])?;
-        let common = answer(&output).map_err(|said| {
+        let common = answer(&output).map_err(|message| {
             let dir = dir.display();
             let nowhere = ["not a git repository", "cannot change to"];
-            Error::new(match nowhere.iter().any(|words| said.contains(words)) {
+            Error::new(match nowhere.iter().any(|words| message.contains(words)) {
                 true => format!("{dir} is no folder in a git repository: name one with -C"),
                 // Git itself says what to do about an untrusted owner.
-                false => format!("git cannot use the repository of {dir}: {said}"),
+                false => format!("git cannot use the repository of {dir}: {message}"),
             })
         })?;
         let cannot = |e| Error::new(format!("cannot find the repository {common}: {e}"));

@@ -127,7 +127,7 @@ pub struct Outlook {
 
 /// A progress report.
 #[derive(Clone, Copy, Debug)]
-pub enum Tell<'a> {
+pub enum Update<'a> {
     /// A message.
     Note(&'a str),
     /// A commit is being built.
@@ -148,7 +148,7 @@ pub enum Tell<'a> {
 /// Receives progress, and may end the bisection.
 pub trait Watch {
     /// Receives a progress report.
-    fn tell(&self, outlook: &Outlook, what: Tell<'_>);
+    fn report(&self, outlook: &Outlook, what: Update<'_>);
     /// Polled ten times a second while a command runs. An error ends the bisection, which can be resumed
     /// later.
     ///

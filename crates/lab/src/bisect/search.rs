@@ -19,7 +19,7 @@ use super::bench::{Bench, Fault, Tried};
 use super::choose::{choose, decisions};
 use super::evidence::{Evidence, Level, Question};
 use super::result::{Found, Mark, Outcome, Step, Trial};
-use super::{Outlook, Tell};
+use super::{Outlook, Update};
 use crate::stats::Verdict;
 use crate::{Error, Result};
 
@@ -177,7 +177,7 @@ impl<'a> Search<'a> {
             }
         }
         let note = format!("the bad end: {}", trial.change());
-        self.bench.tell(Tell::Note(&note));
+        self.bench.report(Update::Note(&note));
         Ok(None)
     }
 
@@ -244,7 +244,7 @@ impl<'a> Search<'a> {
             self.bench.outlook.pair_s = pair_s;
             self.bench.outlook.build_s = build_s;
             let pairs = evidence.pairs.pairs();
-            self.bench.tell(Tell::Measuring {
+            self.bench.report(Update::Measuring {
                 commit: &commit,
                 pairs,
                 most: evidence.pairs.max_pairs(),
@@ -361,7 +361,7 @@ impl<'a> Search<'a> {
         let pairs = self.bench.state.pairs(id, &self.bench.plan.good);
         let values = self.bench.state.values(id);
         let step = Step::new(commit, mark, (&pairs, &values), level, why);
-        self.bench.tell(Tell::Step(&step));
+        self.bench.report(Update::Step(&step));
         self.steps.push(step);
         Ok(mark)
     }

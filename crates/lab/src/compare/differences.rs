@@ -28,8 +28,8 @@ pub(super) fn between(base: &[Run<'_>], new: &[Run<'_>]) -> Vec<String> {
     for other in base.iter().chain(new).skip(1) {
         of_two(&first.1.head, &other.1.head, &mut found);
     }
-    let mut said = BTreeSet::new();
-    found.retain(|text| said.insert(text.clone()));
+    let mut seen = BTreeSet::new();
+    found.retain(|text| seen.insert(text.clone()));
     found
 }
 

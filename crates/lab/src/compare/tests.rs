@@ -138,8 +138,8 @@ fn runs_of_a_side_must_have_something_in_common() {
             .expect_err("nothing")
             .to_string()
     };
-    let said = compare(&[("x", &a), ("y", &b)], &[("z", &a)]);
-    assert!(said.contains("in common"), "{said}");
+    let output = compare(&[("x", &a), ("y", &b)], &[("z", &a)]);
+    assert!(output.contains("in common"), "{output}");
     assert!(compare(&[], &[("z", &a)]).contains("without a run"));
     assert!(Comparison::within(&[], &Choice::default()).is_err());
 }

@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_of_one_moment_are_paired_as_they_are_named() {
+    fn simultaneous_runs_are_paired_by_name() {
         let same = vec!["2026".to_owned(); 9];
         let found = neighbours(&same, &same);
         let want: Vec<(usize, usize)> = (0..9).map(|i| (i, i)).collect();

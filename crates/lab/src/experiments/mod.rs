@@ -37,7 +37,7 @@ pub struct Experiment {
 }
 
 impl Experiment {
-    /// Runs it. The record says that it started at `started` (RFC 3339), and holds the settings in `told`.
+    /// Runs it. The record says that it started at `started` (RFC 3339), and holds the settings in `given`.
     ///
     /// # Errors
     /// Errors of the measurement, and of [`Settings::progress`] before there is anything to keep.
@@ -45,11 +45,11 @@ impl Experiment {
         &self,
         settings: &Settings<'_>,
         started: &str,
-        told: BTreeMap<String, Value>,
+        given: BTreeMap<String, Value>,
     ) -> Result<Record> {
         let mut outcome = Outcome::default();
         (self.run)(settings, &mut outcome)?;
-        Ok(outcome.into_record(self.name, started, told))
+        Ok(outcome.into_record(self.name, started, given))
     }
 }
 

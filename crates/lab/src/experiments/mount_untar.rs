@@ -20,7 +20,7 @@ use crate::{Result, Settings};
 const FILES_PER_FOLDER: u64 = 12;
 const MEDIAN_BYTES: f64 = 1024.0;
 const SIGMA: f64 = 1.6;
-const MOST_BYTES: f64 = 1048576.0;
+const MAX_BYTES: f64 = 1048576.0;
 
 pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> {
     if !have(outcome, "tar", "everything") {
@@ -97,5 +97,5 @@ fn make_archive(bench: &Bench<'_>, archive: &Path, files: u64) -> Result<u64> {
 
 /// A log-normal size.
 fn file_bytes(random: &mut fastrand::Rng) -> usize {
-    (MEDIAN_BYTES * (SIGMA * normal(random)).exp()).min(MOST_BYTES) as usize
+    (MEDIAN_BYTES * (SIGMA * normal(random)).exp()).min(MAX_BYTES) as usize
 }

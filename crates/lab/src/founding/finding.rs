@@ -257,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_recorded_run_is_told_report_by_report() {
+    fn a_recorded_run_is_summarised_report_by_report() {
         let mut outcome = Outcome::default();
         let phone = "phone model, 32 MiB read";
         for (name, quantity, unit, samples) in [
@@ -308,7 +308,7 @@ report 4: a large direct read gathered into one bio before anything is submitted
     }
 
     #[test]
-    fn counts_of_a_model_stand_beside_what_was_measured() {
+    fn counts_of_a_model_are_shown_with_the_measured_ones() {
         let mut outcome = Outcome::default();
         outcome.sample("raw, none (ours), 1 threads", ("rate", "kIOPS", 2000.0));
         for (name, value) in [("one shared counter", 10_000.0), ("no count", 64_000.0)] {

@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn a_written_record_is_read_back() {
         let dir = tempfile::tempdir().expect("a folder");
         let path = dir.path().join("run.jsonl");
         record().write(&path).expect("written");

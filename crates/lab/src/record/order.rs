@@ -70,14 +70,14 @@ mod tests {
     }
 
     #[test]
-    fn an_effect_of_order_is_said_and_none_is_invented() {
-        let said = run(5.0, true).effects_of_order();
-        let [said] = &said[..] else {
-            panic!("{said:?}")
+    fn an_effect_of_order_is_reported_only_if_there_is_one() {
+        let effects = run(5.0, true).effects_of_order();
+        let [effects] = &effects[..] else {
+            panic!("{effects:?}")
         };
         assert!(
-            said.contains("throughput of who comes first in a round differs by -5."),
-            "{said}"
+            effects.contains("throughput of who comes first in a round differs by -5."),
+            "{effects}"
         );
         assert!(run(0.0, true).effects_of_order().is_empty());
         assert!(run(5.0, false).effects_of_order().is_empty());

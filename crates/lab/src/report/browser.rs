@@ -40,7 +40,7 @@ impl Browser {
 /// The document after its scripts have run, and the browser's messages; `None`, with a message, if the
 /// browser did not run.
 fn shown(page: &Path, dir: &Path, width: u32) -> Option<(String, String)> {
-    let (dom, said) = (dir.join("dom.html"), dir.join("said.txt"));
+    let (dom, log) = (dir.join("dom.html"), dir.join("said.txt"));
     let child = Command::new("chromium")
         .args([
             "--headless",
@@ -61,7 +61,7 @@ fn shown(page: &Path, dir: &Path, width: u32) -> Option<(String, String)> {
         .arg(format!("file://{}", page.display()))
         .stdin(Stdio::null())
         .stdout(std::fs::File::create(&dom).expect("a file"))
-        .stderr(std::fs::File::create(&said).expect("a file"))
+        .stderr(std::fs::File::create(&log).expect("a file"))
         .spawn();
     let mut browser = match child {
         Ok(child) => Browser(child),
@@ -74,12 +74,12 @@ fn shown(page: &Path, dir: &Path, width: u32) -> Option<(String, String)> {
     let read = |path: &PathBuf| {
         String::from_utf8_lossy(&std::fs::read(path).unwrap_or_default()).into_owned()
     };
-    let (dom, said) = (read(&dom), read(&said));
+    let (dom, log) = (read(&dom), read(&log));
     if !ended.is_some_and(|ended| ended.success()) || !dom.contains("</html>") {
-        throughline_testkit::missing!("chromium did not show a page ({ended:?}): {said}");
+        throughline_testkit::missing!("chromium did not show a page ({ended:?}): {log}");
         return None;
     }
-    Some((dom, said))
+    Some((dom, log))
 }
 
 #[test]
@@ -93,10 +93,10 @@ fn a_browser_draws_every_plot_and_complains_of_nothing() {
         std::fs::write(&page, report.html()).expect("written");
         std::fs::write(page.with_extension("md"), report.markdown()).expect("written");
         let width = if name == "whole" { 360 } else { 1280 };
-        let Some((dom, said)) = shown(&page, scratch.path(), width) else {
+        let Some((dom, log)) = shown(&page, scratch.path(), width) else {
             return;
         };
-        assert!(!said.contains("CONSOLE"), "{name}: {said}");
+        assert!(!log.contains("CONSOLE"), "{name}: {log}");
         assert!(!dom.contains("data-failed"), "{name}: a plot failed");
         assert!(
             !dom.contains("<title>broken"),

@@ -42,8 +42,8 @@ pub(super) fn all(sources: &[Source]) -> (Vec<Compared>, Vec<String>) {
         }
     }
     let mut warnings: Vec<String> = warnings.iter().map(|warning| one_line(warning)).collect();
-    let mut said = std::collections::BTreeSet::new();
-    warnings.retain(|warning| said.insert(warning.clone()));
+    let mut seen = std::collections::BTreeSet::new();
+    warnings.retain(|warning| seen.insert(warning.clone()));
     (compared, warnings)
 }
 

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_number_is_left_out_and_counted() {
+    fn values_that_are_not_finite_are_skipped_and_counted() {
         let lines = vec![
             sample("a", 1, f64::NAN),
             sample("a", 2, f64::INFINITY),

@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_back_is_not_on_the_device() {
+    fn requeued_bios_are_not_on_the_device() {
         let trace = of(
             0,
             &[
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_no_panic() {
+    fn inconsistent_events_do_not_panic() {
         let trace = of(
             0,
             &[

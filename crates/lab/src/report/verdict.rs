@@ -118,7 +118,7 @@ fn of_quantity(quantity: &Quantity, record: &Record, entities: &[Entity]) -> Hea
         Better::Lower => a.summary.mean.total_cmp(&b.summary.mean),
     });
     let what = one_line(&quantity.name);
-    let said = |row: &Row| with_unit(row.summary.mean, &one_line(&quantity.unit));
+    let phrase = |row: &Row| with_unit(row.summary.mean, &one_line(&quantity.unit));
     let name = |row: &Row| entities[row.entity].label.clone();
     let Some(best) = rows.first() else {
         return Headline::new(Tone::Open, format!("There are no samples of {what}."));
@@ -129,7 +129,7 @@ fn of_quantity(quantity: &Quantity, record: &Record, entities: &[Entity]) -> Hea
         share(best.summary.cv_percent)
     );
     let Some(next) = rows.get(1) else {
-        let sentence = format!("{}: {what} is {} on average.", name(best), said(best));
+        let sentence = format!("{}: {what} is {} on average.", name(best), phrase(best));
         let mut headline = Headline::new(Tone::Plain, sentence);
         headline.more.push(format!("{spread}."));
         return headline;
@@ -175,8 +175,8 @@ fn of_quantity(quantity: &Quantity, record: &Record, entities: &[Entity]) -> Hea
     };
     headline.more.push(format!(
         "{} against {}{}; {spread}.",
-        said(best),
-        said(next),
+        phrase(best),
+        phrase(next),
         interval.unwrap_or_default()
     ));
     headline
@@ -208,7 +208,8 @@ fn paired(
 
 fn of_accounts(accounts: &Accounts, entities: &[Entity]) -> Headline {
     let all = accounts.entities.iter().zip(&accounts.in_short);
-    let mut sentences = all.map(|(entity, said)| format!("{}: {said}", entities[*entity].label));
+    let mut sentences =
+        all.map(|(entity, phrase)| format!("{}: {phrase}", entities[*entity].label));
     let mut headline = Headline::new(Tone::Plain, sentences.next().unwrap_or_default());
     headline.more.extend(sentences);
     headline
@@ -246,14 +247,18 @@ fn compared(comparisons: &[Compared]) -> Headline {
         (same, "without a difference"),
         (open, "without enough evidence"),
     ];
-    let said: Vec<String> = kinds
+    let phrase: Vec<String> = kinds
         .iter()
         .filter(|(count, _)| *count > 0)
         .map(|(count, kind)| format!("{count} {kind}"))
         .collect();
     let mut headline = Headline::new(
         tone,
-        format!("Of {} comparisons: {}.", comparisons.len(), said.join(", ")),
+        format!(
+            "Of {} comparisons: {}.",
+            comparisons.len(),
+            phrase.join(", ")
+        ),
     );
     let mut decided: Vec<&Compared> = comparisons
         .iter()

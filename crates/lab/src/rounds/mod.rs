@@ -36,7 +36,7 @@ pub struct Terms<'a> {
     /// The question asked of each target but the first.
     pub asked: &'a Asked,
     /// Further settings for the record: name and value.
-    pub told: BTreeMap<String, Value>,
+    pub given: BTreeMap<String, Value>,
     /// When the run started: RFC 3339, UTC.
     pub started: &'a str,
     /// Whether the user wants to stop. Polled by all threads.
@@ -114,7 +114,7 @@ pub(crate) fn head(name: &str, terms: &Terms<'_>, own: BTreeMap<String, Value>) 
     let order = format!("drawn anew for each round, seed {}", terms.seed);
     let mut settings = BTreeMap::from([(ORDER.to_owned(), order.into())]);
     settings.extend(own);
-    settings.extend(terms.told.clone());
+    settings.extend(terms.given.clone());
     let mut head = Head::new(name, terms.started, settings);
     head.max_rounds = terms.asked.until.map(|_| terms.rounds);
     head

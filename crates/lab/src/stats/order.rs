@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn an_effect_of_the_place_is_found_and_none_is_invented() {
+    fn an_effect_of_the_place_is_found_only_if_there_is_one() {
         let (mut noise, mut random) = (Noise::new(21), fastrand::Rng::with_seed(22));
         for targets in [2, 3, 5] {
             let mut count = |percent: f64| {
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn what_says_nothing_is_no_trouble() {
+    fn too_little_data_shows_no_effect_of_order() {
         for rounds in [
             vec![],
             vec![vec![]],

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lies_far_away_is_named_and_what_does_not_is_not() {
+    fn only_outliers_are_reported() {
         let mut samples: Vec<f64> = (0..20).map(|i| 100.0 + f64::from(i % 5)).collect();
         assert_eq!(outliers(&samples), []);
         samples[3] = 108.0;

@@ -63,7 +63,7 @@ mod tests {
     /// The interval covers as often as promised even with a handful of pairs, which a bootstrap does not
     /// achieve.
     #[test]
-    fn the_true_ratio_lies_inside_as_often_as_is_said() {
+    fn the_interval_contains_the_true_ratio_as_often_as_stated() {
         let mut noise = crate::stats::tests::Noise::new(31);
         for (pairs, runs) in [(3, 1000), (5, 1000), (8, 1000), (20, 400)] {
             let held = (0..runs)

@@ -135,8 +135,8 @@ impl Sequential {
         if let Some(judgement) = &self.decided {
             return judgement.clone();
         }
-        let to_come = self.looks.iter().find(|look| look.pairs >= self.base.len());
-        let alpha = to_come.map_or(self.question.alpha(), |look| look.alpha);
+        let next_look = self.looks.iter().find(|look| look.pairs >= self.base.len());
+        let alpha = next_look.map_or(self.question.alpha(), |look| look.alpha);
         Judgement {
             verdict: Verdict::NotEnough,
             ..judge_pairs(&self.base, &self.new, &self.question, alpha)

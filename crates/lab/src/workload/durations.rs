@@ -74,15 +74,15 @@ impl Durations {
         let kept = self.kept.len().max(1) as u64;
         let mut classes = Vec::new();
         let mut before = 0;
-        let mut told = 0;
+        let mut counted = 0;
         for of_class in self.kept.chunk_by(|a, b| class(*a) == class(*b)) {
             before += of_class.len() as u64;
             // If only a sample was kept, its counts are scaled up to the total.
             let all = (u128::from(before) * u128::from(self.count) / u128::from(kept)) as u64;
             if let Some(longest) = of_class.last() {
-                classes.push((*longest as f64 / 1e3, all - told));
+                classes.push((*longest as f64 / 1e3, all - counted));
             }
-            told = all;
+            counted = all;
         }
         classes
     }

@@ -320,8 +320,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_explained() {
-        for (text, said) in [
+    fn invalid_targets_are_explained() {
+        for (text, expected) in [
             ("", "KIND:WHAT"),
             ("/dev/sda", "KIND:WHAT"),
             ("disk:/x", "no kind 'disk'"),
@@ -343,7 +343,7 @@ mod tests {
             ("model:", "needs a name"),
         ] {
             let error = TargetSpec::parse(text).expect_err(text).to_string();
-            assert!(error.contains(said), "{text}: {error}");
+            assert!(error.contains(expected), "{text}: {error}");
         }
     }
 }

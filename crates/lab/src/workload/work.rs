@@ -125,7 +125,7 @@ impl<'a> Crew<'a> {
             if self.workload.layout == Layout::Empty {
                 share.access.empty()?;
             }
-            share.access.settle(self.workload.cold)?;
+            share.access.write_back(self.workload.cold)?;
         }
         let spent = together(self.lanes.len(), |worker| {
             // Never contended: each worker has its own lane.
@@ -140,7 +140,7 @@ impl<'a> Crew<'a> {
         // Write back dirty data, so that it does not slow down the next target.
         work.shares
             .iter()
-            .try_for_each(|share| share.access.settle(false))?;
+            .try_for_each(|share| share.access.write_back(false))?;
         let mut times = Times::new(MOST);
         for lane in &self.lanes {
             times.add(&mut lane.lock().times);

@@ -87,9 +87,9 @@ pub struct ReadDir {
     held: Arc<Held>,
     path: Arc<Path>,
     batch: std::vec::IntoIter<throughline_ext::DirEntry>,
-    left_out: std::vec::IntoIter<Corrupt>,
+    skipped: std::vec::IntoIter<Corrupt>,
     /// Damaged places already reported.
-    told: HashSet<(Option<InodeNumber>, Option<FsBlock>)>,
+    reported: HashSet<(Option<InodeNumber>, Option<FsBlock>)>,
     next: Option<u64>,
 }
 
@@ -105,8 +105,8 @@ impl Iterator for ReadDir {
                 return Some(self.checked(entry));
             }
             // A listing that resumes in the middle of a block finds its damage again.
-            let told = &mut self.told;
-            if let Some(damage) = self.left_out.find(|damage| told.insert(damage.place())) {
+            let reported = &mut self.reported;
+            if let Some(damage) = self.skipped.find(|damage| reported.insert(damage.place())) {
                 return Some(Err(Error::Corrupt(damage)));
             }
             let fs = self.held.fs();
@@ -114,7 +114,7 @@ impl Iterator for ReadDir {
                 Ok(listing) => {
                     self.next = listing.names.last().map(|entry| entry.next);
                     self.batch = listing.names.into_iter();
-                    self.left_out = listing.left_out.into_iter();
+                    self.skipped = listing.skipped.into_iter();
                 }
                 Err(error) => {
                     self.next = None;
@@ -139,8 +139,8 @@ impl ReadDir {
             held,
             path: path.into(),
             batch: Vec::new().into_iter(),
-            left_out: Vec::new().into_iter(),
-            told: HashSet::new(),
+            skipped: Vec::new().into_iter(),
+            reported: HashSet::new(),
             next: Some(0),
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! Invariants, also on damaged and hostile volumes:
 //! - No directory is entered twice, so every walk ends.
-//! - At most [`MOST_DEEP`] directories are open at once; there is no recursion.
+//! - At most [`MAX_DEPTH`] directories are open at once; there is no recursion.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -16,7 +16,7 @@ use crate::metadata::{FileType, Metadata};
 use crate::volume::Volume;
 
 /// The deepest nesting that is followed: as deep as the kernel's longest path can name.
-pub(super) const MOST_DEEP: usize = 2048;
+pub(super) const MAX_DEPTH: usize = 2048;
 
 /// The directories entered so far, and the current depth.
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ pub(super) struct Trail {
 impl Trail {
     /// Call before a directory is listed; each `Ok` needs a matching `leave`.
     pub(super) fn enter(&mut self, dir: &Inode) -> Result<()> {
-        if self.depth >= MOST_DEEP {
+        if self.depth >= MAX_DEPTH {
             return Err(Reason::NameTooLong.into());
         }
         if !self.seen.insert(dir.ino) {

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 /// About as many calls of one kind as a disk can use concurrently.
-const MOST_THREADS: usize = 8;
+const MAX_THREADS: usize = 8;
 /// An idle thread exits after this.
 const IDLE: Duration = Duration::from_secs(5);
 
@@ -59,7 +59,7 @@ impl Queue {
             drop(state);
             return self.wake.notify_one();
         }
-        if state.threads == MOST_THREADS {
+        if state.threads == MAX_THREADS {
             return;
         }
         state.threads += 1;

@@ -19,7 +19,7 @@ use throughline_ext::{
 use throughline_fileio::{DirtyLimits, PageCache};
 
 use crate::cache::CacheState;
-use crate::call::told;
+use crate::call::traced;
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::info::{self, IoCounts, JournalState, VolumeInfo};
@@ -166,7 +166,7 @@ impl Volume {
 
     pub(crate) fn new(fs: Fs, mode: Mode) -> Volume {
         let fs = Arc::new(fs);
-        fs.hold_back();
+        fs.enable_deferred_truncation();
         Volume {
             mounted: Arc::new(Mounted { fs, mode }),
         }
@@ -275,7 +275,7 @@ impl Volume {
             .collect();
         let bytes = files.iter().map(|(_, data)| data.len()).sum();
         let write = || Ok(self.fs().write_new(&inodes));
-        let done = told(self.disk(), Op::Write, |_| bytes, write).unwrap_or_default();
+        let done = traced(self.disk(), Op::Write, |_| bytes, write).unwrap_or_default();
         done.into_iter().map(|done| Ok(done?)).collect()
     }
 
@@ -302,7 +302,7 @@ impl Volume {
     /// # Errors
     /// The device's error, on every call until the sync succeeds.
     pub fn sync(&self) -> Result<()> {
-        told(self.disk(), Op::Flush, |()| 0, || Ok(self.fs().sync()?))
+        traced(self.disk(), Op::Flush, |()| 0, || Ok(self.fs().sync()?))
     }
 
     /// Discards the free blocks in a byte range of the volume, in runs of at least `least_bytes` (`FITRIM`):

@@ -102,7 +102,7 @@ pub(crate) fn run(args: &ExplainArgs, context: &mut Context) -> Result<(), Failu
         return Ok(());
     }
     context.exit_bits = seen.code;
-    Err(Failure::Said)
+    Err(Failure::Reported)
 }
 
 fn problem(error: impl std::fmt::Display) -> Problem {

@@ -25,7 +25,7 @@ pub(super) fn run(args: &ExplainArgs, context: &mut Context) -> Result<Option<Se
                 .complaints
                 .note("for another program's I/O: throughline explain --kernel -- COMMAND");
             context.exit_bits = u8::try_from(error.exit_code()).unwrap_or(2);
-            return Err(Failure::Said);
+            return Err(Failure::Reported);
         }
     };
     if !is_watched(&inner.command) {

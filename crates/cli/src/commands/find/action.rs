@@ -19,7 +19,7 @@ use crate::text::printable;
 use crate::walk::At;
 
 /// Maximum number of files per command of `-exec … +`; bounds the memory for them.
-const MOST_GATHERED: usize = 10_000;
+const MAX_GATHERED: usize = 10_000;
 
 impl Search<'_> {
     /// Tests a name and performs the actions. Returns whether to prune its directory.
@@ -121,7 +121,7 @@ impl Search<'_> {
             return Ok(true);
         };
         places.push(place.clone());
-        if places.len() >= MOST_GATHERED {
+        if places.len() >= MAX_GATHERED {
             self.run_gathered(context)?;
         }
         Ok(true)
@@ -135,7 +135,7 @@ impl Search<'_> {
             failed |= !exec(context, words.into_iter().chain(places).collect())?;
         }
         match failed {
-            true => context.complain(Failure::Said),
+            true => context.complain(Failure::Reported),
             false => Ok(()),
         }
     }

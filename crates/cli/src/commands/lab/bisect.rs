@@ -150,5 +150,5 @@ fn show(outcome: &Outcome, context: &mut Context) -> Result<(), Failure> {
             ));
         }
     };
-    Err(Failure::Said)
+    Err(Failure::Reported)
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::{Args, ValueEnum};
 use throughline_forms::time::rfc3339;
-use throughline_lab::bisect::{Limits, Outlook, Tell, Terms, Watch};
+use throughline_lab::bisect::{Limits, Outlook, Terms, Update, Watch};
 use throughline_lab::record;
 
 use super::percent::percent;
@@ -177,7 +177,7 @@ fn left(outlook: &Outlook, pairs: usize, most: usize) -> String {
 }
 
 impl Watch for Shown {
-    fn tell(&self, outlook: &Outlook, what: Tell<'_>) {
+    fn report(&self, outlook: &Outlook, what: Update<'_>) {
         self.step.set(outlook.step);
         // A single commit is not part of a bisection that this program controls.
         let step = match outlook.steps {
@@ -185,11 +185,11 @@ impl Watch for Shown {
             steps => format!("step {} of about {steps}: ", outlook.step),
         };
         match what {
-            Tell::Note(text) => self.line(text),
-            Tell::Building(commit) => self
+            Update::Note(text) => self.line(text),
+            Update::Building(commit) => self
                 .progress
                 .name(&format!("{step}building {}", commit.short)),
-            Tell::Measuring {
+            Update::Measuring {
                 commit,
                 pairs,
                 most,
@@ -199,7 +199,7 @@ impl Watch for Shown {
                 pairs + 1,
                 left(outlook, pairs, most)
             )),
-            Tell::Step(done) => {
+            Update::Step(done) => {
                 let level = done
                     .level
                     .map(|level| format!(" {level}"))

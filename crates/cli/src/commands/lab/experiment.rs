@@ -38,7 +38,7 @@ pub(super) struct ScaleArgs {
 
 /// Refuses engine options that an experiment would ignore: it opens its volumes in its own way.
 pub(super) fn check_globals(globals: &Globals) -> Result<(), Failure> {
-    match globals.told().first() {
+    match globals.given().first() {
         None => Ok(()),
         Some((option, _)) => Err(Failure::Usage(format!(
             "an experiment opens its volumes its own way: --{option} is for workload files"
@@ -68,13 +68,13 @@ pub(super) fn measure(
         watch: context.images.watch.as_deref(),
     };
     let started = second(Timestamp::now()).to_string();
-    let told: BTreeMap<String, Value> = BTreeMap::from([
+    let given: BTreeMap<String, Value> = BTreeMap::from([
         ("scale".to_owned(), scale.into()),
         ("rounds".to_owned(), place.rounds.into()),
         ("dir".to_owned(), place.dir.display().to_string().into()),
         ("engine".to_owned(), settings.engine.to_string().into()),
     ]);
-    let record = experiment.run(&settings, &started, told);
+    let record = experiment.run(&settings, &started, given);
     progress.clear();
     record.or_else(|error| {
         context.interrupt().check()?;

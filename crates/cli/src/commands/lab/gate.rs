@@ -52,7 +52,7 @@ pub(super) fn run(args: &GateArgs, context: &mut Context) -> Result<(), Failure>
         Outcome::Regression => EXIT_REGRESSION,
         Outcome::NotEnough => EXIT_NOT_ENOUGH,
     };
-    Err(Failure::Said)
+    Err(Failure::Reported)
 }
 
 fn answer(args: &GateArgs, context: &mut Context) -> Result<Outcome, Failure> {

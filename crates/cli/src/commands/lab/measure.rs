@@ -23,7 +23,7 @@ use crate::progress::Progress;
 use crate::text::quote;
 
 /// Maximum rounds of a run that may end early, unless specified.
-const MOST_ROUNDS: u32 = 1000;
+const MAX_ROUNDS: u32 = 1000;
 /// Rounds of commands, unless specified; a workload file specifies its own number.
 const ROUNDS_OF_COMMANDS: u32 = 20;
 
@@ -98,7 +98,7 @@ impl Measurement<'_> {
             )));
         }
         let usual = match self.until {
-            Some(_) => MOST_ROUNDS,
+            Some(_) => MAX_ROUNDS,
             None => ROUNDS_OF_COMMANDS,
         };
         let rounds = self.how.place.rounds.map_or(usual, u32::from);
@@ -137,9 +137,9 @@ impl Measurement<'_> {
             };
             workload::run(&plan, keep)
         };
-        let told = told(&context.globals);
+        let given = given(&context.globals);
         let rounds = (workload.warm_up, workload.rounds);
-        self.kept(&workload.name, rounds, told, &measure, context)
+        self.kept(&workload.name, rounds, given, &measure, context)
     }
 
     /// Measures and keeps the results. `rounds`: those of the warm-up and those that count.
@@ -147,7 +147,7 @@ impl Measurement<'_> {
         &self,
         name: &str,
         (warm_up, rounds): (u32, u32),
-        told: BTreeMap<String, Value>,
+        given: BTreeMap<String, Value>,
         measure: &Measure<'_>,
         context: &mut Context,
     ) -> Result<(Record, OutPlace), Failure> {
@@ -169,7 +169,7 @@ impl Measurement<'_> {
             rounds,
             seed: self.how.seed.unwrap_or_else(drawn),
             asked: &asked,
-            told,
+            given,
             started: &format!("{started:.3}"),
             interrupted: &|| interrupt.check().is_err(),
             progress: &|done, of| {
@@ -210,7 +210,7 @@ impl Measurement<'_> {
         }
         match self.how.place.rounds {
             Some(rounds) => workload.rounds = rounds.into(),
-            None if self.until.is_some() => workload.rounds = MOST_ROUNDS,
+            None if self.until.is_some() => workload.rounds = MAX_ROUNDS,
             None => {}
         }
         if self.until.is_some() && workload.targets.len() < 2 {
@@ -245,14 +245,14 @@ fn options(globals: &Globals) -> Result<OpenOptions, Failure> {
 }
 
 /// The same options, for the record.
-fn told(globals: &Globals) -> BTreeMap<String, Value> {
+fn given(globals: &Globals) -> BTreeMap<String, Value> {
     let engine = EngineChoice::from(globals.engine).to_string();
-    let mut told = BTreeMap::from([("engine".to_owned(), engine.into())]);
-    told.extend(
+    let mut given = BTreeMap::from([("engine".to_owned(), engine.into())]);
+    given.extend(
         globals
-            .told()
+            .given()
             .into_iter()
             .map(|(name, value)| (name.to_owned(), value.into())),
     );
-    told
+    given
 }

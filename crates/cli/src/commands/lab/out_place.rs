@@ -15,7 +15,7 @@ use crate::problem::{Doing, Failure};
 use crate::text::quote;
 
 /// Maximum number of runs that start within one second in the same directory under the same name.
-const MOST_OF_A_SECOND: u32 = 1000;
+const MAX_PER_SECOND: u32 = 1000;
 
 /// The place of a record. An existing file keeps its contents until the head is written; a new file that gets
 /// no head is removed.
@@ -82,7 +82,7 @@ impl OutPlace {
             });
             match File::create_new(&path) {
                 Err(error)
-                    if error.kind() == ErrorKind::AlreadyExists && number < MOST_OF_A_SECOND =>
+                    if error.kind() == ErrorKind::AlreadyExists && number < MAX_PER_SECOND =>
                 {
                     number += 1;
                 }
@@ -119,8 +119,8 @@ impl OutPlace {
         };
         context.out.line(table.trim_end())?;
         if !context.globals.quiet {
-            let said = format!("the result is in {}", quote(path));
-            context.complaints.note(&said);
+            let message = format!("the result is in {}", quote(path));
+            context.complaints.note(&message);
         }
         Ok(())
     }

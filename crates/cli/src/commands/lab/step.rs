@@ -68,7 +68,7 @@ pub(super) fn run(args: &StepArgs, context: &mut Context) -> Result<(), Failure>
     if sorted.is_err() {
         context.interrupt().check()?;
     }
-    let (said, code) = match sorted.map_err(|error| failed(&error, cannot))? {
+    let (verdict, code) = match sorted.map_err(|error| failed(&error, cannot))? {
         Sorted::Good => ("good", 0),
         Sorted::Bad => ("bad", EXIT_BAD),
         Sorted::Skip => (
@@ -77,12 +77,12 @@ pub(super) fn run(args: &StepArgs, context: &mut Context) -> Result<(), Failure>
         ),
     };
     if !context.globals.quiet {
-        let note = format!("the commit that is checked out is {said} (exit code {code})");
+        let note = format!("the commit that is checked out is {verdict} (exit code {code})");
         context.complaints.note(&note);
     }
     context.exit_bits = code;
     match code {
         0 => Ok(()),
-        _ => Err(Failure::Said),
+        _ => Err(Failure::Reported),
     }
 }

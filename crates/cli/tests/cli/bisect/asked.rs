@@ -16,7 +16,7 @@ fn between(repository: &Repository, good: &str, bad: &str) -> Ran {
 }
 
 #[test]
-fn wrong_ends_are_told_before_anything_is_built() {
+fn wrong_ends_are_reported_before_anything_is_built() {
     if git_is_missing() {
         return;
     }
@@ -25,7 +25,7 @@ fn wrong_ends_are_told_before_anything_is_built() {
     let repository = Repository::of(&commits);
     repository.git(&["branch", "other", &repository.ids[2]]);
     let first = repository.ids[0].as_str();
-    for (good, bad, said) in [
+    for (good, bad, expected) in [
         ("no-such-name", "main", "'no-such-name' names no commit"),
         (first, "--oops", "names no commit"),
         ("main", "main", "are the same commit"),
@@ -34,7 +34,11 @@ fn wrong_ends_are_told_before_anything_is_built() {
     ] {
         let ran = between(&repository, good, bad);
         assert_eq!(ran.code, Some(2), "{good} {bad}: {}", ran.stderr);
-        assert!(ran.stderr.contains(said), "{good} {bad}: {}", ran.stderr);
+        assert!(
+            ran.stderr.contains(expected),
+            "{good} {bad}: {}",
+            ran.stderr
+        );
     }
     assert!(!repository.state().exists(), "no state is made");
     let outside = tempfile::tempdir().unwrap();
@@ -51,7 +55,7 @@ fn an_end_that_cannot_be_built_or_measured_ends_it() {
         return;
     }
     let repository = Repository::of(&line(4, 2));
-    for (build, measure, said) in [
+    for (build, measure, expected) in [
         (
             "echo no compiler >&2; exit 7",
             "echo 1",
@@ -72,7 +76,7 @@ fn an_end_that_cannot_be_built_or_measured_ends_it() {
             let ran = ran(&mut repository.asked(build, measure));
             assert_eq!(ran.code, Some(1), "{build} {measure}: {}", ran.stderr);
             assert!(
-                ran.stderr.contains(said),
+                ran.stderr.contains(expected),
                 "{build} {measure}: {}",
                 ran.stderr
             );
@@ -85,7 +89,7 @@ fn an_end_that_cannot_be_built_or_measured_ends_it() {
 }
 
 #[test]
-fn of_a_shallow_clone_it_is_said_how_the_rest_is_had() {
+fn for_a_shallow_clone_the_error_names_the_next_step() {
     if git_is_missing() {
         return;
     }
@@ -179,7 +183,7 @@ fn of_several_that_are_unfinished_each_is_named() {
 }
 
 #[test]
-fn a_full_disk_is_nobodys_bad_build() {
+fn a_full_disk_is_not_a_bad_build() {
     if git_is_missing() || !crate::common::is_root() {
         return;
     }
@@ -227,7 +231,7 @@ fn a_full_disk_is_nobodys_bad_build() {
 }
 
 #[test]
-fn what_takes_too_long_is_ended_with_all_that_it_started() {
+fn a_command_over_its_time_limit_is_ended_with_its_children() {
     if git_is_missing() {
         return;
     }
@@ -245,7 +249,7 @@ fn what_takes_too_long_is_ended_with_all_that_it_started() {
 }
 
 #[test]
-fn a_folder_of_somebody_elses_is_not_taken_for_state() {
+fn a_foreign_directory_is_not_taken_for_state() {
     if git_is_missing() {
         return;
     }

@@ -53,7 +53,7 @@ fn begun(repository: &Repository, seed: u64, state: &Path, at_least: usize) -> C
 }
 
 #[test]
-fn what_was_killed_goes_on_to_the_same_answer() {
+fn a_killed_bisection_resumes_to_the_same_result() {
     if git_is_missing() {
         return;
     }
@@ -121,9 +121,9 @@ fn ctrl_c_ends_the_command_at_work_and_keeps_the_rest() {
     let child = begun(&repository, 9, &state, 3);
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let output = child.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(130), "{said}");
-    assert!(said.contains("--resume"), "{said}");
+    let printed = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(130), "{printed}");
+    assert!(printed.contains("--resume"), "{printed}");
     assert!(
         !super::repository::is_empty(&state.join("trees")),
         "what is built is kept"

@@ -126,7 +126,7 @@ fn the_table_is_for_people_and_the_record_for_the_lab() {
 }
 
 #[test]
-fn what_does_not_build_is_passed_over() {
+fn commits_that_do_not_build_are_skipped() {
     if git_is_missing() {
         return;
     }

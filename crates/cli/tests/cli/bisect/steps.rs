@@ -30,12 +30,12 @@ fn its_exit_codes_are_those_of_git_bisect_run() {
         for more in [&ends[..], &[]] {
             let ran = ran(&mut step(&repository, more));
             assert_eq!(ran.code, Some(code), "{place} {more:?}: {}", ran.stderr);
-            let said = match code {
+            let printed = match code {
                 0 => "is good (exit code 0)",
                 1 => "is bad (exit code 1)",
                 _ => "is skipped: it could not",
             };
-            assert!(ran.stderr.contains(said), "{place}: {}", ran.stderr);
+            assert!(ran.stderr.contains(printed), "{place}: {}", ran.stderr);
             assert!(!ran.stderr.contains("step 0"), "{place}: {}", ran.stderr);
         }
     }
@@ -89,7 +89,7 @@ fn git_bisect_run_finds_the_commit_by_it() {
 }
 
 #[test]
-fn what_is_no_answer_ends_git_bisect_run() {
+fn errors_end_git_bisect_run() {
     fails(["lab", "step", "--good", "x"], 128, "required");
     let words = ["step", "--good=x", "--build=true", "--measure=true"];
     let log = ["--log=info", "--log-file=/no/such/folder/log", "lab"];
@@ -129,7 +129,7 @@ fn what_is_no_answer_ends_git_bisect_run() {
 
 /// A machine without memory for another thread, or a bug of ours: neither is a verdict on the commit.
 #[test]
-fn what_ends_the_program_itself_is_no_bad_commit() {
+fn a_failure_of_the_program_is_not_a_bad_commit() {
     if git_is_missing() {
         return;
     }
@@ -154,8 +154,8 @@ fn what_ends_the_program_itself_is_no_bad_commit() {
     );
     assert_eq!(refused.code, Some(128), "{}", refused.stderr);
     // A clock that fails makes the standard library panic.
-    let beside = |name: &str| repository.path().with_file_name(name);
-    let (source, clock) = (beside("clock.c"), beside("clock.so"));
+    let sibling = |name: &str| repository.path().with_file_name(name);
+    let (source, clock) = (sibling("clock.c"), sibling("clock.so"));
     let text = "int clock_gettime(int id, void *time) { return -1; }\n";
     std::fs::write(&source, text).unwrap();
     let built = Command::new("cc")

@@ -11,9 +11,9 @@ fn kept_accounts_are_compared_and_reported() {
         return;
     }
     let image = Image::ext4();
-    let source = image.beside("a.bin");
+    let source = image.sibling("a.bin");
     fs::write(&source, noise(4 << 20, 1)).unwrap();
-    let kept = ["small", "large"].map(|name| image.beside(&format!("{name}.jsonl")));
+    let kept = ["small", "large"].map(|name| image.sibling(&format!("{name}.jsonl")));
     for (kept, target) in kept.iter().zip(["64k", "1m"]) {
         let explain = ["explain", "--to", "/dev/null", "--out", str(kept)];
         let copy = [
@@ -81,7 +81,7 @@ fn kept_accounts_are_compared_and_reported() {
     );
     fails(["lab", "compare", small], 1, "no samples");
 
-    let page = image.beside("page.html");
+    let page = image.sibling("page.html");
     ok(["lab", "report", small, large, "-o", str(&page)]);
     let html = fs::read_to_string(&page).unwrap();
     assert!(html.contains("Account of the path") && html.contains("sizes of writing bios"));

@@ -125,7 +125,7 @@ fn a_signal_ends_the_command_and_nothing_stays() {
 }
 
 #[test]
-fn what_a_killed_one_leaves_the_next_one_removes() {
+fn the_next_run_removes_what_a_killed_one_left() {
     if kernel_is_out_of_reach() {
         return;
     }

@@ -39,7 +39,7 @@ impl Loop {
             mounted: None,
         };
         if mount {
-            let point = it.image.beside("mnt");
+            let point = it.image.sibling("mnt");
             fs::create_dir(&point).unwrap();
             let mounted = tool("mount")
                 .args(["-t", "ext3", &it.device])

@@ -95,10 +95,10 @@ fn bpftrace_counts_the_same_bios_of_the_kernels_ext3() {
         return;
     }
     let Some(ext3) = Loop::new(true) else { return };
-    let out = ext3.image.beside("account.json");
+    let out = ext3.image.sibling("account.json");
     let mut words = explained_to(&out, &["--kernel", "--"]);
     words.extend(report_1(&ext3.file()));
-    let Some((said, bios)) = bpftraced(&words, ext3.number(), Some("dd")) else {
+    let Some((printed, bios)) = bpftraced(&words, ext3.number(), Some("dd")) else {
         return;
     };
     let account = account_in(&out);
@@ -106,12 +106,12 @@ fn bpftrace_counts_the_same_bios_of_the_kernels_ext3() {
     let all: u64 = bios.iter().map(|(_, count)| count).sum();
     assert_eq!(
         account["submitted_by"]["the command"], all,
-        "{account}\n{said}"
+        "{account}\n{printed}"
     );
     assert_eq!(
         large(sizes(&account, "write")),
         large(bios),
-        "{account}\n{said}"
+        "{account}\n{printed}"
     );
 }
 
@@ -121,8 +121,8 @@ fn bpftrace_counts_the_same_bios_of_our_engine() {
         return;
     }
     let Some(ext3) = Loop::new(false) else { return };
-    let out = ext3.image.beside("account.json");
-    let source = ext3.image.beside("a.bin");
+    let out = ext3.image.sibling("account.json");
+    let source = ext3.image.sibling("a.bin");
     fs::write(&source, noise((4 << 20) + (48 << 10), 5)).unwrap();
     let target = format!("{}:/b", ext3.device);
     // A size that fits into one bio even if the buffer consists of small pages.
@@ -137,12 +137,12 @@ fn bpftrace_counts_the_same_bios_of_our_engine() {
             &target,
         ],
     );
-    let Some((said, bios)) = bpftraced(&words, ext3.number(), None) else {
+    let Some((printed, bios)) = bpftraced(&words, ext3.number(), None) else {
         return;
     };
     let account = account_in(&out);
     eprintln!("our engine, cp; bpftrace (bytes, bios): {bios:?}");
-    assert_eq!(sizes(&account, "write"), bios, "{account}\n{said}");
+    assert_eq!(sizes(&account, "write"), bios, "{account}\n{printed}");
 }
 
 #[test]
@@ -151,11 +151,11 @@ fn bpftrace_counts_the_same_bios_of_report_1_on_our_engine() {
         return;
     }
     let Some(ext3) = Loop::new(false) else { return };
-    let out = ext3.image.beside("account.json");
-    let workload = ext3.image.beside("report-1.toml");
+    let out = ext3.image.sibling("account.json");
+    let workload = ext3.image.sibling("report-1.toml");
     fs::write(&workload, REPORT_1).unwrap();
     let (kept, target) = (
-        ext3.image.beside("run.jsonl"),
+        ext3.image.sibling("run.jsonl"),
         format!("image:{}", ext3.device),
     );
     let run = [
@@ -167,10 +167,10 @@ fn bpftrace_counts_the_same_bios_of_report_1_on_our_engine() {
         "--out",
         str(&kept),
     ];
-    let Some((said, bios)) = bpftraced(&explained_to(&out, &run), ext3.number(), None) else {
+    let Some((printed, bios)) = bpftraced(&explained_to(&out, &run), ext3.number(), None) else {
         return;
     };
     let account = account_in(&out);
     eprintln!("our engine, report 1; bpftrace (bytes, bios): {bios:?}");
-    assert_eq!(sizes(&account, "write"), bios, "{account}\n{said}");
+    assert_eq!(sizes(&account, "write"), bios, "{account}\n{printed}");
 }

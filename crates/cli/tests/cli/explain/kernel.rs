@@ -39,7 +39,7 @@ fn any_commands_exit_code_is_passed_on() {
 }
 
 #[test]
-fn another_user_is_told_to_be_root() {
+fn another_user_is_advised_to_be_root() {
     if !is_root() {
         fails(["explain", "--kernel", "true"], 125, "sudo");
         return;

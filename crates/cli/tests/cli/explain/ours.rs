@@ -14,9 +14,9 @@ fn a_copy_into_an_image_is_explained() {
         return;
     }
     let image = Image::new("64M", &["-t", "ext3"]);
-    let source = image.beside("a.bin");
+    let source = image.sibling("a.bin");
     fs::write(&source, noise(5 << 20, 1)).unwrap();
-    let kept = image.beside("kept.jsonl");
+    let kept = image.sibling("kept.jsonl");
     let arguments = [
         "--out",
         str(&kept),
@@ -70,9 +70,9 @@ fn a_workload_on_an_image_is_explained() {
         return;
     }
     let image = Image::new("64M", &["-t", "ext3"]);
-    let workload = image.beside("report-1.toml");
+    let workload = image.sibling("report-1.toml");
     fs::write(&workload, REPORT_1).unwrap();
-    let (account, kept) = (image.beside("account"), image.beside("run.jsonl"));
+    let (account, kept) = (image.sibling("account"), image.sibling("run.jsonl"));
     let target = format!("image:{}", str(&image.path()));
     let explain = ["explain", "--json", "--to", str(&account)];
     let run = run(explain.into_iter().chain([
@@ -110,7 +110,7 @@ fn the_commands_own_end_is_the_end() {
     fails(["explain", "no-such-command"], 2, "explain --kernel");
     fails(["explain", "umount", "x"], 2, "throughline status");
     // Obstacles are reported before the command runs.
-    let nowhere = image.beside("no-such-folder/file");
+    let nowhere = image.sibling("no-such-folder/file");
     for option in ["--to", "--out"] {
         let new = image.at("/made");
         fails(
@@ -128,7 +128,7 @@ fn the_commands_own_end_is_the_end() {
     );
     fails(["explain", "--device", "/", "ls", "x:/"], 2, "--kernel");
     fails(["explain", "--kernel", "--buffer", "1", "true"], 2, "64K");
-    let none = image.beside("none");
+    let none = image.sibling("none");
     fs::write(&none, "{}\n").unwrap();
     fails(
         ["explain", "--beside", str(&none), "ls", &image.at("/")],
@@ -142,12 +142,12 @@ fn the_commands_own_end_is_the_end() {
 /// Explains a workload on all these targets.
 #[track_caller]
 fn workload(image: &Image, targets: &[&str]) -> Value {
-    let workload = image.beside("work.toml");
+    let workload = image.sibling("work.toml");
     let text =
         "pattern = \"sequential-write\"\nblock = \"64k\"\nsize = \"1m\"\nwarm-up = 0\nrounds = 1\n";
     fs::write(&workload, text).unwrap();
-    let (account, kept) = (image.beside("account"), image.beside("run.jsonl"));
-    let dir = image.beside("");
+    let (account, kept) = (image.sibling("account"), image.sibling("run.jsonl"));
+    let dir = image.sibling("");
     let mut arguments = vec![
         "explain",
         "--json",
@@ -172,7 +172,7 @@ fn a_workload_on_every_target_of_our_engine_is_explained() {
     let image = Image::new("32M", &["-t", "ext4"]);
     let (on_image, on_file) = (
         format!("image:{}", str(&image.path())),
-        format!("raw:{}", str(&image.beside("plain"))),
+        format!("raw:{}", str(&image.sibling("plain"))),
     );
     let all = workload(
         &image,
@@ -224,8 +224,8 @@ fn an_experiment_is_explained_by_its_variants() {
         return;
     }
     let image = Image::new("1M", &["-t", "ext2"]);
-    let (account, kept) = (image.beside("account"), image.beside("run.jsonl"));
-    let dir = image.beside("");
+    let (account, kept) = (image.sibling("account"), image.sibling("run.jsonl"));
+    let dir = image.sibling("");
     let explain = ["explain", "--json", "--to", str(&account)];
     let lab = [
         "lab",

@@ -60,7 +60,7 @@ fn block_devices_are_overwritten_when_asked_and_never_while_mounted() {
         let written = writes.run(&["--overwrite", "--target", target]);
         assert_measured(&written, &[target]);
     }
-    let point = image.beside("mounted");
+    let point = image.sibling("mounted");
     std::fs::create_dir(&point).unwrap();
     let mounted = tool("mount").arg(&device.device).arg(&point).status();
     assert!(mounted.unwrap().success());

@@ -8,7 +8,7 @@ use crate::copy::str;
 
 /// An unwritable place is reported before the measurement, not after.
 #[test]
-fn a_place_that_cannot_be_written_is_told_before_anything_is_measured() {
+fn an_unwritable_output_is_reported_before_measuring() {
     let bench = Bench::new("pattern = \"random-read\"");
     let made = bench.path("made");
     let nowhere = bench.path("no-such/out.jsonl");
@@ -78,7 +78,7 @@ fn options_of_the_engine_reach_its_targets_and_the_record() {
         return;
     }
     let image = Image::ext4();
-    let shifted = image.beside("shifted");
+    let shifted = image.sibling("shifted");
     let mut bytes = vec![0; 1 << 20];
     bytes.extend(std::fs::read(image.path()).unwrap());
     std::fs::write(&shifted, bytes).unwrap();

@@ -167,7 +167,7 @@ fn images_made_and_named() {
 }
 
 #[test]
-fn what_is_there_is_not_overwritten_unasked() {
+fn existing_files_are_not_overwritten_without_the_option() {
     if tools_are_missing() {
         return;
     }

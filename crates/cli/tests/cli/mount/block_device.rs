@@ -100,7 +100,7 @@ fn the_kernel_holds_a_block_device_and_syncs_it() {
     // Only the file system was synced, not this file.
     rustix::fs::syncfs(File::open(&point.dir).unwrap()).unwrap();
     if kernel_passes_on_sync() {
-        let copy = image.beside("copy");
+        let copy = image.sibling("copy");
         fs::copy(image.path(), &copy).unwrap();
         let place = format!("{}:/a", copy.display());
         let there = throughline().args(["cat", &place]).output().unwrap();

@@ -29,7 +29,7 @@ fn unmounting_waits_until_the_image_is_closed() {
         );
         image.assert_clean();
         assert!(image.contents(&format!("/file{round}")) == data);
-        fs::remove_file(image.beside("dumped")).unwrap();
+        fs::remove_file(image.sibling("dumped")).unwrap();
         ok(["rm", &image.at(&format!("/file{round}"))]);
         let path = image.path();
         ok(["mount", path.to_str().unwrap(), point.str()]);
@@ -94,7 +94,7 @@ fn a_mount_in_use_stays_but_for_lazy() {
 }
 
 #[test]
-fn what_a_killed_server_leaves_is_cleaned_up() {
+fn the_mount_of_a_killed_server_is_cleaned_up() {
     if skipped() {
         return;
     }
@@ -134,7 +134,7 @@ fn what_a_killed_server_leaves_is_cleaned_up() {
 }
 
 #[test]
-fn what_is_not_ours_stays() {
+fn mounts_of_others_are_not_unmounted() {
     if skipped() {
         return;
     }

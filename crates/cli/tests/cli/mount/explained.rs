@@ -11,14 +11,14 @@ use super::*;
 use crate::common::noise;
 
 #[test]
-fn what_programs_have_a_mount_do_is_explained() {
+fn work_of_programs_on_a_mount_is_explained() {
     if skipped() {
         return;
     }
     for ending in [None, Some(Signal::INT)] {
         let image = image();
         let point = Point::new(&image, "mnt");
-        let (path, account) = (image.path(), image.beside("account"));
+        let (path, account) = (image.path(), image.sibling("account"));
         let mut child = throughline()
             .args(["explain", "--json", "--to", account.to_str().unwrap()])
             .args(["mount", path.to_str().unwrap(), point.str()])

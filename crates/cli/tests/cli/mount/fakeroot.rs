@@ -9,7 +9,7 @@ use super::*;
 /// A tree that only root may change or read.
 fn roots_image() -> Image {
     let image = image();
-    let host = image.beside("host");
+    let host = image.sibling("host");
     std::fs::write(&host, "hi\n").unwrap();
     ok([
         "mkdir",
@@ -61,15 +61,15 @@ const CALLS: &str = r#"
 "#;
 
 /// The output of the calls on a mount of one program, as that user.
-fn told(program: &Path, options: &str, how: &str) -> Option<String> {
+fn output_of(program: &Path, options: &str, how: &str) -> Option<String> {
     let image = roots_image();
     let point = Point::new(&image, "mnt");
     std::fs::set_permissions(
-        image.beside("").join("host"),
+        image.sibling("").join("host"),
         std::os::unix::fs::PermissionsExt::from_mode(0o644),
     )
     .unwrap();
-    let calls = image.beside("calls");
+    let calls = image.sibling("calls");
     std::fs::write(&calls, CALLS).unwrap();
     let program_file = program.display();
     let calls = calls.display();
@@ -99,13 +99,13 @@ fn told(program: &Path, options: &str, how: &str) -> Option<String> {
     let ran = script(&image, &point, &before, &text)?;
     assert_eq!(ran.code, Some(0), "{how}: {}{}", ran.text(), ran.stderr);
     // The program's own output is not compared.
-    let said = ran.text();
-    let from = said.find("stat -c").unwrap_or_default();
-    let told = said[from..].to_owned();
+    let output = ran.text();
+    let from = output.find("stat -c").unwrap_or_default();
+    let printed = output[from..].to_owned();
     wait("nobody has the image", || {
         users_of(&image.path()).is_empty()
     });
-    Some(told)
+    Some(printed)
 }
 
 #[track_caller]
@@ -113,7 +113,7 @@ fn root_inside(how: &str, owner: &str) {
     if skipped() || !has(&["setpriv", "unshare", "fusermount3"]) {
         return;
     }
-    let Some(ours) = told(Path::new("ours"), "fakeroot", how) else {
+    let Some(ours) = output_of(Path::new("ours"), "fakeroot", how) else {
         return;
     };
     for text in [
@@ -133,7 +133,7 @@ fn root_inside(how: &str, owner: &str) {
         throughline_testkit::missing!("fuse2fs is not installed");
         return;
     };
-    let real = told(&real, "fakeroot", how).unwrap();
+    let real = output_of(&real, "fakeroot", how).unwrap();
     assert_eq!(ours, real, "{how}: ours, and fuse2fs's");
 }
 
@@ -154,11 +154,11 @@ fn default_permissions_are_checked_all_the_same() {
     if skipped() {
         return;
     }
-    let Some(told) = told(Path::new("ours"), "fakeroot,default_permissions", "user") else {
+    let Some(printed) = output_of(Path::new("ours"), "fakeroot,default_permissions", "user") else {
         return;
     };
     assert!(
-        told.contains("cat secret/f = 1\nPermission denied\n"),
-        "{told}"
+        printed.contains("cat secret/f = 1\nPermission denied\n"),
+        "{printed}"
     );
 }

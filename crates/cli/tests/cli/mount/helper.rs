@@ -14,7 +14,7 @@ pub(super) fn script(image: &Image, point: &Point, text: &str) -> Option<Ran> {
     if !has(&["unshare", "mount", "findmnt"]) {
         return None;
     }
-    let work = image.beside("work");
+    let work = image.sibling("work");
     fs::create_dir(&work).unwrap();
     let own = "mount -t tmpfs none \"$W\" && mkdir \"$W/up\" \"$W/work\" &&
         mount -t overlay none -o \"lowerdir=$(realpath /sbin),upperdir=$W/up,workdir=$W/work\" \"$(realpath /sbin)\" ||
@@ -66,10 +66,10 @@ fn mount_and_fstab_know_the_type_once_the_helper_is_installed() {
         return;
     };
     assert_eq!(ran.code, Some(0), "{}{}", ran.text(), ran.stderr);
-    let said = ran.text();
+    let output = ran.text();
     let shown = format!("fuse.throughline {}", image.path().display());
     for text in [&shown, "by-mount\n", "fstab", "Read-only file system"] {
-        assert!(said.contains(text), "no {text:?}: {said}");
+        assert!(output.contains(text), "no {text:?}: {output}");
     }
     // umount(8) does not wait; the lock shows when the image is free.
     wait("the image is closed", || {
@@ -80,7 +80,7 @@ fn mount_and_fstab_know_the_type_once_the_helper_is_installed() {
 }
 
 #[test]
-fn mount_passes_on_what_the_helper_says() {
+fn mount_passes_on_the_messages_of_the_helper() {
     if skipped() {
         return;
     }

@@ -50,8 +50,8 @@ fn a_device_that_takes_no_writes_is_mounted_for_reading() {
     let node = device.0.as_str();
     let point = Point::new(&image, "mnt");
     let ran = ok(["mount", node, point.str()]);
-    let told = format!("'{node}' is write-protected, mounted read-only");
-    assert!(ran.stderr.contains(&told), "{}", ran.stderr);
+    let expected = format!("'{node}' is write-protected, mounted read-only");
+    assert!(ran.stderr.contains(&expected), "{}", ran.stderr);
     assert!(point.path("lost+found").is_dir());
     let error = fs::write(point.path("file"), "x").unwrap_err();
     assert_eq!(error.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
@@ -71,7 +71,7 @@ fn small_blocks_on_a_host_of_large_ones_go_through_its_cache() {
         return;
     }
     let host = image();
-    let disk = host.beside("disk");
+    let disk = host.sibling("disk");
     File::create(&disk).unwrap().set_len(96 << 20).unwrap();
     let Some(device) = Loop::new(&disk, &["--sector-size", "4096"]) else {
         return;
@@ -118,7 +118,7 @@ fn apart(image: &Image, point: &Point, text: &str) -> Ran {
 }
 
 #[test]
-fn without_proc_it_is_said() {
+fn a_missing_proc_is_reported() {
     if skipped() || !has(&["unshare"]) {
         return;
     }
@@ -192,7 +192,7 @@ fn a_namespace_that_is_kept_keeps_its_mount() {
 }
 
 #[test]
-fn a_user_in_a_root_without_fusermount3_is_told() {
+fn a_missing_fusermount3_is_reported() {
     if skipped() || !has(&["chroot", "ldd"]) {
         return;
     }

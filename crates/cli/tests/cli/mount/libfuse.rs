@@ -16,7 +16,7 @@ splice_write,no_splice_write,splice_move,no_splice_move,modules=,modules=iconv,b
 /// Whether there is a mount, and what it shows.
 fn seen(command: &mut Command, arguments: &[&str]) -> (bool, String) {
     let image = image();
-    let host = image.beside("host");
+    let host = image.sibling("host");
     fs::write(&host, "four").unwrap();
     ok(["cp", host.to_str().unwrap(), &image.at("/f")]);
     ok(["chmod", "4751", &image.at("/f")]);

@@ -27,7 +27,7 @@ impl Fuse2fs {
 }
 
 /// The output of a program on both streams.
-fn said(ran: &Ran) -> String {
+fn output_of(ran: &Ran) -> String {
     format!("{}{}", ran.text(), ran.stderr)
 }
 
@@ -44,11 +44,11 @@ fn it_ends_as_the_real_one_ends() {
     };
     let image = image();
     let point = Point::new(&image, "mnt");
-    let text = image.beside("text");
+    let text = image.sibling("text");
     fs::write(&text, "no image").unwrap();
     let (path, dir) = (image.path(), point.dir.clone());
     let (path, dir) = (path.to_str().unwrap(), dir.to_str().unwrap());
-    let (none, text) = (image.beside("none"), text.to_str().unwrap());
+    let (none, text) = (image.sibling("none"), text.to_str().unwrap());
     let none = none.to_str().unwrap();
     let ours = Fuse2fs::new();
     // Arguments, common output, and our exit code where the real one's is libfuse's meaningless 0.
@@ -78,15 +78,23 @@ fn it_ends_as_the_real_one_ends() {
     ];
     for (arguments, text, ours_alone) in cases {
         let mine = program(ours.command().args(*arguments));
-        assert!(said(&mine).contains(text), "{arguments:?}: {}", said(&mine));
+        assert!(
+            output_of(&mine).contains(text),
+            "{arguments:?}: {}",
+            output_of(&mine)
+        );
         let its = program(Command::new(&real).args(*arguments));
         // Other versions may have other messages and corrected exit codes.
         if !its.stderr.contains("1.47.0") && !version_of(&real).contains("fuse2fs 1.47.0 ") {
             continue;
         }
-        assert!(said(&its).contains(text), "{arguments:?}: {}", said(&its));
+        assert!(
+            output_of(&its).contains(text),
+            "{arguments:?}: {}",
+            output_of(&its)
+        );
         match ours_alone {
-            None => assert_eq!(mine.code, its.code, "{arguments:?}: {}", said(&mine)),
+            None => assert_eq!(mine.code, its.code, "{arguments:?}: {}", output_of(&mine)),
             Some(code) => {
                 assert_eq!(its.code, Some(0), "{arguments:?}");
                 assert_eq!(mine.code, Some(*code), "{arguments:?}");
@@ -97,7 +105,7 @@ fn it_ends_as_the_real_one_ends() {
 }
 
 fn version_of(program_file: &Path) -> String {
-    said(&program(Command::new(program_file).arg("-V")))
+    output_of(&program(Command::new(program_file).arg("-V")))
 }
 
 /// The same mounts look the same, in the kernel's list and to programs.
@@ -128,7 +136,7 @@ fn its_mounts_look_like_the_real_ones() {
                 command = command.args(["-o", options]);
             }
             let ran = program(command);
-            assert_eq!(ran.code, Some(0), "{options}: {}", said(&ran));
+            assert_eq!(ran.code, Some(0), "{options}: {}", output_of(&ran));
             point.wait_mounted(true);
             let all = mounts();
             let line = all.iter().find(|line| line.contains(point.str())).unwrap();
@@ -226,7 +234,7 @@ fn an_offset_can_come_by_apptainers_environment() {
         return;
     }
     let image = image();
-    let disk = image.beside("disk");
+    let disk = image.sibling("disk");
     let mut bytes = vec![0; 1 << 20];
     bytes.extend(fs::read(image.path()).unwrap());
     fs::write(&disk, &bytes).unwrap();
@@ -238,7 +246,7 @@ fn an_offset_can_come_by_apptainers_environment() {
             .env("OFFSETPRELOAD_FILE", &disk)
             .env("OFFSETPRELOAD_OFFSET", "1048576"),
     );
-    assert_eq!(ran.code, Some(0), "{}", said(&ran));
+    assert_eq!(ran.code, Some(0), "{}", output_of(&ran));
     assert!(point.path("lost+found").is_dir());
     ok(["umount", point.str()]);
 }

@@ -56,7 +56,7 @@ struct Point {
 
 impl Point {
     fn new(image: &Image, name: &str) -> Point {
-        let dir = image.beside(name);
+        let dir = image.sibling(name);
         std::fs::create_dir(&dir).unwrap();
         Point { dir }
     }

@@ -46,7 +46,7 @@ fn wrong_arguments_end_with_1() {
 }
 
 #[test]
-fn what_cannot_be_mounted_ends_with_32() {
+fn a_mount_that_fails_exits_with_32() {
     if skipped() {
         return;
     }
@@ -54,7 +54,7 @@ fn what_cannot_be_mounted_ends_with_32() {
     let point = Point::new(&image, "mnt");
     let path = image.path();
     let path = path.to_str().unwrap();
-    let (file, none) = (image.beside("file"), image.beside("none"));
+    let (file, none) = (image.sibling("file"), image.sibling("none"));
     fs::write(&file, "no image").unwrap();
     let (file, none) = (file.to_str().unwrap(), none.to_str().unwrap());
     fails(
@@ -139,7 +139,7 @@ fn apart(script: &str, arguments: &[&str]) -> Ran {
 }
 
 #[test]
-fn a_machine_without_fuse_is_told_what_to_do() {
+fn without_fuse_the_error_names_the_next_step() {
     if skipped() {
         return;
     }

@@ -54,15 +54,23 @@ fn read_only_closes_the_image() {
     let Some(ran) = ran(&image, text) else {
         return;
     };
-    let said = ran.text();
-    assert_eq!(said.matches("ro,nosuid,nodev,noexec").count(), 2, "{said}");
-    assert_eq!(said.matches("Read-only file system").count(), 3, "{said}");
-    assert_eq!(said.matches("first\n").count(), 2, "{said}");
-    assert!(said.contains("open for reading only"), "{said}");
+    let output = ran.text();
+    assert_eq!(
+        output.matches("ro,nosuid,nodev,noexec").count(),
+        2,
+        "{output}"
+    );
+    assert_eq!(
+        output.matches("Read-only file system").count(),
+        3,
+        "{output}"
+    );
+    assert_eq!(output.matches("first\n").count(), 2, "{output}");
+    assert!(output.contains("open for reading only"), "{output}");
 }
 
 #[test]
-fn what_is_open_for_writing_stays_so() {
+fn files_open_for_writing_prevent_a_read_only_remount() {
     if skipped() {
         return;
     }
@@ -83,16 +91,16 @@ fn what_is_open_for_writing_stays_so() {
     let Some(ran) = ran(&image, text) else {
         return;
     };
-    let said = ran.text();
+    let output = ran.text();
     assert!(
-        said.contains("busy") && said.contains("fuser -vm"),
-        "{said}"
+        output.contains("busy") && output.contains("fuser -vm"),
+        "{output}"
     );
-    assert!(said.ends_with("still\nmore\n"), "{said}");
+    assert!(output.ends_with("still\nmore\n"), "{output}");
 }
 
 #[test]
-fn what_cannot_be_changed_is_refused() {
+fn options_that_cannot_be_changed_are_refused() {
     if skipped() {
         return;
     }
@@ -118,7 +126,7 @@ fn what_cannot_be_changed_is_refused() {
     let Some(ran) = ran(&image, text) else {
         return;
     };
-    let said = ran.text();
+    let output = ran.text();
     for text in [
         "'commit' cannot be changed",
         "'relatime' cannot be changed",
@@ -129,6 +137,6 @@ fn what_cannot_be_changed_is_refused() {
         "open for reading only",
         "cannot be chosen",
     ] {
-        assert!(said.contains(text), "no {text:?}: {said}");
+        assert!(output.contains(text), "no {text:?}: {output}");
     }
 }

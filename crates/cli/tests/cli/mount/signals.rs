@@ -171,7 +171,7 @@ fn a_server_whose_device_does_not_answer_ends_all_the_same() {
     ok(["umount", point.str()]);
     ok(arguments);
     let pid = point.pid();
-    let connections = Connections::new(upper.beside("connections"));
+    let connections = Connections::new(upper.sibling("connections"));
     let below = host.pid();
     let stopped = Stopped::new(below);
     // Nothing of it is cached.
@@ -254,7 +254,7 @@ fn a_second_signal_ends_a_server_at_once() {
     fs::copy(upper.path(), &image).unwrap();
     for guarded in [false, true] {
         let point = Point::new(&upper, &format!("upper-{guarded}"));
-        let log = upper.beside("log");
+        let log = upper.sibling("log");
         let (image, log_file) = (image.to_str().unwrap(), log.to_str().unwrap());
         let mut server = throughline();
         match guarded {
@@ -279,8 +279,8 @@ fn a_second_signal_ends_a_server_at_once() {
             server.try_wait().unwrap().is_some()
         });
         wait_gone(pid);
-        let said = fs::read_to_string(&log).unwrap();
-        assert!(said.contains("a second time"), "{guarded}: {said}");
+        let output = fs::read_to_string(&log).unwrap();
+        assert!(output.contains("a second time"), "{guarded}: {output}");
         assert!(!point.is_mounted());
         drop((stopped, synced));
         ok(["mount", image, point.str()]);

@@ -130,7 +130,7 @@ fn an_image_can_be_a_descriptor() {
             .write(true)
             .open(image.path())
             .unwrap();
-        let hidden = image.beside("hidden");
+        let hidden = image.sibling("hidden");
         fs::rename(image.path(), &hidden).unwrap();
         // The shell passes it on under that number.
         let script = format!(
@@ -180,7 +180,7 @@ fn a_volume_inside_a_disk_is_mounted_at_its_offset() {
         return;
     }
     let image = image();
-    let disk = image.beside("disk");
+    let disk = image.sibling("disk");
     let mut bytes = noise(1 << 20, 3);
     bytes.extend(fs::read(image.path()).unwrap());
     fs::write(&disk, &bytes).unwrap();
@@ -230,12 +230,12 @@ fn a_mount_for_reading_changes_nothing() {
 }
 
 #[test]
-fn the_log_goes_where_it_is_told() {
+fn the_log_goes_to_the_given_file() {
     if skipped() {
         return;
     }
     let image = image();
-    let (a, b) = (image.beside("a.log"), image.beside("b.log"));
+    let (a, b) = (image.sibling("a.log"), image.sibling("b.log"));
     let point = Point::new(&image, "mnt");
     let path = image.path();
     ok([
@@ -279,7 +279,7 @@ fn the_log_goes_where_it_is_told() {
 
 /// The start's output ends with the start: scripts read it to its end.
 #[test]
-fn nobody_holds_the_starts_output() {
+fn the_server_does_not_hold_the_output_of_the_start() {
     if skipped() {
         return;
     }

@@ -30,7 +30,7 @@ pub(super) fn script_on(
     if !has(&["fusermount3", "setpriv", "unshare"]) {
         return None;
     }
-    let folder = image.beside("");
+    let folder = image.sibling("");
     std::fs::set_permissions(&folder, PermissionsExt::from_mode(0o755)).unwrap();
     // fusermount3 needs the user's name.
     let own = "chown 12345:12345 \"$IMAGE\" \"$DIR\"
@@ -44,7 +44,7 @@ pub(super) fn script_on(
     let whole = format!(
         "{own}\n{before}\nexport T=\"$W/throughline\"\nexec setpriv --reuid {USER} --regid {USER} --clear-groups sh -ec \"$TEXT\""
     );
-    let work = image.beside("work");
+    let work = image.sibling("work");
     let _ = std::fs::create_dir(&work);
     let ran = program_on(
         Command::new("unshare")
@@ -101,7 +101,7 @@ fn a_user_mounts_uses_and_unmounts() {
 
 /// mke2fs makes root the owner of the root directory, whoever calls it.
 #[test]
-fn a_user_who_may_not_write_is_told_how_to() {
+fn a_user_who_may_not_write_is_advised_how_to() {
     if skipped() {
         return;
     }
@@ -121,8 +121,8 @@ fn a_user_who_may_not_write_is_told_how_to() {
         return;
     };
     assert_eq!(ran.code, Some(0), "{}{}", ran.text(), ran.stderr);
-    let told = "belongs to user 0, and you may not write there";
-    assert_eq!(ran.stderr.matches(told).count(), 1, "{}", ran.stderr);
+    let expected = "belongs to user 0, and you may not write there";
+    assert_eq!(ran.stderr.matches(expected).count(), 1, "{}", ran.stderr);
     assert!(
         ran.stderr.contains("throughline chown 12345:12345"),
         "{}",
@@ -154,12 +154,12 @@ fn a_users_mistakes_are_explained() {
         return;
     };
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    let said = &ran.stderr;
-    assert_eq!(said.matches("exit 32").count(), 6, "{said}");
+    let output = &ran.stderr;
+    assert_eq!(output.matches("exit 32").count(), 6, "{output}");
     assert_eq!(
-        said.matches("take a directory of your own").count(),
+        output.matches("take a directory of your own").count(),
         2,
-        "{said}"
+        "{output}"
     );
     for text in [
         "cannot mount with 'allow_other': /etc/fuse.conf does not say user_allow_other",
@@ -169,7 +169,7 @@ fn a_users_mistakes_are_explained() {
         "Permission denied",
         "-o ro",
     ] {
-        assert!(said.contains(text), "no {text:?}: {said}");
+        assert!(output.contains(text), "no {text:?}: {output}");
     }
 }
 

@@ -138,7 +138,7 @@ const USUAL_CACHE_BYTES: u64 = 256 << 20;
 
 /// Independent of the image's owner and of whether it is mounted for writing.
 #[test]
-fn a_mount_takes_little_memory_unless_it_is_told_to_take_more() {
+fn a_mount_uses_little_memory_unless_more_is_configured() {
     if skipped() {
         return;
     }
@@ -159,7 +159,7 @@ fn a_mount_takes_little_memory_unless_it_is_told_to_take_more() {
 }
 
 fn mounted_again(image: &Image, arguments: &[&str]) -> Point {
-    let dir = image.beside("again");
+    let dir = image.sibling("again");
     let _ = fs::create_dir(&dir);
     let point = Point { dir };
     let path = image.path();
@@ -198,7 +198,7 @@ fn a_mount_that_does_not_answer_stops_no_look_at_others() {
     let below = Image::new("64M", &["-t", "ext4"]);
     let upper = Image::new("16M", &["-t", "ext4", "-b", "4096"]);
     let other = Image::new("16M", &["-t", "ext4"]);
-    let dir = below.beside("hung");
+    let dir = below.sibling("hung");
     fs::create_dir(&dir).unwrap();
     for (image, name) in [(&below, "below"), (&upper, "image"), (&other, "other")] {
         fs::copy(image.path(), dir.join(name).with_extension("img")).unwrap();
@@ -209,18 +209,18 @@ fn a_mount_that_does_not_answer_stops_no_look_at_others() {
             .env("BINARY", env!("CARGO_BIN_EXE_throughline"))
             .env("DIR", &dir),
     );
-    let said = ran.text();
-    assert_eq!(ran.code, Some(0), "{said}{}", ran.stderr);
+    let output = ran.text();
+    assert_eq!(ran.code, Some(0), "{output}{}", ran.stderr);
     let line = |image: &str, point: &str, what: &str| {
         let dir = dir.display();
         let line = format!("{dir}/{image} at {dir}/{point}: {what}");
-        assert!(said.contains(&line), "no {line} in {said}");
+        assert!(output.contains(&line), "no {line} in {output}");
     };
     line("below.img", "below", "its server does not answer");
     line("below/image", "upper", "read and write, process");
     line("other.img", "other", "read and write, process");
     let listed = format!("{0}/below.img on {0}/below type", dir.display());
-    assert!(said.contains(&listed), "no {listed} in {said}");
+    assert!(output.contains(&listed), "no {listed} in {output}");
     let list = fs::read(dir.join("list.json")).unwrap();
     let list: serde_json::Value = serde_json::from_slice(&list).unwrap();
     let hung = list

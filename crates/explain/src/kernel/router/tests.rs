@@ -76,7 +76,7 @@ fn a_direct_write_is_followed_to_its_end() {
 }
 
 #[test]
-fn what_is_only_dirty_is_said() {
+fn data_left_dirty_is_noted() {
     let (dev, io) = (DEV, write(0, 512));
     let explained = explained(&[
         (2_000, 1, Kind::Dirty, dev, io, 0),
@@ -91,8 +91,8 @@ fn what_is_only_dirty_is_said() {
     assert_eq!(account.pauses.count, 1, "the command's alone");
     assert_eq!((account.commits.count, account.commits.max_us), (1, 2.0));
     assert_eq!(account.writeback.bytes, MIB);
-    let told = |what: &str| account.notes.iter().any(|note| note.contains(what));
-    assert!(told("sync") && told("still on the device"));
+    let is_noted = |what: &str| account.notes.iter().any(|note| note.contains(what));
+    assert!(is_noted("sync") && is_noted("still on the device"));
 }
 
 #[test]

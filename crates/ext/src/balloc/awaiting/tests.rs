@@ -92,7 +92,7 @@ fn neighbours_of_one_transaction_are_one() {
 }
 
 #[test]
-fn freed_blocks_are_nobodys_until_that_is_durable() {
+fn freed_blocks_are_not_reused_until_the_freeing_is_durable() {
     for (size, args) in SHAPES {
         let Some(image) = Image::make(size, args) else {
             continue;
@@ -127,7 +127,7 @@ fn freed_blocks_are_nobodys_until_that_is_durable() {
         }
         assert_eq!(shown(), full + u64::from(gone.len), "{args:?}: df");
         assert!(is_full(&fs.claim(gone.start, 1)), "{args:?}: too early");
-        assert!(is_full(&fs.put_by(1, false)), "{args:?}: too early");
+        assert!(is_full(&fs.reserve(1, false)), "{args:?}: too early");
         let again = fs.with_room(|| fs.claim(gone.start, gone.len));
         assert_eq!(again.expect("room"), gone, "{args:?}");
         // Allocated and freed in one transaction: the blocks wait as well.
@@ -265,7 +265,7 @@ fn names_and_holes_get_what_was_freed() {
 }
 
 /// Writes a file of `share` bytes and removes it.
-fn come_and_go(fs: &Arc<Fs>, number: u8, share: u64) -> Result<()> {
+fn create_and_remove(fs: &Arc<Fs>, number: u8, share: u64) -> Result<()> {
     let name = number.to_string();
     let inode = create(fs, &name, NewKind::File)?;
     let opened = fs.open_file(&inode)?;
@@ -297,7 +297,7 @@ fn threads_that_stay_within_their_share_always_find_room() {
                 let (fs, what) = (&fs, &what);
                 scope.spawn(move || {
                     for round in 0..25 {
-                        come_and_go(fs, number, share)
+                        create_and_remove(fs, number, share)
                             .unwrap_or_else(|e| panic!("{what}, {number}, round {round}: {e}"));
                     }
                 });

@@ -120,7 +120,7 @@ fn free_space_of_an_image_becomes_holes() {
 }
 
 #[test]
-fn nobody_s_block_is_discarded_while_files_come_and_go() {
+fn blocks_in_use_are_not_discarded_while_files_are_created_and_removed() {
     let Some(image) = Image::make("32M", &["-t", "ext4", "-b", "1024"]) else {
         return;
     };
@@ -168,7 +168,7 @@ fn nobody_s_block_is_discarded_while_files_come_and_go() {
 }
 
 #[test]
-fn what_commits_free_is_discarded_soon_and_is_there_again() {
+fn freed_blocks_are_discarded_after_the_commit_and_reused() {
     let Some(image) = Image::make("16M", &["-t", "ext4", "-b", "1024", "-J", "size=1"]) else {
         return;
     };
@@ -189,8 +189,8 @@ fn what_commits_free_is_discarded_soon_and_is_there_again() {
     }
     assert_eq!(fs.statfs().expect("numbers").free_blocks, left);
     if fs.balloc.discards() {
-        let told = fs.disk.counters().bytes(Op::Discard);
-        assert!(told >= 6 * len as u64, "{told}");
+        let discarded = fs.disk.counters().bytes(Op::Discard);
+        assert!(discarded >= 6 * len as u64, "{discarded}");
     }
     fs.shut_down().expect("closed");
     drop(fs);

@@ -39,7 +39,7 @@ fn open(image: &Image, budget_bytes: u64) -> Arc<Fs> {
 fn close(image: &Image, fs: Arc<Fs>, what: &str) {
     let closed = fs.shut_down();
     assert_eq!(
-        fs.balloc.blocks_put_by(),
+        fs.balloc.blocks_reserved(),
         0,
         "{what}: blocks are still reserved"
     );
@@ -102,7 +102,7 @@ fn pattern(seed: u64, at: u64, len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_was_written_is_read_on_every_shape() {
+fn written_data_is_read_back_on_every_shape() {
     for (size, args) in SHAPES {
         let what = format!("{args:?}");
         let Some(image) = Image::make(size, args) else {
@@ -121,7 +121,7 @@ fn what_was_written_is_read_on_every_shape() {
         let seen = fs.metadata(&inode).expect("metadata");
         assert_eq!(seen.size_bytes, whole.len() as u64, "{what}");
         file.sync(false).unwrap_or_else(|e| panic!("{what}: {e}"));
-        assert_eq!(fs.balloc.blocks_put_by(), 0, "{what}: after a sync");
+        assert_eq!(fs.balloc.blocks_reserved(), 0, "{what}: after a sync");
         drop((file, inode));
         close(&image, fs, &what);
 
@@ -148,7 +148,7 @@ fn fill(file: &OpenFile, offsets: impl Iterator<Item = u64>, piece: usize) -> Ve
 }
 
 #[test]
-fn what_a_full_volume_took_is_there() {
+fn data_accepted_by_a_full_volume_is_kept() {
     type Offsets = fn(u64) -> Box<dyn Iterator<Item = u64>>;
     let patterns: [(&str, Offsets); 4] = [
         ("stream", |_| Box::new((0..).map(|i| i * 9_001))),
@@ -236,7 +236,7 @@ fn long_writes_fill_a_volume_to_the_end() {
 }
 
 #[test]
-fn what_is_dirty_and_unlinked_is_never_written() {
+fn dirty_data_of_an_unlinked_file_is_not_written() {
     let Some(image) = Image::make("24M", &["-t", "ext4"]) else {
         return;
     };
@@ -245,13 +245,13 @@ fn what_is_dirty_and_unlinked_is_never_written() {
     fs.open_inode(&inode).expect("open");
     let file = fs.open_file(&inode).expect("open");
     write_all(&file, 0, &[7; 1 << 20]).expect("a write");
-    assert_ne!(fs.balloc.blocks_put_by(), 0);
+    assert_ne!(fs.balloc.blocks_reserved(), 0);
     let root = fs.root().expect("the root");
     fs.unlink(&root, b"a").expect("unlink");
     assert!(read(&file, true, 0, 1 << 20) == [7; 1 << 20]);
     drop(file);
     fs.close_inode(&inode).expect("close");
-    assert_eq!(fs.balloc.blocks_put_by(), 0);
+    assert_eq!(fs.balloc.blocks_reserved(), 0);
     assert_eq!(fs.cache.throttle().dirty_bytes(), 0);
     drop(inode);
     close(&image, fs, "unlinked");
@@ -398,7 +398,7 @@ fn truncations_meet_running_write_back() {
 
 /// A crash may leave bytes past the end, from a write whose size was not committed.
 #[test]
-fn what_lies_behind_the_end_never_shows() {
+fn bytes_past_the_end_are_never_visible() {
     for (shape, args) in SHAPES {
         let Some(image) = Image::make(shape, args) else {
             return;

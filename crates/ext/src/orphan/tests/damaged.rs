@@ -31,22 +31,22 @@ fn damaged_lists_are_refused_with_their_inode() {
         ]
     };
     // The inode is not in use.
-    let Some(told) = damaged(&args, |_| vec!["ssv last_orphan 500".into()]) else {
+    let Some(message) = damaged(&args, |_| vec!["ssv last_orphan 500".into()]) else {
         return;
     };
     assert!(
-        told.contains("free inode") && told.contains("500"),
-        "{told}"
+        message.contains("free inode") && message.contains("500"),
+        "{message}"
     );
-    let told = damaged(&args, |_| vec!["ssv last_orphan 8".into()]).expect("made");
+    let message = damaged(&args, |_| vec!["ssv last_orphan 8".into()]).expect("made");
     assert!(
-        told.contains("reserved inode") && told.contains('8'),
-        "{told}"
+        message.contains("reserved inode") && message.contains('8'),
+        "{message}"
     );
-    let told = damaged(&args, |_| vec!["ssv last_orphan 4000000".into()]).expect("made");
-    assert!(told.contains("does not exist"), "{told}");
+    let message = damaged(&args, |_| vec!["ssv last_orphan 4000000".into()]).expect("made");
+    assert!(message.contains("does not exist"), "{message}");
     // A cycle of inodes without names, and one of inodes with names.
-    let told = damaged(&args, |inodes| {
+    let message = damaged(&args, |inodes| {
         let [a, b, _] = inodes else { panic!() };
         let mut all = [unnamed(*a, "a"), unnamed(*b, "b")].concat();
         all.push(format!("sif <{a}> dtime {b}"));
@@ -54,9 +54,9 @@ fn damaged_lists_are_refused_with_their_inode() {
         all.push(format!("ssv last_orphan {a}"));
         all
     });
-    let told = told.expect("made");
-    assert!(told.contains("free inode"), "{told}");
-    let told = damaged(&args, |inodes| {
+    let message = message.expect("made");
+    assert!(message.contains("free inode"), "{message}");
+    let message = damaged(&args, |inodes| {
         let [a, b, _] = inodes else { panic!() };
         vec![
             format!("sif <{a}> dtime {b}"),
@@ -65,20 +65,20 @@ fn damaged_lists_are_refused_with_their_inode() {
         ]
     });
     assert_eq!(
-        told.expect("made"),
+        message.expect("made"),
         "",
         "each is completed once and leaves the list"
     );
     // Free according to its bitmap.
-    let told = damaged(&args, |inodes| {
+    let message = damaged(&args, |inodes| {
         let [a, ..] = inodes else { panic!() };
         let mut all = unnamed(*a, "a");
         all.push(format!("freei <{a}>"));
         all.push(format!("ssv last_orphan {a}"));
         all
     });
-    let told = told.expect("made");
-    assert!(told.contains("free in its bitmap"), "{told}");
+    let message = message.expect("made");
+    assert!(message.contains("free in its bitmap"), "{message}");
 }
 
 /// The error of opening a volume whose orphan file had an inode written to slot 7 directly, and then its
@@ -98,48 +98,48 @@ fn damaged_file(
             fs.orphans.list().push(&fs, h, &listed)?;
             fs.store(h, &listed)?;
             let ino = InodeNumber(pick(&named, &listed));
-            file.put_behind_back(&fs, h, (7, ino), change)
+            file.set_slot_unrecorded(&fs, h, (7, ino), change)
         })
         .expect("changed");
     fs.sync().expect("synced");
     let crashed = image.copy();
-    let told = match open_after_crash(&crashed) {
+    let message = match open_after_crash(&crashed) {
         Err(Error::Corrupt(what)) => what.to_string(),
         Err(other) => panic!("{other}"),
         Ok(_) => return Some(String::new()),
     };
     assert!(
-        told.contains(&block.to_string()),
-        "{told} names block {block}"
+        message.contains(&block.to_string()),
+        "{message} names block {block}"
     );
-    Some(told)
+    Some(message)
 }
 
 #[test]
 fn damaged_orphan_files_are_refused_with_their_block() {
     let keep = |_: &mut [u8]| ();
-    let Some(told) = damaged_file(|_, _| 700, keep) else {
+    let Some(message) = damaged_file(|_, _| 700, keep) else {
         return;
     };
     assert!(
-        told.contains("free inode") && told.contains("700"),
-        "{told}"
+        message.contains("free inode") && message.contains("700"),
+        "{message}"
     );
-    let told = damaged_file(|_, _| 8, keep).expect("made");
-    assert!(told.contains("reserved inode"), "{told}");
-    let told = damaged_file(|_, _| 5_000_000, keep).expect("made");
-    assert!(told.contains("names inode 5000000"), "{told}");
-    let told = damaged_file(|_, _| 700, |bytes| bytes[1000] ^= 1).expect("made");
-    assert!(told.contains("checksum"), "{told}");
-    let told = damaged_file(|_, _| 700, |bytes| bytes[1016] ^= 1).expect("made");
-    assert!(told.contains("magic"), "{told}");
+    let message = damaged_file(|_, _| 8, keep).expect("made");
+    assert!(message.contains("reserved inode"), "{message}");
+    let message = damaged_file(|_, _| 5_000_000, keep).expect("made");
+    assert!(message.contains("names inode 5000000"), "{message}");
+    let message = damaged_file(|_, _| 700, |bytes| bytes[1000] ^= 1).expect("made");
+    assert!(message.contains("checksum"), "{message}");
+    let message = damaged_file(|_, _| 700, |bytes| bytes[1016] ^= 1).expect("made");
+    assert!(message.contains("magic"), "{message}");
     // Both on the list and in the file: with names, its truncation is completed twice.
-    let told = damaged_file(|_, listed| listed.ino.0, keep).expect("made");
-    assert_eq!(told, "");
+    let message = damaged_file(|_, listed| listed.ino.0, keep).expect("made");
+    assert_eq!(message, "");
 }
 
 #[test]
-fn an_orphan_file_that_is_none_is_refused() {
+fn an_invalid_orphan_file_is_refused() {
     let args = ["-t", "ext4", "-b", "1024", "-O", "orphan_file"];
     for (number, why) in [
         (0, "does not exist"),
@@ -151,7 +151,7 @@ fn an_orphan_file_that_is_none_is_refused() {
         };
         image.edit_super(|sb| sb.s_orphan_file_inum.set(number));
         match open_after_crash(&image) {
-            Err(Error::Corrupt(told)) => assert!(told.to_string().contains(why), "{told}"),
+            Err(Error::Corrupt(message)) => assert!(message.to_string().contains(why), "{message}"),
             other => panic!("{number}: {:?}", other.map(drop)),
         }
     }

@@ -231,8 +231,8 @@ fn a_crash_is_ended_by_us_and_by_e2fsck_alike() {
             "{what}"
         );
 
-        let told = theirs.repair();
-        assert!(told.contains("orphaned inode"), "{what}: {told}");
+        let output = theirs.repair();
+        assert!(output.contains("orphaned inode"), "{what}: {output}");
         theirs.check(what);
         let fs = theirs.open();
         assert_eq!(seen, see(&fs), "{what}");

@@ -175,7 +175,7 @@ impl Replay<'_> {
     }
 
     /// Frees the blocks without an owner.
-    pub(super) fn settle_blocks(&mut self) -> Result<()> {
+    pub(super) fn free_unmapped(&mut self) -> Result<()> {
         let used = self.mapped()?;
         let fs = self.fs;
         for (from, to) in unite(std::mem::take(&mut self.space.doubtful)) {

@@ -13,7 +13,7 @@ use crate::throttle::Wait;
 const MIB: u64 = 1 << 20;
 
 #[test]
-fn what_is_written_is_read_before_and_after_it_is_on_the_device() {
+fn written_data_is_read_before_and_after_write_back() {
     for block in [1024, 4096, 65536] {
         let volume = Volume::new(block, 16 * MIB / block, 8 * MIB);
         let file = volume.file();
@@ -181,14 +181,14 @@ fn impossible_mappings_are_errors() {
     file.flush().unwrap();
     file.space().drop_clean(0..u64::MAX);
     let data = |device_offset| Target::Data { device_offset };
-    let lies = [
+    let invalid = [
         (0, 0, Target::Hole),
         (8192, 4096, Target::Hole),
         (0, 4096, data(u64::MAX - 100)),
         (0, 100, data(0)),
         (u64::MAX - 5, 100, data(0)),
     ];
-    for (file_offset, len, target) in lies {
+    for (file_offset, len, target) in invalid {
         file.lie(Some(MappedExtent {
             file_offset,
             len,

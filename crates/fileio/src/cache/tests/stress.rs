@@ -68,7 +68,7 @@ fn disturb(file: &crate::cache::testing::FakeFile, done: &AtomicBool) {
             0 => file.space().drop_clean(at..u64::MAX),
             1 => file.flush().unwrap(),
             2 => {
-                let _alone = file.lock.write();
+                let _exclusive = file.lock.write();
                 let _frozen = file.space().freeze();
             }
             3 => drop(file.read(at, buf.len()).unwrap()),

@@ -89,7 +89,7 @@ fn a_run_is_no_longer_than_asked_and_begins_in_the_range() {
 }
 
 #[test]
-fn what_is_under_write_back_does_not_change_and_is_not_taken_twice() {
+fn pages_under_write_back_do_not_change_and_are_not_taken_twice() {
     let (volume, file) = quiet();
     let _frozen = file.space().freeze();
     let old = pattern(1, 0, 64 << 10);
@@ -116,7 +116,7 @@ fn what_is_under_write_back_does_not_change_and_is_not_taken_twice() {
 }
 
 #[test]
-fn what_failed_is_dirty_again_and_counts_once() {
+fn pages_that_failed_are_dirty_again_and_count_once() {
     let (volume, file) = quiet();
     let _frozen = file.space().freeze();
     let mut data = pattern(1, 0, 10 * BLOCK as usize);

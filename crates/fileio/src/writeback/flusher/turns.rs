@@ -15,7 +15,7 @@ use crate::cache::AddressSpace;
 const RUN_BYTES: Range<u64> = 4 << 20..32 << 20;
 
 /// Minimum length of a run if the limit of dirty memory is so small that [`RUN_BYTES`] would be much of it.
-const LEAST_RUN_BYTES: u64 = 64 << 10;
+const MIN_RUN_BYTES: u64 = 64 << 10;
 
 /// Maximum length of a run of a failed file, so that data that cannot be written delays the rest only
 /// briefly.
@@ -162,7 +162,7 @@ impl Flusher {
         };
         let throttle = file.host.space().cache().throttle();
         let (chunk, limit) = (throttle.chunk_bytes(), throttle.limit_bytes());
-        let part = (limit / 8).max(LEAST_RUN_BYTES);
+        let part = (limit / 8).max(MIN_RUN_BYTES);
         let behind = (chunk / 50).clamp(BEHIND_BYTES, RUN_BYTES.end / 2);
         let behind_bytes = &self.shared.behind_bytes;
         behind_bytes.store(behind.min(part), Ordering::Relaxed);

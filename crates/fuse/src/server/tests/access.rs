@@ -68,7 +68,7 @@ fn with_allow_root_strangers_may_only_finish_what_they_have_open() {
     mount.ask_root(op::RELEASEDIR, bytes::release(0)).done();
     mount.ask_root(op::SYNCFS, Bytes::new()).done();
     mount.ask(op::RELEASE, node, bytes::release(fh)).done();
-    mount.tell(op::FORGET, node, Bytes::new().u64(1));
+    mount.send_unanswered(op::FORGET, node, Bytes::new().u64(1));
     assert_eq!((mount.known(), mount.handles()), (0, 0));
     let owner = rustix::process::getuid().as_raw();
     for caller in [Caller::root(), Caller::user(owner, 4242)] {

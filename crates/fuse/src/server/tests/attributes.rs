@@ -101,7 +101,7 @@ fn a_handle_stands_for_its_node_as_long_as_it_is_open() {
 }
 
 #[test]
-fn what_is_set_is_shown_and_nothing_else_changes() {
+fn attributes_set_are_shown_and_no_others_change() {
     let Some(mount) = mount() else { return };
     let node = mount.file_with("file", b"data");
     let all = Setattr {
@@ -292,7 +292,7 @@ fn setting_nothing_takes_the_privileges_and_only_the_owner_or_a_writer_may() {
 }
 
 #[test]
-fn without_permission_checks_anybody_may() {
+fn without_permission_checks_any_user_may_change() {
     let options = MountOptions {
         fakeroot: true,
         ..MountOptions::default()

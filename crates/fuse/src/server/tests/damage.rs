@@ -47,7 +47,7 @@ fn damaged_places(mount: &Mount) -> u64 {
 }
 
 #[test]
-fn a_damaged_directory_is_said_to_be_so_and_counted() {
+fn a_damaged_directory_is_reported_and_counted() {
     let Some(mount) = mount() else { return };
     let dir = mount.dir("dir");
     let inner = bytes::mkdir(0o755, "a name of its own");

@@ -31,7 +31,7 @@ fn pattern(len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_was_written_is_read_wherever_it_begins() {
+fn written_data_is_read_at_any_offset() {
     let Some(mount) = mount() else { return };
     let node = mount.file("file");
     let fh = mount.open(node, O_RDWR);

@@ -46,8 +46,8 @@ impl Kind {
             .args(["-q", "-F", "-b", "1024", "-I", "256"])
             .args(features);
         let made = command.arg(&path).arg(size).output().ok()?;
-        let said = String::from_utf8_lossy(&made.stderr);
-        assert!(made.status.success(), "mke2fs of {self:?}: {said}");
+        let text = String::from_utf8_lossy(&made.stderr);
+        assert!(made.status.success(), "mke2fs of {self:?}: {text}");
         Some(std::fs::read(&path).expect("the image"))
     }
 }

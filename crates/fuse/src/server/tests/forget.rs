@@ -5,7 +5,7 @@ use super::harness::{Mount, mount};
 use crate::nodes::ROOT_NODEID;
 
 fn forget(mount: &Mount, node: u64, lookups: u64) {
-    mount.tell(op::FORGET, node, Bytes::new().u64(lookups));
+    mount.send_unanswered(op::FORGET, node, Bytes::new().u64(lookups));
 }
 
 fn batch(mount: &Mount, count: u32, entries: &[(u64, u64)]) {
@@ -13,7 +13,7 @@ fn batch(mount: &Mount, count: u32, entries: &[(u64, u64)]) {
     for (node, lookups) in entries {
         body = body.u64(*node).u64(*lookups);
     }
-    mount.tell(op::BATCH_FORGET, 0, body);
+    mount.send_unanswered(op::BATCH_FORGET, 0, body);
 }
 
 #[test]
@@ -97,7 +97,7 @@ fn more_than_was_looked_up_is_not_forgotten() {
 }
 
 #[test]
-fn what_was_forgotten_is_found_again() {
+fn forgotten_nodes_are_found_again() {
     let Some(mount) = mount() else { return };
     let node = mount.file_with("file", b"data");
     forget(&mount, node, 1);

@@ -73,7 +73,11 @@ pub(super) struct Reply {
 impl Reply {
     #[track_caller]
     pub(super) fn fails(self, errno: Errno) -> Reply {
-        assert!(self.is_errno(errno), "{} instead of {errno}", self.said());
+        assert!(
+            self.is_errno(errno),
+            "{} instead of {errno}",
+            self.describe()
+        );
         assert!(self.body.is_empty(), "an error with a body");
         self
     }
@@ -81,7 +85,7 @@ impl Reply {
     /// The body of a successful answer.
     #[track_caller]
     pub(super) fn ok(self) -> Body {
-        assert!(self.is_ok(), "{}", self.said());
+        assert!(self.is_ok(), "{}", self.describe());
         Body(self.body)
     }
 
@@ -91,7 +95,7 @@ impl Reply {
         assert!(self.ok().is_empty(), "a body where none is expected");
     }
 
-    fn said(&self) -> String {
+    fn describe(&self) -> String {
         match self.error {
             0 => format!("success with {} bytes", self.body.len()),
             error => io::Error::from_raw_os_error(-error).to_string(),
@@ -378,7 +382,7 @@ impl Mount {
 
     /// A request that is not answered.
     #[track_caller]
-    pub(super) fn tell(&self, op: u32, nodeid: u64, body: impl AsRef<[u8]>) {
+    pub(super) fn send_unanswered(&self, op: u32, nodeid: u64, body: impl AsRef<[u8]>) {
         let unique = self.send(op, nodeid, body.as_ref());
         let (notices, reply) = received(&self.kernel, unique);
         assert_eq!(notices, []);

@@ -92,7 +92,7 @@ fn agreed(answer: &Body) -> u64 {
 }
 
 #[test]
-fn what_the_kernel_offers_and_the_options_choose_is_agreed_on() {
+fn flags_offered_by_the_kernel_and_chosen_are_accepted() {
     let offered = ASYNC_READ
         | ATOMIC_O_TRUNC
         | EXPORT

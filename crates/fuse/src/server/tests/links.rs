@@ -71,7 +71,7 @@ fn a_file_without_names_lives_until_it_is_forgotten() {
     assert_eq!(free(), before - 1);
     mount.ask(op::RELEASE, node, bytes::release(fh)).done();
     assert_eq!(free(), before - 1, "the kernel still knows it");
-    mount.tell(op::FORGET, node, Bytes::new().u64(1));
+    mount.send_unanswered(op::FORGET, node, Bytes::new().u64(1));
     assert_eq!(free(), before);
     let attr = mount.ask(op::GETATTR, node, bytes::getattr(None));
     attr.fails(Errno::NOENT);
@@ -88,7 +88,7 @@ fn a_file_that_is_forgotten_first_lives_until_its_last_handle_is_closed() {
     let node = mount.file_with("file", b"data");
     let fh = mount.open(node, 0);
     mount.ask_root(op::UNLINK, bytes::named("file")).done();
-    mount.tell(op::FORGET, node, Bytes::new().u64(1));
+    mount.send_unanswered(op::FORGET, node, Bytes::new().u64(1));
     let data = mount.ask(op::READ, node, bytes::read(fh, 0, 100)).ok();
     assert_eq!(*data, *b"data");
     assert_eq!(free(), before - 1);
@@ -103,7 +103,7 @@ fn of_two_names_the_second_keeps_the_file() {
     mount.ask_root(op::LINK, bytes::link(node, "two")).ok();
     assert_eq!(mount.known(), 1);
     mount.ask_root(op::UNLINK, bytes::named("one")).done();
-    mount.tell(op::FORGET, node, Bytes::new().u64(2));
+    mount.send_unanswered(op::FORGET, node, Bytes::new().u64(2));
     assert_eq!(mount.known(), 0);
     assert_eq!(mount.find("two"), node);
     assert_eq!(mount.attr(node).nlink, 1);

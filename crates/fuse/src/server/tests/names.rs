@@ -288,7 +288,7 @@ fn a_file_without_a_name_may_get_one_unless_it_is_exclusive() {
             false => drop(reply.fails(Errno::NOENT)),
         }
         mount.ask(op::RELEASE, node, bytes::release(fh)).done();
-        mount.tell(op::FORGET, node, Bytes::new().u64(5));
+        mount.send_unanswered(op::FORGET, node, Bytes::new().u64(5));
     }
     assert_eq!(mount.contents(mount.find("true")), b"data");
 }
@@ -345,13 +345,13 @@ fn when_the_volume_is_full_nothing_is_made() {
     // A file that is forgotten as well as removed leaves room.
     let gone = mount.find("1");
     mount.ask_root(op::UNLINK, bytes::named("1")).done();
-    mount.tell(op::FORGET, gone, Bytes::new().u64(2));
+    mount.send_unanswered(op::FORGET, gone, Bytes::new().u64(2));
     mount.file("a");
 }
 
 /// Nothing but a regular file can be opened, and nothing else is ever made so.
 #[test]
-fn of_what_was_made_and_could_not_be_opened_the_kernel_knows_nothing() {
+fn a_node_that_cannot_be_opened_after_creation_is_not_known() {
     let Some(mount) = mount() else { return };
     let server = &mount.server;
     let root = server.volume.root_node().expect("the root");

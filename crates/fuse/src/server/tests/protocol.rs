@@ -84,8 +84,8 @@ fn a_forget_that_is_cut_short_is_not_answered_either() {
     let Some(mount) = mount() else { return };
     let node = mount.file("file");
     for len in [0, 1, 7] {
-        mount.tell(op::FORGET, node, vec![0xff; len]);
-        mount.tell(op::BATCH_FORGET, 0, vec![0xff; len]);
+        mount.send_unanswered(op::FORGET, node, vec![0xff; len]);
+        mount.send_unanswered(op::BATCH_FORGET, 0, vec![0xff; len]);
     }
     assert_eq!(mount.known(), 1);
 }

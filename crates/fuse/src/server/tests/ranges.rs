@@ -113,7 +113,7 @@ fn more_than_the_volume_has_is_not_allocated() {
 /// During this request the kernel keeps its pages, whether it has read the file or not.
 #[test]
 fn a_fallocate_that_changes_data_makes_the_kernel_drop_it() {
-    for (mode, told) in [
+    for (mode, notified) in [
         (0, false),
         (KEEP, false),
         (KEEP | PUNCH, true),
@@ -127,7 +127,7 @@ fn a_fallocate_that_changes_data_makes_the_kernel_drop_it() {
             offset: 0,
             len: 8192,
         };
-        assert_eq!(reply.notices.contains(&pages), told, "mode {mode}");
+        assert_eq!(reply.notices.contains(&pages), notified, "mode {mode}");
         reply.done();
     }
 }

@@ -42,7 +42,7 @@ fn a_replaced_file_lives_until_it_is_forgotten() {
     assert_eq!(mount.find("old"), new);
     assert_eq!(mount.attr(old).nlink, 0);
     assert_eq!(mount.contents(old), b"old");
-    mount.tell(op::FORGET, old, Bytes::new().u64(1));
+    mount.send_unanswered(op::FORGET, old, Bytes::new().u64(1));
     let gone = mount.ask(op::GETATTR, old, bytes::getattr(None));
     gone.fails(Errno::NOENT);
 }
@@ -70,7 +70,7 @@ fn a_whiteout_takes_the_old_place() {
         assert_eq!((attr.mode >> 12, attr.rdev), (0o2, 0));
         assert_eq!((attr.uid, attr.gid), (42, 43));
         mount.ask_root(op::UNLINK, bytes::named("file")).done();
-        mount.tell(op::FORGET, old, Bytes::new().u64(9));
+        mount.send_unanswered(op::FORGET, old, Bytes::new().u64(9));
     }
 }
 

@@ -48,8 +48,8 @@ fn a_volume_that_was_closed_early_serves_nothing_and_is_clean() {
         let reply = mount.ask(number, node, body);
         assert!(reply.is_errno(Errno::NOTCONN), "{number}: {reply:?}");
     }
-    mount.tell(op::FORGET, node, Bytes::new().u64(1));
-    mount.tell(op::BATCH_FORGET, 0, Bytes::new().u32(0).u32(0));
+    mount.send_unanswered(op::FORGET, node, Bytes::new().u64(1));
+    mount.send_unanswered(op::BATCH_FORGET, 0, Bytes::new().u32(0).u32(0));
     mount.ask_root(op::DESTROY, []).done();
     mount.ask_root(999, []).fails(Errno::NOSYS);
     assert_eq!((mount.known(), mount.handles()), (0, 0));
@@ -87,7 +87,7 @@ fn a_mount_that_is_destroyed_is_closed_cleanly() {
 }
 
 #[test]
-fn what_is_not_closed_well_is_an_error_of_destroy() {
+fn a_failed_close_is_an_error_of_destroy() {
     let Some(mount) = mount() else { return };
     mount.file_with("file", b"data");
     mount.device.fail_writes(true);

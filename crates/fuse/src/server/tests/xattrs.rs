@@ -221,7 +221,7 @@ fn an_acl_sets_the_permissions_and_takes_setgid_if_the_kernel_says_so() {
 }
 
 #[test]
-fn what_is_no_acl_is_refused() {
+fn invalid_acls_are_refused() {
     let Some(mount) = mount() else { return };
     let node = mount.file("file");
     for flags in [0, KILL_SGID] {
@@ -275,7 +275,7 @@ fn the_status_of_the_mount_is_an_attribute_of_its_root() {
 }
 
 #[test]
-fn an_attribute_ends_writing_for_whoever_administers_the_mount() {
+fn administrators_end_writing_by_an_attribute() {
     let Some(mount) = mount() else { return };
     let name = crate::END_WRITING_ATTRIBUTE;
     let node = mount.file_with("file", b"data");

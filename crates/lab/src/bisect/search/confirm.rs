@@ -5,7 +5,7 @@
 //! few pairs, whose interval is still wide: "more than 2 %", not "4.5 %". So once the commit is confirmed,
 //! both are measured further, until the size is known well enough to be printed or `size_pairs` are reached.
 
-use super::super::Tell;
+use super::super::Update;
 use super::super::bench::Tried;
 use super::super::evidence::{Evidence, Question};
 use super::super::result::{Found, Trial};
@@ -73,7 +73,7 @@ impl Search<'_> {
         let evidence = Evidence::of_size(alpha, terms.better, terms.size_pairs);
         let short = self.bench.commit(id)?.short;
         let note = format!("{short} is confirmed; its change is measured on, to know its size");
-        self.bench.tell(Tell::Note(&note));
+        self.bench.report(Update::Note(&note));
         let gathered = self.gather(before, id, evidence, 0)?;
         Ok(gathered.map(Some))
     }

@@ -10,7 +10,7 @@ fn the_example_says_what_holds_anyway() {
     let least = format!("{LEAST}targets = [\"image:\", \"memory:\"]\n");
     assert_eq!(example, Workload::parse(&least).expect("it is one"));
     // Every key in it, with the value shown, is valid and changes nothing.
-    let said: String = EXAMPLE
+    let uncommented: String = EXAMPLE
         .lines()
         .filter(|line| !line.starts_with("# runtime") && !line.starts_with("# read-share"))
         .map(|line| match line.strip_prefix("# ") {
@@ -18,11 +18,11 @@ fn the_example_says_what_holds_anyway() {
             _ => format!("{line}\n"),
         })
         .collect();
-    assert_eq!(example, Workload::parse(&said).expect(&said));
+    assert_eq!(example, Workload::parse(&uncommented).expect(&uncommented));
 }
 
 #[test]
-fn everything_can_be_said_and_is_said_again() {
+fn a_workload_file_round_trips() {
     let text = r#"
         name = "mine"
         pattern = "random-mixed"
@@ -55,7 +55,7 @@ fn everything_can_be_said_and_is_said_again() {
 
 #[test]
 fn errors_name_line_key_and_what_is_allowed() {
-    for (line, said) in [
+    for (line, expected) in [
         ("blok = 1", "unknown field `blok`"),
         ("sync = \"sometimes\"", "every N"),
         ("sync = \"every 0\"", "every N"),
@@ -99,7 +99,7 @@ fn errors_name_line_key_and_what_is_allowed() {
     ] {
         let error = Workload::parse(&format!("{LEAST}{line}\n")).expect_err(line);
         let error = error.to_string();
-        assert!(error.contains(said), "{line}: {error}");
+        assert!(error.contains(expected), "{line}: {error}");
         assert!(error.contains("line "), "{line}: {error}");
         let key = line.split(' ').next().unwrap_or_default();
         let named = [key, "queue-depth", "size", "offset"];
@@ -113,7 +113,7 @@ fn errors_name_line_key_and_what_is_allowed() {
 #[test]
 fn hostile_counts_are_errors_that_name_the_range() {
     const LEAST: &str = "pattern = \"random-mixed\"\nblock = \"4k\"\nsize = \"64M\"\n";
-    for (line, said) in [
+    for (line, expected) in [
         ("threads = -1", "not below 0"),
         ("threads = 0", "1 to 1024"),
         ("threads = 1000000000", "1 to 1024"),
@@ -128,7 +128,7 @@ fn hostile_counts_are_errors_that_name_the_range() {
         let error = Workload::parse(&format!("{LEAST}{line}\n")).expect_err(line);
         let error = error.to_string();
         assert!(
-            error.contains(said) && error.contains("line 4"),
+            error.contains(expected) && error.contains("line 4"),
             "{line}: {error}"
         );
     }
@@ -136,7 +136,7 @@ fn hostile_counts_are_errors_that_name_the_range() {
 
 #[test]
 fn hostile_sizes_are_errors() {
-    for (block, size, said) in [
+    for (block, size, expected) in [
         ("0", "64M", "block"),
         ("1G", "64G", "block"),
         ("4k", "0", "size"),
@@ -148,7 +148,7 @@ fn hostile_sizes_are_errors() {
         let text = format!("pattern = \"random-read\"\nblock = \"{block}\"\nsize = \"{size}\"\n");
         let error = Workload::parse(&text).expect_err(&text).to_string();
         assert!(
-            error.contains(said) && error.contains("line"),
+            error.contains(expected) && error.contains("line"),
             "{text}: {error}"
         );
     }

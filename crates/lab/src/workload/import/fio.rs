@@ -11,13 +11,13 @@ use crate::{Error, Result};
 
 /// The value of a key, and its line. A key alone means `1`.
 #[derive(Clone, Debug)]
-struct Said {
+struct Setting {
     value: String,
     line: usize,
 }
 
 /// The keys of a job, including those of the `[global]` section before it.
-type Keys = BTreeMap<String, Said>;
+type Keys = BTreeMap<String, Setting>;
 
 /// More jobs than any of fio's own example files, and more keys than fio has. Each job copies the global
 /// keys; these limits keep a file from becoming much larger in memory.
@@ -117,7 +117,7 @@ fn jobs(text: &str) -> Result<Vec<(String, Keys)>> {
                 "variables of the environment are not filled in: write the value",
             ));
         }
-        let said = Said {
+        let setting = Setting {
             value: value.trim_matches('"').to_owned(),
             line: number,
         };
@@ -129,7 +129,7 @@ fn jobs(text: &str) -> Result<Vec<(String, Keys)>> {
         if keys.len() == MAX_KEYS {
             return Err(wrong(&format!("more than {MAX_KEYS} keys for a job")));
         }
-        keys.insert(usual_name(key).to_owned(), said);
+        keys.insert(usual_name(key).to_owned(), setting);
     }
     match jobs.is_empty() {
         true => Err(Error::new(
@@ -225,9 +225,9 @@ impl Job {
     /// Records the keys that were not consumed.
     fn rest(&mut self) {
         let mut rest: Vec<_> = std::mem::take(&mut self.keys).into_iter().collect();
-        rest.sort_by_key(|(_, said)| said.line);
-        for (key, said) in rest {
-            let text = format!("line {}: {key}={}", said.line, said.value);
+        rest.sort_by_key(|(_, setting)| setting.line);
+        for (key, setting) in rest {
+            let text = format!("line {}: {key}={}", setting.line, setting.value);
             if PATTERN.split_whitespace().any(|of| of == key) {
                 self.lose(text);
             } else if !NO_MATTER.contains(&key.as_str()) {
@@ -237,8 +237,9 @@ impl Job {
     }
 
     fn pattern(&mut self) -> Result<(Direction, bool)> {
-        let said = self.keys.remove("rw");
-        let (value, line) = said.map_or(("read".into(), 0), |said| (said.value, said.line));
+        let setting = self.keys.remove("rw");
+        let (value, line) =
+            setting.map_or(("read".into(), 0), |setting| (setting.value, setting.line));
         let (word, sequence) = value.split_once(':').unwrap_or((&value, ""));
         if !sequence.is_empty() {
             self.lose(format!("line {line}: the ':{sequence}' of rw={value}"));
@@ -270,10 +271,10 @@ impl Job {
 
     /// `bs=8k`, or `bs=4k,64k` for reads and writes.
     fn block(&mut self, direction: Direction) -> Result<u64> {
-        let Some(said) = self.keys.remove("bs") else {
+        let Some(setting) = self.keys.remove("bs") else {
             return self.block_range();
         };
-        let sizes: Vec<&str> = said.value.split(',').collect();
+        let sizes: Vec<&str> = setting.value.split(',').collect();
         let reads = sizes.first().copied().unwrap_or_default();
         let writes = sizes.get(1).copied().filter(|size| !size.is_empty());
         let writes = writes.unwrap_or(reads);
@@ -284,32 +285,36 @@ impl Job {
             Direction::Mixed(_) => {
                 return Err(Error::new(format!(
                     "line {}: bs={}: reads and writes have one block size here",
-                    said.line, said.value
+                    setting.line, setting.value
                 )));
             }
         };
-        bytes(text).ok_or_else(|| said.wrong("bs", "write bytes with a unit: 4k, 1m"))
+        bytes(text).ok_or_else(|| setting.wrong("bs", "write bytes with a unit: 4k, 1m"))
     }
 
     /// `bsrange=4k-16k`.
     fn block_range(&mut self) -> Result<u64> {
-        let Some(said) = self.keys.remove("bsrange") else {
+        let Some(setting) = self.keys.remove("bsrange") else {
             return Ok(4096);
         };
-        let (least, most) = said.value.split_once('-').unwrap_or((&said.value, ""));
+        let (least, most) = setting
+            .value
+            .split_once('-')
+            .unwrap_or((&setting.value, ""));
         if least != most {
             self.lose(format!(
                 "line {}: bsrange={}: all blocks are of {least} here",
-                said.line, said.value
+                setting.line, setting.value
             ));
         }
-        bytes(least).ok_or_else(|| said.wrong("bsrange", "write sizes with a unit: 4k-16k"))
+        bytes(least).ok_or_else(|| setting.wrong("bsrange", "write sizes with a unit: 4k-16k"))
     }
 
     fn queue_depth(&mut self) -> Result<u32> {
         let depth = self.number("iodepth")?.unwrap_or(1);
         let engine = self.keys.remove("ioengine");
-        let (name, line) = engine.map_or(("psync".into(), 0), |said| (said.value, said.line));
+        let (name, line) =
+            engine.map_or(("psync".into(), 0), |setting| (setting.value, setting.line));
         match name.as_str() {
             "sync" | "psync" | "vsync" | "pvsync" | "pvsync2" => {
                 if depth > 1 {
@@ -345,15 +350,15 @@ impl Job {
         let each = self
             .keys
             .remove("sync")
-            .filter(|said| !matches!(said.value.as_str(), "0" | "none"));
+            .filter(|setting| !matches!(setting.value.as_str(), "0" | "none"));
         if !direction.writes() {
             return Ok(SyncPolicy::End);
         }
-        if let Some(said) = each {
-            if said.value != "dsync" {
+        if let Some(setting) = each {
+            if setting.value != "dsync" {
                 self.left_out.push(format!(
                     "line {}: sync={}: O_DSYNC is taken for it",
-                    said.line, said.value
+                    setting.line, setting.value
                 ));
             }
             return Ok(SyncPolicy::Dsync);
@@ -374,11 +379,11 @@ impl Job {
         let overwrite = self
             .keys
             .remove("overwrite")
-            .is_some_and(|said| said.value != "0");
+            .is_some_and(|setting| setting.value != "0");
         let allocated = self
             .keys
             .remove("fallocate")
-            .is_none_or(|said| said.value != "none");
+            .is_none_or(|setting| setting.value != "none");
         if direction != Direction::Write || overwrite || device {
             return Layout::Written;
         }
@@ -395,16 +400,19 @@ impl Job {
         let folder = self
             .keys
             .remove("directory")
-            .map_or(String::new(), |said| said.value);
-        let Some(said) = self.keys.remove("filename") else {
+            .map_or(String::new(), |setting| setting.value);
+        let Some(setting) = self.keys.remove("filename") else {
             let folder = if folder.is_empty() { "." } else { &folder };
             return Ok((vec![TargetSpec::parse(&format!("dir:{folder}"))?], false));
         };
-        let (name, more) = said.value.split_once(':').unwrap_or((&said.value, ""));
+        let (name, more) = setting
+            .value
+            .split_once(':')
+            .unwrap_or((&setting.value, ""));
         if !more.is_empty() {
             self.lose(format!(
                 "line {}: the further files of filename: {more}",
-                said.line
+                setting.line
             ));
         }
         let path = std::path::Path::new(&folder).join(name);
@@ -431,7 +439,7 @@ impl Job {
     }
 
     fn bytes(&mut self, key: &str) -> Result<Option<u64>> {
-        let percent = |said: &Said| said.value.ends_with('%');
+        let percent = |setting: &Setting| setting.value.ends_with('%');
         let why = match self.keys.get(key).is_some_and(percent) {
             true => "percent are of a length that only the run knows: write bytes",
             false => "write bytes with a unit: 64m, 1g",
@@ -446,15 +454,15 @@ impl Job {
         why: &str,
         read: impl Fn(&str) -> Option<T>,
     ) -> Result<Option<T>> {
-        let Some(said) = self.keys.remove(key) else {
+        let Some(setting) = self.keys.remove(key) else {
             return Ok(None);
         };
-        let value = read(&said.value).ok_or_else(|| said.wrong(key, why))?;
+        let value = read(&setting.value).ok_or_else(|| setting.wrong(key, why))?;
         Ok(Some(value))
     }
 }
 
-impl Said {
+impl Setting {
     fn wrong(&self, key: &str, why: &str) -> Error {
         Error::new(format!("line {}: {key}={}: {why}", self.line, self.value))
     }

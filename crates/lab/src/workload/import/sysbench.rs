@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn sysbenchs_own_values_hold_where_nothing_is_said() {
+    fn sysbenchs_defaults_apply_to_missing_options() {
         let w = sysbench("fileio --file-test-mode=rndrw --threads=4 --file-extra-flags=direct run")
             .expect("it is one")
             .workload;
@@ -256,8 +256,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_none_is_explained() {
-        for (command, said) in [
+    fn invalid_commands_are_explained() {
+        for (command, expected) in [
             ("sysbench fileio run", "--file-test-mode"),
             ("sysbench oltp run", "'oltp'"),
             (
@@ -273,7 +273,7 @@ mod tests {
             ("--file-test-mode=seqrd --time=later", "--time"),
         ] {
             let error = sysbench(command).expect_err(command).to_string();
-            assert!(error.contains(said), "{command}: {error}");
+            assert!(error.contains(expected), "{command}: {error}");
         }
     }
 }

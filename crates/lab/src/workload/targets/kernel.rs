@@ -63,7 +63,7 @@ impl Access for KernelFile {
         }
     }
 
-    fn settle(&self, forget: bool) -> Result<()> {
+    fn write_back(&self, forget: bool) -> Result<()> {
         self.sync()?;
         if forget {
             // Only advice: a file system without such a cache may ignore it.

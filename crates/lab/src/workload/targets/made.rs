@@ -108,7 +108,7 @@ impl Made {
         }
         let image = new_image(by.fs_type(), mkfs, needs)?;
         let mounted = by.mount(&image.path(), image.folder.path(), options)?;
-        let said: &[(&str, &str)] = match by {
+        let specific: &[(&str, &str)] = match by {
             System::Kernel(_) => &[("source", "loop device, direct-io=on")],
             System::Ours | System::Fuse2fs => &[(
                 "note",
@@ -120,9 +120,9 @@ impl Made {
             System::Ours => "throughline mount",
             System::Fuse2fs => "fuse2fs",
         };
-        let told = [("mkfs", image.command()), ("file system", who)];
+        let common = [("mkfs", image.command()), ("file system", who)];
         let options = options.map(|options| ("mount options", options));
-        let facts = told.iter().chain(said).chain(&options);
+        let facts = common.iter().chain(specific).chain(&options);
         Ok(Made {
             mounted,
             flags: flags(needs.workload),

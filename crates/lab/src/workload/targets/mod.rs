@@ -39,7 +39,7 @@ pub(super) trait Access: Send + Sync {
     fn empty(&self) -> Result<()>;
 
     /// Writes back dirty data; with `forget`, also drops the file from the caches.
-    fn settle(&self, forget: bool) -> Result<()>;
+    fn write_back(&self, forget: bool) -> Result<()>;
 }
 
 /// A target to measure.
@@ -120,7 +120,7 @@ pub(super) fn open(spec: &TargetSpec, needs: &Needs<'_>) -> Result<Box<dyn Targe
 fn opened(spec: &TargetSpec, needs: &Needs<'_>) -> Result<Box<dyn Target>> {
     if let (Some(watch), Some(how)) = (needs.watch, spec.kind.explained_by()) {
         let label = spec.label();
-        watch.leave_out(format!("target '{label}' is not in the account: {how}"));
+        watch.note_omission(format!("target '{label}' is not in the account: {how}"));
     }
     Ok(match &spec.kind {
         TargetKind::Command { .. } => {
@@ -160,7 +160,7 @@ fn lay_out(target: &dyn Target, needs: &Needs<'_>) -> Result<()> {
             access.write(at, &source[from as usize..][..len as usize])?;
             at += len;
         }
-        access.settle(false)?;
+        access.write_back(false)?;
     }
     Ok(())
 }

@@ -47,7 +47,7 @@ impl Access for OurFile {
         Ok(())
     }
 
-    fn settle(&self, forget: bool) -> Result<()> {
+    fn write_back(&self, forget: bool) -> Result<()> {
         self.sync()?;
         if forget {
             self.place.advise(Advice::DontNeed, 0, 0)?;

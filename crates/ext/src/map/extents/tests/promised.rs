@@ -44,7 +44,7 @@ fn single_blocks(order: u64, space: u32) -> Vec<(u32, bool)> {
 }
 
 #[test]
-fn what_is_promised_is_enough_in_any_order() {
+fn promised_nodes_suffice_in_any_order() {
     let space = 3000;
     let single = |at: u32, base: u64| extent(at, 1, base | (u64::from(at) * 9), false);
     for (node_bytes, order) in [72, 96, 240, 600, 1024]

@@ -94,8 +94,8 @@ fn sizes_are_fios() {
 }
 
 #[test]
-fn what_is_no_job_file_is_explained() {
-    for (text, said) in [
+fn invalid_job_files_are_explained() {
+    for (text, expected) in [
         ("", "no job"),
         ("[global]\nbs=4k\n", "no job"),
         ("bs=4k\n", "line 1"),
@@ -120,6 +120,6 @@ fn what_is_no_job_file_is_explained() {
         ("[a]\nsize=1m\nrw=rw\nrwmixread=101\n", "percent"),
     ] {
         let error = fio(text).expect_err(text).to_string();
-        assert!(error.contains(said), "{text:?}: {error}");
+        assert!(error.contains(expected), "{text:?}: {error}");
     }
 }

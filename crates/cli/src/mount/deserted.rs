@@ -30,11 +30,11 @@ pub(super) fn watch(dir: &Path, end: End) {
     };
     let dir = dir.to_owned();
     thread::spawn(move || {
-        let mut alone = 0;
-        while alone < LOOKS {
+        let mut in_a_row = 0;
+        while in_a_row < LOOKS {
             thread::sleep(LOOK);
             let now = place.is_deserted() && is_private(&dir);
-            alone = if now { alone + 1 } else { 0 };
+            in_a_row = if now { in_a_row + 1 } else { 0 };
         }
         tracing::warn!("no process is left that sees the mount: unmounting");
         end.ask();
