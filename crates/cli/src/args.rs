@@ -126,7 +126,7 @@ pub(crate) enum Command {
     Chattr(commands::chattr::ChattrArgs),
     /// Show or set the label of an image
     Label(commands::label::LabelArgs),
-    /// Show the UUIDs of images
+    /// Show or set the UUIDs of images
     Uuid(commands::label::UuidArgs),
     /// Change file times, or create empty files
     Touch(commands::touch::TouchArgs),

@@ -136,7 +136,7 @@ fn parse_dirty_background(text: &str) -> Result<u64, String> {
 fn parse_memory(text: &str, least_bytes: u64) -> Result<u64, String> {
     match parse_size(text)? {
         bytes if bytes < least_bytes => Err(format!(
-            "{} is too little memory: {}K at least (sizes take a unit: 64M, 1G)",
+            "{} is too little memory: at least {}K is needed (sizes take a unit: 64M, 1G)",
             quote(text),
             least_bytes >> 10
         )),
@@ -151,19 +151,21 @@ impl Globals {
             && background > limit
         {
             return Err(Failure::Usage(
-                "--dirty-background is more than --dirty-limit: writing would begin where writers wait already".into(),
+                "--dirty-background is larger than --dirty-limit: writers would wait before background \
+                 write-back starts".into(),
             ));
         }
         if let (Some(cache), Some(limit)) = (self.cache, self.dirty_limit)
             && limit > cache
         {
             return Err(Failure::Usage(
-                "--dirty-limit is more than --cache, which holds what is dirty".into(),
+                "--dirty-limit is larger than --cache, which contains the dirty data".into(),
             ));
         }
         if self.no_replay && access == Access::Write {
             return Err(Failure::Usage(
-                "--noload shows an image as it lies: it cannot be changed so".into(),
+                "--noload only shows an image: it cannot be changed without replaying its journal"
+                    .into(),
             ));
         }
         let mut options = OpenOptions::new();

@@ -44,7 +44,7 @@ pub(crate) fn text(path: &Path) -> Result<Vec<u8>, Failure> {
 pub(crate) fn read(path: &Path, dirs: &[Place]) -> Result<Vec<Paragraph>, Failure> {
     if dirs.len() > 1 {
         return Err(Failure::Usage(
-            "--restore takes one directory, which names of the dump are in".into(),
+            "--restore takes one directory, to which the names in the dump are relative".into(),
         ));
     }
     let mut paragraphs: Vec<Paragraph> = Vec::new();
@@ -56,7 +56,7 @@ pub(crate) fn read(path: &Path, dirs: &[Place]) -> Result<Vec<Paragraph>, Failur
             let name = unescaped(name);
             let place = place(&name, dirs.first()).ok_or_else(|| {
                 bad("the name is not in an image")
-                    .with_next("say which directory names of the dump are in: IMAGE:/DIR")
+                    .with_next("name the directory to which the names in the dump are relative: IMAGE:/DIR")
                     .met(doing())
             })?;
             paragraphs.push(Paragraph {
@@ -76,7 +76,7 @@ pub(crate) fn read(path: &Path, dirs: &[Place]) -> Result<Vec<Paragraph>, Failur
             (Some(paragraph), None) => paragraph.lines.push((number, line.to_vec())),
             (None, Some(_)) => {}
             (None, None) => {
-                let why = "no file is named before it ('# file: NAME')";
+                let why = "it must follow a line '# file: NAME'";
                 return Err(bad(why).met(doing()));
             }
         }

@@ -143,7 +143,9 @@ impl Images {
             return Ok((number, open.volume.clone()));
         }
         if access == Access::Write && self.open.iter().all(|open| open.access == Access::Read) {
-            self.interrupt.arm().doing(|| "cannot watch for Ctrl-C")?;
+            self.interrupt
+                .arm()
+                .doing(|| "cannot set up the handler for Ctrl-C")?;
         }
         let watched = self.watched(image);
         let mut options = self.globals.open_options(access)?;
@@ -167,7 +169,7 @@ impl Images {
         let mended = parts(volume.recovery());
         if !mended.is_empty() && !self.globals.quiet {
             note(&format!(
-                "{} was not closed the last time: {}",
+                "{} was not closed cleanly: {}",
                 quote(image),
                 mended.join("; ")
             ));
@@ -228,7 +230,7 @@ impl Images {
 pub(crate) fn note_holder(image: &Path) {
     if let Some(holder) = throughline::kernel_holder(image) {
         note(&format!(
-            "{} is in use: {holder}; what is read is what lies on the disk now",
+            "{} is in use: {holder}; its present content on the disk is read",
             quote(image)
         ));
     }
@@ -238,11 +240,11 @@ pub(crate) fn note_holder(image: &Path) {
 pub(crate) fn not_in_an_image(place: &Place) -> Failure {
     match place {
         Place::Host(path) if path.is_file() => Failure::Usage(format!(
-            "{place} is not a place in an image: write {} for its root",
+            "{place} does not name a file in an image: write {} for its root",
             quote(format!("{}:/", path.display()))
         )),
         _ => Failure::Usage(format!(
-            "{place} is not a place in an image: write IMAGE:/path"
+            "{place} does not name a file in an image: write IMAGE:/path"
         )),
     }
 }
@@ -263,7 +265,7 @@ pub(crate) fn opening_hint(problem: Problem, image: &Path, offset: u64, option: 
         .with_next(found.next);
     }
     if reason.contains("has only") {
-        return problem.with_next("make a file system in it: mke2fs -t ext4 IMAGE SIZE");
+        return problem.with_next("make a file system on it: mke2fs -t ext4 IMAGE SIZE");
     }
     let next = if offset == 0 {
         format!(

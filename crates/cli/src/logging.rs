@@ -61,10 +61,10 @@ pub(crate) fn start(level: LevelFilter, file: Option<&Path>) -> Result<(), Failu
             }
         }
     };
-    started.map_err(|error| Failure::plain(format!("cannot begin to log: {error}")))?;
+    started.map_err(|error| Failure::plain(format!("cannot start the log: {error}")))?;
     let usual = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
-        tracing::error!(%panic, "a bug of this program");
+        tracing::error!(%panic, "a bug in this program");
         if !LEFT_TERMINAL.load(Ordering::Relaxed) {
             usual(panic);
         }

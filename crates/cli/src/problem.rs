@@ -68,7 +68,8 @@ impl From<Errno> for Problem {
 }
 
 /// The next step for a device without room for what was promised: a sparse file on a full disk.
-const HOST_IS_FULL: &str = "the host's disk is full: make room where the image file lies";
+const HOST_IS_FULL: &str =
+    "the host's disk is full: free some space on the file system of the image";
 
 impl From<Error> for Problem {
     fn from(error: Error) -> Problem {
@@ -80,8 +81,10 @@ impl From<Error> for Problem {
                 Problem::new(device.to_string()).with_next(device_hint(&device))
             }
             Error::Stopped(why) => stopped(&why),
-            Error::Corrupt(corrupt) => Problem::new(corrupt.to_string())
-                .with_next("look closer with 'e2fsck -fn IMAGE', repair with 'e2fsck -f IMAGE' (on a copy, if the data is dear)"),
+            Error::Corrupt(corrupt) => Problem::new(corrupt.to_string()).with_next(
+                "check with 'e2fsck -fn IMAGE', repair with 'e2fsck -f IMAGE' (on a copy, if the \
+                    data is valuable)",
+            ),
             other => Problem::new(other.to_string()),
         };
         Problem {
@@ -109,7 +112,7 @@ fn device_hint(device: &(dyn std::error::Error + 'static)) -> &'static str {
     if cause.is_some_and(|cause| cause.kind() == io::ErrorKind::StorageFull) {
         HOST_IS_FULL
     } else {
-        "the host's kernel log (dmesg) says more about a failing device"
+        "the host's kernel log (dmesg) has details about a failing device"
     }
 }
 
@@ -124,10 +127,11 @@ fn caller(reason: Reason) -> Problem {
             "a name has at most 255 bytes, a symbolic link's target less than a block"
         }
         Reason::TooLarge => {
-            "'throughline info' shows the image's block size, which bounds its files"
+            "'throughline info' shows the image's block size, which limits the size of its files"
         }
         Reason::Permission => {
-            "the file may be immutable or append-only: 'throughline lsattr' shows it, 'throughline chattr -i -a' takes that away"
+            "the file may be immutable or append-only: 'throughline lsattr' shows the flags, 'throughline \
+             chattr -i -a' clears them"
         }
         Reason::InUse { next, .. } => next,
         _ => "",
@@ -225,7 +229,7 @@ impl fmt::Display for Failure {
             Failure::Usage(message) => f.write_str(message),
             Failure::PipeClosed => f.write_str("broken pipe"),
             Failure::Reported => f.write_str("it was reported"),
-            Failure::Interrupted => f.write_str("interrupted; what was done until now is kept"),
+            Failure::Interrupted => f.write_str("interrupted; changes made so far are kept"),
             Failure::Failed { doing, problem } => {
                 f.write_str(doing)?;
                 if problem.reason.is_empty() {

@@ -26,16 +26,16 @@ impl Guard {
     /// followed by [`Guard::leave`].
     pub(crate) fn enter(&mut self, ino: u64) -> Step<()> {
         if self.depth >= MAX_DEPTH {
-            return Err(Problem::new(format!(
-                "more than {MAX_DEPTH} directories inside each other"
-            ))
-            .with_next("give a directory further down as the start"));
+            return Err(
+                Problem::new(format!("more than {MAX_DEPTH} nested directories"))
+                    .with_next("start at a deeper directory"),
+            );
         }
         if !self.seen.insert(ino) {
             return Err(Problem::new(format!(
-                "corrupt: directory inode {ino} is met a second time"
+                "corrupt: directory inode {ino} occurs a second time"
             ))
-            .with_next("look closer with 'e2fsck -fn IMAGE', repair with 'e2fsck -f IMAGE'"));
+            .with_next("check with 'e2fsck -fn IMAGE', repair with 'e2fsck -f IMAGE'"));
         }
         self.depth += 1;
         Ok(())
@@ -86,7 +86,9 @@ pub(crate) fn entries(
 /// Opens the directory that holds the last component of a path.
 pub(crate) fn open_parent<'a>(volume: &Volume, path: &'a Path) -> Step<(Dir, &'a OsStr)> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
-        return Err(Problem::new("it has no name that could be changed"));
+        return Err(Problem::new(
+            "the root and .. cannot be changed in this way",
+        ));
     };
     Ok((volume.open_dir(parent)?, name))
 }

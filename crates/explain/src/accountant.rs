@@ -214,7 +214,7 @@ impl Accountant {
         account.commits = self.commits.times();
         if self.left_out > 0 {
             account.notes.push(format!(
-                "the trace has the first {MAX_TRACE} events, {} are left out; all are counted",
+                "the trace has the first {MAX_TRACE} events, {} are left out; the counts include all",
                 self.left_out
             ));
         }

@@ -411,7 +411,7 @@ fn io_of(bio: &BioInfo) -> Io {
 fn why(reason: SplitReason) -> &'static str {
     match reason {
         SplitReason::Discontinuity => "elsewhere on the device",
-        SplitReason::Target => "the size that bios aim at",
+        SplitReason::Target => "the target size of bios",
         SplitReason::MaxTransfer => "the device's largest transfer",
         SplitReason::Chunk => "a chunk's end on the device",
         SplitReason::MaxSegments => "too many pieces of memory",

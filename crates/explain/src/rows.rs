@@ -212,7 +212,7 @@ impl Rows {
     fn times(&mut self, group: &'static str, name: &str, times: &Times) {
         if times.count > 0 {
             let text = format!(
-                "{}: half {}, 99 % {}, longest {}",
+                "{}: median {}, 99 % {}, longest {}",
                 times.count,
                 duration(times.p50_us),
                 duration(times.p99_us),

@@ -231,7 +231,14 @@ pub fn parse(text: &str) -> Result<Vec<Entry>, String> {
         .map(str::trim)
         .filter(|part| !part.is_empty());
     let entries: Vec<Entry> = entries
-        .map(|part| entry(part).ok_or_else(|| format!("'{part}' is no entry of a list of access rights: write u:NAME:rwx, g:NAME:rx, m::rx, o::r, d:u:NAME:rw")))
+        .map(|part| {
+            entry(part).ok_or_else(|| {
+                format!(
+                    "'{part}' is not an ACL entry: write u:NAME:rwx, \
+            g:NAME:rx, m::rx, o::r, d:u:NAME:rw"
+                )
+            })
+        })
         .collect::<Result<_, _>>()?;
     match entries.is_empty() {
         true => Err("no entry".to_owned()),

@@ -64,7 +64,7 @@ impl Change {
             let flag = LETTERS.iter().find(|(known, _)| *known == letter);
             let (Some((_, flag)), Some(operation)) = (flag, operation) else {
                 return Err(format!(
-                    "'{text}' is no change of flags: write +i, -ia, =d ({})",
+                    "'{text}' is not a change of flags: write +i, -ia, =d ({})",
                     letters()
                 ));
             };
@@ -77,7 +77,7 @@ impl Change {
         match operation {
             Some(_) => Ok(change),
             None => Err(format!(
-                "'{text}' is no change of flags: write +i, -ia, =d ({})",
+                "'{text}' is not a change of flags: write +i, -ia, =d ({})",
                 letters()
             )),
         }

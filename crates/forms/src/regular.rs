@@ -67,7 +67,7 @@ pub fn compile(
         .dot_matches_new_line(true)
         .size_limit(MAX_BYTES)
         .build()
-        .map_err(|error| format!("'{pattern}' is no regular expression: {error}"))
+        .map_err(|error| format!("'{pattern}' is not a regular expression: {error}"))
 }
 
 fn translate(pattern: &str, dialect: Dialect) -> Result<String, String> {
@@ -79,7 +79,7 @@ fn translate(pattern: &str, dialect: Dialect) -> Result<String, String> {
         let (character, escaped) = match first {
             '\\' => match rest.next() {
                 Some(next) => (next, true),
-                None => return Err(format!("'{pattern}': a backslash at its end")),
+                None => return Err(format!("'{pattern}' ends with a backslash")),
             },
             other => (other, false),
         };
@@ -96,7 +96,7 @@ fn translate(pattern: &str, dialect: Dialect) -> Result<String, String> {
         at_start = false;
         match (character, escaped) {
             ('[', false) => bracket(&mut rest, &mut out)
-                .ok_or_else(|| format!("'{pattern}': a '[' without its ']'"))?,
+                .ok_or_else(|| format!("'{pattern}': '[' without ']'"))?,
             ('*', false) if !starts => out.push('*'),
             ('.', false) => out.push_str(ANY),
             ('^', false) if starts || dialect == Dialect::Extended => {
@@ -112,7 +112,7 @@ fn translate(pattern: &str, dialect: Dialect) -> Result<String, String> {
             ('`', true) => out.push_str(r"\A"),
             ('\'', true) => out.push_str(r"\z"),
             ('1'..='9', true) => {
-                return Err(format!("'{pattern}': \\{character} is not known here"));
+                return Err(format!("'{pattern}': \\{character} is not supported"));
             }
             _ => out.push_str(&regex::escape(&character.to_string())),
         }

@@ -65,10 +65,10 @@ fn quoted(value: &[u8]) -> Vec<u8> {
 /// Parses a value as setfattr does: hexadecimal, base64, quoted text with escapes, or bare text.
 pub fn parse(text: &[u8]) -> Result<Vec<u8>, String> {
     if let Some(digits) = strip(text, b"0x") {
-        return hex(digits).ok_or_else(|| "not hexadecimal behind 0x".to_owned());
+        return hex(digits).ok_or_else(|| "not hexadecimal after 0x".to_owned());
     }
     if let Some(digits) = strip(text, b"0s") {
-        return unbase64(digits).ok_or_else(|| "not base64 behind 0s".to_owned());
+        return unbase64(digits).ok_or_else(|| "not base64 after 0s".to_owned());
     }
     match text {
         [b'"', inside @ .., b'"'] => Ok(unescaped(inside)),

@@ -61,7 +61,8 @@ fn command(target: &TargetSpec) -> Result<(String, PathBuf)> {
     let TargetKind::Command { line, dir } = &target.kind else {
         let label = target.label();
         return Err(Error::new(format!(
-            "target '{label}' needs a workload, and a command does its own: measure commands beside commands"
+            "target '{label}' needs a workload, which commands do not use: compare commands with commands \
+             only"
         )));
     };
     let dir = dir.as_deref().unwrap_or(Path::new("."));

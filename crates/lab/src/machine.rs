@@ -96,7 +96,7 @@ impl fmt::Display for Machine {
         if self.optimised {
             Ok(())
         } else {
-            write!(f, ", DEBUG BUILD: figures mean nothing")
+            write!(f, ", DEBUG BUILD: the figures are meaningless")
         }
     }
 }

@@ -158,7 +158,8 @@ fn check_room(folder: &Path, line: &str, how: &str) -> Result<()> {
     match wrote {
         Err(e) if matches!(e.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {
             Err(Error::new(format!(
-                "the disk of {} is full, and '{line}' {how}: make room there; the same command goes on",
+                "the disk of {} is full, and '{line}' {how}: free some space there; the same command then \
+                 continues",
                 folder.display()
             )))
         }
@@ -207,7 +208,7 @@ fn how(status: Option<ExitStatus>, limit: Duration) -> String {
         Some((Some(code), _)) => format!("ended with {code}"),
         Some((None, Some(signal))) => format!("ended by signal {signal}"),
         Some((None, None)) => "ended badly".to_owned(),
-        None => format!("not ended after {} s", limit.as_secs()),
+        None => format!("did not end within {} s", limit.as_secs()),
     }
 }
 
@@ -370,7 +371,7 @@ mod tests {
         };
         assert_eq!(how, "ended with 3\n    before\n    why");
         let (ended, _) = run("sleep 100 & wait", Duration::from_millis(50));
-        assert!(matches!(ended, Ended::Badly(how) if how.starts_with("not ended after")));
+        assert!(matches!(ended, Ended::Badly(how) if how.starts_with("did not end within")));
         let stopped = timed("sleep 100", Path::new("."), limit, &|| {
             Err(Error::new("enough"))
         });

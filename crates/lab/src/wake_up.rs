@@ -37,7 +37,7 @@ fn measure() -> io::Result<f64> {
             trips.sort();
             Ok(trips[trips.len() / 2].as_secs_f64() * 1e6 / 2.0)
         }
-        _ => Err(io::Error::other("the threads did not answer each other")),
+        _ => Err(io::Error::other("the two threads did not wake each other")),
     }
 }
 

@@ -55,7 +55,8 @@ pub(crate) fn warm(bytes: u64) {
 pub(crate) fn note(outcome: &mut Outcome) {
     if free_memory_leaves() {
         outcome.note(
-            "free memory goes back to this machine's host, and is slow to come again: what a stream needs was touched before it",
+            "this machine returns free memory to its host, and gets it back slowly: the memory for each \
+             stream was touched in advance",
         );
     }
 }

@@ -235,7 +235,7 @@ impl Handle {
                 return Err(Reason::NoSpace.into());
             }
             if begin.checked_add(done as u64) != Some(at) {
-                let why = "another append came between the parts of one that was cut short";
+                let why = "another append came between the parts of a short append";
                 return Err(Reason::Busy(why.into()).into());
             }
             done += written;

@@ -131,7 +131,7 @@ impl<D: Device + 'static> Own<D> {
     pub(crate) fn new(device: D) -> io::Result<Own<D>> {
         let block = device.block_bytes();
         if block < 512 || !block.is_power_of_two() {
-            let why = format!("blocks of {block} bytes: a power of two from 512 on is needed");
+            let why = format!("blocks of {block} bytes: must be a power of two, at least 512");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         let limits = Limits {

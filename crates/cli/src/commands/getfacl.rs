@@ -57,12 +57,12 @@ pub(crate) fn run(args: &GetfaclArgs, context: &mut Context) -> Result<(), Failu
 
 /// One of the two ACLs of an inode, if it has one.
 pub(super) fn read(place: &Place, node: &Node, which: &[u8]) -> Result<Option<Acl>, Failure> {
-    let cannot = || format!("cannot read the access rights of {place}");
+    let cannot = || format!("cannot read the ACL of {place}");
     match node.xattr(which).doing(cannot)? {
         None => Ok(None),
         Some(bytes) => match Acl::from_bytes(&bytes) {
             Some(acl) => Ok(Some(acl)),
-            None => Err(Problem::new("not a list of access rights").met(cannot())),
+            None => Err(Problem::new("not an ACL").met(cannot())),
         },
     }
 }

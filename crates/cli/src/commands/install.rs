@@ -46,7 +46,7 @@ pub(crate) fn fuse2fs(args: &Fuse2fsArgs, context: &mut Context) -> Result<(), F
         && !same(&first, &link)
     {
         context.out.line(format!(
-            "note: {} comes first in PATH; programs that look there run that one",
+            "note: {} comes first in PATH, so programs run that one",
             first.display()
         ))?;
     }
@@ -92,7 +92,7 @@ fn change(link: &Path, remove: bool) -> Result<(), Failure> {
             // Keep another program; replace a link that is dangling or leads to another copy of this program.
             if !is_replaceable(link) {
                 return Err(Problem::from(error)
-                    .with_next("take another directory, or move it away")
+                    .with_next("use another directory, or move that file away")
                     .met(cannot()));
             }
             std::fs::remove_file(link).doing(cannot)?;
@@ -100,7 +100,7 @@ fn change(link: &Path, remove: bool) -> Result<(), Failure> {
         }
         Err(error) => {
             let next = match error.kind() {
-                io::ErrorKind::PermissionDenied => "as root, or in a directory of your own",
+                io::ErrorKind::PermissionDenied => "run it as root, or use a directory of your own",
                 io::ErrorKind::NotFound => "make the directory: mkdir -p DIR",
                 _ => return Err(Problem::from(error).met(cannot())),
             };

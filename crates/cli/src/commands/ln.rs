@@ -67,7 +67,7 @@ pub(crate) fn run(args: &LnArgs, context: &mut Context) -> Result<(), Failure> {
             Place::Host(text) if args.symbolic => text.clone(),
             _ => {
                 return Err(Failure::Usage(format!(
-                    "{target} is not in the link's image: a link stays inside one image"
+                    "{target} is not in the link's image: links cannot lead to another image"
                 )));
             }
         };
@@ -76,7 +76,7 @@ pub(crate) fn run(args: &LnArgs, context: &mut Context) -> Result<(), Failure> {
             (true, Some(name)) => last.join(name),
             (true, None) => {
                 return Err(Failure::Usage(format!(
-                    "{target} has no name to give to the link: write the link's name"
+                    "no link name can be derived from {target}: give one"
                 )));
             }
         };
@@ -98,7 +98,7 @@ fn make(
     };
     let stored = match args.relative {
         true => relative_to(volume, &stored, path)
-            .doing(|| format!("cannot find the way from {link} to {target}"))?,
+            .doing(|| format!("cannot determine the relative path from {link} to {target}"))?,
         false => stored,
     };
     let kind = if args.symbolic { "symbolic" } else { "hard" };

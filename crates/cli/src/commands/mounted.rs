@@ -92,7 +92,7 @@ pub(super) fn states(context: &mut Context) -> Result<(), Failure> {
             }
             Answer::NotYet => "its server does not answer".to_owned(),
             Answer::None if is_dead(&mount.point) => {
-                "its server has ended: throughline umount cleans up".to_owned()
+                "its server has ended: remove the mount with throughline umount".to_owned()
             }
             Answer::None => "another user's".to_owned(),
         };

@@ -45,7 +45,7 @@ pub(crate) fn sources_and_target<'a>(
     match (target_directory, places) {
         (Some(target), sources) => Ok((sources, target)),
         (None, [sources @ .., target]) if !sources.is_empty() => Ok((sources, target)),
-        (None, [only, ..]) => Err(Failure::Usage(format!("missing destination behind {only}"))),
+        (None, [only, ..]) => Err(Failure::Usage(format!("missing destination after {only}"))),
         (None, []) => Err(Failure::Usage("missing source and destination".into())),
     }
 }
@@ -83,7 +83,7 @@ pub(crate) fn run(args: &MvArgs, context: &mut Context) -> Result<(), Failure> {
             (false, _) => target.clone(),
             (true, Some(name)) => target.join(name),
             (true, None) => {
-                return Err(Problem::new("it has no name that could be moved").met(cannot(target)));
+                return Err(Problem::new("the root and .. cannot be moved").met(cannot(target)));
             }
         };
         let Place::Image { path: to_path, .. } = &to else {

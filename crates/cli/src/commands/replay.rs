@@ -49,12 +49,12 @@ pub(crate) fn run(args: &ReplayArgs, context: &mut Context) -> Result<(), Failur
         }
         let left = match (report.errors, report.clean) {
             (true, _) => "it has recorded errors",
-            (false, false) => "it was not closed cleanly, and has no journal that would tell more",
+            (false, false) => "it was not closed cleanly, and has no journal to replay",
             (false, true) => return Ok(()),
         };
         context.exit_bits |= EXIT_ERRORS_LEFT;
         let problem = Problem::new(left).with_next("run 'e2fsck -f IMAGE'");
-        Err(problem.met(format!("{} is not sound yet", quote(&image))))
+        Err(problem.met(format!("{} still has errors", quote(&image))))
     })?;
     context.list(found)
 }
@@ -114,18 +114,16 @@ pub(crate) fn parts(done: &throughline::Recovery) -> Vec<String> {
         }
         parts.push(format!("journal replayed: {held}"));
         if log.torn.is_some() {
-            parts.push("a torn transaction at its end was dropped".into());
+            parts.push("an incomplete transaction at its end was discarded".into());
         }
     }
     if done.unchecked {
-        parts.push(
-            "no journal tells what was under way: 'e2fsck -f IMAGE' should look at it".into(),
-        );
+        parts.push("there is no journal to replay: check it with 'e2fsck -f IMAGE'".into());
     }
     let orphans = done.orphans;
     if orphans.freed > 0 {
         parts.push(format!(
-            "{} without a name freed",
+            "{} without names freed",
             counted(orphans.freed.into(), "file")
         ));
     }

@@ -57,7 +57,7 @@ fn remove_place(args: &RmArgs, context: &mut Context, opened: &Opened) -> Result
     ) || path.as_os_str().as_encoded_bytes().ends_with(b"/.")
     {
         return Err(Problem::new("refusing to remove the root, '.' or '..'")
-            .with_next("name the entries to remove, or make the image anew with mke2fs")
+            .with_next("name the entries to remove, or make a new file system with mke2fs")
             .met(cannot()));
     }
     let (dir, name) = open_parent(&opened.volume, path).doing(cannot)?;
@@ -97,7 +97,7 @@ fn remove(
         }
     } else if !args.dir {
         return Err(Problem::new("Is a directory")
-            .with_next("-r removes it with all that is in it, -d if it is empty")
+            .with_next("-r removes it with its contents, -d only if it is empty")
             .met(cannot()));
     }
     dir.remove_dir(name).doing(cannot)?;

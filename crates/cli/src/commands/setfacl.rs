@@ -110,7 +110,7 @@ pub(crate) fn run(args: &SetfaclArgs, context: &mut Context) -> Result<(), Failu
     let nothing = lists.iter().all(Vec::is_empty);
     if nothing && !args.remove_all && !args.remove_default {
         return Err(Failure::Usage(
-            "nothing to do: -m, -x, --set, -b, -k or --restore says what".into(),
+            "nothing to do: give -m, -x, --set, -b, -k or --restore".into(),
         ));
     }
     let [modified, _, newly_set] = lists;
@@ -118,7 +118,7 @@ pub(crate) fn run(args: &SetfaclArgs, context: &mut Context) -> Result<(), Failu
     let bare = |entry: &&Entry| entry.rights.is_none();
     if let Some(entry) = given.copied().find(bare) {
         return Err(Failure::Usage(format!(
-            "an entry without rights: {:?}",
+            "an entry without permissions: {:?}",
             entry.tag
         )));
     }
@@ -245,7 +245,7 @@ fn list(paragraph: &Paragraph, default: bool, searchable: bool) -> Result<Acl, S
         for entry in parse(entry).map_err(|why| format!("line {number}: {why}"))? {
             let rights = entry
                 .rights
-                .ok_or_else(|| format!("line {number}: an entry without rights"))?;
+                .ok_or_else(|| format!("line {number}: an entry without permissions"))?;
             if entry.default == default {
                 acl.set(entry.tag, rights.of(searchable));
             }
@@ -255,7 +255,7 @@ fn list(paragraph: &Paragraph, default: bool, searchable: bool) -> Result<Acl, S
 }
 
 fn one(args: &SetfaclArgs, place: &Place, node: &Node, meta: &Metadata) -> Result<(), Failure> {
-    let cannot = || format!("cannot change the access rights of {place}");
+    let cannot = || format!("cannot change the ACL of {place}");
     let base = Acl::of_mode(meta.mode());
     for default in [false, true] {
         let which = if default { DEFAULT } else { ACCESS };
@@ -267,7 +267,7 @@ fn one(args: &SetfaclArgs, place: &Place, node: &Node, meta: &Metadata) -> Resul
             if args.recursive || !wanted.gives() {
                 continue;
             }
-            return Err(Problem::new("only directories have a default list").met(cannot()));
+            return Err(Problem::new("only directories have a default ACL").met(cannot()));
         }
         let there = read(place, node, which)?;
         let had = there.is_some();

@@ -93,7 +93,8 @@ fn problem(error: Error) -> Problem {
     match error {
         Error::Caller(Reason::NoAttribute) => Problem::new("No such attribute"),
         Error::Caller(Reason::Permission) => Problem::new("Operation not permitted").with_next(
-            "attributes 'user.…' are for files and directories; 'throughline lsattr' shows whether it is immutable or append-only",
+            "only files and directories can have attributes 'user.…'; 'throughline lsattr' shows whether it \
+             is immutable or append-only",
         ),
         Error::Caller(Reason::NoSpace) => Problem::from(error).with_next(
             "the attributes of a file share one block, unless the image has the feature ea_inode ('tune2fs -O ea_inode IMAGE')",

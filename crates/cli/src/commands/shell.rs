@@ -103,7 +103,8 @@ pub(crate) fn run(args: &ShellArgs, context: &mut Context) -> Result<(), Failure
                 failed = Some(code);
                 if stops {
                     context.complaints.note(&format!(
-                        "stopped at command {number}; what was done before it is kept (--keep-going goes on)"
+                        "stopped at command {number}; the effects of earlier commands are kept \
+                         (--keep-going continues after errors)"
                     ));
                     break;
                 }
@@ -164,7 +165,7 @@ fn one(line: &str, context: &mut Context) -> Result<Next, Stop> {
     let Some(words) = shlex::split(line) else {
         context
             .complaints
-            .note(&format!("a quote without its other one: {}", line.trim()));
+            .note(&format!("unclosed quote: {}", line.trim()));
         return Err(Stop::Failed(2));
     };
     let words: Vec<&str> = words.iter().map(String::as_str).collect();

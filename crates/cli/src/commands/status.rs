@@ -70,9 +70,7 @@ pub(crate) fn run(args: &StatusArgs, context: &mut Context) -> Result<(), Failur
         .doing(|| "cannot read the list of mounts")?
         .ok_or_else(|| {
             Problem::new("nothing is mounted there")
-                .with_next(
-                    "name the directory that it is mounted at; 'throughline status' lists them",
-                )
+                .with_next("name its mount point; 'throughline status' lists all mounts")
                 .met(cannot())
         })?;
     let mut before = ask(&place, &mount).map_err(|errno| refused(errno).met(cannot()))?;
@@ -209,10 +207,10 @@ fn say(place: &Path) -> Option<Value> {
 
 fn refused(errno: Errno) -> Problem {
     match errno {
-        Errno::NODATA | Errno::OPNOTSUPP => Problem::new("it is no mount of throughline"),
+        Errno::NODATA | Errno::OPNOTSUPP => Problem::new("it is not a throughline mount"),
         Errno::NOTCONN | Errno::CONNABORTED => Problem::new("its server has ended")
-            .with_next("clean up: throughline umount DIR; the next mount replays the journal"),
-        Errno::ACCESS => Problem::from(errno).with_next("ask as the user who mounted it"),
+            .with_next("remove it: throughline umount DIR; the next mount replays the journal"),
+        Errno::ACCESS => Problem::from(errno).with_next("run this as the user who mounted it"),
         other => other.into(),
     }
 }

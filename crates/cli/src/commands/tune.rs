@@ -62,7 +62,7 @@ pub(crate) fn run(args: &TuneArgs, context: &mut Context) -> Result<(), Failure>
                 .doing(|| format!("error reading {}", quote(&path)))?;
             if len < MIN_BYTES {
                 let doing = format!("cannot measure {}", quote(&path));
-                return Err(Problem::new("too small: 1M at least").met(doing));
+                return Err(Problem::new("too small: at least 1M is needed").met(doing));
             }
             measure(context, &file, &path)?
         }

@@ -44,17 +44,19 @@ fn one(dir: &Path, lazy: bool, quiet: bool) -> Result<(), Failure> {
         .doing(|| "cannot read the list of mounts")?
         .ok_or_else(|| Problem::new("not mounted").met(cannot()))?;
     if !mount.is_fuse() {
-        return Err(
-            Problem::new(format!("{} is there, which is none of ours", mount.fs_type))
-                .with_next("umount(8) unmounts it")
-                .met(cannot()),
-        );
+        return Err(Problem::new(format!(
+            "{} is mounted there, not throughline",
+            mount.fs_type
+        ))
+        .with_next("use umount(8)")
+        .met(cannot()));
     }
     if point::is_dead(&place) {
         unmounted(dir, unmount(&place, Unmount::Lazy))?;
         if !quiet {
             note(&format!(
-                "the server of {} had ended before; what was committed is in {}, and its journal is replayed by the next mount",
+                "the server of {} had already ended; committed changes are in {}, and the next mount \
+                 replays its journal",
                 quote(dir),
                 quote(&mount.source)
             ));
@@ -93,7 +95,7 @@ fn unmounted(dir: &Path, result: Result<(), UnmountError>) -> Result<(), Failure
     let problem = Problem::new(error.to_string());
     let problem = match error {
         UnmountError::Busy => problem.with_next(format!(
-            "end what uses it ('fuser -vm {0}' shows that), or: throughline umount -l {0}",
+            "end the programs that use it ('fuser -vm {0}' lists them), or: throughline umount -l {0}",
             quote(dir)
         )),
         UnmountError::NoHelper(_) => {
@@ -121,10 +123,10 @@ impl Server {
             Ok(state) => state,
             Err(Errno::NODATA | Errno::OPNOTSUPP) => {
                 return Err(Problem::new(format!(
-                    "{} is there, which is none of ours",
+                    "{} is mounted there, not throughline",
                     mount.fs_type
                 ))
-                .with_next("'fusermount3 -u' or umount(8) unmount it"));
+                .with_next("use 'fusermount3 -u' or umount(8)"));
             }
             Err(_) => return Ok(None),
         };
@@ -172,11 +174,11 @@ impl Server {
             log => log,
         };
         Err(Problem::new(format!(
-            "the image {} was not closed well",
+            "the image {} was not closed cleanly",
             quote(&self.image)
         ))
         .with_next(format!(
-            "{log} says why; the next mount replays its journal, and 'e2fsck -fn' checks it"
+            "{log} has the reason; the next mount replays its journal, and 'e2fsck -fn' checks it"
         ))
         .met(format!("{} is unmounted, but", quote(dir))))
     }

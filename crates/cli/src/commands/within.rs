@@ -34,7 +34,7 @@ pub(super) fn within(
     if !is_for_files(&cli.command) {
         context
             .complaints
-            .note("this command is none for the files of an image: it cannot be run from here");
+            .note("this command does not work on files of an image and cannot be run here");
         return Err(Stop::Failed(2));
     }
     context.json = context.json || cli.json || cli.command.json();
@@ -63,7 +63,7 @@ pub(super) fn check(words: &[OsString]) -> Result<bool, String> {
         first.trim_start_matches("error: ").to_owned()
     })?;
     if !is_for_files(&cli.command) {
-        return Err("this command is none for the files of an image".to_owned());
+        return Err("this command does not work on files of an image".to_owned());
     }
     // A copy leaves the image if the target is not `{}` and no word is a place in an image.
     let is_place = |word: &OsString| word.to_string_lossy().contains(":/");

@@ -90,7 +90,10 @@ pub(crate) fn copy(
     let of_the_host = is_of_the_host(sources, target);
     let target = find_target(images, sources, target, must_be_dir, options)?;
     if of_the_host && !globals.quiet {
-        complaints.note("no image is involved: sources and target are files of the host (IMAGE:/path is a place in an image)");
+        complaints.note(
+            "no image is involved: all paths are on the host (IMAGE:/path names a file in an \
+            image)",
+        );
     }
     for source in sources {
         if matches!(source, Place::Image { .. }) {
@@ -171,13 +174,15 @@ fn find_target(
     let many = sources.len() > 1 || must_be_dir;
     if *target == Place::Stream {
         if many || options.recursive {
-            return Err(Failure::Usage("standard output takes one file".into()));
+            return Err(Failure::Usage(
+                "only one file can be copied to standard output".into(),
+            ));
         }
         return Ok(Target::Stream);
     }
     if let Some(image) = is_bare_image(target) {
         return Err(Failure::Usage(format!(
-            "{target} is not a place in an image: write {} for its root",
+            "{target} does not name a file in an image: write {} for its root",
             quote(format!("{}:/", image.display()))
         )));
     }
@@ -288,7 +293,7 @@ fn stream_in(walker: &mut Walker<'_>, from: &dyn Content, target: &Target) -> Re
         Target::Name(to) => to,
         Target::Into(dir) => {
             return Err(Failure::Usage(format!(
-                "standard input has no name to be called by in {dir}: write the file's name too"
+                "standard input has no name: give the name of the file in {dir} too"
             )));
         }
         Target::Stream => {
@@ -331,7 +336,7 @@ fn locate(images: &mut Images, place: &Place, access: Access) -> Result<Located,
     let path: &Path = match place {
         Place::Image { path, .. } => path,
         Place::Host(path) => path,
-        Place::Stream => return Err(Failure::Usage("a stream is no file".into())),
+        Place::Stream => return Err(Failure::Usage("a stream is not a file".into())),
     };
     if path.as_os_str().is_empty() {
         // Not the current directory: a script with an empty variable does not mean it.
@@ -389,7 +394,7 @@ fn open_folder(
             let dir = opened.volume.open_dir(&opened.path).doing(cannot)?;
             Ok(Box::new(ImageFolder::new(dir, opened.image, images.umask)))
         }
-        Place::Stream => Err(Failure::Usage("a stream is no directory".into())),
+        Place::Stream => Err(Failure::Usage("a stream is not a directory".into())),
     }
 }
 
@@ -399,7 +404,7 @@ fn through_an_image(problem: Problem, wanted: &Place) -> Problem {
         return problem;
     };
     match precious::path_in_image(path) {
-        Some(meant) => problem.with_next(format!("to go into the image, write {}", quote(meant))),
+        Some(meant) => problem.with_next(format!("to copy into the image, write {}", quote(meant))),
         None => problem,
     }
 }

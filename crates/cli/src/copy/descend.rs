@@ -93,22 +93,22 @@ impl Walker<'_> {
             return Err(into_itself(from, to));
         }
         if self.depth >= MAX_DEPTH {
-            return Err(Problem::new(format!(
-                "more than {MAX_DEPTH} directories inside each other"
-            ))
-            .with_next("copy what is further down by itself")
-            .met(cannot()));
+            return Err(
+                Problem::new(format!("more than {MAX_DEPTH} nested directories"))
+                    .with_next("copy the deeper directories separately")
+                    .met(cannot()),
+            );
         }
         if !self.seen.insert(meta.id) {
             let problem = match (self.options.follow, meta.id) {
                 (Follow::Always, _) => {
                     Problem::new("a symbolic link leads back to it").with_next("copy without -L")
                 }
-                (_, Id::Host(..)) => Problem::new("it is met a second time inside the source"),
+                (_, Id::Host(..)) => Problem::new("it occurs a second time in the source"),
                 (_, Id::Image(_, ino)) => Problem::new(format!(
-                    "corrupt: directory inode {ino} is met a second time"
+                    "corrupt: directory inode {ino} occurs a second time"
                 ))
-                .with_next("look closer with 'e2fsck -fn IMAGE', repair with 'e2fsck -f IMAGE'"),
+                .with_next("check with 'e2fsck -fn IMAGE', repair with 'e2fsck -f IMAGE'"),
             };
             return Err(problem.met(cannot()));
         }

@@ -101,7 +101,7 @@ impl Extended {
                 None => target.remove(kind.as_bytes()),
             };
             done.map_err(|problem| Problem {
-                reason: format!("list of access rights: {}", problem.reason),
+                reason: format!("ACL: {}", problem.reason),
                 ..problem
             })?;
         }

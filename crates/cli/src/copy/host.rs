@@ -145,7 +145,7 @@ impl Folder for HostFolder {
             |errno| {
                 let problem = Problem::from(errno);
                 if errno == Errno::PERM {
-                    problem.with_next("only root makes device nodes on the host")
+                    problem.with_next("only root can make device nodes on the host")
                 } else {
                     problem
                 }

@@ -132,7 +132,7 @@ impl<'a> Walker<'a> {
             }
             _ => {
                 return Err(Problem::new("it is a special file")
-                    .with_next("-r or -a copies devices, fifos and sockets as what they are")
+                    .with_next("use -r or -a to copy devices, fifos and sockets as such")
                     .met(format!("cannot copy {}", from.place)));
             }
         }

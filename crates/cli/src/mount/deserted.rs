@@ -36,7 +36,7 @@ pub(super) fn watch(dir: &Path, end: End) {
             let now = place.is_deserted() && is_private(&dir);
             in_a_row = if now { in_a_row + 1 } else { 0 };
         }
-        tracing::warn!("no process is left that sees the mount: unmounting");
+        tracing::warn!("no process is left in the mount's namespace: unmounting");
         end.ask();
     });
 }

@@ -93,7 +93,9 @@ impl End {
 
     /// Ends the process, whatever is in progress.
     fn now(&self) {
-        self.leave("asked to end a second time: the image is not closed, and is as after a crash");
+        self.leave(
+            "asked to end a second time: the image is left as after a crash, without closing it",
+        );
     }
 
     /// Registers the mount. An earlier request to end takes effect now.
@@ -138,7 +140,8 @@ impl End {
                     thread::spawn(move || end.cut());
                 }
                 Look::Hung => self.leave(
-                    "the device does not answer, or a request does not end: the image is not closed, and is as after a crash",
+                    "the device does not respond, or a request does not complete: the image is left as \
+                     after a crash, without closing it",
                 ),
             }
         }

@@ -117,7 +117,8 @@ fn read(arguments: Vec<OsString>) -> Result<CommandLine, Trouble> {
 
 fn usage() -> Trouble {
     Trouble::usage(format!(
-        "usage: {HELPER_NAME} IMAGE DIR [-sfnvrw] [-o OPTIONS]; it is made for mount(8): mount -t fuse.throughline IMAGE DIR"
+        "usage: {HELPER_NAME} IMAGE DIR [-sfnvrw] [-o OPTIONS]; mount(8) runs it: mount -t fuse.throughline \
+         IMAGE DIR"
     ))
 }
 

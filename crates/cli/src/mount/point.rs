@@ -10,7 +10,7 @@ use crate::problem::{Doing, Failure, Problem};
 use crate::text::quote;
 
 /// The next step for a directory that the caller may not mount at.
-pub(super) const OWN_DIRECTORY: &str = "take a directory of your own: mkdir ~/mnt";
+pub(super) const OWN_DIRECTORY: &str = "use a directory of your own: mkdir ~/mnt";
 
 /// The absolute path of a directory that can be mounted at. Its files, if any, are hidden while it is
 /// mounted.
@@ -20,8 +20,8 @@ pub(super) fn check(dir: &Path) -> Result<PathBuf, Failure> {
     let there = mounts::at(&place).doing(|| "cannot read the list of mounts")?;
     if let Some(mount) = there.filter(mounts::Mount::is_fuse) {
         let problem = if is_dead(&place) {
-            Problem::new("a mount is there whose server has ended")
-                .with_next(format!("clean up: throughline umount {}", quote(dir)))
+            Problem::new("there is a mount whose server has ended")
+                .with_next(format!("remove it: throughline umount {}", quote(dir)))
         } else {
             Problem::new(format!("{} is mounted there", quote(&mount.source))).with_next(format!(
                 "unmount it first: throughline umount {}",

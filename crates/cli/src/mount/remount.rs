@@ -40,27 +40,29 @@ fn change(dir: &Path, options: &MountOptions, lists: &[String]) -> Result<(), Pr
     let place = mounts::resolve(dir)?;
     let mount = mounts::at(&place)?.ok_or_else(|| Problem::new("not mounted"))?;
     let state = status::ask(&place, &mount).map_err(|errno| match errno {
-        Errno::NODATA | Errno::OPNOTSUPP => Problem::new("what is mounted there is none of ours"),
+        Errno::NODATA | Errno::OPNOTSUPP => Problem::new("it is not a throughline mount"),
         other => std::io::Error::from(other).into(),
     })?;
     let settings = |name: &str| state["settings"][name].as_str().map(str::to_owned);
     if let Some(name) = options.asks_for_other(settings) {
         return Err(Problem::new(format!(
-            "'{name}' cannot be changed while it is mounted: ro and rw can"
+            "'{name}' cannot be changed while it is mounted; only ro and rw can"
         ))
-        .with_next("unmount it, and mount it anew"));
+        .with_next("unmount it and mount it again"));
     }
     let requested = Requested::of(lists, &mount.point_options);
     if !requested.read_only && state["read_only"] == Value::Bool(true) {
-        return Err(Problem::new("the image is open for reading only")
-            .with_next("unmount it, and mount it anew"));
+        return Err(
+            Problem::new("the image is open read-only").with_next("unmount it and mount it again")
+        );
     }
     mount_remount(&place, requested.flags, c"").map_err(|errno| explain_errno(errno, dir))?;
     if requested.read_only {
         let mut answer = [0; 64];
         rustix::fs::getxattr(&place, END_WRITING_ATTRIBUTE, &mut answer).map_err(|errno| {
             Problem::from(std::io::Error::from(errno)).with_next(
-                "nobody can change it any more, but the image is not closed well: its server's log says why",
+                "it is now read-only, but the image could not be closed cleanly: its server's log has the \
+                 reason",
             )
         })?;
     }
@@ -71,10 +73,10 @@ fn explain_errno(errno: Errno, dir: &Path) -> Problem {
     let problem = Problem::from(std::io::Error::from(errno));
     match errno {
         Errno::BUSY => problem.with_next(format!(
-            "end what writes to it: 'fuser -vm {}' shows that",
+            "end the programs that write to it: 'fuser -vm {}' lists them",
             quote(dir)
         )),
-        Errno::PERM => problem.with_next("only root may; or unmount it, and mount it with ro"),
+        Errno::PERM => problem.with_next("run this as root, or unmount it and mount it with ro"),
         _ => problem,
     }
 }

@@ -36,7 +36,7 @@ pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
     let end = End::at_signals().map_err(|error| {
         Trouble::Failed(
             EXIT_SYSTEM,
-            Problem::from(error).met("cannot watch for signals"),
+            Problem::from(error).met("cannot set up signal handling"),
         )
     })?;
     if role == Role::Guarded {
@@ -69,7 +69,8 @@ pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
     // Held until the process ends, by whatever cause.
     let _keeper = match plan.options.auto_unmount {
         true => Some(keeper::start(&ending).map_err(|error| {
-            let failure = Problem::from(error).met("cannot start what unmounts after the server");
+            let failure =
+                Problem::from(error).met("cannot start the process that unmounts after the server");
             Trouble::Failed(EXIT_SYSTEM, failure)
         })?),
         false => None,
@@ -93,7 +94,7 @@ pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
     });
     tracing::info!(point = %dir.display(), "unmounted");
     served.map_err(|error| {
-        tracing::error!(%error, "the image was not closed well");
+        tracing::error!(%error, "the image was not closed cleanly");
         Trouble::Failed(EXIT_FAILED, trouble::serving(&plan.image, error))
     })
 }
@@ -111,7 +112,7 @@ fn claim(plan: &Plan, image: &Path, dir: &Path) -> Option<Claim> {
     match Claim::mount(&shown(image), dir, block_bytes, &plan.options) {
         Ok(claim) => Some(claim),
         Err(error) => {
-            tracing::info!(%error, "the block device is mounted as an image is");
+            tracing::info!(%error, "the block device is mounted like an image, not as fuseblk");
             None
         }
     }
@@ -165,7 +166,7 @@ fn open(
     let mended = parts(volume.recovery());
     if !mended.is_empty() && !plan.quiet {
         note(&format!(
-            "{} was not closed the last time: {}",
+            "{} was not closed cleanly: {}",
             quote(&plan.image),
             mended.join("; ")
         ));
@@ -205,12 +206,12 @@ fn shown(image: &Path) -> std::path::PathBuf {
 /// Reports that the mount answers, once it does.
 fn announce(dir: &Path, role: Role, quiet: bool) {
     if let Err(error) = point::ask(dir) {
-        tracing::warn!(%error, "looking at the mount");
+        tracing::warn!(%error, "reading the new mount");
     }
     if let Err(error) = start::report_ready(role) {
         tracing::warn!(%error, "leaving the terminal");
     }
     if role == Role::Foreground && !quiet {
-        tracing::info!(point = %dir.display(), "the mount answers");
+        tracing::info!(point = %dir.display(), "the mount is ready");
     }
 }

@@ -61,11 +61,11 @@ pub(super) fn check_beforehand(options: &MountOptions) -> Result<(), Failure> {
         return Ok(());
     }
     if !helper_is_there() {
-        return Err(
-            Problem::new("fusermount3 is not there, and only root mounts without it")
-                .with_next("install it (Debian package fuse3)")
-                .met("cannot mount"),
-        );
+        return Err(Problem::new(
+            "fusermount3 is not installed, and only root can mount without it",
+        )
+        .with_next("install it (Debian package fuse3)")
+        .met("cannot mount"));
     }
     let shared = match options.access {
         Access::Owner => return Ok(()),
@@ -74,11 +74,11 @@ pub(super) fn check_beforehand(options: &MountOptions) -> Result<(), Failure> {
     };
     // If the file cannot be read, fusermount3 reports the problem.
     match std::fs::read_to_string(FUSE_CONF) {
-        Ok(conf) if !conf.lines().any(|line| line.trim() == "user_allow_other") => {
-            Err(Problem::new("/etc/fuse.conf does not say user_allow_other")
+        Ok(conf) if !conf.lines().any(|line| line.trim() == "user_allow_other") => Err(
+            Problem::new("/etc/fuse.conf does not contain user_allow_other")
                 .with_next("as root: echo user_allow_other >> /etc/fuse.conf; or mount as root")
-                .met(format!("cannot mount with '{shared}'")))
-        }
+                .met(format!("cannot mount with '{shared}'")),
+        ),
         _ => Ok(()),
     }
 }
@@ -90,7 +90,7 @@ fn without_device(error: io::Error) -> Problem {
         }
         io::ErrorKind::PermissionDenied => "as root: chmod 0666 /dev/fuse",
         _ => {
-            "as root: modprobe fuse; a container has to be let use it (--device /dev/fuse --cap-add SYS_ADMIN)"
+            "as root: modprobe fuse; a container needs access to it (--device /dev/fuse --cap-add SYS_ADMIN)"
         }
     };
     Problem::from(error).with_next(next)
@@ -121,7 +121,8 @@ pub(super) fn opening(plan: &Plan, image: &Path, error: Error) -> Problem {
         return problem;
     }
     if read_only_would_do {
-        return problem.with_next("to read it only: -o ro; or make the image writable for you");
+        return problem
+            .with_next("to mount it read-only: -o ro; or make the image writable for you");
     }
     if busy {
         return problem.with_next(
@@ -129,7 +130,7 @@ pub(super) fn opening(plan: &Plan, image: &Path, error: Error) -> Problem {
         );
     }
     if unsupported && !plan.options.read_only {
-        return problem.with_next("to read it only: -o ro");
+        return problem.with_next("to mount it read-only: -o ro");
     }
     problem
 }
@@ -151,12 +152,13 @@ pub(super) fn mounting(dir: &Path, error: MountError) -> Failure {
     {
         Some(point::OWN_DIRECTORY)
     } else if message.contains("too many FUSE filesystems") {
-        Some("unmount one, or have mount_max in /etc/fuse.conf raised")
+        Some("unmount one, or ask root to raise mount_max in /etc/fuse.conf")
     } else if message.contains("fuse device not found")
         || error.kind() == io::ErrorKind::PermissionDenied
     {
         Some(
-            "look at the permissions of /dev/fuse and of fusermount3 (which is setuid root); containers may forbid both",
+            "check the permissions of /dev/fuse and of fusermount3, which must be setuid root; containers \
+             may forbid both",
         )
     } else {
         None

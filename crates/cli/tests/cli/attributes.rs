@@ -216,8 +216,8 @@ fn lists_set_as_setfacl_sets_them() {
         image.assert_clean();
     }
     let place = image.at("/o/f");
-    fails(["setfacl", "-m", "x:y", &place], 2, "no entry of a list");
-    fails(["setfacl", "-m", "u:5", &place], 2, "without rights");
+    fails(["setfacl", "-m", "x:y", &place], 2, "not an ACL entry");
+    fails(["setfacl", "-m", "u:5", &place], 2, "without permissions");
     fails(
         ["setfacl", "-d", "-m", "u:5:r", &place],
         1,
@@ -264,7 +264,7 @@ fn dumps_are_restored() {
         ok([command, &from, &image.at(&format!("/o-{dump}"))]);
         let there = on_the_kernel(&image, &format!("cd o-{dump}; {show}")).unwrap();
         assert_eq!(there, theirs, "{command}");
-        fails([command, &from], 1, "say which directory");
+        fails([command, &from], 1, "to which the names");
         image.assert_clean();
     }
     // Our own dump names its image.
@@ -384,7 +384,11 @@ fn flags_as_lsattr_and_chattr_have_them() {
     ok(["rm", &image.at("/f")]);
     assert!(!ours(&image, &["lsattr"], &["/"]).contains(".dot"));
     assert!(ours(&image, &["lsattr", "-a"], &["/"]).contains(".dot"));
-    fails(["chattr", "+q", &image.at("/d")], 2, "no change of flags");
+    fails(
+        ["chattr", "+q", &image.at("/d")],
+        2,
+        "not a change of flags",
+    );
     image.assert_clean();
 }
 

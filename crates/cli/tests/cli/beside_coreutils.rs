@@ -298,15 +298,18 @@ fn find_finds_what_find_finds() {
             &["-exec", "sh", "-c", "true", ";"],
             "unrecognized subcommand",
         ),
-        (&["-exec", "ls", "{}", "{}", "+"], "{} once"),
-        (&["-exec", "mount", "{}", "/mnt", ";"], "none for the files"),
-        (&["-regex", "\\("], "no regular expression"),
+        (&["-exec", "ls", "{}", "{}", "+"], "must occur once"),
+        (
+            &["-exec", "mount", "{}", "/mnt", ";"],
+            "does not work on files",
+        ),
+        (&["-regex", "\\("], "not a regular expression"),
         (&["-printf", "%Q"], "invalid directive"),
-        (&["-execdir", "ls", ";"], "is not known here"),
+        (&["-execdir", "ls", ";"], "is not supported"),
     ] {
         fails([&["find", &place][..], words].concat(), 2, why);
     }
-    fails(["find", "-name", "x"], 2, "where to look comes first");
+    fails(["find", "-name", "x"], 2, "the paths come first");
     both.image.assert_clean();
 }
 

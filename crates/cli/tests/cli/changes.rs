@@ -208,7 +208,7 @@ fn ln_and_readlink() {
         "same file",
     );
     fails(["readlink", &image.at("/file")], 1, "cannot read link");
-    fails(["ln", "host-file", &image.at("/x")], 2, "inside one image");
+    fails(["ln", "host-file", &image.at("/x")], 2, "to another image");
     image.assert_clean();
 }
 

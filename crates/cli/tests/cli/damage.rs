@@ -150,7 +150,7 @@ fn many_directories_that_cannot_be_read_are_not_a_deep_one() {
             "{arguments:?}"
         );
         assert!(
-            !ran.stderr.contains("inside each other"),
+            !ran.stderr.contains("nested directories"),
             "{arguments:?}: {}",
             ran.stderr
         );

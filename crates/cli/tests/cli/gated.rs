@@ -155,7 +155,11 @@ fn a_failed_measurement_is_not_a_verdict_of_the_gate() {
     gate(&["cmd:true", "memory:"], 64, "needs a workload file");
     gate(&["cmd:true"], 64, "a second one");
     gate(&["cmd:true", "cmd:"], 64, "needs a command");
-    gate(&["cmd:true", "cmd:true", "--skip=3"], 64, "are for files");
+    gate(
+        &["cmd:true", "cmd:true", "--skip=3"],
+        64,
+        "apply to files only",
+    );
     gate(
         &["cmd:true", "cmd:true", "--quantity=x", "--rounds=9"],
         65,

@@ -75,7 +75,7 @@ fn a_killed_copy_leaves_an_image_that_recovers() {
     let ran = run(["mkdir", &image.at("/x")]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert!(
-        ran.stderr.contains("was not closed the last time"),
+        ran.stderr.contains("was not closed cleanly"),
         "{}",
         ran.stderr
     );

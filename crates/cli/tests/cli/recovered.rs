@@ -102,7 +102,7 @@ fn writing_recovers_first_and_reading_sees_the_recovered_state() {
     let ran = run(["touch", &image.at("/g")]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert!(
-        ran.stderr.contains("was not closed the last time") && ran.stderr.contains("1 transaction"),
+        ran.stderr.contains("was not closed cleanly") && ran.stderr.contains("1 transaction"),
         "{}",
         ran.stderr
     );

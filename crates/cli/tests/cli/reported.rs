@@ -106,7 +106,7 @@ fn a_result_is_never_written_over_and_what_is_none_is_refused() {
     std::fs::write(&nothing, "hello\n").unwrap();
     let refused = report(&[nothing.to_str().unwrap()]);
     assert!(
-        refused.code == Some(1) && refused.stderr.contains("no result of 'lab run'"),
+        refused.code == Some(1) && refused.stderr.contains("not a result of 'lab run'"),
         "{}",
         refused.stderr
     );

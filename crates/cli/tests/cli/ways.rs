@@ -27,7 +27,7 @@ fn streams_on_either_side() {
     let out = run(["cp", &image.at("/stream"), "-"]).stdout;
     assert!(out.len() == 26 << 20 && out[data.len()..].iter().all(|byte| *byte == 0));
     fails(["cp", "-", &image.at("/")], 2, "has no name");
-    fails(["cp", "-r", &image.at("/"), "-"], 2, "takes one file");
+    fails(["cp", "-r", &image.at("/"), "-"], 2, "only one file");
 }
 
 #[test]

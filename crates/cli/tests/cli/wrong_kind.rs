@@ -200,7 +200,7 @@ fn nothing_in_it_and_a_lost_superblock() {
     }
     let image = Image::new("64M", &["-t", "ext4", "-b", "1024"]);
     image.patch(|bytes| bytes[..8192].fill(0xff));
-    let ran = fails(["ls", &image.at("/")], 1, "whose superblock is gone");
+    let ran = fails(["ls", &image.at("/")], 1, "whose superblock is lost");
     assert!(
         ran.stderr.contains("e2fsck -b 8193 -B 1024"),
         "{}",

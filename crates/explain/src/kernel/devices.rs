@@ -53,7 +53,7 @@ impl Dev {
     /// # Errors
     /// If the path does not exist, or its file system has no device of its own.
     pub(super) fn of(path: &Path) -> Result<Dev> {
-        let cannot = |why: String| Error::new(format!("cannot watch {}: {why}", path.display()));
+        let cannot = |why: String| Error::new(format!("cannot trace {}: {why}", path.display()));
         let found = std::fs::metadata(path).map_err(|error| cannot(error.to_string()))?;
         let number = match found.file_type().is_block_device() {
             true => found.rdev(),
@@ -61,7 +61,7 @@ impl Dev {
         };
         let dev = Dev::new(rustix::fs::major(number), rustix::fs::minor(number));
         dev.filter(|dev| dev.folder().is_some()).ok_or_else(|| {
-            cannot("its file system is on no block device of its own; name the device".to_owned())
+            cannot("its file system has no block device of its own; name the device".to_owned())
         })
     }
 }

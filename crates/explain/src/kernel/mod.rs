@@ -228,7 +228,8 @@ impl Trace {
 
     fn notes(&self, devices: &[Dev]) -> Vec<String> {
         let mut notes = vec![
-            "bios and requests are all of the device, whoever gave them; what is not marked as metadata counts as data"
+            "bios and requests are those of all processes on the device; everything not marked as metadata \
+             counts as data"
                 .to_owned(),
         ];
         if devices.iter().any(|dev| dev.disk() != *dev) {
@@ -242,7 +243,7 @@ impl Trace {
             .collect();
         if !missing.is_empty() {
             notes.push(format!(
-                "this kernel does not tell of {}",
+                "this kernel has no tracepoints for {}",
                 missing.join(", ")
             ));
         }

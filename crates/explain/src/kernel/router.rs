@@ -192,12 +192,12 @@ impl Router {
         let mut notes = notes.to_vec();
         for name in &self.other_calls {
             notes.push(format!(
-                "the command also uses {name}, whose bytes are not in the calls"
+                "the command also uses {name}; the calls do not include its bytes"
             ));
         }
         if self.too_many {
             notes.push(format!(
-                "there are more than {MAX_DEVICES} devices at work, and not all are watched: name yours with --device"
+                "more than {MAX_DEVICES} devices are in use, and not all are traced: name yours with --device"
             ));
         }
         let mut explained: Vec<Explained> = Vec::new();
@@ -212,14 +212,14 @@ impl Router {
             account.notes.clone_from(&notes);
             if device.dirtied {
                 account.notes.push(
-                    "it wrote to the page cache: what the kernel writes back later is not here; let the command end with \
-                     a sync"
+                    "it wrote to the page cache: later write-back is not included; end the command with a \
+                     sync"
                         .to_owned(),
                 );
             }
             if device.in_flight > 0 {
                 account.notes.push(format!(
-                    "{} requests were still on the device when watching ended",
+                    "{} requests were still in flight when the trace ended",
                     device.in_flight
                 ));
             }

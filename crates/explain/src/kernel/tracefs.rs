@@ -34,7 +34,7 @@ pub(super) fn mounted(fs_type: &str) -> Result<Folder> {
     mount().map(Folder).map_err(|errno| {
         Error::new(match errno {
             Errno::PERM | Errno::ACCESS => {
-                "the kernel's tracepoints are for root: run it with sudo".to_owned()
+                "only root can use the kernel's tracepoints: run it with sudo".to_owned()
             }
             Errno::NODEV => {
                 format!(
@@ -42,7 +42,7 @@ pub(super) fn mounted(fs_type: &str) -> Result<Folder> {
                 )
             }
             Errno::NOSYS => {
-                "this kernel is too old: mounting where nobody sees it needs Linux 5.2".to_owned()
+                "this kernel is too old: a mount without a mount point needs Linux 5.2".to_owned()
             }
             errno => format!("cannot mount {fs_type}: {}", io::Error::from(errno)),
         })
@@ -113,8 +113,8 @@ mod tests {
         let error = mounted("no-such-tracefs").expect_err("there is none");
         let expected = match rustix::process::geteuid().is_root() {
             // In a container, even root may lack permission to mount.
-            true => ["CONFIG_FTRACE", "for root"],
-            false => ["for root", "for root"],
+            true => ["CONFIG_FTRACE", "only root"],
+            false => ["only root", "only root"],
         };
         let error = error.to_string();
         assert!(expected.iter().any(|text| error.contains(text)), "{error}");

@@ -20,10 +20,11 @@ macro_rules! table {
 }
 
 const QEMU: &str = "make a raw image of it: qemu-img convert -O raw IMAGE RAW; or show it as a block device: qemu-nbd -c /dev/nbd0 IMAGE";
-const ARCHIVE: &str = "unpack it, and copy what is in it into an image: mke2fs -t ext4 NEW.img SIZE, throughline cp -a DIR/. NEW.img:/";
-const OTHER_FS: &str =
-    "throughline reads ext2, ext3 and ext4: mount it with the kernel (mount -o loop,ro IMAGE DIR)";
-const FAT: &str = "throughline reads ext2, ext3 and ext4: use mtools, or mount it with the kernel (mount -o loop,ro IMAGE DIR)";
+const ARCHIVE: &str = "unpack it, and copy the contents into an image: mke2fs -t ext4 NEW.img SIZE, \
+    throughline cp -a DIR/. NEW.img:/";
+const OTHER_FS: &str = "throughline supports only ext2, ext3 and ext4: mount it with the kernel (mount -o loop,ro IMAGE DIR)";
+const FAT: &str = "throughline supports only ext2, ext3 and ext4: use mtools, or mount it with the kernel \
+    (mount -o loop,ro IMAGE DIR)";
 
 /// The first match wins: containers come before their possible contents, file systems before those recognized
 /// by boot sectors alone. Offsets and magics are those of the formats' specifications.
@@ -34,16 +35,16 @@ const KNOWN: &[Known] = table! {
     0, b"KDMV", "a VMDK disk image (VMware)", QEMU;
     0, b"COWD", "a VMDK disk image (VMware)", QEMU;
     0, b"# Disk DescriptorFile", "the description of a VMDK disk image (VMware)",
-        "its bytes are in the files that it names; make a raw image of them: qemu-img convert -O raw IMAGE RAW";
+        "its data is in the files that it names; make a raw image of them: qemu-img convert -O raw IMAGE RAW";
     0x40, b"\x7f\x10\xda\xbe", "a VDI disk image (VirtualBox)", QEMU;
     0, b"vhdxfile", "a VHDX disk image (Hyper-V)", QEMU;
     0, b"conectix", "a VHD disk image (Virtual PC, Azure)", QEMU;
     0, b"WithoutFreeSpace", "a Parallels disk image", QEMU;
     0, b"WithouFreSpacExt", "a Parallels disk image", QEMU;
-    0, b"\x3a\xff\x26\xed", "a sparse image of Android", "make a raw image of it: simg2img IMAGE RAW";
+    0, b"\x3a\xff\x26\xed", "an Android sparse image", "make a raw image of it: simg2img IMAGE RAW";
     0, b"EVF\x09\x0d\x0a\xff\0", "an EnCase (EWF) image", "show it as a raw image: ewfmount IMAGE DIR";
-    32, b"SIF_MAGIC\0", "a container of Apptainer or Singularity (SIF)",
-        "'apptainer sif list IMAGE' shows where in it an ext3 overlay begins: give that with --offset";
+    32, b"SIF_MAGIC\0", "an Apptainer or Singularity container (SIF)",
+        "'apptainer sif list IMAGE' shows where an ext3 overlay begins in it: give that with --offset";
     // Compressed files.
     0, b"\xfd7zXZ\0", "compressed with xz", "decompress it first: xz -dk IMAGE";
     0, b"\x28\xb5\x2f\xfd", "compressed with zstd", "decompress it first: zstd -d IMAGE";
@@ -63,7 +64,7 @@ const KNOWN: &[Known] = table! {
         "open it with the kernel: cryptsetup open IMAGE NAME, then use /dev/mapper/NAME";
     3, b"-FVE-FS-", "encrypted with BitLocker",
         "open it with the kernel: cryptsetup open --type bitlk IMAGE NAME, then use /dev/mapper/NAME";
-    512, b"LABELONE", "a physical volume of LVM",
+    512, b"LABELONE", "an LVM physical volume",
         "activate it: vgchange -ay, then use /dev/VG/LV (a file needs a loop device first: losetup -f --show IMAGE)";
     0, b"\xfc\x4e\x2b\xa9", "a member of a RAID (md)",
         "assemble it: mdadm --assemble --readonly /dev/md0 DEVICES, then use /dev/md0";
@@ -125,8 +126,9 @@ pub(super) fn find(file: &File, start: u64) -> Option<Found> {
 /// A file that was not formatted, or was erased.
 pub(super) fn empty(file: &File, start: u64) -> Option<Found> {
     is_zeros(file, start).then(|| Found {
-        what: "nothing yet: it begins with 1 MiB of zeros".to_owned(),
-        next: "make a file system in it: mke2fs -t ext4 IMAGE; or, if it is a disk, give the start of its volume with --offset".to_owned(),
+        what: "empty: it begins with 1 MiB of zeros".to_owned(),
+        next: "make a file system on it: mke2fs -t ext4 IMAGE; or, if it is a disk, give the start of its \
+            volume with --offset".to_owned(),
     })
 }
 

@@ -40,7 +40,7 @@ pub fn identify(file: &File, offset: u64, option: &str) -> Option<Found> {
     };
     Some(Found {
         what: format!(
-            "an ext volume whose superblock is gone; there is a copy of it in block {}",
+            "an ext volume whose superblock is lost; block {} has a copy of it",
             backup.block
         ),
         next: format!(

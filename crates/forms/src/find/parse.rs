@@ -114,7 +114,7 @@ impl<'w> Parser<'w> {
             "(" => {
                 let inside = self.alternatives()?;
                 if !self.is(&[")"]) {
-                    return Err("a '(' without its ')'".to_owned());
+                    return Err("'(' without ')'".to_owned());
                 }
                 self.at += 1;
                 inside
@@ -137,7 +137,7 @@ impl<'w> Parser<'w> {
                 let name = self.text(word)?;
                 self.dialect = Dialect::named(name).ok_or_else(|| {
                     format!(
-                        "-regextype {}: emacs, posix-basic, posix-extended, egrep, grep, sed or awk",
+                        "-regextype {}: must be emacs, posix-basic, posix-extended, egrep, grep, sed or awk",
                         quote(name)
                     )
                 })?;
@@ -188,7 +188,7 @@ impl<'w> Parser<'w> {
             }
             other => {
                 return Err(format!(
-                    "{} is not known here ('throughline find --help' shows what is)",
+                    "{} is not supported ('throughline find --help' lists what is)",
                     quote(other)
                 ));
             }
@@ -219,10 +219,12 @@ impl<'w> Parser<'w> {
             return Err(format!("{of} without a command"));
         }
         if is_for_all && words.iter().filter(|word| *word == "{}").count() != 1 {
-            return Err(format!("{of} … {{}} +: {{}} once, before the +"));
+            return Err(format!(
+                "{of} … {{}} +: {{}} must occur once, directly before the +"
+            ));
         }
         let writes = (self.check)(&words).map_err(|why| {
-            format!("{of}: {why} (commands of throughline are run, as in 'throughline shell')")
+            format!("{of}: {why} (only throughline commands can be run, as in 'throughline shell')")
         })?;
         self.limits.writes |= writes;
         Ok(match is_for_all {
@@ -288,7 +290,10 @@ fn kinds(text: &str) -> Parsed<Vec<FileType>> {
         "s" => Ok(FileType::Socket),
         "b" => Ok(FileType::BlockDevice),
         "c" => Ok(FileType::CharDevice),
-        other => Err(format!("-type {}: f, d, l, p, s, b or c", quote(other))),
+        other => Err(format!(
+            "-type {}: must be f, d, l, p, s, b or c",
+            quote(other)
+        )),
     };
     text.split(',').map(kind).collect()
 }

@@ -55,7 +55,7 @@ choices! {
     direct_mmap: true, "files that bypass the kernel's cache can still be mapped";
     keep_cache: true, "the kernel keeps cached file data across opens";
     explicit_inval: true, "a new size or time of a file does not drop its data from the kernel's cache";
-    writeback_cache: false, "the kernel delays writes in its cache; they are lost if the server dies";
+    writeback_cache: false, "the kernel delays writes in its cache; they are lost if the server ends early";
     give_back: true, "our cache drops data that the kernel caches";
     entry_cache: true, "the kernel caches names and attributes: nothing else changes the image";
     negative_cache: true, "the kernel caches missing names";

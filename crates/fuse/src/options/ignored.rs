@@ -145,10 +145,7 @@ fn as_listed(options: &mut MountOptions, _: &str) -> Result<(), String> {
 /// Options that are known and refused: name and reason.
 pub(super) static REFUSED: &[(&str, &str)] = &[
     ("bind", "that is for 'mount --bind'"),
-    (
-        "nobarrier",
-        "fsync would not keep its promise without flushes",
-    ),
+    ("nobarrier", "fsync is not durable without flushes"),
     (
         "subdir",
         "only whole volumes can be mounted: mount the volume, then bind the directory",

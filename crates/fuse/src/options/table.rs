@@ -351,7 +351,8 @@ static TABLE: &[Known] = &[
     flag(
         "lazytime",
         Group::Times,
-        "a change of times only is written with another change of the file, a sync, or its last close",
+        "if only times change, they are written with the next other change of the file, a sync, or its last \
+         close",
         sets!(lazytime = true),
     ),
     flag(
@@ -461,7 +462,7 @@ static TABLE: &[Known] = &[
     flag(
         "remount",
         Group::Mount,
-        "change the existing mount: ro makes it read-only; rw reverses this if it was mounted read-write",
+        "change the existing mount: ro makes it read-only, which rw cannot undo",
         sets!(remount = true),
     ),
     flag(

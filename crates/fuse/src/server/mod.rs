@@ -247,7 +247,7 @@ impl Server {
         }
         self.end();
         if let Err(error) = self.volume.end_writing() {
-            tracing::error!(%error, "the image was not closed well");
+            tracing::error!(%error, "the image was not closed cleanly");
             self.volume.disk().cut();
         }
     }

@@ -105,7 +105,7 @@ pub(super) fn resolve(dir: &Path, revision: &str) -> Result<String> {
     let output = rev_parse(dir, &["--verify", "--end-of-options", &commit])?;
     answer(&output).map_err(|_| {
         Error::new(format!(
-            "'{revision}' names no commit in {}: {}",
+            "'{revision}' is not a commit in {}: {}",
             dir.display(),
             where_more_is(dir)
         ))
@@ -117,9 +117,9 @@ fn where_more_is(dir: &Path) -> &'static str {
     let shallow = rev_parse(dir, &["--is-shallow-repository"]);
     match shallow.map(|output| answer(&output)) {
         Ok(Ok(text)) if text == "true" => {
-            "its history is cut off (a shallow clone); 'git fetch --unshallow --tags' brings the rest"
+            "it is a shallow clone; 'git fetch --unshallow --tags' fetches the rest of the history"
         }
-        _ => "'git log --oneline --all' lists what there is, 'git fetch --tags' brings more",
+        _ => "'git log --oneline --all' lists the commits, 'git fetch --tags' fetches more",
     }
 }
 
@@ -128,7 +128,8 @@ pub(super) fn checkout(dir: &Path) -> Result<PathBuf> {
     let output = rev_parse(dir, &["--show-toplevel"])?;
     answer(&output).map(PathBuf::from).map_err(|_| {
         Error::new(format!(
-            "{} lies in no checkout, in which a commit could be built: go to one, or use 'lab bisect', which needs none",
+            "{} is not in a checkout, which is needed to build a commit: change to one, or use 'lab \
+             bisect', which needs none",
             dir.display()
         ))
     })
@@ -142,7 +143,7 @@ impl Git {
             let dir = dir.display();
             let nowhere = ["not a git repository", "cannot change to"];
             Error::new(match nowhere.iter().any(|words| message.contains(words)) {
-                true => format!("{dir} is no folder in a git repository: name one with -C"),
+                true => format!("{dir} is not in a git repository: name a directory with -C"),
                 // Git itself says what to do about an untrusted owner.
                 false => format!("git cannot use the repository of {dir}: {message}"),
             })

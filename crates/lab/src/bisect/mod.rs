@@ -192,16 +192,16 @@ impl Request {
             return Ok(());
         }
         let next = if git.is_ancestor(bad, good)? {
-            "it is the other way round. Name the earlier commit with --good; if that is the worse one, turn --better around to \
-             find what made it better"
+            "the order is reversed. Name the earlier commit with --good; if that is the worse one, reverse \
+             --better to find the commit that made it better"
                 .to_owned()
         } else if let Some(base) = git.merge_base(good, bad) {
-            format!("both come from {base}: measure whether that is good, and name it")
+            format!("both descend from {base}: measure whether that is good, and name it")
         } else {
             format!("they have no history in common; {}", git.where_history_is())
         };
         Err(Error::new(format!(
-            "'{bad_name}' does not come from '{good_name}': {next}"
+            "'{bad_name}' is not a descendant of '{good_name}': {next}"
         )))
     }
 }
@@ -285,12 +285,13 @@ impl Bisection {
                 )
             });
             return Err(Error::new(format!(
-                "more than one bisection of this repository is unfinished: give the whole command again, or the folder{list}"
+                "several bisections of this repository are unfinished: repeat the whole command, or name \
+                 the directory{list}"
             )));
         }
         found.pop().ok_or_else(|| {
             Error::new(format!(
-                "no bisection of {} is unfinished: begin one with --good, --bad, --build and --measure",
+                "there is no unfinished bisection of {}: start one with --good, --bad, --build and --measure",
                 git.common().display()
             ))
         })
@@ -331,7 +332,7 @@ impl Bisection {
             .plan
             .bad
             .clone()
-            .ok_or_else(|| Error::new("a bisection needs a bad end"))?;
+            .ok_or_else(|| Error::new("a bisection needs a bad commit"))?;
         let alpha = 1.0 - self.plan.terms.confidence;
         let (git, trees) = (&self.git, &self.trees);
         let bench = Bench::new(

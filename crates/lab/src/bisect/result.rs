@@ -204,12 +204,12 @@ impl Found {
             }
             Found::Several { suspects, .. } => format!("one of {} commits", suspects.len()),
             Found::NoDifference(trial) => format!("no difference ({})", trial.change()),
-            Found::NotEnough(trial) => format!("no difference can be seen ({})", trial.change()),
+            Found::NotEnough(trial) => format!("no difference could be shown ({})", trial.change()),
             Found::TooVague(trial) => format!(
                 "the difference is not known well enough ({})",
                 trial.change()
             ),
-            Found::Better(trial) => format!("the bad one is better ({})", trial.change()),
+            Found::Better(trial) => format!("the bad commit is better ({})", trial.change()),
         }
     }
 }
@@ -276,14 +276,15 @@ impl Outcome {
         let whole = percent(&self.bad_level);
         match &self.found {
             Found::Commit { culprit, trial } if self.is_part(trial) => self.notes.push(format!(
-                "{} made only a part of the whole change ({whole}): others between the ends made it worse too. \
-                 Look on either side of it: --good {} with the same bad end, and --bad {}^ with the same good end",
+                "{} caused only a part of the whole change ({whole}): other commits in the range made it \
+                 worse too. Bisect on both sides of it: --good {} with the same bad commit, and --bad {}^ \
+                 with the same good commit",
                 culprit.short, culprit.short, culprit.short
             )),
             Found::Unconfirmed { culprit, .. } => self.notes.push(format!(
-                "its parents count as good since they come before a good commit, or were sorted as good; beside one of them {} \
-                 shows no change. On a branch that left before the good end, what was slow then may still be slow: \
-                 --first-parent looks at the merges alone",
+                "its parents count as good because they are ancestors of a good commit or were classified \
+                 as good; compared with one of them, {} shows no change. A branch that started before the \
+                 good commit may still have older slow code: --first-parent considers only the merges",
                 culprit.short
             )),
             _ => {}
@@ -299,7 +300,7 @@ impl Outcome {
             } else {
                 "commits were"
             };
-            self.notes.push(format!("{over} {word} passed over"));
+            self.notes.push(format!("{over} {word} skipped"));
         }
     }
 

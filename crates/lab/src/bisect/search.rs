@@ -217,7 +217,8 @@ impl<'a> Search<'a> {
             return Ok(());
         }
         Err(Error::new(format!(
-            "{} pairs cannot say anything with this confidence: allow {fewest} at least (--max-pairs), or be content with less (--confidence)",
+            "{} pairs are too few for this confidence: allow at least {fewest} (--max-pairs), or lower \
+             --confidence",
             terms.max_pairs
         )))
     }
@@ -296,7 +297,7 @@ impl<'a> Search<'a> {
             Mark::Good => true,
             Mark::Bad => false,
             Mark::Between => self.is_nearer_to_good(level),
-            _ => return Some(format!("{pairs} pairs do not say on which side it lies")),
+            _ => return Some(format!("{pairs} pairs do not show on which side it is")),
         };
         if to_good {
             self.good.push(id.to_owned());
@@ -310,7 +311,7 @@ impl<'a> Search<'a> {
             }
         }
         let side = if to_good { "good" } else { "bad" };
-        (mark == Mark::Between).then(|| format!("at neither end; nearer to {side}"))
+        (mark == Mark::Between).then(|| format!("between good and bad; nearer to {side}"))
     }
 
     fn is_nearer_to_good(&self, level: &Level) -> bool {

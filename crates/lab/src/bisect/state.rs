@@ -107,7 +107,7 @@ pub(super) fn home() -> Result<PathBuf> {
         .or_else(|| Some(named("HOME")?.join(".local/state")))
         .map(|base| base.join("throughline/bisect"))
         .ok_or_else(|| {
-            Error::new("neither XDG_STATE_HOME nor HOME is set: name a folder with --state")
+            Error::new("neither XDG_STATE_HOME nor HOME is set: name a directory with --state")
         })
 }
 
@@ -136,7 +136,7 @@ fn read(path: &Path) -> Result<Vec<Event>> {
         .map(|(line, number)| {
             serde_json::from_str(line).map_err(|e| {
                 Error::new(format!(
-                    "{}, line {number}: {e}; --restart begins anew",
+                    "{}, line {number}: {e}; --restart starts again",
                     path.display()
                 ))
             })
@@ -152,13 +152,13 @@ impl State {
     pub(super) fn open(folder: &Path, plan: &Plan, at: &str, restart: bool) -> Result<State> {
         let cannot = |e| {
             Error::new(format!(
-                "cannot keep state in {}: {e}; another folder is chosen with --state",
+                "cannot store the state in {}: {e}; choose another directory with --state",
                 folder.display()
             ))
         };
         if !may_be_ours(folder) {
             return Err(Error::new(format!(
-                "{} is not empty, and holds no state of a bisection: name another folder with --state",
+                "{} is not empty, and contains no state of a bisection: name another directory with --state",
                 folder.display()
             )));
         }
@@ -195,7 +195,8 @@ impl State {
             }) if **begun == *plan => {}
             Some(_) => {
                 return Err(Error::new(format!(
-                    "{} holds the state of another bisection: name another folder with --state, or begin anew with --restart",
+                    "{} contains the state of another bisection: name another directory with --state, or \
+                     start again with --restart",
                     state.folder.display()
                 )));
             }
@@ -214,7 +215,7 @@ impl State {
         line.push(b'\n');
         self.log.write_all(&line).map_err(|e| {
             Error::new(format!(
-                "cannot write to {}: {e}; the same command goes on once that is mended",
+                "cannot write to {}: {e}; when that is fixed, the same command continues",
                 self.folder.display()
             ))
         })?;
@@ -382,7 +383,7 @@ fn lock(folder: &Path) -> Result<File> {
         Err(rustix::io::Errno::WOULDBLOCK) => {
             let holder = fs::read_to_string(&path).unwrap_or_default();
             return Err(Error::new(format!(
-                "process {} is at work on this bisection already",
+                "process {} is already running this bisection",
                 holder.trim()
             )));
         }

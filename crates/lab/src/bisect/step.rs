@@ -82,7 +82,10 @@ fn sort(bench: Bench<'_>, plan: &Plan, head: &str) -> Result<Mark> {
     let mut search = Search::new(bench, bad, alpha);
     // Half of the error probability is for the ends, and half for the commit.
     if let Some(found) = search.ends(2)? {
-        return Err(Error::new(format!("the two ends: {}", found.in_short())));
+        return Err(Error::new(format!(
+            "the good and the bad commit: {}",
+            found.in_short()
+        )));
     }
     search.sort(head, 1)
 }

@@ -60,45 +60,51 @@ impl Outcome {
             Found::Commit { culprit, .. } => {
                 writeln!(f, "{} is the commit that made it worse:", culprit.short)?;
                 commit_lines(f, culprit)?;
-                writeln!(f, "beside {}, which it comes from: {change}", beside(trial))
+                writeln!(f, "compared with its parent {}: {change}", beside(trial))
             }
             Found::Several { suspects, .. } => {
                 writeln!(
                     f,
-                    "one of these {} commits made it worse; which, could not be told:",
+                    "one of these {} commits made it worse; it could not be determined which one:",
                     suspects.len()
                 )?;
                 for commit in suspects {
                     writeln!(f, "    {} {}", commit.short, subject(commit))?;
                 }
-                writeln!(f, "the last of them beside {}: {change}", beside(trial))
+                writeln!(
+                    f,
+                    "the last of them compared with {}: {change}",
+                    beside(trial)
+                )
             }
             Found::Unconfirmed { culprit, .. } => {
                 writeln!(
                     f,
-                    "the halving ends at {}, but that is not confirmed:",
+                    "the bisection ends at {}, but this is not confirmed:",
                     culprit.short
                 )?;
                 commit_lines(f, culprit)?;
-                writeln!(f, "beside {}, which it comes from: {change}", beside(trial))
+                writeln!(f, "compared with its parent {}: {change}", beside(trial))
             }
             Found::NoDifference(_) => writeln!(
                 f,
-                "no difference between the ends larger than the threshold: {change}; {} could have been seen",
+                "no difference between good and bad larger than the threshold: {change}; {} could have been \
+                 detected",
                 seen(trial)
             ),
             Found::NotEnough(_) => writeln!(
                 f,
-                "no difference between the ends can be seen, nor that there is none: {change}; {} could have been seen. \
-                 More pairs (--max-pairs), a quieter machine or a steadier measurement see more",
+                "it could not be shown whether good and bad differ: {change}; {} could have been detected. \
+                 More pairs (--max-pairs), a quieter machine or a steadier measurement would detect smaller \
+                 differences",
                 seen(trial)
             ),
             Found::TooVague(_) => writeln!(
                 f,
-                "the ends differ, but by how much is not known well enough to sort commits by it: {change}. \
-                 More pairs (--max-pairs) or a steadier measurement tell it"
+                "good and bad differ, but the size of the difference is not known well enough to classify \
+                 commits: {change}. More pairs (--max-pairs) or a steadier measurement would help"
             ),
-            Found::Better(_) => writeln!(f, "the bad end is better than the good one: {change}"),
+            Found::Better(_) => writeln!(f, "the bad end is better than the good end: {change}"),
         }
     }
 
@@ -106,7 +112,7 @@ impl Outcome {
         if matches!(self.found, Found::Commit { .. } | Found::Several { .. }) {
             writeln!(
                 f,
-                "the bad end beside the good one: {}",
+                "the bad end compared with the good end: {}",
                 percent_and_sure(&self.bad_level)
             )?;
         }

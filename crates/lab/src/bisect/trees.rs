@@ -79,7 +79,7 @@ impl Trees {
             Some(_) => Ok(()),
             None => git.add_worktree(&self.path(commit), commit).map_err(|e| {
                 Error::new(format!(
-                    "cannot make a worktree in {}: {e}; another folder is chosen with --state",
+                    "cannot make a worktree in {}: {e}; choose another directory with --state",
                     self.folder.display()
                 ))
             }),

@@ -103,7 +103,7 @@ fn machines(a: &Machine, b: &Machine, differ: &mut dyn FnMut(&str, &dyn Display,
     if a.wake_up_us > 0.0 && b.wake_up_us > 0.0 && !near(a.wake_up_us, b.wake_up_us, SAME_WAKE_UP) {
         let shown = |us: f64| format!("{us:.1}");
         differ(
-            "times of a wake-up (µs)",
+            "wake-up times (µs)",
             &shown(a.wake_up_us),
             &shown(b.wake_up_us),
         );
@@ -116,7 +116,7 @@ fn machines(a: &Machine, b: &Machine, differ: &mut dyn FnMut(&str, &dyn Display,
     );
     let goes = |leaves: bool| if leaves { "to the host" } else { "nowhere" };
     differ(
-        "ways of free memory",
+        "destinations of freed memory",
         &goes(a.free_memory_leaves),
         &goes(b.free_memory_leaves),
     );
@@ -126,15 +126,19 @@ fn machines(a: &Machine, b: &Machine, differ: &mut dyn FnMut(&str, &dyn Display,
 fn of_one((name, record): &Run<'_>) -> Vec<String> {
     let mut found = Vec::new();
     if !record.is_whole() {
-        found.push(format!("{name} was cut short: what it has is compared"));
+        found.push(format!(
+            "{name} is incomplete: the samples that it has are compared"
+        ));
     } else if let Some(Line::End { why }) = record.lines.last()
         && why == "interrupted"
     {
-        found.push(format!("{name} was interrupted: what it has is compared"));
+        found.push(format!(
+            "{name} was interrupted: the samples that it has are compared"
+        ));
     }
     if !record.head.machine.optimised {
         found.push(format!(
-            "{name} was measured with a debug build: figures mean nothing"
+            "{name} was measured with a debug build: its figures are meaningless"
         ));
     }
     found.extend(

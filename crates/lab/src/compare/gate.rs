@@ -100,7 +100,7 @@ impl Gate {
     pub fn of(comparison: &Comparison, limits: &Limits) -> Result<Gate> {
         if comparison.rows.is_empty() {
             return Err(Error::new(
-                "they hold no samples: what the I/O path did is not judged",
+                "they contain no samples: an account of the I/O path is not judged",
             ));
         }
         let there: Vec<&str> = comparison
@@ -115,7 +115,7 @@ impl Gate {
         if let Some(name) = unknown {
             let there = listed(&there);
             return Err(Error::new(format!(
-                "the limit of '{name}' is of nothing that is compared: there are {there}"
+                "the limit of '{name}' applies to nothing that is compared: there are {there}"
             )));
         }
         let limited = |row: &Row| Some(gated(row, limits.of(&row.quantity)?));

@@ -135,7 +135,7 @@ impl Comparison {
     pub fn of_runs(base: &[Run<'_>], new: &[Run<'_>], choice: &Choice) -> Result<Comparison> {
         let (Some(first), Some(other)) = (base.first(), new.first()) else {
             return Err(Error::new(
-                "a side without a run: there is nothing to compare",
+                "one side has no run: there is nothing to compare",
             ));
         };
         let accounts = match (base.len(), new.len()) {
@@ -205,7 +205,8 @@ impl Comparison {
         holds_samples(first.0, &groups)?;
         let (Some(from), Some(to)) = (&choice.base, &choice.new) else {
             return Err(Error::new(format!(
-                "one run alone: say which of its series are to be compared, the base and the new; there are {}",
+                "only one run is given: name the two of its series to compare, the base and the new; there \
+                 are {}",
                 listed(&series_of(&groups))
             )));
         };
@@ -231,7 +232,7 @@ fn source((name, record): &Run<'_>) -> Source {
 
 fn holds_samples(name: &str, groups: &[Group]) -> Result<()> {
     match groups.is_empty() {
-        true => Err(Error::new(format!("{name} holds no samples to compare"))),
+        true => Err(Error::new(format!("{name} contains no samples to compare"))),
         false => Ok(()),
     }
 }
@@ -249,7 +250,7 @@ fn in_common(base: &[Group], new: &[Group], choice: &Choice) -> Result<Vec<(Stri
     for name in &choice.series {
         if !(theirs.contains(&name.as_str()) && ours.contains(&name.as_str())) {
             return Err(Error::new(format!(
-                "not both have a series '{name}': {} and {}",
+                "series '{name}' is not in both: {} and {}",
                 listed(&theirs),
                 listed(&ours)
             )));
@@ -266,7 +267,7 @@ fn in_common(base: &[Group], new: &[Group], choice: &Choice) -> Result<Vec<(Stri
         (false, ..) => Ok(both),
         (true, [one], [other]) => Ok(vec![((*one).into(), (*other).into())]),
         _ => Err(Error::new(format!(
-            "no series is in both, and several are in one: say which is the base and which the new; there are {} and {}",
+            "no series is in both, and one has several: name the base and the new; there are {} and {}",
             listed(&theirs),
             listed(&ours)
         ))),
@@ -321,7 +322,7 @@ impl Sides<'_> {
                 };
                 if base.unit != new.unit {
                     warnings.push(format!(
-                        "'{}' is in '{}' here and in '{}' there: not compared",
+                        "'{}' has the unit '{}' on one side and '{}' on the other: not compared",
                         base.quantity, base.unit, new.unit
                     ));
                     continue;
@@ -339,7 +340,7 @@ impl Sides<'_> {
             .find(|name| !there.contains(&name.as_str()))
         {
             return Err(Error::new(format!(
-                "not both have a quantity '{name}': both have {}",
+                "quantity '{name}' is not in both: both have {}",
                 listed(&there)
             )));
         }

@@ -35,7 +35,7 @@ impl fmt::Display for Comparison {
         if self.rows.len() > 1 {
             writeln!(
                 f,
-                "note: {} comparisons, {} % sure of all together",
+                "note: {} comparisons, {} % confidence for all together",
                 self.rows.len(),
                 trimmed(100.0 * self.confidence, 4)
             )?;
@@ -45,7 +45,7 @@ impl fmt::Display for Comparison {
             let accounts: Vec<&Account> = self.accounts.iter().collect();
             write!(
                 f,
-                "\nWhat the I/O path did, watched once and not judged\n{}",
+                "\nThe I/O path, traced once and not judged\n{}",
                 table(&accounts, false)
             )?;
         }
@@ -95,7 +95,7 @@ fn aside(name: &str, side: &Side, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     if side.warm_up_samples > 0 {
         writeln!(
             f,
-            "  {name}: the first {} of {} samples look like warming up (counted in)",
+            "  {name}: the first {} of {} samples look like a warm-up (included)",
             side.warm_up_samples, side.summary.count
         )?;
     }
@@ -109,7 +109,7 @@ fn aside(name: &str, side: &Side, f: &mut fmt::Formatter<'_>) -> fmt::Result {
             shown.push("…".into());
         }
         let (count, shown) = (side.outliers.len(), shown.join(", "));
-        writeln!(f, "  {name}: {count} outside (counted in): {shown}")?;
+        writeln!(f, "  {name}: {count} outliers (included): {shown}")?;
     }
     Ok(())
 }

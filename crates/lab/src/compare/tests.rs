@@ -140,6 +140,6 @@ fn runs_of_a_side_must_have_something_in_common() {
     };
     let output = compare(&[("x", &a), ("y", &b)], &[("z", &a)]);
     assert!(output.contains("in common"), "{output}");
-    assert!(compare(&[], &[("z", &a)]).contains("without a run"));
+    assert!(compare(&[], &[("z", &a)]).contains("one side has no run"));
     assert!(Comparison::within(&[], &Choice::default()).is_err());
 }

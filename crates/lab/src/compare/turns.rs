@@ -64,8 +64,8 @@ impl Turns {
             count => (format!("{count} runs"), "have"),
         };
         Some(format!(
-            "{subject} {has} no run of the other side right before or behind, and {has} no part in the verdicts: take them in \
-             turns, a base and a new"
+            "{subject} {has} no run of the other side directly before or after, and {has} no part in the \
+             verdicts: alternate base and new runs"
         ))
     }
 }

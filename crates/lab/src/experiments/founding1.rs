@@ -100,7 +100,10 @@ pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> 
         image.iter().try_for_each(|image| e2fsck(image))?;
     }
     bars(outcome, CALL_BYTES.div_ceil(u64::from(aim)) as f64);
-    outcome.note("model: 'xeon-disk'; the time that its waits spin in place of a timer is not counted as processor time");
+    outcome.note(
+        "model: 'xeon-disk'; the time that it spins instead of waiting for a timer is not counted \
+        as processor time",
+    );
     Ok(())
 }
 

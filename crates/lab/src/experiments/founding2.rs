@@ -162,8 +162,9 @@ fn many_cores(outcome: &mut Outcome) {
     let name = format!("model: gain of no count over one shared counter, {REPORTED_CORES} cores");
     outcome.at_least(&name, law.gain(REPORTED_CORES), 3.6);
     outcome.note(format!(
-        "the model of many cores is none of this machine's measurements: n cores do n / {:.0} ns without the counter, and with it no \
-         more than 1 / (2 x {:.0} ns), the time in which the counter's line changes cores twice; both times are the best measured here",
+        "the figures for many cores are computed, not measured: n cores do n / {:.0} ns without the \
+         counter, and with it at most 1 / (2 x {:.0} ns), because the counter's cache line then moves \
+         between cores twice; both times are the shortest measured here",
         law.op_ns, law.line_ns
     ));
 }

@@ -73,29 +73,31 @@ pub const EXPERIMENTS: &[Experiment] = experiments! {
     founding5, "founding/5",
         "report 5: 32 KiB sequential buffered writes; device handle cached in the open file, looked up per page";
     cp_stream, "cp/stream",
-        "cp of a 4 GiB file into an ext4 image, beside dd oflag=direct onto a preallocated file";
+        "cp of a 4 GiB file into an ext4 image, and dd oflag=direct onto a preallocated file";
     cp_tree, "cp/tree",
-        "cp -r of 50,000 small files into an ext4 image, beside debugfs -w fed the same tree by script";
+        "cp -r of 50,000 small files into an ext4 image, and debugfs -w with a script for the same tree";
     open, "open/1tib",
         "opening a 1 TiB ext4 image on a sparse file: time and memory";
     cache_hit, "cache/hit",
         "4 KiB random reads of a cached file over threads: our page cache, pread on the kernel's, a bare copy";
     cache_scan, "cache/scan",
-        "a hot set under a stream of several budgets' size, read or written: the share of hits it keeps";
+        "hit rate of a hot set beside a stream several times the size of the cache, read or written";
     journal_cost, "journal/cost",
-        "streams, 50,000 small files and fsyncs with a journal, without, and fsyncs by the kernel's ext4";
+        "streams, 50,000 small files and fsyncs with and without a journal; fsyncs of the kernel's ext4";
     mount_stream, "mount/stream",
         "1 GiB written with fsync and read cold through our mount, the kernel's ext4, fuse2fs; direct; 4 files at once";
     mount_random, "mount/random",
-        "4 KiB at random of a cached file through our mount, the kernel's ext4, fuse2fs: read, written, O_SYNC";
+        "random 4 KiB reads, writes and O_SYNC writes of a cached file through our mount, the kernel's \
+         ext4, fuse2fs";
     mount_metadata, "mount/metadata",
-        "small files made, looked at, listed and removed through our mount, the kernel's ext4, fuse2fs; 1 and 4 threads";
+        "small files created, examined by stat, listed and removed through our mount, the kernel's ext4, \
+         fuse2fs; 1 and 4 threads";
     mount_untar, "mount/untar",
         "tar x of 10,000 small files and tar c of them, cold, through our mount, the kernel's ext4, fuse2fs";
     mount_sysbench, "mount/sysbench",
         "report 5's sysbench, 4 GiB in sequential writes of 32 KiB, through our mount, the kernel's ext4, fuse2fs";
     mount_choices, "mount/choices",
-        "our mount with each FUSE feature switched the other way, on the work that it is for";
+        "our mount with each FUSE feature switched from its default, on the work that the feature is for";
 };
 
 /// The experiment with this name.

@@ -25,7 +25,8 @@ pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> 
     let files = (folders * FILES_PER_FOLDER) as f64;
     outcome.count("files", files);
     outcome.note(
-        "durable: until it is unmounted; all others as the calls return, so as much as a system defers is not in them",
+        "durable: until the unmount has ended; the others: until the calls have returned, without what a \
+         system defers",
     );
     for threads in THREADS {
         let [create, durable, stat, again, list, remove] = quantities(threads);

@@ -50,7 +50,7 @@ pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> 
         ])
     })?;
     outcome.count("file, MiB", file_mib as f64);
-    outcome.note("durable: until it is unmounted; the report's command line has no fsync");
+    outcome.note("durable: until the unmount has ended; the report's command line has no fsync");
     note(outcome);
     bars(outcome, "written", Some(1.0), Some(10.0));
     bars(outcome, "written, durable", None, None);

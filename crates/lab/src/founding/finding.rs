@@ -228,7 +228,7 @@ impl fmt::Display for Finding {
             )?;
         }
         let (met, all) = self.bars_met();
-        writeln!(f, "  {met} of {all} bars met")?;
+        writeln!(f, "  {met} of {all} limits met")?;
         for bar in &self.bars {
             let sign = if bar.at_least { ">=" } else { "<=" };
             let verdict = if bar.met { "met    " } else { "NOT MET" };

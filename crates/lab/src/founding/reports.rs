@@ -80,7 +80,7 @@ const FIRST: Report = Report {
         "CPU 74.7 % -> 58.3 % (x 0.78) for 1000 direct writes of 4 MiB",
         "on a RAM disk 350 MB/s -> 1.2 GB/s (x 3.4)",
     ],
-    kernel: "the kernel's ext3 of today on a loop device",
+    kernel: "the present kernel's ext3 on a loop device",
     rows: rows! {
         "disk",                           Samples("throughput"),    "{}",           PAGES_AND_KERNEL;
         "disk, processor",                Samples("cpu"),           "{}",           PAGES;
@@ -104,7 +104,7 @@ const SECOND: Report = Report {
     claimed: &[
         "30 % of system time; x 3.6 without it (as merged: 2.5 M -> 9.6 M IOPS) on a many-core machine",
     ],
-    kernel: "none: it took the counter away from raw devices in 2015, and what is left is not its cost",
+    kernel: "none: the kernel removed the counter from raw devices in 2015",
     rows: rows! {
         "raw device, 1 thread",  Samples("rate"), "raw, {}, 1 threads",          RAW;
         "raw device, 2 threads", Samples("rate"), "raw, {}, 2 threads",          RAW;
@@ -133,7 +133,7 @@ const THIRD: Report = Report {
     claimed: &[
         "205 MB/s -> 326 MB/s on an array of four disks where O_DIRECT runs at 330 (x 0.62 -> x 0.99 of direct)",
     ],
-    kernel: "the kernel's ext4 of today on a loop device",
+    kernel: "the present kernel's ext4 on a loop device",
     rows: rows! {
         "image, 1 writer",              Samples("throughput"), "image, {}, 1 writer",       BUFFERED;
         "image, 1 writer, direct",      Samples("throughput"), "image, {}, 1 writer",       DIRECT;
@@ -180,7 +180,7 @@ const FIFTH: Report = Report {
     title: "inode_to_bdi(), a call for each page where there was a pointer",
     experiment: "founding/5",
     claimed: &["135.7 (stdev 1.61) -> 131.0 MB/s (stdev 1.01), n = 40: -3.5 %, bisected to -4.5 %"],
-    kernel: "none: the change itself is not in the kernel of today",
+    kernel: "none: the change is not in the present kernel",
     rows: rows! {
         "memory, ext4",                    Samples("throughput"), "memory, ext4: {}",                  LOOKUP;
         "memory, raw",                     Samples("throughput"), "memory, raw: {}",                   LOOKUP;

@@ -39,7 +39,8 @@ pub(crate) fn together(threads: usize, part: impl Fn(usize) -> Result<()> + Sync
         let all = start.get_or_init(|| running.is_ok().then(|| Barrier::new(threads + 1)));
         let running = running.map_err(|e| {
             Error::new(format!(
-                "cannot start {threads} threads: {e}: fewer of them, or a higher limit of processes (ulimit -u, pids.max)"
+                "cannot start {threads} threads: {e}: use fewer, or raise the limit of processes (ulimit \
+                 -u, pids.max)"
             ))
         })?;
         // Start before releasing the threads: on a busy machine this thread may be scheduled late.
@@ -108,7 +109,7 @@ pub(crate) fn fio(place: Place<'_>, name: &str, len_bytes: u64, job: &[&str]) ->
     let (milliseconds, bytes) = (&job["job_runtime"], &job["write"]["io_bytes"]);
     match (milliseconds.as_f64(), bytes.as_f64()) {
         (Some(milliseconds), Some(bytes)) if milliseconds > 0.0 => Ok(bytes / 1e3 / milliseconds),
-        _ => Err(Error::new(format!("fio told no time: {job}"))),
+        _ => Err(Error::new(format!("fio reported no time: {job}"))),
     }
 }
 

@@ -81,12 +81,12 @@ impl Record {
             number += 1;
             Ok((!text.is_empty()).then_some((number, text)))
         };
-        let no_record = || Error::new("this is no result of 'lab run': it does not begin with one");
+        let no_record = || Error::new("this is not a result of 'lab run'");
         let (_, head) = next()?.ok_or_else(no_record)?;
         let head: Head = serde_json::from_slice(&head).map_err(|_| no_record())?;
         if head.schema > SCHEMA {
             return Err(Error::new(format!(
-                "written by a newer version (form {}, this program reads up to {SCHEMA})",
+                "written by a newer version (format {}, this program reads up to {SCHEMA})",
                 head.schema
             )));
         }

@@ -128,9 +128,9 @@ fn changes(report: &Report) -> Markup {
     html! {
         section {
             h2 { "Change against '" (report.sources[0].label) "'" }
-            (plot("forest", 0, "The square is the change that was measured, the line the interval in which the true one lies."))
+            (plot("forest", 0, "The square is the measured change, the line its confidence interval."))
             div.scroll tabindex="0" { table {
-                thead { tr { th { "what" } th { "file" } th { "before" } th { "after" } th { "change [interval], %" } th { "verdict" } th { "sure" } th { "could have seen" } } }
+                thead { tr { th { "what" } th { "file" } th { "before" } th { "after" } th { "change [interval], %" } th { "verdict" } th { "sure" } th { "detectable" } } }
                 tbody { @for c in &report.comparisons { tr {
                     td title=(c.judgement) { (c.series) ", " (c.quantity) @if !c.unit.is_empty() { " (" (c.unit) ")" } }
                     td { (c.new) }
@@ -204,7 +204,8 @@ fn measured(report: &Report, index: usize, quantity: &Quantity) -> Markup {
     let warming = quantity.rows.iter().any(|row| row.warming > 0);
     let explained = match index {
         0 => {
-            "Each dot is a sample, the box the middle half, the thick line the median, a ring an outlier: shown, and counted."
+            "Each dot is a sample. The box spans the middle half, the thick line is the median, a ring is \
+             an outlier (included)."
         }
         _ => "",
     };
@@ -212,8 +213,8 @@ fn measured(report: &Report, index: usize, quantity: &Quantity) -> Markup {
         quantity.rows.iter().any(|row| !row.warm_up.is_empty()),
         warming,
     ) {
-        (true, _) => "Shaded: the warm-up, not counted.",
-        (false, true) => "Shaded: what looks like warming up; it is counted.",
+        (true, _) => "Shaded: the warm-up, not included.",
+        (false, true) => "Shaded: looks like a warm-up, but is included.",
         (false, false) => "",
     };
     html! {
@@ -264,7 +265,7 @@ fn latencies(report: &Report) -> Markup {
             section {
                 h2 { "Latency: " (one_line(&latency.quantity)) " " small { "us, less is better" } }
                 (legend(latency.curves.iter().map(|curve| curve.entity)))
-                (plot("latency", index, "How long an operation took at most, of so many percent of them."))
+                (plot("latency", index, "The longest time of this percentage of the operations."))
                 div.scroll tabindex="0" { table {
                     thead { tr { th { "series" } th { "operations" } @for p in PERCENTILES { th { "p" (p) } } th { "longest" } } }
                     tbody { @for curve in &latency.curves { tr {
@@ -296,7 +297,7 @@ fn traces(report: &Report) -> Markup {
     };
     html! {
         section {
-            h2 { "What the path did" }
+            h2 { "The I/O path" }
             (kind("Pipeline of bios", "pipeline", "A row for each bio: thin while it was built, thick from submission to completion.", |t| !t.bios.is_empty()))
             (kind("Queue depth", "depth", "", |t| !t.depth.is_empty()))
             (kind("Pauses and commits", "pauses", "Round: a writer paused. Square: the journal committed.", |t| !t.pauses.is_empty() || !t.commits.is_empty()))

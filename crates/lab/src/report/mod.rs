@@ -97,9 +97,7 @@ impl Report {
             .sum();
         if no_numbers > 0 {
             let what = text::plural(no_numbers, "value");
-            warnings.push(format!(
-                "{what} of no finite size: left out of tables and plots"
-            ));
+            warnings.push(format!("{what} not finite: left out of tables and plots"));
         }
         let entities = entities.list;
         let headline = verdict::headline(&sources, &comparisons, &quantities, &accounts, &entities);
@@ -164,13 +162,13 @@ impl Source {
         let mut warnings = Vec::new();
         if !self.record.head.machine.optimised {
             warnings.push(format!(
-                "{} was measured with a debug build: figures mean nothing",
+                "{} was measured with a debug build: its figures are meaningless",
                 self.label
             ));
         }
         if !self.record.is_whole() {
             warnings.push(format!(
-                "{} was cut short: it has what was measured until then",
+                "{} is incomplete: it has the samples taken until then",
                 self.label
             ));
         }

@@ -62,7 +62,7 @@ pub(super) fn headline(
         (None, Some(_)) => of_accounts(accounts, entities),
         (None, None) => Headline::new(
             Tone::Open,
-            "These files hold no samples: there is nothing to show.",
+            "These files contain no samples: there is nothing to show.",
         ),
     };
     if let (false, Some(quantity)) = (limits.is_empty(), quantity) {

@@ -228,7 +228,7 @@ impl<'a, 'k> Run<'a, 'k> {
         let (Some(values), Some(better)) = (values, self.quantities.get(quantity)) else {
             let names: Vec<&str> = self.quantities.keys().copied().collect();
             return Err(Error::new(format!(
-                "nothing called '{quantity}' is measured here; there are {}",
+                "no quantity '{quantity}' is measured here; there are {}",
                 names.join("; ")
             )));
         };

@@ -20,8 +20,8 @@ pub(crate) fn effects_of_order(quantities: &BTreeMap<&str, Rounds>) -> Vec<Strin
     let effect = |(quantity, rounds): (&&str, &Rounds)| {
         let found = first_in_round(rounds, each)?;
         Some(format!(
-            "the order matters: {quantity} of who comes first in a round differs by {:+.2} % from that of who comes later \
-             ({:+.2} to {:+.2} %); the order is drawn, so no verdict is wrong for that",
+            "the order has an effect: {quantity} of the first in a round differs by {:+.2} % from that of \
+             the later ones ({:+.2} to {:+.2} %); the order is random, so the verdicts are still valid",
             found.change_percent,
             found.low_percent(),
             found.high_percent()

@@ -166,7 +166,7 @@ impl Judgement {
         };
         if self.smallest_seen_percent.is_finite() {
             return format!(
-                "{pairs} could have seen {:.2} %",
+                "{pairs} could have detected {:.2} %",
                 self.smallest_seen_percent
             );
         }
@@ -174,15 +174,15 @@ impl Judgement {
         let sure = self.confidence_text();
         let fewest = fewest_pairs(1.0 - self.confidence);
         match self.of {
-            Pairs::Samples => format!("{pairs} {are} too few to be {sure} sure of anything"),
+            Pairs::Samples => format!("{pairs} {are} too few for a confidence of {sure}"),
             Pairs::Runs => format!(
-                "{pairs} {are} too few to be {sure} sure of anything: {fewest} are needed, taken in turns"
+                "{pairs} {are} too few for a confidence of {sure}: {fewest} are needed, taken in turns"
             ),
         }
     }
 }
 
-/// `Slower: -4.47 % (99.5 % sure: -5.01 to -3.92 %); 40 pairs could have seen 0.61 %`.
+/// `Slower: -4.47 % (99.5 % sure: -5.01 to -3.92 %); 40 pairs could have detected 0.61 %`.
 impl fmt::Display for Judgement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.verdict {
@@ -197,7 +197,7 @@ impl fmt::Display for Judgement {
         if self.ratio.is_finite() {
             write!(f, ": {:+.2} %", self.change_percent)?;
         } else if self.pairs > 0 {
-            write!(f, ": from 0, which has no percent")?;
+            write!(f, ": the base is 0, so there is no percentage")?;
         }
         if self.has_interval() && self.smallest_seen_percent.is_finite() {
             let (low, high) = (self.low_percent(), self.high_percent());
@@ -207,8 +207,8 @@ impl fmt::Display for Judgement {
         write!(f, "; {}", self.reach())?;
         match self.left_out {
             0 => Ok(()),
-            1 => write!(f, "; 1 sample is no number and was left out"),
-            count => write!(f, "; {count} samples are no numbers and were left out"),
+            1 => write!(f, "; 1 sample is not a number and was left out"),
+            count => write!(f, "; {count} samples are not numbers and were left out"),
         }
     }
 }

@@ -246,7 +246,7 @@ fn fault(w: &Workload) -> Option<(&'static str, String)> {
             $(if !$holds { return Some(($key, $allowed.into())); })*
         };
     }
-    let at_once = format!("at least 1, and with the threads at most {MAX_WORKERS} at once");
+    let at_once = format!("at least 1; threads times queue-depth at most {MAX_WORKERS}");
     let a_block_each = w.size_bytes.checked_div(w.threads.into());
     first_broken! {
         w.name == plain_name(&w.name), "name", "up to 100 letters, digits, '-', '_' and '.', a letter or digit first";
@@ -257,14 +257,14 @@ fn fault(w: &Workload) -> Option<(&'static str, String)> {
         (1..=MAX_WORKERS).contains(&w.threads),              "threads", format!("1 to {MAX_WORKERS}");
         w.queue_depth > 0 && workers <= MAX_WORKERS.into(),  "queue-depth", at_once;
         workers.saturating_mul(w.block_bytes) <= MAX_BUFFERS_BYTES, "block",
-            "the buffers of all that is under way would take more than 2G";
+            "the buffers of all operations in flight would need more than 2G";
         end.is_some_and(|end| end <= MAX_END_BYTES),         "size", "offset and size together reach beyond 1024P";
-        a_block_each.is_some_and(|each| each >= w.block_bytes), "size", "a block for each thread at least";
+        a_block_each.is_some_and(|each| each >= w.block_bytes), "size", "at least one block for each thread";
         w.runtime.is_some() || !w.time_based,                "time-based", "needs a runtime";
         w.layout == Layout::Written || w.direction == Direction::Write, "layout",
-            "an empty file cannot be read: \"written\"";
+            "an empty file cannot be read: use \"written\"";
         w.direction.writes() || matches!(w.sync, SyncPolicy::End | SyncPolicy::Never), "sync",
-            "nothing is written: \"none\"";
+            "nothing is written: use \"none\"";
         (1..=MAX_ROUNDS).contains(&w.rounds),                "rounds", format!("1 to {MAX_ROUNDS}");
         w.warm_up <= MAX_ROUNDS,                             "warm-up", format!("0 to {MAX_ROUNDS}");
     }

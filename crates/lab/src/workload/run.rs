@@ -87,7 +87,7 @@ impl Targets<'_> {
             .zip(&self.open)
             .map(|(label, target)| (label.clone(), json!(target.facts())))
             .collect();
-        let depth = "each operation under way is a call of a thread of its own";
+        let depth = "each operation in flight is a call in a thread of its own";
         BTreeMap::from([
             ("workload".to_owned(), self.plan.workload.to_toml().into()),
             ("targets".to_owned(), Value::Object(facts)),

@@ -85,12 +85,14 @@ impl TargetKind {
                 by: System::Kernel(_),
                 ..
             } => Some(
-                "the kernel serves it: 'throughline explain --kernel -- throughline lab run …' watches it, as root",
+                "the kernel serves it: as root, 'throughline explain --kernel -- throughline lab run …' \
+                 traces it",
             ),
             TargetKind::Made {
                 by: System::Ours, ..
             } => Some(
-                "a process of its own serves it: 'throughline explain mount IMAGE DIR' watches a mount that you work on as dir:DIR",
+                "a separate process serves it: 'throughline explain mount IMAGE DIR' traces a mount, which \
+                 can be measured as dir:DIR",
             ),
             TargetKind::Made { .. } | TargetKind::Command { .. } => {
                 Some("another program serves it")
@@ -117,7 +119,7 @@ impl TargetSpec {
         let name = options.remove("name").map(str::to_owned);
         let kind = kind(word, what, &mut options).map_err(wrong)?;
         if let Some(key) = options.keys().next() {
-            return Err(wrong(format!("'{key}' says nothing to what '{word}:' is")));
+            return Err(wrong(format!("'{key}' is not an option of '{word}:'")));
         }
         let text = text.to_owned();
         Ok(TargetSpec { text, name, kind })
@@ -178,13 +180,13 @@ fn options(words: &str) -> std::result::Result<Options<'_>, String> {
     for word in words.split('&').filter(|word| !word.is_empty()) {
         let (key, value) = word
             .split_once('=')
-            .ok_or_else(|| format!("'{word}' is no key=value"))?;
+            .ok_or_else(|| format!("'{word}' is not of the form key=value"))?;
         if !OPTIONS.contains(&key) {
             let there = OPTIONS.join(", ");
             return Err(format!("no option '{key}'; there are {there}"));
         }
         if value.is_empty() || options.insert(key, value).is_some() {
-            return Err(format!("'{key}' is to be said once, with a value"));
+            return Err(format!("'{key}' must be given once, with a value"));
         }
     }
     Ok(options)
@@ -192,7 +194,7 @@ fn options(words: &str) -> std::result::Result<Options<'_>, String> {
 
 fn kind(word: &str, what: &str, options: &mut Options) -> std::result::Result<TargetKind, String> {
     let needs = |thing: &str| match what.trim().is_empty() {
-        true => Err(format!("'{word}:' needs a {thing} behind it")),
+        true => Err(format!("'{word}:' needs a {thing} after it")),
         false => Ok(what),
     };
     let path = || needs("path").map(PathBuf::from);
@@ -328,15 +330,15 @@ mod tests {
             ("raw:", "needs a path"),
             ("cmd:", "needs a command"),
             ("cmd: ?name=x", "needs a command"),
-            ("cmd:true?mkfs=-q", "says nothing"),
-            ("memory:?dir=x", "says nothing"),
+            ("cmd:true?mkfs=-q", "not an option"),
+            ("memory:?dir=x", "not an option"),
             ("image:a:/", "image:PATH:/file"),
             ("memory:64M", "nothing may stand"),
-            ("memory:?mkfs=-q", "says nothing"),
-            ("fuse2fs:?mount=ro", "says nothing"),
+            ("memory:?mkfs=-q", "not an option"),
+            ("fuse2fs:?mount=ro", "not an option"),
             ("make:", "type"),
             ("make:../../bin/sh", "type"),
-            ("make:ext4?mkfs", "no key=value"),
+            ("make:ext4?mkfs", "form key=value"),
             ("make:ext4?mkfs=", "once, with a value"),
             ("make:ext4?mount=a&mount=b", "once, with a value"),
             ("make:ext4?size=1", "no option 'size'"),

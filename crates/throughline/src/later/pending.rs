@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Waker};
 ///
 /// # Panics
 /// If it is polled again after it was ready, or if the call panicked.
-#[must_use = "the call goes on, but nobody hears whether it failed"]
+#[must_use = "the call continues, but its result is lost"]
 pub struct Pending<T>(Arc<Slot<T>>);
 
 /// The sending end; fulfilled once.
@@ -78,7 +78,7 @@ impl<T> Future for Pending<T> {
                 Poll::Pending
             }
             State::Broken => panic!("the call panicked"),
-            State::Taken => panic!("polled after its answer was taken"),
+            State::Taken => panic!("polled after its result was taken"),
         }
     }
 }

@@ -208,7 +208,7 @@ impl OpenOptions {
 
     fn disk_with(&self, path: &Path, create: bool, truncate: bool) -> Result<Arc<Disk>> {
         if !self.write && (create || truncate) {
-            let why = "a file is created or emptied only where it is opened for writing";
+            let why = "creating or truncating a file requires opening it for writing";
             return Err(Reason::Invalid(why).into());
         }
         let failed = |source: io::Error| {

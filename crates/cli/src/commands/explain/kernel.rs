@@ -24,7 +24,7 @@ const EXIT_NO_COMMAND: u8 = 127;
 
 /// Runs the command.
 pub(super) fn run(args: &ExplainArgs, context: &mut Context) -> Result<Seen, Failure> {
-    let signals = Signals::new().doing(|| "cannot watch for signals")?;
+    let signals = Signals::new().doing(|| "cannot set up signal handling")?;
     let order = Order {
         command: &args.command,
         devices: &args.device,
@@ -43,7 +43,7 @@ pub(super) fn run(args: &ExplainArgs, context: &mut Context) -> Result<Seen, Fai
         }),
         Err(Failed::Trace(error)) => {
             context.exit_bits = EXIT_NOT_WATCHED;
-            Err(problem(error).met("cannot watch the kernel"))
+            Err(problem(error).met("cannot trace the kernel"))
         }
         Err(Failed::Command(error)) => {
             context.exit_bits = match error.kind() {

@@ -96,7 +96,7 @@ pub(crate) fn run(args: &ExplainArgs, context: &mut Context) -> Result<(), Failu
         Record::explained(seen.explained, &started, settings)
             .write(path)
             .map_err(problem)
-            .doing(|| "cannot keep the account")?;
+            .doing(|| "cannot save the account")?;
     }
     if seen.code == 0 {
         return Ok(());
@@ -110,10 +110,10 @@ fn problem(error: impl std::fmt::Display) -> Problem {
 }
 
 fn read(path: &Path) -> Result<Record, Failure> {
-    let cannot = || format!("cannot show {} beside it", quote(path));
+    let cannot = || format!("cannot show {} for comparison", quote(path));
     let record = Record::read(path).map_err(problem).doing(cannot)?;
     if record.accounts().is_empty() {
-        return Err(Problem::new("it holds no account")
+        return Err(Problem::new("it contains no account")
             .with_next("make one: throughline explain --out FILE …")
             .met(cannot()));
     }
@@ -121,8 +121,8 @@ fn read(path: &Path) -> Result<Record, Failure> {
 }
 
 /// Shown in place of a table.
-const NOTHING_MET: &str = "no I/O path was met: nothing was opened, no device touched; what was read may have been in the cache, and what \
-     other processes do is not seen without --kernel\n";
+const NOTHING_MET: &str = "no I/O was traced: the command opened nothing, or all data was in the cache; the \
+    I/O of other processes is traced only with --kernel\n";
 
 fn show(
     args: &ExplainArgs,

@@ -30,8 +30,8 @@ pub(super) fn run(args: &ExplainArgs, context: &mut Context) -> Result<Option<Se
     };
     if !is_watched(&inner.command) {
         return Err(Failure::Usage(
-            "explain watches commands that do I/O in their own process, such as cp, mount and 'lab run'; a mount that is there already tells of itself by \
-             'throughline status DIR', and 'explain --kernel' watches every program"
+            "explain traces commands that do I/O in their own process, such as cp, mount and 'lab run'; for \
+             an existing mount use 'throughline status DIR', and for other programs 'explain --kernel'"
                 .into(),
         ));
     }

@@ -25,7 +25,7 @@ Tests: -name, -iname, -path, -ipath PATTERN; -regex, -iregex PATTERN (matches th
   -perm MODE, -perm -MODE (all of them), -perm /MODE (any of them); -true, -false
 Operators: ( … ), ! or -not, -a or -and (or nothing), -o or -or
 Depth: -mindepth N, -maxdepth N, -depth
-Actions: -print (without any other), -print0, -printf FORMAT, -ls, -delete, -prune, -quit,
+Actions: -print (the default), -print0, -printf FORMAT, -ls, -delete, -prune, -quit,
   -exec COMMAND… {} \\; and -exec COMMAND… {} +: run a throughline command for each file, or once for all files
 Formats: %p %f %h %P %H %s %k %b %m %M %u %U %g %G %i %n %l %d %y %Y, %a %c %t and %Ak %Ck %Tk %Bk (k: @ or a letter of date), \\n \\t \\0
 Files are shown as IMAGE:/path, which other commands accept.";
@@ -67,7 +67,7 @@ pub(crate) fn run(args: &FindArgs, context: &mut Context) -> Result<(), Failure>
     let places: Vec<Place> = places.iter().map(|place| Place::parse(place)).collect();
     if places.is_empty() {
         return Err(Failure::Usage(
-            "where to look comes first: find IMAGE:/path …".into(),
+            "the paths come first: find IMAGE:/path …".into(),
         ));
     }
     let (mut expression, limits) = parse(words, &within::check).map_err(Failure::Usage)?;

@@ -77,7 +77,7 @@ pub(super) fn run(args: &BisectArgs, context: &mut Context) -> Result<(), Failur
     if context.interrupt().check().is_err() && outcome.is_err() {
         context
             .complaints
-            .note("the same command, or --resume, goes on; --abandon removes it");
+            .note("the same command, or --resume, continues it; --abandon removes it");
         return Err(Failure::Interrupted);
     }
     let outcome = outcome.map_err(|error| failed(&error, cannot))?;
@@ -89,11 +89,11 @@ fn say_what_is_known(bisection: &Bisection, context: &Context) {
     let began = bisection.began();
     if bisection.has_ended() {
         context.complaints.note(&format!(
-            "this was measured before (begun {began}, {folder}); --restart measures anew"
+            "using the measurements of an earlier run (started {began}, {folder}); --restart discards them"
         ));
     } else if pairs > 0 {
         context.complaints.note(&format!(
-            "goes on with what was begun {began}: {pairs} pairs are measured ({folder})"
+            "continuing the bisection started {began}: {pairs} pairs are measured ({folder})"
         ));
     } else {
         context
@@ -132,7 +132,7 @@ fn show(outcome: &Outcome, context: &mut Context) -> Result<(), Failure> {
     if context.json {
         let value = serde_json::to_value(outcome)
             .map_err(std::io::Error::from)
-            .doing(|| "cannot show the answer")?;
+            .doing(|| "cannot print the result")?;
         context.out.json(&value)?;
     } else {
         context.out.line(outcome.to_string().trim_end())?;
@@ -144,8 +144,8 @@ fn show(outcome: &Outcome, context: &mut Context) -> Result<(), Failure> {
         Found::NoDifference(_) | Found::NotEnough(_) | Found::TooVague(_) => EXIT_NO_DIFFERENCE,
         Found::Better(_) => {
             return Err(Failure::Usage(
-                "the bad end is better than the good one: is less better (--better lower)? To find the commit that made it better, \
-                 turn --better around"
+                "the bad commit is better than the good one. If lower numbers are better, use --better \
+                 lower; to find the commit that made it better, reverse --better"
                     .into(),
             ));
         }

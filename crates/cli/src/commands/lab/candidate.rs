@@ -73,14 +73,14 @@ impl From<Way> for record::Better {
 fn threshold(text: &str) -> Result<f64, String> {
     match percent(text)? {
         percent if percent <= 90.0 => Ok(percent),
-        _ => Err("a threshold is 0 to 90 percent".to_owned()),
+        _ => Err("the threshold must be 0 to 90 percent".to_owned()),
     }
 }
 
 fn confidence(text: &str) -> Result<f64, String> {
     match percent(text)? {
         percent if (60.0..=99.9999).contains(&percent) => Ok(percent),
-        _ => Err("a confidence is 60 to 99.9999 percent".to_owned()),
+        _ => Err("the confidence must be 60 to 99.9999 percent".to_owned()),
     }
 }
 
@@ -135,7 +135,7 @@ impl Shown {
         context
             .interrupt()
             .arm()
-            .doing(|| "cannot watch for Ctrl-C")?;
+            .doing(|| "cannot set up the handler for Ctrl-C")?;
         let quiet = context.globals.quiet;
         Ok(Shown {
             progress: Progress::words(quiet),
@@ -194,7 +194,7 @@ impl Watch for Shown {
                 pairs,
                 most,
             } => self.progress.name(&format!(
-                "{step}{}, pair {} of {most} at most{}",
+                "{step}{}, pair {} of at most {most}{}",
                 commit.short,
                 pairs + 1,
                 left(outlook, pairs, most)

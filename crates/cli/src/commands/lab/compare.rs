@@ -47,5 +47,5 @@ pub(super) fn shown(
 ) -> Result<serde_json::Value, Failure> {
     value
         .map_err(std::io::Error::from)
-        .doing(|| "cannot show the figures")
+        .doing(|| "cannot print the results")
 }

@@ -41,7 +41,7 @@ pub(super) fn check_globals(globals: &Globals) -> Result<(), Failure> {
     match globals.given().first() {
         None => Ok(()),
         Some((option, _)) => Err(Failure::Usage(format!(
-            "an experiment opens its volumes its own way: --{option} is for workload files"
+            "--{option} applies to workload files only; an experiment has its own settings"
         ))),
     }
 }

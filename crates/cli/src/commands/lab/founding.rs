@@ -35,7 +35,7 @@ pub(super) struct FoundingArgs {
 pub(super) fn run(args: &FoundingArgs, context: &mut Context) -> Result<(), Failure> {
     let json = context.json;
     experiment::check_globals(&context.globals)?;
-    let cannot = || "cannot watch for Ctrl-C";
+    let cannot = || "cannot set up the handler for Ctrl-C";
     context.interrupt().arm().doing(cannot)?;
     if let Some(out) = &args.out {
         let cannot = || format!("cannot make {}", quote(out));
@@ -59,7 +59,7 @@ pub(super) fn run(args: &FoundingArgs, context: &mut Context) -> Result<(), Fail
     match json {
         true => {
             let all = serde_json::to_value(&findings).map_err(std::io::Error::from);
-            let all = all.doing(|| "cannot show the figures")?;
+            let all = all.doing(|| "cannot print the results")?;
             context.out.json(&all)
         }
         false => context.out.line(summary(&findings)),
@@ -77,7 +77,7 @@ fn measure(report: &Report, args: &FoundingArgs, context: &Context) -> Result<Re
 
 fn keep(record: &Record, report: &Report, out: &Path) -> Result<(), Failure> {
     let path = out.join(format!("founding-{}.jsonl", report.number));
-    let cannot = || format!("cannot keep the run of {}", report.experiment);
+    let cannot = || format!("cannot save the run of {}", report.experiment);
     record
         .write(&path)
         .map_err(|error| Problem::new(error.to_string()).met(cannot()))
@@ -102,7 +102,7 @@ fn show(
 fn summary(findings: &[Finding]) -> String {
     let lines = findings.iter().map(|finding| {
         let (met, all) = finding.bars_met();
-        format!("report {}: {met} of {all} bars met", finding.report)
+        format!("report {}: {met} of {all} limits met", finding.report)
     });
     lines.collect::<Vec<_>>().join("\n")
 }

@@ -63,7 +63,7 @@ fn answer(args: &GateArgs, context: &mut Context) -> Result<Outcome, Failure> {
     let ends = |quantity: &str| {
         let limit = limits
             .of(quantity)
-            .ok_or_else(|| Failure::Usage(format!("there is no limit of {}", quote(quantity))))?;
+            .ok_or_else(|| Failure::Usage(format!("no limit is given for {}", quote(quantity))))?;
         Ok(Until::Beside {
             loss_percent: limit,
         })
@@ -72,9 +72,8 @@ fn answer(args: &GateArgs, context: &mut Context) -> Result<Outcome, Failure> {
     let comparison = args
         .sides
         .compared(limits.quantities(), threshold, &ends, context)?;
-    let gate = Gate::of(&comparison, &limits).map_err(|error| {
-        Problem::new(error.to_string()).met("cannot hold the run against its limits")
-    })?;
+    let gate = Gate::of(&comparison, &limits)
+        .map_err(|error| Problem::new(error.to_string()).met("cannot check the limits"))?;
     if context.json {
         let value = json!({
             "gate": shown(serde_json::to_value(&gate))?,

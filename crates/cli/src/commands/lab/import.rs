@@ -58,7 +58,7 @@ pub(super) fn run(args: &ImportArgs, context: &mut Context) -> Result<(), Failur
     let into_dir = args.out.as_deref().filter(|out| out.is_dir());
     if all.len() > 1 && into_dir.is_none() {
         return Err(Failure::Usage(format!(
-            "{} has several jobs: {}; name one with --job, or a directory with --out for a file of each",
+            "{} has several jobs: {}; name one with --job, or a directory with --out for one file per job",
             quote(&from),
             names.join(", ")
         )));
@@ -79,8 +79,8 @@ pub(super) fn run(args: &ImportArgs, context: &mut Context) -> Result<(), Failur
     }
     context.exit_bits = EXIT_LOST;
     Err(match args.strict {
-        true => Failure::plain("not all of the job is taken over (--strict)"),
-        false => Failure::plain("another pattern is done than the job's"),
+        true => Failure::plain("not everything in the job could be converted (--strict)"),
+        false => Failure::plain("the I/O pattern differs from the job's"),
     })
 }
 
@@ -108,7 +108,7 @@ fn write(
         for left_out in &one.left_out {
             let name = &one.workload.name;
             let how = match one.lost.contains(left_out) {
-                true => "lost, another pattern is done",
+                true => "left out, which changes the I/O pattern",
                 false => "left out",
             };
             context

@@ -93,7 +93,7 @@ impl Measurement<'_> {
     fn run_commands(&self, context: &mut Context) -> Result<(Record, OutPlace), Failure> {
         if let Some(target) = self.targets.iter().find(|target| !target.is_command()) {
             return Err(Failure::Usage(format!(
-                "target {} needs a workload file, which says what is to be done: only cmd: targets do their own work",
+                "target {} needs a workload file; only cmd: targets need none",
                 quote(target.label())
             )));
         }
@@ -120,7 +120,7 @@ impl Measurement<'_> {
     ) -> Result<(Record, OutPlace), Failure> {
         if self.how.figure.is_some() {
             return Err(Failure::Usage(
-                "--figure is for cmd: targets: a workload's figures are its own".into(),
+                "--figure applies to cmd: targets only".into(),
             ));
         }
         let workload = self.workload(path)?;
@@ -155,7 +155,7 @@ impl Measurement<'_> {
         let mut place = OutPlace::open(self.how.out.as_deref(), name, started)?;
         let progress = Progress::rounds(context.globals.quiet);
         // An interrupted run must remove its mounts and large files.
-        let cannot = || "cannot watch for Ctrl-C";
+        let cannot = || "cannot set up the handler for Ctrl-C";
         context.interrupt().arm().doing(cannot)?;
         let interrupt = context.interrupt().clone();
         let asked = Asked {
@@ -238,7 +238,7 @@ fn drawn() -> u64 {
 fn options(globals: &Globals) -> Result<OpenOptions, Failure> {
     if globals.direct {
         return Err(Failure::Usage(
-            "a workload file says what goes past the caches: cache = \"direct\", in place of --direct".into(),
+            "set cache = \"direct\" in the workload file, instead of --direct".into(),
         ));
     }
     globals.open_options(Access::Write)

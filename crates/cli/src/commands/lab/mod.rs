@@ -57,7 +57,7 @@ enum LabCommand {
     /// file or block device (file:PATH), or, as root, in a file system made for the run on a loop device
     /// (make:ext4, make:xfs, make:btrfs, with ?mkfs=ARGUMENTS&mount=OPTIONS). Mounts: our FUSE mount of a new
     /// image (mount:), fuse2fs (fuse2fs:). --cache, --dirty-limit, --bio-target and similar options apply to
-    /// our engine's targets; a mount has its own (mount:?mount=cache=64M).
+    /// our engine's targets; a mount has its own (mount:?mount=cache_size=64M).
     ///
     /// Each round measures every target once, in a new random order. An effect of the position in the round
     /// is reported.

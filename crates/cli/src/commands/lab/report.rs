@@ -36,7 +36,7 @@ pub(super) fn run(args: &ReportArgs, context: &mut Context) -> Result<(), Failur
     let same = |result: &&PathBuf| **result == output || is_one_file(result, &output);
     if let Some(result) = args.results.iter().find(same) {
         return Err(Failure::Usage(format!(
-            "{} is a result: name another file for the report, with --output",
+            "{} is one of the results: name another file for the report, with --output",
             quote(result)
         )));
     }
@@ -62,7 +62,7 @@ pub(super) fn run(args: &ReportArgs, context: &mut Context) -> Result<(), Failur
     context.out.line(report.headline())?;
     context
         .out
-        .line(format!("the report is {}", quote(&output)))
+        .line(format!("the report is in {}", quote(&output)))
 }
 
 /// The name of a result: its file name without extension, or the whole path if another result has the same

@@ -76,19 +76,21 @@ pub(super) fn run(args: &RunArgs, context: &mut Context) -> Result<(), Failure> 
 
 fn run_experiment(name: &str, args: &RunArgs, context: &mut Context) -> Result<(), Failure> {
     let experiment = find(name).map_err(|error| {
-        Failure::Usage(format!("{error}; a workload's file is named FILE.toml"))
+        Failure::Usage(format!(
+            "{error}; the name of a workload file ends in .toml"
+        ))
     })?;
     if !args.target.is_empty() || args.overwrite || args.until_certain || args.how.figure.is_some()
     {
         return Err(Failure::Usage(
-            "an experiment has its own targets: --target, --overwrite, --until-certain, --figure are for workload files and commands"
+            "--target, --overwrite, --until-certain and --figure apply to workload files and commands only"
                 .into(),
         ));
     }
     experiment::check_globals(&context.globals)?;
     let mut place = OutPlace::open(args.how.out.as_deref(), experiment.name, Timestamp::now())?;
     // An interrupted experiment must remove its mounts and large files.
-    let cannot = || "cannot watch for Ctrl-C";
+    let cannot = || "cannot set up the handler for Ctrl-C";
     context.interrupt().arm().doing(cannot)?;
     let record = experiment::measure(experiment, &args.how.place, args.scale.scale, context)?;
     let cannot = |error| cannot_write(&error);
@@ -109,7 +111,7 @@ fn run_targets(
 ) -> Result<(), Failure> {
     if args.scale.scale != experiment::WHOLE {
         return Err(Failure::Usage(
-            "--scale is for experiments: a workload file says its size, a command its own".into(),
+            "--scale applies to experiments only: the size of a workload is set in its file".into(),
         ));
     }
     if args.until_certain && workload.is_none() && args.target.len() < 2 {

@@ -111,7 +111,10 @@ impl SidesArgs {
         };
         compared.map_err(|error| {
             Problem::new(error.to_string())
-                .with_next("--series, --quantity, or --base-series and --new-series say what is compared with what")
+                .with_next(
+                    "choose what to compare with --series, --quantity, or --base-series and \
+                    --new-series",
+                )
                 .met("cannot compare")
         })
     }
@@ -126,11 +129,13 @@ impl SidesArgs {
         let of_files = !self.series.is_empty() || self.base_series.is_some() || self.skip > 0;
         if of_files || self.new_series.is_some() {
             return Err(Failure::Usage(
-                "--series, --base-series, --new-series and --skip are for files, and these are targets".into(),
+                "--series, --base-series, --new-series and --skip apply to files only, not to targets".into(),
             ));
         }
         let (Some(base), Some(new)) = (&self.base, &self.new) else {
-            return Err(Failure::Usage("one target alone: name a second one".into()));
+            return Err(Failure::Usage(
+                "only one target is given: name a second one".into(),
+            ));
         };
         let targets = [target(base)?, target(new)?];
         let mut measurement = Measurement {
@@ -145,7 +150,8 @@ impl SidesArgs {
         };
         if choice.quantities.len() > 1 {
             return Err(Failure::Usage(
-                "of targets, one quantity decides when the answer is certain: name one".into(),
+                "for targets, one quantity decides when the answer is certain: name only one"
+                    .into(),
             ));
         }
         let quantity = measurement.quantity().to_owned();
@@ -175,7 +181,7 @@ fn read(paths: &[PathBuf]) -> Result<Vec<(String, Record)>, Failure> {
         let record = Record::read(path).map_err(|error: Error| {
             Problem::new(error.to_string())
                 .with_next("name files that 'throughline lab run' wrote, or two targets, such as cmd:./bench")
-                .met(format!("cannot take {} for a run", quote(path)))
+                .met(format!("cannot use {} as a run", quote(path)))
         })?;
         Ok((path.display().to_string(), record))
     };

@@ -41,7 +41,7 @@ pub(super) struct StepArgs {
 /// Classifies the commit.
 pub(super) fn run(args: &StepArgs, context: &mut Context) -> Result<(), Failure> {
     context.exit_bits = EXIT_ABORT;
-    let cannot = "cannot sort the commit";
+    let cannot = "cannot classify the commit";
     let candidate = &args.candidate;
     let request = Request {
         dir: candidate.dir.clone(),
@@ -72,7 +72,7 @@ pub(super) fn run(args: &StepArgs, context: &mut Context) -> Result<(), Failure>
         Sorted::Good => ("good", 0),
         Sorted::Bad => ("bad", EXIT_BAD),
         Sorted::Skip => (
-            "skipped: it could not be built, measured or sorted",
+            "skipped: it could not be built, measured or classified",
             EXIT_SKIP,
         ),
     };

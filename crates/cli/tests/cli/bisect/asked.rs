@@ -26,11 +26,11 @@ fn wrong_ends_are_reported_before_anything_is_built() {
     repository.git(&["branch", "other", &repository.ids[2]]);
     let first = repository.ids[0].as_str();
     for (good, bad, expected) in [
-        ("no-such-name", "main", "'no-such-name' names no commit"),
-        (first, "--oops", "names no commit"),
+        ("no-such-name", "main", "'no-such-name' is not a commit"),
+        (first, "--oops", "is not a commit"),
         ("main", "main", "are the same commit"),
-        ("main", first, "it is the other way round"),
-        ("other", "main", "both come from"),
+        ("main", first, "the order is reversed"),
+        ("other", "main", "both descend from"),
     ] {
         let ran = between(&repository, good, bad);
         assert_eq!(ran.code, Some(2), "{good} {bad}: {}", ran.stderr);
@@ -45,7 +45,11 @@ fn wrong_ends_are_reported_before_anything_is_built() {
     for folder in [outside.path().to_owned(), outside.path().join("none")] {
         let ran = ran(repository.asked("true", "true").arg("-C").arg(folder));
         assert_eq!(ran.code, Some(2));
-        assert!(ran.stderr.contains("no folder in a git"), "{}", ran.stderr);
+        assert!(
+            ran.stderr.contains("not in a git repository"),
+            "{}",
+            ran.stderr
+        );
     }
 }
 
@@ -103,7 +107,7 @@ fn for_a_shallow_clone_the_error_names_the_next_step() {
     let ran = ran(repository.asked("true", "echo 1").args(["-C", &to]));
     assert_eq!(ran.code, Some(2), "{}", ran.stderr);
     assert!(
-        ran.stderr.contains("names no commit") && ran.stderr.contains("git fetch --unshallow"),
+        ran.stderr.contains("is not a commit") && ran.stderr.contains("git fetch --unshallow"),
         "{}",
         ran.stderr
     );
@@ -136,7 +140,11 @@ fn a_bare_repository_is_as_good_but_for_a_step() {
     ]);
     let no_step = ran(&mut step);
     assert_eq!(no_step.code, Some(128), "{}", no_step.stderr);
-    assert!(no_step.stderr.contains("no checkout"), "{}", no_step.stderr);
+    assert!(
+        no_step.stderr.contains("not in a checkout"),
+        "{}",
+        no_step.stderr
+    );
 }
 
 #[test]
@@ -163,7 +171,7 @@ fn of_several_that_are_unfinished_each_is_named() {
     let repository = Repository::of(&line(4, 2));
     let none = ran(repository.lab("bisect").arg("--resume"));
     assert!(
-        none.stderr.contains("begin one with --good"),
+        none.stderr.contains("start one with --good"),
         "{}",
         none.stderr
     );
@@ -221,7 +229,7 @@ fn a_full_disk_is_not_a_bad_build() {
         return;
     }
     assert!(
-        ran.stderr.contains("is full") && ran.stderr.contains("goes on with what was begun"),
+        ran.stderr.contains("is full") && ran.stderr.contains("continuing the bisection started"),
         "{}",
         ran.stderr
     );
@@ -259,6 +267,6 @@ fn a_foreign_directory_is_not_taken_for_state() {
     std::fs::write(folder.join("trees/oak"), "old").unwrap();
     let ran = ran(&mut repository.bisect(1, &["--restart", "--state", folder.to_str().unwrap()]));
     assert_eq!(ran.code, Some(1));
-    assert!(ran.stderr.contains("holds no state"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("contains no state"), "{}", ran.stderr);
     assert!(folder.join("trees/oak").exists());
 }

@@ -92,7 +92,7 @@ fn kill_and_resume(seed: u64) {
         .arg(&state));
     assert_found(&repository, &resumed, culprit);
     assert!(
-        resumed.stderr.contains("goes on with what was begun"),
+        resumed.stderr.contains("continuing the bisection started"),
         "{}",
         resumed.stderr
     );
@@ -152,7 +152,7 @@ fn a_command_that_outlives_a_kill_is_ended_by_the_next_run() {
     assert_eq!(busy.code, Some(1));
     assert!(
         busy.stderr
-            .contains(&format!("process {} is at work", child.id())),
+            .contains(&format!("process {} is already running", child.id())),
         "{}",
         busy.stderr
     );

@@ -122,7 +122,7 @@ fn the_table_is_for_people_and_the_record_for_the_lab() {
     // The second time, the result is already known.
     let again = command.output().unwrap();
     assert_eq!(String::from_utf8_lossy(&again.stdout), text);
-    assert!(String::from_utf8_lossy(&again.stderr).contains("measured before"));
+    assert!(String::from_utf8_lossy(&again.stderr).contains("measurements of an earlier run"));
 }
 
 #[test]
@@ -234,7 +234,7 @@ fn less_is_better_of_times() {
     let wrong = ran(&mut repository.bisect(7, &[]));
     assert_eq!(wrong.code, Some(2), "{}", wrong.text());
     assert!(
-        wrong.stderr.contains("turn --better around"),
+        wrong.stderr.contains("reverse --better"),
         "{}",
         wrong.stderr
     );

@@ -107,7 +107,7 @@ fn errors_end_git_bisect_run() {
     let unknown = ran(&mut command);
     assert_eq!(unknown.code, Some(128), "{}", unknown.stderr);
     assert!(
-        unknown.stderr.contains("names no commit"),
+        unknown.stderr.contains("is not a commit"),
         "{}",
         unknown.stderr
     );

@@ -44,7 +44,7 @@ fn kept_accounts_are_compared_and_reported() {
     for start in [
         "first bio",
         "depth",
-        "the size that bios aim at",
+        "the target size of bios",
         "write journal",
     ] {
         line(start);

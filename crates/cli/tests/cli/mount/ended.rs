@@ -120,11 +120,11 @@ fn the_mount_of_a_killed_server_is_cleaned_up() {
         &["whose server has ended", "throughline umount"],
     );
     let ran = ok(["umount", point.str()]);
-    assert!(ran.stderr.contains("had ended before"), "{}", ran.stderr);
+    assert!(ran.stderr.contains("had already ended"), "{}", ran.stderr);
     assert!(!point.is_mounted());
     let ran = ok(["mount", path, point.str()]);
     assert!(
-        ran.stderr.contains("was not closed the last time"),
+        ran.stderr.contains("was not closed cleanly"),
         "{}",
         ran.stderr
     );

@@ -211,7 +211,7 @@ fn a_missing_fusermount3_is_reported() {
     };
     assert_eq!(ran.code, Some(0), "{}{}", ran.text(), ran.stderr);
     assert!(ran.text().contains("user 32\n"), "{}", ran.text());
-    for text in ["fusermount3 is not there", "Debian package fuse3"] {
+    for text in ["fusermount3 is not installed", "Debian package fuse3"] {
         assert!(ran.stderr.contains(text), "no {text:?}: {}", ran.stderr);
     }
     image.assert_clean();

@@ -66,7 +66,7 @@ fn read_only_closes_the_image() {
         "{output}"
     );
     assert_eq!(output.matches("first\n").count(), 2, "{output}");
-    assert!(output.contains("open for reading only"), "{output}");
+    assert!(output.contains("is open read-only"), "{output}");
 }
 
 #[test]
@@ -134,7 +134,7 @@ fn options_that_cannot_be_changed_are_refused() {
         "rw,nosuid,nodev,noatime",
         "ro,nosuid,nodev,noexec,noatime",
         "ro,nosuid,nodev,noexec,relatime",
-        "open for reading only",
+        "is open read-only",
         "cannot be chosen",
     ] {
         assert!(output.contains(text), "no {text:?}: {output}");

@@ -157,12 +157,12 @@ fn a_users_mistakes_are_explained() {
     let output = &ran.stderr;
     assert_eq!(output.matches("exit 32").count(), 6, "{output}");
     assert_eq!(
-        output.matches("take a directory of your own").count(),
+        output.matches("use a directory of your own").count(),
         2,
         "{output}"
     );
     for text in [
-        "cannot mount with 'allow_other': /etc/fuse.conf does not say user_allow_other",
+        "cannot mount with 'allow_other': /etc/fuse.conf does not contain user_allow_other",
         "cannot mount with 'allow_root'",
         "cannot mount at '/usr'",
         "cannot mount at '/root'",

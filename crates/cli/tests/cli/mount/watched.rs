@@ -74,7 +74,7 @@ fn a_mount_says_what_it_does() {
     );
     ok(["umount", point.str()]);
     fails(["status", point.str()], 1, &["nothing is mounted there"]);
-    fails(["status", "/proc"], 1, &["no mount of throughline"]);
+    fails(["status", "/proc"], 1, &["not a throughline mount"]);
 }
 
 /// It exits with 0 when the mount ends.

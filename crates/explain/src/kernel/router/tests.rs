@@ -92,7 +92,7 @@ fn data_left_dirty_is_noted() {
     assert_eq!((account.commits.count, account.commits.max_us), (1, 2.0));
     assert_eq!(account.writeback.bytes, MIB);
     let is_noted = |what: &str| account.notes.iter().any(|note| note.contains(what));
-    assert!(is_noted("sync") && is_noted("still on the device"));
+    assert!(is_noted("sync") && is_noted("still in flight"));
 }
 
 #[test]

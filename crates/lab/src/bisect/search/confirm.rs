@@ -72,7 +72,8 @@ impl Search<'_> {
         let alpha = 1.0 - terms.confidence;
         let evidence = Evidence::of_size(alpha, terms.better, terms.size_pairs);
         let short = self.bench.commit(id)?.short;
-        let note = format!("{short} is confirmed; its change is measured on, to know its size");
+        let note =
+            format!("{short} is confirmed; measuring further to determine the size of its change");
         self.bench.report(Update::Note(&note));
         let gathered = self.gather(before, id, evidence, 0)?;
         Ok(gathered.map(Some))

@@ -54,7 +54,7 @@ pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> 
     model::measure(&bench, outcome)?;
     note(outcome);
     outcome.note(format!(
-        "calls of {} KiB buffered, {} KiB direct; machine cpu is of all that runs on this machine",
+        "calls of {} KiB buffered, {} KiB direct; machine cpu is the processor time of the whole machine",
         CALL_BYTES / 1024,
         DIRECT_CALL_BYTES / 1024
     ));

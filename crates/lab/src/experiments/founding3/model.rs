@@ -125,7 +125,8 @@ pub(super) fn measure(bench: &Bench<'_>, outcome: &mut Outcome) -> Result<()> {
         "array model: buffered / direct" => "throughput", buffered, direct, at_least 0.99;
     }
     outcome.note(
-        "array model: 'disk-array'; its computer's time for a page is fitted to the reported old way, buffered pays the same",
+        "array model: 'disk-array'; its processor time per page is fitted to the reported old way, and is \
+         the same for buffered writes",
     );
     Ok(())
 }

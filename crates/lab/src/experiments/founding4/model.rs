@@ -33,7 +33,10 @@ pub(super) fn measure(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<
         ];
         outcome.measure(settings, 15, variants)?;
     }
-    outcome.note("phone model: 'ufs-phone'; the processor's time for each page and request is the model's, spent in earnest");
+    outcome.note(
+        "phone model: 'ufs-phone'; the processor time for each page and request is that of the \
+        model, and is really spent",
+    );
     Ok(())
 }
 

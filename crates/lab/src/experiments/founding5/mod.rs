@@ -276,7 +276,7 @@ const COUNTED_CALLS: u64 = 512;
 fn instructions(image: &Path, scratch: &Path, outcome: &mut Outcome) -> Result<Instructions> {
     let mut counted = Vec::new();
     if !callgrind::is_there() {
-        outcome.note("instructions were left out: valgrind is not there");
+        outcome.note("instructions were left out: valgrind is not installed");
         return Ok(counted);
     }
     let image = image.to_string_lossy();

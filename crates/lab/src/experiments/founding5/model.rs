@@ -100,7 +100,8 @@ pub(super) fn measure(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<
     outcome.measure(&settings, PAIRS, variants)?;
     target.file.close()?;
     outcome.note(format!(
-        "sata model: 'sata-disk', {} MiB for each sample instead of the report's 4 GiB, each with a fsync; spread put in, cv {:.2} %",
+        "sata model: 'sata-disk', {} MiB for each sample instead of the report's 4 GiB, each with an fsync; \
+         added spread, cv {:.2} %",
         bytes / MIB,
         SPREAD * 100.0
     ));

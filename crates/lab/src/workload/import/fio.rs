@@ -114,7 +114,7 @@ fn jobs(text: &str) -> Result<Vec<(String, Keys)>> {
         }
         if value.contains("${") {
             return Err(wrong(
-                "variables of the environment are not filled in: write the value",
+                "environment variables are not expanded: write the value",
             ));
         }
         let setting = Setting {
@@ -133,7 +133,7 @@ fn jobs(text: &str) -> Result<Vec<(String, Keys)>> {
     }
     match jobs.is_empty() {
         true => Err(Error::new(
-            "no job: a fio file has a [section] for each, beside [global]",
+            "no job: a fio file has a [section] for each job, besides [global]",
         )),
         false => Ok(jobs),
     }
@@ -169,7 +169,7 @@ impl Job {
         let (direction, random) = self.pattern()?;
         let block_bytes = self.block(direction)?;
         let size_bytes = self.bytes("size")?.ok_or_else(|| {
-            Error::new("no size: fio would take the length of a file that is there; say size=")
+            Error::new("no size: fio would use the length of an existing file; set size=")
         })?;
         let threads = self.number("numjobs")?.unwrap_or(1);
         let (targets, shared) = self.targets()?;
@@ -199,22 +199,24 @@ impl Job {
         if workload.time_based && workload.runtime.is_none() {
             workload.time_based = false;
             self.left_out
-                .push("time_based: it says nothing without a runtime".into());
+                .push("time_based: has no effect without a runtime".into());
         }
         if shared && threads > 1 {
             self.lose(format!(
-                "numjobs={threads} on one file: fio has each job do all of it, here the threads share a pass"
+                "numjobs={threads} on one file: in fio each job covers the whole file, here the threads \
+                 share one pass"
             ));
         }
         if random && !self.keys.contains_key("norandommap") {
             self.left_out.push(
-                "fio's random map (every block once): here blocks are drawn with repeats".into(),
+                "fio's random map (every block once): here blocks are chosen at random, with repeats".into(),
             );
         }
         self.rest();
         // The rules for workloads are in one place: where files are read.
-        let workload = Workload::parse(&workload.to_toml())
-            .map_err(|error| Error::new(format!("it makes no workload: {error}")))?;
+        let workload = Workload::parse(&workload.to_toml()).map_err(|error| {
+            Error::new(format!("it cannot be converted to a workload: {error}"))
+        })?;
         Ok(Imported {
             workload,
             left_out: self.left_out,
@@ -254,7 +256,8 @@ impl Job {
             "randrw" => (Direction::Mixed(read_share), true),
             _ => {
                 return Err(Error::new(format!(
-                    "line {line}: rw={value} is not done here; there are read, write, rw, randread, randwrite, randrw"
+                    "line {line}: rw={value} is not supported; there are read, write, rw, randread, \
+                     randwrite, randrw"
                 )));
             }
         })
@@ -303,7 +306,7 @@ impl Job {
             .unwrap_or((&setting.value, ""));
         if least != most {
             self.lose(format!(
-                "line {}: bsrange={}: all blocks are of {least} here",
+                "line {}: bsrange={}: all blocks are {least} here",
                 setting.line, setting.value
             ));
         }
@@ -319,7 +322,7 @@ impl Job {
             "sync" | "psync" | "vsync" | "pvsync" | "pvsync2" => {
                 if depth > 1 {
                     self.left_out.push(format!(
-                        "iodepth={depth}: with ioengine={name} fio has one operation under way at a time"
+                        "iodepth={depth}: with ioengine={name} fio has one operation in flight at a time"
                     ));
                 }
                 Ok(1)
@@ -357,7 +360,7 @@ impl Job {
         if let Some(setting) = each {
             if setting.value != "dsync" {
                 self.left_out.push(format!(
-                    "line {}: sync={}: O_DSYNC is taken for it",
+                    "line {}: sync={}: O_DSYNC is used instead",
                     setting.line, setting.value
                 ));
             }
@@ -365,7 +368,7 @@ impl Job {
         }
         if data.is_some_and(|writes| writes > 0) {
             self.left_out
-                .push("fdatasync: fsync is taken for it".into());
+                .push("fdatasync: fsync is used instead".into());
         }
         Ok(match all.filter(|writes| *writes > 0).or(data) {
             Some(writes) if writes > 0 => SyncPolicy::Every(writes),
@@ -441,7 +444,9 @@ impl Job {
     fn bytes(&mut self, key: &str) -> Result<Option<u64>> {
         let percent = |setting: &Setting| setting.value.ends_with('%');
         let why = match self.keys.get(key).is_some_and(percent) {
-            true => "percent are of a length that only the run knows: write bytes",
+            true => {
+                "the file's length is known only when the workload runs: write bytes, not a percentage"
+            }
             false => "write bytes with a unit: 64m, 1g",
         };
         self.take(key, why, bytes)

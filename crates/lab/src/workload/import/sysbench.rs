@@ -58,7 +58,7 @@ pub fn sysbench(command: &str) -> Result<Imported> {
             None if word.ends_with("/sysbench") => {}
             None => {
                 return Err(Error::new(format!(
-                    "'{word}' is no word of 'sysbench fileio'"
+                    "'{word}' is not an option of 'sysbench fileio'"
                 )));
             }
         }
@@ -126,7 +126,7 @@ impl Line {
             "rndrw" => (Direction::Mixed(share.clamp(0.0, 100.0) as u8), true),
             _ => {
                 return Err(Error::new(
-                    "--file-test-mode is to be seqwr, seqrewr, seqrd, rndrd, rndwr or rndrw",
+                    "--file-test-mode must be seqwr, seqrewr, seqrd, rndrd, rndwr or rndrw",
                 ));
             }
         };
@@ -141,13 +141,13 @@ impl Line {
         let sync = self.sync(direction, dsync, has("sync"));
         if self.files > 1 {
             self.left_out.push(format!(
-                "--file-num={}: one file as long as all of them",
+                "--file-num={}: here one file with their total length",
                 self.files
             ));
         }
         if self.events > 0 {
             self.left_out.push(format!(
-                "--events={}: a round is a pass, or as long as its runtime",
+                "--events={}: here a round is one pass, or lasts for the runtime",
                 self.events
             ));
         }
@@ -181,8 +181,9 @@ impl Line {
             targets: vec![TargetSpec::parse("dir:.")?],
         };
         // The rules for workloads are in one place: where files are read.
-        let workload = Workload::parse(&workload.to_toml())
-            .map_err(|error| Error::new(format!("it makes no workload: {error}")))?;
+        let workload = Workload::parse(&workload.to_toml()).map_err(|error| {
+            Error::new(format!("it cannot be converted to a workload: {error}"))
+        })?;
         Ok(Imported {
             workload,
             left_out: self.left_out,
@@ -197,7 +198,7 @@ impl Line {
         if dsync {
             if all {
                 self.left_out
-                    .push("--file-extra-flags=sync: O_DSYNC is taken for it".into());
+                    .push("--file-extra-flags=sync: O_DSYNC is used instead".into());
             }
             return SyncPolicy::Dsync;
         }

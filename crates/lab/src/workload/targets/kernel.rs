@@ -238,7 +238,7 @@ impl OneFile {
             false => FlockOperation::NonBlockingLockExclusive,
         };
         rustix::fs::flock(&one.held, how)
-            .map_err(|_| Error::new(format!("{} is locked by another", path.display())))?;
+            .map_err(|_| Error::new(format!("{} is locked by another process", path.display())))?;
         let len = io::Seek::seek(&mut &one.held, io::SeekFrom::End(0))?;
         let end = needs.workload.file_end();
         if len < end && (as_it_is || device) {

@@ -66,7 +66,9 @@ pub(super) fn new_image(fs_type: &str, mkfs: &[String], needs: &Needs<'_>) -> Re
     }
     let program = format!("mkfs.{fs_type}");
     if let Some(why) = server::missing(&program) {
-        return Err(Error::new(format!("{why}: install what makes {fs_type}")));
+        return Err(Error::new(format!(
+            "{why}: install the package with mkfs.{fs_type}"
+        )));
     }
     let mut image = NewImage {
         folder,
@@ -103,7 +105,7 @@ impl Made {
                         .to_owned()
                 }
                 System::Ours => format!("no FUSE here: {why}"),
-                System::Fuse2fs => format!("{why}: it takes FUSE and Debian's package fuse2fs"),
+                System::Fuse2fs => format!("{why}: FUSE and the Debian package fuse2fs are needed"),
             }));
         }
         let image = new_image(by.fs_type(), mkfs, needs)?;
@@ -112,7 +114,8 @@ impl Made {
             System::Kernel(_) => &[("source", "loop device, direct-io=on")],
             System::Ours | System::Fuse2fs => &[(
                 "note",
-                "the server is a process of its own, and its cache stays warm: only the machine's processor time counts it",
+                "the server is a separate process: its cache stays warm, and only the machine's processor \
+                 time includes it",
             )],
         };
         let who = match by {

@@ -85,7 +85,7 @@ impl Needs<'_> {
         match self.overwrite {
             true => Ok(false),
             false => Err(Error::new(format!(
-                "{what} is there already, and the workload would overwrite it; --overwrite allows that"
+                "{what} already exists, and the workload would overwrite it; --overwrite allows that"
             ))),
         }
     }

@@ -121,7 +121,8 @@ impl Ours {
         );
         if end > allowed {
             return Err(Error::new(format!(
-                "{end} bytes are more than this process may have, {allowed}: make size or offset smaller"
+                "{end} bytes are more memory than this process may use, {allowed}: make size or offset \
+                 smaller"
             )));
         }
         let device = MemoryDevice::new(end.next_multiple_of(4096));
