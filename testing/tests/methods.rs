@@ -20,14 +20,14 @@ const LARGER: &[(&str, &str, usize, &str)] = &[
     (
         "throughline",
         "Dir",
-        58,
+        62,
         "the functions of std::fs, by path",
     ),
     ("throughline", "OpenOptions", 49, "a method for each choice"),
     (
         "fuse",
         "Server",
-        72,
+        80,
         "a method for each request of the kernel",
     ),
     (
