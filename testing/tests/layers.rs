@@ -290,9 +290,10 @@ fn calls_say_what_a_crash_does_to_changes() {
                 docs.push_str(trimmed);
             } else if let Some(method) = trimmed.strip_prefix("pub fn ") {
                 let name = method.split(['(', '<']).next().unwrap_or_default();
-                // Not the setters of options, nor functions outside of types.
+                // Not the setters of options, nor functions outside of types that are not operations.
                 let takes_self = method.contains("&self") || method.ends_with('(');
-                if takes_self && line != trimmed && CHANGES.contains(&name) {
+                let is_operation = path.parent().is_some_and(|folder| folder.ends_with("ops"));
+                if (takes_self && line != trimmed || is_operation) && CHANGES.contains(&name) {
                     seen.insert(name.to_owned());
                     if !docs.contains("**") {
                         silent.push(format!("{}: {name}", path.display()));

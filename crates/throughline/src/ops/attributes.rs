@@ -8,6 +8,8 @@ use crate::node::Node;
 
 /// Sets attributes.
 ///
+/// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
+///
 /// # Errors
 /// As [`Node::set_attributes`].
 pub fn set_attributes(node: &Node, attributes: &Attributes) -> Outcome<()> {
@@ -16,6 +18,8 @@ pub fn set_attributes(node: &Node, attributes: &Attributes) -> Outcome<()> {
 
 /// Sets the inode's flags.
 ///
+/// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
+///
 /// # Errors
 /// As [`Node::set_flags`].
 pub fn set_flags(node: &Node, flags: InodeFlags) -> Outcome<()> {
@@ -23,6 +27,8 @@ pub fn set_flags(node: &Node, flags: InodeFlags) -> Outcome<()> {
 }
 
 /// Sets the inode's project.
+///
+/// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
 ///
 /// # Errors
 /// As [`Node::set_project`].
@@ -34,6 +40,8 @@ pub fn set_project(node: &Node, project: u32) -> Outcome<()> {
 
 /// Sets the inode's generation.
 ///
+/// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
+///
 /// # Errors
 /// As [`Node::set_version`].
 pub fn set_version(node: &Node, version: u32) -> Outcome<()> {
@@ -44,6 +52,8 @@ pub fn set_version(node: &Node, version: u32) -> Outcome<()> {
 
 /// Sets an extended attribute.
 ///
+/// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
+///
 /// # Errors
 /// As [`Node::set_xattr`].
 pub fn set_xattr(node: &Node, name: &[u8], value: &[u8], mode: XattrMode) -> Outcome<()> {
@@ -53,6 +63,8 @@ pub fn set_xattr(node: &Node, name: &[u8], value: &[u8], mode: XattrMode) -> Out
 }
 
 /// Sets an ACL and clears the setgid bit.
+///
+/// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
 ///
 /// # Errors
 /// As [`Node::set_acl_clearing_setgid`].
@@ -66,6 +78,8 @@ pub fn set_acl_clearing_setgid(node: &Node, name: &[u8], value: &[u8]) -> Outcom
 
 /// Removes an extended attribute.
 ///
+/// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
+///
 /// # Errors
 /// As [`Node::remove_xattr`].
 pub fn remove_xattr(node: &Node, name: &[u8]) -> Outcome<()> {
@@ -75,6 +89,8 @@ pub fn remove_xattr(node: &Node, name: &[u8]) -> Outcome<()> {
 }
 
 /// Clears the set-user-ID and set-group-ID bits. Returns whether the mode changed.
+///
+/// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
 ///
 /// # Errors
 /// As [`Node::drop_privileges`].

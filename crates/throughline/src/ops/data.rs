@@ -15,6 +15,9 @@ use crate::source::Source;
 
 /// Writes at byte `offset`, as [`Handle::write_at`].
 ///
+/// **Until it is synced, a change is lost if the process ends or the machine fails** ([what is
+/// durable](crate#what-is-durable)).
+///
 /// # Errors
 /// The same.
 pub fn write(file: &File, buf: &[u8], offset: u64) -> Outcome<usize> {
@@ -26,6 +29,9 @@ pub fn write(file: &File, buf: &[u8], offset: u64) -> Outcome<usize> {
 }
 
 /// Copies bytes of one file to another, as [`Handle::copy_range`]. The access time of `from` changes too.
+///
+/// **Until it is synced, a change is lost if the process ends or the machine fails** ([what is
+/// durable](crate#what-is-durable)).
 ///
 /// # Errors
 /// The same; [`Reason::CrossDevice`](crate::Reason::CrossDevice) for files of two volumes.
@@ -40,6 +46,9 @@ pub fn copy_range(
 
 /// Sets the length of a file, as [`Handle::set_len`].
 ///
+/// **Until it is synced, a change is lost if the process ends or the machine fails** ([what is
+/// durable](crate#what-is-durable)).
+///
 /// # Errors
 /// The same; [`Reason::IsDir`](crate::Reason::IsDir) and [`Reason::Invalid`](crate::Reason::Invalid) for
 /// anything but a regular file.
@@ -48,6 +57,9 @@ pub fn set_len(node: &Node, bytes: u64) -> Outcome<()> {
 }
 
 /// Changes how a range of a file is allocated, as [`Handle::allocate`].
+///
+/// **Until it is synced, a change is lost if the process ends or the machine fails** ([what is
+/// durable](crate#what-is-durable)).
 ///
 /// # Errors
 /// As [`set_len`].

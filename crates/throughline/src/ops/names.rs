@@ -9,6 +9,8 @@ use crate::node::{NewNode, Node};
 /// Creates an inode with its first name in `dir`. Defaults of `attributes`: `mode`, the effective user and
 /// group of this process, and the current time.
 ///
+/// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
+///
 /// # Errors
 /// As [`Node::create`].
 pub fn create(
@@ -32,6 +34,8 @@ pub fn create(
 }
 
 /// Creates a regular file without a name, as [`Node::tmpfile`].
+///
+/// **Until it gets a name, it is freed with its last handle, or by a crash.**
 ///
 /// # Errors
 /// The same.
@@ -59,6 +63,8 @@ fn new_inode(mode: u32, attributes: &Attributes) -> NewInode {
 
 /// Creates the hard link `name` in `dir` to `node`.
 ///
+/// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
+///
 /// # Errors
 /// As [`Node::link`].
 pub fn link(dir: &Node, node: &Node, name: &[u8]) -> Outcome<()> {
@@ -68,6 +74,8 @@ pub fn link(dir: &Node, node: &Node, name: &[u8]) -> Outcome<()> {
 }
 
 /// Removes the name of anything but a directory.
+///
+/// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
 ///
 /// # Errors
 /// As [`Node::unlink`].
@@ -79,6 +87,8 @@ pub fn unlink(dir: &Node, name: &[u8]) -> Outcome<()> {
 
 /// Removes an empty directory.
 ///
+/// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
+///
 /// # Errors
 /// As [`Node::rmdir`].
 pub fn rmdir(dir: &Node, name: &[u8]) -> Outcome<()> {
@@ -88,6 +98,8 @@ pub fn rmdir(dir: &Node, name: &[u8]) -> Outcome<()> {
 }
 
 /// Renames `name` of `dir` to `new_name` of `new_dir`, atomically.
+///
+/// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
 ///
 /// # Errors
 /// As [`Node::rename`].
