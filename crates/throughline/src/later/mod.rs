@@ -31,7 +31,7 @@ use pending::Promise;
 use queue::{READS, SYNCS, WRITES};
 
 /// The largest read that is answered in the caller's thread, in bytes: a copy of about 0.1 ms.
-const MAX_REQUEST_BYTES: usize = 1 << 20;
+const MAX_AT_ONCE_BYTES: usize = 1 << 20;
 
 /// The result of a call that takes a buffer: its outcome, and the buffer.
 pub type Returned<T> = (Result<T>, Vec<u8>);
@@ -120,7 +120,7 @@ impl AsyncFile {
     /// # Errors
     /// The same.
     pub fn read_at(&self, mut buf: Vec<u8>, offset: u64) -> Pending<Returned<usize>> {
-        if buf.len() <= MAX_REQUEST_BYTES
+        if buf.len() <= MAX_AT_ONCE_BYTES
             && let Some(read) = self.shared.handle.read_cached_at(&mut buf, offset)
         {
             return pending::ready((read, buf));
