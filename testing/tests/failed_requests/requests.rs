@@ -185,10 +185,12 @@ requests! {
     "rename over a directory": nothing, |root, _| rename(root, "other-dir", "empty", RenameFlags::empty());
     "rename noreplace": nothing, |root, _| rename(root, "file", "moved", RenameFlags::NOREPLACE);
     "rename exchange": nothing, |root, _| rename(root, "file", "dir/file", RenameFlags::EXCHANGE);
-    "rename exchange with a directory": nothing, |root, _| rename(root, "dir/file", "other-dir", RenameFlags::EXCHANGE);
+    "rename exchange with a directory": nothing,
+        |root, _| rename(root, "dir/file", "other-dir", RenameFlags::EXCHANGE);
     "rename whiteout": nothing, |root, _| rename(root, "file", "dir/moved", RenameFlags::WHITEOUT);
     "chmod": nothing, |root, _| fs::set_permissions(root.join("file"), fs::Permissions::from_mode(0o600));
-    "chmod a directory": nothing, |root, _| fs::set_permissions(root.join("dir"), fs::Permissions::from_mode(0o700));
+    "chmod a directory": nothing,
+        |root, _| fs::set_permissions(root.join("dir"), fs::Permissions::from_mode(0o700));
     "chown": nothing, |root, _| std::os::unix::fs::chown(root.join("file"), Some(42), Some(43));
     "utimens": nothing, |root, _| {
         let time = Timespec { tv_sec: 1_000_000, tv_nsec: 7 };
@@ -202,9 +204,12 @@ requests! {
     "open with O_TRUNC": nothing, |root, _| File::create(root.join("file")).map(drop);
     "write": to_write, |_, on| file(on).write_all_at(&bytes(3000, 1), 5000);
     "write past the end": to_write, |_, on| file(on).write_all_at(&bytes(30_000, 1), 19_000);
-    "write through the kernel's cache": to_read_and_write, |_, on| file(on).write_all_at(&bytes(9000, 1), 15_000);
-    "write synchronously": |root| opened(root, "file", OFlags::RDWR | OFlags::SYNC), |_, on| file(on).write_all_at(&bytes(9000, 1), 15_000);
-    "write directly": |root| opened(root, "file", OFlags::RDWR | OFlags::DIRECT), |_, on| file(on).write_all_at(&bytes(8192, 1), 16_384);
+    "write through the kernel's cache": to_read_and_write,
+        |_, on| file(on).write_all_at(&bytes(9000, 1), 15_000);
+    "write synchronously": |root| opened(root, "file", OFlags::RDWR | OFlags::SYNC),
+        |_, on| file(on).write_all_at(&bytes(9000, 1), 15_000);
+    "write directly": |root| opened(root, "file", OFlags::RDWR | OFlags::DIRECT),
+        |_, on| file(on).write_all_at(&bytes(8192, 1), 16_384);
     "append": |root| opened(root, "file", OFlags::WRONLY | OFlags::APPEND), |_, on| {
         use std::io::Write;
         file(on).write_all(&bytes(3000, 1))
@@ -212,7 +217,8 @@ requests! {
     "write into holes": sparse, |_, on| file(on).write_all_at(&bytes(40_000, 1), 70_000);
     "fallocate": sparse, |_, on| allocate(on, FallocateFlags::empty(), 10_000, 250_000);
     "fallocate and keep the size": sparse, |_, on| allocate(on, FallocateFlags::KEEP_SIZE, 100_000, 150_000);
-    "punch": sparse, |_, on| allocate(on, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 3000, 100_000);
+    "punch": sparse,
+        |_, on| allocate(on, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, 3000, 100_000);
     "zero a range": sparse, |_, on| allocate(on, FallocateFlags::ZERO_RANGE, 3000, 250_000);
     "copy a range": sparse, |root, on| {
         let source = File::open(root.join("source"))?;

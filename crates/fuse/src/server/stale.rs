@@ -2,8 +2,8 @@
 //!
 //! Each operation says which inodes it changed ([`throughline::ops::Outcome`]); the request collects them.
 //!
-//! 1. *After a success*, the kernel itself drops what the request changes. It is notified only where it cannot
-//!    know: `Opcode::hides_changes`.
+//! 1. *After a success*, the kernel itself drops what the request changes. It is notified only where it
+//!    cannot know: `Opcode::hides_changes`.
 //! 2. *After a failure*, the kernel assumes that nothing changed. Before the reply, it is notified that the
 //!    attributes of all listed inodes are stale.
 //! 3. After that reply, it is also made to drop the data of a file whose truncation or copy failed, and, of a
@@ -109,7 +109,7 @@ impl Notices {
     }
 }
 
-/// A notification that fails does not change the reply: the connection is gone, and the kernel's cache with it.
+/// A notification that fails does not change the reply: the connection is gone, and so is the kernel's cache.
 pub(super) fn logged(sent: io::Result<()>) {
     if let Err(error) = sent {
         tracing::warn!(%error, "notifying the kernel");

@@ -1,5 +1,5 @@
 //! Operations that change inodes and names: one function for each. The faces ([`Node`], [`Dir`](crate::Dir),
-//! [`File`](crate::File), [`Volume`](crate::Volume)) and servers call these, and nothing else changes a volume.
+//! [`File`](crate::File), [`Volume`](crate::Volume)) and servers call these.
 //!
 //! Invariants:
 //! - An operation takes inodes that are held ([`Node`]), so they exist from look-up to change. Numbers from
