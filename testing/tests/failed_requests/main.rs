@@ -15,7 +15,9 @@ mod requests;
 mod seen;
 mod stage;
 
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use throughline_testing::Fault;
@@ -25,6 +27,12 @@ use stage::{Failure, Stage, Variant};
 
 throughline_testing::mount_server!();
 
+/// Set for a process that runs one combination: its number.
+const ONE: &str = "THROUGHLINE_FAILED_REQUESTS";
+/// Before the number of requests that failed, in the output of such a process.
+const REFUSED: &str = "requests that failed: ";
+/// Not a measurement: limit for what would otherwise take forever.
+const PATIENCE: Duration = Duration::from_secs(1200);
 /// The most I/Os of one request that are tried.
 const MOST: u64 = 60;
 
@@ -60,24 +68,47 @@ fn sweep(stage: &Stage, variant: &Variant, failure: fn(u64) -> Failure) -> (usiz
     (refused.into_inner(), wrong.into_inner())
 }
 
+/// Runs all combinations, each in a process of its own: a session keeps its descriptors until the process ends.
 #[track_caller]
-fn check(variants: &[Variant], failures: &[fn(u64) -> Failure], least: usize) {
-    let Some(stage) = Stage::new() else { return };
-    let (mut refused, mut wrong) = (0, Vec::new());
-    for variant in variants {
-        for failure in failures {
-            let (some, more) = sweep(&stage, variant, *failure);
-            eprintln!("{variant:?} {:?}: {some} requests failed", failure(0));
-            refused += some;
-            wrong.extend(more);
-        }
+fn check(test: &str, variants: &[Variant], failures: &[fn(u64) -> Failure], least: usize) {
+    if let Some(one) = std::env::var_os(ONE) {
+        let one: usize = one
+            .to_str()
+            .and_then(|one| one.parse().ok())
+            .expect("a number");
+        let (variant, failure) = (one / failures.len(), one % failures.len());
+        let Some(stage) = Stage::new() else { return };
+        let (refused, wrong) = sweep(&stage, &variants[variant], failures[failure]);
+        assert!(
+            wrong.is_empty(),
+            "{} differ:\n{}",
+            wrong.len(),
+            wrong.join("\n\n")
+        );
+        println!("{REFUSED}{refused}");
+        return;
     }
-    assert!(
-        wrong.is_empty(),
-        "{} differ:\n{}",
-        wrong.len(),
-        wrong.join("\n\n")
-    );
+    if Stage::new().is_none() {
+        return;
+    }
+    let run = |one: usize| {
+        let mut command = Command::new(std::env::current_exe().expect("this program"));
+        command
+            .args(["--exact", test, "--nocapture"])
+            .env(ONE, one.to_string());
+        let ran = throughline_testing::program::run(&mut command, PATIENCE);
+        assert!(ran.status.success(), "{}\n{}", ran.stdout, ran.stderr);
+        let refused = ran
+            .stdout
+            .split(REFUSED)
+            .nth(1)
+            .and_then(|rest| rest.lines().next());
+        refused
+            .and_then(|refused| refused.parse().ok())
+            .unwrap_or(0)
+    };
+    let refused: usize = (0..variants.len() * failures.len()).map(run).sum();
+    eprintln!("{refused} requests failed");
     assert!(refused >= least, "only {refused} requests failed");
 }
 
@@ -96,8 +127,9 @@ const COLD: Variant = Variant {
 fn after_an_io_error_the_kernel_keeps_what_the_volume_has() {
     let once: fn(u64) -> Failure = |n| Failure::Io(Fault::Once(n));
     let from: fn(u64) -> Failure = |n| Failure::Io(Fault::From(n));
+    let test = "after_an_io_error_the_kernel_keeps_what_the_volume_has";
     if !soak() {
-        return check(&[DURABLE, COLD], &[once], 60);
+        return check(test, &[DURABLE, COLD], &[once], 60);
     }
     let variants: Vec<_> = (0..stage::IMAGES.len())
         .flat_map(|image| {
@@ -112,20 +144,21 @@ fn after_an_io_error_the_kernel_keeps_what_the_volume_has() {
             ]
         })
         .collect();
-    check(&variants, &[once, from], 600);
+    check(test, &variants, &[once, from], 600);
 }
 
 #[test]
 fn after_a_lack_of_space_the_kernel_keeps_what_the_volume_has() {
     let warm = Variant { warm: true, ..COLD };
     let room: fn(u64) -> Failure = Failure::Room;
+    let test = "after_a_lack_of_space_the_kernel_keeps_what_the_volume_has";
     match soak() {
-        false => check(&[warm], &[room], 15),
+        false => check(test, &[warm], &[room], 15),
         true => {
             let all: Vec<_> = (0..stage::IMAGES.len())
                 .map(|image| Variant { image, ..warm })
                 .collect();
-            check(&all, &[room], 40);
+            check(test, &all, &[room], 40);
         }
     }
 }
