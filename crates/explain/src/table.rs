@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(line("write data"), "write data 4 of 4 MiB 1025 of 5 MiB");
         assert_eq!(line("4 KiB"), "4 KiB - 1024");
         assert_eq!(line("1 MiB"), "1 MiB 4 1");
-        assert_eq!(line("the size"), "the target size of bios 3 -");
+        assert_eq!(line("the target size"), "the target size of bios 3 -");
         assert!(text.contains("5 EVENTS WERE LOST"), "{text}");
     }
 

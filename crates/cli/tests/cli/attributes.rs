@@ -297,7 +297,7 @@ fn dumps_are_restored() {
     fails(
         ["setfattr", &format!("--restore={host}")],
         1,
-        "line 1: no file",
+        "line 1: it must follow a line",
     );
     image.assert_clean();
 }

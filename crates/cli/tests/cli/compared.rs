@@ -88,7 +88,7 @@ fn series_are_matched_by_name_or_by_the_option() {
     fails(
         ["lab", "compare", "--series=none", &one, &other],
         1,
-        "not both have a series 'none'",
+        "series 'none' is not in both",
     );
     fails(
         ["lab", "compare", "--quantity=none", &one, &other],
@@ -204,7 +204,7 @@ fn warm_up_and_outliers_are_reported_and_included() {
     let text = ok(["lab", "compare", &base, &odd]);
     assert!(text.contains("new write  : testcnt=40"), "{text}");
     assert!(
-        text.contains("the first 3 of 40 samples look like warming up"),
+        text.contains("the first 3 of 40 samples look like a warm-up"),
         "{text}"
     );
     assert!(text.contains("40.000 (sample 30 far)"), "{text}");

@@ -33,7 +33,7 @@ fn a_founding_report_is_run_shown_and_kept() {
         "disk, 32 MiB read, MB/s",
         "model ufs-phone, first submit, us",
         "ours / whole request (19 / 17)",
-        "of 13 bars met",
+        "of 13 limits met",
     ] {
         assert!(text.contains(wanted), "no {wanted} in {text}");
     }

@@ -173,7 +173,7 @@ fn a_failed_measurement_is_not_a_verdict_of_the_gate() {
         "--limit=cpu=3",
         "--quantity=time",
     ];
-    fails(limit, 64, "no limit of 'time'");
+    fails(limit, 64, "no limit is given for 'time'");
     fails(
         ["lab", "compare", "memory:", "memory:"],
         2,

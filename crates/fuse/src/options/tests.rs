@@ -153,7 +153,7 @@ fn invalid_options_are_explained() {
         ("umask=+7", "octal"),
         ("modules=subdir", "bind"),
         ("from_code=latin1", "UTF-8"),
-        ("nobarrier", "promise"),
+        ("nobarrier", "flushes"),
         ("barrier=0", "flushes"),
         ("data=journal", "data=ordered"),
         ("fsname=", "write a name"),

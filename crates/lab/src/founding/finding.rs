@@ -299,7 +299,7 @@ report 4: a large direct read gathered into one bio before anything is submitted
                                        old way       ours     kernel  ours / old way       ours / kernel
   disk, 32 MiB read, MB/s                 1000       2000       2000  2.00 [2.00, 2.00]    1.00 [1.00, 1.00]
   model ufs-phone, first submit, us       2000       50.0          -  0.025 [0.025, 0.025] -
-  1 of 2 bars met
+  1 of 2 limits met
     met      2.000 >= 1.05  a limit that was reached
     NOT MET  3.000 <= 1  one that was not
   note  something was left out

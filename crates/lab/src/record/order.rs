@@ -76,7 +76,7 @@ mod tests {
             panic!("{effects:?}")
         };
         assert!(
-            effects.contains("throughput of who comes first in a round differs by -5."),
+            effects.contains("throughput of the first in a round differs by -5."),
             "{effects}"
         );
         assert!(run(0.0, true).effects_of_order().is_empty());

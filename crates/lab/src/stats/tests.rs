@@ -360,7 +360,7 @@ fn strange_values_are_no_trouble() {
     let found = judge(&holes, &same, &question);
     assert_eq!((found.pairs, found.left_out), (18, 2));
     assert!(
-        found.to_string().contains("2 samples are no numbers"),
+        found.to_string().contains("2 samples are not numbers"),
         "{found}"
     );
     let found = judge(&same, &same[..9], &question);

@@ -250,7 +250,11 @@ fn a_command_over_its_time_limit_is_ended_with_its_children() {
         .asked("true", &measure)
         .args(["--measure-timeout", "5"]));
     assert_eq!(ran.code, Some(1), "{}", ran.stderr);
-    assert!(ran.stderr.contains("not ended after 5 s"), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("did not end within 5 s"),
+        "{}",
+        ran.stderr
+    );
     let sleeper = std::fs::read_to_string(&pid).unwrap();
     super::cut_short::assert_gone(sleeper.trim());
     repository.assert_untouched();

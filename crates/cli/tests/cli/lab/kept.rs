@@ -101,11 +101,11 @@ fn options_of_the_engine_reach_its_targets_and_the_record() {
     fails(
         ["lab", "run", "cache/scan", "--cache", "8M"],
         2,
-        "--cache is for workload files",
+        "--cache applies to workload files only",
     );
     fails(
         ["lab", "founding", "--cache", "8M"],
         2,
-        "--cache is for workload files",
+        "--cache applies to workload files only",
     );
 }

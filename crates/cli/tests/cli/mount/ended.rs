@@ -141,7 +141,11 @@ fn mounts_of_others_are_not_unmounted() {
     let image = image();
     let point = Point::new(&image, "mnt");
     fails(["umount", point.str()], 32, &["not mounted"]);
-    fails(["umount", "/proc"], 32, &["proc is there", "umount(8)"]);
+    fails(
+        ["umount", "/proc"],
+        32,
+        &["proc is mounted there", "umount(8)"],
+    );
     fails(
         ["umount", "/no/such/dir"],
         32,

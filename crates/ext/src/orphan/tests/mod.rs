@@ -363,10 +363,10 @@ fn a_clean_close_leaves_no_orphans() {
 #[test]
 fn a_truncation_and_the_last_unlink_meet() {
     for args in [
-        ["-t", "ext3", "-b", "1024"],
-        ["-O", "orphan_file", "-b", "1024"],
+        &["-t", "ext3", "-b", "1024"][..],
+        &["-t", "ext4", "-O", "orphan_file", "-b", "1024"],
     ] {
-        let Some(image) = Image::make("32M", &args) else {
+        let Some(image) = Image::make("32M", args) else {
             return;
         };
         let fs = image.open();
