@@ -8,38 +8,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::{io, panic};
 
 use throughline::{Device, Memory, OpenOptions, Volume};
+use throughline_testkit::e2fs::{assert_clean, mke2fs};
 
 /// Says to this test, started anew as a process, on what image to work; and how to end.
 const IMAGE: &str = "THROUGHLINE_ENDINGS_IMAGE";
 const ENDING: &str = "THROUGHLINE_ENDINGS_HOW";
 
-fn tool(name: &str) -> Command {
-    let mut command = Command::new(name);
-    let path = std::env::var("PATH").unwrap_or_default();
-    command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
-    command
-}
-
 /// An image of 16 MiB in a folder; `None` where nobody can make one.
 fn image(options: &[&str]) -> Option<(tempfile::TempDir, PathBuf)> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image");
-    let mut make = tool("mke2fs");
-    let make = make.args(["-q", "-F"]).args(options).arg(&path).arg("16M");
-    match make.status() {
-        Ok(status) => assert!(status.success()),
-        Err(error) => {
-            throughline_testkit::missing!("mke2fs cannot be run: {error}");
-            return None;
-        }
-    }
-    Some((folder, path))
-}
-
-fn judge(image: &Path) {
-    let checked = tool("e2fsck").arg("-fn").arg(image).output().unwrap();
-    let text = String::from_utf8_lossy(&checked.stdout);
-    assert!(checked.status.success(), "{text}");
+    mke2fs(&path, "16M", options).then_some((folder, path))
 }
 
 fn open(path: &Path) -> Volume {
@@ -61,7 +40,7 @@ fn dropped_handles_lose_nothing() {
         file.write_all_at(&bytes(), 0).unwrap();
         drop(volume); // the file is a handle of it too
         drop(file);
-        judge(&path);
+        assert_clean(&path);
         let volume = Volume::open(&path).unwrap();
         assert!(volume.read("/file").unwrap() == bytes());
     }
@@ -84,7 +63,7 @@ fn a_panic_that_unwinds_makes_durable_what_was_accepted() {
     // It is as after a crash at that moment, all of it synced.
     let report = OpenOptions::new().recover(&path).unwrap();
     assert!(!report.done.is_empty() && report.clean, "{report:?}");
-    judge(&path);
+    assert_clean(&path);
     let volume = Volume::open(&path).unwrap();
     assert!(volume.read("/dir/file").unwrap() == bytes());
 }
@@ -166,7 +145,7 @@ fn a_panic_does_not_write_to_a_stopped_volume() {
     let saved = folder.path().join("saved");
     std::fs::write(&saved, before).unwrap();
     OpenOptions::new().recover(&saved).unwrap();
-    judge(&saved);
+    assert_clean(&saved);
     let volume = Volume::open(&saved).unwrap();
     assert!(volume.read("/synced").unwrap() == bytes());
     assert!(!volume.exists("/lost").unwrap());
@@ -204,7 +183,7 @@ fn a_process_that_ends_keeps_what_was_synced() {
         assert_eq!(process.status.success(), ending != "abort", "{process:?}");
         let report = OpenOptions::new().recover(&path).unwrap();
         assert!(report.clean, "{ending}: {report:?}");
-        judge(&path);
+        assert_clean(&path);
         let volume = Volume::open(&path).unwrap();
         assert!(volume.read("/synced").unwrap() == bytes(), "{ending}");
         // In part or not at all, but for its bytes: nothing else is there.

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, UNIX_EPOCH};
 
 use throughline::{OpenOptions, Volume};
+use throughline_testkit::e2fs::{assert_clean, mke2fs};
 
 #[path = "../examples/eight_threads.rs"]
 mod eight_threads;
@@ -26,37 +27,11 @@ mod tokio_read;
 /// Says to this test, started anew as a process, on what image to work.
 const IMAGE: &str = "THROUGHLINE_EXAMPLES_IMAGE";
 
-fn tool(name: &str) -> Command {
-    let mut command = Command::new(name);
-    let path = std::env::var("PATH").unwrap_or_default();
-    command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
-    command
-}
-
 /// An image in a folder; `None` where nobody can make one.
 fn image(size: &str) -> Option<(tempfile::TempDir, PathBuf)> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image");
-    let mut make = tool("mke2fs");
-    match make
-        .args(["-q", "-F", "-t", "ext4"])
-        .arg(&path)
-        .arg(size)
-        .status()
-    {
-        Ok(status) => assert!(status.success()),
-        Err(error) => {
-            throughline_testkit::missing!("mke2fs cannot be run: {error}");
-            return None;
-        }
-    }
-    Some((folder, path))
-}
-
-fn judge(image: &Path) {
-    let checked = tool("e2fsck").arg("-fn").arg(image).output().unwrap();
-    let text = String::from_utf8_lossy(&checked.stdout);
-    assert!(checked.status.success(), "{text}");
+    mke2fs(&path, size, &["-t", "ext4"]).then_some((folder, path))
 }
 
 #[test]
@@ -67,7 +42,7 @@ fn an_image_in_memory_is_saved() {
     let (before, saved) = (std::fs::read(&path).unwrap(), folder.path().join("saved"));
     let names = memory_device::run(&path, &saved).unwrap();
     assert!(names.contains(&"hello".to_owned()));
-    judge(&saved);
+    assert_clean(&saved);
     let volume = Volume::open(&saved).unwrap();
     assert_eq!(volume.read_to_string("/hello").unwrap(), "from memory\n");
     assert!(std::fs::read(&path).unwrap() == before);
@@ -111,7 +86,7 @@ fn an_image_is_filled_with_the_same_bytes_twice() {
     assert!(later != once, "the clock is what it says");
     let filled = folder.path().join("filled");
     std::fs::write(&filled, &once).unwrap();
-    judge(&filled);
+    assert_clean(&filled);
     let volume = Volume::in_memory(once).unwrap();
     let file = volume.metadata("/data/3/101").unwrap();
     assert_eq!((file.len(), file.modified()), (10_100, time));
@@ -128,7 +103,7 @@ fn a_file_streams_into_an_image() {
     std::fs::write(&source, &bytes).unwrap();
     let copied = streaming_copy::run(&source, &path, Path::new("/copy")).unwrap();
     assert_eq!(copied, 20_000_001);
-    judge(&path);
+    assert_clean(&path);
     assert!(Volume::open(&path).unwrap().read("/copy").unwrap() == bytes);
 }
 
@@ -138,7 +113,7 @@ fn eight_threads_work_in_one_volume() {
         return;
     };
     assert_eq!(eight_threads::run(&path).unwrap(), (401, 400));
-    judge(&path);
+    assert_clean(&path);
 }
 
 fn value(key: u64) -> Vec<u8> {
@@ -212,7 +187,7 @@ fn values_put_in_the_store_survive_kill_9() {
             assert_eq!(store.get(u64::MAX - 1).unwrap(), None);
         }
         volume.close().unwrap();
-        judge(&path);
+        assert_clean(&path);
     }
 }
 

@@ -3,12 +3,12 @@
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use throughline::{
     Advice, Cursor, DirtyLimits, Error, Fallocate, File, FileOptions, Handle, Memory, OpenOptions,
     RawFile, Reason, Result, SyncRange,
 };
+use throughline_testkit::e2fs::{assert_clean, mke2fs};
 
 /// Another handle on the file of a test, by the options given.
 type Reopen<'a> = &'a dyn Fn(&FileOptions) -> Result<Either>;
@@ -30,29 +30,10 @@ impl Deref for Either {
     }
 }
 
-fn tool(name: &str) -> Command {
-    let mut command = Command::new(name);
-    let path = std::env::var("PATH").unwrap_or_default();
-    command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
-    command
-}
-
 /// An image of 32 MiB; `None` where nobody can make one.
 fn image(folder: &Path) -> Option<PathBuf> {
     let path = folder.join("image");
-    match tool("mke2fs")
-        .args(["-q", "-F", "-t", "ext4"])
-        .arg(&path)
-        .arg("32M")
-        .status()
-    {
-        Ok(status) => assert!(status.success()),
-        Err(error) => {
-            throughline_testkit::missing!("mke2fs cannot be run: {error}");
-            return None;
-        }
-    }
-    Some(path)
+    mke2fs(&path, "32M", &["-t", "ext4"]).then_some(path)
 }
 
 /// Runs a test on a file of the host and on one of a volume.
@@ -82,12 +63,7 @@ fn for_each_kind(test: impl Fn(Reopen<'_>)) {
         test(&|options| Ok(Either::File(file.reopen(options)?)));
     }
     volume.close().unwrap();
-    let checked = tool("e2fsck").arg("-fn").arg(&path).output().unwrap();
-    assert!(
-        checked.status.success(),
-        "{}",
-        String::from_utf8_lossy(&checked.stdout)
-    );
+    assert_clean(&path);
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! A volume that nobody uses costs nothing: its threads sleep. And what was done is durable in time without a sync.
 
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use throughline::{OpenOptions, Volume};
+use throughline_testkit::e2fs::mke2fs;
 
 /// However slow the machine is.
 const LONG: Duration = Duration::from_secs(90);
@@ -11,23 +11,7 @@ const LONG: Duration = Duration::from_secs(90);
 fn volume(options: &[&str], open: &OpenOptions) -> Option<(tempfile::TempDir, Volume)> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
-    let mut command = Command::new("mke2fs");
-    let paths = std::env::var("PATH").unwrap_or_default();
-    command.env("PATH", format!("{paths}:/usr/sbin:/sbin"));
-    let made = command
-        .args(["-q", "-F"])
-        .args(options)
-        .arg(&path)
-        .arg("16M")
-        .status();
-    match made {
-        Ok(status) => assert!(status.success()),
-        Err(error) => {
-            throughline_testkit::missing!("mke2fs cannot be run: {error}");
-            return None;
-        }
-    }
-    Some((dir, open.open(&path).unwrap()))
+    mke2fs(&path, "16M", options).then(|| (dir, open.open(&path).unwrap()))
 }
 
 /// Times that the library's threads of this process went to sleep, and how many threads there are.

@@ -1,22 +1,14 @@
 //! Threads that set to work on a volume at the moment it was opened: each bitmap is read for the first time while another
 //! thread changes it. Nobody may take that for damage, and no block or inode may be counted twice.
 
-use std::path::Path;
-use std::process::Command;
 use std::sync::Barrier;
 
 use throughline::{Attributes, OpenOptions, Volume};
+use throughline_testkit::e2fs::{assert_clean, mke2fs};
 
 const THREADS: usize = 4;
 const ROUNDS: usize = 60;
 const FILES: usize = 12;
-
-fn tool(name: &str) -> Command {
-    let mut command = Command::new(name);
-    let path = std::env::var("PATH").unwrap_or_default();
-    command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
-    command
-}
 
 /// What one thread does in its directory: files of the round before go or become shorter, new ones come.
 fn work(volume: &Volume, thread: usize, round: usize) {
@@ -45,17 +37,9 @@ fn rounds(options: &[&str], reopen: &OpenOptions) {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
     // One group, so that all threads want the same bitmaps.
-    let made = tool("mke2fs")
-        .args(["-q", "-F", "-b", "1024", "-N", "512"])
-        .args(options)
-        .args([path.as_path(), Path::new("7M")])
-        .status();
-    match made {
-        Ok(status) => assert!(status.success()),
-        Err(error) => {
-            throughline_testkit::missing!("mke2fs cannot be run: {error}");
-            return;
-        }
+    let made = [&["-b", "1024", "-N", "512"], options].concat();
+    if !mke2fs(&path, "7M", &made) {
+        return;
     }
     let volume = OpenOptions::new().write(true).open(&path).unwrap();
     for thread in 0..THREADS {
@@ -77,12 +61,7 @@ fn rounds(options: &[&str], reopen: &OpenOptions) {
         assert!(volume.stopped().is_none(), "{options:?}, round {round}");
         assert_eq!(volume.info().unwrap().error_count, 0, "round {round}");
         volume.close().unwrap();
-        let checked = tool("e2fsck").arg("-fn").arg(&path).output().unwrap();
-        assert!(
-            checked.status.success(),
-            "{options:?}, round {round}: {}",
-            String::from_utf8_lossy(&checked.stdout)
-        );
+        assert_clean(&path);
     }
 }
 

@@ -3,37 +3,25 @@
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, UNIX_EPOCH};
 
 use throughline::{
     Acl, AclEntry, AclTag, Attributes, Error, Fallocate, FileOptions, FileType, Memory,
     OpenOptions, Reason, Volume, Walk,
 };
-
-fn tool(name: &str) -> Command {
-    let mut command = Command::new(name);
-    let path = std::env::var("PATH").unwrap_or_default();
-    command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
-    command
-}
+use throughline_testkit::e2fs::{assert_clean, mke2fs, tool};
 
 /// Runs `test` on a new volume of 32 MiB, and has it judged; does nothing where nobody can make one.
 fn on_a_volume(options: &[&str], test: impl FnOnce(&Volume)) {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image");
-    let mut make = tool("mke2fs");
-    let make = make.args(["-q", "-F"]).args(options).arg(&path).arg("32M");
-    match make.status() {
-        Ok(status) => assert!(status.success()),
-        Err(error) => return throughline_testkit::missing!("mke2fs cannot be run: {error}"),
+    if !mke2fs(&path, "32M", options) {
+        return;
     }
     let volume = OpenOptions::new().write(true).open(&path).unwrap();
     test(&volume);
     volume.close().unwrap();
-    let checked = tool("e2fsck").arg("-fn").arg(&path).output().unwrap();
-    let printed = String::from_utf8_lossy(&checked.stdout);
-    assert!(checked.status.success(), "{printed}");
+    assert_clean(&path);
 }
 
 fn reason<T: std::fmt::Debug>(result: throughline::Result<T>) -> Reason {
@@ -286,11 +274,8 @@ fn public_types_have_a_useful_debug_format() {
 fn directories_that_hold_each_other_end_a_walk() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image");
-    let mut make = tool("mke2fs");
-    let make = make.args(["-q", "-F", "-t", "ext4"]).arg(&path).arg("8M");
-    match make.status() {
-        Ok(status) => assert!(status.success()),
-        Err(error) => return throughline_testkit::missing!("mke2fs cannot be run: {error}"),
+    if !mke2fs(&path, "8M", &["-t", "ext4"]) {
+        return;
     }
     let volume = OpenOptions::new().write(true).open(&path).unwrap();
     volume.create_dir_all("/a/b/c").unwrap();

@@ -4,37 +4,17 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use throughline::{Device, Error, Memory, OpenOptions, Reason, Volume};
-
-fn tool(name: &str) -> Command {
-    let mut command = Command::new(name);
-    let path = std::env::var("PATH").unwrap_or_default();
-    command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
-    command
-}
+use throughline_testkit::e2fs::{assert_clean, mke2fs};
 
 /// An image of 8 MiB in a folder; `None` where nobody can make one.
 fn image() -> Option<(tempfile::TempDir, PathBuf)> {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("image");
-    let mut make = tool("mke2fs");
-    match make
-        .args(["-q", "-F", "-t", "ext4"])
-        .arg(&path)
-        .arg("8M")
-        .status()
-    {
-        Ok(status) => assert!(status.success()),
-        Err(error) => {
-            throughline_testkit::missing!("mke2fs cannot be run: {error}");
-            return None;
-        }
-    }
-    Some((folder, path))
+    mke2fs(&path, "8M", &["-t", "ext4"]).then_some((folder, path))
 }
 
 fn reason<T: std::fmt::Debug>(result: throughline::Result<T>) -> Reason {
@@ -123,8 +103,7 @@ fn volumes_in_memory() {
     volume.close().unwrap();
     let saved = folder.path().join("saved");
     std::fs::write(&saved, memory.to_vec()).unwrap();
-    let checked = tool("e2fsck").arg("-fn").arg(&saved).output().unwrap();
-    assert!(checked.status.success());
+    assert_clean(&saved);
     assert_eq!(
         Volume::open(&saved).unwrap().read("/file").unwrap(),
         b"kept"

@@ -1,7 +1,6 @@
 //! `throughline::ops`: which inodes an operation lists as changed, on success and on failure.
 
 use std::io;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -10,6 +9,7 @@ use throughline::{
     Attributes, Device, Fallocate, FileOptions, InodeFlags, Memory, NewNode, Node, OpenOptions,
     RenameMode, Result, Volume, XattrMode,
 };
+use throughline_testkit::e2fs::mke2fs;
 
 /// An image in memory that fails writes and flushes on demand.
 #[derive(Clone)]
@@ -49,18 +49,8 @@ impl Device for Failing {
 fn volume() -> Option<(Volume, Arc<AtomicBool>)> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
-    let tools = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
-    let mut make = Command::new("mke2fs");
-    let made = make
-        .env("PATH", tools)
-        .args(["-q", "-t", "ext4"])
-        .arg(&path);
-    match made.arg("16M").status() {
-        Ok(status) => assert!(status.success()),
-        Err(error) => {
-            throughline_testkit::missing!("mke2fs cannot be run: {error}");
-            return None;
-        }
+    if !mke2fs(&path, "16M", &["-t", "ext4"]) {
+        return None;
     }
     let fails = Arc::new(AtomicBool::new(false));
     let device = Failing {

@@ -1,35 +1,16 @@
 //! What a volume says of itself, and its label.
 
 use std::path::PathBuf;
-use std::process::Command;
 use std::time::Instant;
 
 use throughline::{Error, OpenOptions, Reason};
-
-fn tool(name: &str) -> Command {
-    let mut command = Command::new(name);
-    let path = std::env::var("PATH").unwrap_or_default();
-    command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
-    command
-}
+use throughline_testkit::e2fs::{assert_clean, mke2fs, tool};
 
 fn image(size: &str, options: &[&str]) -> Option<(tempfile::TempDir, PathBuf)> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
-    let made = tool("mke2fs")
-        .args(["-q", "-F", "-t", "ext4"])
-        .args(options)
-        .arg(&path)
-        .arg(size)
-        .status();
-    match made {
-        Ok(status) => assert!(status.success()),
-        Err(error) => {
-            throughline_testkit::missing!("mke2fs cannot be run: {error}");
-            return None;
-        }
-    }
-    Some((dir, path))
+    let options = [&["-t", "ext4"], options].concat();
+    mke2fs(&path, size, &options).then_some((dir, path))
 }
 
 #[test]
@@ -96,8 +77,7 @@ fn a_label_is_kept_and_has_its_limits() {
     let shown = tool("dumpe2fs").arg("-h").arg(&path).output().unwrap();
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
     assert!(shown.contains("sixteen bytes ok"), "{shown}");
-    let checked = tool("e2fsck").arg("-fn").arg(&path).output().unwrap();
-    assert!(checked.status.success());
+    assert_clean(&path);
     let volume = OpenOptions::new().open(&path).unwrap();
     let refused = volume.set_label(b"no");
     assert!(matches!(refused, Err(Error::Caller(Reason::ReadOnly))));
@@ -142,6 +122,5 @@ fn many_small_files_are_written_back() {
         file.read_exact_at(&mut text, 0).unwrap();
         assert_eq!(text, format!("{n}").repeat(300).as_bytes());
     }
-    let checked = tool("e2fsck").arg("-fn").arg(&path).output().unwrap();
-    assert!(checked.status.success());
+    assert_clean(&path);
 }

@@ -2,49 +2,19 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use throughline::{
     Attributes, DeviceNumber, Error, Fallocate, FileType, OpenOptions, Reason, RenameMode, Result,
     Volume,
 };
-
-fn tool(name: &str) -> Command {
-    let mut command = Command::new(name);
-    let path = std::env::var("PATH").unwrap_or_default();
-    command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
-    command
-}
+use throughline_testkit::e2fs::{assert_clean, mke2fs};
 
 /// An image of 32 MiB in a folder that vanishes; `None` where nobody can make one.
 fn image(options: &[&str]) -> Option<(tempfile::TempDir, PathBuf)> {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
-    let made = tool("mke2fs")
-        .args(["-q", "-F"])
-        .args(options)
-        .arg(&path)
-        .arg("32M")
-        .status();
-    match made {
-        Ok(status) => assert!(status.success()),
-        Err(error) => {
-            throughline_testkit::missing!("mke2fs cannot be run: {error}");
-            return None;
-        }
-    }
-    Some((dir, path))
-}
-
-#[track_caller]
-fn assert_clean(path: &Path) {
-    let output = tool("e2fsck").arg("-fn").arg(path).output().unwrap();
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stdout)
-    );
+    mke2fs(&path, "32M", options).then_some((dir, path))
 }
 
 fn reason<T>(result: Result<T>) -> Reason {

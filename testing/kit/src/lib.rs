@@ -9,6 +9,8 @@
 //! | [`left_out!`] | it is not asked for here: only with `THROUGHLINE_SOAK=1`, only without root, only on a kernel or a processor that has a feature | the same message |
 #![forbid(unsafe_code)]
 
+pub mod e2fs;
+
 /// A test, or part of it, is skipped because something is missing on this machine. See the head of this
 /// crate. The message is formatted like that of `format!`.
 ///

@@ -1,12 +1,12 @@
 //! Images made once per process, and a device in memory that fails on demand.
 
 use std::io;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 use throughline::{Device, Memory};
+use throughline_testkit::e2fs::mke2fs;
 
 /// What `mke2fs` is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,14 +41,8 @@ impl Kind {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("image");
         let (features, size) = self.arguments();
-        let mut command = Command::new("mke2fs");
-        command
-            .args(["-q", "-F", "-b", "1024", "-I", "256"])
-            .args(features);
-        let made = command.arg(&path).arg(size).output().ok()?;
-        let text = String::from_utf8_lossy(&made.stderr);
-        assert!(made.status.success(), "mke2fs of {self:?}: {text}");
-        Some(std::fs::read(&path).expect("the image"))
+        let arguments = [&["-b", "1024", "-I", "256"], features].concat();
+        mke2fs(&path, size, &arguments).then(|| std::fs::read(&path).expect("the image"))
     }
 }
 
@@ -71,11 +65,7 @@ pub(super) struct Faulty {
 impl Faulty {
     /// A fresh volume; `None`, said so, if `mke2fs` is missing.
     pub(super) fn new(kind: Kind) -> Option<Faulty> {
-        let Some(image) = kind.image() else {
-            throughline_testkit::missing!("mke2fs is not installed");
-            return None;
-        };
-        Some(Faulty::of(image.to_vec()))
+        Some(Faulty::of(kind.image()?.to_vec()))
     }
 
     /// A device with these bytes.
