@@ -252,6 +252,7 @@ fn a_second_signal_ends_a_server_at_once() {
     let upper = Image::new("32M", &["-t", "ext4", "-b", "4096"]);
     let image = host.path("image");
     fs::copy(upper.path(), &image).unwrap();
+    let connections = Connections::new(upper.sibling("connections"));
     for guarded in [false, true] {
         let point = Point::new(&upper, &format!("upper-{guarded}"));
         let log = upper.sibling("log");
@@ -271,6 +272,8 @@ fn a_second_signal_ends_a_server_at_once() {
         let synced = File::create(point.path("synced")).unwrap();
         (&synced).write_all(&[7; 100_000]).unwrap();
         synced.sync_all().unwrap();
+        // A request that the device has taken and not answered cannot be interrupted, not even by an exit.
+        wait("the device is idle", || connections.waiting(&host) == 0);
         let stopped = Stopped::new(host.pid());
         (&synced).write_all(&[8; 100_000]).unwrap();
         let asked = i32::try_from(server.id()).unwrap();
