@@ -1,6 +1,7 @@
 //! Expands patterns in places of an image, `IMAGE:/a/*`. A shell can only expand those of the host.
 //!
-//! If a file with exactly that name exists, the place stands for it. A pattern without a match stays as it is.
+//! If a file with exactly that name exists, the place stands for it. A pattern without a match stays as it
+//! is.
 
 use throughline_forms::paths::{is_pattern, matching};
 

@@ -1,4 +1,5 @@
-//! What the programs of coreutils, findutils, attr and acl take and print as text, and how to tell by its bytes
+//! What the programs of coreutils, findutils, attr and acl take and print as text, and how to tell by its
+//! bytes
 //! what kind of file is given as an image.
 //!
 //! | module | text | as in |
@@ -17,7 +18,8 @@
 //! | [`value`] | values of extended attributes | getfattr, setfattr |
 //! | [`acl`] | access control lists | getfacl, setfacl |
 //!
-//! [`files`] recognizes ext volumes, partition tables and files that are often mistaken for an image. It reads
+//! [`files`] recognizes ext volumes, partition tables and files that are often mistaken for an image. It
+//! reads
 //! a bounded part of the file, and what it says is for messages only.
 #![forbid(unsafe_code)]
 

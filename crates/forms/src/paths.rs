@@ -116,7 +116,8 @@ pub fn is_pattern(text: &OsStr) -> bool {
         .any(|byte| matches!(byte, b'*' | b'?' | b'['))
 }
 
-/// The existing paths that a pattern stands for, sorted; `None` if there are too many. `*`, `?` and `[…]` match
+/// The existing paths that a pattern stands for, sorted; `None` if there are too many. `*`, `?` and `[…]`
+/// match
 /// within one component, but not a leading dot. A path that exists stands for itself.
 pub fn matching(volume: &Volume, path: &Path) -> Option<Vec<PathBuf>> {
     if volume.symlink_metadata(path).is_ok() {

@@ -101,7 +101,8 @@ pub fn rfc3339(time: SystemTime) -> Option<String> {
         .map(|stamp| stamp.to_string())
 }
 
-/// Parses a time as `touch -d` takes it: dates with or without a time and a zone, `@SECONDS[.FRACTION]`, `now`,
+/// Parses a time as `touch -d` takes it: dates with or without a time and a zone, `@SECONDS[.FRACTION]`,
+/// `now`,
 /// `yesterday`, `2 days ago`. Without a zone, the time is local.
 pub fn parse(text: &str) -> Result<SystemTime, String> {
     // Empty, it would be this morning: a script with an empty variable does not mean that.

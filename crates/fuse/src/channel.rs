@@ -147,7 +147,8 @@ impl Channel {
         parts.extend(data.iter().map(|part| IoSlice::new(part)));
         match rustix::io::writev(&self.fd, &parts) {
             Ok(_) => Ok(true),
-            // The request was interrupted, the kernel does not know the inode or name of a notification, or the
+            // The request was interrupted, the kernel does not know the inode or name of a notification, or
+            // the
             // mount is gone.
             Err(Errno::NOENT | Errno::NODEV) => Ok(false),
             Err(error) => Err(error.into()),

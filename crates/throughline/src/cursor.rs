@@ -61,7 +61,8 @@ impl<T: Deref<Target = Handle>> Read for Cursor<T> {
     }
 }
 
-/// As [`Handle::write_at`]. **Until it is synced, a change is lost if the process ends or the machine fails.**
+/// As [`Handle::write_at`]. **Until it is synced, a change is lost if the process ends or the machine
+/// fails.**
 /// `flush` does nothing; [`Handle::sync_all`] makes writes durable.
 impl<T: Deref<Target = Handle>> Write for Cursor<T> {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {

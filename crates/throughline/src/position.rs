@@ -66,7 +66,8 @@ macro_rules! positioned {
         }
 
         /// As [`Handle::write_at`]. **Until it is synced, a change is lost if the process ends or the machine
-        /// fails.** `flush` does nothing, as the handle buffers no data of its own; [`Handle::sync_all`] makes
+        /// fails.** `flush` does nothing, as the handle buffers no data of its own; [`Handle::sync_all`]
+        /// makes
         /// writes durable.
         impl Write for $file {
             fn write(&mut self, buf: &[u8]) -> io::Result<usize> {

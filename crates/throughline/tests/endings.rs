@@ -1,4 +1,5 @@
-//! What becomes of what was accepted and not synced: handles dropped, panics, processes that end. The page of the crate has the
+//! What becomes of what was accepted and not synced: handles dropped, panics, processes that end. The page of
+//! the crate has the
 //! table that this is.
 
 use std::path::{Path, PathBuf};

@@ -143,7 +143,8 @@ fn the_store_as_a_process() {
     });
 }
 
-/// Starts the store as a process, and kills it when it has said `puts` puts; returns their keys, those of its last words too.
+/// Starts the store as a process, and kills it when it has said `puts` puts; returns their keys, those of its
+/// last words too.
 fn killed_after(puts: usize, image: &Path) -> BTreeSet<u64> {
     let mut store = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "the_store_as_a_process", "--nocapture"])

@@ -1,4 +1,5 @@
-//! A volume that nobody uses costs nothing: its threads sleep. And what was done is durable in time without a sync.
+//! A volume that nobody uses costs nothing: its threads sleep. And what was done is durable in time without a
+//! sync.
 
 use std::time::{Duration, Instant};
 
@@ -55,7 +56,8 @@ fn changes_become_durable_in_time_and_then_threads_sleep() {
             assert!(began.elapsed() < LONG, "nothing was written: {options:?}");
             std::thread::sleep(Duration::from_millis(5));
         }
-        // The last commit may be of what the flusher entered. Then they sleep, one second without a move is seen.
+        // The last commit may be of what the flusher entered. Then they sleep, one second without a move is
+        // seen.
         let began = Instant::now();
         loop {
             let before = sleeps();

@@ -1,4 +1,5 @@
-//! All public types are `Debug`, `Send` and `Sync`, as the documentation says: checked by the compiler, and that
+//! All public types are `Debug`, `Send` and `Sync`, as the documentation says: checked by the compiler, and
+//! that
 //! none is left out by the list of the crate's root.
 
 use std::collections::BTreeSet;

@@ -327,7 +327,8 @@ fn many_files_and_no_room_or_another_volume() -> Result<()> {
     Ok(())
 }
 
-/// What an image holds while it is in use is what a crash of the machine leaves, as far as its device has been told.
+/// What an image holds while it is in use is what a crash of the machine leaves, as far as its device has
+/// been told.
 #[test]
 fn synced_changes_survive_a_crash() -> Result<()> {
     for kind in [&["-t", "ext4"][..], &["-t", "ext3", "-b", "1024"]] {
@@ -422,7 +423,8 @@ fn system_inodes_cannot_be_linked() -> Result<()> {
     };
     let volume = OpenOptions::new().write(true).open(&path)?;
     let root = volume.root()?;
-    // Quotas, the boot loader's, undelete, the blocks for resizing, the journal; and the file of orphans, behind them.
+    // Quotas, the boot loader's, undelete, the blocks for resizing, the journal; and the file of orphans,
+    // behind them.
     for ino in (1..11).filter(|ino| *ino != 2).chain([12, 0]) {
         let refused = reason(root.link_inode(ino, "/link"));
         assert_eq!(refused, Reason::NotFound, "inode {ino}");

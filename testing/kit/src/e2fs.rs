@@ -11,7 +11,8 @@ pub fn tool(name: &str) -> Command {
     command
 }
 
-/// Makes an image with `mke2fs`. `size` is in its own form, such as `8M`. Returns whether `mke2fs` is there; if
+/// Makes an image with `mke2fs`. `size` is in its own form, such as `8M`. Returns whether `mke2fs` is there;
+/// if
 /// not, prints that something is skipped.
 ///
 /// # Panics

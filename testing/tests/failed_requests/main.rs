@@ -68,7 +68,8 @@ fn sweep(stage: &Stage, variant: &Variant, failure: fn(u64) -> Failure) -> (usiz
     (refused.into_inner(), wrong.into_inner())
 }
 
-/// Runs all combinations, each in a process of its own: a session keeps its descriptors until the process ends.
+/// Runs all combinations, each in a process of its own: a session keeps its descriptors until the process
+/// ends.
 #[track_caller]
 fn check(test: &str, variants: &[Variant], failures: &[fn(u64) -> Failure], least: usize) {
     if let Some(one) = std::env::var_os(ONE) {
@@ -163,7 +164,8 @@ fn after_a_lack_of_space_the_kernel_keeps_what_the_volume_has() {
     }
 }
 
-/// Without a failure every request succeeds, and the kernel keeps nothing old either: the access time of what is
+/// Without a failure every request succeeds, and the kernel keeps nothing old either: the access time of what
+/// is
 /// read included.
 #[test]
 fn every_request_succeeds_without_a_failure() {

@@ -13,7 +13,8 @@ use crate::problem::{Problem, Result};
 
 const MANUAL: &str = "throughline";
 
-/// Per command, in brackets, '' for the program itself: the pages that its page refers to, then the purpose of
+/// Per command, in brackets, '' for the program itself: the pages that its page refers to, then the purpose
+/// of
 /// each example and its indented command lines.
 const PAGES: &str = include_str!("manual/pages.txt");
 

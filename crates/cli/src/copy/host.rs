@@ -235,8 +235,10 @@ impl HostContent {
         }
     }
 
-    /// Runs `io` past the host's page cache, on as many of `bytes_len` bytes as that can be done with, and returns
-    /// what it returns: the number of bytes done. 0 if it cannot be done for the bytes at `address` in memory.
+    /// Runs `io` past the host's page cache, on as many of `bytes_len` bytes as that can be done with, and
+    /// returns
+    /// what it returns: the number of bytes done. 0 if it cannot be done for the bytes at `address` in
+    /// memory.
     fn direct(
         &self,
         offset_bytes: u64,

@@ -66,7 +66,8 @@ impl Server {
         })
     }
 
-    /// How long the kernel may keep attributes. What write-back may change, which no request tells, it asks for each time.
+    /// How long the kernel may keep attributes. What write-back may change, which no request tells, it asks
+    /// for each time.
     fn attr_secs(&self, meta: &Metadata) -> u64 {
         match meta.is_stable() {
             true => self.keep_secs(),
