@@ -204,13 +204,13 @@ impl Tag {
 pub struct Entry {
     /// Belongs to the default ACL.
     pub default: bool,
-    /// What it is about.
+    /// The subject of the entry.
     pub tag: Tag,
-    /// `None` if none were given: to remove the entry.
+    /// The permissions; `None` if the text has none, as in a list of entries to remove.
     pub rights: Option<Rights>,
 }
 
-/// Permissions, and whether they include `X`: execute only where that is meaningful.
+/// Permissions. `X` in the text sets `search`, which means execute permission only where it makes sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rights {
     bits: u8,
@@ -218,7 +218,8 @@ pub struct Rights {
 }
 
 impl Rights {
-    /// `searchable`: it is a directory, or a file that anyone may execute.
+    /// The permission bits. `X` is included if `searchable`: for a directory, or a file that someone may
+    /// execute.
     pub fn of(self, searchable: bool) -> u8 {
         self.bits | u8::from(self.search && searchable)
     }

@@ -28,7 +28,7 @@ pub const LETTERS: [(char, InodeFlags); 22] = [
     ('m', InodeFlags::from_bits_retain(0x0000_0400)),
 ];
 
-/// For example `----ia--------e-------`.
+/// The flags as lsattr shows them, for example `----ia--------e-------`.
 pub fn show(flags: InodeFlags) -> String {
     let letter = |(letter, flag): &(char, InodeFlags)| match flags.contains(*flag) {
         true => *letter,
@@ -89,7 +89,7 @@ impl Change {
     }
 }
 
-/// Flags that `=` does not clear, since they describe the inode's format.
+/// Flags that `=` does not clear, because they describe the inode's format.
 const LASTING: InodeFlags = InodeFlags::EXTENTS
     .union(InodeFlags::INDEX)
     .union(InodeFlags::ENCRYPT)

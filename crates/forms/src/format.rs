@@ -1,4 +1,4 @@
-//! Formats with directives, `%-10s`, as stat and find take them: literal text, escapes and directives.
+//! Format strings as stat and find take them: literal text, escapes, and directives such as `%-10s`.
 
 /// Maximum width.
 const MAX_WIDTH: usize = 4096;
@@ -15,9 +15,9 @@ pub struct Asked<'f> {
 
 /// The value of a directive.
 pub struct Value {
-    /// What stands in place of the directive.
+    /// The text that replaces the directive.
     pub text: Vec<u8>,
-    /// A number: the flag `0` pads it with zeros.
+    /// Whether it is a number, which the flag `0` pads with zeros.
     pub is_number: bool,
     /// Number of bytes after the letter that belong to the directive.
     pub used: usize,

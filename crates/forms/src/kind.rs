@@ -1,8 +1,8 @@
-//! The kinds of files as letters and words.
+//! File types as letters and words.
 
 use throughline::{FileType, Metadata};
 
-/// The letter before `rwxr-xr-x`.
+/// The letter that `ls -l` prints before `rwxr-xr-x`.
 pub fn letter(kind: FileType) -> char {
     match kind {
         FileType::File => '-',
@@ -15,7 +15,7 @@ pub fn letter(kind: FileType) -> char {
     }
 }
 
-/// The kind as `stat` prints it.
+/// The type as `stat` prints it.
 pub fn words(meta: &Metadata) -> &'static str {
     match meta.file_type() {
         FileType::File if meta.len() == 0 => "regular empty file",

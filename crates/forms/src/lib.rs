@@ -1,6 +1,5 @@
-//! What the programs of coreutils, findutils, attr and acl take and print as text, and how to tell by its
-//! bytes
-//! what kind of file is given as an image.
+//! The text that the programs of coreutils, findutils, attr and acl parse and print, and recognizing the
+//! format of a file that is given as an image.
 //!
 //! | module | text | as in |
 //! | --- | --- | --- |
@@ -19,8 +18,7 @@
 //! | [`acl`] | access control lists | getfacl, setfacl |
 //!
 //! [`files`] recognizes ext volumes, partition tables and files that are often mistaken for an image. It
-//! reads
-//! a bounded part of the file, and what it says is for messages only.
+//! reads a bounded part of the file, and its results are only for messages.
 #![forbid(unsafe_code)]
 
 pub mod acl;

@@ -10,7 +10,7 @@ pub enum ModeChange {
     Octal {
         /// The permission bits.
         mode: u32,
-        /// A directory keeps its set-id bits, as with `chmod` for modes of four digits or fewer.
+        /// Whether a directory keeps its set-id bits, as with `chmod` for modes of four digits or fewer.
         keep_directory_ids: bool,
     },
     /// Symbolic clauses, in order.
@@ -22,7 +22,7 @@ pub enum ModeChange {
 pub struct Clause {
     /// The bits that the clause may change: rwx positions and special bits.
     who: u32,
-    /// No `ugoa` was given: the bits of the process's umask are not changed.
+    /// No `ugoa` was given, so bits in the process's umask are not changed.
     umasked: bool,
     op: u8,
     what: What,
@@ -30,7 +30,7 @@ pub struct Clause {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum What {
-    /// Permission bits for every class; `search`: `X`.
+    /// Permission bits for every class. `search` stands for `X`.
     Bits { bits: u32, search: bool },
     /// The current bits of user (6), group (3) or others (0).
     Copy { shift: u32 },
@@ -151,7 +151,7 @@ impl Clause {
             b'+' => mode | bits,
             b'-' => mode & !bits,
             _ => {
-                // `=` clears all bits that it may change, but a directory's set-id bits only if they are
+                // `=` clears all bits that it may change, except a directory's set-id bits unless they are
                 // named.
                 let named = matches!(self.what, What::Bits { bits, .. } if bits & 0o6000 != 0);
                 let mut cleared = self.who;

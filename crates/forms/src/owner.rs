@@ -9,7 +9,7 @@ use nix::unistd::{Gid, Group, Uid, User};
 /// The host's names, each looked up once.
 #[derive(Debug, Default)]
 pub struct Names {
-    /// Use IDs only.
+    /// Whether to show IDs only.
     numeric: bool,
     users: Known,
     groups: Known,
@@ -28,7 +28,7 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Nothing is changed.
+    /// Changes nothing.
     pub const NONE: Owner = Owner {
         user: None,
         group: None,

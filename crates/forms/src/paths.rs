@@ -1,4 +1,5 @@
-//! Paths in an image: resolved, for `readlink -f` and `ln -r`, and by a pattern, as a shell expands it.
+//! Paths in an image: canonical paths for `readlink -f` and `ln -r`, and the expansion of patterns as in a
+//! shell.
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -14,7 +15,7 @@ const MAX_LINKS: usize = 40;
 /// Which components of a path may be missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missing {
-    /// Nothing.
+    /// None.
     Nothing,
     /// The last component.
     Last,
@@ -25,7 +26,8 @@ pub enum Missing {
 /// The canonical form of a path.
 ///
 /// # Errors
-/// What is missing and must not be; a name below a file; too many symbolic links; those of the volume.
+/// If a component is missing that must exist, if a file is used as a directory, if there are too many
+/// symbolic links, and errors of the volume.
 pub fn canonical(volume: &Volume, path: &Path, missing: Missing) -> Result<PathBuf> {
     let mut rest: VecDeque<OsString> = VecDeque::new();
     push_front(&mut rest, path);
@@ -100,7 +102,8 @@ pub fn relative(from: &Path, to: &Path) -> PathBuf {
     }
 }
 
-/// A pattern with more matches is refused: the directories of a hostile image may form a cycle.
+/// Maximum number of matches. A pattern with more is refused: the directories of a hostile image may form a
+/// cycle.
 const MAX_MATCHES: usize = 1 << 20;
 
 const OPTIONS: MatchOptions = MatchOptions {
@@ -109,16 +112,16 @@ const OPTIONS: MatchOptions = MatchOptions {
     require_literal_leading_dot: true,
 };
 
-/// Whether a name has characters that stand for others.
+/// Whether a text contains wildcards.
 pub fn is_pattern(text: &OsStr) -> bool {
     text.as_bytes()
         .iter()
         .any(|byte| matches!(byte, b'*' | b'?' | b'['))
 }
 
-/// The existing paths that a pattern stands for, sorted; `None` if there are too many. `*`, `?` and `[…]`
-/// match
-/// within one component, but not a leading dot. A path that exists stands for itself.
+/// The existing paths that match a pattern, sorted; `None` if there are too many. `*`, `?` and `[…]` match
+/// within one component, but not a leading dot. If the pattern itself is an existing path, the result is that
+/// path.
 pub fn matching(volume: &Volume, path: &Path) -> Option<Vec<PathBuf>> {
     if volume.symlink_metadata(path).is_ok() {
         return Some(vec![path.to_owned()]);
@@ -157,7 +160,8 @@ pub fn matching(volume: &Volume, path: &Path) -> Option<Vec<PathBuf>> {
     Some(found)
 }
 
-/// `**` is the same as `*`, as in a POSIX shell. Text that is not a valid pattern stands for itself.
+/// Compiles a pattern. `**` is the same as `*`, as in a POSIX shell. An invalid pattern matches only its own
+/// text.
 pub(crate) fn pattern(text: &str) -> Option<Pattern> {
     let mut text = text.to_owned();
     while text.contains("**") {

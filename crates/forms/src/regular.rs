@@ -1,15 +1,15 @@
-//! Regular expressions as find and getfattr take them: translates the dialects of POSIX and GNU to the syntax
-//! of the crate `regex`.
+//! Regular expressions as find and getfattr take them. The dialects of POSIX and GNU are translated to the
+//! syntax of the crate `regex`.
 //!
-//! Only whether a text matches is tested, not where, so the longest-match rule is not needed. Back-references
-//! (`\1`) are refused.
+//! Callers test only whether a text matches, not where, so POSIX's longest-match rule is not needed.
+//! Back-references (`\1`) are refused.
 
 use regex::bytes::{Regex, RegexBuilder};
 
 /// Maximum memory of a compiled pattern.
 const MAX_BYTES: usize = 8 << 20;
 
-/// A character, or a byte that is not part of a valid one.
+/// Matches a character, or a byte that is not part of valid UTF-8.
 const ANY: &str = r"(?:.|(?-u:[\x80-\xff]))";
 
 /// The dialect of a pattern.
@@ -36,7 +36,7 @@ impl Dialect {
         })
     }
 
-    /// The meaning of a character that may be escaped or not; `None` if it stands for itself.
+    /// The operator that a character is, with or without a backslash before it; `None` if it is literal.
     fn operator(self, character: char, escaped: bool) -> Option<char> {
         let is = match (self, character) {
             (Dialect::Emacs, '(' | ')' | '|') => escaped,
@@ -50,7 +50,7 @@ impl Dialect {
     }
 }
 
-/// Compiles a pattern; with `whole`, it has to match the whole text.
+/// Compiles a pattern. With `whole`, it must match the whole text.
 pub fn compile(
     pattern: &str,
     dialect: Dialect,
@@ -73,7 +73,7 @@ pub fn compile(
 fn translate(pattern: &str, dialect: Dialect) -> Result<String, String> {
     let mut out = String::new();
     let mut rest = pattern.chars();
-    // Nothing precedes that could be repeated, so a '*' stands for itself.
+    // At the start there is nothing to repeat, so a '*' is literal.
     let mut at_start = true;
     while let Some(first) = rest.next() {
         let (character, escaped) = match first {
@@ -129,8 +129,8 @@ fn is_end(rest: &str, dialect: Dialect) -> bool {
     next.is_none_or(|next| matches!(dialect.operator(next, escaped), Some(')' | '|')))
 }
 
-/// A bracket expression after its `[`. A backslash in it stands for itself, as do the set operators of the
-/// crate.
+/// Translates a bracket expression, after its `[`. In it, backslashes and the set operators of `regex` are
+/// literal.
 fn bracket(rest: &mut std::str::Chars<'_>, out: &mut String) -> Option<()> {
     out.push('[');
     if rest.as_str().starts_with('^') {
@@ -149,7 +149,7 @@ fn bracket(rest: &mut std::str::Chars<'_>, out: &mut String) -> Option<()> {
                 out.push_str(class);
                 *rest = behind.chars();
             }
-            // A hyphen in a range stays.
+            // A hyphen within a range is an operator.
             '-' => match is_first || rest.as_str().starts_with(']') {
                 true => out.push_str(r"\-"),
                 false => out.push('-'),

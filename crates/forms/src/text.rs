@@ -1,4 +1,4 @@
-//! Names and numbers as text: quoting that is safe on a terminal, sizes for people.
+//! Names and numbers as text: quoting that is safe on a terminal, and human-readable sizes.
 
 use std::borrow::Cow;
 use std::ffi::OsStr;

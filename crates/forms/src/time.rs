@@ -102,14 +102,14 @@ pub fn rfc3339(time: SystemTime) -> Option<String> {
 }
 
 /// Parses a time as `touch -d` takes it: dates with or without a time and a zone, `@SECONDS[.FRACTION]`,
-/// `now`,
-/// `yesterday`, `2 days ago`. Without a zone, the time is local.
+/// `now`, `yesterday`, `2 days ago`. Without a zone, the time is local.
 pub fn parse(text: &str) -> Result<SystemTime, String> {
-    // Empty, it would be this morning: a script with an empty variable does not mean that.
+    // An empty string would mean the start of today, which a script with an empty variable does not intend.
     match parse_datetime(text) {
         Ok(ParsedDateTime::InRange(when)) if !text.trim().is_empty() => Ok(when.timestamp().into()),
         _ => Err(format!(
-            "invalid date '{text}': write YYYY-MM-DD, 'YYYY-MM-DD HH:MM:SS', with or without a zone, @SECONDS or now"
+            "invalid date '{text}': write YYYY-MM-DD, 'YYYY-MM-DD HH:MM:SS', with or without a zone, \
+             @SECONDS or now"
         )),
     }
 }
@@ -185,7 +185,7 @@ mod tests {
             ("last week", 7 * 86_400),
             ("2 weeks ago -1 min", 14 * 86_400 + 60),
         ] {
-            // Days are not all of 24 hours.
+            // Not every day has 24 hours.
             let found = since_epoch(parse(text).unwrap()).0 - since_epoch(now).0 + ago;
             assert!(found.abs() < 2 * 3600, "{text}: {found} s off");
         }

@@ -15,7 +15,7 @@ pub enum Encoding {
     Base64,
 }
 
-/// As in setfattr, the bits after the last byte may have any value.
+/// As in setfattr, the unused bits of the last digit may have any value.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &alphabet::STANDARD,
     GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
@@ -103,7 +103,7 @@ fn unbase64(text: &[u8]) -> Option<Vec<u8>> {
     BASE64.decode(digits).ok()
 }
 
-/// `\012` is a byte; `\` before any other character stands for that character.
+/// Resolves escapes: `\012` is the byte with this octal value; `\` before any other character is dropped.
 pub fn unescaped(text: &[u8]) -> Vec<u8> {
     let mut out = Vec::with_capacity(text.len());
     let mut rest = text;

@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 
 use super::Found;
 
-/// A kind of file, recognized by bytes at an offset.
+/// A file format, recognized by bytes at an offset.
 struct Known {
     at: u64,
     magic: &'static [u8],
@@ -19,10 +19,12 @@ macro_rules! table {
     };
 }
 
-const QEMU: &str = "make a raw image of it: qemu-img convert -O raw IMAGE RAW; or show it as a block device: qemu-nbd -c /dev/nbd0 IMAGE";
+const QEMU: &str = "make a raw image of it: qemu-img convert -O raw IMAGE RAW; \
+    or show it as a block device: qemu-nbd -c /dev/nbd0 IMAGE";
 const ARCHIVE: &str = "unpack it, and copy the contents into an image: mke2fs -t ext4 NEW.img SIZE, \
     throughline cp -a DIR/. NEW.img:/";
-const OTHER_FS: &str = "throughline supports only ext2, ext3 and ext4: mount it with the kernel (mount -o loop,ro IMAGE DIR)";
+const OTHER_FS: &str = "throughline supports only ext2, ext3 and ext4: mount it with the kernel \
+    (mount -o loop,ro IMAGE DIR)";
 const FAT: &str = "throughline supports only ext2, ext3 and ext4: use mtools, or mount it with the kernel \
     (mount -o loop,ro IMAGE DIR)";
 
@@ -65,7 +67,8 @@ const KNOWN: &[Known] = table! {
     3, b"-FVE-FS-", "encrypted with BitLocker",
         "open it with the kernel: cryptsetup open --type bitlk IMAGE NAME, then use /dev/mapper/NAME";
     512, b"LABELONE", "an LVM physical volume",
-        "activate it: vgchange -ay, then use /dev/VG/LV (a file needs a loop device first: losetup -f --show IMAGE)";
+        "activate it: vgchange -ay, then use /dev/VG/LV \
+         (a file needs a loop device first: losetup -f --show IMAGE)";
     0, b"\xfc\x4e\x2b\xa9", "a member of a RAID (md)",
         "assemble it: mdadm --assemble --readonly /dev/md0 DEVICES, then use /dev/md0";
     4096, b"\xfc\x4e\x2b\xa9", "a member of a RAID (md)",
@@ -83,7 +86,8 @@ const KNOWN: &[Known] = table! {
     4096 + 24, b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef", "a bcachefs file system",
         OTHER_FS;
     32768 + 1, b"CD001", "an ISO 9660 image (CD, DVD)",
-        "unpack it: xorriso -osirrox on -indev IMAGE -extract / DIR; or mount it with the kernel (mount -o loop,ro IMAGE DIR)";
+        "unpack it: xorriso -osirrox on -indev IMAGE -extract / DIR; \
+         or mount it with the kernel (mount -o loop,ro IMAGE DIR)";
     32768 + 1, b"BEA01", "a UDF file system (DVD)", OTHER_FS;
     32768, b"JFS1", "a JFS file system", OTHER_FS;
     65536 + 52, b"ReIsEr", "a ReiserFS file system", OTHER_FS;
@@ -100,7 +104,7 @@ const KNOWN: &[Known] = table! {
     82, b"FAT32   ", "a FAT file system", FAT;
     54, b"FAT16   ", "a FAT file system", FAT;
     54, b"FAT12   ", "a FAT file system", FAT;
-    // Files that are no images at all.
+    // Files that are not images.
     0, b"\x7fELF", "a program (ELF)", "name an image file or a block device";
     0, b"%PDF-", "a PDF document", "name an image file or a block device";
 };
@@ -123,7 +127,7 @@ pub(super) fn find(file: &File, start: u64) -> Option<Found> {
     })
 }
 
-/// A file that was not formatted, or was erased.
+/// A file that begins with zeros: never formatted, or erased.
 pub(super) fn empty(file: &File, start: u64) -> Option<Found> {
     is_zeros(file, start).then(|| Found {
         what: "empty: it begins with 1 MiB of zeros".to_owned(),

@@ -1,8 +1,8 @@
 //! Recognizes a file by its bytes: an ext volume, a disk with partitions, or a kind that is often mistaken
 //! for an image.
 //!
-//! Every magic comes from the specification of its format. What is read is bounded, and untrusted: it serves
-//! only for messages.
+//! Every magic comes from the specification of its format. The bytes read are bounded and untrusted, so the
+//! result is used only in messages.
 
 mod known;
 mod partitions;
@@ -24,8 +24,8 @@ pub struct Found {
     pub next: String,
 }
 
-/// Identifies a file that does not open as an ext volume at `offset` bytes. `option` is the syntax for an
-/// offset here.
+/// Identifies a file that does not open as an ext volume at `offset` bytes. `option` precedes an offset in
+/// the result, such as `--offset `.
 pub fn identify(file: &File, offset: u64, option: &str) -> Option<Found> {
     let known = known::find(file, offset);
     if known.is_some() {
@@ -82,8 +82,7 @@ fn of_table(file: &File, table: &Table, option: &str) -> Found {
     Found { what, next }
 }
 
-/// Where a file holds an ext volume, in words for a message: at `offset`, at its beginning, or in a
-/// partition.
+/// For a message: where a file holds an ext volume, at `offset`, at its beginning, or in a partition.
 pub fn holds_ext(file: &File, offset: u64) -> Option<&'static str> {
     if is_ext(file, 0) {
         return Some("it holds an ext volume");
@@ -164,7 +163,7 @@ mod tests {
         let inside = file(&[vec![0; 4096], volume()].concat());
         assert_eq!(holds_ext(&inside, 0), None);
         assert!(holds_ext(&inside, 4096).is_some());
-        // Two matching bytes by chance are not a volume.
+        // A random match of the two bytes of the magic is not a volume.
         let mut chance = volume();
         chance[1024 + 0x18..1024 + 0x1c].fill(0xff);
         assert_eq!(holds_ext(&file(&chance), 0), None);

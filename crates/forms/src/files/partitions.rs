@@ -16,7 +16,7 @@ pub struct Table {
 /// A partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Partition {
-    /// As the system numbers them: 1 for `sda1`.
+    /// The system's number for it: 1 for `sda1`.
     pub number: u32,
     /// Where it begins on the disk.
     pub start_bytes: u64,
@@ -24,11 +24,11 @@ pub struct Partition {
 
 /// Maximum number of entries; partitioning tools create no more.
 const MAX_ENTRIES: u32 = 1024;
-/// Maximum length of the chain of logical partitions, which no system exceeds.
+/// Maximum length of the chain of logical partitions. It bounds a chain that forms a cycle.
 const MAX_LOGICAL: u32 = 64;
 const SECTOR_BYTES: u64 = 512;
 const ENTRY_TYPES_EXTENDED: [u8; 3] = [0x05, 0x0f, 0x85];
-/// Marks a GPT in the MBR, for systems that know only the latter.
+/// The type of the MBR's entry on a disk with a GPT. It protects the disk from tools that know only the MBR.
 const ENTRY_TYPE_PROTECTIVE: u8 = 0xee;
 
 impl Table {

@@ -26,9 +26,9 @@ pub enum Expression {
     True,
     /// No file.
     False,
-    /// The last component of the path.
+    /// Matches the last component of the path; `true` if case-sensitive.
     Name(Pattern, bool),
-    /// The whole path; `true` if it is case-sensitive.
+    /// Matches the whole path; `true` if case-sensitive.
     Path(Pattern, bool),
     /// One of these kinds.
     Type(Vec<FileType>),
@@ -46,7 +46,7 @@ pub enum Expression {
     Group(Count),
     /// Which time, how many units ago, and the unit.
     Age(Which, Count, Duration),
-    /// Changed after that file; its time is known after [`Expression::resolve`].
+    /// Modified later than this file, whose time is known after [`Expression::resolve`].
     Newer(OsString, Option<SystemTime>),
     /// The permission bits.
     Mode(Rights, u32),
@@ -72,7 +72,7 @@ pub enum Expression {
     Quit,
 }
 
-/// `5`, `+5`: more, `-5`: fewer.
+/// A number to compare with: `5` exactly, `+5` more, `-5` fewer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Count {
     /// This number.
@@ -94,7 +94,7 @@ pub enum Which {
     Changed,
 }
 
-/// How permissions are compared.
+/// How permission bits are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rights {
     /// Exactly these.
@@ -108,13 +108,13 @@ pub enum Rights {
 /// Options that apply to the whole walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Fewer directories above a file than this, the start included: it is not tested.
+    /// Files with fewer directories above them, the start included, are not tested.
     pub least_depth: usize,
-    /// Files with more directories above them are not reached.
+    /// Files with more directories above them are not visited.
     pub most_depth: usize,
-    /// The contents of a directory come before the directory.
+    /// Whether the contents of a directory are visited before the directory.
     pub depth_first: bool,
-    /// Some action may change an image.
+    /// Whether an action may change an image.
     pub writes: bool,
 }
 
@@ -126,7 +126,7 @@ pub struct Seen<'a> {
     pub path: &'a OsStr,
     /// Its attributes.
     pub meta: &'a Metadata,
-    /// What ages are counted from.
+    /// The time that ages are relative to.
     pub now: SystemTime,
     /// Whether it is an empty file or directory.
     pub is_empty: &'a dyn Fn() -> bool,
@@ -152,7 +152,7 @@ fn fits(pattern: &Pattern, text: &OsStr, case_sensitive: bool) -> bool {
 }
 
 impl Expression {
-    /// Both.
+    /// Matches if both match.
     pub fn and(a: Expression, b: Expression) -> Expression {
         Expression::And(Box::new(a), Box::new(b))
     }
@@ -161,7 +161,7 @@ impl Expression {
         Expression::Or(Box::new(a), Box::new(b))
     }
 
-    /// Whether it has an action; otherwise, matching names are printed.
+    /// Whether it has an action. If not, the matching paths are printed.
     pub fn acts(&self) -> bool {
         match self {
             Expression::And(a, b) | Expression::Or(a, b) => a.acts() || b.acts(),

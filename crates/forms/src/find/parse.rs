@@ -18,7 +18,7 @@ type Parsed<T> = Result<T, String>;
 /// Maximum nesting of parentheses and negations.
 const MAX_NESTED: usize = 200;
 
-/// Whether the command of an `-exec` may change an image; an error if it is none.
+/// Returns whether the command of an `-exec` may change an image, or an error if it cannot be run.
 pub type Check<'c> = &'c dyn Fn(&[OsString]) -> Parsed<bool>;
 
 /// Parses an expression. Without words, every file matches.
@@ -267,7 +267,7 @@ fn count(text: &str) -> Parsed<Count> {
     })
 }
 
-/// Without a suffix, in blocks of 512 bytes.
+/// Parses a size. Without a suffix, the unit is 512 bytes.
 fn size(text: &str) -> Parsed<Expression> {
     let (digits, unit) = match text.char_indices().next_back() {
         Some((at, 'c')) => (&text[..at], 1),

@@ -13,9 +13,9 @@ use throughline::{FileType, Metadata};
 
 /// The input of the directives.
 pub struct Subject<'a> {
-    /// The place as shown.
+    /// The path as shown.
     pub path: &'a OsStr,
-    /// The place on the command line that it was found under.
+    /// The starting point, as given on the command line.
     pub start: &'a OsStr,
     /// The number of directories above it, the start included.
     pub depth: usize,
