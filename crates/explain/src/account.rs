@@ -11,13 +11,13 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Account {
-    /// What was traced, such as `disk.img` or `loop0`: the heading of its column.
+    /// What was traced, such as `disk.img` or `loop0`: the column's heading.
     pub series: String,
     /// The command's duration in microseconds.
     pub wall_us: f64,
     /// What programs requested: calls of `read`, `write` and `sync`.
     pub asked: BTreeMap<String, Counted>,
-    /// The part of it that reached the file system as direct I/O.
+    /// The part of these calls that reached the file system as direct I/O.
     pub direct: Counted,
     /// Lookups of mappings from file to device, and the bytes they cover.
     pub mappings: Counted,
@@ -32,7 +32,7 @@ pub struct Account {
     pub splits: BTreeMap<String, u64>,
     /// Bios merged into another I/O, by kind of merge.
     pub merges: BTreeMap<String, u64>,
-    /// Requests submitted to the device, if they differ from bios.
+    /// Requests submitted to the device, if the source distinguishes them from bios.
     pub requests: BTreeMap<String, Counted>,
     /// Sizes of read and write requests.
     pub request_sizes: BTreeMap<String, Sizes>,
@@ -44,11 +44,11 @@ pub struct Account {
     pub unplugs: u64,
     /// Microseconds from the start of the command to its first bio.
     pub first_bio_us: Option<f64>,
-    /// From the start of a call to its first bio, for calls that caused one.
+    /// Time from the start of a call to its first bio, for calls that caused one.
     pub first_submit: Times,
-    /// From the first byte of a bio to the device's queue.
+    /// Time from opening a bio to submitting it to the device's queue.
     pub waiting: Times,
-    /// From the submission of an I/O to its completion, by operation.
+    /// Time from the submission of an I/O to its completion, by operation.
     pub latency: BTreeMap<String, Times>,
     /// I/Os that failed.
     pub failed: u64,
@@ -65,11 +65,11 @@ pub struct Account {
     pub writeback: Counted,
     /// Sizes of those pieces.
     pub writeback_sizes: Sizes,
-    /// Journal commits.
+    /// Durations of journal commits.
     pub commits: Times,
     /// Lost events: if not 0, all counts above are too low.
     pub lost_events: u64,
-    /// What the reader must know.
+    /// Notes that the reader needs to interpret the figures.
     pub notes: Vec<String>,
 }
 

@@ -9,11 +9,11 @@ use super::account::{Account, Counted};
 use super::gather::{DepthOverTime, SizeCounts, TimeCounts, us};
 use crate::{Latencies, TraceEvent};
 
-/// Trace events kept; the counts go on beyond that.
+/// Maximum number of trace events kept. Events beyond it are still counted.
 const MAX_TRACE: usize = 100_000;
-/// Distinct names kept for submitters, reasons and the like.
+/// Maximum number of distinct names kept for submitters, reasons and the like.
 const MAX_NAMES: usize = 64;
-/// The name for all others.
+/// The name that further names are counted under.
 const OTHERS: &str = "others";
 
 /// A bio or a request, in the form common to both sources.
@@ -93,13 +93,13 @@ impl Accountant {
         }
     }
 
-    /// An I/O is in flight from now on.
+    /// An I/O was submitted to the device at `at_ns`.
     pub(super) fn begins(&mut self, at_ns: u64, io: Io) {
         self.depth.more(at_ns);
         self.note("submit", at_ns, io, io.op, 0);
     }
 
-    /// An I/O completed, `took_ns` after its submission.
+    /// An I/O completed at `at_ns`, `took_ns` after its submission.
     pub(super) fn completes(&mut self, at_ns: u64, io: Io, took_ns: u64, ok: bool) {
         self.depth.less(at_ns);
         self.latency.entry(io.op).or_default().add(took_ns);
@@ -107,14 +107,14 @@ impl Accountant {
         self.note("complete", at_ns, io, io.op, took_ns);
     }
 
-    /// An I/O was returned, to be submitted again.
+    /// The driver returned an I/O, which will be submitted again.
     pub(super) fn requeued(&mut self, at_ns: u64, io: Io) {
         self.depth.less(at_ns);
         self.account.requeued += 1;
         self.note("requeue", at_ns, io, io.op, 0);
     }
 
-    /// An I/O is still in flight, but no longer traced.
+    /// Removes an I/O from those in flight without its completion, because it is no longer traced.
     pub(super) fn forgotten(&mut self, at_ns: u64) {
         self.depth.less(at_ns);
     }
@@ -136,7 +136,7 @@ impl Accountant {
         self.note("merge", at_ns, io, how, 0);
     }
 
-    /// A writer pauses; with `waited`, it has waited at the hard limit.
+    /// A writer paused for `took_ns`; with `waited`, at the hard limit.
     pub(super) fn pause(&mut self, at_ns: u64, took_ns: u64, waited: bool) {
         match waited {
             true => self.waits.add(took_ns),
@@ -158,7 +158,7 @@ impl Accountant {
         self.writeback_sizes.add(bytes);
     }
 
-    /// For values that are only counted.
+    /// The account, for values that need only be counted.
     pub(super) fn account_mut(&mut self) -> &mut Account {
         &mut self.account
     }

@@ -6,7 +6,7 @@ use hdrhistogram::Histogram;
 
 use super::account::{Depth, Sizes, Times};
 
-/// Sizes counted exactly; beyond that a new size is rounded up to a power of two.
+/// Maximum number of distinct sizes counted exactly. Further sizes are rounded up to a power of two.
 const MAX_SIZES: usize = 1024;
 
 /// A histogram of sizes.
@@ -99,10 +99,10 @@ const FIRST_SLOT_NS: u64 = 10_000;
 pub(super) struct DepthOverTime {
     now: u64,
     most: u64,
-    /// The sums below cover the time up to here.
+    /// The sums below cover the time up to this point.
     at_ns: u64,
     busy_ns: u64,
-    /// I/Os times nanoseconds.
+    /// Sum of I/Os in flight times nanoseconds.
     area: u128,
     slot_ns: u64,
     slots: Vec<u128>,
@@ -123,15 +123,15 @@ impl Default for DepthOverTime {
 }
 
 impl DepthOverTime {
-    /// One more in flight from `at_ns`, counted from the start of the command. Times may be slightly out of
-    /// order.
+    /// One more I/O is in flight from `at_ns`, counted from the start of the command. Times may be slightly
+    /// out of order.
     pub(super) fn more(&mut self, at_ns: u64) {
         self.pass(at_ns);
         self.now += 1;
         self.most = self.most.max(self.now);
     }
 
-    /// One less in flight from `at_ns`.
+    /// One I/O fewer is in flight from `at_ns`.
     pub(super) fn less(&mut self, at_ns: u64) {
         self.pass(at_ns);
         self.now = self.now.saturating_sub(1);
@@ -218,13 +218,13 @@ mod tests {
         let seen = depth.depth(40_000);
         assert_eq!((seen.most, seen.busy, seen.mean_busy), (2, 0.5, 1.5));
         assert_eq!(seen.over_time[..3], [1.0, 2.0, 0.0]);
-        // Hours later there are no more slots than before.
+        // After hours, the number of slots is the same.
         depth.more(3_600_000_000_000);
         depth.less(7_200_000_000_000);
         let seen = depth.depth(7_200_000_000_000);
         assert!(seen.over_time.len() <= SLOTS);
         assert!((seen.busy - 0.5).abs() < 1e-6);
-        // A late event, as from another processor, does no harm.
+        // An event that arrives late, for example from another processor, is accepted.
         depth.more(5);
         assert_eq!(depth.depth(0).most, 2);
     }

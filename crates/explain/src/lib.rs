@@ -1,5 +1,6 @@
-//! What the I/O path did while a command ran: our engine from its event stream ([`ours`]), the kernel's file
-//! systems from its tracepoints ([`kernel`]); both as an [`Account`], so that they can be shown side by side.
+//! What the I/O path did while a command ran. Our engine is traced by its events ([`ours`]), the kernel's
+//! file systems by tracepoints ([`kernel`]). Both give an [`Account`], so that they can be shown side by
+//! side.
 //!
 //! ```text
 //!   engine: Listener ─► ours ────┐
@@ -7,7 +8,7 @@
 //!   kernel: tracefs ─► router ───┘
 //! ```
 //!
-//! Tracing is not free: it explains what happened, not how fast it would have been without it.
+//! Tracing costs time: it explains what a command does, not how fast it is without tracing.
 
 #![forbid(unsafe_code)]
 

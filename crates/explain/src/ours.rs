@@ -1,6 +1,5 @@
-//! What our engine did: a listener from the moment a volume, plain file or device is opened until it is
-//! closed. The variants of an experiment share these, and are observed only in their measured samples; see
-//! `Variants`.
+//! What our engine did. A listener observes a volume, plain file or device from opening to closing. The
+//! variants of an experiment share these and are observed only during their measured samples (`Variants`).
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -28,7 +27,7 @@ pub struct Watch {
     left_out: Mutex<Vec<String>>,
 }
 
-/// One volume, plain file or device; or one variant of an experiment.
+/// Observes one volume, plain file or device, or one variant of an experiment.
 pub struct Watched {
     state: Mutex<State>,
 }
@@ -40,12 +39,12 @@ struct State {
     clock: Clock,
     /// Bios in flight, by operation and first byte.
     on_device: HashMap<(&'static str, u64), u32>,
-    /// Receives its throttle events.
+    /// Subscribes to its throttle's events.
     throttle: Option<throttle::Subscription>,
     series: String,
 }
 
-/// Nanoseconds since a start. It can be stopped, and resumed later without a gap.
+/// Nanoseconds since a start. A stopped clock resumes at the reading at which it was stopped.
 struct Clock {
     began: Instant,
     /// Its reading when it was stopped.
@@ -112,7 +111,7 @@ impl Watch {
         &self.variants
     }
 
-    /// Notes something the command does that is not observed here.
+    /// Records something that the command does but that is not observed here.
     pub fn note_omission(&self, what: String) {
         self.left_out.lock().push(what);
     }
@@ -185,12 +184,12 @@ impl Watched {
         }
     }
 
-    /// Called once the volume is open: subscribes to its throttle.
+    /// Must be called once the volume is open: subscribes to its throttle.
     pub fn opened(self: &Arc<Self>, volume: &Volume) {
         self.listen_to(volume.cache());
     }
 
-    /// The same for a plain file or a device. Direct I/O creates no cache.
+    /// Like [`Watched::opened`], for a plain file or a device. Direct I/O creates no cache.
     pub fn opened_raw(self: &Arc<Self>, file: &RawFile, direct: bool) {
         if !direct {
             file.prepare_cache();
@@ -207,7 +206,7 @@ impl Watched {
         self.state.lock().throttle = Some(subscription);
     }
 
-    /// Takes in a throttle event.
+    /// Records a throttle event.
     pub(super) fn throttled(&self, event: &throttle::Event) {
         self.with_state(|accountant, _, clock| match event {
             throttle::Event::Paused { pause, .. } => {
@@ -221,16 +220,15 @@ impl Watched {
         });
     }
 
-    /// Called before the volume is closed: takes the counts that only an open volume has.
+    /// Must be called before the volume is closed: reads the counts that only an open volume has.
     pub fn closing(&self, volume: &Volume) {
-        // Sync first, so that the write-back done by closing is counted. An error is reported by the close
-        // itself.
+        // Sync first, so that the write-back of the close is counted. The close itself reports any error.
         let _ = volume.sync();
         self.cached(CacheCounts::of(volume.cache()));
         self.end_listening();
     }
 
-    /// The same for a plain file or a device.
+    /// Like [`Watched::closing`], for a plain file or a device.
     pub fn closing_raw(&self, file: &RawFile) {
         let _ = file.sync_all();
         if let Some(cache) = file.cache() {
@@ -240,7 +238,7 @@ impl Watched {
     }
 
     fn end_listening(&self) {
-        // Drop it outside the lock, because its last events may need the lock.
+        // Drop it outside the lock, because its last events may take the lock.
         let subscription = self.state.lock().throttle.take();
         drop(subscription);
     }

@@ -1,11 +1,11 @@
-//! Accounts in words: what each reports, line by line, in path order from the program down to the device.
+//! Accounts in words: what each reports, line by line, ordered along the path from the program to the device.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::account::{Account, Counted, Sizes, Times};
 use crate::text::{bytes as size, micros as duration};
 
-/// A part of the path, with a line for everything that any account reports there.
+/// A part of the path, with a line for everything that an account reports there.
 #[derive(Debug)]
 pub struct Section {
     /// Its heading.
@@ -14,12 +14,12 @@ pub struct Section {
     pub lines: Vec<Line>,
 }
 
-/// One line: what each account reports, in their order.
+/// One line: what each account reports, in the order of the accounts.
 #[derive(Debug)]
 pub struct Line {
     /// What is reported.
     pub name: String,
-    /// `None`: no entry.
+    /// One text per account; `None` if it reports nothing here.
     pub texts: Vec<Option<String>>,
 }
 
@@ -31,7 +31,7 @@ struct Row {
     text: String,
 }
 
-/// The groups, in path order from the program down to the device.
+/// The groups, ordered along the path from the program to the device.
 const GROUPS: &[&str] = &[
     "time",
     "asked for",
@@ -181,7 +181,7 @@ impl Rows {
         self.at(group, 0, name, text);
     }
 
-    /// An entry with an explicit position, instead of by name.
+    /// Adds an entry with an explicit position. Other entries are ordered by name.
     fn at(&mut self, group: &'static str, order: u64, name: &str, text: String) {
         self.0.push(Row {
             group,

@@ -7,7 +7,7 @@ use std::ops::Range;
 use super::account::Account;
 use super::rows::{Section, printable, sections};
 
-/// Columns beyond this many characters go below the others; but two are always side by side.
+/// Maximum width of the table. Further columns go below the others, but two are always side by side.
 const MAX_WIDTH: usize = 160;
 
 /// The table. `colours` highlights group headings for a terminal.
@@ -119,7 +119,8 @@ fn put_notes(out: &mut String, accounts: &[&Account]) {
     for account in accounts.iter().filter(|account| account.lost_events > 0) {
         let _ = writeln!(
             out,
-            "WARNING ({}): {} EVENTS WERE LOST, every count above is too small: run it again with a larger --buffer",
+            "WARNING ({}): {} EVENTS WERE LOST, every count above is too small: \
+             run it again with a larger --buffer",
             printable(&account.series),
             account.lost_events
         );

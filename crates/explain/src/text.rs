@@ -1,4 +1,4 @@
-//! Formatting figures: four significant digits, units, and only characters that any mail reader shows.
+//! Formatting of figures: four significant digits, units, and only characters that every mail reader shows.
 
 /// A figure with four significant digits.
 pub fn figure(value: f64) -> String {
@@ -20,7 +20,7 @@ pub fn figure(value: f64) -> String {
     format!("{value:.decimals$}")
 }
 
-/// The same without trailing zeros after the point, for sentences.
+/// Like [`figure`], without trailing zeros after the point, for sentences.
 pub fn short(value: f64) -> String {
     let text = figure(value);
     match text.contains('.') && !text.contains('e') {

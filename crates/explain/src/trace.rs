@@ -1,4 +1,4 @@
-//! What is kept of single I/Os: events in chronological order, and latencies in classes.
+//! Data kept for single I/Os: events in chronological order, and latencies in classes.
 
 use serde::{Deserialize, Serialize};
 

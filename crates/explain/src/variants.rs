@@ -25,7 +25,7 @@ pub struct Variants {
     caches: Mutex<Vec<Watching>>,
 }
 
-/// A page cache; it is dropped with its volume.
+/// An observed page cache. The reference is weak, so the cache is dropped with its volume.
 struct Watching {
     cache: Weak<PageCache>,
     /// Its counts at the start of the sample.

@@ -10,7 +10,7 @@ use crate::{Error, Result};
 pub(super) struct Dev(pub(super) u32);
 
 impl Dev {
-    /// `None` if a number has more bits than that.
+    /// Returns `None` if a number has too many bits.
     pub(super) fn new(major: u32, minor: u32) -> Option<Dev> {
         (major < 1 << 12 && minor < 1 << 20).then_some(Dev(major << 20 | minor))
     }
@@ -25,7 +25,7 @@ impl Dev {
         std::fs::canonicalize(format!("/sys/dev/block/{}", self.numbers())).ok()
     }
 
-    /// `loop0`; the numbers if it has no name.
+    /// Its name, such as `loop0`; its numbers if it has no name.
     pub(super) fn name(self) -> String {
         let folder = self.folder();
         let name = folder.as_deref().and_then(Path::file_name);

@@ -5,45 +5,45 @@ use super::format::Format;
 use super::instance::Raw;
 use crate::accountant::{Io, NO_IO};
 
-/// What a tracepoint reports, and the meaning of its number ([`Seen::number`]); 0 if none is given.
+/// What a tracepoint reports, and what its number ([`Seen::number`]) means. The number is 0 if none is named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// A bio was submitted to the device.
     Bio,
-    /// A bio or request was merged into another; how.
+    /// A bio or request was merged into another, in this way.
     Merge(&'static str),
-    /// A bio was split; before this byte.
+    /// A bio was split. The number is the first byte after the split.
     Split,
     Issue,
-    /// A request completed; its error, 0 for none.
+    /// A request completed. The number is its error, 0 for none.
     Complete,
     Requeue,
     Plug,
     Unplug,
     /// The thread dirtied pages of a file.
     Dirty,
-    /// A writer pauses; nanoseconds.
+    /// A writer paused. The number is the duration in nanoseconds.
     Pause,
-    /// The kernel wrote back a chunk of a file; bytes.
+    /// The kernel wrote back a chunk of a file. The number is its length in bytes.
     Chunk,
-    /// Direct I/O; bytes.
+    /// Direct I/O. The number is its bytes.
     DirectIo,
-    /// A mapping was looked up; bytes.
+    /// A mapping was looked up. The number is its bytes.
     Mapping,
-    /// A transaction; its number.
+    /// A commit. The number is that of the transaction.
     CommitBegins,
     CommitEnds,
-    /// A thread was created; its number.
+    /// A thread was created. The number is its ID.
     Fork,
     CallBegins,
-    /// A system call that reads, writes, copies or syncs; bytes.
+    /// A system call that reads, writes, copies or syncs ended. The number is the bytes moved.
     CallEnds(&'static str),
-    /// A way to do I/O whose byte count is not in the calls.
+    /// I/O by an interface whose system calls do not return byte counts.
     OtherCall(&'static str),
 }
 
 impl Kind {
-    /// Whether it concerns the command's own calls, not the I/O below them.
+    /// Whether it is an event of the command's own calls, not of the I/O below them.
     pub(super) fn is_of_calls(self) -> bool {
         matches!(
             self,
@@ -64,9 +64,9 @@ pub(super) struct Tracepoint {
     pub(super) kind: Kind,
     /// Its directory.
     pub(super) path: String,
-    /// The field with the device or its name; empty: it has no device.
+    /// The field with the device's number or name; empty if there is none.
     device: &'static str,
-    /// The field with the number; empty: it has none.
+    /// The field with the number; empty if there is none.
     number: &'static str,
 }
 
@@ -141,7 +141,7 @@ pub(super) struct Seen {
     pub(super) dev: Option<Dev>,
     /// For a bio or a request.
     pub(super) io: Io,
-    /// For a bio: its content and its submitter.
+    /// The content of a bio.
     pub(super) purpose: &'static str,
     pub(super) by: Name,
     /// See [`Kind`].
@@ -160,8 +160,8 @@ impl Name {
         Name(name)
     }
 
-    /// The name without what distinguishes threads of a kind: `kworker/u8:3` gives `kworker`. A journal
-    /// thread keeps its device.
+    /// The name without the part that distinguishes threads of one kind: `kworker/u8:3` gives `kworker`. A
+    /// journal thread's name keeps the device.
     pub(super) fn kind(&self) -> String {
         let text = self.0.split(|byte| *byte == 0).next().unwrap_or_default();
         let text = String::from_utf8_lossy(text);
@@ -194,7 +194,7 @@ pub(super) fn decode(raw: &Raw<'_>) -> Option<Seen> {
         "" => 0,
         field => number(field)?,
     };
-    // A negative value moved no bytes and paused no writer.
+    // A negative value means that no bytes were moved and no writer paused.
     let not_below_0 = u64::try_from(value.cast_signed()).unwrap_or(0);
     let value = match kind {
         // Ignore changes of an inode's times, which reads cause too, and empty pauses and chunks.
@@ -237,7 +237,7 @@ fn io(raw: &Raw<'_>) -> Option<Io> {
     })
 }
 
-/// The operation from the kernel's letters: an `F` before it means a flush first.
+/// The operation, from the kernel's letters. A leading `F` means a flush before it.
 fn operation(rwbs: &[u8], len_bytes: u64) -> &'static str {
     let rest = match rwbs {
         [b'F', rest @ ..] if !rest.is_empty() => rest,
@@ -254,7 +254,7 @@ fn operation(rwbs: &[u8], len_bytes: u64) -> &'static str {
     }
 }
 
-/// `7:0`, as the kernel names the device behind a file system; other names, such as `btrfs-1`, are not
+/// Parses `7:0`, as the kernel names the device behind a file system. Other names, such as `btrfs-1`, are not
 /// devices.
 fn named_device(format: &Format, bytes: &[u8], field: &str) -> Option<Dev> {
     let text = std::str::from_utf8(format.text(bytes, field)?).ok()?;

@@ -119,7 +119,8 @@ fn texts_of_formats() {
 
 #[test]
 fn pages() {
-    let header = "field: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;\nfield: local_t commit;\toffset:8;\tsize:8;\tsigned:1;\n\
+    let header = "field: u64 timestamp;\toffset:0;\tsize:8;\tsigned:0;\n\
+        field: local_t commit;\toffset:8;\tsize:8;\tsigned:1;\n\
                   field: char data;\toffset:16;\tsize:240;\tsigned:1;\n";
     let header = Header::parse(header).expect("a header");
     check(

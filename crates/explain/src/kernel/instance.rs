@@ -14,7 +14,7 @@ use super::tracefs::Folder;
 use crate::{Error, Result};
 
 const PREFIX: &str = "throughline";
-/// Pages read from one processor's buffer before moving on to the next.
+/// Maximum number of pages read from one processor's buffer before moving on to the next.
 const MAX_PAGES_AT_ONCE: usize = 1024;
 
 /// See the module.
@@ -44,13 +44,13 @@ pub(super) struct Raw<'r> {
 
 /// The configuration of an instance.
 pub(super) struct Setup<'s> {
-    /// The variable part of its name, such as `io`.
+    /// The part of its name that distinguishes instances, such as `io`.
     pub(super) name: &'s str,
-    /// For each processor.
+    /// The buffer's size per processor.
     pub(super) buffer_bytes: u64,
     /// Which tracepoints to enable.
     pub(super) wanted: &'s dyn Fn(Kind) -> bool,
-    /// Kernel filters, for tracepoints with these fields; empty: none.
+    /// The kernel's filters: a field, and the filter for tracepoints with this field.
     pub(super) filters: &'s [(&'s str, String)],
 }
 
@@ -59,7 +59,7 @@ fn cannot(what: &str) -> impl Fn(io::Error) -> Error + '_ {
 }
 
 impl Instance {
-    /// Creates one with its tracepoints enabled, but recording off.
+    /// Creates an instance with its tracepoints enabled and recording off.
     pub(super) fn new(root: &Folder, setup: &Setup<'_>) -> Result<Instance> {
         let header = root
             .read("events/header_page")
@@ -97,7 +97,7 @@ impl Instance {
                 .map_err(|error| Error::new(format!("cannot set the trace's {file}: {error}")))
         };
         write("tracing_on", "0")?;
-        // The clock we use ourselves, so that times are comparable.
+        // The clock that we read ourselves, so that times are comparable.
         write("trace_clock", "mono")?;
         // Keep the oldest events, so that the trace is complete up to some moment.
         write("options/overwrite", "0")?;
@@ -171,8 +171,8 @@ impl Instance {
             .map_err(cannot("start"))
     }
 
-    /// Calls `each` with the events recorded since the last call. Returns whether that was all: under load,
-    /// some are left for the next call.
+    /// Calls `each` with the events recorded since the last call. Under load, some events are left for the
+    /// next call.
     pub(super) fn read(&mut self, mut each: impl FnMut(Raw<'_>)) -> Result<Drained> {
         let mut page = vec![0; self.header.page_bytes];
         let mut drained = Drained::default();
@@ -220,12 +220,12 @@ impl Instance {
     }
 }
 
-/// How far the reading got.
+/// The result of reading an instance.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Drained {
-    /// Whether there was anything.
+    /// Whether there were any pages.
     pub(super) any: bool,
-    /// If not everything was read: everything older than this was.
+    /// If pages are left: all events before this time were read. `None` if everything was read.
     pub(super) up_to_ns: Option<u64>,
 }
 
@@ -235,7 +235,7 @@ impl Drained {
     }
 }
 
-/// From a processor's statistics.
+/// The number of events lost, from a processor's statistics.
 fn lost_of(stats: &str) -> u64 {
     let mut lost = 0u64;
     for line in stats.lines() {
@@ -283,10 +283,10 @@ fn is_left_over(name: &str, born: impl Fn(u32) -> Option<u64>) -> bool {
     }
 }
 
-/// When a process started, in ticks since boot; `None` if there is none.
+/// The start time of a process, in clock ticks since boot; `None` if there is no such process.
 fn born(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // After the name, which may contain anything.
+    // The fields follow the name, which may contain any character.
     stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()
 }
 
@@ -314,7 +314,8 @@ mod tests {
 
     #[test]
     fn lost_events_are_summed() {
-        let stats = "entries: 3\noverrun: 5\ncommit overrun: 1\nbytes: 9\ndropped events: 7\nread events: 2\n";
+        let stats = "entries: 3\noverrun: 5\ncommit overrun: 1\nbytes: 9\ndropped events: 7\n\
+            read events: 2\n";
         assert_eq!(lost_of(stats), 13);
         assert_eq!(lost_of("overrun: many"), 0);
     }

@@ -1,8 +1,8 @@
 //! What the kernel's I/O path did while a command ran, from its tracepoints.
 //!
 //! There are two private instances of the tracer. One follows the command's processes and records their
-//! calls. The other records what happens below, sorted by device: interrupts and kernel threads do part of
-//! that work, so it cannot be limited to processes. Nothing is left behind afterwards, see `instance.rs`.
+//! calls. The other records the I/O below the calls, sorted by device. It cannot be limited to processes,
+//! because interrupts and kernel threads do part of that work. Both are removed at the end (`instance.rs`).
 
 mod devices;
 mod events;
@@ -34,12 +34,12 @@ use crate::{Error, Result};
 pub struct Order<'o> {
     /// The command and its arguments.
     pub command: &'o [OsString],
-    /// Devices to trace, each as a block device or a path on its file system; empty: those the command turns
-    /// out to use.
+    /// Devices to trace, each as a block device or a path on its file system. If empty, those that the
+    /// command uses.
     pub devices: &'o [PathBuf],
-    /// Memory for events, per processor.
+    /// Bytes of memory for events, per processor.
     pub buffer_bytes: u64,
-    /// Polled: a signal to forward to the command.
+    /// Polled for a signal to forward to the command.
     pub signal: &'o dyn Fn() -> Option<i32>,
 }
 
@@ -54,7 +54,7 @@ pub struct Watched {
 /// Why there is no result.
 #[derive(Debug)]
 pub enum Failed {
-    /// The kernel could not be traced; the command was not run, or has been ended.
+    /// The kernel could not be traced. The command was not run, or was terminated.
     Trace(Error),
     /// The command could not be run.
     Command(io::Error),
@@ -66,7 +66,7 @@ impl From<Error> for Failed {
     }
 }
 
-/// The pause when there is nothing to read.
+/// The sleep when there is nothing to read.
 const REST: Duration = Duration::from_millis(2);
 /// The maximum delay between an event's time and its appearance in the buffer.
 const LATE_NS: u64 = 1_000_000;
@@ -124,13 +124,13 @@ pub fn watch(order: &Order<'_>) -> std::result::Result<Watched, Failed> {
     Ok(Watched { status, explained })
 }
 
-/// The command; it is ended if tracing fails.
+/// The running command. It is terminated if tracing fails.
 struct Running(Child);
 
 impl Running {
     fn send(&self, signal: Signal) {
         if let Some(pid) = i32::try_from(self.0.id()).ok().and_then(Pid::from_raw) {
-            // It has not been reaped, so the number is still its own.
+            // It has not been reaped, so its process ID has not been reused.
             let _ = kill_process(pid, signal);
         }
     }
@@ -145,8 +145,8 @@ impl Drop for Running {
     }
 }
 
-/// Starts the command on a separate thread, the only one followed: our own reading of the trace is not
-/// recorded.
+/// Starts the command from a separate thread. Only that thread and its descendants are traced, so our own
+/// reading of the trace is not recorded.
 fn spawn(calls: &Instance, command: &mut Command) -> Result<(i32, io::Result<Child>)> {
     std::thread::scope(|threads| {
         let starter = threads.spawn(|| {
@@ -159,14 +159,14 @@ fn spawn(calls: &Instance, command: &mut Command) -> Result<(i32, io::Result<Chi
     })
 }
 
-/// The clock used by the trace.
+/// The time by the trace's clock.
 fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
     seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0)
 }
 
-/// Both instances, and the events read so far that may still be preceded by others.
+/// Both instances, and the events that were read but may still be preceded by unread ones.
 struct Trace {
     calls: Instance,
     io: Instance,
@@ -198,7 +198,7 @@ impl Trace {
         self.io.record(on)
     }
 
-    /// Reads the available events and passes on those that nothing can precede any more; returns whether
+    /// Reads the available events, and passes on those that no unread event can precede. Returns whether
     /// there were any.
     fn read(&mut self, router: &mut Router) -> Result<bool> {
         let complete = now_ns().saturating_sub(LATE_NS);
@@ -251,7 +251,7 @@ impl Trace {
     }
 }
 
-/// What the kernel itself filters out, by the field that names the device.
+/// The kernel's filters for these devices: a field that names the device, and the condition on it.
 fn filters(devices: &[Dev]) -> Vec<(&'static str, String)> {
     if devices.is_empty() {
         return Vec::new();

@@ -1,8 +1,7 @@
 //! Pages of the kernel's ring buffer, as read from `trace_pipe_raw`: a time, the length used, and consecutive
 //! records, each with its time delta.
 //!
-//! Invariant: nothing is read beyond the end of the page, and every step advances, whatever the page
-//! contains.
+//! Invariant: whatever a page contains, nothing is read beyond its end, and every step advances.
 
 use super::format::{Field, Format};
 use crate::{Error, Result};
@@ -17,7 +16,7 @@ pub(super) struct Header {
     pub(super) page_bytes: usize,
 }
 
-/// The bits of the used length that hold the length. Those above say that records were lost before the page;
+/// The bits of the used length that hold the length. Higher bits mean that records were lost before the page;
 /// the statistics count these too.
 const LENGTH_MASK: u64 = (1 << 27) - 1;
 

@@ -7,11 +7,11 @@ use super::devices::Dev;
 use super::events::{Kind, Seen};
 use crate::accountant::{Accountant, Calls, Explained, Io};
 
-/// Devices tracked; on a machine with more, the user must name one.
+/// Maximum number of devices tracked. On a machine with more, the user must name one.
 const MAX_DEVICES: usize = 16;
-/// Requests tracked per device.
+/// Maximum number of requests tracked per device.
 const MAX_IN_FLIGHT: usize = 1 << 16;
-/// Processes and threads of the command that are tracked.
+/// Maximum number of the command's processes and threads that are tracked.
 const MAX_THREADS: usize = 1 << 16;
 
 pub(super) const THE_COMMAND: &str = "the command";
@@ -27,7 +27,7 @@ pub(super) struct Router {
     /// The disk for each device number seen.
     disks: HashMap<Dev, Dev>,
     other_calls: BTreeSet<&'static str>,
-    /// Whether some devices are not tracked.
+    /// Whether there were too many devices to track.
     too_many: bool,
     /// When the command ended.
     end_ns: Option<u64>,
@@ -51,7 +51,8 @@ struct Request {
 }
 
 impl Router {
-    /// For a command that starts at this time of the trace clock; `first` is the thread that starts it.
+    /// A router for a command that starts at this time of the trace clock. `first` is the thread that starts
+    /// it.
     pub(super) fn new(start_ns: u64, first: i32, devices: &[Dev]) -> Router {
         let mut router = Router {
             start_ns,
@@ -71,7 +72,7 @@ impl Router {
         router
     }
 
-    /// The command ended at this time. From then on only I/O in flight counts, until it completes.
+    /// The command ended at this time. From then on, only completions of I/O in flight are counted.
     pub(super) fn end(&mut self, end_ns: u64) {
         self.end_ns = Some(end_ns);
     }
@@ -81,7 +82,8 @@ impl Router {
             Some(disk) => *disk,
             None => {
                 let disk = dev.disk();
-                // Numbers beyond the devices are partitions; no machine has more than this.
+                // Partitions have numbers too, so this map may exceed the devices. No machine has more than
+                // this.
                 if self.disks.len() < 4096 {
                     self.disks.insert(dev, disk);
                 }
@@ -95,7 +97,7 @@ impl Router {
         Some(self.devices.entry(disk).or_default())
     }
 
-    /// Takes in one event. Events must be in chronological order.
+    /// Processes one event. Events must be in chronological order.
     pub(super) fn take(&mut self, seen: &Seen) {
         // Events before the command are ignored.
         let Some(at_ns) = seen.at_ns.checked_sub(self.start_ns) else {
@@ -113,7 +115,7 @@ impl Router {
             }
             Kind::Fork => {}
             kind if kind.is_of_calls() && !of_command => {}
-            // Events of threads only concern the command's counts.
+            // These belong to a thread, and only those of the command's threads count.
             Kind::Plug | Kind::Unplug | Kind::Dirty | Kind::Pause if !of_command => {}
             Kind::CallBegins => self.calls.begin(thread, at_ns),
             Kind::CallEnds(op) => self.calls.end(thread, op, seen.number),
@@ -138,7 +140,7 @@ impl Router {
         }
     }
 
-    /// Plugs belong to threads, not devices: they count for each device the command has used so far.
+    /// Plugs belong to threads, not to devices: they are counted for each device the command has used so far.
     fn plugged(&mut self, kind: Kind) {
         for device in self.devices.values_mut().filter(|device| device.touched) {
             let account = device.accountant.account_mut();

@@ -1,5 +1,5 @@
-//! The kernel's tracing files, on a private mount. It lives as long as this value, even if the process is
-//! killed, and needs no directory.
+//! The kernel's tracing files, on a private mount. The mount needs no directory. It ends when this value is
+//! dropped, or when the process ends, even by SIGKILL.
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -13,10 +13,10 @@ use crate::{Error, Result};
 
 /// The largest file read at once: formats and statistics.
 const MAX_FILE_BYTES: u64 = 1 << 20;
-/// Most files are smaller.
+/// Initial buffer of a read. Most files are smaller.
 const FIRST_READ_BYTES: usize = 8 << 10;
 
-/// A directory of the tracing files.
+/// An open directory of the tracing files.
 #[derive(Debug)]
 pub(super) struct Folder(OwnedFd);
 

@@ -15,7 +15,7 @@ fn write(offset_bytes: u64, len_bytes: u64) -> Io {
     }
 }
 
-/// An event: its time, thread, kind, device, I/O and number.
+/// An event: time, thread, kind, device, I/O and number.
 type Told = (u64, i32, Kind, Dev, Io, u64);
 
 fn explained(events: &[Told]) -> Vec<Explained> {
