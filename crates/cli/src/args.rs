@@ -33,7 +33,8 @@ pub(crate) struct Cli {
 }
 
 impl Cli {
-    /// The description of the command line. A command with an option `-h` of its own has no `-h` for help.
+    /// The description of the command line. For a command with an option `-h` of its own, `-h` does not print
+    /// help.
     pub(crate) fn command() -> clap::Command {
         fn with_help(command: clap::Command) -> clap::Command {
             let is_taken = command
@@ -53,7 +54,7 @@ impl Cli {
         with_help(<Cli as CommandFactory>::command())
     }
 
-    /// Parses the words of a command line, with the program's name in front.
+    /// Parses the words of a command line, the first of which is the program's name.
     pub(crate) fn try_parse_from(
         words: impl IntoIterator<Item = OsString>,
     ) -> Result<Cli, clap::Error> {

@@ -116,7 +116,7 @@ fn parse_bio_target(text: &str) -> Result<u32, String> {
 
 /// Maximum interval between commits: a longer one would risk the loss of more than an hour of changes.
 const MAX_COMMIT_S: i64 = 3600;
-/// No device has smaller blocks.
+/// Minimum block size of a device.
 const MIN_BLOCK_BYTES: u32 = 512;
 /// Minimum cache size. A smaller value often lacks its unit.
 const MIN_CACHE_BYTES: u64 = 1 << 20;
@@ -186,7 +186,7 @@ impl Globals {
         Ok(options)
     }
 
-    /// The options that were given for opening files, except the choice of engine: names and values.
+    /// The options given for opening files, except the engine: names and values.
     pub(crate) fn given(&self) -> Vec<(&'static str, String)> {
         let mut given = Vec::new();
         let mut add = |name, value: Option<String>| given.extend(value.map(|value| (name, value)));
@@ -220,17 +220,17 @@ impl Globals {
 
 /// The state of one run of the program.
 pub(crate) struct Context {
-    /// The global options.
+    /// Options of all commands.
     pub(crate) globals: Globals,
-    /// Print results as JSON.
+    /// Whether to print results as JSON.
     pub(crate) json: bool,
     /// Standard output.
     pub(crate) out: Output,
-    /// Standard error.
+    /// Messages on standard error.
     pub(crate) complaints: Complaints,
     /// The open images.
     pub(crate) images: Images,
-    /// Bits of the exit code after a failure, from commands with exit codes of their own.
+    /// Exit code after a failure, as bits; set by commands with exit codes of their own.
     pub(crate) exit_bits: u8,
 }
 
@@ -261,7 +261,7 @@ impl Context {
         self.images.open(place, access)
     }
 
-    /// The places that arguments stand for, with patterns in images expanded ([`crate::pattern`]).
+    /// The places that arguments refer to, with patterns in images expanded ([`crate::pattern`]).
     pub(crate) fn expand(
         &mut self,
         places: &[Place],
@@ -270,7 +270,8 @@ impl Context {
         crate::pattern::expand(&mut self.images, places, access)
     }
 
-    /// Opens each place, with patterns expanded, and runs a part of the command on it; as [`Context::each`].
+    /// Opens each place, with patterns expanded, and calls `part` for it. Failures are handled as by
+    /// [`Context::each`].
     pub(crate) fn each_opened(
         &mut self,
         places: &[Place],
@@ -284,7 +285,7 @@ impl Context {
         })
     }
 
-    /// Prints a line about what was done, if the user wants to know.
+    /// Prints a line about what was done, if `verbose`.
     pub(crate) fn verbose_line(
         &mut self,
         verbose: bool,
@@ -296,7 +297,7 @@ impl Context {
         }
     }
 
-    /// Prints the results as one list, if they are wanted as JSON.
+    /// Prints the results as one list, if JSON is requested.
     pub(crate) fn list(&mut self, found: Vec<serde_json::Value>) -> Result<(), Failure> {
         match self.json {
             true => self.out.json(&serde_json::Value::Array(found)),
@@ -304,7 +305,7 @@ impl Context {
         }
     }
 
-    /// The user's request to end the command.
+    /// The user's request to interrupt the command.
     pub(crate) fn interrupt(&self) -> &Interrupt {
         &self.images.interrupt
     }
@@ -323,7 +324,7 @@ impl Context {
         Ok(())
     }
 
-    /// Runs a command for each item. A failure is reported, and the others continue.
+    /// Calls `part` for each item. A failure is reported, and the next item follows.
     pub(crate) fn each<T>(
         &mut self,
         items: impl IntoIterator<Item = T>,

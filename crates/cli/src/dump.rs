@@ -1,4 +1,5 @@
-//! Parses the output of getfattr and getfacl, to restore it: paragraphs whose first line names a file.
+//! Parses the output of getfattr and getfacl to restore it. It consists of paragraphs, whose first line names
+//! a file.
 
 use std::ffi::OsStr;
 use std::io::Read;
@@ -16,7 +17,7 @@ const MAX_BYTES: u64 = 1 << 30;
 
 /// The part of a dump about one file.
 pub(crate) struct Paragraph {
-    /// Its place.
+    /// The file.
     pub(crate) place: Place,
     /// Comments without their `#`: `owner: ann`.
     pub(crate) comments: Vec<String>,
@@ -40,7 +41,7 @@ pub(crate) fn text(path: &Path) -> Result<Vec<u8>, Failure> {
     }
 }
 
-/// Parses a dump. Names that are not places in an image are taken relative to the only one of `dirs`.
+/// Parses a dump. Names that are not places in an image are relative to the only element of `dirs`.
 pub(crate) fn read(path: &Path, dirs: &[Place]) -> Result<Vec<Paragraph>, Failure> {
     if dirs.len() > 1 {
         return Err(Failure::Usage(

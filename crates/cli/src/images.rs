@@ -22,7 +22,7 @@ use crate::text::quote;
 pub(crate) struct Opened {
     /// The volume.
     pub(crate) volume: Volume,
-    /// The number of the image in this run.
+    /// The index of the image in this run.
     pub(crate) image: usize,
     /// The absolute path in the image.
     pub(crate) path: PathBuf,
@@ -81,7 +81,7 @@ pub(crate) struct Images {
 }
 
 impl Images {
-    /// Starts without open images.
+    /// Creates the state without open images.
     pub(crate) fn new(globals: Globals, umask: u32) -> Images {
         Images {
             globals,
@@ -92,8 +92,8 @@ impl Images {
         }
     }
 
-    /// Opens the image of a place, or returns it if it is open. If a command both reads and writes an image,
-    /// it must open it for writing first.
+    /// Opens the image of a place, or returns it if it is already open. A command that both reads and writes
+    /// an image must open it for writing first.
     pub(crate) fn open(&mut self, place: &Place, access: Access) -> Result<Opened, Failure> {
         let Place::Image { image, path } = place else {
             return Err(not_in_an_image(place));
@@ -107,7 +107,7 @@ impl Images {
         })
     }
 
-    /// Opens an image by its path. Returns its number in this run, and the volume.
+    /// Opens an image by its path. Returns its index in this run, and the volume.
     pub(crate) fn open_image(
         &mut self,
         image: &Path,
@@ -116,7 +116,7 @@ impl Images {
         self.open_with(image, access, false)
     }
 
-    /// Opens an image that is in use elsewhere for reading, as it is on the disk.
+    /// Opens an image that is in use elsewhere for reading, with the state on disk.
     pub(crate) fn open_in_use(&mut self, image: &Path) -> Result<Volume, Failure> {
         Ok(self.open_with(image, Access::Read, true)?.1)
     }
@@ -184,7 +184,7 @@ impl Images {
         Ok((self.open.len() - 1, volume))
     }
 
-    /// The trace for an image that is about to be opened, if the command is explained.
+    /// The trace of an image that is about to be opened, if the command is explained.
     pub(crate) fn watched(&self, image: &Path) -> Option<Arc<Watched>> {
         self.watch.as_ref().map(|watch| watch.path(image))
     }
@@ -209,7 +209,7 @@ impl Images {
         Ok(())
     }
 
-    /// Writes back and closes every image. Failures are reported as any other.
+    /// Writes back and closes every image. Failures are reported.
     pub(crate) fn close(&mut self, complaints: &Complaints) {
         for open in self.open.drain(..) {
             if let Some(watched) = &open.watched {
@@ -236,7 +236,7 @@ pub(crate) fn note_holder(image: &Path) {
     }
 }
 
-/// The usage error for a place that had to be in an image.
+/// The usage error for a place that must be in an image.
 pub(crate) fn not_in_an_image(place: &Place) -> Failure {
     match place {
         Place::Host(path) if path.is_file() => Failure::Usage(format!(
@@ -249,7 +249,8 @@ pub(crate) fn not_in_an_image(place: &Place) -> Failure {
     }
 }
 
-/// Adds the next step for an image that does not open. `option` is the syntax for an offset here.
+/// Adds the next step for an image that does not open. `option` precedes an offset in the message, such as
+/// `--offset `.
 pub(crate) fn opening_hint(problem: Problem, image: &Path, offset: u64, option: &str) -> Problem {
     let reason = problem.reason.to_lowercase();
     let is_none = ["magic", "not an ext", "has only"];

@@ -16,11 +16,11 @@ use crate::problem::Failure;
 /// The exit status that shells report for a program ended by Ctrl-C.
 pub(crate) const EXIT_INTERRUPTED: u8 = 130;
 
-/// Whether the user has asked for the command to end.
+/// Whether the user has interrupted the command.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Interrupt {
     wanted: Arc<AtomicBool>,
-    /// Readable from the first signal on. Set once armed.
+    /// Becomes readable at the first signal. Set once armed.
     woken: Arc<OnceLock<UnixStream>>,
 }
 
@@ -29,22 +29,23 @@ impl Interrupt {
     pub(crate) fn arm(&self) -> std::io::Result<()> {
         let (woken, wake) = UnixStream::pair()?;
         for signal in [SIGINT, SIGTERM, SIGHUP] {
-            // In this order: the conditional shutdown sees the flag as the previous signal left it.
+            // Handlers run in this order: the conditional shutdown sees the flag as the previous signal left
+            // it.
             flag::register_conditional_shutdown(
                 signal,
                 EXIT_INTERRUPTED.into(),
                 Arc::clone(&self.wanted),
             )?;
             flag::register(signal, Arc::clone(&self.wanted))?;
-            // Registered after the flag: when the waiter wakes, the flag is set.
+            // Registered after the flag, so that the flag is set when a waiter wakes.
             low_level::pipe::register(signal, wake.try_clone()?)?;
         }
-        // If it was armed before, the earlier pipe is also written to.
+        // If it was armed before, the earlier pipe stays in use.
         let _ = self.woken.set(woken);
         Ok(())
     }
 
-    /// Fails if the user has asked for the command to end.
+    /// Fails if the user has interrupted the command.
     pub(crate) fn check(&self) -> Result<(), Failure> {
         if self.wanted.load(Ordering::Relaxed) {
             return Err(Failure::Interrupted);
@@ -52,12 +53,12 @@ impl Interrupt {
         Ok(())
     }
 
-    /// Waits until `stream` is readable or at its end, or the user asks for the command to end. A blocking
-    /// read of a pipe or terminal could not be interrupted.
+    /// Waits until `stream` is readable or at its end, or the user interrupts the command. A blocking read of
+    /// a pipe or terminal could not be interrupted.
     pub(crate) fn wait_readable(&self, stream: BorrowedFd<'_>) -> Result<(), Failure> {
         loop {
             self.check()?;
-            // Not armed: a signal ends the process in the usual way.
+            // Not armed: a signal ends the process.
             let Some(woken) = self.woken.get() else {
                 return Ok(());
             };
@@ -69,7 +70,7 @@ impl Interrupt {
             match poll(&mut both, None) {
                 Ok(_) if both[0].revents().is_empty() => {}
                 Err(Errno::INTR) => {}
-                // The read will report an error of the stream.
+                // If the stream has an error, the read reports it.
                 _ => return self.check(),
             }
         }

@@ -1,8 +1,8 @@
 //! Output of `tracing` messages: to the terminal, to a file or to the system log.
 //!
-//! A command logs nothing unless `--log` is given; it reports failures anyway. The server of a mount logs
-//! warnings: to standard error while a terminal waits for it, then to syslog(3); with `--log-file`,
-//! everything to that file.
+//! A command logs nothing unless `--log` is given; failures are reported regardless. The server of a mount
+//! logs warnings: to standard error while a terminal waits for it, then to syslog(3). With `--log-file`,
+//! everything goes to that file.
 
 use std::io;
 use std::path::Path;
@@ -20,7 +20,7 @@ use crate::text::quote;
 /// The default level of a server.
 pub(crate) const SERVER_LEVEL: LevelFilter = LevelFilter::WARN;
 
-/// Whether standard error is no longer in use.
+/// Whether standard error must no longer be used.
 static LEFT_TERMINAL: AtomicBool = AtomicBool::new(false);
 
 /// For clap: a level by its name.
@@ -29,7 +29,7 @@ pub(crate) fn level_parser() -> impl TypedValueParser<Value = LevelFilter> {
     PossibleValuesParser::new(names).try_map(|name| name.parse::<LevelFilter>())
 }
 
-/// Starts the log. Must be called once.
+/// Starts logging. Must be called only once.
 pub(crate) fn start(level: LevelFilter, file: Option<&Path>) -> Result<(), Failure> {
     if level == LevelFilter::OFF {
         return Ok(());
@@ -49,7 +49,7 @@ pub(crate) fn start(level: LevelFilter, file: Option<&Path>) -> Result<(), Failu
             log.with_writer(file).try_init()
         }
         None => {
-            // It connects at the first message. There is only one per process.
+            // It connects at the first message. A process can have only one.
             let system = Syslog::new(c"throughline", Options::LOG_PID, Facility::Daemon);
             let terminal = io::stderr.with_filter(|_| !LEFT_TERMINAL.load(Ordering::Relaxed));
             match system {

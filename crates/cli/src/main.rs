@@ -1,9 +1,9 @@
 //! The `throughline` command: works on ext2, ext3 and ext4 images without root and without mounting.
 //!
 //! [`args`] parses the command line, [`place`] the places; each command is a file in [`commands`]. Every
-//! failure goes to standard error as `throughline: cannot …: reason`. The exit code is 0 for success, 1 for a
-//! failure (`replay`, `mount`, `lab gate`, `lab step` and `explain` have codes of their own), 2 for a wrong
-//! command line, 130 after Ctrl-C, and 141 if the reader of our output is gone.
+//! failure is printed on standard error as `throughline: cannot …: reason`. The exit code is 0 for success, 1
+//! for a failure (`replay`, `mount`, `lab gate`, `lab step` and `explain` have codes of their own), 2 for a
+//! wrong command line, 130 after Ctrl-C, and 141 if the reader of our output has closed the pipe.
 #![forbid(unsafe_code)]
 
 mod args;
@@ -36,8 +36,8 @@ use crate::context::Context;
 use crate::problem::Failure;
 use crate::unanswered::Unanswered;
 
-/// Directories nest up to [`walk::MAX_DEPTH`] deep; the recursion needs more than the default 8 MiB. Only the
-/// pages in use take memory.
+/// The recursion over directories, up to [`walk::MAX_DEPTH`] deep, needs more than the default of 8 MiB. Only
+/// the pages in use take memory.
 const STACK_BYTES: usize = 64 << 20;
 
 /// The exit status that shells report for a program ended by a closed pipe.
@@ -59,7 +59,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs as the program whose name was used.
+/// Runs as the program that its name selects.
 fn run() -> ExitCode {
     let mut arguments = std::env::args_os();
     if let Some(code) = mount::keep() {
@@ -120,7 +120,7 @@ fn conclude(result: Result<(), Failure>, context: &mut Context) -> u8 {
     }
 }
 
-/// Prints clap's message, which may also be help or the version.
+/// Prints clap's message: an error, help or the version.
 fn misread(error: &clap::Error) -> ExitCode {
     use clap::error::ErrorKind;
     if error.kind() == ErrorKind::DisplayHelp

@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use crate::problem::Failure;
 use crate::text::printable;
 
-/// Buffered standard output. A closed pipe returns [`Failure::PipeClosed`].
+/// Buffered standard output. If the pipe is closed, writing returns [`Failure::PipeClosed`].
 pub(crate) struct Output {
     inner: BufWriter<Stdout>,
     /// Whether standard output is a terminal.
@@ -37,13 +37,13 @@ impl Output {
         self.bytes(b"\n")
     }
 
-    /// Writes a name without what would be unsafe on a terminal.
+    /// Writes a name. On a terminal, unsafe characters are replaced.
     pub(crate) fn name(&mut self, name: impl AsRef<OsStr>) -> Result<(), Failure> {
         let shown = printable(name.as_ref(), self.terminal);
         self.bytes(&shown)
     }
 
-    /// As [`Output::name`], with the end of the line.
+    /// Like [`Output::name`], followed by a newline.
     pub(crate) fn name_line(&mut self, name: impl AsRef<OsStr>) -> Result<(), Failure> {
         self.name(name)?;
         self.bytes(b"\n")
@@ -95,7 +95,7 @@ impl Complaints {
         note(&message);
     }
 
-    /// Prints a message that is no failure.
+    /// Prints a message that is not a failure.
     pub(crate) fn note(&self, message: &str) {
         note(message);
     }
@@ -111,7 +111,7 @@ pub(crate) fn note(message: &str) {
     say(&format!("throughline: {message}"));
 }
 
-/// Prints a message without our name.
+/// Prints a message without the program's name.
 pub(crate) fn say(message: &str) {
     // Standard error may be closed.
     let _ = writeln!(io::stderr().lock(), "{message}");

@@ -1,7 +1,7 @@
-//! Expands patterns in places of an image, `IMAGE:/a/*`. A shell can only expand those of the host.
+//! Expands patterns in places of an image, such as `IMAGE:/a/*`. A shell can expand only paths of the host.
 //!
-//! If a file with exactly that name exists, the place stands for it. A pattern without a match stays as it
-//! is.
+//! If a file with exactly that name exists, the place refers to that file. A pattern without a match is kept
+//! unchanged.
 
 use throughline_forms::paths::{is_pattern, matching};
 
@@ -9,7 +9,7 @@ use crate::images::{Access, Images};
 use crate::place::Place;
 use crate::problem::{Failure, Problem};
 
-/// The places that the arguments stand for. Images are opened with `access`.
+/// The places that the arguments refer to. Images are opened with `access`.
 pub(crate) fn expand(
     images: &mut Images,
     places: &[Place],

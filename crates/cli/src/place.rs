@@ -41,11 +41,11 @@ thread_local! {
     static BASE: RefCell<Option<(PathBuf, PathBuf)>> = const { RefCell::new(None) };
 }
 
-/// Sets the image and directory for paths without an image, until dropped.
+/// The image and directory for paths without an image. They apply until this value is dropped.
 pub(crate) struct Base;
 
 impl Base {
-    /// Starts in this thread.
+    /// Sets the image and directory for this thread.
     pub(crate) fn enter(image: PathBuf, dir: PathBuf) -> Base {
         BASE.set(Some((image, dir)));
         Base
@@ -60,7 +60,7 @@ impl Base {
         });
     }
 
-    /// The current directory; `/` outside of a shell.
+    /// The current directory; `/` if no shell is running.
     pub(crate) fn dir() -> PathBuf {
         BASE.with_borrow(|base| base.as_ref().map(|(_, dir)| dir.clone()))
             .unwrap_or_else(|| PathBuf::from("/"))
@@ -75,7 +75,7 @@ impl Base {
         .unwrap_or_default()
     }
 
-    /// A path without an image, if a shell is running.
+    /// Parses a path without an image, if a shell is running.
     fn place(argument: &OsStr) -> Option<Place> {
         if argument.is_empty() {
             return None;
@@ -110,7 +110,8 @@ impl Place {
         .unwrap_or_else(|| Place::parse_named(argument))
     }
 
-    /// Parses an argument; in a shell, a path without an image is still a host path or plain text.
+    /// Parses an argument without the shell's image and directory: a path without an image is a host path or
+    /// plain text.
     pub(crate) fn parse_named(argument: &OsStr) -> Place {
         if argument == "-" {
             return Place::Stream;

@@ -14,7 +14,7 @@ use throughline_forms::files;
 use crate::problem::{Failure, Problem};
 use crate::text::quote;
 
-/// Why a host file must not be overwritten, if so. `offset` is where a volume in it may begin, as given by
+/// Returns why a host file must not be overwritten, if so. `offset` is where a volume in it may begin, from
 /// `--offset`.
 pub(crate) fn reason(path: &Path, offset: u64) -> Option<String> {
     if let Some(volume) = holds_ext(path, offset) {
@@ -23,7 +23,7 @@ pub(crate) fn reason(path: &Path, offset: u64) -> Option<String> {
     in_use(path)
 }
 
-/// What has a file open as an image or a disk, as far as locks and the kernel show.
+/// Returns what has a file open as an image or a disk, according to its locks and the kernel.
 fn in_use(path: &Path) -> Option<String> {
     let opened = OpenOptions::new()
         .write(true)
@@ -36,7 +36,8 @@ fn in_use(path: &Path) -> Option<String> {
     }
 }
 
-/// Refuses a file as secondary output of a command: a report, a record, an explanation or a log.
+/// Refuses to write secondary output (a report, a record, an explanation or a log) to a file that holds an
+/// ext volume.
 pub(crate) fn check_output(path: &Path) -> Result<(), Failure> {
     match holds_ext(path, 0) {
         Some(why) => Err(Problem::new(why)
@@ -46,7 +47,7 @@ pub(crate) fn check_output(path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// The refusal to copy onto such a file, with what was probably meant.
+/// The refusal to overwrite such a file, with the command that was probably meant.
 pub(crate) fn refusal(path: &Path, why: String) -> Failure {
     let root = quote(format!("{}:/", path.display()));
     Problem::new(why)
@@ -56,9 +57,9 @@ pub(crate) fn refusal(path: &Path, why: String) -> Failure {
         .met(format!("not writing to {}", quote(path)))
 }
 
-/// For a path through an image file, `disk.img/etc`: the place that was probably meant.
+/// For a path through an image file, such as `disk.img/etc`: the place that was probably meant.
 pub(crate) fn path_in_image(path: &Path) -> Option<String> {
-    // Without a trailing slash, which only a directory may have.
+    // Remove a trailing slash, which only a directory may have.
     let path = path.components().as_path();
     let image = path
         .ancestors()
@@ -67,13 +68,13 @@ pub(crate) fn path_in_image(path: &Path) -> Option<String> {
     holds_ext(image, 0).map(|_| format!("{}:/{}", image.display(), inside.display()))
 }
 
-/// Where a file of the host holds an ext volume, in words.
+/// For a message: where a file of the host holds an ext volume.
 fn holds_ext(path: &Path, offset: u64) -> Option<&'static str> {
     files::holds_ext(&open(path)?, offset)
 }
 
-/// Opens a regular file or a block device, which cannot block. If the file of a given descriptor cannot be
-/// reopened, uses the descriptor itself.
+/// Opens a regular file or a block device, which cannot block. If the file of an inherited descriptor cannot
+/// be reopened, uses the descriptor itself.
 pub(crate) fn open(path: &Path) -> Option<File> {
     let kind = std::fs::metadata(path).ok()?.file_type();
     if !kind.is_file() && !kind.is_block_device() {

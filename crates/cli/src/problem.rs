@@ -1,4 +1,4 @@
-//! Errors in the words of coreutils: reason, operation and next step.
+//! Errors in the style of coreutils: operation, reason and next step.
 
 use std::fmt;
 use std::io;
@@ -13,16 +13,16 @@ pub(crate) type Result<T> = std::result::Result<T, Problem>;
 /// The reason of an error, without the operation that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Problem {
-    /// As `strerror` has it, or more precise if we know more.
+    /// The text of `strerror`, or a more precise one.
     pub(crate) reason: String,
     /// What the user can do next, if known.
     pub(crate) next: Option<String>,
-    /// The system's number for it, which a command may act upon.
+    /// The errno, if there is one, for commands that depend on it.
     pub(crate) errno: Option<Errno>,
 }
 
 impl Problem {
-    /// A problem of no particular kind.
+    /// A problem without an errno.
     pub(crate) fn new(reason: impl Into<String>) -> Problem {
         Problem {
             reason: reason.into(),
@@ -55,7 +55,7 @@ impl From<io::Error> for Problem {
     }
 }
 
-/// "No such file or directory (os error 2)" without the number, which is of no use to the reader.
+/// Removes the number from "No such file or directory (os error 2)": it does not help the user.
 fn words(error: &io::Error) -> String {
     let text = error.to_string();
     text.split(" (os error").next().unwrap_or(&text).to_owned()
@@ -67,7 +67,7 @@ impl From<Errno> for Problem {
     }
 }
 
-/// The next step for a device without room for what was promised: a sparse file on a full disk.
+/// The next step if the device cannot store what the image has room for: a sparse file on a full disk.
 const HOST_IS_FULL: &str =
     "the host's disk is full: free some space on the file system of the image";
 
@@ -94,7 +94,7 @@ impl From<Error> for Problem {
     }
 }
 
-/// A volume stopped by an earlier failure.
+/// The problem of a volume that was stopped by an earlier failure.
 fn stopped(why: &Arc<Abort>) -> Problem {
     let text = Error::Stopped(Arc::clone(why)).to_string();
     let host = match &**why {
@@ -116,7 +116,7 @@ fn device_hint(device: &(dyn std::error::Error + 'static)) -> &'static str {
     }
 }
 
-/// A request that cannot be carried out.
+/// The problem of a request that cannot be carried out.
 fn caller(reason: Reason) -> Problem {
     let next = match &reason {
         Reason::NoSpace => {
@@ -139,7 +139,7 @@ fn caller(reason: Reason) -> Problem {
     let next = (!next.is_empty()).then(|| next.to_owned());
     let reason = match reason {
         Reason::Busy(who) => who,
-        // These say more than the system's words.
+        // These texts are more precise than the system's.
         Reason::Invalid(_)
         | Reason::InUse { .. }
         | Reason::NoKey
@@ -158,20 +158,20 @@ fn caller(reason: Reason) -> Problem {
 /// Why a command ends, or skips a place.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
-    /// A wrong command line: exit code 2.
+    /// Wrong command line: exit code 2.
     Usage(String),
-    /// It failed: exit code 1.
+    /// Failed: exit code 1.
     Failed {
         /// The operation: "cannot open 'x'".
         doing: String,
         /// The reason.
         problem: Problem,
     },
-    /// The reader of our output is gone: end without a message.
+    /// The reader of our output has closed the pipe: end without a message.
     PipeClosed,
-    /// Another process of ours has reported the failure.
+    /// The failure was already reported.
     Reported,
-    /// The user has asked for the command to end.
+    /// The user has interrupted the command.
     Interrupted,
 }
 
@@ -213,7 +213,7 @@ impl Failure {
         }
     }
 
-    /// The system's number for the problem, if there is one.
+    /// The errno, if there is one.
     pub(crate) fn errno(&self) -> Option<Errno> {
         match self {
             Failure::Failed { problem, .. } => problem.errno,

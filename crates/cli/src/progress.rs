@@ -1,11 +1,11 @@
-//! Progress of long work on a terminal. Nothing is shown if standard error is no terminal.
+//! Progress of long work, on a terminal. Nothing is shown if standard error is not a terminal.
 
 use std::io::IsTerminal;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-/// A bar or a spinner, or neither.
+/// A bar, a spinner, or nothing.
 pub(crate) struct Progress {
     bar: ProgressBar,
 }
@@ -48,7 +48,7 @@ impl Progress {
         progress
     }
 
-    /// Shows the current activity in words, and the elapsed time.
+    /// Shows the current activity and the elapsed time.
     pub(crate) fn words(quiet: bool) -> Progress {
         let progress = Progress::bytes(None, quiet);
         if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg} {elapsed}") {

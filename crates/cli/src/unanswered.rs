@@ -1,6 +1,6 @@
-//! Exit codes for commands whose usual exit codes are answers, if they have no answer: a wrong command line,
-//! a log that cannot be opened, a bug of ours. Otherwise, `git bisect run` would mark the commit as bad, and
-//! a pipeline would see a regression.
+//! Exit codes of a command that has no answer: a wrong command line, a log that cannot be opened, or a bug.
+//! For some commands, the usual exit codes are answers: `git bisect run` would mark the commit as bad, and a
+//! pipeline would see a regression.
 
 use crate::commands::lab::{gate, step};
 use crate::mount;
@@ -39,7 +39,7 @@ impl Unanswered {
                 ..Unanswered::USUAL
             }
         } else if called(&["lab", "step"]) {
-            // 1 to 127 would be an answer.
+            // 1 to 127 are answers.
             Unanswered {
                 usage: step::EXIT_ABORT,
                 failed: step::EXIT_ABORT,
@@ -51,8 +51,8 @@ impl Unanswered {
     }
 }
 
-/// Whether the command line is for `command`. It may be unparsed: only options may precede the command, each
-/// with at most one value.
+/// Whether the command line is for `command`. It may not have been parsed: only options may precede the
+/// command, each with at most one value.
 fn called(command: &[&str]) -> bool {
     let words: Vec<_> = std::env::args_os().skip(1).collect();
     let option = |word: &std::ffi::OsString| word.as_encoded_bytes().starts_with(b"-");

@@ -1,4 +1,4 @@
-//! Walks a directory tree of a possibly hostile image: without loops and with bounded depth.
+//! Walks a directory tree of a possibly hostile image, without cycles and with bounded depth.
 
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -11,10 +11,10 @@ use crate::images::{Access, Opened};
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem, Result as Step};
 
-/// Maximum nesting of directories: the longest path that the kernel accepts has no more.
+/// Maximum nesting of directories. Paths that the kernel accepts have no more.
 pub(crate) const MAX_DEPTH: usize = 2048;
 
-/// Guards one walk: in a sound file system, each directory is reached once.
+/// Protects a walk from cycles: in a sound file system, each directory is reached once.
 #[derive(Debug, Default)]
 pub(crate) struct Guard {
     seen: HashSet<u64>,
@@ -51,12 +51,12 @@ impl Guard {
 pub(crate) struct Entry {
     /// The name.
     pub(crate) name: OsString,
-    /// Of the inode itself: a symbolic link is not followed.
+    /// The inode's metadata; a symbolic link is not followed.
     pub(crate) meta: Step<Metadata>,
 }
 
 /// The entries of a directory, in stored order or sorted by name. Damage is reported with the operation from
-/// `reading`; the readable names are returned.
+/// `reading`, and the readable names are returned.
 pub(crate) fn entries(
     dir: &Dir,
     sorted: bool,
@@ -103,7 +103,7 @@ pub(crate) struct At<'a> {
     pub(crate) parent: Option<(&'a Dir, &'a OsStr)>,
     /// The number of directories between it and the start, the start included.
     pub(crate) depth: usize,
-    /// Whether it is the last one that is visited in its directory.
+    /// Whether it is the last visited entry of its directory.
     pub(crate) is_last: bool,
 }
 
@@ -154,7 +154,7 @@ pub(crate) fn is_hidden(name: &OsStr) -> bool {
     name.as_encoded_bytes().starts_with(b".")
 }
 
-/// What a command does with the files that a walk reaches.
+/// What a command does with the files of a walk.
 pub(crate) trait Visitor {
     /// Whether the entries of a directory are visited sorted by name.
     fn sorted(&self) -> bool {
@@ -180,8 +180,8 @@ pub(crate) trait Visitor {
     }
 }
 
-/// Visits a place and what is below it. A failure below is reported, and the walk continues. `follow`: a
-/// symbolic link at the place itself is followed.
+/// Visits a place and everything below it. A failure below is reported, and the walk continues. `follow`:
+/// whether a symbolic link at the place itself is followed.
 pub(crate) fn walk(
     context: &mut Context,
     start: &Opened,
@@ -271,19 +271,19 @@ fn each_entry(
     Ok(())
 }
 
-/// Which files a command does one thing to.
+/// Which files a command visits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reach {
     /// Follow a link named on the command line.
     pub(crate) follow: bool,
-    /// Visit all that is below a directory. Links there are skipped unless `links` is set.
+    /// Visit everything below a directory. Links there are skipped unless `links` is set.
     pub(crate) recursive: bool,
     /// Visit links below a directory, without following them.
     pub(crate) links: bool,
 }
 
 impl Reach {
-    /// Links are followed where they are named and skipped below a directory.
+    /// Follows links named on the command line, and skips those below a directory.
     pub(crate) fn files(recursive: bool) -> Reach {
         Reach {
             follow: true,
@@ -312,7 +312,7 @@ where
     }
 }
 
-/// Visits each place, with patterns expanded, and what is below it as far as `reach` says.
+/// Visits each place, with patterns expanded, and the files below it that `reach` selects.
 pub(crate) fn each(
     context: &mut Context,
     places: &[Place],

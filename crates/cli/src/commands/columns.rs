@@ -5,7 +5,7 @@ use term_grid::{Direction, Filling, Grid, GridOptions};
 /// The width if the terminal does not report one.
 const USUAL_WIDTH: usize = 80;
 
-/// Characters per line of the terminal; `COLUMNS` takes precedence.
+/// Columns of the terminal; `COLUMNS` takes precedence.
 pub(super) fn width() -> usize {
     let given = std::env::var("COLUMNS").ok();
     let given = given.and_then(|columns| columns.parse().ok());

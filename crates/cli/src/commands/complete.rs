@@ -19,7 +19,7 @@ pub(crate) struct CompleteArgs {
     word: OsString,
 }
 
-/// Shell code for words that contain `:/`, in addition to what is generated from the command line's
+/// Shell code that completes words containing `:/`. It supplements the code generated from the command line's
 /// description.
 pub(super) const BASH: &str = include_str!("complete/places.bash");
 pub(super) const ZSH: &str = include_str!("complete/places.zsh");
@@ -28,7 +28,8 @@ pub(super) const FISH: &str = include_str!("complete/places.fish");
 /// Maximum number of completions offered.
 const MAX_NAMES: usize = 10_000;
 
-/// Prints the places that start with the word, directories with a slash; nothing for what cannot be read.
+/// Prints the places that start with the word, directories with a slash. Prints nothing for what cannot be
+/// read.
 pub(crate) fn run(args: &CompleteArgs, context: &mut Context) -> Result<(), Failure> {
     let place = Place::parse(&args.word);
     let Place::Image { path, .. } = &place else {

@@ -177,7 +177,8 @@ pub(crate) fn run(args: &CpArgs, context: &mut Context) -> Result<(), Failure> {
 
 const MIB: f64 = (1 << 20) as f64;
 
-/// Prints the statistics, as text or as one line of JSON; on standard error if standard output is the copy.
+/// Prints the statistics, as text or as one line of JSON. They go to standard error if standard output has
+/// the copy.
 fn say(
     context: &mut Context,
     totals: Totals,
@@ -230,7 +231,7 @@ fn say(
     context.out.line(line)
 }
 
-/// Peak resident memory of this process, as the kernel counts it.
+/// Peak resident memory of this process, as reported by the kernel.
 fn peak_memory_bytes() -> Option<u64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use throughline::{FileType, Metadata};
 use throughline_forms::time::rfc3339;
 
-/// A name for JSON: as text and, if it is not UTF-8, its bytes in hexadecimal as well.
+/// Adds a name to a JSON object: as text and, if it is not UTF-8, also its bytes in hexadecimal.
 pub(crate) fn name_into(object: &mut Map<String, Value>, key: &str, name: &OsStr) {
     object.insert(key.to_owned(), json!(name.to_string_lossy()));
     if name.to_str().is_none() {
@@ -20,7 +20,7 @@ pub(crate) fn name_into(object: &mut Map<String, Value>, key: &str, name: &OsStr
     }
 }
 
-/// The fields of an inode that `stat` and `ls` print as JSON.
+/// Adds the fields of an inode that `stat` and `ls` print as JSON.
 pub(crate) fn metadata_into(object: &mut Map<String, Value>, meta: &Metadata) {
     let kind = match meta.file_type() {
         FileType::File => "file",

@@ -145,7 +145,7 @@ fn row(args: &DfArgs, image: &str, stat: &StatFs) -> [String; 5] {
     ]
 }
 
-/// Rounded up, as `df` does; `-` if there is no space at all.
+/// The used percentage, rounded up as `df` does; `-` if there is no space at all.
 fn percent(used: u64, available: u64) -> String {
     let whole = u128::from(used) + u128::from(available);
     if whole == 0 {

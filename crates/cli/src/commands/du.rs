@@ -51,8 +51,8 @@ struct Count<'a> {
     args: &'a DuArgs,
     /// Inodes with several names that were already counted.
     linked: HashSet<u64>,
-    /// The totals of the files being visited, below them the grand total; `None` for one that was counted
-    /// under another name.
+    /// A stack of totals: the grand total, then one for each file being visited and its parent directories.
+    /// `None` for a file that was counted under another name.
     totals: Vec<Option<u64>>,
     found: Vec<Value>,
 }

@@ -34,7 +34,7 @@ pub(crate) fn completions(args: &CompletionsArgs, context: &mut Context) -> Resu
         Shell::Bash => complete::BASH,
         Shell::Zsh => complete::ZSH,
         Shell::Fish => complete::FISH,
-        // The other shells complete only options and commands.
+        // For other shells, only options and commands are completed.
         _ => "",
     };
     context.out.bytes(places.as_bytes())

@@ -56,8 +56,8 @@ pub(crate) fn run(args: &InfoArgs, context: &mut Context) -> Result<(), Failure>
     context.list(found)
 }
 
-/// Opens an image that is in use elsewhere, as it is on the disk, and prints a note that this is only the
-/// state on disk.
+/// Opens an image that is in use elsewhere for reading, and prints a note that only the state on disk is
+/// shown.
 fn in_use(context: &mut Context, image: &Path, busy: &Failure) -> Result<Volume, Failure> {
     let volume = context.images.open_in_use(image)?;
     if !context.globals.quiet {
@@ -69,7 +69,7 @@ fn in_use(context: &mut Context, image: &Path, busy: &Failure) -> Result<Volume,
     Ok(volume)
 }
 
-/// The reaction to damage, as the name of the mount option.
+/// The volume's reaction to errors, named as in the mount option `errors=`.
 fn on_error(info: &VolumeInfo) -> &'static str {
     match info.on_error {
         OnError::Continue => "continue",

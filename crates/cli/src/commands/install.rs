@@ -1,4 +1,4 @@
-//! `install-fuse2fs` and `install-helpers`: links under the names by which other programs find this one.
+//! `install-fuse2fs` and `install-helpers`: links under the names by which other programs run this one.
 
 use std::io;
 use std::os::unix::fs::symlink;
@@ -89,7 +89,7 @@ fn change(link: &Path, remove: bool) -> Result<(), Failure> {
             if same(link, &this) {
                 return Ok(());
             }
-            // Keep another program; replace a link that is dangling or leads to another copy of this program.
+            // Keep another program. Replace a link that is dangling or leads to another copy of this program.
             if !is_replaceable(link) {
                 return Err(Problem::from(error)
                     .with_next("use another directory, or move that file away")

@@ -50,7 +50,7 @@ pub(crate) fn run(args: &LnArgs, context: &mut Context) -> Result<(), Failure> {
     };
     let opened = context.open(last, Access::Write)?;
     let targets: Vec<Place> = match args.symbolic {
-        // A symbolic link holds its target as written.
+        // The target of a symbolic link is stored as written.
         true => {
             let words = args.places.iter().take(targets.len());
             words.map(|word| Place::parse_named(word)).collect()
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &LnArgs, context: &mut Context) -> Result<(), Failure> {
     })
 }
 
-/// Creates one link to the stored form of its target.
+/// Creates one link. `stored` is the target as the link refers to it.
 fn make(
     args: &LnArgs,
     volume: &Volume,
@@ -126,8 +126,7 @@ fn make(
     }
 }
 
-/// The relative path from a link to its target. Both directories are resolved through links, as ln of
-/// coreutils does.
+/// The relative path from a link to its target. Symbolic links in both are resolved, as ln of coreutils does.
 fn relative_to(volume: &Volume, target: &Path, link: &Path) -> crate::problem::Result<PathBuf> {
     let dir = link.parent().unwrap_or(Path::new("/"));
     let dir = canonical(volume, dir, Missing::Anything)?;
@@ -135,7 +134,7 @@ fn relative_to(volume: &Volume, target: &Path, link: &Path) -> crate::problem::R
     Ok(relative(&dir, &target))
 }
 
-/// Removes an existing name to make room for a link; never the target of a hard link.
+/// Removes an existing name to make room for a link. Refuses if that name is the target of the hard link.
 fn replace(
     volume: &Volume,
     stored: &std::path::Path,

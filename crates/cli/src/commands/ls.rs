@@ -301,7 +301,7 @@ impl Listing<'_> {
         Ok(())
     }
 
-    /// Prints lines, which arrive sorted by name.
+    /// Prints lines. `lines` must be sorted by name.
     fn lines(
         &mut self,
         context: &mut Context,
@@ -388,7 +388,7 @@ impl Listing<'_> {
         Ok(())
     }
 
-    /// The name as shown: in colour and with the indicator of its kind.
+    /// The name as shown: coloured and with its indicator.
     fn name(&self, context: &Context, line: &Line) -> Vec<u8> {
         let name = printable(&line.name, context.out.terminal);
         let in_colour = match self.args.color {
@@ -403,7 +403,7 @@ impl Listing<'_> {
         let is_dir = line.meta.is_dir();
         let sign = match line.meta.file_type() {
             FileType::Directory => Some(b'/'),
-            // The target is printed after it.
+            // In the long format, the target follows the name instead of the indicator.
             FileType::Symlink if self.args.is_long() => None,
             FileType::Symlink => Some(b'@'),
             FileType::Fifo => Some(b'|'),

@@ -13,12 +13,11 @@ use crate::problem::{Problem, Result};
 
 const MANUAL: &str = "throughline";
 
-/// Per command, in brackets, '' for the program itself: the pages that its page refers to, then the purpose
-/// of
-/// each example and its indented command lines.
+/// For each command, in brackets (empty for the program itself): the pages that its page refers to. Then, for
+/// each example, its purpose and its indented command lines.
 const PAGES: &str = include_str!("manual/pages.txt");
 
-/// The pages of our other names. Their options are inserted.
+/// The pages for the program's other names. `@OPTIONS@` is replaced by the table of options.
 const FUSE2FS: &str = include_str!("manual/fuse2fs.1");
 const HELPER: &str = include_str!("manual/mount.fuse.throughline.8");
 
@@ -135,7 +134,7 @@ fn escaped(text: &str) -> String {
     roff.to_roff().trim_end().to_owned()
 }
 
-/// What [`PAGES`] has for a command: the related pages, and the examples with their purposes.
+/// The entry of [`PAGES`] for a command: the related pages, and the examples with their purposes.
 fn of(command: &str) -> (&'static str, Vec<(&'static str, String)>) {
     let head = format!("[{command}] ");
     let mut lines = PAGES.lines().skip_while(|line| !line.starts_with(&head));

@@ -37,7 +37,7 @@ fn kind(text: &str) -> Result<FileType, String> {
     }
 }
 
-/// Creates the node. This needs no root: it is only a name in an image.
+/// Creates the node. This needs no root privileges, because the node is only a name in an image.
 pub(crate) fn run(args: &MknodArgs, context: &mut Context) -> Result<(), Failure> {
     let device = match (args.kind.is_device(), args.major, args.minor) {
         (true, Some(major), Some(minor)) => Some(DeviceNumber { major, minor }),

@@ -68,7 +68,7 @@ pub(crate) fn run(args: &MountArgs, context: &mut Context) -> Result<(), Failure
     }
 }
 
-/// Records the exit code and returns the failure.
+/// Sets the exit code and returns the failure.
 fn failure_of(trouble: Trouble, context: &mut Context) -> Failure {
     let (code, failure) = match trouble {
         Trouble::Reported(code) => (code, Failure::Reported),
@@ -78,8 +78,8 @@ fn failure_of(trouble: Trouble, context: &mut Context) -> Failure {
     failure
 }
 
-/// mke2fs makes root the owner of a file system, whoever calls it. Prints a note if the caller may not write
-/// to the mount for that reason.
+/// mke2fs makes root the owner of the root directory, whoever runs it. Prints a note if the caller therefore
+/// may not write to the mount.
 fn note_denied_writes(plan: &Plan) {
     let denied = rustix::fs::access(&plan.dir, rustix::fs::Access::WRITE_OK);
     if plan.options.read_only || denied != Err(Errno::ACCESS) {
@@ -105,7 +105,7 @@ fn plan(
     context: &Context,
 ) -> Result<Plan, Failure> {
     let mut options = MountOptions::default();
-    // First the global options; `-o` takes precedence for this mount.
+    // The global options come first, because `-o` takes precedence.
     let globals = &context.globals;
     options.offset_bytes = globals.offset;
     options.no_replay = globals.no_replay;
@@ -128,7 +128,7 @@ fn plan(
         options.log_file.clone_from(&globals.log_file);
     }
     mount::start_log(&options)?;
-    // Not a `Failure::Usage`: the exit code differs.
+    // This is not a `Failure::Usage`, because the exit code differs.
     let mut open = globals
         .open_options(access)
         .map_err(|failure| Failure::plain(failure.to_string()))?;

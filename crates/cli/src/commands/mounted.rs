@@ -17,23 +17,23 @@ struct Ours {
     answer: Answer,
 }
 
-/// Whether the type is ours. Only our servers use it.
+/// Whether the mount's type is ours, which only our servers use.
 fn is_ours(mount: &Mount) -> bool {
     let subtype = mount.fs_type.split_once('.').map(|(_, subtype)| subtype);
     mount.is_fuse() && subtype == Some("throughline")
 }
 
-/// Whether the type is ours or one that fuse2fs uses; for the latter, the server's answer decides.
+/// Whether the type is ours, or one that fuse2fs uses too. In the second case, the server's answer decides.
 fn may_be_ours(mount: &Mount) -> bool {
     let subtype = mount.fs_type.split_once('.').map(|(_, subtype)| subtype);
     is_ours(mount) || mount.is_fuse() && subtype.is_some_and(|subtype| subtype.starts_with("ext"))
 }
 
-/// All our mounts. Servers of other types are not queried. Servers that hang delay the list by at most 2 s.
+/// All our mounts. Mounts of other types are not queried. Servers that hang delay the list by at most 2 s.
 fn all() -> Result<Vec<Ours>, Failure> {
     let mounts = mounts::all().doing(|| "cannot read the list of mounts")?;
     let asked = Instant::now();
-    // All at once: several hung servers take no longer than one.
+    // Query all in parallel: several hung servers delay the list no longer than one.
     let asked_apart = |mount: Mount| (AskedApart::start(&mount.point), mount);
     let all: Vec<_> = mounts
         .into_iter()

@@ -92,7 +92,7 @@ pub(crate) fn run(args: &MvArgs, context: &mut Context) -> Result<(), Failure> {
         let arrow = if args.exchange { "<->" } else { "->" };
         let report = || format!("renamed {source} {arrow} {to}");
         if mode == RenameMode::Replace && same_file(&opened.volume, path, to_path) {
-            // The kernel does nothing if both are names of one file; mv removes the first name.
+            // If both are names of one file, rename(2) does nothing, but mv removes the first name.
             if same_name(&opened.volume, path, to_path) {
                 return Err(Failure::plain(format!(
                     "{source} and {to} are the same file"
@@ -115,7 +115,7 @@ pub(crate) fn run(args: &MvArgs, context: &mut Context) -> Result<(), Failure> {
     })
 }
 
-/// Whether both are names of one inode.
+/// Whether both are names of the same inode.
 fn same_file(volume: &Volume, one: &Path, other: &Path) -> bool {
     let meta = |path| volume.symlink_metadata(path);
     matches!((meta(one), meta(other)), (Ok(one), Ok(other)) if one.ino() == other.ino())

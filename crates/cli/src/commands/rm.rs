@@ -32,8 +32,8 @@ pub(crate) struct RmArgs {
     verbose: bool,
 }
 
-/// Names read from a directory before they are removed. This bounds memory, and no listing is open while
-/// names are removed.
+/// Number of names read from a directory before they are removed. This bounds memory, and no listing is open
+/// during the removal.
 const BATCH: usize = 4096;
 
 /// Removes each place.
@@ -61,7 +61,7 @@ fn remove_place(args: &RmArgs, context: &mut Context, opened: &Opened) -> Result
             .met(cannot()));
     }
     let (dir, name) = open_parent(&opened.volume, path).doing(cannot)?;
-    // A trailing slash: it must be a directory.
+    // A trailing slash requires a directory.
     if path.as_os_str().as_encoded_bytes().ends_with(b"/")
         && !dir.symlink_metadata(name).doing(cannot)?.is_dir()
     {
@@ -70,7 +70,7 @@ fn remove_place(args: &RmArgs, context: &mut Context, opened: &Opened) -> Result
     remove(args, context, &dir, name, place, &mut Guard::default()).map(|_gone| ())
 }
 
-/// Removes a name. Returns `false` if something below it had to stay, which was reported.
+/// Removes a name. Returns `false` if a file below it could not be removed; that failure was reported.
 fn remove(
     args: &RmArgs,
     context: &mut Context,
@@ -105,7 +105,7 @@ fn remove(
     Ok(true)
 }
 
-/// Removes the contents of a directory. Returns `false` if something had to stay.
+/// Removes the contents of a directory. Returns `false` if something could not be removed.
 fn empty(
     args: &RmArgs,
     context: &mut Context,
@@ -116,7 +116,7 @@ fn empty(
     let reading = || format!("cannot read directory {place}");
     let mut stayed = 0usize;
     loop {
-        // Names that had to stay are read again; reading that many more ensures progress.
+        // Names that could not be removed are read again. Reading that many more ensures progress.
         let mut names: Vec<OsString> = Vec::new();
         for entry in dir
             .entries()

@@ -128,7 +128,7 @@ pub(crate) fn run(args: &SetfaclArgs, context: &mut Context) -> Result<(), Failu
     })
 }
 
-/// The requested changes of one of the two ACLs.
+/// The requested changes of the access ACL or of the default ACL.
 struct Wanted {
     set: Vec<Entry>,
     modify: Vec<Entry>,
@@ -159,7 +159,8 @@ impl Wanted {
         !self.gives() && self.remove.is_empty() && !self.is_cleared
     }
 
-    /// The ACL after the change. `base` is the ACL of the mode alone; `searchable` decides about `X`.
+    /// The ACL after the change. `base` is the ACL equivalent to the mode; `searchable` decides the meaning
+    /// of `X`.
     fn apply(&self, before: Acl, base: &Acl, searchable: bool) -> Acl {
         let mut acl = match self.set.is_empty() {
             true => before,
@@ -227,7 +228,7 @@ fn restore(args: &SetfaclArgs, context: &mut Context, dump: &Path) -> Result<(),
     })
 }
 
-/// The single ID of an owner or group.
+/// The ID, if the text names exactly one user or group.
 fn id(owner: Result<Owner, String>) -> Result<u32, String> {
     let owner = owner?;
     owner
@@ -236,7 +237,7 @@ fn id(owner: Result<Owner, String>) -> Result<u32, String> {
         .ok_or_else(|| "no name".to_owned())
 }
 
-/// One of the two ACLs in a paragraph of a dump.
+/// The access ACL or the default ACL in a paragraph of a dump.
 fn list(paragraph: &Paragraph, default: bool, searchable: bool) -> Result<Acl, String> {
     let mut acl = Acl::default();
     for (number, line) in &paragraph.lines {

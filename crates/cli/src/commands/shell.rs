@@ -1,8 +1,8 @@
 //! `shell`: many commands on one open image, from a file, a pipe or a terminal.
 //!
-//! Each line is a command as on the command line. A path without an image is in the open one, relative to the
-//! directory set by `cd`; `host:PATH` is a path on the host. The image is opened once, and closed after the
-//! last command.
+//! Each line is a command as on the command line. A path without an image is in the open image, relative to
+//! the directory set by `cd`; `host:PATH` is a path on the host. The image is opened once and closed after
+//! the last command.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -237,7 +237,7 @@ fn plain(path: &Path) -> PathBuf {
     dir
 }
 
-/// Without a place, these commands use the current directory.
+/// Commands that use the current directory if no place is given.
 const HERE: [&str; 5] = ["ls", "tree", "du", "df", "lsattr"];
 
 #[cfg(test)]

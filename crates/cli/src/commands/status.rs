@@ -115,7 +115,7 @@ fn show(state: &Value, dir: &Path, context: &mut Context) -> Result<(), Failure>
     context.out.line(fill("status", &values)?)
 }
 
-/// Reads the state of a mount. Root, who may not look into another user's mount, asks as that user.
+/// Reads the state of a mount. Root may not access another user's mount, so it runs the query as that user.
 pub(crate) fn ask(place: &Path, mount: &Mount) -> Result<Value, Errno> {
     let mut bytes = Vec::with_capacity(8 << 10);
     loop {
@@ -137,7 +137,7 @@ pub(crate) fn ask(place: &Path, mount: &Mount) -> Result<Value, Errno> {
 
 fn as_user(place: &Path, mount: &Mount) -> Option<Vec<u8>> {
     let (user, group) = (mount.user()?, mount.group()?);
-    // If root itself is refused, return instead of trying as root again.
+    // The mount belongs to root, so repeating the query as its user would be refused again.
     if user == 0 {
         return None;
     }
@@ -151,20 +151,20 @@ fn as_user(place: &Path, mount: &Mount) -> Option<Vec<u8>> {
     output.status.success().then_some(output.stdout)
 }
 
-/// How long a list waits for the server of a mount.
+/// How long a list waits for a server.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The answer of the server of a mount in a list.
+/// The answer of one server in a list.
 pub(super) enum Answer {
     State(Value),
-    /// The server has ended, or refuses to answer us.
+    /// The server has ended, or denies access.
     None,
     /// No answer within [`PATIENCE`].
     NotYet,
 }
 
-/// A query in a separate process. A process that waits for a server which holds its request without answering
-/// cannot be ended, not even by SIGKILL.
+/// A query in a separate process: a process that waits for a hung server cannot be killed, not even by
+/// SIGKILL.
 pub(super) struct AskedApart(Receiver<Option<Value>>);
 
 impl AskedApart {
@@ -191,8 +191,7 @@ impl AskedApart {
     }
 }
 
-/// The output of `throughline status --json`, run as a separate process. It inherits nothing from this one
-/// and may outlive it.
+/// The output of `throughline status --json`, run as a separate process, which may outlive this one.
 fn say(place: &Path) -> Option<Value> {
     let output = Command::new(std::env::current_exe().ok()?)
         .args(["status", "--json", "--"])
@@ -224,7 +223,7 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or_default()
 }
 
-/// The share of the bytes read between two samples that was in the cache.
+/// The share of the bytes read between two samples that came from the cache.
 fn hits(before: &Value, now: &Value) -> String {
     let since = |part: &str| {
         number(&now[part]["read_bytes"]).saturating_sub(number(&before[part]["read_bytes"]))
@@ -233,14 +232,14 @@ fn hits(before: &Value, now: &Value) -> String {
     if asked == 0 {
         return "no hits".to_owned();
     }
-    // Read-ahead and directory blocks can make this exceed the bytes requested.
+    // Readahead and directory blocks can make `fetched` larger than `asked`.
     let hits = asked.saturating_sub(fetched) as f64 / asked as f64;
     format!("hits {:.0} %", hits * 100.0)
 }
 
 const HEAD: &str = "  requests/s  now     read/s  written/s   from dev     to dev      dirty  pauses  commits       hits";
 
-/// One line with the activity in this number of seconds.
+/// One line with the activity of the last `seconds`.
 fn change(before: &Value, now: &Value, seconds: f64) -> String {
     let since = |part: &str, name: &str| {
         let more = number(&now[part][name]).saturating_sub(number(&before[part][name]));

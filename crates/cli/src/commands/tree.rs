@@ -39,9 +39,9 @@ struct Tree<'a> {
     args: &'a TreeArgs,
     directories: u64,
     files: u64,
-    /// What precedes the lines of each level: the branches of the levels above.
+    /// The prefix of the lines of each level: the branches of the levels above.
     indent: Vec<&'static str>,
-    /// As JSON: the directories being visited with the contents found so far; below them, the finished trees.
+    /// For JSON, a stack: the finished trees, then the contents found so far of each directory being visited.
     open: Vec<Vec<Value>>,
 }
 
@@ -120,7 +120,7 @@ impl Visitor for Tree<'_> {
 }
 
 impl Tree<'_> {
-    /// Prints the line of a name. The start has its line without a branch.
+    /// Prints the line of a name. The start of a walk has no branch before it.
     fn line(&mut self, context: &mut Context, at: &At<'_>) -> Result<(), Failure> {
         let Some((_, name)) = at.parent else {
             self.indent.push("");

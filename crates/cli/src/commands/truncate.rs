@@ -55,7 +55,7 @@ impl Change {
         Ok(make(size))
     }
 
-    /// The new size; `None` if it exceeds 64 bits.
+    /// The new size; `None` if it overflows.
     fn apply(self, len: u64) -> Option<u64> {
         match self {
             Change::To(size) => Some(size),

@@ -32,11 +32,11 @@ pub(crate) struct TuneArgs {
     pub(crate) json: JsonFlag,
 }
 
-/// Bytes per call: enough for many I/Os of every size.
+/// Bytes per call: enough for many I/Os of each size.
 const CALL_BYTES: usize = 16 << 20;
-/// A shorter file is not measured: its figures would be meaningless.
+/// Minimum length of a file to measure. Figures for shorter ones would be meaningless.
 const MIN_BYTES: u64 = 1 << 20;
-/// Each size is measured for this long, or until the file ends.
+/// Time limit for each size; a measurement also ends at the end of the file.
 const MEASURED: Duration = Duration::from_millis(500);
 const TARGETS_BYTES: [u32; 6] = [64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 << 20, 4 << 20];
 

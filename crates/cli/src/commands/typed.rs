@@ -51,7 +51,7 @@ impl Typed {
         }));
         let kept = history();
         if let Some(path) = &kept {
-            // There is no history file at first.
+            // Before the first session there is no history file.
             let _ = editor.load_history(path);
         }
         Ok(Typed { editor, kept })
@@ -96,7 +96,7 @@ fn history() -> Option<PathBuf> {
     Some(dir.join("throughline/history"))
 }
 
-/// The names of all commands, and of those that only the shell has.
+/// The names of all commands, including those that exist only in the shell.
 fn commands() -> Vec<String> {
     let all = Cli::command();
     let shown = all

@@ -67,14 +67,14 @@ fn one(dir: &Path, lazy: bool, quiet: bool) -> Result<(), Failure> {
     let how = if lazy { Unmount::Lazy } else { Unmount::Plain };
     unmounted(dir, take_away(&place, how))?;
     match server {
-        // The last user of the mount ends it later.
+        // The mount ends when its last user closes it.
         Some(_) if lazy => Ok(()),
         Some(server) => server.wait_closed(dir),
         None => Ok(()),
     }
 }
 
-/// Programs that visit all mounts (`throughline status`, `df`) use each for a moment, so retry a busy mount.
+/// `throughline status`, `df` and similar programs use each mount briefly, so a busy mount is retried.
 const MOMENT: Duration = Duration::from_millis(20);
 const MOMENTS: usize = 10;
 
@@ -117,7 +117,8 @@ struct Server {
 }
 
 impl Server {
-    /// The server of a mount; `None` if the mount denies us its state or the server is not visible from here.
+    /// The server of a mount; `None` if the mount denies access to its state or the server is not visible
+    /// from here.
     fn of(place: &Path, mount: &Mount) -> Result<Option<Server>, Problem> {
         let state = match status::ask(place, mount) {
             Ok(state) => state,
@@ -137,7 +138,7 @@ impl Server {
         let Some(raw) = pid.and_then(Pid::from_raw) else {
             return Ok(None);
         };
-        // In another PID namespace, the number belongs to another process.
+        // In another PID namespace, this number would be another process.
         let here = std::fs::read_link("/proc/self/ns/pid");
         if !here.is_ok_and(|here| here.to_string_lossy() == text("pid_namespace")) {
             return Ok(None);
@@ -183,8 +184,8 @@ impl Server {
         .met(format!("{} is unmounted, but", quote(dir))))
     }
 
-    /// Whether the image says that it was closed. If that cannot be read (it is in use again, or we may not
-    /// read it), assumes that it was.
+    /// Whether the image is marked as closed cleanly. Assumes so if that cannot be read, because the image is
+    /// in use again or access is denied.
     fn is_closed(&self) -> bool {
         let volume = OpenOptions::new()
             .no_replay(true)

@@ -1,4 +1,4 @@
-//! A command inside another one, sharing its open images: a line of a shell, or of `find -exec`.
+//! Runs a command inside another one, with the same open images: a line of a shell, or of `find -exec`.
 
 use std::ffi::OsString;
 
@@ -7,11 +7,11 @@ use crate::context::Context;
 use crate::output::Complaints;
 use crate::problem::Failure;
 
-/// Why a command did not complete.
+/// Why the inner command did not complete.
 pub(super) enum Stop {
-    /// It was reported; this is the exit code.
+    /// The failure was reported; this is the exit code.
     Failed(u8),
-    /// The whole run ends.
+    /// The whole program must end.
     Ends(Failure),
 }
 
@@ -54,7 +54,7 @@ pub(super) fn within(
     }
 }
 
-/// Checks words in which `{}` will stand for a file in an image. Returns whether they may change an image.
+/// Checks a command line in which `{}` stands for a file in an image. Returns whether it may change an image.
 pub(super) fn check(words: &[OsString]) -> Result<bool, String> {
     let line = std::iter::once("throughline".into()).chain(words.iter().cloned());
     let cli = Cli::try_parse_from(line).map_err(|error| {
@@ -65,7 +65,7 @@ pub(super) fn check(words: &[OsString]) -> Result<bool, String> {
     if !is_for_files(&cli.command) {
         return Err("this command does not work on files of an image".to_owned());
     }
-    // A copy leaves the image if the target is not `{}` and no word is a place in an image.
+    // A copy writes to the host if its target is not `{}` and no word is a place in an image.
     let is_place = |word: &OsString| word.to_string_lossy().contains(":/");
     let goes_out = !words.iter().any(is_place) && words.last().is_some_and(|last| last != "{}");
     Ok(match cli.command {
@@ -74,7 +74,7 @@ pub(super) fn check(words: &[OsString]) -> Result<bool, String> {
     })
 }
 
-/// Whether a command changes nothing.
+/// Whether a command never changes an image.
 fn is_reader(command: &Command) -> bool {
     matches!(
         command,

@@ -54,7 +54,7 @@ impl Located {
     }
 }
 
-/// The target of all sources.
+/// The target of the copy.
 enum Target {
     /// To standard output.
     Stream,
@@ -81,7 +81,7 @@ pub(crate) fn copy(
         globals,
         ..
     } = context;
-    // The target comes first: its image is opened for writing, and a source in the same image then uses that
+    // Open the target first: its image is opened for writing, and sources in the same image then use that
     // volume.
     if let Place::Image { .. } = target {
         images.open(target, Access::Write)?;
@@ -149,7 +149,7 @@ fn is_of_the_host(sources: &[Place], target: &Place) -> bool {
     matches!(target, Place::Host(_)) && !sources.iter().any(in_image)
 }
 
-/// The length of the only file to copy, for the progress display.
+/// The length of the file, if there is only one to copy, for the progress display.
 fn single_len(images: &mut Images, sources: &[Place], options: &Options) -> Option<u64> {
     match sources {
         [only @ (Place::Host(_) | Place::Image { .. })] if !options.recursive => {
@@ -219,7 +219,7 @@ fn find_target(
     Ok(Target::Name(located))
 }
 
-/// Unless the options allow it, refuses to overwrite a host file that holds an ext volume or is in use.
+/// Refuses to overwrite a host file that holds an ext volume or is in use, unless the options allow it.
 pub(super) fn may_overwrite(path: &Path, options: &Options) -> Result<(), Failure> {
     if options.overwrite_image {
         return Ok(());
@@ -259,7 +259,7 @@ fn one(
     let mut from = locate(images, source, Access::Read)?;
     let name = from.name.clone();
     if is_folder_name(source) {
-        // The slash follows the link, whatever the options say.
+        // A trailing slash follows a symbolic link, whatever the options say.
         let cannot = || format!("cannot stat {source}");
         from.folder = from.folder.folder(&name, true).doing(cannot)?;
         from.name = OsString::from(".");
@@ -330,8 +330,8 @@ fn stream_out(walker: &mut Walker<'_>, from: &Located) -> Result<(), Failure> {
     walker.bytes(content.as_ref(), &to, &from.place, &Place::Stream)
 }
 
-/// The directory that holds the last component of a place, and that component; the directory itself and `.`
-/// if there is none.
+/// Splits a place into the directory that holds its last component, and that component. Without a last
+/// component, returns the directory itself and `.`.
 fn locate(images: &mut Images, place: &Place, access: Access) -> Result<Located, Failure> {
     let path: &Path = match place {
         Place::Image { path, .. } => path,
@@ -339,7 +339,7 @@ fn locate(images: &mut Images, place: &Place, access: Access) -> Result<Located,
         Place::Stream => return Err(Failure::Usage("a stream is not a file".into())),
     };
     if path.as_os_str().is_empty() {
-        // Not the current directory: a script with an empty variable does not mean it.
+        // An empty path is not the current directory: it probably comes from an unset variable in a script.
         let doing = match access {
             Access::Read => format!("cannot stat {place}"),
             Access::Write => format!("cannot create {place}"),
@@ -373,7 +373,7 @@ fn locate(images: &mut Images, place: &Place, access: Access) -> Result<Located,
     })
 }
 
-/// Opens a directory; errors name `wanted`.
+/// Opens a directory. Errors name `wanted`.
 fn open_folder(
     images: &mut Images,
     folder: &Place,
@@ -398,7 +398,7 @@ fn open_folder(
     }
 }
 
-/// Adds a hint to `disk.img/etc` where `disk.img:/etc` was meant.
+/// Adds a hint if `disk.img/etc` was given where `disk.img:/etc` was meant.
 fn through_an_image(problem: Problem, wanted: &Place) -> Problem {
     let Place::Host(path) = wanted else {
         return problem;

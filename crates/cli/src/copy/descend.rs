@@ -1,5 +1,5 @@
-//! Directories: creates or merges them at the target, descends, and sets their attributes after the last
-//! entry.
+//! Copies directories: creates or merges them at the target, descends, and sets their attributes after their
+//! last entry.
 
 use rustix::io::Errno;
 
@@ -25,7 +25,7 @@ impl Walker<'_> {
                 )));
             }
             Err(problem) if problem.errno == Some(Errno::NOENT) => {
-                // The owner must be able to enter it during the copy, whatever its final mode.
+                // During the copy, the owner must be able to enter the directory, whatever its final mode.
                 let mode = self.new_mode(meta) | 0o700;
                 to.folder
                     .make_folder(to.name, mode)
@@ -59,7 +59,7 @@ impl Walker<'_> {
         walked
     }
 
-    /// Sets the attributes of a directory after its last entry.
+    /// Sets the attributes of a directory, after its last entry.
     fn finish_folder(
         &self,
         source: &dyn Folder,
@@ -85,8 +85,8 @@ impl Walker<'_> {
         Ok(())
     }
 
-    /// Refuses trees that do not end: a sound tree is finite. If links are followed, a directory may occur
-    /// twice, but not inside itself.
+    /// Refuses cycles. In a sound tree, each directory occurs once. If links are followed, it may occur
+    /// again, but not inside itself.
     fn may_enter(&mut self, from: At<'_>, to: At<'_>, meta: &Meta) -> Result<(), Failure> {
         let cannot = || format!("cannot copy directory {}", from.place);
         if self.root == Some(meta.id) {

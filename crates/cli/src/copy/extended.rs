@@ -16,7 +16,8 @@ use crate::problem::{Problem, Result};
 
 const ACCESS: &str = "system.posix_acl_access";
 const DEFAULT: &str = "system.posix_acl_default";
-/// Attributes that are meaningless elsewhere, as `/etc/xattr.conf` lists them for cp; `*` matches any end.
+/// Attributes that are meaningless on another file system, as `/etc/xattr.conf` lists them for cp. `*`
+/// matches any suffix.
 const PASSED_OVER: [&str; 7] = [
     "afs.*",
     "security.evm",
@@ -80,7 +81,7 @@ impl Extended {
         }
         if preserve.xattrs != Xattrs::No {
             for name in names.into_iter().filter(|name| is_kept(name)) {
-                // It may be removed between the two calls.
+                // It may have been removed between the two calls.
                 if let Some(value) = source.get(&name)? {
                     read.attributes.push((name, value));
                 }
@@ -93,7 +94,7 @@ impl Extended {
         self.lists.is_empty() && self.attributes.is_empty()
     }
 
-    /// Sets the ACLs of a target, and removes those that it must not have.
+    /// Sets the ACLs of a target, and removes those that the source does not have.
     pub(crate) fn give_lists(&self, target: &Holder<'_>) -> Result<()> {
         for (kind, list) in &self.lists {
             let done = match list {
@@ -200,8 +201,8 @@ impl Holder<'_> {
         }
     }
 
-    /// Whether an errno says that there can be no attributes: the file system has none, or the name cannot be
-    /// reached without `/proc`.
+    /// Whether an errno means that there are no attributes: the file system does not support them, or
+    /// `/proc`, which is needed to reach the name, is not mounted.
     fn has_none(&self, errno: Errno) -> bool {
         matches!(errno, Errno::NOTSUP | Errno::NOSYS)
             || matches!((self, errno), (Holder::Named(_), Errno::NOENT))
@@ -219,7 +220,7 @@ fn problem(errno: Errno) -> Problem {
     }
 }
 
-/// No room for attributes does not mean that the image is full.
+/// Adds a hint: too little room for attributes does not mean that the image is full.
 fn no_room(error: Error) -> Problem {
     Problem::from(error).with_next(
         "the attributes of a file share one block, unless the image has the feature ea_inode ('tune2fs -O ea_inode IMAGE')",

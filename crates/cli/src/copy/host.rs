@@ -1,4 +1,4 @@
-//! The host side of a copy. It works with directory descriptors, so no name can lead out of a directory.
+//! The host side of a copy. It uses directory descriptors, so no name can lead out of a directory.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -169,7 +169,8 @@ impl Folder for HostFolder {
     }
 
     fn holder(&self, name: &OsStr) -> Result<Holder<'_>> {
-        // There are no such calls for a name in an open directory. The last component is not followed.
+        // There are no system calls for attributes of a name in an open directory. A final symbolic link is
+        // not followed.
         let dir = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
         Ok(Holder::Named(Path::new(&dir).join(name)))
     }
@@ -209,7 +210,7 @@ impl Folder for HostFolder {
 pub(crate) struct HostContent {
     file: File,
     stream: bool,
-    /// The file system has refused direct writes.
+    /// Set when the file system has refused direct I/O.
     only_buffered: AtomicBool,
 }
 
@@ -221,7 +222,7 @@ impl HostContent {
         let meta = meta_of(&preloadable::fstat(&file)?)?;
         let stream = !matches!(meta.kind, FileType::File | FileType::BlockDevice);
         if !stream && meta.len_bytes > SMALL_BYTES {
-            // Asks for a larger readahead. It is optional.
+            // Asks for a larger readahead, which is optional.
             let _ = fs::fadvise(&file, 0, None, Advice::Sequential);
         }
         Ok(HostContent::plain(file, stream))
@@ -235,10 +236,9 @@ impl HostContent {
         }
     }
 
-    /// Runs `io` past the host's page cache, on as many of `bytes_len` bytes as that can be done with, and
-    /// returns
-    /// what it returns: the number of bytes done. 0 if it cannot be done for the bytes at `address` in
-    /// memory.
+    /// Runs `io` with O_DIRECT on the longest aligned prefix of `bytes_len` bytes and returns its result, the
+    /// number of bytes done. Returns 0 if the memory at `address`, the offset or the file system does not
+    /// permit direct I/O, or if the prefix is shorter than [`DIRECT_BYTES`].
     fn direct(
         &self,
         offset_bytes: u64,
@@ -266,7 +266,7 @@ impl HostContent {
         }
     }
 
-    /// Writes directly as many bytes as possible from the start. Returns their number.
+    /// Writes the longest possible prefix with direct I/O. Returns its length.
     fn write_direct(&self, offset_bytes: u64, bytes: &[u8]) -> Result<usize> {
         let memory = (bytes.as_ptr().addr(), bytes.len());
         self.direct(offset_bytes, memory, |whole| {
@@ -275,7 +275,7 @@ impl HostContent {
         })
     }
 
-    /// Reads as much as possible past the host's page cache. Returns 0 if it cannot, and at the end of the
+    /// Reads as much as possible with direct I/O. Returns 0 if that is not possible, and at the end of the
     /// file.
     fn read_direct(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<usize> {
         let memory = (buffer.as_ptr().addr(), buffer.len());
@@ -347,7 +347,7 @@ impl Content for HostContent {
         let start = match fs::seek(&self.file, SeekFrom::Data(offset_bytes)) {
             Ok(start) => start,
             Err(Errno::NXIO) => return Ok(None),
-            // Holes are unknown here: everything counts as data.
+            // The file system does not report holes: everything counts as data.
             Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::SPIPE) => {
                 return Ok(Some(offset_bytes..u64::MAX));
             }

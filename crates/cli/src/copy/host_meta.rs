@@ -26,8 +26,8 @@ pub(super) fn apply_to(fd: impl AsFd, change: &Change) -> Result<Vec<Refused>> {
     )
 }
 
-/// Sets owner, extended attributes, mode and times, in this order: a change of owner clears set-id bits and
-/// capabilities, and the final mode may take away our right to set attributes.
+/// Sets owner, extended attributes, mode and times, in this order. A change of owner clears set-id bits and
+/// capabilities, and the final mode may deny us the right to set attributes.
 pub(super) fn apply(
     change: &Change,
     holder: &Holder<'_>,

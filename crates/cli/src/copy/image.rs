@@ -15,19 +15,19 @@ use crate::problem::{Problem, Result};
 /// A directory of an image.
 pub(crate) struct ImageFolder {
     dir: Dir,
-    /// The number of the image in this run.
+    /// The index of the image in this run.
     image: usize,
-    /// Permissions that new names do not get, unless the directory has a default ACL.
+    /// Permission bits that new names do not get, unless the directory has a default ACL.
     umask: u32,
 }
 
 impl ImageFolder {
-    /// A directory of the image with that number.
+    /// Wraps a directory of the image with that index.
     pub(crate) fn new(dir: Dir, image: usize, umask: u32) -> ImageFolder {
         ImageFolder { dir, image, umask }
     }
 
-    /// Attributes of a new name.
+    /// The attributes of a new name.
     fn mode(&self, mode: u32) -> Attributes {
         Attributes::new().mode(mode).umask(self.umask)
     }
@@ -46,7 +46,7 @@ impl ImageFolder {
 
 impl Folder for ImageFolder {
     fn names(&self) -> Result<Box<dyn Iterator<Item = Result<OsString>> + '_>> {
-        // Names that lead out of the directory are refused below.
+        // Names that lead out of the directory are refused when they are used.
         Ok(Box::new(
             self.dir.entries()?.map(|entry| Ok(entry?.file_name())),
         ))

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use throughline::{Event, Listener};
 
 thread_local! {
-    /// When this thread's current call on an image began; cleared when its first I/O is submitted.
+    /// Start of this thread's current call on an image. Cleared when the call's first I/O is submitted.
     static CALL_BEGAN: Cell<Option<Instant>> = const { Cell::new(None) };
 }
 

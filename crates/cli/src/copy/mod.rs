@@ -1,18 +1,18 @@
 //! Copying between images, the host and streams.
 //!
 //! Both sides have the same interface: a [`side::Folder`] holds names, a [`side::Content`] holds bytes;
-//! [`host`] and [`image`] implement them. [`arguments`] turns the command line into single copies. [`tree`]
-//! and [`descend`] walk one source and create what they find at the target. [`pump`] copies the bytes,
-//! [`workers`] those of small files, many at a time. [`extended`] copies the extended attributes and ACLs.
+//! [`host`] and [`image`] implement them. [`arguments`] splits the command line into single copies. [`tree`]
+//! and [`descend`] walk one source and create its files at the target. [`pump`] copies the bytes of one file,
+//! [`workers`] those of many small files at a time. [`extended`] copies extended attributes and ACLs.
 //!
 //! Invariants:
-//! - The walking thread alone creates names, in the order of the walk; only bytes and final attributes come
-//!   later. So the first name of a hard link always exists before the others, and a directory's times are set
+//! - Only the walking thread creates names, in the order of the walk. Other threads copy bytes and set final
+//!   attributes. So the first name of a hard link exists before the others, and a directory's times are set
 //!   after its last entry.
-//! - Below the target that was named on the command line, writing never follows a symbolic link: the contents
-//!   of a hostile image cannot make a copy leave its target.
-//! - Memory is bounded: a few large buffers, one small buffer per worker, a bounded queue between them.
-//!   Beyond that, only the inode numbers of directories and of files with more names to come.
+//! - Writing never follows a symbolic link below the target named on the command line, so a hostile image
+//!   cannot make a copy leave its target.
+//! - Memory is bounded: a few large buffers, one small buffer per worker, and a bounded queue between them.
+//!   In addition, the inode numbers of directories and of files with more names to come are kept.
 
 use throughline_forms::mode::ModeChange;
 use throughline_forms::owner::Owner;
@@ -39,13 +39,13 @@ pub(crate) use preserve::{Preserve, Xattrs};
 pub(crate) struct Options {
     /// Copy directories with their contents.
     pub(crate) recursive: bool,
-    /// What to keep of the source.
+    /// What to preserve of the source.
     pub(crate) preserve: Preserve,
     /// Which symbolic links are followed in sources.
     pub(crate) follow: Follow,
-    /// Explicitly do not keep the source's mode: new names get default permissions.
+    /// Whether new names get default permissions, because the user asked not to preserve the mode.
     pub(crate) fresh_mode: bool,
-    /// Set on every copy, whatever the source has.
+    /// Owner and permissions set on every copy, regardless of the source's.
     pub(crate) given: Given,
     /// Keep existing targets.
     pub(crate) no_clobber: bool,
@@ -55,15 +55,15 @@ pub(crate) struct Options {
     pub(crate) force: bool,
     /// Print every name.
     pub(crate) verbose: bool,
-    /// How to treat holes.
+    /// The treatment of holes.
     pub(crate) sparse: Sparse,
     /// Print statistics at the end.
     pub(crate) stats: bool,
-    /// The target is a name, never a directory to copy into.
+    /// The target is the name itself, not a directory to copy into.
     pub(crate) exact_target: bool,
     /// Allow overwriting a host file that holds an ext volume or is in use.
     pub(crate) overwrite_image: bool,
-    /// Where a volume in such a file may begin, in bytes.
+    /// Byte at which a volume in such a file may begin.
     pub(crate) offset_bytes: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Calls for owners, modes and kinds of host files through the C library's symbols.
+//! Calls that read or set owners, modes and types of host files, through symbols of the C library.
 //!
 //! fakeroot(1) interposes on these symbols to record pretended owners. A direct system call, as rustix makes
 //! it, would bypass it.

@@ -1,6 +1,6 @@
-//! What a copy keeps of its source besides bytes and names: the words of `--preserve`.
+//! What a copy preserves of its source besides bytes and names: the words of `--preserve`.
 
-/// See the head of this file.
+/// See the module.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Preserve {
     /// Permissions and ACLs.
@@ -23,14 +23,14 @@ pub(crate) enum Xattrs {
 }
 
 impl Preserve {
-    /// What `-p` keeps.
+    /// What `-p` preserves.
     pub(crate) const USUAL: Preserve = Preserve {
         mode: true,
         owner: true,
         times: true,
         xattrs: Xattrs::No,
     };
-    /// What `-a` keeps.
+    /// What `-a` preserves.
     pub(crate) const ARCHIVE: Preserve = Preserve {
         xattrs: Xattrs::Supported,
         ..Preserve::USUAL
@@ -57,7 +57,7 @@ impl Preserve {
                     xattrs: Xattrs::All,
                     ..Preserve::default()
                 },
-                // Hard links are always kept.
+                // Hard links are always preserved.
                 "links" => Preserve::default(),
                 "all" => Preserve {
                     xattrs: Xattrs::Supported,
@@ -73,7 +73,7 @@ impl Preserve {
         Ok(preserve)
     }
 
-    /// What `self` keeps and `other` does not, for `--no-preserve`.
+    /// What `self` preserves and `other` does not, for `--no-preserve`.
     pub(crate) fn without(self, other: Preserve) -> Preserve {
         Preserve {
             mode: self.mode && !other.mode,
@@ -86,7 +86,7 @@ impl Preserve {
         }
     }
 
-    /// What either keeps.
+    /// What either of them preserves.
     pub(crate) fn and(self, other: Preserve) -> Preserve {
         Preserve {
             mode: self.mode || other.mode,
@@ -102,7 +102,8 @@ impl Preserve {
     }
 
     /// The initial permissions of a new file whose source has `mode`, before the umask. If more attributes
-    /// follow, others get no access until they are set, and the owner must be able to set them.
+    /// follow, the group and others get no access until these are set, and the owner may write if that is
+    /// needed to set them.
     pub(crate) fn first_mode(self, mode: u32) -> u32 {
         let writable = if self.xattrs == Xattrs::No { 0 } else { 0o200 };
         if self.changes_new() {

@@ -1,8 +1,8 @@
 //! Copies the bytes of one file.
 //!
-//! For a large file, a separate thread reads into one of [`BUFFERS`] aligned buffers while another is
-//! written, so both sides are always busy. Each call is large enough to keep a device's queue full. A small
-//! file goes through one buffer of the calling thread.
+//! For a large file, a separate thread reads into one of [`BUFFERS`] aligned buffers while this thread writes
+//! another, so both sides stay busy. Each call is large enough to fill a device's queue. A small file goes
+//! through one buffer of the calling thread.
 
 use std::os::fd::BorrowedFd;
 
@@ -20,12 +20,12 @@ use crate::progress::Progress;
 
 /// Bytes per read or write.
 pub(crate) const CHUNK_BYTES: usize = 8 << 20;
-/// Buffers: one being read, one being written, one between.
+/// Number of buffers: one being read, one being written, one between.
 const BUFFERS: usize = 3;
 /// Alignment for direct I/O on any device, and the unit in which zeroes become holes.
 pub(crate) const ALIGN_BYTES: usize = 4096;
 
-/// The buffers for large files, reused from file to file and allocated for the first one.
+/// The buffers for large files. They are allocated for the first file and reused.
 #[derive(Default)]
 pub(crate) struct Buffers(Vec<AlignedBuf>);
 
@@ -33,7 +33,7 @@ pub(crate) struct Buffers(Vec<AlignedBuf>);
 pub(crate) struct Transfer<'a> {
     pub(crate) from: &'a dyn Content,
     pub(crate) to: &'a dyn Content,
-    /// For messages.
+    /// Used in messages.
     pub(crate) source: &'a Place,
     pub(crate) target: &'a Place,
     pub(crate) sparse: Sparse,
@@ -53,7 +53,7 @@ struct Reader<'a> {
     transfer: &'a Transfer<'a>,
     /// Next byte to read.
     offset_bytes: u64,
-    /// End of the current range of data; at or before `offset_bytes` if the next range has to be found.
+    /// End of the current range of data. At or before `offset_bytes` if the next range is not known yet.
     data_end: u64,
 }
 
@@ -76,7 +76,7 @@ impl<'a> Reader<'a> {
             let Some(data) = from.next_data(self.offset_bytes).doing(reading)? else {
                 return Ok(None);
             };
-            // Advance, whatever range the side returns.
+            // Ensure progress, whatever range is returned.
             self.offset_bytes = data.start.max(self.offset_bytes);
             self.data_end = data.end.max(self.offset_bytes.saturating_add(1));
         }
@@ -113,7 +113,7 @@ impl<'a> Reader<'a> {
             let got = from
                 .read_at(self.offset_bytes, &mut buffer[filled..])
                 .doing(|| format!("error reading {source}"))?;
-            // Ctrl-C also ends the writer of our input pipe: the end of the pipe is then not the end of the
+            // Ctrl-C also ends the writer of our input pipe. The end of the pipe is then not the end of the
             // file.
             interrupt.check()?;
             if got == 0 {
@@ -124,7 +124,7 @@ impl<'a> Reader<'a> {
         Ok(filled)
     }
 
-    /// The length that the copy must have.
+    /// The final length of the copy.
     fn len_bytes(&self) -> Result<u64, Failure> {
         let Transfer { from, source, .. } = self.transfer;
         if from.is_stream() {
@@ -164,7 +164,7 @@ impl Writer<'_> {
         let written = to
             .write_at(offset_bytes, bytes)
             .doing(|| format!("error writing {target}"));
-        // A standard output pipe that was closed by its reader is no error to report.
+        // If the reader of standard output has closed the pipe, that is not an error to report.
         written.map_err(|failure| match (target, failure.errno()) {
             (Place::Stream, Some(Errno::PIPE)) => Failure::PipeClosed,
             _ => failure,
@@ -173,7 +173,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Writes the runs of blocks that are not all zero.
+    /// Writes only those runs of blocks that are not all zero.
     fn write_without_zeroes(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), Failure> {
         let is_zero = |at: usize| bytes[at..].iter().take(ALIGN_BYTES).all(|byte| *byte == 0);
         let mut at = 0;
@@ -191,7 +191,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Writes zeroes: a stream has no holes.
+    /// Writes zeroes up to an offset, because a stream has no holes.
     fn zeroes_up_to(&mut self, offset_bytes: u64) -> Result<(), Failure> {
         static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
         while self.end_bytes < offset_bytes {
@@ -232,7 +232,7 @@ pub(crate) fn copy_small(transfer: &Transfer<'_>, buffer: &mut [u8]) -> Result<u
     Ok(copied)
 }
 
-/// Reads and writes at the same time. Returns the number of bytes copied.
+/// Copies with reading and writing in parallel. Returns the number of bytes copied.
 pub(crate) fn copy_large(transfer: &Transfer<'_>, buffers: &mut Buffers) -> Result<u64, Failure> {
     let (full_in, full_out) = bounded::<Piece>(BUFFERS);
     let (empty_in, empty_out) = bounded::<AlignedBuf>(BUFFERS);
@@ -252,7 +252,7 @@ pub(crate) fn copy_large(transfer: &Transfer<'_>, buffers: &mut Buffers) -> Resu
         let reader = scope.spawn(move || read_all(transfer, empty_out, &full_in));
         let written = write_all(&mut writer, full_out, &empty_in);
         drop(empty_in);
-        // The reader ends by itself: at the end of the file, on an error, or when the writer is gone.
+        // The reader ends at the end of the file, on an error, or when the writer has ended.
         (
             reader
                 .join()
@@ -266,7 +266,7 @@ pub(crate) fn copy_large(transfer: &Transfer<'_>, buffers: &mut Buffers) -> Resu
     Ok(copied)
 }
 
-/// Fills each empty buffer and passes it on. Returns the length that the copy must have.
+/// Fills each empty buffer and passes it on. Returns the final length of the copy.
 fn read_all(
     transfer: &Transfer<'_>,
     empty: &Receiver<AlignedBuf>,
@@ -288,7 +288,7 @@ fn read_all(
             break;
         }
     }
-    // The writer is gone and returns the error.
+    // The writer has ended and returns the error.
     Ok(0)
 }
 
@@ -307,7 +307,7 @@ fn write_all(
     {
         writer.write(offset_bytes, &buffer[..filled])?;
         copied = copied.saturating_add(filled as u64);
-        // If the reader has ended, the buffer is not needed before the next file.
+        // If the reader has ended, the buffer is not needed for this file.
         let _ = empty.send(buffer);
     }
     Ok(copied)

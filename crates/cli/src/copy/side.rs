@@ -17,7 +17,7 @@ use crate::problem::Result;
 pub(crate) enum Id {
     /// Device and inode.
     Host(u64, u64),
-    /// The number of the image in this run, and the inode.
+    /// The index of the image in this run, and the inode.
     Image(usize, u64),
 }
 
@@ -45,7 +45,7 @@ impl Meta {
     }
 }
 
-/// Attributes to set. The order preserves all of them: first the owner, since changing it clears others.
+/// Attributes to set. The owner is set first, because changing it clears other attributes.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Change {
     pub(crate) owner: Option<Owner>,
@@ -63,7 +63,7 @@ impl Change {
     }
 }
 
-/// A created file, for making another link to it.
+/// A file that was created, so that further links to it can be made.
 #[derive(Clone, Debug)]
 pub(crate) enum Landed {
     /// Its path on the host.
@@ -79,7 +79,8 @@ pub(crate) enum Create {
     New,
     /// It exists and is truncated; a symbolic link is not followed.
     Existing,
-    /// It exists; a symbolic link is followed, and what cannot be truncated (a device, a pipe) is written to.
+    /// It exists. A symbolic link is followed. A file that cannot be truncated, such as a device or a pipe,
+    /// is written as it is.
     Through,
 }
 
@@ -118,11 +119,11 @@ pub(crate) trait Folder {
     ) -> Result<()>;
     /// Creates another link to a file.
     fn make_link(&self, name: &OsStr, first: &Landed) -> Result<()>;
-    /// The file just created under that name.
+    /// The file that was just created under that name.
     fn landed(&self, name: &OsStr) -> Result<Landed>;
     /// Removes a name that is not a directory.
     fn remove(&self, name: &OsStr) -> Result<()>;
-    /// Sets attributes of a name; a symbolic link is not followed. Returns the extended attributes that could
+    /// Sets attributes of a name. A symbolic link is not followed. Returns the extended attributes that could
     /// not be set.
     fn set(&self, name: &OsStr, change: &Change) -> Result<Vec<Refused>>;
     /// As [`Folder::set`], for the directory itself.
@@ -131,13 +132,13 @@ pub(crate) trait Folder {
 
 /// The bytes of one file.
 pub(crate) trait Content: Send + Sync {
-    /// The image's file behind it, if it is in an image.
+    /// The file in the image; `None` on the host.
     fn image_file(&self) -> Option<&throughline::File> {
         None
     }
     /// The metadata of the open file.
     fn meta(&self) -> Result<Meta>;
-    /// Whether it has no offsets: reads and writes continue where the last one ended.
+    /// Whether it is a stream: reads and writes have no offset.
     fn is_stream(&self) -> bool;
     /// The descriptor of a stream, to poll.
     fn stream(&self) -> Option<BorrowedFd<'_>> {
@@ -148,8 +149,7 @@ pub(crate) trait Content: Send + Sync {
     fn read_at(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<usize>;
     /// Writes all of `bytes`.
     fn write_at(&self, offset_bytes: u64, bytes: &[u8]) -> Result<()>;
-    /// The next range at or after `offset_bytes` that is not a hole; `None` if there is only a hole up to the
-    /// end.
+    /// The next range at or after `offset_bytes` that is not a hole; `None` if only a hole follows.
     fn next_data(&self, offset_bytes: u64) -> Result<Option<Range<u64>>>;
     /// Sets its length.
     fn set_len(&self, len_bytes: u64) -> Result<()>;

@@ -1,4 +1,4 @@
-//! Walks one source and creates what it finds at the target.
+//! Walks one source and creates its files at the target.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -26,7 +26,7 @@ pub(crate) struct At<'a> {
     pub(crate) place: &'a Place,
 }
 
-/// A file with names that were not reached yet.
+/// A copied file whose source has further names.
 struct Linked {
     first: Landed,
     /// The file at the target.
@@ -34,24 +34,24 @@ struct Linked {
     remaining_names: u64,
 }
 
-/// The thread that creates names.
+/// The walk of a copy, by the thread that creates names.
 pub(crate) struct Walker<'a> {
     pub(crate) options: &'a Options,
     pub(crate) umask: u32,
     pub(crate) out: &'a mut Output,
     pub(crate) shared: &'a Shared<'a>,
     pub(crate) queue: Queue<'a>,
-    /// The open image files: never overwritten, and not copied into themselves.
+    /// The open image files. They are never overwritten, and never copied into themselves.
     pub(crate) images: Vec<Id>,
     pub(crate) buffers: Buffers,
     /// Names created.
     pub(crate) names: u64,
     linked: HashMap<Id, Linked>,
-    /// Directories of the current source that were entered.
+    /// Directories of the current source that were visited; if links are followed, those being visited.
     pub(super) seen: HashSet<Id>,
-    /// The number of directories that are entered now.
+    /// The number of directories being visited.
     pub(super) depth: usize,
-    /// The directory at the target that the current source is copied to.
+    /// The target directory of the current source.
     pub(super) root: Option<Id>,
 }
 
@@ -161,7 +161,7 @@ impl<'a> Walker<'a> {
         self.shared.progress.suspend(|| self.out.line(line))
     }
 
-    /// The existing target: `None` to skip the source, `Some(None)` if there is no target yet.
+    /// Checks the target: `None` to skip the source, `Some(None)` if there is no target yet.
     fn room(&self, from: At<'_>, to: At<'_>, meta: &Meta) -> Result<Option<Option<Meta>>, Failure> {
         let existing = match to.folder.meta(to.name, false) {
             Ok(existing) => existing,
@@ -178,7 +178,7 @@ impl<'a> Walker<'a> {
         if self.options.no_clobber || is_newer {
             return Ok(None);
         }
-        // The file that would be written: for names on the command line, links are followed.
+        // The file that would be written. For names on the command line, links are followed.
         let written = if self.depth == 0 {
             to.folder.meta(to.name, true).unwrap_or(existing.clone())
         } else {
@@ -205,12 +205,13 @@ impl<'a> Walker<'a> {
         Ok(Some(Some(existing)))
     }
 
-    /// Makes another name of a file that was already copied another name of the copy.
+    /// If the source is another name of a file that was already copied, makes the target another name of that
+    /// copy. Returns whether it did.
     fn link(&mut self, to: At<'_>, meta: &Meta, existing: Option<&Meta>) -> Result<bool, Failure> {
         let Some(linked) = self.linked.get_mut(&meta.id) else {
             return Ok(false);
         };
-        // Named twice: removing the existing file would remove the copy itself.
+        // The target already is a name of the copy: removing it would remove the copy.
         if existing.is_some_and(|existing| existing.id == linked.id) {
             return Ok(true);
         }
@@ -271,7 +272,7 @@ impl<'a> Walker<'a> {
         self.preserve(from, to, meta, self.change(meta, true))
     }
 
-    /// Sets the attributes to keep of a name that is neither a file nor a directory.
+    /// Sets the preserved attributes of a name that is neither a regular file nor a directory.
     fn preserve(
         &self,
         from: At<'_>,
@@ -309,7 +310,7 @@ impl<'a> Walker<'a> {
         self.given(kept, (self.source_mode(meta), meta.is_dir(), made))
     }
 
-    /// Adds `--chown` and `--chmod` to a change. `of`: the mode of the source, whether it is a directory,
+    /// Adds `--chown` and `--chmod` to a change. `of`: the mode of the source, whether it is a directory, and
     /// whether the target is new.
     pub(crate) fn given(&self, mut change: Change, of: (u32, bool, bool)) -> Change {
         let (source_mode, is_dir, made) = of;
@@ -321,7 +322,7 @@ impl<'a> Walker<'a> {
                 user: owner.user.or(kept.user),
                 group: owner.group.or(kept.group),
             });
-            // It was created with fewer permissions.
+            // It was created with fewer permissions than the final ones.
             if made && change.mode.is_none() {
                 change.mode = Some(plain());
             }
@@ -350,7 +351,7 @@ impl<'a> Walker<'a> {
                 owner: None,
                 mode: None,
             } => mode,
-            // Others get no access before the owner is set.
+            // The group and others get no access before the owner is set.
             _ => mode & 0o700,
         }
     }
@@ -363,7 +364,7 @@ impl<'a> Walker<'a> {
         existing: Option<&Meta>,
     ) -> Result<(), Failure> {
         if existing.is_some() {
-            // First wait for this copy's own pending writes to that file.
+            // Wait for this copy's own pending writes to that file.
             for follow in [false, true] {
                 if let Ok(existing) = to.folder.meta(to.name, follow) {
                     self.queue.wait_for(existing.id);
@@ -402,7 +403,7 @@ impl<'a> Walker<'a> {
         self.shared.finish(source, target, (&change, to.place))
     }
 
-    /// Opens a file. If too many files are open, waits for the workers to close theirs and retries.
+    /// Opens a file. If too many files are open, waits for the workers to close theirs, then retries once.
     pub(super) fn patiently<T>(
         &mut self,
         open: impl Fn(&Self) -> Result<T, Failure>,
@@ -416,7 +417,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    /// Copies the bytes of one file; this thread writes.
+    /// Copies the bytes of one file. This thread writes.
     pub(crate) fn bytes(
         &mut self,
         from: &dyn Content,
@@ -440,7 +441,7 @@ impl<'a> Walker<'a> {
         Ok(())
     }
 
-    /// Opens the target: a new file, or in place of an existing one.
+    /// Opens the target for writing: a new file, or an existing one to overwrite or replace.
     pub(crate) fn open_target(
         &self,
         to: At<'_>,

@@ -1,7 +1,7 @@
-//! Copies several small files at a time: while the device works on some, others are read and written.
+//! Copies several small files in parallel: while the device handles some, others are read and written.
 //!
-//! Jobs are queued in batches, since waking a thread for each file would cost more than the copy. The writes
-//! of a batch to an image go to the device together.
+//! Jobs are queued in batches, because waking a thread for each file would cost more than the copy. The
+//! writes of a batch to an image are submitted together.
 
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -28,9 +28,10 @@ use crate::text::quote;
 pub(crate) const SMALL_BYTES: u64 = 1 << 20;
 /// Number of worker threads.
 const WORKERS: usize = 4;
-/// Batches waiting for a worker. With the files per batch, this bounds the number of open files.
+/// Maximum number of batches waiting for a worker. With the files per batch, this bounds the number of open
+/// files.
 const WAITING: usize = 4;
-/// A batch is full with this many files or bytes.
+/// A batch with this many files or bytes is full.
 const BATCH_FILES: usize = 32;
 const BATCH_BYTES: u64 = 512 << 10;
 
@@ -38,15 +39,15 @@ const BATCH_BYTES: u64 = 512 << 10;
 pub(crate) struct Job {
     pub(crate) from: Box<dyn Content>,
     pub(crate) to: Box<dyn Content>,
-    /// Identifies the target.
+    /// The target's identity.
     pub(crate) target_id: Id,
     /// The length of the source when it was opened.
     pub(crate) len_bytes: u64,
-    /// Its allocated space is at least its length, so it has no holes.
+    /// Whether its allocated space is at least its length, so that it has no holes.
     pub(crate) dense: bool,
     pub(crate) source: Place,
     pub(crate) target: Place,
-    /// The attributes to set after the last byte.
+    /// Attributes to set after the last byte was written.
     pub(crate) change: Change,
 }
 
@@ -67,7 +68,7 @@ impl Shared<'_> {
         self.progress.suspend(|| self.complaints.say(failure));
     }
 
-    /// Sets the attributes of a file whose bytes are written, with the extended ones of its source.
+    /// Sets the attributes of a file after its bytes were written, including the extended ones of its source.
     pub(crate) fn finish(
         &self,
         from: &dyn Content,
@@ -86,8 +87,8 @@ impl Shared<'_> {
         Ok(())
     }
 
-    /// Handles attributes that a target did not accept: as failures, as notes or not at all, depending on the
-    /// options.
+    /// Handles attributes that a target did not accept. Depending on the options, they are reported as
+    /// failures or as notes, or ignored.
     pub(crate) fn refused(&self, refused: Vec<Refused>, target: &Place) {
         for Refused { name, problem } in refused {
             let supported = problem.errno != Some(Errno::OPNOTSUPP);
@@ -123,8 +124,8 @@ impl Shared<'_> {
         }
     }
 
-    /// Reads the sources that fit into the buffer, have no holes to keep and go to an image. Returns the
-    /// other jobs as well.
+    /// Reads the sources that fit into the buffer, need no holes and go to an image. Returns these, and the
+    /// jobs that were not read.
     fn read_whole<'j>(&self, batch: &'j [Job], buffer: &mut [u8]) -> (Vec<Read<'j>>, Vec<&'j Job>) {
         let (mut whole, mut single) = (Vec::new(), Vec::new());
         let mut at = 0usize;
@@ -148,8 +149,8 @@ impl Shared<'_> {
         (whole, single)
     }
 
-    /// Reads all of a source without holes. Returns its length, or `None` if it has to be copied the general
-    /// way. That is also the way after a read error: it then reports the reason.
+    /// Reads all of a source without holes. Returns its length, or `None` if it needs the general copy. After
+    /// a read error, the general copy reports the reason.
     fn read_one(&self, job: &Job, room: &mut [u8]) -> Result<Option<usize>> {
         if self.sparse == Sparse::Always || job.len_bytes >= room.len() as u64 {
             return Ok(None);
@@ -194,7 +195,7 @@ impl Shared<'_> {
     }
 }
 
-/// A source that was read.
+/// A source that was read completely.
 struct Read<'j> {
     job: &'j Job,
     file: &'j File,
@@ -210,7 +211,7 @@ pub(crate) struct Queue<'a> {
     under_way: &'a UnderWay,
 }
 
-/// The targets whose bytes are not written yet.
+/// The targets with pending writes.
 #[derive(Default)]
 struct UnderWay {
     targets: Mutex<HashSet<Id>>,
@@ -241,7 +242,7 @@ impl Queue<'_> {
         let _ = self.full.send(std::mem::take(&mut self.batch));
     }
 
-    /// Returns when no write to this file is pending.
+    /// Waits until no write to this file is pending.
     pub(crate) fn wait_for(&mut self, target: Id) {
         if !self.under_way.lock().contains(&target) {
             return;
@@ -255,7 +256,7 @@ impl Queue<'_> {
         drop(done.unwrap_or_else(PoisonError::into_inner));
     }
 
-    /// Returns when all queued files are closed.
+    /// Waits until all queued files are closed.
     pub(crate) fn wait_for_all(&mut self) {
         if !self.batch.is_empty() {
             self.flush();
@@ -276,7 +277,7 @@ impl Drop for Queue<'_> {
     }
 }
 
-/// Runs `body` beside the workers. All jobs are done when it returns.
+/// Runs `body` in parallel with the workers. All jobs are done when it returns.
 pub(crate) fn with_workers<R>(shared: &Shared<'_>, body: impl FnOnce(Queue<'_>) -> R) -> R {
     let (full, jobs) = bounded(WAITING);
     let under_way = UnderWay::default();
@@ -307,8 +308,7 @@ fn work(shared: &Shared<'_>, batches: &Receiver<Vec<Job>>, under_way: &UnderWay)
     }
 }
 
-/// A batch taken by a worker. Whatever happens to the worker, dropping the batch wakes those that wait for
-/// it.
+/// A batch taken by a worker. Dropping it notifies the waiters, even if the worker panics.
 struct Taken<'a> {
     batch: Vec<Job>,
     under_way: &'a UnderWay,
@@ -316,7 +316,7 @@ struct Taken<'a> {
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        // The files are closed before the waiters wake.
+        // Close the files before notifying the waiters.
         let ids: Vec<Id> = self.batch.drain(..).map(|job| job.target_id).collect();
         let mut targets = self.under_way.lock();
         for id in ids {

@@ -19,11 +19,12 @@ use throughline_fuse::mounts;
 
 use super::end::End;
 
-/// Interval between two checks. The second check sees processes that were being started during the first.
+/// Interval between two checks. The second check sees processes that were starting during the first.
 const LOOK: Duration = Duration::from_secs(1);
 const LOOKS: u32 = 2;
 
-/// Ends the server of the mount at `dir` once no other process can reach it, if that can be determined here.
+/// Ends the server of the mount at `dir` once no other process can reach the mount, if that can be
+/// determined.
 pub(super) fn watch(dir: &Path, end: End) {
     let Some(place) = Namespace::to_watch() else {
         return;
@@ -46,7 +47,7 @@ fn is_private(dir: &Path) -> bool {
     matches!(mounts::at(dir), Ok(Some(mount)) if !mount.shared)
 }
 
-/// A mount namespace, by its name in the kernel: `mnt:[4026532178]`.
+/// A mount namespace, identified by its name in the kernel: `mnt:[4026532178]`.
 struct Namespace {
     name: PathBuf,
 }
@@ -56,7 +57,7 @@ struct Namespace {
 enum Lives {
     Here,
     Elsewhere,
-    /// It may be here.
+    /// It may be in the namespace.
     Unknown,
 }
 
@@ -72,8 +73,8 @@ impl Namespace {
         (first == Lives::Elsewhere && !hides).then_some(place)
     }
 
-    /// Compares the names of the namespaces or, if access is denied, the mount numbers, which are unique in
-    /// the system.
+    /// Compares the names of the namespaces or, if access is denied, the mount IDs, which are unique in the
+    /// system.
     fn of(&self, process: &Path) -> Lives {
         match fs::read_link(process.join("ns/mnt")) {
             Ok(name) if name == self.name => return Lives::Here,
@@ -92,7 +93,7 @@ impl Namespace {
         }
     }
 
-    /// Whether no process other than this one and its children is in the namespace or can return to it.
+    /// Whether no process other than this one and its children is in the namespace or can enter it.
     fn is_deserted(&self) -> bool {
         let Ok(all) = fs::read_dir("/proc") else {
             return false;
@@ -124,7 +125,7 @@ impl Namespace {
     }
 }
 
-/// The numbers of the mounts that a process sees.
+/// The IDs of the mounts that a process sees.
 fn numbers(process: &Path) -> HashSet<u64> {
     let list = fs::read(process.join("mountinfo")).unwrap_or_default();
     let list = String::from_utf8_lossy(&list);

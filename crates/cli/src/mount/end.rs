@@ -1,15 +1,15 @@
-//! How a server ends: after a signal, or when its guard asks for it or ends.
+//! How a server ends: after a signal, or when its guard requests it or exits.
 //!
-//! The mount is removed, the requests in progress end, and the image is closed. This may take long; it goes
-//! on as long as the device completes requests. If the device does not answer, or a request does not end
-//! because of a bug, the process still ends. The image is then as after a crash: data that was reported
-//! durable is there. A second request to end does the same at once.
+//! The mount is removed, the requests in progress complete, and the image is closed. This may take long, and
+//! continues as long as the device completes requests. If the device does not respond, or a request does not
+//! complete because of a bug, the process exits anyway. The image is then as after a crash: data that was
+//! reported as durable is there. A second request to end has the same effect at once.
 //!
 //! Invariants:
-//! - A server that was asked to end is gone when its device has completed nothing for [`PATIENCE`], or for
-//!   [`FLUSH_PATIENCE`] while a flush or durable write is under way.
-//! - If the process ends without closing the image, it cuts the device off first: nothing is written
-//!   afterwards.
+//! - After a request to end, the server exits if its device completes nothing for [`PATIENCE`], or for
+//!   [`FLUSH_PATIENCE`] while a flush or durable write is in flight.
+//! - If the process exits without closing the image, it first makes all later requests to the device fail:
+//!   nothing is written afterwards.
 
 use std::io::{self, Read};
 use std::os::unix::net::UnixStream;
@@ -26,22 +26,22 @@ use throughline_fuse::Ending;
 
 use super::trouble::EXIT_FAILED;
 
-/// How long nothing may complete before the process ends without closing the image.
+/// If nothing completes for this long, the process exits without closing the image.
 const PATIENCE: Duration = Duration::from_secs(4);
-/// The same while a flush or durable write is under way, which is one request however much the device has to
-/// write: the kernel's timeout of a disk command (30 s for SCSI and NVMe).
+/// The same while a flush or durable write is in flight. This is a single request, however much the device
+/// has to write. The value is the kernel's timeout of a disk command (30 s for SCSI and NVMe).
 const FLUSH_PATIENCE: Duration = Duration::from_secs(30);
-/// A signal later than this after the first is a second request. An earlier one is the same request on
-/// another path: timeout(1) sends a signal to the process and to its group, systemd to all processes of a
+/// A signal later than this after the first is a second request. An earlier one is the same request,
+/// delivered twice: timeout(1) sends a signal to the process and to its group, systemd to all processes of a
 /// service.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
-/// After this, the connection is aborted even if the mount could not be unmounted in order.
+/// After this, the connection is aborted even if the mount could not be unmounted.
 const CUT_AFTER: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(100);
-/// The time for each last step before the process ends without closing the image.
+/// Time limit for each last step before the process exits without closing the image.
 const LAST_PATIENCE: Duration = Duration::from_millis(500);
 /// With at least this many completions in [`PATIENCE`], the device makes progress although nothing is in
-/// flight. Fewer may come from the thread that periodically marks the volume as in use.
+/// flight. Fewer may be those of the thread that periodically marks the volume as in use.
 const WORK: u64 = 8;
 
 /// Ends this server. Clones share one state.
@@ -58,7 +58,7 @@ struct Mount {
 }
 
 impl End {
-    /// From now on, signals ask the server to end.
+    /// Arms the signals: from now on, they request the end of the server.
     pub(super) fn at_signals() -> io::Result<End> {
         let signals = Signals::arm()?;
         let end = End::default();
@@ -76,7 +76,7 @@ impl End {
         Ok(end)
     }
 
-    /// The guard, which started this process, asks for the end by a byte ([`Request`]) or by ending itself.
+    /// The guard, which started this process, requests the end by a byte ([`Request`]) or by exiting.
     pub(super) fn with_guard(&self) {
         let end = self.clone();
         thread::spawn(move || {
@@ -91,7 +91,7 @@ impl End {
         });
     }
 
-    /// Ends the process, whatever is in progress.
+    /// Ends the process at once.
     fn now(&self) {
         self.leave(
             "asked to end a second time: the image is left as after a crash, without closing it",
@@ -106,7 +106,7 @@ impl End {
         }
     }
 
-    /// Ends the mount. Further calls only retry the unmount, since closing an image may take long.
+    /// Requests the end. Further calls only retry the unmount, because closing an image may take long.
     pub(super) fn ask(&self) {
         if self.asked.set(()).is_ok() {
             let end = self.clone();
@@ -115,7 +115,7 @@ impl End {
         self.unmount();
     }
 
-    /// Unmounts on a separate thread, since this may wait for the server.
+    /// Unmounts on a separate thread, because this may wait for the server.
     fn unmount(&self) {
         let end = self.clone();
         thread::spawn(move || {
@@ -125,7 +125,7 @@ impl End {
         });
     }
 
-    /// Ends the process once there is no more progress.
+    /// Ends the process once it makes no more progress.
     fn watch(&self) {
         let mut progress = Progress::new(Instant::now(), self.device());
         let mut cut = false;
@@ -173,14 +173,14 @@ impl End {
                 mount.device.cut();
             }
         });
-        // A thread of this process that waits for its own server would prevent the process from ending.
+        // A thread of this process that waits for its own mount would prevent the process from exiting.
         let end = self.clone();
         patiently(move || end.cut());
         low_level::exit(EXIT_FAILED.into());
     }
 }
 
-/// Runs `work`, which may hang, and waits at most [`LAST_PATIENCE`] for its end.
+/// Runs `work`, which may hang, for at most [`LAST_PATIENCE`].
 fn patiently(work: impl FnOnce() + Send + 'static) {
     let (sender, wait) = mpsc::channel();
     thread::spawn(move || {
@@ -196,23 +196,23 @@ fn patiently(work: impl FnOnce() + Send + 'static) {
 pub(super) enum Request {
     /// Unmount and close the image.
     End = b'e',
-    /// End at once.
+    /// Exit at once, without closing the image.
     EndNow = b'n',
 }
 
-/// Counts the signals that a process has received.
+/// Decides whether a signal is the first or a second request to end.
 #[derive(Default)]
 pub(super) struct Requests {
     first: Option<Instant>,
 }
 
 impl Requests {
-    /// The request that a signal received now stands for.
+    /// The request that a signal stands for if it arrives now.
     pub(super) fn next(&mut self, signal: i32) -> Request {
         self.next_at(Instant::now(), signal)
     }
 
-    /// SIGHUP is never a second request: a terminal that closes sends it after other signals.
+    /// SIGHUP is never a second request: a terminal that is closed sends it after other signals.
     fn next_at(&mut self, now: Instant, signal: i32) -> Request {
         let first = *self.first.get_or_insert(now);
         match signal != SIGHUP && now.saturating_duration_since(first) >= AGAIN_AFTER {
@@ -228,7 +228,7 @@ struct Seen {
     /// The number of completed requests.
     answered: u64,
     in_flight: u64,
-    /// A flush or another request that may take long is under way.
+    /// Whether a flush or another request that may take long is in flight.
     is_lengthy: bool,
 }
 
@@ -238,7 +238,7 @@ enum Look {
     On,
     /// Nothing has completed for [`CUT_AFTER`].
     Slow,
-    /// Nothing is expected to complete any more.
+    /// Nothing has completed for so long that the device counts as hung.
     Hung,
 }
 
@@ -309,32 +309,33 @@ impl Device {
         (self.seen)()
     }
 
-    /// Makes all later requests fail. Returns when those in flight have ended.
+    /// Makes all later requests fail. Returns when those in flight have completed.
     fn cut(&self) {
         (self.cut)();
     }
 }
 
-/// The signals that end a server, in order of arrival.
+/// The signals that end a server. Each is counted; if several arrive at once, only the number of the last is
+/// known.
 pub(super) struct Signals {
     woken: UnixStream,
     last: Arc<AtomicUsize>,
 }
 
 impl Signals {
-    /// From now on, these signals have no other effect.
+    /// Installs the handlers. From now on, these signals have no other effect.
     pub(super) fn arm() -> io::Result<Signals> {
         let (woken, wake) = UnixStream::pair()?;
         let last = Arc::new(AtomicUsize::new(SIGTERM as usize));
         for signal in [SIGINT, SIGTERM, SIGHUP] {
-            // In this order: when the waiter wakes, the signal is already stored.
+            // In this order, so that the signal is stored when a waiter wakes.
             flag::register_usize(signal, Arc::clone(&last), signal as usize)?;
             low_level::pipe::register(signal, wake.try_clone()?)?;
         }
         Ok(Signals { woken, last })
     }
 
-    /// Waits for the next signal.
+    /// Waits for a signal.
     pub(super) fn wait(&self) -> io::Result<i32> {
         let mut byte = [0];
         (&self.woken).read_exact(&mut byte)?;
@@ -362,7 +363,7 @@ mod tests {
             let now = begun + Duration::from_secs(3 * second);
             assert_eq!(progress.look(now, seen(second, 1, false)), Look::On);
         }
-        // A single completion with nothing in flight is no progress.
+        // A single completion with nothing in flight is not progress.
         let last = begun + Duration::from_secs(3 * 999);
         assert_eq!(
             progress.look(last + PATIENCE, seen(1000, 0, false)),

@@ -1,10 +1,10 @@
-//! The program under the name `fuse2fs`: arguments, messages and exit codes are those of fuse2fs, so that
-//! programs that call fuse2fs can use this one.
+//! The program under the name `fuse2fs`: arguments, messages and exit codes are those of fuse2fs, so that it
+//! can replace fuse2fs for other programs.
 //!
-//! Intended differences from fuse2fs 1.47.0: it exits with 0 where libfuse could not mount; we exit with 1
-//! for wrong arguments and a missing or unusable mount point, as its later versions do. In the foreground
-//! (`-f`), the server is a separate process, so that it can close the image even if the caller kills us once
-//! the mount is gone.
+//! Intended differences from fuse2fs 1.47.0: that version exits with 0 if libfuse could not mount. We exit
+//! with 1 for wrong arguments and for a missing or unusable mount point, as its later versions do. In the
+//! foreground (`-f`), the server is a separate process, so that it can close the image even if the caller
+//! kills us once the mount is gone.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -29,7 +29,7 @@ const VERSION: &str = concat!(
     ")"
 );
 
-/// The usage after the program's name.
+/// The usage text after the program's name.
 const USAGE: &str = include_str!("fuse2fs/usage.txt");
 
 const FUSE_USAGE: &str = include_str!("fuse2fs/fuse-usage.txt");
@@ -45,7 +45,7 @@ struct CommandLine {
     options: MountOptions,
     foreground: bool,
     shown: Option<Shown>,
-    /// The first error, in libfuse's words. Errors of the device are reported before it.
+    /// The first error, in libfuse's words. Errors of the device take precedence.
     wrong: Option<String>,
 }
 
@@ -106,7 +106,7 @@ pub(crate) fn main(arguments: Vec<OsString>) -> ExitCode {
 
 fn plan(line: CommandLine, image: PathBuf, dir: PathBuf) -> Plan {
     let mut options = line.options;
-    // As fuse2fs appears in the list of mounts.
+    // The type that fuse2fs has in the list of mounts.
     options.subtype.get_or_insert_with(|| "ext4".to_owned());
     options
         .fs_name
@@ -151,8 +151,8 @@ fn print_failure(device: &std::path::Path, code: u8, failure: &Failure) -> ExitC
     EXIT_NOT_OPENED.into()
 }
 
-/// Parses as libfuse does: options anywhere, `-o` with its list in the same word or the next, the first other
-/// word is the device, the second the mount point.
+/// Parses as libfuse does: options may be anywhere; `-o` takes its list from the same word or the next. The
+/// first other word is the device, the second the mount point.
 fn read(arguments: Vec<OsString>) -> CommandLine {
     let mut line = CommandLine::default();
     let mut words = arguments.into_iter();
@@ -211,8 +211,8 @@ impl CommandLine {
 }
 
 /// Apptainer preloads its own library (`offsetpreload.so`) to make fuse2fs read a part of a file. That
-/// library wraps calls that we do not make. We replace it with an option and execute this program again
-/// without it.
+/// library wraps calls that we do not make. So its setting is converted to an option, and this program is
+/// executed again without the library.
 fn without_preload(arguments: &[OsString]) -> Option<ExitCode> {
     let offset = std::env::var("OFFSETPRELOAD_OFFSET").ok()?;
     let name = std::env::args_os().next().unwrap_or_else(|| NAME.into());

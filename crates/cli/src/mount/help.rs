@@ -1,4 +1,4 @@
-//! The options of `-o` for `throughline mount --help`, from their table.
+//! The options of `-o` for `throughline mount --help`, generated from their table.
 
 use throughline_fuse::options::{CHOICES, Choices, Group, known};
 

@@ -94,7 +94,7 @@ fn read(arguments: Vec<OsString>) -> Result<CommandLine, Trouble> {
                 'n' => {}
                 'r' => line.lists.push("ro".into()),
                 'w' => line.lists.push("rw".into()),
-                // With a value: the rest of the word, or the next word.
+                // An option with a value: the rest of the word, or the next word.
                 'o' | 't' | 'N' => {
                     let rest = flags.as_str().to_owned();
                     let value = match (rest.is_empty(), rest) {

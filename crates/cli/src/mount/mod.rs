@@ -12,13 +12,13 @@
 //!      remount.rs    changes an existing mount
 //! ```
 //!
-//! Nothing forks: the server is this program started again with the same arguments and its role in an
-//! environment variable. So it starts with one thread, and inherits the descriptors that the caller passed on
-//! (`/proc/self/fd/3` as an image).
+//! The server is not forked: it is this program started again, with the same arguments and with its role in
+//! an environment variable. So it starts with one thread, and inherits the descriptors that the caller passed
+//! on (`/proc/self/fd/3` as an image).
 //!
 //! Invariants:
-//! - If a start exits with 0, the mount answered.
-//! - A failure before that is reported on the start's standard error, with an exit code of mount(8).
+//! - If a start exits with 0, the mount has answered a request.
+//! - A failure before that is reported on the standard error of the start, with an exit code of mount(8).
 
 mod deserted;
 mod end;
@@ -73,8 +73,8 @@ pub(crate) struct Plan {
 pub(crate) enum Stay {
     /// In this process.
     Foreground,
-    /// In another process, which this one waits for. If this process is killed, the other one lives on until
-    /// the image is closed.
+    /// In another process, which this one waits for. If this process is killed, the other one still closes
+    /// the image.
     Guarded,
     /// In another process, which this one does not wait for.
     Background,

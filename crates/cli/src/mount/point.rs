@@ -12,8 +12,8 @@ use crate::text::quote;
 /// The next step for a directory that the caller may not mount at.
 pub(super) const OWN_DIRECTORY: &str = "use a directory of your own: mkdir ~/mnt";
 
-/// The absolute path of a directory that can be mounted at. Its files, if any, are hidden while it is
-/// mounted.
+/// Checks that a directory can be mounted at, and returns its absolute path. The directory's own files are
+/// hidden while it is mounted.
 pub(super) fn check(dir: &Path) -> Result<PathBuf, Failure> {
     let cannot = || format!("cannot mount at {}", quote(dir));
     let place = mounts::resolve(dir).map_err(|error| unusable(dir, error).met(cannot()))?;
@@ -53,7 +53,7 @@ pub(crate) fn is_dead(place: &Path) -> bool {
     matches!(ask(place), Err(Errno::NOTCONN | Errno::CONNABORTED))
 }
 
-/// Reads an attribute that only the server can answer: the kernel may answer others from its cache.
+/// Reads an attribute that only the server can answer: the kernel may answer other requests from its cache.
 pub(super) fn ask(place: &Path) -> Result<usize, Errno> {
     rustix::fs::getxattr_query(place, STATUS_ATTRIBUTE)
 }

@@ -1,11 +1,11 @@
 //! `-o remount`: makes a mount read-only and changes the flags of its mount point.
 //!
-//! mount(8) passes all options again: those of fstab, or those in the list of mounts. What was fixed when the
-//! server started cannot be changed; a different value is refused.
+//! mount(8) passes all options again: those of fstab, or those in the list of mounts. Options that were fixed
+//! when the server started cannot be changed; a different value is refused.
 //!
-//! Order for `ro`: the kernel makes the mount read-only (it refuses while a file is open for writing); then
-//! the server ends writing to the volume, and the image is as after an unmount. `rw` cannot undo that: the
-//! server continues to read only.
+//! For `ro`, the kernel first makes the mount read-only, which it refuses while a file is open for writing.
+//! Then the server ends writing to the volume, and the image is as after an unmount. `rw` cannot undo that:
+//! the server continues read-only.
 
 use std::path::Path;
 
@@ -20,7 +20,7 @@ use crate::commands::status;
 use crate::problem::{Failure, Problem};
 use crate::text::quote;
 
-/// Flags of a mount point: the option, its opposite and the kernel's flag.
+/// Flags of a mount point: the option, its opposite, and the kernel's flag.
 const PLACE: [(&str, &str, MountFlags); 4] = [
     ("noexec", "exec", MountFlags::NOEXEC),
     ("nosuid", "suid", MountFlags::NOSUID),
@@ -81,7 +81,7 @@ fn explain_errno(errno: Errno, dir: &Path) -> Problem {
     }
 }
 
-/// What the lists set, and the present value of what they do not set.
+/// The requested settings. Those that the lists do not name keep their present value.
 struct Requested {
     read_only: bool,
     flags: MountFlags,

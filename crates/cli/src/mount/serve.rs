@@ -19,11 +19,11 @@ use crate::output::note;
 use crate::problem::Problem;
 use crate::text::quote;
 
-/// Process name of a server while it closes its image, so that "image in use" messages show that it is
-/// closing.
+/// Process name of a server while it closes its image, so that messages about a busy image show that it is
+/// being closed.
 const CLOSING_NAME: &str = "throughline-end";
-/// How long to wait for a busy image that is not mounted: its server may have just been unmounted and not yet
-/// have changed its name.
+/// How long to wait for a busy image that is not mounted: its server may have just been unmounted, and may
+/// not have changed its name yet.
 const UNMOUNTED_WAIT: Duration = Duration::from_secs(10);
 /// How long to wait for a server that is closing: all dirty data may still have to be written back.
 const CLOSING_WAIT: Duration = Duration::from_secs(600);
@@ -66,7 +66,7 @@ pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
         let failure = Problem::from(error).met(format!("cannot find the mount at {}", quote(&dir)));
         Trouble::Failed(EXIT_SYSTEM, failure)
     })?;
-    // Held until the process ends, by whatever cause.
+    // Kept until the process exits, for whatever reason.
     let _keeper = match plan.options.auto_unmount {
         true => Some(keeper::start(&ending).map_err(|error| {
             let failure =
@@ -82,11 +82,11 @@ pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
     }
     let answers = dir.clone();
     let quiet = plan.quiet;
-    // Not joined: if the mount never answers, the thread waits until the process ends.
+    // Not joined: if the mount never answers, the thread lasts until the process exits.
     thread::spawn(move || announce(&answers, role, quiet));
     tracing::info!(image = %plan.image.display(), point = %dir.display(), "mounted");
     let served = session.run_and(|| {
-        // If this fails, the next mount of the image waits for a shorter time.
+        // If this fails, the next mount of the image only waits for a shorter time.
         let _ = std::fs::write("/proc/self/comm", CLOSING_NAME);
         if let Some((watched, volume)) = watched {
             watched.closing(&volume);
@@ -99,7 +99,8 @@ pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
     })
 }
 
-/// Mounts a block device before opening it, if possible. If not, opening it reports the reason.
+/// Mounts a block device before opening it, if possible. If it cannot be opened, the later open reports the
+/// reason.
 fn claim(plan: &Plan, image: &Path, dir: &Path) -> Option<Claim> {
     if !Claim::is_for(image, &plan.options) {
         return None;
@@ -195,7 +196,7 @@ fn is_mounted(image: &Path) -> bool {
 /// The image as the list of mounts shows it: by its absolute path if it has one.
 fn shown(image: &Path) -> std::path::PathBuf {
     let path = std::fs::canonicalize(image).unwrap_or_else(|_| image.to_owned());
-    // A deleted file behind a descriptor has none.
+    // A deleted file that is open as a descriptor has no path.
     if path.exists() {
         path
     } else {
@@ -203,7 +204,7 @@ fn shown(image: &Path) -> std::path::PathBuf {
     }
 }
 
-/// Reports that the mount answers, once it does.
+/// Waits until the mount answers, and reports that.
 fn announce(dir: &Path, role: Role, quiet: bool) {
     if let Err(error) = point::ask(dir) {
         tracing::warn!(%error, "reading the new mount");

@@ -1,4 +1,4 @@
-//! Starts this program again as a server, waits until it is ready, and detaches it.
+//! Starts this program again as a server, and waits until it is ready, or until it has ended.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -19,12 +19,11 @@ const ROLE: &str = "THROUGHLINE_MOUNT_ROLE";
 const BACKGROUND: &str = "background";
 const GUARDED: &str = "guarded";
 const KEEPER: &str = "keeper";
-/// Environment variable: the path under which the server finds an image that is a standard stream of its
-/// parent.
+/// Environment variable: the path by which the server finds an image that is a standard stream of its parent.
 const IMAGE: &str = "THROUGHLINE_MOUNT_IMAGE";
 /// File descriptors of the standard streams.
 const STREAMS: std::ops::RangeInclusive<i32> = 0..=2;
-/// What a server writes to its standard output once the mount answers.
+/// Written by a server to its standard output once the mount answers.
 const READY: &[u8] = b"ready\n";
 
 /// How a serving process relates to the process that started it.
@@ -38,13 +37,13 @@ pub(super) enum Role {
     Guarded,
 }
 
-/// Whether this process was started to remove a mount after its server ends.
+/// Whether this process was started to remove a mount after its server has ended.
 pub(super) fn is_keeper() -> bool {
     std::env::var_os(ROLE).is_some_and(|role| role == KEEPER)
 }
 
-/// Starts the process that removes a mount after this one ends. It detects that by the end of its standard
-/// input. The environment variable `name` identifies the mount.
+/// Starts the process that removes a mount after this one has ended, which closes the other's standard input.
+/// The environment variable `name` identifies the mount.
 pub(super) fn start_keeper(name: &str, value: &OsStr) -> io::Result<Child> {
     let mut command = Command::new(this_program());
     command
@@ -90,11 +89,11 @@ pub(super) fn detach(plan: &Plan) -> Result<(), Trouble> {
 
 /// Starts a server, forwards signals to it, and returns when it has ended.
 ///
-/// The caller may kill this process as soon as the mount is gone (Apptainer does after half a second). The
+/// The caller may kill this process as soon as the mount is gone (Apptainer does so after half a second). The
 /// server detects that and still closes the image.
 ///
-/// Signals are forwarded through the pipe, not as signals: the server may also receive them directly (as a
-/// process of the same service does) and would take the second one for a second request.
+/// Signals are forwarded through a pipe, not as signals: the server may also receive a signal directly, as a
+/// process of the same service, and the forwarded one would then count as a second request.
 pub(super) fn guard(plan: &Plan) -> Result<(), Trouble> {
     let signals = Signals::arm().map_err(cannot_start)?;
     let mut server = spawn(plan, GUARDED, Stdio::piped(), Stdio::inherit())?;
@@ -108,7 +107,7 @@ pub(super) fn guard(plan: &Plan) -> Result<(), Trouble> {
     std::thread::spawn(move || {
         let mut requests = Requests::default();
         while let Ok(signal) = signals.wait() {
-            // The server may have ended.
+            // The server may have exited.
             let _ = pipe.write_all(&[requests.next(signal) as u8]);
         }
     });
@@ -117,7 +116,7 @@ pub(super) fn guard(plan: &Plan) -> Result<(), Trouble> {
     ended(status)
 }
 
-/// The program by its own path, so that process lists show its name, or `/proc/self/exe` if the file has been
+/// The path of this program, so that process lists show its name, or `/proc/self/exe` if the file was
 /// replaced.
 fn this_program() -> PathBuf {
     std::env::current_exe()
@@ -129,7 +128,7 @@ fn this_program() -> PathBuf {
 fn spawn(plan: &Plan, role: &str, stdin: Stdio, stdout: Stdio) -> Result<Child, Trouble> {
     let mut arguments = std::env::args_os();
     let mut command = Command::new(this_program());
-    // The server gets other standard streams, so it finds the image under another number. The duplicate stays
+    // The server gets other standard streams, so it needs the image under another number. The duplicate stays
     // open until the server has started.
     let image = throughline::internal::given_descriptor(&plan.image)
         .filter(|number| STREAMS.contains(number))
@@ -152,7 +151,8 @@ fn spawn(plan: &Plan, role: &str, stdin: Stdio, stdout: Stdio) -> Result<Child, 
         .map_err(cannot_start)
 }
 
-/// What the exit status of a server means to its parent. The server has already reported the reason.
+/// Converts the exit status of a server to the result of its parent. The server has already reported the
+/// reason.
 fn ended(status: ExitStatus) -> Result<(), Trouble> {
     match (status.code(), status.signal()) {
         (Some(0), _) => Ok(()),
@@ -176,16 +176,16 @@ fn cannot_start(error: io::Error) -> Trouble {
     )
 }
 
-/// First step of a server: it starts its own session, so that no terminal ends it.
+/// First step of a server: starts a session of its own, so that a terminal's signals do not end it.
 pub(super) fn start_session(role: Role) {
     if role != Role::Foreground {
-        // Fails only if this process already leads a session, which is as good.
+        // Fails only if this process already leads a session.
         let _ = rustix::process::setsid();
     }
 }
 
-/// Last step of a server's start, once the mount answers: reports that it is ready and releases the parent's
-/// descriptors and directory.
+/// Last step of a server's start, once the mount answers: reports that it is ready, and releases the
+/// descriptors and the directory inherited from the parent.
 pub(super) fn report_ready(role: Role) -> io::Result<()> {
     if role != Role::Background {
         return Ok(());
@@ -198,7 +198,7 @@ pub(super) fn report_ready(role: Role) -> io::Result<()> {
         .open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stderr(&null)?;
-    // If the parent no longer waits, the mount stays up anyway.
+    // If the parent no longer waits, the mount stays.
     let _ = io::stdout()
         .write_all(READY)
         .and_then(|()| io::stdout().flush());

@@ -38,7 +38,7 @@ impl Trouble {
 const FUSE_DEVICE: &str = "/dev/fuse";
 const FUSE_CONF: &str = "/etc/fuse.conf";
 
-/// Starting a server and finding its mount need `/proc`.
+/// Checks that `/proc` is mounted: starting a server and finding its mount need it.
 pub(super) fn look_for_proc() -> Result<(), Trouble> {
     let Err(error) = mounts::all() else {
         return Ok(());
@@ -48,7 +48,7 @@ pub(super) fn look_for_proc() -> Result<(), Trouble> {
     Err(Trouble::Failed(EXIT_SYSTEM, failure))
 }
 
-/// Finds what will prevent the mount before the image is opened.
+/// Reports what will prevent the mount, before the image is opened.
 pub(super) fn check_beforehand(options: &MountOptions) -> Result<(), Failure> {
     let opened = std::fs::File::options()
         .read(true)
@@ -108,7 +108,7 @@ fn helper_is_there() -> bool {
             })
 }
 
-/// The problem of an image that does not open, with `image` as its path in this process.
+/// The problem of an image that could not be opened. `image` is its path in this process.
 pub(super) fn opening(plan: &Plan, image: &Path, error: Error) -> Problem {
     let read_only_would_do = !plan.options.read_only
         && matches!(&error, Error::Open { source, .. }
@@ -135,13 +135,13 @@ pub(super) fn opening(plan: &Plan, image: &Path, error: Error) -> Problem {
     problem
 }
 
-/// The failure of a mount that was not established.
+/// The failure of mounting.
 pub(super) fn mounting(dir: &Path, error: MountError) -> Failure {
     let doing = format!("cannot mount at {}", quote(dir));
     let MountError::Mount(error) = error else {
         return Problem::new(error.to_string()).met(doing);
     };
-    // "fusermount3: mount failed: Permission denied", with a line end.
+    // For example "fusermount3: mount failed: Permission denied", with a newline.
     let message = error.to_string();
     let message = message.trim().to_owned();
     let next = if message.contains("user_allow_other") {
@@ -175,7 +175,7 @@ pub(super) fn mounting(dir: &Path, error: MountError) -> Failure {
     .met(doing)
 }
 
-/// The failure of a mount that was established.
+/// The failure of a server after mounting.
 pub(super) fn serving(image: &Path, error: MountError) -> Failure {
     match error {
         MountError::Close(error) => {

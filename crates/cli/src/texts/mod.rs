@@ -1,6 +1,6 @@
-//! Texts of commands, made from the values that they print with `--json`.
+//! Text output of commands, made from the values that `--json` prints.
 //!
-//! The templates are in minijinja's form of Jinja; each is a file beside this one.
+//! The templates are Jinja, as implemented by minijinja; each is a file in this folder.
 
 use minijinja::value::Serde;
 use minijinja::{Environment, UndefinedBehavior, Value};
@@ -9,7 +9,7 @@ use throughline_forms::time;
 use crate::problem::{Failure, Problem};
 use crate::text::human;
 
-/// The texts by the names of their commands.
+/// The templates by command.
 const TEXTS: [(&str, &str); 4] = [
     ("cache", include_str!("cache.txt")),
     ("info", include_str!("info.txt")),
@@ -17,7 +17,7 @@ const TEXTS: [(&str, &str); 4] = [
     ("tune", include_str!("tune.txt")),
 ];
 
-/// Fills the text of a command. What the values lack is left empty.
+/// Renders the text of a command. Missing values are left empty.
 pub(crate) fn fill(name: &str, values: &serde_json::Value) -> Result<String, Failure> {
     filled(name, values)
         .map_err(|error| Problem::new(error.to_string()).met("cannot show what was found"))
@@ -46,18 +46,18 @@ fn number(value: Value) -> f64 {
     f64::try_from(value).unwrap_or_default()
 }
 
-/// For example `12.3M`, from a number of bytes.
+/// A number of bytes, such as `12.3M`.
 fn size(bytes: Value) -> String {
     u64::try_from(bytes).map_or_else(|_| "?".to_owned(), human)
 }
 
-/// In local time, from the form that JSON has.
+/// A date in local time, from its form in JSON.
 fn date(date: Value) -> String {
     let date = date.as_str().and_then(|date| time::parse(date).ok());
     date.map_or_else(|| "never".to_owned(), time::full)
 }
 
-/// For example `3 h 5 min`.
+/// A duration, such as `3 h 5 min`.
 fn duration(seconds: f64) -> String {
     let seconds = seconds as u64;
     match (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60) {
@@ -81,7 +81,7 @@ mod tests {
         assert_eq!(duration(86_400.0 * 2.0), "2 d 0 h");
     }
 
-    /// No answer of a server makes a text fail.
+    /// Rendering succeeds whatever a server answers.
     #[test]
     fn texts_need_no_value() {
         for values in [json!(null), json!({}), json!({"requests": 7, "cache": []})] {

@@ -1,5 +1,5 @@
-//! Extended attributes, ACLs and flags: we show what the tools set on a kernel mount, and the tools show
-//! there what we set.
+//! Extended attributes, ACLs and flags, compared on a kernel mount: what the tools set is shown by our
+//! commands, and what our commands set is shown by the tools.
 
 use std::process::Command;
 
@@ -35,7 +35,7 @@ fn on_the_kernel(image: &Image, script: &str) -> Option<String> {
     Some(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// Our output, with each place replaced by its name below the mount.
+/// Our output, with each place replaced by its path below the mount.
 fn ours(image: &Image, arguments: &[&str], places: &[&str]) -> String {
     let at = places.iter().map(|place| image.at(place));
     let output = throughline().args(arguments).args(at).output().unwrap();
@@ -165,7 +165,7 @@ fn lists_as_getfacl_shows_them() {
     );
 }
 
-/// The same changes by us and by setfacl give the same ACLs and permissions.
+/// The same changes by our `setfacl` and by the tool give the same ACLs and permissions.
 #[test]
 fn lists_set_as_setfacl_sets_them() {
     if tools_are_missing() {
@@ -226,7 +226,7 @@ fn lists_set_as_setfacl_sets_them() {
     fails(["setfacl", &place], 2, "nothing to do");
 }
 
-/// We restore dumps, ours and those of the tools, as the tools do.
+/// Our dumps and those of the tools are restored as the tools restore them.
 #[test]
 fn dumps_are_restored() {
     if tools_are_missing() {

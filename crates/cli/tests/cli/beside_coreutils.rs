@@ -51,7 +51,7 @@ impl Both {
         Some(Both { image, host })
     }
 
-    /// The output of a tool in the host's tree, with places `t/…` as they are.
+    /// The output of a tool in the host's tree. Places `t/…` are passed unchanged.
     fn theirs(&self, script: &str) -> String {
         let output = Command::new("sh")
             .args(["-c", script])
@@ -65,7 +65,7 @@ impl Both {
         String::from_utf8_lossy(&output.stdout).into_owned()
     }
 
-    /// Our output with `IMAGE:/t/…` for `t/…`, converted to the tool's form of the places.
+    /// Our output for the same command, with `IMAGE:/t/…` for `t/…`. Places in it are converted back.
     fn ours(&self, arguments: &str) -> String {
         let image = format!("{}:/", self.image.path().display());
         let words = shell_words(arguments);
@@ -86,7 +86,7 @@ impl Both {
         String::from_utf8_lossy(&output.stdout).replace(&image, "")
     }
 
-    /// Both outputs are equal after `normal` has removed permitted differences.
+    /// Asserts that both outputs are equal after `normal` has removed permitted differences.
     #[track_caller]
     fn alike_but(&self, command: &str, normal: impl Fn(&str) -> String) {
         let (theirs, ours) = (normal(&self.theirs(command)), normal(&self.ours(command)));
@@ -377,7 +377,7 @@ fn copies_with_an_owner_and_a_mode_of_ones_own() {
     );
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert_eq!(stat("/stream"), "3:4 400\n");
-    // An overwritten file keeps no set-id bit of its old owner.
+    // An overwritten file loses the set-id bits of its old owner.
     ok(["chmod", "4755", &at("/mine/one.txt")]);
     ok([
         "cp",
@@ -387,7 +387,7 @@ fn copies_with_an_owner_and_a_mode_of_ones_own() {
         &at("/mine/one.txt"),
     ]);
     assert_eq!(stat("/mine/one.txt"), "9:50 755\n");
-    // If an ACL is kept, the requested mode still applies.
+    // The requested mode also applies if an ACL is preserved.
     ok(["setfacl", "-m", "u:5:rwx", &at("/t/one.txt")]);
     ok([
         "cp",
@@ -484,7 +484,7 @@ fn relative_links_and_times_by_reference() {
     both.image.assert_clean();
 }
 
-/// `-a` also reports an attribute that does not fit.
+/// `-a` also reports an attribute that does not fit into the target.
 #[test]
 fn an_archive_copy_says_what_it_drops() {
     if tools_are_missing() {

@@ -33,7 +33,7 @@ fn mkdir_makes_directories() {
         1,
         "No such file or directory",
     );
-    // After a failure, the others are still created.
+    // After a failure, the other directories are still created.
     fails(
         ["mkdir", &image.at("/a"), &image.at("/d")],
         1,

@@ -1,4 +1,4 @@
-//! Images, the binary and independent tools that check both.
+//! Images, the binary, and independent tools to check both.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -61,7 +61,7 @@ impl Image {
         self.dir.path().join("image")
     }
 
-    /// A host path beside the image.
+    /// A path on the host beside the image.
     pub(crate) fn sibling(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
@@ -72,7 +72,7 @@ impl Image {
         format!("{}:{path}", self.path().display())
     }
 
-    /// `e2fsck -fn` finds nothing.
+    /// `e2fsck -fn` finds no errors.
     #[track_caller]
     pub(crate) fn assert_clean(&self) {
         assert_clean(&self.path());
@@ -174,7 +174,7 @@ impl From<Output> for Ran {
 
 /// The binary, without arguments so far.
 pub(crate) fn throughline() -> Command {
-    // The tests expect modes under the usual umask, whatever the caller's is.
+    // The tests expect modes under the usual umask, whatever the caller's umask is.
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     let mut command = Command::new(env!("CARGO_BIN_EXE_throughline"));
     command
@@ -234,7 +234,7 @@ pub(crate) fn run_with_input<S: AsRef<OsStr>>(
         .unwrap();
     let mut stdin = child.stdin.take().unwrap();
     let input = input.to_vec();
-    // A program that does not read its input closes the pipe, which is not an error here.
+    // A program may close the pipe without reading all input. That is not an error here.
     let feeder = std::thread::spawn(move || drop(stdin.write_all(&input)));
     let output = child.wait_with_output().unwrap();
     feeder.join().unwrap();

@@ -64,7 +64,7 @@ fn series_are_matched_by_name_or_by_the_option() {
     let (one, other) = (two("one", 0.9), two("other", 0.9));
     let json = run(["lab", "compare", "--json", &one, &other]).json();
     assert_eq!(json["rows"].as_array().unwrap().len(), 2);
-    // The confidence applies to both together: each may err half as often.
+    // The confidence holds for both together, so each has half of the error probability.
     assert_eq!(json["rows"][0]["judgement"]["confidence"], 0.9975);
     assert_eq!(json["confidence"], 0.995);
     let json = run(["lab", "compare", "--json", "--series", "new", &one, &other]).json();
@@ -390,13 +390,13 @@ fn the_gate_never_mistakes_a_wrong_call_or_file_for_an_answer() {
         65,
         "'nothing'",
     );
-    // A line cut off when the run was killed is left out, with a note.
+    // A line that was torn when the run was killed is dropped, with a note.
     let torn = runs.path("torn");
     std::fs::write(&torn, &text[..text.len() - 40]).unwrap();
     let ran = run(["lab", "gate", &base, &torn, "--max-regression=5"]);
     assert_eq!(ran.code, Some(2), "{}", ran.stderr);
     assert!(ran.text().contains("is incomplete"), "{}", ran.text());
-    // Files without the newer fields of the machine can still be read.
+    // A file that lacks newer fields of the machine can still be read.
     let old = runs.path("old");
     std::fs::write(&old, text.replace("\"wake_up_us\":20.0", "\"once\":1")).unwrap();
     let ran = run(["lab", "gate", &base, &old, "--max-regression=5"]);

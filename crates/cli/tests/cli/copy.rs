@@ -188,7 +188,7 @@ fn debugfs_takes_out_what_we_put_in() {
     let image = Image::new("128M", &["-t", "ext4"]);
     let tree = image.sibling("tree");
     make_tree(&tree);
-    // Kinds that debugfs does not extract.
+    // Files of types that debugfs does not extract.
     for name in ["pipe", "device"] {
         let _ = fs::remove_file(tree.join(name));
     }
@@ -413,7 +413,7 @@ fn links_in_sources_are_followed_when_asked() {
     assert_eq!(ok(["readlink", &image.at("/kept")]), "real/file\n");
     assert_eq!(image.contents("/all/dir/file"), b"x");
     ok(["cp", "-rL", &image.at("/all"), &image.at("/again")]);
-    // A link to a parent directory would never end.
+    // A link to a parent directory forms a cycle.
     symlink("..", tree.join("real/up")).unwrap();
     fails(
         ["cp", "-rL", str(&tree), &image.at("/endless")],
@@ -449,7 +449,7 @@ fn nothing_is_copied_into_itself() {
         1,
         "it is the image that is open",
     );
-    // Even with permission to overwrite images.
+    // Even if images may be overwritten.
     fails(
         [
             "cp",

@@ -61,7 +61,7 @@ fn a_link_and_a_directory_of_one_name_do_not_lead_out() {
     ]);
     rename_on_disk(&image, b"trap2", b"trap1");
     let target = image.sibling("target");
-    // Whatever the outcome, nothing is created outside of the target.
+    // Whatever the exit code, nothing is created outside of the target.
     let ran = run(["cp", "-r", &image.at("/tree"), target.to_str().unwrap()]);
     assert!(!outside.join("planted").exists(), "{}", ran.stderr);
     assert!(matches!(ran.code, Some(0 | 1)), "{}", ran.stderr);
@@ -140,7 +140,7 @@ fn many_directories_that_cannot_be_read_are_not_a_deep_one() {
         vec!["chmod", "-R", "700"],
         vec!["chown", "-R", "0"],
     ] {
-        // Writers record the damage; the next one would then demand e2fsck.
+        // Writers record the damage, and the next one would then demand e2fsck. So clear that state.
         image.debugfs_write("ssv state 1");
         let ran = run(arguments.iter().copied().chain([tree.as_str()]));
         assert_eq!(ran.code, Some(1), "{arguments:?}");
@@ -198,7 +198,8 @@ fn the_readable_part_of_a_directory_is_listed_and_copied() {
     ok([String::from("touch")]
         .into_iter()
         .chain(names.iter().map(|name| format!("{tree}/{name}"))));
-    // The length of one record in the middle of a block: its name and those after it in the block are lost.
+    // Damages the length of one record in the middle of a block. This name, and those after it in the block,
+    // are lost.
     let damaged = name(30);
     let mut lost = 0;
     image.patch(|bytes| {
@@ -237,7 +238,7 @@ fn the_readable_part_of_a_directory_is_listed_and_copied() {
         copied.stderr
     );
     ok(["stat", &format!("{tree}/{}", name(59))]);
-    // The name may have been among the lost ones.
+    // The name may be one of the lost ones.
     fails(["stat", &format!("{tree}/{damaged}")], 1, "corrupt");
     fails(["touch", &format!("{tree}/new")], 1, "corrupt");
 }

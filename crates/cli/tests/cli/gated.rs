@@ -1,5 +1,5 @@
-//! `lab run`, `lab compare` and `lab gate` with commands and targets measured now, and the rate of false
-//! alarms of a gate.
+//! `lab run`, `lab compare` and `lab gate` with commands and targets measured now, and the gate's rate of
+//! false alarms.
 
 use throughline_lab::record::{Line, Record};
 
@@ -214,7 +214,7 @@ fn two_targets_are_measured_until_it_is_certain() {
     let text =
         "pattern = \"sequential-read\"\nblock = \"4K\"\nsize = \"64K\"\nlayout = \"written\"\n";
     std::fs::write(&work, text).unwrap();
-    // No read takes this much longer than the same read before.
+    // A threshold larger than any difference between two reads of the same file.
     let wide = ["--threshold=1e12", "--dir", &bench.path("."), "--json"];
     let args = [
         "compare",
@@ -265,9 +265,8 @@ fn an_import_that_loses_the_pattern_says_so_by_its_exit_code() {
 }
 
 /// How often a gate of identical commands raises an alarm on this machine, and whether it finds 5 % more
-/// work:
-/// `THROUGHLINE_SOAK=1 cargo test -p throughline-cli --test cli equal_commands -- --nocapture` (20 minutes on
-/// a quiet machine).
+/// work. Takes 20 minutes on a quiet machine:
+/// `THROUGHLINE_SOAK=1 cargo test -p throughline-cli --test cli equal_commands -- --nocapture`.
 ///
 /// The limit is 0, exactly the change of identical code, so only the statistics prevent an alarm.
 #[test]

@@ -80,7 +80,7 @@ fn completions_and_manual_pages_come_from_the_same_model() {
     }
 }
 
-/// Every required section is there, and none twice.
+/// Every page has examples and references. The options of all commands are only on the main page.
 #[test]
 fn manual_pages_have_examples_and_lead_on() {
     let dir = tempfile::tempdir().unwrap();
@@ -113,7 +113,7 @@ fn manual_pages_have_examples_and_lead_on() {
             "{page}"
         );
     }
-    // The formatter of manual pages has no warnings.
+    // The formatter of manual pages prints no warnings.
     for entry in std::fs::read_dir(dir.path()).unwrap() {
         let path = entry.unwrap().path();
         let formatted = std::process::Command::new("groff")
@@ -141,7 +141,7 @@ fn options_for_all_commands_are_shown_once() {
         assert!(!help.contains("--dirty-background"), "{help}");
         assert!(help.contains("throughline --help"), "{help}");
     }
-    // They are still accepted.
+    // The options of all commands are still accepted after a command's name.
     fails(["ls", "--dirty-background", "1q", "x:/"], 2, "invalid size");
 }
 
@@ -169,7 +169,7 @@ fn places_in_images_are_completed() {
     ] {
         assert_eq!(ok(["complete-place", &none]), "", "{none}");
     }
-    // As bash calls it, with the colon as a word break.
+    // Calls the completion as bash does, where the colon breaks words.
     let binary = throughline();
     let dir = std::path::Path::new(binary.get_program()).parent().unwrap();
     let script = format!(

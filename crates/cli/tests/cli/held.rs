@@ -1,4 +1,4 @@
-//! An image in use by the kernel is not written, and readers get a warning.
+//! An image that the kernel uses is not written, and reading it prints a warning.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use throughline_testing::program::has;
 use crate::common::{Image, Ran, is_root, ok, run, throughline, tools_are_missing};
 use crate::copy::str;
 
-/// An image mounted by the kernel, with a journal in use.
+/// An image mounted by the kernel, with its journal in use.
 fn mounted() -> Option<(Image, Mount)> {
     if tools_are_missing() || !is_root() {
         return None;
@@ -110,7 +110,7 @@ fn reading_an_image_in_use_by_the_kernel_warns() {
     image.assert_clean();
 }
 
-/// sysfs and procfs are readable by everyone.
+/// Detection needs only sysfs and procfs, which everyone can read.
 #[test]
 fn an_image_in_use_is_detected_without_root() {
     let Some((image, mount)) = mounted() else {
@@ -136,7 +136,7 @@ fn an_image_in_use_is_detected_without_root() {
     image.assert_clean();
 }
 
-/// Even without a mount, the loop device counts; the message says how to detach it.
+/// A loop device counts even if it is not mounted. The message says how to detach it.
 #[test]
 fn a_loop_device_alone_is_enough() {
     if tools_are_missing() || !is_root() {
@@ -153,7 +153,7 @@ fn a_loop_device_alone_is_enough() {
     };
     let node = String::from_utf8_lossy(&made.stdout).trim().to_owned();
     let refused = run(["mkdir", &image.at("/x")]);
-    // Through the device, there is no other user.
+    // Through the device, the image has no other user.
     let through = run(["mkdir", &format!("{node}:/through")]);
     let gone = crate::common::tool("losetup").args(["-d", &node]).status();
     assert!(gone.unwrap().success());

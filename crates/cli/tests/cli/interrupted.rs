@@ -22,7 +22,7 @@ fn begin_long_copy(image: &Image) -> (std::process::Child, BufReader<std::proces
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // Output arrives when its buffer is full: in the middle of the work.
+    // Output arrives when its buffer is full, so the copy is in progress.
     let mut stdout = BufReader::new(child.stdout.take().unwrap());
     stdout.read_line(&mut String::new()).unwrap();
     (child, stdout)
@@ -82,7 +82,7 @@ fn a_killed_copy_leaves_an_image_that_recovers() {
     image.assert_clean();
 }
 
-/// The writer of the pipe stays, but sends nothing more.
+/// The writer of the pipe keeps it open, but sends nothing more.
 #[test]
 fn a_copy_that_waits_for_a_pipe_can_be_interrupted() {
     if tools_are_missing() {
@@ -97,7 +97,7 @@ fn a_copy_that_waits_for_a_pipe_can_be_interrupted() {
         .spawn()
         .unwrap();
     let mut pipe = child.stdin.take().unwrap();
-    // More than a pipe holds: when this returns, most of it was read and the image is open.
+    // More than a pipe holds: when this returns, most of it was read, so the image is open.
     pipe.write_all(&data).unwrap();
     let pid = rustix::process::Pid::from_child(&child);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
@@ -109,8 +109,8 @@ fn a_copy_that_waits_for_a_pipe_can_be_interrupted() {
     assert!(data.starts_with(&copied) && copied.len() < data.len());
 }
 
-/// A file that is replaced by `cp -f`, or by a copy that `mv` renames over it, is entirely the old or the new
-/// one, whenever the command is killed.
+/// A file replaced by `cp -f`, or by `mv` of a copy over it, has either the old or the new contents, whenever
+/// the command is killed.
 #[test]
 fn a_file_that_is_replaced_is_whole_when_the_command_is_killed() {
     if tools_are_missing() {
@@ -138,7 +138,7 @@ fn a_file_that_is_replaced_is_whole_when_the_command_is_killed() {
             let takes = began.elapsed();
             fs::write(&from, &contents[1]).unwrap();
             let mut child = throughline().args(way).spawn().unwrap();
-            // Kill it at some point of the time that it took before.
+            // Kill it at a fraction of the time that it took before.
             std::thread::sleep(takes * kill / KILLS);
             in_time += u32::from(child.try_wait().unwrap().is_none());
             child.kill().unwrap();

@@ -11,8 +11,8 @@ use throughline_testing::program::has;
 use crate::common::{Image, fails, is_root, ok, run, tools_are_missing};
 use crate::copy::str;
 
-/// Whether something is missing, with a note: tools, or attributes in the file system of the temporary
-/// directory.
+/// Whether to skip, with a note: tools are missing, or the file system of the temporary directory has no
+/// attributes.
 fn cannot_be_tested() -> bool {
     if tools_are_missing() || !has(&["getfattr", "setfattr", "setfacl", "cp"]) {
         return true;
@@ -50,7 +50,7 @@ fn metadata_of(dir: &Path) -> String {
     shell(dir, script)
 }
 
-/// A tree with attributes of all kinds; those that only root may set if run by root.
+/// A tree with attributes of all kinds; those that need root only if run by root.
 fn make_tree(root: &Path) {
     fs::create_dir_all(root.join("d/sub")).unwrap();
     for name in ["plain", "d/a", "d/sub/b", "d/closed", "many"] {
@@ -118,7 +118,7 @@ fn an_archive_copy_keeps_attributes_and_lists() {
         ok(["cp", "-a", &place, str(&back)]);
         assert_eq!(metadata_of(&back), wanted, "{place}");
     }
-    // As debugfs shows them, and as cp of coreutils copies them.
+    // Compare with debugfs, and with a copy made by cp of coreutils.
     assert!(one.debugfs("ea_list /tree/d/a").contains("user.empty (0)"));
     let theirs = one.sibling("theirs");
     shell(&one.sibling(""), "cp -a tree theirs");
@@ -205,13 +205,13 @@ fn attributes_that_cannot_be_set_fail_only_if_requested() {
         "setfattr -n user.small -v small f g
         setfattr -n user.big -v \"$(head -c 3000 /dev/zero | tr '\\0' v)\" f",
     );
-    // If there is room, it is copied.
+    // If the target has room, the attribute is copied.
     ok(["cp", "-r", "--preserve=xattr", str(&tree), &roomy.at("/")]);
     roomy.assert_clean();
     assert!(roomy.debugfs("ea_list /tree/f").contains("user.big (3000)"));
     let image = Image::new("32M", &["-t", "ext4", "-b", "1024"]);
     let listed = |path: &str| image.debugfs(&format!("ea_list {path}"));
-    // With `-a` it is reported but not a failure, and the other attributes are copied.
+    // With `-a`, it is reported without failure, and the other attributes are copied.
     let ran = run(["cp", "-a", &roomy.at("/tree"), &image.at("/archive")]);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
     assert!(ran.stderr.contains("'user.big'"), "{}", ran.stderr);
@@ -246,8 +246,8 @@ fn attributes_that_cannot_be_set_fail_only_if_requested() {
     image.assert_clean();
 }
 
-/// A default ACL of the target's directory applies as in cp: not if permissions are kept, and otherwise in
-/// place of the umask.
+/// A default ACL of the target's directory applies as with cp: if permissions are not preserved, it replaces
+/// the umask.
 #[test]
 fn lists_of_the_targets_directory() {
     if cannot_be_tested() {

@@ -1,5 +1,5 @@
-//! The binary as users and scripts see it: arguments in, output, exit codes and images out. The contents of
-//! images are checked by `e2fsck` and `debugfs`, never by our code alone.
+//! Tests of the binary as users and scripts run it: arguments in; output, exit codes and images out. The
+//! contents of images are always checked by `e2fsck` or `debugfs` too, not only by our own code.
 #![forbid(unsafe_code)]
 
 mod attributes;

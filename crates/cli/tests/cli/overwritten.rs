@@ -1,4 +1,4 @@
-//! An image is not overwritten when `:/` is forgotten.
+//! An image is not overwritten if the user forgets `:/`.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -12,7 +12,7 @@ use crate::copy::str;
 
 const MEANT: &str = "to copy into the image, write";
 
-/// An image with a precious file, and a host file beside it.
+/// An image with a file, and a file on the host beside it.
 fn image_and_file() -> (Image, PathBuf) {
     let image = Image::new("16M", &["-t", "ext4"]);
     let file = image.sibling("file");
@@ -22,7 +22,7 @@ fn image_and_file() -> (Image, PathBuf) {
     (image, file)
 }
 
-/// Runs a copy, which must leave the image unchanged and suggest what was meant.
+/// Runs a copy, which must leave the image unchanged and suggest the probable intention.
 #[track_caller]
 fn refused(image: &Image, arguments: &[&str]) {
     let before = fs::read(image.path()).unwrap();
@@ -66,7 +66,7 @@ fn a_copy_onto_an_image_is_refused() {
     let before = fs::read(whole).unwrap();
     fails(["cp", &file, str(&link)], 1, "ext volume");
     assert!(fs::read(whole).unwrap() == before);
-    // No refusal if nothing would be written.
+    // If nothing would be written, nothing is refused.
     assert_eq!(run(["cp", "-n", &file, whole]).code, Some(0));
     assert!(fs::read(whole).unwrap() == before);
     fails(
@@ -163,7 +163,8 @@ fn a_locked_file_is_not_overwritten() {
     ok(["cp", "-q", str(&file), str(&raw)]);
 }
 
-/// In use by the kernel: neither an ext volume nor a lock shows it, only the list of loop devices.
+/// The kernel uses the file. Only the list of loop devices shows that: it holds no ext volume and is not
+/// locked.
 #[test]
 fn a_file_of_a_loop_device_is_not_overwritten() {
     if tools_are_missing() || !is_root() {

@@ -1,4 +1,4 @@
-//! A preloaded library decides what we see and set of host files.
+//! A preloaded library replaces the calls on host files.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,8 @@ use throughline_testing::program::{has, run_on};
 use crate::common::{Image, is_root, ok, throughline, tools_are_missing};
 use crate::copy::str;
 
-/// Owners, modes and devices, out of an image and into another one, by a user who may not change owners.
+/// Copies owners, modes and devices out of an image and into another one, as a user who may not change
+/// owners.
 #[test]
 fn fakeroot_remembers_what_a_copy_sets() {
     if tools_are_missing() || !is_root() || !has(&["fakeroot", "setpriv"]) {

@@ -1,4 +1,4 @@
-//! Images that were not closed: `replay`, commands that recover before they write, `--noload`.
+//! Images that were not closed: `replay`, commands that recover the image before writing, and `--noload`.
 
 use std::fs;
 
@@ -108,7 +108,7 @@ fn writing_recovers_first_and_reading_sees_the_recovered_state() {
     );
     assert!(is_new(&image));
     image.assert_clean();
-    // Only once, and not with `--quiet`.
+    // The note is printed only once, and not with `--quiet`.
     assert_eq!(run(["touch", &image.at("/g")]).stderr, "");
     let image = with_a_journal_to_replay();
     assert_eq!(run(["-q", "touch", &image.at("/g")]).stderr, "");
@@ -142,7 +142,7 @@ fn info_describes_the_journal() {
         ])
         .contains("transaction")
     );
-    // A broken journal does not prevent reading the rest.
+    // If the journal is corrupt, the rest can still be read.
     image.debugfs_write("sif <8> size 0");
     let shown = ok(["info", image.path().to_str().unwrap()]);
     assert!(

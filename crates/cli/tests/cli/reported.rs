@@ -42,7 +42,7 @@ fn a_page_is_written_beside_the_first_result() {
         after.as_os_str(),
     ]);
     let first = output.lines().next().unwrap_or_default();
-    // One run per side is no evidence: the change is shown without a verdict.
+    // One run per side does not prove anything: the change is shown without a verdict.
     assert!(
         first
             .starts_with("Not enough evidence whether 'after' differs from 'before' in throughput"),

@@ -1,4 +1,4 @@
-//! Generated runs, without a measurement.
+//! Runs that are generated, not measured.
 
 use serde_json::json;
 use throughline_lab::Machine;
@@ -7,8 +7,8 @@ use throughline_lab::record::{Better, Head, Line, Record, SCHEMA, Sample};
 /// A directory of runs.
 pub(crate) struct Runs(tempfile::TempDir);
 
-/// The samples of one quantity in a series: name, quantity, unit, better direction, and the value for a
-/// round.
+/// The samples of one quantity in a series: name, quantity, unit, which direction is better, and the value
+/// for a round.
 pub(crate) struct Series(
     pub(crate) &'static str,
     pub(crate) &'static str,
@@ -31,7 +31,7 @@ impl Runs {
         self.write_changed(name, rounds, series, |_| ())
     }
 
-    /// Writes this many runs per side, interleaved or one side after the other. Returns the options that name
+    /// Writes this many runs per side, alternating or one side after the other. Returns the options that name
     /// them.
     pub(crate) fn sides(
         &self,
@@ -70,7 +70,7 @@ impl Runs {
         });
         for round in 0..=rounds {
             for Series(series, quantity, unit, better, level) in series {
-                // Knuth's generator; the sum of four values is nearly normal.
+                // Knuth's generator. The sum of four values is nearly normal.
                 let mut throws = 0.0;
                 for _ in 0..4 {
                     noise = noise
@@ -78,7 +78,7 @@ impl Runs {
                         .wrapping_add(1_442_695_040_888_963_407);
                     throws += (noise >> 40) as f64 / f64::from(1 << 24) - 0.5;
                 }
-                // The warm-up round must not count.
+                // The warm-up round must not be counted.
                 let cold = if round == 0 { 0.1 } else { 1.0 };
                 lines.push(Line::Sample(Sample {
                     series: (*series).into(),

@@ -41,7 +41,7 @@ fn a_script_from_a_pipe_a_file_and_the_command_line() {
     let wanted = "/etc\nhello\nhello\na b\netc\nlost+found\nagain\n";
     let ran = run_with_input(["shell", path], script.as_bytes());
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
-    // Places without an image are shown as everywhere else.
+    // Places without an image are shown as in other commands.
     assert_eq!(ran.text(), wanted);
     image.assert_clean();
     assert_eq!(ok(["readlink", &image.at("/etc/link")]), "../etc/motd\n");
@@ -87,7 +87,7 @@ fn the_first_failure_ends_the_shell_unless_told_to_keep_going() {
     let ran = run_with_input(["shell", "--keep-going", path], b"rm /no\ntouch /b\n");
     assert_eq!(ran.code, Some(1), "{}", ran.stderr);
     assert_eq!(ok(["ls", &image.at("/")]), "a\nb\nlost+found\n");
-    // A wrong command line exits with 2, as outside of the shell.
+    // For a wrong command line, the exit code is 2, as outside of the shell.
     for line in [
         "no-such-command",
         "ls --no-such-option",
@@ -126,7 +126,7 @@ fn the_first_failure_ends_the_shell_unless_told_to_keep_going() {
     image.assert_clean();
 }
 
-/// On a terminal, lines can be edited, completed and recalled; script(1) is the terminal.
+/// On a terminal, lines can be edited, completed and recalled. script(1) provides the terminal.
 #[test]
 fn a_person_types_and_is_helped() {
     if tools_are_missing() {
@@ -177,8 +177,8 @@ fn a_person_types_and_is_helped() {
         ok(["find", &image.at("/"), "-printf", "%P "]).trim(),
         "directory directory/inside lost+found new"
     );
-    // Recalls the line before the last: directory/inside is created relative to the current directory, the
-    // root.
+    // Recalls the line before the last. `directory/inside` is then created relative to the current directory,
+    // the root.
     typed(&["\x1b[A\x1b[A\r", "\x04"]);
     assert_eq!(
         ok(["ls", &image.at("/")]),

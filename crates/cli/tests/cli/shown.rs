@@ -117,7 +117,7 @@ fn names_that_are_not_text_survive() {
     );
     let found = run(["ls", "--json", &image.at("/")]).json();
     assert_eq!(found[1]["name_hex"], "ff1b5b33316d");
-    // A message never sends a control character to a terminal.
+    // A message never contains a control character.
     let ran = run([OsStr::new("mkdir"), OsStr::from_bytes(&place)]);
     assert_eq!(ran.code, Some(1));
     assert!(

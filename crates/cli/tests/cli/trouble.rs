@@ -1,4 +1,4 @@
-//! Failures: a clear message, the right exit code, and no loss of data.
+//! Failures: a clear message, the right exit code, no loss of data.
 
 use std::fs;
 use std::io::Read;
@@ -80,7 +80,7 @@ fn an_image_in_use() {
     }
     let image = Image::ext4();
     ok(["truncate", "-s", "16M", &image.at("/zeroes")]);
-    // A reader blocked in the middle of its file, since its output is not read.
+    // A reader that is blocked in the middle of its file, because its output is not read.
     let mut reader = throughline()
         .args(["cat", &image.at("/zeroes")])
         .stdout(Stdio::piped())
@@ -99,7 +99,7 @@ fn an_image_in_use() {
     stdout.read_to_end(&mut Vec::new()).unwrap();
     assert!(reader.wait().unwrap().success());
     ok(["mkdir", &image.at("/x")]);
-    // An image that another process writes is not read.
+    // An image that another process is writing is not read.
     let file = fs::OpenOptions::new()
         .read(true)
         .write(true)
@@ -128,7 +128,7 @@ fn unknown_features() {
     let image = Image::new("16M", &["-t", "ext2"]);
     ok(["touch", &image.at("/f")]);
     set_feature(&image, 0x64, 30);
-    // Known to be harmless for reading.
+    // This feature does not prevent reading.
     assert_eq!(ok(["ls", &image.at("/")]), "f\nlost+found\n");
     let ran = fails(["touch", &image.at("/f")], 1, "FEATURE_R30");
     assert!(ran.stderr.contains("writing"), "{}", ran.stderr);
@@ -157,7 +157,7 @@ fn a_full_image() {
     );
     image.assert_clean();
     assert!(image.contents("/dear") == dear);
-    // Many small files fail in the same way, and each is reported.
+    // If many small files fail for the same reason, each is reported.
     let tree = image.sibling("tree");
     fs::create_dir(&tree).unwrap();
     for number in 0..20 {
@@ -209,7 +209,7 @@ fn a_read_only_image() {
         let mut command = throughline();
         command.args(arguments);
         if is_root() {
-            // Root may write everywhere, so run as another user.
+            // Root may write to every file, so this runs as another user.
             fs::set_permissions(
                 image.path().parent().unwrap(),
                 fs::Permissions::from_mode(0o755),

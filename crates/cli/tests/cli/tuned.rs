@@ -1,4 +1,4 @@
-//! The options for the I/O path, `tune`, and copies from host to host.
+//! Options for the I/O path, `tune`, and copies from host to host.
 
 use crate::common::{Image, noise, ok, run, tools_are_missing};
 

@@ -1,4 +1,4 @@
-//! The ways of `cp`: streams, engines, images inside disks, holes, and its statistics.
+//! Variants of `cp`: streams, engines, images inside disks, holes, and statistics.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -22,7 +22,7 @@ fn streams_on_either_side() {
     );
     let ran = run(["cp", &image.at("/stream"), "-"]);
     assert!(ran.stdout == data, "other bytes came out");
-    // Holes are zeroes in a stream.
+    // In a stream, holes become zeroes.
     ok(["truncate", "-s", "26M", &image.at("/stream")]);
     let out = run(["cp", &image.at("/stream"), "-"]).stdout;
     assert!(out.len() == 26 << 20 && out[data.len()..].iter().all(|byte| *byte == 0));

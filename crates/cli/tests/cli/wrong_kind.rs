@@ -1,4 +1,4 @@
-//! Files that are not ext images are recognized, as made by the usual programs.
+//! Files that are not ext images, made by the usual programs, are recognized.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -8,7 +8,7 @@ use std::process::Stdio;
 use crate::common::{Image, fails, is_root, noise, ok, run, throughline, tool, tools_are_missing};
 use crate::copy::str;
 
-/// Runs a program that makes a file. Returns whether it exists and succeeded.
+/// Runs a program that makes a file. Returns whether the program exists and succeeded.
 fn made<S: AsRef<OsStr>>(name: &str, arguments: impl IntoIterator<Item = S>) -> bool {
     let made = tool(name)
         .args(arguments)
@@ -29,7 +29,7 @@ fn empty(path: &Path, bytes: u64) {
     fs::File::create(path).unwrap().set_len(bytes).unwrap();
 }
 
-/// `ls` names this kind of file and the next step; the file is unchanged.
+/// `ls` prints this kind of file and the next step. The file is unchanged.
 #[track_caller]
 fn is_called(path: &Path, what: &str, next: &str) {
     let before = fs::read(path).unwrap();
@@ -78,7 +78,7 @@ fn compressed_files() {
     ] {
         let packed = dir.path().join(format!("disk.{end}"));
         let mut arguments = vec!["-k", "-f", str(&path)];
-        // It would otherwise write to standard output, which is not a terminal.
+        // Without the name of the output, lz4 writes to standard output if that is not a terminal.
         if program == "lz4" {
             arguments.push(str(&packed));
         }
@@ -210,7 +210,7 @@ fn nothing_in_it_and_a_lost_superblock() {
     fails(["ls", &image.at("/")], 1, "mke2fs -t ext4");
 }
 
-/// An image that a mount or another command has open.
+/// `info` shows an image that a mount or another command has open.
 #[test]
 fn an_image_in_use_is_shown_by_info() {
     if tools_are_missing() {
@@ -239,13 +239,13 @@ fn an_image_in_use_is_shown_by_info() {
         (found.json()[0]["label"].as_str(), found.stderr.as_str()),
         (Some("held"), "")
     );
-    // Listing names is not possible meanwhile.
+    // Listing names fails meanwhile.
     fails(["ls", &image.at("/")], 1, "in use");
     assert!(fs::read(image.path()).unwrap() == before);
     drop(held);
 }
 
-/// An image that the kernel has mounted.
+/// `info` shows an image that the kernel has mounted.
 #[test]
 fn a_mounted_image_is_shown_by_info() {
     if tools_are_missing() || !is_root() {

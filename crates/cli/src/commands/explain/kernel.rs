@@ -1,4 +1,4 @@
-//! Explains any command by the kernel's own I/O path.
+//! Runs any command and explains what the kernel's I/O path did for it.
 
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -15,11 +15,11 @@ use crate::context::Context;
 use crate::problem::{Doing, Failure, Problem};
 use crate::text::quote;
 
-/// The kernel could not be traced.
+/// Exit code: the kernel could not be traced.
 const EXIT_NOT_WATCHED: u8 = 125;
-/// The command could not be run.
+/// Exit code: the command could not be run.
 const EXIT_NOT_RUN: u8 = 126;
-/// There is no such command.
+/// Exit code: the command does not exist.
 const EXIT_NO_COMMAND: u8 = 127;
 
 /// Runs the command.
@@ -78,7 +78,7 @@ impl Signals {
         Ok(Signals { handed_on })
     }
 
-    /// The last signal that the command did not receive itself.
+    /// Returns the last signal that the command did not receive itself.
     fn to_hand_on(&self) -> Option<i32> {
         match i32::try_from(self.handed_on.swap(0, Ordering::Relaxed)) {
             Ok(0) | Err(_) => None,

@@ -64,12 +64,12 @@ fn parse_buffer(text: &str) -> Result<u64, String> {
 
 /// Runs the command and explains it.
 pub(crate) fn run(args: &ExplainArgs, context: &mut Context) -> Result<(), Failure> {
-    // Report unreadable files before anything is done.
+    // Report unreadable files before the command runs.
     let mut beside = Vec::new();
     for path in &args.beside {
         beside.push(read(path)?);
     }
-    // Likewise files that cannot be written.
+    // The same for files that cannot be written.
     let files = args.to.iter().chain(&args.out);
     for path in files.filter(|path| path.as_os_str() != "-") {
         check_output(path)?;
@@ -120,7 +120,7 @@ fn read(path: &Path) -> Result<Record, Failure> {
     Ok(record)
 }
 
-/// Shown in place of a table.
+/// Printed instead of an empty table.
 const NOTHING_MET: &str = "no I/O was traced: the command opened nothing, or all data was in the cache; the \
     I/O of other processes is traced only with --kernel\n";
 

@@ -54,7 +54,7 @@ pub(super) fn run(args: &ExplainArgs, context: &mut Context) -> Result<Option<Se
     }))
 }
 
-/// Whether the I/O of a command is done by our engine in its own process.
+/// Whether our engine does the command's I/O in this process.
 fn is_watched(command: &Command) -> bool {
     match command {
         Command::Info(_)
@@ -100,7 +100,7 @@ fn is_watched(command: &Command) -> bool {
     }
 }
 
-/// The options given after the command's name, with those before it as defaults.
+/// The options after the command's name. Those before the name are the defaults.
 fn over(inner: Globals, outer: &Globals) -> Globals {
     let Globals {
         offset,

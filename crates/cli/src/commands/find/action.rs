@@ -108,7 +108,7 @@ impl Search<'_> {
         })
     }
 
-    /// Adds a file for a command that takes many.
+    /// Adds a file to the arguments of a command that takes many files.
     fn gather(
         &mut self,
         context: &mut Context,
@@ -172,7 +172,7 @@ fn delete(at: &At<'_>) -> Result<(), Failure> {
     removed.doing(cannot)
 }
 
-/// A word with each `{}` replaced by the file.
+/// Replaces each `{}` in a word by the path.
 fn put(word: &OsStr, path: &OsStr) -> OsString {
     let mut out = Vec::new();
     let mut rest = word.as_bytes();
@@ -185,7 +185,8 @@ fn put(word: &OsStr, path: &OsStr) -> OsString {
     OsStr::from_bytes(&out).to_owned()
 }
 
-/// Runs a command. Returns whether it succeeded; the failures that it reports do not count as ours.
+/// Runs a command. Returns whether it succeeded. Failures that it reports do not change the exit code of
+/// `find`.
 fn exec(context: &mut Context, words: Vec<OsString>) -> Result<bool, Failure> {
     let own = std::mem::take(&mut context.complaints);
     let (json, exit_bits) = (context.json, context.exit_bits);

@@ -50,9 +50,9 @@ struct Search<'a> {
     limits: Limits,
     now: SystemTime,
     names: Names,
-    /// `-quit` was executed.
+    /// Set when `-quit` was executed.
     ended: bool,
-    /// Commands for many files, with the files found so far.
+    /// Commands that take many files, with the files found so far.
     gathered: Vec<(Vec<OsString>, Vec<Place>)>,
 }
 

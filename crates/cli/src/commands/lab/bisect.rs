@@ -9,11 +9,11 @@ use crate::context::Context;
 use crate::problem::{Doing, Failure};
 use crate::text::quote;
 
-/// The first bad commit is one of several, because others could not be built or measured.
+/// Exit code: one of several commits made the change; those between could not be built or measured.
 const EXIT_SEVERAL: u8 = 3;
-/// The ends do not differ, or not measurably.
+/// Exit code: the ends do not differ, or not measurably.
 const EXIT_NO_DIFFERENCE: u8 = 4;
-/// The bisection ended at a commit that shows no change against its parent.
+/// Exit code: the commit found shows no change compared with its parent.
 const EXIT_UNCONFIRMED: u8 = 5;
 
 /// Arguments of `lab bisect`.
@@ -102,7 +102,7 @@ fn say_what_is_known(bisection: &Bisection, context: &Context) {
     }
 }
 
-/// The plan, and the directory to work in if it is not the default.
+/// The plan, and the state directory if it is not the default.
 fn plan(args: &BisectArgs) -> Result<(Plan, Option<std::path::PathBuf>), Failure> {
     let wrong = |error: throughline_lab::Error| Failure::Usage(error.to_string());
     let state = args.candidate.state.as_deref();

@@ -1,4 +1,5 @@
-//! Shared by `lab bisect` and `lab step`: building and measuring commits, and showing progress.
+//! Common parts of `lab bisect` and `lab step`: options for building and measuring commits, and the progress
+//! display.
 
 use std::cell::Cell;
 use std::path::PathBuf;
@@ -19,7 +20,7 @@ use crate::progress::Progress;
 /// Typical number of pairs per commit, to estimate the time left.
 const PAIRS_GUESS: f64 = 20.0;
 
-/// Arguments of both.
+/// Options of both commands.
 #[derive(Args, Debug)]
 pub(super) struct CandidateArgs {
     /// A directory in the git repository
@@ -129,7 +130,7 @@ pub(super) struct Shown {
 }
 
 impl Shown {
-    /// Starts for this command. From now on, Ctrl-C is recorded.
+    /// Creates the display, and arms the handler for Ctrl-C.
     pub(super) fn begin(context: &Context) -> Result<Shown, Failure> {
         use crate::problem::Doing;
         context
@@ -158,7 +159,7 @@ impl Shown {
     }
 }
 
-/// For example `about 4 min left`; empty if nothing is known yet.
+/// The time left, such as `, about 4 min left`; empty if nothing is known yet.
 fn left(outlook: &Outlook, pairs: usize, most: usize) -> String {
     let more = outlook.steps.saturating_sub(outlook.step) as f64;
     // A commit that needed more pairs than expected will probably need half as many again.
@@ -179,7 +180,7 @@ fn left(outlook: &Outlook, pairs: usize, most: usize) -> String {
 impl Watch for Shown {
     fn report(&self, outlook: &Outlook, what: Update<'_>) {
         self.step.set(outlook.step);
-        // A single commit is not part of a bisection that this program controls.
+        // `lab step` has no number of steps: `git bisect run` chooses the commits.
         let step = match outlook.steps {
             0 => String::new(),
             steps => format!("step {} of about {steps}: ", outlook.step),

@@ -16,7 +16,7 @@ use crate::progress::Progress;
 /// The full size, in percent.
 pub(super) const WHOLE: u64 = 100;
 
-/// The place and the number of measurements.
+/// Where to measure, and how often.
 #[derive(Args, Debug)]
 pub(super) struct PlaceArgs {
     /// Directory for images and files, on the disk to be measured
@@ -28,7 +28,7 @@ pub(super) struct PlaceArgs {
     pub(super) rounds: Option<u16>,
 }
 
-/// The size of experiments.
+/// How much work to do.
 #[derive(Args, Debug)]
 pub(super) struct ScaleArgs {
     /// Work per sample, in percent of the experiment's full size
@@ -36,7 +36,7 @@ pub(super) struct ScaleArgs {
     pub(super) scale: u64,
 }
 
-/// Refuses engine options that an experiment would ignore: it opens its volumes in its own way.
+/// Refuses engine options, which an experiment would ignore because it has its own settings.
 pub(super) fn check_globals(globals: &Globals) -> Result<(), Failure> {
     match globals.given().first() {
         None => Ok(()),
@@ -46,8 +46,8 @@ pub(super) fn check_globals(globals: &Globals) -> Result<(), Failure> {
     }
 }
 
-/// Runs the experiment and records the result, even if it is interrupted after its first rounds. Ctrl-C must
-/// be watched already.
+/// Runs the experiment and returns its record, also if it was interrupted after its first samples. The
+/// handler for Ctrl-C must be armed.
 pub(super) fn measure(
     experiment: &Experiment,
     place: &PlaceArgs,

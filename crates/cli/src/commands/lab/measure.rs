@@ -142,7 +142,7 @@ impl Measurement<'_> {
         self.kept(&workload.name, rounds, given, &measure, context)
     }
 
-    /// Measures and keeps the results. `rounds`: those of the warm-up and those that count.
+    /// Measures and records the results. `rounds`: uncounted rounds of warm-up, and counted rounds.
     fn kept(
         &self,
         name: &str,
@@ -227,10 +227,10 @@ type Keep<'a> = dyn FnMut(Entry<'_>) -> throughline_lab::Result<()> + 'a;
 /// Performs the measurement.
 type Measure<'a> = dyn Fn(&Terms<'_>, &mut Keep<'_>) -> throughline_lab::Result<Record> + 'a;
 
-/// A random run number.
+/// A random seed.
 fn drawn() -> u64 {
     use std::hash::{BuildHasher, RandomState};
-    // Within 52 bits, so that every JSON reader represents it exactly.
+    // At most 52 bits, so that every JSON reader represents it exactly.
     RandomState::new().hash_one(0) >> 12
 }
 

@@ -1,5 +1,5 @@
-//! The file of a run's record. It is opened before the measurement, so that no result is lost for lack of a
-//! place.
+//! The file of a run's record. It is opened before the measurement, so that an error is reported before there
+//! are results to lose.
 
 use std::fs::File;
 use std::io::ErrorKind;
@@ -17,8 +17,8 @@ use crate::text::quote;
 /// Maximum number of runs that start within one second in the same directory under the same name.
 const MAX_PER_SECOND: u32 = 1000;
 
-/// The place of a record. An existing file keeps its contents until the head is written; a new file that gets
-/// no head is removed.
+/// Where a record is written. An existing file keeps its contents until the head of the record is written. A
+/// new file is removed if no head was written.
 pub(super) struct OutPlace {
     /// `None` is standard output.
     path: Option<PathBuf>,
@@ -54,7 +54,7 @@ impl OutPlace {
         check_output(path)?;
         let made = options.clone().create_new(true).open(path);
         let (file, made) = match made {
-            // This is also the error for a dangling symbolic link.
+            // A dangling symbolic link gives the same error.
             Err(error) if error.kind() == ErrorKind::AlreadyExists => {
                 (options.create(true).truncate(false).open(path), false)
             }
@@ -112,7 +112,7 @@ impl OutPlace {
         self.path.as_deref().unwrap_or(Path::new("standard output"))
     }
 
-    /// Prints the table and the place of the record.
+    /// Prints the table and the name of the file.
     pub(super) fn show(&self, table: &str, context: &mut Context) -> Result<(), Failure> {
         let Some(path) = &self.path else {
             return Ok(());

@@ -74,7 +74,7 @@ impl SidesArgs {
         self.workload.is_some()
     }
 
-    /// Compares the sides. `quantities` are compared if none is named.
+    /// Compares the sides. `quantities` applies if the user names none.
     pub(super) fn compared(
         &self,
         quantities: Vec<String>,

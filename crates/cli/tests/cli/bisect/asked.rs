@@ -1,4 +1,4 @@
-//! Wrong command lines, and build or measure commands that misbehave.
+//! Wrong command lines, and build and measuring commands that fail.
 
 use std::process::Command;
 
@@ -6,7 +6,7 @@ use super::found::assert_found;
 use super::repository::{Repository, git_is_missing, line, ran};
 use crate::common::Ran;
 
-/// `lab bisect` between these two commits, without a build.
+/// `lab bisect` between two commits, without a build.
 fn between(repository: &Repository, good: &str, bad: &str) -> Ran {
     let mut command = repository.lab("bisect");
     command

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::found::assert_found;
 use super::repository::{Repository, git_is_missing, line, ran};
 
-/// Longer than any step takes on a busy machine.
+/// Longer than any step takes, even on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Waits until a condition holds.
@@ -63,7 +63,8 @@ fn a_killed_bisection_resumes_to_the_same_result() {
     }
 }
 
-/// Uses the noise of this seed. Builds fail in the middle of the range, but not next to the culprit.
+/// Kills and resumes a bisection with the noise of this seed. Builds fail in the middle of the range, but not
+/// next to the culprit.
 fn kill_and_resume(seed: u64) {
     let culprit = 1 + (seed * 29 % 63) as usize;
     let mut commits = line(64, culprit);
@@ -98,7 +99,8 @@ fn kill_and_resume(seed: u64) {
     );
     let in_one_go = ran(&mut repository.bisect(seed, &[]));
     assert_found(&repository, &in_one_go, culprit);
-    // The figures depend on the number of the pair: no pair was lost or counted twice.
+    // The figures depend on the number of the pair, so equal steps mean that no pair was lost or counted
+    // twice.
     let (resumed, in_one_go) = (resumed.json(), in_one_go.json());
     assert_eq!(resumed["steps"], in_one_go["steps"]);
     assert_eq!(resumed["trial"], in_one_go["trial"]);

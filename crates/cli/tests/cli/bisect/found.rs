@@ -3,7 +3,7 @@
 use super::repository::{Planned, Repository, git_is_missing, line, ran};
 use crate::common::Ran;
 
-/// The culprit was found, and nothing else is left.
+/// The culprit was found, and only the logs are left.
 #[track_caller]
 pub(super) fn assert_found(repository: &Repository, ran: &Ran, culprit: usize) {
     assert_eq!(ran.code, Some(0), "{}{}", ran.text(), ran.stderr);
@@ -44,7 +44,7 @@ fn a_planted_slowdown_among_64_commits_is_found() {
     }
 }
 
-/// The interval of the size contains the planted change and is as narrow as the pairs permit.
+/// The interval of the size contains the planted change and is as narrow as the number of pairs allows.
 #[track_caller]
 fn assert_size(answer: &serde_json::Value, planted: f64) {
     let trial = &answer["trial"];

@@ -1,5 +1,5 @@
-//! A repository with a planted slowdown, whose commits are "measured" by a calculation: nothing is timed, and
-//! the same commit, pair and seed always give the same figure.
+//! A repository with a planted slowdown. Its commits are "measured" by a calculation, so nothing is timed,
+//! and the same commit, pair and seed always give the same figure.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -33,7 +33,7 @@ BEGIN {
 pub(crate) struct Planned {
     /// Its speed.
     pub(crate) speed: f64,
-    /// It does not build.
+    /// Whether its build fails.
     pub(crate) broken: bool,
     /// The indices of its parents; if empty, the previous commit.
     pub(crate) parents: Vec<usize>,
@@ -105,7 +105,7 @@ impl Repository {
     }
 
     pub(crate) fn path(&self) -> PathBuf {
-        // With a blank in the name, as users' directories may have.
+        // The directory's name contains a blank, as users' directories may.
         self.dir.path().join("my repo")
     }
 
@@ -177,12 +177,12 @@ impl Repository {
         command
     }
 
-    /// A directory beside the repository for a bisection's state.
+    /// A state directory beside the repository.
     pub(crate) fn kept(&self) -> PathBuf {
         self.dir.path().join("kept")
     }
 
-    /// A bisection has left only its logs and has not touched the checkout.
+    /// The bisection left only its logs, and did not touch the checkout.
     #[track_caller]
     pub(crate) fn assert_untouched(&self) {
         let worktrees = self.git(&["worktree", "list", "--porcelain"]);

@@ -39,7 +39,7 @@ fn its_exit_codes_are_those_of_git_bisect_run() {
             assert!(!ran.stderr.contains("step 0"), "{place}: {}", ran.stderr);
         }
     }
-    // At the threshold, the runs give no answer.
+    // At the threshold, the runs do not decide.
     repository.git(&["checkout", "-q", &repository.ids[4]]);
     let unsure = ran(&mut step(
         &repository,
@@ -94,7 +94,7 @@ fn errors_end_git_bisect_run() {
     let words = ["step", "--good=x", "--build=true", "--measure=true"];
     let log = ["--log=info", "--log-file=/no/such/folder/log", "lab"];
     fails(log.iter().chain(&words), 128, "cannot open the log");
-    // A pipeline would take 1 for a regression.
+    // For `lab gate`, exit code 1 would be a regression.
     let gate = ["gate", "a", "b", "--max-regression=3"];
     fails(log.iter().chain(&gate), 65, "cannot open the log");
     fails(["lab", "step", "--oops"], 128, "unexpected argument");
@@ -127,7 +127,7 @@ fn errors_end_git_bisect_run() {
     assert!(failed.stderr.contains("the good end"), "{}", failed.stderr);
 }
 
-/// A machine without memory for another thread, or a bug of ours: neither is a verdict on the commit.
+/// Too little memory for another thread, and a bug, must not become a verdict on the commit.
 #[test]
 fn a_failure_of_the_program_is_not_a_bad_commit() {
     if git_is_missing() {
@@ -145,7 +145,7 @@ fn a_failure_of_the_program_is_not_a_bad_commit() {
             .env("XDG_STATE_HOME", repository.state());
         ran(&mut command)
     };
-    // 60 MiB suffice to start, but not for the program's thread with its stack of 64 MiB.
+    // 60 MiB suffice to start the program, but not for its thread with a stack of 64 MiB.
     let refused = step("ulimit -v 61440;");
     assert!(
         refused.stderr.contains("cannot start a thread"),
@@ -153,7 +153,7 @@ fn a_failure_of_the_program_is_not_a_bad_commit() {
         refused.stderr
     );
     assert_eq!(refused.code, Some(128), "{}", refused.stderr);
-    // A clock that fails makes the standard library panic.
+    // A failing clock makes the standard library panic.
     let sibling = |name: &str| repository.path().with_file_name(name);
     let (source, clock) = (sibling("clock.c"), sibling("clock.so"));
     let text = "int clock_gettime(int id, void *time) { return -1; }\n";

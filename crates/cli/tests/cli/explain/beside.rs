@@ -68,7 +68,7 @@ fn kept_accounts_are_compared_and_reported() {
         bios(&accounts[1], 64 << 10) <= 4 && bios(&accounts[1], 1 << 20) >= 3,
         "{json}"
     );
-    // A gate judges samples, and an explanation has none; nor has it a quantity to select.
+    // An explanation has no samples that a gate could judge, and no quantities to select.
     fails(
         ["lab", "gate", "--max-regression", "3", small, large],
         65,

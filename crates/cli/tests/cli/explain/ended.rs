@@ -1,4 +1,4 @@
-//! An `explain --kernel` that is ended by a signal leaves nothing behind.
+//! An `explain --kernel` that is ended by a signal removes its trace instances.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -15,7 +15,7 @@ use crate::common::{run, throughline, tool};
 /// Far longer than any step takes.
 const LIMIT: std::time::Duration = std::time::Duration::from_secs(300);
 
-/// The trace instances that our processes have or have left. tracefs is mounted in a private namespace.
+/// The trace instances of our processes, running or ended. tracefs is mounted in a private namespace.
 fn instances() -> Vec<String> {
     let script = "mount -t tracefs nodev /sys/kernel/tracing && ls /sys/kernel/tracing/instances";
     let output = tool("unshare")
@@ -39,7 +39,7 @@ fn instances_of(pid: u32) -> usize {
         .count()
 }
 
-/// The global state of the tracer: its events, whether it records, where it is mounted.
+/// The global state of the tracer: enabled events, whether it records, where it is mounted.
 fn tracer() -> String {
     let script = "mount -t tracefs nodev /sys/kernel/tracing && cd /sys/kernel/tracing && cat set_event tracing_on events/enable";
     let output = tool("unshare")
@@ -53,8 +53,8 @@ fn tracer() -> String {
     format!("{}{shown:?}", String::from_utf8_lossy(&output.stdout))
 }
 
-/// A run of `explain --kernel` in its own process group. Its command prints a line and waits for its end;
-/// temporary files are in `folder`. Killed on drop.
+/// A run of `explain --kernel` in its own process group. Its command prints a line and waits; temporary files
+/// are in `folder`. Killed on drop.
 struct Waiting(Child);
 
 impl Waiting {
@@ -133,7 +133,7 @@ fn the_next_run_removes_what_a_killed_one_left() {
     let mut waiting = Waiting::new(folder.path());
     waiting.0.kill().unwrap();
     waiting.0.wait().unwrap();
-    // Another test that explains may have removed them already.
+    // Another `explain` test may have removed them already.
     assert_eq!(run(["explain", "--kernel", "true"]).code, Some(0));
     assert_eq!(instances_of(waiting.0.id()), 0);
     let left: Vec<_> = fs::read_dir(folder.path()).unwrap().collect();

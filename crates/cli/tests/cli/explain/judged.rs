@@ -55,7 +55,7 @@ fn bpftraced(
     Some((text, bios))
 }
 
-/// Runs only with `THROUGHLINE_SOAK`, because it depends on an external program.
+/// Whether to skip: these tests depend on an external program, so they run only with `THROUGHLINE_SOAK`.
 fn no_judge() -> bool {
     if std::env::var_os("THROUGHLINE_SOAK").is_none() {
         throughline_testkit::left_out!(
@@ -80,8 +80,8 @@ fn account_in(file: &Path) -> Value {
     all["accounts"][0].clone()
 }
 
-/// The mounted file system may write journal and metadata at any time, even while only one of the two is
-/// tracing; bios of this size come from the command alone.
+/// Keeps only bios of the command. A mounted file system may write journal and metadata while only one of the
+/// two is tracing; those bios are smaller.
 fn large(sizes: Vec<(u64, u64)>) -> Vec<(u64, u64)> {
     sizes
         .into_iter()

@@ -102,7 +102,7 @@ fn the_kernels_ext3_is_explained() {
         account["first_submit"]["count"].as_u64() > Some(0),
         "{account}"
     );
-    // Not one bio per page, as in the report.
+    // Unlike in the report, there are fewer bios than pages.
     let by_command = account["submitted_by"]["the command"].as_u64().unwrap();
     assert!(by_command < 1024, "{account}");
     assert_eq!(ext3.file().metadata().unwrap().len(), 4 * MIB + (48 << 10));

@@ -51,7 +51,7 @@ fn kernel_is_out_of_reach() -> bool {
     ran.code == Some(125)
 }
 
-/// 4 MiB of direct I/O at byte 48 KiB of a file, where its indirect blocks begin.
+/// 4 MiB of direct I/O at byte 48 KiB of a file, where blocks are mapped by indirect blocks.
 const REPORT_1: &str = r#"
 pattern = "sequential-write"
 block = "4096k"

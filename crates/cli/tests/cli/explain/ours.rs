@@ -93,7 +93,7 @@ fn a_workload_on_an_image_is_explained() {
         count(account, "bios", "write data").1 >= 4 * MIB,
         "{account}"
     );
-    // Not one bio per page, as in the report.
+    // Unlike in the report, there are fewer bios than pages.
     assert!(count(account, "bios", "write data").0 < 100, "{account}");
     image.assert_clean();
 }
@@ -109,7 +109,7 @@ fn the_commands_own_end_is_the_end() {
     fails(["explain"], 2, "COMMAND");
     fails(["explain", "no-such-command"], 2, "explain --kernel");
     fails(["explain", "umount", "x"], 2, "throughline status");
-    // Obstacles are reported before the command runs.
+    // Files that cannot be written are reported before the command runs.
     let nowhere = image.sibling("no-such-folder/file");
     for option in ["--to", "--out"] {
         let new = image.at("/made");
@@ -247,7 +247,7 @@ fn an_experiment_is_explained_by_its_variants() {
         .filter_map(|a| a["series"].as_str())
         .collect();
     assert_eq!(series, ["read only", "writable"]);
-    // Two samples, without the warm-up: each open reads the same.
+    // Two samples, without the warm-up. Each reads the same metadata when it opens the file.
     let read = count(&accounts[0], "bios", "read metadata");
     assert!(read.0 > 0 && read.0.is_multiple_of(2), "{all}");
     assert_eq!(count(&accounts[0], "bios", "flush").0, 0);

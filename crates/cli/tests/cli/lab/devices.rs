@@ -8,7 +8,7 @@ use super::{Bench, assert_measured};
 use crate::common::{Image, fails, is_root, run, tool, tools_are_missing};
 use crate::copy::str;
 
-/// A loop device. On drop, its mount is removed and it is detached.
+/// A loop device. On drop, it is unmounted and detached.
 struct LoopDevice {
     device: String,
     mounted: Option<std::path::PathBuf>,
@@ -89,7 +89,8 @@ fn models_are_targets_and_verdicts_are_written_down() {
         record.lines.iter().filter(is_one).count()
     };
     assert_eq!(verdicts(&record), 1);
-    // Memory against a modelled disk: certain long before 200 rounds, or all rounds on an unusual machine.
+    // Memory against a modelled disk: the answer is certain long before 200 rounds, except on an unusual
+    // machine.
     let stopped = bench.run(&[
         "--target",
         "memory:",

@@ -1,4 +1,4 @@
-//! Runs ended by a signal: what they keep, and that nothing is left behind.
+//! Runs ended by a signal: they keep their samples and remove what they made.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -11,7 +11,7 @@ use super::Bench;
 use crate::common::{is_root, throughline, tool, tools_are_missing};
 use crate::copy::str;
 
-/// Far longer than any step takes on a busy machine.
+/// Far longer than any step takes, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// There is no loop device and no mount of anything below `dir`.
@@ -29,7 +29,7 @@ pub(super) fn assert_no_traces(dir: &Path) {
         if !of_ours(&String::from_utf8_lossy(&loops.stdout)) && !of_ours(&mounts) && made == 0 {
             return;
         }
-        // The kernel detaches them after the last close.
+        // The kernel detaches loop devices asynchronously, after the last close.
         assert!(
             begun.elapsed() < PATIENCE,
             "{loops:?} {mounts} {made} left in {dir:?}"
@@ -38,7 +38,7 @@ pub(super) fn assert_no_traces(dir: &Path) {
     }
 }
 
-/// Ends a run with this signal after it has started to measure. Returns its exit code.
+/// Sends this signal to a run once it measures. Returns its exit code.
 fn ended_by(bench: &Bench, targets: &[&str], signal: Signal) -> Option<i32> {
     let targets: Vec<&str> = targets
         .iter()

@@ -13,7 +13,7 @@ fn an_unwritable_output_is_reported_before_measuring() {
     let made = bench.path("made");
     let nowhere = bench.path("no-such/out.jsonl");
     for name in ["founding/1", str(&bench.path("work.toml"))] {
-        // The target or the directory for files is wrong as well, but is not reached.
+        // The directory for files does not exist either, but that is not reported first.
         let arguments = ["lab", "run", name, "--dir", "/no/such/place"];
         let out = ["--out", str(&nowhere)];
         fails(
@@ -60,7 +60,7 @@ fn runs_of_one_second_have_files_of_their_own() {
     assert_eq!(files, 4);
 }
 
-/// Finding that out by writing would fill the disk first.
+/// The room is checked in advance, because otherwise the run would fill the disk before failing.
 #[test]
 fn a_file_for_which_there_is_no_room_is_not_begun() {
     let bench = Bench::new("pattern = \"random-read\"\noffset = \"1023P\"");

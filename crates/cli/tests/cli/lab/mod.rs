@@ -1,5 +1,4 @@
-//! `lab run` with workload files: every kind of target, what is left behind, what is recorded. Figures are
-//! not judged.
+//! `lab run` with workload files: every kind of target, cleanup, and the record. Figures are not judged.
 
 mod devices;
 mod ended;
@@ -54,7 +53,7 @@ impl Bench {
         fixed.iter().chain(more).map(|&word| word.into()).collect()
     }
 
-    /// Runs it. Returns the record; nothing is left in the directory for files.
+    /// Runs it and returns the record. Asserts that the directory for files is empty afterwards.
     #[track_caller]
     fn run(&self, more: &[&str]) -> Record {
         ok(self.arguments(more));
@@ -71,7 +70,7 @@ impl Bench {
     }
 }
 
-/// Both rounds of these series are recorded, with work done.
+/// Asserts that both rounds of these series are recorded, with operations done.
 #[track_caller]
 fn assert_measured(record: &Record, series: &[&str]) {
     for series in series {
@@ -191,7 +190,7 @@ fn existing_files_are_not_overwritten_without_the_option() {
     }
     assert_ne!(std::fs::read(&keep).unwrap(), vec![7; 2 << 20]);
     assert_ne!(image.contents("/keep"), vec![7; 2 << 20]);
-    // A file that is only read need not be overwritable, only long enough.
+    // For reading, an existing file needs no permission to overwrite; it must only be long enough.
     let reads = Bench::new("pattern = \"random-read\"");
     std::fs::write(&keep, vec![9; 2 << 20]).unwrap();
     for target in &targets {

@@ -1,5 +1,5 @@
-//! Apptainer runs `fuse2fs` on a descriptor that it has locked. Tests its calls without it, and Apptainer
-//! itself where it is installed.
+//! Apptainer runs `fuse2fs` on a descriptor that it has locked. These tests make the same calls without
+//! Apptainer, and run Apptainer itself where it is installed.
 
 use std::fs;
 use std::process::{Command, Stdio};
@@ -14,9 +14,9 @@ use crate::common::noise;
 /// Environment variable: the root file system made by `scripts/apptainer-root`.
 const ROOT: &str = "THROUGHLINE_APPTAINER_ROOT";
 
-/// The actions of Apptainer's starter in its user namespace: no search path, fuse2fs in the foreground, an
-/// overlay over the mount, and an unmount by another process. (The overlay may be the kernel's here. It does
-/// not work on a mount of fuse2fs 1.47, where Apptainer uses another.)
+/// The steps of Apptainer's starter in its user namespace: no search path, fuse2fs in the foreground, an
+/// overlay over the mount, and an unmount by another process. The overlay may be the kernel's here; that one
+/// does not work on a mount of fuse2fs 1.47, where Apptainer uses another.
 const STARTER: &str = r#"
     set -e
     PATH= "$FUSE2FS" -f -o "$OPTIONS" /proc/self/fd/3 "$DIR" &
@@ -40,14 +40,14 @@ const STARTER: &str = r#"
     echo "ended with $?"
 "#;
 
-/// A flow of Apptainer: options of `fuse2fs`, the user namespace of the starter, and the owner of the image's
-/// root.
+/// A case: options of `fuse2fs`, the starter's user namespace, and the owner of the image's root directory.
 type Flow = (&'static str, &'static str, &'static str);
 
 const OVERLAY: Flow = ("allow_other,fakeroot", "-Ucm --keep-caps", "12345:12345");
 const FAKEROOT: Flow = ("allow_other", "-Urm", "0:0");
 
-/// Runs the starter twice on the image at byte `begin` of a file of that owner. Returns the output.
+/// Runs the starter twice on an image that starts at byte `begin` of a file of this owner. Returns the
+/// output.
 fn turns(flow: Flow, begin: usize, owner: &str) -> Option<String> {
     let (options, namespace, root) = flow;
     let image = Image::new("32M", &["-t", "ext3", "-E", &format!("root_owner={root}")]);
@@ -109,7 +109,7 @@ fn an_image_that_its_giver_has_locked_is_mounted() {
     }
 }
 
-/// The writable flows of Apptainer, twice each, as a user in a fresh directory.
+/// Apptainer's uses of writable images, twice each, by a user in a new directory.
 const FLOWS: &str = r#"
     cd "$(mktemp -d)"
     mkdir -p box/bin box/etc box/tmp box/dev box/proc box/sys box/var box/root box/home box/usr
@@ -133,8 +133,8 @@ const FLOWS: &str = r#"
     done
 "#;
 
-/// Runs them as `user`, with this `fuse2fs` first in the search path, in separate namespaces with that root
-/// file system (user namespaces are refused in a chroot).
+/// Runs them as `user`, with this `fuse2fs` first in the search path. Uses separate namespaces with that root
+/// file system instead of a chroot, in which user namespaces are refused.
 fn flows(root: &str, user: &str, who: &str, path: &str) -> String {
     let enter = r#"
         mount --bind "$ROOT" "$ROOT"; cd "$ROOT"
@@ -154,7 +154,7 @@ fn flows(root: &str, user: &str, who: &str, path: &str) -> String {
     ran.text()
 }
 
-/// The reference is the `fuse2fs` of the root file system with Apptainer.
+/// The reference is the `fuse2fs` in the root file system, which came with Apptainer.
 #[test]
 fn apptainers_writable_flows() {
     let Ok(root) = std::env::var(ROOT) else {

@@ -1,4 +1,4 @@
-//! Block devices mounted by root: `fuseblk`, where the kernel holds the device for the mount.
+//! Block devices mounted by root with the type `fuseblk`, where the kernel opens the device for the mount.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -27,7 +27,7 @@ impl Loop {
 }
 
 impl Loop {
-    /// Waits until the kernel shows no holder.
+    /// Waits until no process or mount holds the device, according to the kernel.
     fn wait_free(&self, behind: &str) {
         super::wait(&format!("free behind {behind}"), || {
             let alone = OFlags::RDWR | OFlags::EXCL | OFlags::CLOEXEC;
@@ -55,7 +55,7 @@ fn kind(point: &Point) -> String {
         .to_owned()
 }
 
-/// From this version on, Linux passes sync(2) on to the server.
+/// Whether sync(2) reaches the server: from this version of Linux on.
 fn kernel_passes_on_sync() -> bool {
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     let mut numbers = release
@@ -78,7 +78,7 @@ fn the_kernel_holds_a_block_device_and_syncs_it() {
     assert_eq!(kind(&point), "fuseblk.throughline");
     let data = noise(300_000, 5);
     fs::write(point.path("a"), &data).unwrap();
-    // We report the block numbers to the kernel.
+    // We return block numbers to the kernel.
     let blocks = tool("filefrag")
         .args(["-B", "-e"])
         .arg(point.path("a"))
@@ -97,7 +97,7 @@ fn the_kernel_holds_a_block_device_and_syncs_it() {
         .next()
         .unwrap();
     let first: u64 = first.trim().parse().unwrap();
-    // Only the file system was synced, not this file.
+    // Syncs the file system, not this file.
     rustix::fs::syncfs(File::open(&point.dir).unwrap()).unwrap();
     if kernel_passes_on_sync() {
         let copy = image.sibling("copy");
@@ -112,7 +112,7 @@ fn the_kernel_holds_a_block_device_and_syncs_it() {
     } else {
         throughline_testkit::left_out!("this kernel's fuseblk does not pass on sync(2)");
     }
-    // The device has no second user: the kernel, our program and e2fsck are refused.
+    // The device is opened exclusively: the kernel, our program and e2fsck are refused.
     let other = Point::new(&image, "other");
     let mounted = tool("mount")
         .arg(&device.0)
@@ -124,8 +124,8 @@ fn the_kernel_holds_a_block_device_and_syncs_it() {
     assert_eq!(second.code, Some(1), "{}", second.stderr);
     let repaired = tool("e2fsck").args(["-fy", &device.0]).output().unwrap();
     assert_eq!(repaired.status.code(), Some(8));
-    // The image is closed when the kernel releases the device. (A namespace created by another test meanwhile
-    // also has this mount.)
+    // The image is closed when the kernel releases the device. Another test may have created a namespace
+    // meanwhile, which then holds this mount too.
     point.unmount();
     device.wait_free("umount");
     let state = tool("dumpe2fs").args(["-h", &device.0]).output().unwrap();
@@ -157,7 +157,7 @@ fn a_block_device_is_free_again_whatever_ends_its_mount() {
     };
     let point = Point::new(&image, "point");
     for ending in ["signal", "kill", "lazy", "umount"] {
-        // It reports that the previous server was killed.
+        // The message says that the previous server was killed.
         let mounted = run(["mount", "-o", "with=fuseblk", &device.0, point.str()]);
         assert_eq!(mounted.code, Some(0), "{ending}: {}", mounted.stderr);
         assert_eq!(kind(&point), "fuseblk.throughline", "{ending}");
@@ -201,7 +201,7 @@ fn a_block_device_is_free_again_whatever_ends_its_mount() {
     assert_eq!(second.status.code(), Some(1));
     ok(["umount", point.str()]);
     image.assert_clean();
-    // What is not a volume is not mounted.
+    // A device without a volume is not mounted.
     drop(device);
     fs::write(image.path(), vec![0; 1 << 20]).unwrap();
     let device = Loop::new(&image).unwrap();
@@ -211,7 +211,7 @@ fn a_block_device_is_free_again_whatever_ends_its_mount() {
 }
 
 impl Loop {
-    /// Claims the device as soon as the kernel releases it.
+    /// Opens the device exclusively as soon as the kernel releases it.
     fn claim(&self) -> File {
         let alone = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
         let mut claimed = None;
@@ -223,7 +223,7 @@ impl Loop {
     }
 }
 
-/// After a signal ends a mount in use, the next owner has the device alone.
+/// A signal ends a mount that is in use. Afterwards, only the next owner writes to the device.
 #[test]
 fn nothing_is_written_to_a_block_device_that_a_signal_has_freed() {
     if skipped() {

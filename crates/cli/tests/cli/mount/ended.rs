@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use super::*;
 use crate::common::noise;
 
-/// When `umount` exits with 0, everything written before is on the disk without any sync.
+/// When `umount` exits with 0, all writes are on the disk without a sync.
 #[test]
 fn unmounting_waits_until_the_image_is_closed() {
     if skipped() {
@@ -37,7 +37,7 @@ fn unmounting_waits_until_the_image_is_closed() {
     ok(["umount", point.str()]);
 }
 
-/// umount(8) does not wait for the close, but the next mount of the image does.
+/// umount(8) does not wait until the image is closed, but the next mount of the image does.
 #[test]
 fn an_image_that_is_just_being_closed_can_be_mounted_again() {
     if skipped() {
@@ -81,7 +81,7 @@ fn a_mount_in_use_stays_but_for_lazy() {
     let pid = point.pid();
     ok(["umount", "-l", point.str()]);
     assert!(!point.is_mounted());
-    // Its last user continues undisturbed.
+    // A process with an open file is not disturbed.
     file.write_all(b" and after").unwrap();
     let mut text = String::new();
     std::io::Seek::rewind(&mut file).unwrap();
@@ -155,7 +155,7 @@ fn mounts_of_others_are_not_unmounted() {
     assert!(Path::new("/proc/self").exists());
 }
 
-/// After a failure, the others are still unmounted.
+/// After a failure, the other mounts are still unmounted.
 #[test]
 fn several_are_unmounted_at_once() {
     if skipped() {

@@ -1,12 +1,12 @@
-//! `-o fakeroot`: everyone with access has root's rights inside, as far as the kernel asks the server.
-//! Compared with the real fuse2fs under the same user.
+//! `-o fakeroot`: every user with access has root's permissions in the mount, as far as the kernel asks the
+//! server. Compared with fuse2fs of e2fsprogs under the same user.
 
 use throughline_testing::program::{find, has};
 
 use super::user::script;
 use super::*;
 
-/// A tree that only root may change or read.
+/// An image with a tree that only root may change or read.
 fn roots_image() -> Image {
     let image = image();
     let host = image.sibling("host");
@@ -60,7 +60,7 @@ const CALLS: &str = r#"
     try ls
 "#;
 
-/// The output of the calls on a mount of one program, as that user.
+/// The output of the calls on a mount made by `program`, as that user.
 fn output_of(program: &Path, options: &str, how: &str) -> Option<String> {
     let image = roots_image();
     let point = Point::new(&image, "mnt");
@@ -98,7 +98,7 @@ fn output_of(program: &Path, options: &str, how: &str) -> Option<String> {
     };
     let ran = script(&image, &point, &before, &text)?;
     assert_eq!(ran.code, Some(0), "{how}: {}{}", ran.text(), ran.stderr);
-    // The program's own output is not compared.
+    // Output of the program itself is not compared.
     let output = ran.text();
     let from = output.find("stat -c").unwrap_or_default();
     let printed = output[from..].to_owned();
@@ -126,7 +126,8 @@ fn root_inside(how: &str, owner: &str) {
         assert!(ours.contains(&text), "no {text:?}: {ours}");
     }
     if how == "user" {
-        // In a namespace with one user, the kernel refuses other owners before it asks the server.
+        // In a namespace with a single user, the kernel itself refuses other owners, without asking the
+        // server.
         assert!(ours.contains("secret/new = 0\n7:8 644\n"), "{ours}");
     }
     let Some(real) = find("fuse2fs") else {
@@ -142,13 +143,13 @@ fn a_users_mount_is_the_users() {
     root_inside("user", "12345:12345");
 }
 
-/// As Apptainer mounts without root.
+/// As Apptainer mounts for a user without root.
 #[test]
 fn root_of_a_namespace_is_root_inside() {
     root_inside("namespace", "0:0");
 }
 
-/// If the kernel is asked to check permissions, it does.
+/// With `default_permissions`, the kernel checks permissions.
 #[test]
 fn default_permissions_are_checked_all_the_same() {
     if skipped() {

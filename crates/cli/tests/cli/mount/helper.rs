@@ -71,7 +71,7 @@ fn mount_and_fstab_know_the_type_once_the_helper_is_installed() {
     for text in [&shown, "by-mount\n", "fstab", "Read-only file system"] {
         assert!(output.contains(text), "no {text:?}: {output}");
     }
-    // umount(8) does not wait; the lock shows when the image is free.
+    // umount(8) does not wait until the image is closed; reading succeeds once the lock is released.
     wait("the image is closed", || {
         run(["ls", &image.at("/")]).code == Some(0)
     });
@@ -146,7 +146,7 @@ fn links_are_made_and_removed_with_care() {
     ok(["install-fuse2fs", "--remove", path]);
     assert!(!link.exists());
     ok(["install-fuse2fs", "--remove", path]);
-    // A different program is kept.
+    // Another program of that name is kept.
     fs::write(&link, "#!/bin/sh\n").unwrap();
     fails(
         ["install-fuse2fs", path],

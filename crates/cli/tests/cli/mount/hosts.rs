@@ -1,4 +1,4 @@
-//! Unusual hosts: write-protected devices, large sectors below a file, no `/proc`, namespaces that end, root
+//! Unusual hosts: write-protected devices, a file on large sectors, no `/proc`, namespaces that end, root
 //! without `fusermount3`.
 
 use std::fs;
@@ -36,7 +36,7 @@ impl Drop for Loop {
     }
 }
 
-/// As mount(8): "source write-protected, mounted read-only".
+/// As with mount(8): "source write-protected, mounted read-only".
 #[test]
 fn a_device_that_takes_no_writes_is_mounted_for_reading() {
     if skipped() {
@@ -64,7 +64,7 @@ fn a_device_that_takes_no_writes_is_mounted_for_reading() {
     assert!(fs::read(image.path()).unwrap() == before);
 }
 
-/// A file system whose direct I/O needs blocks of 4096 bytes, and volumes with smaller ones.
+/// The host's file system needs blocks of 4096 bytes for direct I/O, and the volume has smaller ones.
 #[test]
 fn small_blocks_on_a_host_of_large_ones_go_through_its_cache() {
     if skipped() {
@@ -88,7 +88,7 @@ fn small_blocks_on_a_host_of_large_ones_go_through_its_cache() {
     let (file, disk) = (below.path("file"), below.path("disk"));
     let bytes = fs::read(small.path()).unwrap();
     fs::write(&file, &bytes).unwrap();
-    // As well with a volume that is not aligned to the host's blocks.
+    // The same with a volume that is not aligned to the host's blocks.
     fs::write(&disk, [vec![0; 63 * 512], bytes].concat()).unwrap();
     let point = Point::new(&host, "mnt");
     for (path, options) in [(&file, "rw"), (&disk, "offset=63s")] {
@@ -147,7 +147,8 @@ fn a_missing_proc_is_reported() {
     assert!(users_of(&image.path()).is_empty());
 }
 
-/// The kernel removes a mount with its namespace; a server must not keep both alive.
+/// The kernel removes a mount with its namespace, but a server in that namespace would keep it. So the server
+/// ends.
 #[test]
 fn a_server_ends_with_the_namespace_of_its_mount() {
     if skipped() || !has(&["unshare"]) {
@@ -155,7 +156,7 @@ fn a_server_ends_with_the_namespace_of_its_mount() {
     }
     let image = image();
     let point = Point::new(&image, "mnt");
-    // The server checks several times meanwhile, and stays.
+    // The server stays, although it checks several times meanwhile.
     let text = "$T mount $IMAGE $DIR; sleep 4; echo here > $DIR/file; cat $DIR/file";
     let ran = apart(&image, &point, text);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
@@ -167,7 +168,7 @@ fn a_server_ends_with_the_namespace_of_its_mount() {
     assert_eq!(image.contents("/file"), b"here\n");
 }
 
-/// A namespace that can be entered again counts as alive.
+/// A namespace that a process can enter again is in use.
 #[test]
 fn a_namespace_that_is_kept_keeps_its_mount() {
     if skipped() || !has(&["unshare", "nsenter"]) {
@@ -175,7 +176,7 @@ fn a_namespace_that_is_kept_keeps_its_mount() {
     }
     let image = image();
     let point = Point::new(&image, "mnt");
-    // Without a process in it, but with a descriptor of it in another process.
+    // No process is in the namespace, but another process has it open.
     let text = "P=\"$DIR.fifo\"; mkfifo \"$P\"; export P
         unshare -m --propagation private sh -ec '$T mount $IMAGE $DIR; echo here > $DIR/file; echo there > $P; read end < $P' &
         read there < \"$P\"

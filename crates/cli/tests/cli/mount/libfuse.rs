@@ -1,4 +1,4 @@
-//! libfuse's options: accepted as by the real fuse2fs, with the promised effects.
+//! libfuse's options: accepted as by fuse2fs of e2fsprogs, with the documented effects.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +13,7 @@ use super::*;
 const UNSEEN: &str = "sync_read,async_read,no_remote_lock,no_remote_flock,no_remote_posix_lock,splice_read,no_splice_read,\
 splice_write,no_splice_write,splice_move,no_splice_move,modules=,modules=iconv,big_writes,hard_remove,use_ino";
 
-/// Whether there is a mount, and what it shows.
+/// Whether a mount results, and what the list of mounts shows.
 fn seen(command: &mut Command, arguments: &[&str]) -> (bool, String) {
     let image = image();
     let host = image.sibling("host");
@@ -22,7 +22,7 @@ fn seen(command: &mut Command, arguments: &[&str]) -> (bool, String) {
     ok(["chmod", "4751", &image.at("/f")]);
     let point = Point::new(&image, "mnt");
     program(command.args(arguments).arg(image.path()).arg(&point.dir));
-    // The real one returns before the mount exists.
+    // When either program returns, its mount is in the list, if there is one.
     let mounted = point.is_mounted();
     let mut shown = String::new();
     if mounted {
@@ -75,7 +75,8 @@ fn options_are_taken_as_the_real_fuse2fs_takes_them() {
     }
 }
 
-/// Even after SIGKILL, and if only the owner has access: there, the real one leaves its mount.
+/// Even after SIGKILL, and even if only the owner has access; fuse2fs of e2fsprogs leaves its mount in that
+/// case.
 #[test]
 fn auto_unmount_takes_the_mount_away_whatever_ends_the_server() {
     if skipped() {
@@ -88,7 +89,7 @@ fn auto_unmount_takes_the_mount_away_whatever_ends_the_server() {
         signal(server, rustix::process::Signal::KILL);
         point.wait_mounted(false);
         wait_gone(server);
-        // An orderly end leaves nothing behind either.
+        // After an unmount, nothing is left either.
         ok([
             "mount",
             "-o",

@@ -1,4 +1,4 @@
-//! Under the name `fuse2fs`: compared with the real one, where that is installed.
+//! The program under the name `fuse2fs`, compared with fuse2fs of e2fsprogs if that is installed.
 
 use std::fs;
 use std::process::{Child, Stdio};
@@ -31,7 +31,7 @@ fn output_of(ran: &Ran) -> String {
     format!("{}{}", ran.text(), ran.stderr)
 }
 
-/// Output and exit codes are the same, except that we fail where the real one exits with 0 for a failed
+/// Output and exit codes are the same, except that we fail where fuse2fs exits with 0 although it did not
 /// mount.
 #[test]
 fn it_ends_as_the_real_one_ends() {
@@ -51,7 +51,7 @@ fn it_ends_as_the_real_one_ends() {
     let (none, text) = (image.sibling("none"), text.to_str().unwrap());
     let none = none.to_str().unwrap();
     let ours = Fuse2fs::new();
-    // Arguments, common output, and our exit code where the real one's is libfuse's meaningless 0.
+    // Arguments, common output, and our exit code where fuse2fs returns libfuse's meaningless 0.
     let cases: &[(&[&str], &str, Option<i32>)] = &[
         (&[], "Missing ext4 device/image", None),
         (&["-V"], "fuse2fs 1.47.0", None),
@@ -84,7 +84,7 @@ fn it_ends_as_the_real_one_ends() {
             output_of(&mine)
         );
         let its = program(Command::new(&real).args(*arguments));
-        // Other versions may have other messages and corrected exit codes.
+        // Other versions may have other messages, and corrected exit codes.
         if !its.stderr.contains("1.47.0") && !version_of(&real).contains("fuse2fs 1.47.0 ") {
             continue;
         }
@@ -108,7 +108,7 @@ fn version_of(program_file: &Path) -> String {
     output_of(&program(Command::new(program_file).arg("-V")))
 }
 
-/// The same mounts look the same, in the kernel's list and to programs.
+/// The same mounts look the same, in the list of mounts and to programs.
 #[test]
 fn its_mounts_look_like_the_real_ones() {
     if skipped() {
@@ -148,7 +148,7 @@ fn its_mounts_look_like_the_real_ones() {
             let wrote = fs::write(point.path("file"), "x").is_ok();
             seen.push((wrote, point.path("lost+found").is_dir()));
             point.unmount();
-            // Both servers live on for a moment after that.
+            // Both servers keep running briefly after that.
             wait("nobody has the image", || {
                 users_of(&image.path()).is_empty()
             });
@@ -178,7 +178,7 @@ fn ends(mut child: Child, code: Option<i32>) {
     assert_eq!(status.unwrap().code(), code);
 }
 
-/// As Apptainer runs it: `-f`, an argument for options even if there are none, unmounted by another process.
+/// As Apptainer runs it: `-f`, an `-o` even without options, and an unmount by another process.
 #[test]
 fn in_the_foreground_it_ends_with_the_mount() {
     if skipped() {
@@ -205,7 +205,7 @@ fn in_the_foreground_it_ends_with_the_mount() {
     }
 }
 
-/// Apptainer waits only half a second after it has unmounted.
+/// Apptainer kills it half a second after the unmount.
 #[test]
 fn killed_in_the_foreground_it_closes_the_image_all_the_same() {
     if skipped() {
@@ -227,7 +227,7 @@ fn killed_in_the_foreground_it_closes_the_image_all_the_same() {
     assert!(image.contents("/file") == data);
 }
 
-/// Replaces what Apptainer does with a preloaded library.
+/// This replaces the library that Apptainer preloads.
 #[test]
 fn an_offset_can_come_by_apptainers_environment() {
     if skipped() {

@@ -1,5 +1,6 @@
-//! Mounts made by the binary as users, mount(8) and callers of fuse2fs make them. Without FUSE, a test prints
-//! a note and passes. Nothing depends on timing: only a hang reaches the time limits.
+//! Mounts made by the binary in the way that users, mount(8) and callers of fuse2fs make them. Without FUSE,
+//! a test prints a note and passes. Nothing depends on timing: the time limits are reached only if something
+//! hangs.
 
 mod apptainer;
 mod block_device;
@@ -32,7 +33,7 @@ use crate::common::{Image, Ran, throughline, tools_are_missing};
 const LIMIT: Duration = Duration::from_secs(300);
 const POLL: Duration = Duration::from_millis(5);
 
-/// Whether mounts are impossible here; prints the reason to standard error.
+/// Whether to skip because mounting is impossible here. Prints the reason on standard error.
 fn skipped() -> bool {
     if tools_are_missing() {
         return true;
@@ -85,7 +86,7 @@ impl Point {
     /// Unmounts as umount(8) does, without waiting for the server.
     #[track_caller]
     fn unmount(&self) {
-        // A program that visits all mounts may use it for a moment.
+        // A program that visits all mounts may be using it.
         wait(&format!("{} is unmounted", self.str()), || {
             rustix::mount::unmount(&self.dir, UnmountFlags::empty()).is_ok()
         });
@@ -106,12 +107,12 @@ impl Point {
 
 impl Drop for Point {
     fn drop(&mut self) {
-        // Ending the connection ends a running server.
+        // Aborting the connection ends a running server.
         while rustix::mount::unmount(&self.dir, UnmountFlags::FORCE | UnmountFlags::DETACH).is_ok()
         {
         }
-        // After a failed test, this does not end a server in another mount namespace; find it by this
-        // directory's name.
+        // If the test failed, the server may be in another mount namespace, where this does not end it. It is
+        // found by this directory's name.
         if std::thread::panicking() {
             for pid in users_of(&self.dir) {
                 let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
@@ -120,7 +121,7 @@ impl Drop for Point {
     }
 }
 
-/// Processes with this path among their arguments.
+/// Processes that have this path among their arguments.
 fn users_of(path: &Path) -> Vec<rustix::process::Pid> {
     use std::os::unix::ffi::OsStrExt;
     let Ok(processes) = std::fs::read_dir("/proc") else {

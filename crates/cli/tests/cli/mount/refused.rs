@@ -1,4 +1,4 @@
-//! Mounts that fail: the exit codes of mount(8), a reason and the next step.
+//! Mounts that fail: exit codes of mount(8), the reason and the next step.
 
 use std::fs;
 use std::process::Command;
@@ -28,7 +28,7 @@ fn wrong_arguments_end_with_1() {
     ] {
         fails(["mount", "-o", options, path, point.str()], 1, texts);
     }
-    // A mount that does not exist cannot be changed.
+    // A directory that is not mounted cannot be remounted.
     fails(
         ["mount", "-o", "remount,ro", path, point.str()],
         32,
@@ -75,7 +75,7 @@ fn a_mount_that_fails_exits_with_32() {
     );
     fails(["mount", file, point.str()], 32, &["cannot open", "mke2fs"]);
     assert!(!point.is_mounted());
-    // A directory with files can be mounted at; they are hidden meanwhile.
+    // A directory with files can be mounted at. The files are hidden meanwhile.
     fs::write(point.path("hidden"), "").unwrap();
     ok(["mount", path, point.str()]);
     assert!(!point.path("hidden").exists());
@@ -106,7 +106,7 @@ fn a_second_mount_is_refused_and_the_first_named() {
         &["is mounted there", "unmount it first"],
     );
     ok(["umount", first.str()]);
-    // There may be several readers.
+    // Several mounts may read the same image.
     ok(["mount", "-r", path, first.str()]);
     ok(["mount", "-r", path, second.str()]);
     fails(["rm", &image.at("/x")], 1, &["in use by"]);

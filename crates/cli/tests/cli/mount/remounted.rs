@@ -1,9 +1,10 @@
-//! `mount -o remount`, by mount(8) through the helper and by ourselves: it either takes effect or fails.
+//! `mount -o remount`, through mount(8) and its helper, and by our own command: it either takes effect or
+//! fails.
 
 use super::helper::script;
 use super::*;
 
-/// Shell functions for the scripts of the tests.
+/// Shell functions for the tests' scripts.
 const TOOLS: &str = "
     $T -q install-helpers
     fails() { ! \"$@\" 2> $W/said || { echo \"not refused: $*\"; exit 1; }; cat $W/said; }

@@ -1,5 +1,5 @@
-//! A signal while programs are writing: the server ends, all acknowledged writes are in the image, and the
-//! image is closed.
+//! A signal arrives while programs are writing: the server ends, all accepted writes are in the image, and
+//! the image is closed.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -24,8 +24,8 @@ fn byte(writer: usize, at: usize) -> u8 {
     (at / 7 + writer * 31) as u8
 }
 
-/// Appends pieces, with an occasional sync and other names, until an error. Returns the number of accepted
-/// bytes.
+/// Appends pieces until an error, with an occasional sync and changes of other names. Returns the number of
+/// accepted bytes.
 fn write(writer: usize, path: &Path, written: &AtomicU64) -> usize {
     let mut taken = 0;
     let Ok(mut file) = File::create(path) else {
@@ -98,8 +98,8 @@ fn a_signal_under_load_loses_nothing_that_was_written() {
     }
 }
 
-/// The image is a file in another mount, whose server is stopped until this is dropped: a device that does
-/// not answer.
+/// A device that does not respond: the image is a file in another mount, whose server is stopped until this
+/// is dropped.
 struct Stopped {
     server: i32,
 }
@@ -133,7 +133,7 @@ impl Connections {
         Connections { dir }
     }
 
-    /// Requests to a mount's server that it has not answered.
+    /// The number of requests that the server of a mount has not answered yet.
     fn waiting(&self, point: &Point) -> u64 {
         let list = mounts();
         let line = list
@@ -174,7 +174,7 @@ fn a_server_whose_device_does_not_answer_ends_all_the_same() {
     let connections = Connections::new(upper.sibling("connections"));
     let below = host.pid();
     let stopped = Stopped::new(below);
-    // Nothing of it is cached.
+    // Reads a file of which nothing is cached.
     let path = point.path("synced");
     let reader = std::thread::spawn(move || fs::read(path));
     wait("the device is asked", || connections.waiting(&host) > 0);
@@ -195,7 +195,7 @@ fn a_server_whose_device_does_not_answer_ends_all_the_same() {
     upper.assert_clean();
 }
 
-/// The device stops and continues several times until the server has ended.
+/// The device stops and continues several times before the server has ended.
 #[test]
 fn a_slow_device_is_waited_for() {
     if skipped() {
@@ -237,11 +237,11 @@ fn a_slow_device_is_waited_for() {
 }
 
 const STOPS: usize = 4;
-/// Each stop is far shorter than a server waits for a device that completes nothing; together they are
+/// Each stop is far shorter than the server's timeout for a device that completes nothing; together they are
 /// longer.
 const STOP: Duration = Duration::from_millis(1500);
 
-/// The device does not answer; a second request to end does not wait for the server's timeout.
+/// The device does not respond. After a second request to end, the server does not wait for its timeout.
 #[test]
 fn a_second_signal_ends_a_server_at_once() {
     if skipped() {

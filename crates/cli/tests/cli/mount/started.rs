@@ -23,7 +23,7 @@ fn a_start_that_ends_well_has_left_a_mount() {
     assert_eq!(fs::read(point.path("file")).unwrap(), data);
     ok(["umount", point.str()]);
     assert!(!point.is_mounted());
-    // It is closed already, without waiting.
+    // The image is closed when `umount` returns.
     image.assert_clean();
     assert_eq!(image.contents("/file"), data);
     assert!(point.path("").read_dir().unwrap().next().is_none());
@@ -95,7 +95,7 @@ fn a_signal_ends_a_mount_in_the_foreground_cleanly() {
     }
 }
 
-/// Programs that still use it get errors; their earlier writes are kept.
+/// Programs that still use the mount get errors. Their earlier writes are kept.
 #[test]
 fn a_signal_ends_a_mount_that_is_in_use() {
     if skipped() {
@@ -115,13 +115,13 @@ fn a_signal_ends_a_mount_that_is_in_use() {
     assert_eq!(image.contents("/file"), data);
 }
 
-/// As with Apptainer: the image is an open descriptor of the caller, without a path that leads to it.
+/// As with Apptainer: the image is an open descriptor of the caller, and no path leads to the file.
 #[test]
 fn an_image_can_be_a_descriptor() {
     if skipped() {
         return;
     }
-    // Also a standard stream, which the server replaces.
+    // A standard stream, which the server replaces, works too.
     for (form, number) in [("/proc/self/fd/3", 3), ("/dev/fd/3", 3), ("/dev/stdin", 0)] {
         let image = image();
         let point = Point::new(&image, "mnt");
@@ -132,7 +132,7 @@ fn an_image_can_be_a_descriptor() {
             .unwrap();
         let hidden = image.sibling("hidden");
         fs::rename(image.path(), &hidden).unwrap();
-        // The shell passes it on under that number.
+        // The shell passes the descriptor on under that number.
         let script = format!(
             "exec {number}<>/proc/{}/fd/{}; exec \"$0\" mount {form} \"$1\"",
             std::process::id(),
@@ -149,7 +149,7 @@ fn an_image_can_be_a_descriptor() {
     }
 }
 
-/// Even if the file was removed.
+/// The same if the file was removed.
 #[test]
 fn a_descriptor_without_a_name_is_an_image_too() {
     if skipped() {
@@ -207,7 +207,7 @@ fn a_volume_inside_a_disk_is_mounted_at_its_offset() {
     assert_eq!(image.contents("/file"), b"inside");
 }
 
-/// Not a byte changes, and nothing can be written.
+/// No byte changes, and writing fails.
 #[test]
 fn a_mount_for_reading_changes_nothing() {
     if skipped() {
@@ -277,7 +277,7 @@ fn the_log_goes_to_the_given_file() {
     );
 }
 
-/// The start's output ends with the start: scripts read it to its end.
+/// Scripts read the output of the start to its end, so the server must not keep it open.
 #[test]
 fn the_server_does_not_hold_the_output_of_the_start() {
     if skipped() {

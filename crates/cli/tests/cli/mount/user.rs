@@ -1,6 +1,6 @@
-//! A user without root, through `fusermount3` and in a user namespace.
+//! Mounts by a user without root, through `fusermount3` and in a user namespace.
 //!
-//! `/dev/fuse` may be accessible to root only, so this runs in a mount namespace where everyone may use it,
+//! `/dev/fuse` may be accessible to root only. So this runs in a mount namespace where everyone may use it,
 //! as on a desktop.
 
 use std::os::unix::fs::PermissionsExt;
@@ -192,7 +192,8 @@ fn a_user_whom_the_configuration_allows_shares_a_mount() {
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);
 }
 
-/// Root may not look into another user's mount; it asks the server as that user, and can end it.
+/// Root may not access another user's mount, so `status` queries the server as that user. Root can also
+/// unmount it.
 #[test]
 fn root_sees_what_a_users_mount_does() {
     if skipped() {
@@ -203,7 +204,7 @@ fn root_sees_what_a_users_mount_does() {
     if !has(&["fusermount3", "setpriv", "unshare"]) {
         return;
     }
-    // The user's part is a child of the script, which stays root.
+    // The user's commands run in a child of the script, which itself stays root.
     let before = "
         setpriv --reuid 12345 --regid 12345 --clear-groups \"$W/throughline\" mount \"$IMAGE\" \"$DIR\"
         ! ls \"$DIR\" 2>/dev/null
@@ -217,13 +218,13 @@ fn root_sees_what_a_users_mount_does() {
     image.assert_clean();
 }
 
-/// Rootless containers: root in a user namespace mounts without `fusermount3`.
+/// As in rootless containers: root in a user namespace mounts without `fusermount3`.
 #[test]
 fn a_user_namespace_has_mounts_of_its_own() {
     if skipped() {
         return;
     }
-    // The image's root directory belongs to root of the namespace.
+    // The image's root directory belongs to the root of the namespace.
     let image = super::image();
     let point = Point::new(&image, "mnt");
     let text = "

@@ -64,7 +64,7 @@ fn a_mount_says_what_it_does() {
     ] {
         assert!(text.contains(title), "no {title}: {text}");
     }
-    // The attribute is not listed, and only the root directory has it.
+    // The attribute is not in the list, and only the root directory has it.
     let listed = rustix::fs::listxattr(&point.dir, &mut Vec::<u8>::with_capacity(4096)[..]);
     assert!(matches!(listed, Ok(0) | Err(_)), "{listed:?}");
     fails(
@@ -136,7 +136,7 @@ fn mounts_are_listed() {
 
 const USUAL_CACHE_BYTES: u64 = 256 << 20;
 
-/// Independent of the image's owner and of whether it is mounted for writing.
+/// The default memory limit depends neither on the image's owner nor on whether the mount is writable.
 #[test]
 fn a_mount_uses_little_memory_unless_more_is_configured() {
     if skipped() {
@@ -168,8 +168,9 @@ fn mounted_again(image: &Image, arguments: &[&str]) -> Point {
     point
 }
 
-/// The server of the mount `below` is stopped. The image of the mount `upper` is on it; the mount `other` is
-/// independent. All are in their own mount namespace, so that no other process waits for the stopped server.
+/// The server of the mount `below` is stopped. The image of the mount `upper` is on `below`; the mount
+/// `other` is independent. All are in a mount namespace of their own, so that no other process waits for the
+/// stopped server.
 const HUNG: &str = r#"
     pid() { "$BINARY" status --json "$1" | tr ',{' '\n\n' | sed -n 's/^ *"pid": *\([0-9]*\)$/\1/p'; }
     cd "$DIR"; mkdir below upper other
