@@ -24,7 +24,14 @@ pub(crate) const GLOBAL_OPTIONS: &str = "Global options";
 pub(crate) struct Globals {
     /// Start of the file system in the image, for a partition of a disk image: in bytes, or with a unit
     /// (k, M, G: powers of 1024; s: sectors of 512 bytes, as in partition tables)
-    #[arg(long, global = true, value_name = "BYTES", default_value = "0", hide_default_value = true, value_parser = parse_size)]
+    #[arg(
+        long,
+        global = true,
+        value_name = "BYTES",
+        default_value = "0",
+        hide_default_value = true,
+        value_parser = parse_size
+    )]
     pub(crate) offset: u64,
     /// I/O engine; auto uses io_uring if the kernel allows it
     #[arg(
@@ -61,7 +68,12 @@ pub(crate) struct Globals {
     #[arg(long, global = true, value_name = "BYTES", value_parser = parse_bio_target)]
     pub(crate) bio_target: Option<u32>,
     /// Maximum seconds until changed names, sizes and attributes are on the disk, instead of 5
-    #[arg(long, global = true, value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..=MAX_COMMIT_S))]
+    #[arg(
+        long,
+        global = true,
+        value_name = "SECONDS",
+        value_parser = clap::value_parser!(u32).range(1..=MAX_COMMIT_S)
+    )]
     pub(crate) commit: Option<u32>,
     /// Read an image without replaying its journal; it may be inconsistent
     #[arg(long = "noload", global = true)]
@@ -210,7 +222,8 @@ impl Globals {
         match self.bio_target {
             Some(bytes) if bytes == 0 || !bytes.is_multiple_of(logical_block_bytes) => {
                 Err(Failure::Usage(format!(
-                    "--bio-target {bytes} is not a multiple of the device's block of {logical_block_bytes} bytes"
+                    "--bio-target {bytes} is not a multiple of the device's block of {logical_block_bytes} \
+                     bytes"
                 )))
             }
             _ => Ok(()),

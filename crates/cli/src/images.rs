@@ -270,7 +270,8 @@ pub(crate) fn opening_hint(problem: Problem, image: &Path, offset: u64, option: 
     }
     let next = if offset == 0 {
         format!(
-            "for an image inside a disk, give the start of its partition: {option}2048s ('sfdisk -l' shows it)"
+            "for an image inside a disk, give the start of its partition: \
+             {option}2048s ('sfdisk -l' shows it)"
         )
     } else {
         let option = option.trim_end_matches(['=', ' ']);

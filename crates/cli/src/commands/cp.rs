@@ -55,7 +55,12 @@ pub(crate) struct CpArgs {
     #[arg(short = 'L', long, overrides_with_all = ["no_dereference", "arguments_only"])]
     dereference: bool,
     /// Copy symbolic links as links (the default with -r)
-    #[arg(short = 'P', long, visible_short_alias = 'd', overrides_with_all = ["dereference", "arguments_only"])]
+    #[arg(
+        short = 'P',
+        long,
+        visible_short_alias = 'd',
+        overrides_with_all = ["dereference", "arguments_only"]
+    )]
     no_dereference: bool,
     /// Follow symbolic links named on the command line only (the default without -r)
     #[arg(short = 'H', overrides_with_all = ["dereference", "no_dereference"])]
@@ -64,7 +69,14 @@ pub(crate) struct CpArgs {
     #[arg(short, long, overrides_with_all = ["force", "update", "update_older"])]
     no_clobber: bool,
     /// Existing files to replace: all, none, or those older than their source [without WHICH: older]
-    #[arg(long, value_name = "WHICH", num_args = 0..=1, require_equals = true, default_missing_value = "older", overrides_with = "update_older")]
+    #[arg(
+        long,
+        value_name = "WHICH",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "older",
+        overrides_with = "update_older"
+    )]
     update: Option<Update>,
     /// The same as --update=older
     #[arg(short = 'u', overrides_with = "update")]
@@ -73,7 +85,15 @@ pub(crate) struct CpArgs {
     #[arg(short, long, overrides_with = "no_clobber")]
     force: bool,
     /// Holes: auto preserves them, always also makes holes of zero blocks, never fills them with zeroes
-    #[arg(long, value_name = "WHEN", default_value = "auto", hide_default_value = true, num_args = 0..=1, default_missing_value = "always", require_equals = true)]
+    #[arg(
+        long,
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_default_value = true,
+        num_args = 0..=1,
+        default_missing_value = "always",
+        require_equals = true
+    )]
     sparse: Sparse,
     /// The directory to copy into; all other arguments are then sources
     #[arg(short, long, value_name = "DIR")]
@@ -217,7 +237,8 @@ fn say(
             )
         });
         format!(
-            "{} names, {} bytes in {seconds:.3} s: {mb_per_s:.0} MB/s, {bios_per_mib:.2} bios per MiB, {}{:.0} MiB of memory",
+            "{} names, {} bytes in {seconds:.3} s: {mb_per_s:.0} MB/s, {bios_per_mib:.2} bios per MiB, \
+             {}{:.0} MiB of memory",
             totals.names,
             totals.bytes,
             first.unwrap_or_default(),

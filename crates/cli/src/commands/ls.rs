@@ -80,7 +80,16 @@ pub(crate) struct LsArgs {
     #[arg(short = 'p')]
     slash: bool,
     /// Colour names by type
-    #[arg(long, visible_alias = "colour", value_name = "WHEN", default_value = "auto", hide_default_value = true, num_args = 0..=1, default_missing_value = "always", require_equals = true)]
+    #[arg(
+        long,
+        visible_alias = "colour",
+        value_name = "WHEN",
+        default_value = "auto",
+        hide_default_value = true,
+        num_args = 0..=1,
+        default_missing_value = "always",
+        require_equals = true
+    )]
     color: When,
     /// As -l, with full times
     #[arg(long)]

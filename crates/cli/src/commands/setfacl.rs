@@ -60,8 +60,8 @@ pub(crate) struct SetfaclArgs {
     /// Restore from the output of 'getfacl' in this file: ACLs, owners, groups, set-id and sticky bits; -:
     /// standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = [
-        "modify", "modify_file", "remove", "remove_file", "set", "set_file", "remove_all", "remove_default", "default",
-        "no_mask", "recursive",
+        "modify", "modify_file", "remove", "remove_file", "set", "set_file", "remove_all", "remove_default",
+        "default", "no_mask", "recursive",
     ])]
     restore: Option<PathBuf>,
     /// Remove all entries except those of owner, group and others

@@ -97,10 +97,12 @@ fn problem(error: Error) -> Problem {
              is immutable or append-only",
         ),
         Error::Caller(Reason::NoSpace) => Problem::from(error).with_next(
-            "the attributes of a file share one block, unless the image has the feature ea_inode ('tune2fs -O ea_inode IMAGE')",
+            "the attributes of a file share one block, unless the image has the feature ea_inode \
+             ('tune2fs -O ea_inode IMAGE')",
         ),
         Error::Unsupported(_) => Problem::from(error)
-            .with_next("names begin with user., trusted., security., or are system.posix_acl_access and _default"),
+            .with_next("names begin with user., trusted., security., \
+                or are system.posix_acl_access and _default"),
         other => other.into(),
     }
 }

@@ -23,8 +23,10 @@ use crate::text::quote;
 
 /// Help for lines other than commands.
 const LINES: &str = "\
-In a shell, /path and path are in the image (path is relative to the directory set by 'cd'), host:PATH is a path on the host,
-- is standard input or output, and IMAGE:/path is in another image. Quoted words are one word; # starts a comment.
+In a shell, /path and path are in the image (path is relative to the directory set by 'cd'), \
+    host:PATH is a path on the host,
+- is standard input or output, and IMAGE:/path is in another image. Quoted words are one word; \
+    # starts a comment.
 
   cd [DIR], pwd      change or print the current directory
   sync               write everything done so far to the disk

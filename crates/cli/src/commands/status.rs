@@ -22,7 +22,8 @@ use crate::texts::fill;
 
 /// Help for `--json`. Counts are since the mount.
 const JSON: &str = "\
-With --json, each sample is one object. Counts are since the mount; sizes are in bytes (…_bytes), times in milliseconds (…_ms) or
+With --json, each sample is one object. Counts are since the mount; sizes are in bytes (…_bytes), \
+    times in milliseconds (…_ms) or
 seconds (…_s); null means unknown or not applicable. Without DIR, it prints a list of all mounts, each with
 its directory. A mount that cannot be asked has its image and whether its server has ended, and
 \"answers\": false if the server did not answer for 2 s.
@@ -31,16 +32,22 @@ its directory. A mount that cannot be asked has its image and whether its server
   image, offset_bytes, log        the image, the volume's start in it, the log file
   mounted_s, label, read_only
   damaged_places                  number of damaged places found, at most 4096; the log has inodes and blocks
-  stopped, down, failing          why changes are refused; whether the volume is shut down; why write-back is failing
-  requests                        requests of the kernel: served, refused among them, in progress; data reads and writes, bytes
+  stopped, down, failing          why changes are refused; whether the volume is shut down; \
+    why write-back is failing
+  requests                        requests of the kernel: served, refused among them, in progress; \
+    data reads and writes, bytes
   choices                         the FUSE features in use (`throughline mount -o with=…`)
   settings                        other options that cannot change while it is mounted
   device                          engine, queue_depth
-  io                              I/O on the image: reads, writes, flushes, bytes; discarded; in flight; readahead in progress
-  cache                           the page cache: budget_bytes, cached_bytes; reads fully served from it (hits) or not (misses)
-  dirty                           dirty bytes, background threshold, limit; bandwidth; pauses of writers; waits at the limit
+  io                              I/O on the image: reads, writes, flushes, bytes; discarded; in flight; \
+    readahead in progress
+  cache                           the page cache: budget_bytes, cached_bytes; \
+    reads fully served from it (hits) or not (misses)
+  dirty                           dirty bytes, background threshold, limit; bandwidth; pauses of writers; \
+    waits at the limit
   writeback                       runs written, bytes, errors, retries
-  journal                         state, running and committed transaction, commits, waits for them, checkpoints, log space
+  journal                         state, running and committed transaction, commits, waits for them, \
+    checkpoints, log space
   metadata                        blocks in memory, dirty ones among them; inodes";
 
 /// Arguments of `status`.
@@ -50,7 +57,12 @@ pub(crate) struct StatusArgs {
     /// The mount point of an image; without it, all mounts are listed
     dir: Option<PathBuf>,
     /// Repeat at this interval, with a line for the work in between, until it is unmounted
-    #[arg(long, value_name = "SECONDS", requires = "dir", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        requires = "dir",
+        value_parser = clap::value_parser!(u64).range(1..=86_400)
+    )]
     watch: Option<u64>,
     #[command(flatten)]
     pub(crate) json: JsonFlag,
@@ -237,7 +249,8 @@ fn hits(before: &Value, now: &Value) -> String {
     format!("hits {:.0} %", hits * 100.0)
 }
 
-const HEAD: &str = "  requests/s  now     read/s  written/s   from dev     to dev      dirty  pauses  commits       hits";
+const HEAD: &str = "  requests/s  now     read/s  written/s   from dev     to dev      dirty  pauses  \
+    commits       hits";
 
 /// One line with the activity of the last `seconds`.
 fn change(before: &Value, now: &Value, seconds: f64) -> String {

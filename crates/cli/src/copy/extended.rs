@@ -223,7 +223,8 @@ fn problem(errno: Errno) -> Problem {
 /// Adds a hint: too little room for attributes does not mean that the image is full.
 fn no_room(error: Error) -> Problem {
     Problem::from(error).with_next(
-        "the attributes of a file share one block, unless the image has the feature ea_inode ('tune2fs -O ea_inode IMAGE')",
+        "the attributes of a file share one block, unless the image has the feature ea_inode \
+         ('tune2fs -O ea_inode IMAGE')",
     )
 }
 

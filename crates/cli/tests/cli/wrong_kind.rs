@@ -257,7 +257,8 @@ fn a_mounted_image_is_shown_by_info() {
     // In a separate mount namespace, so that nothing stays mounted.
     let output = std::process::Command::new("unshare")
         .args(["-m", "sh", "-c"])
-        .arg("mount -o loop \"$1\" \"$2\" || exit 99; echo new > \"$2\"/f; \"$3\" info \"$1\"; code=$?; umount \"$2\"; exit $code")
+        .arg("mount -o loop \"$1\" \"$2\" || exit 99; echo new > \"$2\"/f; \"$3\" info \"$1\"; code=$?; \
+            umount \"$2\"; exit $code")
         .arg("sh")
         .args([image.path(), dir])
         .arg(throughline().get_program())

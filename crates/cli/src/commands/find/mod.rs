@@ -20,14 +20,18 @@ use crate::walk::{At, Visitor, walk};
 
 /// Help for expressions.
 const EXPRESSION: &str = "\
-Tests: -name, -iname, -path, -ipath PATTERN; -regex, -iregex PATTERN (matches the whole IMAGE:/path; -regextype TYPE before it); -type f,d,l,p,s,b,c; -size [+-]N[cwbkMG]; -empty; -links, -inum [+-]N;
-  -mtime, -atime, -ctime [+-]DAYS; -mmin, -amin, -cmin [+-]MINUTES; -newer IMAGE:/FILE; -user, -group NAME; -uid, -gid [+-]N;
+Tests: -name, -iname, -path, -ipath PATTERN; -regex, -iregex PATTERN (matches the whole IMAGE:/path; \
+    -regextype TYPE before it); -type f,d,l,p,s,b,c; -size [+-]N[cwbkMG]; -empty; -links, -inum [+-]N;
+  -mtime, -atime, -ctime [+-]DAYS; -mmin, -amin, -cmin [+-]MINUTES; -newer IMAGE:/FILE; -user, -group NAME; \
+    -uid, -gid [+-]N;
   -perm MODE, -perm -MODE (all of them), -perm /MODE (any of them); -true, -false
 Operators: ( … ), ! or -not, -a or -and (or nothing), -o or -or
 Depth: -mindepth N, -maxdepth N, -depth
 Actions: -print (the default), -print0, -printf FORMAT, -ls, -delete, -prune, -quit,
-  -exec COMMAND… {} \\; and -exec COMMAND… {} +: run a throughline command for each file, or once for all files
-Formats: %p %f %h %P %H %s %k %b %m %M %u %U %g %G %i %n %l %d %y %Y, %a %c %t and %Ak %Ck %Tk %Bk (k: @ or a letter of date), \\n \\t \\0
+  -exec COMMAND… {} \\; and -exec COMMAND… {} +: run a throughline command for each file, \
+    or once for all files
+Formats: %p %f %h %P %H %s %k %b %m %M %u %U %g %G %i %n %l %d %y %Y, %a %c %t and %Ak %Ck %Tk %Bk \
+    (k: @ or a letter of date), \\n \\t \\0
 Files are shown as IMAGE:/path, which other commands accept.";
 
 /// Arguments of `find`.

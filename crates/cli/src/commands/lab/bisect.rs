@@ -26,7 +26,12 @@ pub(super) struct BisectArgs {
     #[arg(long, value_name = "REV", required_unless_present_any = ["resume", "abandon"], requires = "build")]
     bad: Option<String>,
     /// Command that builds a commit; run by sh -c in a worktree of it
-    #[arg(long, value_name = "CMD", required_unless_present_any = ["resume", "abandon"], requires = "measure")]
+    #[arg(
+        long,
+        value_name = "CMD",
+        required_unless_present_any = ["resume", "abandon"],
+        requires = "measure"
+    )]
     build: Option<String>,
     /// Command that measures it, in the same place; its last line of standard output must be a number above 0
     #[arg(long, value_name = "CMD", required_unless_present_any = ["resume", "abandon"], requires = "good")]
@@ -35,15 +40,22 @@ pub(super) struct BisectArgs {
     candidate: CandidateArgs,
     /// Maximum pairs of runs of the commit found and its parent, to determine the size of the change; stops
     /// earlier when the size is known to within a fifth. 0: use only the pairs of the search
-    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(..=100_000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 60,
+        value_parser = clap::value_parser!(u32).range(..=100_000)
+    )]
     size_pairs: u32,
     /// Follow only the first parent of merges: finds the merge that introduced the change
     #[arg(long)]
     first_parent: bool,
     /// Continue the only unfinished bisection of this repository; needs no other options (except -C, --state
     /// and timeouts, if they were given before)
-    #[arg(long, conflicts_with_all = ["good", "bad", "build", "measure", "better", "threshold", "confidence", "max_pairs",
-          "size_pairs", "first_parent", "restart", "abandon"])]
+    #[arg(long, conflicts_with_all = [
+        "good", "bad", "build", "measure", "better", "threshold", "confidence", "max_pairs", "size_pairs",
+        "first_parent", "restart", "abandon",
+    ])]
     resume: bool,
     /// Discard the measurements of an earlier run of the same command
     #[arg(long)]

@@ -36,13 +36,28 @@ pub(super) struct CandidateArgs {
     #[arg(long, value_name = "PERCENT", default_value_t = 99.0, value_parser = confidence)]
     confidence: f64,
     /// Maximum pairs of runs, one of the good commit and one of the candidate, to classify a candidate
-    #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 60,
+        value_parser = clap::value_parser!(u32).range(1..=100_000)
+    )]
     max_pairs: u32,
     /// A build that takes longer counts as failed
-    #[arg(long, value_name = "SECONDS", default_value_t = 7200, value_parser = clap::value_parser!(u64).range(1..=MAX_LIMIT_S))]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 7200,
+        value_parser = clap::value_parser!(u64).range(1..=MAX_LIMIT_S)
+    )]
     build_timeout: u64,
     /// A measurement that takes longer counts as failed
-    #[arg(long, value_name = "SECONDS", default_value_t = 3600, value_parser = clap::value_parser!(u64).range(1..=MAX_LIMIT_S))]
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 3600,
+        value_parser = clap::value_parser!(u64).range(1..=MAX_LIMIT_S)
+    )]
     measure_timeout: u64,
     /// Directory for worktrees, logs and measurements, instead of one below
     /// $XDG_STATE_HOME/throughline/bisect (by default ~/.local/state/throughline/bisect)

@@ -16,7 +16,12 @@ pub(super) struct CompareArgs {
     #[command(flatten)]
     sides: SidesArgs,
     /// A difference up to this size, in percent, counts as none
-    #[arg(long, value_name = "PERCENT", default_value_t = Question::DEFAULT_THRESHOLD_PERCENT, value_parser = percent)]
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        default_value_t = Question::DEFAULT_THRESHOLD_PERCENT,
+        value_parser = percent
+    )]
     threshold: f64,
     #[command(flatten)]
     pub(super) json: JsonFlag,

@@ -32,7 +32,12 @@ pub(super) struct PlaceArgs {
 #[derive(Args, Debug)]
 pub(super) struct ScaleArgs {
     /// Work per sample, in percent of the experiment's full size
-    #[arg(long, value_name = "PERCENT", default_value_t = WHOLE, value_parser = clap::value_parser!(u64).range(1..=WHOLE))]
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        default_value_t = WHOLE,
+        value_parser = clap::value_parser!(u64).range(1..=WHOLE)
+    )]
     pub(super) scale: u64,
 }
 

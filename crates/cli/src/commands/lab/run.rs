@@ -42,10 +42,20 @@ pub(super) struct RunArgs {
     #[arg(long, value_name = "NAME")]
     quantity: Option<String>,
     /// A difference up to this size, in percent, counts as none
-    #[arg(long, value_name = "PERCENT", default_value_t = Question::DEFAULT_THRESHOLD_PERCENT, value_parser = percent)]
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        default_value_t = Question::DEFAULT_THRESHOLD_PERCENT,
+        value_parser = percent
+    )]
     threshold: f64,
     /// Required confidence of all answers together, in percent
-    #[arg(long, value_name = "PERCENT", default_value_t = 100.0 * Question::DEFAULT_CONFIDENCE, value_parser = confidence)]
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        default_value_t = 100.0 * Question::DEFAULT_CONFIDENCE,
+        value_parser = confidence
+    )]
     confidence: f64,
     /// Allow a workload to overwrite existing data: a block device, a plain file, a named file of an image
     #[arg(long)]

@@ -52,7 +52,12 @@ pub(super) struct SidesArgs {
     #[arg(long, value_name = "ROUNDS", default_value_t = 0)]
     skip: u32,
     /// Required confidence of all answers together, in percent
-    #[arg(long, value_name = "PERCENT", default_value_t = 100.0 * Question::DEFAULT_CONFIDENCE, value_parser = confidence)]
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        default_value_t = 100.0 * Question::DEFAULT_CONFIDENCE,
+        value_parser = confidence
+    )]
     confidence: f64,
     #[command(flatten)]
     how: MeasureArgs,

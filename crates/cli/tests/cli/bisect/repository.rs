@@ -224,7 +224,8 @@ fn stream(commits: &[Planned]) -> String {
         let message = format!("change number {place}");
         write!(
             text,
-            "commit refs/heads/main\nmark :{}\nauthor A <a@example.org> {when} +0000\ncommitter A <a@example.org> {when} +0000\ndata {}\n{message}\n",
+            "commit refs/heads/main\nmark :{}\nauthor A <a@example.org> {when} +0000\n\
+             committer A <a@example.org> {when} +0000\ndata {}\n{message}\n",
             place + 1,
             message.len(),
             when = 1_700_000_000 + place * 60,

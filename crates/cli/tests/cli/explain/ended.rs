@@ -41,7 +41,8 @@ fn instances_of(pid: u32) -> usize {
 
 /// The global state of the tracer: enabled events, whether it records, where it is mounted.
 fn tracer() -> String {
-    let script = "mount -t tracefs nodev /sys/kernel/tracing && cd /sys/kernel/tracing && cat set_event tracing_on events/enable";
+    let script = "mount -t tracefs nodev /sys/kernel/tracing && cd /sys/kernel/tracing \
+        && cat set_event tracing_on events/enable";
     let output = tool("unshare")
         .args(["-m", "sh", "-c", script])
         .output()

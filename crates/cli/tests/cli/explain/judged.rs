@@ -23,7 +23,8 @@ fn bpftraced(
         None => format!("args->dev == {device}"),
     };
     let program = format!(
-        "tracepoint:block:block_bio_queue /{filter} && args->nr_sector > 0 && args->rwbs != \"R\"/ {{ @bios[args->nr_sector] = count(); }}"
+        "tracepoint:block:block_bio_queue /{filter} && args->nr_sector > 0 && args->rwbs != \"R\"/ \
+         {{ @bios[args->nr_sector] = count(); }}"
     );
     let words = words.join(" ");
     let mut bpftrace = tool("unshare");
