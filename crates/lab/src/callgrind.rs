@@ -1,5 +1,5 @@
-//! Counts the instructions of one piece of work with valgrind's callgrind: this program runs itself again as
-//! a child, which does the work in a named function, and only that function is counted.
+//! Counts the instructions of one piece of work with valgrind's callgrind. This program runs itself as a
+//! child process, which does the work in a named function, and only that function is counted.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,9 +12,9 @@ pub(crate) fn is_there() -> bool {
     output(Command::new("valgrind").arg("--version")).is_ok()
 }
 
-/// Instructions executed by `function` (a pattern for its full name, with `*`) and everything it calls on its
-/// own thread, when this program runs with `arguments`. `None` if it was not found, as in a binary without
-/// symbols.
+/// The number of instructions executed by `function` (a pattern for its full name, with `*`), and by
+/// everything that it calls on its own thread, when this program runs with `arguments`. `None` if there is no
+/// such function, as in a binary without symbols.
 pub(crate) fn instructions(
     function: &str,
     arguments: &[&str],

@@ -1,4 +1,4 @@
-//! Whole programs as variants: our own binary and its peers, each run as its own process.
+//! Whole programs as variants: our own binary and other tools, each run as a process.
 
 use std::path::Path;
 use std::process::Command;
@@ -20,8 +20,8 @@ impl OwnReport {
     }
 }
 
-/// Runs a command to its end and measures its wall time (`cpu` covers only this process and is meaningless
-/// here).
+/// Runs a command to its end and measures its wall time. The processor time of the result is that of this
+/// process, and meaningless here.
 pub(crate) fn timed(command: &mut Command) -> Result<(Spent, String)> {
     let meter = Meter::start();
     let output = output(command)?;
@@ -41,7 +41,7 @@ pub(crate) fn own_cp(arguments: &[&str]) -> Result<(Spent, OwnReport)> {
     Ok((spent, OwnReport(report)))
 }
 
-/// A file of `len_bytes` with incompressible, varied content, written through to the disk.
+/// Creates a file of `len_bytes` with incompressible, varied contents, and syncs it to the disk.
 pub(crate) fn make_data(path: &Path, len_bytes: u64) -> Result<()> {
     use std::io::Write;
     let file = std::fs::File::create(path)?;

@@ -1,10 +1,10 @@
 //! Commands as targets: two builds, two programs, or two ways to invoke one, measured side by side.
 //!
 //! Invariants:
-//! - Every sample is a new process, so whatever is random per process (placement of its memory and stack, its
-//!   processor) is drawn anew for each sample: it is part of the noise and cannot pass for a difference
+//! - Every sample is a new process. So whatever is random per process (placement of its memory and stack, its
+//!   processor) is drawn anew for each sample: it is part of the noise, and cannot look like a difference
 //!   between the commands.
-//! - All commands have the same environment; none outlives its sample.
+//! - All commands have the same environment. None outlives its sample.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ use crate::{Error, Result};
 pub const TIME: &str = "time";
 /// The quantity for the number a command prints as the last line of its standard output.
 pub const FIGURE: &str = "figure";
-/// A command that takes longer counts as hung.
+/// Time limit. A command that takes longer counts as hung.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
 /// How to run the commands.
@@ -38,11 +38,11 @@ pub struct Plan<'a> {
     pub terms: &'a Terms<'a>,
 }
 
-/// Runs the commands. `keep` receives every entry as it is produced; the whole record is returned.
+/// Runs the commands. `keep` receives every entry as it is produced. Returns the whole record.
 ///
 /// # Errors
-/// A target that is not a command; a command that cannot be run or fails, with the end of its output; an
-/// error of `keep`. Everything measured before was passed on.
+/// If a target is not a command, if a command cannot be run or fails (with the end of its output), and errors
+/// of `keep`. Everything measured before was passed to `keep`.
 pub fn run(plan: &Plan<'_>, keep: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Result<Record> {
     let labels = rounds::labels(plan.targets.iter().map(TargetSpec::label))?;
     let mut commands = Commands {
@@ -138,7 +138,7 @@ impl Subjects for Commands<'_> {
     }
 }
 
-/// User and system time of all reaped children; 0 if the system does not report it.
+/// User and system time of all reaped child processes; 0 if the system does not report it.
 fn cpu_of_children() -> Duration {
     let Ok(usage) = getrusage(UsageWho::RUSAGE_CHILDREN) else {
         return Duration::ZERO;

@@ -1,5 +1,5 @@
-//! Runs variants interleaved: one sample of each per round, in a new random order each time, so that a slow
-//! minute of the machine, and whatever each variant leaves behind for the next, affect all of them alike.
+//! Runs variants interleaved: one sample of each per round, in a new random order each time. So a slow minute
+//! of the machine, and the effects of a variant on the next one, affect all of them alike.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use crate::{Result, Settings};
 /// Quantities of one sample: name, unit, value.
 pub(crate) type Sample = Vec<(&'static str, &'static str, f64)>;
 
-/// One variant of the work, measured once per call.
+/// A variant of the work; each call of `measure` takes one sample.
 pub(crate) struct Variant<'a> {
     /// The name in tables.
     name: String,
@@ -32,18 +32,18 @@ impl<'a> Variant<'a> {
     }
 }
 
-/// Seed of the orders: constant, so that an experiment is reproducible.
+/// Seed of the orders. It is constant, so that an experiment is reproducible.
 const SEED: u64 = 1;
 
 impl Outcome {
-    /// Runs every variant once unmeasured (warm-up), then in as many rounds as the user asked for, or else
-    /// `own_rounds`, and records the samples.
+    /// Runs every variant once without recording (warm-up), then in as many rounds as the user requested, or
+    /// else `own_rounds`, and records the samples.
     ///
-    /// If [`Settings::progress`] ends it once there are samples, they are kept, and the outcome is marked as
-    /// interrupted.
+    /// If [`Settings::progress`] ends the run after the first sample, the samples are kept, and the outcome
+    /// is marked as interrupted.
     ///
     /// # Errors
-    /// Errors of the measurement, and of `progress` before there is anything to keep.
+    /// Errors of the measurement, and those of `progress` before the first sample.
     pub(crate) fn measure<'a>(
         &mut self,
         settings: &Settings<'_>,
@@ -53,7 +53,7 @@ impl Outcome {
         let rounds = settings.rounds.unwrap_or(own_rounds);
         let mut variants = variants.into();
         if let Some(watch) = settings.watch {
-            // Register them in order: the first turn may not be that of the first variant.
+            // Register them in order, because the first sample may not be that of the first variant.
             for variant in &variants {
                 watch.variants().variant(&variant.name);
             }
@@ -71,7 +71,7 @@ impl Outcome {
                     break 'rounds;
                 }
                 let variant = &mut variants[which];
-                // Explain only what is counted: not the warm-up.
+                // Explain only counted rounds, not the warm-up.
                 let watch = settings.watch.filter(|_| round > 0);
                 let turn = watch.map(|watch| watch.variants().sample(&variant.name));
                 let sample = (variant.measure)()?;
@@ -101,8 +101,8 @@ mod tests {
     use super::*;
     use crate::Error;
 
-    /// The result of an interruption before sample number `at`, from 0, with two variants in 3 rounds and the
-    /// warm-up.
+    /// The outcome of an interruption before sample number `at` (from 0), with two variants in a warm-up and
+    /// 3 rounds.
     fn interrupted_at(at: usize) -> Result<Outcome> {
         let mut outcome = Outcome::default();
         let asked = Cell::new(0);

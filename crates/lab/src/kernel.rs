@@ -1,7 +1,7 @@
-//! The kernel's own file systems, for comparison: an image on a loop device with direct-io=on.
+//! The kernel's own file systems, for comparison: on an image on a loop device with direct-io=on.
 //!
-//! Invariant: nothing is left behind. The mount is lazily detached as soon as its root is open, and the loop
-//! device is set to detach with its last user, so even SIGKILL leaves neither.
+//! Invariant: nothing is left behind, even after SIGKILL. The mount is detached lazily as soon as its root is
+//! open, and the loop device detaches after its last user.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,7 +14,7 @@ use rustix::fs::{self, Mode, OFlags};
 use crate::mounts::place::Place;
 use crate::{Error, Result};
 
-/// Whether this process may mount: it is root and there are loop devices.
+/// Whether this process may mount: it is root, and there are loop devices.
 pub(crate) fn may_mount() -> bool {
     rustix::process::geteuid().is_root() && Path::new("/dev/loop-control").exists()
 }
@@ -22,7 +22,7 @@ pub(crate) fn may_mount() -> bool {
 /// Runs a program to its end; on failure the error includes its standard error.
 pub(crate) fn run(program: &str, arguments: &[&str]) -> Result<String> {
     let mut command = Command::new(program);
-    // Ctrl-C is for the lab, which then cleans up: it must not kill the umount that does so.
+    // Ctrl-C must end the lab, which then cleans up, but not the umount that it runs for that.
     command.args(arguments).process_group(0);
     let output = output(&mut command)?;
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
@@ -51,7 +51,7 @@ pub(crate) fn output(command: &mut Command) -> Result<Output> {
     Err(Error::new(format!("{}: {why}", words.join(" "))))
 }
 
-/// `PATH` with the system directories where `mke2fs` is, which ordinary users often lack.
+/// `PATH`, extended by the system directories with `mke2fs`, which ordinary users often lack.
 pub(crate) fn search_path() -> String {
     format!(
         "{}:/usr/sbin:/sbin",
@@ -71,8 +71,9 @@ pub(crate) fn mke2fs(image: &Path, len_bytes: u64, arguments: &[&str]) -> Result
     run("mke2fs", &all).map(drop)
 }
 
-/// Makes a file system of this type on a fully written image, with these further arguments of `mkfs`: without
-/// questions, output and discards, and with no work left for later. Returns the command.
+/// Makes a file system of this type on a fully written image, with these further arguments of `mkfs`. There
+/// are no questions, no output and no discards, and no initialization is left for later. Returns the command
+/// line.
 pub(crate) fn mkfs(fs_type: &str, image: &Path, more: &[&str]) -> Result<String> {
     let usual = match fs_type {
         "ext2" | "ext3" | "ext4" => "-q -F -E nodiscard,lazy_itable_init=0,lazy_journal_init=0",
@@ -88,27 +89,27 @@ pub(crate) fn mkfs(fs_type: &str, image: &Path, more: &[&str]) -> Result<String>
     let path = image.to_string_lossy();
     arguments.push(&path);
     let mut mkfs = Command::new(&program);
-    // Otherwise mke2fs zeroes the inode tables and the journal by punching holes, and the first write there
+    // Otherwise mke2fs zeroes the inode tables and the journal by punching holes, and the first write to them
     // makes the host allocate.
     mkfs.args(&arguments).env("UNIX_IO_NOZEROOUT", "1");
     output(mkfs.process_group(0))?;
     Ok(command)
 }
 
-/// `e2fsck -fn`: an error unless the image is clean.
+/// Runs `e2fsck -fn`: an error if the image is not clean.
 pub(crate) fn e2fsck(image: &Path) -> Result<()> {
     run("e2fsck", &["-fn", &image.to_string_lossy()]).map(drop)
 }
 
-/// A file system of the kernel on an image, not visible in the mount tree. It lives as long as this value and
-/// the files opened through it.
+/// A file system of the kernel on an image. It is not visible in the mount tree. It exists as long as this
+/// value and the files opened through it.
 pub(crate) struct LoopMount {
     root: OwnedFd,
     /// The loop device's name in sysfs, such as `loop0`.
     name: String,
 }
 
-/// What a loop device was asked to do since it was set up.
+/// Counts of a loop device since it was set up.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct LoopCounts {
     /// Bytes written.
@@ -134,7 +135,7 @@ impl LoopMount {
         .trim()
         .to_owned();
         let mounted = LoopMount::on_device(&device, fs_type, options);
-        // With a user left, this marks the loop device to detach with the last one; without, it detaches at
+        // While the device has a user, this makes it detach after the last one. Otherwise it detaches at
         // once.
         let detached = run("losetup", &["--detach", &device]);
         let mounted = mounted?;
@@ -159,8 +160,8 @@ impl LoopMount {
         })
     }
 
-    /// The loop device's counts, from `/sys/block/*/stat` and `/proc/fs/jbd2/*/info`. Values the kernel does
-    /// not report are 0.
+    /// The loop device's counts, from `/sys/block/*/stat` and `/proc/fs/jbd2/*/info`. Counts that the kernel
+    /// does not report are 0.
     pub(crate) fn counts(&self) -> LoopCounts {
         let read = |path: String| std::fs::read_to_string(path).unwrap_or_default();
         let stat = read(format!("/sys/block/{}/stat", self.name));
@@ -183,7 +184,7 @@ impl LoopMount {
         Place::new(self.root.as_fd())
     }
 
-    /// Writes back the dirty data of this file system only.
+    /// Writes back the dirty data of this file system, and of no other.
     pub(crate) fn sync(&self) -> Result<()> {
         fs::syncfs(&self.root).map_err(|e| Error::new(format!("syncfs: {e}")))
     }

@@ -1,9 +1,9 @@
-//! The lab: named experiments that measure the I/O path. Variants are measured interleaved and compared, and
-//! their spread is reported.
+//! The lab: named experiments that measure the I/O path. Variants are measured interleaved, and are compared
+//! with regard to their spread.
 //!
-//! Each experiment checks one claim: the five reports the project started from (`founding/…`), and the goals
-//! of the design. The naive variants from the reports live here, not in the engine. Benchmarks report and
-//! tests check: nothing is asserted here, and a bar is reported as met or not met.
+//! Each experiment tests one claim: those of the five reports that the project started from (`founding/…`),
+//! and the goals of the design. The naive variants from the reports are part of the lab, not of the engine.
+//! Benchmarks report and tests check: nothing is asserted here, and a limit is reported as met or not met.
 #![forbid(unsafe_code)]
 
 pub mod bisect;
@@ -70,7 +70,7 @@ impl fmt::Display for Error {
 
 impl std::error::Error for Error {}
 
-/// Converts errors of the lower layers, keeping their messages.
+/// Converts errors of the lower crates, keeping their messages.
 macro_rules! from_below {
     ($($error:ty),* $(,)?) => {
         $(impl From<$error> for Error {
@@ -92,7 +92,7 @@ from_below!(
 /// The lab's result type.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Called with the progress so far and the total, in rounds or samples; an error ends the experiment.
+/// Called with the number of completed rounds or samples and their total. An error ends the experiment.
 pub type Progress<'a> = dyn Fn(usize, usize) -> Result<()> + 'a;
 
 /// How to run an experiment.
@@ -107,12 +107,12 @@ pub struct Settings<'a> {
     pub engine: EngineChoice,
     /// Called before each sample with the rounds done and the total; an error ends the experiment.
     pub progress: &'a Progress<'a>,
-    /// Collects what our engine does for each variant, if the run is explained.
+    /// Records what our engine does for each variant, if the run is explained.
     pub watch: Option<&'a Watch>,
 }
 
 impl Settings<'_> {
-    /// Options for opening our own targets: the run's engine, with a listener if the run is explained.
+    /// Options for opening targets of our engine: the run's engine, and a listener if the run is explained.
     pub(crate) fn opening(&self) -> OpenOptions {
         let mut options = OpenOptions::new();
         options.write(true);
@@ -127,7 +127,7 @@ impl Settings<'_> {
         Ok(volume)
     }
 
-    /// Observes a device that is driven without the rest of the engine.
+    /// Observes a device that is used without the rest of the engine.
     pub(crate) fn observe_disk(&self, disk: &Disk) {
         if let Some(listener) = self.listener() {
             disk.listen(listener);
@@ -144,7 +144,7 @@ impl Settings<'_> {
     /// Observes the cache of a plain file or device.
     pub(crate) fn observe_cache_of(&self, file: &RawFile) {
         if self.watch.is_some() {
-            // Create the cache now: otherwise it would appear only with the first buffered write.
+            // Create the cache now. Otherwise it would exist only after the first buffered write.
             file.prepare_cache();
             file.cache()
                 .into_iter()

@@ -1,4 +1,4 @@
-//! The properties of a machine needed to read its figures.
+//! The properties of a machine that are needed to interpret its figures.
 
 use std::fmt;
 use std::fs;
@@ -23,15 +23,15 @@ pub struct Machine {
     pub version: String,
     /// Whether the program was built with optimisation; figures of a debug build are meaningless.
     pub optimised: bool,
-    /// Microseconds to wake a thread on another processor; 0 if it could not be measured. A request answered
-    /// by another thread, as with FUSE, costs two.
+    /// Microseconds to wake a thread on another processor; 0 if it could not be measured. A request that
+    /// another thread answers, as with FUSE, costs two wake-ups.
     #[serde(default)]
     pub wake_up_us: f64,
-    /// How long an idle processor of this virtual machine polls for work before it sleeps, in nanoseconds; 0
-    /// makes every wake-up expensive. `None` if the kernel does not have it.
+    /// How long an idle processor of this virtual machine polls for work before it sleeps, in nanoseconds.
+    /// With 0, every wake-up is expensive. `None` if the kernel has no such setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub guest_halt_poll_ns: Option<u64>,
-    /// Whether free memory of this virtual machine returns to its host, and is slow to get back.
+    /// Whether free memory of this virtual machine returns to its host, so that allocating it again is slow.
     #[serde(default)]
     pub free_memory_leaves: bool,
 }
@@ -39,7 +39,7 @@ pub struct Machine {
 const GUEST_HALT_POLL_NS: &str = "/sys/module/haltpoll/parameters/guest_halt_poll_ns";
 
 impl Machine {
-    /// This machine, from the kernel's data.
+    /// This machine, according to the kernel.
     pub fn here() -> Machine {
         let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
         let cpu = cpuinfo

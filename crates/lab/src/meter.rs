@@ -1,5 +1,5 @@
-//! Measures one run of one variant: wall time, processor time of the whole process, and of the whole machine
-//! if kernel threads do part of the work.
+//! Measures one run of one variant: wall time, and processor time of the process and of the whole machine,
+//! because kernel threads may do part of the work.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ pub(crate) struct Spent {
     pub(crate) wall: Duration,
     /// User and system time of all threads of this process.
     pub(crate) cpu: Duration,
-    /// Time that any processor of the machine was busy, in ticks of the kernel's clock (10 ms). It can be
+    /// Time that the machine's processors were busy, in ticks of the kernel's clock (10 ms). It can be
     /// attributed to a variant only if nothing else runs.
     pub(crate) machine_cpu: Duration,
 }
@@ -77,7 +77,7 @@ fn machine_busy() -> Duration {
     const NOT_BUSY: [usize; 3] = [3, 4, 7];
     let stat = std::fs::read_to_string("/proc/stat").unwrap_or_default();
     let all = stat.lines().next().unwrap_or_default();
-    // The last two, guest time, are already included in user time.
+    // The last two fields, guest time, are already included in user time.
     let ticks = all.split_whitespace().skip(1).take(8).enumerate();
     let busy: u64 = ticks
         .filter(|(i, _)| !NOT_BUSY.contains(i))

@@ -7,20 +7,21 @@ use throughline_models::{Clock, ModelDevice, Options, find};
 use crate::meter::Spent;
 use crate::{Error, Result};
 
-/// Opens a device of the model with this name.
+/// Opens the device model with this name.
 pub(crate) fn open(name: &str, with: impl FnOnce(Options) -> Options) -> Result<ModelDevice> {
     let model = find(name).ok_or_else(|| Error::new(format!("no device model '{name}'")))?;
     Ok(with(Options::new()).open(model))
 }
 
-/// The time a model's waits had spun when this was created: spinning is not work of the measured path.
+/// The time that the waits of a model have spent spinning, at the creation of this value. Spinning is not
+/// work of the measured path.
 pub(crate) struct Spun<'a> {
     clock: Option<&'a Clock>,
     before_ns: u64,
 }
 
 impl Spun<'_> {
-    /// For this clock; `None` without a model.
+    /// Reads the time spent so far; `clock` is `None` if there is no model.
     pub(crate) fn of(clock: Option<&Clock>) -> Spun<'_> {
         Spun {
             before_ns: clock.map_or(0, Clock::spun_ns),
@@ -28,7 +29,7 @@ impl Spun<'_> {
         }
     }
 
-    /// `spent` without the time spun since.
+    /// Subtracts the time spent spinning since then.
     pub(crate) fn taken_from(&self, spent: Spent) -> Spent {
         let now_ns = self.clock.map_or(0, Clock::spun_ns);
         let spun = Duration::from_nanos(now_ns.saturating_sub(self.before_ns));

@@ -1,5 +1,5 @@
-//! The results of an experiment: samples, ratios, counts, limits and notes; turned into a [`Record`] at the
-//! end.
+//! The result of an experiment: samples, ratios, counts, limits and notes. At the end it becomes a
+//! [`Record`].
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use serde_json::Value;
 use crate::record::{Better, Head, Line, Record, Sample};
 use crate::stats::Ratio;
 
-/// Units in which less is better; in all others more is.
+/// Units of quantities of which less is better. Of all others, more is better.
 const LESS_IS_BETTER: &[&str] = &["us", "ms", "s", "s/GiB", "MiB", "KiB"];
 
-/// A limit set by the project, and whether this run met it.
+/// A limit set by the project, and whether a run met it.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Bar {
     /// What is compared.
@@ -27,17 +27,17 @@ pub struct Bar {
     pub met: bool,
 }
 
-/// The whole result of one run of one experiment.
+/// The complete result of a run of an experiment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
-    /// In the order in which they became known.
+    /// In the order in which they were recorded.
     lines: Vec<Line>,
-    /// The user ended it: these are the samples up to then.
+    /// Whether the user interrupted the run; the samples are those taken before.
     pub(crate) interrupted: bool,
 }
 
 impl Outcome {
-    /// Whether nothing was measured yet.
+    /// Whether nothing has been measured yet.
     pub(crate) fn is_empty(&self) -> bool {
         !self
             .lines
@@ -82,18 +82,18 @@ impl Outcome {
         ends.reduce(|a, b| (a.0.min(b.0), a.1.max(b.1)))
     }
 
-    /// The largest of these samples, none of which is below 0; 0 if the variant did not run.
+    /// The largest of these samples, which must not be negative; 0 if the variant did not run.
     pub(crate) fn most(&self, variant: &str, quantity: &str) -> f64 {
         self.range(variant, quantity).map_or(0.0, |range| range.1)
     }
 
-    /// Keeps a plain count.
+    /// Records a count.
     pub(crate) fn count(&mut self, name: impl Into<String>, value: f64) {
         let name = name.into();
         self.lines.push(Line::Count { name, value });
     }
 
-    /// Adds something the reader must know, such as what was left out and why.
+    /// Adds a note for the reader, such as what was left out and why.
     pub(crate) fn note(&mut self, text: impl Into<String>) {
         self.lines.push(Line::Note { text: text.into() });
     }
@@ -137,7 +137,7 @@ impl Outcome {
         }));
     }
 
-    /// The record of a run of this experiment that started at `started` (RFC 3339) with these settings.
+    /// The record of a run of this experiment, with these settings. `started`: RFC 3339.
     pub(crate) fn into_record(
         mut self,
         experiment: &str,
@@ -157,7 +157,7 @@ impl Outcome {
     }
 }
 
-/// The order of lines in a record: kind by kind, and by name where the order of events tells nothing.
+/// The order of lines in a record: by kind, and by name where the order of events is meaningless.
 fn place(line: &Line) -> (u8, &str, &str) {
     match line {
         Line::Sample(sample) => (0, &sample.series, &sample.quantity),
@@ -169,8 +169,8 @@ fn place(line: &Line) -> (u8, &str, &str) {
 }
 
 /// Computes ratios of an [`Outcome`], one per line: `name => quantity, variant over, variant under;`,
-/// followed by `, at_least LIMIT` or `, at_most LIMIT` if there is a limit. Variants that did not run have no
-/// ratio and no limit.
+/// followed by `, at_least LIMIT` or `, at_most LIMIT` if there is a limit. A line is skipped if one of its
+/// variants did not run.
 macro_rules! ratios {
     ($outcome:expr; $($name:expr => $quantity:expr, $over:expr, $under:expr $(, $limit:ident $target:expr)?;)*) => {
         {$(

@@ -1,7 +1,6 @@
-//! A device instrumented from inside: when the first request of a call was submitted, and how many there
-//! were.
+//! A device with a probe: when the first request of a call was submitted, and how many requests there were.
 //!
-//! The same probe is below every variant, ours and naive, so all are timed by one clock.
+//! The same probe is below every variant, ours and naive, so all are timed in the same way.
 
 use std::io;
 use std::sync::Arc;
@@ -10,11 +9,11 @@ use std::time::Instant;
 
 use throughline_device::{BlockDevice, Completion, DeviceInfo, Queue, Request};
 
-/// The counts since the last [`Probe::reset`]. Shared by all queues: for single-threaded experiments.
+/// Counts since the last [`Probe::reset`]. All queues share them, so it is for single-threaded experiments.
 #[derive(Debug)]
 pub(crate) struct Probe {
     epoch: Instant,
-    /// Nanoseconds since the epoch when the first request had been submitted to the device; 0: none yet.
+    /// When the first request had been submitted, in nanoseconds since the epoch; 0 if there is none yet.
     first_ns: AtomicU64,
     requests: AtomicU64,
 }
@@ -28,14 +27,14 @@ impl Probe {
         }
     }
 
-    /// Resets the counts; returns the start time for a call, in nanoseconds.
+    /// Resets the counts. Returns the current time, as the start of a call, in nanoseconds.
     pub(crate) fn reset(&self) -> u64 {
         self.first_ns.store(0, Ordering::Relaxed);
         self.requests.store(0, Ordering::Relaxed);
         self.now_ns()
     }
 
-    /// Microseconds from `start_ns` until the first request had been submitted.
+    /// Microseconds from `start_ns` until the first request was submitted.
     pub(crate) fn first_submit_us(&self, start_ns: u64) -> f64 {
         self.first_ns
             .load(Ordering::Relaxed)
@@ -59,7 +58,7 @@ impl Probe {
     }
 }
 
-/// Another device with a probe, and queues of a chosen depth.
+/// Another device with a probe, and with queues of a limited depth.
 pub(crate) struct ProbeDevice {
     inner: Arc<dyn BlockDevice>,
     info: DeviceInfo,

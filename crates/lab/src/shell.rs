@@ -1,10 +1,11 @@
-//! The user's commands: run by `sh -c`, in their own process group, without a terminal, with a time limit.
+//! The user's commands: run by `sh -c`, in a process group of their own, without a terminal, with a time
+//! limit.
 //!
 //! Invariants:
-//! - No command outlives [`Shell::run`], however it returns: after a timeout, Ctrl-C or a panic, the whole
-//!   group is asked to end, and killed after [`GRACE`]. What is left if this program itself dies of SIGKILL
-//!   is ended by the next run ([`end_leftovers`]).
-//! - Output of a command goes to files, not pipes: a background process it leaves behind blocks nothing.
+//! - No command outlives [`Shell::run`], however it returns: after a timeout, Ctrl-C or a panic, SIGTERM is
+//!   sent to the whole group, then SIGKILL after [`GRACE`]. If this program is killed by SIGKILL, the next
+//!   run ends what is left ([`end_leftovers`]).
+//! - Output of a command goes to files, not pipes, so a background process cannot block the lab.
 
 use std::ffi::OsString;
 use std::fs::{self, File, OpenOptions};
@@ -19,33 +20,33 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 use crate::{Error, Result};
 
-/// How long a group may take to clean up when asked to end.
+/// How long a group may take to clean up after SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);
-/// The interval for polling whether the user wants to stop while a command runs.
+/// Interval for polling, while a command runs, whether the user wants to stop.
 const LOOK: Duration = Duration::from_millis(100);
-/// How much of the end of the output is read.
+/// Length of the end of the output that is read.
 const TAIL_BYTES: u64 = 16 << 10;
-/// Lines of it shown in a message.
+/// Number of its lines shown in a message.
 const TAIL_LINES: usize = 12;
-/// A disk without room for this much counts as full.
+/// A disk with less room than this counts as full.
 const ROOM_BYTES: usize = 1 << 20;
 
-/// The variable that tells a command where the state is kept; [`end_leftovers`] recognises its processes by
+/// The variable that contains the state directory for a command. [`end_leftovers`] recognises processes by
 /// it.
 pub(crate) const STATE_VARIABLE: &str = "THROUGHLINE_STATE";
 
-/// How a command ended, if it could be run at all.
+/// How a command ended.
 #[derive(Debug)]
 pub(crate) enum Ended {
-    /// Exit status 0; the end of its standard output.
+    /// Exit status 0, and the end of its standard output.
     Well(String),
-    /// Any other end: how, and the last lines of its output.
+    /// Any other end: its reason, and the last lines of the output.
     Badly(String),
 }
 
-/// A command line with everything needed to run it and to keep its output.
+/// A command line, with what is needed to run it and to keep its output.
 pub(crate) struct Shell<'a> {
-    /// What `sh -c` is given.
+    /// The argument of `sh -c`.
     pub(crate) line: &'a str,
     /// Its working directory.
     pub(crate) dir: &'a Path,
@@ -55,15 +56,15 @@ pub(crate) struct Shell<'a> {
     pub(crate) without: &'a [&'a str],
     /// Its time limit.
     pub(crate) limit: Duration,
-    /// Where all its output is kept, run after run.
+    /// A file for all its output, which later runs append to.
     pub(crate) log: &'a Path,
-    /// A file for its process group, so that the next run can end what this one could not.
+    /// A file for its process group, so that the next run can end it if this one cannot.
     pub(crate) running: &'a Path,
     /// Polled; an error ends the command.
     pub(crate) check: &'a dyn Fn() -> Result<()>,
 }
 
-/// Runs a command line with minimal overhead. The second value is the time from its start to its end.
+/// Runs a command line with minimal overhead. The second value is its duration.
 ///
 /// # Errors
 /// As for [`Shell::run`].
@@ -136,7 +137,7 @@ impl Shell<'_> {
 
     fn spawn(&self, stdout: &File, log: &File) -> Result<Group> {
         let mut command = Command::new("sh");
-        // The outer shell records its process group before the command can do anything.
+        // The outer shell records its process group before the command runs.
         command
             .args(["-c", "echo $$ >\"$1\"; exec sh -c \"$2\"", "sh"])
             .arg(self.running)
@@ -151,7 +152,7 @@ impl Shell<'_> {
     }
 }
 
-/// An error if a disk is full: then the command's failure says nothing about the commit.
+/// An error if a disk is full, because the command's failure is then not a property of the commit.
 fn check_room(folder: &Path, line: &str, how: &str) -> Result<()> {
     let wrote =
         tempfile::tempfile_in(folder).and_then(|mut file| file.write_all(&vec![0; ROOM_BYTES]));
@@ -167,7 +168,7 @@ fn check_room(folder: &Path, line: &str, how: &str) -> Result<()> {
     }
 }
 
-/// The last lines of a text, each indented, to be appended to a message.
+/// The last lines of a text, each indented, for a message.
 pub(crate) fn shown(text: &str) -> String {
     let lines: Vec<&str> = text.lines().collect();
     let from = lines.len().saturating_sub(TAIL_LINES);
@@ -179,7 +180,8 @@ pub(crate) fn shown(text: &str) -> String {
     })
 }
 
-/// The number printed as the last line of a measurement. It must be above 0: a ratio to 0 is meaningless.
+/// The number printed as the last line of a measurement. It must be above 0, because ratios to it are
+/// computed.
 pub(crate) fn figure(text: &str) -> std::result::Result<f64, String> {
     let last = text
         .lines()
@@ -202,7 +204,7 @@ pub(crate) fn figure(text: &str) -> std::result::Result<f64, String> {
     }
 }
 
-/// How a failed command ended; `None`: it exceeded `limit`.
+/// How a failed command ended. If `status` is `None`, it exceeded `limit`.
 fn how(status: Option<ExitStatus>, limit: Duration) -> String {
     match status.map(|status| (status.code(), status.signal())) {
         Some((Some(code), _)) => format!("ended with {code}"),
@@ -249,7 +251,7 @@ impl Group {
         i32::try_from(self.child.id()).ok().and_then(Pid::from_raw)
     }
 
-    /// Waits for the end; `None`: it exceeded `limit` and was ended.
+    /// Waits for the end. Returns `None` if the command exceeded `limit` and was ended.
     fn wait(
         &mut self,
         limit: Duration,
@@ -281,17 +283,17 @@ impl Group {
             std::thread::sleep(long.min(Duration::from_millis(5)));
             return;
         };
-        // If a signal interrupts it, the caller deals with that.
+        // If a signal interrupts this, the caller checks again.
         let _ = poll(&mut [PollFd::new(&watched, PollFlags::IN)], Some(&time));
     }
 
-    /// Ends the whole group: asks, waits, kills.
+    /// Ends the whole group: sends SIGTERM, waits, sends SIGKILL.
     fn end(&mut self) {
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
         if let Some(pid) = self.pid() {
-            // The process is not reaped yet, so its number, and that of its group, cannot have been reused.
+            // The process is not reaped yet, so its ID and that of its group have not been reused.
             let _ = kill_process_group(pid, Signal::TERM);
             self.rest(GRACE);
             let _ = kill_process_group(pid, Signal::KILL);
@@ -307,7 +309,7 @@ impl Drop for Group {
 }
 
 /// Ends what a killed run left running: the group recorded in `running`, if one of its processes was started
-/// with this `state`. The number alone may have been reused.
+/// with this `state`. The ID alone may have been reused.
 pub(crate) fn end_leftovers(running: &Path, state: &Path) {
     let noted = fs::read_to_string(running).unwrap_or_default();
     let Some(pid) = noted.trim().parse().ok().and_then(Pid::from_raw) else {
@@ -332,10 +334,10 @@ pub(crate) fn end_leftovers(running: &Path, state: &Path) {
     let _ = fs::remove_file(running);
 }
 
-/// The process group of a process, by its directory in `/proc`.
+/// The process group of a process, given its directory in `/proc`.
 fn group_of(process: &Path) -> Option<i32> {
     let stat = fs::read_to_string(process.join("stat")).ok()?;
-    // After the name, which may contain anything: state, parent, group.
+    // The fields follow the name, which may contain any character: state, parent, group.
     let (_, behind) = stat.rsplit_once(')')?;
     behind.split_whitespace().nth(2)?.parse().ok()
 }

@@ -1,6 +1,6 @@
-//! The time to wake a thread on another processor. Every request answered by another thread waits for that
-//! twice. A virtual machine whose processor sleeps as soon as it is idle pays for an interrupt through its
-//! host each time.
+//! The time to wake a thread on another processor. Every request that another thread answers waits for that
+//! twice. On a virtual machine whose processors sleep as soon as they are idle, each wake-up needs an
+//! interrupt through the host.
 
 use std::io::{self, PipeReader, PipeWriter, Read, Write};
 use std::sync::OnceLock;
@@ -9,13 +9,13 @@ use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
-/// Maximum round trips.
+/// Maximum number of round trips.
 const ROUNDS: usize = 200;
-/// Time limit; the round trips completed by then count.
+/// Time limit. The round trips completed by then are used.
 const ENOUGH: Duration = Duration::from_millis(8);
 
-/// Half the median round-trip time of a byte to another thread through two pipes, in microseconds; the
-/// threads are on two processors if there are two. Measured once per process; 0 if it cannot be measured.
+/// Half the median time of a round trip of a byte to another thread through two pipes, in microseconds. The
+/// threads run on two processors if there are two. Measured once per process; 0 if it cannot be measured.
 pub(crate) fn wake_up_us() -> f64 {
     static MEASURED: OnceLock<f64> = OnceLock::new();
     *MEASURED.get_or_init(|| measure().unwrap_or(0.0))
@@ -25,7 +25,7 @@ fn measure() -> io::Result<f64> {
     let (there, sent) = io::pipe()?;
     let (back, answered) = io::pipe()?;
     let (here, other) = two_processors()?;
-    // Separate threads, so that the caller's affinity does not change. A thread that fails closes its pipes,
+    // Separate threads, so that the caller's affinity is not changed. If one fails, it closes its pipes,
     // which ends the other.
     let name = || thread::Builder::new().name("wake-up".into());
     let echo = name().spawn(move || echo(&other, there, answered))?;

@@ -1,7 +1,7 @@
-//! Makes free memory quick to get. If the balloon of a virtual machine reports free pages, its host takes
-//! them away within seconds, and gives them back page by page when they are next touched: at 0.4 GB/s on a
-//! machine whose disk writes 3 GB/s. A stream into a page cache then measures how much of the free memory was
-//! in use just before. So each stream is preceded by touching as much memory as it will need.
+//! Makes the allocation of free memory fast. If the balloon of a virtual machine reports free pages, its host
+//! takes them within seconds, and returns them page by page when they are next touched: at 0.4 GB/s on a
+//! machine whose disk writes 3 GB/s. A stream through a page cache would then measure how much of the free
+//! memory was recently in use. So as much memory as a stream will need is touched before it.
 
 use std::sync::OnceLock;
 
@@ -12,7 +12,7 @@ use crate::outcome::Outcome;
 /// Feature bit of the balloon: `VIRTIO_BALLOON_F_REPORTING` of the virtio specification.
 const REPORTING: usize = 5;
 
-/// Whether free memory of this machine returns to its host. Looked up once.
+/// Whether free memory of this machine returns to its host. Determined once.
 pub(crate) fn free_memory_leaves() -> bool {
     static LEAVES: OnceLock<bool> = OnceLock::new();
     *LEAVES.get_or_init(|| {
@@ -23,13 +23,13 @@ pub(crate) fn free_memory_leaves() -> bool {
     })
 }
 
-/// `bits` are the features of a balloon, bit 0 first.
+/// Whether this feature is set. `bits` are the features of a balloon, bit 0 first.
 fn reports(bits: &str) -> bool {
     bits.as_bytes().get(REPORTING) == Some(&b'1')
 }
 
-/// Touches this much free memory, if needed, in huge pages and in small ones: a page cache may use either,
-/// and they come from different free lists of the kernel. At most half of the free memory.
+/// Touches this much free memory, if needed, but at most half of it. Uses huge pages and small ones, because
+/// they come from different free lists of the kernel, and a page cache may use either.
 pub(crate) fn warm(bytes: u64) {
     if !free_memory_leaves() {
         return;
@@ -44,14 +44,14 @@ pub(crate) fn warm(bytes: u64) {
     };
     let held: Vec<Pages> = std::iter::from_fn(|| huge.take(MAX_PAGES_BYTES).map(touched)).collect();
     let mut small = Vec::<u8>::new();
-    // Without the memory there is nothing to warm.
+    // If the memory cannot be allocated, there is nothing to touch.
     if small.try_reserve_exact(bytes as usize).is_ok() {
         small.resize(bytes as usize, 1);
     }
     std::hint::black_box((&held, &small));
 }
 
-/// Notes that it was done.
+/// Notes in the outcome that memory was touched in advance.
 pub(crate) fn note(outcome: &mut Outcome) {
     if free_memory_leaves() {
         outcome.note(

@@ -1,5 +1,5 @@
-//! Hostile text: nothing the lab reads from people, other tools or result files makes it panic, and the
-//! output never exceeds what the input permits.
+//! Hostile text: whatever people, other tools or result files contain, the lab does not panic, and its output
+//! is bounded by its input.
 
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -70,7 +70,7 @@ const EDGES: &[&str] = &[
     "${X}",
 ];
 
-/// One change to a text.
+/// A change to a text.
 #[derive(Clone, Debug)]
 enum Change {
     Insert(usize, String),
@@ -101,7 +101,7 @@ impl Change {
     }
 }
 
-/// Changes with words of the text itself, with edge values, and with anything.
+/// Changes that insert values at the limits, words of the format, or arbitrary text.
 fn change(words: &'static [&'static str]) -> impl Strategy<Value = Change> {
     let word = prop_oneof![
         3 => select(EDGES).prop_map(str::to_owned),
@@ -117,7 +117,7 @@ fn change(words: &'static [&'static str]) -> impl Strategy<Value = Change> {
     ]
 }
 
-/// One of the texts with some changes; or words in any order; or anything.
+/// One of the texts with some changes, words in any order, or arbitrary text.
 fn text(
     samples: &'static [&'static str],
     words: &'static [&'static str],
@@ -281,7 +281,7 @@ fn fio_job_files() {
     });
 }
 
-/// Every job has the keys of `[global]`: a file with many of both must not become many times larger in
+/// Every job has all keys of `[global]`, so a file with many jobs and keys could become many times larger in
 /// memory.
 #[test]
 fn fio_job_files_of_a_thousand_jobs_are_refused() {
@@ -370,7 +370,7 @@ const RECORD_WORDS: &[&str] = &[
     "9",
 ];
 
-/// A head, followed by some lines, with changes; occasionally also in the head.
+/// A head and some lines, with changes to the lines or, sometimes, to the head.
 fn record() -> impl Strategy<Value = String> {
     let lines = proptest::collection::vec(select(LINES), 0..40);
     let changes = proptest::collection::vec(change(RECORD_WORDS), 0..5);
@@ -383,7 +383,7 @@ fn record() -> impl Strategy<Value = String> {
     })
 }
 
-/// Everything that is derived from a record.
+/// Computes everything that is derived from a record.
 fn use_record(record: &Record) {
     let columns = record.columns();
     for (one, other) in columns.iter().zip(columns.iter().skip(1)) {

@@ -2,9 +2,9 @@
 //! same bisection.
 //!
 //! Invariants:
-//! - Nothing is built until a figure is needed that is not in the log.
-//! - A pair is two runs, one right after the other; their order alternates from pair to pair. Each commit has
-//!   first run once, unmeasured, since its build or since this program started.
+//! - Nothing is built until a pair is needed that is not in the log.
+//! - A pair is two runs, one right after the other; their order alternates from pair to pair. Before its
+//!   first pair, each commit has one uncounted run after its build and after each start of this program.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -35,7 +35,7 @@ impl Fault {
     }
 }
 
-/// The result of work on a commit: `Err` ends everything, a [`Fault`] concerns only this commit.
+/// The result of work on a commit. `Err` ends the bisection; a [`Fault`] concerns only this commit.
 pub(super) type Tried<T> = Result<std::result::Result<T, Fault>>;
 
 /// Builds and measures.
@@ -61,7 +61,7 @@ pub(super) struct Bench<'a> {
 }
 
 impl<'a> Bench<'a> {
-    /// Of this plan, with everything that it works on.
+    /// A bench for this plan.
     pub(super) fn new(
         plan: &'a Plan,
         limits: Limits,
@@ -166,7 +166,7 @@ impl<'a> Bench<'a> {
         Ok(failed.map_or(Ok(()), |why| Err(Fault::new(id, why))))
     }
 
-    /// One run for pair number `pair` (0: for no pair), repeated once if it fails.
+    /// Measures a commit for pair number `pair` (0: for no pair). If that fails, measures once more.
     fn measure_or_again(&mut self, id: &str, pair: usize) -> Tried<f64> {
         let commit = self.commit(id)?;
         let limit = self.limits.measure;

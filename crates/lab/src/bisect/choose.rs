@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
-/// Chooses the next commit of a range.
+/// Chooses the next commit of a range; `None` if none is left.
 ///
-/// `range` is sorted best first, as git sorts it for bisection; `bad` is its end. `None`: none is left.
+/// `range` is sorted as git sorts it for bisection, the best commit first. `bad` is its end.
 ///
-/// Broken builds come in clusters. After the first broken commit in a range its neighbour is tried, then
-/// commits further away in doubling steps, so that a long run of broken builds costs the logarithm of its
-/// length in builds.
+/// Broken builds come in clusters. After the first broken commit in a range, its neighbour is chosen, then
+/// commits further away in doubling steps. So a long run of broken builds costs the logarithm of its length
+/// in builds.
 pub(super) fn choose<'a>(
     range: &'a [String],
     bad: &str,
@@ -26,7 +26,7 @@ pub(super) fn choose<'a>(
         .copied()
 }
 
-/// The number of decisions for a range of this many commits, including its end.
+/// The number of decisions needed for a range of this many commits, including its end.
 pub(super) fn decisions(suspects: usize) -> usize {
     suspects.max(1).next_power_of_two().ilog2() as usize
 }
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn a_long_stretch_of_broken_builds_is_left_soon() {
-        // As git sorts a straight line: the middle, then outwards to both sides.
+        // As git sorts a linear history: the middle, then outwards to both sides.
         let mut range = names(1000);
         range.sort_by_key(|name| (name.parse::<i64>().unwrap() - 500).abs());
         let broken = 350..650;

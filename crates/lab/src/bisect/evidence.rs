@@ -13,7 +13,7 @@ pub struct Level {
     pub low: f64,
     /// Upper end.
     pub high: f64,
-    /// The confidence of this interval alone: that of the decision it comes from.
+    /// The confidence of this interval, that is, of the decision from which it results.
     pub confidence: f64,
 }
 
@@ -29,14 +29,14 @@ impl Level {
     }
 }
 
-/// Whether a commit is better or worse than this level.
+/// The question whether a commit is better or worse than a level.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Question {
     /// The level, relative to the commit it is measured against.
     pub(super) asked: f64,
     /// Differences up to this size from the level count as none, in percent.
     pub(super) nearby_percent: f64,
-    /// The probability of a wrong answer, over all looks.
+    /// The probability of a wrong answer, over all looks together.
     pub(super) alpha: f64,
 }
 
@@ -50,7 +50,7 @@ impl Question {
         }
     }
 
-    /// The question in the terms of the statistics.
+    /// The same question in terms of ratios.
     fn in_ratios(&self, better: Better) -> stats::Question {
         stats::Question {
             better,
@@ -65,13 +65,13 @@ impl Question {
     }
 }
 
-/// A change's size is known well when its interval extends no further from the estimate than this share of
-/// the change: 4.5 % as 3.6 to 5.4 %.
+/// The size of a change is known well enough when its interval extends no further from the estimate than this
+/// share of the change: 4.5 % as 3.6 to 5.4 %.
 const SIZE_SHARE: f64 = 0.2;
 
-/// What a number of pairs says.
+/// Pairs of two commits, and what they show so far.
 pub(super) struct Evidence {
-    /// The pairs, with the base scaled to the level asked about.
+    /// The pairs, with the base scaled to the level in question.
     pub(super) pairs: Sequential,
     asked: f64,
 }
@@ -85,8 +85,8 @@ impl Evidence {
         }
     }
 
-    /// Evidence for the size of a change, from at most `most` pairs. They suffice once the interval, wrong
-    /// with probability `alpha`, extends no further from the estimate than [`SIZE_SHARE`].
+    /// Evidence for the size of a change, from at most `most` pairs. They suffice once the interval, which is
+    /// wrong with probability `alpha`, extends no further from the estimate than [`SIZE_SHARE`].
     pub(super) fn of_size(alpha: f64, better: Better, most: usize) -> Evidence {
         let question = Question::new(1.0, 0.0, alpha);
         Evidence {

@@ -1,5 +1,5 @@
-//! [`Git`]: a repository, accessed through the `git` program. History, the choice of commits and worktrees
-//! are left to git.
+//! [`Git`]: a repository, accessed through the `git` program, which does everything that concerns history,
+//! the choice of commits, and worktrees.
 //!
 //! Invariants:
 //! - The user's checkout, index, branches and `git bisect` state are never touched; worktrees are created and
@@ -112,7 +112,7 @@ pub(super) fn resolve(dir: &Path, revision: &str) -> Result<String> {
     })
 }
 
-/// A hint on where commits may be that were not found.
+/// A hint for a commit that was not found.
 fn where_more_is(dir: &Path) -> &'static str {
     let shallow = rev_parse(dir, &["--is-shallow-repository"]);
     match shallow.map(|output| answer(&output)) {
@@ -144,7 +144,7 @@ impl Git {
             let nowhere = ["not a git repository", "cannot change to"];
             Error::new(match nowhere.iter().any(|words| message.contains(words)) {
                 true => format!("{dir} is not in a git repository: name a directory with -C"),
-                // Git itself says what to do about an untrusted owner.
+                // Git's own message says how to trust another owner's repository.
                 false => format!("git cannot use the repository of {dir}: {message}"),
             })
         })?;
@@ -176,7 +176,7 @@ impl Git {
         command
     }
 
-    /// A name for a text: its git object name, without storing the object.
+    /// A digest of a text: its git object name. The object is not stored.
     pub(super) fn digest(&self, text: &str) -> Result<String> {
         use std::io::Write;
         let failed = |e: std::io::Error| Error::new(format!("cannot run git hash-object: {e}"));
@@ -213,7 +213,7 @@ impl Git {
         }
     }
 
-    /// Why two commits may seem to have no common history, and what to do.
+    /// A hint for two commits that seem to have no common history.
     pub(super) fn where_history_is(&self) -> &'static str {
         where_more_is(&self.common)
     }
@@ -223,8 +223,8 @@ impl Git {
         ask(self.git().args(["merge-base", one, other])).ok()
     }
 
-    /// The commits reachable from `bad` but not from `good`, including `bad`, best bisection candidates
-    /// first.
+    /// The commits reachable from `bad` but not from `good`, including `bad`. The best commits for bisection
+    /// come first.
     pub(super) fn suspects(
         &self,
         bad: &str,
@@ -242,14 +242,15 @@ impl Git {
         Ok(text.lines().filter_map(first).collect())
     }
 
-    /// These commits in the order of history, the oldest first; those not between the two come before them.
+    /// These commits in the order of history, the oldest first. Those not between `good` and `bad` come
+    /// before the others.
     pub(super) fn in_order(
         &self,
         commits: &[String],
         good: &str,
         bad: &str,
     ) -> Result<Vec<String>> {
-        // Not sorted by date: after a rebase all commits of a series may share one.
+        // Not sorted by date: after a rebase, all commits of a series may have the same.
         let text =
             ask(self
                 .git()
@@ -300,7 +301,7 @@ impl Git {
             remove_tree(path)
                 .map_err(|e| Error::new(format!("cannot remove {}: {e}", path.display())))?;
         }
-        // Git drops a worktree whose directory is gone; one that git never knew is no error.
+        // Git forgets a worktree whose directory is gone. A worktree that git does not know is not an error.
         let mut command = self.git();
         let command = command.args(["worktree", "remove", "--force"]).arg(path);
         match run(command)? {
@@ -327,7 +328,7 @@ fn remove_tree(path: &Path) -> std::io::Result<()> {
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o700))?;
         for entry in fs::read_dir(&folder)? {
             let entry = entry?;
-            // The type of the entry itself: symbolic links are not followed.
+            // The type of the entry itself, so that symbolic links are not followed.
             if entry.file_type()?.is_dir() {
                 folders.push(entry.path());
             }

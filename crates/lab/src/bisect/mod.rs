@@ -1,18 +1,19 @@
-//! [`Bisection`]: finds the commit that made it slower, by halving the range in worktrees and measuring
-//! against the good end until the answer is certain.
+//! [`Bisection`]: finds the commit that caused a slowdown. It halves the range of commits in worktrees, and
+//! measures each commit against the good end until the answer is certain.
 //!
 //! ```text
-//! ends     the bad end is measured beside the good one: is there anything to be found, and how much?
-//! halves   git names the commit that halves the range; it is built, and measured beside the good end until it is certain
-//!          on which side of the level half-way it lies; what cannot be built or measured is passed over
-//! confirm  the commit that is left is measured beside its parent: that is the size of its change
+//! ends     measure the bad end against the good one: is there a difference, and how large?
+//! halves   git names the commit that halves the range; build it, and measure it against the good end until
+//!          it is certain on which side of the half-way level it lies; pass over a commit that cannot be
+//!          built or measured
+//! confirm  measure the last commit left against its parent: this gives the size of its change
 //! ```
 //!
 //! Invariants:
-//! - The user's checkout, index and branches are never touched.
+//! - The user's checkout, index and branches are never changed.
 //! - Every figure is logged (`state`) before the next one is taken; the same command resumes where the last
 //!   one was interrupted or killed.
-//! - However it ends, except by an interruption, no worktree is left.
+//! - However a bisection ends, except by an interruption, it leaves no worktree.
 
 mod bench;
 mod choose;
@@ -58,23 +59,23 @@ pub struct Terms {
     pub confidence: f64,
     /// Maximum pairs per commit.
     pub max_pairs: usize,
-    /// Maximum pairs for measuring the found commit against its parent, to determine the size of its change.
-    /// If this is less than the pairs that identified it, those are used.
+    /// Maximum pairs for measuring the commit found against its parent, to determine the size of its change.
+    /// If the search needed more pairs, those are used.
     pub size_pairs: usize,
     /// Follow only the first parent of merges.
     pub first_parent: bool,
-    /// Sort one commit at a time in the user's checkout ([`sort_checkout`]).
+    /// Classify one commit at a time in the user's checkout ([`sort_checkout`]).
     pub in_checkout: bool,
 }
 
-/// What to bisect: everything the answer depends on.
+/// What to bisect: everything that the answer depends on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Plan {
     /// The directory with the repository's objects.
     pub repository: PathBuf,
     /// The good end's full object name.
     pub good: String,
-    /// The bad end's full object name; `None` if a single commit is sorted without a bad end.
+    /// The bad end's full object name; `None` if a single commit is classified without a bad end.
     pub bad: Option<String>,
     /// How to do it.
     #[serde(flatten)]

@@ -1,4 +1,4 @@
-//! [`Outcome`]: what a bisection found, for people, for scripts, and as a lab record.
+//! [`Outcome`]: the result of a bisection, as text, as JSON and as a lab record.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,16 +25,16 @@ pub enum Mark {
     Good,
     /// On the bad end's side.
     Bad,
-    /// Certainly at neither end; treated as the one it is nearer to.
+    /// Certainly at neither end. Treated as at the nearer one.
     Between,
-    /// The pairs do not say on which side it lies: passed over.
+    /// The pairs do not decide on which side it lies.
     Unclear,
-    /// Could not be built or measured: passed over.
+    /// Could not be built or measured.
     Skipped,
 }
 
 impl Mark {
-    /// Whether nothing is known about it.
+    /// Whether it is not known on which side it lies.
     pub fn is_passed_over(self) -> bool {
         matches!(self, Mark::Unclear | Mark::Skipped)
     }
@@ -67,12 +67,12 @@ pub struct Step {
     pub ratio: Option<Ratio>,
     /// The level found by the decision.
     pub level: Option<Level>,
-    /// Further remarks: why it was skipped, with the end of the output.
+    /// A remark, such as why it was skipped, with the end of the output.
     pub why: Option<String>,
 }
 
 impl Step {
-    /// From the pairs against the good end, and all values.
+    /// A step. `pairs` are those against the good end, `values` all figures of the commit.
     pub(super) fn new(
         commit: Commit,
         mark: Mark,
@@ -109,7 +109,8 @@ pub struct Trial {
     pub pairs: usize,
     /// Its level relative to that commit.
     pub level: Level,
-    /// The smallest difference these pairs could have detected, in percent; infinite if they were too few.
+    /// The smallest difference that these pairs could have detected, in percent; infinite if they were too
+    /// few.
     pub smallest_seen_percent: f64,
 }
 
@@ -129,7 +130,7 @@ impl Trial {
     }
 }
 
-/// `99.34 %`, rounded down so as not to overstate it.
+/// `99.34 %`, rounded down so that it is not overstated.
 pub(super) fn sure(confidence: f64) -> String {
     format!("{:.2} %", (confidence * 10_000.0).floor() / 100.0)
 }
@@ -163,22 +164,22 @@ pub(super) fn percent(level: &Level) -> String {
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "verdict", rename_all = "kebab-case")]
 pub enum Found {
-    /// One commit made the change, or the largest part of it, confirmed against its parent.
+    /// One commit made the change, or its largest part. It was confirmed against its parent.
     Commit {
         /// The commit.
         culprit: Commit,
         /// Measured against its parent.
         trial: Trial,
     },
-    /// One of these commits made the change; those in between could not be built, measured or sorted. Oldest
-    /// first.
+    /// One of these commits made the change, oldest first. Those in between could not be built, measured or
+    /// classified.
     Several {
         /// The commits.
         suspects: Vec<Commit>,
         /// The last of them, measured against the nearest good one.
         trial: Trial,
     },
-    /// The search ends at this commit, but measured against its parent it shows no change.
+    /// The search ended at this commit, but it shows no change compared with its parent.
     Unconfirmed {
         /// The commit.
         culprit: Commit,
@@ -189,14 +190,14 @@ pub enum Found {
     NoDifference(Trial),
     /// The pairs do not show whether the ends differ.
     NotEnough(Trial),
-    /// The ends differ, but the size of the difference is too uncertain to sort commits by it.
+    /// The ends differ, but the size of the difference is too uncertain to classify commits by it.
     TooVague(Trial),
     /// The bad end is better than the good one.
     Better(Trial),
 }
 
 impl Found {
-    /// One line, for ends that turned out not to be good and bad.
+    /// One line, for ends that are not good and bad.
     pub(super) fn in_short(&self) -> String {
         match self {
             Found::Commit { culprit, .. } | Found::Unconfirmed { culprit, .. } => {
@@ -229,7 +230,7 @@ pub struct Outcome {
     pub commits: usize,
     /// All examined commits, in the order of history.
     pub steps: Vec<Step>,
-    /// What the reader must know.
+    /// Notes that the reader needs to interpret the result.
     pub notes: Vec<String>,
     /// What was bisected.
     pub plan: Option<Plan>,
@@ -304,7 +305,7 @@ impl Outcome {
         }
     }
 
-    /// Whether it is certain that a commit made less than the whole change.
+    /// Whether a commit certainly made less than the whole change.
     fn is_part(&self, trial: &Trial) -> bool {
         let size = |level: f64| level.ln().abs();
         trial.level.excludes(self.bad_level.value)

@@ -1,15 +1,16 @@
-//! [`Search`]: the bisection itself. It measures the ends first, then halves the range, then measures the
-//! commit found against the one before it (`confirm`).
+//! [`Search`]: the bisection itself. It measures the ends, then halves the range, then measures the commit
+//! found against the one before it (`confirm`).
 //!
-//! A commit is sorted by a level half-way between the two ends: on which side does it lie? If one commit made
-//! the whole change, all others lie at one of the ends. If several did, the search finds the one that crosses
-//! the level; that is the largest if it made more than half of the change.
+//! The side of a level on which a commit lies classifies it as good or bad. The level is half-way between
+//! those of the two ends. If one commit made the whole change, all others lie at one of the ends. If several
+//! commits made it, the search finds the one at which the level is crossed. That is the largest if it made
+//! more than half of the change.
 //!
 //! Invariants:
-//! - The total probability of a wrong answer is bounded: each decision takes its share of the user's
-//!   allowance from [`Budget`], which never gives out more than it has.
-//! - A commit that cannot be sorted with that certainty is passed over, like one that does not build; it is
-//!   never guessed.
+//! - The total probability of a wrong answer is bounded. Each decision takes its share from [`Budget`], which
+//!   holds the error probability that the user allows.
+//! - A commit that cannot be classified with that certainty is passed over, like one that cannot be built. It
+//!   is never guessed.
 
 mod confirm;
 
@@ -41,7 +42,7 @@ impl Budget {
         }
     }
 
-    /// An equal share for one of this many decisions.
+    /// Takes the share of one decision, if this many have equal shares of what is left.
     fn take(&mut self, decisions: usize) -> f64 {
         let share = self.left / decisions.max(1) as f64;
         self.left -= share;
@@ -146,11 +147,11 @@ impl<'a> Search<'a> {
         };
     }
 
-    /// Measures the bad end against the good one. `Some`: there is nothing to search for.
+    /// Measures the bad end against the good one. Returns `Some` if there is nothing to search for.
     pub(super) fn ends(&mut self, decisions: usize) -> Result<Option<Found>> {
         self.check_pairs(decisions)?;
-        // Two questions: does it differ, and, if the interval leaves that open, by more than half of the
-        // apparent difference?
+        // There are two questions. Does it differ? And, if the interval leaves that open: by more than half
+        // of the apparent difference?
         let alpha = self.budget.take(decisions) / 2.0;
         let plan = self.bench.plan;
         let (good, end) = (plan.good.clone(), self.end.clone());
@@ -181,7 +182,7 @@ impl<'a> Search<'a> {
         Ok(None)
     }
 
-    /// Decides on which side of a level, relative to the good end, a commit lies; there is no bad end.
+    /// Decides on which side of a level, relative to the good end, a commit lies, without a bad end.
     pub(super) fn sort_by(mut self, level: f64, id: &str) -> Result<Mark> {
         self.check_pairs(1)?;
         self.levels.1 = level * level;
@@ -223,14 +224,14 @@ impl<'a> Search<'a> {
         )))
     }
 
-    /// A question about a commit, before any pair.
+    /// Evidence for a question, without pairs so far.
     fn asking(&self, question: &Question) -> Evidence {
         let terms = &self.bench.plan.terms;
         Evidence::about(question, terms.better, terms.max_pairs)
     }
 
-    /// Measures pairs of `new` against `base` until `evidence` has enough or the maximum is reached. The
-    /// first `from` pairs of the two are skipped.
+    /// Measures pairs of `new` against `base` until `evidence` suffices or has the maximum number. The first
+    /// `from` pairs of the two commits are not used.
     fn gather(
         &mut self,
         base: &str,
@@ -266,7 +267,7 @@ impl<'a> Search<'a> {
         let gap = (self.levels.0 - self.levels.1).abs();
         let nearby_percent = match self.bench.plan.bad {
             Some(_) => 100.0 * gap * MIDDLE_SHARE,
-            // Without a bad end there is no middle to lie in.
+            // Without a bad end, no commit is between the ends.
             None => 0.0,
         };
         let question = Question::new(asked, nearby_percent, alpha);
@@ -291,7 +292,7 @@ impl<'a> Search<'a> {
         self.note(id, mark, Some(level), why)
     }
 
-    /// Narrows the range by a commit; returns a remark beyond its mark, if any.
+    /// Narrows the range by a classified commit. Returns a remark, if any.
     fn take_side(&mut self, id: &str, mark: Mark, level: &Level, pairs: usize) -> Option<String> {
         let to_good = match mark {
             Mark::Good => true,
@@ -319,7 +320,7 @@ impl<'a> Search<'a> {
         distance(self.levels.0) < distance(self.levels.1)
     }
 
-    /// Asks the same question against the bad end.
+    /// Asks the same question with pairs against the bad end.
     fn sort_beside_the_bad_end(
         &mut self,
         id: &str,
@@ -367,7 +368,7 @@ impl<'a> Search<'a> {
         Ok(mark)
     }
 
-    /// Removes worktrees no longer needed; those of the ends and of the range's limits stay.
+    /// Removes worktrees that are no longer needed. Those of the ends and of the range's limits stay.
     fn tidy(&mut self) -> Result<()> {
         let (good, latest) = (self.good.first(), self.good.last());
         let kept: Vec<&str> = [Some(&self.end), Some(&self.bad), good, latest]
@@ -402,7 +403,7 @@ impl<'a> Search<'a> {
         }
         let looked_at = self.steps.drain(..);
         rows.extend(looked_at.map(|step| (step.commit.id.clone(), step)));
-        // They may have been measured again since, against other commits.
+        // The commits may have been measured again, against other commits.
         for (id, step) in &mut rows {
             let state = &self.bench.state;
             step.summarise(&state.pairs(id, &good), &state.values(id));

@@ -1,12 +1,12 @@
 //! [`State`]: a bisection's directory, and [`Event`]s, the log of everything built and measured.
 //!
 //! ```text
-//! FOLDER/lock          held by the process at work; its number
-//!        events.jsonl  what happened, a line each
-//!        running       the process group of the command at work
-//!        trees/        the worktrees, and beside each built one a mark
-//!        logs/         what the commands printed, per commit
-//!        record.jsonl  all samples as a record of the lab, once it has ended
+//! FOLDER/lock          locked by the running process; contains its ID
+//!        events.jsonl  the events, one per line
+//!        running       the process group of the running command
+//!        trees/        the worktrees, each with a mark beside it if it was built
+//!        logs/         the output of the commands, per commit
+//!        record.jsonl  all samples as a lab record, after the end
 //! ```
 //!
 //! Invariants:
@@ -82,12 +82,12 @@ pub(super) struct Pair {
     pub(super) took_s: f64,
 }
 
-/// A bisection's directory, locked.
+/// The directory of a bisection, locked by this process.
 #[derive(Debug)]
 pub(super) struct State {
     folder: PathBuf,
     log: File,
-    /// Held until the process ends.
+    /// Holds the lock until the process ends.
     _lock: File,
     /// All events, in order.
     pub(super) events: Vec<Event>,
@@ -123,7 +123,7 @@ pub(super) fn look(folder: &Path) -> Option<(Plan, bool)> {
     }
 }
 
-/// The log's complete lines.
+/// The events in the log's complete lines.
 fn read(path: &Path) -> Result<Vec<Event>> {
     let text = match fs::read_to_string(path) {
         Ok(text) => text,
@@ -145,7 +145,7 @@ fn read(path: &Path) -> Result<Vec<Event>> {
 }
 
 impl State {
-    /// Opens a directory, creating it if needed, and resumes from its state, or starts anew.
+    /// Opens a directory, creating it if needed. Resumes from its state, or starts anew.
     ///
     /// # Errors
     /// If another process is using it, if it contains something else, and errors of the system.
@@ -170,7 +170,7 @@ impl State {
         end_leftovers(&folder.join("running"), &folder);
         let path = folder.join("events.jsonl");
         let events = if restart { Vec::new() } else { read(&path)? };
-        // Only complete lines, so that the next one starts a new line.
+        // Remove a torn last line, so that the next event starts a new line.
         rewrite(&path, &events).map_err(cannot)?;
         let log = OpenOptions::new()
             .append(true)
@@ -310,8 +310,8 @@ impl State {
         values
     }
 
-    /// Removes all of the bisection's files, and the directory if nothing else is in it. The worktrees must
-    /// already be gone.
+    /// Removes all of the bisection's files, and the directory if it is then empty. The worktrees must have
+    /// been removed before.
     pub(super) fn remove(self) -> Result<()> {
         let cannot = |e| Error::new(format!("cannot remove {}: {e}", self.folder.display()));
         for part in ["trees", "logs"] {
@@ -344,7 +344,8 @@ impl State {
     }
 }
 
-/// Whether a directory is one of ours or may become one: the contents of `trees` are removed at the end.
+/// Whether a directory contains our state, or nothing else. This is checked because the contents of `trees`
+/// are removed at the end.
 fn may_be_ours(folder: &Path) -> bool {
     let empty = |path: &Path| fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
     let Ok(entries) = fs::read_dir(folder) else {
@@ -356,7 +357,7 @@ fn may_be_ours(folder: &Path) -> bool {
             .first(),
         Some(Event::Start { .. })
     );
-    // A run killed before its first event leaves a directory as good as empty.
+    // A run that was killed before its first event leaves nothing to keep.
     begun
         || entries
             .flatten()
@@ -367,7 +368,7 @@ fn may_be_ours(folder: &Path) -> bool {
             })
 }
 
-/// Ensures that only one process uses the directory.
+/// Locks the directory, so that only one process uses it.
 fn lock(folder: &Path) -> Result<File> {
     let path = folder.join("lock");
     let cannot = |e: std::io::Error| Error::new(format!("cannot lock {}: {e}", path.display()));

@@ -1,4 +1,4 @@
-//! `lab step`: sorts the commit that is checked out, for `git bisect run`, which chooses the commits.
+//! `lab step`: classifies the commit that is checked out, for `git bisect run`, which chooses the commits.
 
 use std::path::Path;
 
@@ -19,15 +19,15 @@ pub enum Sorted {
     Good,
     /// `git bisect bad`: 1.
     Bad,
-    /// `git bisect skip`: 125. It could not be built, measured or sorted.
+    /// `git bisect skip`: 125. It could not be built, measured or classified.
     Skip,
 }
 
-/// Builds the checkout in `dir`, in place, and measures it against the plan's good end, which is built once,
-/// in a worktree that stays for the following commits.
+/// Builds the checkout in `dir`, in place, and measures it against the plan's good end. The good end is built
+/// once, in a worktree that stays for the following commits.
 ///
-/// If the plan has a bad end, it is measured once, and the commit is sorted by the level half-way between the
-/// two; otherwise by the plan's threshold. The plan's confidence holds for each commit separately.
+/// If the plan has a bad end, that is measured once, and the level half-way between the two classifies the
+/// commit; otherwise the plan's threshold does. The plan's confidence holds for each commit separately.
 /// Measurements of the ends are kept. The commit itself is always measured again, because the checkout may
 /// have changed.
 ///
@@ -57,7 +57,7 @@ pub fn sort_checkout(
     ends.extend(plan.bad.clone());
     state.forget_failures(&ends)?;
     let trees = Trees::in_folder(state.folder().join("trees"));
-    // The mark of an earlier build of this commit; the checkout may have changed since.
+    // Remove the mark of an earlier build of this commit, because the checkout may have changed since.
     let trees = trees.with_checkout(head.clone(), checkout);
     trees.remove(&git, &head)?;
     let bench = Bench::new(plan, limits, (&git, &trees, &mut state), watch);
@@ -80,7 +80,7 @@ fn sort(bench: Bench<'_>, plan: &Plan, head: &str) -> Result<Mark> {
         return Search::new(bench, &plan.good, alpha).sort_by(level, head);
     };
     let mut search = Search::new(bench, bad, alpha);
-    // Half of the error probability is for the ends, and half for the commit.
+    // Half of the error probability is for the ends, half for the commit.
     if let Some(found) = search.ends(2)? {
         return Err(Error::new(format!(
             "the good and the bad commit: {}",
@@ -90,7 +90,7 @@ fn sort(bench: Bench<'_>, plan: &Plan, head: &str) -> Result<Mark> {
     search.sort(head, 1)
 }
 
-/// Removes what the steps of a plan left behind: the worktrees of its ends, logs and measurements.
+/// Removes what the steps of a plan keep: the worktrees of its ends, logs and measurements.
 ///
 /// # Errors
 /// If another step is running, and errors of git or the system.

@@ -1,4 +1,4 @@
-//! An [`Outcome`] for people: the answer, then all steps, one per line, in the format of report 5.
+//! An [`Outcome`] as text: the answer, then all steps, one per line, in the format of report 5.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use super::result::{Found, Mark, Outcome, Step, Trial, percent, percent_and_sure
 /// The longest subject shown in full in a table.
 const SUBJECT_LEN: usize = 60;
 
-/// Commit text without control characters.
+/// Text of a commit, without control characters.
 fn plain(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).collect()
 }
@@ -222,7 +222,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// `-4.47 % [-5.01, -3.92]`: the change relative to what it was measured against.
+/// `-4.47 % [-5.01, -3.92]`: the change relative to the base.
 impl fmt::Display for Level {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&percent(self))

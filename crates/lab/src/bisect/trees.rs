@@ -1,7 +1,7 @@
 //! [`Trees`]: a worktree for each built commit, kept while it is useful.
 //!
 //! Invariants:
-//! - A tree is reused only if its build is known to have succeeded since the machine booted: build output
+//! - A tree is reused only if its build is known to have succeeded since the machine was booted. Build output
 //!   from before a power loss may be torn.
 //! - [`Trees::remove_all`] leaves neither a directory nor an entry in git's list of worktrees.
 
@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use super::git::Git;
 use crate::{Error, Result};
 
-/// Characters of a commit's name in its directory: easily unique within one bisection.
+/// Number of characters of a commit's name in the name of its directory: enough to be unique within one
+/// bisection.
 const NAME_LEN: usize = 16;
 
 /// The worktrees of one bisection.
@@ -35,7 +36,7 @@ impl Trees {
         }
     }
 
-    /// With `commit` built in the user's own checkout, which is never removed.
+    /// Uses the user's own checkout, which is never removed, as the tree of `commit`.
     pub(super) fn with_checkout(mut self, commit: String, path: PathBuf) -> Trees {
         self.checkout = Some((commit, path));
         self
@@ -59,7 +60,7 @@ impl Trees {
             .join(format!("{}.built", &commit[..NAME_LEN.min(commit.len())]))
     }
 
-    /// Whether its tree is built.
+    /// Whether its tree has been built.
     pub(super) fn is_built(&self, commit: &str) -> bool {
         self.path(commit).is_dir()
             && fs::read_to_string(self.mark(commit)).is_ok_and(|boot| boot == self.boot)
@@ -88,7 +89,7 @@ impl Trees {
 
     /// Removes its tree.
     pub(super) fn remove(&self, git: &Git, commit: &str) -> Result<()> {
-        // The mark first: a half-removed tree must not pass for a built one.
+        // Remove the mark first, so that a partly removed tree does not count as built.
         let _ = fs::remove_file(self.mark(commit));
         match self.own(commit) {
             Some(_) => Ok(()),
@@ -96,7 +97,7 @@ impl Trees {
         }
     }
 
-    /// Removes all trees but these.
+    /// Removes all trees except these.
     pub(super) fn keep_only(&self, git: &Git, commits: &[&str]) -> Result<()> {
         let kept: Vec<PathBuf> = commits
             .iter()

@@ -5,7 +5,7 @@ use throughline_explain::Account;
 use super::Choice;
 use crate::record::Record;
 
-/// The accounts of two runs, if both have some that were asked for.
+/// The accounts of two runs, if both have any of the selected series.
 pub(super) fn of_two(base: &Record, new: &Record, choice: &Choice) -> Vec<Account> {
     let of = |record, place: &str, name: Option<&str>| -> Vec<Account> {
         let chosen = chosen(record, choice, name);
@@ -23,7 +23,7 @@ pub(super) fn of_two(base: &Record, new: &Record, choice: &Choice) -> Vec<Accoun
     }
 }
 
-/// The accounts of two series of one run; of all series if none was named.
+/// The accounts of two series of one run, or of all series if none was named.
 pub(super) fn within(run: &Record, choice: &Choice) -> Vec<Account> {
     let names = [choice.base.as_deref(), choice.new.as_deref()];
     let accounts: Vec<&Account> = match names {

@@ -1,5 +1,5 @@
-//! Warnings, shown before any verdict: how the runs differ apart from what is compared, and what is wrong
-//! with each.
+//! Warnings, to be shown before any verdict: differences between the runs other than the one to compare, and
+//! problems of each run.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -11,9 +11,9 @@ use crate::machine::Machine;
 use crate::record::{Head, Line};
 use crate::rounds::ORDER;
 
-/// Memory sizes within this factor count as equal: firmware reserves varying amounts.
+/// Memory sizes within this factor count as equal: firmware reserves a varying amount.
 const SAME_MEMORY: f64 = 1.02;
-/// Wake-up times within this factor count as equal: the measurement is brief.
+/// Wake-up times within this factor count as equal, because their measurement is short.
 const SAME_WAKE_UP: f64 = 1.5;
 
 /// Differences between the first base run and every other run, and the faults of each run.
@@ -47,14 +47,14 @@ fn of_two(a: &Head, b: &Head, found: &mut Vec<String>) {
     }
 }
 
-/// The settings that differ, with both values. Of long texts, such as a workload's file, only the differing
-/// lines.
+/// The settings that differ, with both values. Of long texts, such as a workload file, only the lines that
+/// differ.
 fn settings(
     a: &BTreeMap<String, Value>,
     b: &BTreeMap<String, Value>,
 ) -> Vec<(String, String, String)> {
     let names: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
-    // Each run draws its own order.
+    // The order is skipped: it always differs, because each run draws its own.
     let differing = names
         .into_iter()
         .filter(|name| *name != ORDER && a.get(*name) != b.get(*name));
@@ -122,7 +122,7 @@ fn machines(a: &Machine, b: &Machine, differ: &mut dyn FnMut(&str, &dyn Display,
     );
 }
 
-/// What is wrong with one run.
+/// The problems of one run.
 fn of_one((name, record): &Run<'_>) -> Vec<String> {
     let mut found = Vec::new();
     if !record.is_whole() {

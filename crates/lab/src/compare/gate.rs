@@ -1,7 +1,7 @@
-//! [`Gate`]: whether a run is worse than another by more than is allowed, for use by programs.
+//! [`Gate`]: whether a run is worse than another by more than a limit, for use by programs.
 //!
-//! There are three answers, because two would mislead: the regression's interval lies beyond the limit (it is
-//! worse), within it (it is fine), or around it (undecided: more samples are needed).
+//! There are three answers, because with two, one would be misleading. The interval of the regression lies
+//! beyond the limit (too large), within it (small enough), or around it (undecided: more samples are needed).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,10 +12,10 @@ use super::{Comparison, Row, listed};
 use crate::stats::trimmed;
 use crate::{Error, Result};
 
-/// How much worse is allowed.
+/// The allowed regressions.
 #[derive(Clone, Debug, Default)]
 pub struct Limits {
-    /// For every quantity without a limit of its own, in percent; `None`: such quantities are ignored.
+    /// The limit of every quantity without its own, in percent. If `None`, such quantities are ignored.
     pub max_regression_percent: Option<f64>,
     /// For single quantities, in percent.
     pub by_quantity: BTreeMap<String, f64>,
@@ -30,7 +30,7 @@ impl Limits {
             .or(self.max_regression_percent)
     }
 
-    /// The quantities with a limit, if not all have one; for
+    /// The quantities with a limit, unless all have one. For
     /// [`Choice::quantities`](super::Choice::quantities).
     pub fn quantities(&self) -> Vec<String> {
         match self.max_regression_percent {
@@ -81,7 +81,7 @@ pub struct Gated {
     pub outcome: Outcome,
 }
 
-/// All answers. Its `Display` has one line for each, and one for the whole.
+/// All answers. Its `Display` has one line for each, and one for all together.
 #[derive(Clone, Debug, Serialize)]
 pub struct Gate {
     /// The worst of all answers.
@@ -131,7 +131,7 @@ impl Gate {
 
 fn gated(row: &Row, limit_percent: f64) -> Gated {
     let (worse_percent, low, high) = row.judgement.worse_percent();
-    // Too few samples still have an interval to show, but not one to decide by.
+    // Too few samples have an interval to show, but it must not decide.
     let decides = row.judgement.smallest_seen_percent.is_finite();
     let outcome = if !decides {
         Outcome::NotEnough

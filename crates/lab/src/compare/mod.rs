@@ -1,21 +1,21 @@
-//! [`Comparison`]: runs of two sides, or two series of the same runs, compared by quantity, each with a
-//! verdict.
+//! [`Comparison`]: runs of two sides, or two series of the same runs, compared quantity by quantity, each
+//! with a verdict.
 //!
 //! Invariants:
 //! - Series of one run are compared by pairs of samples from the same round. Runs are compared by pairs of
-//!   runs, each reduced to its median: a run's own conditions (where its files lie, what the machine did
-//!   meanwhile) affect all of its samples, so they are not independent draws of "a run". One run per side is
-//!   one pair, which proves nothing.
-//! - Two runs form a pair if they were taken one right after the other (`turns`). If all runs of one side are
-//!   taken before those of the other, a change of the machine in between looks like a difference between the
-//!   sides.
-//! - A run that stopped early based on its results is judged at its own looks.
+//!   runs, each reduced to its median: a run's own conditions (where its files lie, what else the machine
+//!   did) affect all of its samples, so these are not independent samples of "a run". One run per side is one
+//!   pair, which proves nothing.
+//! - Two runs form a pair if they were taken one right after the other (`turns`). If all runs of one side
+//!   came before those of the other, a change of the machine in between would look like a difference between
+//!   the sides.
+//! - A run that stopped early because of its results is judged at its own looks.
 //! - The requested confidence holds for all verdicts together: each gets its share of the error probability
 //!   (Bonferroni). If nothing differs, a table of twenty quantities raises no more false alarms than one of a
 //!   single quantity.
-//! - Nothing is dropped silently: apparent warm-up and outliers are named, and still counted.
-//! - I/O path accounts kept by `explain` are shown side by side but not judged, because they were traced only
-//!   once.
+//! - Nothing is dropped silently: apparent warm-up and outliers are reported, and still counted.
+//! - I/O path accounts from `explain` are shown side by side. They are not judged, because each was traced
+//!   only once.
 
 mod accounts;
 mod differences;
@@ -41,9 +41,9 @@ pub struct Choice {
     pub series: Vec<String>,
     /// Quantities by name; empty: all that both sides have.
     pub quantities: Vec<String>,
-    /// The base's series, if its name differs from that of the series compared with it.
+    /// The base's series, if the names of the two series differ.
     pub base: Option<String>,
-    /// The series to compare with it.
+    /// The series to compare with the base.
     pub new: Option<String>,
     /// Rounds to skip at the start, as warm-up.
     pub skip_rounds: u32,
@@ -112,26 +112,26 @@ pub struct Comparison {
     pub base: Vec<Source>,
     /// The runs of the new side; empty if both sides come from the same runs.
     pub new: Vec<Source>,
-    /// What the reader must know before trusting a verdict.
+    /// Warnings that the reader needs before trusting a verdict.
     pub warnings: Vec<String>,
     /// Confidence in all verdicts together.
     pub confidence: f64,
     /// The rows, ordered by quantity, then series.
     pub rows: Vec<Row>,
-    /// What the I/O path did, the base's accounts first. Empty if a side has none, or has several runs. If
-    /// they come from two runs, their series names start with `base: ` and `new: `.
+    /// What the I/O path did, with the base's accounts first. Empty if a side has none, or has several runs.
+    /// If they come from two runs, the names of their series start with `base: ` and `new: `.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub accounts: Vec<Account>,
 }
 
-/// A run and its display name: that of its file.
+/// A run and the name to show: that of its file.
 pub type Run<'a> = (&'a str, &'a Record);
 
 impl Comparison {
     /// Compares the runs of two sides, in any order.
     ///
     /// # Errors
-    /// If a side has no run, or the two share nothing that was asked for; the message lists what there is.
+    /// If a side has no run, or the two share nothing that was selected. The message lists what there is.
     pub fn of_runs(base: &[Run<'_>], new: &[Run<'_>], choice: &Choice) -> Result<Comparison> {
         let (Some(first), Some(other)) = (base.first(), new.first()) else {
             return Err(Error::new(
@@ -182,7 +182,8 @@ impl Comparison {
     /// them.
     ///
     /// # Errors
-    /// If there is no run, a series is missing, or they share no quantity; the message lists what there is.
+    /// If there is no run, a series is missing, or the two share no quantity. The message lists what there
+    /// is.
     pub fn within(runs: &[Run<'_>], choice: &Choice) -> Result<Comparison> {
         let first = runs.first();
         let first = first.ok_or_else(|| Error::new("there is no run to compare"))?;
@@ -244,7 +245,7 @@ fn series_of(groups: &[Group]) -> Vec<&str> {
     names
 }
 
-/// The series that both have; or, if each side has only one, those two.
+/// The names of the series that both have. If each side has only one series, those two.
 fn in_common(base: &[Group], new: &[Group], choice: &Choice) -> Result<Vec<(String, String)>> {
     let (theirs, ours) = (series_of(base), series_of(new));
     for name in &choice.series {
@@ -274,7 +275,7 @@ fn in_common(base: &[Group], new: &[Group], choice: &Choice) -> Result<Vec<(Stri
     }
 }
 
-/// The series with this name, or the only one.
+/// The name of the series with this name, or of the only one.
 fn chosen(run: &str, groups: &[Group], name: Option<&str>) -> Result<String> {
     let there = series_of(groups);
     match (name, &there[..]) {
@@ -293,9 +294,9 @@ fn chosen(run: &str, groups: &[Group], name: Option<&str>) -> Result<String> {
 
 /// How the two sides were measured.
 enum Taken<'a> {
-    /// In separate runs, paired by these indices of a base and a new run.
+    /// In separate runs. A pair is the indices of a base run and a new run.
     Apart(&'a [(usize, usize)]),
-    /// In the same runs; for each, the maximum number of rounds if it could stop early.
+    /// In the same runs. For each run, the maximum number of rounds if it could stop early.
     Together(&'a [Option<u32>]),
 }
 

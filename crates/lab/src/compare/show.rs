@@ -8,7 +8,7 @@ use super::{Comparison, Row, Side};
 use crate::record::Better;
 use crate::stats::{Outlier, trimmed};
 
-/// The number of outliers listed per side.
+/// Maximum number of outliers listed per side.
 const SHOWN: usize = 8;
 
 impl fmt::Display for Comparison {

@@ -1,4 +1,4 @@
-//! One quantity of one series, in every run of a side.
+//! The samples of one quantity of one series, in every run of a side.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub(super) struct Group {
     pub(super) runs: Vec<Column>,
 }
 
-/// The series and quantities present in all runs, without skipped rounds; ordered by series, then quantity.
+/// The series and quantities that all runs have, without skipped rounds, ordered by series, then quantity.
 ///
 /// # Errors
 /// If there are samples, but no series and quantity common to all runs.
@@ -60,7 +60,7 @@ impl Group {
         self.runs.iter().map(median).collect()
     }
 
-    /// What is shown: the samples of a single run, or the medians of several.
+    /// The values to show: the samples of a single run, or the medians of several.
     pub(super) fn side(&self) -> Side {
         let (values, warm_up_samples) = match &self.runs[..] {
             [one] => (one.values(), warm_up(&one.values())),

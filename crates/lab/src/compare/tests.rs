@@ -1,4 +1,4 @@
-//! How often equal code is called different, and whether a loss is found, when each run has its own bias.
+//! If each run has its own bias: how often equal code is called different, and whether a loss is found.
 
 use std::collections::BTreeMap;
 
@@ -6,18 +6,18 @@ use super::*;
 use crate::record::{Line, throughput};
 use crate::stats::normal;
 
-/// Seeded noise.
+/// Noise from a fixed seed.
 struct Noise(fastrand::Rng);
 
 impl Noise {
-    /// A normally distributed factor around 1, with this deviation in percent.
+    /// A normally distributed factor with mean 1 and this deviation, in percent.
     fn percent(&mut self, deviation: f64) -> f64 {
         1.0 + deviation / 100.0 * normal(&mut self.0)
     }
 }
 
-/// A run that started in this second: 40 rounds with 1.2 % of noise, all shifted by the run's own bias, which
-/// has a spread of 2 %. With two series, each has its own bias.
+/// A run that started in this second: 40 rounds with 1.2 % of noise. All samples are shifted by the run's own
+/// bias, which has a spread of 2 %. If there are two series, each has its own bias.
 fn run(noise: &mut Noise, second: usize, series: &[(&str, f64)]) -> Record {
     let mut lines = Vec::new();
     for (name, level) in series {
@@ -71,8 +71,7 @@ fn answer(comparison: &Comparison) -> Outcome {
 }
 
 /// Samples of one run share the run's bias, so one run per side proves nothing, however many samples it has.
-/// If each sample were judged as an independent draw, more than half of these gates would raise a false
-/// alarm.
+/// If the samples were judged as independent, more than half of these gates would raise a false alarm.
 #[test]
 fn one_run_a_side_is_no_evidence() {
     let mut noise = Noise(fastrand::Rng::with_seed(1));

@@ -1,8 +1,8 @@
 //! Pairs of runs: two runs taken one right after the other, one from each side.
 //!
-//! If the runs alternate, all are paired. If each side was run as a block, only the two runs at the boundary
-//! are, because nothing else can be concluded: a change between the blocks, such as the machine's temperature
-//! or load from its neighbours, cannot be told from the difference being measured.
+//! If the sides alternate, all runs are paired. If each side was run as a block, only the two runs at the
+//! boundary are: between the blocks, something else may have changed, such as the machine's temperature or
+//! the load from its neighbours, and that cannot be distinguished from a difference between the sides.
 
 use super::Run;
 
@@ -14,7 +14,7 @@ pub(super) struct Turns {
     left_out: usize,
 }
 
-/// Finds as many pairs as there are, by the runs' start times.
+/// Finds as many pairs as possible, by the start times of the runs.
 pub(super) fn pairs(base: &[Run<'_>], new: &[Run<'_>]) -> Turns {
     let times = |runs: &[Run<'_>]| -> Vec<String> {
         let started = |run: &Run<'_>| run.1.head.started.clone();
@@ -23,7 +23,7 @@ pub(super) fn pairs(base: &[Run<'_>], new: &[Run<'_>]) -> Turns {
     neighbours(&times(base), &times(new))
 }
 
-/// As [`pairs`], by these times. They share one format, so they sort as text.
+/// As [`pairs`], with the start times. They have the same format, so they sort as text.
 fn neighbours(base: &[String], new: &[String]) -> Turns {
     let of = |times: &[String], is_new| -> Vec<(String, bool, usize)> {
         let with_place = times.iter().cloned().zip(0..);
@@ -33,7 +33,7 @@ fn neighbours(base: &[String], new: &[String]) -> Turns {
     };
     let mut order = of(base, false);
     order.extend(of(new, true));
-    // Runs with equal times keep the order they were named in: first with first.
+    // Runs with equal times keep the order in which they were named: first with first.
     order.sort_by(|a, b| (&a.0, a.2, a.1).cmp(&(&b.0, b.2, b.1)));
     let mut pairs = Vec::new();
     let mut rest = &order[..];

@@ -85,7 +85,7 @@ fn variant(name: &str, threads: usize) -> String {
     format!("{name}, {threads} threads")
 }
 
-/// Copies the plain file into a file on the volume and syncs it: the pages timed later are clean.
+/// Copies the plain file into a file on the volume and syncs it, so that the pages read later are clean.
 fn fill(file: &Handle, plain: &Path) -> Result<()> {
     let from = File::open(plain)?;
     let len = from.metadata()?.len();
@@ -97,7 +97,7 @@ fn fill(file: &Handle, plain: &Path) -> Result<()> {
     Ok(file.sync_all()?)
 }
 
-/// Loads the file into every cache, and a copy into plain memory.
+/// Reads the file into every cache, and into plain memory.
 fn bring_in(file: &Handle, raw: &Handle, kernel: &File, len: u64) -> Result<AlignedBuf> {
     let mut memory = AlignedBuf::zeroed(len as usize, 4096);
     for (number, piece) in memory.chunks_mut(CALL_BYTES).enumerate() {

@@ -1,8 +1,8 @@
-//! `cache/scan`: a hot set of a quarter of the budget is read at random in 4 KiB, while a stream of several
-//! budgets passes, either read or written. Measures how many of the hot reads still hit.
+//! `cache/scan`: random reads of 4 KiB in a hot set of a quarter of the cache's budget, while a stream of
+//! several budgets is read or written. Measures how many of the hot reads still hit.
 //!
-//! One pass over the hot set takes as long as two budgets of the stream, each pass in a new order, so an LRU
-//! cache has evicted most of it by then. An LRU cache is simulated as the control.
+//! During one pass over the hot set, the stream moves two budgets. Each pass has a new order. So an LRU cache
+//! has evicted most of the hot set before it is read again. An LRU cache is simulated as the control.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -23,11 +23,11 @@ use crate::{Result, Settings};
 const BUDGET_BYTES: u64 = 64 << 20;
 const READ_BYTES: u64 = 4096;
 const CALL_BYTES: u64 = 1 << 20;
-/// Budgets that the stream passes in total,
+/// Length of the stream, in budgets.
 const STREAM_BUDGETS: u64 = 8;
-/// and the length of its file in budgets, after which it starts over.
+/// Length of the stream's file, in budgets. At its end, the stream starts over.
 const STREAM_FILE_BUDGETS: u64 = 4;
-/// Budgets of the stream between two reads of the same hot block.
+/// Length of the stream per pass over the hot set, in budgets.
 const STREAM_BUDGETS_A_TURN: u64 = 2;
 /// Passes over the hot set before the stream starts.
 const WARM_TURNS: usize = 3;
@@ -74,7 +74,7 @@ pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> 
     Ok(())
 }
 
-/// Counts reads of the hot set, at the start of the device.
+/// Counts the bytes of the hot set, at the start of the device, that are read from the device.
 struct HotReads {
     hot: u64,
     bytes: AtomicU64,
@@ -218,7 +218,7 @@ impl Lru {
         }
     }
 
-    /// Accesses a block; returns whether it was cached.
+    /// Accesses a block. Returns whether it was cached.
     fn touch(&mut self, block: u64) -> bool {
         self.now += 1;
         self.order.insert(self.now, block);
@@ -252,9 +252,9 @@ mod tests {
             hot: budget / 4,
             stream_file: budget * STREAM_FILE_BUDGETS,
         };
-        // It hits on the first of four passes until the stream has evicted the hot set (about 0.4 of that
-        // pass), and on the others for blocks that come late in one pass and early in the next (about 0.45² /
-        // 2): 18 % in all.
+        // On the first of four passes it hits until the stream has evicted the hot set (about 0.4 of that
+        // pass). On the others it hits only blocks that come late in one pass and early in the next (about
+        // 0.45² / 2). That is 18 % in all.
         assert!(control(sizes)[0].2 < 20.0);
     }
 }

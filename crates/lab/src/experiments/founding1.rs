@@ -1,6 +1,6 @@
-//! `founding/1`, report 1: a file of 48 KiB on ext3, then repeated 4096 KiB direct writes at offset 48 KiB:
-//! the range mapped by one indirect block. One bio per mapped run against one bio per page, and the kernel's
-//! ext3 on a loop device.
+//! `founding/1`, report 1: a file of 48 KiB on ext3, then repeated direct writes of 4096 KiB at offset 48
+//! KiB, the range mapped by one indirect block. Compares one bio per mapped run with one bio per page, and
+//! with the kernel's ext3 on a loop device.
 //!
 //! The report's fault was that a mapping of many blocks was submitted page by page. Here the naive variant is
 //! the same engine with a bio target size of one page. Both run on the disk, in memory, on the host's tmpfs,
@@ -60,7 +60,7 @@ pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> 
         }
         let volume = options.open_block_device(Arc::new(load_image(&memory)?))?;
         targets.push(Target::new(format!("memory: {way}"), volume)?);
-        // An in-memory image as slow as the reporter's disk.
+        // An image in memory that is as slow as the reporter's disk.
         let content = Content::Device(Arc::new(load_image(&memory)?));
         let device = modelled::open("xeon-disk", |options| options.content(content))?;
         let clock = device.clock().clone();
@@ -70,10 +70,10 @@ pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> 
         targets.push(target);
     }
     let calls = settings.scaled(1000, 20) / 5;
-    // The reporter's disk takes 41 ms per call.
+    // A call takes 41 ms on the reporter's disk.
     let model_calls = settings.scaled(20, 4);
 
-    // One buffer for all variants: memory placement affects the results.
+    // One buffer for all variants, because memory placement affects the results.
     let buffer = &AlignedBuf::zeroed(CALL_BYTES as usize, PAGE_BYTES as usize);
     let mut variants = Vec::new();
     for target in &targets {
@@ -118,9 +118,9 @@ struct Target {
     name: String,
     volume: Volume,
     file: throughline::File,
-    /// Checked when the volume is closed.
+    /// The image to check after closing the volume.
     image: Option<PathBuf>,
-    /// Of a device model.
+    /// The clock, on a device model.
     clock: Option<Clock>,
 }
 
@@ -164,7 +164,7 @@ fn kernel_file(image: &Path, outcome: &mut Outcome) -> Result<Option<File>> {
         outcome.note("the kernel's ext3 on loop was left out: it needs root and loop devices");
         return Ok(None);
     }
-    // From here on the file alone keeps the file system mounted.
+    // From here on, only the open file keeps the file system mounted.
     let name = NAME.trim_start_matches('/');
     let file = LoopMount::new(image, "ext3", None)?
         .root()

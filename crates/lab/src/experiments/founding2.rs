@@ -1,12 +1,12 @@
-//! `founding/2`, report 2: many threads, 4 KiB direct I/O on one shared device and one shared file. In-flight
-//! I/O is guarded against truncation in three ways: not at all, by a lock whose readers share no cache line,
-//! and by one shared counter.
+//! `founding/2`, report 2: direct I/O of 4 KiB by many threads, on one shared device and on one shared file.
+//! I/O in flight is protected from truncation in three ways: not at all, by a lock whose readers share no
+//! cache line, and by one shared counter.
 //!
-//! The devices move no data: only the path is measured. The shared counter is the report's, two atomic
-//! operations on one cache line per I/O; it lives here and not in the engine.
+//! The devices move no data, so only the path is measured. The shared counter is the report's, with two
+//! atomic operations on one cache line per I/O. It is part of the lab, not of the engine.
 //!
 //! For more cores than this machine has, [`Scaling`] computes the result from the cost of one I/O on one core
-//! and of one cache line transfer between two cores, both measured here. That result is reported as a model.
+//! and the cost of one cache line transfer between two cores, both measured here. It is reported as a model.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -90,7 +90,7 @@ pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> 
 /// The quantity measured for the many-core model.
 const LINE: &str = "a cache line from core to core";
 
-/// Handovers of the line between two readings of the clock.
+/// Transfers in each direction between two readings of the clock.
 const HANDOVERS: u64 = 64;
 
 /// Nanoseconds to transfer a cache line from the core that last wrote it to the next writer. Takes the
@@ -98,7 +98,7 @@ const HANDOVERS: u64 = 64;
 fn line_transfer_ns(time: Duration) -> f64 {
     let turn = crossbeam_utils::CachePadded::new(AtomicU64::new(0));
     let ended = AtomicBool::new(false);
-    // Waits for its turn, odd or even, and passes it on.
+    // Waits until the value is odd or even, whichever is its own, and increments it.
     let take_turn = |own: u64| {
         while turn.load(Ordering::Acquire) % 2 != own {
             if ended.load(Ordering::Relaxed) {
@@ -132,7 +132,7 @@ const REPORTED_CORES: u32 = 32;
 
 /// The many-core model, from the measurements.
 fn many_cores(outcome: &mut Outcome) {
-    // The best sample of each: interference can only slow them down.
+    // Use the best sample of each, because interference can only slow them down.
     let rate = outcome.most("raw, none (ours), 1 threads", "rate");
     let line_ns = outcome
         .range(LINE, "transfer")

@@ -12,11 +12,11 @@ pub(super) const READ_BYTES: usize = 4096;
 /// Reads between two readings of the clock.
 const BATCH: u64 = 256;
 
-/// Fills the buffer from this byte offset on.
+/// Reads into the buffer from this byte offset.
 pub(super) type Io<'a> = &'a (dyn Fn(u64, &mut [u8]) -> Result<()> + Sync);
 
-/// This many threads read at random offsets in the first `len` bytes for `time`. Returns the time per read
-/// and thread in nanoseconds.
+/// Reads with this many threads at random offsets in the first `len` bytes for `time`. Returns the time per
+/// read and thread, in nanoseconds.
 pub(super) fn hammer(threads: usize, len: u64, time: Duration, io: Io<'_>) -> Result<f64> {
     let (reads, busy_ns) = (AtomicU64::new(0), AtomicU64::new(0));
     together(threads, |thread| {
@@ -44,5 +44,5 @@ pub(super) fn thread_counts() -> Vec<usize> {
     doubled.take_while(|n| *n <= cpus).collect()
 }
 
-/// Noted if scaling over threads cannot be measured.
+/// A note for machines on which scaling over threads cannot be measured.
 pub(super) const ONE_PROCESSOR: &str = "one processor: scaling over threads cannot be seen here";

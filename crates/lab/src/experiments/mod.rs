@@ -37,10 +37,10 @@ pub struct Experiment {
 }
 
 impl Experiment {
-    /// Runs it. The record says that it started at `started` (RFC 3339), and holds the settings in `given`.
+    /// Runs it. `started` is the time for the record (RFC 3339), `given` are the settings for the record.
     ///
     /// # Errors
-    /// Errors of the measurement, and of [`Settings::progress`] before there is anything to keep.
+    /// Errors of the measurement, and those of [`Settings::progress`] before the first sample.
     pub fn run(
         &self,
         settings: &Settings<'_>,
@@ -53,14 +53,14 @@ impl Experiment {
     }
 }
 
-/// One experiment each: its module, its name, what it measures.
+/// Each experiment: its module, its name, what it measures.
 macro_rules! experiments {
     ($($module:ident, $name:literal, $about:literal;)*) => {
         &[$(Experiment { name: $name, about: $about, run: $module::run }),*]
     };
 }
 
-/// All experiments, in the order in which they are listed.
+/// All experiments, in the order of `lab list`.
 pub const EXPERIMENTS: &[Experiment] = experiments! {
     founding1, "founding/1",
         "report 1: 4096 KiB direct overwrites behind an indirect block; runs, one bio per page, the kernel's ext3";
@@ -111,8 +111,8 @@ pub fn find(name: &str) -> Result<&'static Experiment> {
     })
 }
 
-/// Runs one variant of an experiment by itself, unmeasured, in this process: for an experiment that runs it
-/// under a profiler.
+/// Runs one variant of an experiment by itself, unmeasured, in this process: the experiment runs it under a
+/// profiler.
 ///
 /// # Errors
 /// If the experiment has no such variant, and errors of the run.

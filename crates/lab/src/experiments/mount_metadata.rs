@@ -1,6 +1,6 @@
-//! `mount/metadata`: small files through a mount, by 1 thread and by 4 with their own directories: created
-//! (create, write, close), stat'ed with cold caches and again with warm ones, listed cold by `ls -lR`,
-//! removed.
+//! `mount/metadata`: small files through a mount, by 1 thread and by 4 threads with their own directories.
+//! They are created (create, write, close), queried by `stat` with cold caches and again with warm ones,
+//! listed by `ls -lR` with cold caches, and removed.
 
 use std::process::Command;
 

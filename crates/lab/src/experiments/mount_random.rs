@@ -1,5 +1,5 @@
-//! `mount/random`: 4 KiB at random offsets of one file through a mount: cached reads by 1 and 4 threads, on
-//! read-only and read-write descriptors; writes with one fsync at the end; and `O_SYNC` writes.
+//! `mount/random`: 4 KiB at random offsets of one file through a mount. Cached reads by 1 and 4 threads, on
+//! read-only and on writable descriptors; writes with one fsync at the end; and `O_SYNC` writes.
 
 use std::os::unix::fs::FileExt;
 
@@ -51,7 +51,7 @@ fn sample(session: &mut Session<'_>, sizes: &Sizes) -> Result<Sample> {
     session.cold()?;
     let root = session.root();
     let open = |flags| root.open("file", flags);
-    // From here on the file is cached, by the mount or by the kernel.
+    // This read brings the file into the cache of the mount or of the kernel.
     read_stream(&open(OFlags::RDONLY)?, sizes.file_bytes, CALL_BYTES)?;
     let reads = |threads, flags| {
         let each = sizes.reads / threads as u64;
@@ -84,7 +84,7 @@ fn sample(session: &mut Session<'_>, sizes: &Sizes) -> Result<Sample> {
     Ok(rates.map(|(name, rate)| (name, "per s", rate)).into())
 }
 
-/// Calls `each` with this many offsets in the file, the same for every contestant.
+/// Calls `each` with this many offsets in the file. They are the same for every contestant.
 fn at_random(
     sizes: &Sizes,
     thread: usize,

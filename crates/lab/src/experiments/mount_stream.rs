@@ -1,5 +1,5 @@
-//! `mount/stream`: large files written and read through a mount, each file synced after its write: as `dd`
-//! and `fio` do it, direct in calls of 4 MiB, and four files by four threads.
+//! `mount/stream`: large files written and read through a mount, each with an fsync after its write: with the
+//! calls of `dd` and of `fio`, direct in calls of 4 MiB, and four files by four threads.
 
 use rustix::fs::OFlags;
 
@@ -48,7 +48,7 @@ fn written(session: &Session<'_>, file_bytes: u64, with_fio: bool) -> Result<Sam
     let write = |name: &str, flags, len_bytes, call_bytes| {
         write_stream(&root.open(name, flags)?, source, len_bytes, call_bytes)
     };
-    // The cache for written data: ours, or the kernel's.
+    // Memory for written data, in our cache or in the kernel's.
     let needed = file_bytes / 4 * 5;
     warm(needed);
     let buffered = together(1, |_| write("buffered", NEW, file_bytes, CALL_BYTES))?;
@@ -81,7 +81,7 @@ fn read(session: &Session<'_>, file_bytes: u64) -> Result<Sample> {
         read_stream(&file, len_bytes, call_bytes)
     };
     let cached = OFlags::empty();
-    // Our readahead, then the kernel's cache.
+    // Memory for our readahead and for the kernel's cache.
     let needed = file_bytes / 2 * 3;
     warm(needed);
     let buffered = together(1, |_| read("buffered", cached, file_bytes, CALL_BYTES))?;

@@ -1,8 +1,8 @@
 //! `mount/sysbench`: report 5's own command line through a mount.
 //!
-//! `sysbench` 1.0 renamed some options: `--num-threads` is `--threads`, and `--max-requests` is `--events`.
-//! `--time=0` removes its default limit of 10 s, which the older version did not apply when requests were
-//! limited.
+//! `sysbench` 1.0 renamed some options: `--num-threads` is now `--threads`, and `--max-requests` is
+//! `--events`. `--time=0` removes the default limit of 10 s, which the older version did not apply if the
+//! number of requests was limited.
 
 use std::process::Command;
 

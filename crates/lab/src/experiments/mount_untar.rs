@@ -1,9 +1,9 @@
-//! `mount/untar`: `tar x` of a tree like that of a large source repository, and `tar c` of it back, cold,
-//! through a mount.
+//! `mount/untar`: through a mount, `tar x` of a tree like that of a large source repository, and `tar c` of
+//! the same tree with cold caches.
 //!
-//! The tree: 10,000 files with log-normal sizes, a median of 1 KiB and σ 1.6 (3.7 KiB on average), at most 1
-//! MiB, like the Rust repository with its thousands of tests of a few lines. A dozen files per directory,
-//! directories up to six deep; one name in a hundred is a symbolic link.
+//! The tree has 10,000 files, about twelve per directory, in directories up to six deep. Their sizes are
+//! log-normal, with a median of 1 KiB and σ 1.6 (3.7 KiB on average), and at most 1 MiB, as in the Rust
+//! repository with its thousands of short tests. One name in a hundred is a symbolic link.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -38,7 +38,7 @@ pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> 
         untar.arg("xf").arg(&archive).args(["-C", &target]);
         let (made, _) = timed(&mut untar)?;
         let durable = made.wall + session.cold()?;
-        // After the remount the root has a new descriptor.
+        // The remount changed the descriptor of the root.
         let target = session.root().path("");
         let back = drained(Command::new("tar").args(["cf", "-", "-C", &target, "tree"]))?;
         let rate = |wall: std::time::Duration| files as f64 / wall.as_secs_f64();
@@ -56,7 +56,7 @@ pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> 
     Ok(())
 }
 
-/// Creates the archive, the same on each call; returns the total size of its files in bytes.
+/// Creates the archive; each call creates the same one. Returns the total size of its files in bytes.
 fn make_archive(bench: &Bench<'_>, archive: &Path, files: u64) -> Result<u64> {
     let (top, content) = (bench.scratch("tree"), &bench.source);
     let mut random = fastrand::Rng::with_seed(10_000);
@@ -68,7 +68,7 @@ fn make_archive(bench: &Bench<'_>, archive: &Path, files: u64) -> Result<u64> {
             let (parent, depth) = &folders[random.usize(..folders.len())];
             let folder = (parent.join(format!("folder-{number}")), depth + 1);
             fs::create_dir(&folder.0)?;
-            // Deeper directories get no subdirectories.
+            // Directories six levels deep get no subdirectories.
             if folder.1 < 6 {
                 folders.push(folder.clone());
             } else {

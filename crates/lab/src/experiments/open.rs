@@ -1,4 +1,4 @@
-//! `open/1tib`: opening an image of 1 TiB: time and memory.
+//! `open/1tib`: time and memory to open an image of 1 TiB.
 
 use std::time::Instant;
 

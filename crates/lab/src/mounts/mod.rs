@@ -1,11 +1,12 @@
-//! Mounted file systems side by side: our mount, the kernel's ext4 on a loop device (direct-io=on), and
+//! Mounted file systems compared: our mount, the kernel's ext4 on a loop device (direct-io=on), and
 //! `fuse2fs`.
 //!
-//! All of them use the same image file on the same disk in turn, with a new, identically made file system for
-//! each sample, because the placement of an image makes more difference than what is compared. The image is
-//! fully written in advance, so that the disk's own file system allocates nothing during the measurement.
-//! Cold means: unmounted, the image dropped from the host's cache, and mounted again. That also empties a
-//! server's own cache, which `drop_caches` would not reach, and disturbs no other process.
+//! All use the same image file on the same disk in turn, because the placement of an image makes more
+//! difference than what is compared. For each sample, a new file system is made with the same options. The
+//! image is fully written in advance, so that the disk's file system allocates nothing during the
+//! measurement. "Cold" means that the file system was unmounted, the image dropped from the host's cache, and
+//! the file system mounted again. That also empties a server's own cache, which `drop_caches` would not, and
+//! it affects no other process.
 
 pub(crate) mod place;
 pub(crate) mod server;
@@ -30,8 +31,7 @@ use server::Server;
 
 /// Our mount.
 pub(crate) const OURS: &str = "ours";
-/// Our mount a second time, as a control: the distance of this ratio from 1 is the noise floor for the
-/// others.
+/// Our mount again, as a control: the distance of its ratio from 1 is the noise floor of the others.
 pub(crate) const AGAIN: &str = "ours again";
 /// The kernel's ext4.
 pub(crate) const KERNEL: &str = "kernel ext4";
@@ -50,7 +50,7 @@ pub enum System {
 }
 
 impl System {
-    /// Why it cannot serve anything here; `None`: it can.
+    /// Why it cannot be used here; `None` if it can.
     pub(crate) fn unavailable(&self) -> Option<String> {
         match self {
             System::Kernel(_) if may_mount() => None,
@@ -68,7 +68,7 @@ impl System {
         }
     }
 
-    /// Mounts an image with these options; directories are created in `scratch`.
+    /// Mounts an image with these options. Directories are created in `scratch`.
     pub(crate) fn mount(
         &self,
         image: &Path,
@@ -102,7 +102,7 @@ impl Contestant {
         }
     }
 
-    /// All contestants that this machine and user can mount; `outcome` notes the others.
+    /// All contestants that this user can mount on this machine. The others are noted in `outcome`.
     pub(crate) fn all(outcome: &mut Outcome) -> Vec<Contestant> {
         let mut all = Vec::new();
         for (what, names, system) in [
@@ -127,20 +127,20 @@ impl Contestant {
     }
 }
 
-/// What all samples of an experiment share.
+/// State shared by all samples of an experiment.
 pub(crate) struct Bench<'a> {
     pub(crate) settings: &'a Settings<'a>,
-    /// The data written: larger than a processor's cache, and incompressible.
+    /// The data to write: larger than a processor's cache, and incompressible.
     pub(crate) source: AlignedBuf,
-    /// Removed with the bench.
+    /// Removed when the bench is dropped.
     scratch: TempDir,
     /// Further arguments of `mke2fs`.
     mke2fs: Vec<String>,
 }
 
 impl<'a> Bench<'a> {
-    /// An image of `image_bytes`, or as much as fits on the disk. Its file systems are made with these
-    /// further arguments of `mke2fs`.
+    /// A bench with an image of `image_bytes`, or as much as fits on the disk. Its file systems are made with
+    /// these further arguments of `mke2fs`.
     pub(crate) fn new(
         settings: &'a Settings<'a>,
         image_bytes: u64,
@@ -165,7 +165,7 @@ impl<'a> Bench<'a> {
         Ok(bench)
     }
 
-    /// A path in the scratch directory, which is removed with the bench.
+    /// A path in the scratch directory, which is removed when the bench is dropped.
     pub(crate) fn scratch(&self, name: &str) -> PathBuf {
         self.scratch.path().join(name)
     }
@@ -174,7 +174,7 @@ impl<'a> Bench<'a> {
         self.scratch("image")
     }
 
-    /// Runs `work` for every contestant, each on its own file system, interleaved.
+    /// Runs `work` for every contestant, each with its own file system, interleaved.
     ///
     /// The image of our mount must pass `e2fsck` after each sample.
     pub(crate) fn compare(
@@ -245,8 +245,8 @@ impl Mounted {
         }
     }
 
-    /// Unmounts. Returns once everything is durable and the server has exited; if it failed, with its error
-    /// output.
+    /// Unmounts. Returns once all data is durable and the server has exited. If the server failed, the error
+    /// contains its error output.
     pub(crate) fn unmount(self) -> Result<()> {
         match self {
             Mounted::Kernel(_) => Ok(()),
@@ -260,7 +260,7 @@ pub(crate) struct Session<'a> {
     pub(crate) bench: &'a Bench<'a>,
     contestant: &'a Contestant,
     mounted: Option<Mounted>,
-    /// Of the servers so far; 0 without a server.
+    /// The peak of the servers so far; 0 without a server.
     peak_memory_kib: u64,
 }
 
@@ -283,7 +283,7 @@ impl Session<'_> {
         mounted.expect("mounted while work is done").root()
     }
 
-    /// Unmounts; returns the time until everything was durable and the server had exited.
+    /// Unmounts. Returns the time until all data was durable and the server had exited.
     pub(crate) fn unmount(&mut self) -> Result<Duration> {
         let begun = std::time::Instant::now();
         let Some(mounted) = self.mounted.take() else {
@@ -297,7 +297,7 @@ impl Session<'_> {
         Ok(begun.elapsed())
     }
 
-    /// Remounts with cold caches; returns the time the unmount took.
+    /// Remounts with cold caches. Returns the duration of the unmount.
     pub(crate) fn cold(&mut self) -> Result<Duration> {
         let unmounting = self.unmount()?;
         forget(&self.bench.image())?;
@@ -306,8 +306,8 @@ impl Session<'_> {
     }
 }
 
-/// Ratios of one quantity, higher is better: ours over the kernel's and over fuse2fs, with their minimum, and
-/// the control.
+/// Computes the ratios of one quantity, of which more is better: ours over the kernel's and over fuse2fs,
+/// with their minimums, and the control.
 pub(crate) fn bars(
     outcome: &mut Outcome,
     quantity: &str,

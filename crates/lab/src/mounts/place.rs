@@ -1,5 +1,5 @@
-//! A directory of a mounted file system that is not visible in the mount tree: used through its descriptor
-//! for our own calls, and through a path in `/proc` for other programs.
+//! A directory of a mounted file system that is not visible in the mount tree. Our own calls use its
+//! descriptor; other programs use a path in `/proc`.
 
 use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
@@ -17,7 +17,7 @@ impl<'a> Place<'a> {
         Place(directory)
     }
 
-    /// The path of `name` in it. Programs that we start can open it while this directory is open.
+    /// The path of `name` in it. Programs started by us can open it as long as this directory is open.
     pub(crate) fn path(self, name: &str) -> String {
         let process = std::process::id();
         format!("/proc/{process}/fd/{}/{name}", self.0.as_raw_fd())
@@ -44,7 +44,7 @@ impl<'a> Place<'a> {
             .map(OwnedFd::from)
     }
 
-    /// The length of `name` in bytes, by one `stat`.
+    /// The length of `name` in bytes, from one `stat`.
     pub(crate) fn stat(self, name: &str) -> Result<u64> {
         fs::statat(self.0, name, AtFlags::SYMLINK_NOFOLLOW)
             .map(|stat| stat.st_size.cast_unsigned())

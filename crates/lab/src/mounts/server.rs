@@ -1,8 +1,8 @@
-//! A FUSE server in its own process, and the file system it serves.
+//! A FUSE server in a process of its own, and the file system that it serves.
 //!
 //! Invariant: nothing is left behind. As soon as the root is open, the mount is detached from the tree, so it
-//! lives only as long as our descriptors. When the last one is closed, the kernel ends the session, and with
-//! it the server, even if the lab is killed with SIGKILL.
+//! exists only as long as our descriptors. When the last one is closed, the kernel ends the session, and
+//! thereby the server, even if the lab is killed with SIGKILL.
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -18,11 +18,11 @@ use super::place::Place;
 use crate::kernel::{run, search_path};
 use crate::{Error, Result};
 
-/// Timeout for a server's first answer and for its exit: far more than a healthy server needs on a busy
+/// Time limit for a server's first answer and for its exit: far more than a server needs, even on a busy
 /// machine.
 const PATIENCE: Duration = Duration::from_secs(180);
 
-/// How much of a server's error output is reported.
+/// Maximum length of a server's error output in an error.
 const MAX_LOG_BYTES: usize = 16 << 10;
 
 /// A mounted file system with its server.
@@ -34,13 +34,13 @@ pub(crate) struct Server {
     log: File,
 }
 
-/// Why FUSE mounts are impossible here; `None`: they are possible.
+/// Why FUSE mounts are impossible here; `None` if they are possible.
 pub(crate) fn unavailable() -> Option<String> {
     let opened = File::options().read(true).write(true).open("/dev/fuse");
     opened.err().map(|e| format!("/dev/fuse: {e}"))
 }
 
-/// Why this program cannot be run; `None`: it is installed.
+/// Why this program cannot be run; `None` if it is installed.
 pub(crate) fn missing(program: &str) -> Option<String> {
     let path = search_path();
     let there = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
@@ -48,7 +48,7 @@ pub(crate) fn missing(program: &str) -> Option<String> {
 }
 
 impl Server {
-    /// `throughline mount`, from this very program.
+    /// `throughline mount`, run from this program's own binary.
     pub(crate) fn ours(image: &Path, scratch: &Path, options: Option<&str>) -> Result<Server> {
         let own = std::env::current_exe()
             .map_err(|e| Error::new(format!("cannot find this program: {e}")))?;
@@ -67,7 +67,7 @@ impl Server {
         Server::start(command, image, scratch)
     }
 
-    /// Starts `command` to serve `image`; directories are created in `scratch`.
+    /// Starts `command` to serve `image`. Directories are created in `scratch`.
     fn start(mut command: Command, image: &Path, scratch: &Path) -> Result<Server> {
         let point = tempfile::tempdir_in(scratch)?;
         let log = tempfile::tempfile()?;
@@ -77,7 +77,7 @@ impl Server {
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log.try_clone()?)
-            // Ctrl-C is handled by the lab, which unmounts and so ends the server.
+            // The lab handles Ctrl-C: it unmounts, which ends the server.
             .process_group(0)
             .spawn()
             .map_err(|e| Error::new(format!("cannot run {command:?}: {e}")))?;
@@ -126,7 +126,7 @@ impl Server {
             .unwrap_or(0)
     }
 
-    /// Unmounts. Returns once the server has exited; if it failed, with its error output.
+    /// Unmounts. Returns once the server has exited. If it failed, the error contains its error output.
     pub(crate) fn unmount(mut self) -> Result<()> {
         let status = self.end()?;
         match status.success() {
@@ -166,14 +166,14 @@ impl Drop for Server {
             return;
         }
         if self.root.is_none() {
-            // Not mounted yet: nothing can be lost.
+            // Not mounted yet, so no data can be lost.
             let _ = self.child.kill();
         }
         let _ = self.end();
     }
 }
 
-/// Detaches the mount from the tree; it lives on while something in it is open.
+/// Detaches the mount from the tree. It exists as long as something in it is open.
 fn detach(point: &Path) -> Result<()> {
     let path = point.to_string_lossy();
     match rustix::process::geteuid().is_root() {
@@ -183,7 +183,7 @@ fn detach(point: &Path) -> Result<()> {
     .map(drop)
 }
 
-/// The device number at `path`, without a request to a server.
+/// The device number of `path`, without a request to a server.
 fn device_of(path: &Path) -> Result<(u32, u32)> {
     let flags = AtFlags::STATX_DONT_SYNC;
     let stat = fs::statx(CWD, path, flags, StatxFlags::TYPE)

@@ -1,4 +1,4 @@
-//! Small files, a hundred per directory, with the directories distributed over threads.
+//! Small files, a hundred per directory. The directories are distributed over threads.
 
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
@@ -13,10 +13,10 @@ use crate::meter::Spent;
 pub(crate) const FILES_PER_FOLDER: u64 = 100;
 const FILE_BYTES: std::ops::RangeInclusive<usize> = 1024..=4096;
 
-/// Where the files are, and how many threads work on them.
+/// A tree: where its files are, and how many threads work on it.
 pub(crate) struct Tree<'a> {
     pub(crate) threads: usize,
-    /// For all threads together.
+    /// The number for all threads together.
     pub(crate) folders: u64,
     /// The directory that contains all others.
     pub(crate) top: &'a str,
@@ -41,7 +41,7 @@ impl Tree<'_> {
         })
     }
 
-    /// Calls `each` for every file; each thread handles its own files.
+    /// Calls `each` for every file. Each thread handles its own files.
     pub(crate) fn each_file(
         &self,
         session: &Session<'_>,

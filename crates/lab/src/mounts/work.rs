@@ -1,4 +1,4 @@
-//! Building blocks for the experiments' work.
+//! Building blocks for the work of experiments.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -14,15 +14,15 @@ use crate::command::timed;
 use crate::meter::{Meter, Spent};
 use crate::{Error, Result};
 
-/// For a new file that is only written.
+/// Flags for a new file that is only written.
 pub(crate) const NEW: OFlags = OFlags::WRONLY.union(OFlags::CREATE).union(OFlags::TRUNC);
 
-/// Runs `part` on this many threads concurrently, and measures from the first start to the last end.
+/// Runs `part` on this many threads in parallel, and measures from the first start to the last end.
 ///
 /// # Errors
-/// Errors of a part. If a thread cannot be started, no part runs.
+/// Errors of a part. If a thread cannot be started, no part is run.
 pub(crate) fn together(threads: usize, part: impl Fn(usize) -> Result<()> + Sync) -> Result<Spent> {
-    /// `None` if not all threads could be started: they then exit without running their part.
+    /// `None` if not all threads could be started. The others then exit without running their part.
     type Start = OnceLock<Option<Barrier>>;
     let start = Start::new();
     let run = |number| match start.wait() {
@@ -43,7 +43,8 @@ pub(crate) fn together(threads: usize, part: impl Fn(usize) -> Result<()> + Sync
                  -u, pids.max)"
             ))
         })?;
-        // Start before releasing the threads: on a busy machine this thread may be scheduled late.
+        // Start measuring before the threads are released, because on a busy machine this thread may be
+        // scheduled late.
         let meter = Meter::start();
         if let Some(all) = all {
             all.wait();
@@ -59,8 +60,8 @@ pub(crate) fn together(threads: usize, part: impl Fn(usize) -> Result<()> + Sync
     })
 }
 
-/// Writes `len_bytes` from the file's start in calls of `call_bytes`, cycling through `source`, then syncs.
-/// The length of `source` is a multiple of `call_bytes`.
+/// Writes `len_bytes` from the start of the file, in calls of `call_bytes` that cycle through `source`, then
+/// syncs. The length of `source` must be a multiple of `call_bytes`.
 pub(crate) fn write_stream(
     file: &File,
     source: &[u8],
@@ -78,7 +79,7 @@ pub(crate) fn write_stream(
     Ok(file.sync_all()?)
 }
 
-/// Reads `len_bytes` in calls of `call_bytes` from the file's start; an error if the file is shorter.
+/// Reads `len_bytes` from the start of the file in calls of `call_bytes`. An error if the file is shorter.
 pub(crate) fn read_stream(file: &File, len_bytes: u64, call_bytes: usize) -> Result<()> {
     let mut buffer = AlignedBuf::zeroed(call_bytes, 4096);
     let mut at = 0;
@@ -89,7 +90,7 @@ pub(crate) fn read_stream(file: &File, len_bytes: u64, call_bytes: usize) -> Res
     Ok(())
 }
 
-/// Runs one `fio` job on the file `name` of `len_bytes` and returns its result in 10⁶ bytes/s, including its
+/// Runs one `fio` job on the file `name` of `len_bytes`. Returns the result in 10⁶ bytes/s, including the
 /// final fsync. `fio` opens files for reading and writing.
 pub(crate) fn fio(place: Place<'_>, name: &str, len_bytes: u64, job: &[&str]) -> Result<f64> {
     let mut command = Command::new("fio");
@@ -113,7 +114,7 @@ pub(crate) fn fio(place: Place<'_>, name: &str, len_bytes: u64, job: &[&str]) ->
     }
 }
 
-/// Runs a program and discards its output, after reading all of it.
+/// Runs a program, and reads and discards its output.
 pub(crate) fn drained(command: &mut Command) -> Result<Spent> {
     let meter = Meter::start();
     let mut child = command
@@ -135,7 +136,7 @@ pub(crate) fn drained(command: &mut Command) -> Result<Spent> {
     }
 }
 
-/// Whether a tool is installed; if not, `outcome` notes what is skipped.
+/// Whether a tool is installed. If not, notes in `outcome` what is skipped.
 pub(crate) fn have(outcome: &mut crate::outcome::Outcome, program: &str, what: &str) -> bool {
     let missing = super::server::missing(program);
     if let Some(why) = &missing {

@@ -1,4 +1,4 @@
-//! Accounts stored in a [`Record`], and read back.
+//! Storing accounts in a [`Record`], and reading them back.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use throughline_explain::{Account, Explained};
 use super::{Head, Line, Record};
 
 impl Record {
-    /// The record of a command that was traced from `started` (RFC 3339) on, with its settings.
+    /// The record of a command that was traced, with its settings. `started`: RFC 3339.
     pub fn explained(
         explained: Vec<Explained>,
         started: &str,
@@ -34,7 +34,7 @@ impl Record {
         }
     }
 
-    /// The accounts in it.
+    /// The accounts in the record.
     pub fn accounts(&self) -> Vec<&Account> {
         let accounts = self.lines.iter().filter_map(|line| match line {
             Line::Account(account) => Some(&**account),

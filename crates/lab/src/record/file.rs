@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use super::{Head, Line, Record, SCHEMA};
 use crate::{Error, Result};
 
-/// The longest line that is read: a trace of a million events.
+/// Maximum length of a line: a trace of a million events.
 const MAX_LINE_BYTES: u64 = 256 << 20;
 
 /// Writes the file during the run. Each line has reached the kernel when [`Writer::line`] returns, so a
-/// killed run leaves everything it had measured.
+/// killed run keeps everything that it has measured.
 #[derive(Debug)]
 pub struct Writer {
     file: File,
@@ -28,7 +28,7 @@ impl Writer {
         Writer::to(file, path, head)
     }
 
-    /// Like [`Writer::create`], on an open file; `path` is used in messages.
+    /// Like [`Writer::create`], for an open file. `path` is used in messages.
     ///
     /// # Errors
     /// As for [`Writer::create`].
@@ -62,7 +62,8 @@ impl Record {
     /// Reads a file.
     ///
     /// # Errors
-    /// If the file cannot be read, is not a record, or has a newer version; the message names file and line.
+    /// If the file cannot be read, is not a record, or has a newer version. The message names the file and
+    /// the line.
     pub fn read(path: &Path) -> Result<Record> {
         let file = File::open(path).map_err(|e| of_file(path, "cannot read", &e))?;
         Record::from_lines(BufReader::new(file))

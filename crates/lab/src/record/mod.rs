@@ -1,12 +1,12 @@
-//! [`Record`]: a run kept as a file. The lab's parts exchange results only in this form.
+//! [`Record`]: a run, stored in a file. The parts of the lab exchange results only in this form.
 //!
-//! A file is JSON lines: a [`Head`], then [`Line`]s in chronological order, then a [`Line::End`]. The file of
-//! a killed run is readable: a torn last line is dropped, and the end is missing.
+//! A file consists of JSON lines: a [`Head`], then [`Line`]s in chronological order, then a [`Line::End`].
+//! The file of a killed run can be read: a torn last line is dropped, and the end is missing.
 //!
 //! Invariants:
-//! - Sample `round` of one series belongs with sample `round` of every other: they were taken one after the
+//! - Sample `round` of one series pairs with sample `round` of every other: they were taken one after the
 //!   other.
-//! - A reader refuses a file with a newer [`SCHEMA`] and skips kinds of lines it does not know.
+//! - A reader refuses a file with a newer [`SCHEMA`] and skips unknown kinds of lines.
 
 mod explained;
 mod file;
@@ -25,7 +25,7 @@ use crate::stats::Ratio;
 pub use file::Writer;
 pub use throughline_explain::{Latencies, TraceEvent};
 
-/// The version of the format; incremented when an old reader would misread a new file.
+/// The version of the format. It is incremented when an old reader would misread a new file.
 pub const SCHEMA: u32 = 2;
 
 /// Which direction of a quantity is better.
@@ -46,12 +46,12 @@ pub struct Head {
     pub schema: u32,
     /// The name of the experiment or workload.
     pub name: String,
-    /// When the run started: RFC 3339, UTC. Runs are ordered by it.
+    /// When the run started: RFC 3339, UTC. Runs are ordered by this time.
     pub started: String,
     /// The machine it ran on.
     pub machine: Machine,
-    /// The maximum number of rounds, if the run could stop early based on its results. Such a run is judged
-    /// at its looks, by [`judge_at_looks`](crate::stats::judge_at_looks). `None`: the number of rounds was
+    /// The maximum number of rounds, if the run could stop early because of its results. Such a run is judged
+    /// at its looks, by [`judge_at_looks`](crate::stats::judge_at_looks). `None` if the number of rounds was
     /// fixed in advance.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_rounds: Option<u32>,
@@ -108,14 +108,14 @@ pub enum Line {
     Sample(Sample),
     /// Latencies of single operations.
     Latencies(Latencies),
-    /// What the I/O path did for one series.
+    /// A trace: what the I/O path did for one series.
     Trace {
         /// The series that was traced.
         series: String,
         /// In chronological order.
         events: Vec<TraceEvent>,
     },
-    /// What the I/O path did, as reported by `explain`.
+    /// An account: what the I/O path did, as reported by `explain`.
     Account(Box<Account>),
     /// A ratio computed by the experiment itself.
     Ratio {
@@ -133,22 +133,22 @@ pub enum Line {
     },
     /// A limit, and whether it was met.
     Bar(Bar),
-    /// Something the reader must know.
+    /// A note that the reader needs to interpret the results.
     Note {
         /// The text.
         text: String,
     },
-    /// The run ended, and the record is complete.
+    /// The run has ended, and the record is complete.
     End {
-        /// Why: `rounds` (all were run), `certain` (the answer was), or `interrupted`.
+        /// Why it ended: `rounds` (all were run), `certain` (the answer was), or `interrupted`.
         why: String,
     },
-    /// A kind that this version does not know.
+    /// A kind of line that this version does not know.
     #[serde(other)]
     Unknown,
 }
 
-/// A run that was read or is to be written.
+/// A run that was read or will be written.
 #[derive(Clone, Debug)]
 pub struct Record {
     /// What was run.
@@ -178,7 +178,7 @@ impl Column {
         self.samples.iter().map(|(_, value)| *value).collect()
     }
 
-    /// The values of the rounds present in both, in pairs.
+    /// The values of the rounds that both have, in pairs.
     pub fn paired(&self, other: &Column) -> (Vec<f64>, Vec<f64>) {
         let theirs: BTreeMap<u32, f64> = other.samples.iter().copied().collect();
         self.samples
@@ -216,18 +216,18 @@ impl Record {
         columns
     }
 
-    /// The maximum number of rounds, if the run could stop early based on its results.
+    /// The maximum number of rounds, if the run could stop early because of its results.
     pub fn most_rounds(&self) -> Option<u32> {
         let ended_early = matches!(self.lines.last(), Some(Line::End { why }) if why == "certain");
-        // Files of version 1 do not record the maximum. Any number chosen independently of the samples will
-        // do; this one is safe.
+        // Files of version 1 do not record the maximum. Any number chosen independently of the samples is
+        // valid; this one is conservative.
         let not_said = self.head.schema < 2 && ended_early;
         self.head
             .max_rounds
             .or(not_said.then_some(crate::workload::MAX_ROUNDS))
     }
 
-    /// Whether the record is complete: the run was not killed.
+    /// Whether the record is complete, that is, the run was not killed.
     pub fn is_whole(&self) -> bool {
         matches!(self.lines.last(), Some(Line::End { .. }))
     }

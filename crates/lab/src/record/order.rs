@@ -1,16 +1,16 @@
-//! The effect of a target's position in the round on the samples of a [`Record`].
+//! Effects of a target's position in the round on the samples of a [`Record`].
 
 use std::collections::BTreeMap;
 
 use super::{Line, Record};
 use crate::stats::{Rounds, effects_of_order};
 
-/// When a target's value was taken, the target's number, and the value.
+/// When a value was taken, the number of its target, and the value.
 type Timed = (f64, usize, f64);
 
 impl Record {
-    /// One sentence for each quantity on which the position in the round has a certain effect; none if the
-    /// samples do not record when they were taken.
+    /// One sentence for each quantity on which the position in the round certainly has an effect; none if the
+    /// samples do not record their time.
     pub fn effects_of_order(&self) -> Vec<String> {
         let mut series: BTreeMap<&str, usize> = BTreeMap::new();
         let mut timed: BTreeMap<&str, BTreeMap<u32, Vec<Timed>>> = BTreeMap::new();
@@ -43,7 +43,8 @@ mod tests {
     use super::super::{Head, Sample, throughput};
     use super::*;
 
-    /// Two series in random order; the first in each round is slower by `percent`. The lines are unordered.
+    /// Two series in random order. The first one in each round is slower by `percent`. The lines are
+    /// unordered.
     fn run(percent: f64, timed: bool) -> Record {
         let mut random = fastrand::Rng::with_seed(4);
         let mut lines = Vec::new();

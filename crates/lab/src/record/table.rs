@@ -1,4 +1,4 @@
-//! A [`Record`] as a table for people.
+//! A [`Record`] as a table in text form.
 
 use std::fmt;
 

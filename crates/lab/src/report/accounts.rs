@@ -11,15 +11,15 @@ use super::text::{bytes, micros, one_line, plural};
 pub(super) struct Accounts {
     /// For each account, the index of its entity in the page's list.
     pub(super) entities: Vec<usize>,
-    /// A one-sentence summary of each, without the name.
+    /// A summary of each in one sentence, without its name.
     pub(super) in_short: Vec<String>,
     /// Their contents: in each line, a text for each account.
     pub(super) sections: Vec<Section>,
-    /// What must be known before trusting their figures.
+    /// Warnings that the reader needs before trusting the figures.
     pub(super) warnings: Vec<String>,
 }
 
-/// Collects them. `entity` maps the number of a run and the name of a series to an entity.
+/// Collects the accounts. `entity` returns the entity of a series, given the number of its run and its name.
 pub(super) fn of(records: &[&Record], mut entity: impl FnMut(usize, &str) -> usize) -> Accounts {
     let mut all: Vec<&Account> = Vec::new();
     let mut accounts = Accounts::default();

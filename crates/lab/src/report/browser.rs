@@ -1,8 +1,8 @@
-//! The page in a real browser, if one is installed: every plot is drawn, there are no error messages, and
-//! nothing is fetched.
+//! Loads the page in a real browser, if one is installed: every plot must be drawn, without error messages
+//! and without requests.
 //!
-//! Skipped with a message if Debian's chromium is missing or does not run, which says nothing about the page.
-//! `THROUGHLINE_PAGES=DIR` keeps the pages there for inspection.
+//! Skipped with a message if Debian's chromium is missing or does not run, because that is no property of the
+//! page. With `THROUGHLINE_PAGES=DIR`, the pages are kept in that directory for inspection.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 
 use super::testing::reports;
 
-/// Timeout: a browser on a loaded machine may be slow, but beyond this it hangs.
+/// Time limit. A browser on a busy machine may be slow, but not that slow.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Kills the browser even if the test fails.
+/// Kills the browser on drop, also if the test fails.
 struct Browser(Child);
 
 impl Drop for Browser {
@@ -37,7 +37,7 @@ impl Browser {
     }
 }
 
-/// The document after its scripts have run, and the browser's messages; `None`, with a message, if the
+/// The document after its scripts have run, and the browser's messages. `None`, with a message, if the
 /// browser did not run.
 fn shown(page: &Path, dir: &Path, width: u32) -> Option<(String, String)> {
     let (dom, log) = (dir.join("dom.html"), dir.join("said.txt"));

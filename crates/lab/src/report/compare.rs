@@ -1,5 +1,5 @@
-//! Compares every later file with the first, as `lab compare` does, in words. One run per side proves nothing
-//! and is not presented as evidence: its change is shown without an interval.
+//! Compares every later file with the first, as `lab compare` does, for use in sentences. One run per side
+//! proves nothing, so its change is shown without an interval.
 
 use crate::compare::{Choice, Comparison, Row};
 use crate::stats::{Judgement, Verdict};
@@ -10,7 +10,7 @@ use super::text::{one_line, percent, with_unit};
 /// One quantity of one series in two files.
 #[derive(Debug)]
 pub(super) struct Compared {
-    /// The series; both names if they differ.
+    /// The series, or both names if they differ.
     pub(super) series: String,
     pub(super) quantity: String,
     pub(super) unit: String,
@@ -22,8 +22,8 @@ pub(super) struct Compared {
     pub(super) judgement: Judgement,
 }
 
-/// Compares every later file with the first. The second value lists what could not be compared and what must
-/// be known before trusting the rest.
+/// Compares every later file with the first. The second value lists what could not be compared, and warnings
+/// that the reader needs before trusting the rest.
 pub(super) fn all(sources: &[Source]) -> (Vec<Compared>, Vec<String>) {
     let (mut compared, mut warnings) = (Vec::new(), Vec::new());
     let Some((base, others)) = sources.split_first() else {

@@ -1,4 +1,4 @@
-//! The page's text: the answer first, then the plots, then all figures in tables.
+//! The text of the page: the answer first, then the plots, then all figures in tables.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -13,7 +13,7 @@ use super::verdict::Tone;
 use super::{Report, Source};
 
 const STYLE: &str = include_str!("assets/report.css");
-/// Wrapped in one function, so that it defines no global names.
+/// The script, wrapped in a function so that it defines no global names.
 const SCRIPT: &str = concat!(
     "(() => {\n\"use strict\";\n",
     include_str!("assets/draw.js"),
@@ -22,7 +22,7 @@ const SCRIPT: &str = concat!(
     include_str!("assets/page.js"),
     "})();\n"
 );
-/// Forbids fetching, sending and framing.
+/// A content security policy that forbids fetching, sending and framing.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
 
 /// The whole page.
@@ -107,7 +107,7 @@ fn hero(report: &Report, title: &str) -> Markup {
     }
 }
 
-/// The machines of the files; if all ran on the same machine, a single entry without a name.
+/// The machines of the files. If all ran on the same machine, a single entry without a name.
 fn machines(report: &Report) -> Vec<(&str, String)> {
     let all = report.sources.iter().map(|source| {
         let machine = one_line(&source.record.head.machine.to_string());
@@ -183,7 +183,7 @@ fn limits(report: &Report) -> Markup {
     }
 }
 
-/// Buttons for the series of a section; created by the script, since without it nothing can be hidden.
+/// Buttons for the series of a section. The script creates them, because without it nothing can be hidden.
 fn legend(entities: impl Iterator<Item = usize>) -> Markup {
     let mut numbers: Vec<usize> = entities.collect();
     numbers.sort_unstable();
@@ -356,7 +356,7 @@ fn counts(report: &Report) -> Markup {
     }
 }
 
-/// Machine, kernel and settings, for reproducing the run.
+/// The machine, the kernel and the settings, for repeating the run.
 fn circumstances(report: &Report) -> Markup {
     html! {
         section {

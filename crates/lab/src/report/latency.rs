@@ -1,4 +1,4 @@
-//! Latency percentiles from class counts: which share of the operations took longer than what.
+//! Latency percentiles from counts per class: which share of the operations took longer than a given time.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::record::{Latencies, Line, Record};
 
-/// Maximum steps of a curve; longer ones are thinned, sparing the tail.
+/// Maximum number of steps of a curve. Longer ones are thinned, except in the tail.
 const MAX_STEPS: usize = 400;
 
 /// The percentiles that tables show, in percent.
@@ -34,7 +34,7 @@ pub(super) struct Curve {
     pub(super) at: Vec<f64>,
 }
 
-/// All curves of these records. `entity` numbers a series of a record.
+/// The curves of these records. `entity` returns the entity of a series of a record.
 pub(super) fn plots(
     records: &[&Record],
     mut entity: impl FnMut(usize, &str) -> usize,
@@ -62,7 +62,7 @@ pub(super) fn plots(
     plots.into_iter().map(plot).collect()
 }
 
-/// `None` if nothing was counted. The warm-up is ignored if there are rounds.
+/// `None` if nothing was counted. Warm-up rounds are ignored if there are counted ones.
 fn curve(entity: usize, times: &[&Latencies]) -> Option<Curve> {
     let warm_up_only = times.iter().all(|t| t.round == 0);
     let counted = times.iter().filter(|t| warm_up_only || t.round != 0);

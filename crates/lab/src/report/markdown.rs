@@ -1,7 +1,7 @@
-//! A mail to a mailing list: Markdown that also reads as plain text, in the format of the five reports.
+//! A mail to a mailing list, in Markdown that also reads as plain text, in the format of the five reports.
 //!
-//! Invariants: no line is longer than [`COLUMNS`], unless a single word is; figures are in indented blocks,
-//! where nothing is markup; names within sentences are escaped.
+//! Invariants: no line is longer than [`COLUMNS`], unless a single word is. Figures are in indented blocks,
+//! where nothing is markup. Names in sentences are escaped.
 
 use std::fmt::Write as _;
 
@@ -50,7 +50,7 @@ pub(super) fn mail(report: &Report) -> String {
     format!("{}\n", mail.text.trim_end())
 }
 
-/// Machine, kernel, command and settings, one per line.
+/// The machine, the kernel, the command and the settings, one per line.
 pub(super) fn circumstances(source: &Source) -> Vec<String> {
     let head = &source.record.head;
     let machine = &head.machine;
@@ -136,7 +136,7 @@ fn latencies(mail: &mut Mail, report: &Report) {
     }
 }
 
-/// Columns side by side do not fit into a mail: accounts are numbered and shown line by line below each
+/// Columns side by side do not fit into a mail. So accounts are numbered, and shown line by line below each
 /// other.
 fn accounts(mail: &mut Mail, report: &Report) {
     let accounts = &report.accounts;

@@ -1,15 +1,15 @@
-//! [`Report`]: result files for people, as one self-contained page and as a mail.
+//! [`Report`]: result files in readable form, as one self-contained page and as a mail.
 //!
-//! The page contains everything it shows: it makes no requests, and its content security policy (CSP) forbids
-//! any. Tables are part of its text, so they can be read, searched and printed without scripts; plots are
-//! drawn from embedded data. The plots take a few hundred lines of plain JavaScript that draw SVG
-//! (`assets/`), not a library: no small one draws strips, intervals, percentiles and pipelines, and elements
-//! in the document can be tested, printed and reached by keyboard.
+//! The page contains everything that it shows: it makes no requests, and its content security policy (CSP)
+//! forbids any. Tables are part of its text, so they can be read, searched and printed without scripts. Plots
+//! are drawn from embedded data, by a few hundred lines of plain JavaScript that create SVG (`assets/`). No
+//! small library draws strips, intervals, percentiles and pipelines, and elements in the document can be
+//! tested, printed and reached by keyboard.
 //!
 //! Invariants:
-//! - The first sentence is the answer; next comes what the reader must know before trusting it.
-//! - Names from a file are data: escaped in the page's text, in its JSON, and in the mail.
-//! - Any [`Record`] gives a report: no samples, one, a hundred thousand, NaN, a run cut short.
+//! - The first sentence is the answer. Warnings that the reader needs before trusting it come next.
+//! - Names from a file are data: they are escaped in the page's text, in its JSON, and in the mail.
+//! - Any [`Record`] gives a report: without samples, with one, with a hundred thousand, with NaN, or torn.
 
 mod accounts;
 #[cfg(test)]
@@ -35,7 +35,7 @@ use compare::Compared;
 use samples::Quantity;
 use verdict::Headline;
 
-/// One or several runs, ready to be shown. The first is the one the others are compared with.
+/// One or several runs, ready to be shown. The others are compared with the first.
 #[derive(Debug)]
 pub struct Report {
     sources: Vec<Source>,
@@ -56,14 +56,14 @@ struct Source {
     record: Record,
 }
 
-/// A series of a run: it has its own colour.
+/// A series of a run; each has its own colour.
 #[derive(Clone, Debug, serde::Serialize)]
 struct Entity {
     label: String,
 }
 
 impl Report {
-    /// Makes a report of runs, each with a distinguishing name.
+    /// Makes a report of runs, each with a name that distinguishes it.
     ///
     /// # Errors
     /// If there is no run.
@@ -129,7 +129,7 @@ impl Report {
         markdown::mail(self)
     }
 
-    /// The runs' notes; with several runs, each with its run's name.
+    /// The notes of the runs. If there are several runs, each note has the name of its run.
     fn notes(&self) -> Vec<String> {
         let mut notes = Vec::new();
         for Source { label, record } in &self.sources {
@@ -157,7 +157,7 @@ impl Report {
 }
 
 impl Source {
-    /// What must be known before trusting a figure.
+    /// Warnings that the reader needs before trusting a figure.
     fn warnings(&self) -> Vec<String> {
         let mut warnings = Vec::new();
         if !self.record.head.machine.optimised {
@@ -178,7 +178,7 @@ impl Source {
     }
 }
 
-/// Numbers runs that have the same name.
+/// Adds numbers to runs that have the same name.
 fn named_apart(runs: Vec<(String, Record)>) -> Vec<Source> {
     let mut taken: BTreeMap<String, usize> = BTreeMap::new();
     let named = |(label, record): (String, Record)| {
@@ -197,7 +197,7 @@ fn named_apart(runs: Vec<(String, Record)>) -> Vec<Source> {
 /// Numbers the series of the runs in order of appearance.
 struct Entities<'a> {
     sources: &'a [Source],
-    /// Every run has at most one series, so the run's name is sufficient.
+    /// Whether every run has at most one series, so that the run's name is sufficient.
     by_run: bool,
     numbers: BTreeMap<(usize, String), usize>,
     list: Vec<Entity>,

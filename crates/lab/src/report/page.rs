@@ -41,7 +41,7 @@ struct ForestRow {
     text: String,
 }
 
-/// The page's data as JSON. It contains no `<`, so no name can close its element.
+/// The page's data as JSON. It contains no `<`, so no name can close the element.
 pub(super) fn json(report: &Report) -> String {
     let data = Data {
         entities: &report.entities,
@@ -50,7 +50,7 @@ pub(super) fn json(report: &Report) -> String {
         latencies: &report.latencies,
         traces: &report.traces,
     };
-    // Only numbers, strings, lists and maps with string keys, so serialisation cannot fail.
+    // There are only numbers, strings, lists and maps with string keys, so serialisation cannot fail.
     let text = serde_json::to_string(&data).unwrap_or_default();
     text.replace('<', "\\u003c")
 }

@@ -1,8 +1,8 @@
 //! The samples of the files by quantity, for tables and plots.
 //!
-//! Invariants: tables include every finite sample of a round; plots show all of them up to [`MAX_POINTS`].
-//! Beyond that, a plot over time shows the minimum and maximum of each stretch, and a distribution is binned
-//! from all samples. Non-finite samples are excluded everywhere, and counted.
+//! Invariants: tables include every finite sample of a round, and plots show all of them up to
+//! [`MAX_POINTS`]. For longer series, a plot over time shows the minimum and maximum of each stretch, and a
+//! distribution is binned from all samples. Non-finite samples are excluded everywhere, and counted.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +11,11 @@ use serde::Serialize;
 use crate::record::{Better, Line, Record, Sample};
 use crate::stats::{Summary, outliers, quantile, sorted, warm_up};
 
-/// Maximum points of a series in a plot.
+/// Maximum number of points of a series in a plot.
 const MAX_POINTS: usize = 1200;
-/// Samples at the start that are checked for warm-up.
+/// Number of samples at the start that are checked for warm-up.
 const WARMING_LOOK: usize = 4000;
-/// Bins for the distribution of a longer series.
+/// Number of bins for the distribution of a longer series.
 const BINS: usize = 60;
 
 /// One quantity of all series of all files.
@@ -44,8 +44,8 @@ pub(super) struct Row {
     pub(super) warming: usize,
     /// First quartile, median, third quartile.
     pub(super) quartiles: [f32; 3],
-    /// If there are more samples than points: lower end, upper end, and the number of samples in each equal
-    /// bin.
+    /// If there are more samples than points: the lower end, the upper end, and the number of samples in each
+    /// of the equal bins.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) bins: Option<(f32, f32, Vec<u32>)>,
     #[serde(skip)]
@@ -57,7 +57,8 @@ pub(super) struct Row {
     pub(super) no_numbers: usize,
 }
 
-/// All quantities of these records, the most important first. `entity` numbers a series of a record.
+/// All quantities of these records, the most important first. `entity` returns the entity of a series of a
+/// record.
 pub(super) fn quantities(
     records: &[&Record],
     mut entity: impl FnMut(usize, &str) -> usize,
@@ -99,7 +100,7 @@ pub(super) fn quantities(
     quantities
 }
 
-/// The main result comes before its cost.
+/// The main result comes before its costs.
 fn rank(name: &str) -> usize {
     const FIRST: &[&str] = &["throughput", "rate", "time", "write", "read"];
     FIRST
@@ -108,14 +109,14 @@ fn rank(name: &str) -> usize {
         .unwrap_or(FIRST.len())
 }
 
-/// The figures of one series, and its points: by time if all samples of the quantity have one, otherwise by
+/// The figures and points of one series: by time if all samples of the quantity record it, otherwise by
 /// round.
 fn row(entity: usize, samples: &[&Sample], by_time: bool) -> Row {
     let is_number = |s: &&&Sample| s.value.is_finite();
     let (warm_up_samples, counted): (Vec<&Sample>, Vec<&Sample>) =
         samples.iter().partition(|s| s.round == 0);
     let x = |s: &Sample, otherwise: f64| s.at_s.filter(|_| by_time).unwrap_or(otherwise);
-    // Without times, the last warm-up sample is at 0, the earlier ones at -1, -2 ...
+    // Without times, the last warm-up sample is at 0, earlier ones at -1, -2 and so on.
     let warm_up_samples: Vec<_> = warm_up_samples.iter().filter(is_number).collect();
     let first = 1.0 - warm_up_samples.len() as f64;
     let warm_ups = warm_up_samples.iter().enumerate();
@@ -162,7 +163,7 @@ impl Row {
     }
 }
 
-/// Bins the samples without the outliers; those are drawn individually.
+/// Bins the samples without the outliers, which are drawn individually.
 fn bins(values: &[f64], outside: &[bool]) -> (f32, f32, Vec<u32>) {
     let within = || {
         values

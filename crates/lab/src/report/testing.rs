@@ -1,4 +1,4 @@
-//! Hand-made records.
+//! Generated records.
 
 use crate::machine::Machine;
 use crate::outcome::Bar;
@@ -66,7 +66,8 @@ fn latencies(series: &str, median_us: f64) -> Line {
     })
 }
 
-/// A request of 32 MiB in bios of one size: built one after the other, `deep` of them in flight.
+/// A request of 32 MiB in bios of one size. They are built one after the other, with `deep` of them in
+/// flight.
 pub(super) fn request(series: &str, bio_bytes: u64, deep: usize) -> Line {
     let (build_us, device_us) = (bio_bytes as f64 / 16_000.0, bio_bytes as f64 / 2_000.0);
     let mut events = Vec::new();
@@ -102,7 +103,7 @@ pub(super) fn request(series: &str, bio_bytes: u64, deep: usize) -> Line {
     }
 }
 
-/// One run with all kinds of lines.
+/// A run with lines of every kind.
 fn whole() -> Record {
     let mut lines: Vec<Line> = Vec::new();
     for (series, mean, stdev) in [
@@ -157,7 +158,7 @@ fn whole() -> Record {
     record(lines)
 }
 
-/// Names that would close an element, an attribute or a line, reverse the text direction, or become markup.
+/// A name that would close an element, an attribute or a line, reverse the text direction, or become markup.
 pub(super) const HOSTILE: &str = "</script><script>document.title='broken'</script><img src=x onerror=alert(1)>\"'&\n# \u{202e}`x` 10 %";
 
 fn hostile() -> Record {
@@ -193,7 +194,7 @@ fn hostile() -> Record {
     record
 }
 
-/// Reports of all shapes: name, report, and number of plots.
+/// Reports of every shape: name, report, and number of plots.
 pub(super) fn reports() -> Vec<(&'static str, Report, usize)> {
     let of = |runs: Vec<(&str, Record)>| {
         let runs = runs

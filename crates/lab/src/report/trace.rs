@@ -1,8 +1,8 @@
-//! The contents of a trace: bios from building to completion, queue depth over time, pauses, sizes. Its
-//! figures match those of the account next to it.
+//! The contents of a trace: bios from building to completion, queue depth over time, pauses, sizes. The
+//! figures match those of the account shown with it.
 //!
-//! Invariants: every `submit` or `complete` gives at most one bio, and `requeue` reverts a `submit`; the
-//! queue depth never drops below 0, whatever the trace contains.
+//! Invariants, whatever the trace contains: every `submit` or `complete` gives at most one bio, `requeue`
+//! reverts a `submit`, and the queue depth never drops below 0.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -10,16 +10,16 @@ use serde::Serialize;
 
 use crate::record::TraceEvent;
 
-/// Maximum bios in the pipeline plot: the first ones of a longer trace.
+/// Maximum number of bios in the pipeline plot. Of a longer trace, the first ones are shown.
 const MAX_BIOS: usize = 768;
-/// Maximum steps in the queue depth plot.
+/// Maximum number of steps in the queue depth plot.
 const MAX_STEPS: usize = 2000;
-/// Maximum pauses and commits in their plot: the longest ones.
+/// Maximum number of pauses and commits in their plot. The longest ones are shown.
 const MAX_PAUSES: usize = 1000;
-/// Maximum distinct sizes; more are grouped by powers of two.
+/// Maximum number of distinct sizes. If there are more, they are grouped by powers of two.
 const MAX_SIZES: usize = 16;
 
-/// One bio: times of building, submission and completion (µs), its length, and its operation as an index into
+/// A bio: times of building, submission and completion (µs), length, and operation as an index into
 /// [`Trace::operations`].
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub(super) struct Bio(
@@ -30,7 +30,7 @@ pub(super) struct Bio(
     pub(super) usize,
 );
 
-/// One trace, ready to be drawn and described.
+/// A trace, ready to be drawn and described.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct Trace {
     /// Index of its entity in the page's list.
@@ -47,7 +47,7 @@ pub(super) struct Trace {
     pub(super) commits: Vec<(f32, f32)>,
     /// Sizes with the count of bios of each; ascending.
     pub(super) sizes: Vec<(u64, u64)>,
-    /// Whether sizes are lower bounds of powers of two.
+    /// Whether `sizes` are the lower bounds of classes, which are powers of two.
     pub(super) sizes_are_classes: bool,
     /// From the first event to the last end, µs.
     pub(super) span_us: f32,
@@ -66,7 +66,7 @@ struct Whole {
     operation: usize,
 }
 
-/// Assembles a trace. `entity`: what it is about.
+/// Assembles a trace. `entity` is the entity that it belongs to.
 pub(super) fn of(entity: usize, events: &[TraceEvent]) -> Trace {
     let mut trace = Trace {
         entity,
@@ -107,7 +107,8 @@ impl Whole {
     }
 }
 
-/// Events of one bio share its offset; if several bios have the same offset, the oldest ends first.
+/// Events of one bio have the same offset. If several bios have the same offset, the oldest one completes
+/// first.
 fn bios(events: &[TraceEvent], operations: &mut Vec<String>) -> Vec<Whole> {
     let mut built: BTreeMap<u64, VecDeque<f64>> = BTreeMap::new();
     let mut on_device: BTreeMap<(u64, u64), VecDeque<usize>> = BTreeMap::new();
@@ -150,7 +151,7 @@ fn bios(events: &[TraceEvent], operations: &mut Vec<String>) -> Vec<Whole> {
                     operation: number_of(operations, &event.detail),
                 }));
             }
-            // It keeps its build time, and will be submitted again.
+            // It keeps the time of its building, and will be submitted again.
             "requeue" => {
                 let known = on_device.get_mut(&key).and_then(VecDeque::pop_front);
                 if let Some(bio) = known.and_then(|known| bios[known].take()) {
@@ -174,7 +175,7 @@ fn number_of(names: &mut Vec<String>, name: &str) -> usize {
         })
 }
 
-/// The longest [`MAX_PAUSES`], in chronological order.
+/// Keeps the longest [`MAX_PAUSES`], in chronological order.
 fn longest(spans: &mut Vec<(f32, f32)>) {
     spans.retain(|(_, took)| took.is_finite());
     spans.sort_by(|a, b| b.1.total_cmp(&a.1));
@@ -198,14 +199,14 @@ fn sizes(bios: &[Whole]) -> (Vec<(u64, u64)>, bool) {
     (classes.into_iter().collect(), true)
 }
 
-/// Computes how many bios were in flight at each time; one that never completes counts until the end.
+/// Computes the number of bios in flight over time. A bio that never completes is in flight until the end.
 fn depth(bios: &[Whole], trace: &mut Trace) {
     let mut changes: Vec<(f64, i64)> = Vec::with_capacity(bios.len() * 2);
     for bio in bios {
         changes.push((bio.submitted, 1));
         changes.extend(bio.completed.map(|at| (at, -1)));
     }
-    // At the same time completions come first, because they made room.
+    // At the same time, completions come first: they make room for submissions.
     changes.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
     let mut now = 0i64;
     let mut steps: Vec<(f64, i64)> = Vec::new();
@@ -218,7 +219,7 @@ fn depth(bios: &[Whole], trace: &mut Trace) {
     }
     let most = steps.iter().map(|(_, depth)| *depth).max().unwrap_or(0);
     trace.most_in_flight = u32::try_from(most).unwrap_or(u32::MAX);
-    // From each stretch of steps keep the maximum and the last one, so that no peak and no idle time is lost.
+    // Of each stretch of steps, keep the maximum and the last one, so that no peak and no idle time is lost.
     let stretch = steps.len().div_ceil(MAX_STEPS / 2).max(1);
     for steps in steps.chunks(stretch) {
         let highest = steps.iter().max_by_key(|(_, depth)| *depth);

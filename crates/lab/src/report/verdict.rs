@@ -73,7 +73,7 @@ pub(super) fn headline(
     headline
 }
 
-/// The limits a run set for itself.
+/// The limits that a run has.
 pub(super) fn bars(record: &Record) -> impl Iterator<Item = &Bar> {
     record.lines.iter().filter_map(|line| match line {
         Line::Bar(bar) => Some(bar),
@@ -182,7 +182,7 @@ fn of_quantity(quantity: &Quantity, record: &Record, entities: &[Entity]) -> Hea
     headline
 }
 
-/// The samples of two series of one run, from the rounds present in both; rounds with a non-finite sample are
+/// The samples of two series of one run, from the rounds that both have. Rounds with a non-finite sample are
 /// left out.
 fn paired(
     quantity: &Quantity,
@@ -277,7 +277,7 @@ fn compared(comparisons: &[Compared]) -> Headline {
     headline
 }
 
-/// The result of one comparison, with the file's name and the size of the change.
+/// The result of one comparison, with the name of the file and the size of the change.
 pub(super) fn sentence(c: &Compared) -> String {
     let found = &c.judgement;
     let what = match c.series.is_empty() {

@@ -1,9 +1,9 @@
-//! Measures targets in rounds, each target once per round, in a new random order each time. Runs of workloads
-//! and of commands both use this.
+//! Measures targets in rounds: each target once per round, in a new random order each time. Used for
+//! workloads and for commands.
 //!
 //! Invariants:
-//! - Sample `round` of one target is taken next to sample `round` of every other target.
-//! - Each sample is passed on before the next one starts, so a run that is cut short keeps what it has.
+//! - Sample `round` of one target is taken close to sample `round` of every other target.
+//! - Each sample is passed on before the next one starts, so an interrupted run keeps its samples.
 //! - A run that may stop early records its maximum number of rounds ([`Head::max_rounds`]), so that readers
 //!   judge it at the same looks as the run itself.
 
@@ -33,24 +33,24 @@ pub struct Terms<'a> {
     pub rounds: u32,
     /// Seed for the order of the targets.
     pub seed: u64,
-    /// The question asked of each target but the first.
+    /// The question about each target except the first.
     pub asked: &'a Asked,
-    /// Further settings for the record: name and value.
+    /// Further settings for the record: names and values.
     pub given: BTreeMap<String, Value>,
     /// When the run started: RFC 3339, UTC.
     pub started: &'a str,
-    /// Whether the user wants to stop. Polled by all threads.
+    /// Returns whether the user wants to stop. Polled by all threads.
     pub interrupted: &'a (dyn Fn() -> bool + Sync),
-    /// Called before each sample with the samples done, including warm-up, and the maximum.
+    /// Called before each sample with the number of completed samples, including warm-up, and the maximum.
     pub progress: &'a Progress<'a>,
 }
 
-/// What a run emits while it is in progress.
+/// Part of a record, passed on during the run.
 #[derive(Debug)]
 pub enum Entry<'a> {
-    /// First, once all targets are open.
+    /// The first entry, once all targets are open.
     Head(&'a Head),
-    /// Then each line, as soon as it is known.
+    /// A line, as soon as it is known.
     Line(&'a Line),
 }
 
@@ -74,7 +74,8 @@ pub(crate) trait Subjects {
     /// The name of each target.
     fn labels(&self) -> &[String];
 
-    /// Measures one target. `turn` counts all rounds from 0, including warm-up. `None`: interrupted.
+    /// Measures one target. `turn` counts all rounds from 0, including warm-up. Returns `None` if
+    /// interrupted.
     fn measure(&mut self, which: usize, turn: u32) -> Result<Option<Taken>>;
 }
 
@@ -86,7 +87,7 @@ pub(crate) enum Ended {
     Interrupted,
 }
 
-/// Unique names for targets: repeated names are numbered.
+/// Unique names for targets. Repeated names are numbered.
 ///
 /// # Errors
 /// If there is no target.
@@ -125,9 +126,9 @@ pub(crate) struct Run<'a, 'k> {
     terms: &'a Terms<'a>,
     order: Order,
     verdicts: Verdicts<'a>,
-    /// For each target, this round's value of the quantity in question, once measured.
+    /// For each target, this round's value of the quantity in question, if measured.
     this_round: Vec<Option<f64>>,
-    /// Every quantity measured so far, and which direction is better.
+    /// Every quantity measured so far, with the direction that is better.
     quantities: BTreeMap<&'static str, Better>,
     begun: Instant,
     record: Record,
@@ -135,7 +136,7 @@ pub(crate) struct Run<'a, 'k> {
 }
 
 impl<'a, 'k> Run<'a, 'k> {
-    /// Starts a run of `targets` targets; `keep` receives every entry as it is produced.
+    /// Starts a run of `targets` targets. `keep` receives every entry as it is produced.
     pub(crate) fn begin(
         terms: &'a Terms<'a>,
         targets: usize,
@@ -195,7 +196,7 @@ impl<'a, 'k> Run<'a, 'k> {
         let all = self.terms.warm_up + self.terms.rounds;
         let samples = all as usize * targets;
         for turn in 0..all {
-            // Warm-up rounds are round 0 in the record, but each has its own turn.
+            // In the record, warm-up rounds are round 0, but each has its own turn.
             let counted = (turn + 1).saturating_sub(self.terms.warm_up);
             for (step, which) in self.order.next_round().into_iter().enumerate() {
                 if (self.terms.interrupted)() {

@@ -1,18 +1,18 @@
-//! The order in which the targets of a round are measured: drawn anew for each round.
+//! The order in which the targets of a round are measured. It is drawn anew for each round.
 //!
-//! In a fixed or rotating order, a target always follows the same predecessor. Whatever the predecessor
-//! leaves behind (caches, dirty data, a raised clock) then becomes part of the target's figure, and no number
-//! of rounds reveals it. If every order is equally likely, two equal targets can be swapped in any round; the
-//! judge's bound on false alarms rests on this.
+//! In a fixed or rotating order, a target always follows the same predecessor. The effects of the predecessor
+//! (caches, dirty data, a raised clock) then become part of the target's figure, and no number of rounds
+//! reveals that. If every order is equally likely, two equal targets can be swapped in any round. The judge's
+//! bound on false alarms depends on this.
 
-/// Draws the orders of a run; the same seed draws the same orders.
+/// Draws the orders of a run. The same seed gives the same orders.
 pub(crate) struct Order {
     random: fastrand::Rng,
     places: Vec<usize>,
 }
 
 impl Order {
-    /// For this many targets.
+    /// An order for this many targets.
     pub(crate) fn new(seed: u64, targets: usize) -> Order {
         Order {
             random: fastrand::Rng::with_seed(seed),

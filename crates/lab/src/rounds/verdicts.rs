@@ -1,13 +1,13 @@
 //! Compares each target with the first during the run, and decides whether the answers are certain.
 //!
-//! If the run may stop early, the questions are judged sequentially, so that repeated looks do not raise the
-//! chance of a false answer. Otherwise they are judged once, at the end. The confidence holds for all targets
-//! together: each question gets its share of the error probability.
+//! If the run may stop early, the questions are judged sequentially, so that repeated looks do not increase
+//! the probability of a false answer. Otherwise they are judged once, at the end. The confidence holds for
+//! all targets together: each question has its share of the error probability.
 
 use crate::record::Better;
 use crate::stats::{Judgement, Question, Sequential, Until, judge};
 
-/// The question asked of each target but the first.
+/// The question about each target except the first.
 #[derive(Clone, Debug)]
 pub struct Asked {
     /// The quantity, such as `throughput`.
@@ -16,12 +16,12 @@ pub struct Asked {
     pub threshold_percent: f64,
     /// Confidence in all answers together: above 0.5, below 1.
     pub confidence: f64,
-    /// The run stops as soon as this holds for all targets; `None`: after its rounds.
+    /// The run stops as soon as this holds for all targets. If `None`, it stops after its rounds.
     pub until: Option<Until>,
 }
 
 impl Default for Asked {
-    /// Throughput, judged at the end.
+    /// Throughput, judged at the end of the run.
     fn default() -> Asked {
         Asked {
             quantity: "throughput".into(),
@@ -39,7 +39,7 @@ pub(super) struct Verdicts<'a> {
     max_rounds: usize,
     /// For each target, one value per round.
     values: Vec<Vec<f64>>,
-    /// For each target but the first, if the run may stop early.
+    /// For each target except the first, if the run may stop early.
     sequential: Vec<Sequential>,
 }
 
@@ -89,7 +89,7 @@ impl<'a> Verdicts<'a> {
         !self.sequential.is_empty() && self.sequential.iter().all(decided)
     }
 
-    /// The answers so far, one for each target but the first.
+    /// The answers so far, one for each target except the first.
     pub(super) fn judgements(&self) -> Vec<Judgement> {
         if !self.sequential.is_empty() {
             return self.sequential.iter().map(Sequential::judgement).collect();
@@ -107,8 +107,8 @@ mod tests {
     use super::*;
     use crate::stats::Verdict;
 
-    /// Pairs with a spread of about 1 %, the second better by `percent`. Returns when it ended, and the
-    /// answer.
+    /// Pairs with a spread of about 1 %, of which the second is better by `percent`. Returns the number of
+    /// pairs at the end of the run, and the answer.
     fn ended(asked: &Asked, percent: f64, rounds: usize) -> (usize, Verdict) {
         let mut random = fastrand::Rng::with_seed(6);
         let mut noise = || crate::stats::normal(&mut random);
@@ -137,7 +137,7 @@ mod tests {
             taken < 60 && verdict == Verdict::Slower,
             "{taken} {verdict:?}"
         );
-        // All rounds, and still no answer.
+        // All rounds were run, without an answer.
         assert_eq!(ended(&asked, -10.0, 3), (3, Verdict::NotEnough));
     }
 

@@ -1,15 +1,15 @@
 //! [`judge`]: whether two sets of samples differ, by how much, and with what confidence.
 //!
-//! It compares ratios: for samples above 0, differences of logarithms. The verdict rests on Wilcoxon's signed
-//! ranks, inverted into an interval for the shift; see [`ranks`](super::ranks) and [`shift`](super::shift).
-//! So if nothing differs, and each sample could be swapped with its partner, the rate of false alarms stays
-//! within the requested bound for any noise: skewed, heavy-tailed, with outliers, drifting over the pairs,
-//! with few pairs or many. Too few pairs decide nothing: five out of five prove no more than five coin
-//! tosses, however close together they lie.
+//! It compares ratios: for samples above 0, differences of logarithms. The verdict is based on Wilcoxon's
+//! signed ranks, inverted into an interval for the shift; see [`ranks`](super::ranks) and
+//! [`shift`](super::shift). So if nothing differs, and each sample could be swapped with its partner, the
+//! rate of false alarms stays within the requested bound for any noise: skewed, heavy-tailed, with outliers,
+//! drifting over the pairs, with few pairs or many. Too few pairs decide nothing: five out of five prove no
+//! more than five coin tosses, however small the spread is.
 //!
 //! Unpaired sets are never judged. All samples of one run share its conditions (where its files and memory
-//! lie, what the machine did in those minutes), so hundreds of them are still a single draw of "a run".
-//! Several runs are compared in pairs ([`compare`](crate::compare)).
+//! lie, what else the machine did), so hundreds of them are a single sample of "a run". Several runs are
+//! compared in pairs ([`compare`](crate::compare)).
 
 use super::distribution::{normal_quantile, student_quantile};
 use super::ranks::signed_rank_cut;
@@ -18,10 +18,10 @@ use super::verdict::{Judgement, Pairs, Question, Verdict};
 use super::{mean, stdev};
 use crate::record::Better;
 
-/// The power at which the smallest detectable difference is reported.
+/// The power for which the smallest detectable difference is reported.
 const POWER: f64 = 0.8;
 
-/// Judges `new` against `base`. Sample i of one was taken next to sample i of the other; samples without a
+/// Judges `new` against `base`. Sample i of one was taken close to sample i of the other. Samples without a
 /// partner are ignored.
 ///
 /// Pairs with a non-finite sample are left out and counted.
@@ -29,7 +29,7 @@ pub fn judge(base: &[f64], new: &[f64], question: &Question) -> Judgement {
     judge_pairs(base, new, question, question.alpha())
 }
 
-/// Judges pairs with a different error probability than the question's: that of one look out of several.
+/// Judges pairs with another error probability than the question's: that of one of several looks.
 pub(super) fn judge_pairs(base: &[f64], new: &[f64], question: &Question, alpha: f64) -> Judgement {
     let whole = base
         .iter()
@@ -76,7 +76,7 @@ pub(super) fn judge_pairs(base: &[f64], new: &[f64], question: &Question, alpha:
     judgement
 }
 
-/// The interval for too few pairs, assuming normal noise: to be shown, not used for a decision.
+/// The interval for too few pairs, assuming normal noise. It is shown, but decides nothing.
 fn student(differences: &[f64], alpha: f64) -> Shift {
     let count = differences.len();
     let reach = match count {
@@ -123,21 +123,21 @@ impl Scale {
         match self {
             Scale::Logarithm => shift.exp(),
             Scale::Linear(_) if shift == 0.0 => 1.0,
-            // From 0, any change is infinite.
+            // Relative to 0, any change is infinite.
             Scale::Linear(size) => 1.0 + shift / size,
         }
     }
 }
 
-/// Half the interval's width is the quantile of its confidence, in standard errors. A difference is detected
-/// with the wanted power if it exceeds that by the quantile of the power.
+/// Half the width of the interval is the quantile of its confidence, in standard errors. A difference is
+/// detected with the wanted power if it exceeds that by the quantile of the power.
 fn smallest_seen(scale: &Scale, shift: &Shift, alpha: f64) -> f64 {
     let reach = (shift.high - shift.low) / 2.0;
     let wanted = 1.0 + normal_quantile(POWER) / normal_quantile(1.0 - alpha / 2.0);
     100.0 * (scale.ratio(reach * wanted) - 1.0)
 }
 
-/// The verdict of enough pairs.
+/// The verdict, given enough pairs.
 fn verdict(shift: &Shift, judgement: &Judgement) -> Verdict {
     let threshold = judgement.threshold_percent;
     if judgement.low_percent() >= -threshold

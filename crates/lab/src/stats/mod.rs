@@ -1,13 +1,13 @@
 //! Statistics of repeated measurements: descriptions of one set of samples, and comparisons of two.
 //!
-//! Variants of an experiment are measured interleaved, one sample each per round, so sample `i` of one
-//! variant pairs with sample `i` of every other. [`Ratio`] and [`judge`] keep that pairing, so a disturbance
+//! The variants of an experiment are measured interleaved, one sample each per round, so sample `i` of one
+//! variant pairs with sample `i` of every other. [`Ratio`] and [`judge`] use these pairs, so a disturbance
 //! that affects a whole round cancels out.
 //!
 //! [`Summary`] describes one set of samples. Two sets are always compared by ranks. [`judge`] and
-//! [`Sequential`] decide, and must not raise false alarms: their bound is a theorem that holds for any noise,
-//! not an assumption of normal noise. [`Ratio`] uses the same method, so that a table never shows an interval
-//! that contradicts the verdict next to it.
+//! [`Sequential`] decide, and must not raise false alarms: their bound is a theorem for any noise, and does
+//! not assume normal noise. [`Ratio`] uses the same method, so that a table never shows an interval that
+//! contradicts the verdict next to it.
 
 mod distribution;
 mod judge;

@@ -1,8 +1,8 @@
 //! Whether the position in a round matters: does the target measured first differ from those measured later?
 //!
-//! The order of targets is drawn anew for each round, so a position effect hits all of them alike and
-//! invalidates no verdict. It is reported because it is part of every figure, and another order would give
-//! other figures.
+//! The order of targets is drawn anew for each round, so an effect of the position is the same for all of
+//! them and invalidates no verdict. It is reported because it is part of every figure: another order would
+//! give other figures.
 
 use std::collections::BTreeMap;
 
@@ -30,10 +30,11 @@ pub(crate) fn effects_of_order(quantities: &BTreeMap<&str, Rounds>) -> Vec<Strin
     quantities.iter().filter_map(effect).collect()
 }
 
-/// Compares the first value of each round with the others of that round.
+/// Compares the first value of each round with the other values of that round.
 ///
-/// Differences between the targets are removed first: each value is divided by its target's median. `None` if
-/// no effect is certain, or if nothing can be said: values not all above 0, or rounds with a single target.
+/// Differences between the targets are removed first, by dividing each value by its target's median. Returns
+/// `None` if no effect is certain, or if that cannot be determined: values that are not all above 0, or
+/// rounds with a single target.
 fn first_in_round(rounds: &[Vec<(usize, f64)>], confidence: f64) -> Option<Judgement> {
     let values = || rounds.iter().flatten();
     if !values().all(|(_, value)| value.is_finite() && *value > 0.0) {
@@ -72,7 +73,7 @@ mod tests {
     use super::*;
     use crate::stats::tests::Noise;
 
-    /// Rounds of targets in random order. Target n takes 1 + n/2 times the value of target 0; the first in a
+    /// Rounds of targets in random order. Target n takes 1 + n/2 times the time of target 0. The first in a
     /// round is slower by `percent`.
     fn rounds(
         noise: &mut Noise,

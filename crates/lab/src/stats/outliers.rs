@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use super::{quantile, sorted};
 
-/// With fewer samples, quartiles mean little.
+/// With fewer samples, quartiles have little meaning.
 const FEWEST: usize = 8;
 /// Distance from the nearer quartile, in interquartile ranges: J. Tukey, Exploratory Data Analysis (1977),
 /// 2D.

@@ -5,13 +5,13 @@
 //! patterns is equally likely. (F. Wilcoxon, Biometrics Bulletin 1 (1945); M. Hollander, D. Wolfe, E.
 //! Chicken, Nonparametric Statistical Methods, 3rd edition, 3.1 to 3.3.)
 //!
-//! Small sizes are counted exactly. Beyond them, the normal approximation with continuity correction errs
+//! Small sizes are counted exactly. For larger ones, the normal approximation with continuity correction errs
 //! only on the safe side, because both tails are lighter than normal. Ties make the true probability smaller
-//! than the one computed.
+//! than the computed one.
 
 use super::distribution::normal_quantile;
 
-/// Up to this many differences, the distribution is counted exactly.
+/// Maximum number of differences for which the distribution is counted exactly.
 const EXACT_PAIRS: usize = 64;
 /// Bound on the floating-point error of the summed probabilities.
 const ROUNDING: f64 = 1e-9;
@@ -59,8 +59,8 @@ fn approximate_cut(mean: f64, deviation: f64, alpha: f64) -> Option<usize> {
     (last >= 0.0).then(|| last as usize + 1)
 }
 
-/// The fewest pairs that can decide anything at error probability `alpha`: all their differences having the
-/// same sign is that unlikely.
+/// The fewest pairs that can decide anything at error probability `alpha`: those for which equal signs of all
+/// differences are that unlikely.
 pub(super) fn fewest_pairs(alpha: f64) -> usize {
     (1 - (alpha * (1.0 + ROUNDING)).log2().floor() as i32).max(1) as usize
 }

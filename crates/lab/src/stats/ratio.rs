@@ -19,8 +19,8 @@ pub struct Ratio {
 impl Ratio {
     /// The ratio of paired samples, `over` to `under`.
     ///
-    /// The interval uses signed ranks. Fewer than six pairs have none at 95 %; for them it uses Student's t,
-    /// which assumes normal noise. Returns `None` if there is no pair or the divisor is 0.
+    /// The interval uses signed ranks. For fewer than six pairs there is none at 95 %, and it uses Student's
+    /// t, which assumes normal noise. Returns `None` if there is no pair or the divisor is 0.
     pub fn of(over: &[f64], under: &[f64]) -> Option<Ratio> {
         let question = Question {
             confidence: 0.95,
@@ -29,7 +29,7 @@ impl Ratio {
         let found = judge(under, over, &question);
         let within = |end: f64| match found.pairs {
             1 => found.ratio,
-            // JSON has no infinity.
+            // JSON cannot represent infinity.
             _ => end.clamp(f64::MIN, f64::MAX),
         };
         found.ratio.is_finite().then(|| Ratio {
@@ -60,8 +60,7 @@ mod tests {
         assert!((ratio.value - 1.3).abs() < 1e-9 && (ratio.high - ratio.low) < 1e-9);
     }
 
-    /// The interval covers as often as promised even with a handful of pairs, which a bootstrap does not
-    /// achieve.
+    /// The interval has the promised coverage even with a handful of pairs, unlike a bootstrap.
     #[test]
     fn the_interval_contains_the_true_ratio_as_often_as_stated() {
         let mut noise = crate::stats::tests::Noise::new(31);

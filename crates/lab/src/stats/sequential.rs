@@ -1,27 +1,27 @@
-//! [`Sequential`]: judges pairs as they come in, and stops when the answer is certain.
+//! [`Sequential`]: judges pairs as they arrive, and stops when the answer is certain.
 //!
-//! Checking after every pair and stopping at the first welcome answer finds a difference in most runs where
-//! nothing differs. So there are few looks, fixed before the first pair, and each gets a share of the error
+//! Judging after every pair and stopping at the first difference finds a difference in most runs of equal
+//! variants. So there are few looks, fixed before the first pair, and each has a share of the error
 //! probability: after n of at most N pairs, n / N of it is spent (K. Lan, D. DeMets, Biometrika 70 (1983);
 //! the spending function of K. Kim, D. DeMets, Biometrika 74 (1987), with ρ = 1). The shares add up to the
-//! total, so the chance of a false answer at any look stays within it, however the looks depend on each
-//! other. The intervals hold jointly in the same way, and may be read at any look (C. Jennison, B. Turnbull,
+//! total, so the probability of a false answer at any look stays within it, however the looks depend on each
+//! other. In the same way, the intervals hold jointly, and may be read at any look (C. Jennison, B. Turnbull,
 //! Journal of the Royal Statistical Society B 51 (1989)).
 
 use super::judge::judge_pairs;
 use super::verdict::{Judgement, Question, Verdict};
 
-/// The number of pairs grows by this factor between looks. More looks would each have less to spend.
+/// The number of pairs grows by this factor between looks. With more looks, each would have a smaller share.
 const GROWTH: f64 = 1.25;
 
-/// After how many pairs a look happens, and with what error probability.
+/// The number of pairs at a look, and its error probability.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Look {
     pairs: usize,
     alpha: f64,
 }
 
-/// A question that is asked while samples come in.
+/// A question that is judged while samples arrive.
 ///
 /// ```text
 /// while sequential.wants_more() {
@@ -40,7 +40,7 @@ pub struct Sequential {
     decided: Option<Judgement>,
 }
 
-/// What stops the run before all pairs are measured.
+/// What ends the run before all pairs are measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Until {
     /// A verdict.
@@ -74,13 +74,14 @@ impl Until {
 }
 
 impl Sequential {
-    /// A question over at most `max_pairs` pairs, until there is a verdict. With fewer than
-    /// [`Question::fewest_pairs`] it can only end with [`Verdict::NotEnough`].
+    /// A question about at most `max_pairs` pairs, until there is a verdict. With fewer than
+    /// [`Question::fewest_pairs`], the only possible verdict is [`Verdict::NotEnough`].
     pub fn new(question: Question, max_pairs: usize) -> Sequential {
         Sequential::until(question, max_pairs, Until::Certain)
     }
 
-    /// A question until `until` holds. The interval holds at every look, so it also holds at the last one.
+    /// A question that ends when `until` holds. The intervals hold jointly for all looks, so the last one is
+    /// valid.
     pub fn until(question: Question, max_pairs: usize, until: Until) -> Sequential {
         Sequential {
             question,
@@ -93,7 +94,7 @@ impl Sequential {
         }
     }
 
-    /// Adds a pair of samples taken next to each other. Pairs after the end are ignored.
+    /// Adds a pair of samples taken close to each other. Pairs after the end are ignored.
     pub fn push(&mut self, base: f64, new: f64) {
         if !self.wants_more() {
             return;
@@ -109,7 +110,7 @@ impl Sequential {
         }
     }
 
-    /// Whether there is no answer yet and pairs are left.
+    /// Whether more pairs are needed and allowed.
     pub fn wants_more(&self) -> bool {
         self.decided.is_none() && self.base.len() < self.max_pairs
     }
@@ -130,7 +131,7 @@ impl Sequential {
     }
 
     /// The current state. Until the answer is certain, the verdict is [`Verdict::NotEnough`], and the
-    /// interval over all pairs so far uses the error probability of the next look.
+    /// interval over all pairs so far has the error probability of the next look.
     pub fn judgement(&self) -> Judgement {
         if let Some(judgement) = &self.decided {
             return judgement.clone();
@@ -144,9 +145,9 @@ impl Sequential {
     }
 }
 
-/// Judges the pairs of a run that could have stopped at any look, for its own or external reasons, after at
-/// most `max_pairs` pairs. The last look reached is used; later pairs are ignored. The intervals of all looks
-/// hold jointly, so the reason for stopping does not matter.
+/// Judges the pairs of a run of at most `max_pairs` pairs that could have stopped at any look, because of its
+/// results or for another reason. The last look reached is used, and later pairs are ignored. The intervals
+/// of all looks hold jointly, so the reason for stopping does not matter.
 pub fn judge_at_looks(
     base: &[f64],
     new: &[f64],
@@ -162,7 +163,7 @@ pub fn judge_at_looks(
             question,
             look.alpha,
         ),
-        // Before the first look: its interval, but no verdict.
+        // Before the first look, there is an interval, but no verdict.
         None => Judgement {
             verdict: Verdict::NotEnough,
             smallest_seen_percent: f64::INFINITY,
@@ -176,8 +177,8 @@ pub fn judge_at_looks(
     }
 }
 
-/// The looks for at most `max` pairs. The first comes when all differences having the same sign is unlikely
-/// enough.
+/// The looks for at most `max` pairs. The first look is at the number of pairs for which equal signs of all
+/// differences are unlikely enough.
 fn looks(alpha: f64, max: usize) -> Vec<Look> {
     let spent = |pairs: usize| alpha * pairs as f64 / max as f64;
     let telling = |pairs: &usize| (1.0 - *pairs as f64).exp2() <= spent(*pairs);
@@ -190,7 +191,7 @@ fn looks(alpha: f64, max: usize) -> Vec<Look> {
             alpha: spent(pairs) - before,
         });
         before = spent(pairs);
-        // If less than half a step would remain after this step, go straight to the end.
+        // If less than half a step would remain after this step, continue to the end.
         let step = |pairs: usize| (pairs as f64 * GROWTH).ceil() as usize;
         next = (pairs < max).then(|| match step(pairs) {
             then if then + (step(then) - then) / 2 >= max => max,
@@ -218,7 +219,7 @@ mod tests {
             assert!((spent - alpha).abs() < 1e-12, "{alpha} {max}: {spent}");
             assert_eq!(looks.last().map(|look| look.pairs), Some(max));
             assert!(looks.windows(2).all(|two| two[0].pairs < two[1].pairs));
-            // Every look can decide: all signs alike has a probability within its share.
+            // Every look can decide: equal signs of all differences have a probability within its share.
             let can = |look: &Look| (1.0 - look.pairs as f64).exp2() <= look.alpha * (1.0 + 1e-9);
             assert!(looks.iter().all(can), "{looks:?}");
         }

@@ -1,17 +1,17 @@
 //! The shift between two sets of numbers: the Hodges-Lehmann estimate and its interval.
 //!
 //! The estimate is the median of all pairwise means of the differences. The ends of the interval are two of
-//! those means, counted in from both sides as [`ranks`](super::ranks) computes (J. Hodges, E. Lehmann, Annals
-//! of Mathematical Statistics 34 (1963)). A few wild samples move neither far. The interval is closed, so its
-//! confidence also holds for tied values (G. Noether, Journal of the American Statistical Association 62
+//! those means, at ranks from both sides that [`ranks`](super::ranks) computes (J. Hodges, E. Lehmann, Annals
+//! of Mathematical Statistics 34 (1963)). A few extreme samples move neither far. The interval is closed, so
+//! its confidence also holds for tied values (G. Noether, Journal of the American Statistical Association 62
 //! (1967)).
 //!
 //! There are about n²/2 such means, of which only a few are needed. They are found by bisecting the range of
-//! values and counting the means below, in linear time per step, so many thousand samples are no problem.
+//! values and counting the means below, in linear time per step, so many thousands of samples are possible.
 
 use super::sorted;
 
-/// The shift and its interval; infinite ends if nothing can be said.
+/// The shift and its interval. The ends are infinite if they cannot be determined.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Shift {
     pub(super) value: f64,
@@ -19,11 +19,11 @@ pub(super) struct Shift {
     pub(super) high: f64,
 }
 
-/// Bisection steps: more than enough to reach neighbouring floating-point numbers, except around 0, where the
-/// remaining range is negligible.
+/// Number of bisection steps: more than enough to reach adjacent floating-point numbers, except around 0,
+/// where the remaining range is negligible.
 const HALVINGS: usize = 200;
 
-/// The sums of all pairs of these ascending numbers, each number also paired with itself.
+/// The sums of all pairs of these ascending numbers. Each number is also paired with itself.
 struct Sums(Vec<f64>);
 
 impl Sums {
@@ -116,7 +116,7 @@ mod tests {
         let mut random = fastrand::Rng::with_seed(3);
         for round in 0..300 {
             let count = random.usize(1..30);
-            // With ties in every other round.
+            // Every second round has ties.
             let mut number = || match round % 2 {
                 0 => random.f64() - 0.5,
                 _ => f64::from(random.i32(-3..4)),

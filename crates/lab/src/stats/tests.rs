@@ -1,5 +1,5 @@
-//! The promises of the statistics, checked on synthetic samples: how often they raise false alarms, and what
-//! they detect.
+//! The promises of the statistics, checked on synthetic samples: the rate of false alarms, and what is
+//! detected.
 
 use std::os::unix::fs::FileExt;
 use std::time::Instant;
@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::*;
 use crate::record::Better;
 
-/// Seeded noise.
+/// Noise from a fixed seed.
 pub(super) struct Noise(fastrand::Rng);
 
 impl Noise {
@@ -15,13 +15,13 @@ impl Noise {
         Noise(fastrand::Rng::with_seed(seed))
     }
 
-    /// A normal variable.
+    /// A normally distributed number.
     pub(super) fn normal(&mut self, mean: f64, deviation: f64) -> f64 {
         mean + deviation * normal(&mut self.0)
     }
 }
 
-/// One sample of a machine in one of several modes; `round` is the round of the run.
+/// A sample of a machine with a certain kind of noise. `round` is the round of the run.
 type Mood = fn(&mut Noise, usize) -> f64;
 
 const MOODS: [(&str, Mood); 7] = [
@@ -59,8 +59,8 @@ fn sequential(mut pair: impl FnMut() -> (f64, f64), question: Question, max: usi
     sequential
 }
 
-/// Enumerates every way of swapping the partners of twelve pairs, all equally likely if nothing differs. The
-/// share of alarms stays within the promise. This checks the bound itself, not an estimate of it.
+/// Enumerates all ways of swapping the partners of twelve pairs, which are equally likely if nothing differs.
+/// The share of alarms stays within the bound. This checks the bound itself, not an estimate of it.
 #[test]
 fn the_bound_on_false_alarms_holds_over_every_swap_of_partners() {
     const PAIRS: usize = 12;
@@ -102,7 +102,7 @@ fn the_bound_on_false_alarms_holds_over_every_swap_of_partners() {
     }
 }
 
-/// Equal runs in every mode: at most one alarm in a hundred at the default confidence.
+/// Equal runs, with every kind of noise: at most one alarm in a hundred at the default confidence.
 #[test]
 fn equal_runs_raise_at_most_one_alarm_in_a_hundred() {
     const RUNS: usize = 1000;
@@ -122,7 +122,7 @@ fn equal_runs_raise_at_most_one_alarm_in_a_hundred() {
     }
 }
 
-/// The project's promise for the noise of report 5.
+/// The project's promise, for the noise of report 5.
 #[test]
 fn planted_slowdowns_are_found() {
     const RUNS: usize = 500;
@@ -141,7 +141,8 @@ fn planted_slowdowns_are_found() {
             match looks.decided() {
                 Some(Verdict::Slower) => found += 1,
                 Some(Verdict::Faster) => wrong += 1,
-                // "No difference larger than 1 %" is true at 1 %, but should hardly ever be claimed.
+                // "No difference larger than 1 %" is true if 1 % is planted, but should rarely be the
+                // verdict.
                 Some(Verdict::NoDifference) if planted > 1.0 => wrong += 1,
                 Some(Verdict::NoDifference) => {
                     assert!(looks.judgement().smallest_seen_percent <= 1.0)
@@ -159,7 +160,7 @@ fn planted_slowdowns_are_found() {
     }
 }
 
-/// A run of ten or twenty pairs that could not have detected 1 % must not call 1 % no difference.
+/// A run of ten or twenty pairs could not detect 1 %, so it must not call 1 % no difference.
 #[test]
 fn a_percent_is_not_called_none_by_a_run_that_could_not_see_it() {
     let mut noise = Noise::new(5);
@@ -178,7 +179,7 @@ fn a_percent_is_not_called_none_by_a_run_that_could_not_see_it() {
     }
 }
 
-/// A long run of equal variants does report that nothing differs.
+/// A long run of equal variants finds that nothing differs.
 #[test]
 fn a_long_equal_run_shows_that_nothing_differs() {
     let mut noise = Noise::new(6);
@@ -191,7 +192,8 @@ fn a_long_equal_run_shows_that_nothing_differs() {
     assert!(none >= 98, "{none}");
 }
 
-/// The figure is accurate: a difference of that size is found in about four runs out of five.
+/// The smallest detectable difference is accurate: a difference of that size is found in about four of five
+/// runs.
 #[test]
 fn the_smallest_difference_that_is_seen_is_seen() {
     let mut noise = Noise::new(7);
@@ -231,7 +233,7 @@ fn few_pairs_are_never_certain() {
         &Question::default(),
     );
     assert_eq!(found.verdict, Verdict::Slower);
-    // Three differing pairs: the interval must reflect how little they say.
+    // Three pairs that differ: the interval must be wide.
     let found = judge(
         &[100.0, 101.0, 99.0],
         &[90.0, 93.0, 88.0],
@@ -240,8 +242,8 @@ fn few_pairs_are_never_certain() {
     assert!(found.low < 0.85 && found.high > 0.95, "{found:?}");
 }
 
-/// A run's own data decides when it stops. Judging it later, with however many samples it has, must not give
-/// more confidence than the run allows. Judged as if the number of rounds had been fixed, equal runs would be
+/// A run's own data decides when it stops. Judging it later must not give more confidence than the run
+/// allows, however many samples it has. If the number of rounds were assumed to be fixed, equal runs would be
 /// called different far more often.
 #[test]
 fn a_run_that_ended_by_what_it_saw_keeps_the_interval_of_its_looks() {
@@ -255,8 +257,8 @@ fn a_run_that_ended_by_what_it_saw_keeps_the_interval_of_its_looks() {
         let mut new = Vec::new();
         let mut fixed = false;
         let mut looks = Sequential::new(question, MOST);
-        // Every second run ends in the worst way: as soon as a judge with a fixed number of rounds would be
-        // certain.
+        // Every second run ends in the worst way: as soon as a judge that assumes a fixed number of rounds
+        // would be certain.
         while looks.wants_more() && !(run % 2 == 0 && fixed) {
             base.push(noise.normal(100.0, 1.2));
             new.push(noise.normal(100.0, 1.2));
@@ -407,7 +409,7 @@ fn a_judgement_reads_as_a_sentence_and_as_json() {
     assert!(few["smallest_seen_percent"].is_null());
 }
 
-/// Checks the judge once on real I/O, reading a file that is in the kernel's page cache:
+/// Checks the judge on real I/O, once: reads of a file that is in the kernel's page cache. Run with
 /// `THROUGHLINE_SOAK=1 cargo test -p throughline-lab --lib on_real_io -- --nocapture`.
 #[test]
 fn on_real_io_equal_ways_raise_no_alarm_and_a_planted_loss_is_found() {
@@ -462,12 +464,12 @@ fn on_real_io_equal_ways_raise_no_alarm_and_a_planted_loss_is_found() {
             "planted {planted} %: {found} of {RUNS} runs say so, after {} pairs on average; could see {seen:.2} %",
             pairs / RUNS
         );
-        // Ignore losses hidden by this machine's noise.
+        // A loss may be hidden by this machine's noise.
         if planted == 0.0 || seen <= planted / 2.0 {
             assert!((least..=most).contains(&found), "{planted} %: {found}");
         }
     }
 }
 
-/// Blocks of 64 KiB that one sample reads.
+/// Number of blocks of 64 KiB that one sample reads.
 const BLOCKS: u64 = 256;

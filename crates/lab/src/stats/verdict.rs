@@ -1,4 +1,4 @@
-//! The question asked of two sets of samples, and the answer.
+//! A question about two sets of samples, and its answer.
 
 use std::fmt;
 
@@ -19,10 +19,10 @@ pub struct Question {
 }
 
 impl Question {
-    /// Half the project's allowance of one false alarm per hundred runs, so that a hundred runs seldom show
-    /// two.
+    /// Half of the error that the project allows, which is one false alarm per hundred runs. So two in a
+    /// hundred runs are rare.
     pub const DEFAULT_CONFIDENCE: f64 = 0.995;
-    /// One percent: smaller differences are seldom worth a change and hard to detect.
+    /// One percent: smaller differences rarely justify a change, and are hard to detect.
     pub const DEFAULT_THRESHOLD_PERCENT: f64 = 1.0;
 
     /// The question at the default confidence and threshold.
@@ -34,7 +34,7 @@ impl Question {
         }
     }
 
-    /// The error probability; an invalid confidence counts as the default.
+    /// The error probability. An invalid confidence counts as the default.
     pub(super) fn alpha(&self) -> f64 {
         let alpha = 1.0 - self.confidence;
         match alpha > 1e-12 && alpha < 0.5 {
@@ -63,7 +63,7 @@ pub enum Verdict {
     Faster,
     /// `new` is worse.
     Slower,
-    /// Any difference is no larger than the threshold.
+    /// If there is a difference, it is no larger than the threshold.
     NoDifference,
     /// The samples do not decide.
     NotEnough,
@@ -81,11 +81,11 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// What was paired.
+/// What the pairs consist of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Pairs {
-    /// Samples of the same round of the same run.
+    /// Samples from the same round of the same run.
     Samples,
     /// Runs, each reduced to one figure.
     Runs,
@@ -93,16 +93,17 @@ pub enum Pairs {
 
 /// The answer and its basis. Its `Display` is a sentence.
 ///
-/// In JSON, non-finite figures are `null`: an undetermined end of an interval, or the ratio without samples.
+/// In JSON, non-finite figures are `null`: an end of an interval that cannot be determined, or the ratio
+/// without samples.
 #[derive(Clone, Debug, Serialize)]
 pub struct Judgement {
     /// The typical ratio new / base within a round, by the Hodges-Lehmann estimate, which is far less
-    /// sensitive to wild samples than a mean. NaN without samples.
+    /// sensitive to extreme samples than a mean. NaN without samples.
     pub ratio: f64,
     /// The change in percent: −4.5 means 4.5 % less.
     pub change_percent: f64,
-    /// Lower end of the ratio's interval, at the question's confidence; with several looks, over all of them
-    /// jointly.
+    /// Lower end of the ratio's interval, at the question's confidence. If there are several looks, the
+    /// confidence holds for all of them jointly.
     pub low: f64,
     /// Upper end of the ratio's interval.
     pub high: f64,
@@ -114,15 +115,15 @@ pub struct Judgement {
     pub threshold_percent: f64,
     /// Which direction is better.
     pub better: Better,
-    /// The smallest difference that this many samples with this spread detect in four runs out of five, in
+    /// The smallest difference that this many samples with this spread detect in four of five runs, in
     /// percent (power as in J. Cohen, Statistical Power Analysis, 2nd edition (1988)); infinite if they can
     /// detect none.
     pub smallest_seen_percent: f64,
     /// The number of pairs judged.
     pub pairs: usize,
-    /// What was paired.
+    /// What the pairs consist of.
     pub of: Pairs,
-    /// Samples that were not judged because they or their partners are not finite.
+    /// Number of samples that were not judged, because they or their partners are not finite.
     pub left_out: usize,
 }
 
@@ -151,7 +152,7 @@ impl Judgement {
         self.low.is_finite() && self.high.is_finite()
     }
 
-    /// `95 %`.
+    /// The confidence, such as `95 %`.
     fn confidence_text(&self) -> String {
         format!("{} %", trimmed(100.0 * self.confidence, 4))
     }

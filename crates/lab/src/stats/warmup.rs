@@ -1,24 +1,24 @@
 //! Detects how many samples at the start of a run belong to its warm-up.
 //!
 //! It looks for a change point in the first half of the run: the cut where the mean before differs most from
-//! the mean after, in standard errors (from the spread of the second half), provided the difference exceeds
-//! what noise produces at the worst cut (D. Hawkins, “Testing a Sequence of Observations for a Shift in
-//! Location”, Journal of the American Statistical Association 72 (1977)). A single outlier is not a warm-up:
-//! samples are first clamped to a distance from the quartiles of the second half. Within that distance,
-//! several deviating samples still count.
+//! the mean after, in standard errors (from the spread of the second half). The difference must exceed what
+//! noise produces at the worst cut (D. Hawkins, “Testing a Sequence of Observations for a Shift in Location”,
+//! Journal of the American Statistical Association 72 (1977)). A single outlier is not a warm-up: samples are
+//! first clamped to a distance from the quartiles of the second half. Several deviating samples within that
+//! distance still count.
 
 use super::outliers::quartiles;
 use super::stdev;
 
-/// Fewer samples show no trend.
+/// With fewer samples, a trend cannot be detected.
 const FEWEST: usize = 16;
-/// Samples further from the nearer quartile than this are clamped, in interquartile ranges.
+/// Distance from the nearer quartile beyond which samples are clamped, in interquartile ranges.
 const REACH: f64 = 8.0;
-/// Threshold for the difference of the two means, in standard errors. Pure noise hardly ever reaches it, even
-/// at the best cut.
+/// Threshold for the difference of the two means, in standard errors. Noise alone rarely reaches it, even at
+/// the worst cut.
 const CLEAR: f64 = 4.5;
 
-/// The number of samples at the start that are warm-up; 0 if none are, or with fewer than 16 samples.
+/// The number of samples at the start that are warm-up; 0 if none are, or if there are fewer than 16 samples.
 pub fn warm_up(samples: &[f64]) -> usize {
     let count = samples.len();
     if count < FEWEST || !samples.iter().all(|sample| sample.is_finite()) {
@@ -45,7 +45,7 @@ pub fn warm_up(samples: &[f64]) -> usize {
     best.0
 }
 
-/// The samples, clamped to [`REACH`]. If most samples are equal there is no scale to clamp by, and they are
+/// The samples, clamped to [`REACH`]. If most samples are equal, there is no spread to clamp by, and they are
 /// unchanged.
 fn brought_in(samples: &[f64]) -> Vec<f64> {
     let (low, high) = quartiles(&samples[samples.len() / 2..]);
@@ -71,7 +71,7 @@ mod tests {
                 .collect();
             assert_eq!(warm_up(&samples), cold);
         }
-        // An outlier further on neither hides the warm-up nor counts as one, wherever it lies.
+        // An outlier elsewhere neither hides the warm-up nor counts as one.
         for wild in [8, 15, 30] {
             let mut samples: Vec<f64> = (0..40).map(|_| noise.normal(100.0, 1.2)).collect();
             samples[wild] = 40.0;

@@ -1,4 +1,4 @@
-//! Streams of writes, for the experiments that measure them: their targets, and the race of their writers.
+//! Streams of writes, for the experiments that measure them: targets, and concurrent writers.
 
 pub(crate) mod targets;
 pub(crate) mod writers;

@@ -1,7 +1,8 @@
-//! Targets of streams: files in an ext4 image, a plain file, files in the kernel's file systems.
+//! Targets of streams: files in an ext4 image, a plain file, and files in the kernel's file systems.
 //!
-//! All targets are prepared alike: the host file is fully written once, so the host allocates nothing during
-//! the measurement. What a sample wrote is removed, or dropped from memory, before the next sample.
+//! All targets are prepared alike: the file on the host is fully written once, so the host allocates nothing
+//! during the measurement. Before each sample, the data of the previous one is removed or dropped from
+//! memory.
 
 use std::cell::Cell;
 use std::fs::File;
@@ -22,8 +23,8 @@ use crate::kernel::LoopMount;
 use crate::mounts::work::NEW;
 use crate::{Error, Result, Settings};
 
-/// Creates a file of `len_bytes` with all blocks allocated, filled from `source`, bypassing the host's cache
-/// if possible. `check` is called between writes and may abort.
+/// Creates a file of `len_bytes` with all blocks allocated, filled from `source`. Bypasses the host's cache
+/// if possible. `check` is called between writes, and its error ends the writing.
 pub(crate) fn write_out(
     path: &Path,
     len_bytes: u64,
@@ -46,7 +47,7 @@ pub(crate) fn write_out(
     Ok(file.sync_all()?)
 }
 
-/// Our engine, open on an image, or on a plain file or device.
+/// Our engine, with an open image, plain file or device.
 pub(crate) enum Opened {
     Volume(Volume),
     Raw(RawFile),
@@ -61,7 +62,7 @@ impl Opened {
         }
     }
 
-    /// Its cache; of a plain file or device, once it has been used.
+    /// The cache; of a plain file or device, only if it has been used.
     pub(crate) fn cache(&self) -> Option<&Arc<PageCache>> {
         match self {
             Opened::Volume(volume) => Some(volume.cache()),
@@ -94,15 +95,15 @@ impl Deref for Place {
     }
 }
 
-/// The name of the file of this writer.
+/// The name of a writer's file.
 pub(crate) fn stream_name(writer: u64) -> String {
     format!("stream{writer}")
 }
 
-/// Our engine as the target of streams: files in an ext4 image, or regions of a plain file or device.
+/// Our engine as the target of streams: files in an ext4 image, or parts of a plain file or device.
 pub(crate) struct Ours {
     opened: Opened,
-    /// The files of the last sample.
+    /// The number of files of the last sample.
     made: Cell<u64>,
 }
 
@@ -117,7 +118,7 @@ impl Ours {
         Ok(Ours::new(Opened::Raw(file)))
     }
 
-    /// On a device instead of a file, with this much memory for the cache.
+    /// Opens a device instead of a file, with this much memory for the cache.
     pub(crate) fn on_device(
         settings: &Settings<'_>,
         cache_bytes: u64,
@@ -136,7 +137,7 @@ impl Ours {
         Ours { opened, made }
     }
 
-    /// A stream of `each_bytes` for each of this many writers; what the last sample wrote is gone.
+    /// One stream of `each_bytes` for each writer. The data of the last sample is removed first.
     pub(crate) fn streams(
         &self,
         writers: u64,
@@ -176,12 +177,12 @@ impl Ours {
         &self.opened
     }
 
-    /// The state of its throttle; `None` before its first buffered write.
+    /// The state of its throttle; `None` before the first buffered write.
     pub(crate) fn throttled(&self) -> Option<ThrottleState> {
         Some(self.opened.cache()?.throttle().state())
     }
 
-    /// Sets a new dirty limit; `None`: the default from the budget.
+    /// Sets a new dirty limit; `None` sets the default, which depends on the cache's memory.
     pub(crate) fn set_dirty_limit(&self, limit_bytes: Option<u64>) -> Result<()> {
         let unused = || Error::new("no dirty limit can be set before the first buffered write");
         let cache = self.opened.cache().ok_or_else(unused)?;
@@ -196,7 +197,7 @@ impl Ours {
     }
 }
 
-/// A stream into a file of our engine.
+/// A stream to a file of our engine.
 pub(crate) struct OurStream {
     pub(crate) file: Place,
     pub(crate) base: u64,
@@ -212,7 +213,7 @@ impl Stream for OurStream {
     }
 }
 
-/// A file system of the kernel and the files in it.
+/// A file system of the kernel, with the files in it.
 pub(crate) struct Kernel {
     mount: LoopMount,
     made: Cell<u64>,
@@ -226,7 +227,7 @@ impl Kernel {
         })
     }
 
-    /// New files, written through the kernel's page cache.
+    /// New files, to be written through the kernel's page cache.
     pub(crate) fn streams(&self, writers: u64) -> Result<Vec<Box<dyn Stream>>> {
         let root = self.mount.root();
         for old in 0..self.made.replace(writers) {

@@ -1,4 +1,4 @@
-//! Concurrent streaming writers, each with its own target, all writing from one buffer.
+//! Concurrent streaming writers. Each has its own target; all write from the same buffer.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,8 +11,8 @@ use crate::Result;
 use crate::meter::Spent;
 use crate::mounts::work::together;
 
-/// Length of the buffer that all data is written from. It is larger than a processor's cache, and shared by
-/// all variants, because memory placement matters more than most variants do.
+/// Length of the buffer from which all data is written. It is larger than a processor's cache. All variants
+/// share it, because memory placement matters more than most of them.
 pub(crate) const SOURCE_BYTES: usize = 32 << 20;
 
 /// The buffer, filled with incompressible data.
@@ -24,23 +24,24 @@ pub(crate) fn source() -> AlignedBuf {
 
 /// The target of one writer.
 pub(crate) trait Stream: Send {
-    /// Writes `bytes` at byte `at` of the stream; offsets ascend without gaps.
+    /// Writes `bytes` at offset `at` of the stream. Offsets ascend without gaps.
     fn write(&mut self, at: u64, bytes: &[u8]) -> Result<()>;
 
-    /// Returns once all of it would survive a crash.
+    /// Returns once all data is durable.
     fn finish(&mut self) -> Result<()>;
 }
 
-/// The result of a race.
+/// The result of concurrent writing.
 pub(crate) struct Race {
     /// From the start of the first writer until the fsync of the last one.
     pub(crate) spent: Spent,
-    /// The smallest and the largest share of a writer at the moment the first one had written everything; 1
-    /// is a fair share.
+    /// The smallest and the largest share of a writer when the first one had written everything; 1 is a fair
+    /// share.
     pub(crate) shares: (f64, f64),
 }
 
-/// Writes `each_bytes` to each stream in calls of `call_bytes`, one thread per stream, and finishes it.
+/// Writes `each_bytes` to each stream in calls of `call_bytes`, with one thread per stream, and finishes
+/// each.
 pub(crate) fn race(
     source: &[u8],
     each_bytes: u64,
@@ -51,7 +52,7 @@ pub(crate) fn race(
     let at_the_end = OnceLock::new();
     let streams: Vec<_> = streams.into_iter().map(Mutex::new).collect();
     let spent = together(streams.len(), |number| {
-        // Only locked by its own thread.
+        // Locked only by this stream's thread.
         let mut stream = streams[number].lock();
         let mut at = 0;
         while at < each_bytes {

@@ -1,26 +1,27 @@
-//! Latencies of single operations, kept exactly, in nanoseconds, so that a percentile is a measured time and
-//! not the bound of a histogram class. Verdicts are based on percentiles: with classes, two that differ by
-//! less than a class would be either equal or a whole class apart.
+//! Latencies of single operations, kept exactly, in nanoseconds. So a percentile is a measured time, not the
+//! bound of a histogram class. Verdicts are based on percentiles: with classes, two percentiles that differ
+//! by less than a class would be either equal or a whole class apart.
 //!
-//! Invariant: it never holds more than its capacity. Beyond that it keeps a uniform random sample (J. Vitter,
-//! “Random Sampling with a Reservoir”, ACM Transactions on Mathematical Software 11 (1985), algorithm R).
+//! Invariant: the number of durations kept never exceeds the capacity. Of more operations, those kept are
+//! a uniform random sample (J. Vitter, “Random Sampling with a Reservoir”, ACM Transactions on Mathematical
+//! Software 11 (1985), algorithm R).
 
-/// Durations kept per round, for all workers together: 32 MiB.
+/// Maximum number of durations kept per round, for all workers together: 32 MiB.
 pub(super) const MOST: usize = 4 << 20;
-/// Classes per factor of two, when times are counted for a curve: their bounds are 1.1 % apart.
+/// Number of classes per factor of two, when times are counted for a curve: their bounds are 1.1 % apart.
 const CLASSES: f64 = 64.0;
 
-/// Durations of one kind of operation.
+/// Durations of operations of one kind.
 pub(super) struct Durations {
     kept: Vec<u64>,
-    /// All operations, kept or not.
+    /// Number of operations, including those that were not kept.
     count: u64,
     most: usize,
     random: fastrand::Rng,
 }
 
 impl Durations {
-    /// Empty, with a capacity of `most`, but at least one.
+    /// No durations, with a capacity of `most`, or 1 if that is 0.
     pub(super) fn new(most: usize) -> Durations {
         Durations {
             kept: Vec::new(),
@@ -39,7 +40,7 @@ impl Durations {
         }
     }
 
-    /// Moves everything out of `other`.
+    /// Moves all durations out of `other`.
     pub(super) fn add(&mut self, other: &mut Durations) {
         self.count += other.count;
         let room = self.most.saturating_sub(self.kept.len());
@@ -61,7 +62,7 @@ impl Durations {
         self.kept.sort_unstable();
     }
 
-    /// The percentile `share`, by nearest rank; 0 without operations.
+    /// The percentile `share`, by nearest rank; 0 if there are no operations.
     pub(super) fn at(&self, share: f64) -> u64 {
         let rank = (share * self.kept.len() as f64).ceil() as usize;
         let place = rank.clamp(1, self.kept.len().max(1)) - 1;
@@ -77,7 +78,7 @@ impl Durations {
         let mut counted = 0;
         for of_class in self.kept.chunk_by(|a, b| class(*a) == class(*b)) {
             before += of_class.len() as u64;
-            // If only a sample was kept, its counts are scaled up to the total.
+            // If only a sample was kept, its counts are scaled up to all operations.
             let all = (u128::from(before) * u128::from(self.count) / u128::from(kept)) as u64;
             if let Some(longest) = of_class.last() {
                 classes.push((*longest as f64 / 1e3, all - counted));
@@ -101,7 +102,7 @@ mod tests {
 
     #[test]
     fn percentiles_are_times_that_were_measured() {
-        // Histogram classes of two digits would merge all of these.
+        // A histogram with two significant digits would merge all of these.
         let times = of((0..1000).map(|i| 100_000 + i), MOST);
         assert_eq!(
             [0.5, 0.99, 1.0].map(|share| times.at(share)),

@@ -14,16 +14,16 @@ use super::{
 };
 use crate::{Error, Result};
 
-/// A file with every key and its purpose.
+/// A file with every key and an explanation of it.
 pub const EXAMPLE: &str = include_str!("example.toml");
 
-/// The kernel's direct I/O requires offsets and lengths in multiples of the device's block size, at least
-/// 512.
+/// The kernel's direct I/O requires offsets and lengths in multiples of the device's block size, which is at
+/// least 512.
 const DIRECT_BYTES: u64 = 512;
-/// The longest runtime of a round: a year.
+/// Maximum runtime of a round: a year.
 const MAX_RUNTIME: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// The keys.
+/// The keys of a file.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct Form {
@@ -85,8 +85,8 @@ enum Number {
     Text(String),
 }
 
-/// A value too large for `u32` becomes its maximum. That is out of range for every key, so the key's own
-/// error reports the range.
+/// A value too large for `u32` becomes the maximum of `u32`. That is out of range for every key, so the error
+/// for the key names the allowed range.
 #[derive(Clone, Copy, Deserialize)]
 #[serde(try_from = "i64")]
 struct Count(u32);
@@ -220,7 +220,7 @@ pub(super) fn parse(text: &str) -> Result<Workload> {
     }
 }
 
-/// `line 3: `, the line of the key; empty if the key is not given.
+/// The line of a key, as `line 3: `; empty if the key is not given.
 fn line_of(text: &str, key: &str) -> String {
     let is_it = |line: &str| {
         let rest = line.trim_start().strip_prefix(key);
@@ -240,7 +240,7 @@ fn fault(w: &Workload) -> Option<(&'static str, String)> {
     };
     let whole = |bytes: u64| !w.direct || bytes.is_multiple_of(DIRECT_BYTES);
     let whole_text = format!("direct I/O needs a multiple of {DIRECT_BYTES}");
-    /// The first condition that fails. Arguments: the condition, the key, what is allowed.
+    /// Returns the first condition that fails. Arguments: the condition, the key, what is allowed.
     macro_rules! first_broken {
         ($($holds:expr, $key:literal, $allowed:expr;)*) => {
             $(if !$holds { return Some(($key, $allowed.into())); })*
@@ -271,7 +271,7 @@ fn fault(w: &Workload) -> Option<(&'static str, String)> {
     None
 }
 
-/// A valid workload name: characters not allowed in one become `-`.
+/// A valid name for a workload: characters that are not allowed become `-`.
 pub(super) fn plain_name(name: &str) -> String {
     const MAX_CHARS: usize = 100;
     let fits = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
@@ -331,7 +331,7 @@ pub(super) fn to_toml(w: &Workload) -> String {
     out
 }
 
-/// In the largest unit that divides the value.
+/// A size in the largest unit that divides it.
 fn size(bytes: u64) -> String {
     let units = [("G", 30), ("M", 20), ("k", 10)];
     let unit = units

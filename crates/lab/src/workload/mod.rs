@@ -2,10 +2,10 @@
 //! and its run ([`run()`]), with all targets interleaved. [`import`] converts job files of other tools.
 //!
 //! Invariants:
-//! - Every [`Workload`] is valid, whatever the file contained: each number is in range and each combination
+//! - Every [`Workload`] is valid, whatever the file contained: each number is in range, and each combination
 //!   is possible.
-//! - All targets of a run do the same operations in the same order of rounds, from the same memory.
-//! - Nothing that existed before is overwritten unless requested ([`Plan::overwrite`]), and everything
+//! - All targets of a run perform the same operations in the same order of rounds, from the same memory.
+//! - Data that existed before is overwritten only if requested ([`Plan::overwrite`]). Everything that was
 //!   created is removed.
 
 mod durations;
@@ -29,15 +29,15 @@ pub use spec::{TargetKind, TargetSpec};
 
 /// The name of a workload whose file gives none.
 pub const UNNAMED: &str = "workload";
-/// Threads times queue depth: each worker is a system thread.
+/// Maximum of threads times queue depth: each worker is a system thread.
 pub const MAX_WORKERS: u32 = 1024;
 /// The length of one operation, in bytes.
 pub const BLOCK_BYTES: RangeInclusive<u64> = 1..=(256 << 20);
-/// Total size of all workers' buffers.
+/// Maximum total size of all workers' buffers.
 pub const MAX_BUFFERS_BYTES: u64 = 2 << 30;
-/// The end of the range worked on: offset plus size may not exceed it.
+/// Maximum end of the range: offset plus size.
 pub const MAX_END_BYTES: u64 = 1 << 60;
-/// Maximum rounds, and maximum warm-up rounds.
+/// Maximum number of rounds, and of warm-up rounds.
 pub const MAX_ROUNDS: u32 = 100_000;
 
 /// Whether operations read or write.
@@ -62,7 +62,7 @@ impl Direction {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub enum SyncPolicy {
-    /// Never within the measured time.
+    /// Not within the measured time.
     Never,
     /// One fsync per thread after its last write, included in the measured time.
     End,
@@ -76,35 +76,35 @@ pub enum SyncPolicy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layout {
-    /// Fully written once before the first round, so all blocks are allocated.
+    /// Fully written once before the first round, so that all blocks are allocated.
     Written,
-    /// Empty: every round's writes allocate. Targets of fixed length, such as devices, are left as they are.
+    /// Empty, so that every round allocates. Targets of fixed length, such as devices, keep their data.
     Empty,
 }
 
 /// What is done in each round.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Workload {
-    /// For the result and for file names: letters, digits, `-`, `_`, `.`.
+    /// Its name, for the result and for file names: letters, digits, `-`, `_`, `.`.
     pub name: String,
-    /// Reading, writing.
+    /// Whether operations read or write.
     pub direction: Direction,
     /// Whether offsets are random (each block equally likely, repeats included) instead of ascending.
     pub random: bool,
     /// Bytes per operation.
     pub block_bytes: u64,
-    /// Bytes worked on by all threads together; one pass moves this many.
+    /// Number of bytes that all threads together work on. One pass moves this many.
     pub size_bytes: u64,
     /// Where the range starts in the file or device.
     pub offset_bytes: u64,
     /// The number of threads. In sequential workloads each has an equal part of the file; in random ones, the
     /// whole file.
     pub threads: u32,
-    /// Concurrent operations per thread: each is a further thread with one call in flight.
+    /// Number of concurrent operations per thread. Each is a further thread with one call in flight.
     pub queue_depth: u32,
     /// Whether each thread has its own file, as long as its part.
     pub file_per_thread: bool,
-    /// Bypasses the caches.
+    /// Whether to bypass the caches.
     pub direct: bool,
     /// When written data is made durable.
     pub sync: SyncPolicy,
@@ -112,15 +112,15 @@ pub struct Workload {
     pub layout: Layout,
     /// The maximum time of a round.
     pub runtime: Option<Duration>,
-    /// With [`Workload::runtime`]: a round repeats its pass until the time is up.
+    /// Whether a round repeats its pass until [`Workload::runtime`] is over.
     pub time_based: bool,
-    /// Cached data of the file is dropped before each round.
+    /// Whether cached data of the file is dropped before each round.
     pub cold: bool,
     /// Seed for the offsets, the read/write mix and the data written.
     pub seed: u64,
-    /// Rounds that are not counted.
+    /// Number of rounds that are not counted.
     pub warm_up: u32,
-    /// Counted rounds.
+    /// Number of counted rounds.
     pub rounds: u32,
     /// The targets; the others are compared with the first.
     pub targets: Vec<TargetSpec>,
@@ -140,17 +140,17 @@ impl Workload {
         self.name = file::plain_name(name);
     }
 
-    /// System threads that work concurrently.
+    /// Number of system threads that work concurrently.
     pub fn workers(&self) -> u32 {
         self.threads * self.queue_depth
     }
 
-    /// Bytes that one thread works on, out of [`Workload::size_bytes`].
+    /// Number of bytes that one thread works on, out of [`Workload::size_bytes`].
     pub fn part_bytes(&self) -> u64 {
         self.size_bytes / u64::from(self.threads) / self.block_bytes * self.block_bytes
     }
 
-    /// Bytes needed in each file.
+    /// Length that each file needs.
     pub fn file_bytes(&self) -> u64 {
         match self.file_per_thread {
             true => self.offset_bytes + self.part_bytes(),
@@ -158,7 +158,7 @@ impl Workload {
         }
     }
 
-    /// The end of the range in a target that is a single file.
+    /// The end of the range in a target that consists of a single file.
     pub fn file_end(&self) -> u64 {
         self.offset_bytes + self.size_bytes
     }

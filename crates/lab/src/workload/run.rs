@@ -17,28 +17,29 @@ use crate::{Error, Result};
 
 /// How to run a workload.
 pub struct Plan<'a> {
-    /// The workload, with its number of rounds; the maximum if the run may stop early.
+    /// The workload, with its number of rounds. If the run may stop early, that is the maximum.
     pub workload: &'a Workload,
     /// Where files and images are created.
     pub dir: &'a Path,
     /// Whether existing data may be overwritten: named files in images, plain files, block devices.
     pub overwrite: bool,
-    /// Options for opening our engine's targets. The offset into a device applies to targets that existed
-    /// before.
+    /// Options for opening targets of our engine. The offset into a device applies only to targets that
+    /// existed before.
     pub options: &'a OpenOptions,
-    /// Collects what our engine does with images, if the run is explained.
+    /// Records what our engine does with images, if the run is explained.
     pub watch: Option<&'a Watch>,
     /// Parameters common to all runs.
     pub terms: &'a Terms<'a>,
 }
 
-/// Runs the workload. `keep` receives every entry as it is produced; the whole record is returned.
+/// Runs the workload. `keep` receives every entry as it is produced. Returns the whole record.
 ///
-/// If [`Terms::interrupted`] says so, the run ends with what it has; its last line says `interrupted`.
+/// If [`Terms::interrupted`] returns true, the run ends with the samples taken so far, and its last line says
+/// `interrupted`.
 ///
 /// # Errors
-/// No target; a target that cannot be opened or fails; an error of `keep`. Everything measured before was
-/// passed on.
+/// If there is no target, if a target cannot be opened or fails, and errors of `keep`. Everything measured
+/// before was passed to `keep`.
 pub fn run(plan: &Plan<'_>, keep: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Result<Record> {
     let names = plan.workload.targets.iter().map(|spec| spec.label());
     let labels = rounds::labels(names)?;

@@ -1,4 +1,4 @@
-//! [`TargetSpec`]: what to measure, in one word, such as `make:xfs?mount=noatime`.
+//! [`TargetSpec`]: a target in one word, such as `make:xfs?mount=noatime`.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,7 @@ const KINDS: &str = "cmd:COMMAND, image:, image:PATH[:/file], raw:PATH, memory:,
 /// The prefix of a command.
 const COMMAND: &str = "cmd";
 
-/// A target as it was written.
+/// A target, as written by the user.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct TargetSpec {
@@ -32,16 +32,16 @@ pub struct TargetSpec {
 pub enum TargetKind {
     /// A command that does its own work: a new process for each sample.
     Command {
-        /// For `sh -c`.
+        /// The argument of `sh -c`.
         line: String,
-        /// Its working directory; `None`: the current one.
+        /// Its working directory; `None` for the current one.
         dir: Option<PathBuf>,
     },
     /// Our engine, on a file in an image.
     Image {
         /// The image.
         path: PathBuf,
-        /// The file in the image; `None` creates one for the run.
+        /// The file in the image; `None` to create one for the run.
         file: Option<String>,
     },
     /// Our engine, on a new image made with these arguments of `mke2fs`.
@@ -61,7 +61,7 @@ pub enum TargetKind {
     File(PathBuf),
     /// System calls on a mounted file system that is made for the run.
     Made {
-        /// The implementation that serves it.
+        /// What serves it.
         by: System,
         /// Arguments of `mkfs`.
         mkfs: Vec<String>,
@@ -71,7 +71,7 @@ pub enum TargetKind {
 }
 
 impl TargetKind {
-    /// How to explain this target's I/O, if our engine in this process does not do it.
+    /// How to explain this target's I/O, if it is not done by our engine in this process.
     pub(super) fn explained_by(&self) -> Option<&'static str> {
         match self {
             TargetKind::Image { .. }
@@ -125,7 +125,7 @@ impl TargetSpec {
         Ok(TargetSpec { text, name, kind })
     }
 
-    /// Whether a text is meant as a target, valid or not: it starts with a kind and a colon.
+    /// Whether a text is meant as a target, valid or not, because it starts with a kind and a colon.
     pub fn is_meant(text: &str) -> bool {
         let word = text.split_once(':').map(|(word, _)| word);
         let kinds = || KINDS.split(", ").filter_map(|kind| kind.split_once(':'));
@@ -162,7 +162,7 @@ type Options<'t> = BTreeMap<&'t str, &'t str>;
 
 const OPTIONS: [&str; 4] = ["name", "mkfs", "mount", "dir"];
 
-/// Splits a command from its options. A `?` in a command, and any `&` after it, belong to the shell, unless
+/// Splits a command from its options. A `?` in the command, and any `&` after it, belong to the shell, unless
 /// one of our options follows the last `?`.
 fn behind_command(rest: &str) -> (&str, &str) {
     let ours = |words: &str| {
@@ -245,7 +245,7 @@ fn kind(word: &str, what: &str, options: &mut Options) -> std::result::Result<Ta
     })
 }
 
-/// Checks a file system type: it is used in a program name, `mkfs.TYPE`.
+/// Checks a file system type, which becomes part of a program's name, `mkfs.TYPE`.
 fn fs_type(what: &str) -> std::result::Result<String, String> {
     let fits = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     match !what.is_empty() && what.chars().all(fits) {

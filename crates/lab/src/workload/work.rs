@@ -1,12 +1,13 @@
-//! One round of a workload on one target: its threads, their operations, and the time each took.
+//! One round of a workload on one target: its threads, their operations, and the time of each.
 //!
-//! Queue depth is made of threads: for every target, each operation in flight is a call of its own thread.
+//! The queue depth is implemented by threads: on every target, each operation in flight is a call by its own
+//! thread.
 //!
 //! Invariants:
 //! - Buffers are allocated once for all rounds and targets ([`Crew`]), because memory placement affects the
 //!   results.
-//! - The offsets of a round depend only on seed, round and worker, so all targets see the same ones (with a
-//!   queue depth above 1, the scheduler decides which worker gets which operation).
+//! - The offsets of a round depend only on seed, round and worker, so they are the same for all targets. With
+//!   a queue depth above 1, the scheduler decides which worker performs which operation.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -31,7 +32,7 @@ pub(super) struct Times {
 }
 
 impl Times {
-    /// Empty, each with a capacity of `most`.
+    /// No latencies, with a capacity of `most` for each kind.
     fn new(most: usize) -> Times {
         Times {
             reads: Durations::new(most),
@@ -50,12 +51,12 @@ impl Times {
 /// The result of a round.
 pub(super) struct Done {
     pub(super) spent: Spent,
-    /// Reads and writes completed.
+    /// Number of completed reads and writes.
     pub(super) operations: u64,
     pub(super) times: Times,
 }
 
-/// The state of one worker.
+/// The state of a worker.
 struct Lane {
     buffer: AlignedBuf,
     times: Times,
@@ -70,19 +71,19 @@ pub(super) struct Crew<'a> {
 /// State shared by the workers of one thread.
 struct Share {
     access: Arc<dyn Access>,
-    /// Where its blocks start.
+    /// Offset of its first block.
     base: u64,
     blocks: u64,
-    /// Operations per pass.
+    /// Number of operations per pass.
     operations: u64,
     /// The number of the next operation.
     next: CachePadded<AtomicU64>,
     written: AtomicU64,
-    /// Workers still running: the last one syncs.
+    /// Number of workers that are still running. The last one syncs.
     working: AtomicU32,
 }
 
-/// One round, as shared by all workers.
+/// A round, shared by all workers.
 struct Round<'r> {
     workload: &'r Workload,
     shares: Vec<Share>,
@@ -128,7 +129,7 @@ impl<'a> Crew<'a> {
             share.access.write_back(self.workload.cold)?;
         }
         let spent = together(self.lanes.len(), |worker| {
-            // Never contended: each worker has its own lane.
+            // Never contended, because each worker has its own lane.
             let mut lane = self.lanes[worker].lock();
             let done = work.worker(worker, &mut lane);
             work.failed.fetch_or(done.is_err(), Ordering::Relaxed);
@@ -137,7 +138,7 @@ impl<'a> Crew<'a> {
         if interrupted() {
             return Ok(None);
         }
-        // Write back dirty data, so that it does not slow down the next target.
+        // Write back dirty data, so that this does not slow down the next target.
         work.shares
             .iter()
             .try_for_each(|share| share.access.write_back(false))?;
@@ -153,7 +154,7 @@ impl<'a> Crew<'a> {
     }
 }
 
-/// The files, or the parts of the one file, that the threads work on.
+/// What each thread works on: a file of its own, or a range of the only file.
 fn shares(workload: &Workload, target: &dyn Target) -> Result<Vec<Share>> {
     let part = workload.part_bytes();
     let per_file = workload.file_per_thread && target.has_many();
@@ -215,7 +216,7 @@ impl Round<'_> {
         Ok(())
     }
 
-    /// One read or write, and the sync that is due after it.
+    /// Performs one read or write, and the sync that is due after it.
     fn operation(
         &self,
         share: &Share,
@@ -255,7 +256,7 @@ fn note(times: &mut Durations, begun: Instant) {
     times.note(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
 }
 
-/// Mixes two numbers into a seed; neighbouring numbers give unrelated seeds.
+/// Mixes two numbers into a seed. Adjacent numbers give unrelated seeds.
 fn mixed(seed: u64, number: u64) -> u64 {
     fastrand::Rng::with_seed(seed ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15)).u64(..)
 }

@@ -1,9 +1,9 @@
-//! The end of a search: the remaining commit is measured against the one before it. Is it the culprit, and
-//! how large is its change?
+//! The end of a search: the commit found is measured against the one before it. Is it the culprit, and how
+//! large is its change?
 //!
-//! These are different questions. That a commit made more than half of the change is often certain after a
-//! few pairs, whose interval is still wide: "more than 2 %", not "4.5 %". So once the commit is confirmed,
-//! both are measured further, until the size is known well enough to be printed or `size_pairs` are reached.
+//! These are two questions. Often it is certain after a few pairs that a commit made more than half of the
+//! change, but the interval is still wide: "more than 2 %", not "4.5 %". So once the commit is confirmed,
+//! both are measured further, until the size is known well enough or there are `size_pairs` pairs.
 
 use super::super::Update;
 use super::super::bench::Tried;
@@ -28,7 +28,8 @@ impl Search<'_> {
         let question = Question::new(end.sqrt(), nearby_percent, alpha);
         let mut beside = self.gather(&before, &culprit.id, self.asking(&question), 0)?;
         if beside.as_ref().is_err_and(|fault| fault.id == before) {
-            // A commit assumed good without measurement, on a branch from before the good end, may not build.
+            // A commit assumed to be good was not measured. On a branch from before the good end, it may not
+            // build.
             before = self.latest_good()?;
             beside = self.gather(&before, &culprit.id, self.asking(&question), 0)?;
         }
@@ -53,7 +54,7 @@ impl Search<'_> {
         })
     }
 
-    /// Whether a commit made any of the change, from the existing pairs of it and the one before.
+    /// Whether a commit made any of the change, according to the existing pairs of it and the one before.
     fn made_any(&self, before: &str, id: &str, alpha: f64) -> Option<Verdict> {
         let mut evidence = self.asking(&Question::new(1.0, 0.0, alpha));
         for (base, new) in self.bench.state.pairs(id, before) {
@@ -62,8 +63,8 @@ impl Search<'_> {
         evidence.pairs.decided()
     }
 
-    /// Measures both further, until the size of the change is known well; `None` if the existing pairs
-    /// already reach `size_pairs`.
+    /// Measures both further, until the size of the change is known well enough. Returns `None` if there are
+    /// `size_pairs` pairs already.
     fn size(&mut self, before: &str, id: &str, pairs: usize) -> Tried<Option<Evidence>> {
         let terms = &self.bench.plan.terms;
         if terms.size_pairs <= pairs {

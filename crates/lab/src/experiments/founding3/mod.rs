@@ -1,5 +1,6 @@
-//! `founding/3`, report 3: streaming buffered writes with the report's old way, ours, our direct I/O and the
-//! kernel's file systems; one writer and eight, with the same total size, each run a write and an fsync.
+//! `founding/3`, report 3: streaming buffered writes, in the report's old way and in ours, compared with our
+//! direct I/O and the kernel's file systems. One writer and eight, with the same total size; each run is a
+//! write and an fsync.
 
 mod model;
 mod old_way;
@@ -26,7 +27,7 @@ const GIB: u64 = 1 << 30;
 
 /// Call size of buffered writers.
 const CALL_BYTES: usize = 1 << 20;
-/// Call size of direct writers: direct I/O is best at long calls.
+/// Call size of direct writers: direct I/O is fastest with long calls.
 const DIRECT_CALL_BYTES: usize = SOURCE_BYTES;
 
 const WRITERS: [u64; 2] = [1, 8];
@@ -61,19 +62,19 @@ pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> 
     Ok(())
 }
 
-/// A sixth of the memory, so that the kernel cannot keep all of it dirty, as far as the disk has room; whole
-/// MiB for each of eight writers.
+/// A sixth of the memory, so that the kernel cannot keep all of it dirty, or less if the disk lacks room. A
+/// multiple of 1 MiB for each of eight writers.
 fn total_bytes(settings: &Settings<'_>) -> Result<u64> {
     let memory_bytes = Machine::here().memory_mib * MIB;
     let full = (memory_bytes / 6).clamp(GIB, 16 * GIB);
     let disk = rustix::fs::statvfs(&settings.dir)?;
-    // Room for four files, with some to spare.
+    // Room for four files and some reserve.
     let room = disk.f_bavail * disk.f_frsize / 6;
     let wanted = settings.scaled(full, 64 * MIB).min(room);
     Ok((wanted - wanted % (8 * MIB)).max(8 * MIB))
 }
 
-/// Shared by all variants.
+/// State shared by all variants.
 struct Bench<'a> {
     source: AlignedBuf,
     total_bytes: u64,
@@ -116,8 +117,8 @@ impl Bench<'_> {
         Ok(path)
     }
 
-    /// With room for the streams, the file system's metadata, and the space that allocators tend to leave
-    /// free.
+    /// An image file with room for the streams, the file system's metadata, and the space that allocators
+    /// tend to leave free.
     fn image(&self, name: &str) -> Result<PathBuf> {
         self.written_out(name, (self.total_bytes / 4 * 5 + 128 * MIB).max(320 * MIB))
     }
@@ -259,10 +260,10 @@ impl Bench<'_> {
         })
     }
 
-    /// Traces runs on the image. It is closed after each, to find out where its files lie.
+    /// Traces runs on the image. The image is closed after each run, to find out where its files are stored.
     fn trace_image(&self, outcome: &mut Outcome, path: &Path) -> Result<()> {
         for case in CASES {
-            // Without the files of earlier runs.
+            // A new file system, without the files of earlier runs.
             mkfs("ext4", path, &[])?;
             let image = Ours::image(path, self.settings)?;
             let (seen, race) = self.watched(&image, case)?;
@@ -300,7 +301,7 @@ const fn case(writers: u64, dirty_limit_bytes: Option<u64>) -> Case {
     }
 }
 
-/// The last case makes writers reach their throttle, whatever the device does.
+/// In the last case, writers reach the throttle however fast the device is.
 const CASES: [Case; 3] = [case(1, None), case(8, None), case(8, Some(64 * MIB))];
 
 fn label(target: &str, way: &str, writers: u64) -> String {
@@ -310,7 +311,7 @@ fn label(target: &str, way: &str, writers: u64) -> String {
     }
 }
 
-/// Counts and bars of a traced run.
+/// Adds the counts and limits of a traced run.
 fn report(
     outcome: &mut Outcome,
     seen: &Seen,

@@ -1,7 +1,7 @@
-//! The report on the model of its array: one writer, the old way, ours and direct, on a computer that fills
-//! pages as slowly as the reporter's.
+//! The report on the model of its disk array: one writer, in the old way, in ours and with direct I/O, on a
+//! computer that fills pages as slowly as the reporter's.
 //!
-//! The time to fill a page is fitted so that the old way, which does nothing else meanwhile, reaches the
+//! The time to fill a page is chosen so that the old way, which does nothing else meanwhile, reaches the
 //! reporter's 205 MB/s. Our result on the same computer is then measured: our flusher keeps the device busy
 //! while the writer fills pages.
 
@@ -28,7 +28,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// The speed of this computer.
+    /// No minimum: the speed of this computer.
     pub(super) fn none() -> Pace {
         Pace { of: None }
     }
@@ -49,7 +49,7 @@ impl Pace {
         }
     }
 
-    /// This much was filled: waits until the slower computer would have filled it.
+    /// Data of this length was filled. Waits until the slower computer would have filled it.
     pub(super) fn filled(&self, bytes: usize) {
         if let Some((clock, page_ns, begun_ns)) = &self.of {
             let pages = (bytes as u64).div_ceil(PAGE_BYTES);
@@ -58,8 +58,8 @@ impl Pace {
     }
 }
 
-/// A stream from a slower computer: it fills all of its data before writing, and the time the write takes
-/// here is added.
+/// A stream from a slower computer. It fills the data of a call before writing it; the time of the write is
+/// that of this computer.
 struct Slower {
     stream: OurStream,
     pace: Pace,
@@ -106,7 +106,7 @@ fn sample(bench: &Bench<'_>, device: &ModelDevice, plain: &Ours, way: Way) -> Re
     Ok(vec![("throughput", "MB/s", rate)])
 }
 
-/// Measures, and sets the expected results.
+/// Measures, and records the expected results.
 pub(super) fn measure(bench: &Bench<'_>, outcome: &mut Outcome) -> Result<()> {
     let device = Arc::new(modelled::open("disk-array", |options| options)?);
     let plain = Ours::on_device(bench.settings, CACHE_BYTES, Arc::clone(&device) as _)?;

@@ -1,5 +1,5 @@
-//! The report's old way, built on the public API: the writer does a balance call for every page, and writes
-//! back 4 MiB itself, synchronously, whenever it has dirtied that much.
+//! The report's old way, built on the public API: the writer calls balance for every page, and writes back 4
+//! MiB itself, synchronously, whenever it has dirtied that much.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,7 +16,7 @@ const PAGE_BYTES: usize = 4096;
 /// The size of the old writer's write-back.
 const CHUNK_BYTES: usize = 4 << 20;
 
-/// Accounting shared by all writers of a device.
+/// Accounting shared by all writers to a device.
 #[derive(Debug, Default)]
 pub(super) struct Accounts {
     dirty_bytes: AtomicU64,
@@ -24,12 +24,12 @@ pub(super) struct Accounts {
 }
 
 impl Accounts {
-    /// Calls since this was last read.
+    /// The number of balance calls since this was last read.
     pub(super) fn take_balance_calls(&self) -> u64 {
         self.balance_calls.swap(0, Ordering::Relaxed)
     }
 
-    /// Accounts for a dirty page; returns whether its writer must write back.
+    /// Accounts for a dirty page. Returns whether its writer must write back.
     fn balance(&self, own_dirty_bytes: usize) -> bool {
         self.balance_calls.fetch_add(1, Ordering::Relaxed);
         self.dirty_bytes
@@ -51,7 +51,7 @@ pub(super) struct OldWay {
     at: u64,
     chunk: AlignedBuf,
     dirty_bytes: usize,
-    /// How long a slower computer takes to fill the chunk.
+    /// The time that a slower computer takes to fill the chunk.
     pace: Pace,
 }
 

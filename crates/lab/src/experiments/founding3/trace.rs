@@ -1,4 +1,4 @@
-//! One run that is traced instead of measured: every bio with the thread that submitted it, and dirty memory
+//! A run that is traced instead of measured: every bio with the thread that submitted it, and dirty memory
 //! every millisecond.
 
 use std::path::Path;
@@ -26,7 +26,7 @@ const SAMPLE_EVERY: Duration = Duration::from_millis(1);
 pub(super) struct Seen {
     writes: Vec<Write>,
     pub(super) dirty: Dirty,
-    /// During this run only.
+    /// Pauses during this run only.
     pub(super) pauses: Pauses,
     pub(super) waits: Pauses,
     pub(super) balance_calls: u64,
@@ -44,11 +44,11 @@ struct Write {
 pub(super) struct Dirty {
     pub(super) samples: u64,
     pub(super) most_bytes: u64,
-    /// The largest share of a limit, of the device's or the process's.
+    /// The largest share of a limit, that of the device or of the process.
     pub(super) most_of_limit: f64,
 }
 
-/// A run of device bytes that hold bytes of a file: device offset, length, file, file offset.
+/// An extent of a file on the device: device offset, length, file, file offset.
 pub(super) type Extent = (u64, u64, usize, u64);
 
 /// How the files' data reached the device.
@@ -131,7 +131,7 @@ fn sample_dirty(cache: Arc<PageCache>, stop: &AtomicBool) -> Dirty {
     dirty
 }
 
-/// The count, total and classes since `before`; the maximum is that of all time, an upper bound.
+/// The pauses since `before`. The maximum is that of all time, and so an upper bound.
 fn since(mut after: Pauses, before: &Pauses) -> Pauses {
     after.count -= before.count;
     after.total -= before.total;

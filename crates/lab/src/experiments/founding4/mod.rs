@@ -1,8 +1,8 @@
-//! `founding/4`, report 4: one large direct request, fully assembled before anything is submitted, against
-//! bios of a size derived from the device; and the kernel's O_DIRECT with the same call.
+//! `founding/4`, report 4: one large direct call, as a single request that is assembled before it is
+//! submitted, compared with bios of a size derived from the device, and with the kernel's O_DIRECT.
 //!
-//! "First submit" is the time from the call until the first request has been submitted to the device,
-//! measured by the same probe below every variant.
+//! "First submit" is the time from the call until the first request has been submitted to the device. The
+//! same probe below every variant measures it.
 
 mod model;
 
@@ -25,7 +25,7 @@ use crate::{Error, Result, Settings};
 
 const PAGE_BYTES: usize = 4096;
 const CALLS_PER_SAMPLE: usize = 8;
-/// The control's queue depth: so low that many small requests cannot overlap more than a few large ones.
+/// Queue depth of the control: so low that many small requests cannot overlap more than a few large ones.
 const CONTROL_DEPTH: u32 = 4;
 
 pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> {
@@ -59,7 +59,7 @@ fn measure(
     let control = Way::open(settings, path, Some(CONTROL_DEPTH))?;
     let target_kib = f64::from(ours.disk.bio_target_bytes()) / 1024.0;
     outcome.count(format!("bio target, {label}, KiB"), target_kib);
-    // The control's small bios have the device's maximum size: on its four slots they add up to the whole
+    // The control's small bios have the device's maximum size: on its four slots, they add up to the whole
     // request.
     control
         .disk
@@ -85,8 +85,8 @@ fn measure(
     outcome.measure(settings, 15, variants)
 }
 
-/// One buffer for all variants, because memory placement matters more than most of them do. It is ordinary
-/// memory in small pages, like the report's.
+/// One buffer for all variants, because memory placement matters more than most of them. As in the report, it
+/// is ordinary memory in small pages.
 fn ordinary_memory(mib: usize) -> Vec<u8> {
     vec![1; (mib << 20) + PAGE_BYTES]
 }
@@ -106,7 +106,7 @@ enum Build {
     Whole,
 }
 
-/// One opening of the file, with a probe.
+/// An open file with a probe below it.
 struct Way {
     raw: RawFile,
     disk: Arc<Disk>,
@@ -181,7 +181,8 @@ impl Way {
     }
 }
 
-/// The naive way: visit every page, add it to the segment it continues, and submit once all are gathered.
+/// The naive way: visits every page, appends it to the current segment or starts a new one, and submits after
+/// the last page.
 fn whole(
     queue: &mut dyn throughline_device::Queue,
     op: Op,
@@ -190,7 +191,7 @@ fn whole(
 ) -> Result<()> {
     let mut gathered: Vec<(usize, usize)> = Vec::new();
     for page in buffer.chunks(PAGE_BYTES) {
-        // The page must be present before a device may access it; the kernel pins it at this point.
+        // The page must be present before a device may access it. The kernel pins it at this point.
         std::hint::black_box(page[0]);
         let start = page.as_ptr().addr();
         match gathered.last_mut() {

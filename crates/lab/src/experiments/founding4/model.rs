@@ -1,4 +1,4 @@
-//! The report's reads on the model of its phone: storage and processor.
+//! The report's reads on the model of its phone, both storage and processor.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -10,8 +10,7 @@ use crate::interleave::Variant;
 use crate::outcome::{Outcome, ratios};
 use crate::{Result, Settings, modelled};
 
-/// Call sizes of 32 MiB and 64 MiB, and as many of the latter as read 512 MiB per sample: the report's two
-/// workloads.
+/// The report's two workloads: call sizes of 32 MiB and 64 MiB. With the latter, a sample reads 512 MiB.
 const CALLS_MIB: [usize; 2] = [32, 64];
 const _: () = assert!(CALLS_MIB[1] * CALLS_PER_SAMPLE == 512);
 

@@ -1,10 +1,10 @@
-//! `founding/5`, report 5: sequential buffered writes of 32 KiB, like those of sysbench's `seqwr`, with the
-//! device handle kept in the open file against a lookup for every page.
+//! `founding/5`, report 5: sequential buffered writes of 32 KiB, like those of sysbench's `seqwr`. The device
+//! handle is kept in the open file, or looked up for every page.
 //!
 //! In the report, a pointer load became an out-of-line call on a path that runs once per page, and a
-//! streaming write lost 3.5 %. The lab recreates that path: for every 4 KiB page of a write, a non-inlined
-//! call looks the handle up by device number in a table behind a lock, and balances. The engine has no such
-//! lookup: an open file holds its cache, and each write balances once.
+//! streaming write became 3.5 % slower. The lab recreates that path: for every page of 4 KiB, a call that is
+//! not inlined looks the handle up by device number in a table behind a lock, and balances. The engine has no
+//! such lookup: an open file has its cache, and each write balances once.
 
 mod model;
 
@@ -34,7 +34,7 @@ const NAME: &str = "/seqwr";
 /// The experiment's name, for `lab alone`.
 pub(super) const ALONE: &str = "founding/5";
 
-/// The storage of the file.
+/// Where the file is stored.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Ext4,
@@ -55,7 +55,7 @@ impl Place {
 /// When the device handle is looked up.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
-    /// Never: it is in the open file.
+    /// Never: the open file has it.
     Cached,
     /// For every page, to balance.
     PerPage,
@@ -75,8 +75,8 @@ impl Way {
 pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> {
     let scratch = settings.scratch()?;
     let (image, plain) = (scratch.path().join("image"), scratch.path().join("plain"));
-    // Sizes: in memory, a sample stays below every limit, so that only the path counts; on disk, the device
-    // sets the pace.
+    // In memory, a sample stays below every limit, so that only the path counts. On disk, the device
+    // determines the speed.
     let whole_mib = |bytes: u64| bytes >> 20 << 20;
     let memory_bytes = whole_mib(settings.scaled(256 << 20, 16 << 20));
     let disk_bytes = whole_mib(settings.scaled(512 << 20, 16 << 20));
@@ -117,7 +117,7 @@ fn variant_name(where_: &str, place: Place, way: Way) -> String {
     format!("{where_}, {}: {}", place.name(), way.name())
 }
 
-/// The open file of one place, and the naive way's table of devices.
+/// An open file, and the naive way's table of devices.
 struct Target {
     file: streams::Place,
     opened: Opened,
@@ -126,7 +126,7 @@ struct Target {
 }
 
 impl Target {
-    /// With enough memory to write a file of this size without waiting for the device.
+    /// A target with enough memory to write a file of this size without waiting for the device.
     fn in_memory(
         place: Place,
         mut options: OpenOptions,
@@ -147,7 +147,7 @@ impl Target {
         Target::new(opened, file_bytes)
     }
 
-    /// With so little memory that most of a file waits for the device.
+    /// A target with so little memory that most of a file waits for the device.
     fn on_disk(
         place: Place,
         settings: &Settings<'_>,
@@ -184,7 +184,7 @@ impl Target {
         })
     }
 
-    /// `calls` consecutive writes from the start of the file.
+    /// Performs `calls` consecutive writes from the start of the file.
     fn write(&self, buffer: &[u8], calls: u64, way: Way) -> Result<()> {
         for call in 0..calls {
             let offset = call * CALL_BYTES;
@@ -237,7 +237,7 @@ impl Target {
 /// The number of the only device.
 const DEVICE: u64 = 8;
 
-/// The lookup in the report's kernel, as a table: device handles by device number.
+/// The lookup in the report's kernel: a table of device handles by device number.
 struct Handles {
     by_device: RwLock<HashMap<u64, Arc<PageCache>>>,
     looked_up: AtomicU64,
@@ -295,7 +295,7 @@ fn instructions(image: &Path, scratch: &Path, outcome: &mut Outcome) -> Result<I
     Ok(counted)
 }
 
-/// One variant in memory, by itself, for callgrind: `place way image`.
+/// Runs one variant in memory by itself, for callgrind. Arguments: place, way, image.
 pub(super) fn alone(arguments: &[String]) -> Result<()> {
     let [place, way, image] = arguments else {
         return Err(Error::new("wanted: place, way, image"));

@@ -1,9 +1,9 @@
-//! The report's forty repetitions on the model of its disk, with a loss of 4.5 % planted.
+//! The report's forty repetitions on the model of its disk, with a planted loss of 4.5 %.
 //!
-//! The base writes as `seqwr` does, and the disk sets its pace. The other series pays for each page, enough
-//! to be 4.5 % slower than the disk. No two runs on the reporter's disk were alike, so each sample has its
-//! own speed, for disk and planted loss alike, drawn with a fixed seed from the spread of the report's base,
-//! cv 1.19 %. A third series is the base again: a statistic that finds a loss there finds one everywhere.
+//! The base writes as `seqwr` does, at the speed of the disk. The second series adds a cost per page that
+//! makes it 4.5 % slower than the disk. No two runs on the reporter's disk were alike. So each sample has its
+//! own speed, for disk and planted loss alike, drawn with a fixed seed from the spread of the report's base
+//! (cv 1.19 %). The third series repeats the base: a statistic that finds a loss there finds one everywhere.
 
 use std::sync::Arc;
 
@@ -21,13 +21,14 @@ use crate::stats::{self, Question, Verdict, normal};
 use crate::{Result, Settings, modelled};
 
 const MIB: u64 = 1 << 20;
-/// The most samples the report's method used.
+/// The largest number of samples that the report used.
 const PAIRS: usize = 40;
 /// From report 5's base: stdev 1.610 of 135.677 MB/s.
 const SPREAD: f64 = 0.0119;
 const PLANTED: f64 = 0.045;
 const SEED: u64 = 5;
-/// Small relative to a sample, so that the disk sets the pace, as it did with 4 GiB and 2 GB of memory.
+/// Small relative to a sample, so that the disk determines the speed, as with the reporter's 4 GiB and 2 GB
+/// of memory.
 const CACHE_BYTES: u64 = 64 * MIB;
 
 const BASE: &str = "sata model: base";
@@ -40,7 +41,7 @@ fn sample_bytes(settings: &Settings<'_>) -> u64 {
     bytes - bytes % MIB
 }
 
-/// The disk, and a file that covers all of it.
+/// The disk, and a file on all of it.
 struct Target {
     device: Arc<ModelDevice>,
     file: RawFile,
@@ -62,8 +63,8 @@ impl Target {
         })
     }
 
-    /// Writes `bytes` from the start in calls of 32 KiB until they are on the disk. With `loss`, each page
-    /// takes at least the time that makes the writer this much slower than the disk.
+    /// Writes `bytes` from the start in calls of 32 KiB, and waits until they are on the disk. With `loss`,
+    /// each page takes at least the time that makes the writer slower than the disk by this share.
     fn sample(&self, buffer: &[u8], bytes: u64, loss: Option<f64>) -> Result<Sample> {
         let of_this_run = 1.0 + SPREAD * normal(&mut self.random.borrow_mut());
         self.device.set_speed(of_this_run);
@@ -109,7 +110,7 @@ pub(super) fn measure(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<
     Ok(())
 }
 
-/// Checks that forty pairs detect the planted loss, and none where there is none.
+/// Checks that forty pairs find the planted loss, and find none in the control.
 fn judge(outcome: &mut Outcome) {
     let base = outcome.samples(BASE, "throughput");
     let question = Question::new(Better::Higher);

@@ -1,4 +1,4 @@
-//! Small files, as `cp -r` and `tar` create them: create, write, close, directory by directory; at the end
+//! Small files, as `cp -r` and `tar` create them, directory by directory: create, write, close. At the end,
 //! one sync of the volume.
 
 use std::path::Path;

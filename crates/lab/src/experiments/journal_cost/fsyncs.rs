@@ -1,5 +1,5 @@
-//! Appends of 4 KiB, each with an fsync: one thread, and eight with one file each. The same on the kernel's
-//! ext4, on a loop device (direct-io=on) on the same disk.
+//! Appends of 4 KiB, each with an fsync, by one thread and by eight threads with one file each. The same on
+//! the kernel's ext4, on a loop device (direct-io=on) on the same disk.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -92,7 +92,7 @@ fn file_name(thread: usize) -> String {
 }
 
 fn ours(bench: &Bench<'_>, volume: &Volume, threads: usize, time: Duration) -> Result<Sample> {
-    // Remove what an earlier sample wrote.
+    // Truncate what an earlier sample wrote.
     let file = |thread| volume.create_file(format!("/{}", file_name(thread)));
     let files = (0..threads)
         .map(file)
@@ -107,7 +107,7 @@ fn ours(bench: &Bench<'_>, volume: &Volume, threads: usize, time: Duration) -> R
     let io = volume.disk().counters().since(&before.0);
     let journal = volume.journal_counts();
     let writes = io.bios(Op::Write) as f64;
-    // A regular file has no other way to make a write durable.
+    // These are the only ways to make a write to a regular file durable.
     let flushes = (io.bios(Op::Flush) + io.fua()) as f64;
     let written_kib = io.bytes(Op::Write) as f64 / 1024.0;
     let logged = (journal.log_blocks - before.1.log_blocks) as f64;
@@ -145,7 +145,7 @@ fn kernels(bench: &Bench<'_>, mount: &LoopMount, threads: usize, time: Duration)
     Ok(sample)
 }
 
-/// The work threads did in their time.
+/// What the threads did in the given time.
 struct Ran {
     /// The time of each fsync with its append, in nanoseconds, ascending.
     latencies_ns: Vec<u64>,
@@ -173,7 +173,7 @@ impl Ran {
         ]
     }
 
-    /// `total` per fsync.
+    /// A total, divided by the number of fsyncs.
     fn each(&self, total: f64) -> f64 {
         total / self.latencies_ns.len().max(1) as f64
     }
@@ -188,7 +188,7 @@ impl Ran {
     }
 }
 
-/// One thread per file, each appending to its own for this long. `append` receives the file offset.
+/// Runs one thread per file, each appending to its own file for this long. `append` receives the file offset.
 fn hammer<F: Sync>(
     files: &[F],
     time: Duration,

@@ -1,11 +1,11 @@
 //! `journal/cost`: the cost of the journal. Streams, creation of small files, and fsyncs, on an ext4 image
 //! with a journal and on one without; fsyncs also on the kernel's ext4.
 //!
-//! All images have the same size, lie on the same disk and are fully written in advance, so the host
+//! All images have the same size, lie on the same disk and are fully written in advance, so that the host
 //! allocates nothing during the measurement. The placement of an image can matter more than what is compared
-//! (streams: 27 % between two identical images), so streams and creates use one image file, with a new file
-//! system for each sample. Each part measures one variant twice; the distance of that ratio from 1 is the
-//! noise floor for the others.
+//! (for streams, 27 % between two identical images). So streams and creates use one image file, with a new
+//! file system for each sample. Each part measures one variant twice: the distance of that ratio from 1 is
+//! the noise floor of the others.
 
 mod creates;
 mod fsyncs;
@@ -28,8 +28,8 @@ pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> 
         source: writers::source(),
         dir: scratch.path().into(),
         stream_bytes,
-        // Half as much again, with a minimum: below it the journal would be smaller than that of a typical
-        // volume.
+        // Half as much again, but with a minimum: in a smaller image, the journal would be smaller than on a
+        // typical volume.
         image_bytes: (stream_bytes / 2 * 3).max(512 * MIB),
         settings,
     };
@@ -44,7 +44,7 @@ pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> 
     Ok(())
 }
 
-/// Shared by all parts.
+/// State shared by all parts.
 struct Bench<'a> {
     source: AlignedBuf,
     dir: PathBuf,
@@ -53,7 +53,7 @@ struct Bench<'a> {
     settings: &'a Settings<'a>,
 }
 
-/// Where file systems with and without a journal are made.
+/// The image files for file systems with and without a journal.
 struct Images {
     journal: PathBuf,
     none: PathBuf,
@@ -64,7 +64,7 @@ const WITH: &[&str] = &[];
 const WITHOUT: &[&str] = &["-O", "^has_journal"];
 
 impl Images {
-    /// Each image with the arguments for making its file system.
+    /// Each image, with the arguments for making its file system.
     fn each(&self) -> [(&PathBuf, &'static [&'static str]); 2] {
         [(&self.journal, WITH), (&self.none, WITHOUT)]
     }

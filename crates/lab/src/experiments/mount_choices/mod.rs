@@ -1,8 +1,8 @@
-//! `mount/choices`: each of the kernel's FUSE features that a mount uses, or could use, toggled, on the work
-//! it is meant for. What ARCHITECTURE.md says about them is based on these ratios.
+//! `mount/choices`: toggles each of the kernel's FUSE features that a mount uses, or could use, on the work
+//! that the feature is meant for. ARCHITECTURE.md cites these ratios.
 //!
-//! `direct_mmap` is not included: without it, files opened for direct I/O cannot be mapped, which is not a
-//! matter of speed. Nor is `async_dio`, which writable mounts do not use.
+//! `direct_mmap` is not included: it is not a matter of speed, because without it files opened for direct I/O
+//! cannot be mapped. `async_dio` is not included either, because writable mounts do not use it.
 
 mod work;
 
@@ -13,7 +13,7 @@ use work::{WORK, Work};
 
 const MIB: u64 = 1 << 20;
 
-/// What is toggled, as an argument of `-o`, and the names of the work that shows it.
+/// What to toggle, as an argument of `-o`, and the names of the work to measure it on.
 const CHOICES: &[(&str, &[&str])] = &[
     ("without=direct_writes", &["write", "create"]),
     ("without=direct_new", &["small writes", "small reads, new"]),
@@ -56,7 +56,7 @@ pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> 
     Ok(())
 }
 
-/// Measures the default, the default again, and every choice that this work shows.
+/// Measures the default, the default again, and every choice that is measured on this work.
 fn measure(
     bench: &Bench<'_>,
     outcome: &mut Outcome,

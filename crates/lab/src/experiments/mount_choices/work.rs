@@ -1,4 +1,4 @@
-//! The work done on the mount, each kind measured as a rate.
+//! The work done on the mount; each kind is measured as a rate.
 
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
@@ -68,7 +68,7 @@ const fn work(
 
 const CALL_BYTES: usize = 1 << 20;
 const SMALL_BYTES: usize = 4096;
-/// Short work is repeated this often.
+/// Number of repetitions of short work.
 const TURNS: u64 = 5;
 
 fn per_second(count: u64, wall: Duration) -> f64 {
@@ -86,7 +86,7 @@ fn write_files(session: &mut Session<'_>, sizes: &Sizes, threads: u64) -> Result
     Ok(spent.mb_per_s(sizes.file_bytes))
 }
 
-/// One existing file with `O_DIRECT`; each thread writes its own quarter.
+/// One existing file, written with `O_DIRECT`; each thread writes its own quarter.
 fn write_together(session: &mut Session<'_>, sizes: &Sizes) -> Result<f64> {
     const THREADS: u64 = 4;
     write_files(session, sizes, 1)?;
@@ -134,7 +134,7 @@ fn small_reads_of_new(session: &mut Session<'_>, sizes: &Sizes) -> Result<f64> {
     Ok(per_second(bytes / SMALL_BYTES as u64, spent.wall))
 }
 
-/// Which read of a file is measured.
+/// Which read of a file to measure.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reading {
     /// The first.
@@ -208,7 +208,7 @@ fn read_small(session: &mut Session<'_>, sizes: &Sizes) -> Result<f64> {
     Ok(per_second(tree.files(), spent.wall))
 }
 
-/// The first lookup of every name, by four threads in the same directory.
+/// The first lookup of every name, by four threads in one directory.
 fn look_up(session: &mut Session<'_>, sizes: &Sizes) -> Result<f64> {
     const THREADS: u64 = 4;
     let tree = tree(sizes, 1);

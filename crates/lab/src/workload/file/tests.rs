@@ -1,4 +1,4 @@
-//! Workload files read, rejected, and written again.
+//! Workload files: parsed, rejected, and written.
 
 use super::*;
 
@@ -9,7 +9,7 @@ fn the_example_says_what_holds_anyway() {
     let example = Workload::parse(EXAMPLE).expect("the example is one");
     let least = format!("{LEAST}targets = [\"image:\", \"memory:\"]\n");
     assert_eq!(example, Workload::parse(&least).expect("it is one"));
-    // Every key in it, with the value shown, is valid and changes nothing.
+    // Every key in it, with the value shown, must be valid and equal to the default.
     let uncommented: String = EXAMPLE
         .lines()
         .filter(|line| !line.starts_with("# runtime") && !line.starts_with("# read-share"))

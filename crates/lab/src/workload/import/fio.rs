@@ -9,7 +9,7 @@ use crate::workload::file::{plain_name, seconds};
 use crate::workload::{Direction, Layout, SyncPolicy, TargetSpec, Workload};
 use crate::{Error, Result};
 
-/// The value of a key, and its line. A key alone means `1`.
+/// The value of a key, and its line. A key without a value has the value `1`.
 #[derive(Clone, Debug)]
 struct Setting {
     value: String,
@@ -19,12 +19,12 @@ struct Setting {
 /// The keys of a job, including those of the `[global]` section before it.
 type Keys = BTreeMap<String, Setting>;
 
-/// More jobs than any of fio's own example files, and more keys than fio has. Each job copies the global
-/// keys; these limits keep a file from becoming much larger in memory.
+/// Maximum numbers of jobs and keys: more jobs than in any of fio's own examples, and more keys than fio has.
+/// Each job copies the global keys, so without these limits a file could become much larger in memory.
 const MAX_JOBS: usize = 256;
 const MAX_KEYS: usize = 512;
 
-/// Keys that do not affect the work.
+/// Keys that do not affect the I/O.
 const NO_MATTER: &[&str] = &[
     "group_reporting",
     "unlink",
@@ -39,7 +39,7 @@ const NO_MATTER: &[&str] = &[
     "exitall",
 ];
 
-/// Keys that set where, how large, in which order or when operations are: ignoring one changes the pattern.
+/// Keys that set where, how large, in which order or when operations are. Ignoring one changes the pattern.
 const PATTERN: &str = "bs_is_seq_rand bs_unaligned blockalign bssplit file_service_type filesize flow io_size loops nrfiles \
     number_ios offset_align offset_increment openfiles percentage_random random_distribution random_generator rate \
     rate_iops rate_min rate_process read_iolog rw_sequencer softrandommap thinkcycles thinktime thinktime_blocks \
@@ -48,7 +48,8 @@ const PATTERN: &str = "bs_is_seq_rand bs_unaligned blockalign bssplit file_servi
 /// Reads all jobs of a job file.
 ///
 /// # Errors
-/// An invalid line, no job, or a job that cannot be expressed here; with line and key.
+/// An invalid line, no job, or a job that cannot be expressed as a workload. The message names the line and
+/// the key.
 pub fn fio(text: &str) -> Result<Vec<Imported>> {
     let jobs = jobs(text)?;
     let several = jobs.len();
@@ -75,7 +76,7 @@ pub fn fio(text: &str) -> Result<Vec<Imported>> {
     jobs.into_iter().map(import).collect()
 }
 
-/// The jobs, each with the keys that apply to it.
+/// The jobs, each with all keys that apply to it.
 fn jobs(text: &str) -> Result<Vec<(String, Keys)>> {
     let mut global = Keys::new();
     let mut jobs: Vec<(String, Keys)> = Vec::new();
@@ -139,7 +140,7 @@ fn jobs(text: &str) -> Result<Vec<(String, Keys)>> {
     }
 }
 
-/// Maps fio's aliases of keys to one name.
+/// The usual name of a key that has aliases in fio.
 fn usual_name(key: &str) -> &str {
     match key {
         "readwrite" => "rw",
@@ -151,7 +152,7 @@ fn usual_name(key: &str) -> &str {
     }
 }
 
-/// A job whose keys are consumed one by one.
+/// A job, whose keys are consumed one by one.
 struct Job {
     keys: Keys,
     left_out: Vec<String>,
@@ -159,7 +160,7 @@ struct Job {
 }
 
 impl Job {
-    /// Records an omission that changes the pattern.
+    /// Records something left out that changes the pattern.
     fn lose(&mut self, text: String) {
         self.lost.push(text.clone());
         self.left_out.push(text);
@@ -179,7 +180,7 @@ impl Job {
             direction,
             random,
             block_bytes,
-            // In fio, each job has this many bytes.
+            // In fio, this is the size per job.
             size_bytes: size_bytes.saturating_mul(if shared { 1 } else { threads.max(1) }),
             offset_bytes: self.bytes("offset")?.unwrap_or(0),
             threads: u32::try_from(threads).unwrap_or(u32::MAX),
@@ -213,7 +214,7 @@ impl Job {
             );
         }
         self.rest();
-        // The rules for workloads are in one place: where files are read.
+        // The rules for workloads are in one place, where files are parsed.
         let workload = Workload::parse(&workload.to_toml()).map_err(|error| {
             Error::new(format!("it cannot be converted to a workload: {error}"))
         })?;
@@ -377,7 +378,7 @@ impl Job {
         })
     }
 
-    /// fio writes to a file it creates; with `overwrite`, over an existing one.
+    /// fio creates the file and writes to it. With `overwrite`, it writes over an existing file.
     fn layout(&mut self, direction: Direction, device: bool) -> Layout {
         let overwrite = self
             .keys
@@ -398,7 +399,7 @@ impl Job {
         Layout::Empty
     }
 
-    /// The targets, and whether they are a single file shared by all threads.
+    /// The targets, and whether they are a single file that all threads share.
     fn targets(&mut self) -> Result<(Vec<TargetSpec>, bool)> {
         let folder = self
             .keys
@@ -452,7 +453,7 @@ impl Job {
         self.take(key, why, bytes)
     }
 
-    /// Consumes a key and parses its value; if it is invalid, `why` says what is allowed.
+    /// Consumes a key and parses its value. If the value is invalid, `why` says what is allowed.
     fn take<T>(
         &mut self,
         key: &str,
@@ -473,7 +474,7 @@ impl Setting {
     }
 }
 
-/// A size as fio parses it: `k` and `kb` are 1024, while `kib` is 1000, the reverse of the usual meaning.
+/// A size as fio parses it: `k` and `kb` are 1024, but `kib` is 1000, the reverse of the usual meaning.
 fn bytes(text: &str) -> Option<u64> {
     let text = text.trim().to_ascii_lowercase();
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();

@@ -1,4 +1,4 @@
-//! Converts job files of other tools to workloads: what can be expressed is converted, the rest is listed.
+//! Converts job files of other tools to workloads. What cannot be expressed as a workload is reported.
 
 mod fio;
 mod sysbench;
@@ -13,14 +13,14 @@ pub use sysbench::sysbench;
 pub struct Imported {
     /// The workload.
     pub workload: Workload,
-    /// What was left out or is different here: one text each, with its line if known.
+    /// What was left out or works differently here: one text each, with its line if known.
     pub left_out: Vec<String>,
-    /// Those that change the pattern: places, sizes, order or pace of the operations.
+    /// Those of them that change the pattern: offsets, sizes, order or rate of the operations.
     pub lost: Vec<String>,
 }
 
 impl Imported {
-    /// The workload file, with what was left out in comments at the top.
+    /// The workload file. Comments at its top list what was left out.
     pub fn to_toml(&self, from: &str) -> String {
         let mut text = format!(
             "# Made by 'throughline lab import' from {}.\n",

@@ -1,4 +1,4 @@
-//! `sysbench fileio` command lines of version 1.0, and the different option names of 0.4.
+//! `sysbench fileio` command lines of version 1.0, also with the older option names of 0.4.
 
 use std::time::Duration;
 
@@ -50,7 +50,7 @@ pub fn sysbench(command: &str) -> Result<Imported> {
     for word in command.split_whitespace() {
         match word.strip_prefix("--") {
             Some(option) => line.option(option)?,
-            // The backslash continues a line in a shell.
+            // In a shell, the backslash continues a line.
             None if matches!(
                 word,
                 "sysbench" | "fileio" | "run" | "prepare" | "cleanup" | "\\"
@@ -116,7 +116,7 @@ impl Line {
 
     fn import(mut self) -> Result<Imported> {
         let mode = self.mode.take().unwrap_or_default();
-        // The share of reads, in percent.
+        // The percentage of reads.
         let share = (100.0 * self.read_write_ratio / (self.read_write_ratio + 1.0)).round();
         let (direction, random) = match mode.as_str() {
             "seqrd" => (Direction::Read, false),
@@ -180,7 +180,7 @@ impl Line {
             rounds: 10,
             targets: vec![TargetSpec::parse("dir:.")?],
         };
-        // The rules for workloads are in one place: where files are read.
+        // The rules for workloads are in one place, where files are parsed.
         let workload = Workload::parse(&workload.to_toml()).map_err(|error| {
             Error::new(format!("it cannot be converted to a workload: {error}"))
         })?;

@@ -21,7 +21,7 @@ use crate::{Error, Result};
 
 use super::super::{SyncPolicy, Workload};
 
-/// A file opened with system calls.
+/// A file that is used by system calls.
 pub(super) struct KernelFile {
     file: File,
     direct: bool,
@@ -66,14 +66,14 @@ impl Access for KernelFile {
     fn write_back(&self, forget: bool) -> Result<()> {
         self.sync()?;
         if forget {
-            // Only advice: a file system without such a cache may ignore it.
+            // This is only advice. A file system without such a cache may ignore it.
             let _ = fadvise(&self.file, 0, None, Advice::DontNeed);
         }
         Ok(())
     }
 }
 
-/// The flags to open files with, from the workload.
+/// The flags for opening files, according to the workload.
 pub(super) fn flags(workload: &Workload) -> OFlags {
     let mut flags = OFlags::RDWR | OFlags::CLOEXEC;
     flags.set(OFlags::DIRECT, workload.direct);
@@ -102,7 +102,7 @@ pub(super) fn open_in(place: Place<'_>, name: &str, flags: OFlags) -> Result<Arc
 pub(super) struct Dir {
     root: File,
     flags: OFlags,
-    /// Names to remove.
+    /// Names of files to remove.
     made: RefCell<BTreeSet<String>>,
 }
 
@@ -152,16 +152,16 @@ impl Drop for Dir {
     }
 }
 
-/// The type, source and options of the file system that contains `file`, from `/proc/self/mountinfo`.
+/// Type, source and options of the file system that contains `file`, from `/proc/self/mountinfo`.
 fn mounted(file: &File) -> BTreeMap<String, Value> {
-    // By mount ID: files in btrfs and overlayfs have device numbers that match no mount.
+    // Found by mount ID, because files in btrfs and overlayfs have device numbers that no mount has.
     let Ok(stat) = statx(file, "", AtFlags::EMPTY_PATH, StatxFlags::MNT_ID) else {
         return BTreeMap::new();
     };
     let number = stat.stx_mnt_id.to_string();
     let table = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
     let of_ours = |line: &&str| line.split_whitespace().next() == Some(&number);
-    // The fields after the dash: type, source and options of the file system.
+    // After the dash: type, source and options of the file system.
     let fields = table
         .lines()
         .find(of_ours)
@@ -186,7 +186,7 @@ pub(super) struct OneFile {
     as_it_is: bool,
     resizable: bool,
     made: bool,
-    /// Keeps others out: with a lock, and for a device an exclusive open.
+    /// Keeps other programs out, by a lock and, for a device, by opening it exclusively.
     held: File,
 }
 
@@ -211,7 +211,7 @@ impl OneFile {
                 OFlags::RDWR
             };
         held_flags.set(OFlags::CREATE, metadata.is_none());
-        // For a device: EBUSY while it is mounted, part of a RAID, and so on.
+        // Opening a device exclusively gives EBUSY if it is mounted, part of a RAID, and so on.
         held_flags.set(OFlags::EXCL, metadata.is_none() || (device && !as_it_is));
         let held =
             openat(CWD, path, held_flags, Mode::from_raw_mode(0o644)).map_err(|e| match e {

@@ -1,9 +1,10 @@
-//! File systems made for the run: an image, `mkfs`, and a mount by the kernel on a loop device or by a FUSE
+//! File systems made for the run: an image, `mkfs`, and a mount, by the kernel on a loop device or by a FUSE
 //! server.
 //!
-//! Invariant: once mounted, nothing of it has a name: the image file is unlinked, the mount detached, and the
-//! loop device detaches with its last user. So nothing is left behind, however the lab ends, even by SIGKILL.
-//! If it is killed during the setup, a directory `throughline-lab-…` can be left where files are created.
+//! Invariant: once it is mounted, nothing of it has a name. The image file is unlinked, the mount is
+//! detached, and the loop device detaches after its last user. So nothing is left behind, however the lab
+//! ends, even by SIGKILL. Only if it is killed during the setup, a directory `throughline-lab-…` may remain
+//! where files are created.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -29,7 +30,8 @@ fn more_bytes(fs_type: &str) -> u64 {
     }
 }
 
-/// An image with a new file system, and its directory, which is removed with the value.
+/// An image with a new file system, and the directory that contains it, which is removed when the value is
+/// dropped.
 pub(super) struct NewImage {
     folder: TempDir,
     command: String,
@@ -46,8 +48,8 @@ impl NewImage {
     }
 }
 
-/// Makes an image with room for the workload's files. Its file is fully written, so the host allocates
-/// nothing during the measurement.
+/// Makes an image with room for the workload's files. The image file is fully written, so that the host
+/// allocates nothing during the measurement.
 pub(super) fn new_image(fs_type: &str, mkfs: &[String], needs: &Needs<'_>) -> Result<NewImage> {
     let w = needs.workload;
     let data = w.file_bytes().saturating_mul(u64::from(w.files()));
@@ -90,7 +92,7 @@ pub(super) struct Made {
 }
 
 impl Made {
-    /// Mounted by the kernel on a loop device, or by a server.
+    /// Mounts it, by the kernel on a loop device or by a server.
     pub(super) fn mount(
         by: &System,
         mkfs: &[String],

@@ -1,7 +1,7 @@
-//! Targets as seen by a workload: files to open, read, write and sync, whatever serves them.
+//! Targets as a workload uses them: files to open, read, write and sync, on any system.
 //!
 //! Invariants:
-//! - Only opening a target creates anything; dropping it removes what was created, even if opening failed
+//! - Only opening a target creates files. Dropping it removes what was created, also if opening failed
 //!   half-way.
 //! - Existing data is overwritten only if [`Needs::overwrite`] allows it.
 
@@ -26,43 +26,43 @@ use crate::{Error, Result};
 
 /// An open file.
 pub(super) trait Access: Send + Sync {
-    /// Fills `buf` from byte `at`; an error if the file ends before.
+    /// Fills `buf` from offset `at`. An error if the file ends before.
     fn read(&self, at: u64, buf: &mut [u8]) -> Result<()>;
 
-    /// Writes all of `bytes` at byte `at`.
+    /// Writes all of `bytes` at offset `at`.
     fn write(&self, at: u64, bytes: &[u8]) -> Result<()>;
 
-    /// `fsync`.
+    /// Makes written data durable, as `fsync`.
     fn sync(&self) -> Result<()>;
 
-    /// Truncates the file to length 0; a device is left as it is.
+    /// Truncates the file to length 0. A device keeps its data.
     fn empty(&self) -> Result<()>;
 
-    /// Writes back dirty data; with `forget`, also drops the file from the caches.
+    /// Writes back dirty data. With `forget`, also drops the file from the caches.
     fn write_back(&self, forget: bool) -> Result<()>;
 }
 
 /// A target to measure.
 pub(super) trait Target {
-    /// Opens its file with this number, with the workload's flags; creates it if missing.
+    /// Opens the file with this number, with the workload's flags. Creates it if it is missing.
     fn open(&self, number: u32) -> Result<Arc<dyn Access>>;
 
     /// Whether it can have several files.
     fn has_many(&self) -> bool;
 
-    /// Whether its data existed before and must be left alone.
+    /// Whether its data existed before and must not be changed.
     fn as_it_is(&self) -> bool {
         false
     }
 
-    /// Facts needed to interpret its figures.
+    /// Properties of the target, for the record.
     fn facts(&self) -> BTreeMap<String, Value>;
 
-    /// Closes and removes it, and returns errors found only then.
+    /// Closes and removes it. Returns errors that are found only then.
     fn close(self: Box<Self>) -> Result<()>;
 }
 
-/// The parameters for opening targets.
+/// Parameters for opening targets.
 pub(super) struct Needs<'a> {
     pub(super) workload: &'a Workload,
     /// Where files are created.
@@ -72,12 +72,12 @@ pub(super) struct Needs<'a> {
     /// Options for opening existing targets with our engine.
     pub(super) options: &'a OpenOptions,
     pub(super) interrupted: &'a (dyn Fn() -> bool + Sync),
-    /// Collects what our engine does with images, if the run is explained.
+    /// Records what our engine does with images, if the run is explained.
     pub(super) watch: Option<&'a Watch>,
 }
 
 impl Needs<'_> {
-    /// Refuses to overwrite existing data unless allowed. Returns whether to use the data as it is.
+    /// An error if existing data would be overwritten without permission. Returns whether to use it as it is.
     fn existing(&self, what: &str) -> Result<bool> {
         if !self.workload.direction.writes() {
             return Ok(!self.overwrite);
@@ -90,7 +90,7 @@ impl Needs<'_> {
         }
     }
 
-    /// Options for opening targets created for the run: from their beginning.
+    /// Options for opening targets that were created for the run, which start at offset 0.
     fn options_of_new(&self) -> OpenOptions {
         let mut options = self.options.clone();
         options.offset(0);
@@ -151,7 +151,7 @@ fn lay_out(target: &dyn Target, needs: &Needs<'_>) -> Result<()> {
     };
     for number in 0..files {
         let access = target.open(number)?;
-        // The part before the offset is not used.
+        // The part before the workload's offset is not used.
         let mut at = needs.workload.offset_bytes;
         while at < bytes {
             needs.check()?;
@@ -165,8 +165,8 @@ fn lay_out(target: &dyn Target, needs: &Needs<'_>) -> Result<()> {
     Ok(())
 }
 
-/// An error if this file system lacks room for so many bytes. Finding that out by writing would take long,
-/// and take the space away from everything else.
+/// An error if the file system lacks room for this many bytes. Writing until the disk is full would take
+/// long, and would take the space from everything else.
 fn room(on: impl AsFd, wanted_bytes: u64) -> Result<()> {
     let free = rustix::fs::fstatvfs(on)?;
     let free_bytes = free.f_bavail.saturating_mul(free.f_frsize);
@@ -180,14 +180,14 @@ fn room(on: impl AsFd, wanted_bytes: u64) -> Result<()> {
     }
 }
 
-/// The error for a target of fixed length that ends before the workload's range does.
+/// The error if a target of fixed length ends before the workload's range.
 fn too_short(len: u64, end: u64) -> Error {
     Error::new(format!(
         "it has {len} bytes, and the workload reaches to byte {end}: make size or offset smaller"
     ))
 }
 
-/// A name for a created file.
+/// The name of a created file.
 fn file_name(number: u32) -> String {
     format!("throughline-lab-{}-{number}", std::process::id())
 }

@@ -1,4 +1,4 @@
-//! Our engine as the target: files in an image, a plain file or block device, memory, a device model.
+//! Our engine as the target: files in an image, a plain file or block device, memory, or a device model.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +23,7 @@ use super::super::SyncPolicy;
 /// A file opened by our engine.
 struct OurFile {
     place: Place,
-    /// False for a device, which has a fixed length.
+    /// Whether its length can be changed. A device has a fixed length.
     resizable: bool,
 }
 
@@ -72,23 +72,23 @@ fn disk_facts(disk: &Disk) -> BTreeMap<String, Value> {
 
 /// A target of our engine.
 pub(super) struct Ours {
-    /// Dropped before the created files are removed.
+    /// Must be dropped before the created files are removed.
     opened: Option<Opened>,
-    /// Observes it, if the run is explained.
+    /// Observes its I/O, if the run is explained.
     watched: Option<Arc<Watched>>,
     options: FileOptions,
-    /// In an image: the one file to work on, if named.
+    /// For an image: the only file to use, if one was named.
     named: Option<String>,
     as_it_is: bool,
-    /// The plain file to remove.
+    /// A plain file to remove.
     made: Option<PathBuf>,
-    /// Paths in the image to remove.
+    /// Paths of files in the image to remove.
     made_inside: RefCell<BTreeSet<String>>,
     facts: BTreeMap<String, Value>,
 }
 
 impl Ours {
-    /// A plain file or a block device.
+    /// Opens a plain file or a block device.
     pub(super) fn raw(path: &Path, needs: &Needs<'_>) -> Result<Ours> {
         let there = path.exists();
         let as_it_is = there && needs.existing(&path.display().to_string())?;
@@ -141,7 +141,7 @@ impl Ours {
             return Err(too_short(len, end));
         }
         let mut raw = Ours::device(name, Arc::new(device), needs)?;
-        // It stores no data, so laying out files would be a waste of time.
+        // The model stores no data, so laying out files would waste time.
         raw.as_it_is = true;
         Ok(raw)
     }
@@ -155,7 +155,7 @@ impl Ours {
         Ok(Ours::on(Opened::Raw(file), watched, needs))
     }
 
-    /// An existing image.
+    /// Opens an existing image.
     pub(super) fn image(path: &Path, file: Option<&str>, needs: &Needs<'_>) -> Result<Ours> {
         let mut image = Ours::volume(path, needs.options, needs)?;
         if let (Some(name), Some(Opened::Volume(volume))) = (file, &image.opened) {
@@ -176,12 +176,12 @@ impl Ours {
         Ok(image)
     }
 
-    /// A new image; it is unlinked once it is open.
+    /// Makes a new image, and unlinks it once it is open.
     pub(super) fn new_image(mkfs: &[String], needs: &Needs<'_>) -> Result<Ours> {
         let new = new_image("ext4", mkfs, needs)?;
         let mut image = Ours::volume(&new.path(), &needs.options_of_new(), needs)?;
         image.facts.insert("mkfs".into(), new.command().into());
-        // Unique to the run, and already unlinked.
+        // The device's path is unique to the run, and already unlinked.
         image.facts.remove("device");
         Ok(image)
     }
@@ -218,7 +218,7 @@ impl Ours {
         }
     }
 
-    /// Removes what was created in an image, and closes; does nothing the second time.
+    /// Removes what was created in an image, and closes it. Later calls do nothing.
     fn end(&mut self) -> Result<()> {
         let made = self.made_inside.take();
         match self.opened.take() {
@@ -283,10 +283,10 @@ impl Target for Ours {
 
 impl Drop for Ours {
     fn drop(&mut self) {
-        // Callers of close() get the error.
+        // The error is returned only by close().
         let _ = self.end();
         if let Some(path) = &self.made {
-            // It may have been removed with its directory.
+            // It may have been removed together with its directory.
             let _ = std::fs::remove_file(path);
         }
     }

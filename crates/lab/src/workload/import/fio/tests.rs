@@ -1,4 +1,4 @@
-//! Valid job files are converted, invalid ones rejected.
+//! Valid job files are converted, and invalid ones are rejected.
 
 use super::*;
 
@@ -60,7 +60,7 @@ fn jobs_inherit_what_was_global_before_them() {
     assert!(b.left_out.iter().any(|text| text.contains("iodepth=8")));
 }
 
-/// The styles used in fio's own examples.
+/// The style of fio's own examples.
 #[test]
 fn comments_behind_values_ranges_and_pairs() {
     let imported = one(
