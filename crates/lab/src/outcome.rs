@@ -172,7 +172,10 @@ fn place(line: &Line) -> (u8, &str, &str) {
 /// followed by `, at_least LIMIT` or `, at_most LIMIT` if there is a limit. A line is skipped if one of its
 /// variants did not run.
 macro_rules! ratios {
-    ($outcome:expr; $($name:expr => $quantity:expr, $over:expr, $under:expr $(, $limit:ident $target:expr)?;)*) => {
+    (
+        $outcome:expr;
+        $($name:expr => $quantity:expr, $over:expr, $under:expr $(, $limit:ident $target:expr)?;)*
+    ) => {
         {$(
             let name = &$name;
             let name: &str = name.as_ref();

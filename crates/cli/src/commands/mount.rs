@@ -91,8 +91,7 @@ fn note_denied_writes(plan: &Plan) {
     let (user, group) = (getuid().as_raw(), getgid().as_raw());
     note(&format!(
         "the top directory of {} belongs to user {}, and you may not write there; to make it yours: \
-         throughline umount {}, then \
-         throughline chown {user}:{group} {}:/",
+         throughline umount {}, then throughline chown {user}:{group} {}:/",
         quote(&plan.image),
         top.uid(),
         quote(&plan.dir),

@@ -186,7 +186,8 @@ impl Request {
         let (good_name, bad_name) = (&self.good, self.bad.as_deref().unwrap_or_default());
         if good == bad {
             return Err(Error::new(format!(
-                "'{good_name}' and '{bad_name}' are the same commit: name an earlier one with --good, or a later one with --bad"
+                "'{good_name}' and '{bad_name}' are the same commit: name an earlier one with --good, \
+                 or a later one with --bad"
             )));
         }
         if git.is_ancestor(good, bad)? {

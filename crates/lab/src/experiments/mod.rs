@@ -63,15 +63,18 @@ macro_rules! experiments {
 /// All experiments, in the order of `lab list`.
 pub const EXPERIMENTS: &[Experiment] = experiments! {
     founding1, "founding/1",
-        "report 1: 4096 KiB direct overwrites behind an indirect block; runs, one bio per page, the kernel's ext3";
+        "report 1: 4096 KiB direct overwrites behind an indirect block; runs, one bio per page, \
+         the kernel's ext3";
     founding2, "founding/2",
-        "report 2: threads on one shared raw device and file, 4 KiB direct; no count, sharded, one shared counter";
+        "report 2: threads on one shared raw device and file, 4 KiB direct; no count, sharded, \
+         one shared counter";
     founding3, "founding/3",
         "report 3: streaming buffered writes by 1 and 8 writers; the old way, ours, direct, the kernel";
     founding4, "founding/4",
         "report 4: 32 and 64 MiB direct reads and writes; whole-request bio, derived target, the kernel";
     founding5, "founding/5",
-        "report 5: 32 KiB sequential buffered writes; device handle cached in the open file, looked up per page";
+        "report 5: 32 KiB sequential buffered writes; device handle cached in the open file, \
+         looked up per page";
     cp_stream, "cp/stream",
         "cp of a 4 GiB file into an ext4 image, and dd oflag=direct onto a preallocated file";
     cp_tree, "cp/tree",
@@ -79,13 +82,15 @@ pub const EXPERIMENTS: &[Experiment] = experiments! {
     open, "open/1tib",
         "opening a 1 TiB ext4 image on a sparse file: time and memory";
     cache_hit, "cache/hit",
-        "4 KiB random reads of a cached file over threads: our page cache, pread on the kernel's, a bare copy";
+        "4 KiB random reads of a cached file over threads: our page cache, pread on the kernel's, \
+         a bare copy";
     cache_scan, "cache/scan",
         "hit rate of a hot set beside a stream several times the size of the cache, read or written";
     journal_cost, "journal/cost",
         "streams, 50,000 small files and fsyncs with and without a journal; fsyncs of the kernel's ext4";
     mount_stream, "mount/stream",
-        "1 GiB written with fsync and read cold through our mount, the kernel's ext4, fuse2fs; direct; 4 files at once";
+        "1 GiB written with fsync and read cold through our mount, the kernel's ext4, fuse2fs; direct; \
+         4 files at once";
     mount_random, "mount/random",
         "random 4 KiB reads, writes and O_SYNC writes of a cached file through our mount, the kernel's \
          ext4, fuse2fs";
@@ -95,7 +100,8 @@ pub const EXPERIMENTS: &[Experiment] = experiments! {
     mount_untar, "mount/untar",
         "tar x of 10,000 small files and tar c of them, cold, through our mount, the kernel's ext4, fuse2fs";
     mount_sysbench, "mount/sysbench",
-        "report 5's sysbench, 4 GiB in sequential writes of 32 KiB, through our mount, the kernel's ext4, fuse2fs";
+        "report 5's sysbench, 4 GiB in sequential writes of 32 KiB, through our mount, the kernel's ext4, \
+         fuse2fs";
     mount_choices, "mount/choices",
         "our mount with each FUSE feature switched from its default, on the work that the feature is for";
 };

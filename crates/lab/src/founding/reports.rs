@@ -131,7 +131,8 @@ const THIRD: Report = Report {
     title: "buffered streaming writes, written back by the writer itself in slices of 4 MiB",
     experiment: "founding/3",
     claimed: &[
-        "205 MB/s -> 326 MB/s on an array of four disks where O_DIRECT runs at 330 (x 0.62 -> x 0.99 of direct)",
+        "205 MB/s -> 326 MB/s on an array of four disks where O_DIRECT runs at 330 \
+         (x 0.62 -> x 0.99 of direct)",
     ],
     kernel: "the present kernel's ext4 on a loop device",
     rows: rows! {
@@ -159,12 +160,12 @@ const FOURTH: Report = Report {
     ],
     kernel: "the kernel's O_DIRECT with the same call on the same file",
     rows: rows! {
-        "disk, 32 MiB read",                  Samples("throughput"),   "32 MiB read: {}",              WHOLE_AND_KERNEL;
-        "disk, 64 MiB read",                  Samples("throughput"),   "64 MiB read: {}",              WHOLE_AND_KERNEL;
-        "disk, 32 MiB write",                 Samples("throughput"),   "32 MiB write: {}",             WHOLE_AND_KERNEL;
-        "disk, 64 MiB write",                 Samples("throughput"),   "64 MiB write: {}",             WHOLE_AND_KERNEL;
-        "disk, 32 MiB read, first submit",    Samples("first submit"), "32 MiB read: {}",              WHOLE;
-        "disk, 4 requests deep (control)",    Samples("throughput"),   "32 MiB read: depth 4, {}",     WHOLE;
+        "disk, 32 MiB read",                  Samples("throughput"),   "32 MiB read: {}", WHOLE_AND_KERNEL;
+        "disk, 64 MiB read",                  Samples("throughput"),   "64 MiB read: {}", WHOLE_AND_KERNEL;
+        "disk, 32 MiB write",                 Samples("throughput"),   "32 MiB write: {}", WHOLE_AND_KERNEL;
+        "disk, 64 MiB write",                 Samples("throughput"),   "64 MiB write: {}", WHOLE_AND_KERNEL;
+        "disk, 32 MiB read, first submit",    Samples("first submit"), "32 MiB read: {}", WHOLE;
+        "disk, 4 requests deep (control)",    Samples("throughput"),   "32 MiB read: depth 4, {}", WHOLE;
         "model ufs-phone, 32 MiB",            Samples("throughput"),   "phone model, 32 MiB read: {}", WHOLE;
         "model ufs-phone, 512 MiB by 64 MiB", Samples("throughput"),   "phone model, 64 MiB read: {}", WHOLE;
         "model ufs-phone, first submit",      Samples("first submit"), "phone model, 32 MiB read: {}", WHOLE;
@@ -182,12 +183,12 @@ const FIFTH: Report = Report {
     claimed: &["135.7 (stdev 1.61) -> 131.0 MB/s (stdev 1.01), n = 40: -3.5 %, bisected to -4.5 %"],
     kernel: "none: the change is not in the present kernel",
     rows: rows! {
-        "memory, ext4",                    Samples("throughput"), "memory, ext4: {}",                  LOOKUP;
-        "memory, raw",                     Samples("throughput"), "memory, raw: {}",                   LOOKUP;
-        "disk, ext4",                      Samples("throughput"), "disk, ext4: {}",                    LOOKUP;
-        "disk, raw",                       Samples("throughput"), "disk, raw: {}",                     LOOKUP;
+        "memory, ext4",                    Samples("throughput"), "memory, ext4: {}", LOOKUP;
+        "memory, raw",                     Samples("throughput"), "memory, raw: {}", LOOKUP;
+        "disk, ext4",                      Samples("throughput"), "disk, ext4: {}", LOOKUP;
+        "disk, raw",                       Samples("throughput"), "disk, raw: {}", LOOKUP;
         "32 KiB, ext4, instructions",      Counts(""),            "instructions per 32 KiB, ext4: {}", LOOKUP;
-        "model sata-disk, cost planted",   Samples("throughput"), "sata model: {}",                    PLANTED;
-        "model sata-disk, none (control)", Samples("throughput"), "sata model: {}",                    CONTROL;
+        "model sata-disk, cost planted",   Samples("throughput"), "sata model: {}", PLANTED;
+        "model sata-disk, none (control)", Samples("throughput"), "sata model: {}", CONTROL;
     },
 };

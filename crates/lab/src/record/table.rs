@@ -12,7 +12,8 @@ impl fmt::Display for Record {
             let s = Summary::of(&column.values());
             writeln!(
                 f,
-                "  {:<28} {:<22} {:>12.3} {:<8} n={:<3} median={:.3} range=[{:.3},{:.3}] stdev={:.3} cv={:.2}%",
+                "  {:<28} {:<22} {:>12.3} {:<8} n={:<3} median={:.3} range=[{:.3},{:.3}] stdev={:.3} \
+                 cv={:.2}%",
                 column.series,
                 column.quantity,
                 s.mean,

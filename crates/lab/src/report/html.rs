@@ -23,7 +23,8 @@ const SCRIPT: &str = concat!(
     "})();\n"
 );
 /// A content security policy that forbids fetching, sending and framing.
-const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'";
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
+    base-uri 'none'; form-action 'none'";
 
 /// The whole page.
 pub(super) fn page(report: &Report) -> String {
@@ -130,16 +131,25 @@ fn changes(report: &Report) -> Markup {
             h2 { "Change against '" (report.sources[0].label) "'" }
             (plot("forest", 0, "The square is the measured change, the line its confidence interval."))
             div.scroll tabindex="0" { table {
-                thead { tr { th { "what" } th { "file" } th { "before" } th { "after" } th { "change [interval], %" } th { "verdict" } th { "sure" } th { "detectable" } } }
+                thead { tr {
+                    th { "what" } th { "file" } th { "before" } th { "after" } th { "change [interval], %" }
+                    th { "verdict" } th { "sure" } th { "detectable" }
+                } }
                 tbody { @for c in &report.comparisons { tr {
-                    td title=(c.judgement) { (c.series) ", " (c.quantity) @if !c.unit.is_empty() { " (" (c.unit) ")" } }
+                    td title=(c.judgement) {
+                        (c.series) ", " (c.quantity) @if !c.unit.is_empty() { " (" (c.unit) ")" }
+                    }
                     td { (c.new) }
                     td { (figure(c.base_mean)) }
                     td { (figure(c.new_mean)) }
                     td { (c.change()) }
                     td { span.tone.(verdict_tone(c)) { (c.word()) } }
                     td { (short(c.judgement.confidence * 100.0)) " %" }
-                    td { @if c.judgement.smallest_seen_percent.is_finite() { (share(c.judgement.smallest_seen_percent)) } @else { "nothing" } }
+                    td {
+                        @if c.judgement.smallest_seen_percent.is_finite() {
+                            (share(c.judgement.smallest_seen_percent))
+                        } @else { "nothing" }
+                    }
                 } } }
             } }
         }
@@ -219,14 +229,20 @@ fn measured(report: &Report, index: usize, quantity: &Quantity) -> Markup {
     };
     html! {
         section {
-            h2 { (one_line(&quantity.name)) " " small { (one_line(&quantity.unit)) @if !quantity.unit.is_empty() { ", " } (good) } }
+            h2 {
+                (one_line(&quantity.name)) " "
+                small { (one_line(&quantity.unit)) @if !quantity.unit.is_empty() { ", " } (good) }
+            }
             (legend(quantity.rows.iter().map(|row| row.entity)))
             div.side {
                 (plot("strip", index, explained))
                 @if several { (plot("time", index, shaded)) }
             }
             div.scroll tabindex="0" { table {
-                thead { tr { th { "series" } th { "samples" } th { "mean" } th { "median" } th { "range" } th { "stdev" } th { "cv" } th { "outliers" } @if warming { th { "warming up" } } } }
+                thead { tr {
+                    th { "series" } th { "samples" } th { "mean" } th { "median" } th { "range" }
+                    th { "stdev" } th { "cv" } th { "outliers" } @if warming { th { "warming up" } }
+                } }
                 tbody { @for row in &quantity.rows { (summary_row(report, row, warming)) } }
             } }
         }
@@ -267,7 +283,10 @@ fn latencies(report: &Report) -> Markup {
                 (legend(latency.curves.iter().map(|curve| curve.entity)))
                 (plot("latency", index, "The longest time of this percentage of the operations."))
                 div.scroll tabindex="0" { table {
-                    thead { tr { th { "series" } th { "operations" } @for p in PERCENTILES { th { "p" (p) } } th { "longest" } } }
+                    thead { tr {
+                        th { "series" } th { "operations" }
+                        @for p in PERCENTILES { th { "p" (p) } } th { "longest" }
+                    } }
                     tbody { @for curve in &latency.curves { tr {
                         td { (report.entities[curve.entity].label) }
                         td { (curve.count) }
@@ -289,18 +308,23 @@ fn traces(report: &Report) -> Markup {
             @if report.traces.iter().any(wanted) {
                 h3 { (heading) }
                 @if !caption.is_empty() { p.hint { (caption) } }
-                div.side { @for (index, trace) in report.traces.iter().enumerate().filter(|(_, t)| wanted(t)) {
-                    div { p.who { (name(trace)) } (plot(kind, index, "")) }
-                } }
+                div.side {
+                    @for (index, trace) in report.traces.iter().enumerate().filter(|(_, t)| wanted(t)) {
+                        div { p.who { (name(trace)) } (plot(kind, index, "")) }
+                    }
+                }
             }
         }
     };
     html! {
         section {
             h2 { "The I/O path" }
-            (kind("Pipeline of bios", "pipeline", "A row for each bio: thin while it was built, thick from submission to completion.", |t| !t.bios.is_empty()))
+            (kind("Pipeline of bios", "pipeline",
+                "A row for each bio: thin while it was built, thick from submission to completion.",
+                |t| !t.bios.is_empty()))
             (kind("Queue depth", "depth", "", |t| !t.depth.is_empty()))
-            (kind("Pauses and commits", "pauses", "Round: a writer paused. Square: the journal committed.", |t| !t.pauses.is_empty() || !t.commits.is_empty()))
+            (kind("Pauses and commits", "pauses", "Round: a writer paused. Square: the journal committed.",
+                |t| !t.pauses.is_empty() || !t.commits.is_empty()))
             (kind("Bio sizes", "sizes", "", |t| !t.sizes.is_empty()))
         }
     }
@@ -317,7 +341,10 @@ fn accounts(report: &Report) -> Markup {
             h2 { "Account of the path" }
             p.hint { "Of the whole command, from the program down to the device." }
             div.scroll tabindex="0" { table {
-                thead { tr { th { "" } @for entity in &accounts.entities { th { (report.entities[*entity].label) } } } }
+                thead { tr {
+                    th { "" }
+                    @for entity in &accounts.entities { th { (report.entities[*entity].label) } }
+                } }
                 @for section in &accounts.sections { tbody {
                     tr { th colspan=(1 + accounts.entities.len()) scope="rowgroup" { (section.name) } }
                     @for line in &section.lines { tr {

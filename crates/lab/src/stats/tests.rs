@@ -461,7 +461,8 @@ fn on_real_io_equal_ways_raise_no_alarm_and_a_planted_loss_is_found() {
             seen += looks.judgement().smallest_seen_percent / RUNS as f64;
         }
         println!(
-            "planted {planted} %: {found} of {RUNS} runs say so, after {} pairs on average; could see {seen:.2} %",
+            "planted {planted} %: {found} of {RUNS} runs say so, after {} pairs on average; \
+             could see {seen:.2} %",
             pairs / RUNS
         );
         // A loss may be hidden by this machine's noise.

@@ -249,7 +249,8 @@ fn fault(w: &Workload) -> Option<(&'static str, String)> {
     let at_once = format!("at least 1; threads times queue-depth at most {MAX_WORKERS}");
     let a_block_each = w.size_bytes.checked_div(w.threads.into());
     first_broken! {
-        w.name == plain_name(&w.name), "name", "up to 100 letters, digits, '-', '_' and '.', a letter or digit first";
+        w.name == plain_name(&w.name), "name",
+            "up to 100 letters, digits, '-', '_' and '.', a letter or digit first";
         mixed_percent <= 100,                                "read-share", "0 to 100 percent";
         BLOCK_BYTES.contains(&w.block_bytes),                "block", "1 byte to 256M";
         whole(w.block_bytes),                                "block", whole_text.as_str();
@@ -258,7 +259,8 @@ fn fault(w: &Workload) -> Option<(&'static str, String)> {
         w.queue_depth > 0 && workers <= MAX_WORKERS.into(),  "queue-depth", at_once;
         workers.saturating_mul(w.block_bytes) <= MAX_BUFFERS_BYTES, "block",
             "the buffers of all operations in flight would need more than 2G";
-        end.is_some_and(|end| end <= MAX_END_BYTES),         "size", "offset and size together reach beyond 1024P";
+        end.is_some_and(|end| end <= MAX_END_BYTES),         "size",
+            "offset and size together reach beyond 1024P";
         a_block_each.is_some_and(|each| each >= w.block_bytes), "size", "at least one block for each thread";
         w.runtime.is_some() || !w.time_based,                "time-based", "needs a runtime";
         w.layout == Layout::Written || w.direction == Direction::Write, "layout",

@@ -10,7 +10,8 @@ use crate::mounts::System;
 use crate::{Error, Result};
 
 /// All kinds of targets, for messages.
-const KINDS: &str = "cmd:COMMAND, image:, image:PATH[:/file], raw:PATH, memory:, model:NAME, dir:PATH, file:PATH, make:FS, mount:, fuse2fs:";
+const KINDS: &str = "cmd:COMMAND, image:, image:PATH[:/file], raw:PATH, memory:, model:NAME, dir:PATH, \
+    file:PATH, make:FS, mount:, fuse2fs:";
 
 /// The prefix of a command.
 const COMMAND: &str = "cmd";

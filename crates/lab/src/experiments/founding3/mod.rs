@@ -141,7 +141,8 @@ impl Bench<'_> {
         match self.kernel_xfs() {
             Ok(xfs) => kernels.push(("kernel xfs", xfs)),
             Err(why) => outcome.note(format!(
-                "the kernel's xfs was left out (it needs mkfs.xfs, of the package xfsprogs, and a kernel with xfs): {why}"
+                "the kernel's xfs was left out (it needs mkfs.xfs, of the package xfsprogs, \
+                 and a kernel with xfs): {why}"
             )),
         }
         Ok(kernels)

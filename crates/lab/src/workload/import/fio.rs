@@ -40,9 +40,10 @@ const NO_MATTER: &[&str] = &[
 ];
 
 /// Keys that set where, how large, in which order or when operations are. Ignoring one changes the pattern.
-const PATTERN: &str = "bs_is_seq_rand bs_unaligned blockalign bssplit file_service_type filesize flow io_size loops nrfiles \
-    number_ios offset_align offset_increment openfiles percentage_random random_distribution random_generator rate \
-    rate_iops rate_min rate_process read_iolog rw_sequencer softrandommap thinkcycles thinktime thinktime_blocks \
+const PATTERN: &str = "bs_is_seq_rand bs_unaligned blockalign bssplit file_service_type filesize flow \
+    io_size loops nrfiles number_ios offset_align offset_increment openfiles percentage_random \
+    random_distribution random_generator rate rate_iops rate_min rate_process read_iolog rw_sequencer \
+    softrandommap thinkcycles thinktime thinktime_blocks \
     verify zonemode zonerange zonesize zoneskip";
 
 /// Reads all jobs of a job file.
@@ -393,7 +394,9 @@ impl Job {
         }
         if allocated {
             self.left_out.push(
-                "fallocate, which fio does unless it is 'none': here each round begins with an empty file".into(),
+                "fallocate, which fio does unless it is 'none': \
+                 here each round begins with an empty file"
+                    .into(),
             );
         }
         Layout::Empty

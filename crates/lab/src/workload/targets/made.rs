@@ -102,7 +102,8 @@ impl Made {
         if let Some(why) = by.unavailable() {
             return Err(Error::new(match by {
                 System::Kernel(_) => {
-                    "loop devices and mounting need root; without it measure a directory of a mounted file system (dir:PATH), \
+                    "loop devices and mounting need root; without it measure a directory of a mounted \
+                     file system (dir:PATH), \
                      our mount (mount:) or our engine on an image (image:)"
                         .to_owned()
                 }
