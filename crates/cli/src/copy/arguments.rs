@@ -259,7 +259,7 @@ fn one(
     let mut from = locate(images, source, Access::Read)?;
     let name = from.name.clone();
     if is_folder_name(source) {
-        // A trailing slash follows a symbolic link, whatever the options say.
+        // A trailing slash follows a symbolic link, regardless of the options.
         let cannot = || format!("cannot stat {source}");
         from.folder = from.folder.folder(&name, true).doing(cannot)?;
         from.name = OsString::from(".");

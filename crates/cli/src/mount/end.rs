@@ -207,7 +207,7 @@ pub(super) struct Requests {
 }
 
 impl Requests {
-    /// The request that a signal stands for if it arrives now.
+    /// The request that a signal means if it arrives now.
     pub(super) fn next(&mut self, signal: i32) -> Request {
         self.next_at(Instant::now(), signal)
     }

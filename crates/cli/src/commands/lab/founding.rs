@@ -30,7 +30,7 @@ pub(super) struct FoundingArgs {
     pub(super) json: JsonFlag,
 }
 
-/// Runs the experiments one after the other and shows each result at its end. A bar that is not met is
+/// Runs the experiments one after the other and shows each result at its end. A limit that is not met is
 /// reported, but is not a failure.
 pub(super) fn run(args: &FoundingArgs, context: &mut Context) -> Result<(), Failure> {
     let json = context.json;
