@@ -41,7 +41,7 @@ pub(super) struct Question {
 }
 
 impl Question {
-    /// Asks on which side of `asked` a commit lies; differences up to `nearby_percent` count as none.
+    /// The question on which side of `asked` a commit lies. Differences up to `nearby_percent` count as none.
     pub(super) fn new(asked: f64, nearby_percent: f64, alpha: f64) -> Question {
         Question {
             asked,

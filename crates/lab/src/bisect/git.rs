@@ -301,7 +301,7 @@ impl Git {
             remove_tree(path)
                 .map_err(|e| Error::new(format!("cannot remove {}: {e}", path.display())))?;
         }
-        // Git forgets a worktree whose directory is gone. A worktree that git does not know is not an error.
+        // Git drops the entry of a worktree whose directory is missing. A missing entry is not an error.
         let mut command = self.git();
         let command = command.args(["worktree", "remove", "--force"]).arg(path);
         match run(command)? {

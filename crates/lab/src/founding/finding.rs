@@ -54,7 +54,7 @@ pub struct Finding {
     pub lines: Vec<Line>,
     /// The project's limits, and whether they were met.
     pub bars: Vec<Bar>,
-    /// What the reader must know.
+    /// Notes that the reader needs to interpret the figures.
     pub notes: Vec<String>,
 }
 
