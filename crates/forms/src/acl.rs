@@ -5,9 +5,9 @@
 
 use crate::owner::{Names, Owner};
 
-/// The attribute with the access ACL of a file.
+/// The name of the attribute with the access ACL of a file.
 pub const ACCESS: &[u8] = b"system.posix_acl_access";
-/// The attribute with the default ACL of a directory, which new names in it inherit.
+/// The name of the attribute with the default ACL of a directory, which new names in it inherit.
 pub const DEFAULT: &[u8] = b"system.posix_acl_default";
 
 const VERSION: u32 = 2;
@@ -18,13 +18,13 @@ const NOBODY: u32 = u32::MAX;
 /// The subject of an entry, in the order of entries in an ACL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Tag {
-    /// The owner.
+    /// The owner of the file.
     Owner,
-    /// A user.
+    /// A named user.
     User(u32),
     /// The owning group.
     OwningGroup,
-    /// A group.
+    /// A named group.
     Group(u32),
     /// Maximum permissions of users and groups.
     Mask,
@@ -32,7 +32,7 @@ pub enum Tag {
     Other,
 }
 
-/// Entries, sorted, each tag once.
+/// The entries of an ACL, sorted, with each tag once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Acl(Vec<(Tag, u8)>);
 
@@ -70,7 +70,7 @@ impl Acl {
         Some(acl)
     }
 
-    /// The attribute's value.
+    /// The value of the attribute.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = VERSION.to_le_bytes().to_vec();
         for (tag, rights) in &self.0 {
@@ -89,7 +89,7 @@ impl Acl {
         bytes
     }
 
-    /// The permissions of a tag.
+    /// The permissions of a tag, if it has an entry.
     pub fn get(&self, tag: Tag) -> Option<u8> {
         let found = self.0.iter().find(|entry| entry.0 == tag);
         found.map(|entry| entry.1)
@@ -108,7 +108,7 @@ impl Acl {
         self.0.retain(|entry| entry.0 != tag);
     }
 
-    /// Whether it has no entries.
+    /// Whether there are no entries.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -199,10 +199,10 @@ impl Tag {
     }
 }
 
-/// An entry as setfacl takes it.
+/// An entry as given to setfacl.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// Belongs to the default ACL.
+    /// Whether it belongs to the default ACL.
     pub default: bool,
     /// The subject of the entry.
     pub tag: Tag,

@@ -164,7 +164,7 @@ impl Clause {
     }
 }
 
-/// `-rwxr-xr-x`, with `kind` as the first letter.
+/// The mode as `ls -l` shows it, such as `-rwxr-xr-x`, with `kind` as the first letter.
 pub fn show(kind: char, mode: u32) -> String {
     let mut text = String::with_capacity(10);
     text.push(kind);

@@ -17,9 +17,9 @@ const ANY: &str = r"(?:.|(?-u:[\x80-\xff]))";
 pub enum Dialect {
     /// find's own: `\(a\|b\)`, `+` and `?` without a backslash, no intervals.
     Emacs,
-    /// `\(a\|b\)`, `\+`, `\?`, `\{2\}`.
+    /// POSIX basic, with GNU's extensions: `\(a\|b\)`, `\+`, `\?`, `\{2\}`.
     Basic,
-    /// `(a|b)`, `+`, `?`, `{2}`.
+    /// POSIX extended: `(a|b)`, `+`, `?`, `{2}`.
     Extended,
 }
 

@@ -18,7 +18,7 @@ fn shown(time: SystemTime, format: &str) -> String {
     }
 }
 
-/// As `ls -l`: hour and minute within the last half year, otherwise the year.
+/// A time as `ls -l` shows it: with hour and minute within the last half year, otherwise with the year.
 pub fn short(time: SystemTime, now: SystemTime) -> String {
     const HALF_YEAR_S: u64 = 365 * 24 * 3600 / 2;
     let is_recent = |age: std::time::Duration| age.as_secs() < HALF_YEAR_S;
@@ -28,12 +28,12 @@ pub fn short(time: SystemTime, now: SystemTime) -> String {
     }
 }
 
-/// As `stat`: `2024-05-06 07:08:09.123456789 +0000`.
+/// A time as `stat` shows it: `2024-05-06 07:08:09.123456789 +0000`.
 pub fn full(time: SystemTime) -> String {
     shown(time, "%Y-%m-%d %H:%M:%S.%9f %z")
 }
 
-/// As `find -printf %t`: `Mon May  6 07:08:09.1234567890 2024`.
+/// A time as `find -printf %t` shows it: `Mon May  6 07:08:09.1234567890 2024`.
 pub fn ctime(time: SystemTime) -> String {
     shown(time, "%a %b %e %H:%M:%S.%9f0 %Y")
 }
@@ -94,7 +94,7 @@ pub fn part(time: SystemTime, key: u8) -> Option<String> {
     Some(shown(time, form))
 }
 
-/// RFC 3339 in UTC, for JSON.
+/// A time in RFC 3339 and UTC, for JSON.
 pub fn rfc3339(time: SystemTime) -> Option<String> {
     Timestamp::try_from(time)
         .ok()

@@ -7,7 +7,7 @@ use base64::{Engine, alphabet};
 /// The encoding of a value in output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Encoding {
-    /// In double quotes, with escapes.
+    /// Text in double quotes, with escapes.
     Text,
     /// Hexadecimal, with the prefix 0x.
     Hex,
@@ -48,7 +48,7 @@ impl Encoding {
     }
 }
 
-/// As in getfattr, a trailing zero byte, which ends a string in C, is omitted.
+/// The value in double quotes. As in getfattr, a trailing zero byte, which ends a string in C, is omitted.
 fn quoted(value: &[u8]) -> Vec<u8> {
     let mut out = vec![b'"'];
     for byte in value.strip_suffix(&[0]).unwrap_or(value) {

@@ -18,7 +18,7 @@ const SUPERBLOCK_BYTES: u64 = 1024;
 /// The kind of a file, and what to do with it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
-    /// For example "a qcow2 disk image".
+    /// Its description, such as "a qcow2 disk image".
     pub what: String,
     /// What the user can do next.
     pub next: String,
@@ -132,7 +132,7 @@ fn backup(file: &File, offset: u64) -> Option<Backup> {
         })
 }
 
-/// `LEN` bytes at byte `at`; `None` if the file ends before.
+/// Reads `LEN` bytes at byte `at`; `None` if the file ends before.
 fn read<const LEN: usize>(file: &File, at: u64) -> Option<[u8; LEN]> {
     let mut bytes = [0; LEN];
     file.read_exact_at(&mut bytes, at).ok()?;

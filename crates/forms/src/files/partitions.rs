@@ -7,9 +7,9 @@ use super::read;
 /// The partition table of a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// `GPT` or `MBR`.
+    /// The kind of table, `GPT` or `MBR`.
     pub kind: &'static str,
-    /// In the order of the table.
+    /// The partitions, in the order of the table.
     pub partitions: Vec<Partition>,
 }
 

@@ -16,41 +16,41 @@ pub use parse::{Check, parse};
 /// A test, an action, or a combination of them.
 #[derive(Clone, Debug)]
 pub enum Expression {
-    /// Both.
+    /// Matches if both match.
     And(Box<Expression>, Box<Expression>),
-    /// Either.
+    /// Matches if either matches.
     Or(Box<Expression>, Box<Expression>),
-    /// Not this.
+    /// Matches if this does not.
     Not(Box<Expression>),
-    /// Any file.
+    /// Matches any file.
     True,
-    /// No file.
+    /// Matches no file.
     False,
     /// Matches the last component of the path; `true` if case-sensitive.
     Name(Pattern, bool),
     /// Matches the whole path; `true` if case-sensitive.
     Path(Pattern, bool),
-    /// One of these kinds.
+    /// Matches files of these types.
     Type(Vec<FileType>),
-    /// The number of units of this many bytes, rounded up.
+    /// Compares the size in units of this many bytes, rounded up.
     Size(Count, u64),
-    /// An empty file or directory.
+    /// Matches an empty file or directory.
     Empty,
-    /// The number of hard links.
+    /// Compares the number of hard links.
     Links(Count),
-    /// The inode's number.
+    /// Compares the inode number.
     Inode(Count),
-    /// The owner's ID.
+    /// Compares the owner's ID.
     User(Count),
-    /// The group's ID.
+    /// Compares the group's ID.
     Group(Count),
-    /// Which time, how many units ago, and the unit.
+    /// Compares the age by one of the times, in this unit.
     Age(Which, Count, Duration),
     /// Modified later than this file, whose time is known after [`Expression::resolve`].
     Newer(OsString, Option<SystemTime>),
-    /// The permission bits.
+    /// Compares the permission bits.
     Mode(Rights, u32),
-    /// Matches the whole path.
+    /// Matches the whole path by a regular expression.
     Regex(Regex),
     /// Prints the path.
     Print,
@@ -58,9 +58,9 @@ pub enum Expression {
     Print0,
     /// Prints a line in this format.
     Printf(OsString),
-    /// A command for each file; `{}` in its words stands for the file.
+    /// Runs a command for each file; `{}` in its words stands for the file.
     Exec(Vec<OsString>),
-    /// A command for many files, which are appended to its words.
+    /// Runs a command for many files, which are appended to its words.
     ExecAll(Vec<OsString>),
     /// Prints a line as `ls -dils` does.
     Ls,
@@ -83,25 +83,25 @@ pub enum Count {
     Fewer(u64),
 }
 
-/// Which time of a file.
+/// A time of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Which {
-    /// Of the last access.
+    /// The time of the last access.
     Accessed,
-    /// Of the last change of the contents.
+    /// The time of the last change of the contents.
     Modified,
-    /// Of the last change of the inode.
+    /// The time of the last change of the inode.
     Changed,
 }
 
 /// How permission bits are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rights {
-    /// Exactly these.
+    /// Exactly these bits are set.
     Exactly,
-    /// All of these.
+    /// All of these bits are set.
     All,
-    /// Any of these.
+    /// Any of these bits is set.
     Any,
 }
 
