@@ -73,17 +73,17 @@ pub struct Account {
     pub notes: Vec<String>,
 }
 
-/// A count and a total of bytes.
+/// A number of events, and their bytes in total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counted {
-    /// The count.
+    /// The number of events.
     pub count: u64,
-    /// The total of bytes.
+    /// Their bytes in total.
     pub bytes: u64,
 }
 
 impl Counted {
-    /// Adds one.
+    /// Adds one event.
     pub(super) fn add(&mut self, bytes: u64) {
         self.count += 1;
         self.bytes = self.bytes.saturating_add(bytes);
@@ -96,24 +96,24 @@ pub type Sizes = Vec<(u64, u64)>;
 /// Durations in microseconds; percentiles have three significant digits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Times {
-    /// The count.
+    /// The number of durations.
     pub count: u64,
-    /// The total.
+    /// Their total.
     pub total_us: f64,
-    /// The median.
+    /// Their median.
     pub p50_us: f64,
-    /// The 90th percentile.
+    /// Their 90th percentile.
     pub p90_us: f64,
-    /// The 99th percentile.
+    /// Their 99th percentile.
     pub p99_us: f64,
-    /// The maximum.
+    /// The longest one.
     pub max_us: f64,
 }
 
 /// The number of I/Os in flight on the device.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Depth {
-    /// The maximum.
+    /// The maximum of I/Os in flight.
     pub most: u64,
     /// The mean while any was in flight.
     pub mean_busy: f64,

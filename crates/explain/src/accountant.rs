@@ -19,7 +19,7 @@ const OTHERS: &str = "others";
 /// A bio or a request, in the form common to both sources.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Io {
-    /// `read`, `write`, `flush`, `discard`, `zero`.
+    /// The operation: `read`, `write`, `flush`, `discard`, `zero`.
     pub(super) op: &'static str,
     pub(super) offset_bytes: u64,
     pub(super) len_bytes: u64,
@@ -227,7 +227,7 @@ impl Accountant {
     }
 }
 
-/// For events without an I/O.
+/// The I/O of events that have none.
 pub(super) const NO_IO: Io = Io {
     op: "",
     offset_bytes: 0,

@@ -15,7 +15,7 @@ impl Dev {
         (major < 1 << 12 && minor < 1 << 20).then_some(Dev(major << 20 | minor))
     }
 
-    /// `7:0`.
+    /// Its numbers, such as `7:0`.
     pub(super) fn numbers(self) -> String {
         format!("{}:{}", self.0 >> 20, self.0 & ((1 << 20) - 1))
     }

@@ -133,13 +133,13 @@ pub(super) fn tracepoints() -> Vec<Tracepoint> {
 /// What happened, when, and on which thread.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen {
-    /// By the monotonic clock.
+    /// The time by the monotonic clock.
     pub(super) at_ns: u64,
     pub(super) thread: i32,
     pub(super) kind: Kind,
     /// The device, for events that have one.
     pub(super) dev: Option<Dev>,
-    /// For a bio or a request.
+    /// The bio or request, if the event is about one.
     pub(super) io: Io,
     /// The content of a bio.
     pub(super) purpose: &'static str,

@@ -78,7 +78,7 @@ impl Field {
     }
 }
 
-/// `unsigned int nr_sector; offset:24; size:4; signed:0;`, with tabs.
+/// Parses a line such as `unsigned int nr_sector; offset:24; size:4; signed:0;`, with tabs.
 fn field(text: &str) -> Option<(&str, Field)> {
     let mut parts = text.split(';').map(str::trim);
     let name = parts.next()?.split_whitespace().next_back()?;
@@ -103,7 +103,7 @@ fn field(text: &str) -> Option<(&str, Field)> {
 pub(super) mod tests {
     use super::*;
 
-    /// From Linux 6.18 on x86-64.
+    /// The file of Linux 6.18 on x86-64.
     pub(in super::super) const BIO_QUEUE: &str = "\
 name: block_bio_queue
 ID: 2097

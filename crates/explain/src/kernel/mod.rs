@@ -43,7 +43,7 @@ pub struct Order<'o> {
     pub signal: &'o dyn Fn() -> Option<i32>,
 }
 
-/// The result.
+/// The result of tracing a command.
 pub struct Watched {
     /// How the command ended.
     pub status: ExitStatus,
