@@ -63,7 +63,7 @@ impl Cli {
     }
 }
 
-/// `--json` after the command's name.
+/// The option `--json` after the command's name.
 #[derive(Args, Debug, Clone, Copy)]
 pub(crate) struct JsonFlag {
     /// Print the result as JSON
@@ -210,7 +210,7 @@ pub(crate) enum Command {
     Man(commands::generate::ManArgs),
 }
 
-/// Whether it is a global option.
+/// Whether an option is global.
 pub(crate) fn is_global(arg: &Arg) -> bool {
     arg.get_help_heading() == Some(GLOBAL_OPTIONS)
 }

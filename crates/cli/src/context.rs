@@ -269,7 +269,7 @@ impl Context {
         }
     }
 
-    /// As [`Images::open`].
+    /// Opens the image of a place, as [`Images::open`] does.
     pub(crate) fn open(&mut self, place: &Place, access: Access) -> Result<Opened, Failure> {
         self.images.open(place, access)
     }

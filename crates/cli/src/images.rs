@@ -53,9 +53,9 @@ impl Opened {
 /// The access to an image that a command needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// For reading only.
+    /// Reading only.
     Read,
-    /// For changing names, attributes or contents.
+    /// Changing names, attributes or contents.
     Write,
 }
 

@@ -25,7 +25,8 @@ pub(crate) struct Interrupt {
 }
 
 impl Interrupt {
-    /// From now on, the first signal is only recorded; the second ends the process at once.
+    /// Installs the handlers. From now on, the first signal is only recorded, and the second ends the process
+    /// at once.
     pub(crate) fn arm(&self) -> std::io::Result<()> {
         let (woken, wake) = UnixStream::pair()?;
         for signal in [SIGINT, SIGTERM, SIGHUP] {

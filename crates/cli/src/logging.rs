@@ -23,7 +23,7 @@ pub(crate) const SERVER_LEVEL: LevelFilter = LevelFilter::WARN;
 /// Whether standard error must no longer be used.
 static LEFT_TERMINAL: AtomicBool = AtomicBool::new(false);
 
-/// For clap: a level by its name.
+/// A parser for clap: a level by its name.
 pub(crate) fn level_parser() -> impl TypedValueParser<Value = LevelFilter> {
     let names = ["off", "error", "warn", "info", "debug", "trace"];
     PossibleValuesParser::new(names).try_map(|name| name.parse::<LevelFilter>())
@@ -72,7 +72,7 @@ pub(crate) fn start(level: LevelFilter, file: Option<&Path>) -> Result<(), Failu
     Ok(())
 }
 
-/// From now on, messages for standard error go to the system log.
+/// Sends messages for standard error to the system log from now on.
 pub(crate) fn leave_terminal() {
     LEFT_TERMINAL.store(true, Ordering::Relaxed);
 }

@@ -66,7 +66,7 @@ impl Base {
             .unwrap_or_else(|| PathBuf::from("/"))
     }
 
-    /// `image:/dir`, for a prompt.
+    /// The image and directory for a prompt, as `image:/dir`.
     pub(crate) fn shown() -> String {
         BASE.with_borrow(|base| {
             base.as_ref()

@@ -222,7 +222,7 @@ impl Failure {
     }
 }
 
-/// For example `cannot open 'x': No such file or directory`.
+/// The message, such as `cannot open 'x': No such file or directory`.
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

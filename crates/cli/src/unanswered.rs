@@ -17,14 +17,14 @@ pub(crate) struct Unanswered {
 }
 
 impl Unanswered {
-    /// For commands that only succeed or fail. A bug has the exit code of a Rust panic.
+    /// Codes of commands that only succeed or fail. A bug has the exit code of a Rust panic.
     const USUAL: Unanswered = Unanswered {
         usage: 2,
         failed: 1,
         bug: 101,
     };
 
-    /// For the command that this process was started for.
+    /// The codes for the command that this process was started for.
     pub(crate) fn here() -> Unanswered {
         if called(&["mount"]) {
             Unanswered {

@@ -54,7 +54,7 @@ fn write(dir: &Path, command: &Command) -> Result<()> {
     )?)
 }
 
-/// For example `throughline-cp`.
+/// The name of a command's page, such as `throughline-cp`.
 fn name(command: &Command) -> &str {
     command.get_display_name().unwrap_or(command.get_name())
 }

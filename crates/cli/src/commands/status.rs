@@ -226,7 +226,7 @@ fn refused(errno: Errno) -> Problem {
     }
 }
 
-/// For example `12.3M`, from a number of bytes in the JSON.
+/// A number of bytes in the JSON, such as `12.3M`.
 fn size(value: &Value) -> String {
     value.as_u64().map_or_else(|| "?".to_owned(), human)
 }

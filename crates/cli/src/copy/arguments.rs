@@ -56,11 +56,11 @@ impl Located {
 
 /// The target of the copy.
 enum Target {
-    /// To standard output.
+    /// Standard output.
     Stream,
-    /// Into this directory, under their own names.
+    /// This directory; each source keeps its name.
     Into(Place),
-    /// To this name.
+    /// This name.
     Name(Located),
 }
 
@@ -230,7 +230,7 @@ pub(super) fn may_overwrite(path: &Path, options: &Options) -> Result<(), Failur
     }
 }
 
-/// `IMAGE:` without the slash after it, if no host file has that name.
+/// The image of a place `IMAGE:` without the slash after it, if no host file has that name.
 fn is_bare_image(place: &Place) -> Option<&Path> {
     let Place::Host(path) = place else {
         return None;

@@ -33,7 +33,7 @@ pub(crate) fn is_root() -> bool {
 }
 
 impl Image {
-    /// `size` and `options` as for `mke2fs`, such as `64M`.
+    /// Makes an image. `size` (such as `64M`) and `options` are those of `mke2fs`.
     pub(crate) fn new(size: &str, options: &[&str]) -> Image {
         let image = Image {
             dir: tempfile::tempdir().unwrap(),
@@ -66,13 +66,13 @@ impl Image {
         self.dir.path().join(name)
     }
 
-    /// `IMAGE:/path`.
+    /// A place in the image, `IMAGE:/path`.
     pub(crate) fn at(&self, path: &str) -> String {
         assert!(path.starts_with('/'));
         format!("{}:{path}", self.path().display())
     }
 
-    /// `e2fsck -fn` finds no errors.
+    /// Asserts that `e2fsck -fn` finds no errors.
     #[track_caller]
     pub(crate) fn assert_clean(&self) {
         assert_clean(&self.path());

@@ -28,7 +28,7 @@ fn write(mount: &Mount, name: &str) {
     file.sync_all().unwrap();
 }
 
-/// The output names the user of the image and the next step.
+/// Asserts that the output names the user of the image and the next step.
 #[track_caller]
 fn assert_in_use(ran: &Ran, code: i32, mount: &Mount) {
     assert_eq!(ran.code, Some(code), "{}", ran.stderr);

@@ -29,7 +29,7 @@ fn empty(path: &Path, bytes: u64) {
     fs::File::create(path).unwrap().set_len(bytes).unwrap();
 }
 
-/// `ls` prints this kind of file and the next step. The file is unchanged.
+/// Asserts that `ls` prints this kind of file and the next step, and leaves the file unchanged.
 #[track_caller]
 fn is_called(path: &Path, what: &str, next: &str) {
     let before = fs::read(path).unwrap();

@@ -7,11 +7,11 @@ use super::candidate::{CandidateArgs, Shown, failed, now};
 use crate::context::Context;
 use crate::problem::Failure;
 
-/// `git bisect run`: the commit is bad.
+/// Exit code for `git bisect run`: the commit is bad.
 const EXIT_BAD: u8 = 1;
-/// `git bisect run`: skip the commit.
+/// Exit code for `git bisect run`: skip the commit.
 const EXIT_SKIP: u8 = 125;
-/// `git bisect run`: abort. 1 to 127 would be a verdict.
+/// Exit code for `git bisect run`: abort. 1 to 127 would be a verdict.
 pub(crate) const EXIT_ABORT: u8 = 128;
 
 /// Arguments of `lab step`.

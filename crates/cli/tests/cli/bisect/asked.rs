@@ -6,7 +6,7 @@ use super::found::assert_found;
 use super::repository::{Repository, git_is_missing, line, ran};
 use crate::common::Ran;
 
-/// `lab bisect` between two commits, without a build.
+/// Runs `lab bisect` between two commits, without a build.
 fn between(repository: &Repository, good: &str, bad: &str) -> Ran {
     let mut command = repository.lab("bisect");
     command

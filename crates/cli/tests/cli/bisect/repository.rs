@@ -149,7 +149,7 @@ impl Repository {
         format!("awk -v seed={seed} -v cv={CV} -f '{}'", script.display())
     }
 
-    /// `throughline lab WHAT` in this repository.
+    /// The command `throughline lab WHAT` in this repository.
     pub(crate) fn lab(&self, what: &str) -> Command {
         let mut command = throughline();
         command
@@ -161,7 +161,7 @@ impl Repository {
         command
     }
 
-    /// `lab bisect` from the first commit to the last with these commands.
+    /// The command `lab bisect` from the first commit to the last, with these build and measuring commands.
     pub(crate) fn asked(&self, build: &str, measure: &str) -> Command {
         let mut command = self.lab("bisect");
         command
@@ -170,7 +170,8 @@ impl Repository {
         command
     }
 
-    /// `lab bisect` from the first commit to the last with the noise of this seed; prints JSON.
+    /// The command `lab bisect` from the first commit to the last, with the noise of this seed. It prints
+    /// JSON.
     pub(crate) fn bisect(&self, seed: u64, more: &[&str]) -> Command {
         let mut command = self.asked("test ! -e broken", &self.measure(seed));
         command.arg("--json").args(more);

@@ -5,7 +5,7 @@ use std::process::Command;
 use super::repository::{Repository, git_is_missing, line, ran};
 use crate::common::{Ran, fails};
 
-/// `lab step` for the commit that is checked out.
+/// The command `lab step` for the commit that is checked out.
 fn step(repository: &Repository, more: &[&str]) -> Command {
     let mut command = repository.lab("step");
     command

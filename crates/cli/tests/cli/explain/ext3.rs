@@ -14,7 +14,7 @@ pub(super) struct Loop {
 }
 
 impl Loop {
-    /// `None` if there are no loop devices.
+    /// Sets it up. Returns `None` if there are no loop devices.
     pub(super) fn new(mount: bool) -> Option<Loop> {
         if tools_are_missing() {
             return None;
