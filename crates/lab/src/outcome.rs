@@ -30,7 +30,7 @@ pub struct Bar {
 /// The complete result of a run of an experiment.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
-    /// In the order in which they were recorded.
+    /// The results, in the order in which they were recorded.
     lines: Vec<Line>,
     /// Whether the user interrupted the run; the samples are those taken before.
     pub(crate) interrupted: bool,

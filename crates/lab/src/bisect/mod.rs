@@ -77,13 +77,13 @@ pub struct Plan {
     pub good: String,
     /// The bad end's full object name; `None` if a single commit is classified without a bad end.
     pub bad: Option<String>,
-    /// How to do it.
+    /// How to build, measure and judge commits.
     #[serde(flatten)]
     pub terms: Terms,
 }
 
 impl Plan {
-    /// `1a2b3c4..5d6e7f8, ./bench`.
+    /// The plan in short, such as `1a2b3c4..5d6e7f8, ./bench`.
     fn in_short(&self) -> String {
         let short = |id: &str| id.chars().take(10).collect::<String>();
         let bad = self.bad.as_deref().map(short).unwrap_or_default();
@@ -100,16 +100,16 @@ pub struct Request {
     pub good: String,
     /// The bad end, as named by the user.
     pub bad: Option<String>,
-    /// How to do it.
+    /// How to build, measure and judge commits.
     pub terms: Terms,
 }
 
 /// Timeouts of commands.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// For a build.
+    /// Time limit for a build.
     pub build: Duration,
-    /// For one run of the measurement.
+    /// Time limit for one run of the measurement.
     pub measure: Duration,
 }
 
@@ -139,7 +139,7 @@ pub enum Update<'a> {
         commit: &'a Commit,
         /// Pairs measured so far.
         pairs: usize,
-        /// The maximum.
+        /// The maximum number of pairs.
         most: usize,
     },
     /// A commit is finished.

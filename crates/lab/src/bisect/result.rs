@@ -124,18 +124,18 @@ impl Trial {
         }
     }
 
-    /// `-4.47 % [-5.01, -3.92] (99.00 % sure), 41 pairs`.
+    /// The change in words, such as `-4.47 % [-5.01, -3.92] (99.00 % sure), 41 pairs`.
     pub fn change(&self) -> String {
         format!("{}, {} pairs", percent_and_sure(&self.level), self.pairs)
     }
 }
 
-/// `99.34 %`, rounded down so that it is not overstated.
+/// A confidence, such as `99.34 %`, rounded down so that it is not overstated.
 pub(super) fn sure(confidence: f64) -> String {
     format!("{:.2} %", (confidence * 10_000.0).floor() / 100.0)
 }
 
-/// `-4.47 % [-5.01, -3.92] (99.00 % sure)`.
+/// A change and its confidence, such as `-4.47 % [-5.01, -3.92] (99.00 % sure)`.
 pub(super) fn percent_and_sure(level: &Level) -> String {
     match level.has_interval() {
         true => format!("{} ({} sure)", percent(level), sure(level.confidence)),
@@ -143,7 +143,7 @@ pub(super) fn percent_and_sure(level: &Level) -> String {
     }
 }
 
-/// `-4.47 % [-5.01, -3.92]`.
+/// A change, such as `-4.47 % [-5.01, -3.92]`.
 pub(super) fn percent(level: &Level) -> String {
     let of = |value: f64| (value - 1.0) * 100.0;
     if !level.value.is_finite() {
@@ -160,7 +160,7 @@ pub(super) fn percent(level: &Level) -> String {
     )
 }
 
-/// The answer.
+/// The answer of a bisection.
 #[derive(Clone, Debug, Serialize)]
 #[serde(tag = "verdict", rename_all = "kebab-case")]
 pub enum Found {
@@ -236,7 +236,7 @@ pub struct Outcome {
     pub plan: Option<Plan>,
     /// The directory of the logs.
     pub state: PathBuf,
-    /// The machine.
+    /// The machine on which the commits were measured.
     pub machine: Machine,
 }
 

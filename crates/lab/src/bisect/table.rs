@@ -222,7 +222,7 @@ impl fmt::Display for Outcome {
     }
 }
 
-/// `-4.47 % [-5.01, -3.92]`: the change relative to the base.
+/// The change relative to the base, such as `-4.47 % [-5.01, -3.92]`.
 impl fmt::Display for Level {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&percent(self))

@@ -17,7 +17,7 @@ use crate::{Error, Result};
 pub struct Limits {
     /// The limit of every quantity without its own, in percent. If `None`, such quantities are ignored.
     pub max_regression_percent: Option<f64>,
-    /// For single quantities, in percent.
+    /// The limits of single quantities, in percent.
     pub by_quantity: BTreeMap<String, f64>,
 }
 
@@ -40,7 +40,7 @@ impl Limits {
     }
 }
 
-/// The answer.
+/// The answer for a quantity, or for all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {

@@ -402,7 +402,7 @@ impl Sides<'_> {
     }
 }
 
-/// `'a', 'b' and 'c'`, without repeats.
+/// Names as a list, such as `'a', 'b' and 'c'`, without repeats.
 fn listed(names: &[&str]) -> String {
     let mut quoted: Vec<String> = Vec::new();
     for name in names {

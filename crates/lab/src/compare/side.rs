@@ -13,7 +13,7 @@ pub(super) struct Group {
     pub(super) quantity: String,
     pub(super) unit: String,
     pub(super) better: Better,
-    /// In the order of the runs.
+    /// The samples of each run, in the order of the runs.
     pub(super) runs: Vec<Column>,
 }
 

@@ -140,7 +140,7 @@ impl Target {
         })
     }
 
-    /// `calls` overwrites.
+    /// Measures this many calls, each of which overwrites the same range.
     fn sample(&self, buffer: &[u8], calls: u64) -> Result<Sample> {
         let before = self.volume.disk().counters();
         let spun = modelled::Spun::of(self.clock.as_ref());

@@ -9,7 +9,7 @@ use crate::outcome::Bar;
 use crate::record::{self, Column, Record};
 use crate::stats::{Ratio, Summary};
 
-/// One figure.
+/// A figure of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Cell {
     /// The mean of its samples, or the count.
@@ -27,9 +27,9 @@ pub struct Line {
     pub unit: String,
     /// The report's old way, or the planted fault.
     pub old_way: Option<Cell>,
-    /// Ours.
+    /// The figure of our engine.
     pub ours: Option<Cell>,
-    /// The kernel.
+    /// The figure of the kernel.
     pub kernel: Option<Cell>,
     /// Ours over the old way; for samples, with its interval.
     pub ours_over_old: Option<Ratio>,

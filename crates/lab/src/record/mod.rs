@@ -112,7 +112,7 @@ pub enum Line {
     Trace {
         /// The series that was traced.
         series: String,
-        /// In chronological order.
+        /// The events, in chronological order.
         events: Vec<TraceEvent>,
     },
     /// An account: what the I/O path did, as reported by `explain`.

@@ -6,7 +6,7 @@ use crate::record::Record;
 
 use super::text::{bytes, micros, one_line, plural};
 
-/// All accounts.
+/// The accounts of all runs.
 #[derive(Debug, Default)]
 pub(super) struct Accounts {
     /// For each account, the index of its entity in the page's list.

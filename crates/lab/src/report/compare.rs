@@ -83,7 +83,7 @@ impl Compared {
         }
     }
 
-    /// "-4.50 % [-5.10, -3.90]".
+    /// The change, such as "-4.50 % [-5.10, -3.90]".
     pub(super) fn change(&self) -> String {
         let found = &self.judgement;
         let change = percent(found.change_percent);
@@ -97,7 +97,7 @@ impl Compared {
         }
     }
 
-    /// "131.0 MB/s against 135.7 MB/s".
+    /// The means, such as "131.0 MB/s against 135.7 MB/s".
     pub(super) fn means(&self) -> String {
         let shown = |value| with_unit(value, &self.unit);
         format!("{} against {}", shown(self.new_mean), shown(self.base_mean))

@@ -35,7 +35,7 @@ struct ForestRow {
     value: f64,
     low: f64,
     high: f64,
-    /// `good`, `bad`, `open` or empty.
+    /// Its colour: `good`, `bad`, `open` or empty.
     tone: &'static str,
     /// The text next to it.
     text: String,

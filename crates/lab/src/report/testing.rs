@@ -42,7 +42,7 @@ pub(super) fn record(mut lines: Vec<Line>) -> Record {
     }
 }
 
-/// `count` samples around a mean, the same on every call.
+/// `count` samples around a mean. They are the same on every call.
 pub(super) fn samples(series: &str, count: u32, mean: f64, stdev: f64) -> Vec<Line> {
     let mut random = fastrand::Rng::with_seed(mean.to_bits());
     (1..=count)

@@ -40,7 +40,7 @@ pub(super) fn one_line(text: &str) -> String {
     line.trim().to_owned()
 }
 
-/// "1 sample", "2 samples".
+/// A count with its noun, such as "1 sample" or "2 samples".
 pub(super) fn plural(count: usize, what: &str) -> String {
     match count {
         1 => format!("1 {what}"),

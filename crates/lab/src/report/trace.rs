@@ -49,7 +49,7 @@ pub(super) struct Trace {
     pub(super) sizes: Vec<(u64, u64)>,
     /// Whether `sizes` are the lower bounds of classes, which are powers of two.
     pub(super) sizes_are_classes: bool,
-    /// From the first event to the last end, µs.
+    /// Time from the first event to the last end, in µs.
     pub(super) span_us: f32,
     /// The total number of bios.
     pub(super) bios_in_all: usize,

@@ -69,7 +69,7 @@ pub enum Verdict {
     NotEnough,
 }
 
-/// In words.
+/// The verdict in words.
 impl fmt::Display for Verdict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -183,6 +183,7 @@ impl Judgement {
     }
 }
 
+/// The judgement in a sentence, such as
 /// `Slower: -4.47 % (99.5 % sure: -5.01 to -3.92 %); 40 pairs could have detected 0.61 %`.
 impl fmt::Display for Judgement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -33,7 +33,7 @@ pub(crate) trait Stream: Send {
 
 /// The result of concurrent writing.
 pub(crate) struct Race {
-    /// From the start of the first writer until the fsync of the last one.
+    /// Measured from the start of the first writer to the fsync of the last one.
     pub(crate) spent: Spent,
     /// The smallest and the largest share of a writer when the first one had written everything; 1 is a fair
     /// share.

@@ -138,7 +138,7 @@ impl TryFrom<Number> for Time {
     }
 }
 
-/// `10s`, `500ms`, `2m`, `1h`, `1d`; a plain number is in seconds.
+/// Parses a time: `10s`, `500ms`, `2m`, `1h`, `1d`. A plain number is in seconds.
 pub(super) fn seconds(text: &str) -> Option<f64> {
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
     let unit = match &text[digits.len()..] {

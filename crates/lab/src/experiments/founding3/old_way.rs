@@ -42,7 +42,7 @@ impl Accounts {
     }
 }
 
-/// One writer.
+/// A writer in the old way.
 pub(super) struct OldWay {
     /// A direct handle.
     file: Place,

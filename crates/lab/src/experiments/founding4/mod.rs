@@ -100,7 +100,7 @@ fn page_aligned(memory: &mut [u8], mib: usize) -> &mut [u8] {
 /// How a call is split into requests.
 #[derive(Clone, Copy)]
 enum Build {
-    /// As our engine does it.
+    /// In bios, as our engine does it.
     Pipelined,
     /// As in the report: page by page into one request, submitted when it is complete.
     Whole,

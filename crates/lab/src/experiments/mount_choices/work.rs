@@ -27,7 +27,7 @@ pub(super) struct Work {
     pub(super) measure: fn(&mut Session<'_>, &Sizes) -> Result<f64>,
 }
 
-/// All kinds.
+/// All kinds of work.
 pub(super) const WORK: &[Work] = &[
     work("write", "MB/s", |s, sizes| write_files(s, sizes, 1)),
     work("write 4 files", "MB/s", |s, sizes| write_files(s, sizes, 4)),
@@ -137,7 +137,7 @@ fn small_reads_of_new(session: &mut Session<'_>, sizes: &Sizes) -> Result<f64> {
 /// Which read of a file to measure.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Reading {
-    /// The first.
+    /// The first read.
     Cold,
     /// A second one, after opening it again.
     Again,

@@ -274,7 +274,7 @@ impl Job {
         }
     }
 
-    /// `bs=8k`, or `bs=4k,64k` for reads and writes.
+    /// Parses the block size: `bs=8k`, or `bs=4k,64k` for reads and writes.
     fn block(&mut self, direction: Direction) -> Result<u64> {
         let Some(setting) = self.keys.remove("bs") else {
             return self.block_range();
@@ -297,7 +297,7 @@ impl Job {
         bytes(text).ok_or_else(|| setting.wrong("bs", "write bytes with a unit: 4k, 1m"))
     }
 
-    /// `bsrange=4k-16k`.
+    /// Parses a range of block sizes: `bsrange=4k-16k`.
     fn block_range(&mut self) -> Result<u64> {
         let Some(setting) = self.keys.remove("bsrange") else {
             return Ok(4096);
