@@ -147,6 +147,8 @@ fn caller(reason: Reason) -> Problem {
         | Reason::AttributeName
         | Reason::ValueTooLong
         | Reason::WouldBlock => reason.to_string(),
+        // A copy asks for each new name whether it exists: the system's text costs more than the look-up.
+        Reason::NotFound => "No such file or directory".to_owned(),
         other => words(&Error::Caller(other).into()),
     };
     Problem {
