@@ -25,12 +25,6 @@ const LARGER: &[(&str, &str, usize, &str)] = &[
     ),
     ("throughline", "OpenOptions", 49, "a method for each choice"),
     (
-        "fuse",
-        "Server",
-        80,
-        "a method for each request of the kernel",
-    ),
-    (
         "extfmt",
         "InodeImage",
         52,

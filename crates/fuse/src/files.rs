@@ -14,7 +14,7 @@ use crate::coherence::{KernelPages, OpenInodes, Opened, Opening};
 use crate::options::Choices;
 use crate::policy::Policy;
 use crate::streak::Streak;
-use crate::wire::open_flags;
+use crate::wire::{OpenOut, open_flags};
 
 const SHARDS: usize = 16;
 /// The unit in which our cache is dropped behind a reader whose data the kernel caches: the largest folio.
@@ -49,7 +49,7 @@ impl OpenFile {
     ///
     /// # Errors
     /// As [`Node::open`].
-    pub(crate) fn new(
+    fn new(
         node: Node,
         flags: u32,
         choices: &Choices,
@@ -162,6 +162,7 @@ fn open(node: &Node, no_access_time: bool, direct: bool) -> Result<File> {
 
 /// See the head of this file.
 pub(crate) struct Files {
+    choices: Choices,
     shards: Box<[RwLock<Shard>]>,
     inodes: Arc<OpenInodes>,
     next: AtomicUsize,
@@ -174,21 +175,30 @@ struct Shard {
 }
 
 impl Files {
-    pub(crate) fn new() -> Files {
+    pub(crate) fn new(choices: &Choices) -> Files {
         Files {
+            choices: *choices,
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
             inodes: Arc::default(),
             next: AtomicUsize::new(0),
         }
     }
 
-    /// The inodes with open handles.
-    pub(crate) fn inodes(&self) -> &Arc<OpenInodes> {
-        &self.inodes
+    /// Opens a file with these open flags; returns the reply to OPEN.
+    ///
+    /// # Errors
+    /// As [`Node::open`].
+    pub(crate) fn open(&self, node: Node, flags: u32) -> Result<OpenOut> {
+        let (file, open_flags) = OpenFile::new(node, flags, &self.choices, &self.inodes)?;
+        Ok(OpenOut {
+            fh: self.add(file),
+            open_flags,
+            backing_id: 0,
+        })
     }
 
     /// Adds an open file; returns its handle.
-    pub(crate) fn add(&self, file: OpenFile) -> u64 {
+    fn add(&self, file: OpenFile) -> u64 {
         let shard = self.next.fetch_add(1, Ordering::Relaxed) % SHARDS;
         let file = Some(Arc::new(file));
         let mut entries = self.shards[shard].write();

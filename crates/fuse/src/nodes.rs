@@ -79,6 +79,21 @@ impl Nodes {
         }
     }
 
+    /// The inode of a number in a file handle. The kernel looks up `.` for it, if it has forgotten the inode or
+    /// never knew it. It compares the generation itself; if the inode does not exist, the holder of the handle
+    /// gets `ESTALE`.
+    ///
+    /// # Errors
+    /// As [`Nodes::get`].
+    pub(crate) fn get_by_handle(&self, nodeid: u64) -> Result<Node> {
+        match nodeid {
+            ROOT_NODEID => self.volume.root_node(),
+            // The root's inode number is not a node id.
+            ROOT_INO => Err(Error::Caller(Reason::NotFound)),
+            ino => self.volume.node_kept(ino),
+        }
+    }
+
     /// Counts one look-up reported to the kernel.
     pub(crate) fn note(&self, nodeid: u64) {
         if nodeid != ROOT_NODEID {

@@ -1,20 +1,22 @@
-//! Open files and their data: OPEN, READ, WRITE, RELEASE, FSYNC, FALLOCATE, LSEEK, COPY_FILE_RANGE.
+//! Open files and their data: OPEN, READ, WRITE, FLUSH, RELEASE, FSYNC, FALLOCATE, LSEEK, COPY_FILE_RANGE.
 
 use std::sync::Arc;
 
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::io::Errno;
-use throughline::{Fallocate, Node, OpenFor, ops};
+use throughline::{Fallocate, OpenFor, ops};
 use zerocopy::FromBytes;
 
-use super::{Answer, Answered, Refusal, Request, Server};
+use super::identity::Identity;
+use super::{Answer, Answered, Refusal, Request};
 use crate::channel::Scratch;
-use crate::coherence::{Before, PAGE_BYTES, while_clean};
-use crate::files::OpenFile;
+use crate::coherence::{Before, PAGE_BYTES, Turns, while_clean};
+use crate::files::{Files, OpenFile};
+use crate::nodes::Nodes;
 use crate::wire::{
-    BmapIn, BmapOut, CopyFileRangeIn, FSYNC_FDATASYNC, FallocateIn, FsyncIn, InHeader, LseekIn,
-    LseekOut, OPEN_KILL_PRIVILEGES, OpenIn, OpenOut, READ_LOCK_OWNER, ReadIn, ReleaseIn,
-    WRITE_KILL_PRIVILEGES, WRITE_LOCK_OWNER, WriteIn, WriteOut,
+    CopyFileRangeIn, FSYNC_FDATASYNC, FallocateIn, FsyncIn, InHeader, LseekIn, LseekOut,
+    OPEN_KILL_PRIVILEGES, OpenIn, READ_LOCK_OWNER, ReadIn, ReleaseIn, WRITE_KILL_PRIVILEGES,
+    WRITE_LOCK_OWNER, WriteIn, WriteOut,
 };
 
 /// `SEEK_DATA` and `SEEK_HOLE`; the kernel handles the others itself.
@@ -40,17 +42,17 @@ fn is_whole_pages(offset: u64, len: u64, size: u64) -> bool {
     offset.is_multiple_of(PAGE_BYTES) && (end.is_multiple_of(PAGE_BYTES) || end >= size)
 }
 
-impl Server {
-    /// Opens a file; returns the reply to OPEN.
-    pub(super) fn add_file(&self, node: Node, flags: u32) -> Result<OpenOut, Refusal> {
-        let (file, open_flags) = OpenFile::new(node, flags, &self.choices, self.files.inodes())?;
-        Ok(OpenOut {
-            fh: self.files.add(file),
-            open_flags,
-            backing_id: 0,
-        })
-    }
+/// See the head of this file.
+pub(super) struct DataRequests {
+    pub(super) nodes: Arc<Nodes>,
+    pub(super) files: Arc<Files>,
+    pub(super) identity: Arc<Identity>,
+    pub(super) turns: Arc<Turns>,
+    /// Closing a descriptor needs no request.
+    pub(super) no_flush: bool,
+}
 
+impl DataRequests {
     fn file(&self, fh: u64) -> Result<Arc<OpenFile>, Refusal> {
         Ok(self.files.get(fh).ok_or(Errno::BADF)?)
     }
@@ -60,9 +62,9 @@ impl Server {
         let node = self.nodes.get(request.header.nodeid)?;
         node.check_open(opened_for(open.flags))?;
         if open.open_flags & OPEN_KILL_PRIVILEGES != 0 {
-            self.drop_privileges(request, &node)?;
+            self.identity.drop_privileges(request, &node)?;
         }
-        let answer = self.add_file(node, open.flags)?;
+        let answer = self.files.open(node, open.flags)?;
         if OFlags::from_bits_retain(open.flags).contains(OFlags::TRUNC) {
             let emptied = ops::set_len(self.file(answer.fh)?.node(), 0);
             if let Err(error) = request.did(emptied) {
@@ -71,6 +73,14 @@ impl Server {
             }
         }
         Answer::of(&answer)
+    }
+
+    /// A close needs no work. After ENOSYS, the kernel sends no more FLUSH.
+    pub(super) fn flush(&self) -> Answered {
+        match self.no_flush {
+            true => Err(Errno::NOSYS.into()),
+            false => Answer::done(),
+        }
     }
 
     pub(super) fn release(&self, request: &Request<'_>) -> Answered {
@@ -96,14 +106,14 @@ impl Server {
         let data = rest.get(..write.size as usize).ok_or(Errno::INVAL)?;
         let file = self.file(write.fh)?;
         if write.write_flags & WRITE_KILL_PRIVILEGES != 0 {
-            self.drop_privileges(request, file.node())?;
+            self.identity.drop_privileges(request, file.node())?;
         }
         let put = || self.put(request, &file, &write, data);
         let size = if write.write_flags & WRITE_LOCK_OWNER == 0 {
             put()
         } else {
             let range = write.offset..write.offset.saturating_add(write.size.into());
-            let kernel = (request.channel, &self.turns);
+            let kernel = (request.channel, &*self.turns);
             (file.kernel_pages()).change(kernel, range, Before::Dropped, put)?
         };
         let size = size? as u32;
@@ -152,7 +162,8 @@ impl Server {
             _ => return Err(Errno::OPNOTSUPP.into()),
         };
         let file = self.file(ask.fh)?;
-        self.drop_privileges_of_others(request, file.node())?;
+        self.identity
+            .drop_privileges_of_others(request, file.node())?;
         let allocate = || {
             let (offset, length) = (ask.offset, ask.length);
             request.did(ops::allocate(file.node(), mode, offset, length))
@@ -161,7 +172,7 @@ impl Server {
             allocate()?;
         } else {
             let range = ask.offset..ask.offset.saturating_add(ask.length);
-            let kernel = (request.channel, &self.turns);
+            let kernel = (request.channel, &*self.turns);
             (file.kernel_pages()).change(kernel, range, Before::WrittenBack, allocate)??;
         }
         Answer::done()
@@ -180,23 +191,12 @@ impl Server {
         })
     }
 
-    /// FIBMAP: the volume's block of a file block; 0 for a hole.
-    pub(super) fn bmap(&self, request: &Request<'_>) -> Answered {
-        let (ask, _) = request.argument::<BmapIn>()?;
-        let node = self.nodes.get(request.header.nodeid)?;
-        let own_bytes = u64::from(self.volume.stat_fs()?.block_bytes);
-        if own_bytes != u64::from(ask.block_bytes) {
-            return Err(Errno::INVAL.into());
-        }
-        let block = node.block_at(ask.block)?.unwrap_or(0);
-        Answer::of(&BmapOut { block })
-    }
-
     pub(super) fn copy_file_range(&self, request: &Request<'_>) -> Answered {
         let (copy, _) = request.argument::<CopyFileRangeIn>()?;
         let (from, to) = (self.file(copy.fh_in)?, self.file(copy.fh_out)?);
         let len = copy.len.min(COPY_BYTES);
-        self.drop_privileges_of_others(request, to.node())?;
+        self.identity
+            .drop_privileges_of_others(request, to.node())?;
         // After the copy, the kernel drops whole pages of the target from its cache, including data stored to
         // them meanwhile; and it has not written back stores to the source. If we refuse, the kernel copies
         // by itself.

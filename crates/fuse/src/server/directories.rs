@@ -3,36 +3,44 @@
 //! The position in a listing is a key of the volume that stays valid when the directory changes. So no state
 //! is kept between two requests.
 
+use std::sync::Arc;
+
 use rustix::io::Errno;
-use throughline::{Error, FileType, Listed, Node};
+use throughline::{Error, FileType, Listed, Node, Volume};
 use zerocopy::{FromBytes, IntoBytes};
 
-use super::{Answer, Answered, Request, Server};
+use super::shown::Shown;
+use super::{Answer, Answered, Request};
 use crate::channel::Scratch;
+use crate::nodes::Nodes;
 use crate::wire::{Dirent, EntryOut, FSYNC_FDATASYNC, FsyncIn, InHeader, OpenOut, ReadIn};
 
-impl Server {
-    pub(super) fn opendir(&self, request: &Request<'_>) -> Answered {
-        if self.choices.no_opendir {
+/// See the head of this file.
+pub(super) struct DirectoryRequests {
+    pub(super) volume: Volume,
+    pub(super) nodes: Arc<Nodes>,
+    pub(super) shown: Arc<Shown>,
+    /// Directories are opened without a request.
+    pub(super) no_opendir: bool,
+}
+
+impl DirectoryRequests {
+    pub(super) fn open(&self, request: &Request<'_>) -> Answered {
+        if self.no_opendir {
             return Err(Errno::NOSYS.into());
         }
         self.nodes.get(request.header.nodeid)?;
         Answer::of(&OpenOut::default())
     }
 
-    pub(super) fn fsyncdir(&self, request: &Request<'_>) -> Answered {
+    pub(super) fn fsync(&self, request: &Request<'_>) -> Answered {
         let (fsync, _) = request.argument::<FsyncIn>()?;
         let node = self.nodes.get(request.header.nodeid)?;
         node.sync(fsync.flags & FSYNC_FDATASYNC != 0)?;
         Answer::done()
     }
 
-    pub(super) fn read_dir(
-        &self,
-        header: &InHeader,
-        scratch: &mut Scratch,
-        plus: bool,
-    ) -> Answered {
+    pub(super) fn read(&self, header: &InHeader, scratch: &mut Scratch, plus: bool) -> Answered {
         let (read, _) = ReadIn::read_from_prefix(scratch.body(header)).map_err(|_| Errno::INVAL)?;
         let dir = self.nodes.get(header.nodeid)?;
         let room = scratch.reply_data();
@@ -70,7 +78,7 @@ impl Server {
             return EntryOut::default();
         }
         match dir.lookup_listed(name) {
-            Ok(node) => self.entry(&node).unwrap_or_default(),
+            Ok(node) => self.shown.entry(&self.nodes, &node).unwrap_or_default(),
             Err(error) => {
                 if let Error::Corrupt(damage) = &error {
                     self.volume.count_damage(damage);

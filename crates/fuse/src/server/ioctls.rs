@@ -3,12 +3,15 @@
 //! The kernel checks permission for the requests that it knows (flags and projects: the owner, and
 //! capabilities). The rest is checked here.
 
+use std::sync::Arc;
+
 use rustix::io::Errno;
 use smallvec::SmallVec;
-use throughline::{Error, InodeFlags, Node, ops};
+use throughline::{Error, InodeFlags, Node, Volume, ops};
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use super::{Answer, Answered, Refusal, Request, Server};
+use super::{Answer, Answered, Refusal, Request};
+use crate::nodes::Nodes;
 use crate::wire::{FsXattr, IoctlIn, IoctlOut, ioctl};
 
 /// Flags in both forms: of an inode, and of `FS_IOC_FSGETXATTR`.
@@ -22,7 +25,13 @@ const COMMON: [(InodeFlags, u32); 7] = [
     (InodeFlags::DAX, 0x8000),
 ];
 
-impl Server {
+/// See the head of this file, and `volume_ioctls.rs`.
+pub(super) struct IoctlRequests {
+    pub(super) volume: Volume,
+    pub(super) nodes: Arc<Nodes>,
+}
+
+impl IoctlRequests {
     pub(super) fn ioctl(&self, request: &Request<'_>) -> Answered {
         let (ask, argument) = request.argument::<IoctlIn>()?;
         let node = self.nodes.get(request.header.nodeid)?;

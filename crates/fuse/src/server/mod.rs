@@ -1,20 +1,39 @@
-//! [`Server`]: answers requests, with one file per family of requests.
+//! [`Server`]: answers requests. Each family of requests is a type of its own, which owns or shares only the
+//! parts of the mount that its requests need.
+//!
+//! ```text
+//!  Server::serve ─► answer ─► one of the families                            families.rs
+//!    │                          names, creation, attributes, data,
+//!    │                          directories, xattrs, ioctls, space, forget
+//!    │                            ▼
+//!    │                          shared: Nodes, Files, Turns,
+//!    │                          Identity, Shown                             identity.rs, shown.rs
+//!    ├─► counts                                                             status.rs
+//!    ├─► notifications: what the kernel's cache may no longer show          stale.rs
+//!    └─► replies that the kernel did not receive                            undelivered.rs
+//! ```
 //!
 //! Each thread reads a request into its own memory, serves it and sends the reply. Errors become an errno;
 //! errors that are not the caller's fault are also logged.
 
 mod attributes;
+mod creation;
 mod data;
 mod directories;
+mod families;
 mod forget;
+mod identity;
 mod ioctls;
 mod names;
 mod privileges;
+mod request;
+mod shown;
 mod space;
 mod stale;
 mod status;
 #[cfg(test)]
 mod tests;
+mod undelivered;
 mod volume_ioctls;
 mod xattrs;
 
@@ -25,25 +44,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use smallvec::SmallVec;
 use throughline::internal::VolumeLayers;
 use throughline::{Error, Reason, Volume};
-use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::channel::{Channel, Scratch};
-use crate::coherence::{Later, Parked, Turns};
+use crate::coherence::{Parked, Turns};
 use crate::errno;
 use crate::files::Files;
 use crate::nodes::Nodes;
-use crate::options::{Access, Choices, MountOptions};
+use crate::options::MountOptions;
 use crate::wire::{InHeader, Opcode, WRITE_DATA_AT};
 
+use families::{Families, Shared};
+use identity::Identity;
+use request::{Answer, Answered, Refusal, Request};
 use stale::{Changed, Notices};
 pub use status::{END_WRITING_ATTRIBUTE, STATUS_ATTRIBUTE};
 use status::{Served, Status};
-
-/// How long the kernel may cache names and attributes: without limit, because nothing else changes the image.
-const FOR_GOOD: Duration = Duration::from_secs(1 << 30);
+use undelivered::Undelivered;
 
 /// The interval of checks whether the last requests have ended.
 const SHUT_LOOK: Duration = Duration::from_millis(1);
@@ -54,123 +72,15 @@ const ROOM_WAIT: Duration = Duration::from_millis(200);
 /// See the head of this file.
 pub(crate) struct Server {
     volume: Volume,
-    nodes: Nodes,
-    files: Files,
-    turns: Turns,
+    nodes: Arc<Nodes>,
+    files: Arc<Files>,
+    turns: Arc<Turns>,
+    identity: Arc<Identity>,
     notices: Notices,
-    choices: Choices,
-    identity: Identity,
-    /// New files inherit the group of their directory.
-    group_of_directory: bool,
     status: Status,
-    /// With `minixdf`: the total number of blocks, which `df` then includes the volume's own metadata in.
-    minix_blocks: Option<u64>,
-    acl: bool,
-    /// Permissions are checked (not with `fakeroot`).
-    checks: bool,
-    /// `FUSE_SETXATTR_EXT` was negotiated.
-    long_setxattr: bool,
-    user_xattr: bool,
+    families: Families,
     /// All further requests are refused.
     shut: AtomicBool,
-}
-
-/// Overrides of file ownership, and access to the mount.
-struct Identity {
-    uid: Option<u32>,
-    gid: Option<u32>,
-    /// Permissions shown for all files, in place of their own.
-    permissions: Option<u32>,
-    /// With `allow_root`: the only user ID besides root that may use the mount.
-    only_root_and: Option<u32>,
-}
-
-/// Why a request was not done.
-#[derive(Debug)]
-pub(super) enum Refusal {
-    /// An error of the protocol.
-    Errno(Errno),
-    /// An error of the volume.
-    Volume(Error),
-    /// The request is served later: it waits for a turn.
-    Later,
-}
-
-impl From<Later> for Refusal {
-    fn from(_: Later) -> Refusal {
-        Refusal::Later
-    }
-}
-
-impl From<Errno> for Refusal {
-    fn from(errno: Errno) -> Refusal {
-        Refusal::Errno(errno)
-    }
-}
-
-impl From<Error> for Refusal {
-    fn from(error: Error) -> Refusal {
-        Refusal::Volume(error)
-    }
-}
-
-/// The reply to a request.
-#[allow(
-    clippy::large_enum_variant,
-    reason = "one per request, on the stack; a box would be slower"
-)]
-pub(super) enum Answer {
-    /// These bytes.
-    Bytes(SmallVec<[u8; 256]>),
-    /// This many bytes of the thread's memory.
-    Data(usize),
-    /// No reply.
-    Silence,
-}
-
-pub(super) type Answered = Result<Answer, Refusal>;
-
-impl Answer {
-    /// Success without data.
-    fn done() -> Answered {
-        Ok(Answer::Bytes(SmallVec::new()))
-    }
-
-    fn of(value: &(impl IntoBytes + Immutable)) -> Answered {
-        Ok(Answer::Bytes(SmallVec::from_slice(value.as_bytes())))
-    }
-}
-
-/// A request: its header and body.
-pub(super) struct Request<'a> {
-    pub(super) header: InHeader,
-    body: &'a [u8],
-    /// The channel that it was read from.
-    channel: &'a Channel,
-    /// What it changed so far.
-    changed: &'a Changed,
-}
-
-impl<'a> Request<'a> {
-    /// The argument, and the bytes after it.
-    fn argument<T: FromBytes>(&self) -> Result<(T, &'a [u8]), Refusal> {
-        T::read_from_prefix(self.body).map_err(|_| Errno::INVAL.into())
-    }
-
-    /// The NUL-terminated name at the start of `bytes`, and the bytes after it.
-    fn name(bytes: &'a [u8]) -> Result<(&'a [u8], &'a [u8]), Refusal> {
-        let end = bytes.iter().position(|byte| *byte == 0);
-        let end = end.ok_or(Errno::INVAL)?;
-        Ok((&bytes[..end], &bytes[end + 1..]))
-    }
-}
-
-/// The volume's total number of blocks, with `minixdf`.
-fn minix_blocks(volume: &Volume, options: &MountOptions) -> Option<u64> {
-    if !options.minix_df {
-        return None;
-    }
-    Some(volume.info().ok()?.blocks)
 }
 
 /// How a request is counted.
@@ -202,28 +112,27 @@ impl Server {
         options: &MountOptions,
         long_setxattr: bool,
     ) -> Server {
-        let me = rustix::process::getuid().as_raw();
+        let nodes = Arc::new(Nodes::new(volume.clone()));
+        let files = Arc::new(Files::new(&options.choices));
+        let turns = Arc::new(Turns::default());
+        let identity = Arc::new(Identity::new(options));
+        let shared = Shared {
+            volume: &volume,
+            nodes: &nodes,
+            files: &files,
+            turns: &turns,
+            identity: &identity,
+        };
         Server {
-            nodes: Nodes::new(volume.clone()),
-            files: Files::new(),
-            turns: Turns::default(),
+            families: Families::new(shared, options, long_setxattr),
+            status: Status::new(&volume, source.to_owned(), options),
             notices: Notices::default(),
-            minix_blocks: minix_blocks(&volume, options),
-            volume,
-            choices: options.choices,
-            group_of_directory: options.group_of_directory,
-            status: Status::new(source.to_owned(), options),
-            identity: Identity {
-                uid: options.uid,
-                gid: options.gid,
-                permissions: options.umask.map(|umask| 0o777 & !umask),
-                only_root_and: (options.access == Access::OwnerAndRoot).then_some(me),
-            },
-            acl: options.acl,
-            checks: options.kernel_checks_permissions(),
-            long_setxattr,
-            user_xattr: options.user_xattr,
             shut: AtomicBool::new(false),
+            volume,
+            nodes,
+            files,
+            turns,
+            identity,
         }
     }
 
@@ -295,14 +204,16 @@ impl Server {
             }
             Err(refusal) => {
                 let errno = self.errno(&header, refusal);
-                self.notify_failure(refusal, (opcode, &header, scratch), channel, &changed);
+                self.notices
+                    .notify_failure(refusal, (opcode, &header, scratch), channel, &changed);
                 return channel.refuse(header.unique, errno);
             }
         };
-        self.notify_success((opcode, &header), channel, &changed);
+        changed.notify_success((opcode, &header), channel);
         let sent = channel.reply(header.unique, &[reply]);
         if !matches!(sent, Ok(true)) {
-            self.take_back(opcode, reply);
+            let (nodes, files) = (&*self.nodes, &*self.files);
+            Undelivered { nodes, files }.take_back(opcode, reply);
         }
         sent.map(drop)
     }
@@ -363,18 +274,15 @@ impl Server {
         scratch: &mut Scratch,
         changed: &Changed,
     ) -> Answered {
-        if let Some(owner) = self.identity.only_root_and
-            && header.uid != 0
-            && header.uid != owner
-            && !opcode.is_for_all()
-        {
+        if !self.identity.admits(opcode, &header) {
             return Err(Errno::ACCESS.into());
         }
+        let of = &self.families;
         // These overwrite the request with their reply, so they copy their argument first.
         match opcode {
-            Opcode::Read => return self.read(&header, scratch),
-            Opcode::Readdir => return self.read_dir(&header, scratch, false),
-            Opcode::Readdirplus => return self.read_dir(&header, scratch, true),
+            Opcode::Read => return of.data.read(&header, scratch),
+            Opcode::Readdir => return of.directories.read(&header, scratch, false),
+            Opcode::Readdirplus => return of.directories.read(&header, scratch, true),
             _ => {}
         }
         let request = Request {
@@ -383,48 +291,54 @@ impl Server {
             channel,
             changed,
         };
-        let request = &request;
+        self.answer_from_body(opcode, &request)
+    }
+
+    fn answer_from_body(&self, opcode: Opcode, request: &Request<'_>) -> Answered {
+        let of = &self.families;
         match opcode {
-            Opcode::Lookup => self.lookup(request),
-            Opcode::Getattr => self.getattr(request),
-            Opcode::Setattr => self.setattr(request),
-            Opcode::Statx => self.statx(request),
-            Opcode::Open => self.open(request),
-            Opcode::Create => self.create(request),
-            Opcode::Write => self.write(request),
-            Opcode::Release => self.release(request),
-            Opcode::Fsync => self.fsync(request),
-            Opcode::Fallocate => self.fallocate(request),
-            Opcode::Lseek => self.lseek(request),
-            Opcode::CopyFileRange => self.copy_file_range(request),
-            Opcode::Mknod => self.mknod(request),
-            Opcode::Mkdir => self.mkdir(request),
-            Opcode::Symlink => self.symlink(request),
-            Opcode::Readlink => self.readlink(request),
-            Opcode::Link => self.link(request),
-            Opcode::Unlink => self.unlink(request),
-            Opcode::Rmdir => self.rmdir(request),
-            Opcode::Rename => self.rename(request),
-            Opcode::Rename2 => self.rename2(request),
-            Opcode::Tmpfile => self.tmpfile(request),
-            Opcode::Opendir => self.opendir(request),
-            // A close needs no work. After ENOSYS, the kernel sends no more FLUSH.
-            Opcode::Flush if self.choices.no_flush => Err(Errno::NOSYS.into()),
-            Opcode::Flush | Opcode::Releasedir => Answer::done(),
-            Opcode::Fsyncdir => self.fsyncdir(request),
-            Opcode::Setxattr => self.setxattr(request),
-            Opcode::Getxattr => self.getxattr(request),
-            Opcode::Listxattr => self.listxattr(request),
-            Opcode::Removexattr => self.removexattr(request),
-            Opcode::Ioctl => self.ioctl(request),
-            Opcode::Statfs => self.statfs(),
-            Opcode::Forget => self.forget(request),
-            Opcode::BatchForget => self.batch_forget(request),
+            Opcode::Lookup => of.names.lookup(request),
+            Opcode::Link => of.names.link(request),
+            Opcode::Unlink => of.names.unlink(request),
+            Opcode::Rmdir => of.names.rmdir(request),
+            Opcode::Rename => of.names.rename(request),
+            Opcode::Rename2 => of.names.rename2(request),
+            Opcode::Readlink => of.names.readlink(request),
+            Opcode::Create => of.creation.create(request),
+            Opcode::Tmpfile => of.creation.tmpfile(request),
+            Opcode::Mknod => of.creation.mknod(request),
+            Opcode::Mkdir => of.creation.mkdir(request),
+            Opcode::Symlink => of.creation.symlink(request),
+            Opcode::Getattr => of.attributes.getattr(request),
+            Opcode::Setattr => of.attributes.setattr(request),
+            Opcode::Statx => of.attributes.statx(request),
+            Opcode::Open => of.data.open(request),
+            Opcode::Write => of.data.write(request),
+            Opcode::Flush => of.data.flush(),
+            Opcode::Release => of.data.release(request),
+            Opcode::Fsync => of.data.fsync(request),
+            Opcode::Fallocate => of.data.fallocate(request),
+            Opcode::Lseek => of.data.lseek(request),
+            Opcode::CopyFileRange => of.data.copy_file_range(request),
+            Opcode::Opendir => of.directories.open(request),
+            Opcode::Releasedir => Answer::done(),
+            Opcode::Fsyncdir => of.directories.fsync(request),
+            Opcode::Setxattr => of.xattrs.setxattr(request),
+            Opcode::Getxattr => {
+                let status = self.status.attribute(request, &self.notices);
+                status.unwrap_or_else(|| of.xattrs.getxattr(request))
+            }
+            Opcode::Listxattr => of.xattrs.listxattr(request),
+            Opcode::Removexattr => of.xattrs.removexattr(request),
+            Opcode::Ioctl => of.ioctls.ioctl(request),
+            Opcode::Statfs => of.space.statfs(),
+            Opcode::Bmap => of.space.bmap(request),
+            Opcode::Forget => forget::forget(&self.nodes, request),
+            Opcode::BatchForget => forget::batch_forget(&self.nodes, request),
             Opcode::Syncfs => {
                 self.volume.sync()?;
                 Answer::done()
             }
-            Opcode::Bmap => self.bmap(request),
             Opcode::Destroy => self.destroy(),
             Opcode::Read | Opcode::Readdir | Opcode::Readdirplus => Err(Errno::NOSYS.into()),
         }
@@ -435,14 +349,5 @@ impl Server {
         self.end();
         self.volume.end_writing()?;
         Answer::done()
-    }
-
-    /// How long the kernel may cache names and attributes, in seconds.
-    fn keep_secs(&self) -> u64 {
-        if self.choices.entry_cache {
-            FOR_GOOD.as_secs()
-        } else {
-            0
-        }
     }
 }

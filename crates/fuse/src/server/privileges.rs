@@ -7,12 +7,14 @@
 use rustix::io::Errno;
 use throughline::{Node, ops};
 
+use super::identity::Identity;
 use super::stale::logged;
-use super::{Refusal, Request, Server};
+use super::{Refusal, Request};
+use crate::files::Files;
 use crate::nodes::nodeid_of;
 use crate::wire::{InHeader, SetattrIn, set_attr};
 
-impl Server {
+impl Identity {
     /// Clears setuid and setgid before a change of data by a caller without the right to keep them.
     pub(super) fn drop_privileges(
         &self,
@@ -57,7 +59,7 @@ impl Server {
     /// Whether the caller is not in the file's group. A FUSE request has one group of the process; the
     /// supplementary groups come from `/proc`. If they cannot be read, there are none.
     fn is_outsider(&self, header: &InHeader, gid: u32) -> bool {
-        let gid = self.identity.gid.unwrap_or(gid);
+        let gid = self.gid(gid);
         if header.gid == gid {
             return false;
         }
@@ -75,15 +77,16 @@ impl Server {
         &self,
         request: &Request<'_>,
         node: &Node,
+        files: &Files,
     ) -> Result<(), Refusal> {
         let (meta, header) = (node.metadata()?, &request.header);
-        let owner = self.identity.uid.unwrap_or(meta.uid());
+        let owner = self.uid(meta.uid());
         let (set_user, set_group) = (meta.mode() & 0o4000 != 0, meta.mode() & 0o2000 != 0);
         // Setgid without group execution is not a privilege for members of the group.
         let locks = meta.mode() & 0o010 == 0 && !self.is_outsider(header, meta.gid());
         let drops = set_user || (set_group && !locks);
-        let may = header.uid == 0 || header.uid == owner || !self.checks;
-        match drops && !may && !self.files.has_writer(node.ino()) {
+        let may = header.uid == 0 || header.uid == owner || !self.checks();
+        match drops && !may && !files.has_writer(node.ino()) {
             true => Err(Errno::PERM.into()),
             false => Ok(()),
         }

@@ -24,14 +24,11 @@ use throughline::Error;
 use throughline::ops::Outcome;
 use zerocopy::FromBytes;
 
-use super::{Refusal, Request, Server};
+use super::{Refusal, Request};
 use crate::channel::{Channel, Scratch};
 use crate::coherence::{ALL_BYTES, Turns};
 use crate::nodes::nodeid_of;
-use crate::wire::{
-    CreateIn, Dirent, EntryOut, InHeader, LinkIn, MkdirIn, MknodIn, Opcode, OpenOut, Rename2In,
-    RenameIn,
-};
+use crate::wire::{CreateIn, InHeader, LinkIn, MkdirIn, MknodIn, Opcode, Rename2In, RenameIn};
 
 /// The inodes that a request changed so far.
 #[derive(Default)]
@@ -53,6 +50,17 @@ impl Changed {
     fn nodeids(&self) -> SmallVec<[u64; 4]> {
         let inodes = self.inodes.borrow();
         inodes.iter().map(|ino| nodeid_of(*ino)).collect()
+    }
+
+    /// Before the reply to a request that succeeded: rule 1.
+    pub(super) fn notify_success(
+        &self,
+        (opcode, header): (Option<Opcode>, &InHeader),
+        channel: &Channel,
+    ) {
+        if opcode.is_some_and(Opcode::hides_changes) && self.nodeids().contains(&header.nodeid) {
+            logged(channel.attributes_are_old(header.nodeid));
+        }
     }
 }
 
@@ -91,6 +99,37 @@ impl Notices {
         self.pending.load(Ordering::SeqCst)
     }
 
+    /// Before the reply to a request that failed: rule 2; queues the notifications of rule 3.
+    pub(super) fn notify_failure(
+        &self,
+        refusal: &Refusal,
+        request: (Option<Opcode>, &InHeader, &Scratch),
+        channel: &Channel,
+        changed: &Changed,
+    ) {
+        let nodeids = changed.nodeids();
+        // After a shutdown, the kernel's cached attributes are all that is left, so they are kept.
+        if nodeids.is_empty() || matches!(refusal, Refusal::Volume(Error::Down)) {
+            return;
+        }
+        for nodeid in &nodeids {
+            logged(channel.attributes_are_old(*nodeid));
+        }
+        if request.0.is_some_and(Opcode::may_keep_data) {
+            for nodeid in nodeids {
+                self.add(Notice::Data { nodeid });
+            }
+            return;
+        }
+        for (dir, name) in names_of(request).unwrap_or_default() {
+            if nodeids.contains(&dir) {
+                self.add(Notice::Data { nodeid: dir });
+                let name = name.to_owned();
+                self.add(Notice::Name { dir, name });
+            }
+        }
+    }
+
     /// Sends the queued notifications. If no turn is free, a holder of one sends them after its request.
     pub(super) fn send(&self, channel: &Channel, turns: &Turns) {
         while self.pending() > 0 && !self.queue.lock().is_empty() {
@@ -113,95 +152,6 @@ impl Notices {
 pub(super) fn logged(sent: io::Result<()>) {
     if let Err(error) = sent {
         tracing::warn!(%error, "notifying the kernel");
-    }
-}
-
-impl Server {
-    /// Before the reply to a request that succeeded: rule 1.
-    pub(super) fn notify_success(
-        &self,
-        (opcode, header): (Option<Opcode>, &InHeader),
-        channel: &Channel,
-        changed: &Changed,
-    ) {
-        if opcode.is_some_and(Opcode::hides_changes) && changed.nodeids().contains(&header.nodeid) {
-            logged(channel.attributes_are_old(header.nodeid));
-        }
-    }
-
-    /// Before the reply to a request that failed: rule 2; queues the notifications of rule 3.
-    pub(super) fn notify_failure(
-        &self,
-        refusal: &Refusal,
-        request: (Option<Opcode>, &InHeader, &Scratch),
-        channel: &Channel,
-        changed: &Changed,
-    ) {
-        let nodeids = changed.nodeids();
-        // After a shutdown, the kernel's cached attributes are all that is left, so they are kept.
-        if nodeids.is_empty() || matches!(refusal, Refusal::Volume(Error::Down)) {
-            return;
-        }
-        for nodeid in &nodeids {
-            logged(channel.attributes_are_old(*nodeid));
-        }
-        if request.0.is_some_and(Opcode::may_keep_data) {
-            for nodeid in nodeids {
-                self.notices.add(Notice::Data { nodeid });
-            }
-            return;
-        }
-        for (dir, name) in names_of(request).unwrap_or_default() {
-            if nodeids.contains(&dir) {
-                self.notices.add(Notice::Data { nodeid: dir });
-                let name = name.to_owned();
-                self.notices.add(Notice::Name { dir, name });
-            }
-        }
-    }
-
-    /// A reply that the kernel did not receive: takes back the look-ups and the handle in it.
-    pub(super) fn take_back(&self, opcode: Option<Opcode>, reply: &[u8]) {
-        match opcode {
-            Some(
-                Opcode::Lookup | Opcode::Mknod | Opcode::Mkdir | Opcode::Symlink | Opcode::Link,
-            ) => {
-                self.take_back_entry(reply);
-            }
-            Some(Opcode::Create | Opcode::Tmpfile) => {
-                let rest = self.take_back_entry(reply);
-                self.take_back_handle(rest);
-            }
-            Some(Opcode::Open) => self.take_back_handle(reply),
-            Some(Opcode::Readdirplus) => self.take_back_page(reply),
-            _ => {}
-        }
-    }
-
-    /// Returns the bytes after the entry.
-    fn take_back_entry<'a>(&self, reply: &'a [u8]) -> &'a [u8] {
-        let Ok((entry, rest)) = EntryOut::read_from_prefix(reply) else {
-            return &[];
-        };
-        self.nodes.forget(entry.nodeid, 1);
-        rest
-    }
-
-    fn take_back_handle(&self, reply: &[u8]) {
-        if let Ok((open, _)) = OpenOut::read_from_prefix(reply) {
-            self.files.remove(open.fh);
-        }
-    }
-
-    fn take_back_page(&self, mut page: &[u8]) {
-        while !page.is_empty() {
-            let rest = self.take_back_entry(page);
-            let Ok((dirent, rest)) = Dirent::read_from_prefix(rest) else {
-                return;
-            };
-            let name = (dirent.namelen as usize).next_multiple_of(8);
-            page = rest.get(name..).unwrap_or_default();
-        }
     }
 }
 

@@ -20,8 +20,9 @@ use crate::nodes::ROOT_NODEID;
 use crate::options::{CHOICES, MountOptions};
 use crate::wire::{GetxattrIn, GetxattrOut, Opcode};
 
+use super::stale::Notices;
 use super::volume_ioctls::check_administers;
-use super::{Answer, Answered, Refusal, Request, Server};
+use super::{Answer, Answered, Refusal, Request};
 
 /// The attribute of the mount's root with the status as JSON. It is not listed.
 pub const STATUS_ATTRIBUTE: &str = "throughline.status";
@@ -30,61 +31,17 @@ pub const STATUS_ATTRIBUTE: &str = "throughline.status";
 /// read-only. (The kernel refuses to set attributes then.) Its value is `read-only`.
 pub const END_WRITING_ATTRIBUTE: &str = "throughline.end-writing";
 
+/// The value of [`END_WRITING_ATTRIBUTE`].
+const READ_ONLY: &str = "read-only";
+
 /// What stays the same while it is mounted, and the counts.
 pub(super) struct Status {
     /// The image's path, as the list of mounts shows it.
     image: PathBuf,
     options: MountOptions,
+    volume: Volume,
     since: Instant,
     counts: ThreadLocal<CachePadded<Counts>>,
-}
-
-impl Server {
-    /// The reply to GETXATTR of one of these attributes; `None` for any other.
-    pub(super) fn status_attribute(&self, request: &Request<'_>) -> Option<Answered> {
-        let (wanted, rest) = request.argument::<GetxattrIn>().ok()?;
-        let (name, _) = Request::name(rest).ok()?;
-        if request.header.nodeid != ROOT_NODEID {
-            return None;
-        }
-        let text = match std::str::from_utf8(name) {
-            Ok(STATUS_ATTRIBUTE) => self.status_json().to_string(),
-            // Querying the length has no effect.
-            Ok(END_WRITING_ATTRIBUTE) if wanted.size == 0 => READ_ONLY.to_owned(),
-            Ok(END_WRITING_ATTRIBUTE) => match self.end_writing(request) {
-                Ok(()) => READ_ONLY.to_owned(),
-                Err(refusal) => return Some(Err(refusal)),
-            },
-            _ => return None,
-        };
-        Some(match wanted.size as usize {
-            0 => Answer::of(&GetxattrOut {
-                size: text.len() as u32,
-                padding: 0,
-            }),
-            room if room < text.len() => Err(Errno::RANGE.into()),
-            _ => Ok(Answer::Bytes(SmallVec::from_slice(text.as_bytes()))),
-        })
-    }
-}
-
-/// The value of [`END_WRITING_ATTRIBUTE`].
-const READ_ONLY: &str = "read-only";
-
-impl Server {
-    fn status_json(&self) -> Value {
-        let mut all = self.status.json(&self.volume);
-        all["requests"]["notices_due"] = json!(self.notices.pending());
-        all
-    }
-
-    /// Closes the volume for writing, once the kernel refuses all changes.
-    fn end_writing(&self, request: &Request<'_>) -> Result<(), Refusal> {
-        check_administers(request)?;
-        self.volume.end_writing()?;
-        tracing::info!("the volume is closed for writing");
-        Ok(())
-    }
 }
 
 /// The counts of one thread.
@@ -109,13 +66,49 @@ pub(super) enum Served {
 }
 
 impl Status {
-    pub(super) fn new(image: PathBuf, options: &MountOptions) -> Status {
+    pub(super) fn new(volume: &Volume, image: PathBuf, options: &MountOptions) -> Status {
         Status {
             image,
             options: options.clone(),
+            volume: volume.clone(),
             since: Instant::now(),
             counts: ThreadLocal::new(),
         }
+    }
+
+    /// The reply to GETXATTR of one of these attributes; `None` for any other.
+    pub(super) fn attribute(&self, request: &Request<'_>, notices: &Notices) -> Option<Answered> {
+        let (wanted, rest) = request.argument::<GetxattrIn>().ok()?;
+        let (name, _) = Request::name(rest).ok()?;
+        if request.header.nodeid != ROOT_NODEID {
+            return None;
+        }
+        let text = match std::str::from_utf8(name) {
+            Ok(STATUS_ATTRIBUTE) => self.json(notices.pending()).to_string(),
+            // Querying the length has no effect.
+            Ok(END_WRITING_ATTRIBUTE) if wanted.size == 0 => READ_ONLY.to_owned(),
+            Ok(END_WRITING_ATTRIBUTE) => match self.end_writing(request) {
+                Ok(()) => READ_ONLY.to_owned(),
+                Err(refusal) => return Some(Err(refusal)),
+            },
+            _ => return None,
+        };
+        Some(match wanted.size as usize {
+            0 => Answer::of(&GetxattrOut {
+                size: text.len() as u32,
+                padding: 0,
+            }),
+            room if room < text.len() => Err(Errno::RANGE.into()),
+            _ => Ok(Answer::Bytes(SmallVec::from_slice(text.as_bytes()))),
+        })
+    }
+
+    /// Closes the volume for writing, once the kernel refuses all changes.
+    fn end_writing(&self, request: &Request<'_>) -> Result<(), Refusal> {
+        check_administers(request)?;
+        self.volume.end_writing()?;
+        tracing::info!("the volume is closed for writing");
+        Ok(())
     }
 
     /// A request is in progress.
@@ -155,7 +148,7 @@ impl Status {
     }
 
     /// The whole status, as JSON.
-    pub(super) fn json(&self, volume: &Volume) -> Value {
+    fn json(&self, notices_due: usize) -> Value {
         let sum = |count: fn(&Counts) -> &AtomicU64| -> u64 {
             let all = self.counts.iter();
             all.map(|counts| count(counts).load(Ordering::Relaxed))
@@ -194,11 +187,12 @@ impl Status {
                 "read_bytes": sum(|counts| &counts.read_bytes),
                 "writes": sum(|counts| &counts.writes),
                 "written_bytes": sum(|counts| &counts.written_bytes),
+                "notices_due": notices_due,
             },
             "choices": choices,
             "settings": settings,
         });
-        add_volume(&mut all, volume);
+        add_volume(&mut all, &self.volume);
         all
     }
 }

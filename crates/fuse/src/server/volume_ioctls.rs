@@ -9,8 +9,8 @@ use rustix::io::Errno;
 use throughline::TakeDown;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-use super::ioctls::answer;
-use super::{Answered, Refusal, Request, Server};
+use super::ioctls::{IoctlRequests, answer};
+use super::{Answered, Refusal, Request};
 use crate::wire::{IoctlIn, ioctl};
 
 /// The size of a label in `FS_IOC_GETFSLABEL` and `FS_IOC_SETFSLABEL`, with its terminating NUL.
@@ -25,7 +25,7 @@ struct TrimRange {
     least: u64,
 }
 
-impl Server {
+impl IoctlRequests {
     /// Serves one of these requests; `ENOTTY` for any other.
     pub(super) fn volume_ioctl(
         &self,

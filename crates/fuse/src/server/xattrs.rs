@@ -3,15 +3,27 @@
 //! The kernel checks permissions, except that it does not filter `trusted.` names from a list: that is done
 //! here.
 
+use std::sync::Arc;
+
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use smallvec::SmallVec;
 use throughline::{XattrMode, ops};
 
-use super::{Answer, Answered, Refusal, Request, Server};
+use super::{Answer, Answered, Refusal, Request};
+use crate::nodes::Nodes;
 use crate::wire::{GetxattrIn, GetxattrOut, SETXATTR_ACL_KILL_SGID, SetxattrIn, SetxattrShortIn};
 
-impl Server {
+/// See the head of this file.
+pub(super) struct XattrRequests {
+    pub(super) nodes: Arc<Nodes>,
+    /// `FUSE_SETXATTR_EXT` was negotiated.
+    pub(super) long_setxattr: bool,
+    /// The mount shows `user.` attributes.
+    pub(super) user_xattr: bool,
+}
+
+impl XattrRequests {
     pub(super) fn setxattr(&self, request: &Request<'_>) -> Answered {
         let (set, rest) = self.setxattr_argument(request)?;
         let (name, rest) = Request::name(rest)?;
@@ -51,9 +63,6 @@ impl Server {
     }
 
     pub(super) fn getxattr(&self, request: &Request<'_>) -> Answered {
-        if let Some(answered) = self.status_attribute(request) {
-            return answered;
-        }
         let (get, rest) = request.argument::<GetxattrIn>()?;
         let (name, _) = Request::name(rest)?;
         self.check_name(name)?;

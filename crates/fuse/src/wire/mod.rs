@@ -6,10 +6,12 @@
 mod opcode;
 mod replies;
 mod requests;
+mod times;
 
 pub(crate) use opcode::Opcode;
 pub(crate) use replies::*;
 pub(crate) use requests::*;
+pub(crate) use times::{std_time, wire_time};
 
 /// The offset of a write's data in its request.
 pub(crate) const WRITE_DATA_AT: usize = size_of::<InHeader>() + size_of::<WriteIn>();
@@ -33,6 +35,12 @@ pub(crate) mod set_attr {
     pub(crate) const ATIME_NOW: u32 = 1 << 7;
     pub(crate) const MTIME_NOW: u32 = 1 << 8;
     pub(crate) const KILL_PRIVILEGES: u32 = 1 << 11;
+}
+
+/// The valid fields of a reply to STATX.
+pub(crate) mod statx_mask {
+    pub(crate) const BASIC: u32 = 0x7ff;
+    pub(crate) const BTIME: u32 = 0x800;
 }
 
 /// In OPEN and CREATE (`open_flags`), and in WRITE (`write_flags`): clear setuid and setgid.

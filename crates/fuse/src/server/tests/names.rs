@@ -354,15 +354,16 @@ fn when_the_volume_is_full_nothing_is_made() {
 fn a_node_that_cannot_be_opened_after_creation_is_not_known() {
     let Some(mount) = mount() else { return };
     let server = &mount.server;
+    let creation = &server.families.creation;
     let root = server.volume.root_node().expect("the root");
     let make = |name: &[u8], kind| {
         let node = root.create(name, kind, &Attributes::new());
         node.expect("a node")
     };
-    let file = server.made_open(make(b"file", NewNode::File), 0);
+    let file = creation.made_open(make(b"file", NewNode::File), 0);
     assert!(file.is_ok());
     assert_eq!((mount.known(), mount.handles()), (1, 1));
-    let refused = server.made_open(make(b"directory", NewNode::Directory), 0);
+    let refused = creation.made_open(make(b"directory", NewNode::Directory), 0);
     assert!(refused.is_err());
     assert_eq!((mount.known(), mount.handles()), (1, 1));
 }

@@ -1,0 +1,99 @@
+//! [`Families`]: all families of requests, each with the parts of the mount that it needs.
+
+use std::sync::Arc;
+
+use throughline::Volume;
+
+use super::attributes::AttributeRequests;
+use super::creation::CreationRequests;
+use super::data::DataRequests;
+use super::directories::DirectoryRequests;
+use super::identity::Identity;
+use super::ioctls::IoctlRequests;
+use super::names::NameRequests;
+use super::shown::Shown;
+use super::space::SpaceRequests;
+use super::xattrs::XattrRequests;
+use crate::coherence::Turns;
+use crate::files::Files;
+use crate::nodes::Nodes;
+use crate::options::MountOptions;
+
+/// See the head of this file.
+pub(super) struct Families {
+    pub(super) attributes: AttributeRequests,
+    pub(super) creation: CreationRequests,
+    pub(super) data: DataRequests,
+    pub(super) directories: DirectoryRequests,
+    pub(super) ioctls: IoctlRequests,
+    pub(super) names: NameRequests,
+    pub(super) space: SpaceRequests,
+    pub(super) xattrs: XattrRequests,
+}
+
+/// The parts of a mount that several families share.
+pub(super) struct Shared<'a> {
+    pub(super) volume: &'a Volume,
+    pub(super) nodes: &'a Arc<Nodes>,
+    pub(super) files: &'a Arc<Files>,
+    pub(super) turns: &'a Arc<Turns>,
+    pub(super) identity: &'a Arc<Identity>,
+}
+
+impl Families {
+    /// `long_setxattr`: `FUSE_SETXATTR_EXT` was negotiated.
+    pub(super) fn new(shared: Shared<'_>, options: &MountOptions, long_setxattr: bool) -> Families {
+        let Shared {
+            volume,
+            nodes,
+            files,
+            turns,
+            identity,
+        } = shared;
+        let choices = &options.choices;
+        let shown = Arc::new(Shown::new(volume, Arc::clone(identity), choices));
+        Families {
+            attributes: AttributeRequests {
+                nodes: Arc::clone(nodes),
+                files: Arc::clone(files),
+                identity: Arc::clone(identity),
+                shown: Arc::clone(&shown),
+            },
+            creation: CreationRequests {
+                nodes: Arc::clone(nodes),
+                files: Arc::clone(files),
+                shown: Arc::clone(&shown),
+                acl: options.acl,
+                group_of_directory: options.group_of_directory,
+            },
+            data: DataRequests {
+                nodes: Arc::clone(nodes),
+                files: Arc::clone(files),
+                identity: Arc::clone(identity),
+                turns: Arc::clone(turns),
+                no_flush: choices.no_flush,
+            },
+            directories: DirectoryRequests {
+                volume: volume.clone(),
+                nodes: Arc::clone(nodes),
+                shown: Arc::clone(&shown),
+                no_opendir: choices.no_opendir,
+            },
+            ioctls: IoctlRequests {
+                volume: volume.clone(),
+                nodes: Arc::clone(nodes),
+            },
+            names: NameRequests {
+                nodes: Arc::clone(nodes),
+                shown,
+                negative_cache: choices.negative_cache,
+            },
+            space: SpaceRequests::new(volume, nodes, options),
+            xattrs: XattrRequests {
+                nodes: Arc::clone(nodes),
+                long_setxattr,
+                user_xattr: options.user_xattr,
+            },
+        }
+    }
+}
