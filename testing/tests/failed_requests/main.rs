@@ -8,8 +8,8 @@
 //! ```
 //!
 //! For every request that changes something (`requests.rs`), n counts up until the request succeeds without
-//! the fault: first with I/O errors, then with a volume that has n free blocks. The mounts are served by this
-//! process. `THROUGHLINE_SOAK=1` tries more volumes, options and kinds of failure.
+//! the fault: with I/O errors, on a volume with n free blocks, and on one with n free inodes. The mounts are
+//! served by this process. `THROUGHLINE_SOAK=1` tries more volumes, options and kinds of failure.
 
 mod requests;
 mod seen;
@@ -119,7 +119,7 @@ const DURABLE: Variant = Variant {
     warm: true,
 };
 const COLD: Variant = Variant {
-    image: 0,
+    image: 1,
     options: "",
     warm: false,
 };
@@ -150,29 +150,39 @@ fn after_an_io_error_the_kernel_keeps_what_the_volume_has() {
 
 #[test]
 fn after_a_lack_of_space_the_kernel_keeps_what_the_volume_has() {
-    let warm = Variant { warm: true, ..COLD };
-    let room: fn(u64) -> Failure = Failure::Room;
     let test = "after_a_lack_of_space_the_kernel_keeps_what_the_volume_has";
-    match soak() {
-        false => check(test, &[warm], &[room], 15),
-        true => {
-            let all: Vec<_> = (0..stage::IMAGES.len())
-                .map(|image| Variant { image, ..warm })
-                .collect();
-            check(test, &all, &[room], 40);
-        }
-    }
+    let (blocks, least): (fn(u64) -> Failure, _) = (Failure::Blocks, [15, 40]);
+    check_lack(test, blocks, least);
 }
 
-/// Without a failure every request succeeds, and the kernel keeps nothing old either: the access time of what
-/// is
-/// read included.
+#[test]
+fn after_a_lack_of_inodes_the_kernel_keeps_what_the_volume_has() {
+    let test = "after_a_lack_of_inodes_the_kernel_keeps_what_the_volume_has";
+    let (inodes, least): (fn(u64) -> Failure, _) = (Failure::Inodes, [12, 55]);
+    check_lack(test, inodes, least);
+}
+
+/// `least`: how many requests have to fail, without and with `THROUGHLINE_SOAK`.
+#[track_caller]
+fn check_lack(test: &str, lack: fn(u64) -> Failure, least: [usize; 2]) {
+    let warm = Variant { warm: true, ..COLD };
+    if !soak() {
+        return check(test, &[warm], &[lack], least[0]);
+    }
+    let variants = (0..stage::IMAGES.len()).map(|image| Variant { image, ..warm });
+    let variants: Vec<_> = variants.collect();
+    check(test, &variants, &[lack], least[1]);
+}
+
+/// Without a failure, every request succeeds, and the kernel keeps nothing stale either, access times of what
+/// is read included.
 #[test]
 fn every_request_succeeds_without_a_failure() {
     let Some(stage) = Stage::new() else { return };
     let accessed = Variant {
         options: "strictatime",
-        ..COLD
+        warm: false,
+        ..DURABLE
     };
     let mut wrong = Vec::new();
     for variant in [DURABLE, accessed] {

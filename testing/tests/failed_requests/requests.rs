@@ -4,6 +4,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::path::Path;
+use std::process::Command;
 
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, FileType, IFlags, Mode, OFlags, RenameFlags, Timespec,
@@ -128,6 +129,31 @@ fn allocate(on: Option<&File>, mode: FallocateFlags, at: u64, len: u64) -> io::R
     Ok(rustix::fs::fallocate(file(on), mode, at, len)?)
 }
 
+/// `FS_IOC_FSSETXATTR` and `FS_IOC_SETVERSION`.
+const SET_XATTR: u32 = 0x401c_5820;
+const SET_VERSION: u32 = 0x4008_7602;
+/// `FS_XFLAG_NODUMP`.
+const NO_DUMP: u32 = 0x80;
+
+/// Makes an ioctl whose argument is these numbers. No crate without `unsafe` makes it, so Perl is used; its
+/// exit status is the errno.
+fn ioctl(file: &File, command: u32, argument: &[u32]) -> io::Result<()> {
+    const PERL: &str = "my $argument = pack 'L*', @ARGV[1..$#ARGV];\
+        ioctl STDIN, $ARGV[0], $argument or exit $!";
+    let numbers = argument.iter().map(u32::to_string);
+    let status = Command::new("perl")
+        .args(["-e", PERL, &command.to_string()])
+        .args(numbers)
+        .stdin(file.try_clone()?)
+        .status()
+        .expect("perl runs");
+    match status.code() {
+        Some(0) => Ok(()),
+        Some(errno) => Err(io::Error::from_raw_os_error(errno)),
+        None => panic!("perl: {status}"),
+    }
+}
+
 /// `system.posix_acl_access` with an entry for user 42.
 fn acl() -> Vec<u8> {
     let mut acl = 2_u32.to_ne_bytes().to_vec();
@@ -238,6 +264,16 @@ requests! {
     "ioctl of flags": to_read_and_write, |_, on| {
         let flags = rustix::fs::ioctl_getflags(file(on))?;
         Ok(rustix::fs::ioctl_setflags(file(on), flags | IFlags::NODUMP)?)
+    };
+    "ioctl of flags and project": to_read_and_write, |_, on| {
+        // `struct fsxattr`: flags, extent size, extents, project, extent size of copies, padding.
+        let fields = [NO_DUMP, 0, 0, 42, 0, 0, 0];
+        ioctl(file(on), SET_XATTR, &fields)
+    };
+    // `_IOW('v', 2, long)` has 8 bytes, of which the first four are used.
+    "ioctl of the version and fsync": to_read_and_write, |_, on| {
+        ioctl(file(on), SET_VERSION, &[77, 0])?;
+        file(on).sync_all()
     };
     "write and fsync": to_write, |_, on| {
         file(on).write_all_at(&bytes(3000, 1), 19_000)?;

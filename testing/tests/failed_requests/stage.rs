@@ -1,5 +1,6 @@
 //! One run: a volume, its mounts, one request with a failure, and the comparison.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -21,9 +22,10 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Bytes written at a time.
 const PIECE: usize = 256 << 10;
 
-/// The kinds of volumes, as arguments of mke2fs.
+/// The kinds of volumes, as arguments of mke2fs. With checksums, an inode's version cannot be set.
 pub(crate) const IMAGES: &[&str] = &[
-    "-t ext4 -b 1024 -m 0",
+    "-t ext4 -b 1024 -m 0 -O project,^metadata_csum",
+    "-t ext4 -b 1024 -m 0 -O project",
     "-t ext2 -b 1024 -m 0",
     "-t ext3 -b 1024 -m 0",
     "-t ext4 -b 4096 -m 0 -O inline_data -I 256",
@@ -35,7 +37,9 @@ pub(crate) enum Failure {
     /// The device fails; I/Os are counted from the beginning of the request.
     Io(Fault),
     /// The volume has this many free blocks.
-    Room(u64),
+    Blocks(u64),
+    /// The volume has this many free inodes.
+    Inodes(u64),
 }
 
 /// A kind of run.
@@ -72,6 +76,9 @@ impl Stage {
             throughline_testkit::missing!("owners, devices and flags take root");
             return None;
         }
+        if !throughline_testing::program::has(&["perl"]) {
+            return None;
+        }
         let images = IMAGES.iter().map(|arguments| {
             let image = DiskImage::make(arguments, "2m")?;
             let mounted = Mounted::new(image.path(), "");
@@ -103,11 +110,14 @@ impl Stage {
             .open_block_device(Arc::clone(&device) as _);
         let volume = volume.expect("a volume");
         let used = Served::new(&volume, &options);
-        if let Failure::Room(blocks) = failure {
-            fill(used.root(), &volume, blocks);
+        match failure {
+            Failure::Io(_) => {}
+            Failure::Blocks(free) => take_blocks(used.root(), &volume, free),
+            Failure::Inodes(free) => take_inodes(used.root(), &volume, free),
         }
         if variant.warm {
-            drop((Stats::of(used.root()), Contents::of(used.root())));
+            // The attributes last, because reading makes the kernel drop access times from its cache.
+            drop((Contents::of(used.root()), Stats::of(used.root())));
         }
         let opened = (request.prepare)(used.root());
         let before = device.requests();
@@ -117,7 +127,10 @@ impl Stage {
         let answer = (request.act)(used.root(), opened.as_ref());
         let failed = match failure {
             Failure::Io(_) => device.failed() > 0,
-            Failure::Room(_) => answer.is_err(),
+            // A copy that ends early is `WriteZero`.
+            Failure::Blocks(_) | Failure::Inodes(_) => answer.as_ref().is_err_and(|error| {
+                matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::WriteZero)
+            }),
         };
         device.set_fault(Fault::Never);
         used.settle();
@@ -162,8 +175,8 @@ fn later(fault: Fault, before: u64) -> Fault {
     }
 }
 
-/// Fills the volume except for this many blocks.
-fn fill(root: &Path, volume: &Volume, blocks: u64) {
+/// Takes all blocks except for this many.
+fn take_blocks(root: &Path, volume: &Volume, free: u64) {
     use std::os::unix::fs::FileExt;
     let block = u64::from(volume.block_bytes());
     let file = std::fs::File::create(root.join("filling")).expect("a file");
@@ -173,9 +186,20 @@ fn fill(root: &Path, volume: &Volume, blocks: u64) {
         at += block;
     }
     file.sync_all().expect("a sync");
-    file.set_len(at.saturating_sub(blocks * block))
-        .expect("cut");
+    file.set_len(at.saturating_sub(free * block)).expect("cut");
     drop(file);
+    volume.sync().expect("a sync");
+}
+
+/// Takes all inodes except for this many.
+fn take_inodes(root: &Path, volume: &Volume, free: u64) {
+    let dir = root.join("filling");
+    std::fs::create_dir(&dir).expect("a directory");
+    let has = || rustix::fs::statvfs(root).expect("the free inodes").f_ffree;
+    for number in free..has() {
+        std::fs::File::create_new(dir.join(number.to_string())).expect("a file");
+    }
+    assert_eq!(has(), free, "the free inodes");
     volume.sync().expect("a sync");
 }
 
