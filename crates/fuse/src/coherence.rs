@@ -33,8 +33,8 @@ use crate::nodes::nodeid_of;
 
 /// How long a fill waits for a change whose window is not clear yet.
 const PATIENCE: Duration = Duration::from_millis(2);
-/// How often a change makes the kernel drop its range, at most. As fills wait, a few rounds suffice; this
-/// bounds the case that the kernel keeps a page.
+/// The maximum number of times that a change makes the kernel drop its range. Because fills wait, a few
+/// suffice; this bounds the case that the kernel keeps a page.
 const ROUNDS: usize = 100;
 /// The number of threads that may wait for the kernel to drop pages.
 const MAX_TURNS: usize = 4;
@@ -126,7 +126,7 @@ impl KernelPages {
         }
     }
 
-    /// The kernel reads the range into its cache. Returns when the file may be read for that.
+    /// The kernel reads the range into its cache. Returns when the file may be read for it.
     pub(crate) fn fill(&self, range: Range<u64>) {
         if !self.state.read().filled {
             // The lock waits for changes in progress without a window.
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fill_of_the_range_waits_for_the_change_and_no_other_does() {
+    fn only_a_fill_of_the_range_waits_for_the_change() {
         let (channel, turns, inodes) = (channel(), Turns::default(), Arc::default());
         let file = opened(&inodes, true, true);
         file.pages().fill(0..1);
@@ -438,7 +438,7 @@ mod tests {
                     file.pages().fill(4096..4097);
                     changed.load(Ordering::SeqCst)
                 });
-                // Not in the range, though in its neighbourhood: else this would never end.
+                // Next to the range, not in it; otherwise this would never return.
                 file.pages().fill(8192..8193);
                 file.pages().fill(0..4096);
                 changed.store(true, Ordering::SeqCst);
@@ -448,12 +448,15 @@ mod tests {
             let filler = file
                 .pages()
                 .change(kernel, 5000..6000, Before::Dropped, apply);
-            assert!(filler.unwrap().join().unwrap(), "it read too early");
+            assert!(
+                filler.unwrap().join().unwrap(),
+                "it returned before the change"
+            );
         });
     }
 
     #[test]
-    fn a_fill_that_the_kernel_waits_for_goes_on_and_the_change_begins_again() {
+    fn a_fill_that_the_kernel_waits_for_proceeds_and_the_change_starts_again() {
         let inodes = Arc::default();
         let file = opened(&inodes, true, true);
         let window = file.pages().open_window(0..4096);
@@ -467,7 +470,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mapping_that_may_be_stored_to_is_known() {
+    fn a_copy_is_refused_if_a_mapping_may_be_stored_to() {
         let inodes = Arc::default();
         let clean = |of: [&Opened; 2]| while_clean(of.map(Opened::pages), || ()).is_some();
         let direct = opened(&inodes, true, false);

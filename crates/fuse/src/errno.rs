@@ -8,7 +8,7 @@ use throughline::Error;
 /// The errno for an error.
 pub(crate) fn of(error: &Error) -> Errno {
     match error {
-        // Whatever the device said: ENOSPC of the host, for one, is no answer to a read.
+        // Whatever the device's own errno is: ENOSPC of the host, for example, would mislead.
         Error::Device(_) => Errno::IO,
         Error::Caller(_) => number(error).unwrap_or(Errno::INVAL),
         _ => number(error).unwrap_or(Errno::IO),

@@ -139,7 +139,8 @@ mod tests {
     #[test]
     fn lines_are_read() {
         let mount = line(
-            b"36 35 0:51 / /mnt/a\\040b\\134 rw,nosuid shared:7 master:1 - fuse.throughline /img\\0401 rw,user_id=1000,group_id=100,allow_other",
+            b"36 35 0:51 / /mnt/a\\040b\\134 rw,nosuid shared:7 master:1 - fuse.throughline /img\\0401 \
+              rw,user_id=1000,group_id=100,allow_other",
         )
         .unwrap();
         assert_eq!((mount.id, mount.connection), (36, 51));

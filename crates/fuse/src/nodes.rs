@@ -79,9 +79,9 @@ impl Nodes {
         }
     }
 
-    /// The inode of a number in a file handle. The kernel looks up `.` for it, if it has forgotten the inode or
-    /// never knew it. It compares the generation itself; if the inode does not exist, the holder of the handle
-    /// gets `ESTALE`.
+    /// The inode of a file handle (`open_by_handle_at`), as a node id. The kernel looks up `.` in it if it
+    /// has forgotten the inode or never knew it. It compares the generation itself; if the inode does not
+    /// exist, the program gets `ESTALE`.
     ///
     /// # Errors
     /// As [`Nodes::get`].
@@ -150,8 +150,8 @@ impl Nodes {
         (nameless.gone != seen).then_some(nameless.gone)
     }
 
-    /// A name of `node` may have been removed. If it has none left, or that is unknown, the node is held as
-    /// long as the kernel knows it.
+    /// A name of `node` may have been removed. If none is left, or if that cannot be determined, the node is
+    /// held as long as the kernel knows it.
     pub(crate) fn lost_a_name(&self, node: Node) {
         if node.metadata().is_ok_and(|meta| meta.nlink() > 0) {
             return;

@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn streams_of_writes_go_past_the_kernels_cache() {
+    fn streams_of_writes_bypass_the_kernels_cache() {
         let choices = Choices::default();
         let of = |flags: OFlags| Policy::of(flags.bits(), false, &choices);
         assert!(!of(OFlags::WRONLY).kernel_caches);

@@ -59,7 +59,7 @@ mod tests {
     const MIB: u64 = 1 << 20;
 
     #[test]
-    fn a_stream_is_known_by_its_length_whatever_the_order_of_its_pieces() {
+    fn a_stream_is_detected_by_its_length_in_any_order_of_its_pieces() {
         let streak = Streak::default();
         let pieces = [1, 0, 3, 2, 5, 4, 7, 6].map(|at| at * MIB);
         assert!(pieces.iter().all(|at| streak.read(*at..at + MIB).is_none()));
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_here_and_there_are_no_stream() {
+    fn random_reads_are_not_a_stream() {
         let streak = Streak::default();
         for at in [0, 100, 30, 70, 31, 90].map(|at| at * MIB) {
             assert_eq!(streak.read(at..at + MIB), None);

@@ -49,8 +49,10 @@ choices! {
     direct_new: true, "so do files opened read-write while they are empty";
     direct_mixed: false, "so do all files opened read-write";
     direct_io: false, "so do all files";
-    fuseblk: false, "root mounts a block device as fuseblk: sync(2) and FIBMAP reach the server, unmounting waits until it is closed; umount -f frees the device before it is closed";
-    export: true, "file handles stay valid when the kernel has forgotten the inode: open_by_handle_at(2), NFS";
+    fuseblk: false, "root mounts a block device as fuseblk: sync(2) and FIBMAP reach the server, unmounting \
+                     waits until it is closed; umount -f frees the device before it is closed";
+    export: true, "file handles stay valid when the kernel has forgotten the inode: open_by_handle_at(2), \
+                   NFS";
     parallel_direct_writes: true, "writes to one file that bypass the kernel's cache run in parallel";
     direct_mmap: true, "files that bypass the kernel's cache can still be mapped";
     keep_cache: true, "the kernel keeps cached file data across opens";

@@ -1,7 +1,7 @@
 //! Options that are accepted and ignored, and options that are known and refused.
 //!
-//! Invariant: ignoring an accepted option breaks no promise. It states what is the case anyway, is meant for
-//! another program, or tunes something that does not exist here.
+//! Invariant: ignoring an accepted option breaks no promise. Such an option requests what is the case anyway,
+//! is meant for another program, or tunes something that does not exist here.
 
 use super::MountOptions;
 use super::table::{Group, Known, with_value};
@@ -35,7 +35,7 @@ pub(super) static IGNORED: &[Known] = &[
     ignored("comment", "TEXT"),
     ignored("uhelper", "NAME"),
     ignored("helper", "NAME"),
-    // libfuse's: they state what is the case anyway, or tune code that does not exist here.
+    // libfuse's: they request what is the case anyway, or tune code that does not exist here.
     ignored("nonempty", ""),
     ignored("use_ino", ""),
     ignored("readdir_ino", ""),
@@ -104,13 +104,7 @@ pub(super) static IGNORED: &[Known] = &[
     ignored("min_batch_time", "MICROSECONDS"),
     ignored("nombcache", ""),
     ignored("no_mbcache", ""),
-    with_value("data", "ordered", Group::Ignored, "", |_, text| {
-        match text {
-        // Ordered, which is always the case, is stricter than writeback.
-        "ordered" | "writeback" => Ok(()),
-        _ => Err("only data=ordered is supported: data is written before the metadata that refers to it".into()),
-    }
-    }),
+    with_value("data", "ordered", Group::Ignored, "", data_mode),
 ];
 
 /// libfuse's modules. `iconv` converts names between character sets; only its identity conversion is
@@ -124,6 +118,17 @@ fn modules(_: &mut MountOptions, names: &str) -> Result<(), String> {
         ),
         Some(_) => Err(
             "there is no such module: only iconv is supported, without a conversion of names"
+                .into(),
+        ),
+    }
+}
+
+fn data_mode(_: &mut MountOptions, mode: &str) -> Result<(), String> {
+    match mode {
+        // Ordered, which is always the case, is stricter than writeback.
+        "ordered" | "writeback" => Ok(()),
+        _ => Err(
+            "only data=ordered is supported: data is written before the metadata that refers to it"
                 .into(),
         ),
     }

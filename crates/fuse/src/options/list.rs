@@ -5,7 +5,7 @@ use super::ignored::REFUSED;
 use super::table::{Known, known};
 use super::{MountOptions, OptionError};
 
-/// The least similarity of a suggestion to a misspelt name (Damerau-Levenshtein, normalised: 1 is equal).
+/// The minimum similarity of a suggestion to a misspelt name (normalised Damerau-Levenshtein; 1 means equal).
 const ALIKE: f64 = 0.6;
 
 impl MountOptions {
@@ -46,7 +46,8 @@ impl MountOptions {
         }
         if self.as_listed && !self.remount {
             return Err(OptionError::Conflict(
-                "mount options 'user_id', 'group_id', 'rootmode' and 'blksize' cannot be chosen: they only appear in the list of mounts",
+                "mount options 'user_id', 'group_id', 'rootmode' and 'blksize' cannot be chosen: they only \
+                 appear in the list of mounts",
             ));
         }
         Ok(())

@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_settings_that_differ_are_reported() {
+    fn only_different_settings_are_reported() {
         let mut mounted = MountOptions::default();
         mounted.add("noatime,commit=30").unwrap();
         let has = |name: &str| {

@@ -149,7 +149,8 @@ static TABLE: &[Known] = &[
         "errors",
         "HOW",
         Group::Image,
-        "on damage: continue, remount-ro (no more changes) or panic (treated as remount-ro); default: from the superblock",
+        "on damage: continue, remount-ro (no more changes) or panic (treated as remount-ro); default: from \
+         the superblock",
         |options, text| {
             options.errors = Some(parse_on_error(text)?);
             Ok(())
@@ -159,7 +160,8 @@ static TABLE: &[Known] = &[
         "cache_size",
         "SIZE",
         Group::Image,
-        "memory for the page cache (64M, 1G), or a share of the memory this process may use (25%); default: a quarter of it, at most 256M",
+        "memory for the page cache (64M, 1G), or a share of the memory this process may use (25%); default: \
+         a quarter of it, at most 256M",
         |options, text| {
             options.cache = Some(CacheSize::parse(text)?);
             Ok(())
@@ -168,7 +170,8 @@ static TABLE: &[Known] = &[
     flag(
         "allow_other",
         Group::Access,
-        "all users have access, subject to permissions (without root, /etc/fuse.conf must have user_allow_other)",
+        "all users have access, subject to permissions (without root, /etc/fuse.conf must have \
+         user_allow_other)",
         sets!(access = Access::All),
     ),
     flag(
@@ -280,7 +283,8 @@ static TABLE: &[Known] = &[
     flag(
         "auto_da_alloc",
         Group::Durability,
-        "a file replaced by rename or by truncation and rewriting is whole after a crash without fsync, old or new (the default)",
+        "a file replaced by rename or by truncation and rewriting is whole after a crash without fsync, old \
+         or new (the default)",
         sets!(auto_da_alloc = true),
     ),
     flag(

@@ -1,4 +1,4 @@
-//! The table, and lists read by it.
+//! The table of options, and lists parsed by it.
 
 use std::collections::HashSet;
 use std::time::Duration;
@@ -15,7 +15,7 @@ fn read(list: &str) -> Result<MountOptions, String> {
 #[track_caller]
 fn refused(list: &str, text: &str) {
     match read(list) {
-        Ok(_) => panic!("{list} is taken"),
+        Ok(_) => panic!("{list} is accepted"),
         Err(error) => assert!(error.contains(text), "{list}: {error}"),
     }
 }
@@ -47,7 +47,8 @@ fn options_written_by_fstab_mount_and_systemd_are_accepted() {
         "X-mount.mkdir=0755,auto,loop,owner,group",
         "user_xattr,acl,barrier=1,data=ordered,init_itable=10,delalloc",
         "nonempty,use_ino,kernel_cache,attr_timeout=0,big_writes,max_read=131072",
-        "sync_read,no_remote_lock,no_remote_flock,no_remote_posix_lock,splice_read,no_splice_move,modules=,modules=iconv",
+        "sync_read,no_remote_lock,no_remote_flock,no_remote_posix_lock,splice_read,no_splice_move",
+        "modules=,modules=iconv",
         "auto_unmount,direct_io,umask=022,remount,user_id=0,group_id=0",
         "noatime,nodiratime,relatime,norelatime,strictatime,lazytime",
     ] {
@@ -57,9 +58,10 @@ fn options_written_by_fstab_mount_and_systemd_are_accepted() {
 }
 
 #[test]
-fn options_mean_what_they_say() {
+fn options_set_their_fields() {
     let options = read(
-        "ro,allow_other,uid=1000,gid=100,offset=2048s,errors=continue,cache_size=64M,commit=30,sync,noatime,noexec",
+        "ro,allow_other,uid=1000,gid=100,offset=2048s,errors=continue,cache_size=64M,commit=30,sync,\
+         noatime,noexec",
     )
     .unwrap();
     assert!(options.read_only && options.sync && !options.exec);
@@ -85,7 +87,7 @@ fn options_mean_what_they_say() {
 }
 
 #[test]
-fn the_later_one_counts() {
+fn the_last_of_conflicting_options_wins() {
     assert!(!read("ro,rw").unwrap().read_only);
     assert!(!read("kernel,nosuid").unwrap().suid);
     assert_eq!(read("noatime,relatime").unwrap().atime, Atime::Relative);
@@ -167,7 +169,7 @@ fn invalid_options_are_explained() {
 }
 
 #[test]
-fn sloppy_parsing_skips_only_unknown_options() {
+fn add_known_skips_only_unknown_options() {
     let mut options = MountOptions::default();
     options
         .add_known("ro,no_such_thing,noexec=yes")
@@ -177,7 +179,7 @@ fn sloppy_parsing_skips_only_unknown_options() {
 }
 
 #[test]
-fn a_cache_is_small_unless_it_is_asked_for() {
+fn the_default_cache_is_small() {
     let quarter = throughline::internal::default_budget_bytes();
     let usual = MountOptions::default().cache_bytes();
     assert_eq!(usual, quarter.min(256 << 20));

@@ -13,7 +13,7 @@ pub(super) fn parse_on_error(text: &str) -> Result<OnError, String> {
 
 pub(super) fn parse_id(text: &str) -> Result<u32, String> {
     match text.parse() {
-        // The kernel's "no id".
+        // The kernel uses it for "no ID".
         Ok(u32::MAX) | Err(_) => Err("write a number, as 'id -u' and 'id -g' print it".into()),
         Ok(id) => Ok(id),
     }

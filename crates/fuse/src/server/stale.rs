@@ -1,6 +1,6 @@
-//! What the kernel's cache may hold that is no longer true after a request, and how it is told.
+//! Notifications of the kernel: what its cache may hold that is stale after a request.
 //!
-//! Each operation says which inodes it changed ([`throughline::ops::Outcome`]); the request collects them.
+//! Each operation returns which inodes it changed ([`throughline::ops::Outcome`]); the request collects them.
 //!
 //! 1. *After a success*, the kernel itself drops what the request changes. It is notified only where it
 //!    cannot know: `Opcode::hides_changes`.
@@ -8,10 +8,10 @@
 //!    attributes of all listed inodes are stale.
 //! 3. After that reply, it is also made to drop the data of a file whose truncation or copy failed, and, of a
 //!    directory that is listed, the cached listing and the names of the request. (The kernel keeps no data of
-//!    a failed write, and [`crate::coherence`] lets it keep none of a failed `fallocate`.) It waits for locks
-//!    then, which the request itself may hold until it has its reply. So these notifications are queued. Who
-//!    sends them has one of the [`Turns`], so that enough threads remain to serve requests that hold such
-//!    locks.
+//!    a failed write, and [`crate::coherence`] makes it drop that of a failed `fallocate`.) The kernel waits
+//!    for locks then, which the request itself may hold until its reply. So these notifications are queued.
+//!    The thread that sends them holds one of the [`Turns`], so that enough threads remain to serve requests
+//!    that hold such locks.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;

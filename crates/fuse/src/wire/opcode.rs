@@ -114,8 +114,7 @@ impl Opcode {
     }
 
     /// Operations after whose success the kernel keeps attributes of the request's inode that they change:
-    /// the
-    /// change time after an IOCTL, the access time of the source of a copy.
+    /// the change time after an IOCTL, the access time of the source of a copy.
     pub(crate) fn hides_changes(self) -> bool {
         matches!(self, Opcode::Ioctl | Opcode::CopyFileRange)
     }

@@ -1,4 +1,4 @@
-//! Who may ask, and who is shown as the owner.
+//! Access to the mount, and the owners and permissions that it shows.
 
 use rustix::io::Errno;
 
@@ -8,13 +8,13 @@ use super::harness::{Caller, mount_with};
 use crate::nodes::ROOT_NODEID;
 use crate::options::{Access, MountOptions};
 
-/// Somebody else than whoever runs the tests, and than root.
+/// A user who is neither root nor the user who runs the tests.
 fn stranger() -> Caller {
     Caller::user(4242, 4242)
 }
 
 #[test]
-fn with_allow_root_strangers_may_only_finish_what_they_have_open() {
+fn with_allow_root_other_users_may_use_and_close_only_what_is_open() {
     let options = MountOptions {
         access: Access::OwnerAndRoot,
         ..MountOptions::default()
@@ -80,7 +80,7 @@ fn with_allow_root_strangers_may_only_finish_what_they_have_open() {
 }
 
 #[test]
-fn owner_group_and_permissions_are_shown_as_the_options_say() {
+fn options_override_owner_group_and_permissions() {
     let options = MountOptions {
         uid: Some(7),
         gid: Some(8),
@@ -96,7 +96,7 @@ fn owner_group_and_permissions_are_shown_as_the_options_say() {
     let stat = mount.ask(op::STATX, node, bytes::statx(None)).ok();
     let (uid, gid, mode) = (stat.u32(32 + 20), stat.u32(32 + 24), stat.u16(32 + 28));
     assert_eq!((uid, gid, mode), (7, 8, 0o100_750));
-    // On the volume they are the caller's.
+    // On the volume, owner and group are the caller's.
     let mount = mount.again(&MountOptions::default());
     let attr = mount.attr(mount.find("file"));
     assert_eq!((attr.uid, attr.gid, attr.mode), (0, 0, 0o100_644));
@@ -123,14 +123,14 @@ fn a_new_file_has_the_callers_group_or_that_of_its_directory() {
         let made = mount.ask(op::MKNOD, dir, bytes::mknod(0o100_600, 0, "file"));
         let attr = made.ok().attr();
         assert_eq!((attr.uid, attr.gid), (42, gid));
-        // In a directory that is not there, it is the directory that is missing.
+        // A missing directory is reported as such.
         let lost = mount.ask(op::MKNOD, 999, bytes::mknod(0o100_600, 0, "file"));
         lost.fails(Errno::NOENT);
     }
 }
 
 #[test]
-fn the_umask_is_applied_here_only_with_acls() {
+fn the_server_applies_the_umask_only_with_acls() {
     for (acl, mode) in [(true, 0o100_640), (false, 0o100_666)] {
         let options = MountOptions {
             acl,

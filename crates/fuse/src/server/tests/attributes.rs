@@ -13,7 +13,7 @@ fn set(mount: &Mount, nodeid: u64, set: &Setattr) -> Reply {
     mount.ask(op::SETATTR, nodeid, set.bytes())
 }
 
-/// The parts of `struct fuse_statx` that `struct fuse_attr` has too.
+/// The fields of `struct fuse_statx` that `struct fuse_attr` also has.
 fn of_statx(body: &Body) -> Attr {
     let at = 32;
     assert_eq!(body.len(), 288);
@@ -52,7 +52,7 @@ fn both_requests_show_the_same_attributes() {
 }
 
 #[test]
-fn a_node_that_is_none_has_no_attributes() {
+fn a_missing_node_has_no_attributes() {
     let Some(mount) = mount() else { return };
     for nodeid in NO_NODES {
         for (number, body) in [
@@ -70,7 +70,7 @@ fn a_node_that_is_none_has_no_attributes() {
 }
 
 #[test]
-fn a_handle_stands_for_its_node_as_long_as_it_is_open() {
+fn an_open_handle_selects_its_node() {
     let Some(mount) = mount() else { return };
     let node = mount.file_with("file", b"data");
     let fh = mount.open(node, 2);
@@ -94,14 +94,14 @@ fn a_handle_stands_for_its_node_as_long_as_it_is_open() {
     };
     assert_eq!(set(&mount, other, &by_handle).ok().attr().ino, node);
     assert_eq!(mount.attr(node).size, 2);
-    // After its release, the node of the header counts.
+    // After its release, the node of the header is used.
     mount.ask(op::RELEASE, node, bytes::release(fh)).done();
     assert_eq!(of(Some(fh)), other);
     assert_eq!(of(Some(0)), other);
 }
 
 #[test]
-fn attributes_set_are_shown_and_no_others_change() {
+fn setting_attributes_changes_no_others() {
     let Some(mount) = mount() else { return };
     let node = mount.file_with("file", b"data");
     let all = Setattr {
@@ -138,7 +138,7 @@ fn attributes_set_are_shown_and_no_others_change() {
 }
 
 #[test]
-fn the_present_time_is_set_instead_of_the_one_that_comes_with_it() {
+fn the_flag_for_the_current_time_overrides_the_time_in_the_request() {
     let Some(mount) = mount() else { return };
     let node = mount.file("file");
     let before = mount.attr(node);
@@ -151,12 +151,12 @@ fn the_present_time_is_set_instead_of_the_one_that_comes_with_it() {
 }
 
 #[test]
-fn a_time_that_no_clock_has_is_invalid() {
+fn a_time_out_of_range_is_invalid() {
     let Some(mount) = mount() else { return };
     let node = mount.file("file");
     let before = mount.attr(node);
     for valid in [Setattr::ATIME, Setattr::MTIME] {
-        // Nanoseconds that are seconds, after the last second.
+        // The nanoseconds add seconds to the last possible second.
         let time = (i64::MAX, u32::MAX);
         let wrong = Setattr {
             valid,
@@ -170,7 +170,7 @@ fn a_time_that_no_clock_has_is_invalid() {
 }
 
 #[test]
-fn a_size_is_set_up_and_down() {
+fn a_file_is_extended_and_truncated() {
     let Some(mount) = mount() else { return };
     let node = mount.file_with("file", b"data");
     for size in [2, 5000, 0, 4096] {
@@ -185,7 +185,7 @@ fn a_size_is_set_up_and_down() {
 }
 
 #[test]
-fn a_size_that_cannot_be_is_not_set() {
+fn an_impossible_size_is_refused() {
     let Some(mount) = mount() else { return };
     let file = mount.file("file");
     let dir = mount.dir("dir");
@@ -236,7 +236,7 @@ fn with_mode(mount: &Mount, name: &str, mode: u32) -> u64 {
 }
 
 #[test]
-fn a_new_size_takes_the_privileges_if_the_kernel_says_so() {
+fn a_new_size_clears_setuid_if_the_kernel_requests_it() {
     let Some(mount) = mount() else { return };
     let node = with_mode(&mount, "file", 0o6755);
     mount.by(Caller::user(42, 43));
@@ -254,7 +254,7 @@ fn a_new_size_takes_the_privileges_if_the_kernel_says_so() {
 }
 
 #[test]
-fn a_new_owner_takes_the_privileges() {
+fn a_new_owner_clears_setuid_and_setgid() {
     let Some(mount) = mount() else { return };
     let node = with_mode(&mount, "file", 0o6755);
     let owner = Setattr {
@@ -265,9 +265,9 @@ fn a_new_owner_takes_the_privileges() {
     assert_eq!(set(&mount, node, &owner).ok().attr().mode, 0o100_755);
 }
 
-/// `chown(-1, -1)`, and what the kernel sends before a write.
+/// The kernel sends this SETATTR for `chown(-1, -1)`, and before a write.
 #[test]
-fn setting_nothing_takes_the_privileges_and_only_the_owner_or_a_writer_may() {
+fn setting_nothing_clears_setuid_for_the_owner_and_for_writers_only() {
     let Some(mount) = mount() else { return };
     let nothing = Setattr::default();
     let node = with_mode(&mount, "file", 0o6755);
@@ -279,7 +279,7 @@ fn setting_nothing_takes_the_privileges_and_only_the_owner_or_a_writer_may() {
     mount.ask(op::RELEASE, node, bytes::release(reader)).done();
     mount.open(node, 1);
     assert_eq!(set(&mount, node, &nothing).ok().attr().mode, 0o100_755);
-    // There is nothing to take now: anybody may.
+    // Without these bits, any user may do it.
     let plain = with_mode(&mount, "plain", 0o644);
     set(&mount, plain, &nothing).ok();
     mount.by(Caller::root());
@@ -292,7 +292,7 @@ fn setting_nothing_takes_the_privileges_and_only_the_owner_or_a_writer_may() {
 }
 
 #[test]
-fn without_permission_checks_any_user_may_change() {
+fn without_permission_checks_any_user_may_set_attributes() {
     let options = MountOptions {
         fakeroot: true,
         ..MountOptions::default()
@@ -307,7 +307,7 @@ fn without_permission_checks_any_user_may_change() {
 }
 
 #[test]
-fn setgid_on_a_file_that_the_group_may_not_run_is_taken_from_outsiders_only() {
+fn setgid_without_group_execution_is_cleared_only_for_callers_outside_the_group() {
     let Some(mount) = mount() else { return };
     for (gid, left) in [(43, 0o100_644), (0, 0o102_644)] {
         let name = format!("of {gid}");
@@ -318,7 +318,7 @@ fn setgid_on_a_file_that_the_group_may_not_run_is_taken_from_outsiders_only() {
             uid: 0xffff_fff0,
             ..Setattr::default()
         };
-        // No process has this number: it is in no further groups.
+        // No process has this ID, so the caller has no supplementary groups.
         let caller = Caller {
             pid: u32::MAX,
             ..Caller::user(0xffff_fff0, gid)
@@ -330,7 +330,7 @@ fn setgid_on_a_file_that_the_group_may_not_run_is_taken_from_outsiders_only() {
 }
 
 #[test]
-fn the_space_of_the_volume_is_shown() {
+fn statfs_shows_the_space_of_the_volume() {
     for minix_df in [false, true] {
         let options = MountOptions {
             minix_df,

@@ -1,4 +1,4 @@
-//! Requests as bytes, and numbers of answers, after `linux/fuse.h`.
+//! Requests as bytes, as `linux/fuse.h` defines them.
 
 /// `enum fuse_opcode`.
 #[allow(dead_code, reason = "the list of the protocol, whole")]
@@ -81,7 +81,7 @@ impl Bytes {
         self.raw(name.as_bytes()).raw(&[0])
     }
 
-    /// Only the first `len` bytes.
+    /// Truncated to `len` bytes.
     pub(super) fn cut(mut self, len: usize) -> Bytes {
         self.0.truncate(len);
         self
@@ -98,7 +98,7 @@ impl AsRef<[u8]> for Bytes {
     }
 }
 
-/// Only a name: LOOKUP, UNLINK, RMDIR, REMOVEXATTR.
+/// A name alone: LOOKUP, UNLINK, RMDIR, REMOVEXATTR.
 pub(super) fn named(name: &str) -> Bytes {
     Bytes::new().name(name)
 }

@@ -1,4 +1,4 @@
-//! Damage of the volume, and a device of which one block cannot be read.
+//! Damaged volumes, and a device with a block that cannot be read.
 
 use rustix::io::Errno;
 
@@ -11,7 +11,7 @@ use crate::options::MountOptions;
 /// `struct fuse_entry_out`.
 const ENTRY: usize = 128;
 
-/// A fresh server of these bytes.
+/// A new server of the image with these bytes.
 fn of(image: Vec<u8>) -> Mount {
     Mount::on(Faulty::of(image), &MountOptions::default())
 }
@@ -23,7 +23,7 @@ fn closed(mount: Mount) -> Vec<u8> {
     device.to_vec()
 }
 
-/// The offsets of these bytes: in their place and in the journal.
+/// The offsets of these bytes in the image: their own place, and copies in the journal.
 fn places(image: &[u8], bytes: &[u8]) -> Vec<usize> {
     let windows = image.windows(bytes.len()).enumerate();
     let found = windows.filter(|(_, window)| *window == bytes);
@@ -32,7 +32,7 @@ fn places(image: &[u8], bytes: &[u8]) -> Vec<usize> {
     places
 }
 
-/// Changes a byte wherever these bytes stand.
+/// Changes the first byte of each occurrence of these bytes.
 fn damage(image: &mut [u8], bytes: &[u8]) {
     for at in places(image, bytes) {
         image[at] ^= 0xff;
@@ -59,7 +59,7 @@ fn a_damaged_directory_is_reported_and_counted() {
     let reply = mount.ask(op::LOOKUP, dir, bytes::named("other"));
     reply.fails(Errno::UCLEAN);
     assert_eq!(damaged_places(&mount), 1);
-    // Whoever lists it gets what can be read.
+    // A listing returns what can be read.
     let page = mount.ask(op::READDIR, dir, bytes::read(0, 0, 4096));
     assert_eq!(dirents(&page.ok(), 0)[1].name, "..");
 }
@@ -71,7 +71,7 @@ fn a_name_whose_inode_is_damaged_is_listed_without_attributes() {
     let bad = made.ok().nodeid();
     mount.file("good");
     let mut image = closed(mount);
-    // A short target stands in the inode.
+    // A short target is stored in the inode.
     damage(&mut image, b"a target of its own");
     let mount = of(image);
     let page = mount.ask_root(op::READDIRPLUS, bytes::read(0, 0, DATA_BYTES as u32));
@@ -101,10 +101,10 @@ fn a_name_whose_inode_is_damaged_is_listed_without_attributes() {
     assert_eq!(mount.known(), 2);
 }
 
-/// What is in the page is counted by the kernel, so it is sent; the next request gets the error.
+/// The names already in the page are sent, because their look-ups are counted; the next request fails.
 #[test]
-fn a_listing_that_fails_half_way_sends_what_it_has() {
-    // Of a hashed directory, the whole index is checked first.
+fn a_listing_that_fails_half_way_sends_the_names_before_the_error() {
+    // Not hashed: of a hashed directory, the whole index is checked first.
     let Some(mount) = mount_of(Kind::Ext2) else {
         return;
     };

@@ -11,11 +11,11 @@ const O_RDONLY: u32 = 0;
 const O_WRONLY: u32 = 1;
 const O_RDWR: u32 = 2;
 const O_DIRECT: u32 = rustix::fs::OFlags::DIRECT.bits();
-/// Not that of `rustix`, which is `O_SYNC`.
+/// `OFlags::DSYNC` of `rustix` is `O_SYNC`.
 const O_DSYNC: u32 = 0o10000;
 const O_SYNC: u32 = rustix::fs::OFlags::SYNC.bits();
 
-/// `FUSE_WRITE_LOCKOWNER`, `FUSE_READ_LOCKOWNER`: for a program, not for the kernel's cache.
+/// `FUSE_WRITE_LOCKOWNER`, `FUSE_READ_LOCKOWNER`: the data is a program's, not that of the kernel's cache.
 const LOCK_OWNER: u32 = 1 << 1;
 /// `FUSE_WRITE_KILL_SUIDGID`.
 const KILL: u32 = 1 << 2;
@@ -103,7 +103,7 @@ fn direct_reads_and_writes_see_the_same_bytes() {
     assert_eq!(*read, data[..]);
 }
 
-/// What a crash at this moment leaves of a file.
+/// The content of a file after a crash at this moment.
 fn after_a_crash(mount: &Mount, name: &str) -> Vec<u8> {
     let image = throughline::Memory::from(mount.device.to_vec());
     let mut options = OpenOptions::new();
@@ -134,7 +134,7 @@ fn a_synchronous_write_survives_a_crash_and_so_does_an_fsync() {
 }
 
 #[test]
-fn a_write_that_does_not_reach_the_device_in_time_fails() {
+fn a_synchronous_write_fails_with_the_device() {
     for (number, flags, data_only) in [
         (op::FSYNC, 0, 0),
         (op::FSYNC, 0, 1),
@@ -152,16 +152,16 @@ fn a_write_that_does_not_reach_the_device_in_time_fails() {
             op::FSYNC => mount.ask(op::FSYNC, node, bytes::fsync(fh, data_only)),
             _ => mount.ask(op::WRITE, node, bytes::write_with(fh, 0, 0, flags, b"more")),
         };
-        // Not the device's own number, which says something else to a program.
+        // Not the device's own errno, which has another meaning for a program.
         reply.fails(Errno::IO);
-        // And it goes on to fail, until it has been written.
+        // It fails again until the data is written.
         let again = mount.ask(op::FSYNC, node, bytes::fsync(fh, 0));
         assert!(!again.is_ok());
     }
 }
 
 #[test]
-fn a_read_that_the_device_fails_is_an_error_and_the_next_is_none() {
+fn a_read_succeeds_again_after_a_device_error() {
     for flags in [0, O_DIRECT] {
         let Some(mount) = mount() else { return };
         mount.file_with("file", &pattern(5000));
@@ -177,7 +177,7 @@ fn a_read_that_the_device_fails_is_an_error_and_the_next_is_none() {
 }
 
 #[test]
-fn a_write_past_the_kernels_cache_makes_it_drop_what_it_has_read() {
+fn a_write_past_the_kernels_cache_makes_it_drop_the_range() {
     let Some(mount) = mount() else { return };
     let node = mount.file_with("file", &pattern(20_000));
     let fh = mount.open(node, O_RDWR);
@@ -188,26 +188,26 @@ fn a_write_past_the_kernels_cache_makes_it_drop_what_it_has_read() {
         reply.ok();
         notices
     };
-    // It has read nothing yet, nor when a program reads past its cache.
+    // The kernel's cache is empty: before any read, and after a read past the cache.
     assert_eq!(write(), []);
     let ask = read_with(fh, 0, 4096, LOCK_OWNER, O_RDWR);
     mount.ask(op::READ, node, ask).ok();
     assert_eq!(write(), []);
     mount.ask(op::READ, node, bytes::read(fh, 0, 4096)).ok();
-    // Whole pages.
+    // The range is widened to whole pages.
     let pages = Notice {
         nodeid: node,
         offset: 4096,
         len: 4096,
     };
     assert_eq!(write(), [pages]);
-    // What the kernel writes from its cache is what it holds.
+    // Writes from the kernel's cache do not make it stale.
     let reply = mount.ask(op::WRITE, node, bytes::write(fh, 5000, b"data"));
     assert_eq!(reply.notices, []);
 }
 
 #[test]
-fn a_write_takes_the_privileges_if_the_kernel_says_so() {
+fn a_write_clears_setuid_if_the_kernel_requests_it() {
     let Some(mount) = mount() else { return };
     let made = mount.ask_root(op::MKNOD, bytes::mknod(0o106_755, 0, "file"));
     let node = made.ok().nodeid();
@@ -231,9 +231,9 @@ fn a_write_takes_the_privileges_if_the_kernel_says_so() {
     }
 }
 
-/// Such a stream is read ahead, and dropped behind the reader.
+/// It is read ahead, and dropped from our cache behind the reader.
 #[test]
-fn a_long_direct_stream_is_read_whole() {
+fn a_long_direct_stream_is_read_correctly() {
     let Some(mount) = mount() else { return };
     let node = mount.file_with("file", &pattern(100));
     let size = bytes::Setattr {
@@ -254,14 +254,14 @@ fn a_long_direct_stream_is_read_whole() {
     assert_eq!(sum, (0..100).sum::<usize>());
 }
 
-/// Setgid without group execution is no privilege for members of the group.
+/// Setgid without group execution is not a privilege for members of the group.
 #[test]
-fn setgid_alone_is_taken_from_files_of_other_groups() {
+fn setgid_without_group_execution_is_cleared_on_files_of_other_groups() {
     let Some(mount) = mount() else { return };
     let made = mount.ask_root(op::MKNOD, bytes::mknod(0o102_644, 0, "file"));
     let node = made.ok().nodeid();
     let fh = mount.open(node, O_RDWR);
-    // The further groups are those of the process.
+    // The supplementary groups are those of this process.
     let own = rustix::process::getgroups().expect("our groups");
     let member = own.iter().any(|gid| gid.is_root());
     for (gid, mode) in [
@@ -276,7 +276,7 @@ fn setgid_alone_is_taken_from_files_of_other_groups() {
 }
 
 #[test]
-fn a_write_that_the_volume_has_no_room_for_fails_and_those_before_it_stay() {
+fn a_write_to_a_full_volume_fails_and_earlier_writes_stay() {
     let Some(mount) = mount_of(Kind::Small) else {
         return;
     };
@@ -301,9 +301,9 @@ fn a_write_that_the_volume_has_no_room_for_fails_and_those_before_it_stay() {
     assert_eq!(read[0], 7);
 }
 
-/// The kernel keeps what a reader has had, so our cache drops it: by folios of 2 MiB.
+/// The kernel caches what was read, so our cache drops it, in folios of 2 MiB.
 #[test]
-fn a_long_stream_is_read_whole_though_it_is_given_back() {
+fn a_long_stream_is_read_correctly_while_our_cache_drops_it() {
     let Some(mount) = mount() else { return };
     let node = mount.file("file");
     let fh = mount.open(node, O_WRONLY);

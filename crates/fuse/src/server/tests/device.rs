@@ -8,16 +8,16 @@ use parking_lot::Mutex;
 use throughline::{Device, Memory};
 use throughline_testkit::e2fs::mke2fs;
 
-/// What `mke2fs` is asked for.
+/// The kinds of images.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// ext4 with a journal and metadata checksums, 4 MiB.
     Ext4,
-    /// ext2 without a journal, checksums and hashed directories, 4 MiB.
+    /// ext2 without journal, checksums or hashed directories, 4 MiB.
     Ext2,
     /// ext4 with projects.
     Projects,
-    /// 256 KiB and 16 inodes: soon full.
+    /// 256 KiB and 16 inodes, so that it is soon full.
     Small,
 }
 
@@ -46,12 +46,12 @@ impl Kind {
     }
 }
 
-/// Calls that fail, with an error that no caller may see: the host's, not the volume's.
+/// The calls that fail. Their error is the host's, so no caller may receive it.
 #[derive(Default)]
 struct Failing {
     reads: AtomicBool,
     writes: AtomicBool,
-    /// The bytes that no read may cover.
+    /// Reads of these offsets fail.
     reads_of: Mutex<Vec<u64>>,
 }
 
@@ -63,12 +63,12 @@ pub(super) struct Faulty {
 }
 
 impl Faulty {
-    /// A fresh volume; `None`, said so, if `mke2fs` is missing.
+    /// A new volume; `None`, after a message, if `mke2fs` is missing.
     pub(super) fn new(kind: Kind) -> Option<Faulty> {
         Some(Faulty::of(kind.image()?.to_vec()))
     }
 
-    /// A device with these bytes.
+    /// A device with this content.
     pub(super) fn of(image: Vec<u8>) -> Faulty {
         Faulty {
             memory: Memory::from(image),
@@ -76,17 +76,17 @@ impl Faulty {
         }
     }
 
-    /// From now on, reads fail or succeed.
+    /// Sets whether reads fail.
     pub(super) fn fail_reads(&self, fail: bool) {
         self.failing.reads.store(fail, Ordering::SeqCst);
     }
 
-    /// From now on, reads of these bytes fail.
+    /// Makes reads of these offsets fail.
     pub(super) fn fail_reads_of(&self, bytes: Vec<usize>) {
         *self.failing.reads_of.lock() = bytes.into_iter().map(|at| at as u64).collect();
     }
 
-    /// From now on, writes and flushes fail or succeed.
+    /// Sets whether writes and flushes fail.
     pub(super) fn fail_writes(&self, fail: bool) {
         self.failing.writes.store(fail, Ordering::SeqCst);
     }

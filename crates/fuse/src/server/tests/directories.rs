@@ -52,7 +52,7 @@ fn every_name_is_listed_once_in_pages_of_any_size() {
 }
 
 #[test]
-fn a_listing_says_number_and_type() {
+fn a_listing_has_inode_numbers_and_types() {
     let Some(mount) = mount() else { return };
     mount.ask_root(op::RMDIR, bytes::named("lost+found")).done();
     let kinds = [
@@ -95,7 +95,7 @@ fn a_listing_says_number_and_type() {
 }
 
 #[test]
-fn a_listing_with_attributes_counts_a_look_up_for_each_name_that_it_holds() {
+fn a_listing_with_attributes_counts_a_look_up_for_each_name() {
     let Some(mount) = mount() else { return };
     let dir = mount.dir("dir");
     let mut nodes = Vec::new();
@@ -107,7 +107,7 @@ fn a_listing_with_attributes_counts_a_look_up_for_each_name_that_it_holds() {
         mount.send_unanswered(op::FORGET, *node, Bytes::new().u64(1));
     }
     assert_eq!(mount.known(), 1);
-    // Two pages of four names each, of which two are `.` and `..`, which are not counted.
+    // Two pages of four names each. Two of the names are `.` and `..`, which are not counted.
     let mut from = 0;
     let mut seen = 0;
     for _ in 0..2 {
@@ -133,7 +133,7 @@ fn a_listing_with_attributes_counts_a_look_up_for_each_name_that_it_holds() {
 }
 
 #[test]
-fn a_name_that_does_not_fit_is_left_for_the_next_page() {
+fn a_name_that_does_not_fit_is_in_the_next_page() {
     let Some(mount) = mount() else { return };
     for (number, room) in [(op::READDIR, 0), (op::READDIR, 24), (op::READDIRPLUS, 150)] {
         assert_eq!(page(&mount, number, ROOT_NODEID, 0, room), []);
@@ -144,7 +144,7 @@ fn a_name_that_does_not_fit_is_left_for_the_next_page() {
 }
 
 #[test]
-fn a_listing_goes_on_where_it_was_though_names_come_and_go() {
+fn a_listing_continues_while_names_are_made_and_removed() {
     let Some(mount) = mount() else { return };
     let dir = mount.dir("dir");
     let make = |name: &str| {
@@ -181,7 +181,7 @@ fn a_listing_goes_on_where_it_was_though_names_come_and_go() {
 }
 
 #[test]
-fn only_a_directory_that_is_there_is_listed() {
+fn only_an_existing_directory_is_listed() {
     let Some(mount) = mount() else { return };
     let file = mount.file("file");
     let ask = || bytes::read(0, 0, 4096);
@@ -199,7 +199,7 @@ fn only_a_directory_that_is_there_is_listed() {
 }
 
 #[test]
-fn a_listing_that_the_device_fails_is_an_error_and_the_next_is_none() {
+fn a_listing_succeeds_again_after_a_device_error() {
     for number in [op::READDIR, op::READDIRPLUS] {
         let Some(mount) = mount() else { return };
         let dir = mount.dir("dir");
@@ -216,7 +216,7 @@ fn a_listing_that_the_device_fails_is_an_error_and_the_next_is_none() {
 }
 
 #[test]
-fn directories_are_opened_only_without_that_choice() {
+fn directories_are_opened_by_a_request_only_without_no_opendir() {
     let Some(mount) = mount() else { return };
     mount
         .ask_root(op::OPENDIR, bytes::open(0))
@@ -241,7 +241,7 @@ fn directories_are_opened_only_without_that_choice() {
 }
 
 #[test]
-fn a_synced_directory_keeps_its_names_in_a_crash() {
+fn the_names_in_a_synced_directory_survive_a_crash() {
     let Some(mount) = mount() else { return };
     for (name, data_only) in [("one", 0), ("two", 1)] {
         mount.file(name);

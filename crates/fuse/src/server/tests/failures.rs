@@ -1,4 +1,4 @@
-//! What every request says to a volume that is read-only, to a device that fails, and to damage.
+//! Every request on a read-only volume, and on a device that fails.
 
 use rustix::io::Errno;
 
@@ -8,7 +8,7 @@ use super::harness::{Mount, mount};
 use crate::nodes::ROOT_NODEID;
 use crate::options::MountOptions;
 
-/// A volume with something to change in it: `file` and `dir` of the root, a file in `dir`.
+/// A volume whose root has `file`, `other` and `dir`, with a directory in `dir`.
 fn prepared() -> Option<Faulty> {
     let mount = mount()?;
     mount.file_with("file", &[7; 5000]);
@@ -22,7 +22,7 @@ fn prepared() -> Option<Faulty> {
     Some(device)
 }
 
-/// Every request that changes something without a handle: its node, and what it says.
+/// Every request that changes something without a handle: opcode, node, body.
 fn changes(file: u64) -> Vec<(u32, u64, Bytes)> {
     let set = |valid| Setattr {
         valid,
@@ -64,7 +64,7 @@ fn changes(file: u64) -> Vec<(u32, u64, Bytes)> {
 }
 
 #[test]
-fn a_read_only_volume_changes_in_no_byte() {
+fn no_byte_of_a_read_only_volume_changes() {
     let Some(device) = prepared() else { return };
     let before = device.to_vec();
     let options = MountOptions {
@@ -90,7 +90,7 @@ fn a_read_only_volume_changes_in_no_byte() {
     assert!(device.to_vec() == before);
 }
 
-/// Every request that changes something through a handle.
+/// Every request that changes something through a handle: opcode, body.
 fn with_handle(fh: u64) -> Vec<(u32, Bytes)> {
     vec![
         (op::WRITE, bytes::write(fh, 0, b"data")),
@@ -100,9 +100,9 @@ fn with_handle(fh: u64) -> Vec<(u32, Bytes)> {
     ]
 }
 
-/// Once the journal has failed, nothing can be made durable any more.
+/// After a failed commit, no change can be made durable.
 #[test]
-fn after_a_failed_commit_every_change_is_refused_and_reads_go_on() {
+fn after_a_failed_commit_changes_are_refused_and_reads_succeed() {
     let Some(device) = prepared() else { return };
     let mount = Mount::on(device, &MountOptions::default());
     let file = mount.find("file");
@@ -122,7 +122,7 @@ fn after_a_failed_commit_every_change_is_refused_and_reads_go_on() {
     mount.server.end();
 }
 
-/// Requests on an inode that is not in memory yet, in a directory that is not either.
+/// Requests that have to read: neither the inode nor its directory is in memory.
 fn reads(dir: u64) -> Vec<(u32, u64, Bytes)> {
     vec![
         (op::LOOKUP, dir, bytes::named("inner")),
@@ -169,7 +169,7 @@ fn reads(dir: u64) -> Vec<(u32, u64, Bytes)> {
 }
 
 #[test]
-fn a_device_that_fails_to_read_is_an_input_output_error_until_it_does_not() {
+fn a_read_error_of_the_device_is_eio_until_reads_succeed_again() {
     let Some(device) = prepared() else { return };
     let dir = {
         let mount = Mount::on(device.clone(), &MountOptions::default());

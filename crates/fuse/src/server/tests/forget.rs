@@ -1,4 +1,4 @@
-//! FORGET and BATCH_FORGET: the look-ups that the server counts are those that the kernel counts.
+//! FORGET and BATCH_FORGET: the server counts the same look-ups as the kernel.
 
 use super::bytes::{self, Bytes, op};
 use super::harness::{Mount, mount};
@@ -17,7 +17,7 @@ fn batch(mount: &Mount, count: u32, entries: &[(u64, u64)]) {
 }
 
 #[test]
-fn each_answer_with_an_entry_is_a_look_up() {
+fn each_reply_with_an_entry_counts_as_a_look_up() {
     let Some(mount) = mount() else { return };
     let dir = mount.dir("dir");
     let node = mount.file("file");
@@ -37,7 +37,7 @@ fn each_answer_with_an_entry_is_a_look_up() {
 }
 
 #[test]
-fn an_answer_without_an_entry_is_none() {
+fn a_reply_without_an_entry_does_not_count() {
     let Some(mount) = mount() else { return };
     let node = mount.file("file");
     let missing = mount.ask_root(op::LOOKUP, bytes::named("missing"));
@@ -54,7 +54,7 @@ fn an_answer_without_an_entry_is_none() {
 }
 
 #[test]
-fn a_batch_forgets_each_of_its_entries() {
+fn a_batch_forgets_all_its_entries() {
     let Some(mount) = mount() else { return };
     let nodes: Vec<_> = (0..4).map(|at| mount.file(&format!("{at}"))).collect();
     mount.find("2");
@@ -66,7 +66,7 @@ fn a_batch_forgets_each_of_its_entries() {
 }
 
 #[test]
-fn a_batch_ends_with_its_entries_or_its_count() {
+fn a_batch_ends_after_its_entries_or_its_count() {
     let Some(mount) = mount() else { return };
     let nodes: Vec<_> = (0..3).map(|at| mount.file(&format!("{at}"))).collect();
     let entries: Vec<_> = nodes.iter().map(|node| (*node, 1)).collect();
@@ -74,13 +74,13 @@ fn a_batch_ends_with_its_entries_or_its_count() {
     assert_eq!(mount.known(), 3);
     batch(&mount, 1, &entries);
     assert_eq!(mount.known(), 2);
-    // It says more than there are.
+    // Its count is larger than the number of its entries.
     batch(&mount, u32::MAX, &entries[1..2]);
     assert_eq!(mount.known(), 1);
 }
 
 #[test]
-fn more_than_was_looked_up_is_not_forgotten() {
+fn forgetting_too_much_does_not_underflow() {
     let Some(mount) = mount() else { return };
     let node = mount.file("file");
     for (node, lookups) in [(999, 5), (u64::MAX, 1), (0, 1), (ROOT_NODEID, u64::MAX)] {
@@ -90,18 +90,18 @@ fn more_than_was_looked_up_is_not_forgotten() {
     forget(&mount, node, u64::MAX);
     assert_eq!(mount.known(), 0);
     forget(&mount, node, 1);
-    // The next look-up counts from nothing.
+    // The next look-up is counted from zero.
     mount.find("file");
     assert_eq!(mount.known(), 1);
     mount.attr(ROOT_NODEID);
 }
 
 #[test]
-fn forgotten_nodes_are_found_again() {
+fn forgotten_nodes_can_be_used_again() {
     let Some(mount) = mount() else { return };
     let node = mount.file_with("file", b"data");
     forget(&mount, node, 1);
-    // As after a look-up by another name: the number is enough.
+    // The number alone is enough, as after a look-up by another name.
     assert_eq!(mount.contents(node), b"data");
     assert_eq!(mount.find("file"), node);
 }

@@ -1,4 +1,4 @@
-//! OPEN, RELEASE, FLUSH, and handles that are none.
+//! OPEN, RELEASE, FLUSH, and invalid handles.
 
 use rustix::io::Errno;
 
@@ -23,7 +23,7 @@ const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
 const KILL: u32 = 1;
 
 #[test]
-fn the_answer_to_open_says_which_cache_serves_the_file() {
+fn the_reply_to_open_selects_the_cache() {
     let Some(mount) = mount() else { return };
     let full = mount.file_with("full", b"data");
     let empty = mount.file("empty");
@@ -55,13 +55,13 @@ fn every_open_file_has_a_handle_of_its_own_until_it_is_released() {
         mount.ask(op::RELEASE, node, bytes::release(*fh)).done();
     }
     assert_eq!(mount.handles(), 0);
-    // A number is used again only now.
+    // Only now is a number used again.
     let again: Vec<_> = (0..40).map(|_| mount.open(node, O_RDWR)).collect();
     assert!(again.iter().any(|fh| different.contains(fh)));
     for fh in &again {
         mount.ask(op::RELEASE, node, bytes::release(*fh)).done();
     }
-    // Once more, and one that never was: the kernel expects success.
+    // A second release, and the release of an unknown handle: the kernel expects success.
     mount
         .ask(op::RELEASE, node, bytes::release(handles[0]))
         .done();
@@ -91,7 +91,7 @@ fn only_a_regular_file_is_opened() {
 }
 
 #[test]
-fn a_file_that_must_not_change_is_not_opened_for_it() {
+fn immutable_and_append_only_files_are_not_opened_for_other_changes() {
     let Some(mount) = mount() else { return };
     let fixed = mount.file_with("fixed", b"data");
     let grows = mount.file_with("grows", b"data");
@@ -141,7 +141,7 @@ fn with_mode(mount: &Mount, name: &str, mode: u32) -> u64 {
 }
 
 #[test]
-fn an_open_for_writing_takes_the_privileges_if_the_kernel_says_so() {
+fn an_open_for_writing_clears_setuid_if_the_kernel_requests_it() {
     let Some(mount) = mount() else { return };
     let node = with_mode(&mount, "file", 0o6755);
     mount.by(Caller::user(42, 43));
@@ -150,18 +150,18 @@ fn an_open_for_writing_takes_the_privileges_if_the_kernel_says_so() {
     assert_eq!(mount.attr(node).mode, 0o106_755);
     let kills = Bytes::new().u32(O_WRONLY | O_TRUNC).u32(KILL);
     let reply = mount.ask(op::OPEN, node, &kills);
-    // Before the answer: the kernel decides by its cached mode as whom the file runs.
+    // Before the reply, because the kernel decides by its cached mode as whom the file runs.
     assert_eq!(reply.notices, [Notice::attributes(node)]);
     reply.ok();
     assert_eq!(mount.attr(node).mode, 0o100_755);
-    // Nothing is left to take.
+    // The bits are cleared already.
     assert_eq!(mount.ask(op::OPEN, node, &kills).notices, []);
     let lost = mount.ask(op::OPEN, 999, &kills);
     lost.fails(Errno::NOENT);
 }
 
 #[test]
-fn a_handle_that_is_none_is_a_bad_descriptor() {
+fn an_unknown_handle_is_ebadf() {
     let Some(mount) = mount() else { return };
     let node = mount.file("file");
     let closed = mount.open(node, O_RDWR);
@@ -193,7 +193,7 @@ fn a_handle_that_is_none_is_a_bad_descriptor() {
 }
 
 #[test]
-fn a_closed_handle_is_none() {
+fn a_released_handle_is_unknown() {
     let Some(mount) = mount() else { return };
     let node = mount.file("file");
     let fh = mount.open(node, O_RDWR);
@@ -205,7 +205,7 @@ fn a_closed_handle_is_none() {
 }
 
 #[test]
-fn a_flush_is_needed_only_without_that_choice() {
+fn flush_is_answered_only_without_no_flush() {
     for no_flush in [true, false] {
         let options = MountOptions {
             choices: Choices {

@@ -1,4 +1,4 @@
-//! [`Mount`]: a server whose kernel is the test.
+//! [`Mount`]: a server to which the test plays the kernel.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -17,10 +17,10 @@ use crate::nodes::ROOT_NODEID;
 use crate::options::MountOptions;
 use crate::server::Server;
 
-/// The data of a request or reply, at most.
+/// The maximum data of a request or reply, in bytes.
 pub(super) const DATA_BYTES: usize = 64 << 10;
 
-/// Who makes a request.
+/// The process that makes a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Caller {
     pub(super) uid: u32,
@@ -51,7 +51,7 @@ pub(super) struct Notice {
 }
 
 impl Notice {
-    /// That of an inode's attributes.
+    /// The notification that an inode's attributes are stale.
     pub(super) fn attributes(nodeid: u64) -> Notice {
         Notice {
             nodeid,
@@ -61,10 +61,10 @@ impl Notice {
     }
 }
 
-/// An answer, and what was sent before it.
+/// A reply, and the notifications before it.
 #[derive(Clone, Debug)]
 pub(super) struct Reply {
-    /// As the kernel gets it: 0 or a negated errno.
+    /// As sent to the kernel: 0 or a negated errno.
     error: i32,
     body: Vec<u8>,
     pub(super) notices: Vec<Notice>,
@@ -78,18 +78,18 @@ impl Reply {
             "{} instead of {errno}",
             self.describe()
         );
-        assert!(self.body.is_empty(), "an error with a body");
+        assert!(self.body.is_empty(), "a body with an error");
         self
     }
 
-    /// The body of a successful answer.
+    /// The body of a successful reply.
     #[track_caller]
     pub(super) fn ok(self) -> Body {
         assert!(self.is_ok(), "{}", self.describe());
         Body(self.body)
     }
 
-    /// A successful answer without a body.
+    /// Checks for a successful reply without a body.
     #[track_caller]
     pub(super) fn done(self) {
         assert!(self.ok().is_empty(), "a body where none is expected");
@@ -111,7 +111,7 @@ impl Reply {
     }
 }
 
-/// The body of an answer, with numbers at offsets.
+/// The body of a reply, with numbers at byte offsets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Body(pub(super) Vec<u8>);
 
@@ -192,7 +192,7 @@ pub(super) struct Dirent {
     pub(super) off: u64,
     pub(super) kind: u32,
     pub(super) name: String,
-    /// What stands before it in READDIRPLUS.
+    /// The entry before it in READDIRPLUS.
     pub(super) entry: Body,
 }
 
@@ -245,7 +245,7 @@ fn message(kernel: &UnixDatagram) -> Option<(i32, u64, Body)> {
     Some((head.0, head.1, Body(all[16..].to_vec())))
 }
 
-/// Everything that the kernel's end has received: notices, and at most one answer, to `unique`.
+/// Everything that the kernel's end has received: notifications, and at most one reply, to `unique`.
 pub(super) fn received(kernel: &UnixDatagram, unique: u64) -> (Vec<Notice>, Option<Reply>) {
     let (mut notices, mut reply) = (Vec::new(), None);
     while let Some((error, of, body)) = message(kernel) {
@@ -266,8 +266,8 @@ pub(super) fn received(kernel: &UnixDatagram, unique: u64) -> (Vec<Notice>, Opti
             });
             continue;
         }
-        assert_eq!(of, unique, "the answer to another request");
-        assert!(reply.is_none(), "two answers");
+        assert_eq!(of, unique, "the reply to another request");
+        assert!(reply.is_none(), "two replies");
         reply = Some(Reply {
             error,
             body: body.0,
@@ -288,7 +288,7 @@ pub(super) struct Mount {
     unique: Cell<u64>,
 }
 
-/// A server on a fresh ext4 volume; `None`, said so, if `mke2fs` is missing.
+/// A server on a new ext4 volume; `None`, after a message, if `mke2fs` is missing.
 pub(super) fn mount() -> Option<Mount> {
     mount_of(Kind::Ext4)
 }
@@ -309,7 +309,7 @@ impl Mount {
         Mount::negotiated(device, options, true)
     }
 
-    /// The same, where `FUSE_SETXATTR_EXT` was agreed on or not.
+    /// The same. `long`: `FUSE_SETXATTR_EXT` was negotiated.
     pub(super) fn negotiated(device: Faulty, options: &MountOptions, long: bool) -> Mount {
         let mut open = OpenOptions::new();
         open.write(!options.read_only).no_replay(options.no_replay);
@@ -327,7 +327,7 @@ impl Mount {
         }
     }
 
-    /// Closes the volume and serves its bytes anew: nothing of it is in memory then.
+    /// Closes the volume and serves its bytes with a new server, which has nothing of it in memory.
     pub(super) fn again(self, options: &MountOptions) -> Mount {
         let device = self.device.clone();
         self.close();
@@ -340,12 +340,12 @@ impl Mount {
         self.server.volume.end_writing().expect("a clean close");
     }
 
-    /// The caller of the requests from now on.
+    /// Sets the caller of all further requests.
     pub(super) fn by(&self, caller: Caller) {
         self.caller.set(caller);
     }
 
-    /// Sends a request and serves it. Returns its number.
+    /// Sends a request and serves it. Returns its unique number.
     fn send(&self, op: u32, nodeid: u64, body: &[u8]) -> u64 {
         let unique = self.unique.get();
         self.unique.set(unique + 2);
@@ -363,30 +363,30 @@ impl Mount {
         self.server.serve(&self.channel, &mut scratch)
     }
 
-    /// The answer to a request.
+    /// The reply to a request.
     #[track_caller]
     pub(super) fn ask(&self, op: u32, nodeid: u64, body: impl AsRef<[u8]>) -> Reply {
         let unique = self.send(op, nodeid, body.as_ref());
         let (notices, reply) = received(&self.kernel, unique);
-        let reply = reply.unwrap_or_else(|| panic!("no answer to request {op}"));
+        let reply = reply.unwrap_or_else(|| panic!("no reply to request {op}"));
         let late = notices.len() > reply.notices.len();
-        assert!(reply.error != 0 || !late, "a notice after a success");
+        assert!(reply.error != 0 || !late, "a notification after a success");
         reply
     }
 
-    /// The same, of the root.
+    /// The reply to a request on the root.
     #[track_caller]
     pub(super) fn ask_root(&self, op: u32, body: impl AsRef<[u8]>) -> Reply {
         self.ask(op, ROOT_NODEID, body)
     }
 
-    /// A request that is not answered.
+    /// Sends a request that gets no reply.
     #[track_caller]
     pub(super) fn send_unanswered(&self, op: u32, nodeid: u64, body: impl AsRef<[u8]>) {
         let unique = self.send(op, nodeid, body.as_ref());
         let (notices, reply) = received(&self.kernel, unique);
         assert_eq!(notices, []);
-        assert!(reply.is_none(), "an answer to request {op}: {reply:?}");
+        assert!(reply.is_none(), "a reply to request {op}: {reply:?}");
     }
 
     /// The node id of a name in the root; a look-up is counted.
@@ -445,7 +445,7 @@ impl Mount {
         names
     }
 
-    /// A handle of a node.
+    /// A new handle of a node.
     #[track_caller]
     pub(super) fn open(&self, nodeid: u64, flags: u32) -> u64 {
         self.ask(op::OPEN, nodeid, bytes::open(flags)).ok().u64(0)
@@ -458,7 +458,7 @@ impl Mount {
         got.ok().attr()
     }
 
-    /// What a fresh handle reads of a node.
+    /// The content of a node, read through a new handle.
     #[track_caller]
     pub(super) fn contents(&self, nodeid: u64) -> Vec<u8> {
         let fh = self.open(nodeid, 0);
@@ -468,7 +468,7 @@ impl Mount {
         data.0
     }
 
-    /// The number of nodes that the server believes the kernel to know.
+    /// The number of nodes with counted look-ups.
     pub(super) fn known(&self) -> usize {
         self.server.nodes.len()
     }

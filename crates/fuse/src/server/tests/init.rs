@@ -1,4 +1,4 @@
-//! INIT as bytes, and a whole session on a connection that is no `/dev/fuse`.
+//! INIT as bytes, and a whole session on a socket in place of `/dev/fuse`.
 
 use std::io;
 use std::net::Shutdown;
@@ -34,10 +34,10 @@ fn init(major: u32, minor: u32, flags: u64) -> Bytes {
     all.raw(&[0; 44])
 }
 
-/// The kernel's end of a connection, where answers may come late.
+/// The kernel's end of a connection; it waits for replies.
 struct Kernel {
     end: UnixDatagram,
-    /// The server's end, to close it.
+    /// The server's end, to shut it down.
     ours: UnixDatagram,
 }
 
@@ -47,7 +47,7 @@ impl Kernel {
         self.end.send(&bytes).expect("sent");
     }
 
-    /// The answer to a request: its error and body.
+    /// The reply to a request: its error and body.
     fn answer(&self, unique: u64) -> (i32, Body) {
         let mut buf = vec![0; 70_000];
         let len = self.end.recv(&mut buf).expect("an answer");
@@ -58,7 +58,7 @@ impl Kernel {
     }
 }
 
-/// A session to which these messages were sent before it began.
+/// A session that begins with these messages already queued.
 fn session(
     options: &MountOptions,
     device: Faulty,
@@ -86,13 +86,13 @@ fn session(
     (session, kernel)
 }
 
-/// The flags in the answer to INIT.
+/// The flags in the reply to INIT.
 fn agreed(answer: &Body) -> u64 {
     u64::from(answer.u32(12)) | u64::from(answer.u32(32)) << 32
 }
 
 #[test]
-fn flags_offered_by_the_kernel_and_chosen_are_accepted() {
+fn offered_and_chosen_flags_are_accepted() {
     let offered = ASYNC_READ
         | ATOMIC_O_TRUNC
         | EXPORT
@@ -141,14 +141,14 @@ fn flags_offered_by_the_kernel_and_chosen_are_accepted() {
         let (background, max_write) = (answer.u16(16), answer.u32(20));
         assert_eq!(background, 64);
         assert!((1 << 20..=2 << 20).contains(&max_write), "{max_write}");
-        // As much as one request may carry.
+        // `max_pages` covers `max_write`.
         assert_eq!(u32::from(answer.u16(28)) * 4096, max_write);
         drop(session);
     }
 }
 
 #[test]
-fn a_kernel_that_offers_nothing_is_served_too() {
+fn a_kernel_without_optional_features_is_served() {
     let Some(device) = Faulty::new(Kind::Ext4) else {
         return;
     };
@@ -159,7 +159,7 @@ fn a_kernel_that_offers_nothing_is_served_too() {
     assert_eq!((error, agreed(&answer)), (0, 0));
     std::thread::scope(|scope| {
         let served = scope.spawn(|| session.run());
-        // Linux before 5.13 has the short form.
+        // Linux before 5.13 sends the short form.
         let set = bytes::setxattr_short("user.a", b"value", 0);
         kernel.send(op::SETXATTR, 4, ROOT_NODEID, &set);
         assert_eq!(kernel.answer(4).0, 0);
@@ -189,7 +189,7 @@ fn a_session_serves_until_the_connection_ends_and_closes_the_volume() {
         let write = bytes::write(made.u64(128), 0, b"data");
         kernel.send(op::WRITE, 6, made.u64(0), &write);
         assert_eq!(kernel.answer(6).1.u32(0), 4);
-        // What is no request is dropped, and the next one served.
+        // A message that is not a request is dropped, and the next one is served.
         kernel.end.send(b"noise").expect("sent");
         kernel.send(op::GETATTR, 8, made.u64(0), &bytes::getattr(None));
         assert_eq!(kernel.answer(8).1.attr().size, 4);
@@ -201,7 +201,7 @@ fn a_session_serves_until_the_connection_ends_and_closes_the_volume() {
 }
 
 #[test]
-fn a_volume_that_is_not_closed_well_is_an_error_of_the_session() {
+fn a_volume_that_cannot_be_closed_is_an_error_of_the_session() {
     let Some(device) = Faulty::new(Kind::Ext4) else {
         return;
     };
@@ -221,7 +221,7 @@ fn a_volume_that_is_not_closed_well_is_an_error_of_the_session() {
 }
 
 #[test]
-fn a_kernel_of_a_newer_protocol_is_asked_again() {
+fn a_newer_protocol_is_negotiated_down() {
     let Some(device) = Faulty::new(Kind::Ext4) else {
         return;
     };
@@ -235,7 +235,7 @@ fn a_kernel_of_a_newer_protocol_is_asked_again() {
 }
 
 #[test]
-fn without_a_common_language_there_is_no_session() {
+fn without_a_common_protocol_the_mount_fails() {
     for (hello, answered) in [
         ((op::INIT, init(7, 5, 0)), true),
         ((op::INIT, init(6, 40, 0)), true),

@@ -24,7 +24,7 @@ fn ask(mount: &Mount, node: u64, cmd: u32, argument: &[u8]) -> Reply {
     mount.ask(op::IOCTL, node, bytes::ioctl(cmd, argument))
 }
 
-/// The bytes after `struct fuse_ioctl_out`, which says that nothing went wrong.
+/// The bytes after `struct fuse_ioctl_out`, whose result must be 0.
 fn output(reply: Reply) -> Body {
     let body = reply.ok();
     assert_eq!(body[..16], [0; 16]);
@@ -54,7 +54,7 @@ fn flags_are_read_and_set() {
 }
 
 #[test]
-fn flags_that_cannot_be_are_refused() {
+fn impossible_flags_are_refused() {
     let Some(mount) = mount() else { return };
     let node = mount.file("file");
     let set = |flags: u32| ask(&mount, node, SET_FLAGS, &flags.to_ne_bytes());
@@ -96,7 +96,7 @@ fn a_volume_without_projects_has_none() {
 }
 
 #[test]
-fn a_generation_is_set_by_its_owner_where_no_checksum_depends_on_it() {
+fn the_owner_sets_a_generation_unless_checksums_depend_on_it() {
     let Some(mount) = mount_of(Kind::Ext2) else {
         return;
     };
@@ -146,7 +146,7 @@ fn an_argument_that_is_cut_short_is_invalid() {
 }
 
 #[test]
-fn an_unknown_command_is_no_command_of_this_file() {
+fn an_unknown_command_is_enotty() {
     let Some(mount) = mount() else { return };
     let node = mount.file("file");
     for cmd in [0, 0x5401, 0x8008_6699, u32::MAX] {

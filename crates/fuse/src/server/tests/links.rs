@@ -1,4 +1,4 @@
-//! UNLINK and RMDIR, and what remains of an inode without names.
+//! UNLINK and RMDIR, and inodes without names.
 
 use rustix::io::Errno;
 
@@ -97,7 +97,7 @@ fn a_file_that_is_forgotten_first_lives_until_its_last_handle_is_closed() {
 }
 
 #[test]
-fn of_two_names_the_second_keeps_the_file() {
+fn a_file_with_two_names_survives_the_removal_of_one() {
     let Some(mount) = mount() else { return };
     let node = mount.file("one");
     mount.ask_root(op::LINK, bytes::link(node, "two")).ok();

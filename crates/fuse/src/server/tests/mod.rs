@@ -1,12 +1,11 @@
-//! The server below the kernel: a request goes in as bytes, its answer and the notifications come out as
-//! bytes.
+//! The server without a kernel: requests go in as bytes; replies and notifications come out as bytes.
 //!
 //! ```text
-//!  test ── Mount::ask ──► socket ──► Channel::receive, Server::serve ──► socket ──► Reply { errno, body, notices }
+//!  test ─ Mount::ask ─► socket ─► Channel::receive, Server::serve ─► socket ─► Reply
 //! ```
 //!
-//! The bytes are written and read here after `linux/fuse.h`, not with the server's own structures. The volume
-//! is in memory, on a device that fails on demand.
+//! The tests write and read these bytes as `linux/fuse.h` defines them, not with the server's own structures.
+//! The volume is in memory, on a device that fails on demand.
 
 mod access;
 mod attributes;

@@ -1,4 +1,4 @@
-//! LOOKUP, and the requests that make a name: MKNOD, MKDIR, SYMLINK, CREATE, LINK, TMPFILE.
+//! LOOKUP, and the requests that create: MKNOD, MKDIR, SYMLINK, CREATE, LINK, TMPFILE.
 
 use rustix::io::Errno;
 use throughline::{Attributes, NewNode};
@@ -9,7 +9,7 @@ use super::harness::{Mount, mount, mount_of, mount_with};
 use crate::nodes::{ROOT_INO, ROOT_NODEID};
 use crate::options::{Choices, MountOptions};
 
-/// Numbers that are no node: never given to the kernel, the volume's own, out of range.
+/// Invalid node ids: never given to the kernel, reserved inodes, out of range.
 pub(super) const NO_NODES: &[u64] = &[0, ROOT_INO, 3, 7, 8, 500, 1 << 31, 1 << 32, u64::MAX];
 const O_EXCL: u32 = 0o200;
 const O_RDWR: u32 = 2;
@@ -30,7 +30,7 @@ fn a_name_is_found_with_its_attributes() {
 }
 
 #[test]
-fn how_long_names_and_their_absence_are_cached_is_the_options_choice() {
+fn options_decide_how_long_names_and_missing_names_are_cached() {
     for kept in [true, false] {
         let options = MountOptions {
             choices: Choices {
@@ -54,7 +54,7 @@ fn how_long_names_and_their_absence_are_cached_is_the_options_choice() {
 }
 
 #[test]
-fn without_that_cache_a_missing_name_is_an_error() {
+fn without_negative_cache_a_missing_name_is_an_error() {
     let options = MountOptions {
         choices: Choices {
             negative_cache: false,
@@ -70,7 +70,7 @@ fn without_that_cache_a_missing_name_is_an_error() {
 }
 
 #[test]
-fn a_look_up_fails_without_a_directory_or_a_possible_name() {
+fn a_look_up_needs_a_directory_and_a_valid_name() {
     let Some(mount) = mount() else { return };
     let file = mount.file("file");
     for nodeid in NO_NODES {
@@ -84,9 +84,9 @@ fn a_look_up_fails_without_a_directory_or_a_possible_name() {
     assert_eq!(mount.known(), 1);
 }
 
-/// As `open_by_handle_at` asks, with a number that may be old.
+/// The kernel sends this for `open_by_handle_at`. The number may be stale.
 #[test]
-fn a_dot_finds_the_node_itself_if_it_is_in_use() {
+fn a_look_up_of_dot_finds_the_node_itself_if_it_is_in_use() {
     let Some(mount) = mount() else { return };
     let file = mount.file("file");
     let gone = mount.file("gone");
@@ -95,7 +95,7 @@ fn a_dot_finds_the_node_itself_if_it_is_in_use() {
     assert_eq!(found.nodeid(), file);
     let root = mount.ask_root(op::LOOKUP, bytes::named(".")).ok();
     assert_eq!(root.nodeid(), ROOT_NODEID);
-    // It has no name left, though the kernel still knows it.
+    // Its last name is removed, but the kernel still knows it.
     let reply = mount.ask(op::LOOKUP, gone, bytes::named("."));
     reply.fails(Errno::NOENT);
     for nodeid in NO_NODES {
@@ -104,7 +104,7 @@ fn a_dot_finds_the_node_itself_if_it_is_in_use() {
     }
 }
 
-/// The requests that make `name`, in their simplest form.
+/// All requests that make `name`, in their simplest form.
 pub(super) fn making(mount: &Mount, name: &str) -> Vec<(u32, Bytes)> {
     let linked = match mount.ask_root(op::LOOKUP, bytes::named("linked")).ok() {
         entry if entry.u64(0) != 0 => entry.u64(0),
@@ -137,7 +137,7 @@ fn each_request_that_makes_a_name_makes_it() {
 }
 
 #[test]
-fn a_name_is_not_made_where_it_cannot_be() {
+fn creation_needs_a_directory_and_a_free_valid_name() {
     let Some(mount) = mount() else { return };
     let file = mount.file("file");
     let removed = mount.dir("removed");
@@ -166,13 +166,13 @@ fn a_name_is_not_made_where_it_cannot_be() {
     }
     mount.ask_root(op::UNLINK, bytes::named("linked")).done();
     assert_eq!(mount.names(), names);
-    // And "linked", which a look-up may have been counted for often.
+    // Only "linked" is known in addition.
     assert_eq!(mount.known(), known + 1);
     assert_eq!(mount.handles(), 0);
 }
 
 #[test]
-fn an_immutable_directory_takes_no_name() {
+fn no_name_is_made_in_an_immutable_directory() {
     let Some(mount) = mount() else { return };
     let dir = mount.dir("dir");
     mount.set_flags(dir, 0x10);
@@ -201,7 +201,7 @@ fn nodes_of_every_type_are_made_and_shown() {
         assert_eq!((attr.mode, attr.rdev), (mode, rdev));
         assert_eq!(mount.attr(mount.find(&name)), attr);
     }
-    // A directory, a link, and nothing at all are not made so.
+    // A directory, a symbolic link, no type, an unknown type.
     for mode in [0o040_755, 0o120_777, 0o644, 0o170_000] {
         let reply = mount.ask_root(op::MKNOD, bytes::mknod(mode, 0, "a"));
         reply.fails(Errno::INVAL);
@@ -224,7 +224,7 @@ fn a_created_file_is_open() {
 }
 
 #[test]
-fn a_symbolic_link_is_read_and_nothing_else_is() {
+fn only_symbolic_links_have_targets() {
     let Some(mount) = mount() else { return };
     let long = "t".repeat(900);
     for (name, target) in [("short", "over/there"), ("long", &long)] {
@@ -247,7 +247,7 @@ fn a_symbolic_link_is_read_and_nothing_else_is() {
 }
 
 #[test]
-fn a_link_needs_an_inode_that_may_have_one() {
+fn a_link_needs_an_inode_that_may_have_another_name() {
     let Some(mount) = mount() else { return };
     let dir = mount.dir("dir");
     for nodeid in NO_NODES {
@@ -272,7 +272,7 @@ fn a_link_needs_an_inode_that_may_have_one() {
 }
 
 #[test]
-fn a_file_without_a_name_may_get_one_unless_it_is_exclusive() {
+fn a_temporary_file_can_be_linked_unless_it_is_exclusive() {
     let Some(mount) = mount() else { return };
     for (flags, linked) in [(O_RDWR, true), (O_RDWR | O_EXCL, false)] {
         let made = mount.ask_root(op::TMPFILE, bytes::create(flags, 0o100_600, ""));
@@ -294,13 +294,13 @@ fn a_file_without_a_name_may_get_one_unless_it_is_exclusive() {
 }
 
 #[test]
-fn a_file_without_a_name_needs_a_directory() {
+fn a_temporary_file_needs_a_directory() {
     let Some(mount) = mount() else { return };
     let file = mount.file("file");
     let removed = mount.dir("removed");
     mount.ask_root(op::RMDIR, bytes::named("removed")).done();
     let ask = |dir| mount.ask(op::TMPFILE, dir, bytes::create(2, 0o100_600, ""));
-    // As the kernel's ext4 has it.
+    // As the kernel's ext4.
     ask(removed).fails(Errno::PERM);
     ask(file).fails(Errno::NOTDIR);
     for nodeid in NO_NODES {
@@ -310,7 +310,7 @@ fn a_file_without_a_name_needs_a_directory() {
 }
 
 #[test]
-fn when_the_volume_is_full_nothing_is_made() {
+fn nothing_is_made_on_a_full_volume() {
     let Some(mount) = mount_of(Kind::Small) else {
         return;
     };
@@ -336,22 +336,22 @@ fn when_the_volume_is_full_nothing_is_made() {
     }
     assert_eq!((mount.names(), mount.known()), (names, known));
     assert_eq!(mount.handles(), 0);
-    // A file that is removed is still known: the request waits a little for it to be forgotten.
+    // The removed file is still known, so the request waits a little for the kernel to forget it.
     let kept = mount.find("2");
     mount.ask_root(op::UNLINK, bytes::named("2")).done();
     let late = mount.ask_root(op::MKNOD, bytes::mknod(0o100_644, 0, "a"));
     late.fails(Errno::NOSPC);
     assert_eq!(mount.attr(kept).nlink, 0);
-    // A file that is forgotten as well as removed leaves room.
+    // A file that is removed and forgotten leaves room.
     let gone = mount.find("1");
     mount.ask_root(op::UNLINK, bytes::named("1")).done();
     mount.send_unanswered(op::FORGET, gone, Bytes::new().u64(2));
     mount.file("a");
 }
 
-/// Nothing but a regular file can be opened, and nothing else is ever made so.
+/// CREATE makes only regular files, which can always be opened; so this calls the server directly.
 #[test]
-fn a_node_that_cannot_be_opened_after_creation_is_not_known() {
+fn a_node_that_cannot_be_opened_after_creation_is_not_counted() {
     let Some(mount) = mount() else { return };
     let server = &mount.server;
     let creation = &server.families.creation;

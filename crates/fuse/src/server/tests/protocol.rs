@@ -1,4 +1,4 @@
-//! What no request may be: unknown, cut short, without the end of a name.
+//! Malformed requests: unknown, truncated, with an unterminated name.
 
 use rustix::io::Errno;
 
@@ -12,7 +12,7 @@ const SUPPORTED: &[u32] = &[
     30, 35, 37, 38, 39, 42, 43, 44, 45, 46, 47, 50, 51, 52,
 ];
 
-/// The requests with a structure, and its size.
+/// The requests whose body begins with a structure, and its size in bytes.
 const STRUCTURES: &[(u32, usize)] = &[
     (op::GETATTR, 16),
     (op::SETATTR, 88),
@@ -43,14 +43,14 @@ const STRUCTURES: &[(u32, usize)] = &[
 ];
 
 #[test]
-fn requests_that_are_unknown_are_not_supported() {
+fn unknown_requests_are_enosys() {
     let Some(mount) = mount() else { return };
     let all = (0..=100).chain([4096, u32::MAX]);
     for number in all.filter(|number| !SUPPORTED.contains(number)) {
         let reply = mount.ask_root(number, Bytes::new().raw(&[0; 64]));
         reply.fails(Errno::NOSYS);
     }
-    // These are known; what they say to an empty body is another matter.
+    // These are known, whatever the error for an empty body is.
     for number in SUPPORTED {
         if !matches!(*number, op::FORGET | op::BATCH_FORGET | op::FLUSH) {
             let reply = mount.ask(*number, 999, []);
@@ -64,7 +64,7 @@ fn requests_that_are_unknown_are_not_supported() {
 }
 
 #[test]
-fn a_body_that_is_cut_short_is_invalid() {
+fn a_truncated_body_is_invalid() {
     let Some(mount) = mount() else { return };
     let before = mount.device.to_vec();
     for (number, size) in STRUCTURES {
@@ -80,7 +80,7 @@ fn a_body_that_is_cut_short_is_invalid() {
 }
 
 #[test]
-fn a_forget_that_is_cut_short_is_not_answered_either() {
+fn a_truncated_forget_gets_no_reply() {
     let Some(mount) = mount() else { return };
     let node = mount.file("file");
     for len in [0, 1, 7] {
@@ -91,7 +91,7 @@ fn a_forget_that_is_cut_short_is_not_answered_either() {
 }
 
 #[test]
-fn a_name_without_its_end_is_invalid() {
+fn an_unterminated_name_is_invalid() {
     let Some(mount) = mount() else { return };
     mount.file("file");
     let size = |number| STRUCTURES.iter().find(|(op, _)| *op == number);
@@ -123,7 +123,7 @@ fn a_name_without_its_end_is_invalid() {
 }
 
 #[test]
-fn data_that_is_shorter_than_it_says_is_invalid() {
+fn truncated_data_is_invalid() {
     let Some(mount) = mount() else { return };
     let node = mount.file("file");
     let fh = mount.open(node, 2);
@@ -141,7 +141,7 @@ fn data_that_is_shorter_than_it_says_is_invalid() {
 }
 
 #[test]
-fn a_reply_that_has_no_room_in_the_memory_is_invalid() {
+fn a_request_for_more_data_than_fits_is_invalid() {
     let Some(mount) = mount() else { return };
     let node = mount.file_with("file", b"data");
     let fh = mount.open(node, 0);
@@ -156,7 +156,7 @@ fn a_reply_that_has_no_room_in_the_memory_is_invalid() {
 }
 
 #[test]
-fn bytes_that_are_no_request_are_an_error_of_the_connection() {
+fn bytes_that_are_not_a_request_are_an_error_of_the_connection() {
     let Some(mount) = mount() else { return };
     let good = request(op::STATFS, 8, ROOT_NODEID, Caller::root(), &[]);
     let mut long = good.clone();
@@ -176,7 +176,7 @@ fn bytes_that_are_no_request_are_an_error_of_the_connection() {
 }
 
 #[test]
-fn extensions_after_the_body_are_no_part_of_it() {
+fn extensions_after_the_body_are_not_part_of_it() {
     let Some(mount) = mount() else { return };
     let ask = |body: &Bytes, units: u16| {
         let mut bytes = request(op::MKDIR, 8, ROOT_NODEID, Caller::root(), body.as_ref());
@@ -186,13 +186,13 @@ fn extensions_after_the_body_are_no_part_of_it() {
     };
     let extended = bytes::mkdir(0o700, "dir").raw(&[b'x'; 16]);
     assert_eq!(ask(&extended, 2).ok().attr().mode, 0o040_700);
-    // More extensions than bytes: nothing is left.
+    // With more extensions than bytes, the body is empty.
     ask(&extended, 100).fails(Errno::INVAL);
     assert_eq!(mount.names(), ["dir", "lost+found"]);
 }
 
 #[test]
-fn an_answer_that_the_connection_does_not_take_is_an_error() {
+fn a_reply_that_cannot_be_sent_is_an_error() {
     let Some(mount) = mount() else { return };
     let node = mount.file("file");
     let ours = std::sync::Arc::clone(&mount.channel);
@@ -203,14 +203,14 @@ fn an_answer_that_the_connection_does_not_take_is_an_error() {
         mount.kernel.send(&bytes).expect("sent");
         ours.receive(&mut scratch).expect("received");
         let full = std::fs::File::open("/dev/null").expect("/dev/null");
-        // Open for reading only: each write to it fails.
+        // It is open for reading only, so each write to it fails.
         let broken = crate::channel::Channel::new(full.into());
         server.serve(&std::sync::Arc::new(broken), &mut scratch)
     };
     assert!(serve(op::STATFS, ROOT_NODEID, Bytes::new()).is_err());
     assert!(serve(op::LOOKUP, 999, bytes::named("a")).is_err());
     assert!(serve(op::READDIR, ROOT_NODEID, bytes::read(0, 0, 4096)).is_err());
-    // The notice comes first, and is enough of an error.
+    // The notification comes first, and its failure is already an error.
     assert!(
         serve(
             op::IOCTL,

@@ -28,7 +28,7 @@ fn file(mount: &Mount, bytes: usize) -> (u64, u64) {
 }
 
 #[test]
-fn every_mode_of_fallocate_does_its_own() {
+fn every_mode_of_fallocate_has_its_effect() {
     for (mode, size, zero) in [
         (0, 12_288, 0),
         (KEEP, 8192, 0),
@@ -78,7 +78,7 @@ fn a_fallocate_of_an_unknown_mode_or_an_impossible_range_fails() {
         ask(mode, 0, 0).fails(Errno::INVAL);
         let past = ask(mode, u64::MAX - 100, 200);
         match mode {
-            // There is nothing to punch.
+            // Beyond the end, there is nothing to punch.
             mode if mode == KEEP | PUNCH => past.done(),
             _ => drop(past.fails(Errno::FBIG)),
         }
@@ -94,7 +94,7 @@ fn a_fallocate_of_an_unknown_mode_or_an_impossible_range_fails() {
 }
 
 #[test]
-fn more_than_the_volume_has_is_not_allocated() {
+fn an_allocation_larger_than_the_volume_fails() {
     let Some(mount) = mount() else { return };
     let (node, fh) = file(&mount, 100);
     for mode in [0, KEEP] {
@@ -110,7 +110,7 @@ fn more_than_the_volume_has_is_not_allocated() {
     small.ask(op::FALLOCATE, node, ask).fails(Errno::OPNOTSUPP);
 }
 
-/// During this request the kernel keeps its pages, whether it has read the file or not.
+/// During this request, the kernel keeps its cached pages. So it is notified even if it has read none.
 #[test]
 fn a_fallocate_that_changes_data_makes_the_kernel_drop_it() {
     for (mode, notified) in [
@@ -133,7 +133,7 @@ fn a_fallocate_that_changes_data_makes_the_kernel_drop_it() {
 }
 
 #[test]
-fn changes_by_others_than_root_take_the_privileges() {
+fn fallocate_clears_setuid_except_for_root() {
     let Some(mount) = mount() else { return };
     let made = mount.ask_root(op::MKNOD, bytes::mknod(0o106_755, 0, "file"));
     let node = made.ok().nodeid();
@@ -202,7 +202,7 @@ fn a_block_of_a_file_is_one_of_the_volume() {
     ask(fifo.ok().nodeid(), 0, 1024).fails(Errno::INVAL);
 }
 
-/// A source with data and an empty target, opened so that the kernel holds no newer data of them.
+/// A source with data and an empty target, opened so that the kernel's cache cannot be newer than they are.
 fn to_copy(mount: &Mount) -> [(u64, u64); 2] {
     let data: Vec<u8> = (0..10_000).map(|at| (at % 251) as u8).collect();
     let from = mount.file_with("from", &data);
@@ -214,7 +214,7 @@ fn to_copy(mount: &Mount) -> [(u64, u64); 2] {
 }
 
 #[test]
-fn a_copy_of_whole_pages_is_made_here() {
+fn the_server_copies_whole_pages() {
     let Some(mount) = mount() else { return };
     let [(from, read), (to, write)] = to_copy(&mount);
     let copy = |at, to_at, len| {
@@ -222,7 +222,7 @@ fn a_copy_of_whole_pages_is_made_here() {
         mount.ask(op::COPY_FILE_RANGE, from, ask)
     };
     assert_eq!(copy(0, 0, 8192).ok().u32(0), 8192);
-    // Shorter than asked for, at the end of the source.
+    // The copy is shorter than requested: the source ends.
     assert_eq!(copy(8192, 8192, 1 << 40).ok().u32(0), 1808);
     assert_eq!(mount.contents(to), mount.contents(from));
     assert_eq!(copy(10_000, 12_288, 100).ok().u32(0), 0);
@@ -230,7 +230,7 @@ fn a_copy_of_whole_pages_is_made_here() {
 }
 
 #[test]
-fn a_copy_that_the_kernel_must_make_is_refused() {
+fn other_copies_are_left_to_the_kernel() {
     let Some(mount) = mount() else { return };
     let [(from, read), (to, write)] = to_copy(&mount);
     let refused = |handle, to_at, len| {
@@ -238,13 +238,13 @@ fn a_copy_that_the_kernel_must_make_is_refused() {
         let reply = mount.ask(op::COPY_FILE_RANGE, from, ask);
         reply.fails(Errno::OPNOTSUPP);
     };
-    // It would drop parts of pages that it has stored to.
+    // The kernel would drop parts of pages that were stored to.
     refused(read, 1, 4096);
     mount
         .ask(op::WRITE, to, bytes::write(write, 0, &[0; 9000]))
         .ok();
     refused(read, 0, 100);
-    // It may have stored to the source.
+    // The source may have been stored to through a mapping.
     let stored = mount.open(from, O_RDWR);
     refused(read, 0, 4096);
     mount.ask(op::RELEASE, from, bytes::release(stored)).done();
@@ -253,7 +253,7 @@ fn a_copy_that_the_kernel_must_make_is_refused() {
 }
 
 #[test]
-fn a_copy_to_where_no_file_reaches_fails() {
+fn a_copy_beyond_the_largest_file_fails() {
     let Some(mount) = mount() else { return };
     let [(from, read), (to, write)] = to_copy(&mount);
     let ask = bytes::copy((read, 0), (to, write, 1 << 50), 4096);
@@ -261,16 +261,16 @@ fn a_copy_to_where_no_file_reaches_fails() {
     reply.fails(Errno::FBIG);
     let whole = bytes::copy((read, 0), (from, read, 4096), 8192);
     let reply = mount.ask(op::COPY_FILE_RANGE, from, whole);
-    // Onto itself, overlapping.
+    // The ranges overlap in one file.
     reply.fails(Errno::INVAL);
 }
 
 #[test]
-fn ranges_of_what_cannot_be_read_are_errors() {
+fn range_requests_fail_if_the_device_cannot_be_read() {
     let Some(mount) = mount_of(Kind::Ext2) else {
         return;
     };
-    // With a block of block numbers.
+    // Large enough for an indirect block.
     mount.file_with("from", &[7; 40_000]);
     mount.file("to");
     let mount = mount.again(&crate::options::MountOptions::default());
@@ -296,7 +296,7 @@ fn ranges_of_what_cannot_be_read_are_errors() {
 }
 
 #[test]
-fn a_copy_by_others_than_root_takes_the_targets_privileges() {
+fn a_copy_clears_setuid_of_its_target_except_for_root() {
     let Some(mount) = mount() else { return };
     let [(from, read), (to, write)] = to_copy(&mount);
     let set = bytes::Setattr {

@@ -48,7 +48,7 @@ fn a_replaced_file_lives_until_it_is_forgotten() {
 }
 
 #[test]
-fn two_names_change_places() {
+fn two_names_are_exchanged() {
     let Some(mount) = mount() else { return };
     let (file, dir) = (mount.file("file"), mount.dir("dir"));
     rename(&mount, EXCHANGE, "file", "dir").done();
@@ -57,7 +57,7 @@ fn two_names_change_places() {
 }
 
 #[test]
-fn a_whiteout_takes_the_old_place() {
+fn a_whiteout_gets_the_old_name() {
     let Some(mount) = mount() else { return };
     for (flags, to) in [(WHITEOUT, "old"), (WHITEOUT | NOREPLACE, "other")] {
         let node = mount.file("file");
@@ -75,7 +75,7 @@ fn a_whiteout_takes_the_old_place() {
 }
 
 #[test]
-fn flags_that_are_unknown_or_contradict_each_other_are_invalid() {
+fn unknown_and_contradictory_flags_are_invalid() {
     let Some(mount) = mount() else { return };
     mount.file("file");
     mount.file("other");
@@ -93,7 +93,7 @@ fn flags_that_are_unknown_or_contradict_each_other_are_invalid() {
 }
 
 #[test]
-fn a_rename_that_cannot_be_changes_nothing() {
+fn an_impossible_rename_changes_nothing() {
     let Some(mount) = mount() else { return };
     mount.file("file");
     let dir = mount.dir("dir");
@@ -120,7 +120,7 @@ fn a_rename_that_cannot_be_changes_nothing() {
         let reply = rename(&mount, flags, from, to);
         assert!(reply.is_errno(errno), "{reply:?}: {flags} {from} {to}");
     }
-    // Into itself, and into what is below it.
+    // Into itself, and into a directory below it.
     for below in [dir, inner] {
         let into = bytes::rename("dir", below, "a");
         mount.ask_root(op::RENAME, into).fails(Errno::INVAL);

@@ -1,4 +1,4 @@
-//! The end: DESTROY, SYNCFS, and a volume that is closed before the mount is gone.
+//! DESTROY, SYNCFS, and closing a volume before its mount is gone.
 
 use rustix::io::Errno;
 use throughline::Volume;
@@ -6,7 +6,7 @@ use throughline::Volume;
 use super::bytes::{self, Bytes, op};
 use super::harness::mount;
 
-/// Some of every family.
+/// Some requests of every family: opcode, body.
 fn requests(node: u64, fh: u64) -> Vec<(u32, Bytes)> {
     vec![
         (op::LOOKUP, bytes::named("file")),
@@ -35,7 +35,7 @@ fn requests(node: u64, fh: u64) -> Vec<(u32, Bytes)> {
 }
 
 #[test]
-fn a_volume_that_was_closed_early_serves_nothing_and_is_clean() {
+fn after_an_early_close_all_requests_fail_and_the_volume_is_clean() {
     let Some(mount) = mount() else { return };
     let node = mount.file_with("file", b"data");
     let fh = mount.open(node, 2);
@@ -62,7 +62,7 @@ fn a_volume_that_was_closed_early_serves_nothing_and_is_clean() {
 }
 
 #[test]
-fn a_volume_that_cannot_be_closed_is_cut_off() {
+fn a_device_is_cut_off_if_its_volume_cannot_be_closed() {
     let Some(mount) = mount() else { return };
     mount.file_with("file", b"data");
     mount.device.fail_writes(true);
@@ -74,7 +74,7 @@ fn a_volume_that_cannot_be_closed_is_cut_off() {
 }
 
 #[test]
-fn a_mount_that_is_destroyed_is_closed_cleanly() {
+fn destroy_closes_the_volume_cleanly() {
     let Some(mount) = mount() else { return };
     let node = mount.file_with("file", b"data");
     mount.open(node, 2);
@@ -87,7 +87,7 @@ fn a_mount_that_is_destroyed_is_closed_cleanly() {
 }
 
 #[test]
-fn a_failed_close_is_an_error_of_destroy() {
+fn destroy_fails_if_the_volume_cannot_be_closed() {
     let Some(mount) = mount() else { return };
     mount.file_with("file", b"data");
     mount.device.fail_writes(true);
@@ -95,7 +95,7 @@ fn a_failed_close_is_an_error_of_destroy() {
 }
 
 #[test]
-fn a_sync_of_the_whole_volume_keeps_everything_in_a_crash() {
+fn syncfs_makes_everything_durable() {
     let Some(mount) = mount() else { return };
     mount.file_with("file", b"data");
     mount.ask_root(op::SYNCFS, []).done();

@@ -10,7 +10,7 @@ use crate::channel::{Channel, Scratch};
 /// `FUSE_WRITE_LOCKOWNER`.
 const LOCK_OWNER: u32 = 1 << 1;
 
-/// A connection on which the server's next message waits until the kernel's end has been read from.
+/// A connection with a full buffer: the server's next message waits until the kernel's end is read.
 fn full_connection() -> (Arc<Channel>, UnixDatagram) {
     let (channel, kernel) = connection();
     channel.set_waits(false).expect("a channel");
@@ -19,10 +19,10 @@ fn full_connection() -> (Arc<Channel>, UnixDatagram) {
     (channel, kernel)
 }
 
-/// As many writes as there are turns hang, because the kernel is slow to drop its pages. One more is put
-/// aside: its thread is free, and it is answered as soon as one of them is done.
+/// All turns are taken by writes that wait because the kernel is slow to drop its pages. One more write is
+/// queued, its thread is free, and it is served as soon as one of the others is done.
 #[test]
-fn a_write_without_a_turn_is_answered_later() {
+fn a_write_without_a_turn_is_served_later() {
     let Some(mount) = mount() else { return };
     let node = mount.file_with("file", &[0; 20_000]);
     let fh = mount.open(node, 2);
@@ -43,7 +43,7 @@ fn a_write_without_a_turn_is_answered_later() {
         for (number, (channel, kernel)) in (10..).zip(&slow) {
             scope.spawn(write(channel, kernel, number));
         }
-        // Until the four have their turns.
+        // Until all turns are taken.
         while server.turns.free() > 0 {
             std::thread::yield_now();
         }
@@ -53,7 +53,7 @@ fn a_write_without_a_turn_is_answered_later() {
             notices.is_empty() && reply.is_none(),
             "answered without a turn"
         );
-        // The kernel gets on: whoever is done first serves the one that waits.
+        // The kernel goes on. The first thread that is done serves the queued write.
         for (_, kernel) in &slow {
             kernel.set_nonblocking(true).expect("a socket");
             while kernel.recv(&mut [0; 4096]).is_ok() {}

@@ -22,7 +22,7 @@ fn label(mount: &Mount) -> String {
     text.trim_end_matches('\0').to_owned()
 }
 
-/// The label in the form of the request.
+/// A label as the argument of the request.
 fn text(label: &str) -> Vec<u8> {
     let mut text = label.as_bytes().to_vec();
     text.resize(256, 0);
@@ -40,10 +40,10 @@ fn the_label_is_read_and_set() {
 }
 
 #[test]
-fn a_label_that_cannot_be_is_refused() {
+fn an_invalid_label_is_refused() {
     let Some(mount) = mount() else { return };
     ask(&mount, SET_LABEL, &text("kept")).ok();
-    // Without an end, in what there is of it.
+    // Not terminated.
     for argument in [&[b'a'; 256][..], b"abc", b""] {
         ask(&mount, SET_LABEL, argument).fails(Errno::INVAL);
     }
@@ -52,7 +52,7 @@ fn a_label_that_cannot_be_is_refused() {
 }
 
 #[test]
-fn strangers_administer_nothing() {
+fn other_users_may_not_administer_the_volume() {
     let Some(mount) = mount() else { return };
     mount.by(Caller::user(4242, 4242));
     for (cmd, argument) in [
@@ -78,7 +78,7 @@ fn a_device_that_cannot_discard_is_not_trimmed() {
     }
 }
 
-/// A mode in our own memory, where the server reads it, as the caller is this process.
+/// Passes the mode in our own memory. The server reads it there, because this process is the caller.
 fn shut_down(mount: &Mount, mode: &u32) -> Reply {
     let address = std::ptr::from_ref(mode).addr() as u64;
     mount.ask_root(op::IOCTL, bytes::ioctl_at(SHUTDOWN, address, &[]))
@@ -120,14 +120,14 @@ fn size(size: u64) -> Bytes {
 }
 
 #[test]
-fn an_unknown_way_of_shutting_down_changes_nothing() {
+fn an_unknown_shutdown_mode_changes_nothing() {
     let Some(mount) = mount() else { return };
     shut_down(&mount, &3).fails(Errno::INVAL);
     mount.file("file");
 }
 
 #[test]
-fn a_way_that_cannot_be_read_is_the_one_that_loses_nothing() {
+fn an_unreadable_shutdown_mode_is_the_one_that_loses_nothing() {
     let Some(mount) = mount_of(Kind::Ext4) else {
         return;
     };
@@ -142,7 +142,7 @@ fn a_way_that_cannot_be_read_is_the_one_that_loses_nothing() {
 }
 
 #[test]
-fn a_shutdown_that_the_device_fails_is_an_error() {
+fn a_shutdown_fails_with_the_device() {
     let Some(mount) = mount() else { return };
     mount.file_with("file", b"data");
     mount.device.fail_writes(true);
@@ -150,7 +150,7 @@ fn a_shutdown_that_the_device_fails_is_an_error() {
 }
 
 #[test]
-fn a_label_on_a_device_that_fails_is_an_error() {
+fn setting_the_label_fails_with_the_device() {
     let Some(mount) = mount() else { return };
     mount.device.fail_writes(true);
     ask(&mount, SET_LABEL, &text("new")).fails(Errno::ROFS);

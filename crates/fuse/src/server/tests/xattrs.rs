@@ -62,7 +62,7 @@ fn an_attribute_is_set_read_listed_and_removed() {
 }
 
 #[test]
-fn the_short_form_is_understood_where_it_was_agreed_on() {
+fn the_negotiated_short_form_is_parsed() {
     let Some(device) = Faulty::new(Kind::Ext4) else {
         return;
     };
@@ -78,7 +78,7 @@ fn the_short_form_is_understood_where_it_was_agreed_on() {
 }
 
 #[test]
-fn the_flags_say_whether_the_attribute_must_exist() {
+fn flags_decide_whether_the_attribute_must_exist() {
     let Some(mount) = mount() else { return };
     let node = mount.file("file");
     set(&mount, node, "user.a", b"0", REPLACE).fails(Errno::NODATA);
@@ -92,7 +92,7 @@ fn the_flags_say_whether_the_attribute_must_exist() {
 }
 
 #[test]
-fn the_room_decides_between_value_length_and_error() {
+fn the_buffer_size_decides_between_value_length_and_error() {
     let Some(mount) = mount() else { return };
     let node = mount.file("file");
     set(&mount, node, "user.a", b"value", 0).done();
@@ -109,7 +109,7 @@ fn the_room_decides_between_value_length_and_error() {
 }
 
 #[test]
-fn a_name_or_value_that_cannot_be_is_refused() {
+fn invalid_names_and_values_are_refused() {
     let Some(mount) = mount() else { return };
     let node = mount.file("file");
     let long = format!("user.{}", "n".repeat(251));
@@ -146,7 +146,7 @@ fn a_name_or_value_that_cannot_be_is_refused() {
 }
 
 #[test]
-fn a_node_that_is_none_has_no_attributes() {
+fn a_missing_node_has_no_extended_attributes() {
     let Some(mount) = mount() else { return };
     for node in NO_NODES {
         set(&mount, *node, "user.a", b"", 0).fails(Errno::NOENT);
@@ -169,7 +169,7 @@ fn trusted_names_are_listed_for_root_only() {
 }
 
 #[test]
-fn without_user_attributes_they_are_hidden() {
+fn user_attributes_can_be_hidden() {
     let Some(mount) = mount() else { return };
     let node = mount.file("file");
     set(&mount, node, "user.a", b"value", 0).done();
@@ -207,7 +207,7 @@ fn acl() -> Vec<u8> {
 }
 
 #[test]
-fn an_acl_sets_the_permissions_and_takes_setgid_if_the_kernel_says_so() {
+fn an_acl_sets_the_permissions_and_clears_setgid_if_the_kernel_requests_it() {
     let Some(mount) = mount() else { return };
     for (flags, mode) in [(0, 0o102_670), (KILL_SGID, 0o100_670)] {
         let name = format!("file {flags}");
@@ -279,7 +279,7 @@ fn administrators_end_writing_by_an_attribute() {
     let Some(mount) = mount() else { return };
     let name = crate::END_WRITING_ATTRIBUTE;
     let node = mount.file_with("file", b"data");
-    // To ask for its length does nothing, nor does a stranger.
+    // A query of the length has no effect, and neither has a read by another user.
     let length = mount.ask_root(op::GETXATTR, bytes::getxattr(name, 0)).ok();
     assert_eq!(length.u32(0), 9);
     mount.by(Caller::user(4242, 4242));
@@ -296,7 +296,7 @@ fn administrators_end_writing_by_an_attribute() {
 }
 
 #[test]
-fn writing_that_does_not_end_well_is_an_error() {
+fn a_failure_to_end_writing_is_an_error() {
     let Some(mount) = mount() else { return };
     mount.file("file");
     mount.device.fail_writes(true);
