@@ -4,7 +4,8 @@
 //! is meant for another program, or tunes something that does not exist here.
 
 use super::MountOptions;
-use super::table::{Group, Known, with_value};
+use super::group::Group;
+use super::table::{Known, with_value};
 
 const fn ignored(name: &'static str, value: &'static str) -> Known {
     with_value(name, value, Group::Ignored, "", |_, _| Ok(()))

@@ -7,6 +7,7 @@
 //! The FUSE features that a mount uses have names for `with=` and `without=`: [`Choices`].
 
 mod choices;
+mod group;
 mod ignored;
 mod list;
 mod settings;
@@ -25,9 +26,10 @@ use throughline::internal::parse_size;
 use tracing::level_filters::LevelFilter;
 
 pub use choices::{CHOICES, Choice, Choices};
+pub use group::Group;
 pub use list::{escape, names};
 pub use size::MAX_COMMIT_SECONDS;
-pub use table::{Group, Known, known};
+pub use table::{Known, known};
 
 /// How a volume is mounted. The [default](MountOptions::default) is read-write, accessible only to the
 /// mounting user, permissions checked by the kernel, without set-user-ID programs and device files.

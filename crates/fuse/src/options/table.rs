@@ -5,6 +5,7 @@
 
 use tracing::level_filters::LevelFilter;
 
+use super::group::Group;
 use super::ignored::IGNORED;
 use super::size::{parse_offset, parse_seconds};
 use super::values::{named, parse_id, parse_mask, parse_on_error};
@@ -25,51 +26,6 @@ pub struct Known {
 }
 
 pub(super) type Setter = fn(&mut MountOptions, &str) -> Result<(), String>;
-
-/// A group of options in the help.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Group {
-    /// The image and how it is opened.
-    Image,
-    /// Access and permissions.
-    Access,
-    /// When changes become durable.
-    Durability,
-    /// Access times and change times.
-    Times,
-    /// File system features.
-    Features,
-    /// The mount and its server.
-    Mount,
-    /// Accepted and ignored.
-    Ignored,
-}
-
-impl Group {
-    /// All groups, in the order of the help.
-    pub const ALL: [Group; 7] = [
-        Group::Image,
-        Group::Access,
-        Group::Durability,
-        Group::Times,
-        Group::Features,
-        Group::Mount,
-        Group::Ignored,
-    ];
-
-    /// Its heading.
-    pub fn title(self) -> &'static str {
-        match self {
-            Group::Image => "The image",
-            Group::Access => "Access and permissions",
-            Group::Durability => "When changes become durable",
-            Group::Times => "File times",
-            Group::Features => "Features",
-            Group::Mount => "The mount",
-            Group::Ignored => "Accepted and ignored",
-        }
-    }
-}
 
 /// All options that are accepted.
 pub fn known() -> impl Iterator<Item = &'static Known> {
