@@ -26,12 +26,12 @@ const TICK: Duration = Duration::from_millis(1);
 /// After this many useless spins in a row, or this many requests in a row that were already queued, the mode
 /// ends.
 const PATIENCE: u32 = 8;
-/// The longest gap to the previous request that counts as soon: two threads wake up and the program does some
-/// work.
+/// The longest gap between two requests of a sequence: the time in which two threads wake up and the program
+/// does some work.
 const SOON: Duration = Duration::from_micros(100);
 /// The longest service time of a short request.
 const SHORT: Duration = Duration::from_micros(100);
-/// The score at which one thread takes over: a request that comes soon, is short and meets no other scores 1.
+/// The score at which the mode begins. A short request that follows soon and overlaps no other adds 1.
 const ENOUGH: u32 = 32;
 /// Subtracted for a request that overlaps another. This happens once for each file that a program creates.
 const MET: u32 = 2;
@@ -100,7 +100,7 @@ impl Pace {
         self.end_alone();
     }
 
-    /// One thread reads requests alone; any other parks.
+    /// Whether one thread alone reads requests; all others park.
     pub(crate) fn is_alone(&self) -> bool {
         self.alone.load(Ordering::Acquire)
     }
@@ -121,7 +121,7 @@ impl Pace {
         }
     }
 
-    /// The thread has answered it. This may start the mode.
+    /// The request is done. This may begin the mode.
     pub(crate) fn done(&self, turn: &Turn) {
         if self.is_alone() {
             self.turns.fetch_add(1, Ordering::Release);
@@ -218,17 +218,17 @@ mod tests {
                 return pace;
             }
         }
-        panic!("never alone");
+        panic!("the mode did not begin");
     }
 
     #[test]
-    fn one_is_alone_when_requests_follow_each_other_and_only_then() {
+    fn the_mode_begins_only_when_requests_follow_one_another() {
         alone();
         let pace = Pace::new(true);
         for working in [0, 1].repeat(100) {
             pace.done(&pace.take(working));
         }
-        assert!(!pace.is_alone(), "two work at once");
+        assert!(!pace.is_alone(), "requests overlap");
         let pace = Pace::new(false);
         for _ in 0..1000 {
             pace.done(&pace.take(0));
@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_stuck_in_a_request_is_no_longer_alone() {
+    fn the_watcher_ends_the_mode_if_a_request_blocks() {
         let pace = alone();
         let turn = pace.take(0);
         std::thread::scope(|scope| {
@@ -254,7 +254,7 @@ mod tests {
     fn no_thread_stays_parked_without_requests_or_without_the_mount() {
         let pace = alone();
         pace.park();
-        assert!(!pace.is_alone(), "nothing came");
+        assert!(!pace.is_alone(), "no request arrived");
         let pace = alone();
         pace.end();
         pace.park();
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_works_is_left_alone() {
+    fn the_mode_lasts_while_requests_are_served() {
         let pace = alone();
         std::thread::scope(|scope| {
             let watcher = scope.spawn(|| pace.park());
