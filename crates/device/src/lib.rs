@@ -47,6 +47,8 @@ mod device;
 #[cfg(not(miri))]
 mod fuse;
 #[cfg(not(miri))]
+mod fuse_entry;
+#[cfg(not(miri))]
 mod host;
 mod lane;
 mod limits;
@@ -56,6 +58,8 @@ mod offset;
 #[cfg(not(miri))]
 mod open;
 mod pages;
+#[cfg(not(miri))]
+mod processors;
 mod request;
 mod scope;
 
@@ -65,6 +69,8 @@ pub use buffer::{AlignedBuf, AlignedPool, PooledBuf};
 pub use device::{BlockDevice, Queue};
 #[cfg(not(miri))]
 pub use fuse::clone_fuse_connection;
+#[cfg(not(miri))]
+pub use fuse_entry::{FuseEntry, FuseRefusal, OP_IN_AT, PAYLOAD_AT, RING_AT};
 #[cfg(not(miri))]
 pub use host::{
     HeldByKernel, KernelHolder, LockMode, given_descriptor, given_file, kernel_holder, unescaped,
@@ -77,5 +83,7 @@ pub use offset::OffsetDevice;
 #[cfg(not(miri))]
 pub use open::{EngineChoice, OpenOptions};
 pub use pages::{MAX_PAGES_BYTES, MIN_PAGES_BYTES, PagePool, Pages};
+#[cfg(not(miri))]
+pub use processors::{bind_thread, free_thread, possible_processors};
 pub use request::{Completion, Op, Request};
 pub use scope::{Done, Scope, Segment, scope};

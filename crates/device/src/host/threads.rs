@@ -26,7 +26,7 @@ use rustix::io::{ReadWriteFlags, preadv2, pwritev2};
 use super::file::HostFile;
 use super::transfer::{Step, Transfer};
 use crate::scope::AbortOnUnwind;
-use crate::{Completion, Op, Queue, Request};
+use crate::{Completion, Op, Queue, Request, free_thread};
 
 /// The most workers of one queue.
 const MAX_WORKERS: usize = 16;
@@ -202,7 +202,10 @@ impl WorkerPool {
             let (file, shared) = (Arc::clone(file), Arc::clone(&self.shared));
             let worker = thread::Builder::new()
                 .name("throughline-io".into())
-                .spawn(move || shared.work(&file));
+                .spawn(move || {
+                    free_thread();
+                    shared.work(&file);
+                });
             match worker {
                 Ok(worker) => self.workers.push(worker),
                 Err(_) => return,

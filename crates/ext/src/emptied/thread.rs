@@ -33,7 +33,11 @@ impl Thread {
         if !state.is_running && !state.is_stopping {
             let body = Arc::clone(body);
             let thread = thread::Builder::new().name("tl-emptied".into());
-            match thread.spawn(move || body()) {
+            let run = move || {
+                throughline_device::free_thread();
+                body();
+            };
+            match thread.spawn(run) {
                 Ok(handle) => {
                     state.handle = Some(handle);
                     state.is_running = true;

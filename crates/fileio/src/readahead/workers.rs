@@ -52,7 +52,10 @@ impl<J: Job> Workers<J> {
         if threads.len() < THREADS && self.inbox.is_behind() {
             let inbox = Arc::clone(&self.inbox);
             let builder = thread::Builder::new().name(format!("tl-readahead-{}", threads.len()));
-            if let Ok(thread) = builder.spawn(move || work(&inbox)) {
+            if let Ok(thread) = builder.spawn(move || {
+                throughline_device::free_thread();
+                work(&inbox);
+            }) {
                 threads.push(thread);
             }
         }

@@ -219,7 +219,10 @@ impl Writeback {
         let shared = Arc::clone(&self.shared);
         let spawned = thread::Builder::new()
             .name("tl-flusher".into())
-            .spawn(move || Flusher::new(shared).run());
+            .spawn(move || {
+                throughline_device::free_thread();
+                Flusher::new(shared).run();
+            });
         match spawned {
             Ok(handle) => *thread = Some(handle),
             Err(source) => {

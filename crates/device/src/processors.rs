@@ -1,0 +1,98 @@
+//! The processors that the kernel may use, and threads bound to one.
+
+use std::io;
+use std::sync::OnceLock;
+
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+/// The processors that the kernel may ever use, whether they are online or not.
+const POSSIBLE: &str = "/sys/devices/system/cpu/possible";
+
+/// The numbers of the possible processors.
+///
+/// # Errors
+/// The system does not say.
+pub fn possible_processors() -> io::Result<Vec<u16>> {
+    let text = std::fs::read_to_string(POSSIBLE)?;
+    parse(text.trim()).ok_or_else(|| io::Error::other(format!("unknown processors: {text}")))
+}
+
+/// Parses a list such as `0-3,8`.
+fn parse(list: &str) -> Option<Vec<u16>> {
+    let mut all = Vec::new();
+    for part in list.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        all.extend(first.parse().ok()?..=last.parse::<u16>().ok()?);
+    }
+    (!all.is_empty()).then_some(all)
+}
+
+/// The processors that threads of the process may use, if some are bound to one.
+static USUAL: OnceLock<CpuSet> = OnceLock::new();
+
+/// Binds the current thread to a processor. It stays free if it may not run there, or if the processor is
+/// offline. Threads that it starts are bound, too, until they call [`free_thread`].
+pub fn bind_thread(processor: u16) {
+    let processor = usize::from(processor);
+    if processor >= CpuSet::MAX_CPU {
+        return;
+    }
+    if let (None, Ok(usual)) = (USUAL.get(), sched_getaffinity(None)) {
+        let _ = USUAL.set(usual);
+    }
+    let mut only = CpuSet::new();
+    only.set(processor);
+    // It is an optimisation.
+    let _ = sched_setaffinity(None, &only);
+}
+
+/// Lets the current thread run on all processors again. Call it in a thread that may have been started by a
+/// bound one.
+pub fn free_thread() {
+    if let Some(usual) = USUAL.get() {
+        let _ = sched_setaffinity(None, usual);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_processors_are_parsed() {
+        assert_eq!(parse("0"), Some(vec![0]));
+        assert_eq!(parse("0-1"), Some(vec![0, 1]));
+        assert_eq!(parse("0-2,5,7-8"), Some(vec![0, 1, 2, 5, 7, 8]));
+        assert_eq!(parse("1-0"), None);
+        for wrong in ["", "x", "0-", "-1", "0,,1", "99999"] {
+            assert_eq!(parse(wrong), None, "{wrong}");
+        }
+        assert!(possible_processors().unwrap().contains(&0));
+    }
+
+    #[test]
+    fn a_thread_is_bound_until_it_is_freed_and_so_are_those_it_starts() {
+        let allowed = || sched_getaffinity(None).unwrap();
+        let usual = allowed();
+        let here = (0..CpuSet::MAX_CPU).find(|one| usual.is_set(*one)).unwrap();
+        let thread = std::thread::spawn(move || {
+            free_thread();
+            assert_eq!(allowed(), usual);
+            bind_thread(here as u16);
+            let bound = allowed();
+            assert!(bound.is_set(here) && bound.count() == 1);
+            // It is not there: nothing changes.
+            bind_thread(u16::MAX);
+            bind_thread(1000);
+            assert_eq!(allowed(), bound);
+            let started = std::thread::spawn(move || {
+                assert_eq!(allowed(), bound);
+                free_thread();
+                assert_eq!(allowed(), usual);
+            });
+            started.join().unwrap();
+            assert_eq!(allowed(), bound);
+        });
+        thread.join().unwrap();
+    }
+}
