@@ -27,10 +27,23 @@ pub(crate) struct HelpersArgs {
     /// The directory where mount(8) looks for helpers
     #[arg(long, value_name = "DIR", default_value = "/sbin")]
     sbin: PathBuf,
-    /// Remove the link
+    /// Also let mounts use io_uring from the next boot on: sets the option of the kernel's fuse module
+    #[arg(long)]
+    io_uring: bool,
+    /// The directory where modprobe(8) looks for options of modules
+    #[arg(long, value_name = "DIR", default_value = "/etc/modprobe.d")]
+    modprobe: PathBuf,
+    /// Remove the link, and the module's option
     #[arg(long)]
     remove: bool,
 }
+
+/// The file with the option of the kernel's fuse module.
+const MODULE_FILE: &str = "throughline-fuse.conf";
+const MODULE_OPTION: &str = "# Written by throughline install-helpers --io-uring\n\
+                             options fuse enable_uring=1\n";
+/// Shows and switches the option until the next boot.
+const MODULE_SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
 /// Creates `fuse2fs` in a directory.
 pub(crate) fn fuse2fs(args: &Fuse2fsArgs, context: &mut Context) -> Result<(), Failure> {
@@ -57,6 +70,13 @@ pub(crate) fn fuse2fs(args: &Fuse2fsArgs, context: &mut Context) -> Result<(), F
 pub(crate) fn helpers(args: &HelpersArgs, context: &mut Context) -> Result<(), Failure> {
     let link = args.sbin.join(HELPER_NAME);
     change(&link, args.remove)?;
+    let option = args.modprobe.join(MODULE_FILE);
+    match (args.remove, args.io_uring) {
+        (true, _) => remove_option(&option)?,
+        (false, true) => std::fs::write(&option, MODULE_OPTION)
+            .doing(|| format!("cannot write {}", quote(&option)))?,
+        (false, false) => {}
+    }
     if args.remove || context.globals.quiet {
         return Ok(());
     }
@@ -67,7 +87,28 @@ pub(crate) fn helpers(args: &HelpersArgs, context: &mut Context) -> Result<(), F
          \x20 IMAGE  DIR  fuse.throughline  defaults,nofail  0 0\n\
          umount(8) unmounts it.",
         link.display()
-    ))
+    ))?;
+    match args.io_uring {
+        true => context.out.line(format!(
+            "{} lets mounts use io_uring from the next boot on. For now, as root:\n\
+             \x20 echo Y > {MODULE_SWITCH}\n\
+             If fuse is no module but a part of the kernel, add to the kernel's command line:\n\
+             \x20 fuse.enable_uring=1",
+            option.display()
+        )),
+        false => Ok(()),
+    }
+}
+
+/// Removes the module's option if it was written here.
+fn remove_option(file: &Path) -> Result<(), Failure> {
+    match std::fs::read_to_string(file) {
+        Ok(text) if text == MODULE_OPTION => {
+            std::fs::remove_file(file).doing(|| format!("cannot remove {}", quote(file)))
+        }
+        // Not there, or another's.
+        _ => Ok(()),
+    }
 }
 
 fn change(link: &Path, remove: bool) -> Result<(), Failure> {

@@ -44,7 +44,9 @@ fn mount_and_fstab_know_the_type_once_the_helper_is_installed() {
     let image = image();
     let point = Point::new(&image, "mnt");
     let text = "
-        $T install-helpers
+        mkdir $W/modprobe
+        $T install-helpers --io-uring --modprobe $W/modprobe
+        grep '^options' $W/modprobe/throughline-fuse.conf
         readlink /sbin/mount.fuse.throughline
         mount -t fuse.throughline $IMAGE $DIR -o noexec
         findmnt -n -o FSTYPE,SOURCE $DIR
@@ -60,7 +62,8 @@ fn mount_and_fstab_know_the_type_once_the_helper_is_installed() {
         ! touch $DIR/x 2> $W/said
         grep 'Read-only file system' $W/said
         umount $DIR
-        $T install-helpers --remove
+        $T install-helpers --remove --modprobe $W/modprobe
+        ! ls $W/modprobe/* 2> $W/said
         ! ls /sbin/mount.fuse.throughline 2> $W/said";
     let Some(ran) = script(&image, &point, text) else {
         return;
@@ -68,7 +71,13 @@ fn mount_and_fstab_know_the_type_once_the_helper_is_installed() {
     assert_eq!(ran.code, Some(0), "{}{}", ran.text(), ran.stderr);
     let output = ran.text();
     let shown = format!("fuse.throughline {}", image.path().display());
-    for text in [&shown, "by-mount\n", "fstab", "Read-only file system"] {
+    for text in [
+        &shown,
+        "by-mount\n",
+        "fstab",
+        "Read-only file system",
+        "options fuse enable_uring=1\n",
+    ] {
         assert!(output.contains(text), "no {text:?}: {output}");
     }
     // umount(8) does not wait until the image is closed; reading succeeds once the lock is released.
