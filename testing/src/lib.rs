@@ -14,6 +14,7 @@ pub mod program;
 pub mod sectors;
 mod serve;
 mod simdevice;
+pub mod transport;
 mod view;
 
 pub use actor::{Actor, Ids};

@@ -51,7 +51,7 @@ pub(crate) fn command(image: &Path, point: &Path, options: &str) -> Command {
         .args(["--exact", ENTRY, "--nocapture", "--test-threads=1"])
         .env(IMAGE, image)
         .env(POINT, point)
-        .env(OPTIONS, options);
+        .env(OPTIONS, crate::transport::with_transport(options));
     command
 }
 

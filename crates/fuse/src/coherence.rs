@@ -20,7 +20,7 @@
 //!    request after which the kernel drops pages even if they were stored to (`copy_file_range`) is refused
 //!    if a store is possible; the kernel then copies by reads and writes.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,16 +28,15 @@ use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex, RwLock};
 
-use crate::channel::{Channel, Scratch};
+use crate::channel::Channel;
 use crate::nodes::nodeid_of;
+use crate::turns::Turns;
 
 /// How long a fill waits for a change whose window is not clear yet.
 const PATIENCE: Duration = Duration::from_millis(2);
 /// The maximum number of times that a change makes the kernel drop its range. Because fills wait, a few
 /// suffice; this bounds the case that the kernel keeps a page.
 const ROUNDS: usize = 100;
-/// The number of threads that may wait for the kernel to drop pages.
-const MAX_TURNS: usize = 4;
 pub(crate) const PAGE_BYTES: u64 = 4096;
 /// All bytes of a file.
 pub(crate) const ALL_BYTES: Range<u64> = 0..u64::MAX;
@@ -237,74 +236,6 @@ impl Drop for OpenWindow<'_> {
     }
 }
 
-/// The turns: permits to wait for the kernel. Requests that wait for a turn are queued and hold no thread.
-#[derive(Default)]
-pub(crate) struct Turns {
-    state: Mutex<Queue>,
-    /// The number of queued requests, readable without the lock.
-    parked: AtomicUsize,
-}
-
-#[derive(Default)]
-struct Queue {
-    taken: usize,
-    parked: VecDeque<Parked>,
-}
-
-/// A request that waits for a turn.
-pub(crate) struct Parked {
-    pub(crate) channel: Arc<Channel>,
-    pub(crate) scratch: Scratch,
-}
-
-/// A turn; dropping it returns it.
-pub(crate) struct Turn<'a>(&'a Turns);
-
-impl Turns {
-    /// Takes a turn; `None` if none is free.
-    pub(crate) fn take(&self) -> Option<Turn<'_>> {
-        let mut queue = self.state.lock();
-        if queue.taken >= MAX_TURNS {
-            return None;
-        }
-        queue.taken += 1;
-        Some(Turn(self))
-    }
-
-    /// Queues a request. The holder of a turn takes it with [`Turns::next`] after its turn.
-    pub(crate) fn park(&self, parked: Parked) {
-        let mut queue = self.state.lock();
-        queue.parked.push_back(parked);
-        self.parked.store(queue.parked.len(), Ordering::SeqCst);
-    }
-
-    /// The number of free turns.
-    #[cfg(test)]
-    pub(crate) fn free(&self) -> usize {
-        MAX_TURNS - self.state.lock().taken
-    }
-
-    /// The next queued request, if a turn is free for it.
-    pub(crate) fn next(&self) -> Option<Parked> {
-        if self.parked.load(Ordering::SeqCst) == 0 {
-            return None;
-        }
-        let mut queue = self.state.lock();
-        if queue.taken >= MAX_TURNS {
-            return None;
-        }
-        let next = queue.parked.pop_front();
-        self.parked.store(queue.parked.len(), Ordering::SeqCst);
-        next
-    }
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        self.0.state.lock().taken -= 1;
-    }
-}
-
 /// The [`KernelPages`] of all open files.
 #[derive(Default)]
 pub(crate) struct OpenInodes {
@@ -390,6 +321,7 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     use super::*;
+    use crate::turns::MAX_TURNS;
 
     /// A channel that discards notifications.
     fn channel() -> Channel {
@@ -490,19 +422,5 @@ mod tests {
         reader.pages().fill(0..1);
         assert!(clean([&reader, &reader]));
         assert!(!clean([&other, &reader]) && !clean([&reader, &other]));
-    }
-
-    #[test]
-    fn a_request_without_a_turn_waits_for_one() {
-        let turns = Turns::default();
-        let turn: Vec<_> = (0..MAX_TURNS).map(|_| turns.take().unwrap()).collect();
-        turns.park(Parked {
-            channel: Arc::new(channel()),
-            scratch: Scratch::new(4096),
-        });
-        assert!(turns.next().is_none());
-        drop(turn);
-        assert!(turns.next().is_some());
-        assert!(turns.next().is_none());
     }
 }

@@ -1,10 +1,11 @@
 //! ext2, ext3 and ext4 images mounted through FUSE.
 //!
 //! ```text
-//!  program ─ kernel ─ /dev/fuse
+//!  program ─ kernel ─ /dev/fuse, or a ring of each processor
 //!                        │ one request
 //!                        ▼
 //!  workers ─► channel: into page-aligned memory of the thread          channel.rs, workers.rs, pace.rs
+//!  or rings: the kernel writes into memory of the thread               rings.rs
 //!                        ▼
 //!  server: one file per family of requests                             server/
 //!      nodes.rs  inodes the kernel knows      files.rs  open handles      policy.rs  choice of cache
@@ -32,9 +33,12 @@ mod nodes;
 pub mod options;
 mod pace;
 mod policy;
+mod rings;
 mod server;
 mod session;
 mod streak;
+mod transport;
+mod turns;
 mod unmount;
 mod wire;
 mod workers;

@@ -17,6 +17,7 @@ use crate::block_device::Claim;
 use crate::channel::Channel;
 use crate::mounts;
 use crate::options::{Access, Atime, Choices, MountOptions, escape};
+use crate::rings::Able;
 use crate::server::Server;
 use crate::unmount::Ending;
 use crate::workers;
@@ -54,6 +55,8 @@ pub struct Session {
     volume: Volume,
     request_bytes: usize,
     choices: Choices,
+    /// Set if the kernel waits for rings.
+    able: Option<Able>,
     /// Set if a block device was mounted before its volume was opened.
     claim: Option<Claim>,
 }
@@ -105,14 +108,23 @@ impl Session {
     ) -> Result<Session, MountError> {
         throughline_device::limit_allocator(ARENAS);
         let request_bytes = request_bytes();
+        let able = able(&options.choices);
         let agreed = Arc::default();
         let negotiation = Negotiation {
-            capabilities: capabilities(options),
+            capabilities: capabilities(options, able.is_some()),
             request_bytes,
             agreed: Arc::clone(&agreed),
         };
         let mount = negotiate(negotiation, config(source, options)).map_err(MountError::Mount)?;
         let agreed = InitFlags::from_bits_retain(agreed.load(Ordering::Acquire));
+        let over_rings = agreed.contains(InitFlags::FUSE_OVER_IO_URING);
+        if able.is_some() && !over_rings {
+            tracing::info!(
+                "requests come through /dev/fuse: the kernel does not offer io_uring \
+                 (/sys/module/fuse/parameters/enable_uring)"
+            );
+        }
+        let able = able.filter(|_| over_rings);
         let long_setxattr = agreed.contains(InitFlags::FUSE_SETXATTR_EXT);
         let server = Server::new(volume.clone(), source, options, long_setxattr);
         let server = Arc::new(server);
@@ -123,6 +135,7 @@ impl Session {
             volume,
             request_bytes: request_bytes as usize,
             choices: options.choices,
+            able,
             claim,
         })
     }
@@ -170,6 +183,7 @@ impl Session {
             Channel::new(connection),
             self.request_bytes,
             &self.choices,
+            self.able,
         );
         ended();
         // Waits for a thread that is closing the volume early, and for its reference to the server.
@@ -214,9 +228,19 @@ impl fuser::Filesystem for Negotiation {
     }
 }
 
-fn capabilities(options: &MountOptions) -> InitFlags {
+/// What the rings need, if they are chosen and this process may use them.
+fn able(choices: &Choices) -> Option<Able> {
+    let able = choices.io_uring.then(Able::new)?;
+    able.inspect_err(|error| {
+        tracing::info!(%error, "requests come through /dev/fuse: this process cannot use io_uring");
+    })
+    .ok()
+}
+
+fn capabilities(options: &MountOptions, over_rings: bool) -> InitFlags {
     let mut wanted =
         InitFlags::FUSE_HAS_IOCTL_DIR | InitFlags::FUSE_MAX_PAGES | chosen(&options.choices);
+    wanted.set(InitFlags::FUSE_OVER_IO_URING, over_rings);
     if !options.read_only {
         // Its writes would be background requests, whose number is bounded, and would queue there behind
         // cache fills that wait for a write (`coherence.rs`).

@@ -20,6 +20,7 @@ use throughline_device::clone_fuse_connection;
 use crate::channel::{Channel, Received, Scratch};
 use crate::options::Choices;
 use crate::pace::{Find, Finds, Pace, SPIN};
+use crate::rings::{Able, Rings};
 use crate::server::Server;
 
 /// The maximum number of threads.
@@ -36,6 +37,7 @@ struct Workers<'a> {
     clone_fd: bool,
     pace: Pace,
     threads: AtomicUsize,
+    max_threads: AtomicUsize,
     waiting: AtomicUsize,
     working: AtomicUsize,
     ended: AtomicBool,
@@ -44,7 +46,7 @@ struct Workers<'a> {
     memory_given: Mutex<Option<Instant>>,
 }
 
-/// Serves requests until the mount is gone.
+/// Serves requests until the mount is gone. If `able`, the kernel waits for rings.
 ///
 /// # Errors
 /// The system's, when a request is read.
@@ -53,23 +55,40 @@ pub(crate) fn run(
     connection: Channel,
     request_bytes: usize,
     choices: &Choices,
+    able: Option<Able>,
 ) -> io::Result<()> {
     // On a single processor, no program can make a request while a thread spins.
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let connection = Arc::new(connection);
+    let rings = able
+        .as_ref()
+        .map(|able| Rings::new(server, Arc::clone(&connection), request_bytes, able));
     let workers = Workers {
         server,
-        connection: Arc::new(connection),
+        connection,
         request_bytes,
         clone_fd: choices.clone_fd,
         pace: Pace::new(choices.spin && choices.clone_fd && processors > 1),
         threads: AtomicUsize::new(1),
+        max_threads: AtomicUsize::new(MAX_THREADS),
         waiting: AtomicUsize::new(0),
         working: AtomicUsize::new(0),
         ended: AtomicBool::new(false),
         failure: Mutex::new(None),
         memory_given: Mutex::new(None),
     };
-    std::thread::scope(|scope| workers.work(scope));
+    server.transport().set(0, MAX_THREADS, request_bytes);
+    std::thread::scope(|scope| {
+        if let (Some(rings), Some(able)) = (&rings, able) {
+            match rings.start(scope, able) {
+                Ok(true) => workers.only_forgets(),
+                Ok(false) => {}
+                Err(error) => workers.end(Some(error)),
+            }
+        }
+        workers.work(scope);
+        rings.iter().for_each(Rings::end);
+    });
     workers.failure.into_inner().map_or(Ok(()), Err)
 }
 
@@ -120,6 +139,12 @@ impl Reader {
 }
 
 impl Workers<'_> {
+    /// Other requests come over rings: one thread, which does not spin, serves those that need no reply.
+    fn only_forgets(&self) {
+        self.pace.disable();
+        self.max_threads.store(1, Ordering::Relaxed);
+    }
+
     fn work<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
         let mut reader = Reader {
             channel: self.channel(),
@@ -127,6 +152,7 @@ impl Workers<'_> {
             waits: true,
             finds: Finds::default(),
         };
+        self.server.transport().begin_thread();
         while !self.ended.load(Ordering::Acquire) {
             let waits = self.waiting.fetch_add(1, Ordering::Relaxed) + 1;
             let alone = self.pace.is_alone();
@@ -151,6 +177,7 @@ impl Workers<'_> {
             }
         }
         self.threads.fetch_sub(1, Ordering::Relaxed);
+        self.server.transport().end_thread();
         drop(reader);
         self.give_memory_back();
     }
@@ -225,7 +252,8 @@ impl Workers<'_> {
         if self.ended.load(Ordering::Acquire) {
             return;
         }
-        if self.threads.fetch_add(1, Ordering::Relaxed) >= MAX_THREADS {
+        let most = self.max_threads.load(Ordering::Relaxed);
+        if self.threads.fetch_add(1, Ordering::Relaxed) >= most {
             self.threads.fetch_sub(1, Ordering::Relaxed);
             return;
         }

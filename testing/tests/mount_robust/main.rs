@@ -26,6 +26,7 @@ mod proc;
 mod promises;
 mod read_only;
 mod saves;
+mod transports;
 #[path = "../kill/tree.rs"]
 mod tree;
 mod unusual;

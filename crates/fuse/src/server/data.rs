@@ -10,9 +10,10 @@ use zerocopy::FromBytes;
 use super::identity::Identity;
 use super::{Answer, Answered, Refusal, Request};
 use crate::channel::Scratch;
-use crate::coherence::{Before, PAGE_BYTES, Turns, while_clean};
+use crate::coherence::{Before, PAGE_BYTES, while_clean};
 use crate::files::{Files, OpenFile};
 use crate::nodes::Nodes;
+use crate::turns::Turns;
 use crate::wire::{
     CopyFileRangeIn, FSYNC_FDATASYNC, FallocateIn, FsyncIn, InHeader, LseekIn, LseekOut,
     OPEN_KILL_PRIVILEGES, OpenIn, READ_LOCK_OWNER, ReadIn, ReleaseIn, WRITE_KILL_PRIVILEGES,

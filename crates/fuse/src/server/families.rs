@@ -14,10 +14,10 @@ use super::names::NameRequests;
 use super::shown::Shown;
 use super::space::SpaceRequests;
 use super::xattrs::XattrRequests;
-use crate::coherence::Turns;
 use crate::files::Files;
 use crate::nodes::Nodes;
 use crate::options::MountOptions;
+use crate::turns::Turns;
 
 /// See the head of this file.
 pub(super) struct Families {

@@ -47,12 +47,13 @@ use rustix::io::Errno;
 use throughline::internal::VolumeLayers;
 use throughline::{Error, Reason, Volume};
 
-use crate::channel::{Channel, Scratch};
-use crate::coherence::{Parked, Turns};
+use crate::channel::{Body, Channel, Scratch};
 use crate::errno;
 use crate::files::Files;
 use crate::nodes::Nodes;
 use crate::options::MountOptions;
+use crate::transport::Transport;
+use crate::turns::{Parked, Turns};
 use crate::wire::{InHeader, Opcode, WRITE_DATA_AT};
 
 use families::{Families, Shared};
@@ -81,6 +82,15 @@ pub(crate) struct Server {
     families: Families,
     /// All further requests are refused.
     shut: AtomicBool,
+}
+
+/// Whether a request is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Progress {
+    /// It has its reply.
+    Done,
+    /// It waits for a turn.
+    Later,
 }
 
 /// How a request is counted.
@@ -166,17 +176,59 @@ impl Server {
     /// # Errors
     /// The system's, when the reply is written.
     pub(crate) fn serve(&self, channel: &Arc<Channel>, scratch: &mut Scratch) -> io::Result<()> {
-        let served = self.serve_one(channel, scratch);
+        let served = self.serve_or_park(channel, scratch);
         while let Some(mut parked) = self.turns.next() {
-            if let Err(error) = self.serve_one(&parked.channel, &mut parked.scratch) {
+            if let Err(error) = self.serve_or_park(&parked.channel, &mut parked.scratch) {
                 tracing::warn!(%error, "answering a request");
             }
         }
-        self.notices.send(channel, &self.turns);
+        self.send_notices(channel);
         served
     }
 
-    fn serve_one(&self, channel: &Arc<Channel>, scratch: &mut Scratch) -> io::Result<()> {
+    fn serve_or_park(&self, channel: &Arc<Channel>, scratch: &mut Scratch) -> io::Result<()> {
+        if self.serve_one(channel, scratch)? == Progress::Later {
+            let another = scratch.another();
+            self.turns.park(Parked {
+                channel: Arc::clone(channel),
+                scratch: std::mem::replace(scratch, another),
+            });
+        }
+        Ok(())
+    }
+
+    /// Serves the request in `scratch`, which is the memory of a ring's entry; `channel` is for notifications.
+    /// Returns `false` if it needs a turn: call it again after [`Server::await_turn`]. Otherwise commit the
+    /// entry, then call [`Server::send_notices`] on another thread.
+    ///
+    /// # Errors
+    /// The request is malformed.
+    pub(crate) fn serve_entry(&self, channel: &Channel, scratch: &mut Scratch) -> io::Result<bool> {
+        Ok(self.serve_one(channel, scratch)? == Progress::Done)
+    }
+
+    /// Blocks until a turn is free.
+    pub(crate) fn await_turn(&self) {
+        self.turns.wait();
+    }
+
+    /// Whether notifications wait to be sent.
+    pub(crate) fn has_notices(&self) -> bool {
+        self.notices.pending() > 0
+    }
+
+    /// Sends the notifications that follow replies, if a turn is free. The kernel may wait for other requests
+    /// meanwhile.
+    pub(crate) fn send_notices(&self, channel: &Channel) {
+        self.notices.send(channel, &self.turns);
+    }
+
+    /// How requests reach this server.
+    pub(crate) fn transport(&self) -> &Transport {
+        self.status.transport()
+    }
+
+    fn serve_one(&self, channel: &Channel, scratch: &mut Scratch) -> io::Result<Progress> {
         let Some(header) = scratch.header() else {
             return Err(io::Error::other("the kernel sent no request"));
         };
@@ -190,32 +242,26 @@ impl Server {
             None => Err(Errno::NOSYS.into()),
         };
         self.status.end(opcode, served(&header, &answered));
-        let reply: &[u8] = match &answered {
-            Ok(Answer::Bytes(bytes)) => bytes,
-            Ok(Answer::Data(len)) => &scratch.reply_data()[..*len],
-            Ok(Answer::Silence) => return Ok(()),
-            Err(Refusal::Later) => {
-                let another = scratch.another();
-                self.turns.park(Parked {
-                    channel: Arc::clone(channel),
-                    scratch: std::mem::replace(scratch, another),
-                });
-                return Ok(());
-            }
+        let body = match &answered {
+            Ok(Answer::Bytes(bytes)) => Body::Bytes(bytes),
+            Ok(Answer::Data(len)) => Body::InPlace(*len),
+            Ok(Answer::Silence) => return Ok(Progress::Done),
+            Err(Refusal::Later) => return Ok(Progress::Later),
             Err(refusal) => {
                 let errno = self.errno(&header, refusal);
                 self.notices
                     .notify_failure(refusal, (opcode, &header, scratch), channel, &changed);
-                return channel.refuse(header.unique, errno);
+                scratch.refuse(channel, header.unique, errno)?;
+                return Ok(Progress::Done);
             }
         };
         changed.notify_success((opcode, &header), channel);
-        let sent = channel.reply(header.unique, &[reply]);
+        let sent = scratch.reply(channel, header.unique, body);
         if !matches!(sent, Ok(true)) {
             let (nodes, files) = (&*self.nodes, &*self.files);
-            Undelivered { nodes, files }.take_back(opcode, reply);
+            Undelivered { nodes, files }.take_back(opcode, scratch.bytes_of(body));
         }
-        sent.map(drop)
+        sent.map(|_| Progress::Done)
     }
 
     fn errno(&self, header: &InHeader, refusal: &Refusal) -> Errno {

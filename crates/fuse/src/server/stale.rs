@@ -26,8 +26,9 @@ use zerocopy::FromBytes;
 
 use super::{Refusal, Request};
 use crate::channel::{Channel, Scratch};
-use crate::coherence::{ALL_BYTES, Turns};
+use crate::coherence::ALL_BYTES;
 use crate::nodes::nodeid_of;
+use crate::turns::Turns;
 use crate::wire::{CreateIn, InHeader, LinkIn, MkdirIn, MknodIn, Opcode, Rename2In, RenameIn};
 
 /// The inodes that a request changed so far.

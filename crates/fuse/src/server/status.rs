@@ -18,6 +18,7 @@ use throughline::internal::VolumeLayers;
 
 use crate::nodes::ROOT_NODEID;
 use crate::options::{CHOICES, MountOptions};
+use crate::transport::Transport;
 use crate::wire::{GetxattrIn, GetxattrOut, Opcode};
 
 use super::stale::Notices;
@@ -42,6 +43,7 @@ pub(super) struct Status {
     volume: Volume,
     since: Instant,
     counts: ThreadLocal<CachePadded<Counts>>,
+    transport: Transport,
 }
 
 /// The counts of one thread.
@@ -73,6 +75,7 @@ impl Status {
             volume: volume.clone(),
             since: Instant::now(),
             counts: ThreadLocal::new(),
+            transport: Transport::default(),
         }
     }
 
@@ -109,6 +112,11 @@ impl Status {
         self.volume.end_writing()?;
         tracing::info!("the volume is closed for writing");
         Ok(())
+    }
+
+    /// How requests reach the server.
+    pub(super) fn transport(&self) -> &Transport {
+        &self.transport
     }
 
     /// A request is in progress.
@@ -189,6 +197,7 @@ impl Status {
                 "written_bytes": sum(|counts| &counts.written_bytes),
                 "notices_due": notices_due,
             },
+            "transport": self.transport.json(),
             "choices": choices,
             "settings": settings,
         });

@@ -96,6 +96,7 @@ mod tests {
     fn sizes_are_those_of_the_protocol() {
         assert_eq!(size_of::<InHeader>(), 40);
         assert_eq!(size_of::<OutHeader>(), 16);
+        assert_eq!(size_of::<RingInOut>(), 32);
         assert_eq!(size_of::<Attr>(), 88);
         assert_eq!(size_of::<EntryOut>(), 128);
         assert_eq!(size_of::<AttrOut>(), 104);

@@ -17,6 +17,8 @@ requests! {
         len: u32, opcode: u32, unique: u64, nodeid: u64, uid: u32, gid: u32, pid: u32, total_extlen: u16,
         padding: u16,
     }
+    /// What describes the payload of an entry of a ring, in requests and replies.
+    RingInOut { flags: u64, commit_id: u64, payload_sz: u32, padding: u32, reserved: u64 }
     ForgetIn { lookups: u64 }
     /// One entry of BATCH_FORGET, after [`BatchForgetIn`].
     ForgetOne { nodeid: u64, lookups: u64 }

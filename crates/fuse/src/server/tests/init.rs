@@ -26,6 +26,7 @@ const POSIX_ACL: u64 = 1 << 20;
 const MAX_PAGES: u64 = 1 << 22;
 const SETXATTR_EXT: u64 = 1 << 29;
 const INIT_EXT: u64 = 1 << 30;
+const OVER_IO_URING: u64 = 1 << 41;
 
 /// `struct fuse_init_in` of protocol 7.`minor`.
 fn init(major: u32, minor: u32, flags: u64) -> Bytes {
@@ -198,6 +199,42 @@ fn a_session_serves_until_the_connection_ends_and_closes_the_volume() {
     });
     let volume = Volume::in_memory(device.to_vec()).expect("a clean volume");
     assert_eq!(volume.read("/file").expect("the file"), b"data");
+}
+
+/// The kernel agrees on io_uring, and then takes no entry of a ring.
+#[test]
+fn a_session_whose_rings_are_refused_is_served_through_the_descriptor() {
+    let choices = Choices {
+        io_uring: true,
+        ..Choices::default()
+    };
+    let options = MountOptions {
+        choices,
+        ..MountOptions::default()
+    };
+    for offered in [0, OVER_IO_URING] {
+        let Some(device) = Faulty::new(Kind::Ext4) else {
+            return;
+        };
+        let hello = (op::INIT, init(7, 42, offered | INIT_EXT));
+        let (session, kernel) = session(&options, device, &[hello]);
+        let session = session.expect("a session");
+        let (error, answer) = kernel.answer(2);
+        assert_eq!(error, 0);
+        // Not where this process may not use it.
+        assert!([0, offered].contains(&(agreed(&answer) & OVER_IO_URING)));
+        std::thread::scope(|scope| {
+            let served = scope.spawn(|| session.run());
+            let ask = bytes::getxattr("throughline.status", 10_000);
+            kernel.send(op::GETXATTR, 4, ROOT_NODEID, &ask);
+            let (error, status) = kernel.answer(4);
+            assert_eq!(error, 0);
+            let status: serde_json::Value = serde_json::from_slice(&status).expect("JSON");
+            assert_eq!(status["transport"]["kind"], "/dev/fuse");
+            kernel.ours.shutdown(Shutdown::Read).expect("the end");
+            served.join().expect("no panic").expect("a clean end");
+        });
+    }
 }
 
 #[test]

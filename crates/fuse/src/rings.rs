@@ -1,0 +1,376 @@
+//! Requests over io_uring: threads that each have one entry of one processor's queue.
+//!
+//! ```text
+//!  program on processor 1 ── request ──► queue 1 of the kernel ──► its entry that became free last
+//!                                                                       │
+//!  thread of that entry, bound to processor 1:  wait ─► serve ─► commit and wait, in one system call
+//! ```
+//!
+//! So a request is served on the processor that made it, and no other processor is woken. A thread that blocks
+//! (for the device, a lock, a commit) blocks only its own request: the kernel passes the next to another entry.
+//!
+//! Invariants:
+//! - While a request is served, another entry of its queue is free, or about to be. A thread that takes a
+//!   request when there is none starts another thread, up to a bound for each queue.
+//! - A thread that waits for a turn ([`crate::turns`]) does not count towards the bound. The holders of
+//!   turns wait for the kernel, which may wait for other requests, and the bound is larger than their number.
+//! - A thread whose entry is with the kernel does nothing but wait. In particular, notifications for which the
+//!   kernel may wait for requests are sent by a thread without an entry.
+//! - A thread never ends before the connection: closing its ring would lose a request that arrives meanwhile.
+//!   Threads in excess sleep.
+//! - The kernel uses no ring before all queues have an entry. Until it is known whether they have, no thread
+//!   serves; if one has none, the kernel is made to use `/dev/fuse`.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::thread::Scope;
+
+use crossbeam_utils::CachePadded;
+use parking_lot::{Condvar, Mutex};
+use throughline_device::{
+    FuseEntry, FuseRefusal, PAYLOAD_AT, bind_thread, clone_fuse_connection, possible_processors,
+};
+
+use crate::channel::{Channel, Scratch};
+use crate::server::Server;
+use crate::turns::MAX_TURNS;
+
+/// The number of threads of all queues that serve at the same time, at most, unless [`QUEUE_THREADS`] needs
+/// more.
+const ALL_THREADS: usize = 128;
+/// The smallest and largest bound for one queue.
+const QUEUE_THREADS: (usize, usize) = (8, 16);
+const _: () = assert!(QUEUE_THREADS.0 > MAX_TURNS + 1);
+/// Entries that keep the memory of a large request, at most.
+const LARGE_ENTRIES: usize = 8;
+/// The memory that each entry keeps, in bytes.
+const SMALL_BYTES: usize = 64 << 10;
+
+/// What the transport needs, found before it is agreed on with the kernel.
+pub(crate) struct Able {
+    refusal: FuseRefusal,
+    processors: Vec<u16>,
+}
+
+impl Able {
+    /// Finds out whether this process can use the transport.
+    ///
+    /// # Errors
+    /// The reason why not.
+    pub(crate) fn new() -> io::Result<Able> {
+        Ok(Able {
+            refusal: FuseRefusal::new()?,
+            processors: possible_processors()?,
+        })
+    }
+}
+
+/// See the head of this file.
+pub(crate) struct Rings<'a> {
+    server: &'a Server,
+    connection: Arc<Channel>,
+    payload_bytes: usize,
+    queues: Vec<CachePadded<Queue>>,
+    /// The number of threads of a queue that serve at the same time, at most.
+    bound: usize,
+    start: Start,
+    /// Entries that keep the memory of a large request.
+    large: AtomicUsize,
+    ended: AtomicBool,
+    notices: Bell,
+}
+
+/// The threads of one processor's queue.
+struct Queue {
+    processor: u16,
+    /// Those that wait for a request, or will soon.
+    waiting: AtomicUsize,
+    /// All, except those that wait for a turn.
+    threads: AtomicUsize,
+}
+
+/// Whether all queues have an entry: unknown, then yes or no.
+#[derive(Default)]
+struct Start {
+    known: Mutex<Option<bool>>,
+    changed: Condvar,
+}
+
+impl Start {
+    fn set(&self, complete: bool) {
+        *self.known.lock() = Some(complete);
+        self.changed.notify_all();
+    }
+
+    fn wait(&self) -> bool {
+        let mut known = self.known.lock();
+        loop {
+            match *known {
+                Some(complete) => return complete,
+                None => self.changed.wait(&mut known),
+            }
+        }
+    }
+}
+
+/// Wakes the thread that sends notifications.
+#[derive(Default)]
+struct Bell {
+    rung: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Bell {
+    fn ring(&self) {
+        *self.rung.lock() = true;
+        self.changed.notify_one();
+    }
+
+    fn wait(&self) {
+        let mut rung = self.rung.lock();
+        while !*rung {
+            self.changed.wait(&mut rung);
+        }
+        *rung = false;
+    }
+}
+
+impl<'a> Rings<'a> {
+    pub(crate) fn new(
+        server: &'a Server,
+        connection: Arc<Channel>,
+        payload_bytes: usize,
+        able: &Able,
+    ) -> Rings<'a> {
+        let queue = |processor: &u16| {
+            CachePadded::new(Queue {
+                processor: *processor,
+                waiting: AtomicUsize::new(0),
+                threads: AtomicUsize::new(0),
+            })
+        };
+        let (least, most) = QUEUE_THREADS;
+        Rings {
+            server,
+            connection,
+            payload_bytes,
+            queues: able.processors.iter().map(queue).collect(),
+            bound: (ALL_THREADS / able.processors.len()).clamp(least, most),
+            start: Start::default(),
+            large: AtomicUsize::new(0),
+            ended: AtomicBool::new(false),
+            notices: Bell::default(),
+        }
+    }
+
+    /// Starts the first thread of each queue. Returns whether the kernel uses the rings from now on; if not, it
+    /// uses `/dev/fuse`.
+    ///
+    /// # Errors
+    /// The kernel uses neither: the mount does not answer.
+    pub(crate) fn start<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        able: Able,
+    ) -> io::Result<bool> {
+        let started = self.start_all(scope);
+        self.start.set(started.is_ok());
+        match started {
+            Ok(()) => {
+                let queues = self.queues.len();
+                tracing::info!(queues, "requests come over io_uring");
+                let bytes = self.payload_bytes + PAYLOAD_AT;
+                (self.server.transport()).set(queues, queues * self.bound, bytes);
+                Ok(true)
+            }
+            Err(error) => {
+                tracing::warn!(%error, "requests come through /dev/fuse: starting io_uring failed");
+                self.end();
+                able.refusal.refuse(self.connection.as_fd())?;
+                Ok(false)
+            }
+        }
+    }
+
+    fn start_all<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) -> io::Result<()> {
+        std::thread::Builder::new()
+            .name("fuse-notices".to_owned())
+            .spawn_scoped(scope, || self.send_notices())?;
+        let (tell, told) = mpsc::channel();
+        for queue in &self.queues {
+            let tell = tell.clone();
+            self.spawn(scope, queue, move |scratch| {
+                let (registered, scratch) = match scratch {
+                    Ok(scratch) => (Ok(()), Some(scratch)),
+                    Err(error) => (Err(error), None),
+                };
+                // Nobody listens after the first error.
+                let _ = tell.send(registered);
+                // The listener waits until all have been told of.
+                drop(tell);
+                scratch.filter(|_| self.start.wait())
+            })?;
+        }
+        drop(tell);
+        let registered: Vec<()> = told.into_iter().collect::<io::Result<_>>()?;
+        match registered.len() == self.queues.len() {
+            true => Ok(()),
+            false => Err(io::Error::other("a thread ended")),
+        }
+    }
+
+    /// The connection has ended.
+    pub(crate) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+        self.notices.ring();
+    }
+
+    /// Starts a thread for `queue`. `ready` gets the memory of its entry, which the kernel has accepted, and
+    /// returns it if the thread is to serve.
+    fn spawn<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        queue: &'scope Queue,
+        ready: impl FnOnce(io::Result<Scratch>) -> Option<Scratch> + Send + 'scope,
+    ) -> io::Result<()> {
+        queue.waiting.fetch_add(1, Ordering::Relaxed);
+        queue.threads.fetch_add(1, Ordering::Relaxed);
+        let started = std::thread::Builder::new()
+            .name("fuse-ring".to_owned())
+            .spawn_scoped(scope, move || {
+                bind_thread(queue.processor);
+                if let Some(scratch) = ready(self.new_entry(queue)) {
+                    self.server.transport().begin_thread();
+                    self.work(scope, queue, scratch);
+                    self.server.transport().end_thread();
+                }
+                queue.end();
+            });
+        started.map(drop).inspect_err(|_| queue.end())
+    }
+
+    fn new_entry(&self, queue: &Queue) -> io::Result<Scratch> {
+        let connection = self.connection.as_fd();
+        // A descriptor of its own, as threads that share one contend for its reference count.
+        let own = clone_fuse_connection(connection).or_else(|_| connection.try_clone_to_owned())?;
+        let mut entry = FuseEntry::new(own, queue.processor, self.payload_bytes)?;
+        entry.register()?;
+        Ok(Scratch::of_entry(entry))
+    }
+
+    /// Starts another thread for the queue if none of them waits for requests.
+    fn ensure_waiter<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, queue: &'scope Queue) {
+        if queue.waiting.load(Ordering::Relaxed) > 0
+            || queue.threads.load(Ordering::Relaxed) >= self.bound
+            || self.ended.load(Ordering::Acquire)
+        {
+            return;
+        }
+        let started = self.spawn(scope, queue, |scratch| {
+            let failed = |error: &io::Error| tracing::warn!(%error, "adding an entry of a ring");
+            scratch.inspect_err(failed).ok()
+        });
+        if let Err(error) = started {
+            // The existing threads go on serving.
+            tracing::warn!(%error, "starting a thread");
+        }
+    }
+
+    /// Serves requests of the queue until the connection ends.
+    fn work<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        queue: &'scope Queue,
+        mut scratch: Scratch,
+    ) {
+        let mut keeps = false;
+        loop {
+            match scratch.wait() {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => {
+                    // This entry is lost, but its queue needs one.
+                    tracing::error!(%error, "waiting for a request");
+                    queue.waiting.fetch_sub(1, Ordering::Relaxed);
+                    self.ensure_waiter(scope, queue);
+                    queue.waiting.fetch_add(1, Ordering::Relaxed);
+                    return;
+                }
+            }
+            queue.waiting.fetch_sub(1, Ordering::Relaxed);
+            self.ensure_waiter(scope, queue);
+            self.serve(scope, queue, &mut scratch);
+            self.limit_memory(&mut scratch, &mut keeps);
+            queue.waiting.fetch_add(1, Ordering::Relaxed);
+            if self.server.has_notices() {
+                // They follow the reply.
+                if let Err(error) = scratch.commit() {
+                    tracing::error!(%error, "answering a request");
+                }
+                self.notices.ring();
+            }
+        }
+    }
+
+    fn serve<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        queue: &'scope Queue,
+        scratch: &mut Scratch,
+    ) {
+        // A panic is a bug of ours; it fails its own request only, by the reply that is prepared.
+        let served = std::panic::catch_unwind(AssertUnwindSafe(|| {
+            scratch.take_from_entry()?;
+            while !self.server.serve_entry(&self.connection, scratch)? {
+                queue.threads.fetch_sub(1, Ordering::Relaxed);
+                self.ensure_waiter(scope, queue);
+                self.server.await_turn();
+                queue.threads.fetch_add(1, Ordering::Relaxed);
+            }
+            Ok(())
+        }));
+        match served {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => {
+                let error: io::Error = error;
+                tracing::warn!(%error, "answering a request");
+            }
+            Err(_) => tracing::error!("a request panicked: this is a bug"),
+        }
+    }
+
+    /// Returns the memory of a large request to the system, unless few entries keep theirs (`keeps`).
+    fn limit_memory(&self, scratch: &mut Scratch, keeps: &mut bool) {
+        if *keeps || scratch.touched_bytes() <= SMALL_BYTES {
+            return;
+        }
+        let kept = self.large.load(Ordering::Relaxed);
+        *keeps = kept < LARGE_ENTRIES
+            && (self.large)
+                .compare_exchange(kept, kept + 1, Ordering::Relaxed, Ordering::Relaxed)
+                .is_ok();
+        if !*keeps {
+            scratch.discard(SMALL_BYTES);
+        }
+    }
+
+    /// Sends notifications until the connection ends.
+    fn send_notices(&self) {
+        while !self.ended.load(Ordering::Acquire) {
+            self.server.send_notices(&self.connection);
+            self.notices.wait();
+        }
+    }
+}
+
+impl Queue {
+    /// One of its threads ends.
+    fn end(&self) {
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.threads.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,35 @@
+//! Which transport the mounts of tests use.
+//!
+//! `THROUGHLINE_TEST_TRANSPORT` is a mount option that every mount of [`Mounted`](crate::Mounted) gets before
+//! its own, such as [`IO_URING`]. `./dev test` runs the mounts' tests on both transports.
+
+/// The mount option that chooses io_uring.
+pub const IO_URING: &str = "with=io_uring";
+const VARIABLE: &str = "THROUGHLINE_TEST_TRANSPORT";
+const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
+
+/// Whether the kernel lets FUSE servers use io_uring. If not, prints what is skipped and why.
+///
+/// # Panics
+/// With `THROUGHLINE_REQUIRE_ALL=1`, if the kernel has it and it is switched off.
+pub fn io_uring_is_on() -> bool {
+    match std::fs::read_to_string(SWITCH) {
+        Ok(text) if text.trim() == "Y" => true,
+        Ok(_) => {
+            throughline_testkit::missing!("FUSE over io_uring is off (as root: echo Y > {SWITCH})");
+            false
+        }
+        Err(_) => {
+            throughline_testkit::left_out!("this kernel has no FUSE over io_uring");
+            false
+        }
+    }
+}
+
+/// These mount options, after those of the environment.
+pub(crate) fn with_transport(options: &str) -> String {
+    match std::env::var(VARIABLE) {
+        Ok(first) => format!("{first},{options}"),
+        Err(_) => options.to_owned(),
+    }
+}

@@ -1,0 +1,167 @@
+//! The two transports of a mount: `/dev/fuse`, and io_uring where the kernel allows it.
+
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+
+use throughline_testing::sectors::filled;
+use throughline_testing::transport::{IO_URING, io_uring_is_on};
+use throughline_testing::{DiskImage, Mounted};
+
+use crate::work;
+
+const THREADS: u64 = 6;
+const FILES: u64 = 40;
+
+fn image() -> Option<DiskImage> {
+    let possible = Mounted::possible();
+    possible
+        .then(|| DiskImage::make("-t ext4", "256m"))
+        .flatten()
+}
+
+fn transport(mounted: &Mounted) -> serde_json::Value {
+    let status: serde_json::Value = serde_json::from_str(&mounted.status()).expect("JSON");
+    status["transport"].clone()
+}
+
+/// The transport that was asked for serves, if the kernel has it; else the other.
+#[test]
+fn the_status_says_which_transport_serves() {
+    let Some(image) = image() else { return };
+    for (options, over_rings) in [
+        ("without=io_uring", false),
+        ("with=io_uring", io_uring_is_on()),
+        ("ro,with=io_uring", io_uring_is_on()),
+    ] {
+        let mounted = Mounted::new(image.path(), options);
+        let transport = transport(&mounted);
+        let kind = if over_rings { "io_uring" } else { "/dev/fuse" };
+        assert_eq!(transport["kind"], kind, "{options}");
+        let queues = transport["queues"].as_u64().expect("a number");
+        assert_eq!(queues > 0, over_rings, "{transport}");
+        assert!(transport["threads"].as_u64() > Some(queues.max(1) - 1));
+        assert!(transport["max_memory_bytes"].as_u64() > Some(1 << 20));
+        mounted.unmount();
+    }
+}
+
+/// Requests of all kinds and sizes by several threads, on all processors.
+#[test]
+fn io_uring_carries_requests_of_all_sizes() {
+    if !io_uring_is_on() {
+        return;
+    }
+    let Some(image) = image() else { return };
+    let mounted = Mounted::new(image.path(), IO_URING);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let root = mounted.path(&format!("thread-{thread}"));
+            scope.spawn(move || files(&root, thread));
+        }
+    });
+    let transport = transport(&mounted);
+    assert!(
+        transport["threads"].as_u64() < transport["max_threads"].as_u64(),
+        "{transport}"
+    );
+    for thread in 0..THREADS {
+        let root = mounted.path(&format!("thread-{thread}"));
+        let names = std::fs::read_dir(&root).expect("a directory").count() as u64;
+        assert_eq!(names, FILES);
+        std::fs::remove_dir_all(&root).expect("removed");
+    }
+    mounted.unmount();
+    work::e2fsck(image.path()).expect("sound");
+}
+
+/// Creates, writes, reads and renames files of 0 to 3 MiB in a new directory.
+fn files(root: &Path, seed: u64) {
+    std::fs::create_dir(root).expect("a directory");
+    for number in 0..FILES {
+        let path = root.join(format!("file-{number}"));
+        let len = [0, 1, 4095, 4097, 70_000, 1 << 20, 3 << 20][number as usize % 7];
+        let bytes = filled(len, seed, number, 1);
+        let mut file = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(&path)
+            .expect("a new file");
+        file.write_all(&bytes).expect("written");
+        file.seek(SeekFrom::Start(0)).expect("a seek");
+        let mut back = Vec::new();
+        file.read_to_end(&mut back).expect("read");
+        assert!(back == bytes, "file {number} of {seed}");
+        drop(file);
+        let name = format!("{}-{number}", "long".repeat(50));
+        let long = root.join(&name);
+        std::fs::rename(&path, &long).expect("renamed");
+        assert!(std::fs::metadata(&path).is_err());
+        direct(&long, &bytes);
+        let value = vec![number as u8; 600];
+        rustix::fs::setxattr(&long, "user.value", &value, rustix::fs::XattrFlags::CREATE)
+            .expect("an attribute");
+        let mut back = [0; 1000];
+        let len = rustix::fs::getxattr(&long, "user.value", &mut back[..]).expect("an attribute");
+        assert!(back[..len] == value);
+    }
+}
+
+/// Reads the file anew, past the kernel's cache.
+fn direct(path: &Path, bytes: &[u8]) {
+    let file = File::options()
+        .read(true)
+        .custom_flags(libc_o_direct())
+        .open(path)
+        .expect("a file");
+    let mut back = throughline_device::AlignedBuf::zeroed(4 << 20, 4096);
+    let mut at = 0;
+    loop {
+        let read = file.read_at(&mut back[at..], at as u64).expect("read");
+        at += read;
+        if read == 0 || at % 4096 != 0 {
+            break;
+        }
+    }
+    assert_eq!(at, bytes.len());
+    assert!(back[..at] == *bytes);
+}
+
+fn libc_o_direct() -> i32 {
+    rustix::fs::OFlags::DIRECT.bits() as i32
+}
+
+/// Programs whose request was with a server that is killed get an error: none waits for ever.
+#[test]
+fn no_program_waits_for_a_killed_server() {
+    let Some(image) = image() else { return };
+    for round in 0..3 {
+        let mut mounted = Mounted::new(image.path(), IO_URING);
+        let root = mounted.root().to_owned();
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let (root, tell) = (&root, tell.clone());
+                scope.spawn(move || {
+                    let path = root.join(format!("round-{round}-{thread}"));
+                    let mut written = 0_u64;
+                    // It returns if the connection ends.
+                    while std::fs::write(&path, filled(100_000, written, thread, 1)).is_ok() {
+                        written += 1;
+                        if written == 5 {
+                            let _ = tell.send(());
+                        }
+                    }
+                });
+            }
+            for _ in 0..THREADS {
+                told.recv().expect("a thread at work");
+            }
+            mounted.kill();
+        });
+        drop(mounted);
+        crate::kills::wait_for_io_of_dead_process(image.path()).expect("the lock");
+    }
+}
