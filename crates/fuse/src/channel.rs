@@ -21,9 +21,9 @@ use crate::wire::{
 
 /// A page: the alignment of request and reply data.
 const PAGE_BYTES: usize = 4096;
-/// The offset of a request that is read, in its memory.
+/// The offset in its memory at which a request is read.
 const REQUEST_AT: usize = PAGE_BYTES - WRITE_DATA_AT;
-/// The payload of a ring's entry is where the data of a request is that is read.
+/// The payload of a ring's entry and the data of a request that is read are at the same offset.
 const _: () = assert!(PAYLOAD_AT == PAGE_BYTES);
 
 /// See the head of this file.
@@ -64,13 +64,13 @@ impl Channel {
     pub(crate) fn receive(&self, scratch: &mut Scratch) -> io::Result<Received> {
         loop {
             match rustix::io::read(&self.fd, &mut scratch.buf()[REQUEST_AT..]) {
-                // Not of `/dev/fuse`, whose reads fail then, but of a socket.
+                // The end of a socket. Reads of `/dev/fuse` fail instead.
                 Ok(0) => return Ok(Received::Ended),
                 Ok(len) => {
                     (scratch.at, scratch.len) = (REQUEST_AT, len);
                     return Ok(Received::Request);
                 }
-                // The request was interrupted before it was read; a signal.
+                // The request was interrupted before it was read, or a signal arrived.
                 Err(Errno::NOENT | Errno::INTR) => {}
                 Err(Errno::AGAIN) => return Ok(Received::Nothing),
                 Err(Errno::NODEV | Errno::CONNABORTED) => return Ok(Received::Ended),
@@ -139,7 +139,7 @@ impl Channel {
             .map(drop)
     }
 
-    /// Returns whether the kernel took it.
+    /// Returns whether the kernel received it.
     fn send(&self, unique: u64, error: i32, data: &[&[u8]]) -> io::Result<bool> {
         let bytes: usize = data.iter().map(|part| part.len()).sum();
         let header = OutHeader {
@@ -153,8 +153,7 @@ impl Channel {
         match rustix::io::writev(&self.fd, &parts) {
             Ok(_) => Ok(true),
             // The request was interrupted, the kernel does not know the inode or name of a notification, or
-            // the
-            // mount is gone.
+            // the mount is gone.
             Err(Errno::NOENT | Errno::NODEV) => Ok(false),
             Err(error) => Err(error.into()),
         }
@@ -184,7 +183,7 @@ enum Memory {
         entry: Box<FuseEntry>,
         /// The length of the prepared reply, without its header.
         reply_bytes: usize,
-        /// The part of the payload that was written to, and not returned to the system since.
+        /// The part of the payload that was written to and not returned to the system since, in bytes.
         touched_bytes: usize,
     },
 }
@@ -275,8 +274,8 @@ impl Scratch {
         }
     }
 
-    /// Takes the request that arrived in the entry's memory: puts its parts together, and prepares a reply
-    /// that it failed, for the case that no other is written.
+    /// Takes the request in the entry's memory: joins its parts, and prepares an error as the reply, in case
+    /// no other is written.
     ///
     /// # Errors
     /// If the kernel's lengths contradict each other.
@@ -327,7 +326,7 @@ impl Scratch {
         channel.refuse(unique, errno)
     }
 
-    /// The bytes of the reply that is `body`.
+    /// The bytes of `body`.
     pub(crate) fn bytes_of<'a>(&'a mut self, body: Body<'a>) -> &'a [u8] {
         match body {
             Body::Bytes(bytes) => bytes,
@@ -424,7 +423,7 @@ fn assemble(buf: &mut [u8]) -> Option<Whole> {
 mod tests {
     use super::*;
 
-    /// The memory of an entry with a request: its lengths are the kernel's, the rest is numbered.
+    /// The memory of an entry with a request of these lengths. The bytes of its argument are numbered.
     fn memory(len: usize, payload_sz: usize, room: usize) -> Vec<u8> {
         let mut buf = vec![0; PAGE_BYTES + room];
         buf[..4].copy_from_slice(&(len as u32).to_ne_bytes());

@@ -6,18 +6,19 @@
 //!  thread of that entry, bound to processor 1:  wait ─► serve ─► commit and wait, in one system call
 //! ```
 //!
-//! So a request is served on the processor that made it, and no other processor is woken. A thread that blocks
-//! (for the device, a lock, a commit) blocks only its own request: the kernel passes the next to another entry.
+//! So a request is served on the processor that made it, and no other processor is woken. A thread that
+//! blocks (for the device, a lock, a commit) blocks only its own request: the kernel passes the next one to
+//! another entry.
 //!
 //! Invariants:
 //! - While a request is served, another entry of its queue is free, or about to be. A thread that takes a
 //!   request when there is none starts another thread, up to a bound for each queue.
 //! - A thread that waits for a turn ([`crate::turns`]) does not count towards the bound. The holders of
 //!   turns wait for the kernel, which may wait for other requests, and the bound is larger than their number.
-//! - A thread whose entry is with the kernel does nothing but wait. In particular, notifications for which the
-//!   kernel may wait for requests are sent by a thread without an entry.
+//! - A thread whose entry is with the kernel does nothing but wait. In particular, notifications for which
+//!   the kernel may wait for requests are sent by a thread without an entry.
 //! - A thread never ends before the connection: closing its ring would lose a request that arrives meanwhile.
-//!   Threads in excess sleep.
+//!   Surplus threads sleep.
 //! - The kernel uses no ring before all queues have an entry. Until it is known whether they have, no thread
 //!   serves; if one has none, the kernel is made to use `/dev/fuse`.
 
@@ -39,25 +40,25 @@ use crate::channel::{Channel, Scratch};
 use crate::server::Server;
 use crate::turns::MAX_TURNS;
 
-/// The number of threads of all queues that serve at the same time, at most, unless [`QUEUE_THREADS`] needs
-/// more.
+/// The maximum number of threads of all queues that serve at the same time, unless the minimum of
+/// [`QUEUE_THREADS`] requires more.
 const ALL_THREADS: usize = 128;
 /// The smallest and largest bound for one queue.
 const QUEUE_THREADS: (usize, usize) = (8, 16);
 const _: () = assert!(QUEUE_THREADS.0 > MAX_TURNS + 1);
-/// Entries that keep the memory of a large request, at most.
+/// The maximum number of entries that keep the memory of a large request.
 const LARGE_ENTRIES: usize = 8;
 /// The memory that each entry keeps, in bytes.
 const SMALL_BYTES: usize = 64 << 10;
 
-/// What the transport needs, found before it is agreed on with the kernel.
+/// What the transport needs, determined before it is negotiated with the kernel.
 pub(crate) struct Able {
     refusal: FuseRefusal,
     processors: Vec<u16>,
 }
 
 impl Able {
-    /// Finds out whether this process can use the transport.
+    /// Determines whether this process can use the transport.
     ///
     /// # Errors
     /// The reason why not.
@@ -75,7 +76,7 @@ pub(crate) struct Rings<'a> {
     connection: Arc<Channel>,
     payload_bytes: usize,
     queues: Vec<CachePadded<Queue>>,
-    /// The number of threads of a queue that serve at the same time, at most.
+    /// The maximum number of threads of a queue that serve at the same time.
     bound: usize,
     start: Start,
     /// Entries that keep the memory of a large request.
@@ -87,13 +88,13 @@ pub(crate) struct Rings<'a> {
 /// The threads of one processor's queue.
 struct Queue {
     processor: u16,
-    /// Those that wait for a request, or will soon.
+    /// The threads that wait for a request, or are about to.
     waiting: AtomicUsize,
-    /// All, except those that wait for a turn.
+    /// All threads except those that wait for a turn.
     threads: AtomicUsize,
 }
 
-/// Whether all queues have an entry: unknown, then yes or no.
+/// Whether all queues have an entry. Unknown at first.
 #[derive(Default)]
 struct Start {
     known: Mutex<Option<bool>>,
@@ -167,11 +168,11 @@ impl<'a> Rings<'a> {
         }
     }
 
-    /// Starts the first thread of each queue. Returns whether the kernel uses the rings from now on; if not, it
-    /// uses `/dev/fuse`.
+    /// Starts the first thread of each queue. Returns whether the kernel uses the rings from now on; if not,
+    /// it uses `/dev/fuse`.
     ///
     /// # Errors
-    /// The kernel uses neither: the mount does not answer.
+    /// The kernel uses neither, so requests get no reply.
     pub(crate) fn start<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
@@ -208,9 +209,9 @@ impl<'a> Rings<'a> {
                     Ok(scratch) => (Ok(()), Some(scratch)),
                     Err(error) => (Err(error), None),
                 };
-                // Nobody listens after the first error.
+                // The receiver stops at the first error.
                 let _ = tell.send(registered);
-                // The listener waits until all have been told of.
+                // The receiver waits until all senders are dropped.
                 drop(tell);
                 scratch.filter(|_| self.start.wait())
             })?;
@@ -255,7 +256,7 @@ impl<'a> Rings<'a> {
 
     fn new_entry(&self, queue: &Queue) -> io::Result<Scratch> {
         let connection = self.connection.as_fd();
-        // A descriptor of its own, as threads that share one contend for its reference count.
+        // A descriptor of its own, because threads that share one contend for its reference count.
         let own = clone_fuse_connection(connection).or_else(|_| connection.try_clone_to_owned())?;
         let mut entry = FuseEntry::new(own, queue.processor, self.payload_bytes)?;
         entry.register()?;

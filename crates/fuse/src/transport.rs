@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 /// See the head of this file.
 #[derive(Default)]
 pub(crate) struct Transport {
-    /// The kernel's queues of io_uring; 0: `/dev/fuse`.
+    /// The number of the kernel's queues for io_uring; 0 for `/dev/fuse`.
     queues: AtomicUsize,
-    /// The threads that serve requests, and their largest number.
+    /// The number of threads that serve requests, and its maximum.
     threads: AtomicUsize,
     max_threads: AtomicUsize,
-    /// The memory of each, in bytes, if its largest request has come.
+    /// The maximum memory of each thread, in bytes: after a request of the largest size.
     thread_bytes: AtomicUsize,
 }
 

@@ -1,8 +1,8 @@
-//! [`Turns`]: permits to wait for the kernel to drop pages ([`crate::coherence`]). They leave enough threads to
-//! serve the requests that the kernel waits for meanwhile.
+//! [`Turns`]: permits to wait for the kernel to drop pages ([`crate::coherence`]). They leave enough threads
+//! to serve the requests that the kernel waits for meanwhile.
 //!
-//! A request that waits for a turn is queued and holds no thread. One that came over io_uring holds its thread,
-//! and another thread takes over the requests of its queue ([`crate::rings`]).
+//! A request that waits for a turn is queued and holds no thread. One that came over io_uring holds its
+//! thread, and another thread takes over the requests of its queue ([`crate::rings`]).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -96,7 +96,7 @@ impl Drop for Turn<'_> {
         let mut queue = self.0.state.lock();
         queue.taken -= 1;
         if queue.waiting > 0 {
-            // All, as the first may need no turn any more.
+            // All, because the first may no longer need a turn.
             self.0.returned.notify_all();
         }
     }

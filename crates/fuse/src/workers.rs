@@ -46,7 +46,7 @@ struct Workers<'a> {
     memory_given: Mutex<Option<Instant>>,
 }
 
-/// Serves requests until the mount is gone. If `able`, the kernel waits for rings.
+/// Serves requests until the mount is gone. With `able`, the kernel waits for rings.
 ///
 /// # Errors
 /// The system's, when a request is read.
@@ -92,11 +92,11 @@ pub(crate) fn run(
     workers.failure.into_inner().map_or(Ok(()), Err)
 }
 
-/// What a thread reads requests with.
+/// The channel and the memory with which a thread reads requests.
 struct Reader {
     channel: Arc<Channel>,
     scratch: Scratch,
-    /// The channel blocks.
+    /// Reads of the channel block.
     waits: bool,
     finds: Finds,
 }

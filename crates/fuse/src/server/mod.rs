@@ -197,9 +197,9 @@ impl Server {
         Ok(())
     }
 
-    /// Serves the request in `scratch`, which is the memory of a ring's entry; `channel` is for notifications.
-    /// Returns `false` if it needs a turn: call it again after [`Server::await_turn`]. Otherwise commit the
-    /// entry, then call [`Server::send_notices`] on another thread.
+    /// Serves the request in `scratch`, which is the memory of a ring's entry; `channel` is for
+    /// notifications. Returns `false` if it needs a turn: call it again after [`Server::await_turn`].
+    /// Otherwise commit the entry, then call [`Server::send_notices`] on another thread.
     ///
     /// # Errors
     /// The request is malformed.
