@@ -11,6 +11,7 @@ use throughline_forms::files;
 
 use crate::commands::replay::parts;
 use crate::context::Globals;
+use crate::copy::LongCalls;
 use crate::interrupt::Interrupt;
 use crate::output::{Complaints, note};
 use crate::place::Place;
@@ -187,6 +188,14 @@ impl Images {
     /// The trace of an image that is about to be opened, if the command is explained.
     pub(crate) fn watched(&self, image: &Path) -> Option<Arc<Watched>> {
         self.watch.as_ref().map(|watch| watch.path(image))
+    }
+
+    /// The path of long reads and writes: the cache is for a command whose user asks for one.
+    pub(crate) fn long_calls(&self) -> LongCalls {
+        match self.globals.cache {
+            Some(_) => LongCalls::Cached,
+            None => LongCalls::Direct,
+        }
     }
 
     /// Device and inode of each image file on the host.

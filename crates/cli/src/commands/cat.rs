@@ -5,12 +5,13 @@ use std::io::Read;
 use clap::Args;
 
 use crate::context::Context;
+use crate::copy::{ImageContent, ToStdout};
 use crate::images::Access;
 use crate::place::Place;
 use crate::problem::{Doing, Failure};
 
 /// Bytes read at a time.
-const CHUNK_BYTES: usize = 4 << 20;
+const CHUNK_BYTES: usize = 256 << 10;
 
 /// Arguments of `cat`.
 #[derive(Args, Debug)]
@@ -22,7 +23,8 @@ pub(crate) struct CatArgs {
 
 /// Writes each file to standard output.
 pub(crate) fn run(args: &CatArgs, context: &mut Context) -> Result<(), Failure> {
-    let mut buffer = throughline::AlignedBuf::zeroed(CHUNK_BYTES, 4096);
+    let mut buffer = vec![0; CHUNK_BYTES];
+    let mut to_stdout = ToStdout::new()?;
     let places = context.expand(&args.places, Access::Read)?;
     context.each(&places, |context, place| match place {
         Place::Stream => copy(&mut std::io::stdin().lock(), &mut buffer, place, context),
@@ -36,17 +38,10 @@ pub(crate) fn run(args: &CatArgs, context: &mut Context) -> Result<(), Failure> 
                 .volume
                 .open_file(&opened.path)
                 .doing(|| format!("cannot open {place}"))?;
-            let mut offset = 0;
-            loop {
-                let got = file
-                    .read_at(&mut buffer, offset)
-                    .doing(|| format!("cannot read {place}"))?;
-                if got == 0 {
-                    return Ok(());
-                }
-                context.out.bytes(&buffer[..got])?;
-                offset += got as u64;
-            }
+            let content = ImageContent::new(file, opened.image, context.images.long_calls());
+            // It writes past the buffer of the output.
+            context.out.flush()?;
+            to_stdout.copy(&content, place, context.interrupt())
         }
     })
 }

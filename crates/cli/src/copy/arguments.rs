@@ -392,7 +392,8 @@ fn open_folder(
         Place::Image { .. } => {
             let opened = images.open(folder, access)?;
             let dir = opened.volume.open_dir(&opened.path).doing(cannot)?;
-            Ok(Box::new(ImageFolder::new(dir, opened.image, images.umask)))
+            let folder = ImageFolder::new(dir, opened.image, images.umask, images.long_calls());
+            Ok(Box::new(folder))
         }
         Place::Stream => Err(Failure::Usage("a stream is not a directory".into())),
     }

@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{ErrorKind, Write};
+use std::io::{ErrorKind, IoSliceMut, Write};
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{self, Advice, AtFlags, CWD, Mode, OFlags, SeekFrom};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags};
 use throughline::{DeviceNumber, FileType};
 
 use super::extended::{Holder, Refused};
@@ -212,6 +212,8 @@ pub(crate) struct HostContent {
     stream: bool,
     /// Set when the file system has refused direct I/O.
     only_buffered: AtomicBool,
+    /// A long read found bytes that the host's page cache does not hold.
+    not_cached: AtomicBool,
 }
 
 /// Reads and writes of at least this size are direct.
@@ -233,6 +235,7 @@ impl HostContent {
             file,
             stream,
             only_buffered: AtomicBool::new(false),
+            not_cached: AtomicBool::new(false),
         }
     }
 
@@ -287,6 +290,24 @@ impl HostContent {
         })
     }
 
+    /// Reads as many bytes from the start as the host's page cache holds: copying them costs less than reading
+    /// them from the disk, and dirty ones need no write-back first. After the first miss, the rest of the
+    /// file is taken as not cached, because each miss makes the kernel read ahead into its cache.
+    fn read_cached(&self, offset_bytes: u64, buffer: &mut [u8]) -> usize {
+        if buffer.len() < DIRECT_BYTES || self.not_cached.load(Ordering::Relaxed) {
+            return 0;
+        }
+        let len = buffer.len();
+        let mut whole = [IoSliceMut::new(buffer)];
+        // An error, of whatever kind, is left to the read that follows.
+        let got = rustix::io::preadv2(&self.file, &mut whole, offset_bytes, ReadWriteFlags::NOWAIT)
+            .unwrap_or(0);
+        if got < len {
+            self.not_cached.store(true, Ordering::Relaxed);
+        }
+        got
+    }
+
     /// Standard input.
     pub(crate) fn stdin() -> Result<HostContent> {
         let fd = std::io::stdin().as_fd().try_clone_to_owned()?;
@@ -319,7 +340,8 @@ impl Content for HostContent {
                 rustix::io::read(&self.file, &mut *buffer)
             })?);
         }
-        let mut filled = self.read_direct(offset_bytes, buffer)?;
+        let mut filled = self.read_cached(offset_bytes, buffer);
+        filled += self.read_direct(offset_bytes + filled as u64, &mut buffer[filled..])?;
         while filled < buffer.len() {
             let rest = &mut buffer[filled..];
             match self.file.read_at(rest, offset_bytes + filled as u64) {

@@ -3,11 +3,13 @@
 use std::ffi::{OsStr, OsString};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
-use throughline::{Attributes, DeviceNumber, Dir, File, FileType, Metadata};
+use throughline::{Attributes, DeviceNumber, Dir, File, FileOptions, FileType, Metadata};
 use throughline_forms::owner::Owner;
 
 use super::extended::{Holder, Refused};
+use super::pump::ALIGN_BYTES;
 use super::side::{Change, Content, Create, Folder, Id, Landed, Meta};
 use crate::commands::chown;
 use crate::problem::{Problem, Result};
@@ -19,12 +21,28 @@ pub(crate) struct ImageFolder {
     image: usize,
     /// Permission bits that new names do not get, unless the directory has a default ACL.
     umask: u32,
+    long_calls: LongCalls,
+}
+
+/// The path of long reads and writes of an image's files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum LongCalls {
+    /// Straight between the copy's buffers and the device: a file that is copied once gains nothing from a
+    /// cache, which would take memory and copy each byte once more.
+    Direct,
+    /// Through throughline's page cache.
+    Cached,
 }
 
 impl ImageFolder {
     /// Wraps a directory of the image with that index.
-    pub(crate) fn new(dir: Dir, image: usize, umask: u32) -> ImageFolder {
-        ImageFolder { dir, image, umask }
+    pub(crate) fn new(dir: Dir, image: usize, umask: u32, long_calls: LongCalls) -> ImageFolder {
+        ImageFolder {
+            dir,
+            image,
+            umask,
+            long_calls,
+        }
     }
 
     /// The attributes of a new name.
@@ -37,10 +55,7 @@ impl ImageFolder {
     }
 
     fn content(&self, file: File) -> Box<dyn Content> {
-        Box::new(ImageContent {
-            file,
-            image: self.image,
-        })
+        Box::new(ImageContent::new(file, self.image, self.long_calls))
     }
 }
 
@@ -73,6 +88,7 @@ impl Folder for ImageFolder {
             dir: self.dir.open_dir(name)?,
             image: self.image,
             umask: self.umask,
+            long_calls: self.long_calls,
         }))
     }
 
@@ -156,9 +172,41 @@ impl Folder for ImageFolder {
 }
 
 /// A regular file of an image.
-struct ImageContent {
+pub(crate) struct ImageContent {
     file: File,
     image: usize,
+    long_calls: LongCalls,
+    /// The handle of direct calls, from the first one.
+    direct: OnceLock<File>,
+}
+
+/// Reads and writes of at least this many bytes count as long.
+const LONG_BYTES: usize = 1 << 20;
+
+impl ImageContent {
+    /// A file of the image with that number.
+    pub(crate) fn new(file: File, image: usize, long_calls: LongCalls) -> ImageContent {
+        ImageContent {
+            file,
+            image,
+            long_calls,
+            direct: OnceLock::new(),
+        }
+    }
+
+    /// The handle for a call at `offset_bytes` with `memory`.
+    fn handle(&self, offset_bytes: u64, memory: &[u8]) -> Result<&File> {
+        let is_aligned = offset_bytes.is_multiple_of(ALIGN_BYTES as u64)
+            && memory.as_ptr().addr().is_multiple_of(ALIGN_BYTES);
+        if self.long_calls == LongCalls::Cached || memory.len() < LONG_BYTES || !is_aligned {
+            return Ok(&self.file);
+        }
+        if let Some(direct) = self.direct.get() {
+            return Ok(direct);
+        }
+        let direct = self.file.reopen(FileOptions::new().direct(true))?;
+        Ok(self.direct.get_or_init(|| direct))
+    }
 }
 
 impl Content for ImageContent {
@@ -175,11 +223,14 @@ impl Content for ImageContent {
     }
 
     fn read_at(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<usize> {
-        Ok(self.file.read_at(buffer, offset_bytes)?)
+        Ok(self
+            .handle(offset_bytes, buffer)?
+            .read_at(buffer, offset_bytes)?)
     }
 
     fn write_at(&self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
-        Ok(self.file.write_all_at(bytes, offset_bytes)?)
+        let handle = self.handle(offset_bytes, bytes)?;
+        Ok(handle.write_all_at(bytes, offset_bytes)?)
     }
 
     fn next_data(&self, offset_bytes: u64) -> Result<Option<Range<u64>>> {

@@ -28,11 +28,14 @@ mod preloadable;
 mod preserve;
 mod pump;
 mod side;
+mod stdout;
 mod tree;
 mod workers;
 
 pub(crate) use arguments::{Totals, copy};
+pub(crate) use image::{ImageContent, LongCalls};
 pub(crate) use preserve::{Preserve, Xattrs};
+pub(crate) use stdout::ToStdout;
 
 /// What to copy and how.
 #[derive(Clone, Debug)]

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use crate::common::{Image, fails, is_root, noise, ok, tools_are_missing};
+use crate::common::{Image, fails, is_root, noise, ok, throughline, tools_are_missing};
 
 /// The properties of a file to compare.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -460,5 +460,50 @@ fn nothing_is_copied_into_itself() {
         1,
         "it is the image that is open",
     );
+    image.assert_clean();
+}
+
+#[test]
+fn long_files_are_the_same_past_the_caches_and_through_them() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::new("128M", &["-t", "ext4"]);
+    // Longer than the buffers together, with a hole, and with an end inside a block.
+    let len = (26 << 20) + 123;
+    let source = image.sibling("source");
+    let file = fs::File::create(&source).unwrap();
+    let (front, back) = (noise(9 << 20, 1), noise((4 << 20) + 123, 2));
+    file.write_all_at(&front, 0).unwrap();
+    file.write_all_at(&back, (len - back.len()) as u64).unwrap();
+    let wanted = fs::read(&source).unwrap();
+    let source = source.to_str().unwrap();
+    for (name, options) in [
+        ("past", &[][..]),
+        ("through", &["--cache", "8M"]),
+        ("direct", &["--direct"]),
+    ] {
+        let inside = image.at(&format!("/{name}"));
+        let with = |command: &[&str]| ok(options.iter().chain(command).copied());
+        // Its pages are dirty in the host's cache, then on its disk only.
+        if name == "direct" {
+            file.sync_all().unwrap();
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        }
+        with(&["cp", source, &inside]);
+        assert!(image.contents(&format!("/{name}")) == wanted, "{name}: in");
+        let back = image.sibling(&format!("{name}.back"));
+        with(&["cp", &inside, back.to_str().unwrap()]);
+        assert!(fs::read(&back).unwrap() == wanted, "{name}: out");
+        let sectors = fs::metadata(&back).unwrap().blocks();
+        assert!(sectors < (len as u64) / 512, "{name}: the hole is kept");
+        let shown = throughline()
+            .args(options)
+            .args(["cat", &inside, &inside])
+            .output()
+            .unwrap();
+        assert!(shown.status.success() && shown.stdout.len() == 2 * len);
+        assert!(shown.stdout[len..] == wanted && shown.stdout[..len] == wanted);
+    }
     image.assert_clean();
 }
