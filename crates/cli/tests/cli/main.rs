@@ -10,6 +10,7 @@ mod common;
 mod compared;
 mod copy;
 mod damage;
+mod demonstrated;
 mod explain;
 mod founding;
 mod gated;
