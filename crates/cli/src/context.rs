@@ -49,7 +49,7 @@ pub(crate) struct Globals {
     #[arg(long, global = true)]
     pub(crate) host_cache: bool,
     /// Memory for throughline's page cache (64M, 1G), instead of a quarter of the memory this process may use
-    /// (for a mount, at most 256M)
+    /// (for a mount, at most 256M). cp and cat bypass the cache for long files, unless this is given
     #[arg(long, global = true, value_name = "SIZE", value_parser = parse_cache)]
     pub(crate) cache: Option<u64>,
     /// Limit of dirty memory (data not yet on the device), instead of a fifth of the cache; writers wait at
