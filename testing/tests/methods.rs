@@ -24,12 +24,6 @@ const LARGER: &[(&str, &str, usize, &str)] = &[
         "the functions of std::fs, by path",
     ),
     ("throughline", "OpenOptions", 49, "a method for each choice"),
-    (
-        "extfmt",
-        "InodeImage",
-        52,
-        "a method for each field of the inode on disk",
-    ),
 ];
 
 fn source_files(folder: &Path, found: &mut Vec<PathBuf>) {

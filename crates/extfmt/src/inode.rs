@@ -1,10 +1,11 @@
 //! The inode: 128 bytes in revision 0, later more, with an extra part whose size varies.
 //!
 //! [`InodeImage`] owns the on-disk bytes of one inode (`inode_bytes` of them) and
-//! lays two structures over them: [`InodeBase`], always present, and [`InodeExtra`], whose fields
-//! exist only up to `i_extra_isize`. The bytes beyond (extended attributes, unknown fields)
-//! are preserved.
+//! lays two structures over them: [`InodeBase`], always present, to which it dereferences, and
+//! [`InodeExtra`], whose fields exist only up to `i_extra_isize`. The bytes beyond (extended attributes,
+//! unknown fields) are preserved.
 
+mod base;
 mod checksum;
 mod extra;
 mod i_block;

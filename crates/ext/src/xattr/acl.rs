@@ -80,7 +80,8 @@ pub(super) fn set(
     let also = |step: Step, raw: &mut InodeImage| {
         if let (Step::Apply, Some(bits)) = (step, bits) {
             let kept = !RIGHTS & if clear_setgid { !SETGID } else { !0 };
-            raw.set_mode(raw.mode() & kept | bits);
+            let mode = raw.mode() & kept | bits;
+            raw.set_mode(mode);
         }
         Ok(())
     };

@@ -1,16 +1,16 @@
 //! The 60 bytes of `i_block`: pointers of the indirect map, a short symbolic link, or a device number.
 
-use super::{FAST_SYMLINK_MAX, FileType, I_BLOCK_BYTES, InodeFlags, InodeImage};
+use super::{FAST_SYMLINK_MAX, FileType, I_BLOCK_BYTES, InodeBase, InodeFlags};
 
-impl InodeImage {
+impl InodeBase {
     /// The 60 bytes of the block map, extent root, fast symlink, device number or inline data.
     pub fn i_block(&self) -> &[u8; I_BLOCK_BYTES] {
-        &self.base().i_block
+        &self.i_block
     }
 
     /// As [`Self::i_block`], mutable.
     pub fn i_block_mut(&mut self) -> &mut [u8; I_BLOCK_BYTES] {
-        &mut self.base_mut().i_block
+        &mut self.i_block
     }
 
     /// Pointer `index` (0..15) of the indirect map; 0 is a hole.
@@ -36,12 +36,12 @@ impl InodeImage {
             && !self
                 .flags()
                 .intersects(InodeFlags::EXTENTS | InodeFlags::INLINE_DATA)
-            && self.base().i_size_lo.get() as usize <= FAST_SYMLINK_MAX
+            && self.i_size_lo.get() as usize <= FAST_SYMLINK_MAX
     }
 
     /// Target of a fast symbolic link; `None` for any other inode.
     pub fn fast_symlink_target(&self) -> Option<&[u8]> {
-        let len = self.base().i_size_lo.get() as usize;
+        let len = self.i_size_lo.get() as usize;
         self.is_fast_symlink().then(|| self.i_block().get(..len))?
     }
 

@@ -88,7 +88,8 @@ impl Replay<'_> {
             image.set_links_count(old.links_count());
             image.set_size_bytes(old.size_bytes(&self.fs.geo)?);
             let kept = InodeFlags::INDEX | InodeFlags::EXTENTS | InodeFlags::INLINE_DATA;
-            image.set_flags((image.flags() - kept) | (old.flags() & kept));
+            let flags = (image.flags() - kept) | (old.flags() & kept);
+            image.set_flags(flags);
         }
         let blocks = inode.raw.read().blocks_512(&self.fs.geo);
         self.set_blocks(&mut image, blocks)?;
@@ -113,7 +114,8 @@ impl Replay<'_> {
         if is_dir && !inline {
             image.set_links_count(2);
             image.set_size_bytes(0);
-            image.set_flags(image.flags() - InodeFlags::INDEX);
+            let flags = image.flags() - InodeFlags::INDEX;
+            image.set_flags(flags);
             self.unfilled.insert(ino);
         }
         self.nameless.insert(ino);
