@@ -205,11 +205,14 @@ fn disturb(subject: &VolumeSubject, seed: u64, ended: &AtomicBool) -> Result<(),
     while !ended.load(Ordering::Relaxed) {
         match random.u8(..4) {
             0 => volume.sync().map_err(|error| format!("sync: {error}"))?,
-            1 => volume.set_cache_bytes(Some((1 << 20) << random.u32(..4))),
+            1 => {
+                let bytes = (1 << 20) << random.u32(..4);
+                volume.tune().cache_bytes(Some(bytes));
+            }
             2 => {
                 let mut limits = DirtyLimits::default();
                 limits.limit_bytes = [None, Some(256 << 10), Some(2 << 20)][random.usize(..3)];
-                volume.set_dirty_limits(limits);
+                volume.tune().dirty_limits(limits);
             }
             _ => drop(
                 volume

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use throughline::{DirtyLimits, EngineChoice, OpenOptions, Volume};
+use throughline::{DirtyLimits, EngineChoice, OpenOptions, Volume, VolumeOptions};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::images::{Access, Images, Opened};
@@ -180,11 +180,13 @@ impl Globals {
                     .into(),
             ));
         }
-        let mut options = OpenOptions::new();
+        let mut volume = VolumeOptions::new();
         if let Some(seconds) = self.commit {
-            options.commit_interval(Duration::from_secs(seconds.into()));
+            volume.commit_interval(Duration::from_secs(seconds.into()));
         }
+        let mut options = OpenOptions::new();
         options
+            .volume(&volume)
             .no_replay(self.no_replay)
             .engine(self.engine.into())
             .direct(!self.host_cache)

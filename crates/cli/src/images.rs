@@ -42,7 +42,7 @@ impl Opened {
 
     /// The inode at the path; with `follow`, the target of a symbolic link.
     pub(crate) fn node(&self, follow: bool) -> crate::problem::Result<Node> {
-        Ok(self.volume.node(self.metadata(follow)?.ino())?)
+        Ok(self.volume.node_by_ino(self.metadata(follow)?.ino())?)
     }
 
     /// Whether it is a directory, or a symbolic link to one.

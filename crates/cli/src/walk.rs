@@ -112,7 +112,7 @@ impl At<'_> {
     pub(crate) fn node(&self) -> Result<Node, Failure> {
         let node = match self.parent {
             Some((dir, name)) => dir.node(name),
-            None => self.start.volume.node(self.meta.ino()),
+            None => self.start.volume.node_by_ino(self.meta.ino()),
         };
         node.doing(|| format!("cannot access {}", self.place))
     }

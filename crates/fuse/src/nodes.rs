@@ -72,10 +72,10 @@ impl Nodes {
     /// [`Reason::NotFound`] if it no longer exists; damage; device errors.
     pub(crate) fn get(&self, nodeid: u64) -> Result<Node> {
         match nodeid {
-            ROOT_NODEID => self.volume.root_node(),
+            ROOT_NODEID => self.volume.node("/"),
             // Never given to the kernel.
             0 | ROOT_INO => Err(Error::Caller(Reason::NotFound)),
-            ino => self.volume.node(ino),
+            ino => self.volume.node_by_ino(ino),
         }
     }
 
@@ -87,7 +87,7 @@ impl Nodes {
     /// As [`Nodes::get`].
     pub(crate) fn get_by_handle(&self, nodeid: u64) -> Result<Node> {
         match nodeid {
-            ROOT_NODEID => self.volume.root_node(),
+            ROOT_NODEID => self.volume.node("/"),
             // The root's inode number is not a node id.
             ROOT_INO => Err(Error::Caller(Reason::NotFound)),
             ino => self.volume.node_kept(ino),

@@ -16,6 +16,7 @@ use crate::mode::{FileOptions, Mode};
 use crate::node::Node;
 use crate::ops;
 use crate::volume::Volume;
+use crate::xattrs::Xattrs;
 
 /// An open regular file of a volume; [`Handle`] has the I/O calls.
 pub struct File {
@@ -33,10 +34,6 @@ impl fmt::Debug for File {
 }
 
 impl File {
-    pub(crate) fn new(volume: &Volume, inode: Arc<Inode>) -> Result<File> {
-        File::of(Node::new(volume, inode)?, volume.mode())
-    }
-
     pub(crate) fn of(node: Node, mode: Mode) -> Result<File> {
         match node.metadata()?.file_type() {
             FileType::File if node.fs().is_encrypted(node.inode()) => Err(Reason::NoKey.into()),
@@ -82,7 +79,12 @@ impl File {
         Ok(File::on(self.node.clone(), options.mode()))
     }
 
-    /// The file's inode, for example for its extended attributes.
+    /// Its extended attributes and access control lists.
+    pub fn xattrs(&self) -> Xattrs {
+        self.node.xattrs()
+    }
+
+    /// The file's inode.
     pub fn node(&self) -> Node {
         self.node.clone()
     }

@@ -248,6 +248,11 @@ impl Handle {
         self.write(At::Offset(offset), bufs, Wait::Yes)
     }
 
+    /// Whether writes may begin at any offset and are not durable by themselves.
+    pub(crate) fn writes_plainly(&self) -> bool {
+        !self.mode.no_writes && !self.mode.append && self.mode.durability == Durability::Later
+    }
+
     fn check_write(&self) -> Result<()> {
         match self.mode.no_writes {
             true => Err(Reason::NotOpenedFor("writing").into()),

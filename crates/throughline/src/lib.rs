@@ -4,9 +4,12 @@
 //!
 //! | if you know | use |
 //! | --- | --- |
-//! | `std::fs` functions, on a mounted file system | [`Volume`], which has the same functions |
+//! | `std::fs` functions, on a mounted file system | [`Volume`] and [`Dir`], which have the same functions |
 //! | `std::fs::OpenOptions` | [`OpenOptions`] for images and raw files, [`FileOptions`] in a volume |
 //! | `std::fs::File` | [`File`] in a volume, [`RawFile`] on the host; both are [`Handle`]s |
+//! | `std::fs::DirBuilder` | [`DirBuilder`] |
+//! | `mount -o` | [`VolumeOptions`] |
+//! | `getfattr`, `setfattr`, `getfacl`, `setfacl` | [`Xattrs`], from [`Dir::xattrs`] |
 //! | `Read`, `Write`, `Seek` | the same: [`File`] and [`RawFile`] implement them |
 //! | `FileExt::read_at`, `write_at` | [`Handle::read_at`], [`Handle::write_at`] |
 //! | `tokio::fs` | [`Handle::to_async`], for any runtime |
@@ -21,7 +24,8 @@
 //!   sets mode, owner and times, of new and of existing files.
 //! - [`Metadata::mode`] has the permission bits without the type. The times are not wrapped in a `Result`;
 //!   only the creation time may be missing.
-//! - [`Volume::sync`] makes everything durable, and [`Dir::sync`] the names of a directory.
+//! - [`Volume::sync`] makes everything durable, and [`Dir::sync`] the names of a directory. A volume has the calls of its
+//!   root directory ([`Dir`]) as its own.
 //!
 //! # A volume
 //!
@@ -132,7 +136,7 @@
 //! - Handles may still exist when `main` returns: in statics, in other threads, or after `mem::forget`.
 //! - *Lost* excludes what was already written back or committed by age. Operations are lost as a whole: a
 //!   rename has happened or not, and a replaced file has either its old or its new contents
-//!   ([`OpenOptions::auto_da_alloc`]).
+//!   ([`VolumeOptions::auto_da_alloc`]).
 //! - A volume that was not closed is recovered the next time it is opened for writing.
 //!
 //! # Errors
@@ -188,10 +192,11 @@ mod source;
 mod status;
 mod time;
 mod volume;
+mod xattrs;
 
 pub use cache::CacheState;
 pub use cursor::Cursor;
-pub use dir::{Dir, DirEntry, ReadDir, Walk, WalkEntry};
+pub use dir::{Dir, DirBuilder, DirEntry, ReadDir, Walk, WalkEntry};
 pub use error::{Error, Result};
 pub use file::File;
 pub use handle::Handle;
@@ -201,7 +206,7 @@ pub use later::{AsyncFile, Pending, Returned};
 pub use metadata::{Attributes, DeviceNumber, FileType, Metadata};
 pub use mode::FileOptions;
 pub use node::{Listed, NewNode, Node};
-pub use open::OpenOptions;
+pub use open::{OpenOptions, VolumeOptions};
 pub use own::{Device, Memory};
 pub use raw::RawFile;
 pub use recovery::RecoveryReport;
@@ -221,4 +226,5 @@ pub use throughline_ext::{
 pub use throughline_fileio::throttle::{Pauses, ThrottleState};
 pub use throughline_fileio::writeback::WritebackCounts;
 pub use throughline_fileio::{Advice, DirtyLimits};
-pub use volume::Volume;
+pub use volume::{Tuning, Volume};
+pub use xattrs::Xattrs;

@@ -4,12 +4,11 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::time::SystemTime;
 
-use throughline_ext::{FileType as ExtType, Inode, SetTime};
+use throughline_ext::{FileType as ExtType, Fs, Inode, SetTime};
 
 use crate::error::Result;
 use crate::node::Node;
 use crate::time::{system_time, timestamp};
-use crate::volume::Volume;
 
 /// The type of an inode.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -98,8 +97,8 @@ pub struct Metadata {
 }
 
 impl Metadata {
-    pub(crate) fn of(volume: &Volume, inode: &Inode) -> Result<Metadata> {
-        let meta = volume.fs().metadata(inode)?;
+    pub(crate) fn of(fs: &Fs, inode: &Inode) -> Result<Metadata> {
+        let meta = fs.metadata(inode)?;
         Ok(Metadata {
             ino: meta.ino.0.into(),
             file_type: meta.file_type.into(),

@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use throughline_ext::Reason;
+use throughline_ext::{Last, Reason};
 
 use crate::dir::Dir;
 use crate::error::Result;
 use crate::file::File;
 use crate::metadata::Attributes;
-use crate::volume::Volume;
+use crate::node::NewNode;
 
 /// When a write is durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,6 +69,13 @@ impl FileOptions {
     /// The default options, as described for the type.
     pub fn new() -> FileOptions {
         FileOptions::default()
+    }
+
+    pub(crate) fn of(mode: Mode) -> FileOptions {
+        FileOptions {
+            mode,
+            ..FileOptions::default()
+        }
     }
 
     /// Opens for reading, and not for writing unless [`FileOptions::write`] is set too, as in `std::fs`.
@@ -156,37 +163,31 @@ impl FileOptions {
         self
     }
 
-    /// Opens a file of a volume.
+    /// Opens a file, by a path in a volume or relative to a directory.
     ///
     /// # Errors
     /// As [`Dir::open_file`], [`Dir::create_file`] and [`Dir::create_new`], depending on the options;
     /// [`Reason::Invalid`] for creating or truncating a file that is opened for reading only.
-    pub fn open(&self, volume: &Volume, path: impl AsRef<Path>) -> Result<File> {
-        self.open_in(&volume.root()?, path)
-    }
-
-    /// Opens a file by a path relative to a directory.
-    ///
-    /// # Errors
-    /// As [`FileOptions::open`].
-    pub fn open_in(&self, dir: &Dir, path: impl AsRef<Path>) -> Result<File> {
+    pub fn open(&self, dir: &Dir, path: impl AsRef<Path>) -> Result<File> {
         let changes = self.create || self.create_new || self.truncate;
         if changes && self.mode().no_writes {
             let why = "a file is created or truncated only if it is opened for writing";
             return Err(Reason::Invalid(why).into());
         }
-        let file = if self.create_new {
-            dir.create_new_with(path, &self.attributes)?
-        } else if self.create {
-            dir.open_or_create(path, &self.attributes, self.truncate)?
-        } else {
-            let file = dir.open_file(path)?;
-            if self.truncate {
-                file.set_len(0)?;
-            }
-            file
-        };
-        file.reopen(self)
+        if self.create_new {
+            return dir
+                .make_node(path, NewNode::File, &self.attributes)?
+                .open(self);
+        }
+        let found = dir.find(path, Last::Follow)?;
+        if self.create && !found.exists() {
+            return found.create(NewNode::File, &self.attributes)?.open(self);
+        }
+        let file = found.node()?.open(self)?;
+        if self.truncate {
+            file.set_len(0)?;
+        }
+        Ok(file)
     }
 
     pub(crate) fn mode(&self) -> Mode {

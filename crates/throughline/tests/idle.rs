@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use throughline::{OpenOptions, Volume};
+use throughline::{OpenOptions, Volume, VolumeOptions};
 use throughline_testkit::e2fs::mke2fs;
 
 /// However slow the machine is.
@@ -40,7 +40,7 @@ fn changes_become_durable_in_time_and_then_threads_sleep() {
     // Looks every few milliseconds while there is something to look for.
     let mut open = OpenOptions::new();
     open.write(true);
-    open.durable_within(Duration::from_millis(200));
+    open.volume(VolumeOptions::new().durable_within(Duration::from_millis(200)));
     for options in [&["-t", "ext4"][..], &["-t", "ext4", "-O", "^has_journal"]] {
         let Some((_dir, volume)) = volume(options, &open) else {
             return;

@@ -4,7 +4,7 @@
 
 use std::sync::Barrier;
 
-use throughline::{Attributes, OpenOptions, Volume};
+use throughline::{OpenOptions, Volume};
 use throughline_testkit::e2fs::{assert_clean, mke2fs};
 
 const THREADS: usize = 4;
@@ -13,7 +13,6 @@ const FILES: usize = 12;
 
 /// What one thread does in its directory: files of the round before go or become shorter, new ones come.
 fn work(volume: &Volume, thread: usize, round: usize) {
-    let plain = Attributes::new();
     let dir = volume.open_dir(format!("/{thread}")).unwrap();
     for file in 0..FILES {
         let (old, new) = (
@@ -26,7 +25,7 @@ fn work(volume: &Volume, thread: usize, round: usize) {
             }
             dir.remove_file(&old).unwrap();
         }
-        let made = dir.create_new_with(&new, &plain).unwrap();
+        let made = dir.create_new(&new).unwrap();
         made.write_all_at(&[file as u8; 3000], 0).unwrap();
         if file % 4 == thread {
             made.sync_all().unwrap();

@@ -117,8 +117,10 @@ fn whole_files_in_one_call() {
         assert!(!volume.exists("/dangling").unwrap());
 
         let large: Vec<u8> = (0..5_000_001_u32).map(|i| (i % 251) as u8).collect();
-        volume
-            .create_file_with("/large", &Attributes::new().mode(0o751))
+        FileOptions::new()
+            .create(true)
+            .attributes(Attributes::new().mode(0o751))
+            .open(volume, "/large")
             .unwrap()
             .write_all_at(&large, 0)
             .unwrap();
@@ -217,13 +219,18 @@ fn attributes_and_access_lists_by_path() {
     on_a_volume(&["-t", "ext4"], |volume| {
         volume.write("/file", "x").unwrap();
         volume.symlink("file", "/link").unwrap();
-        volume.set_xattr("/link", "user.comment", "good").unwrap();
-        let value = volume.xattr("/file", "user.comment").unwrap();
+        volume
+            .xattrs("/link")
+            .unwrap()
+            .set("user.comment", "good")
+            .unwrap();
+        let file = volume.xattrs("/file").unwrap();
+        let value = file.get("user.comment").unwrap();
         assert_eq!(value.as_deref(), Some(&b"good"[..]));
-        assert_eq!(volume.xattr_names("/file").unwrap(), [b"user.comment"]);
-        volume.remove_xattr("/file", "user.comment").unwrap();
-        assert_eq!(volume.xattr("/file", "user.comment").unwrap(), None);
-        let again = reason(volume.remove_xattr("/file", "user.comment"));
+        assert_eq!(file.names().unwrap(), [b"user.comment"]);
+        file.remove("user.comment").unwrap();
+        assert_eq!(file.get("user.comment").unwrap(), None);
+        let again = reason(file.remove("user.comment"));
         assert_eq!(again, Reason::NoAttribute);
 
         let entry = |tag, rights, id| AclEntry { tag, rights, id };
@@ -235,20 +242,23 @@ fn attributes_and_access_lists_by_path() {
             entry(AclTag::Others, 0, u32::MAX),
         ])
         .unwrap();
-        assert_eq!(volume.acl("/file").unwrap(), None);
-        volume.set_acl("/link", Some(&list)).unwrap();
-        assert_eq!(volume.acl("/file").unwrap(), Some(list.clone()));
+        assert_eq!(file.acl().unwrap(), None);
+        let link = volume.xattrs("/link").unwrap();
+        link.set_acl(Some(&list)).unwrap();
+        assert_eq!(file.acl().unwrap(), Some(list.clone()));
         assert_eq!(volume.metadata("/file").unwrap().mode(), 0o770);
-        volume.set_acl("/file", None).unwrap();
-        assert_eq!(volume.acl("/file").unwrap(), None);
+        file.set_acl(None).unwrap();
+        assert_eq!(file.acl().unwrap(), None);
         let root = volume.root().unwrap();
         root.create_dir("d").unwrap();
-        root.set_default_acl("d", Some(&list)).unwrap();
-        assert_eq!(root.default_acl("d").unwrap(), Some(list.clone()));
+        let dir = root.xattrs("d").unwrap();
+        dir.set_default_acl(Some(&list)).unwrap();
+        assert_eq!(dir.default_acl().unwrap(), Some(list.clone()));
         volume.write("/d/heir", "x").unwrap();
-        assert!(volume.acl("/d/heir").unwrap().is_some());
-        let refused = volume.set_default_acl("/file", Some(&list));
-        assert_eq!(reason(refused), Reason::Denied);
+        let heir = volume.open_file("/d/heir").unwrap();
+        assert!(heir.xattrs().acl().unwrap().is_some());
+        let refused = reason(file.set_default_acl(Some(&list)));
+        assert_eq!(refused, Reason::Denied);
     });
 }
 

@@ -1,64 +1,19 @@
 //! `throughline::ops`: which inodes an operation lists as changed, on success and on failure.
 
-use std::io;
+mod failing;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use failing::volume_with;
 use throughline::ops::{self, Outcome};
 use throughline::{
-    Attributes, Device, Fallocate, FileOptions, InodeFlags, Memory, NewNode, Node, OpenOptions,
-    RenameMode, Result, Volume, XattrMode,
+    Attributes, Error, Fallocate, File, FileOptions, InodeFlags, NewNode, Node, Reason, RenameMode,
+    Result, Volume, VolumeOptions, XattrMode,
 };
-use throughline_testkit::e2fs::mke2fs;
 
-/// An image in memory that fails writes and flushes on demand.
-#[derive(Clone)]
-struct Failing {
-    memory: Memory,
-    fails: Arc<AtomicBool>,
-}
-
-impl Failing {
-    fn done(&self, done: io::Result<()>) -> io::Result<()> {
-        match self.fails.load(Ordering::SeqCst) {
-            true => Err(io::Error::other("on demand")),
-            false => done,
-        }
-    }
-}
-
-impl Device for Failing {
-    fn len_bytes(&self) -> u64 {
-        self.memory.len_bytes()
-    }
-
-    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        self.memory.read_exact_at(buf, offset)
-    }
-
-    fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        self.done(self.memory.write_all_at(buf, offset))
-    }
-
-    fn flush(&self) -> io::Result<()> {
-        self.done(self.memory.flush())
-    }
-}
-
-/// A new volume, and the switch that makes its device fail; `None` where mke2fs cannot be run.
 fn volume() -> Option<(Volume, Arc<AtomicBool>)> {
-    let dir = tempfile::tempdir().unwrap();
-    let path = dir.path().join("image");
-    if !mke2fs(&path, "16M", &["-t", "ext4"]) {
-        return None;
-    }
-    let fails = Arc::new(AtomicBool::new(false));
-    let device = Failing {
-        memory: Memory::from(std::fs::read(path).unwrap()),
-        fails: Arc::clone(&fails),
-    };
-    let volume = OpenOptions::new().write(true).open_device(device).unwrap();
-    Some((volume, fails))
+    volume_with(&VolumeOptions::new())
 }
 
 fn file(dir: &Node, name: &[u8]) -> Node {
@@ -81,7 +36,7 @@ fn a_success_lists_what_it_changed() -> Result<()> {
     let Some((volume, _)) = volume() else {
         return Ok(());
     };
-    let root = volume.root_node()?;
+    let root = volume.node("/")?;
     let plain = Attributes::new();
     let made = ops::create(&root, b"dir", NewNode::Directory, 0o755, &plain);
     let dir = listed(made, &[&root])?;
@@ -122,7 +77,7 @@ fn a_refusal_lists_nothing() -> Result<()> {
     let (Some((volume, _)), Some((other, _))) = (volume(), volume()) else {
         return Ok(());
     };
-    let (root, there) = (volume.root_node()?, other.root_node()?);
+    let (root, there) = (volume.node("/")?, other.node("/")?);
     let plain = Attributes::new();
     let one = file(&root, b"one");
     let again = ops::create(&root, b"one", NewNode::File, 0o644, &plain);
@@ -156,7 +111,7 @@ fn a_failure_after_the_change_lists_it() -> Result<()> {
         let Some((volume, fails)) = volume() else {
             return Ok(());
         };
-        let root = volume.root_node()?;
+        let root = volume.node("/")?;
         let (one, other) = (file(&root, b"one"), file(&root, b"other"));
         root.set_flags(root.flags() | InodeFlags::DIRSYNC)?;
         volume.sync()?;
@@ -185,5 +140,52 @@ fn a_failure_after_the_change_lists_it() -> Result<()> {
         assert!(root.lookup(there).is_ok(), "{kind}");
         assert_eq!(root.lookup(b"one").is_ok(), kind < 2, "{kind}");
     }
+    Ok(())
+}
+
+/// The files that were written, and those that refused it, each as its handle requires.
+#[test]
+fn files_written_together_are_checked_one_by_one() -> Result<()> {
+    let (Some((volume, _)), Some((other, _))) = (volume(), volume()) else {
+        return Ok(());
+    };
+    let root = volume.node("/")?;
+    let nodes = [b"one", b"two", b"six"].map(|name| file(&root, name));
+    let open = |node: &Node| node.open(&FileOptions::new());
+    let files = [open(&nodes[0])?, open(&nodes[1])?, open(&nodes[2])?];
+    let whole = |files: &[File]| -> Vec<Result<()>> {
+        let all: Vec<_> = files
+            .iter()
+            .map(|file| (file, b"whole".as_slice()))
+            .collect();
+        let changed: Vec<_> = nodes.iter().collect();
+        listed(ops::write_new(&all), &changed).unwrap()
+    };
+    assert!(whole(&files).iter().all(Result::is_ok));
+    let none = ops::write_new(&[(&files[0], b"")]);
+    assert!(listed(none, &[])?.iter().all(Result::is_ok));
+    assert!(listed(ops::write_new(&[]), &[])?.is_empty());
+
+    // Handles that may not write, that append, and a file that may only grow.
+    let reads = nodes[0].open(FileOptions::new().read(true))?;
+    let appends = nodes[1].open(FileOptions::new().append(true))?;
+    nodes[2].set_flags(nodes[2].flags() | InodeFlags::APPEND)?;
+    let bytes = b"AB".as_slice();
+    let all = [(&reads, bytes), (&appends, bytes), (&files[2], bytes)];
+    let done = listed(ops::write_new(&all), &[&nodes[1]])?;
+    let is_refused = |at: usize| matches!(&done[at], Err(Error::Caller(Reason::NotOpenedFor(_))));
+    assert!(is_refused(0) && done[1].is_ok(), "{done:?}");
+    assert!(
+        matches!(&done[2], Err(Error::Caller(Reason::Permission))),
+        "{done:?}"
+    );
+    for (name, content) in [("/one", "whole"), ("/two", "wholeAB"), ("/six", "whole")] {
+        assert_eq!(volume.read_to_string(name)?, content);
+    }
+
+    let stranger = other.create_new("/stranger")?;
+    let mixed = ops::write_new(&[(&stranger, bytes), (&files[0], bytes)]);
+    let refused = listed(mixed, &[]);
+    assert!(matches!(refused, Err(Error::Caller(Reason::CrossDevice))));
     Ok(())
 }

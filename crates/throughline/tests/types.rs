@@ -38,6 +38,7 @@ fn every_type_is_debug_send_and_sync() {
         DeviceNumber,
         DeviceState,
         Dir,
+        DirBuilder,
         DirEntry,
         DirtyLimits,
         DirtyStatus,
@@ -87,14 +88,17 @@ fn every_type_is_debug_send_and_sync() {
         SyncRange,
         TakeDown,
         ThrottleState,
+        Tuning,
         Volume,
         VolumeInfo,
+        VolumeOptions,
         VolumeStatus,
         Walk,
         WalkEntry,
         WritebackCounts,
         WritebackStatus,
         XattrMode,
+        Xattrs,
     ];
     let root = include_str!("../src/lib.rs");
     let exported = root.split("\npub use ").skip(1);

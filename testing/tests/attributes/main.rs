@@ -13,7 +13,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use throughline::{AccessTimes, OpenOptions};
+use throughline::{AccessTimes, OpenOptions, VolumeOptions};
 use throughline_testing::Mount;
 
 use host::Host;
@@ -96,7 +96,7 @@ fn run(what: &str, mke2fs: &str, seed: u64, strict: bool) {
     };
     let volume = OpenOptions::new()
         .write(true)
-        .access_times(when)
+        .volume(VolumeOptions::new().access_times(when))
         .open(&own)
         .expect("the volume opens");
     {

@@ -23,7 +23,7 @@ impl<'a> Ours<'a> {
     }
 
     fn dir(&self, path: &Path) -> throughline::Result<Node> {
-        let root = self.volume.root_node()?;
+        let root = self.volume.node("/")?;
         let Some(name) = path.dir else {
             return Ok(root);
         };

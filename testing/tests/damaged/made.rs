@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use rustix::io::Errno;
-use throughline::Attributes;
+use throughline::{Attributes, NewNode};
 use throughline_testing::{DiskImage, Mounted, program};
 
 use crate::judge::judge;
@@ -37,7 +37,8 @@ fn populated(recipe: &str) -> Option<DiskImage> {
         let dir = volume.root().and_then(|root| root.create_dir(dir));
         let dir = dir.expect("a directory");
         for number in 0..files {
-            let file = dir.create_new_with(name(number), &Attributes::new().mode(0o644));
+            let file = dir.make_node(name(number), NewNode::File, &Attributes::new().mode(0o644));
+            let file = file.and_then(|node| node.open_file());
             let bytes = vec![number as u8; number * 16];
             file.and_then(|file| file.write_all_at(&bytes, 0))
                 .expect("a file");

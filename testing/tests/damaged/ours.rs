@@ -21,7 +21,7 @@ pub(crate) fn look(image: &Path, no_replay: bool) -> Result<Seen, String> {
     let message = |error: Error| error.to_string();
     let mut seen = Seen::default();
     let volume = open(image, no_replay).map_err(message)?;
-    walk(volume.root_node().map_err(message)?, &mut seen);
+    walk(volume.node("/").map_err(message)?, &mut seen);
     Ok(seen)
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use throughline::internal::OpenBlockDevice;
 use throughline::{
-    Attributes, Dir, DirEntry, Fallocate, File, FileType, OpenOptions, RenameMode, Volume,
+    Attributes, Dir, DirEntry, Fallocate, File, FileType, NewNode, OpenOptions, RenameMode, Volume,
 };
 use throughline_block::Disk;
 use throughline_device::{BlockDevice, MemoryDevice, Op, Segment, scope};
@@ -120,7 +120,7 @@ fn read_all(volume: &Volume) -> usize {
             volume.symlink_metadata(path),
             volume.read_link(path),
         );
-        let _ = volume.open_dir(path).map(|dir| dir.own_metadata());
+        let _ = volume.open_dir(path).map(|dir| dir.metadata("."));
     }
     let Ok(root) = volume.root() else { return 0 };
     let mut files = 0;
@@ -208,21 +208,18 @@ const MODES: [Fallocate; 7] = [
 fn change_all(volume: &Volume) -> usize {
     let mut changes = 0;
     let mut did = |done: bool| changes += usize::from(done);
-    let new = Attributes::new();
-    did(volume.create_dir_with("/made", &new).is_ok());
+    did(volume.create_dir("/made").is_ok());
     for n in 0..20 {
         for dir in ["", "/made", "/many", "/few", "/inline", "/few/sub/deep"] {
             let path = format!("{dir}/new-{n:040}");
             did(volume
-                .create_file_with(path, &new)
+                .create_file(path)
                 .is_ok_and(|file| file.write_at(&[1; 900], n * 777).is_ok()));
         }
     }
+    did(volume.symlink("x".repeat(200), "/made/link").is_ok());
     did(volume
-        .symlink_with("x".repeat(200), "/made/link", &new)
-        .is_ok());
-    did(volume
-        .make_node("/made/pipe", FileType::Fifo, None, &new)
+        .make_node("/made/pipe", NewNode::Fifo, &Attributes::new())
         .is_ok());
     did(volume.hard_link("/few/small", "/made/hard").is_ok());
     did(volume.rename("/few/sub", "/made/sub").is_ok());
@@ -293,6 +290,6 @@ fn remove_all(root: Dir) -> usize {
 }
 
 fn same(one: &Dir, other: &Dir) -> bool {
-    let number = |dir: &Dir| dir.own_metadata().map(|metadata| metadata.ino()).ok();
+    let number = |dir: &Dir| dir.metadata(".").map(|metadata| metadata.ino()).ok();
     number(one).is_some() && number(one) == number(other)
 }

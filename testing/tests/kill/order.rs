@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use throughline::{
-    Attributes, DirtyLimits, Error, File, FileOptions, OpenOptions, Reason, Volume, XattrMode,
+    Attributes, Dir, DirtyLimits, Error, File, FileOptions, NewNode, OpenOptions, Reason, Volume,
 };
 use throughline_testing::attributes;
 
@@ -102,7 +102,7 @@ impl Place for Volume {
     }
 
     fn create(&self, path: &str, id: u32) -> throughline::Result<()> {
-        self.create_new_with(path, &Attributes::new().uid(id))
+        self.make_node(path, NewNode::File, &Attributes::new().uid(id))
             .map(drop)
     }
 
@@ -135,10 +135,10 @@ impl Place for Volume {
         name: &str,
         value: Option<&[u8]>,
     ) -> throughline::Result<bool> {
-        let node = self.open_file(path)?.node();
+        let attributes = self.open_file(path)?.xattrs();
         let done = match value {
-            Some(value) => node.set_xattr(name.as_bytes(), value, XattrMode::Either),
-            None => node.remove_xattr(name.as_bytes()),
+            Some(value) => attributes.set(name, value),
+            None => attributes.remove(name),
         };
         match done {
             Err(Error::Caller(Reason::NoSpace)) => Ok(false),
@@ -147,7 +147,7 @@ impl Place for Volume {
     }
 
     fn rename(&self, from: &str, to: &str) -> throughline::Result<()> {
-        Volume::rename(self, from, to)
+        Dir::rename(self, from, to)
     }
 
     fn unlink(&self, path: &str) -> throughline::Result<()> {

@@ -57,8 +57,8 @@ fn seen(
 pub(crate) fn attributes_of_file(file: &File) -> throughline::Result<Found> {
     let node = file.node();
     let mut found = Found::new();
-    for name in node.xattr_names()? {
-        let value = node.xattr(&name)?.unwrap_or_default();
+    for name in node.xattrs().names()? {
+        let value = node.xattrs().get(&name)?.unwrap_or_default();
         found.insert(String::from_utf8_lossy(&name).into_owned(), value);
     }
     Ok(found)

@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use throughline::{Attributes, DeviceNumber, Result, Volume};
+use throughline::{Attributes, DeviceNumber, Dir, FileType, NewNode, Result, Volume};
 
 use crate::fs::{FileSystem, Stat, Step, data};
 
@@ -61,8 +61,7 @@ impl FileSystem for Volume {
     }
 
     fn read_link(&mut self, path: &str) -> String {
-        let target =
-            Volume::read_link(self, path).unwrap_or_else(|e| panic!("read_link {path}: {e}"));
+        let target = Dir::read_link(self, path).unwrap_or_else(|e| panic!("read_link {path}: {e}"));
         String::from_utf8_lossy(target.as_os_str().as_bytes()).into_owned()
     }
 
@@ -74,11 +73,10 @@ impl FileSystem for Volume {
 fn change(volume: &Volume, step: &Step) -> Result<()> {
     match step {
         Step::Dir(path) => volume
-            .create_dir_with(path, &Attributes::new().mode(0o755))
+            .make_node(path, NewNode::Directory, &Attributes::new().mode(0o755))
             .map(drop),
         Step::File(path) => volume
-            .root()?
-            .create_new_with(path, &Attributes::new().mode(0o644))
+            .make_node(path, NewNode::File, &Attributes::new().mode(0o644))
             .map(drop),
         Step::Write {
             path,
@@ -99,7 +97,14 @@ fn change(volume: &Volume, step: &Step) -> Result<()> {
                 major: *major,
                 minor: *minor,
             };
-            volume.make_node(path, *kind, Some(device), &Attributes::new().mode(0o644))
+            let kind = match kind {
+                FileType::CharDevice => NewNode::CharDevice(device),
+                FileType::BlockDevice => NewNode::BlockDevice(device),
+                FileType::Fifo => NewNode::Fifo,
+                _ => NewNode::Socket,
+            };
+            let attributes = Attributes::new().mode(0o644);
+            volume.make_node(path, kind, &attributes).map(drop)
         }
         Step::Unlink(path) => volume.remove_file(path),
         Step::Rmdir(path) => volume.remove_dir(path),

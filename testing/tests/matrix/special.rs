@@ -126,15 +126,12 @@ fn more_subdirectories_than_links() {
     let volume = image
         .open_writable()
         .expect("the new volume opens for writing");
-    let attributes = throughline::Attributes::new();
-    let many = volume
-        .create_dir_with("/many", &attributes)
-        .expect("a directory");
+    let many = volume.create_dir("/many").expect("a directory");
     for index in 0..65_100 {
-        many.create_dir_with(format!("{index}"), &attributes)
+        many.create_dir(format!("{index}"))
             .unwrap_or_else(|e| panic!("directory {index}: {e}"));
     }
-    assert_eq!(many.own_metadata().expect("its metadata").nlink(), 1);
+    assert_eq!(many.metadata(".").expect("its metadata").nlink(), 1);
     drop(many);
     life::close(volume, "with many directories");
     image.check("with many directories");
@@ -164,19 +161,16 @@ fn three_levels() {
     let volume = image
         .open_writable()
         .expect("the new volume opens for writing");
-    let attributes = throughline::Attributes::new();
-    let many = volume
-        .create_dir_with("/many", &attributes)
-        .expect("a directory");
+    let many = volume.create_dir("/many").expect("a directory");
     let name = |index: usize| format!("{index:06}{}", "n".repeat(244));
-    many.create_new_with(name(0), &attributes).expect("a file");
-    let ino = many.symlink_metadata(name(0)).expect("it is there").ino();
+    many.create_new(name(0)).expect("a file");
+    let node = many.node(name(0)).expect("it is there");
     const NAMES: usize = 60_000;
     for index in 1..NAMES {
-        many.link_inode(ino, name(index))
+        many.link_node(&node, name(index))
             .unwrap_or_else(|e| panic!("name {index}: {e}"));
     }
-    drop(many);
+    drop((many, node));
     life::close(volume, "with many names");
     image.check("with many names");
     let tree = image.debugfs(false, "htree_dump /many\n");

@@ -252,9 +252,8 @@ fn reader(common: &Common<'_>, seed: u64, ended: &AtomicBool) -> Check {
             at = (at + count) % SECTORS;
         }
         if random.u8(..8) == 0 {
-            common
-                .volume
-                .set_cache_bytes(Some((2 << 20) << random.u8(..3)));
+            let bytes = (2 << 20) << random.u8(..3);
+            common.volume.tune().cache_bytes(Some(bytes));
         }
     }
     Ok(())

@@ -9,8 +9,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use throughline::internal::OpenBlockDevice;
 use throughline::{
-    Attributes, DeviceNumber, Error, Fallocate, File, FileOptions, FileType, OpenOptions, Reason,
-    SyncRange, Volume,
+    Attributes, DeviceNumber, Error, Fallocate, File, FileOptions, FileType, NewNode, OpenOptions,
+    Reason, SyncRange, Volume,
 };
 use throughline_device::BlockDevice;
 use throughline_testing::model::{
@@ -52,7 +52,7 @@ impl VolumeSubject {
     /// A new directory on the same volume as a separate subject, for another thread.
     pub fn below(&self, dir: &str) -> Answer<Self> {
         self.volume()
-            .create_dir_with(dir, &Attributes::new().mode(0o755))
+            .make_node(dir, NewNode::Directory, &Attributes::new().mode(0o755))
             .map_err(refusal)?;
         Ok(Self {
             device: Arc::clone(&self.device),
@@ -190,14 +190,22 @@ fn read(file: &File, offset: u64, to: &mut [u8]) -> Answer<usize> {
 impl Subject for VolumeSubject {
     fn create(&mut self, name: &[u8], mode: u32) -> Answer<()> {
         let root = self.volume().root().map_err(refusal)?;
-        root.create_new_with(self.path(name), &Attributes::new().mode(mode))
-            .map(drop)
-            .map_err(refusal)
+        root.make_node(
+            self.path(name),
+            NewNode::File,
+            &Attributes::new().mode(mode),
+        )
+        .map(drop)
+        .map_err(refusal)
     }
 
     fn mkdir(&mut self, name: &[u8], mode: u32) -> Answer<()> {
         self.volume()
-            .create_dir_with(self.path(name), &Attributes::new().mode(mode))
+            .make_node(
+                self.path(name),
+                NewNode::Directory,
+                &Attributes::new().mode(mode),
+            )
             .map(drop)
             .map_err(refusal)
     }
@@ -209,18 +217,19 @@ impl Subject for VolumeSubject {
     }
 
     fn mknod(&mut self, name: &[u8], kind: FileKind, mode: u32, device: (u32, u32)) -> Answer<()> {
-        let number = Some(DeviceNumber {
+        let number = DeviceNumber {
             major: device.0,
             minor: device.1,
-        });
-        let (kind, number) = match kind {
-            FileKind::Fifo => (FileType::Fifo, None),
-            FileKind::Socket => (FileType::Socket, None),
-            FileKind::CharDevice => (FileType::CharDevice, number),
-            _ => (FileType::BlockDevice, number),
+        };
+        let kind = match kind {
+            FileKind::Fifo => NewNode::Fifo,
+            FileKind::Socket => NewNode::Socket,
+            FileKind::CharDevice => NewNode::CharDevice(number),
+            _ => NewNode::BlockDevice(number),
         };
         self.volume()
-            .make_node(self.path(name), kind, number, &Attributes::new().mode(mode))
+            .make_node(self.path(name), kind, &Attributes::new().mode(mode))
+            .map(drop)
             .map_err(refusal)
     }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 use throughline::{
-    Attributes, Error, Fallocate, File, FileOptions, Reason, RenameMode, Result, Volume, XattrMode,
+    Attributes, Error, Fallocate, File, FileOptions, NewNode, Reason, RenameMode, Result, Volume,
 };
 use throughline_testing::PowerDevice;
 use throughline_testing::attributes;
@@ -138,7 +138,10 @@ impl<'a> Actor<'a> {
     pub fn create(&mut self, path: &str) -> Result<Id> {
         let id = self.fresh();
         let op = NameOp::Make(path.into(), id, Kind::File);
-        let file = self.name_op(op, |volume| volume.create_new_with(path, &owned(id)))?;
+        let file = self.name_op(op, |volume| {
+            let node = volume.make_node(path, NewNode::File, &owned(id))?;
+            node.open_file()
+        })?;
         self.open.insert(id, file);
         self.contents.insert(id, Content::default());
         self.lane.files.insert(id, FileHistory::default());
@@ -149,7 +152,8 @@ impl<'a> Actor<'a> {
         let id = self.fresh();
         let op = NameOp::Make(path.into(), id, Kind::Dir);
         self.name_op(op, |volume| {
-            volume.create_dir_with(path, &owned(id)).map(drop)
+            let made = volume.make_node(path, NewNode::Directory, &owned(id));
+            made.map(drop)
         })?;
         Ok(id)
     }
@@ -157,7 +161,10 @@ impl<'a> Actor<'a> {
     pub fn symlink(&mut self, target: &str, path: &str) -> Result<Id> {
         let id = self.fresh();
         let op = NameOp::Make(path.into(), id, Kind::Symlink(target.into()));
-        self.name_op(op, |volume| volume.symlink_with(target, path, &owned(id)))?;
+        self.name_op(op, |volume| {
+            let link = NewNode::Symlink(target.as_bytes());
+            volume.make_node(path, link, &owned(id)).map(drop)
+        })?;
         Ok(id)
     }
 
@@ -257,17 +264,14 @@ impl<'a> Actor<'a> {
             return Ok(());
         }
         let span = self.begun();
-        let node = self.open[&id].node();
+        let known = self.open[&id].xattrs();
         let op = FileOp::Attribute { name, value };
         let history = self.lane.files.entry(id).or_default();
         history.ops.push((span, op));
-        let known = attributes::NAMES[usize::from(name)].as_bytes();
+        let at = attributes::NAMES[usize::from(name)];
         let done = match value {
-            Some(number) => {
-                let value = attributes::value(name, number);
-                node.set_xattr(known, &value, XattrMode::Either)
-            }
-            None => node.remove_xattr(known),
+            Some(number) => known.set(at, attributes::value(name, number)),
+            None => known.remove(at),
         };
         if let Err(Error::Caller(Reason::NoSpace)) = done {
             history.ops.pop();

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use throughline::internal::OpenBlockDevice;
-use throughline::{Attributes, File, FileOptions, RenameMode, Result, Volume};
+use throughline::{Attributes, File, FileOptions, RenameMode, Result, Volume, VolumeOptions};
 use throughline_testing::PowerDevice;
 
 use super::fsck::Fsck;
@@ -160,7 +160,7 @@ impl Saver<'_> {
     /// Links an unnamed file to a name, and renames that over the old file.
     fn nameless(&mut self, path: &str) -> Result<()> {
         let bytes = self.bytes();
-        let dir = self.volume.root_node()?.lookup(b"r")?;
+        let dir = self.volume.node("/")?.lookup(b"r")?;
         let node = dir.tmpfile(&Attributes::new(), true)?;
         let file = node.open(&FileOptions::new())?;
         self.write(&file, &bytes)?;
@@ -246,15 +246,13 @@ fn play(
 ) -> Result<(Contents, Arc<PowerDevice>, usize)> {
     let device = Arc::new(PowerDevice::new(recipe.image(), seed));
     let mut random = fastrand::Rng::with_seed(seed);
-    let mut options = run::options(seed);
     let age_ms = AGES_MS[random.usize(..AGES_MS.len())];
-    options.dirty_age(Duration::from_millis(age_ms));
+    let age = Duration::from_millis(age_ms);
+    let options = run::options_with(seed, VolumeOptions::new().dirty_age(age));
     let volume = options.open_block_device(Arc::clone(&device) as _)?;
-    let attributes = Attributes::new();
-    volume.create_dir_with("/r", &attributes)?;
-    volume.create_dir_with("/r/tmp", &attributes)?;
+    volume.create_dir_all("/r/tmp")?;
     let mut saver = Saver {
-        log: volume.create_new_with("/r/log", &attributes)?,
+        log: volume.create_new("/r/log")?,
         volume: &volume,
         device: &device,
         contents: Contents::default(),

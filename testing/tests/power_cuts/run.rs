@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throughline::internal::{OpenBlockDevice, VolumeLayers};
-use throughline::{DirtyLimits, OpenOptions};
+use throughline::{DirtyLimits, OpenOptions, VolumeOptions};
 use throughline_ext::Planted;
 use throughline_testing::{Image, PowerDevice, Record};
 
@@ -55,6 +55,11 @@ pub type Script<'a> = &'a (dyn Fn(&mut Player<'_, '_>) -> throughline::Result<()
 /// Options for opening the volume: small caches, so that they fill up, and with some seeds a short commit
 /// interval.
 pub fn options(seed: u64) -> OpenOptions {
+    options_with(seed, &mut VolumeOptions::new())
+}
+
+/// The same, with these options of the volume.
+pub fn options_with(seed: u64, volume: &mut VolumeOptions) -> OpenOptions {
     let mut random = fastrand::Rng::with_seed(seed);
     let interval = Duration::from_millis([5000, 5, 50][random.usize(..3)]);
     let dirty = DirtyLimits::new(Some(256 << 10 << random.u8(..3)), None);
@@ -62,7 +67,7 @@ pub fn options(seed: u64) -> OpenOptions {
     options
         .cache_bytes(Some(1 << 20 << random.u8(..3)))
         .dirty_limits(dirty)
-        .commit_interval(interval);
+        .volume(volume.commit_interval(interval));
     options
 }
 

@@ -105,10 +105,10 @@ fn walk(volume: &Volume, dir: &str, tree: &mut Tree) -> throughline::Result<()> 
 }
 
 fn attributes(volume: &Volume, ino: u64) -> throughline::Result<Found> {
-    let node = volume.node(ino)?;
+    let node = volume.node_by_ino(ino)?;
     let mut found = Found::new();
-    for name in node.xattr_names()? {
-        let value = node.xattr(&name)?.unwrap_or_default();
+    for name in node.xattrs().names()? {
+        let value = node.xattrs().get(&name)?.unwrap_or_default();
         found.insert(String::from_utf8_lossy(&name).into_owned(), value);
     }
     Ok(found)

@@ -16,7 +16,7 @@ use load::{FILES, THREADS};
 use oracle::image::{Scratch, Shape, shape, tools};
 use oracle::seeds::{Deadline, chosen, run_all, soak};
 use throughline::internal::OpenBlockDevice;
-use throughline::{OpenOptions, Volume};
+use throughline::{OpenOptions, Volume, VolumeOptions};
 use throughline_device::BlockDevice;
 use throughline_testing::{Image, PowerDevice};
 
@@ -48,7 +48,7 @@ fn image(shape: &Shape, scratch: &Scratch) -> Image {
 fn open(device: Arc<dyn BlockDevice>) -> Result<Volume, String> {
     OpenOptions::new()
         .write(true)
-        .commit_interval(Duration::from_secs(3600))
+        .volume(VolumeOptions::new().commit_interval(Duration::from_secs(3600)))
         .open_block_device(device)
         .map_err(in_call("open"))
 }

@@ -28,7 +28,7 @@ impl Ours {
     }
 
     fn node(&self, path: &str) -> Result<Node, Error> {
-        let mut node = self.volume.root_node()?;
+        let mut node = self.volume.node("/")?;
         for name in path.split('/') {
             node = node.lookup(name.as_bytes())?;
         }
@@ -38,7 +38,7 @@ impl Ours {
     fn place<'p>(&self, path: &'p str) -> Result<(Node, &'p [u8]), Error> {
         match path.rsplit_once('/') {
             Some((dir, name)) => Ok((self.node(dir)?, name.as_bytes())),
-            None => Ok((self.volume.root_node()?, path.as_bytes())),
+            None => Ok((self.volume.node("/")?, path.as_bytes())),
         }
     }
 
@@ -86,9 +86,9 @@ impl Ours {
                     Mode::Create => XattrMode::Create,
                     Mode::Replace => XattrMode::Replace,
                 };
-                self.node(path)?.set_xattr(name.as_bytes(), value, mode)
+                self.node(path)?.xattrs().set_with(name, value, mode)
             }
-            Act::Take(path, name) => self.node(path)?.remove_xattr(name.as_bytes()),
+            Act::Take(path, name) => self.node(path)?.xattrs().remove(name),
         }
     }
 }
@@ -121,8 +121,8 @@ impl Side for Ours {
                 continue;
             };
             let mut attributes = BTreeMap::new();
-            for name in node.xattr_names().expect("names") {
-                if let Some(value) = node.xattr(&name).expect("a value") {
+            for name in node.xattrs().names().expect("names") {
+                if let Some(value) = node.xattrs().get(&name).expect("a value") {
                     attributes.insert(String::from_utf8(name).expect("UTF-8"), value);
                 }
             }

@@ -58,7 +58,7 @@ pub(crate) fn run(args: &GetfaclArgs, context: &mut Context) -> Result<(), Failu
 /// One of the two ACLs of an inode, if it has one.
 pub(super) fn read(place: &Place, node: &Node, which: &[u8]) -> Result<Option<Acl>, Failure> {
     let cannot = || format!("cannot read the ACL of {place}");
-    match node.xattr(which).doing(cannot)? {
+    match node.xattrs().get(which).doing(cannot)? {
         None => Ok(None),
         Some(bytes) => match Acl::from_bytes(&bytes) {
             Some(acl) => Ok(Some(acl)),

@@ -153,18 +153,18 @@ type Attribute = (Vec<u8>, Vec<u8>);
 fn read(args: &GetfattrArgs, place: &Place, node: &Node) -> Result<Vec<Attribute>, Failure> {
     let cannot = || format!("cannot read the attributes of {place}");
     if let Some(name) = &args.name {
-        let value = node.xattr(name.as_bytes()).doing(cannot)?;
+        let value = node.xattrs().get(name).doing(cannot)?;
         return match value {
             Some(value) => Ok(vec![(name.clone().into_bytes(), value)]),
             None => Err(Problem::new("No such attribute").met(format!("{place}: {name}"))),
         };
     }
-    let mut names = node.xattr_names().doing(cannot)?;
+    let mut names = node.xattrs().names().doing(cannot)?;
     names.retain(|name| args.r#match.is_match(name));
     names.sort_unstable();
     let mut attributes = Vec::new();
     for name in names {
-        if let Some(value) = node.xattr(&name).doing(cannot)? {
+        if let Some(value) = node.xattrs().get(&name).doing(cannot)? {
             attributes.push((name, value));
         }
     }

@@ -134,7 +134,7 @@ struct Line {
 
 /// Whether an inode has an ACL; `false` if it cannot be read.
 fn is_listed(node: throughline::Result<Node>) -> bool {
-    let has = |node: &Node, which| node.xattr(which).is_ok_and(|list| list.is_some());
+    let has = |node: &Node, which| node.xattrs().get(which).is_ok_and(|list| list.is_some());
     node.is_ok_and(|node| has(&node, acl::ACCESS) || node.is_dir() && has(&node, acl::DEFAULT))
 }
 
@@ -175,7 +175,7 @@ pub(crate) fn run(args: &LsArgs, context: &mut Context) -> Result<(), Failure> {
                 .then(|| opened.volume.read_link(&opened.path))
                 .transpose()
                 .doing(cannot)?;
-            let listed = args.is_long() && is_listed(opened.volume.node(meta.ino()));
+            let listed = args.is_long() && is_listed(opened.volume.node_by_ino(meta.ino()));
             files.push(Line {
                 name: place.to_argument(),
                 meta,
@@ -214,7 +214,7 @@ impl Listing<'_> {
         guard: &mut Guard,
     ) -> Result<(), Failure> {
         let reading = || format!("reading directory {place}");
-        let own = dir.own_metadata().doing(reading)?;
+        let own = dir.metadata(".").doing(reading)?;
         guard.enter(own.ino()).doing(reading)?;
         let listed = self.inside(context, opened, place, dir, own, guard);
         guard.leave();
@@ -294,13 +294,13 @@ impl Listing<'_> {
         let parent = volume.metadata(path.join(".."))?;
         lines.push(Line {
             name: ".".into(),
-            listed: self.args.is_long() && is_listed(volume.node(own.ino())),
+            listed: self.args.is_long() && is_listed(volume.node_by_ino(own.ino())),
             meta: own,
             target: None,
         });
         lines.push(Line {
             name: "..".into(),
-            listed: self.args.is_long() && is_listed(volume.node(parent.ino())),
+            listed: self.args.is_long() && is_listed(volume.node_by_ino(parent.ino())),
             meta: parent,
             target: None,
         });

@@ -4,7 +4,7 @@ use std::path::{Component, PathBuf};
 
 use clap::Args;
 use rustix::io::Errno;
-use throughline::Attributes;
+use throughline::{Attributes, NewNode};
 use throughline_forms::mode::ModeChange;
 
 use crate::context::Context;
@@ -46,7 +46,7 @@ pub(crate) fn run(args: &MkdirArgs, context: &mut Context) -> Result<(), Failure
         } else {
             opened
                 .volume
-                .create_dir_with(&opened.path, &last)
+                .make_node(&opened.path, NewNode::Directory, &last)
                 .doing(|| format!("cannot create directory {place}"))?;
             context.verbose_line(args.verbose, || format!("created directory {place}"))
         }
@@ -78,7 +78,7 @@ fn parents(
         let attributes = if rest.peek().is_none() { last } else { between };
         match opened
             .volume
-            .create_dir_with(&done, attributes)
+            .make_node(&done, NewNode::Directory, attributes)
             .doing(cannot)
         {
             Ok(_) => context.verbose_line(args.verbose, || format!("created directory {place}"))?,

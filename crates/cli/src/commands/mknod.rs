@@ -1,7 +1,7 @@
 //! `mknod`.
 
 use clap::Args;
-use throughline::{Attributes, DeviceNumber, FileType};
+use throughline::{Attributes, DeviceNumber, NewNode};
 use throughline_forms::mode::ModeChange;
 
 use crate::context::Context;
@@ -17,7 +17,7 @@ pub(crate) struct MknodArgs {
     place: Place,
     /// b: block device, c or u: character device, p: fifo, s: socket
     #[arg(value_name = "KIND", value_parser = kind)]
-    kind: FileType,
+    kind: Kind,
     /// Major number of a device
     major: Option<u32>,
     /// Minor number of a device
@@ -27,27 +27,42 @@ pub(crate) struct MknodArgs {
     mode: Option<ModeChange>,
 }
 
-fn kind(text: &str) -> Result<FileType, String> {
+/// What a node can be.
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Block,
+    Character,
+    Fifo,
+    Socket,
+}
+
+fn kind(text: &str) -> Result<Kind, String> {
     match text {
-        "b" => Ok(FileType::BlockDevice),
-        "c" | "u" => Ok(FileType::CharDevice),
-        "p" => Ok(FileType::Fifo),
-        "s" => Ok(FileType::Socket),
+        "b" => Ok(Kind::Block),
+        "c" | "u" => Ok(Kind::Character),
+        "p" => Ok(Kind::Fifo),
+        "s" => Ok(Kind::Socket),
         _ => Err("b, c, u, p or s".to_owned()),
     }
 }
 
 /// Creates the node. This needs no root privileges, because the node is only a name in an image.
 pub(crate) fn run(args: &MknodArgs, context: &mut Context) -> Result<(), Failure> {
-    let device = match (args.kind.is_device(), args.major, args.minor) {
-        (true, Some(major), Some(minor)) => Some(DeviceNumber { major, minor }),
-        (false, None, None) => None,
-        (true, ..) => {
+    let device = match (args.major, args.minor) {
+        (Some(major), Some(minor)) => Some(DeviceNumber { major, minor }),
+        _ => None,
+    };
+    let kind = match (args.kind, device) {
+        (Kind::Block, Some(device)) => NewNode::BlockDevice(device),
+        (Kind::Character, Some(device)) => NewNode::CharDevice(device),
+        (Kind::Fifo, None) if args.major.is_none() => NewNode::Fifo,
+        (Kind::Socket, None) if args.major.is_none() => NewNode::Socket,
+        (Kind::Block | Kind::Character, None) => {
             return Err(Failure::Usage(
                 "a device has a major and a minor number: mknod IMAGE:/dev/null c 1 3".into(),
             ));
         }
-        (false, ..) => {
+        (Kind::Fifo | Kind::Socket, _) => {
             return Err(Failure::Usage(
                 "fifos and sockets have no major and minor number".into(),
             ));
@@ -62,11 +77,7 @@ pub(crate) fn run(args: &MknodArgs, context: &mut Context) -> Result<(), Failure
     let opened = context.open(&args.place, Access::Write)?;
     opened
         .volume
-        .make_node(
-            &opened.path,
-            args.kind,
-            device,
-            &Attributes::new().mode(mode),
-        )
-        .doing(|| format!("cannot make {}", args.place))
+        .make_node(&opened.path, kind, &Attributes::new().mode(mode))
+        .doing(|| format!("cannot make {}", args.place))?;
+    Ok(())
 }

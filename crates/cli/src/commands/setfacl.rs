@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use throughline::{Attributes, Metadata, Node, XattrMode};
+use throughline::{Attributes, Metadata, Node};
 use throughline_forms::acl::{ACCESS, Acl, DEFAULT, Entry, Tag, parse};
 use throughline_forms::owner::Owner;
 
@@ -218,8 +218,10 @@ fn restore(args: &SetfaclArgs, context: &mut Context, dump: &Path) -> Result<(),
         for (default, which) in [(false, ACCESS), (true, DEFAULT)] {
             let acl = list(paragraph, default, meta.is_dir()).map_err(bad)?;
             let done = match acl.is_empty() {
-                false => node.set_xattr(which, &acl.to_bytes(), XattrMode::Either),
-                true if default && read(place, &node, which)?.is_some() => node.remove_xattr(which),
+                false => node.xattrs().set(which, acl.to_bytes()),
+                true if default && read(place, &node, which)?.is_some() => {
+                    node.xattrs().remove(which)
+                }
                 true => Ok(()),
             };
             done.doing(cannot)?;
@@ -281,9 +283,9 @@ fn one(args: &SetfaclArgs, place: &Place, node: &Node, meta: &Metadata) -> Resul
         let searchable = meta.is_dir() || meta.mode() & 0o111 != 0;
         let acl = wanted.apply(before, &base, searchable);
         let done = match acl.is_empty() {
-            true if had => node.remove_xattr(which),
+            true if had => node.xattrs().remove(which),
             true => Ok(()),
-            false => node.set_xattr(which, &acl.to_bytes(), XattrMode::Either),
+            false => node.xattrs().set(which, acl.to_bytes()),
         };
         done.doing(cannot)?;
     }

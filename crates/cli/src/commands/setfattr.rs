@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use throughline::{Error, Reason, XattrMode};
+use throughline::{Error, Reason};
 use throughline_forms::value::parse;
 
 use crate::context::Context;
@@ -59,8 +59,8 @@ pub(crate) fn run(args: &SetfattrArgs, context: &mut Context) -> Result<(), Fail
         let cannot = || format!("cannot change the attributes of {}", opened.place);
         let node = opened.node(!args.no_dereference).doing(cannot)?;
         let changed = match (&args.name, &args.remove) {
-            (Some(name), _) => node.set_xattr(name.as_bytes(), &value, XattrMode::Either),
-            (None, Some(name)) => node.remove_xattr(name.as_bytes()),
+            (Some(name), _) => node.xattrs().set(name, &value),
+            (None, Some(name)) => node.xattrs().remove(name),
             (None, None) => Ok(()),
         };
         changed.map_err(problem).doing(cannot)
@@ -81,7 +81,8 @@ fn restore(args: &SetfattrArgs, context: &mut Context, dump: &Path) -> Result<()
                 Problem::new(format!("line {number}: {reason}"))
                     .met(format!("cannot restore from {}", quote(dump)))
             })?;
-            node.set_xattr(name, &value, XattrMode::Either)
+            node.xattrs()
+                .set(name, &value)
                 .map_err(problem)
                 .doing(cannot)?;
         }

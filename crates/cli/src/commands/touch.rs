@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use clap::Args;
 use rustix::io::Errno;
-use throughline::Attributes;
+use throughline::{Attributes, FileOptions};
 use throughline_forms::time::{parse, parse_posix};
 
 use crate::context::Context;
@@ -69,9 +69,11 @@ pub(crate) fn run(args: &TouchArgs, context: &mut Context) -> Result<(), Failure
             Err(failure) if failure.errno() == Some(Errno::NOENT) && args.no_create => Ok(()),
             Err(failure) if failure.errno() == Some(Errno::NOENT) && !args.no_dereference => {
                 let made = attributes.clone().mode(0o666 & !context.images.umask);
-                opened
-                    .volume
-                    .create_file_with(&opened.path, &made)
+                FileOptions::new()
+                    .create(true)
+                    .truncate(true)
+                    .attributes(made)
+                    .open(&opened.volume, &opened.path)
                     .doing(cannot)?;
                 Ok(())
             }

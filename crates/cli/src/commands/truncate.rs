@@ -2,7 +2,7 @@
 
 use clap::Args;
 use rustix::io::Errno;
-use throughline::Attributes;
+use throughline::{Attributes, FileOptions};
 
 use crate::context::Context;
 use crate::images::Access;
@@ -79,9 +79,11 @@ pub(crate) fn run(args: &TruncateArgs, context: &mut Context) -> Result<(), Fail
                     return Ok(());
                 }
                 let made = Attributes::new().mode(0o666 & !context.images.umask);
-                opened
-                    .volume
-                    .create_file_with(&opened.path, &made)
+                FileOptions::new()
+                    .create(true)
+                    .truncate(true)
+                    .attributes(made)
+                    .open(&opened.volume, &opened.path)
                     .doing(cannot)?
             }
             other => other?,

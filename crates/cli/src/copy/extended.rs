@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 use rustix::fs::{self, XattrFlags};
 use rustix::io::Errno;
-use throughline::{Error, FileType, Node, Reason, XattrMode};
+use throughline::{Error, FileType, Node, Reason};
 
 use super::{Preserve, Xattrs};
 use crate::problem::{Problem, Result};
@@ -137,7 +137,7 @@ impl Holder<'_> {
         let listed = match self {
             Holder::Open(fd) => filled(|bytes| fs::flistxattr(fd, bytes)),
             Holder::Named(path) => filled(|bytes| fs::llistxattr(path, bytes)),
-            Holder::Node(node) => return Ok(node.xattr_names()?),
+            Holder::Node(node) => return Ok(node.xattrs().names()?),
         };
         match listed {
             Ok(names) => {
@@ -157,7 +157,7 @@ impl Holder<'_> {
         let got = match self {
             Holder::Open(fd) => filled(|bytes| fs::fgetxattr(fd, name, bytes)),
             Holder::Named(path) => filled(|bytes| fs::lgetxattr(path, name, bytes)),
-            Holder::Node(node) => return Ok(node.xattr(name)?),
+            Holder::Node(node) => return Ok(node.xattrs().get(name)?),
         };
         match got {
             Ok(value) => Ok(Some(value)),
@@ -172,7 +172,7 @@ impl Holder<'_> {
             Holder::Open(fd) => fs::fsetxattr(fd, name, value, flags),
             Holder::Named(path) => fs::lsetxattr(path, name, value, flags),
             Holder::Node(node) => {
-                let set = node.set_xattr(name, value, XattrMode::Either);
+                let set = node.xattrs().set(name, value);
                 return set.map_err(|error| match error {
                     Error::Caller(Reason::NoSpace) => no_room(error),
                     other => other.into(),
@@ -188,9 +188,10 @@ impl Holder<'_> {
             Holder::Open(fd) => fs::fremovexattr(fd, name),
             Holder::Named(path) => fs::lremovexattr(path, name),
             Holder::Node(node) => {
-                return match node.xattr(name) {
+                let attributes = node.xattrs();
+                return match attributes.get(name) {
                     Ok(None) | Err(Error::Unsupported(_)) => Ok(()),
-                    Ok(Some(_)) => Ok(node.remove_xattr(name)?),
+                    Ok(Some(_)) => Ok(attributes.remove(name)?),
                     Err(error) => Err(error.into()),
                 };
             }

@@ -5,7 +5,9 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use throughline::{Attributes, DeviceNumber, Dir, File, FileOptions, FileType, Metadata};
+use throughline::{
+    Attributes, DeviceNumber, Dir, File, FileOptions, FileType, Metadata, NewNode,
+};
 use throughline_forms::owner::Owner;
 
 use super::extended::{Holder, Refused};
@@ -68,7 +70,7 @@ impl Folder for ImageFolder {
     }
 
     fn own(&self) -> Result<Meta> {
-        Ok(self.meta_of(&self.dir.own_metadata()?))
+        Ok(self.meta_of(&self.dir.metadata(".")?))
     }
 
     fn meta(&self, name: &OsStr, follow: bool) -> Result<Meta> {
@@ -105,7 +107,10 @@ impl Folder for ImageFolder {
 
     fn create(&self, name: &OsStr, mode: u32, how: Create) -> Result<Box<dyn Content>> {
         let file = match how {
-            Create::New => self.dir.create_new_with(name, &self.mode(mode))?,
+            Create::New => {
+                let new = self.dir.make_node(name, NewNode::File, &self.mode(mode))?;
+                new.open_file()?
+            }
             Create::Existing | Create::Through => {
                 if how == Create::Existing && self.dir.symlink_metadata(name)?.is_symlink() {
                     return Err(Problem::new("Too many levels of symbolic links"));
@@ -119,7 +124,8 @@ impl Folder for ImageFolder {
     }
 
     fn make_folder(&self, name: &OsStr, mode: u32) -> Result<()> {
-        self.dir.create_dir_with(name, &self.mode(mode))?;
+        self.dir
+            .make_node(name, NewNode::Directory, &self.mode(mode))?;
         Ok(())
     }
 
@@ -134,12 +140,23 @@ impl Folder for ImageFolder {
         device: Option<DeviceNumber>,
         mode: u32,
     ) -> Result<()> {
-        Ok(self.dir.make_node(name, kind, device, &self.mode(mode))?)
+        let kind = match (kind, device) {
+            (FileType::Fifo, _) => NewNode::Fifo,
+            (FileType::Socket, _) => NewNode::Socket,
+            (FileType::CharDevice, Some(device)) => NewNode::CharDevice(device),
+            (FileType::BlockDevice, Some(device)) => NewNode::BlockDevice(device),
+            _ => return Err(Problem::new("Invalid argument")),
+        };
+        self.dir.make_node(name, kind, &self.mode(mode))?;
+        Ok(())
     }
 
     fn make_link(&self, name: &OsStr, first: &Landed) -> Result<()> {
         match first {
-            Landed::Image(ino) => Ok(self.dir.link_inode(*ino, name)?),
+            Landed::Image(ino) => {
+                let node = self.dir.volume().node_by_ino(*ino)?;
+                Ok(self.dir.link_node(&node, name)?)
+            }
             Landed::Host(_) => Err(Problem::new("Invalid cross-device link")),
         }
     }
@@ -157,7 +174,7 @@ impl Folder for ImageFolder {
     }
 
     fn own_holder(&self) -> Result<Holder<'_>> {
-        Ok(Holder::Node(self.dir.own_node()?))
+        Ok(Holder::Node(self.dir.node(".")?))
     }
 
     fn set(&self, name: &OsStr, change: &Change) -> Result<Vec<Refused>> {
@@ -166,7 +183,7 @@ impl Folder for ImageFolder {
     }
 
     fn set_own(&self, change: &Change) -> Result<Vec<Refused>> {
-        self.dir.set_own_attributes(&attributes(change))?;
+        self.dir.set_attributes(".", &attributes(change))?;
         set_extended(change, || self.own_holder())
     }
 }

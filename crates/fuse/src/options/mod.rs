@@ -164,12 +164,9 @@ impl MountOptions {
 
     /// Applies the same options to `options`.
     pub fn apply(&self, options: &mut throughline::OpenOptions) {
-        options
-            .write(!self.read_only)
-            .no_replay(self.no_replay)
+        let mut volume = throughline::VolumeOptions::new();
+        volume
             .acl(self.acl)
-            .offset(self.offset_bytes)
-            .cache_bytes(Some(self.cache_bytes()))
             .access_times(self.atime.into())
             .directory_access_times(self.dir_atime)
             .lazy_times(self.lazytime)
@@ -179,6 +176,12 @@ impl MountOptions {
             .on_error(self.errors)
             .discard(self.discard)
             .durable_within(self.commit.unwrap_or(DEFAULT_COMMIT));
+        options
+            .write(!self.read_only)
+            .no_replay(self.no_replay)
+            .offset(self.offset_bytes)
+            .cache_bytes(Some(self.cache_bytes()))
+            .volume(&volume);
     }
 
     /// Memory for the page cache, in bytes: as set, else a quarter of the memory the process may use, but at

@@ -67,13 +67,13 @@ impl XattrRequests {
         let (name, _) = Request::name(rest)?;
         self.check_name(name)?;
         let node = self.nodes.get(request.header.nodeid)?;
-        let value = node.xattr(name)?.ok_or(Errno::NODATA)?;
+        let value = node.xattrs().get(name)?.ok_or(Errno::NODATA)?;
         sized(get.size, &value)
     }
 
     pub(super) fn listxattr(&self, request: &Request<'_>) -> Answered {
         let (get, _) = request.argument::<GetxattrIn>()?;
-        let names = self.nodes.get(request.header.nodeid)?.xattr_names()?;
+        let names = self.nodes.get(request.header.nodeid)?.xattrs().names()?;
         let root = request.header.uid == 0;
         let mut all = Vec::new();
         for name in names {

@@ -66,7 +66,7 @@ impl DirEntry {
                 .fs()
                 .place_from(&self.dir.inode, self.name.as_bytes(), Last::NoFollow)?;
         let inode = place.inode.ok_or(Reason::NotFound)?;
-        Metadata::of(&self.dir.volume, &inode)
+        Metadata::of(self.dir.fs(), &inode)
     }
 }
 

@@ -1,68 +1,15 @@
-//! Directory trees: created with all parents, removed with all contents.
+//! Directory trees, removed with all contents.
 
-use std::path::{Component, Path};
+use std::path::Path;
 
 use throughline_ext::{Last, Reason};
 
 use super::Dir;
 use super::walk::Trail;
 use crate::error::{Error, Result};
-use crate::metadata::Attributes;
 use crate::node::{Listed, Node};
-use crate::volume::Volume;
 
 impl Dir {
-    /// Creates a directory and its missing parents. An existing directory is not an error.
-    ///
-    /// **Until a sync or the next commit, a crash undoes it, as a whole or in part** ([what is
-    /// durable](crate#what-is-durable)).
-    ///
-    /// # Errors
-    /// [`Reason::NotDir`] if something else has the name; as [`Dir::create_dir`].
-    pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<Dir> {
-        self.create_dir_all_with(path, &Attributes::new())
-    }
-
-    /// As [`Dir::create_dir_all`]; every new directory gets these attributes.
-    ///
-    /// **Until a sync or the next commit, a crash undoes it, as a whole or in part** ([what is
-    /// durable](crate#what-is-durable)).
-    ///
-    /// # Errors
-    /// The same.
-    pub fn create_dir_all_with(
-        &self,
-        path: impl AsRef<Path>,
-        attributes: &Attributes,
-    ) -> Result<Dir> {
-        let mut dir = self.clone();
-        for part in path.as_ref().components() {
-            dir = match part {
-                Component::Normal(name) => dir.open_or_make(name.as_ref(), attributes)?,
-                Component::CurDir => continue,
-                other => dir.open_dir(other)?,
-            };
-        }
-        Ok(dir)
-    }
-
-    fn open_or_make(&self, name: &Path, attributes: &Attributes) -> Result<Dir> {
-        match self.open_dir(name) {
-            Err(Error::Caller(Reason::NotFound)) => {}
-            opened => return opened,
-        }
-        match self.create_dir_with(name, attributes) {
-            // Another thread created it in the meantime.
-            Err(Error::Caller(Reason::Exists)) => self.open_dir(name),
-            made => made,
-        }
-    }
-
-    /// The directory at `path`; a final symbolic link is not followed.
-    pub(super) fn open_dir_itself(&self, path: impl AsRef<Path>) -> Result<Dir> {
-        Dir::new(self.volume(), self.resolve(path, Last::NoFollow)?)
-    }
-
     /// Removes a directory and everything below it. Symbolic links are removed, not followed. If it fails, a
     /// part may already be removed.
     ///
@@ -74,36 +21,12 @@ impl Dir {
     /// a directory; [`Reason::NameTooLong`] for more than 2048 nested directories; [`Error::Corrupt`] for a
     /// directory that is found twice; as [`Dir::remove_dir`] and [`Dir::remove_file`].
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
-        let place = self.named(path)?;
-        let parent = self.dir_of(&place)?;
+        let found = self.find(path, Last::NoFollow)?.removable()?;
+        let parent = found.parent()?;
         let mut removal = Removal::default();
-        removal.enter(parent.lookup(&place.name)?, place.name)?;
+        removal.enter(parent.lookup(&found.place.name)?, found.place.name)?;
         removal.run()?;
         parent.rmdir(&removal.name)
-    }
-}
-
-impl Volume {
-    /// Creates a directory and its missing parents; as [`Dir::create_dir_all`].
-    ///
-    /// **Until a sync or the next commit, a crash undoes it, as a whole or in part** ([what is
-    /// durable](crate#what-is-durable)).
-    ///
-    /// # Errors
-    /// The same.
-    pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<Dir> {
-        self.root()?.create_dir_all(path)
-    }
-
-    /// Removes a directory and everything below it; as [`Dir::remove_dir_all`].
-    ///
-    /// **Until a sync or the next commit, a crash undoes it, as a whole or in part** ([what is
-    /// durable](crate#what-is-durable)).
-    ///
-    /// # Errors
-    /// The same.
-    pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.root()?.remove_dir_all(path)
     }
 }
 

@@ -8,12 +8,11 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-use throughline_ext::{Corrupt, Inode, InodeNumber, Reason};
+use throughline_ext::{Corrupt, Inode, InodeNumber, Last, Reason};
 
 use super::{Dir, DirEntry, ReadDir};
 use crate::error::{Error, Result};
 use crate::metadata::{FileType, Metadata};
-use crate::volume::Volume;
 
 /// The deepest nesting that is followed: as deep as the kernel's longest path can name.
 pub(super) const MAX_DEPTH: usize = 2048;
@@ -77,8 +76,7 @@ pub struct WalkEntry {
 }
 
 impl WalkEntry {
-    /// The path: that given to [`Volume::walk`], and the names below it. For [`Dir::walk`], it is relative to
-    /// the directory.
+    /// The path: that given to [`Dir::walk`], and the names below it.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -113,8 +111,8 @@ impl WalkEntry {
 }
 
 impl Dir {
-    /// Everything below this directory, in directory order: each directory is followed by its contents.
-    /// Symbolic links are not followed. Names created or removed during the walk may or may not be returned.
+    /// Everything below the directory at `path`, in directory order: each directory is followed by its
+    /// contents. Symbolic links below it are not followed. Names created or removed during the walk may or may not be returned.
     /// Memory use: each directory on the current path, plus 16 bytes for each directory entered.
     ///
     /// Errors are items, and the walk continues after them: those of [`ReadDir`]; [`Error::Corrupt`] for a
@@ -131,31 +129,19 @@ impl Dir {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn walk(&self) -> Walk {
-        self.walk_from(PathBuf::new())
-    }
-
-    /// A walk whose paths begin with `path`.
-    fn walk_from(&self, path: PathBuf) -> Walk {
+    ///
+    /// # Errors
+    /// As [`Dir::open_dir`].
+    pub fn walk(&self, path: impl AsRef<Path>) -> Result<Walk> {
+        let dir = self.open_dir(&path)?;
         let mut walk = Walk {
             open: Vec::new(),
             trail: Trail::default(),
             below: None,
             failed: None,
         };
-        walk.failed = walk.enter(self.clone(), path).err();
-        walk
-    }
-}
-
-impl Volume {
-    /// [`Dir::walk`] of the directory at `path`, whose entries' paths begin with it.
-    ///
-    /// # Errors
-    /// As [`Volume::open_dir`].
-    pub fn walk(&self, path: impl AsRef<Path>) -> Result<Walk> {
-        let dir = self.open_dir(&path)?;
-        Ok(dir.walk_from(path.as_ref().to_owned()))
+        walk.failed = walk.enter(dir, path.as_ref().to_owned()).err();
+        Ok(walk)
     }
 }
 
@@ -166,7 +152,7 @@ impl Walk {
     }
 
     fn enter(&mut self, dir: Dir, path: PathBuf) -> Result<()> {
-        self.trail.enter(dir.node.inode())?;
+        self.trail.enter(dir.own()?.inode())?;
         let entries = dir.entries().inspect_err(|_| self.trail.leave())?;
         self.open.push(Level { dir, path, entries });
         Ok(())
@@ -176,7 +162,7 @@ impl Walk {
         let Some(level) = self.open.last() else {
             return Ok(());
         };
-        match level.dir.open_dir_itself(entry.file_name()) {
+        match level.dir.dir_at(entry.file_name(), Last::NoFollow) {
             Ok(dir) => self.enter(dir, entry.path),
             // Removed in the meantime.
             Err(Error::Caller(Reason::NotFound)) => Ok(()),

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::file::File;
 use crate::handle::Handle;
 use crate::metadata::Attributes;
-use crate::volume::Volume;
+use crate::mode::FileOptions;
 
 /// Size of the reads past the size that the file had.
 const PROBE_BYTES: usize = 4096;
@@ -34,8 +34,9 @@ impl Dir {
     }
 
     /// Writes a whole file: it is created, or truncated and rewritten. After a crash it has either its old or
-    /// its new contents, unless [`OpenOptions::auto_da_alloc`](crate::OpenOptions::auto_da_alloc) was
-    /// switched off. **It is not durable before a sync.**
+    /// its new contents, unless [`VolumeOptions::auto_da_alloc`](crate::VolumeOptions::auto_da_alloc) was
+    /// switched off. **It is not durable before a
+    /// sync** ([`Volume::sync`](crate::Volume::sync)).
     ///
     /// # Errors
     /// As [`Dir::create_file`] and [`Handle::write_at`].
@@ -56,7 +57,10 @@ impl Dir {
     pub fn copy(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64> {
         let from = self.open_file(from)?;
         let attributes = Attributes::new().mode(from.metadata()?.mode());
-        let to = self.open_or_create(to, &attributes, false)?;
+        let to = FileOptions::of(self.mounted.mode())
+            .create(true)
+            .attributes(attributes.clone())
+            .open(self, to)?;
         if from.is_same_file(&to) {
             return Err(Reason::Invalid("a file is not copied to itself").into());
         }
@@ -83,51 +87,6 @@ impl Dir {
             Err(Error::Caller(Reason::NotFound)) => Ok(false),
             Err(error) => Err(error),
         }
-    }
-}
-
-impl Volume {
-    /// The contents of a file; as [`Dir::read`].
-    ///
-    /// # Errors
-    /// The same.
-    pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
-        self.root()?.read(path)
-    }
-
-    /// The contents of a file as text; as [`Dir::read_to_string`].
-    ///
-    /// # Errors
-    /// The same.
-    pub fn read_to_string(&self, path: impl AsRef<Path>) -> Result<String> {
-        self.root()?.read_to_string(path)
-    }
-
-    /// Writes a whole file; as [`Dir::write`]. **It is not durable before a sync** ([`Volume::sync`]).
-    ///
-    /// # Errors
-    /// The same.
-    pub fn write(&self, path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> Result<()> {
-        self.root()?.write(path, contents)
-    }
-
-    /// Copies a file; as [`Dir::copy`].
-    ///
-    /// **Until it is synced, a change is lost if the process ends or the machine fails** ([what is
-    /// durable](crate#what-is-durable)).
-    ///
-    /// # Errors
-    /// The same.
-    pub fn copy(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<u64> {
-        self.root()?.copy(from, to)
-    }
-
-    /// Whether `path` exists; as [`Dir::exists`].
-    ///
-    /// # Errors
-    /// The same.
-    pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool> {
-        self.root()?.exists(path)
     }
 }
 

@@ -6,7 +6,6 @@
 
 mod flags;
 mod tmpfile;
-mod xattr;
 
 use std::ffi::OsString;
 use std::fmt;
@@ -16,7 +15,7 @@ use std::sync::Arc;
 
 use throughline_ext::{Inode, InodeNumber, NewKind, Reason, RenameMode};
 
-use crate::dir::{impossible_name, is_name};
+use crate::dir::{Dir, impossible_name, is_name};
 use crate::error::Result;
 use crate::file::File;
 use crate::metadata::{Attributes, DeviceNumber, FileType, Metadata};
@@ -24,6 +23,7 @@ use crate::mode::FileOptions;
 use crate::ops;
 use crate::source::Source;
 use crate::volume::{Held, Volume};
+use crate::xattrs::Xattrs;
 
 /// A held inode of a volume. Clones share the same one.
 #[derive(Clone)]
@@ -79,35 +79,6 @@ pub struct Listed {
     pub name: Vec<u8>,
     /// The position after this entry, in less than 63 bits. It stays valid when names are created or removed.
     pub next: u64,
-}
-
-impl Volume {
-    /// The inode with a number that a look-up returned earlier.
-    ///
-    /// # Errors
-    /// [`Reason::NotFound`](crate::Reason::NotFound) if it is not in use; damage; device errors.
-    pub fn node(&self, ino: u64) -> Result<Node> {
-        Node::new(self, self.inode(ino)?)
-    }
-
-    /// The inode with a number from outside, such as an NFS file handle. It may have been freed, or never
-    /// have existed. Compare its [generation](crate::Metadata::generation) to detect a reused number.
-    ///
-    /// # Errors
-    /// [`Reason::NotFound`](crate::Reason::NotFound) if it does not exist, has no name left, or is reserved
-    /// by the volume; damage; device errors.
-    pub fn node_kept(&self, ino: u64) -> Result<Node> {
-        let ino = u32::try_from(ino).map_err(|_| crate::Error::from(crate::Reason::NotFound))?;
-        Node::new(self, self.fs().inode_kept(InodeNumber(ino))?)
-    }
-
-    /// The root directory.
-    ///
-    /// # Errors
-    /// Errors of reading it.
-    pub fn root_node(&self) -> Result<Node> {
-        Node::new(self, self.fs().root()?)
-    }
 }
 
 impl fmt::Debug for Node {
@@ -169,7 +140,12 @@ impl Node {
     /// # Errors
     /// Damage.
     pub fn metadata(&self) -> Result<Metadata> {
-        Metadata::of(&self.held.volume, self.inode())
+        Metadata::of(self.fs(), self.inode())
+    }
+
+    /// Its extended attributes and access control lists.
+    pub fn xattrs(&self) -> Xattrs {
+        Xattrs::of(self.clone())
     }
 
     /// Sets attributes.
@@ -275,7 +251,7 @@ impl Node {
     /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
     ///
     /// # Errors
-    /// As [`Dir::link_inode`](crate::Dir::link_inode); [`Reason::CrossDevice`](crate::Reason::CrossDevice)
+    /// As [`Dir::link_node`](crate::Dir::link_node); [`Reason::CrossDevice`](crate::Reason::CrossDevice)
     /// for a node of another volume.
     pub fn link(&self, node: &Node, name: &[u8]) -> Result<()> {
         ops::link(self, node, name).into_result()
@@ -306,7 +282,7 @@ impl Node {
     /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
     ///
     /// # Errors
-    /// As [`Volume::rename`]; [`Reason::CrossDevice`](crate::Reason::CrossDevice) for a directory of another
+    /// As [`Dir::rename`](crate::Dir::rename); [`Reason::CrossDevice`](crate::Reason::CrossDevice) for a directory of another
     /// volume.
     pub fn rename(
         &self,
@@ -333,6 +309,22 @@ impl Node {
     /// regular file.
     pub fn open(&self, options: &FileOptions) -> Result<File> {
         File::of(self.clone(), options.mode())
+    }
+
+    /// Opens the inode as a regular file, as [`Dir::open_file`] does.
+    ///
+    /// # Errors
+    /// As [`Node::open`].
+    pub fn open_file(&self) -> Result<File> {
+        File::of(self.clone(), self.volume().mounted().mode())
+    }
+
+    /// Opens the inode as a directory.
+    ///
+    /// # Errors
+    /// [`Reason::NotDir`](crate::Reason::NotDir).
+    pub fn open_dir(&self) -> Result<Dir> {
+        Dir::of(self.clone())
     }
 
     /// Returns when the current state survives a crash: a file with its data, a directory with its names

@@ -106,22 +106,10 @@ impl OpenOptions {
     }
 
     fn open_on(&self, disk: Arc<Disk>) -> Result<Volume> {
-        let mut options = throughline_ext::OpenOptions::default();
+        let mut options = self.volume.fs.clone();
         options.write = self.write;
         options.allow_unclean = self.allow_unclean;
-        options.commit_interval = self.commit_interval;
-        options.access_times = self.access_times;
-        options.directory_access_times = self.directory_access_times;
-        options.lazy_times = self.lazy_times;
-        options.synchronous = self.synchronous;
-        options.synchronous_names = self.synchronous_names;
-        options.dirty_age = self.dirty_age;
-        options.on_error = self.on_error;
         options.no_replay = self.no_replay;
-        options.acl = self.acl;
-        options.auto_da_alloc = self.auto_da_alloc;
-        options.clock = self.clock.clone();
-        options.seed = self.seed;
         options.cache = self.cache_options();
         if let Some(bytes) = self.cache_bytes {
             options.metadata_cache_bytes = metadata_bytes(bytes);
@@ -131,7 +119,7 @@ impl OpenOptions {
             return Err(Error::Unsupported(format!("writing: {why}")));
         }
         let volume = Volume::new(fs, self.mode());
-        if self.discard {
+        if self.volume.discard {
             volume.fs().discard_freed();
         }
         Ok(volume)

@@ -5,6 +5,8 @@ use throughline_ext::{InodeFlags, XattrMode};
 use super::Outcome;
 use crate::metadata::Attributes;
 use crate::node::Node;
+#[cfg(doc)]
+use crate::xattrs::Xattrs;
 
 /// Sets attributes.
 ///
@@ -55,19 +57,20 @@ pub fn set_version(node: &Node, version: u32) -> Outcome<()> {
 /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
 ///
 /// # Errors
-/// As [`Node::set_xattr`].
+/// As [`Xattrs::set_with`].
 pub fn set_xattr(node: &Node, name: &[u8], value: &[u8], mode: XattrMode) -> Outcome<()> {
     Outcome::of(&[node], |_| {
         Ok(node.fs().set_xattr(node.inode(), name, value, mode)?)
     })
 }
 
-/// Sets an ACL and clears the setgid bit.
+/// Sets an ACL for a caller outside the inode's group without the right to act as a member: setting an access
+/// ACL also clears the setgid bit.
 ///
 /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
 ///
 /// # Errors
-/// As [`Node::set_acl_clearing_setgid`].
+/// As [`set_xattr`]; [`Reason::Invalid`](crate::Reason::Invalid) for any other attribute.
 pub fn set_acl_clearing_setgid(node: &Node, name: &[u8], value: &[u8]) -> Outcome<()> {
     Outcome::of(&[node], |_| {
         Ok(node
@@ -81,7 +84,7 @@ pub fn set_acl_clearing_setgid(node: &Node, name: &[u8], value: &[u8]) -> Outcom
 /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
 ///
 /// # Errors
-/// As [`Node::remove_xattr`].
+/// As [`Xattrs::remove`].
 pub fn remove_xattr(node: &Node, name: &[u8]) -> Outcome<()> {
     Outcome::of(&[node], |_| {
         Ok(node.fs().remove_xattr(node.inode(), name)?)

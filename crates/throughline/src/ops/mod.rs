@@ -3,8 +3,9 @@
 //!
 //! Invariants:
 //! - An operation takes inodes that are held ([`Node`]), so they exist from look-up to change. Numbers from
-//!   outside become nodes in [`Volume::node`](crate::Volume::node) only, which refuses the volume's own
-//!   inodes, free ones, and numbers that do not exist.
+//!   outside become nodes in [`Volume::node_by_ino`](crate::Volume::node_by_ino) and
+//!   [`Volume::node_kept`](crate::Volume::node_kept) only, which refuse the volume's own inodes, free ones,
+//!   and numbers that do not exist.
 //! - All nodes of an operation are in one volume: checked here, before anything else.
 //! - An operation says which inodes it changed, whether it succeeds or fails ([`Outcome`]).
 
@@ -19,7 +20,7 @@ pub use attributes::{
     drop_privileges, remove_xattr, set_acl_clearing_setgid, set_attributes, set_flags, set_project,
     set_version, set_xattr,
 };
-pub use data::{allocate, copy_range, set_len, write};
+pub use data::{allocate, copy_range, set_len, write, write_new};
 pub use names::{create, link, rename, rmdir, tmpfile, unlink};
 
 use crate::error::{Error, Result};

@@ -1,34 +1,51 @@
 //! [`Volume`], an open image.
 
-mod paths;
+mod tuning;
 
 use std::ffi::OsString;
 use std::fmt;
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::os::unix::ffi::OsStringExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use throughline_block::{Listener, Subscription};
 use throughline_device::Op;
 use throughline_ext::{
     Fs, Inode, InodeNumber, JournalCounts, OpenFile, Reason, Recovery, StatFs, TakeDown,
 };
-use throughline_fileio::{DirtyLimits, PageCache};
+use throughline_fileio::PageCache;
+
+pub use tuning::Tuning;
 
 use crate::cache::CacheState;
 use crate::call::traced;
+use crate::dir::Dir;
 use crate::error::{Error, Result};
 use crate::file::File;
 use crate::info::{self, IoCounts, JournalState, VolumeInfo};
 use crate::mode::Mode;
+use crate::node::Node;
 use crate::open::OpenOptions;
+use crate::ops;
 use crate::own::Memory;
 use crate::status::VolumeStatus;
 
 /// An open ext2, ext3 or ext4 volume. Clones share the same volume; any number of threads may use it.
+///
+/// **The calls by path are those of [`Dir`]**, to which a volume dereferences: its root directory. They are
+/// listed below, under "Methods from `Deref`", and have the names that they have in `std::fs`:
+///
+/// ```no_run
+/// # fn main() -> throughline::Result<()> {
+/// let volume = throughline::OpenOptions::new().write(true).open("disk.img")?;
+/// volume.create_dir_all("/var/log")?;
+/// volume.write("/var/log/boot", "it works\n")?;
+/// println!("{}", volume.metadata("/var/log/boot")?.len());
+/// volume.close()
+/// # }
+/// ```
 ///
 /// [`Volume::close`] closes it and returns errors. The volume is also closed when the last of its handles,
 /// files and directories is dropped, but then errors are only logged.
@@ -38,14 +55,23 @@ use crate::status::VolumeStatus;
 /// `std::process::exit`) or the power fails. See [what is durable](crate#what-is-durable).
 #[derive(Clone)]
 pub struct Volume {
-    mounted: Arc<Mounted>,
+    root: Dir,
 }
 
 /// The volume while it has handles. Write-back also keeps [`Fs`] alive, while files are dirty.
-struct Mounted {
+pub(crate) struct Mounted {
     fs: Arc<Fs>,
     /// Mode of files opened without options.
     mode: Mode,
+}
+
+impl Deref for Volume {
+    type Target = Dir;
+
+    /// The root directory. It is read by the calls that need it, so a volume with a damaged root opens too.
+    fn deref(&self) -> &Dir {
+        &self.root
+    }
 }
 
 impl fmt::Debug for Volume {
@@ -69,6 +95,14 @@ impl Drop for Mounted {
 }
 
 impl Mounted {
+    pub(crate) fn fs(&self) -> &Arc<Fs> {
+        &self.fs
+    }
+
+    pub(crate) fn mode(&self) -> Mode {
+        self.mode
+    }
+
     /// While a panic unwinds: makes accepted changes durable. A change that the panic interrupted has stopped
     /// the volume, and then nothing is written. The volume stays marked as in use, so that it is checked when
     /// opened next.
@@ -167,17 +201,21 @@ impl Volume {
     pub(crate) fn new(fs: Fs, mode: Mode) -> Volume {
         let fs = Arc::new(fs);
         fs.enable_deferred_truncation();
+        Volume::of(Arc::new(Mounted { fs, mode }))
+    }
+
+    pub(crate) fn of(mounted: Arc<Mounted>) -> Volume {
         Volume {
-            mounted: Arc::new(Mounted { fs, mode }),
+            root: Dir::root_of(mounted),
         }
     }
 
-    pub(crate) fn fs(&self) -> &Arc<Fs> {
-        &self.mounted.fs
+    pub(crate) fn mounted(&self) -> &Arc<Mounted> {
+        &self.root.mounted
     }
 
-    pub(crate) fn mode(&self) -> Mode {
-        self.mounted.mode
+    pub(crate) fn fs(&self) -> &Arc<Fs> {
+        self.mounted().fs()
     }
 
     /// Facts about the volume and its device.
@@ -212,32 +250,9 @@ impl Volume {
         VolumeStatus::of(self)
     }
 
-    /// Changes the memory limit of the page cache, in bytes. Excess memory is freed as it becomes clean.
-    /// `None` takes a quarter of the memory available to the process.
-    pub fn set_cache_bytes(&self, bytes: Option<u64>) {
-        let bytes = bytes.unwrap_or_else(throughline_fileio::memory::default_budget_bytes);
-        self.cache().set_budget_bytes(bytes);
-    }
-
-    /// Changes the limits of dirty memory.
-    pub fn set_dirty_limits(&self, limits: DirtyLimits) {
-        self.cache().throttle().set_limits(limits);
-    }
-
-    /// Changes the age at which dirty file data is written back.
-    pub fn set_dirty_age(&self, age: Duration) {
-        self.cache().writeback().set_age(age);
-    }
-
-    /// Changes the largest readahead window, in bytes (0 disables readahead); `None` derives it from the
-    /// device.
-    pub fn set_readahead_max(&self, bytes: Option<u64>) {
-        self.cache().readahead().set_max_bytes(bytes);
-    }
-
-    /// Changes the target size of data I/Os, in bytes; `None` derives it from the device.
-    pub fn set_bio_target(&self, bytes: Option<u32>) {
-        self.disk().set_bio_target_bytes(bytes);
+    /// The settings that can be changed while the volume is open.
+    pub fn tune(&self) -> Tuning<'_> {
+        Tuning::of(self.fs())
     }
 
     /// The device's I/Os since the volume was opened.
@@ -263,20 +278,13 @@ impl Volume {
     /// **Until it is synced, a change is lost if the process ends or the machine fails** ([what is
     /// durable](crate#what-is-durable)).
     pub fn write_new(&self, files: &[(&File, &[u8])]) -> Vec<Result<()>> {
-        if !files.iter().all(|(file, _)| self.is_same(file.volume())) {
-            return files
-                .iter()
-                .map(|_| Err(Reason::CrossDevice.into()))
-                .collect();
+        let refused = || Err(Reason::CrossDevice.into());
+        match files.first() {
+            Some((first, _)) if self.is_same(first.volume()) => ops::write_new(files)
+                .into_result()
+                .unwrap_or_else(|error| vec![Err(error); files.len()]),
+            _ => files.iter().map(|_| refused()).collect(),
         }
-        let inodes: Vec<_> = files
-            .iter()
-            .map(|(file, data)| (file.inode(), *data))
-            .collect();
-        let bytes = files.iter().map(|(_, data)| data.len()).sum();
-        let write = || Ok(self.fs().write_new(&inodes));
-        let done = traced(self.disk(), Op::Write, |_| bytes, write).unwrap_or_default();
-        done.into_iter().map(|done| Ok(done?)).collect()
     }
 
     /// Space and inodes, used and free.
@@ -355,7 +363,7 @@ impl Volume {
     /// then on the device, but the volume stays open until the last of them is dropped. Otherwise the
     /// device's error; the volume then stays marked as not cleanly closed.
     pub fn close(self) -> Result<()> {
-        match Arc::try_unwrap(self.mounted) {
+        match Arc::try_unwrap(self.root.mounted) {
             Ok(mounted) => Ok(mounted.fs.shut_down()?),
             Err(mounted) => {
                 mounted.fs.sync()?;
@@ -377,15 +385,37 @@ impl Volume {
         self.fs().stopped().map(Error::Stopped)
     }
 
-    /// The inode with a number given by a caller; refuses the volume's own inodes.
-    pub(crate) fn inode(&self, ino: u64) -> Result<Arc<Inode>> {
+    /// The root directory, kept open. Calls through it do not look it up again.
+    ///
+    /// # Errors
+    /// Errors of reading it.
+    pub fn root(&self) -> Result<Dir> {
+        self.root.open_dir("/")
+    }
+
+    /// The inode with a number that a look-up returned earlier. Refuses the volume's own inodes.
+    ///
+    /// # Errors
+    /// [`Reason::NotFound`] if it is not in use; damage; device errors.
+    pub fn node_by_ino(&self, ino: u64) -> Result<Node> {
         let ino = u32::try_from(ino).map_err(|_| Error::from(Reason::NotFound))?;
-        Ok(self.fs().inode_for_caller(InodeNumber(ino))?)
+        Node::new(self, self.fs().inode_for_caller(InodeNumber(ino))?)
+    }
+
+    /// The inode with a number from outside, such as an NFS file handle. It may have been freed, or never
+    /// have existed. Compare its [generation](crate::Metadata::generation) to detect a reused number.
+    ///
+    /// # Errors
+    /// [`Reason::NotFound`] if it does not exist, has no name left, or is reserved by the volume; damage;
+    /// device errors.
+    pub fn node_kept(&self, ino: u64) -> Result<Node> {
+        let ino = u32::try_from(ino).map_err(|_| Error::from(Reason::NotFound))?;
+        Node::new(self, self.fs().inode_kept(InodeNumber(ino))?)
     }
 
     /// Whether both are handles of the same open volume.
     pub(crate) fn is_same(&self, other: &Volume) -> bool {
-        Arc::ptr_eq(&self.mounted, &other.mounted)
+        Arc::ptr_eq(self.mounted(), other.mounted())
     }
 }
 

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use throughline::OpenOptions;
+use throughline::{OpenOptions, VolumeOptions};
 
 use super::bytes::{self, Bytes, op};
 use super::device::{Faulty, Kind};
@@ -313,7 +313,7 @@ impl Mount {
     pub(super) fn negotiated(device: Faulty, options: &MountOptions, long: bool) -> Mount {
         let mut open = OpenOptions::new();
         open.write(!options.read_only).no_replay(options.no_replay);
-        open.acl(options.acl);
+        open.volume(VolumeOptions::new().acl(options.acl));
         let volume = open.open_device(device.clone()).expect("the volume");
         let (channel, kernel) = connection();
         Mount {

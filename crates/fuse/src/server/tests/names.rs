@@ -355,7 +355,7 @@ fn a_node_that_cannot_be_opened_after_creation_is_not_counted() {
     let Some(mount) = mount() else { return };
     let server = &mount.server;
     let creation = &server.families.creation;
-    let root = server.volume.root_node().expect("the root");
+    let root = server.volume.node("/").expect("the root");
     let make = |name: &[u8], kind| {
         let node = root.create(name, kind, &Attributes::new());
         node.expect("a node")

@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
+use throughline::Volume;
 use throughline::internal::VolumeLayers;
-use throughline::{Attributes, Volume};
 use throughline_device::Op;
 
 use super::{Bench, Images, WITH, WITHOUT};
@@ -75,14 +75,12 @@ fn sample(bench: &Bench<'_>, path: &Path, files: u64) -> Result<Sample> {
 /// Creates the same tree on each call.
 fn make_tree(volume: &Volume, content: &[u8], files: u64) -> throughline::Result<()> {
     let mut random = fastrand::Rng::with_seed(50_000);
-    let attributes = Attributes::new();
-    let root = volume.create_dir_with("/tree", &attributes)?;
+    let root = volume.create_dir("/tree")?;
     let mut made = 0;
     while made < files {
-        let folder =
-            root.create_dir_with(format!("d{:04}", made / FILES_PER_FOLDER), &attributes)?;
+        let folder = root.create_dir(format!("d{:04}", made / FILES_PER_FOLDER))?;
         for number in made..files.min(made + FILES_PER_FOLDER) {
-            let file = folder.create_file_with(format!("file-{number:06}"), &attributes)?;
+            let file = folder.create_file(format!("file-{number:06}"))?;
             file.write_all_at(&content[..random.usize(FILE_BYTES)], 0)?;
         }
         made += FILES_PER_FOLDER;
