@@ -182,10 +182,18 @@ impl Names {
             };
             match with_list {
                 Some(unused) => unused,
-                None => return set_plain_attributes(self, inode, set),
+                None => {
+                    set_plain_attributes(self, inode, set)?;
+                    Vec::new()
+                }
             }
         };
-        xattr::free(self, unused)
+        xattr::free(self, unused)?;
+        // As after a write, times alone may follow later.
+        match set.permissions.is_some() || set.takes_privileges() {
+            true => self.attributes_changed(inode),
+            false => Ok(()),
+        }
     }
 }
 

@@ -132,12 +132,20 @@ impl Base {
             Access::Write if self.life.written.load(Ordering::Acquire) => {
                 Err(Reason::ReadOnly.into())
             }
-            Access::Write => self
-                .stopped()
-                .map_or(Ok(()), |why| Err(Error::Stopped(why))),
+            Access::Write => self.check_going_on(),
             Access::Read => Err(Reason::ReadOnly.into()),
             Access::Refused(why) => Err(Error::Unsupported(format!("writing: {why}"))),
         }
+    }
+
+    /// Fails if changes were stopped before: for calls that commit, at their beginning. A failure after that
+    /// is one of their own commit, and they return it as it is.
+    ///
+    /// # Errors
+    /// `Stopped`.
+    pub(crate) fn check_going_on(&self) -> Result<()> {
+        self.stopped()
+            .map_or(Ok(()), |why| Err(Error::Stopped(why)))
     }
 
     /// Whether the volume is read-only.

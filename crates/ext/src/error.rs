@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use throughline_extfmt::{FsBlock, InodeNumber};
+use throughline_journal::Abort;
 
 /// The result of a call on the file system.
 pub type Result<T> = core::result::Result<T, Error>;
@@ -23,9 +24,10 @@ pub enum Error {
     /// The volume is damaged.
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
-    /// An earlier failure stopped all changes of this volume; the text says which one.
+    /// An earlier failure stopped all changes of this volume; the text says which one. The call whose own
+    /// commit failed gets [`Error::Device`] instead.
     #[error("the volume takes no more changes: {0}")]
-    Stopped(Arc<throughline_journal::Abort>),
+    Stopped(Arc<Abort>),
     /// The volume was taken down ([`crate::Fs::take_down`]): nothing can be read or written any more.
     #[error("the volume was taken down")]
     Down,
@@ -189,13 +191,19 @@ impl From<throughline_extfmt::Corrupt> for Error {
     }
 }
 
+/// A journal that was stopped returns what stopped it: the call that gets this error had a commit in progress.
+/// Calls that begin later are refused with [`Error::Stopped`] before they reach the journal
+/// (`Base::check_going_on`).
 impl From<throughline_journal::Error> for Error {
     fn from(error: throughline_journal::Error) -> Self {
         use throughline_journal::Error as E;
         match error {
             E::Caller(what) => Reason::Invalid(what).into(),
             E::ReadOnly => Reason::ReadOnly.into(),
-            E::Aborted(why) => Self::Stopped(why),
+            E::Aborted(why) => match &*why {
+                Abort::Write(error) => Self::Device(error.clone()),
+                _ => Self::Stopped(why),
+            },
             E::Device(e) => Self::Device(e),
             E::Unsupported(what) => Self::Unsupported(what),
             E::Corrupt { block, what } => Self::Corrupt(Corrupt {

@@ -158,7 +158,7 @@ impl Data {
     /// # Errors
     /// Device errors, returned by every call until the sync succeeds.
     pub fn sync_file(&self, inode: &Inode) -> Result<()> {
-        self.sync_inode(inode, false)
+        self.sync_inode(inode, false, self.check_syncable())
     }
 
     /// As [`Data::sync_file`], for programs that do not need the times.
@@ -166,10 +166,26 @@ impl Data {
     /// # Errors
     /// As [`Data::sync_file`].
     pub fn sync_data(&self, inode: &Inode) -> Result<()> {
-        self.sync_inode(inode, true)
+        self.sync_inode(inode, true, self.check_syncable())
     }
 
-    fn sync_inode(&self, inode: &Inode, data_only: bool) -> Result<()> {
+    /// Fails if changes were stopped before; for the beginning of a sync. A failure after that is one of the
+    /// sync itself.
+    fn check_syncable(&self) -> Result<()> {
+        match self.is_read_only() {
+            true => Ok(()),
+            false => self.check_going_on(),
+        }
+    }
+
+    /// `going_on`: an error if changes had been stopped before the call began. Data that needs no commit is
+    /// then written back all the same.
+    pub(crate) fn sync_inode(
+        &self,
+        inode: &Inode,
+        data_only: bool,
+        going_on: Result<()>,
+    ) -> Result<()> {
         self.check_up()?;
         let flushed = emptied::finish(self, inode);
         if !data_only {
@@ -177,7 +193,7 @@ impl Data {
         }
         // Read only now: write-back added blocks and sizes to transactions. A write-back error must not keep
         // the rest from becoming durable.
-        let committed = self.sync_through(inode.changes.last(data_only));
+        let committed = going_on.and_then(|()| self.sync_through(inode.changes.last(data_only)));
         // The device's error says more than that of the journal which it stopped.
         flushed.and(committed)
     }

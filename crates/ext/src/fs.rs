@@ -14,7 +14,7 @@ use throughline_extfmt::features::Incompat;
 use throughline_extfmt::superblock::State;
 
 use crate::emptied;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::inode::Inode;
 use crate::lock_order::{Rank, locked};
 use crate::mmp::MmpGuard;
@@ -84,14 +84,16 @@ impl Fs {
     ///
     /// # Errors
     /// Device errors, returned by every call until the sync succeeds. After a failed metadata write, the
-    /// volume takes no more changes.
+    /// volume takes no more changes, and later calls fail with `Stopped`.
     pub fn sync(&self) -> Result<()> {
         self.check_up()?;
         if self.is_read_only() {
             return Ok(());
         }
+        let going_on = self.check_going_on();
         let flushed = self.cache.flush_all();
         let emptied = self.finish_emptied();
+        going_on?;
         self.store_kept_times()?;
         self.sync_metadata()?;
         flushed?;
@@ -133,9 +135,7 @@ impl Fs {
         if self.is_read_only() {
             return Ok(());
         }
-        if let Some(why) = self.stopped() {
-            return Err(Error::Stopped(why));
-        }
+        self.check_going_on()?;
         self.finish()?;
         self.life.written.store(true, Ordering::Release);
         Ok(())

@@ -42,7 +42,9 @@ impl Fs {
         }
         let committed = match mode {
             // Without this, changes completed since the sync would be lost.
-            TakeDown::Flush | TakeDown::FlushLog => self.journal.commit(),
+            TakeDown::Flush | TakeDown::FlushLog => self
+                .check_going_on()
+                .and_then(|()| Ok(self.journal.commit()?)),
             TakeDown::NoFlush => Ok(()),
         };
         self.life.down.store(true, Ordering::Release);
@@ -52,7 +54,7 @@ impl Fs {
         if let Some(mmp) = &self.mmp {
             mmp.abandon();
         }
-        Ok(committed?)
+        committed
     }
 }
 

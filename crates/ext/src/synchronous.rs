@@ -35,7 +35,7 @@ impl Data {
     /// The same.
     pub(crate) fn data_changed(&self, inode: &Inode) -> Result<()> {
         if self.is_synchronous(inode) {
-            self.sync_data(inode)?;
+            self.sync_inode(inode, true, Ok(()))?;
         }
         Ok(())
     }

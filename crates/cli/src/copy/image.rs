@@ -5,9 +5,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use throughline::{
-    Attributes, DeviceNumber, Dir, File, FileOptions, FileType, Metadata, NewNode,
-};
+use throughline::{Attributes, DeviceNumber, Dir, File, FileOptions, FileType, Metadata, NewNode};
 use throughline_forms::owner::Owner;
 
 use super::extended::{Holder, Refused};

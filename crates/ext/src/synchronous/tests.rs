@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 
 use crate::testing::Image;
-use crate::{Fs, InodeFlags, NewInode, NewKind, OpenOptions, RenameMode};
+use crate::{Attributes, Fs, InodeFlags, NewInode, NewKind, OpenOptions, RenameMode, SetTime};
 
 const OWNER: NewInode = NewInode {
     permissions: 0o755,
@@ -45,6 +45,17 @@ fn mount_options() {
         let write = || fs.write_at(&file, 0, &[IoSlice::new(b"bytes")]);
         assert_eq!(commits(&fs, write), all);
         assert_eq!(commits(&fs, || fs.truncate(&file, 1)), all);
+        let mode = Attributes {
+            permissions: Some(0o600),
+            ..Attributes::default()
+        };
+        assert_eq!(commits(&fs, || fs.set_attributes(&file, &mode)), all);
+        let touch = Attributes {
+            modified: Some(SetTime::Now),
+            ..Attributes::default()
+        };
+        // Times may follow later.
+        assert!(!commits(&fs, || fs.set_attributes(&file, &touch)));
         let link = || fs.link(&file, &root, b"more");
         assert_eq!(commits(&fs, link), all || names);
         let rename = || fs.rename(&root, b"more", &root, b"less", RenameMode::Replace);

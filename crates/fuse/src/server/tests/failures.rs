@@ -109,6 +109,7 @@ fn after_a_failed_commit_changes_are_refused_and_reads_succeed() {
     let fh = mount.open(file, 2);
     mount.file("new name");
     mount.device.fail_writes(true);
+    mount.ask_root(op::SYNCFS, []).fails(Errno::IO);
     mount.ask_root(op::SYNCFS, []).fails(Errno::ROFS);
     mount.device.fail_writes(false);
     for (number, node, body) in changes(file) {

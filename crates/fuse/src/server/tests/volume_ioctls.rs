@@ -146,6 +146,7 @@ fn a_shutdown_fails_with_the_device() {
     let Some(mount) = mount() else { return };
     mount.file_with("file", b"data");
     mount.device.fail_writes(true);
+    shut_down(&mount, &0).fails(Errno::IO);
     shut_down(&mount, &0).fails(Errno::ROFS);
 }
 
@@ -153,5 +154,6 @@ fn a_shutdown_fails_with_the_device() {
 fn setting_the_label_fails_with_the_device() {
     let Some(mount) = mount() else { return };
     mount.device.fail_writes(true);
+    ask(&mount, SET_LABEL, &text("new")).fails(Errno::IO);
     ask(&mount, SET_LABEL, &text("new")).fails(Errno::ROFS);
 }
