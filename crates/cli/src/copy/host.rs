@@ -290,8 +290,8 @@ impl HostContent {
         })
     }
 
-    /// Reads as many bytes from the start as the host's page cache holds: copying them costs less than reading
-    /// them from the disk, and dirty ones need no write-back first. After the first miss, the rest of the
+    /// Reads as many bytes from the start as the host's page cache holds: copying them costs less than
+    /// reading them from the disk, and dirty ones need no write-back first. After the first miss, the rest of the
     /// file is taken as not cached, because each miss makes the kernel read ahead into its cache.
     fn read_cached(&self, offset_bytes: u64, buffer: &mut [u8]) -> usize {
         if buffer.len() < DIRECT_BYTES || self.not_cached.load(Ordering::Relaxed) {
