@@ -1,7 +1,8 @@
 //! Which transport the mounts of tests use.
 //!
 //! `THROUGHLINE_TEST_TRANSPORT` is a mount option that every mount of [`Mounted`](crate::Mounted) gets before
-//! its own, such as [`IO_URING`]. `./dev test` runs the mounts' tests on both transports.
+//! its own. `./dev test` switches io_uring on in the kernel, so that all mounts use it, and then repeats the
+//! mounts' tests with `without=io_uring`.
 
 /// The mount option that chooses io_uring.
 pub const IO_URING: &str = "with=io_uring";

@@ -51,6 +51,9 @@ const LARGE_ENTRIES: usize = 8;
 /// The memory that each entry keeps, in bytes.
 const SMALL_BYTES: usize = 64 << 10;
 
+/// Whether root has switched the transport on in the kernel.
+const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
+
 /// What the transport needs, determined before it is negotiated with the kernel.
 pub(crate) struct Able {
     refusal: FuseRefusal,
@@ -63,6 +66,10 @@ impl Able {
     /// # Errors
     /// The reason why not.
     pub(crate) fn new() -> io::Result<Able> {
+        // Where there is no switch, the kernel says in INIT whether it has the transport.
+        if std::fs::read_to_string(SWITCH).is_ok_and(|text| text.trim() == "N") {
+            return Err(io::Error::other(format!("{SWITCH} is off")));
+        }
         Ok(Able {
             refusal: FuseRefusal::new()?,
             processors: possible_processors()?,

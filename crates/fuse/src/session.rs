@@ -120,8 +120,7 @@ impl Session {
         let over_rings = agreed.contains(InitFlags::FUSE_OVER_IO_URING);
         if able.is_some() && !over_rings {
             tracing::info!(
-                "requests come through /dev/fuse: the kernel does not offer io_uring \
-                 (/sys/module/fuse/parameters/enable_uring)"
+                "requests come through /dev/fuse, as the kernel does not offer io_uring"
             );
         }
         let able = able.filter(|_| over_rings);
@@ -232,7 +231,7 @@ impl fuser::Filesystem for Negotiation {
 fn able(choices: &Choices) -> Option<Able> {
     let able = choices.io_uring.then(Able::new)?;
     able.inspect_err(|error| {
-        tracing::info!(%error, "requests come through /dev/fuse: this process cannot use io_uring");
+        tracing::info!(%error, "requests come through /dev/fuse, as io_uring is not possible");
     })
     .ok()
 }

@@ -30,10 +30,11 @@ fn transport(mounted: &Mounted) -> serde_json::Value {
 #[test]
 fn the_status_says_which_transport_serves() {
     let Some(image) = image() else { return };
+    let over_rings = io_uring_is_on();
     for (options, over_rings) in [
         ("without=io_uring", false),
-        ("with=io_uring", io_uring_is_on()),
-        ("ro,with=io_uring", io_uring_is_on()),
+        ("with=io_uring", over_rings),
+        ("ro,with=io_uring", over_rings),
     ] {
         let mounted = Mounted::new(image.path(), options);
         let transport = transport(&mounted);

@@ -66,7 +66,7 @@ choices! {
     no_flush: true, "closing a descriptor needs no request";
     clone_fd: true, "each thread reads requests through its own descriptor";
     spin: true, "requests in sequence are served by one thread, which spins for the next before it sleeps";
-    io_uring: false, "requests come over io_uring if the kernel allows it (fuse.enable_uring=1)";
+    io_uring: true, "requests come over io_uring if root has switched that on in the kernel";
     async_dio: true, "on a read-only mount, the parts of a large direct I/O run in parallel";
     atomic_o_trunc: true, "opening with O_TRUNC is one request";
     readdirplus: true, "directories are listed with the attributes of their files";
