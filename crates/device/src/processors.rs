@@ -30,8 +30,8 @@ fn parse(list: &str) -> Option<Vec<u16>> {
 /// The processors that threads of the process may use, if some are bound to one.
 static USUAL: OnceLock<CpuSet> = OnceLock::new();
 
-/// Binds the current thread to a processor. It stays free if it may not run there, or if the processor is
-/// offline. Threads that it starts are bound, too, until they call [`free_thread`].
+/// Binds the current thread to a processor, unless the process may not use that processor or it is offline.
+/// Threads that a bound thread starts are bound, too, until they call [`free_thread`].
 pub fn bind_thread(processor: u16) {
     let processor = usize::from(processor);
     if processor >= CpuSet::MAX_CPU {
@@ -39,6 +39,10 @@ pub fn bind_thread(processor: u16) {
     }
     if let (None, Ok(usual)) = (USUAL.get(), sched_getaffinity(None)) {
         let _ = USUAL.set(usual);
+    }
+    // A user may have restricted the process: taskset(1).
+    if USUAL.get().is_none_or(|usual| !usual.is_set(processor)) {
+        return;
     }
     let mut only = CpuSet::new();
     only.set(processor);

@@ -89,6 +89,8 @@ pub(crate) struct Rings<'a> {
     /// Entries that keep the memory of a large request.
     large: AtomicUsize,
     ended: AtomicBool,
+    /// The log says that a thread could not be added.
+    warned: AtomicBool,
     notices: Bell,
 }
 
@@ -171,6 +173,7 @@ impl<'a> Rings<'a> {
             start: Start::default(),
             large: AtomicUsize::new(0),
             ended: AtomicBool::new(false),
+            warned: AtomicBool::new(false),
             notices: Bell::default(),
         }
     }
@@ -279,12 +282,19 @@ impl<'a> Rings<'a> {
             return;
         }
         let started = self.spawn(scope, queue, |scratch| {
-            let failed = |error: &io::Error| tracing::warn!(%error, "adding an entry of a ring");
-            scratch.inspect_err(failed).ok()
+            scratch
+                .inspect_err(|error| self.warn_once("adding an entry of a ring", error))
+                .ok()
         });
         if let Err(error) = started {
-            // The existing threads go on serving.
-            tracing::warn!(%error, "starting a thread");
+            self.warn_once("starting a thread", &error);
+        }
+    }
+
+    /// The existing threads go on serving, and each request would fail to add another.
+    fn warn_once(&self, what: &str, error: &io::Error) {
+        if !self.warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(%error, "{what}");
         }
     }
 
