@@ -2,14 +2,9 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use tempfile::TempDir;
-
-use crate::program;
-
-/// Time limit for e2fsprogs on one image; they usually need a second.
-const LIMIT: Duration = Duration::from_secs(300);
+use throughline_testkit::{e2fs, program};
 
 /// An image file, removed on drop.
 pub struct DiskImage {
@@ -29,21 +24,8 @@ impl DiskImage {
         }
         let dir = TempDir::with_prefix("throughline-image-").expect("a place for temporary files");
         let path = dir.path().join("image");
-        let ran = program::run(
-            Command::new("mke2fs")
-                .args(["-q", "-F"])
-                .args(arguments.split_whitespace())
-                .arg(&path)
-                .arg(size),
-            LIMIT,
-        );
-        let output = ran.stderr.trim();
-        if output.contains("Invalid filesystem option") || output.contains("invalid option") {
-            throughline_testkit::left_out!("mke2fs {arguments}: {output}");
-            return None;
-        }
-        ran.good(&format!("mke2fs {arguments}"));
-        Some(DiskImage { dir, path })
+        let words: Vec<_> = arguments.split_whitespace().collect();
+        e2fs::mke2fs_if_supported(&path, size, &words).then_some(DiskImage { dir, path })
     }
 
     /// A copy in its own directory, with holes preserved.
@@ -55,7 +37,7 @@ impl DiskImage {
         let path = dir.path().join("image");
         let mut command = Command::new("cp");
         command.arg("--sparse=always").arg(&self.path).arg(&path);
-        program::run(&mut command, LIMIT).good("cp");
+        program::run(&mut command, e2fs::LIMIT).good("cp");
         DiskImage { dir, path }
     }
 
@@ -75,24 +57,15 @@ impl DiskImage {
     /// If it finds something, with its output.
     #[track_caller]
     pub fn check(&self, when: &str) {
-        let ran = program::run(Command::new("e2fsck").arg("-fn").arg(&self.path), LIMIT);
-        ran.good(&format!("{when}: e2fsck -fn"));
+        e2fs::assert_clean_after(&self.path, when);
     }
 
     /// Runs `debugfs` requests, one per line, on the image, and returns the output.
     ///
     /// # Panics
     /// If `debugfs` fails.
+    #[track_caller]
     pub fn debugfs(&self, requests: &str) -> String {
-        let script = self.sibling("requests");
-        std::fs::write(&script, requests).expect("a script");
-        let mut command = Command::new("debugfs");
-        command
-            .env("PAGER", "cat")
-            .env("DEBUGFS_PAGER", "cat")
-            .arg("-f")
-            .arg(&script)
-            .arg(&self.path);
-        program::run(&mut command, LIMIT).good("debugfs").stdout
+        e2fs::debugfs_all(&self.path, requests)
     }
 }

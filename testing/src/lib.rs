@@ -10,7 +10,6 @@ pub mod model;
 mod mount;
 mod mounted;
 pub mod pair;
-pub mod program;
 pub mod sectors;
 mod serve;
 mod simdevice;
@@ -28,4 +27,5 @@ pub use simdevice::{
     Change, Cut, Event, Fault, FaultDevice, Filter, Image, Keep, Logged, PowerDevice, Record,
     States,
 };
+pub use throughline_testkit::program;
 pub use view::{Entry, View};

@@ -1,11 +1,11 @@
 //! The kernel's own ext4 as a reference: mounts an image on a loop device and unmounts it on every exit.
 
 use std::fs::File;
-use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
 use std::time::{Duration, Instant};
+
+use throughline_testkit::kernel;
 
 /// Offsets of the feature words in an image, and the bits tested.
 const COMPAT_AT: u64 = 1024 + 0x5C;
@@ -19,8 +19,8 @@ const RELEASED_LIMIT: Duration = Duration::from_secs(300);
 /// An image mounted by the kernel.
 pub struct Mount {
     image: PathBuf,
+    mount: Option<kernel::Mount>,
     point: tempfile::TempDir,
-    mounted: bool,
 }
 
 impl Mount {
@@ -48,25 +48,19 @@ impl Mount {
     /// As [`Mount::new`].
     pub fn with_options(image: &Path, options: &str) -> Result<Mount, String> {
         let point = tempfile::tempdir().map_err(|e| e.to_string())?;
-        let output = run(Command::new("mount")
-            .args(["-t", "ext4", "-o", options])
-            .arg(image)
-            .arg(point.path()))
-        .map_err(|e| e.to_string())?;
-        if output.status.success() {
-            return Ok(Mount {
-                image: image.to_owned(),
-                point,
-                mounted: true,
-            });
-        }
-        Err(String::from_utf8_lossy(&output.stderr).trim().to_owned())
+        let arguments = ["-t", "ext4", "-o", options];
+        let mount = kernel::Mount::new(image, point.path(), &arguments)?;
+        Ok(Mount {
+            image: image.to_owned(),
+            mount: Some(mount),
+            point,
+        })
     }
 
     /// As [`Mount::new`]. On failure prints what is skipped and why to standard error, and returns `None`.
     pub fn or_skip(image: &Path, writable: bool) -> Option<Mount> {
         Mount::new(image, writable)
-            .map_err(|why| skip(&format!("{}: {why}", image.display())))
+            .map_err(|why| kernel::skip(&why))
             .ok()
     }
 
@@ -98,55 +92,18 @@ impl Mount {
         }
     }
 
-    /// Retries while busy: a process just being started by another test may hold our files until it executes
-    /// its program.
     fn unmount(&mut self) {
-        let until = Instant::now() + Duration::from_secs(20);
-        while self.mounted {
-            let done = run(Command::new("umount").arg(self.root()));
-            if done.as_ref().is_ok_and(|output| output.status.success()) {
-                self.mounted = false;
-                self.wait_released();
-            } else if Instant::now() > until {
-                let _ = run(Command::new("umount").arg("--lazy").arg(self.root()));
-                self.mounted = false;
-                assert!(
-                    std::thread::panicking(),
-                    "umount {}: {done:?}",
-                    self.root().display()
-                );
-            }
-            std::thread::yield_now();
+        if let Some(mount) = self.mount.take() {
+            mount.unmount();
+            self.wait_released();
         }
     }
-}
-
-/// Prints that the kernel does not mount something: because root or loop devices are missing, or because this
-/// kernel lacks a feature.
-pub(crate) fn skip(why: &str) {
-    match may_use_loops() {
-        true => throughline_testkit::left_out!("the kernel does not mount {why}"),
-        false => throughline_testkit::missing!("the kernel does not mount {why}"),
-    }
-}
-
-/// Whether this is root, with loop devices.
-fn may_use_loops() -> bool {
-    rustix::process::geteuid().is_root() && Path::new("/dev/loop-control").exists()
 }
 
 impl Drop for Mount {
     fn drop(&mut self) {
         self.unmount();
     }
-}
-
-fn run(command: &mut Command) -> io::Result<Output> {
-    let path = format!(
-        "{}:/usr/sbin:/sbin",
-        std::env::var("PATH").unwrap_or_default()
-    );
-    command.env("PATH", path).output()
 }
 
 fn feature(image: &Path, at: u64, bit: u32) -> bool {

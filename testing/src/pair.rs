@@ -66,7 +66,7 @@ impl Pair {
         };
         let kernel = Mount::with_options(images[0].path(), &with("loop,rw"));
         let kernel = kernel
-            .map_err(|why| crate::mount::skip(&format!("the volume: {why}")))
+            .map_err(|why| throughline_testkit::kernel::skip(&format!("the volume: {why}")))
             .ok()?;
         let ours = if std::env::var("THROUGHLINE_JUDGE").is_ok_and(|who| who == "itself") {
             let second = Mount::with_options(images[1].path(), &with("loop,rw"));

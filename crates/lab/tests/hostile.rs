@@ -3,27 +3,15 @@
 
 use proptest::prelude::*;
 use proptest::sample::select;
-use proptest::test_runner::{RngSeed, TestRunner};
 use throughline_lab::compare::{Choice, Comparison, Gate, Limits};
 use throughline_lab::record::{Line, Record};
 use throughline_lab::report::Report;
 use throughline_lab::workload::import::{self, Imported};
 use throughline_lab::workload::{EXAMPLE, TargetSpec, Workload};
+use throughline_testkit::cases::check;
 
-/// The same cases in every run.
-fn check<S: Strategy>(cases: u32, strategy: S, each: impl Fn(S::Value)) {
-    let config = ProptestConfig {
-        cases,
-        failure_persistence: None,
-        rng_seed: RngSeed::Fixed(7),
-        ..ProptestConfig::default()
-    };
-    let done = TestRunner::new(config).run(&strategy, |value| {
-        each(value);
-        Ok(())
-    });
-    done.unwrap_or_else(|error| panic!("{error}"));
-}
+/// The cases are the same in every run.
+const SEED: u64 = 7;
 
 /// Numbers, sizes and times at the limits of their types, and invalid values.
 const EDGES: &[&str] = &[
@@ -191,7 +179,7 @@ const WORKLOAD_WORDS: &[&str] = &[
 
 #[test]
 fn workload_files() {
-    check(1500, text(WORKLOADS, WORKLOAD_WORDS), |text| {
+    check(SEED, 1500, text(WORKLOADS, WORKLOAD_WORDS), |text| {
         if let Ok(workload) = Workload::parse(&text) {
             is_sound(&workload, &text);
         }
@@ -218,7 +206,7 @@ const TARGET_WORDS: &[&str] = &[
 
 #[test]
 fn targets() {
-    check(1500, text(TARGETS, TARGET_WORDS), |text| {
+    check(SEED, 1500, text(TARGETS, TARGET_WORDS), |text| {
         if let Ok(spec) = TargetSpec::parse(&text) {
             assert_eq!(spec.to_string(), text);
             assert!(!spec.label().is_empty());
@@ -274,7 +262,7 @@ const FIO_WORDS: &[&str] = &[
 
 #[test]
 fn fio_job_files() {
-    check(1500, text(FIO, FIO_WORDS), |text| {
+    check(SEED, 1500, text(FIO, FIO_WORDS), |text| {
         for imported in import::fio(&text).unwrap_or_default() {
             is_import(&imported, &text);
         }
@@ -326,7 +314,7 @@ const SYSBENCH_WORDS: &[&str] = &[
 
 #[test]
 fn sysbench_lines() {
-    check(1500, text(SYSBENCH, SYSBENCH_WORDS), |text| {
+    check(SEED, 1500, text(SYSBENCH, SYSBENCH_WORDS), |text| {
         if let Ok(imported) = import::sysbench(&text) {
             is_import(&imported, &text);
         }
@@ -427,7 +415,7 @@ fn use_record(record: &Record) {
 #[test]
 fn results() {
     let reports = std::cell::Cell::new(0);
-    check(400, record(), |text| {
+    check(SEED, 400, record(), |text| {
         let Ok(record) = Record::from_lines(text.as_bytes()) else {
             return;
         };
@@ -453,7 +441,7 @@ fn results() {
 #[test]
 fn results_of_any_bytes() {
     let bytes = proptest::collection::vec(any::<u8>(), 0..200);
-    check(500, bytes, |bytes| {
+    check(SEED, 500, bytes, |bytes| {
         assert!(Record::from_lines(&bytes[..]).is_err());
         let whole = [HEAD.as_bytes(), b"\n", &bytes].concat();
         if let Ok(record) = Record::from_lines(&whole[..]) {

@@ -9,7 +9,11 @@
 //! | [`left_out!`] | it is not asked for here: only with `THROUGHLINE_SOAK=1`, only without root, only on a kernel or a processor that has a feature | the same message |
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "proptest")]
+pub mod cases;
 pub mod e2fs;
+pub mod kernel;
+pub mod program;
 
 /// A test, or part of it, is skipped because something is missing on this machine. See the head of this
 /// crate. The message is formatted like that of `format!`.

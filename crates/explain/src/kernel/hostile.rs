@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use proptest::sample::select;
-use proptest::test_runner::{RngSeed, TestRunner};
+use throughline_testkit::cases::check;
 
 use super::events::{decode, tracepoints};
 use super::format::Format;
@@ -11,20 +11,8 @@ use super::pages::Header;
 use super::router::Router;
 use crate::table;
 
-/// The same cases in every run.
-fn check<S: Strategy>(cases: u32, strategy: S, each: impl Fn(S::Value)) {
-    let config = ProptestConfig {
-        cases,
-        failure_persistence: None,
-        rng_seed: RngSeed::Fixed(11),
-        ..ProptestConfig::default()
-    };
-    let done = TestRunner::new(config).run(&strategy, |value| {
-        each(value);
-        Ok(())
-    });
-    done.unwrap_or_else(|error| panic!("{error}"));
-}
+/// The cases are the same in every run.
+const SEED: u64 = 11;
 
 /// All fields that are read from records.
 const FIELDS: &[&str] = &[
@@ -104,7 +92,7 @@ fn texts_of_formats() {
         "é",
     ]);
     let shuffled = proptest::collection::vec(pieces, 0..60).prop_map(|pieces| pieces.concat());
-    check(2000, prop_oneof![shuffled, any::<String>()], |text| {
+    check(SEED, 2000, prop_oneof![shuffled, any::<String>()], |text| {
         if let Ok(header) = Header::parse(&text) {
             assert!(header.page_bytes <= 1 << 20);
             header.records(&[0xFF; 64], |_, _| {});
@@ -124,6 +112,7 @@ fn pages() {
                   field: char data;\toffset:16;\tsize:240;\tsigned:1;\n";
     let header = Header::parse(header).expect("a header");
     check(
+        SEED,
         4000,
         proptest::collection::vec(any::<u8>(), 0..300),
         |mut page| {
@@ -144,6 +133,7 @@ fn records_of_every_tracepoint() {
     let event = (0..points.len(), times, record());
     let events = proptest::collection::vec(event, 0..64);
     check(
+        SEED,
         1000,
         (format(), events, any::<u64>()),
         |(format, events, end_ns)| {

@@ -6,13 +6,11 @@ use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process_group};
-
-/// Interval between checks of a process.
-const POLL: Duration = Duration::from_millis(2);
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
 /// Result of a program.
 #[derive(Debug)]
@@ -26,6 +24,16 @@ pub struct Ran {
 }
 
 impl Ran {
+    /// The exit code; -1 if a signal ended the program.
+    pub fn code(&self) -> i32 {
+        self.status.code().unwrap_or(-1)
+    }
+
+    /// Standard output, then standard error.
+    pub fn text(&self) -> String {
+        format!("{}{}", self.stdout, self.stderr)
+    }
+
     /// Fails the test unless the program exited with 0.
     ///
     /// # Panics
@@ -60,7 +68,7 @@ pub fn find(program: &str) -> Option<PathBuf> {
 pub fn has(programs: &[&str]) -> bool {
     let missing = programs.iter().find(|program| find(program).is_none());
     if let Some(program) = missing {
-        throughline_testkit::missing!("{program} is not installed");
+        crate::missing!("{program} is not installed");
     }
     missing.is_none()
 }
@@ -112,23 +120,41 @@ pub fn run_on(command: &mut Command, stdin: Stdio, limit: Duration) -> Ran {
 /// If waiting fails.
 pub fn wait(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     let until = Instant::now() + limit;
+    let id = child.id();
+    let mut ended = move || {
+        let status = child.try_wait();
+        status.unwrap_or_else(|e| panic!("waiting for process {id}: {e}"))
+    };
+    if let Some(status) = ended() {
+        return Some(status);
+    }
+    // Not reaped, so the number still names this process.
+    let fd = pidfd_open(pid(id), PidfdFlags::empty());
+    let fd = fd.unwrap_or_else(|e| panic!("a file descriptor of process {id}: {e}"));
     loop {
-        match child.try_wait() {
-            Ok(Some(status)) => return Some(status),
-            Ok(None) if Instant::now() > until => return None,
-            Ok(None) => sleep(POLL),
-            Err(e) => panic!("waiting for process {}: {e}", child.id()),
+        let left = until.saturating_duration_since(Instant::now());
+        let left_or_max = Timespec::try_from(left).unwrap_or(Timespec {
+            tv_sec: i64::from(i32::MAX),
+            tv_nsec: 0,
+        });
+        match poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&left_or_max)) {
+            Ok(0) if left.is_zero() => return None,
+            Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) => return ended(),
+            Err(e) => panic!("waiting for process {id}: {e}"),
         }
     }
 }
 
+fn pid(id: u32) -> Pid {
+    let id = i32::try_from(id).ok().and_then(Pid::from_raw);
+    id.expect("the number of a process")
+}
+
 /// Kills the process group of a process that leads one, and waits for the process.
 pub fn kill_group(child: &mut Child) {
-    let pid = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-    if let Some(pid) = pid {
-        // It may have exited already.
-        let _ = kill_process_group(pid, Signal::KILL);
-    }
+    // It may have exited already.
+    let _ = kill_process_group(pid(child.id()), Signal::KILL);
     let _ = child.wait();
 }
 
@@ -144,4 +170,52 @@ fn text(file: &mut File) -> String {
         .and_then(|()| file.read_to_end(&mut bytes))
         .expect("what the program wrote");
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sh(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn a_program_runs_to_its_end() {
+        let limit = Duration::from_secs(60);
+        let ran = run(&mut sh("cat; echo out; echo err >&2; exit 3"), limit);
+        assert_eq!((ran.code(), ran.text()), (3, "out\nerr\n".into()));
+        assert!(std::panic::catch_unwind(|| ran.good("it")).is_err());
+        let mut input = scratch();
+        std::io::Write::write_all(&mut input, b"in").expect("written");
+        std::io::Seek::rewind(&mut input).expect("at the start");
+        assert_eq!(run_on(&mut sh("cat"), input.into(), limit).stdout, "in");
+    }
+
+    #[test]
+    fn a_program_that_exceeds_its_limit_is_killed_with_its_children() {
+        let mut child = sh("sleep 1000 & echo $!; wait")
+            .stdout(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .expect("sh");
+        let mut out = child.stdout.take().expect("a pipe");
+        let mut first = [0; 1];
+        out.read_exact(&mut first).expect("the child's number");
+        assert_eq!(wait(&mut child, Duration::ZERO), None);
+        kill_group(&mut child);
+        assert!(!wait(&mut child, Duration::ZERO).expect("ended").success());
+        // The pipe ends when the child has ended too.
+        out.read_to_end(&mut Vec::new()).expect("the end");
+        let slow = || run(&mut sh("sleep 1000"), Duration::from_millis(1));
+        assert!(std::panic::catch_unwind(slow).is_err());
+    }
+
+    #[test]
+    fn programs_are_found_by_name() {
+        assert!(find("sh").is_some_and(|path| path.is_file()));
+        assert_eq!(find("no such program"), None);
+    }
 }
