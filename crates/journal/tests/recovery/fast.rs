@@ -11,9 +11,10 @@ use throughline_extfmt::fast_commit::Change;
 use throughline_journal::recovery::{append, reset, write_home};
 use throughline_journal::{Error, OverlayDevice, Result};
 use throughline_testing::{Fault, FaultDevice};
+use throughline_testkit::e2fs;
 
 use crate::home::content;
-use crate::{FORMATS, Image, tools, transactions};
+use crate::{FORMATS, Image, transactions};
 
 const AREA_BLOCKS: u32 = 100;
 const HEAD: u16 = 9;
@@ -90,7 +91,7 @@ fn found(image: &Image, bytes: &[u8]) -> Result<Vec<Vec<u32>>> {
 
 #[test]
 fn whole_ones_of_the_next_transaction_count() {
-    if !tools() {
+    if !e2fs::is_there() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -140,7 +141,7 @@ fn whole_ones_of_the_next_transaction_count() {
 /// there; after a later cut, it is.
 #[test]
 fn an_appended_transaction_replaces_the_fast_commits_atomically() {
-    if !tools() {
+    if !e2fs::is_there() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();

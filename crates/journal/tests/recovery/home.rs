@@ -8,8 +8,9 @@ use throughline_device::{BlockDevice, Op};
 use throughline_journal::recovery::{Replay, reset, write_home};
 use throughline_journal::{Error, OverlayDevice, Result};
 use throughline_testing::{Fault, FaultDevice};
+use throughline_testkit::e2fs;
 
-use crate::{FORMATS, Image, tools, transactions};
+use crate::{FORMATS, Image, transactions};
 
 impl Image {
     fn memory(&self, bytes: &[u8]) -> Arc<dyn BlockDevice> {
@@ -70,7 +71,7 @@ const S_ERRNO: usize = 0x20;
 
 #[test]
 fn home_is_what_the_overlay_shows_and_the_journal_is_empty() {
-    if !tools() {
+    if !e2fs::is_there() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -110,7 +111,7 @@ fn home_is_what_the_overlay_shows_and_the_journal_is_empty() {
 /// superblock with FUA.
 #[test]
 fn the_log_is_emptied_after_all_is_home() {
-    if !tools() {
+    if !e2fs::is_there() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -148,7 +149,7 @@ fn the_log_is_emptied_after_all_is_home() {
 /// same result.
 #[test]
 fn a_recovery_cut_off_anywhere_is_recovered_again() {
-    if !tools() {
+    if !e2fs::is_there() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -186,7 +187,7 @@ fn a_recovery_cut_off_anywhere_is_recovered_again() {
 
 #[test]
 fn a_recorded_error_is_reported_once() {
-    if !tools() {
+    if !e2fs::is_there() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -215,7 +216,7 @@ fn a_recorded_error_is_reported_once() {
 /// A transaction that would overwrite its own log is refused.
 #[test]
 fn the_journal_is_not_replayed_over_itself() {
-    if !tools() {
+    if !e2fs::is_there() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();

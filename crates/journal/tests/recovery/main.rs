@@ -6,7 +6,6 @@ mod home;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use fastrand::Rng;
@@ -15,37 +14,10 @@ use throughline_device::{BlockDevice, MemoryDevice};
 use throughline_extfmt::FsBlock;
 use throughline_journal::recovery::{JournalRun, Replay, recover};
 use throughline_journal::{Error, OverlayDevice};
+use throughline_testkit::e2fs;
 
 const MAGIC: [u8; 4] = [0xc0, 0x3b, 0x39, 0x98];
 const IMAGE_BYTES: u64 = 32 << 20;
-
-/// Whether the tools are installed; prints a message if not.
-fn tools() -> bool {
-    let there = |tool: &str| {
-        Command::new(tool)
-            .arg("-V")
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status()
-            .is_ok()
-    };
-    let all = ["mke2fs", "debugfs", "e2fsck"].into_iter().all(there);
-    if !all {
-        throughline_testkit::missing!("mke2fs, debugfs or e2fsck is missing");
-    }
-    all
-}
-
-fn run(command: &mut Command) -> String {
-    let output = command.output().unwrap();
-    let text = String::from_utf8_lossy(&output.stdout).into_owned()
-        + &String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.code().is_some_and(|code| code < 4),
-        "{command:?}: {text}"
-    );
-    text
-}
 
 /// An image with a journal, and the journal's mapping.
 struct Image {
@@ -62,11 +34,8 @@ impl Image {
         // The smallest journal has 1024 blocks.
         let journal = format!("size={}", block_bytes >> 10);
         let _ = std::fs::remove_file(&path);
-        let mut mke2fs = Command::new("mke2fs");
-        mke2fs.args([
-            "-q", "-F", "-t", "ext4", "-b", &blocks, "-J", &journal, "-O", features,
-        ]);
-        run(mke2fs.arg(&path).arg(size));
+        let arguments = ["-t", "ext4", "-b", &blocks, "-J", &journal, "-O", features];
+        assert!(e2fs::mke2fs(&path, &size, &arguments));
         let mut image = Self {
             path,
             block_bytes,
@@ -77,13 +46,7 @@ impl Image {
     }
 
     fn debugfs(&self, script: &str) -> String {
-        let file = self.path.with_extension("script");
-        std::fs::write(&file, script).unwrap();
-        run(Command::new("debugfs")
-            .arg("-w")
-            .arg("-f")
-            .arg(&file)
-            .arg(&self.path))
+        e2fs::debugfs_write(&self.path, script)
     }
 
     fn map(&mut self) {
@@ -149,9 +112,8 @@ impl Image {
     fn replayed(&self, bytes: &[u8]) -> Vec<u8> {
         let copy = self.path.with_extension("copy");
         std::fs::write(&copy, bytes).unwrap();
-        run(Command::new("e2fsck")
-            .args(["-fy", "-E", "journal_only"])
-            .arg(&copy));
+        let ran = e2fs::e2fsck(&copy, &["-fy", "-E", "journal_only"]);
+        assert!((0..4).contains(&ran.code()), "{}", ran.text());
         std::fs::read(&copy).unwrap()
     }
 
@@ -243,7 +205,7 @@ const FORMATS: &[(u32, &str, &str)] = &[
 
 #[test]
 fn the_overlay_reads_as_what_e2fsck_replays() {
-    if !tools() {
+    if !e2fs::is_there() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -270,7 +232,7 @@ fn the_overlay_reads_as_what_e2fsck_replays() {
 
 #[test]
 fn a_log_that_wraps_around_is_followed() {
-    if !tools() {
+    if !e2fs::is_there() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -299,7 +261,7 @@ fn a_log_that_wraps_around_is_followed() {
 
 #[test]
 fn a_log_that_ends_before_a_commit_ends_before_its_transaction() {
-    if !tools() {
+    if !e2fs::is_there() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -337,7 +299,7 @@ fn a_log_that_ends_before_a_commit_ends_before_its_transaction() {
 /// panic or shows damaged content.
 #[test]
 fn damage_is_distinguished_from_a_torn_end() {
-    if !tools() {
+    if !e2fs::is_there() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -395,7 +357,7 @@ fn log_end(image: &Image, bytes: &[u8]) -> u32 {
 /// Changes bytes of the journal at random, mostly in headers: recovery returns without a panic.
 #[test]
 fn no_journal_makes_recovery_panic() {
-    if !tools() {
+    if !e2fs::is_there() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
@@ -442,7 +404,7 @@ fn no_journal_makes_recovery_panic() {
 
 #[test]
 fn superblocks_that_make_no_sense_are_refused() {
-    if !tools() {
+    if !e2fs::is_there() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
