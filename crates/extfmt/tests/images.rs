@@ -4,7 +4,6 @@
 mod walk;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
 use throughline_extfmt::features::Incompat;
 use throughline_extfmt::inode::FileType;
@@ -12,47 +11,8 @@ use throughline_extfmt::jbd2::{
     self, BlockHeader, BlockType, JBD2_MAGIC, JournalCsum, JournalGeometry, TagFlags,
 };
 use throughline_extfmt::{Superblock, checksum};
+use throughline_testkit::e2fs;
 use walk::{Image, Summary};
-
-/// Whether a tool of e2fsprogs is installed.
-fn has_tool(tool: &str) -> bool {
-    Command::new(tool)
-        .arg("-V")
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .is_ok()
-}
-
-/// Skips the test, with a message, if the tools are missing.
-macro_rules! need_tools {
-    () => {
-        if !["mke2fs", "debugfs", "dumpe2fs", "e2fsck"]
-            .into_iter()
-            .all(has_tool)
-        {
-            throughline_testkit::missing!("a tool of e2fsprogs is missing");
-            return;
-        }
-    };
-}
-
-fn run(tool: &str, args: &[&str]) -> String {
-    let output = Command::new(tool)
-        .args(args)
-        .output()
-        .expect("the tool is there");
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    // e2fsck exits with 1 if it changed something, as -D does.
-    let code = output.status.code();
-    let good = code == Some(0) || tool == "e2fsck" && code == Some(1);
-    assert!(
-        good,
-        "{tool} {args:?}: {text}{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
-    text
-}
 
 /// A tree with what an image should show: a directory of many long names, files of all maps, links of both
 /// kinds.
@@ -92,26 +52,23 @@ fn make(options: &[&str], size: &str, many_files: usize) -> Option<Made> {
     let dir = tempfile::tempdir().unwrap();
     let (tree, path) = (dir.path().join("tree"), dir.path().join("image"));
     make_tree(&tree, many_files);
-    let name = path.to_str().unwrap().to_owned();
-    let mut args = vec!["-q", "-F", "-N", "4096", "-d", tree.to_str().unwrap()];
-    args.extend_from_slice(options);
-    args.extend_from_slice(&[&name, size]);
-    let output = Command::new("mke2fs").args(&args).output().unwrap();
-    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
-    if errors.contains("Invalid filesystem option") {
-        throughline_testkit::left_out!("this mke2fs does not support {options:?}");
+    let tree = ["-N", "4096", "-d", tree.to_str().unwrap()];
+    if !e2fs::mke2fs_if_supported(&path, size, &[&tree, options].concat()) {
         return None;
     }
-    assert!(output.status.success(), "mke2fs {options:?}: {errors}");
-    let script = dir.path().join("commands");
     let long = "v".repeat(500);
     let commands = format!(
         "ea_set /few/page user.short value\nea_set /few/page user.long {long}\n\
          cd few\nmknod device c 200 40000\n"
     );
-    std::fs::write(&script, commands).unwrap();
-    run("debugfs", &["-w", "-f", script.to_str().unwrap(), &name]);
-    run("e2fsck", &["-fyD", &name]);
+    e2fs::debugfs_write(&path, &commands);
+    // It exits with 1 if it changed something, as -D does.
+    let rebuilt = e2fs::e2fsck(&path, &["-fyD"]);
+    assert!(
+        (0..2).contains(&rebuilt.code()),
+        "{options:?}: {}",
+        rebuilt.text()
+    );
     Some(Made { _dir: dir, path })
 }
 
@@ -137,7 +94,9 @@ fn check_with(options: &[&str], size: &str, many_files: usize) -> Option<(Image,
 
 #[test]
 fn revisions_0_and_1_of_ext2() {
-    need_tools!();
+    if !e2fs::is_there() {
+        return;
+    }
     check(&["-t", "ext2", "-r", "0", "-b", "1024"], "24M");
     check(&["-t", "ext2", "-b", "1024"], "24M");
     check(
@@ -148,7 +107,9 @@ fn revisions_0_and_1_of_ext2() {
 
 #[test]
 fn ext3() {
-    need_tools!();
+    if !e2fs::is_there() {
+        return;
+    }
     let (image, summary) = check_with(&["-t", "ext3", "-b", "1024"], "32M", MANY).unwrap();
     assert!(
         summary.hashed >= 1 && summary.index_nodes >= 2,
@@ -161,7 +122,9 @@ fn ext3() {
 
 #[test]
 fn ext4_of_all_block_sizes() {
-    need_tools!();
+    if !e2fs::is_there() {
+        return;
+    }
     for (block, size, many) in [
         ("1024", "32M", MANY),
         ("2048", "32M", 200),
@@ -182,7 +145,9 @@ fn ext4_of_all_block_sizes() {
 
 #[test]
 fn ext4_features() {
-    need_tools!();
+    if !e2fs::is_there() {
+        return;
+    }
     for options in [
         "^metadata_csum,uninit_bg",
         "^metadata_csum,^uninit_bg,^64bit",
@@ -219,7 +184,9 @@ fn ext4_features() {
 
 #[test]
 fn inode_sizes_and_clusters() {
-    need_tools!();
+    if !e2fs::is_there() {
+        return;
+    }
     for size in ["128", "256", "512", "1024"] {
         check(&["-t", "ext4", "-b", "1024", "-I", size], "32M");
     }
@@ -236,7 +203,9 @@ fn inode_sizes_and_clusters() {
 
 #[test]
 fn inodes_of_the_tree_are_decoded() {
-    need_tools!();
+    if !e2fs::is_there() {
+        return;
+    }
     let (image, _) = check(&["-t", "ext4", "-b", "1024", "-O", "inline_data"], "32M").unwrap();
     let device = image.lookup("few/device");
     assert_eq!(device.file_type(), Ok(FileType::CharDevice));
@@ -260,7 +229,9 @@ fn inodes_of_the_tree_are_decoded() {
 /// Transactions that `debugfs` wrote, with every kind of checksum it knows.
 #[test]
 fn journals_of_debugfs() {
-    need_tools!();
+    if !e2fs::is_there() {
+        return;
+    }
     let kinds = [
         ("", "^metadata_csum", JournalCsum::None),
         ("-c", "^metadata_csum", JournalCsum::V1),
@@ -271,24 +242,17 @@ fn journals_of_debugfs() {
         for (version, checksums, csum) in kinds {
             let dir = tempfile::tempdir().unwrap();
             let path = dir.path().join("image");
-            let name = path.to_str().unwrap();
             let features = format!("{checksums},{features}");
-            run(
-                "mke2fs",
-                &[
-                    "-q", "-F", "-t", "ext4", "-b", "1024", "-O", &features, name, "16M",
-                ],
-            );
+            let arguments = ["-t", "ext4", "-b", "1024", "-O", &features];
+            e2fs::mke2fs(&path, "16M", &arguments);
             let data = dir.path().join("data");
             let mut blocks = vec![5u8; 3 * 1024];
             blocks[1024..1028].copy_from_slice(&JBD2_MAGIC.to_be_bytes());
             std::fs::write(&data, &blocks).unwrap();
-            let script = dir.path().join("commands");
             let data = data.to_str().unwrap();
             let commands =
                 format!("jo {version}\njw -b 5000,5001,5002 {data}\njw -r 6000,6001 {data}\njc\n");
-            std::fs::write(&script, commands).unwrap();
-            run("debugfs", &["-w", "-f", script.to_str().unwrap(), name]);
+            e2fs::debugfs_write(&path, &commands);
 
             let image = Image::open(&path);
             let journal = image.journal().unwrap();
@@ -355,20 +319,19 @@ fn check_log(image: &Image, journal: &JournalGeometry, written: &[u8]) {
 /// The names of feature bits are those `dumpe2fs` prints, all 96 of them.
 #[test]
 fn feature_names() {
-    need_tools!();
+    if !e2fs::is_there() {
+        return;
+    }
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("image");
-    let name = path.to_str().unwrap();
     for word in 0..3usize {
-        run("mke2fs", &["-q", "-F", "-t", "ext4", name, "1M"]);
+        e2fs::mke2fs(&path, "1M", &["-t", "ext4"]);
         let mut bytes = std::fs::read(&path).unwrap();
         bytes[1024 + 0x5C + word * 4..][..4].fill(0xFF);
         std::fs::write(&path, &bytes).unwrap();
         // It prints the header, then may fail because of the features.
-        let output = Command::new("dumpe2fs")
-            .args(["-h", "-f", name])
-            .output()
-            .unwrap();
+        let mut dump = e2fs::tool("dumpe2fs");
+        let output = dump.args(["-h", "-f"]).arg(&path).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
         let line = text
             .lines()

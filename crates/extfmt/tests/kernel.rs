@@ -10,20 +10,16 @@ use throughline_extfmt::features::Incompat;
 use throughline_extfmt::inode::Time;
 use throughline_extfmt::jbd2::{BlockHeader, BlockType, JournalCsum, TagFlags};
 use throughline_testing::Mount;
+use throughline_testkit::e2fs;
 use walk::Image;
 
 fn mke2fs(path: &Path, features: &str) -> bool {
-    let output = Command::new("mke2fs")
-        .args([
-            "-q", "-F", "-t", "ext4", "-b", "1024", "-N", "4096", "-O", features,
-        ])
-        .args([path, Path::new("48M")])
-        .output();
-    let made = output.is_ok_and(|output| output.status.success());
-    if !made {
-        throughline_testkit::missing!("mke2fs is missing or does not support {features}");
+    let arguments = ["-t", "ext4", "-b", "1024", "-N", "4096", "-O", features];
+    let made = e2fs::try_mke2fs(path, "48M", &arguments);
+    if made.as_ref().is_some_and(|made| !made.status.success()) {
+        throughline_testkit::missing!("mke2fs does not support {features}");
     }
-    made
+    made.is_some_and(|made| made.status.success())
 }
 
 /// Fills a mounted volume; returns the number of names.
