@@ -2,12 +2,12 @@
 
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::process::Command;
 use std::sync::Arc;
 
 use throughline_block::Disk;
 use throughline_extfmt::{FsBlock, Superblock};
 use throughline_testing::{Image as Medium, PowerDevice};
+use throughline_testkit::e2fs;
 use zerocopy::IntoBytes;
 
 use crate::{Fs, OpenOptions};
@@ -97,26 +97,12 @@ impl Image {
     pub(crate) fn make(size: &str, args: &[&str]) -> Option<Self> {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let path = dir.path().join("image");
-        let made = Command::new("mke2fs")
-            .args(["-q", "-F"])
-            .args(args)
-            .arg(&path)
-            .arg(size)
-            .output();
-        match made {
-            Ok(made) if made.status.success() => Some(Self { path, _dir: dir }),
-            Ok(made) => {
-                throughline_testkit::missing!(
-                    "mke2fs {args:?}: {}",
-                    String::from_utf8_lossy(&made.stderr)
-                );
-                None
-            }
-            Err(error) => {
-                throughline_testkit::missing!("no mke2fs ({error})");
-                None
-            }
+        let made = e2fs::try_mke2fs(&path, size, args)?;
+        if !made.status.success() {
+            throughline_testkit::missing!("mke2fs {args:?}: {}", made.stderr);
+            return None;
         }
+        Some(Self { path, _dir: dir })
     }
 
     pub(crate) fn path(&self) -> &std::path::Path {
@@ -195,52 +181,27 @@ impl Image {
     }
 
     /// Asserts that `e2fsck -fn` finds nothing.
+    #[track_caller]
     pub(crate) fn check(&self, what: &str) {
-        let done = Command::new("e2fsck")
-            .arg("-fn")
-            .arg(&self.path)
-            .output()
-            .expect("e2fsck runs");
-        let text = String::from_utf8_lossy(&done.stdout);
-        assert!(done.status.success(), "{what}: {text}");
+        e2fs::assert_clean_after(&self.path, what);
     }
 
     /// Repairs with `e2fsck -fy`; returns its output.
+    #[track_caller]
     pub(crate) fn repair(&self) -> String {
-        let done = Command::new("e2fsck")
-            .arg("-fy")
-            .arg(&self.path)
-            .output()
-            .expect("e2fsck runs");
-        let text = String::from_utf8_lossy(&done.stdout).into_owned();
-        assert!(done.status.code().is_some_and(|code| code < 4), "{text}");
-        text
+        e2fs::repair(&self.path)
     }
 
     /// The output of a `debugfs` request.
+    #[track_caller]
     pub(crate) fn debugfs(&self, request: &str) -> String {
-        let done = Command::new("debugfs")
-            .args(["-R", request])
-            .arg(&self.path)
-            .output()
-            .expect("debugfs runs");
-        String::from_utf8_lossy(&done.stdout).into_owned()
+        e2fs::debugfs(&self.path, request)
     }
 
     /// Changes the image with one run of `debugfs -w`.
+    #[track_caller]
     pub(crate) fn debugfs_write_all(&self, requests: &[&str]) {
-        let script = self.path.with_extension("debugfs");
-        std::fs::write(&script, requests.join("\n")).expect("the script");
-        let done = Command::new("debugfs")
-            .arg("-w")
-            .arg("-f")
-            .arg(&script)
-            .arg(&self.path)
-            .output();
-        assert!(
-            done.expect("debugfs runs").status.success(),
-            "debugfs -w {requests:?}"
-        );
+        e2fs::debugfs_write(&self.path, &requests.join("\n"));
     }
 
     /// Changes the superblock in place, and fixes its checksum.
@@ -261,12 +222,7 @@ impl Image {
 
     /// A superblock field as shown by `dumpe2fs -h`.
     pub(crate) fn header(&self, name: &str) -> String {
-        let done = Command::new("dumpe2fs")
-            .arg("-h")
-            .arg(&self.path)
-            .output()
-            .expect("dumpe2fs runs");
-        let text = String::from_utf8_lossy(&done.stdout);
+        let text = e2fs::dumpe2fs(&self.path, &["-h"]);
         let line = text
             .lines()
             .find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -277,11 +233,7 @@ impl Image {
 
     /// Free blocks and inodes from `dumpe2fs`: first from the superblock, then summed over the groups.
     pub(crate) fn free_counts(&self) -> [(u64, u64); 2] {
-        let done = Command::new("dumpe2fs")
-            .arg(&self.path)
-            .output()
-            .expect("dumpe2fs runs");
-        let text = String::from_utf8_lossy(&done.stdout).into_owned();
+        let text = e2fs::dumpe2fs(&self.path, &[]);
         let field = |name: &str| {
             let line = text
                 .lines()

@@ -1,13 +1,13 @@
 //! What is recorded of damage and failed writes, as `dumpe2fs` and `e2fsck` see it, and what follows.
 
 use std::os::unix::fs::FileExt;
-use std::process::Command;
 use std::sync::Arc;
 
 use throughline_block::Disk;
 use throughline_device::Op;
 use throughline_extfmt::superblock::{OnError, State};
 use throughline_testing::{Fault, FaultDevice};
+use throughline_testkit::e2fs::e2fsck;
 
 use crate::testing::Image;
 use crate::{Error, Fs, NewInode, NewKind, OpenOptions};
@@ -34,12 +34,8 @@ fn writing() -> OpenOptions {
 
 /// Whether `e2fsck -n`, which repairs nothing, forces a check because errors are recorded.
 fn is_checked_by_e2fsck(image: &Image) -> bool {
-    let done = Command::new("e2fsck")
-        .arg("-n")
-        .arg(image.path())
-        .output()
-        .expect("e2fsck runs");
-    String::from_utf8_lossy(&done.stdout).contains("file system with errors, check forced")
+    let printed = e2fsck(image.path(), &["-n"]).stdout;
+    printed.contains("file system with errors, check forced")
 }
 
 #[test]

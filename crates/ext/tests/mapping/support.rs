@@ -2,12 +2,12 @@
 
 use std::io::{IoSlice, IoSliceMut};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 
 use throughline_block::Disk;
 use throughline_device::BlockDevice;
 use throughline_ext::{Fallocate, Fs, Inode, NewInode, NewKind, OpenOptions};
+use throughline_testkit::e2fs;
 
 /// An image in a directory that is removed with it.
 pub(crate) struct Image {
@@ -21,26 +21,12 @@ impl Image {
     pub(crate) fn make(size: &str, args: &[&str]) -> Option<Self> {
         let dir = tempfile::tempdir().expect("a temporary directory");
         let path = dir.path().join("image");
-        match Command::new("mke2fs")
-            .args(["-q", "-F"])
-            .args(args)
-            .arg(&path)
-            .arg(size)
-            .output()
-        {
-            Ok(made) if made.status.success() => Some(Self { path, dir }),
-            Ok(made) => {
-                throughline_testkit::missing!(
-                    "mke2fs {args:?}: {}",
-                    String::from_utf8_lossy(&made.stderr)
-                );
-                None
-            }
-            Err(error) => {
-                throughline_testkit::missing!("no mke2fs ({error})");
-                None
-            }
+        let made = e2fs::try_mke2fs(&path, size, args)?;
+        if !made.status.success() {
+            throughline_testkit::missing!("mke2fs {args:?}: {}", made.stderr);
+            return None;
         }
+        Some(Self { path, dir })
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -70,16 +56,8 @@ impl Image {
     /// Asserts that `e2fsck -fy` can repair it; a tree with a torn node takes two runs.
     pub(crate) fn repair(&self, what: &str) {
         for _ in 0..3 {
-            let done = Command::new("e2fsck")
-                .arg("-fy")
-                .arg(&self.path)
-                .output()
-                .expect("e2fsck runs");
-            let text = String::from_utf8_lossy(&done.stdout);
-            assert!(
-                done.status.code().is_some_and(|c| c & !3 == 0),
-                "{what}: {text}"
-            );
+            let done = e2fs::e2fsck(&self.path, &["-fy"]);
+            assert!(done.code() & !3 == 0, "{what}: {}", done.text());
             if done.status.success() {
                 break;
             }
@@ -88,18 +66,9 @@ impl Image {
     }
 
     /// Asserts that `e2fsck -fn` finds nothing.
+    #[track_caller]
     pub(crate) fn check(&self, what: &str) {
-        let done = Command::new("e2fsck")
-            .arg("-fn")
-            .arg(&self.path)
-            .output()
-            .expect("e2fsck runs");
-        let text = String::from_utf8_lossy(&done.stdout);
-        assert!(
-            done.status.success(),
-            "{what}: {text}{}",
-            String::from_utf8_lossy(&done.stderr)
-        );
+        e2fs::assert_clean_after(&self.path, what);
     }
 
     /// A file's bytes as `debugfs` reads them.
@@ -112,12 +81,7 @@ impl Image {
 
     /// The output of a `debugfs` request.
     pub(crate) fn debugfs(&self, request: &str) -> String {
-        let done = Command::new("debugfs")
-            .args(["-R", request])
-            .arg(&self.path)
-            .output()
-            .expect("debugfs runs");
-        String::from_utf8_lossy(&done.stdout).into_owned()
+        e2fs::debugfs(&self.path, request)
     }
 
     pub(crate) fn free_blocks(&self) -> u64 {

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::process::{Command, Output};
 use std::sync::Arc;
 
 use tempfile::TempDir;
 use throughline_block::Disk;
 use throughline_ext::{Fs, OpenOptions};
+use throughline_testkit::e2fs;
 
 /// An image in a directory of its own, removed at the end.
 pub(crate) struct Image {
@@ -16,40 +16,13 @@ pub(crate) struct Image {
     pub(crate) path: PathBuf,
 }
 
-fn run(program: &str, args: &[&str]) -> Option<Output> {
-    match Command::new(program)
-        .args(args)
-        .env("LC_ALL", "C")
-        .env("PAGER", "cat")
-        .output()
-    {
-        Ok(output) => Some(output),
-        Err(error) => {
-            throughline_testkit::missing!("cannot run {program}: {error}");
-            None
-        }
-    }
-}
-
 impl Image {
     /// Makes an image; `None`, with a message on stderr, if there is no `mke2fs`.
     pub(crate) fn make(args: &[&str], size: &str) -> Option<Self> {
         let dir = TempDir::new().expect("a place for temporary files");
         let path = dir.path().join("image");
-        let mut all = vec!["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"];
-        all.extend(args);
-        all.extend([path.to_str().expect("UTF-8"), size]);
-        let made = run("mke2fs", &all)?;
-        assert!(
-            made.status.success(),
-            "mke2fs {all:?}: {}",
-            String::from_utf8_lossy(&made.stderr)
-        );
-        Some(Self { _dir: dir, path })
-    }
-
-    fn name(&self) -> &str {
-        self.path.to_str().expect("UTF-8")
+        let all = [&["-E", "lazy_itable_init=0,lazy_journal_init=0"], args].concat();
+        e2fs::mke2fs(&path, size, &all).then_some(Self { _dir: dir, path })
     }
 
     /// Opens it with options.
@@ -75,40 +48,27 @@ impl Image {
     }
 
     /// Asserts that `e2fsck -fn` finds nothing.
+    #[track_caller]
     pub(crate) fn check(&self) {
-        let checked = run("e2fsck", &["-fn", self.name()]).expect("e2fsck, since there is mke2fs");
-        let text = String::from_utf8_lossy(&checked.stdout);
-        assert!(checked.status.success(), "e2fsck -fn: {text}");
+        e2fs::assert_clean(&self.path);
     }
 
     /// Repairs with `e2fsck -fy`; returns its output.
+    #[track_caller]
     pub(crate) fn repair(&self) -> String {
-        let checked = run("e2fsck", &["-fy", self.name()]).expect("e2fsck, since there is mke2fs");
-        assert!(
-            checked.status.code().is_some_and(|code| code < 4),
-            "e2fsck -fy failed"
-        );
-        String::from_utf8_lossy(&checked.stdout).into_owned()
+        e2fs::repair(&self.path)
     }
 
     /// The output of a `debugfs` request.
+    #[track_caller]
     pub(crate) fn debugfs(&self, request: &str) -> String {
-        let answered =
-            run("debugfs", &["-R", request, self.name()]).expect("debugfs, since there is mke2fs");
-        String::from_utf8_lossy(&answered.stdout).into_owned()
+        e2fs::debugfs(&self.path, request)
     }
 
     /// Changes the image with `debugfs`, one request per line.
+    #[track_caller]
     pub(crate) fn debugfs_write(&self, requests: &str) {
-        let script = self.path.with_extension("script");
-        std::fs::write(&script, requests).expect("a script");
-        let args = ["-w", "-f", script.to_str().expect("UTF-8"), self.name()];
-        let done = run("debugfs", &args).expect("debugfs, since there is mke2fs");
-        assert!(
-            done.status.success(),
-            "{requests}: {}",
-            String::from_utf8_lossy(&done.stderr)
-        );
+        e2fs::debugfs_write(&self.path, requests);
     }
 
     /// The names that `debugfs` finds in a directory, including `.` and `..`, with their inodes.
