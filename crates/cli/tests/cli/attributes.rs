@@ -3,7 +3,9 @@
 
 use std::process::Command;
 
-use crate::common::{Image, fails, is_root, ok, run, throughline, tool, tools_are_missing};
+use throughline_testkit::e2fs::dumpe2fs;
+
+use crate::common::{Image, fails, is_root, ok, run, throughline, tools_are_missing};
 
 /// Runs a script with the image mounted by the kernel, in a separate mount namespace. Returns its output, or
 /// `None` if that is not possible here.
@@ -329,12 +331,10 @@ fn uuids_are_set() {
         image.assert_clean();
         assert_eq!(ok(["uuid", path]), format!("{wanted}\n"));
         // 64 MiB with blocks of 4 KiB are one group, which has no backup.
-        let copy = options.contains(&"1024").then_some("superblock=8193");
-        for from in [None, copy] {
-            let mut dump = tool("dumpe2fs");
-            dump.args(["-h", path])
-                .args(from.map(|from| format!("-o{from}")));
-            let printed = String::from_utf8_lossy(&dump.output().unwrap().stdout).into_owned();
+        let copy = options.contains(&"1024");
+        let copy = copy.then_some(&["-h", "-o", "superblock=8193"][..]);
+        for from in [Some(&["-h"][..]), copy].into_iter().flatten() {
+            let printed = dumpe2fs(&image.path(), from);
             assert!(printed.contains(wanted), "{options:?} {from:?}: {printed}");
         }
         ok(["mkdir", &image.at("/e")]);
@@ -425,8 +425,7 @@ fn nodes_labels_and_uuids() {
     assert_eq!(ok(["label", path]), "before\n");
     ok(["label", path, "after"]);
     fails(["label", path, "much too long a label"], 1, "16 bytes");
-    let dumped = tool("dumpe2fs").args(["-h", path]).output().unwrap();
-    let dumped = String::from_utf8_lossy(&dumped.stdout).into_owned();
+    let dumped = dumpe2fs(&image.path(), &["-h"]);
     assert!(dumped.contains("after"), "{dumped}");
     assert!(dumped.contains(ok(["uuid", path]).trim()), "{dumped}");
     ok(["label", path, ""]);

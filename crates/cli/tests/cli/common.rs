@@ -2,34 +2,21 @@
 
 use std::ffi::OsStr;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
+
+use throughline_testkit::e2fs;
+pub(crate) use throughline_testkit::e2fs::{assert_clean, tool};
+pub(crate) use throughline_testkit::kernel::is_root;
 
 /// An image in a temporary directory.
 pub(crate) struct Image {
     dir: tempfile::TempDir,
 }
 
-/// A command with the directories of `e2fsprogs` in its search path.
-pub(crate) fn tool(name: &str) -> Command {
-    let mut command = Command::new(name);
-    let path = std::env::var("PATH").unwrap_or_default();
-    command.env("PATH", format!("{path}:/usr/sbin:/sbin"));
-    command
-}
-
-/// Whether `mke2fs` and its family are missing; prints a note if they are.
+/// Whether e2fsprogs is missing; prints a note if it is.
 pub(crate) fn tools_are_missing() -> bool {
-    let missing = tool("mke2fs").arg("-V").output().is_err();
-    if missing {
-        throughline_testkit::missing!("mke2fs is missing (Debian package e2fsprogs)");
-    }
-    missing
-}
-
-/// Whether this test runs as root.
-pub(crate) fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
+    !e2fs::is_there()
 }
 
 impl Image {
@@ -38,18 +25,7 @@ impl Image {
         let image = Image {
             dir: tempfile::tempdir().unwrap(),
         };
-        let output = tool("mke2fs")
-            .args(["-q", "-F"])
-            .args(options)
-            .arg(image.path())
-            .arg(size)
-            .output()
-            .unwrap();
-        assert!(
-            output.status.success(),
-            "mke2fs: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        assert!(e2fs::mke2fs(&image.path(), size, options));
         image
     }
 
@@ -81,28 +57,13 @@ impl Image {
     /// The output of `debugfs` for a request.
     #[track_caller]
     pub(crate) fn debugfs(&self, request: &str) -> String {
-        let output = tool("debugfs")
-            .args(["-R", request])
-            .arg(self.path())
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "debugfs {request}");
-        String::from_utf8_lossy(&output.stdout).into_owned()
+        e2fs::debugfs(&self.path(), request)
     }
 
-    /// Changes the image by a `debugfs` request.
+    /// Changes the image by `debugfs` requests, one per line.
     #[track_caller]
-    pub(crate) fn debugfs_write(&self, request: &str) {
-        let output = tool("debugfs")
-            .args(["-w", "-R", request])
-            .arg(self.path())
-            .output()
-            .unwrap();
-        let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(
-            output.status.success() && errors.lines().count() <= 1,
-            "debugfs {request}: {errors}"
-        );
+    pub(crate) fn debugfs_write(&self, requests: &str) {
+        e2fs::debugfs_write(&self.path(), requests);
     }
 
     /// The contents of a file according to `debugfs`.
@@ -129,17 +90,6 @@ impl Image {
         change(&mut bytes);
         std::fs::write(self.path(), bytes).unwrap();
     }
-}
-
-#[track_caller]
-pub(crate) fn assert_clean(image: &Path) {
-    let output = tool("e2fsck").arg("-fn").arg(image).output().unwrap();
-    assert!(
-        output.status.success(),
-        "e2fsck -fn: {}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
 }
 
 /// The result of a run of the binary.

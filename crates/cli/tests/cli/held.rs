@@ -6,6 +6,7 @@ use std::process::Command;
 
 use throughline_testing::Mount;
 use throughline_testing::program::has;
+use throughline_testkit::kernel::Loop;
 
 use crate::common::{Image, Ran, is_root, ok, run, throughline, tools_are_missing};
 use crate::copy::str;
@@ -143,20 +144,14 @@ fn a_loop_device_alone_is_enough() {
         return;
     }
     let image = Image::ext4();
-    let made = crate::common::tool("losetup")
-        .args(["-f", "--show"])
-        .arg(image.path())
-        .output();
-    let Some(made) = made.ok().filter(|made| made.status.success()) else {
-        throughline_testkit::missing!("no loop device can be had here");
+    let Some(device) = Loop::new(&image.path(), &[]) else {
         return;
     };
-    let node = String::from_utf8_lossy(&made.stdout).trim().to_owned();
+    let node = device.node().to_owned();
     let refused = run(["mkdir", &image.at("/x")]);
     // Through the device, the image has no other user.
     let through = run(["mkdir", &format!("{node}:/through")]);
-    let gone = crate::common::tool("losetup").args(["-d", &node]).status();
-    assert!(gone.unwrap().success());
+    device.detach();
     assert_eq!(refused.code, Some(1), "{}", refused.stderr);
     for text in [
         &format!("attached to {node}"),

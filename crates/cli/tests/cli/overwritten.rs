@@ -4,8 +4,10 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
 
+use throughline_testkit::kernel::Loop;
+
 use crate::common::{
-    Image, assert_clean, fails, is_root, noise, ok, run, run_with_input, throughline, tool,
+    Image, assert_clean, fails, is_root, noise, ok, run, run_with_input, throughline,
     tools_are_missing,
 };
 use crate::copy::str;
@@ -174,18 +176,15 @@ fn a_file_of_a_loop_device_is_not_overwritten() {
     let raw = image.sibling("raw");
     let bytes = noise(1 << 20, 4);
     fs::write(&raw, &bytes).unwrap();
-    let made = tool("losetup").args(["-f", "--show"]).arg(&raw).output();
-    let Some(made) = made.ok().filter(|made| made.status.success()) else {
-        throughline_testkit::missing!("no loop device can be had here");
+    let Some(device) = Loop::new(&raw, &[]) else {
         return;
     };
-    let device = String::from_utf8_lossy(&made.stdout).trim().to_owned();
+    let node = device.node().to_owned();
     let ran = run(["cp", str(&file), str(&raw)]);
     let unchanged = fs::read(&raw).unwrap() == bytes;
-    let gone = tool("losetup").args(["-d", &device]).status().unwrap();
-    assert!(gone.success());
+    device.detach();
     assert_eq!(ran.code, Some(1), "{}", ran.stderr);
-    assert!(ran.stderr.contains(&device), "{}", ran.stderr);
+    assert!(ran.stderr.contains(&node), "{}", ran.stderr);
     assert!(unchanged);
 }
 

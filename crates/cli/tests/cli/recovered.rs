@@ -14,16 +14,7 @@ fn with_a_journal_to_replay() -> Image {
     let block = printed.split_whitespace().last().unwrap().to_owned();
     let new = image.sibling("new");
     fs::write(&new, [b'n'; 1024]).unwrap();
-    let script = image.sibling("script");
-    let requests = format!("jo\njw -b {block} {}\njc\n", new.display());
-    fs::write(&script, requests).unwrap();
-    let done = crate::common::tool("debugfs")
-        .args(["-w", "-f"])
-        .arg(&script)
-        .arg(image.path())
-        .output()
-        .unwrap();
-    assert!(done.status.success());
+    image.debugfs_write(&format!("jo\njw -b {block} {}\njc\n", new.display()));
     image
 }
 

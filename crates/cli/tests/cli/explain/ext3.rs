@@ -4,13 +4,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::common::{Image, tool, tools_are_missing};
+use throughline_testkit::kernel::{self, Mount};
 
-/// An ext3 image on a loop device, mounted if requested; removed on drop.
+use crate::common::{Image, tools_are_missing};
+
+/// An ext3 image on a loop device, mounted if requested; removed on drop, in this order.
 pub(super) struct Loop {
+    mounted: Option<Mount>,
+    pub(super) device: kernel::Loop,
     pub(super) image: Image,
-    pub(super) device: String,
-    mounted: Option<PathBuf>,
 }
 
 impl Loop {
@@ -20,59 +22,31 @@ impl Loop {
             return None;
         }
         let image = Image::new("128M", &["-t", "ext3", "-b", "4096"]);
-        let output = tool("losetup")
-            .args(["--find", "--show"])
-            .arg(image.path())
-            .output()
-            .unwrap();
-        if !output.status.success() {
-            throughline_testkit::missing!(
-                "no loop device: {}",
-                String::from_utf8_lossy(&output.stderr)
-            );
-            return None;
-        }
-        let device = String::from_utf8_lossy(&output.stdout).trim().to_owned();
-        let mut it = Loop {
-            image,
-            device,
-            mounted: None,
-        };
+        let device = kernel::Loop::new(&image.path(), &[])?;
+        let mut mounted = None;
         if mount {
-            let point = it.image.sibling("mnt");
+            let point = image.sibling("mnt");
             fs::create_dir(&point).unwrap();
-            let mounted = tool("mount")
-                .args(["-t", "ext3", &it.device])
-                .arg(&point)
-                .status()
-                .unwrap();
-            if !mounted.success() {
-                throughline_testkit::left_out!("ext3 cannot be mounted here");
-                return None;
-            }
-            it.mounted = Some(point);
+            let made = Mount::new(Path::new(device.node()), &point, &["-t", "ext3"]);
+            let made = made.map_err(|why| throughline_testkit::left_out!("ext3: {why}"));
+            mounted = Some(made.ok()?);
         }
-        Some(it)
+        Some(Loop {
+            mounted,
+            device,
+            image,
+        })
     }
 
     pub(super) fn file(&self) -> PathBuf {
-        self.mounted.as_ref().unwrap().join("f")
+        self.mounted.as_ref().unwrap().point().join("f")
     }
 
     /// The device number as the tracepoints show it.
     pub(super) fn number(&self) -> u64 {
         use std::os::unix::fs::MetadataExt;
-        let number = fs::metadata(&self.device).unwrap().rdev();
+        let number = fs::metadata(self.device.node()).unwrap().rdev();
         u64::from(rustix::fs::major(number)) << 20 | u64::from(rustix::fs::minor(number))
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        if let Some(point) = &self.mounted {
-            let _ = tool("umount").arg(point).status();
-        }
-        let _ = tool("losetup").args(["--detach", &self.device]).status();
     }
 }
 

@@ -125,7 +125,7 @@ fn bpftrace_counts_the_same_bios_of_our_engine() {
     let out = ext3.image.sibling("account.json");
     let source = ext3.image.sibling("a.bin");
     fs::write(&source, noise((4 << 20) + (48 << 10), 5)).unwrap();
-    let target = format!("{}:/b", ext3.device);
+    let target = format!("{}:/b", ext3.device.node());
     // A size that fits into one bio even if the buffer consists of small pages.
     let words = explained_to(
         &out,
@@ -157,7 +157,7 @@ fn bpftrace_counts_the_same_bios_of_report_1_on_our_engine() {
     fs::write(&workload, REPORT_1).unwrap();
     let (kept, target) = (
         ext3.image.sibling("run.jsonl"),
-        format!("image:{}", ext3.device),
+        format!("image:{}", ext3.device.node()),
     );
     let run = [
         "lab",

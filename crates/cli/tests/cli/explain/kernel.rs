@@ -77,7 +77,7 @@ fn the_kernels_ext3_is_explained() {
     let mut arguments = vec!["--kernel", "--buffer", "16M", "--device", str(&file), "--"];
     arguments.extend(words.iter().map(String::as_str));
     let accounts = accounts(&arguments);
-    let name = ext3.device.trim_start_matches("/dev/");
+    let name = ext3.device.node().trim_start_matches("/dev/");
     let named = |account: &&Value| account["series"] == format!("{name} (kernel)");
     let account = accounts
         .iter()

@@ -211,9 +211,9 @@ fn a_workload_on_a_block_device_is_explained() {
     let Some(device) = Loop::new(false) else {
         return;
     };
-    let all = workload(&device.image, &[&format!("raw:{}", device.device)]);
+    let all = workload(&device.image, &[&format!("raw:{}", device.device.node())]);
     let account = &all["accounts"][0];
-    let name = device.device.trim_start_matches("/dev/");
+    let name = device.device.node().trim_start_matches("/dev/");
     assert_eq!(account["series"], format!("{name} (throughline)"));
     assert!(count(account, "bios", "write data").1 >= MIB, "{account}");
 }

@@ -3,53 +3,23 @@
 use std::path::Path;
 
 use throughline_lab::record::{Line, Record};
+use throughline_testkit::kernel::{Loop, Mount, may_use_loops};
 
 use super::{Bench, assert_measured};
-use crate::common::{Image, fails, is_root, run, tool, tools_are_missing};
-use crate::copy::str;
-
-/// A loop device. On drop, it is unmounted and detached.
-struct LoopDevice {
-    device: String,
-    mounted: Option<std::path::PathBuf>,
-}
-
-impl LoopDevice {
-    fn new(image: &Path) -> LoopDevice {
-        let output = tool("losetup")
-            .args(["--find", "--show", str(image)])
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{output:?}");
-        let device = String::from_utf8(output.stdout).unwrap().trim().to_owned();
-        LoopDevice {
-            device,
-            mounted: None,
-        }
-    }
-}
-
-impl Drop for LoopDevice {
-    fn drop(&mut self) {
-        if let Some(point) = &self.mounted {
-            let _ = tool("umount").arg("--lazy").arg(point).status();
-        }
-        let _ = tool("losetup").args(["--detach", &self.device]).status();
-    }
-}
+use crate::common::{Image, fails, run, tools_are_missing};
 
 #[test]
 fn block_devices_are_overwritten_when_asked_and_never_while_mounted() {
     if tools_are_missing() {
         return;
     }
-    if !is_root() || !Path::new("/dev/loop-control").exists() {
+    if !may_use_loops() {
         throughline_testkit::missing!("loop devices need root");
         return;
     }
     let image = Image::ext4();
-    let mut device = LoopDevice::new(&image.path());
-    let targets = ["raw", "file"].map(|kind| format!("{kind}:{}", device.device));
+    let device = Loop::new(&image.path(), &[]).unwrap();
+    let targets = ["raw", "file"].map(|kind| format!("{kind}:{}", device.node()));
     let (writes, reads) = (
         Bench::new("pattern = \"random-write\"\ncache = \"direct\"\noffset = \"32M\""),
         Bench::new("pattern = \"random-read\""),
@@ -62,9 +32,7 @@ fn block_devices_are_overwritten_when_asked_and_never_while_mounted() {
     }
     let point = image.sibling("mounted");
     std::fs::create_dir(&point).unwrap();
-    let mounted = tool("mount").arg(&device.device).arg(&point).status();
-    assert!(mounted.unwrap().success());
-    device.mounted = Some(point);
+    let _mounted = Mount::new(Path::new(device.node()), &point, &[]).unwrap();
     for target in &targets {
         let refused = writes.arguments(&["--overwrite", "--target", target]);
         let ran = run(&refused);

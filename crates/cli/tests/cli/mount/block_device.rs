@@ -2,44 +2,21 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
+use throughline_testkit::e2fs;
+use throughline_testkit::kernel::{Loop, Mount};
 
 use super::{Point, run, skipped, throughline};
 use crate::common::{Image, noise, ok, tool};
 
-/// A loop device over an image, detached on drop.
-struct Loop(String);
-
-impl Loop {
-    fn new(image: &Image) -> Option<Loop> {
-        let mut attach = tool("losetup");
-        attach.args(["-f", "--show"]).arg(image.path());
-        let made = attach.output().unwrap();
-        if !made.status.success() {
-            throughline_testkit::missing!("{}", String::from_utf8_lossy(&made.stderr));
-            return None;
-        }
-        Some(Loop(
-            String::from_utf8(made.stdout).unwrap().trim().to_owned(),
-        ))
-    }
-}
-
-impl Loop {
-    /// Waits until no process or mount holds the device, according to the kernel.
-    fn wait_free(&self, behind: &str) {
-        super::wait(&format!("free behind {behind}"), || {
-            let alone = OFlags::RDWR | OFlags::EXCL | OFlags::CLOEXEC;
-            rustix::fs::open(&*self.0, alone, Mode::empty()).is_ok()
-        });
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let _ = tool("losetup").args(["-d", &self.0]).status();
-    }
+/// Waits until no process or mount holds the device, according to the kernel.
+fn wait_free(device: &Loop, behind: &str) {
+    super::wait(&format!("free behind {behind}"), || {
+        let alone = OFlags::RDWR | OFlags::EXCL | OFlags::CLOEXEC;
+        rustix::fs::open(device.node(), alone, Mode::empty()).is_ok()
+    });
 }
 
 /// The type of the mount at a point.
@@ -70,11 +47,11 @@ fn the_kernel_holds_a_block_device_and_syncs_it() {
         return;
     }
     let image = Image::new("32M", &["-t", "ext4", "-b", "4096"]);
-    let Some(device) = Loop::new(&image) else {
+    let Some(device) = Loop::new(&image.path(), &[]) else {
         return;
     };
     let point = Point::new(&image, "point");
-    ok(["mount", "-o", "with=fuseblk", &device.0, point.str()]);
+    ok(["mount", "-o", "with=fuseblk", device.node(), point.str()]);
     assert_eq!(kind(&point), "fuseblk.throughline");
     let data = noise(300_000, 5);
     fs::write(point.path("a"), &data).unwrap();
@@ -114,35 +91,21 @@ fn the_kernel_holds_a_block_device_and_syncs_it() {
     }
     // The device is opened exclusively: the kernel, our program and e2fsck are refused.
     let other = Point::new(&image, "other");
-    let mounted = tool("mount")
-        .arg(&device.0)
-        .arg(&other.dir)
-        .output()
-        .unwrap();
-    assert!(!mounted.status.success());
-    let second = run(["mkdir", &format!("{}:/d", device.0)]);
+    let mounted = Mount::new(Path::new(device.node()), &other.dir, &[]);
+    assert!(mounted.is_err());
+    let second = run(["mkdir", &format!("{}:/d", device.node())]);
     assert_eq!(second.code, Some(1), "{}", second.stderr);
-    let repaired = tool("e2fsck").args(["-fy", &device.0]).output().unwrap();
-    assert_eq!(repaired.status.code(), Some(8));
+    let repaired = e2fs::e2fsck(Path::new(device.node()), &["-fy"]);
+    assert_eq!(repaired.code(), 8);
     // The image is closed when the kernel releases the device. Another test may have created a namespace
     // meanwhile, which then holds this mount too.
     point.unmount();
-    device.wait_free("umount");
-    let state = tool("dumpe2fs").args(["-h", &device.0]).output().unwrap();
-    let state = String::from_utf8_lossy(&state.stdout).into_owned();
+    wait_free(&device, "umount");
+    let state = e2fs::dumpe2fs(Path::new(device.node()), &["-h"]);
     assert!(!state.contains("needs_recovery"), "{state}");
-    let checked = tool("e2fsck").args(["-fn", &device.0]).output().unwrap();
-    let text = String::from_utf8_lossy(&checked.stdout).into_owned();
-    assert_eq!(checked.status.code(), Some(0), "{text}");
-    let found = tool("debugfs")
-        .args(["-R", "bmap a 0", &device.0])
-        .output()
-        .unwrap();
-    let found: u64 = String::from_utf8(found.stdout)
-        .unwrap()
-        .trim()
-        .parse()
-        .unwrap();
+    e2fs::assert_clean(Path::new(device.node()));
+    let found = e2fs::debugfs(Path::new(device.node()), "bmap a 0");
+    let found: u64 = found.trim().parse().unwrap();
     assert_eq!(first, found);
 }
 
@@ -152,13 +115,13 @@ fn a_block_device_is_free_again_whatever_ends_its_mount() {
         return;
     }
     let image = Image::new("32M", &["-t", "ext4", "-b", "1024"]);
-    let Some(device) = Loop::new(&image) else {
+    let Some(device) = Loop::new(&image.path(), &[]) else {
         return;
     };
     let point = Point::new(&image, "point");
     for ending in ["signal", "kill", "lazy", "umount"] {
         // The message says that the previous server was killed.
-        let mounted = run(["mount", "-o", "with=fuseblk", &device.0, point.str()]);
+        let mounted = run(["mount", "-o", "with=fuseblk", device.node(), point.str()]);
         assert_eq!(mounted.code, Some(0), "{ending}: {}", mounted.stderr);
         assert_eq!(kind(&point), "fuseblk.throughline", "{ending}");
         let open = File::create(point.path(ending)).unwrap();
@@ -172,7 +135,7 @@ fn a_block_device_is_free_again_whatever_ends_its_mount() {
                 rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
                 drop(open);
                 point.unmount();
-                device.wait_free(ending);
+                wait_free(&device, ending);
                 continue;
             }
             "lazy" => ok(["umount", "--lazy", point.str()]).truncate(0),
@@ -182,20 +145,19 @@ fn a_block_device_is_free_again_whatever_ends_its_mount() {
         if point.is_mounted() {
             ok(["umount", point.str()]);
         }
-        device.wait_free(ending);
-        let checked = tool("e2fsck").args(["-fn", &device.0]).output().unwrap();
-        assert_eq!(checked.status.code(), Some(0), "{ending}");
+        wait_free(&device, ending);
+        e2fs::assert_clean_after(Path::new(device.node()), ending);
     }
-    ok(["mount", "-o", "ro,with=fuseblk", &device.0, point.str()]);
+    ok(["mount", "-o", "ro,with=fuseblk", device.node(), point.str()]);
     assert!(fs::read_dir(&point.dir).unwrap().count() >= 4);
     assert!(fs::write(point.path("no"), b"").is_err());
     ok(["umount", point.str()]);
-    device.wait_free("a mount that was read only");
+    wait_free(&device, "a mount that was read only");
     // Without the option, the server holds the device itself.
-    ok(["mount", &device.0, point.str()]);
+    ok(["mount", device.node(), point.str()]);
     assert_eq!(kind(&point), "fuse.throughline");
     let second = throughline()
-        .args(["mkdir", &format!("{}:/d", device.0)])
+        .args(["mkdir", &format!("{}:/d", device.node())])
         .output()
         .unwrap();
     assert_eq!(second.status.code(), Some(1));
@@ -204,23 +166,21 @@ fn a_block_device_is_free_again_whatever_ends_its_mount() {
     // A device without a volume is not mounted.
     drop(device);
     fs::write(image.path(), vec![0; 1 << 20]).unwrap();
-    let device = Loop::new(&image).unwrap();
-    let failed = run(["mount", "-o", "with=fuseblk", &device.0, point.str()]);
+    let device = Loop::new(&image.path(), &[]).unwrap();
+    let failed = run(["mount", "-o", "with=fuseblk", device.node(), point.str()]);
     assert_eq!(failed.code, Some(32), "{}", failed.stderr);
     assert!(!point.is_mounted());
 }
 
-impl Loop {
-    /// Opens the device exclusively as soon as the kernel releases it.
-    fn claim(&self) -> File {
-        let alone = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
-        let mut claimed = None;
-        super::wait("the device can be claimed", || {
-            claimed = rustix::fs::open(&*self.0, alone, Mode::empty()).ok();
-            claimed.is_some()
-        });
-        claimed.unwrap().into()
-    }
+/// Opens the device exclusively as soon as the kernel releases it.
+fn claim(device: &Loop) -> File {
+    let alone = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
+    let mut claimed = None;
+    super::wait("the device can be claimed", || {
+        claimed = rustix::fs::open(device.node(), alone, Mode::empty()).ok();
+        claimed.is_some()
+    });
+    claimed.unwrap().into()
 }
 
 /// A signal ends a mount that is in use. Afterwards, only the next owner writes to the device.
@@ -230,7 +190,7 @@ fn nothing_is_written_to_a_block_device_that_a_signal_has_freed() {
         return;
     }
     let image = Image::new("256M", &["-t", "ext4", "-b", "4096"]);
-    let Some(device) = Loop::new(&image) else {
+    let Some(device) = Loop::new(&image.path(), &[]) else {
         return;
     };
     let point = Point::new(&image, "point");
@@ -238,7 +198,7 @@ fn nothing_is_written_to_a_block_device_that_a_signal_has_freed() {
         "mount",
         "-o",
         "with=fuseblk,cache_size=1G",
-        &device.0,
+        device.node(),
         point.str(),
     ]);
     let pid = point.pid();
@@ -256,7 +216,7 @@ fn nothing_is_written_to_a_block_device_that_a_signal_has_freed() {
     }
     eprintln!("{writes} writes while the mount ended");
     drop((file, nameless));
-    let claimed = device.claim();
+    let claimed = claim(&device);
     let there = fs::read(image.path()).unwrap();
     super::wait_gone(pid);
     assert!(
@@ -264,8 +224,7 @@ fn nothing_is_written_to_a_block_device_that_a_signal_has_freed() {
         "the server wrote to a released device"
     );
     drop(claimed);
-    let state = tool("dumpe2fs").args(["-h", &device.0]).output().unwrap();
-    let state = String::from_utf8_lossy(&state.stdout).into_owned();
+    let state = e2fs::dumpe2fs(Path::new(device.node()), &["-h"]);
     assert!(!state.contains("needs_recovery"), "{state}");
     drop(device);
     image.assert_clean();

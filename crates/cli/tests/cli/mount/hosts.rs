@@ -5,36 +5,11 @@ use std::fs;
 use std::process::Command;
 
 use throughline_testing::program::has;
+use throughline_testkit::e2fs;
+use throughline_testkit::kernel::{Loop, Mount};
 
 use super::user::script;
 use super::*;
-use crate::common::tool;
-
-/// A loop device, detached on drop.
-struct Loop(String);
-
-impl Loop {
-    fn new(image: &Path, options: &[&str]) -> Option<Loop> {
-        let made = tool("losetup")
-            .args(["-f", "--show"])
-            .args(options)
-            .arg(image)
-            .output()
-            .unwrap();
-        if !made.status.success() {
-            throughline_testkit::missing!("no loop device can be had here");
-            return None;
-        }
-        let node = String::from_utf8_lossy(&made.stdout).trim().to_owned();
-        Some(Loop(node))
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let _ = tool("losetup").args(["-d", &self.0]).status();
-    }
-}
 
 /// As with mount(8): "source write-protected, mounted read-only".
 #[test]
@@ -47,7 +22,7 @@ fn a_device_that_takes_no_writes_is_mounted_for_reading() {
     let Some(device) = Loop::new(&image.path(), &["-r"]) else {
         return;
     };
-    let node = device.0.as_str();
+    let node = device.node();
     let point = Point::new(&image, "mnt");
     let ran = ok(["mount", node, point.str()]);
     let expected = format!("'{node}' is write-protected, mounted read-only");
@@ -77,13 +52,13 @@ fn small_blocks_on_a_host_of_large_ones_go_through_its_cache() {
         return;
     };
     let below = Point::new(&host, "below");
-    let made = tool("mke2fs")
-        .args(["-q", "-t", "ext4", &device.0])
-        .status();
-    let mounted = tool("mount").arg(&device.0).arg(&below.dir).status();
-    if !made.unwrap().success() || !mounted.unwrap().success() {
+    let node = Path::new(device.node());
+    let made = e2fs::try_mke2fs(node, "", &["-t", "ext4"]);
+    let made = made.is_some_and(|made| made.status.success());
+    let mounted = Mount::new(node, &below.dir, &[]);
+    let (true, Ok(mounted)) = (made, mounted) else {
         return throughline_testkit::left_out!("no file system on large sectors");
-    }
+    };
     let small = Image::new("16M", &["-t", "ext4", "-b", "1024"]);
     let (file, disk) = (below.path("file"), below.path("disk"));
     let bytes = fs::read(small.path()).unwrap();
@@ -102,7 +77,7 @@ fn small_blocks_on_a_host_of_large_ones_go_through_its_cache() {
         small.assert_clean();
         assert_eq!(small.contents("/file"), text.as_bytes());
     }
-    below.unmount();
+    mounted.unmount();
 }
 
 /// Runs a script in a separate mount namespace: `$T` is the binary, `$IMAGE` the image, `$DIR` the mount
