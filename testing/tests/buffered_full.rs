@@ -12,6 +12,7 @@ use throughline::internal::OpenBlockDevice;
 use throughline::{DirtyLimits, Error, File, FileOptions, OpenOptions, RawFile, Reason, Volume};
 use throughline_device::BlockDevice;
 use throughline_testing::sectors::{SECTOR_BYTES, Sector, filled, parse};
+use throughline_testkit::kernel;
 
 const NAMES: [&str; 7] = [
     "ext4 4k",
@@ -310,23 +311,17 @@ fn promises_are_given_back() {
 #[test]
 fn a_raw_file_on_a_full_host_reports_no_space() {
     let folder = tempfile::tempdir().unwrap();
-    let mounted = std::process::Command::new("mount")
-        .args(["-t", "tmpfs", "-o", "size=8m", "none"])
-        .arg(folder.path())
-        .output();
-    if !mounted.is_ok_and(|output| output.status.success()) {
-        throughline_testkit::missing!("no tmpfs can be mounted without root");
-        return;
-    }
-    let path = folder.path().join("file");
-    let worked = std::panic::catch_unwind(|| {
-        let _deadline = Deadline::new("a full host".into());
-        raw_until_full(&path)
-    });
-    let _ = std::process::Command::new("umount")
-        .arg(folder.path())
-        .status();
-    worked.expect("see above");
+    let arguments = ["-t", "tmpfs", "-o", "size=8m"];
+    let mounted = match kernel::Mount::new("none".as_ref(), folder.path(), &arguments) {
+        Ok(mounted) => mounted,
+        Err(why) => {
+            throughline_testkit::missing!("no tmpfs can be mounted without root: {why}");
+            return;
+        }
+    };
+    let _deadline = Deadline::new("a full host".into());
+    raw_until_full(&folder.path().join("file"));
+    mounted.unmount();
 }
 
 fn raw_until_full(path: &std::path::Path) {

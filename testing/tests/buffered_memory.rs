@@ -18,6 +18,7 @@ use throughline_device::{NullDevice, Op, Request};
 use throughline_fileio::throttle::Event;
 use throughline_testing::sectors::{MAGIC, SECTOR_BYTES, fill};
 use throughline_testing::{Fault, FaultDevice};
+use throughline_testkit::e2fs;
 
 const MIB: u64 = 1 << 20;
 const BUDGET: u64 = 64 * MIB;
@@ -159,11 +160,7 @@ fn a_stream_over_a_volume_stays_in_its_budget() {
     File::create(&path)
         .and_then(|file| file.set_len((mib + mib / 8) * MIB))
         .expect("a sparse file");
-    let made = Command::new("mke2fs")
-        .args(["-q", "-F", "-t", "ext4", "-J", "size=8"])
-        .arg(&path)
-        .status();
-    assert!(made.is_ok_and(|status| status.success()), "mke2fs");
+    assert!(e2fs::mke2fs(&path, "", &["-t", "ext4", "-J", "size=8"]));
     must_be_small("volume", mib, &path);
 }
 

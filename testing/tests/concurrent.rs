@@ -2,27 +2,13 @@
 //! the result.
 
 use std::path::Path;
-use std::process::Command;
 use std::sync::Barrier;
 
 use throughline::{OpenOptions, Volume};
+use throughline_testkit::e2fs;
 
 const THREADS: u64 = 4;
 const STEPS: u64 = 400;
-
-fn run(program: &str, arguments: &[&str]) -> std::process::Output {
-    Command::new(program)
-        .args(arguments)
-        .env(
-            "PATH",
-            format!(
-                "{}:/usr/sbin:/sbin",
-                std::env::var("PATH").unwrap_or_default()
-            ),
-        )
-        .output()
-        .unwrap_or_else(|e| panic!("{program} is needed for this test: {e}"))
-}
 
 /// One thread's work in its own directory and in the shared one. The content of a file identifies its writer.
 fn work(volume: &Volume, thread: u64, seed: u64) -> throughline::Result<()> {
@@ -98,16 +84,8 @@ fn threads_on_one_volume_leave_it_clean() {
         &["-t", "ext4", "-O", "inline_data,^metadata_csum,uninit_bg"],
     ] {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        let image = folder.path().join("image").to_string_lossy().into_owned();
-        let made = run(
-            "mke2fs",
-            &[&["-q", "-F"], arguments, &[&image, "160M"]].concat(),
-        );
-        assert!(
-            made.status.success(),
-            "{}",
-            String::from_utf8_lossy(&made.stderr)
-        );
+        let image = folder.path().join("image");
+        assert!(e2fs::mke2fs(&image, "160M", arguments));
         let volume = OpenOptions::new().write(true).open(&image).expect("opens");
         volume.create_dir("/shared").expect("mkdir");
         let start = Barrier::new(THREADS as usize);
@@ -124,11 +102,7 @@ fn threads_on_one_volume_leave_it_clean() {
         });
         check_owners(&volume, Path::new("/shared"));
         volume.close().expect("closes");
-        let checked = run("e2fsck", &["-fn", &image]);
-        assert!(
-            checked.status.success(),
-            "{arguments:?}, THROUGHLINE_SEED={seed}:\n{}",
-            String::from_utf8_lossy(&checked.stdout)
-        );
+        let what = format!("{arguments:?}, THROUGHLINE_SEED={seed}");
+        e2fs::assert_clean_after(&image, &what);
     }
 }

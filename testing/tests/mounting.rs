@@ -7,6 +7,7 @@ use std::os::unix::fs::symlink;
 use throughline::OpenOptions;
 use throughline::internal::VolumeLayers;
 use throughline_testing::{DiskImage, Mount, Mounted, View};
+use throughline_testkit::e2fs;
 
 throughline_testing::mount_server!();
 
@@ -100,13 +101,9 @@ fn a_commit_to_an_image_on_a_mount_is_asked_for_by_fsync() {
     let mounted = Mounted::new(outer.path(), "");
     let inner = mounted.path("/inner");
     // Its journal is sparse: a block written to it is lost if the mount does not commit it.
-    let made = std::process::Command::new("mke2fs")
-        .args(["-q", "-F", "-t", "ext4", "-b", "4096", "-E"])
-        .arg("lazy_journal_init=1,lazy_itable_init=1,nodiscard")
-        .arg(&inner)
-        .arg("16M")
-        .status();
-    assert!(made.expect("mke2fs runs").success());
+    let sparse = "lazy_journal_init=1,lazy_itable_init=1,nodiscard";
+    let arguments = ["-t", "ext4", "-b", "4096", "-E", sparse];
+    assert!(e2fs::mke2fs(&inner, "16M", &arguments));
     let file = fs::File::open(&inner).expect("the image");
     file.sync_all().expect("synced");
     drop(file);
@@ -155,13 +152,8 @@ fn an_error_in_the_middle_of_a_listing_keeps_the_names_before_it() {
     assert_eq!(names.len(), 30);
     mounted.unmount();
     let bad = names[9].to_str().expect("as it was made");
-    let damaged = std::process::Command::new("debugfs")
-        .args(["-w", "-R"])
-        .arg(format!("set_inode_field /dir/{bad} mode 0170644"))
-        .arg(image.path())
-        .output();
-    let damaged = damaged.expect("debugfs runs");
-    assert!(damaged.status.success(), "{damaged:?}");
+    let request = format!("set_inode_field /dir/{bad} mode 0170644");
+    e2fs::debugfs_write(image.path(), &request);
     let mounted = Mounted::new(image.path(), "ro");
     let found = names_in(&mounted.path("/dir"));
     assert!(found.starts_with(&names[..9]), "{found:?} of {names:?}");

@@ -10,11 +10,11 @@ mod ours;
 mod seen;
 
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use throughline::{AccessTimes, OpenOptions, VolumeOptions};
 use throughline_testing::Mount;
+use throughline_testkit::e2fs;
 
 use host::Host;
 use op::{Op, Player};
@@ -68,14 +68,8 @@ fn we_answer_as_the_kernel_does() {
 fn run(what: &str, mke2fs: &str, seed: u64, strict: bool) {
     let folder = tempfile::tempdir().expect("a folder");
     let (kernels, own) = (folder.path().join("kernel"), folder.path().join("own"));
-    let made = Command::new("mke2fs")
-        .args(["-q", "-F"])
-        .args(mke2fs.split(' '))
-        .arg(&kernels)
-        .arg("32M")
-        .output()
-        .expect("mke2fs runs");
-    assert!(made.status.success(), "{made:?}");
+    let arguments: Vec<_> = mke2fs.split(' ').collect();
+    assert!(e2fs::mke2fs(&kernels, "32M", &arguments));
     std::fs::copy(&kernels, &own).expect("a copy");
     let options = if strict {
         "loop,strictatime"
@@ -112,7 +106,7 @@ fn run(what: &str, mke2fs: &str, seed: u64, strict: bool) {
     mount.close();
     volume.close().expect("closed");
     for image in [&kernels, &own] {
-        check(image, what);
+        e2fs::assert_clean_after(image, what);
     }
     same_at_rest(&kernels, &own, what);
 }
@@ -145,16 +139,6 @@ impl<'a> Pair<'a> {
         seen::compare(&self.last, &now, what, &mut self.wrong);
         self.last = now;
     }
-}
-
-fn check(image: &Path, what: &str) {
-    let done = Command::new("e2fsck")
-        .arg("-fn")
-        .arg(image)
-        .output()
-        .expect("e2fsck runs");
-    let text = String::from_utf8_lossy(&done.stdout);
-    assert!(done.status.success(), "{what}, {}: {text}", image.display());
 }
 
 /// The content of the two images, both read by our engine: flags and projects of everything.

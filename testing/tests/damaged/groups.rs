@@ -5,6 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use throughline_testing::{DiskImage, Mounted, program};
+use throughline_testkit::e2fs;
 
 const BLOCK: u64 = 1024;
 /// However slow the machine is.
@@ -23,12 +24,6 @@ fn damaged(recipe: &str, damage: impl Fn(&DiskImage)) -> Option<DiskImage> {
     mounted.unmount();
     damage(&image);
     Some(image)
-}
-
-fn debugfs(image: &DiskImage, request: &str) {
-    let mut command = std::process::Command::new("debugfs");
-    command.args(["-w", "-R", request]).arg(image.path());
-    program::run(&mut command, std::time::Duration::from_secs(60)).good(request);
 }
 
 /// The blocks with the groups' block bitmaps.
@@ -128,11 +123,9 @@ fn frees_files(recipe: &str, damage: impl Fn(&DiskImage)) {
         std::thread::yield_now();
     }
     mounted.unmount();
-    let mut command = std::process::Command::new("e2fsck");
-    let done = command.arg("-fy").arg(image.path()).output();
-    let done = done.expect("e2fsck runs");
-    let printed = String::from_utf8_lossy(&done.stdout);
-    assert_eq!(done.status.code(), Some(1), "{printed}");
+    let done = e2fs::e2fsck(image.path(), &["-fy"]);
+    let printed = &done.stdout;
+    assert_eq!(done.code(), 1, "{printed}");
     image.check("repaired");
     let mounted = Mounted::new(image.path(), "");
     assert!(!mounted.path("gone").exists() && !mounted.path("dir").exists());
@@ -155,8 +148,11 @@ fn files_in_a_damaged_group_can_be_removed() {
     });
     frees_files("-t ext4", |image| {
         for group in 0..4 {
-            debugfs(image, &format!("set_bg {group} free_blocks_count 60000"));
-            debugfs(image, &format!("set_bg {group} checksum calc"));
+            e2fs::debugfs_write(
+                image.path(),
+                &format!("set_bg {group} free_blocks_count 60000"),
+            );
+            e2fs::debugfs_write(image.path(), &format!("set_bg {group} checksum calc"));
         }
     });
 }
@@ -165,8 +161,11 @@ fn files_in_a_damaged_group_can_be_removed() {
 fn inodes_are_found_beside_groups_whose_counts_cannot_be() {
     let wrong = |image: &DiskImage| {
         for group in 0..3 {
-            debugfs(image, &format!("set_bg {group} free_inodes_count 60000"));
-            debugfs(image, &format!("set_bg {group} checksum calc"));
+            e2fs::debugfs_write(
+                image.path(),
+                &format!("set_bg {group} free_inodes_count 60000"),
+            );
+            e2fs::debugfs_write(image.path(), &format!("set_bg {group} checksum calc"));
         }
     };
     let Some(image) = damaged("-t ext4", wrong) else {
@@ -185,8 +184,8 @@ fn a_free_count_that_cannot_be_stops_its_group_only() {
         let wrong = |image: &DiskImage| {
             for group in 1..3 {
                 let request = format!("set_bg {group} free_blocks_count {count}");
-                debugfs(image, &request);
-                debugfs(image, &format!("set_bg {group} checksum calc"));
+                e2fs::debugfs_write(image.path(), &request);
+                e2fs::debugfs_write(image.path(), &format!("set_bg {group} checksum calc"));
             }
         };
         let Some(image) = damaged("-t ext4", wrong) else {

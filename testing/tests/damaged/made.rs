@@ -8,6 +8,7 @@ use std::path::Path;
 use rustix::io::Errno;
 use throughline::{Attributes, NewNode};
 use throughline_testing::{DiskImage, Mounted, program};
+use throughline_testkit::e2fs;
 
 use crate::judge::judge;
 use crate::seen::Seen;
@@ -106,9 +107,7 @@ impl Raw<'_> {
 
     /// Runs a modifying request of `debugfs`.
     fn debugfs(&self, request: &str) {
-        let mut command = std::process::Command::new("debugfs");
-        command.args(["-w", "-R", request]).arg(self.0.path());
-        program::run(&mut command, std::time::Duration::from_secs(60)).good(request);
+        e2fs::debugfs_write(self.0.path(), request);
     }
 }
 

@@ -5,14 +5,11 @@ use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirEntryExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
 
-use throughline_testing::{Mount, Mounted, program};
+use throughline_testing::{Mount, Mounted};
+use throughline_testkit::kernel::Loop;
 
 use crate::seen::{BLOCK, MAX_BLOCKS, MAX_DIRS, MAX_FILES, Seen};
-
-const LIMIT: Duration = Duration::from_secs(120);
 
 /// With the kernel, and further options.
 pub(crate) fn look(image: &Path, options: &str) -> Result<Seen, String> {
@@ -28,15 +25,10 @@ pub(crate) fn look(image: &Path, options: &str) -> Result<Seen, String> {
 pub(crate) fn read_replayed(image: &Path) -> Result<Seen, String> {
     let copy = image.with_extension("replayed");
     std::fs::copy(image, &copy).map_err(|e| e.to_string())?;
-    let mut losetup = Command::new("losetup");
-    let ran = program::run(losetup.args(["--find", "--show"]).arg(&copy), LIMIT);
-    if !ran.status.success() {
-        return Err(ran.stderr);
-    }
-    let device = ran.stdout.trim();
-    let mounted = Mount::with_options(Path::new(device), "ro,errors=continue");
+    let device = Loop::new(&copy, &[]).ok_or("no loop device")?;
+    let mounted = Mount::with_options(device.node().as_ref(), "ro,errors=continue");
     // The device detaches with its last user.
-    program::run(Command::new("losetup").args(["--detach", device]), LIMIT).good("losetup");
+    device.detach();
     let (mounted, mut seen) = (mounted?, Seen::default());
     walk(mounted.root(), &mut seen);
     mounted.close();

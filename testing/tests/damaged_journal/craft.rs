@@ -24,6 +24,7 @@ use throughline_extfmt::jbd2::{
     JournalSuperblock, escape,
 };
 use throughline_extfmt::{FsBlock, Superblock};
+use throughline_testkit::e2fs::tool;
 use zerocopy::IntoBytes;
 
 use crate::disk::{bytes_of, load};
@@ -148,7 +149,7 @@ impl Base {
         let dir = tempfile::tempdir().ok()?;
         let image = dir.path().join("image");
         const UUID: &str = "00112233-4455-6677-8899-aabbccddeeff";
-        run(Command::new("mke2fs")
+        run(tool("mke2fs")
             .args(["-q", "-F", "-m", "0", "-N", "256", "-U", UUID])
             .args(["-E", &format!("hash_seed={UUID}")])
             .args(["-b", &kind.block_bytes.to_string()])
@@ -217,7 +218,7 @@ impl Base {
         std::fs::write(&path, &self.quick).ok()?;
         let blocks = self.states[0].len() as u64 / u64::from(self.kind.block_bytes);
         let free = |block: u64| {
-            let printed = run(Command::new("debugfs")
+            let printed = run(tool("debugfs")
                 .args(["-R", &format!("testb {block}")])
                 .arg(&path));
             printed.is_some_and(|printed| String::from_utf8_lossy(&printed).contains("not in use"))
@@ -429,7 +430,7 @@ fn set_needs_recovery(block: &mut [u8], number: u64) {
 
 /// The journal's blocks, and all blocks of its inode, including those of its map.
 fn journal_blocks(image: &Path) -> Option<(Vec<u64>, BTreeSet<u64>)> {
-    let printed = run(Command::new("debugfs").args(["-R", "stat <8>"]).arg(image))?;
+    let printed = run(tool("debugfs").args(["-R", "stat <8>"]).arg(image))?;
     let printed = String::from_utf8_lossy(&printed);
     // "(0-11):24-35, (IND):36, (12-267):37-292, ..."; "(ETB0):40" for extents.
     let (mut journal, mut all) = (BTreeMap::new(), BTreeSet::new());

@@ -1,11 +1,11 @@
 //! Valid logs at every position of the ring, and with wrapping sequence numbers: recovery gives the last
 //! state, byte for byte, and `e2fsck` agrees.
 
-use std::process::Command;
 use std::sync::Arc;
 
 use throughline::OpenOptions;
 use throughline::internal::OpenBlockDevice;
+use throughline_testkit::e2fs;
 
 use crate::BASES;
 use crate::craft::{Base, Crafted, Place};
@@ -32,11 +32,9 @@ fn by_e2fsck(crafted: &Crafted) -> Result<Vec<u8>, String> {
     let image = dir.path().join("image");
     std::fs::write(&image, &crafted.bytes).map_err(|e| e.to_string())?;
     for (options, good) in [("-fy", 1), ("-fn", 0)] {
-        let output = Command::new("e2fsck").arg(options).arg(&image).output();
-        let output = output.map_err(|e| e.to_string())?;
-        if output.status.code().is_none_or(|code| code > good) {
-            let text = String::from_utf8_lossy(&output.stdout).into_owned();
-            return Err(format!("e2fsck {options}: {text}"));
+        let ran = e2fs::e2fsck(&image, &[options]);
+        if !(0..=good).contains(&ran.code()) {
+            return Err(format!("e2fsck {options}: {}", ran.stdout));
         }
     }
     std::fs::read(&image).map_err(|e| e.to_string())

@@ -4,6 +4,8 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use throughline_testkit::e2fs::tool;
+
 /// How to make a base image.
 pub(crate) struct Recipe {
     /// Name in messages.
@@ -117,7 +119,7 @@ pub(crate) fn make(recipe: &Recipe) -> Option<Vec<u8>> {
     let (tree, image) = (dir.path().join("tree"), dir.path().join("image"));
     plant(&tree);
     let made = run(
-        Command::new("mke2fs")
+        tool("mke2fs")
             .args([
                 "-q",
                 "-F",
@@ -142,15 +144,10 @@ pub(crate) fn make(recipe: &Recipe) -> Option<Vec<u8>> {
         "v".repeat(300),
         "w".repeat(600),
     );
-    let debugfs = |input: &str| {
-        run(
-            Command::new("debugfs").args(["-w", "-f", "-"]).arg(&image),
-            input,
-        )
-    };
+    let debugfs = |input: &str| run(tool("debugfs").args(["-w", "-f", "-"]).arg(&image), input);
     let done = debugfs(&attributes)
         // It builds directory hash trees, which mke2fs does not, and repairs counts that debugfs left wrong.
-        && run(Command::new("e2fsck").args(["-fyD"]).arg(&image), "")
+        && run(tool("e2fsck").args(["-fyD"]).arg(&image), "")
         && (recipe.debugfs.is_empty() || debugfs(recipe.debugfs));
     done.then(|| std::fs::read(&image).unwrap())
 }

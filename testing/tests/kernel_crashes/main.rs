@@ -16,10 +16,10 @@ mod tree;
 mod work;
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use throughline_ext::{FileType, Recovery};
 use throughline_testing::Mount;
+use throughline_testkit::{e2fs, kernel};
 
 use tree::{Tree, differences, open, tree};
 use work::Work;
@@ -75,40 +75,18 @@ const RECIPES: &[Recipe] = &[
 
 /// Whether everything needed is available; prints what is missing.
 fn can_run() -> bool {
-    let root = rustix::process::geteuid().is_root() && Path::new("/dev/loop-control").exists();
-    let tools = ["mke2fs", "e2fsck"]
-        .iter()
-        .all(|tool| run(Command::new(tool).arg("-V")).is_ok());
-    if !(root && tools) {
-        throughline_testkit::missing!("this needs root, loop devices, mke2fs and e2fsck");
+    let loops = kernel::may_use_loops();
+    if !loops {
+        throughline_testkit::missing!("this needs root and loop devices");
     }
-    root && tools
-}
-
-/// Runs a tool; an error if it cannot be run, otherwise its exit status and output.
-fn run(command: &mut Command) -> std::io::Result<(i32, String)> {
-    let path = format!(
-        "{}:/usr/sbin:/sbin",
-        std::env::var("PATH").unwrap_or_default()
-    );
-    let output = command.env("PATH", path).output()?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned()
-        + &String::from_utf8_lossy(&output.stderr);
-    Ok((output.status.code().unwrap_or(-1), text))
+    loops && e2fs::is_there()
 }
 
 /// A fresh mounted image.
 fn mount(dir: &Path, recipe: &Recipe) -> Option<(PathBuf, Mount)> {
     let image = dir.join("image");
     let _ = std::fs::remove_file(&image);
-    let made = run(Command::new("mke2fs")
-        .args(["-q", "-F"])
-        .args(recipe.args)
-        .arg(&image)
-        .arg("48M"));
-    let (status, text) = made.expect("mke2fs runs");
-    if status != 0 {
-        throughline_testkit::left_out!("{}: {text}", recipe.name);
+    if !e2fs::mke2fs_if_supported(&image, "48M", recipe.args) {
         return None;
     }
     // The kernel also commits periodically, but a test must not depend on when.
@@ -130,10 +108,12 @@ fn copy_at_rest(image: &Path, to: &Path) -> Option<()> {
 
 /// Shuts a volume down; `false`, with a message, if that is not supported.
 fn shut_down(mount: &Mount) -> bool {
-    let done = run(Command::new("xfs_io")
-        .args(["-x", "-c", "shutdown"])
-        .arg(mount.root()));
-    let done = done.is_ok_and(|(status, text)| status == 0 && text.is_empty());
+    let mut shutdown = e2fs::tool("xfs_io");
+    shutdown.args(["-x", "-c", "shutdown"]).arg(mount.root());
+    let done = shutdown.output();
+    let done = done.is_ok_and(|done| {
+        done.status.success() && done.stdout.is_empty() && done.stderr.is_empty()
+    });
     if !done {
         throughline_testkit::missing!("shutting the volume down, which takes xfs_io");
     }
@@ -189,8 +169,13 @@ fn judged(image: &Path, recipe: &Recipe) -> Option<Tree> {
         });
         mount.ok()?.close();
     }
-    let (status, text) = run(Command::new("e2fsck").arg("-fy").arg(&copy)).expect("e2fsck");
-    assert!(status < 4, "{}: {text}", recipe.name);
+    let ran = e2fs::e2fsck(&copy, &["-fy"]);
+    assert!(
+        (0..4).contains(&ran.code()),
+        "{}: {}",
+        recipe.name,
+        ran.text()
+    );
     let fs = open(&copy, false).expect("what was recovered opens");
     Some(tree(&fs).expect("what was recovered reads"))
 }
@@ -202,8 +187,7 @@ fn ours(image: &Path, what: &str) -> (Tree, Recovery) {
     let fs = open(&copy, true).unwrap_or_else(|e| panic!("{what}: {e}"));
     let recovery = fs.recovery().clone();
     fs.close().unwrap_or_else(|e| panic!("{what}: {e}"));
-    let (status, text) = run(Command::new("e2fsck").arg("-fn").arg(&copy)).expect("e2fsck");
-    assert_eq!(status, 0, "{what}: {text}");
+    e2fs::assert_clean_after(&copy, what);
     let fs = open(&copy, false).expect("what was recovered opens");
     (tree(&fs).expect("what was recovered reads"), recovery)
 }

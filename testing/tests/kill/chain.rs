@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use throughline::OpenOptions;
 use throughline_device::LockMode;
-use throughline_testing::Mount;
+use throughline_testing::{Mount, program};
+use throughline_testkit::e2fs;
 
 use crate::diary;
 use crate::load::Load;
@@ -353,16 +354,13 @@ fn wait_until(child: &mut Child, so: impl Fn() -> bool) -> Result<(), String> {
 
 /// Runs a tool, which must exit with one of the `good` codes; returns its output.
 fn run_tool(tool: &str, options: &[&str], paths: &[&Path], good: &[i32]) -> Result<String, String> {
-    let output = Command::new(tool)
-        .args(options)
-        .args(paths)
-        .output()
-        .map_err(|e| format!("{tool}: {e}"))?;
-    let code = output.status.code().unwrap_or(-1);
-    let printed = [output.stdout, output.stderr].concat();
-    let printed = String::from_utf8_lossy(&printed).into_owned();
+    let ran = program::run(e2fs::tool(tool).args(options).args(paths), e2fs::LIMIT);
+    let code = ran.code();
     match good.contains(&code) {
-        true => Ok(printed),
-        false => Err(format!("{tool} {options:?} exited with {code}: {printed}")),
+        true => Ok(ran.text()),
+        false => Err(format!(
+            "{tool} {options:?} exited with {code}: {}",
+            ran.text()
+        )),
     }
 }

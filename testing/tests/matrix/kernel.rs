@@ -23,7 +23,7 @@ pub(crate) struct Mount {
 
 /// Whether the kernel can take part; if not, prints the reason to stderr.
 pub(crate) fn may_mount() -> bool {
-    let may = rustix::process::geteuid().is_root() && Path::new("/dev/loop-control").exists();
+    let may = throughline_testkit::kernel::may_use_loops();
     if !may {
         throughline_testkit::missing!("root and loop devices are required");
     }

@@ -1,5 +1,7 @@
 //! Volumes that need more than `mke2fs` and the common tree; and tests of the comparison itself.
 
+use throughline_testkit::{e2fs, program};
+
 use crate::life::Load::{Full, Small};
 use crate::{debugfs, expected, fs, kernel, life, tool};
 
@@ -7,15 +9,9 @@ use crate::{debugfs, expected, fs, kernel, life, tool};
 fn hashed(algorithm: &str) {
     let make = || {
         let image = tool::Image::make(&["-t", "ext4", "-b", "1024", "-N", "8192"], "64M")?;
-        let tuned = tool::output(
-            "tune2fs",
-            &["-E", &format!("hash_alg={algorithm}"), image.name()],
-        );
-        assert!(
-            tuned.status.success(),
-            "{}",
-            String::from_utf8_lossy(&tuned.stderr)
-        );
+        let mut tune = e2fs::tool("tune2fs");
+        tune.args(["-E", &format!("hash_alg={algorithm}"), image.name()]);
+        program::run(&mut tune, e2fs::LIMIT).good("tune2fs");
         Some(image)
     };
     life::run_made(make, Full);

@@ -1,47 +1,13 @@
 //! Running e2fsprogs and other tools, and an image that is removed on drop.
 
 use std::path::PathBuf;
-use std::process::{Command, Output};
 
 use tempfile::TempDir;
 use throughline::{OpenOptions, Volume};
-
-/// Runs a program to its end.
-pub(crate) fn output(program: &str, args: &[&str]) -> Output {
-    let path = format!(
-        "{}:/usr/sbin:/sbin",
-        std::env::var("PATH").unwrap_or_default()
-    );
-    let mut command = Command::new(program);
-    command
-        .args(args)
-        .env("PATH", path)
-        .env("LC_ALL", "C")
-        .env("PAGER", "cat")
-        .env("DEBUGFS_PAGER", "cat");
-    command
-        .output()
-        .unwrap_or_else(|e| panic!("{program}: {e}"))
-}
+use throughline_testkit::{e2fs, program};
 
 /// Whether e2fsprogs is installed; prints what is missing to standard error.
-pub(crate) fn has_tools() -> bool {
-    let path = format!(
-        "{}:/usr/sbin:/sbin",
-        std::env::var("PATH").unwrap_or_default()
-    );
-    ["mke2fs", "e2fsck", "debugfs"].into_iter().all(|tool| {
-        let there = Command::new(tool)
-            .arg("-V")
-            .env("PATH", &path)
-            .output()
-            .is_ok();
-        if !there {
-            throughline_testkit::missing!("{tool} is not installed");
-        }
-        there
-    })
-}
+pub(crate) use throughline_testkit::e2fs::is_there as has_tools;
 
 /// Whether the long versions of the tests were requested.
 pub(crate) fn soak() -> bool {
@@ -60,37 +26,16 @@ impl Image {
     pub(crate) fn make(args: &[&str], size: &str) -> Option<Self> {
         let dir = TempDir::with_prefix("throughline-matrix-").expect("a place for temporary files");
         let path = dir.path().join("image");
-        let image = Self { dir, path };
-        let mut all = vec!["-q", "-F"];
-        all.extend(args);
-        all.extend([image.name(), size]);
-        let output = output("mke2fs", &all);
-        let text = String::from_utf8_lossy(&output.stderr);
-        if text.contains("Invalid filesystem option") || text.contains("invalid option") {
-            throughline_testkit::left_out!("mke2fs {args:?}: {}", text.trim());
-            return None;
-        }
-        assert!(output.status.success(), "mke2fs {all:?}: {text}");
-        Some(image)
+        e2fs::mke2fs_if_supported(&path, size, args).then_some(Self { dir, path })
     }
 
     /// A copy in its own directory, with holes preserved.
     pub(crate) fn copy(&self) -> Self {
         let dir = TempDir::with_prefix("throughline-matrix-").expect("a place for temporary files");
         let path = dir.path().join("image");
-        let copied = output(
-            "cp",
-            &[
-                "--sparse=always",
-                self.name(),
-                path.to_str().expect("UTF-8"),
-            ],
-        );
-        assert!(
-            copied.status.success(),
-            "cp: {}",
-            String::from_utf8_lossy(&copied.stderr)
-        );
+        let mut command = e2fs::tool("cp");
+        command.arg("--sparse=always").arg(&self.path).arg(&path);
+        program::run(&mut command, e2fs::LIMIT).good("cp");
         Self { dir, path }
     }
 
@@ -126,37 +71,22 @@ impl Image {
     }
 
     /// Asserts that `e2fsck -fn` finds nothing.
+    #[track_caller]
     pub(crate) fn check(&self, when: &str) {
-        let checked = output("e2fsck", &["-fn", self.name()]);
-        let text = String::from_utf8_lossy(&checked.stdout);
-        assert!(
-            checked.status.success(),
-            "{when}: e2fsck -fn: {text}{}",
-            String::from_utf8_lossy(&checked.stderr)
-        );
+        e2fs::assert_clean_after(&self.path, when);
     }
 
     /// Repairs with `e2fsck -fy` what other tools left inconsistent.
+    #[track_caller]
     pub(crate) fn repair(&self) {
-        let fixed = output("e2fsck", &["-fy", self.name()]);
-        let text = String::from_utf8_lossy(&fixed.stdout);
-        assert!(
-            fixed.status.code().is_some_and(|code| code < 4),
-            "e2fsck -fy: {text}"
-        );
+        e2fs::repair(&self.path);
     }
 
     /// Runs `debugfs` requests, one per line; returns the output.
     pub(crate) fn debugfs(&self, writing: bool, requests: &str) -> String {
-        let script = self.sibling("requests");
-        std::fs::write(&script, requests).expect("a script");
-        let mut args = vec!["-f", script.to_str().expect("UTF-8"), self.name()];
-        if writing {
-            args.insert(0, "-w");
+        match writing {
+            true => e2fs::debugfs_write(&self.path, requests),
+            false => e2fs::debugfs_all(&self.path, requests),
         }
-        let done = output("debugfs", &args);
-        let text = String::from_utf8_lossy(&done.stderr);
-        assert!(done.status.success(), "debugfs {requests}: {text}");
-        String::from_utf8_lossy(&done.stdout).into_owned()
     }
 }

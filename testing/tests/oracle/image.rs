@@ -2,11 +2,11 @@
 
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 
 use throughline_device::{BlockDevice, MemoryDevice, Op, Segment, scope};
 use throughline_testing::model::Bounds;
+use throughline_testkit::{e2fs, program};
 
 /// One shape of a volume.
 pub struct Shape {
@@ -194,27 +194,9 @@ pub const SHAPES: &[Shape] = &[
     shape("tiny ext2", 1024, false, "-t ext2").mib(2),
 ];
 
-/// Whether the tools are installed; prints which are missing.
+/// Whether e2fsprogs is installed; prints what is missing.
 pub fn tools() -> bool {
-    let there = |tool: &str| {
-        Command::new(tool)
-            .arg("-V")
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status()
-            .is_ok()
-    };
-    let all = ["mke2fs", "tune2fs", "debugfs", "e2fsck"]
-        .into_iter()
-        .all(there);
-    if !all {
-        throughline_testkit::missing!("mke2fs, tune2fs, debugfs or e2fsck is missing");
-    }
-    all
-}
-
-fn text(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+    e2fs::is_there()
 }
 
 /// A scratch file for passing images to and from the tools.
@@ -242,21 +224,14 @@ impl Scratch {
     pub fn make(&self, shape: &Shape) -> PathBuf {
         let path = self.path();
         let _ = std::fs::remove_file(&path);
-        let output = Command::new("mke2fs")
-            .args(["-q", "-F", "-m", "0", "-b", &shape.block_bytes.to_string()])
-            .args(shape.mke2fs.split(' '))
-            .arg(&path)
-            .arg(format!("{}m", shape.mib))
-            .output()
-            .unwrap();
-        assert!(output.status.success(), "{}: {}", shape.name, text(&output));
+        let block_bytes = shape.block_bytes.to_string();
+        let mut arguments = vec!["-m", "0", "-b", &block_bytes];
+        arguments.extend(shape.mke2fs.split(' '));
+        assert!(e2fs::mke2fs(&path, &format!("{}m", shape.mib), &arguments));
         if !shape.tune2fs.is_empty() {
-            let output = Command::new("tune2fs")
-                .args(shape.tune2fs.split(' '))
-                .arg(&path)
-                .output()
-                .unwrap();
-            assert!(output.status.success(), "{}: {}", shape.name, text(&output));
+            let mut tune = e2fs::tool("tune2fs");
+            tune.args(shape.tune2fs.split(' ')).arg(&path);
+            program::run(&mut tune, e2fs::LIMIT).good(shape.name);
         }
         path
     }
@@ -270,12 +245,8 @@ impl Scratch {
     pub fn e2fsck(&self, device: &dyn BlockDevice, arguments: &[&str]) -> (i32, String) {
         let path = self.path();
         save(device, &path);
-        let output = Command::new("e2fsck")
-            .args(arguments)
-            .arg(&path)
-            .output()
-            .unwrap();
-        (output.status.code().unwrap_or(-1), text(&output))
+        let ran = e2fs::e2fsck(&path, arguments);
+        (ran.code(), ran.text())
     }
 
     /// `e2fsck -fn` must find nothing.

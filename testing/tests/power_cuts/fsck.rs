@@ -2,9 +2,9 @@
 
 use std::fs::File;
 use std::path::PathBuf;
-use std::process::Command;
 
 use throughline_testing::Image;
+use throughline_testkit::e2fs;
 
 const FUTURE: &str = "time is in the future";
 
@@ -39,11 +39,8 @@ impl Fsck {
     fn run(&mut self, image: &Image, arguments: &str) -> (i32, String) {
         image.write_file(&self.file, self.known.as_ref()).unwrap();
         self.known = Some(image.clone());
-        let mut command = Command::new("e2fsck");
-        let output = command.arg(arguments).arg(self.path()).output().unwrap();
-        let text = String::from_utf8_lossy(&output.stdout).into_owned()
-            + &String::from_utf8_lossy(&output.stderr);
-        (output.status.code().unwrap_or(-1), text)
+        let ran = e2fs::e2fsck(&self.path(), &[arguments]);
+        (ran.code(), ran.text())
     }
 
     /// Runs `e2fsck -fn`, which must find nothing.

@@ -2,10 +2,10 @@
 //! free blocks.
 
 use std::collections::HashMap;
-use std::process::Command;
 use std::sync::{Mutex, OnceLock};
 
 use throughline_testing::Image;
+use throughline_testkit::e2fs;
 
 /// Initial contents of every free block.
 pub const OLD: u8 = 0xa5;
@@ -152,20 +152,12 @@ impl Recipe {
         let path = dir.path().join("image");
         std::fs::write(&path, vec![OLD; (self.mib << 20) as usize]).unwrap();
         // Nothing is zeroed unnecessarily: what is not metadata keeps the stale bytes.
-        run(Command::new("mke2fs")
-            .args(["-q", "-F", "-m", "0", "-N", "512", "-L", "cuts"])
-            .args(["-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"])
-            .args(self.mke2fs.split(' '))
-            .arg(&path));
-        run(Command::new("debugfs")
-            .args(["-w", "-R", "mkdir /shared"])
-            .arg(&path));
-        run(Command::new("e2fsck").arg("-fn").arg(&path));
+        let whole = ["-E", "nodiscard,lazy_itable_init=0,lazy_journal_init=0"];
+        let mut arguments = vec!["-m", "0", "-N", "512", "-L", "cuts"];
+        arguments.extend(whole.into_iter().chain(self.mke2fs.split(' ')));
+        assert!(e2fs::mke2fs(&path, "", &arguments));
+        e2fs::debugfs_write(&path, "mkdir /shared");
+        e2fs::assert_clean(&path);
         Image::read_file(&path).unwrap()
     }
-}
-
-fn run(command: &mut Command) {
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{command:?}: {output:?}");
 }
