@@ -24,8 +24,8 @@
 //!   sets mode, owner and times, of new and of existing files.
 //! - [`Metadata::mode`] has the permission bits without the type. The times are not wrapped in a `Result`;
 //!   only the creation time may be missing.
-//! - [`Volume::sync`] makes everything durable, and [`Dir::sync`] the names of a directory. A volume has the calls of its
-//!   root directory ([`Dir`]) as its own.
+//! - A volume has the calls of its root directory ([`Dir`]) as its own.
+//! - [`Volume::sync`] makes everything durable, and [`Dir::sync`] the names of a directory.
 //!
 //! # A volume
 //!

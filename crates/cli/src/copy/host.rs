@@ -291,8 +291,8 @@ impl HostContent {
     }
 
     /// Reads as many bytes from the start as the host's page cache holds: copying them costs less than
-    /// reading them from the disk, and dirty ones need no write-back first. After the first miss, the rest of the
-    /// file is taken as not cached, because each miss makes the kernel read ahead into its cache.
+    /// reading them from the disk, and dirty ones need no write-back first. After the first miss, the rest of
+    /// the file is taken as not cached, because each miss makes the kernel read ahead into its cache.
     fn read_cached(&self, offset_bytes: u64, buffer: &mut [u8]) -> usize {
         if buffer.len() < DIRECT_BYTES || self.not_cached.load(Ordering::Relaxed) {
             return 0;
@@ -368,6 +368,11 @@ impl Content for HostContent {
     fn next_data(&self, offset_bytes: u64) -> Result<Option<Range<u64>>> {
         let start = match fs::seek(&self.file, SeekFrom::Data(offset_bytes)) {
             Ok(start) => start,
+            // The length of a file below /proc/sys is 0, whatever can be read from it. The kernel refuses
+            // to read 4 MiB of it at once.
+            Err(Errno::NXIO) if self.meta()?.len_bytes == 0 => {
+                return Ok(Some(offset_bytes..offset_bytes.saturating_add(SMALL_BYTES)));
+            }
             Err(Errno::NXIO) => return Ok(None),
             // The file system does not report holes: everything counts as data.
             Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::SPIPE) => {
@@ -375,8 +380,12 @@ impl Content for HostContent {
             }
             Err(errno) => return Err(errno.into()),
         };
-        let end = fs::seek(&self.file, SeekFrom::Hole(start))?;
-        Ok(Some(start..end))
+        match fs::seek(&self.file, SeekFrom::Hole(start)) {
+            Ok(end) => Ok(Some(start..end)),
+            // Truncated in the meantime.
+            Err(Errno::NXIO) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     fn set_len(&self, len_bytes: u64) -> Result<()> {

@@ -55,6 +55,9 @@ struct Reader<'a> {
     offset_bytes: u64,
     /// End of the current range of data. At or before `offset_bytes` if the next range is not known yet.
     data_end: u64,
+    /// A read found the end of the file. It counts more than the length that `stat` says, which files of
+    /// sysfs do not have.
+    is_at_end: bool,
 }
 
 impl<'a> Reader<'a> {
@@ -64,6 +67,7 @@ impl<'a> Reader<'a> {
             transfer,
             offset_bytes: 0,
             data_end: if whole { u64::MAX } else { 0 },
+            is_at_end: false,
         }
     }
 
@@ -90,6 +94,7 @@ impl<'a> Reader<'a> {
                 .doing(reading)?,
         };
         if got == 0 {
+            self.is_at_end = true;
             return Ok(None);
         }
         let start = self.offset_bytes;
@@ -127,7 +132,7 @@ impl<'a> Reader<'a> {
     /// The final length of the copy.
     fn len_bytes(&self) -> Result<u64, Failure> {
         let Transfer { from, source, .. } = self.transfer;
-        if from.is_stream() {
+        if from.is_stream() || self.is_at_end {
             return Ok(self.offset_bytes);
         }
         let len = from
@@ -195,6 +200,7 @@ impl Writer<'_> {
     fn zeroes_up_to(&mut self, offset_bytes: u64) -> Result<(), Failure> {
         static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
         while self.end_bytes < offset_bytes {
+            self.transfer.interrupt.check()?;
             let len = usize::try_from(offset_bytes - self.end_bytes)
                 .unwrap_or(usize::MAX)
                 .min(ZEROES.len());

@@ -145,3 +145,34 @@ fn a_file_that_is_replaced_is_whole_when_the_command_is_killed() {
         assert!(in_time > 0, "none was killed");
     }
 }
+
+/// The shell may change its image, so the first Ctrl-C closes it in place of ending the process.
+#[test]
+fn zeroes_of_a_hole_on_their_way_to_a_pipe_can_be_interrupted() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::ext4();
+    ok(["truncate", "-s", "8G", &image.at("/hole")]);
+    let mut child = throughline()
+        .args(["shell", str(&image.path())])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut script = child.stdin.take().unwrap();
+    script.write_all(b"touch /changed\ncat /hole\n").unwrap();
+    drop(script);
+    let mut stdout = child.stdout.take().unwrap();
+    let mut first = [1];
+    std::io::Read::read_exact(&mut stdout, &mut first).unwrap();
+    assert_eq!(first, [0]);
+    let pid = rustix::process::Pid::from_child(&child);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let rest = std::io::copy(&mut stdout, &mut std::io::sink()).unwrap();
+    assert!(rest < (8 << 30) - 1, "all {rest} bytes were written");
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(130));
+    image.assert_clean();
+}

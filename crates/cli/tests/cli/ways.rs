@@ -147,3 +147,24 @@ fn sparse_as_asked() {
     assert!(image.contents("/never") == vec![0; 3 << 20]);
     image.assert_clean();
 }
+
+/// `stat` says 0 bytes for files below /proc/sys, and 4096 for those of sysfs.
+#[test]
+fn files_that_the_kernel_generates_are_copied_whole_and_no_longer() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::ext4();
+    for (name, source) in [
+        ("sysctl", "/proc/sys/kernel/ostype"),
+        ("sysfs", "/sys/devices/system/cpu/possible"),
+        ("proc", "/proc/version"),
+    ] {
+        let inside = image.at(&format!("/{name}"));
+        let wanted = fs::read(source).unwrap();
+        ok(["cp", source, &inside]);
+        assert_eq!(image.contents(&format!("/{name}")), wanted, "{source}");
+        assert!(ok(["cp", source, "-"]).as_bytes() == wanted, "{source}");
+    }
+    image.assert_clean();
+}
