@@ -191,8 +191,9 @@ pub(crate) struct ImageContent {
     file: File,
     image: usize,
     long_calls: LongCalls,
-    /// The handle of direct calls, from the first one.
-    direct: OnceLock<File>,
+    /// The handle of direct calls, from the first one. A box, because the contents of small files are freed
+    /// by other threads than those that made them: larger ones wait there for a lock of the allocator.
+    direct: OnceLock<Box<File>>,
 }
 
 /// Reads and writes of at least this many bytes count as long.
@@ -219,7 +220,7 @@ impl ImageContent {
         if let Some(direct) = self.direct.get() {
             return Ok(direct);
         }
-        let direct = self.file.reopen(FileOptions::new().direct(true))?;
+        let direct = Box::new(self.file.reopen(FileOptions::new().direct(true))?);
         Ok(self.direct.get_or_init(|| direct))
     }
 }
