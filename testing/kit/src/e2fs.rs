@@ -163,7 +163,7 @@ fn script(image: &Path, arguments: &[&str], requests: &str) -> Ran {
 #[track_caller]
 fn is_opened(ran: Ran, image: &Path, requests: &str) -> Ran {
     let ran = ran.good(&format!("debugfs {requests}: {}", image.display()));
-    let is_opened = !ran.stderr.contains("while trying to open");
+    let is_opened = !ran.stderr.contains("Filesystem not open");
     assert!(is_opened, "debugfs {requests}: {}", ran.stderr);
     ran
 }

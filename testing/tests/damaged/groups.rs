@@ -36,6 +36,13 @@ fn block_bitmaps(image: &DiskImage) -> Vec<u64> {
     all
 }
 
+/// Sets a count of a group, and the checksum that fits it: in one run, as `debugfs` opens no volume with a
+/// wrong one for writing.
+fn set_count(image: &DiskImage, group: u32, count: &str, value: u32) {
+    let requests = format!("set_bg {group} {count} {value}\nset_bg {group} checksum calc");
+    e2fs::debugfs_write(image.path(), &requests);
+}
+
 fn flip(image: &DiskImage, at: u64) {
     let file = OpenOptions::new().read(true).write(true).open(image.path());
     let file = file.expect("the image");
@@ -148,11 +155,7 @@ fn files_in_a_damaged_group_can_be_removed() {
     });
     frees_files("-t ext4", |image| {
         for group in 0..4 {
-            e2fs::debugfs_write(
-                image.path(),
-                &format!("set_bg {group} free_blocks_count 60000"),
-            );
-            e2fs::debugfs_write(image.path(), &format!("set_bg {group} checksum calc"));
+            set_count(image, group, "free_blocks_count", 60_000);
         }
     });
 }
@@ -161,11 +164,7 @@ fn files_in_a_damaged_group_can_be_removed() {
 fn inodes_are_found_beside_groups_whose_counts_cannot_be() {
     let wrong = |image: &DiskImage| {
         for group in 0..3 {
-            e2fs::debugfs_write(
-                image.path(),
-                &format!("set_bg {group} free_inodes_count 60000"),
-            );
-            e2fs::debugfs_write(image.path(), &format!("set_bg {group} checksum calc"));
+            set_count(image, group, "free_inodes_count", 60_000);
         }
     };
     let Some(image) = damaged("-t ext4", wrong) else {
@@ -183,9 +182,7 @@ fn a_free_count_that_cannot_be_stops_its_group_only() {
     for count in [60_000, 4] {
         let wrong = |image: &DiskImage| {
             for group in 1..3 {
-                let request = format!("set_bg {group} free_blocks_count {count}");
-                e2fs::debugfs_write(image.path(), &request);
-                e2fs::debugfs_write(image.path(), &format!("set_bg {group} checksum calc"));
+                set_count(image, group, "free_blocks_count", count);
             }
         };
         let Some(image) = damaged("-t ext4", wrong) else {
