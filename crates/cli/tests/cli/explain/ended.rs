@@ -9,21 +9,26 @@ use std::process::{Child, Stdio};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use throughline_testing::program::{kill_group, wait};
 
-use super::kernel_is_out_of_reach;
+use super::{kernel_is_out_of_reach, with_tracefs};
 use crate::common::{run, throughline, tool};
 
 /// Far longer than any step takes.
 const LIMIT: std::time::Duration = std::time::Duration::from_secs(300);
 
-/// The trace instances of our processes, running or ended. tracefs is mounted in a private namespace.
-fn instances() -> Vec<String> {
-    let script = "mount -t tracefs nodev /sys/kernel/tracing && ls /sys/kernel/tracing/instances";
+/// What a script prints that reads tracefs, mounted in a private namespace.
+#[track_caller]
+fn read_tracefs(script: &str) -> String {
     let output = tool("unshare")
-        .args(["-m", "sh", "-c", script])
+        .args(["-m", "sh", "-c", &with_tracefs(script)])
         .output()
         .unwrap();
     assert!(output.status.success(), "{output:?}");
-    let names = String::from_utf8_lossy(&output.stdout).into_owned();
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// The trace instances of our processes, running or ended.
+fn instances() -> Vec<String> {
+    let names = read_tracefs("ls /sys/kernel/tracing/instances");
     names
         .lines()
         .map(str::to_owned)
@@ -41,17 +46,11 @@ fn instances_of(pid: u32) -> usize {
 
 /// The global state of the tracer: enabled events, whether it records, where it is mounted.
 fn tracer() -> String {
-    let script = "mount -t tracefs nodev /sys/kernel/tracing && cd /sys/kernel/tracing \
-        && cat set_event tracing_on events/enable";
-    let output = tool("unshare")
-        .args(["-m", "sh", "-c", script])
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{output:?}");
+    let state = read_tracefs("cd /sys/kernel/tracing && cat set_event tracing_on events/enable");
     let mounts = fs::read_to_string("/proc/self/mounts").unwrap();
     let tracefs = mounts.lines().filter(|line| line.contains("tracefs"));
     let shown: Vec<&str> = tracefs.collect();
-    format!("{}{shown:?}", String::from_utf8_lossy(&output.stdout))
+    format!("{state}{shown:?}")
 }
 
 /// A run of `explain --kernel` in its own process group. Its command prints a line and waits; temporary files

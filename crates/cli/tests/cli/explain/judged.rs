@@ -7,7 +7,7 @@ use std::process::Stdio;
 use serde_json::Value;
 
 use super::ext3::{Loop, report_1};
-use super::{REPORT_1, kernel_is_out_of_reach, sizes, str};
+use super::{REPORT_1, kernel_is_out_of_reach, sizes, str, with_tracefs};
 use crate::common::{noise, tool};
 
 /// Runs a command of words without blanks under `bpftrace`. Returns its output and the sizes and counts of
@@ -33,7 +33,7 @@ fn bpftraced(
             "-m",
             "sh",
             "-c",
-            "mount -t tracefs nodev /sys/kernel/tracing && exec bpftrace -e \"$1\" -c \"$2\"",
+            &with_tracefs("exec bpftrace -e \"$1\" -c \"$2\""),
             "sh",
         ])
         .args([&program, &words])

@@ -15,6 +15,13 @@ use crate::common::{is_root, run};
 
 const MIB: u64 = 1 << 20;
 
+/// A shell script that runs `script` where tracefs is mounted: other programs may have mounted it already.
+/// For a private mount namespace.
+fn with_tracefs(script: &str) -> String {
+    let tracing = "/sys/kernel/tracing";
+    format!("{{ mountpoint -q {tracing} || mount -t tracefs nodev {tracing}; }} && {script}")
+}
+
 fn str(path: &Path) -> &str {
     path.to_str().unwrap()
 }
