@@ -34,14 +34,19 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// Blocks in none of these shares, less `untouchable`.
-    fn left(&self, untouchable: u64) -> u64 {
+    /// Blocks that nobody holds. Those that await a commit are among them.
+    fn held_by_none(&self) -> u64 {
         self.free
             .saturating_sub(self.claimed)
             .saturating_sub(self.promised)
             .saturating_sub(self.reserved)
-            .saturating_sub(self.awaiting)
             .saturating_sub(self.out_of_reach)
+    }
+
+    /// Blocks in none of these shares, less `untouchable`.
+    fn left(&self, untouchable: u64) -> u64 {
+        self.held_by_none()
+            .saturating_sub(self.awaiting)
             .saturating_sub(untouchable)
     }
 
@@ -58,6 +63,11 @@ impl Balloc {
     /// Free blocks according to the bitmaps on disk.
     pub(crate) fn free_on_disk(&self) -> u64 {
         self.counts.lock().free
+    }
+
+    /// Blocks that nobody holds, at once or after the next commit.
+    pub(super) fn free_to_come(&self) -> u64 {
+        self.counts.lock().held_by_none()
     }
 
     /// Marks a group as damaged: its `free` blocks cannot be allocated.

@@ -354,12 +354,8 @@ impl Blocks {
 
     /// Free blocks, and how many of them an ordinary user cannot use: for `df`.
     pub(crate) fn free_and_kept(&self, sb: &Superblock) -> (u64, u64) {
-        let counts = *self.balloc.counts.lock();
         (
-            counts
-                .free
-                .saturating_sub(counts.claimed)
-                .saturating_sub(counts.reserved),
+            self.balloc.free_to_come(),
             sb.r_blocks_count()
                 .saturating_add(self.balloc.kept_for_maps),
         )

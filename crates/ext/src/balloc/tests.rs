@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use throughline_extfmt::{FsBlock, GroupNumber};
 
-use super::{GROUP_CREDITS, Run};
+use super::{GROUP_CREDITS, Purpose, Run};
 use crate::testing::{Image, Rng, SHAPES};
 use crate::{Error, Fs, OpenOptions, Reason};
 
@@ -198,6 +198,26 @@ fn reserved_blocks_are_only_for_root() {
     }
     assert_eq!(total, free_before - fs.superblock().r_blocks_count());
     assert_eq!(fs.statfs().expect("statfs").available_blocks, 0);
+}
+
+#[test]
+fn what_a_search_is_promised_is_not_free() {
+    let Some(image) = Image::make("64M", &["-t", "ext4", "-b", "1024"]) else {
+        return;
+    };
+    let fs = image.open();
+    let free = || fs.statfs().expect("statfs").free_blocks;
+    let before = free();
+    fs.reserve(40, false).expect("reserve");
+    assert_eq!(free(), before - 40);
+    let search = fs.balloc.promise(30, Purpose::Reserved).expect("promise");
+    assert_eq!(free(), before - 40, "while reserved blocks are searched");
+    drop(search);
+    fs.unreserve(40);
+    let search = fs.balloc.promise(30, Purpose::Data).expect("promise");
+    assert_eq!(free(), before - 30, "while data blocks are searched");
+    drop(search);
+    assert_eq!(free(), before);
 }
 
 #[test]
