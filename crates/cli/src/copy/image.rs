@@ -186,15 +186,21 @@ impl Folder for ImageFolder {
     }
 }
 
-/// A regular file of an image.
+/// A regular file of an image. Its two allocations are at most [`FREED_AT_ONCE_BYTES`] long.
 pub(crate) struct ImageContent {
-    file: File,
+    file: Box<File>,
     image: usize,
     long_calls: LongCalls,
-    /// The handle of direct calls, from the first one. A box, because the contents of small files are freed
-    /// by other threads than those that made them: larger ones wait there for a lock of the allocator.
+    /// The handle of direct calls, from the first one.
     direct: OnceLock<Box<File>>,
 }
+
+/// The longest allocation that glibc frees without a lock if another thread made it (its "fast bins"). Workers
+/// free the contents of small files that the walk allocated; with a lock, they and the walk wait for each
+/// other.
+const FREED_AT_ONCE_BYTES: usize = 120;
+const _: () = assert!(size_of::<ImageContent>() <= FREED_AT_ONCE_BYTES);
+const _: () = assert!(size_of::<File>() <= FREED_AT_ONCE_BYTES);
 
 /// Reads and writes of at least this many bytes count as long.
 const LONG_BYTES: usize = 1 << 20;
@@ -203,7 +209,7 @@ impl ImageContent {
     /// A file of the image with that number.
     pub(crate) fn new(file: File, image: usize, long_calls: LongCalls) -> ImageContent {
         ImageContent {
-            file,
+            file: Box::new(file),
             image,
             long_calls,
             direct: OnceLock::new(),
