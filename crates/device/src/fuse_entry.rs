@@ -7,9 +7,9 @@
 //!                     └──────────── commit() ◄────────────┘     one system call commits and waits
 //! ```
 //!
-//! Each processor has a queue in the kernel, and an entry belongs to one queue. The kernel passes a request to
-//! the entry of its processor's queue that became free last. All queues need an entry before the kernel uses
-//! any. Requests without a reply, interrupts and notifications stay on `/dev/fuse`.
+//! Each processor has a queue in the kernel, and an entry belongs to one queue. The kernel passes a request
+//! to the entry of its processor's queue that became free last. All queues need an entry before the kernel
+//! uses any. Requests without a reply, interrupts and notifications stay on `/dev/fuse`.
 //!
 //! Layout of an entry's memory (`struct fuse_uring_req_header` of the kernel's `fuse.h`, then the payload):
 //!
@@ -23,8 +23,8 @@
 //! Invariants:
 //! - The kernel accesses the memory only between an accepted command and its completion. References to it
 //!   exist only in [`State::Held`]: otherwise [`FuseEntry::memory`] returns `None`.
-//! - The number of a request is read when it arrives, before the memory can be written to. So an entry commits
-//!   only its own request: with the number of another, the kernel would use that one's memory.
+//! - The number of a request is read when it arrives, before the memory can be written to. So an entry
+//!   commits only its own request: with the number of another, the kernel would use that one's memory.
 //! - Memory that the kernel may still access is not unmapped. A command cannot be cancelled without losing a
 //!   request that arrives meanwhile, so an entry lasts as long as the connection.
 
@@ -249,8 +249,8 @@ impl FuseEntry {
         Some(unsafe { std::slice::from_raw_parts_mut(base.as_ptr(), len) })
     }
 
-    /// Returns the payload's memory from `from_bytes` on to the system; it reads as zeros then. `from_bytes` is
-    /// at least the length of the reply. Does nothing without a request.
+    /// Returns the payload's memory from `from_bytes` on to the system; it reads as zeros then. `from_bytes`
+    /// is at least the length of the reply. Does nothing without a request.
     pub fn discard(&mut self, from_bytes: usize) {
         let Some(memory) = self.memory_mut() else {
             return;

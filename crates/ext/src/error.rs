@@ -191,8 +191,8 @@ impl From<throughline_extfmt::Corrupt> for Error {
     }
 }
 
-/// A journal that was stopped returns what stopped it: the call that gets this error had a commit in progress.
-/// Calls that begin later are refused with [`Error::Stopped`] before they reach the journal
+/// A journal that was stopped returns what stopped it: the call that gets this error had a commit in
+/// progress. Calls that begin later are refused with [`Error::Stopped`] before they reach the journal
 /// (`Base::check_going_on`).
 impl From<throughline_journal::Error> for Error {
     fn from(error: throughline_journal::Error) -> Self {

@@ -1,5 +1,5 @@
-//! The error of a call whose own commit fails is that of the device (EIO); once changes are stopped, calls that
-//! begin later are refused (EROFS). As in the kernel's ext4.
+//! The error of a call whose own commit fails is that of the device (EIO); once changes are stopped, calls
+//! that begin later are refused (EROFS). As in the kernel's ext4.
 
 mod failing;
 

@@ -112,8 +112,9 @@ impl WalkEntry {
 
 impl Dir {
     /// Everything below the directory at `path`, in directory order: each directory is followed by its
-    /// contents. Symbolic links below it are not followed. Names created or removed during the walk may or may not be returned.
-    /// Memory use: each directory on the current path, plus 16 bytes for each directory entered.
+    /// contents. Symbolic links below it are not followed. Names created or removed during the walk may or
+    /// may not be returned. Memory use: each directory on the current path, plus 16 bytes for each directory
+    /// entered.
     ///
     /// Errors are items, and the walk continues after them: those of [`ReadDir`]; [`Error::Corrupt`] for a
     /// directory found in two places, and [`Reason::NameTooLong`] for one nested more than 2048 deep. Neither

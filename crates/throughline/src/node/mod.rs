@@ -282,8 +282,8 @@ impl Node {
     /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
     ///
     /// # Errors
-    /// As [`Dir::rename`](crate::Dir::rename); [`Reason::CrossDevice`](crate::Reason::CrossDevice) for a directory of another
-    /// volume.
+    /// As [`Dir::rename`](crate::Dir::rename); [`Reason::CrossDevice`](crate::Reason::CrossDevice) for a
+    /// directory of another volume.
     pub fn rename(
         &self,
         name: &[u8],

@@ -87,8 +87,8 @@ impl VolumeOptions {
 
     /// Everything is durable after this time at the latest, if the device keeps up (`commit=` of a mount):
     /// data is written back after a quarter of it ([`VolumeOptions::dirty_age`]), and a change is committed
-    /// after half of it ([`VolumeOptions::commit_interval`]). The rest is for the polling interval and for the
-    /// writing itself.
+    /// after half of it ([`VolumeOptions::commit_interval`]). The rest is for the polling interval and for
+    /// the writing itself.
     pub fn durable_within(&mut self, time: Duration) -> &mut Self {
         self.dirty_age(time / 4).commit_interval(time / 2)
     }
@@ -137,8 +137,8 @@ impl VolumeOptions {
     ///
     /// With this and your own [`VolumeOptions::clock`], **the same calls on the same image give the same
     /// bytes**, if one thread makes them, files are not
-    /// [`buffered`](crate::OpenOptions::buffered) (the timing of background write-back varies), and nothing is
-    /// committed by age ([`VolumeOptions::commit_interval`]).
+    /// [`buffered`](crate::OpenOptions::buffered) (the timing of background write-back varies), and nothing
+    /// is committed by age ([`VolumeOptions::commit_interval`]).
     pub fn seed(&mut self, seed: u32) -> &mut Self {
         self.fs.seed = Some(seed);
         self

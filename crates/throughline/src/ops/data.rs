@@ -36,8 +36,8 @@ pub fn write(file: &File, buf: &[u8], offset: u64) -> Outcome<usize> {
 /// durable](crate#what-is-durable)).
 ///
 /// # Errors
-/// [`Reason::CrossDevice`](crate::Reason::CrossDevice) for files of several volumes. Each file has a result of
-/// its own, with the errors of [`Handle::write_all_at`].
+/// [`Reason::CrossDevice`](crate::Reason::CrossDevice) for files of several volumes. Each file has a result
+/// of its own, with the errors of [`Handle::write_all_at`].
 pub fn write_new(files: &[(&File, &[u8])]) -> Outcome<Vec<Result<()>>> {
     let nodes: Vec<&Node> = files.iter().map(|(file, _)| file.node_ref()).collect();
     let outcome = Outcome::of(&nodes, |_| Ok(write_each(files)));
