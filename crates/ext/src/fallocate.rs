@@ -22,7 +22,7 @@ use crate::map::{self, CONVERT_CREDITS, Format, INSERT_CREDITS, Kind, Mapping, e
 use crate::regular;
 use crate::truncate;
 
-/// What [`Data::fallocate`] does with a range.
+/// What `fallocate` does with a range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fallocate {
     /// Allocates the holes in the range. A range past the end extends the file.

@@ -26,7 +26,7 @@ const MAX_BLOCKS: u64 = 1 << 14;
 /// its attributes, and its orphan record.
 const FREE_CREDITS: u32 = 3 + xattr::RELEASE_CREDITS + ORPHAN_CREDITS;
 
-/// What [`crate::Fs::open`] found unfinished and completed.
+/// What opening a volume found unfinished and completed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OrphansProcessed {
     /// Inodes without names, which were freed.

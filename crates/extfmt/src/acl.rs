@@ -22,7 +22,7 @@ const LONG_BYTES: usize = 8;
 /// The three permission bits.
 const RIGHTS: u16 = 7;
 
-/// The kind of an entry.
+/// The kind of an entry of an [`Acl`], and so whom it is for.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 #[repr(u16)]
 pub enum Tag {
@@ -59,10 +59,10 @@ impl Tag {
     }
 }
 
-/// One entry.
+/// An entry of an [`Acl`]: whom it is for, and what they may do.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry {
-    /// The kind.
+    /// Whom it is for.
     pub tag: Tag,
     /// Read 4, write 2, execute 1.
     pub rights: u16,
@@ -70,7 +70,21 @@ pub struct Entry {
     pub id: u32,
 }
 
-/// A well-formed ACL.
+/// A well-formed access control list (POSIX ACL).
+///
+/// ```
+/// use throughline_extfmt::acl::{Acl, Entry, Tag};
+///
+/// let entry = |tag, rights, id| Entry { tag, rights, id };
+/// let list = Acl::new(vec![
+///     entry(Tag::Owner, 6, 0),
+///     entry(Tag::User, 4, 1001), // user 1001 may read
+///     entry(Tag::Group, 4, 0),
+///     entry(Tag::Mask, 4, 0),
+///     entry(Tag::Others, 0, 0),
+/// ]);
+/// assert!(list.is_some());
+/// ```
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Acl {
     entries: Vec<Entry>,
@@ -96,7 +110,9 @@ fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 impl Acl {
-    /// An ACL of these entries; `None` unless they are well formed.
+    /// An ACL of these entries; `None` unless they are well formed: one for the owner, any number for named
+    /// users, one for the group, any number for named groups, one mask, and one for all others, in this
+    /// order. The mask may be missing if no user or group is named. `rights` are at most 7.
     pub fn new(entries: Vec<Entry>) -> Option<Self> {
         let once = |tag| entries.iter().filter(|entry| entry.tag == tag).count();
         let named = entries.iter().any(|entry| entry.tag.has_id());

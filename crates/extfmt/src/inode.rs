@@ -88,7 +88,7 @@ const _: () = {
 };
 
 bitflags::bitflags! {
-    /// `i_flags`.
+    /// The flags of an inode (`i_flags`), some of which `chattr` sets.
     #[derive(Clone, Copy, PartialEq, Eq, Debug)]
     pub struct InodeFlags: u32 {
         /// Secure deletion (never implemented).

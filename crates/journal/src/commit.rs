@@ -31,7 +31,7 @@ use crate::log::Log;
 use crate::rounds::Rounds;
 use crate::tid::Tid;
 
-/// Counts of a [`crate::Journal`] since it was opened.
+/// Counts of a journal since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {

@@ -45,7 +45,7 @@ const NAME_MAX: usize = 255;
 /// Largest value supported by the Linux system calls, in bytes.
 const VALUE_MAX: usize = 1 << 16;
 
-/// How [`Attrs::set_xattr`] treats an existing or missing attribute.
+/// How setting an attribute treats an existing or a missing one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum XattrMode {
     /// Replaces or creates it.
