@@ -5,7 +5,6 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -15,6 +14,7 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, mount_remount, unmount};
 use tempfile::TempDir;
 use throughline_testing::sectors::filled;
 use throughline_testing::{DiskImage, Mount, Mounted, program};
+use throughline_testkit::e2fs;
 
 use crate::work::{PATIENCE, e2fsck, root, wait_until};
 
@@ -253,13 +253,8 @@ impl Drop for Below {
 
 fn the_disk_below_fills(below: &Below) {
     let image = below.image();
-    let mut command = Command::new("mke2fs");
-    command
-        .args(["-q", "-F", "-t", "ext4", "-m", "0"])
-        .arg(&image)
-        .arg("32m");
-    command.args(["-J", "size=4"]);
-    program::run(&mut command, PATIENCE).good("mke2fs");
+    let arguments = ["-t", "ext4", "-m", "0", "-J", "size=4"];
+    assert!(e2fs::mke2fs(&image, "32m", &arguments));
     let mounted = Mounted::new(&image, "");
     let promised = promise(mounted.root());
     let (file, error, taken) = fill(&mounted.path("large"), 20 * 4);

@@ -8,13 +8,13 @@
 //! ```
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::fs::Mode;
 use throughline_device::LockMode;
-use throughline_testing::{Mounted, program};
+use throughline_testing::Mounted;
+use throughline_testkit::e2fs;
 
 use crate::diary::{self, Diary};
 use crate::load::Load;
@@ -182,9 +182,7 @@ impl Chain<'_> {
     /// Mounted again, the volume must be readable as it is, and sound afterwards.
     fn recover(&self) -> Result<Tree, String> {
         if self.promises != Promises::Journal {
-            let mut command = Command::new("e2fsck");
-            command.arg("-fy").arg(&self.image);
-            program::run(&mut command, work::PATIENCE);
+            e2fs::e2fsck(&self.image, &["-fy"]);
         }
         let shown = tree::of_image(&self.image)?;
         let mounted = Mounted::start(&self.image, &self.options)?;

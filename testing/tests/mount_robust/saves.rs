@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 use throughline_testing::{DiskImage, Mount, Mounted, program};
+use throughline_testkit::e2fs;
 
 use crate::kills::wait_for_io_of_dead_process;
 use crate::oracle::image::tools;
@@ -253,8 +254,7 @@ fn has_journal(recipe: &str) -> bool {
 
 fn repair(image: &Path, recipe: &str) {
     if !has_journal(recipe) {
-        let mut command = Command::new("e2fsck");
-        program::run(command.arg("-fy").arg(image), work::PATIENCE);
+        e2fs::e2fsck(image, &["-fy"]);
     }
 }
 

@@ -1,10 +1,10 @@
 //! Helpers for several of the attacks: conditions, waiting, tools.
 
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
-use throughline_testing::{DiskImage, program};
+use throughline_testing::DiskImage;
+use throughline_testkit::e2fs;
 
 /// Not a measurement: limit for what would otherwise take forever.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
@@ -20,21 +20,16 @@ pub(crate) fn root(why: &str) -> bool {
 
 /// `e2fsck -fn` must find nothing.
 pub(crate) fn e2fsck(image: &Path) -> Result<(), String> {
-    let ran = program::run(Command::new("e2fsck").arg("-fn").arg(image), PATIENCE);
+    let ran = e2fs::e2fsck(image, &["-fn"]);
     match ran.status.success() {
         true => Ok(()),
-        false => Err(format!(
-            "e2fsck -fn: {}\n{}{}",
-            ran.status, ran.stdout, ran.stderr
-        )),
+        false => Err(format!("e2fsck -fn: {}\n{}", ran.status, ran.text())),
     }
 }
 
 /// Changes an image with a `debugfs` request.
 pub(crate) fn debugfs_write(image: &DiskImage, request: &str) {
-    let mut command = Command::new("debugfs");
-    command.args(["-w", "-R", request]).arg(image.path());
-    program::run(&mut command, PATIENCE).good(request);
+    e2fs::debugfs_write(image.path(), request);
 }
 
 /// Waits until a condition is true.
