@@ -1,4 +1,4 @@
-//! [`Files`], the open handles of a mount, and [`OpenFile`], the file behind a handle.
+//! [`Files`], the open files of a mount, and [`OpenFile`], one of them.
 //!
 //! Invariants:
 //! - A handle number means the same open file from OPEN to RELEASE, and is reused only after that.
@@ -14,6 +14,7 @@ use crate::coherence::{KernelPages, OpenInodes, Opened, Opening};
 use crate::options::Choices;
 use crate::policy::Policy;
 use crate::streak::Streak;
+use crate::unopened::Unopened;
 use crate::wire::{OpenOut, open_flags};
 
 const SHARDS: usize = 16;
@@ -166,6 +167,7 @@ pub(crate) struct Files {
     shards: Box<[RwLock<Shard>]>,
     inodes: Arc<OpenInodes>,
     next: AtomicUsize,
+    unopened: Unopened,
 }
 
 #[derive(Default)]
@@ -181,6 +183,7 @@ impl Files {
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
             inodes: Arc::default(),
             next: AtomicUsize::new(0),
+            unopened: Unopened::default(),
         }
     }
 
@@ -194,6 +197,21 @@ impl Files {
             fh: self.add(file),
             open_flags,
             backing_id: 0,
+        })
+    }
+
+    /// The file of a node id, for requests without a handle; `node` is its inode. It is open for reading.
+    ///
+    /// # Errors
+    /// Those of `node`; as [`Node::open`].
+    pub(crate) fn without_handle(
+        &self,
+        nodeid: u64,
+        node: impl FnOnce() -> Result<Node>,
+    ) -> Result<Arc<OpenFile>> {
+        self.unopened.get(nodeid, || {
+            let opened = OpenFile::new(node()?, O_RDONLY, &self.choices, &self.inodes);
+            opened.map(|(file, _)| file)
         })
     }
 
@@ -258,5 +276,6 @@ impl Files {
             let open = std::mem::take(&mut *shard.write());
             drop(open);
         }
+        self.unopened.clear();
     }
 }

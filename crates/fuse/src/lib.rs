@@ -39,6 +39,7 @@ mod session;
 mod streak;
 mod transport;
 mod turns;
+mod unopened;
 mod unmount;
 mod wire;
 mod workers;

@@ -240,7 +240,11 @@ fn capabilities(options: &MountOptions, over_rings: bool) -> InitFlags {
     let mut wanted =
         InitFlags::FUSE_HAS_IOCTL_DIR | InitFlags::FUSE_MAX_PAGES | chosen(&options.choices);
     wanted.set(InitFlags::FUSE_OVER_IO_URING, over_rings);
-    if !options.read_only {
+    if options.read_only {
+        // Files may be opened without a request, so none could empty them. Only a mount that root has made
+        // writable needs it.
+        wanted.remove(InitFlags::FUSE_ATOMIC_O_TRUNC);
+    } else {
         // Its writes would be background requests, whose number is bounded, and would queue there behind
         // cache fills that wait for a write (`coherence.rs`).
         wanted.remove(InitFlags::FUSE_ASYNC_DIO);
@@ -262,6 +266,7 @@ fn chosen(choices: &Choices) -> InitFlags {
         (choices.explicit_inval, InitFlags::FUSE_EXPLICIT_INVAL_DATA),
         (choices.writeback_cache, InitFlags::FUSE_WRITEBACK_CACHE),
         (choices.cache_symlinks, InitFlags::FUSE_CACHE_SYMLINKS),
+        (choices.no_open, InitFlags::FUSE_NO_OPEN_SUPPORT),
         (choices.no_opendir, InitFlags::FUSE_NO_OPENDIR_SUPPORT),
         (choices.async_dio, InitFlags::FUSE_ASYNC_DIO),
         (choices.atomic_o_trunc, InitFlags::FUSE_ATOMIC_O_TRUNC),

@@ -19,8 +19,8 @@ pub(crate) struct ImageFolder {
     dir: Dir,
     /// The index of the image in this run.
     image: usize,
-    /// Permission bits that new names do not get, unless the directory has a default ACL.
-    umask: u32,
+    /// The attributes of a new name, but its mode: the system is asked once for its owner.
+    new: Attributes,
     long_calls: LongCalls,
 }
 
@@ -35,19 +35,23 @@ pub(crate) enum LongCalls {
 }
 
 impl ImageFolder {
-    /// Wraps a directory of the image with that index.
+    /// Wraps a directory of the image with that index. `umask`: permission bits that new names do not get,
+    /// unless the directory has a default ACL.
     pub(crate) fn new(dir: Dir, image: usize, umask: u32, long_calls: LongCalls) -> ImageFolder {
         ImageFolder {
             dir,
             image,
-            umask,
+            new: Attributes::new()
+                .umask(umask)
+                .uid(rustix::process::geteuid().as_raw())
+                .gid(rustix::process::getegid().as_raw()),
             long_calls,
         }
     }
 
     /// The attributes of a new name.
     fn mode(&self, mode: u32) -> Attributes {
-        Attributes::new().mode(mode).umask(self.umask)
+        self.new.clone().mode(mode)
     }
 
     fn meta_of(&self, meta: &Metadata) -> Meta {
@@ -87,7 +91,7 @@ impl Folder for ImageFolder {
         Ok(Box::new(ImageFolder {
             dir: self.dir.open_dir(name)?,
             image: self.image,
-            umask: self.umask,
+            new: self.new.clone(),
             long_calls: self.long_calls,
         }))
     }

@@ -84,7 +84,7 @@ impl BlockMap {
     }
 
     /// The next free run of at least `enough` blocks (at most `want` are returned), from `goal` on, then from
-    /// the group's start. If there is none, the longest run.
+    /// the group's start. If there is none, the longest run. `enough` is at most `want`.
     pub(crate) fn find(&mut self, goal: u32, enough: u32, want: u32) -> Option<FreeRun> {
         let goal = if goal >= self.blocks { 0 } else { goal };
         let mut best: Option<FreeRun> = None;
@@ -92,10 +92,12 @@ impl BlockMap {
         for (from, to) in [(goal, self.blocks), (self.first_free, goal)] {
             let mut at = from.max(self.first_free);
             while let Some(first) = bitmap::find_clear(&self.used, at..to) {
-                let stop = bitmap::find_set(&self.used, first..self.blocks).unwrap_or(self.blocks);
+                // No further than `want`: in an empty group, the end of the run is far away.
+                let end = self.blocks.min(first.saturating_add(want));
+                let stop = bitmap::find_set(&self.used, first..end).unwrap_or(end);
                 let run = FreeRun {
                     first,
-                    len: stop.saturating_sub(first).min(want),
+                    len: stop.saturating_sub(first),
                 };
                 if run.len >= enough {
                     return Some(run);

@@ -63,6 +63,7 @@ choices! {
     negative_cache: true, "the kernel caches missing names";
     cache_symlinks: true, "the kernel caches the targets of symbolic links";
     no_opendir: true, "directories are opened without a request, and the kernel caches their listings";
+    no_open: true, "on a read-only mount, files are opened without a request";
     no_flush: true, "closing a descriptor needs no request";
     clone_fd: true, "each thread reads requests through its own descriptor";
     spin: true, "requests in sequence are served by one thread, which spins for the next before it sleeps";

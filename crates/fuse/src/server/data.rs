@@ -49,16 +49,27 @@ pub(super) struct DataRequests {
     pub(super) files: Arc<Files>,
     pub(super) identity: Arc<Identity>,
     pub(super) turns: Arc<Turns>,
+    /// Files are opened without a request, and their other requests have no handle.
+    pub(super) no_open: bool,
     /// Closing a descriptor needs no request.
     pub(super) no_flush: bool,
 }
 
 impl DataRequests {
-    fn file(&self, fh: u64) -> Result<Arc<OpenFile>, Refusal> {
+    /// The file of a request: that of its handle, or that of its inode if files have no handles.
+    fn file(&self, nodeid: u64, fh: u64) -> Result<Arc<OpenFile>, Refusal> {
+        if self.no_open {
+            let node = || self.nodes.get(nodeid);
+            return Ok(self.files.without_handle(nodeid, node)?);
+        }
         Ok(self.files.get(fh).ok_or(Errno::BADF)?)
     }
 
+    /// After ENOSYS, the kernel sends no more OPEN and RELEASE.
     pub(super) fn open(&self, request: &Request<'_>) -> Answered {
+        if self.no_open {
+            return Err(Errno::NOSYS.into());
+        }
         let (open, _) = request.argument::<OpenIn>()?;
         let node = self.nodes.get(request.header.nodeid)?;
         node.check_open(opened_for(open.flags))?;
@@ -67,7 +78,7 @@ impl DataRequests {
         }
         let answer = self.files.open(node, open.flags)?;
         if OFlags::from_bits_retain(open.flags).contains(OFlags::TRUNC) {
-            let emptied = ops::set_len(self.file(answer.fh)?.node(), 0);
+            let emptied = ops::set_len(self.file(request.header.nodeid, answer.fh)?.node(), 0);
             if let Err(error) = request.did(emptied) {
                 self.files.remove(answer.fh);
                 return Err(error.into());
@@ -92,7 +103,7 @@ impl DataRequests {
 
     pub(super) fn read(&self, header: &InHeader, scratch: &mut Scratch) -> Answered {
         let (read, _) = ReadIn::read_from_prefix(scratch.body(header)).map_err(|_| Errno::INVAL)?;
-        let file = self.file(read.fh)?;
+        let file = self.file(header.nodeid, read.fh)?;
         if read.read_flags & READ_LOCK_OWNER == 0 {
             let end = read.offset.saturating_add(read.size.into());
             file.kernel_pages().fill(read.offset..end);
@@ -105,7 +116,7 @@ impl DataRequests {
     pub(super) fn write(&self, request: &Request<'_>) -> Answered {
         let (write, rest) = request.argument::<WriteIn>()?;
         let data = rest.get(..write.size as usize).ok_or(Errno::INVAL)?;
-        let file = self.file(write.fh)?;
+        let file = self.file(request.header.nodeid, write.fh)?;
         if write.write_flags & WRITE_KILL_PRIVILEGES != 0 {
             self.identity.drop_privileges(request, file.node())?;
         }
@@ -144,7 +155,7 @@ impl DataRequests {
     pub(super) fn fsync(&self, request: &Request<'_>) -> Answered {
         let (fsync, _) = request.argument::<FsyncIn>()?;
         let data_only = fsync.flags & FSYNC_FDATASYNC != 0;
-        self.file(fsync.fh)?.node().sync(data_only)?;
+        self.file(request.header.nodeid, fsync.fh)?.node().sync(data_only)?;
         Answer::done()
     }
 
@@ -162,7 +173,7 @@ impl DataRequests {
             FallocateFlags::INSERT_RANGE => Fallocate::Insert,
             _ => return Err(Errno::OPNOTSUPP.into()),
         };
-        let file = self.file(ask.fh)?;
+        let file = self.file(request.header.nodeid, ask.fh)?;
         self.identity
             .drop_privileges_of_others(request, file.node())?;
         let allocate = || {
@@ -181,7 +192,7 @@ impl DataRequests {
 
     pub(super) fn lseek(&self, request: &Request<'_>) -> Answered {
         let (seek, _) = request.argument::<LseekIn>()?;
-        let file = self.file(seek.fh)?;
+        let file = self.file(request.header.nodeid, seek.fh)?;
         let found = match seek.whence {
             SEEK_DATA => file.buffered().seek_data(seek.offset)?,
             SEEK_HOLE => file.buffered().seek_hole(seek.offset)?,
@@ -194,7 +205,8 @@ impl DataRequests {
 
     pub(super) fn copy_file_range(&self, request: &Request<'_>) -> Answered {
         let (copy, _) = request.argument::<CopyFileRangeIn>()?;
-        let (from, to) = (self.file(copy.fh_in)?, self.file(copy.fh_out)?);
+        let from = self.file(request.header.nodeid, copy.fh_in)?;
+        let to = self.file(copy.nodeid_out, copy.fh_out)?;
         let len = copy.len.min(COPY_BYTES);
         self.identity
             .drop_privileges_of_others(request, to.node())?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use throughline::Volume;
+use throughline::{Volume, VolumeInfo};
 
 use super::attributes::AttributeRequests;
 use super::creation::CreationRequests;
@@ -40,6 +40,16 @@ pub(super) struct Shared<'a> {
     pub(super) identity: &'a Arc<Identity>,
 }
 
+/// Whether files are opened without a request. Then the kernel decides alone what an open does: it lets every
+/// file be read through its cache, and keeps what it holds. So the choices must want that, the mount must be
+/// read-only, and no file may be without its key, as opening it would have to fail.
+fn opens_without_request(volume: &Volume, options: &MountOptions) -> bool {
+    let choices = &options.choices;
+    let is_chosen = choices.no_open && choices.keep_cache && !choices.direct_io;
+    let is_readable = |info: VolumeInfo| !info.features.iter().any(|name| name == "encrypt");
+    options.read_only && is_chosen && volume.info().is_ok_and(is_readable)
+}
+
 impl Families {
     /// `long_setxattr`: `FUSE_SETXATTR_EXT` was negotiated.
     pub(super) fn new(shared: Shared<'_>, options: &MountOptions, long_setxattr: bool) -> Families {
@@ -71,6 +81,7 @@ impl Families {
                 files: Arc::clone(files),
                 identity: Arc::clone(identity),
                 turns: Arc::clone(turns),
+                no_open: opens_without_request(volume, options),
                 no_flush: choices.no_flush,
             },
             directories: DirectoryRequests {

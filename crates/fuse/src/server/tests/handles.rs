@@ -226,3 +226,62 @@ fn flush_is_answered_only_without_no_flush() {
         }
     }
 }
+
+#[test]
+fn a_read_only_mount_reads_files_that_were_not_opened() {
+    let Some(mount) = mount() else { return };
+    // More files than the server keeps open.
+    let nodes: Vec<u64> = (0..600)
+        .map(|i| mount.file_with(&format!("file{i}"), format!("data of {i}").as_bytes()))
+        .collect();
+    let options = MountOptions {
+        read_only: true,
+        ..MountOptions::default()
+    };
+    let mount = mount.again(&options);
+    for round in 0..2 {
+        for (i, node) in nodes.iter().enumerate() {
+            let open = mount.ask(op::OPEN, *node, bytes::open(O_RDONLY));
+            open.fails(Errno::NOSYS);
+            let read = mount.ask(op::READ, *node, bytes::read(0, 0, 100)).ok();
+            assert_eq!(*read, *format!("data of {i}").as_bytes(), "round {round}");
+        }
+    }
+    assert_eq!(mount.handles(), 0);
+    let node = nodes[7];
+    let get = mount.ask(op::GETATTR, node, bytes::getattr(Some(0)));
+    assert_eq!(get.ok().attr().size, 9);
+    mount.ask(op::FSYNC, node, bytes::fsync(0, 0)).done();
+    let hole = mount.ask(op::LSEEK, node, bytes::lseek(0, 0, 4)).ok();
+    assert_eq!(hole.u64(0), 9);
+    // As if root had made the mount writable.
+    let write = mount.ask(op::WRITE, node, bytes::write(0, 0, b"data"));
+    write.fails(Errno::ROFS);
+    for nodeid in NO_NODES {
+        let read = mount.ask(op::READ, *nodeid, bytes::read(0, 0, 100));
+        read.fails(Errno::NOENT);
+    }
+    let root = mount.ask(op::READ, ROOT_NODEID, bytes::read(0, 0, 100));
+    root.fails(Errno::ISDIR);
+}
+
+#[test]
+fn files_are_opened_by_a_request_where_an_open_must_choose_the_cache() {
+    let mut choices = [Choices::default(); 3];
+    choices[0].no_open = false;
+    choices[1].keep_cache = false;
+    choices[2].direct_io = true;
+    for choices in choices {
+        let Some(mount) = mount() else { return };
+        let node = mount.file("file");
+        let options = MountOptions {
+            read_only: true,
+            choices,
+            ..MountOptions::default()
+        };
+        let mount = mount.again(&options);
+        assert_ne!(mount.open(node, O_RDONLY), 0);
+        let read = mount.ask(op::READ, node, bytes::read(0, 0, 100));
+        read.fails(Errno::BADF);
+    }
+}
