@@ -39,8 +39,8 @@ mod session;
 mod streak;
 mod transport;
 mod turns;
-mod unopened;
 mod unmount;
+mod unopened;
 mod wire;
 mod workers;
 

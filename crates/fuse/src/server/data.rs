@@ -155,7 +155,9 @@ impl DataRequests {
     pub(super) fn fsync(&self, request: &Request<'_>) -> Answered {
         let (fsync, _) = request.argument::<FsyncIn>()?;
         let data_only = fsync.flags & FSYNC_FDATASYNC != 0;
-        self.file(request.header.nodeid, fsync.fh)?.node().sync(data_only)?;
+        self.file(request.header.nodeid, fsync.fh)?
+            .node()
+            .sync(data_only)?;
         Answer::done()
     }
 

@@ -6,7 +6,7 @@ use super::bytes::{self, Bytes, Setattr, op};
 use super::device::Faulty;
 use super::harness::{Mount, mount};
 use crate::nodes::ROOT_NODEID;
-use crate::options::MountOptions;
+use crate::options::{Choices, MountOptions};
 
 /// A volume whose root has `file`, `other` and `dir`, with a directory in `dir`.
 fn prepared() -> Option<Faulty> {
@@ -65,17 +65,31 @@ fn changes(file: u64) -> Vec<(u32, u64, Bytes)> {
 
 #[test]
 fn no_byte_of_a_read_only_volume_changes() {
+    for no_open in [true, false] {
+        no_byte_changes(&MountOptions {
+            read_only: true,
+            choices: Choices {
+                no_open,
+                ..Choices::default()
+            },
+            ..MountOptions::default()
+        });
+    }
+}
+
+fn no_byte_changes(options: &MountOptions) {
     let Some(device) = prepared() else { return };
     let before = device.to_vec();
-    let options = MountOptions {
-        read_only: true,
-        ..MountOptions::default()
-    };
-    let mount = Mount::on(device, &options);
+    let mount = Mount::on(device, options);
     let file = mount.find("file");
     for (number, node, body) in changes(file) {
         let reply = mount.ask(number, node, body);
-        assert!(reply.is_errno(Errno::ROFS), "{number}: {reply:?}");
+        let is_opened_alone = number == op::OPEN && options.choices.no_open;
+        let wanted = match is_opened_alone {
+            true => Errno::NOSYS,
+            false => Errno::ROFS,
+        };
+        assert!(reply.is_errno(wanted), "{number}: {reply:?}");
     }
     let fh = mount.open(file, 2);
     for (number, body) in with_handle(fh) {

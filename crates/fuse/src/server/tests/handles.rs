@@ -125,6 +125,10 @@ fn an_open_that_cannot_empty_the_file_leaves_no_handle() {
     mount.file_with("file", &[7; 5000]);
     let options = MountOptions {
         read_only: true,
+        choices: Choices {
+            no_open: false,
+            ..Choices::default()
+        },
         ..MountOptions::default()
     };
     let mount = mount.again(&options);
@@ -231,7 +235,7 @@ fn flush_is_answered_only_without_no_flush() {
 fn a_read_only_mount_reads_files_that_were_not_opened() {
     let Some(mount) = mount() else { return };
     // More files than the server keeps open.
-    let nodes: Vec<u64> = (0..600)
+    let nodes: Vec<u64> = (0..300)
         .map(|i| mount.file_with(&format!("file{i}"), format!("data of {i}").as_bytes()))
         .collect();
     let options = MountOptions {
