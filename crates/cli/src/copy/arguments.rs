@@ -50,6 +50,7 @@ impl Located {
             folder: self.folder.as_ref(),
             name: &self.name,
             place: &self.place,
+            is_new: false,
         }
     }
 }
@@ -282,6 +283,7 @@ fn one(
                     folder: folder.as_ref(),
                     name: &name,
                     place: &place,
+                    is_new: false,
                 },
             )
         }

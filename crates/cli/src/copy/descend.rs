@@ -50,7 +50,9 @@ impl Walker<'_> {
             source.doing(cannot)
         })?;
         self.depth += 1;
-        let walked = self.entries(source.as_ref(), target.as_ref(), from.place, to.place);
+        let is_new = created && target.is_own();
+        let folders = (source.as_ref(), target.as_ref());
+        let walked = self.entries(folders, (from.place, to.place), is_new);
         self.depth -= 1;
         if self.options.follow == Follow::Always {
             self.seen.remove(&meta.id);
@@ -117,10 +119,9 @@ impl Walker<'_> {
 
     fn entries(
         &mut self,
-        from: &dyn Folder,
-        to: &dyn Folder,
-        source: &Place,
-        target: &Place,
+        (from, to): (&dyn Folder, &dyn Folder),
+        (source, target): (&Place, &Place),
+        is_new: bool,
     ) -> Result<(), Failure> {
         let names = self.patiently(|_| {
             let names = from.names();
@@ -135,6 +136,7 @@ impl Walker<'_> {
                         folder: from,
                         name: &name,
                         place: &source,
+                        is_new: false,
                     };
                     self.entry(
                         from,
@@ -142,6 +144,7 @@ impl Walker<'_> {
                             folder: to,
                             name: &name,
                             place: &target,
+                            is_new,
                         },
                     )
                 });

@@ -71,6 +71,10 @@ impl Folder for ImageFolder {
         ))
     }
 
+    fn is_own(&self) -> bool {
+        true
+    }
+
     fn own(&self) -> Result<Meta> {
         Ok(self.meta_of(&self.dir.metadata(".")?))
     }

@@ -92,6 +92,10 @@ pub(crate) trait Folder {
     fn own(&self) -> Result<Meta>;
     /// The metadata of a name.
     fn meta(&self, name: &OsStr, follow: bool) -> Result<Meta>;
+    /// Whether only this copy adds names to it, and two different names are never the same to it.
+    fn is_own(&self) -> bool {
+        false
+    }
     /// Opens a subdirectory.
     fn folder(&self, name: &OsStr, follow: bool) -> Result<Box<dyn Folder>>;
     /// Opens a file for reading.

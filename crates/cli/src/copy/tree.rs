@@ -24,6 +24,8 @@ pub(crate) struct At<'a> {
     pub(crate) folder: &'a dyn Folder,
     pub(crate) name: &'a OsStr,
     pub(crate) place: &'a Place,
+    /// The name was not there when this copy came to it: it made the directory, and comes to each name once.
+    pub(crate) is_new: bool,
 }
 
 /// A copied file whose source has further names.
@@ -163,6 +165,9 @@ impl<'a> Walker<'a> {
 
     /// Checks the target: `None` to skip the source, `Some(None)` if there is no target yet.
     fn room(&self, from: At<'_>, to: At<'_>, meta: &Meta) -> Result<Option<Option<Meta>>, Failure> {
+        if to.is_new {
+            return Ok(Some(None));
+        }
         let existing = match to.folder.meta(to.name, false) {
             Ok(existing) => existing,
             Err(problem) if problem.errno == Some(Errno::NOENT) => return Ok(Some(None)),
