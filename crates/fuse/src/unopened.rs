@@ -15,11 +15,13 @@ const SHARDS: usize = 16;
 /// The maximum number of open files of a shard.
 const SHARD_FILES: usize = 16;
 
+/// Node ids and their files; the file used last is the last.
+type Shard = Vec<(u64, Arc<OpenFile>)>;
+
 /// See the head of this file.
 #[derive(Default)]
 pub(crate) struct Unopened {
-    /// Of each shard, the file used last is the last.
-    shards: [Mutex<Vec<(u64, Arc<OpenFile>)>>; SHARDS],
+    shards: [Mutex<Shard>; SHARDS],
 }
 
 impl Unopened {
