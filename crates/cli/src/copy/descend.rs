@@ -50,7 +50,7 @@ impl Walker<'_> {
             source.doing(cannot)
         })?;
         self.depth += 1;
-        let is_new = created && target.is_own();
+        let is_new = created && target.adds_names_alone();
         let folders = (source.as_ref(), target.as_ref());
         let walked = self.entries(folders, (from.place, to.place), is_new);
         self.depth -= 1;

@@ -19,8 +19,8 @@ pub(crate) struct ImageFolder {
     dir: Dir,
     /// The index of the image in this run.
     image: usize,
-    /// The attributes of a new name, but its mode: the system is asked once for its owner.
-    new: Attributes,
+    /// The owner and umask of new names. Asking the system for the owner of each would cost two calls a file.
+    owned: Attributes,
     long_calls: LongCalls,
 }
 
@@ -41,7 +41,7 @@ impl ImageFolder {
         ImageFolder {
             dir,
             image,
-            new: Attributes::new()
+            owned: Attributes::new()
                 .umask(umask)
                 .uid(rustix::process::geteuid().as_raw())
                 .gid(rustix::process::getegid().as_raw()),
@@ -50,8 +50,8 @@ impl ImageFolder {
     }
 
     /// The attributes of a new name.
-    fn mode(&self, mode: u32) -> Attributes {
-        self.new.clone().mode(mode)
+    fn attributes(&self, mode: u32) -> Attributes {
+        self.owned.clone().mode(mode)
     }
 
     fn meta_of(&self, meta: &Metadata) -> Meta {
@@ -71,7 +71,7 @@ impl Folder for ImageFolder {
         ))
     }
 
-    fn is_own(&self) -> bool {
+    fn adds_names_alone(&self) -> bool {
         true
     }
 
@@ -95,7 +95,7 @@ impl Folder for ImageFolder {
         Ok(Box::new(ImageFolder {
             dir: self.dir.open_dir(name)?,
             image: self.image,
-            new: self.new.clone(),
+            owned: self.owned.clone(),
             long_calls: self.long_calls,
         }))
     }
@@ -114,7 +114,9 @@ impl Folder for ImageFolder {
     fn create(&self, name: &OsStr, mode: u32, how: Create) -> Result<Box<dyn Content>> {
         let file = match how {
             Create::New => {
-                let new = self.dir.make_node(name, NewNode::File, &self.mode(mode))?;
+                let new = self
+                    .dir
+                    .make_node(name, NewNode::File, &self.attributes(mode))?;
                 new.open_file()?
             }
             Create::Existing | Create::Through => {
@@ -131,7 +133,7 @@ impl Folder for ImageFolder {
 
     fn make_folder(&self, name: &OsStr, mode: u32) -> Result<()> {
         self.dir
-            .make_node(name, NewNode::Directory, &self.mode(mode))?;
+            .make_node(name, NewNode::Directory, &self.attributes(mode))?;
         Ok(())
     }
 
@@ -153,7 +155,7 @@ impl Folder for ImageFolder {
             (FileType::BlockDevice, Some(device)) => NewNode::BlockDevice(device),
             _ => return Err(Problem::new("Invalid argument")),
         };
-        self.dir.make_node(name, kind, &self.mode(mode))?;
+        self.dir.make_node(name, kind, &self.attributes(mode))?;
         Ok(())
     }
 
@@ -194,7 +196,11 @@ impl Folder for ImageFolder {
     }
 }
 
-/// A regular file of an image. Its two allocations are at most [`FREED_AT_ONCE_BYTES`] long.
+/// A regular file of an image.
+///
+/// glibc frees allocations of at most 120 bytes without a lock if another thread made them (its "fast bins").
+/// Workers free the contents of small files that the walk allocated; with a lock, they and the walk would
+/// wait for each other. So a file is two short allocations.
 pub(crate) struct ImageContent {
     file: Box<File>,
     image: usize,
@@ -203,12 +209,7 @@ pub(crate) struct ImageContent {
     direct: OnceLock<Box<File>>,
 }
 
-/// The longest allocation that glibc frees without a lock if another thread made it (its "fast bins"). Workers
-/// free the contents of small files that the walk allocated; with a lock, they and the walk wait for each
-/// other.
-const FREED_AT_ONCE_BYTES: usize = 120;
-const _: () = assert!(size_of::<ImageContent>() <= FREED_AT_ONCE_BYTES);
-const _: () = assert!(size_of::<File>() <= FREED_AT_ONCE_BYTES);
+const _: () = assert!(size_of::<ImageContent>() <= 120 && size_of::<File>() <= 120);
 
 /// Reads and writes of at least this many bytes count as long.
 const LONG_BYTES: usize = 1 << 20;

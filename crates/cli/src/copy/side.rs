@@ -92,8 +92,8 @@ pub(crate) trait Folder {
     fn own(&self) -> Result<Meta>;
     /// The metadata of a name.
     fn meta(&self, name: &OsStr, follow: bool) -> Result<Meta>;
-    /// Whether only this copy adds names to it, and two different names are never the same to it.
-    fn is_own(&self) -> bool {
+    /// Whether only this copy adds names to it, and names that differ in any byte are different names.
+    fn adds_names_alone(&self) -> bool {
         false
     }
     /// Opens a subdirectory.

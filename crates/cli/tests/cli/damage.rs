@@ -21,6 +21,29 @@ fn rename_on_disk(image: &Image, from: &[u8], to: &[u8]) {
 }
 
 #[test]
+fn a_name_that_is_there_twice_is_reported() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::new("16M", &["-t", "ext2"]);
+    ok(["mkdir", &image.at("/tree")]);
+    let names = ["first", "other", "third"].map(|name| image.at(&format!("/tree/{name}")));
+    ok(["touch"]
+        .into_iter()
+        .chain(names.iter().map(String::as_str)));
+    rename_on_disk(&image, b"other", b"first");
+    let ran = run(["cp", "-r", &image.at("/tree"), &image.at("/copy")]);
+    assert_eq!(ran.code, Some(1), "{}", ran.stderr);
+    assert!(
+        ran.stderr.contains("/copy/first") && ran.stderr.contains("File exists"),
+        "{}",
+        ran.stderr
+    );
+    // The other files are copied.
+    assert_eq!(ok(["ls", &image.at("/copy")]), "first\nthird\n");
+}
+
+#[test]
 fn names_with_slashes_do_not_lead_out() {
     if tools_are_missing() {
         return;

@@ -34,8 +34,9 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    /// Blocks that nobody holds. Those that await a commit are among them.
-    fn held_by_none(&self) -> u64 {
+    /// Free blocks that are neither claimed, promised, reserved nor in a damaged group. Those that await a
+    /// commit are among them.
+    fn unclaimed(&self) -> u64 {
         self.free
             .saturating_sub(self.claimed)
             .saturating_sub(self.promised)
@@ -45,7 +46,7 @@ impl Counts {
 
     /// Blocks in none of these shares, less `untouchable`.
     fn left(&self, untouchable: u64) -> u64 {
-        self.held_by_none()
+        self.unclaimed()
             .saturating_sub(self.awaiting)
             .saturating_sub(untouchable)
     }
@@ -65,9 +66,9 @@ impl Balloc {
         self.counts.lock().free
     }
 
-    /// Blocks that nobody holds, at once or after the next commit.
-    pub(super) fn free_to_come(&self) -> u64 {
-        self.counts.lock().held_by_none()
+    /// Free blocks that can be allocated now or after the next commit.
+    pub(super) fn free_after_commit(&self) -> u64 {
+        self.counts.lock().unclaimed()
     }
 
     /// Marks a group as damaged: its `free` blocks cannot be allocated.

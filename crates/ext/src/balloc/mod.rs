@@ -355,7 +355,7 @@ impl Blocks {
     /// Free blocks, and how many of them an ordinary user cannot use: for `df`.
     pub(crate) fn free_and_kept(&self, sb: &Superblock) -> (u64, u64) {
         (
-            self.balloc.free_to_come(),
+            self.balloc.free_after_commit(),
             sb.r_blocks_count()
                 .saturating_add(self.balloc.kept_for_maps),
         )

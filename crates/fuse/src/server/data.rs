@@ -49,7 +49,7 @@ pub(super) struct DataRequests {
     pub(super) files: Arc<Files>,
     pub(super) identity: Arc<Identity>,
     pub(super) turns: Arc<Turns>,
-    /// Files are opened without a request, and their other requests have no handle.
+    /// The kernel opens files without a request. Requests on an open file then have no handle.
     pub(super) no_open: bool,
     /// Closing a descriptor needs no request.
     pub(super) no_flush: bool,

@@ -15,8 +15,8 @@ use crate::common::{is_root, run};
 
 const MIB: u64 = 1 << 20;
 
-/// A shell script that runs `script` where tracefs is mounted: other programs may have mounted it already.
-/// For a private mount namespace.
+/// A shell script that mounts tracefs, unless that was done before, and runs `script`. Run it in a mount
+/// namespace of its own, so that the mount ends with it.
 fn with_tracefs(script: &str) -> String {
     let tracing = "/sys/kernel/tracing";
     format!("{{ mountpoint -q {tracing} || mount -t tracefs nodev {tracing}; }} && {script}")

@@ -9,6 +9,47 @@ use throughline_testing::program::wait as wait_child;
 use super::*;
 use crate::common::noise;
 
+const READINGS: u64 = 100;
+
+/// The requests that the server answers while a file in the cache is opened, read and closed 100 times. Those
+/// of `status`, and of other programs that look at all mounts, are among them, but they are few.
+#[track_caller]
+fn requests_of_readings(point: &Point) -> u64 {
+    let served = || point.status()["requests"]["served"].as_u64().unwrap();
+    let read = || assert_eq!(fs::read(point.path("file")).unwrap(), b"content");
+    read();
+    let before = served();
+    for _ in 0..READINGS {
+        read();
+    }
+    served() - before
+}
+
+#[test]
+fn a_file_in_the_cache_is_read_without_requests_on_a_read_only_mount() {
+    if skipped() {
+        return;
+    }
+    let image = image();
+    let point = mounted(&image, "rw");
+    fs::write(point.path("file"), b"content").unwrap();
+    // These mounts show that a request for each reading would be seen.
+    assert!(requests_of_readings(&point) >= READINGS);
+    ok(["umount", point.str()]);
+    for (options, each) in [("ro,without=no_open", true), ("ro", false)] {
+        ok([
+            "mount",
+            "-o",
+            options,
+            image.path().to_str().unwrap(),
+            point.str(),
+        ]);
+        let requests = requests_of_readings(&point);
+        assert_eq!(requests >= READINGS, each, "{options}: {requests}");
+        ok(["umount", point.str()]);
+    }
+}
+
 #[test]
 fn a_mount_says_what_it_does() {
     if skipped() {
