@@ -33,7 +33,7 @@ fn a_file_in_the_cache_is_read_without_requests_on_a_read_only_mount() {
     let image = image();
     let point = mounted(&image, "rw");
     fs::write(point.path("file"), b"content").unwrap();
-    // These mounts show that a request for each reading would be seen.
+    // On this mount and the next, each reading sends a request: the count would show it.
     assert!(requests_of_readings(&point) >= READINGS);
     ok(["umount", point.str()]);
     for (options, each) in [("ro,without=no_open", true), ("ro", false)] {
