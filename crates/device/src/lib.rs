@@ -42,6 +42,8 @@
 
 #[cfg(not(miri))]
 mod allocator;
+#[cfg(not(miri))]
+mod background;
 mod buffer;
 mod device;
 #[cfg(not(miri))]
@@ -65,6 +67,8 @@ mod scope;
 
 #[cfg(not(miri))]
 pub use allocator::{give_memory_back, limit_allocator};
+#[cfg(not(miri))]
+pub use background::Background;
 pub use buffer::{AlignedBuf, AlignedPool, PooledBuf};
 pub use device::{BlockDevice, Queue};
 #[cfg(not(miri))]

@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::OnceLock;
 
+use crate::background::set_policy;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// The processors that the kernel may ever use, whether they are online or not.
@@ -50,11 +51,13 @@ pub fn bind_thread(processor: u16) {
     let _ = sched_setaffinity(None, &only);
 }
 
-/// Lets the current thread run on all processors again. Call it in a thread that may have been started by a
+/// Lets the current thread run on all processors again, with the usual policy. Call it in a thread that may have been started by a
 /// bound one.
 pub fn free_thread() {
     if let Some(usual) = USUAL.get() {
         let _ = sched_setaffinity(None, usual);
+        // Only bound threads are in the background.
+        let _ = set_policy(libc::SCHED_OTHER);
     }
 }
 

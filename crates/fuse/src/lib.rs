@@ -32,6 +32,7 @@ pub mod mounts;
 mod nodes;
 pub mod options;
 mod pace;
+mod placement;
 mod policy;
 mod rings;
 mod server;

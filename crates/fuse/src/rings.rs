@@ -33,10 +33,12 @@ use std::thread::Scope;
 use crossbeam_utils::CachePadded;
 use parking_lot::{Condvar, Mutex};
 use throughline_device::{
-    FuseEntry, FuseRefusal, PAYLOAD_AT, bind_thread, clone_fuse_connection, possible_processors,
+    Background, FuseEntry, FuseRefusal, PAYLOAD_AT, bind_thread, clone_fuse_connection,
+    free_thread, possible_processors,
 };
 
 use crate::channel::{Channel, Scratch};
+use crate::placement::Placement;
 use crate::server::Server;
 use crate::turns::MAX_TURNS;
 
@@ -253,6 +255,8 @@ impl<'a> Rings<'a> {
         let started = std::thread::Builder::new()
             .name("fuse-ring".to_owned())
             .spawn_scoped(scope, move || {
+                // The thread that started this one may be in the background.
+                free_thread();
                 bind_thread(queue.processor);
                 if let Some(scratch) = ready(self.new_entry(queue)) {
                     self.server.transport().begin_thread();
@@ -306,6 +310,7 @@ impl<'a> Rings<'a> {
         mut scratch: Scratch,
     ) {
         let mut keeps = false;
+        let mut placement = Placement::new(Background::new().ok());
         loop {
             match scratch.wait() {
                 Ok(true) => {}
@@ -323,6 +328,7 @@ impl<'a> Rings<'a> {
             self.ensure_waiter(scope, queue);
             self.serve(scope, queue, &mut scratch);
             self.limit_memory(&mut scratch, &mut keeps);
+            placement.served();
             queue.waiting.fetch_add(1, Ordering::Relaxed);
             if self.server.has_notices() {
                 // They follow the reply.

@@ -1,0 +1,168 @@
+//! [`Placement`]: whether a thread that serves requests on its caller's processor leaves the caller there.
+//!
+//! When a request is answered, the scheduler would move the program to another, idle processor, because ours
+//! is the only thread on this one and keeps it busy: see [`Background`]. So our thread runs in that policy as
+//! long as nobody else wants the processor.
+//!
+//! Invariants:
+//! - The delay of the thread is read once in [`CHECKED`] requests. If it grew by more than [`LATE`] in that
+//!   time, the thread leaves the policy for a pause, which doubles from time to time up to [`PAUSE`]. So
+//!   programs that compute all the time cost a mount some late requests in each pause.
+//! - Where the thread could not return from the policy, it never enters it.
+
+use std::time::{Duration, Instant};
+
+use throughline_device::Background;
+
+/// The number of requests between two looks at the delay.
+const CHECKED: u32 = 8;
+/// More than this in [`CHECKED`] requests is too late. A program that computes as long between its requests
+/// delays our thread as well, but hardly notices a move to another processor.
+const LATE: Duration = Duration::from_millis(10);
+/// The shortest and the longest pause.
+const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(64));
+
+/// Belongs to one thread. See the head of this file.
+pub(crate) struct Placement {
+    background: Option<Background>,
+    judge: Judge,
+    /// The requests since the last look.
+    requests: u32,
+}
+
+impl Placement {
+    /// For the current thread. `background`: its own.
+    pub(crate) fn new(background: Option<Background>) -> Placement {
+        let mut placement = Placement {
+            background,
+            judge: Judge::new(Instant::now()),
+            requests: 0,
+        };
+        placement.look();
+        placement
+    }
+
+    /// A request was served.
+    pub(crate) fn served(&mut self) {
+        self.requests += 1;
+        if self.requests >= CHECKED {
+            self.requests = 0;
+            self.look();
+        }
+    }
+
+    fn look(&mut self) {
+        let Some(background) = &self.background else {
+            return;
+        };
+        let done =
+            background
+                .delay()
+                .and_then(|delay| match self.judge.look(Instant::now(), delay) {
+                    Some(Step::Enter) => background.enter(),
+                    Some(Step::Leave) => background.leave(),
+                    None => Ok(()),
+                });
+        if let Err(error) = done {
+            tracing::warn!(%error, "changing the policy of a thread");
+            let _ = background.leave();
+            self.background = None;
+        }
+    }
+}
+
+/// What a thread is to do now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Step {
+    Enter,
+    Leave,
+}
+
+/// Decides by the delays of a thread.
+struct Judge {
+    state: State,
+    pause: Duration,
+}
+
+enum State {
+    /// In the policy; when it was entered, and the delay at the last look.
+    Background { since: Instant, delay: Duration },
+    /// In the usual policy until then.
+    Usual { until: Instant },
+}
+
+impl Judge {
+    fn new(now: Instant) -> Judge {
+        Judge {
+            state: State::Usual { until: now },
+            pause: PAUSE.0,
+        }
+    }
+
+    /// `delay`: how long the thread has waited for its processor, in all.
+    fn look(&mut self, now: Instant, delay: Duration) -> Option<Step> {
+        match self.state {
+            State::Usual { until } if now < until => None,
+            State::Usual { .. } => {
+                self.state = State::Background { since: now, delay };
+                Some(Step::Enter)
+            }
+            State::Background { since, delay: last } => {
+                if delay.saturating_sub(last) <= LATE {
+                    self.state = State::Background { since, delay };
+                    return None;
+                }
+                if now.duration_since(since) > 4 * self.pause {
+                    self.pause = PAUSE.0;
+                }
+                let until = now + self.pause;
+                self.state = State::Usual { until };
+                self.pause = (2 * self.pause).min(PAUSE.1);
+                Some(Step::Leave)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LATER: Duration = Duration::from_millis(11);
+
+    #[test]
+    fn a_thread_that_is_late_leaves_the_policy_for_pauses_that_double() {
+        let begin = Instant::now();
+        let mut judge = Judge::new(begin);
+        let (mut now, mut delay) = (begin, Duration::ZERO);
+        let mut pauses = Vec::new();
+        assert_eq!(judge.look(now, delay), Some(Step::Enter));
+        for _ in 0..9 {
+            delay += LATER;
+            assert_eq!(judge.look(now, delay), Some(Step::Leave));
+            let left = now;
+            while judge.look(now, delay).is_none() {
+                now += Duration::from_millis(500);
+                // Delays in the usual policy do not count.
+                delay += LATER;
+            }
+            pauses.push(now.duration_since(left).as_secs());
+        }
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 32, 64, 64, 64]);
+        // After a long time in the policy, pauses are short again.
+        now += 5 * PAUSE.1;
+        delay += LATER;
+        assert_eq!(judge.look(now, delay), Some(Step::Leave));
+        assert_eq!(judge.look(now + PAUSE.0, delay), Some(Step::Enter));
+    }
+
+    #[test]
+    fn a_thread_that_is_a_little_late_stays_in_the_policy() {
+        let begin = Instant::now();
+        let mut judge = Judge::new(begin);
+        assert_eq!(judge.look(begin, LATER), Some(Step::Enter));
+        for looks in 1..1000 {
+            assert_eq!(judge.look(begin, LATER + looks * LATE), None);
+        }
+    }
+}
