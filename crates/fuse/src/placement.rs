@@ -14,6 +14,8 @@ use std::time::{Duration, Instant};
 
 use throughline_device::Background;
 
+use crate::transport::Transport;
+
 /// The number of requests between two looks at the delay.
 const CHECKED: u32 = 8;
 /// More than this in [`CHECKED`] requests is too late. A program that computes as long between its requests
@@ -23,18 +25,23 @@ const LATE: Duration = Duration::from_millis(10);
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(64));
 
 /// Belongs to one thread. See the head of this file.
-pub(crate) struct Placement {
+pub(crate) struct Placement<'a> {
+    /// `None`: the thread keeps the usual policy.
     background: Option<Background>,
+    transport: &'a Transport,
+    is_in_background: bool,
     judge: Judge,
     /// The requests since the last look.
     requests: u32,
 }
 
-impl Placement {
+impl<'a> Placement<'a> {
     /// For the current thread. `background`: its own.
-    pub(crate) fn new(background: Option<Background>) -> Placement {
+    pub(crate) fn new(background: Option<Background>, transport: &'a Transport) -> Placement<'a> {
         let mut placement = Placement {
             background,
+            transport,
+            is_in_background: false,
             judge: Judge::new(Instant::now()),
             requests: 0,
         };
@@ -52,22 +59,41 @@ impl Placement {
     }
 
     fn look(&mut self) {
-        let Some(background) = &self.background else {
+        let Some(background) = self.background.take() else {
             return;
         };
-        let done =
-            background
-                .delay()
-                .and_then(|delay| match self.judge.look(Instant::now(), delay) {
-                    Some(Step::Enter) => background.enter(),
-                    Some(Step::Leave) => background.leave(),
-                    None => Ok(()),
-                });
-        if let Err(error) = done {
-            tracing::warn!(%error, "changing the policy of a thread");
-            let _ = background.leave();
-            self.background = None;
+        let step = background.delay().and_then(|delay| {
+            let step = self.judge.look(Instant::now(), delay);
+            match step {
+                Some(Step::Enter) => background.enter()?,
+                Some(Step::Leave) => background.leave()?,
+                None => {}
+            }
+            Ok(step)
+        });
+        match step {
+            Ok(step) => {
+                step.iter().for_each(|step| self.set(*step == Step::Enter));
+                self.background = Some(background);
+            }
+            Err(error) => {
+                tracing::warn!(%error, "changing the policy of a thread");
+                let _ = background.leave();
+                self.set(false);
+            }
         }
+    }
+
+    fn set(&mut self, is_in_background: bool) {
+        if std::mem::replace(&mut self.is_in_background, is_in_background) != is_in_background {
+            self.transport.set_idle_policy(is_in_background);
+        }
+    }
+}
+
+impl Drop for Placement<'_> {
+    fn drop(&mut self) {
+        self.set(false);
     }
 }
 

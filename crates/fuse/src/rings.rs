@@ -38,6 +38,7 @@ use throughline_device::{
 };
 
 use crate::channel::{Channel, Scratch};
+use crate::options::Choices;
 use crate::placement::Placement;
 use crate::server::Server;
 use crate::turns::MAX_TURNS;
@@ -79,6 +80,14 @@ impl Able {
     }
 }
 
+/// Whether this process may give its threads the policy `SCHED_IDLE`.
+fn may_be_idle() -> bool {
+    let background = Background::new();
+    background
+        .inspect_err(|error| tracing::info!(%error, "threads keep their usual policy"))
+        .is_ok()
+}
+
 /// See the head of this file.
 pub(crate) struct Rings<'a> {
     server: &'a Server,
@@ -90,6 +99,8 @@ pub(crate) struct Rings<'a> {
     start: Start,
     /// Entries that keep the memory of a large request.
     large: AtomicUsize,
+    /// Threads have the policy `SCHED_IDLE` ([`crate::placement`]).
+    idle_policy: bool,
     ended: AtomicBool,
     /// The log says that a thread could not be added.
     warned: AtomicBool,
@@ -157,6 +168,7 @@ impl<'a> Rings<'a> {
         connection: Arc<Channel>,
         payload_bytes: usize,
         able: &Able,
+        choices: &Choices,
     ) -> Rings<'a> {
         let queue = |processor: &u16| {
             CachePadded::new(Queue {
@@ -174,6 +186,7 @@ impl<'a> Rings<'a> {
             bound: (ALL_THREADS / able.processors.len()).clamp(least, most),
             start: Start::default(),
             large: AtomicUsize::new(0),
+            idle_policy: choices.idle_policy && may_be_idle(),
             ended: AtomicBool::new(false),
             warned: AtomicBool::new(false),
             notices: Bell::default(),
@@ -310,7 +323,9 @@ impl<'a> Rings<'a> {
         mut scratch: Scratch,
     ) {
         let mut keeps = false;
-        let mut placement = Placement::new(Background::new().ok());
+        let background = self.idle_policy.then(Background::new);
+        let mut placement =
+            Placement::new(background.and_then(Result::ok), self.server.transport());
         loop {
             match scratch.wait() {
                 Ok(true) => {}

@@ -12,6 +12,8 @@ pub(crate) struct Transport {
     /// The number of threads that serve requests, and its maximum.
     threads: AtomicUsize,
     max_threads: AtomicUsize,
+    /// The number of threads with the policy `SCHED_IDLE`.
+    idle_policy_threads: AtomicUsize,
     /// The maximum memory of each thread, in bytes: after a request of the largest size.
     thread_bytes: AtomicUsize,
 }
@@ -34,11 +36,26 @@ impl Transport {
         self.threads.fetch_sub(1, Ordering::Relaxed);
     }
 
+    /// A thread has entered the policy `SCHED_IDLE`, or left it.
+    pub(crate) fn set_idle_policy(&self, entered: bool) {
+        match entered {
+            true => self.idle_policy_threads.fetch_add(1, Ordering::Relaxed),
+            false => self.idle_policy_threads.fetch_sub(1, Ordering::Relaxed),
+        };
+    }
+
     pub(crate) fn json(&self) -> Value {
-        let [queues, threads, max_threads, thread_bytes] = [
+        let [
+            queues,
+            threads,
+            max_threads,
+            idle_policy_threads,
+            thread_bytes,
+        ] = [
             &self.queues,
             &self.threads,
             &self.max_threads,
+            &self.idle_policy_threads,
             &self.thread_bytes,
         ]
         .map(|number| number.load(Ordering::Relaxed));
@@ -47,6 +64,7 @@ impl Transport {
             "queues": queues,
             "threads": threads,
             "max_threads": max_threads,
+            "idle_policy_threads": idle_policy_threads,
             "max_memory_bytes": max_threads * thread_bytes,
         })
     }

@@ -60,9 +60,15 @@ pub(crate) fn run(
     // On a single processor, no program can make a request while a thread spins.
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
     let connection = Arc::new(connection);
-    let rings = able
-        .as_ref()
-        .map(|able| Rings::new(server, Arc::clone(&connection), request_bytes, able));
+    let rings = able.as_ref().map(|able| {
+        Rings::new(
+            server,
+            Arc::clone(&connection),
+            request_bytes,
+            able,
+            choices,
+        )
+    });
     let workers = Workers {
         server,
         connection,

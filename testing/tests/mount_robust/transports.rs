@@ -5,6 +5,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
+use throughline_device::Background;
 use throughline_testing::sectors::filled;
 use throughline_testing::transport::{IO_URING, io_uring_is_on};
 use throughline_testing::{DiskImage, Mounted};
@@ -44,6 +45,34 @@ fn the_status_says_which_transport_serves() {
         assert_eq!(queues > 0, over_rings, "{transport}");
         assert!(transport["threads"].as_u64() > Some(queues.max(1) - 1));
         assert!(transport["max_memory_bytes"].as_u64() > Some(1 << 20));
+        mounted.unmount();
+    }
+}
+
+/// The threads of rings have the policy `SCHED_IDLE` if they may return from it, and not if it is switched off.
+#[test]
+fn the_status_says_how_many_threads_have_the_idle_policy() {
+    if !io_uring_is_on() {
+        return;
+    }
+    let Some(image) = image() else { return };
+    let may = match Background::new() {
+        Ok(_) => true,
+        Err(error) => {
+            throughline_testkit::left_out!("SCHED_IDLE for the threads of a mount: {error}");
+            false
+        }
+    };
+    for (options, expected) in [
+        ("with=io_uring", may),
+        ("with=io_uring,without=idle_policy", false),
+        ("without=io_uring", false),
+    ] {
+        let mounted = Mounted::new(image.path(), options);
+        let transport = transport(&mounted);
+        let idle = transport["idle_policy_threads"].as_u64().expect("a number");
+        assert_eq!(idle > 0, expected, "{options}: {transport}");
+        assert!(Some(idle) <= transport["threads"].as_u64(), "{transport}");
         mounted.unmount();
     }
 }

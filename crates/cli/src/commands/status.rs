@@ -36,8 +36,8 @@ its directory. A mount that cannot be asked has its image and whether its server
     why write-back is failing
   requests                        requests of the kernel: served, refused among them, in progress; \
     data reads and writes, bytes
-  transport                       how requests come: io_uring or /dev/fuse; queues; threads and their \
-    maximum; memory of all threads at most
+  transport                       how requests come: io_uring or /dev/fuse; queues; threads, their \
+    maximum, and those with the policy SCHED_IDLE; memory of all threads at most
   choices                         the FUSE features in use (`throughline mount -o with=…`)
   settings                        other options that cannot change while it is mounted
   device                          engine, queue_depth
