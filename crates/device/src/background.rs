@@ -14,8 +14,12 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
+
+/// Threads of this process have entered the policy.
+static ENTERED: AtomicBool = AtomicBool::new(false);
 
 /// The current thread's policy. Belongs to the thread that made it.
 pub struct Background {
@@ -26,9 +30,16 @@ impl Background {
     /// For the current thread, which keeps its policy.
     ///
     /// # Errors
-    /// The system does not count delays, or does not let the thread return to its usual policy: that needs
-    /// `CAP_SYS_NICE`, or a `RLIMIT_NICE` of at least 20 minus its nice value.
+    /// - The system does not count delays.
+    /// - It does not let the thread return to its usual policy: that needs `CAP_SYS_NICE`, or a `RLIMIT_NICE`
+    ///   of at least 20 minus its nice value.
+    /// - That policy is not `SCHED_OTHER`: somebody has chosen another for this process.
     pub fn new() -> io::Result<Background> {
+        if policy() != libc::SCHED_OTHER {
+            return Err(io::Error::other(
+                "the process has a scheduling policy of its own",
+            ));
+        }
         let statistics = File::open("/proc/thread-self/schedstat")?;
         let background = Background { statistics };
         background.delay()?;
@@ -44,6 +55,7 @@ impl Background {
     /// # Errors
     /// System errors.
     pub fn enter(&self) -> io::Result<()> {
+        ENTERED.store(true, Ordering::Relaxed);
         set_policy(libc::SCHED_IDLE)
     }
 
@@ -87,8 +99,22 @@ fn parse(text: &[u8]) -> Option<Duration> {
     Some(Duration::from_nanos(number.parse().ok()?))
 }
 
+/// In a new thread: leaves the policy if the thread that started it was in it.
+pub(crate) fn leave_inherited() {
+    // A thread that is started after its starter entered sees the store.
+    if ENTERED.load(Ordering::Relaxed) && policy() == libc::SCHED_IDLE {
+        let _ = set_policy(libc::SCHED_OTHER);
+    }
+}
+
+/// The policy of the current thread.
+fn policy() -> libc::c_int {
+    // SAFETY: the call has no memory arguments.
+    unsafe { libc::sched_getscheduler(0) }
+}
+
 /// Sets the policy of the current thread.
-pub(crate) fn set_policy(policy: libc::c_int) -> io::Result<()> {
+fn set_policy(policy: libc::c_int) -> io::Result<()> {
     let parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: the call reads the parameters, which live until it returns.
     match unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) } {
@@ -100,11 +126,6 @@ pub(crate) fn set_policy(policy: libc::c_int) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn policy() -> libc::c_int {
-        // SAFETY: the call has no memory arguments.
-        unsafe { libc::sched_getscheduler(0) }
-    }
 
     #[test]
     fn a_thread_enters_the_policy_and_leaves_it() {

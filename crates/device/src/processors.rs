@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::OnceLock;
 
-use crate::background::set_policy;
+use crate::background::leave_inherited;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// The processors that the kernel may ever use, whether they are online or not.
@@ -56,9 +56,8 @@ pub fn bind_thread(processor: u16) {
 pub fn free_thread() {
     if let Some(usual) = USUAL.get() {
         let _ = sched_setaffinity(None, usual);
-        // Only bound threads are in the background.
-        let _ = set_policy(libc::SCHED_OTHER);
     }
+    leave_inherited();
 }
 
 #[cfg(test)]
