@@ -16,6 +16,7 @@ mod tree;
 mod work;
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use throughline_ext::{FileType, Recovery};
 use throughline_testing::Mount;
@@ -206,8 +207,8 @@ fn read_only(image: &Path, what: &str) -> Tree {
 }
 
 /// Fast commits do not record when a directory changed. For a file that gains or loses a name, the kernel's
-/// replay uses the time of the replay instead. It also fails to free some removed directories, which `e2fsck`
-/// then finds without a name.
+/// replay uses the time of the replay instead ([`change_times`]). It also fails to free some removed
+/// directories, which `e2fsck` then finds without a name.
 fn as_fast_commits_have_it(mut tree: Tree) -> Tree {
     tree.retain(|name, _| !name.starts_with("/lost+found/"));
     for entry in tree.values_mut() {
@@ -217,6 +218,21 @@ fn as_fast_commits_have_it(mut tree: Tree) -> Tree {
         }
     }
     tree
+}
+
+/// Gives our entries the modification times of the reference that are not before `since`, when its recovery
+/// began: the kernel sets them when it completes a truncation.
+fn change_times(ours: &mut Tree, theirs: &Tree, since: SystemTime) {
+    let since = since.duration_since(UNIX_EPOCH).expect("after 1970");
+    // Times of files are those of the last timer tick.
+    let since = since - Duration::from_millis(20);
+    let since = (since.as_secs() as i64, since.subsec_nanos());
+    for (name, entry) in ours {
+        let time = theirs.get(name).map(|theirs| theirs.changed.0);
+        if let Some(time) = time.filter(|time| (time.seconds, time.nanoseconds) >= since) {
+            entry.changed.0 = time;
+        }
+    }
 }
 
 /// Checks one image; returns what our recovery did, and whether there was a reference.
@@ -229,7 +245,12 @@ fn check(recipe: &Recipe, image: &Path, seed: u64) -> (Recovery, bool) {
         "{what}: read-only and recovered differ: {:#?}",
         differences(&shown, &recovered)
     );
+    let since = SystemTime::now();
     let judged = judged(image, recipe).map(|theirs| {
+        let mut recovered = recovered;
+        if recipe.fast {
+            change_times(&mut recovered, &theirs, since);
+        }
         let [ours, theirs] = [recovered, theirs].map(|tree| match recipe.fast {
             true => as_fast_commits_have_it(tree),
             false => tree,
