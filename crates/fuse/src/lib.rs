@@ -26,6 +26,7 @@
 mod block_device;
 mod channel;
 mod coherence;
+mod connection;
 mod errno;
 mod files;
 pub mod mounts;
@@ -36,6 +37,7 @@ mod placement;
 mod policy;
 mod rings;
 mod server;
+mod service;
 mod session;
 mod streak;
 mod transport;
@@ -47,6 +49,6 @@ mod workers;
 
 pub use block_device::Claim;
 pub use options::MountOptions;
-pub use server::{END_WRITING_ATTRIBUTE, STATUS_ATTRIBUTE};
+pub use server::{END_WRITING_ATTRIBUTE, STATUS_ATTRIBUTE, serve_null};
 pub use session::{MountError, Session};
 pub use unmount::{Ending, Unmount, UnmountError, unmount};

@@ -40,7 +40,7 @@ use throughline_device::{
 use crate::channel::{Channel, Scratch};
 use crate::options::Choices;
 use crate::placement::Placement;
-use crate::server::Server;
+use crate::service::Service;
 use crate::turns::MAX_TURNS;
 
 /// The maximum number of threads of all queues that serve at the same time, unless the minimum of
@@ -90,7 +90,7 @@ fn may_be_idle() -> bool {
 
 /// See the head of this file.
 pub(crate) struct Rings<'a> {
-    server: &'a Server,
+    server: &'a dyn Service,
     connection: Arc<Channel>,
     payload_bytes: usize,
     queues: Vec<CachePadded<Queue>>,
@@ -164,7 +164,7 @@ impl Bell {
 
 impl<'a> Rings<'a> {
     pub(crate) fn new(
-        server: &'a Server,
+        server: &'a dyn Service,
         connection: Arc<Channel>,
         payload_bytes: usize,
         able: &Able,

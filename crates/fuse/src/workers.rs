@@ -21,7 +21,7 @@ use crate::channel::{Channel, Received, Scratch};
 use crate::options::Choices;
 use crate::pace::{Find, Finds, Pace, SPIN};
 use crate::rings::{Able, Rings};
-use crate::server::Server;
+use crate::service::Service;
 
 /// The maximum number of threads.
 const MAX_THREADS: usize = 20;
@@ -31,7 +31,7 @@ const GIVE_EVERY: Duration = Duration::from_secs(5);
 const MAX_WAITING: usize = 8;
 
 struct Workers<'a> {
-    server: &'a Server,
+    server: &'a dyn Service,
     connection: Arc<Channel>,
     request_bytes: usize,
     clone_fd: bool,
@@ -51,7 +51,7 @@ struct Workers<'a> {
 /// # Errors
 /// The system's, when a request is read.
 pub(crate) fn run(
-    server: &Server,
+    server: &dyn Service,
     connection: Channel,
     request_bytes: usize,
     choices: &Choices,

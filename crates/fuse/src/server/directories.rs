@@ -45,7 +45,7 @@ impl DirectoryRequests {
         let dir = self.nodes.get(header.nodeid)?;
         let room = scratch.reply_data();
         let room = room.get_mut(..read.size as usize).ok_or(Errno::INVAL)?;
-        let mut page = Page { room, used: 0 };
+        let mut page = Page::new(room);
         let mut from = read.offset;
         'page: loop {
             let names = match dir.list(from) {
@@ -90,24 +90,33 @@ impl DirectoryRequests {
 }
 
 /// The reply while it is filled.
-struct Page<'a> {
+pub(super) struct Page<'a> {
     room: &'a mut [u8],
     used: usize,
 }
 
-impl Page<'_> {
-    fn has_room(&self, name: &Listed, plus: bool) -> bool {
+impl<'a> Page<'a> {
+    pub(super) fn new(room: &'a mut [u8]) -> Page<'a> {
+        Page { room, used: 0 }
+    }
+
+    /// The length of what was put into it, in bytes.
+    pub(super) fn used(&self) -> usize {
+        self.used
+    }
+
+    pub(super) fn has_room(&self, name: &Listed, plus: bool) -> bool {
         let entry = if plus { size_of::<EntryOut>() } else { 0 };
         let name = (size_of::<Dirent>() + name.name.len()).next_multiple_of(8);
         self.used + entry + name <= self.room.len()
     }
 
-    fn put(&mut self, bytes: &[u8]) {
+    pub(super) fn put(&mut self, bytes: &[u8]) {
         self.room[self.used..self.used + bytes.len()].copy_from_slice(bytes);
         self.used += bytes.len();
     }
 
-    fn put_name(&mut self, name: &Listed) {
+    pub(super) fn put_name(&mut self, name: &Listed) {
         let dirent = Dirent {
             ino: name.ino,
             off: name.next,

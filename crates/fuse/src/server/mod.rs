@@ -25,6 +25,7 @@ mod forget;
 mod identity;
 mod ioctls;
 mod names;
+mod null;
 mod privileges;
 mod request;
 mod shown;
@@ -52,12 +53,14 @@ use crate::errno;
 use crate::files::Files;
 use crate::nodes::Nodes;
 use crate::options::MountOptions;
+use crate::service::Service;
 use crate::transport::Transport;
 use crate::turns::{Parked, Turns};
 use crate::wire::{InHeader, Opcode, WRITE_DATA_AT};
 
 use families::{Families, Shared};
 use identity::Identity;
+pub use null::serve_null;
 use request::{Answer, Answered, Refusal, Request};
 use stale::{Changed, Notices};
 pub use status::{END_WRITING_ATTRIBUTE, STATUS_ATTRIBUTE};
@@ -171,21 +174,6 @@ impl Server {
         }
     }
 
-    /// Serves the request in `scratch`, then queued requests as long as a turn is free.
-    ///
-    /// # Errors
-    /// The system's, when the reply is written.
-    pub(crate) fn serve(&self, channel: &Arc<Channel>, scratch: &mut Scratch) -> io::Result<()> {
-        let served = self.serve_or_park(channel, scratch);
-        while let Some(mut parked) = self.turns.next() {
-            if let Err(error) = self.serve_or_park(&parked.channel, &mut parked.scratch) {
-                tracing::warn!(%error, "answering a request");
-            }
-        }
-        self.send_notices(channel);
-        served
-    }
-
     fn serve_or_park(&self, channel: &Arc<Channel>, scratch: &mut Scratch) -> io::Result<()> {
         if self.serve_one(channel, scratch)? == Progress::Later {
             let another = scratch.another();
@@ -195,37 +183,6 @@ impl Server {
             });
         }
         Ok(())
-    }
-
-    /// Serves the request in `scratch`, which is the memory of a ring's entry; `channel` is for
-    /// notifications. Returns `false` if it needs a turn: call it again after [`Server::await_turn`].
-    /// Otherwise commit the entry, then call [`Server::send_notices`] on another thread.
-    ///
-    /// # Errors
-    /// The request is malformed.
-    pub(crate) fn serve_entry(&self, channel: &Channel, scratch: &mut Scratch) -> io::Result<bool> {
-        Ok(self.serve_one(channel, scratch)? == Progress::Done)
-    }
-
-    /// Blocks until a turn is free.
-    pub(crate) fn await_turn(&self) {
-        self.turns.wait();
-    }
-
-    /// Whether notifications wait to be sent.
-    pub(crate) fn has_notices(&self) -> bool {
-        self.notices.pending() > 0
-    }
-
-    /// Sends the notifications that follow replies, if a turn is free. The kernel may wait for other requests
-    /// meanwhile.
-    pub(crate) fn send_notices(&self, channel: &Channel) {
-        self.notices.send(channel, &self.turns);
-    }
-
-    /// How requests reach this server.
-    pub(crate) fn transport(&self) -> &Transport {
-        self.status.transport()
     }
 
     fn serve_one(&self, channel: &Channel, scratch: &mut Scratch) -> io::Result<Progress> {
@@ -395,5 +352,39 @@ impl Server {
         self.end();
         self.volume.end_writing()?;
         Answer::done()
+    }
+}
+
+impl Service for Server {
+    /// Also serves queued requests as long as a turn is free.
+    fn serve(&self, channel: &Arc<Channel>, scratch: &mut Scratch) -> io::Result<()> {
+        let served = self.serve_or_park(channel, scratch);
+        while let Some(mut parked) = self.turns.next() {
+            if let Err(error) = self.serve_or_park(&parked.channel, &mut parked.scratch) {
+                tracing::warn!(%error, "answering a request");
+            }
+        }
+        self.send_notices(channel);
+        served
+    }
+
+    fn serve_entry(&self, channel: &Channel, scratch: &mut Scratch) -> io::Result<bool> {
+        Ok(self.serve_one(channel, scratch)? == Progress::Done)
+    }
+
+    fn await_turn(&self) {
+        self.turns.wait();
+    }
+
+    fn has_notices(&self) -> bool {
+        self.notices.pending() > 0
+    }
+
+    fn send_notices(&self, channel: &Channel) {
+        self.notices.send(channel, &self.turns);
+    }
+
+    fn transport(&self) -> &Transport {
+        self.status.transport()
     }
 }

@@ -14,6 +14,7 @@ mod journal_cost;
 mod mount_choices;
 mod mount_metadata;
 mod mount_random;
+mod mount_small;
 mod mount_stream;
 mod mount_sysbench;
 mod mount_untar;
@@ -97,6 +98,9 @@ pub const EXPERIMENTS: &[Experiment] = experiments! {
     mount_metadata, "mount/metadata",
         "small files created, examined by stat, listed and removed through our mount, the kernel's ext4, \
          fuse2fs; 1 and 4 threads";
+    mount_small, "mount/small",
+        "4,000 files of 2 KiB in one directory through our mount on both transports, the kernel's ext4, \
+         fuse2fs, and a server without a volume";
     mount_untar, "mount/untar",
         "tar x of 10,000 small files and tar c of them, cold, through our mount, the kernel's ext4, fuse2fs";
     mount_sysbench, "mount/sysbench",

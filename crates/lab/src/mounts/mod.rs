@@ -47,6 +47,8 @@ pub enum System {
     Ours,
     /// The FUSE server of e2fsprogs.
     Fuse2fs,
+    /// Our server without a volume: files in memory. It ignores the image.
+    Null,
 }
 
 impl System {
@@ -55,7 +57,7 @@ impl System {
         match self {
             System::Kernel(_) if may_mount() => None,
             System::Kernel(_) => Some("it needs root and loop devices".into()),
-            System::Ours => server::unavailable(),
+            System::Ours | System::Null => server::unavailable(),
             System::Fuse2fs => server::unavailable().or_else(|| server::missing("fuse2fs")),
         }
     }
@@ -64,7 +66,7 @@ impl System {
     pub(crate) fn fs_type(&self) -> &str {
         match self {
             System::Kernel(fs_type) => fs_type,
-            System::Ours | System::Fuse2fs => "ext4",
+            System::Ours | System::Fuse2fs | System::Null => "ext4",
         }
     }
 
@@ -78,7 +80,8 @@ impl System {
         Ok(match self {
             System::Kernel(fs_type) => Mounted::Kernel(LoopMount::new(image, fs_type, options)?),
             System::Ours => Mounted::Server(Server::ours(image, scratch, options)?),
-            System::Fuse2fs => Mounted::Server(Server::fuse2fs(image, scratch)?),
+            System::Fuse2fs => Mounted::Server(Server::fuse2fs(image, scratch, options)?),
+            System::Null => Mounted::Server(Server::null(scratch, options)?),
         })
     }
 }
@@ -99,6 +102,14 @@ impl Contestant {
             name: name.into(),
             system: System::Ours,
             options: options.map(Into::into),
+        }
+    }
+
+    /// The null server with these options.
+    pub(crate) fn null(name: impl Into<String>, options: Option<&str>) -> Contestant {
+        Contestant {
+            system: System::Null,
+            ..Contestant::ours(name, options)
         }
     }
 
@@ -209,7 +220,7 @@ impl<'a> Bench<'a> {
             mounted: None,
             peak_memory_kib: 0,
         };
-        session.mount()?;
+        session.mount(false)?;
         let mut sample = work(&mut session)?;
         session.unmount()?;
         let peak = session.peak_memory_kib;
@@ -265,11 +276,14 @@ pub(crate) struct Session<'a> {
 }
 
 impl Session<'_> {
-    fn mount(&mut self) -> Result<()> {
+    fn mount(&mut self, read_only: bool) -> Result<()> {
         let image = self.bench.image();
         let scratch = self.bench.scratch.path();
-        let options = self.contestant.options.as_deref();
-        let mounted = self.contestant.system.mount(&image, scratch, options);
+        let options = self.contestant.options.iter().map(String::as_str);
+        let options: Vec<&str> = options.chain(read_only.then_some("ro")).collect();
+        let options = (!options.is_empty()).then(|| options.join(","));
+        let system = &self.contestant.system;
+        let mounted = system.mount(&image, scratch, options.as_deref());
         self.mounted = Some(mounted?);
         Ok(())
     }
@@ -301,8 +315,20 @@ impl Session<'_> {
     pub(crate) fn cold(&mut self) -> Result<Duration> {
         let unmounting = self.unmount()?;
         forget(&self.bench.image())?;
-        self.mount()?;
+        self.mount(false)?;
         Ok(unmounting)
+    }
+
+    /// Remounts read-only, with cold caches.
+    pub(crate) fn cold_read_only(&mut self) -> Result<()> {
+        self.unmount()?;
+        forget(&self.bench.image())?;
+        self.mount(true)
+    }
+
+    /// Whether there is a volume, which a remount shows again.
+    pub(crate) fn has_volume(&self) -> bool {
+        self.contestant.system != System::Null
     }
 }
 

@@ -4,7 +4,7 @@
 use std::fs::File;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{self, AtFlags, Mode, OFlags};
+use rustix::fs::{self, AtFlags, Dir, Mode, OFlags};
 
 use crate::{Error, Result};
 
@@ -51,9 +51,28 @@ impl<'a> Place<'a> {
             .map_err(|e| failed("stat", name, e))
     }
 
+    /// The names in it, without `.` and `..`.
+    pub(crate) fn names(self) -> Result<Vec<String>> {
+        let failed = |e| failed("list", "the directory", e);
+        let mut names = Vec::new();
+        for entry in Dir::read_from(self.0).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name().to_string_lossy();
+            if !matches!(&*name, "." | "..") {
+                names.push(name.into_owned());
+            }
+        }
+        Ok(names)
+    }
+
     /// Removes the file `name`.
     pub(crate) fn remove(self, name: &str) -> Result<()> {
         fs::unlinkat(self.0, name, AtFlags::empty()).map_err(|e| failed("remove", name, e))
+    }
+
+    /// Removes the empty directory `name`.
+    pub(crate) fn remove_dir(self, name: &str) -> Result<()> {
+        fs::unlinkat(self.0, name, AtFlags::REMOVEDIR).map_err(|e| failed("remove", name, e))
     }
 }
 

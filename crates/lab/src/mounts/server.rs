@@ -47,31 +47,47 @@ pub(crate) fn missing(program: &str) -> Option<String> {
     (!there).then(|| format!("no {program} in {path}"))
 }
 
+/// This program with these arguments and mount options.
+fn own(arguments: &[&str], options: Option<&str>) -> Result<Command> {
+    let own = std::env::current_exe()
+        .map_err(|e| Error::new(format!("cannot find this program: {e}")))?;
+    let mut command = Command::new(own);
+    command.args(arguments);
+    if let Some(options) = options {
+        command.args(["-o", options]);
+    }
+    Ok(command)
+}
+
 impl Server {
     /// `throughline mount`, run from this program's own binary.
     pub(crate) fn ours(image: &Path, scratch: &Path, options: Option<&str>) -> Result<Server> {
-        let own = std::env::current_exe()
-            .map_err(|e| Error::new(format!("cannot find this program: {e}")))?;
-        let mut command = Command::new(own);
-        command.args(["mount", "-f"]);
-        if let Some(options) = options {
-            command.args(["-o", options]);
-        }
-        Server::start(command, image, scratch)
+        let mut command = own(&["mount", "-f"], options)?;
+        command.arg(image);
+        Server::start(command, scratch)
+    }
+
+    /// Our server without a volume.
+    pub(crate) fn null(scratch: &Path, options: Option<&str>) -> Result<Server> {
+        Server::start(own(&["lab", "null"], options)?, scratch)
     }
 
     /// The server of e2fsprogs.
-    pub(crate) fn fuse2fs(image: &Path, scratch: &Path) -> Result<Server> {
+    pub(crate) fn fuse2fs(image: &Path, scratch: &Path, options: Option<&str>) -> Result<Server> {
         let mut command = Command::new("fuse2fs");
         command.arg("-f");
-        Server::start(command, image, scratch)
+        if let Some(options) = options {
+            command.args(["-o", options]);
+        }
+        command.arg(image);
+        Server::start(command, scratch)
     }
 
-    /// Starts `command` to serve `image`. Directories are created in `scratch`.
-    fn start(mut command: Command, image: &Path, scratch: &Path) -> Result<Server> {
+    /// Starts `command`, which gets a mount point as its last argument. Directories are created in `scratch`.
+    fn start(mut command: Command, scratch: &Path) -> Result<Server> {
         let point = tempfile::tempdir_in(scratch)?;
         let log = tempfile::tempfile()?;
-        command.arg(image).arg(point.path());
+        command.arg(point.path());
         let child = command
             .env("PATH", search_path())
             .stdin(Stdio::null())
@@ -90,7 +106,7 @@ impl Server {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let root = fs::open(point.path(), flags, Mode::empty());
         let detached = detach(point.path());
-        server.root = Some(root.map_err(|e| Error::new(format!("the root of {image:?}: {e}")))?);
+        server.root = Some(root.map_err(|e| Error::new(format!("the root of the mount: {e}")))?);
         detached.map(|()| server)
     }
 

@@ -17,10 +17,14 @@ mod run;
 mod sides;
 pub(crate) mod step;
 
+use std::path::{Path, PathBuf};
+
 use clap::{Args, Subcommand};
+use throughline_fuse::MountOptions;
 
 use crate::context::Context;
 use crate::problem::{Failure, Problem};
+use crate::text::quote;
 
 /// Arguments of `lab`.
 #[derive(Args, Debug)]
@@ -179,6 +183,15 @@ enum LabCommand {
         /// The experiment's own arguments
         arguments: Vec<String>,
     },
+    /// Mount a server without a volume, for an experiment that measures what requests cost at least
+    #[command(hide = true)]
+    Null {
+        /// The mount point
+        dir: PathBuf,
+        /// Mount options
+        #[arg(short, value_name = "OPTIONS")]
+        options: Vec<String>,
+    },
 }
 
 impl LabArgs {
@@ -210,5 +223,17 @@ pub(crate) fn run(args: &LabArgs, context: &mut Context) -> Result<(), Failure> 
         LabCommand::Report(args) => report::run(args, context),
         LabCommand::Alone { name, arguments } => throughline_lab::alone(name, arguments)
             .map_err(|error| Problem::new(error.to_string()).met(format!("cannot run {name}"))),
+        LabCommand::Null { dir, options } => null(dir, options),
     }
+}
+
+fn null(dir: &Path, lists: &[String]) -> Result<(), Failure> {
+    let mut options = MountOptions::default();
+    for list in lists {
+        let added = options.add(list);
+        added.map_err(|error| Failure::Usage(error.to_string()))?;
+    }
+    throughline_fuse::serve_null(dir, &options).map_err(|error| {
+        Problem::new(error.to_string()).met(format!("cannot serve {}", quote(dir)))
+    })
 }

@@ -16,6 +16,7 @@ use crate::channel::{Channel, Received, Scratch};
 use crate::nodes::ROOT_NODEID;
 use crate::options::MountOptions;
 use crate::server::Server;
+use crate::service::Service;
 
 /// The maximum data of a request or reply, in bytes.
 pub(super) const DATA_BYTES: usize = 64 << 10;

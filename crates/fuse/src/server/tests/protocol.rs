@@ -5,6 +5,7 @@ use rustix::io::Errno;
 use super::bytes::{self, Bytes, op};
 use super::harness::{Caller, DATA_BYTES, mount, received, request};
 use crate::nodes::ROOT_NODEID;
+use crate::service::Service;
 
 /// The requests that the server supports, by number.
 const SUPPORTED: &[u32] = &[

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::bytes::{self, op};
 use super::harness::{Caller, DATA_BYTES, connection, mount, received, request};
 use crate::channel::{Channel, Scratch};
+use crate::service::Service;
 
 /// `FUSE_WRITE_LOCKOWNER`.
 const LOCK_OWNER: u32 = 1 << 1;

@@ -107,7 +107,7 @@ impl Made {
                      our mount (mount:) or our engine on an image (image:)"
                         .to_owned()
                 }
-                System::Ours => format!("no FUSE here: {why}"),
+                System::Ours | System::Null => format!("no FUSE here: {why}"),
                 System::Fuse2fs => format!("{why}: FUSE and the Debian package fuse2fs are needed"),
             }));
         }
@@ -115,7 +115,7 @@ impl Made {
         let mounted = by.mount(&image.path(), image.folder.path(), options)?;
         let specific: &[(&str, &str)] = match by {
             System::Kernel(_) => &[("source", "loop device, direct-io=on")],
-            System::Ours | System::Fuse2fs => &[(
+            System::Ours | System::Fuse2fs | System::Null => &[(
                 "note",
                 "the server is a separate process: its cache stays warm, and only the machine's processor \
                  time includes it",
@@ -125,6 +125,7 @@ impl Made {
             System::Kernel(fs_type) => fs_type,
             System::Ours => "throughline mount",
             System::Fuse2fs => "fuse2fs",
+            System::Null => "throughline lab null",
         };
         let common = [("mkfs", image.command()), ("file system", who)];
         let options = options.map(|options| ("mount options", options));

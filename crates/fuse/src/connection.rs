@@ -1,0 +1,216 @@
+//! [`Connection`]: the kernel's side of a mount: what is asked for and agreed on, and its requests.
+//!
+//! `fuser` mounts, through `fusermount3` or directly as root, and negotiates with [`Negotiation`]. Then our
+//! threads (`workers`) take over the connection.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use fuser::{Config, InitFlags, KernelConfig, MountOption, SessionACL};
+
+use crate::channel::Channel;
+use crate::mounts;
+use crate::options::{Access, Atime, Choices, MountOptions, escape};
+use crate::rings::Able;
+use crate::service::Service;
+use crate::session::MountError;
+use crate::workers;
+
+/// Arenas of the allocator, shared by all threads: fewer arenas keep less free memory.
+const ARENAS: u8 = 2;
+/// The data of a request in bytes, unless the kernel is configured for more.
+const USUAL_REQUEST_BYTES: u32 = 1 << 20;
+/// The maximum data of a request in bytes: each thread has this much memory.
+const MAX_REQUEST_BYTES: u32 = 2 << 20;
+/// Background requests of the kernel in flight: readahead, releases, parts of large direct I/Os.
+const MAX_BACKGROUND: u16 = 64;
+
+/// See the head of this file. Unmounted when it is dropped.
+pub(crate) struct Connection {
+    mount: fuser::Session<Negotiation>,
+    /// The capabilities that were agreed on.
+    pub(crate) agreed: InitFlags,
+    request_bytes: usize,
+    choices: Choices,
+    /// Set if the kernel waits for rings.
+    able: Option<Able>,
+}
+
+impl Connection {
+    /// Mounts with `negotiate`. `source` is shown in the list of mounts.
+    ///
+    /// # Errors
+    /// [`MountError::Mount`].
+    pub(crate) fn new(
+        source: &Path,
+        options: &MountOptions,
+        negotiate: impl FnOnce(Negotiation, Config) -> io::Result<fuser::Session<Negotiation>>,
+    ) -> Result<Connection, MountError> {
+        throughline_device::limit_allocator(ARENAS);
+        let request_bytes = request_bytes();
+        let able = able(&options.choices);
+        let agreed = Arc::default();
+        let negotiation = Negotiation {
+            capabilities: capabilities(options, able.is_some()),
+            request_bytes,
+            agreed: Arc::clone(&agreed),
+        };
+        let mount = negotiate(negotiation, config(source, options)).map_err(MountError::Mount)?;
+        let agreed = InitFlags::from_bits_retain(agreed.load(Ordering::Acquire));
+        let over_rings = agreed.contains(InitFlags::FUSE_OVER_IO_URING);
+        if able.is_some() && !over_rings {
+            tracing::info!(
+                "requests come through /dev/fuse, as the kernel does not offer io_uring"
+            );
+        }
+        Ok(Connection {
+            mount,
+            agreed,
+            request_bytes: request_bytes as usize,
+            choices: options.choices,
+            able: able.filter(|_| over_rings),
+        })
+    }
+
+    /// Passes requests to `service` until the mount is gone.
+    ///
+    /// # Errors
+    /// The system's, when a request is read.
+    pub(crate) fn serve(&mut self, service: &dyn Service) -> io::Result<()> {
+        let channel = Channel::new(self.mount.as_fd().try_clone_to_owned()?);
+        let able = self.able.take();
+        workers::run(service, channel, self.request_bytes, &self.choices, able)
+    }
+
+    /// The mount is gone. `fuser` 0.18 takes an ended connection for a live one and would unmount whatever is
+    /// mounted there by now. The descriptors are closed with the process.
+    pub(crate) fn has_ended(self) {
+        std::mem::forget(self.mount);
+    }
+}
+
+/// What is requested from the kernel in INIT. `fuser` calls no other method of it.
+pub(crate) struct Negotiation {
+    capabilities: InitFlags,
+    request_bytes: u32,
+    /// The capabilities that were agreed on, as bits.
+    agreed: Arc<AtomicU64>,
+}
+
+impl fuser::Filesystem for Negotiation {
+    fn init(&mut self, _: &fuser::Request, config: &mut KernelConfig) -> io::Result<()> {
+        let wanted = self.capabilities & config.capabilities();
+        for refused in self.capabilities.difference(wanted).iter_names() {
+            tracing::debug!(capability = refused.0, "not supported by the kernel");
+        }
+        // These cannot fail: the kernel has the capabilities, and the sizes are in range.
+        self.agreed.store(wanted.bits(), Ordering::Release);
+        let _ = config.add_capabilities(wanted);
+        let _ = config.set_max_write(self.request_bytes);
+        let _ = config.set_max_readahead(self.request_bytes);
+        let _ = config.set_max_background(MAX_BACKGROUND);
+        Ok(())
+    }
+}
+
+/// What the rings need, if they are chosen and this process may use them.
+fn able(choices: &Choices) -> Option<Able> {
+    let able = choices.io_uring.then(Able::new)?;
+    able.inspect_err(|error| {
+        tracing::info!(%error, "requests come through /dev/fuse, as io_uring is not possible");
+    })
+    .ok()
+}
+
+fn capabilities(options: &MountOptions, over_rings: bool) -> InitFlags {
+    let mut wanted =
+        InitFlags::FUSE_HAS_IOCTL_DIR | InitFlags::FUSE_MAX_PAGES | chosen(&options.choices);
+    wanted.set(InitFlags::FUSE_OVER_IO_URING, over_rings);
+    if options.read_only {
+        // Files may be opened without a request, so none could empty them. Only a mount that root has made
+        // writable needs it.
+        wanted.remove(InitFlags::FUSE_ATOMIC_O_TRUNC);
+    } else {
+        // Its writes would be background requests, whose number is bounded, and would queue there behind
+        // cache fills that wait for a write (`coherence.rs`).
+        wanted.remove(InitFlags::FUSE_ASYNC_DIO);
+    }
+    if options.acl {
+        wanted |= InitFlags::FUSE_DONT_MASK;
+        // The kernel's ACL support implies permission checks.
+        if options.kernel_checks_permissions() {
+            wanted |= InitFlags::FUSE_POSIX_ACL;
+        }
+    }
+    wanted
+}
+
+/// The capabilities that the choices need.
+fn chosen(choices: &Choices) -> InitFlags {
+    [
+        (choices.direct_mmap, InitFlags::FUSE_DIRECT_IO_ALLOW_MMAP),
+        (choices.explicit_inval, InitFlags::FUSE_EXPLICIT_INVAL_DATA),
+        (choices.writeback_cache, InitFlags::FUSE_WRITEBACK_CACHE),
+        (choices.cache_symlinks, InitFlags::FUSE_CACHE_SYMLINKS),
+        (choices.no_open, InitFlags::FUSE_NO_OPEN_SUPPORT),
+        (choices.no_opendir, InitFlags::FUSE_NO_OPENDIR_SUPPORT),
+        (choices.async_dio, InitFlags::FUSE_ASYNC_DIO),
+        (choices.atomic_o_trunc, InitFlags::FUSE_ATOMIC_O_TRUNC),
+        (choices.readdirplus, InitFlags::FUSE_DO_READDIRPLUS),
+        (choices.readdirplus_auto, InitFlags::FUSE_READDIRPLUS_AUTO),
+        (choices.parallel_dirops, InitFlags::FUSE_PARALLEL_DIROPS),
+        (choices.setxattr_ext, InitFlags::FUSE_SETXATTR_EXT),
+        (choices.handle_killpriv, InitFlags::FUSE_HANDLE_KILLPRIV_V2),
+        (choices.export, InitFlags::FUSE_EXPORT_SUPPORT),
+    ]
+    .into_iter()
+    .filter(|(made, _)| *made)
+    .fold(InitFlags::empty(), |all, (_, capability)| all | capability)
+}
+
+/// The options of mount(2), and what the list of mounts shows.
+fn config(source: &Path, options: &MountOptions) -> Config {
+    let name = options.fs_name.clone();
+    let mut name = name.unwrap_or_else(|| source.to_string_lossy().into_owned());
+    if !mounts::may_mount() {
+        // fusermount3 takes a comma-separated list.
+        name = escape(&name);
+    }
+    let subtype = options.subtype.as_deref().unwrap_or("throughline");
+    let either = |on, yes, no| if on { yes } else { no };
+    let mut config = Config::default();
+    config.mount_options = vec![
+        MountOption::FSName(name),
+        // `fuser`'s own subtype option works only with fusermount3.
+        MountOption::CUSTOM(format!("subtype={subtype}")),
+        either(options.read_only, MountOption::RO, MountOption::RW),
+        either(options.suid, MountOption::Suid, MountOption::NoSuid),
+        either(options.dev, MountOption::Dev, MountOption::NoDev),
+        either(options.exec, MountOption::Exec, MountOption::NoExec),
+    ];
+    if options.kernel_checks_permissions() {
+        config.mount_options.push(MountOption::DefaultPermissions);
+    }
+    if options.atime == Atime::Never {
+        config.mount_options.push(MountOption::NoAtime);
+    }
+    config.acl = match options.access {
+        Access::All => SessionACL::All,
+        Access::OwnerAndRoot => SessionACL::RootAndOwner,
+        Access::Owner => SessionACL::Owner,
+    };
+    config
+}
+
+/// The kernel's configured request size in bytes, within our bounds.
+fn request_bytes() -> u32 {
+    let pages = std::fs::read_to_string("/proc/sys/fs/fuse/max_pages_limit");
+    let pages: Option<u32> = pages.ok().and_then(|text| text.trim().parse().ok());
+    pages.map_or(USUAL_REQUEST_BYTES, |pages| {
+        let bytes = pages.saturating_mul(rustix::param::page_size() as u32);
+        bytes.clamp(USUAL_REQUEST_BYTES, MAX_REQUEST_BYTES)
+    })
+}
