@@ -49,6 +49,18 @@ impl Background {
         }
     }
 
+    /// For the current thread, which enters the policy and is never to leave it.
+    ///
+    /// # Errors
+    /// The system does not count delays, or does not allow the policy.
+    pub fn for_good() -> io::Result<Background> {
+        let statistics = File::open("/proc/thread-self/schedstat")?;
+        let background = Background { statistics };
+        background.delay()?;
+        background.enter()?;
+        Ok(background)
+    }
+
     /// Enters the policy. Threads that are started in it have it, too, until they call
     /// [`free_thread`](crate::free_thread).
     ///

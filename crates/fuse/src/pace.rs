@@ -1,28 +1,28 @@
-//! [`Pace`]: whether many threads wait for requests, or a single thread serves them and spins for the next
-//! (*alone*).
+//! [`Pace`]: which threads read requests: all, or only one because requests follow one another ([`Mode`]).
 //!
-//! If idle processors halt, as on most virtual machines, a wake-up takes 20 µs: longer than most requests
-//! take to serve. A program that issues one request after another pays for two wake-ups per request, our
-//! thread's and its own. So when requests arrive in sequence, one thread serves them all and spins for a
-//! while before it sleeps. The other threads are parked, because each request would also wake, for nothing, a
-//! thread that waits in the kernel.
+//! If idle processors halt, as on most virtual machines, a wake-up of another processor takes 20 to 50 µs:
+//! longer than most requests take to serve. A program that issues one request after another pays for two
+//! wake-ups per request, our thread's and its own. So when requests arrive in sequence, one thread serves them
+//! all: on the caller's processor, so that no other is woken ([`crate::beside`]), or, where that is not
+//! possible, by spinning for a while before it sleeps. The other threads are parked, because each request
+//! would also wake, for nothing, a thread that waits in the kernel.
 //!
 //! Invariants:
-//! - While one thread is alone, one of the parked threads is the watcher. It checks every [`TICK`] and ends
-//!   the mode if the same request was in progress for the whole tick, or none arrived. So a request that
-//!   blocks delays others by two ticks at most, and without requests no thread spins or ticks.
+//! - While one thread reads alone, one of the parked threads is the watcher. It checks every
+//!   [tick](Mode::tick) and ends the mode if the same request was in progress for the whole tick, or none
+//!   arrived. So a request that blocks delays others by two ticks at most, and without requests no thread
+//!   spins or ticks.
+//! - A request that is expected to block ends [`Mode::Beside`] before it is served.
 //! - A thread that repeatedly spins in vain, or repeatedly finds the next request already queued, ends the
 //!   mode itself: spinning gains nothing, or there is work for several threads.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 
-/// How long the thread that is alone spins for the next request before it sleeps.
+/// How long the thread that spins does so for the next request before it sleeps.
 pub(crate) const SPIN: Duration = Duration::from_micros(50);
-/// The interval of the watcher's checks.
-const TICK: Duration = Duration::from_millis(1);
 /// After this many useless spins in a row, or this many requests in a row that were already queued, the mode
 /// ends.
 const PATIENCE: u32 = 8;
@@ -38,11 +38,38 @@ const MET: u32 = 2;
 /// Subtracted for a long request.
 const LONG: u32 = 8;
 
+/// Which threads read requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Mode {
+    /// All of them.
+    All = 0,
+    /// One, which spins for the next request before it sleeps. The others are parked.
+    Spinning = 1,
+    /// The thread on the caller's processor. All others are parked.
+    Beside = 2,
+}
+
+impl Mode {
+    /// The interval of the watcher's checks. A watcher that sleeps again makes its processor look for work
+    /// elsewhere, and it may take the program away from the thread beside it. So that mode is checked less
+    /// often.
+    fn tick(self) -> Duration {
+        match self {
+            Mode::All | Mode::Spinning => Duration::from_millis(1),
+            Mode::Beside => Duration::from_millis(4),
+        }
+    }
+}
+
 /// See the head of this file.
 pub(crate) struct Pace {
-    /// The mode is allowed.
-    able: AtomicBool,
-    alone: AtomicBool,
+    /// [`Mode::Spinning`] is allowed.
+    may_spin: AtomicBool,
+    /// [`Mode::Beside`] is possible from this time on, in nanoseconds since `begun`: its thread exists, and
+    /// does not pause.
+    beside_from_ns: AtomicU64,
+    mode: AtomicU8,
     watched: AtomicBool,
     /// Counts requests taken and requests done, while one thread is alone.
     turns: AtomicU64,
@@ -80,10 +107,11 @@ pub(crate) enum Find {
 }
 
 impl Pace {
-    pub(crate) fn new(able: bool) -> Pace {
+    pub(crate) fn new(may_spin: bool) -> Pace {
         Pace {
-            able: AtomicBool::new(able),
-            alone: AtomicBool::new(false),
+            may_spin: AtomicBool::new(may_spin),
+            beside_from_ns: AtomicU64::new(u64::MAX),
+            mode: AtomicU8::new(Mode::All as u8),
             watched: AtomicBool::new(false),
             turns: AtomicU64::new(0),
             score: AtomicU32::new(0),
@@ -94,15 +122,35 @@ impl Pace {
         }
     }
 
-    /// Ends the mode and disallows it.
+    /// From now on all threads read requests.
     pub(crate) fn disable(&self) {
-        self.able.store(false, Ordering::Relaxed);
+        self.may_spin.store(false, Ordering::Relaxed);
+        self.beside_from_ns.store(u64::MAX, Ordering::Relaxed);
         self.end_alone();
     }
 
-    /// Whether one thread alone reads requests; all others park.
-    pub(crate) fn is_alone(&self) -> bool {
-        self.alone.load(Ordering::Acquire)
+    /// [`Mode::Beside`] may begin after this time; its thread exists.
+    pub(crate) fn allow_beside(&self, after: Duration) {
+        let from_ns = self.now_ns() + after.as_nanos() as u64;
+        self.beside_from_ns.store(from_ns, Ordering::Relaxed);
+    }
+
+    /// Which threads read requests now.
+    pub(crate) fn mode(&self) -> Mode {
+        match self.mode.load(Ordering::Acquire) {
+            1 => Mode::Spinning,
+            2 => Mode::Beside,
+            _ => Mode::All,
+        }
+    }
+
+    fn is_alone(&self) -> bool {
+        self.mode() != Mode::All
+    }
+
+    fn set_mode(&self, mode: Mode) {
+        tracing::trace!(?mode, "which threads read requests");
+        self.mode.store(mode as u8, Ordering::Release);
     }
 
     /// A watcher is active, so no thread needs to wait in the kernel while a request is served.
@@ -144,15 +192,34 @@ impl Pace {
         if turn.only {
             self.done_ns.store(now_ns, Ordering::Relaxed);
         }
-        if next >= ENOUGH && self.able.load(Ordering::Relaxed) {
+        if next >= ENOUGH && self.begin_alone() {
             self.score.store(0, Ordering::Relaxed);
-            self.alone.store(true, Ordering::Release);
         } else if next != score {
             self.score.store(next.min(ENOUGH), Ordering::Relaxed);
         }
     }
 
-    /// The thread that is alone reports how it got a request; ends the mode if it does not pay.
+    fn may_be_beside(&self) -> bool {
+        self.now_ns() >= self.beside_from_ns.load(Ordering::Relaxed)
+    }
+
+    /// Returns `false` if no mode with one thread is allowed.
+    fn begin_alone(&self) -> bool {
+        if self.may_be_beside() {
+            let _ended = self.ended.lock();
+            self.set_mode(Mode::Beside);
+            // Its thread is parked.
+            self.changed.notify_all();
+            return true;
+        }
+        let spins = self.may_spin.load(Ordering::Relaxed);
+        if spins {
+            self.set_mode(Mode::Spinning);
+        }
+        spins
+    }
+
+    /// The thread that spins reports how it got a request; ends the mode if it does not pay.
     pub(crate) fn found(&self, finds: &mut Finds, find: Find) {
         match find {
             Find::AtOnce => finds.at_once += 1,
@@ -168,8 +235,16 @@ impl Pace {
     /// Ends the mode: all threads wait for requests again.
     pub(crate) fn end_alone(&self) {
         let _ended = self.ended.lock();
-        self.alone.store(false, Ordering::Release);
+        self.set_mode(Mode::All);
         self.changed.notify_all();
+    }
+
+    /// For the thread of [`Mode::Beside`]: blocks until it begins, or the mount is gone.
+    pub(crate) fn await_beside(&self) {
+        let mut ended = self.ended.lock();
+        while !*ended && self.mode() != Mode::Beside {
+            self.changed.wait(&mut ended);
+        }
     }
 
     /// The mount is gone: no thread stays parked.
@@ -190,10 +265,12 @@ impl Pace {
         }
         self.watched.store(true, Ordering::Release);
         while !go_on(*ended) {
+            let mode = self.mode();
             let turns = self.turns.load(Ordering::Acquire);
-            let looked = self.changed.wait_for(&mut ended, TICK);
-            if looked.timed_out() && self.turns.load(Ordering::Acquire) == turns {
-                self.alone.store(false, Ordering::Release);
+            let looked = self.changed.wait_for(&mut ended, mode.tick());
+            let is_still = looked.timed_out() && self.turns.load(Ordering::Acquire) == turns;
+            if is_still || (mode == Mode::Spinning && self.may_be_beside()) {
+                self.set_mode(Mode::All);
                 self.changed.notify_all();
             }
         }
@@ -272,7 +349,7 @@ mod tests {
             let mut looked = 0;
             // For several ticks of the watcher.
             let begun = Instant::now();
-            while begun.elapsed() < TICK * 20 && pace.is_alone() {
+            while begun.elapsed() < Mode::Spinning.tick() * 20 && pace.is_alone() {
                 pace.done(&pace.take(0));
                 looked += 1;
             }
@@ -298,5 +375,48 @@ mod tests {
             pace.found(&mut finds, find);
             assert!(!pace.is_alone(), "{find:?}");
         }
+    }
+
+    #[test]
+    fn the_thread_beside_its_caller_is_preferred_to_spinning() {
+        let pace = Pace::new(true);
+        pace.allow_beside(Duration::ZERO);
+        std::thread::scope(|scope| {
+            let thread = scope.spawn(|| pace.await_beside());
+            for _ in 0..1_000_000 {
+                pace.done(&pace.take(0));
+                if pace.mode() != Mode::All {
+                    break;
+                }
+            }
+            assert_eq!(pace.mode(), Mode::Beside);
+            thread.join().unwrap();
+        });
+        // Without requests, the watcher ends it.
+        pace.park();
+        assert_eq!(pace.mode(), Mode::All);
+        pace.end();
+        pace.await_beside();
+    }
+
+    #[test]
+    fn spinning_ends_as_soon_as_a_thread_can_be_beside_its_caller() {
+        let pace = alone();
+        assert_eq!(pace.mode(), Mode::Spinning);
+        pace.allow_beside(Duration::ZERO);
+        std::thread::scope(|scope| {
+            let watcher = scope.spawn(|| pace.park());
+            while !watcher.is_finished() {
+                pace.done(&pace.take(0));
+                if pace.mode() == Mode::Beside {
+                    pace.end_alone();
+                }
+            }
+        });
+        pace.allow_beside(Duration::from_secs(1000));
+        assert!(!pace.may_be_beside());
+        pace.allow_beside(Duration::ZERO);
+        pace.disable();
+        assert!(!pace.may_be_beside());
     }
 }

@@ -99,13 +99,13 @@ impl Drop for Placement<'_> {
 
 /// What a thread is to do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Step {
+pub(crate) enum Step {
     Enter,
     Leave,
 }
 
 /// Decides by the delays of a thread.
-struct Judge {
+pub(crate) struct Judge {
     state: State,
     pause: Duration,
 }
@@ -118,15 +118,23 @@ enum State {
 }
 
 impl Judge {
-    fn new(now: Instant) -> Judge {
+    pub(crate) fn new(now: Instant) -> Judge {
         Judge {
             state: State::Usual { until: now },
             pause: PAUSE.0,
         }
     }
 
+    /// How long the pause still lasts.
+    pub(crate) fn pause_left(&self, now: Instant) -> Duration {
+        match self.state {
+            State::Usual { until } => until.saturating_duration_since(now),
+            State::Background { .. } => Duration::ZERO,
+        }
+    }
+
     /// `delay`: how long the thread has waited for its processor, in all.
-    fn look(&mut self, now: Instant, delay: Duration) -> Option<Step> {
+    pub(crate) fn look(&mut self, now: Instant, delay: Duration) -> Option<Step> {
         match self.state {
             State::Usual { until } if now < until => None,
             State::Usual { .. } => {

@@ -15,13 +15,15 @@ use std::thread::Scope;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use throughline_device::clone_fuse_connection;
+use throughline_device::{clone_fuse_connection, free_thread};
 
+use crate::beside::{Beside, Next};
 use crate::channel::{Channel, Received, Scratch};
 use crate::options::Choices;
-use crate::pace::{Find, Finds, Pace, SPIN};
+use crate::pace::{Find, Finds, Mode, Pace, SPIN};
 use crate::rings::{Able, Rings};
 use crate::service::Service;
+use crate::wire::Opcode;
 
 /// The maximum number of threads.
 const MAX_THREADS: usize = 20;
@@ -36,6 +38,10 @@ struct Workers<'a> {
     request_bytes: usize,
     clone_fd: bool,
     pace: Pace,
+    /// A thread may serve on its caller's processor ([`Beside`]).
+    may_be_beside: bool,
+    /// It was started.
+    has_beside: AtomicBool,
     threads: AtomicUsize,
     max_threads: AtomicUsize,
     waiting: AtomicUsize,
@@ -75,6 +81,8 @@ pub(crate) fn run(
         request_bytes,
         clone_fd: choices.clone_fd,
         pace: Pace::new(choices.spin && choices.clone_fd && processors > 1),
+        may_be_beside: choices.idle_policy,
+        has_beside: AtomicBool::new(false),
         threads: AtomicUsize::new(1),
         max_threads: AtomicUsize::new(MAX_THREADS),
         waiting: AtomicUsize::new(0),
@@ -152,27 +160,27 @@ impl Workers<'_> {
     }
 
     fn work<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
-        let mut reader = Reader {
-            channel: self.channel(),
-            scratch: Scratch::new(self.request_bytes),
-            waits: true,
-            finds: Finds::default(),
-        };
+        let mut reader = self.reader();
         self.server.transport().begin_thread();
         while !self.ended.load(Ordering::Acquire) {
             let waits = self.waiting.fetch_add(1, Ordering::Relaxed) + 1;
-            let alone = self.pace.is_alone();
-            if waits > if alone { 1 } else { MAX_WAITING } {
+            let mode = self.pace.mode();
+            let most = match mode {
+                Mode::All => MAX_WAITING,
+                Mode::Spinning => 1,
+                Mode::Beside => 0,
+            };
+            if waits > most {
                 self.waiting.fetch_sub(1, Ordering::Relaxed);
-                if !alone {
+                if mode == Mode::All {
                     break;
                 }
                 self.pace.park();
                 continue;
             }
-            let received = match alone {
-                true => reader.receive_alone(&self.pace),
-                false => reader.receive(),
+            let received = match mode {
+                Mode::Spinning => reader.receive_alone(&self.pace),
+                Mode::All | Mode::Beside => reader.receive(),
             };
             let others = self.waiting.fetch_sub(1, Ordering::Relaxed) - 1;
             match received {
@@ -202,6 +210,63 @@ impl Workers<'_> {
         self.answer(&reader.channel, &mut reader.scratch);
         self.working.fetch_sub(1, Ordering::Relaxed);
         self.pace.done(&turn);
+        if self.may_be_beside && self.pace.mode() == Mode::Spinning {
+            self.start_beside(scope);
+        }
+    }
+
+    /// Starts the thread of [`Mode::Beside`] if there is none yet.
+    fn start_beside<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
+        if self.has_beside.swap(true, Ordering::Relaxed) {
+            return;
+        }
+        let started = std::thread::Builder::new()
+            .name("fuse-beside".to_owned())
+            .spawn_scoped(scope, || match Beside::new() {
+                Ok(beside) => self.work_beside(scope, beside),
+                Err(error) => tracing::info!(%error, "no thread serves on its caller's processor"),
+            });
+        if let Err(error) = started {
+            tracing::warn!(%error, "starting a thread");
+        }
+    }
+
+    /// Serves requests on the processor of their caller, while that mode lasts.
+    fn work_beside<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, mut beside: Beside) {
+        let mut reader = self.reader();
+        self.server.transport().begin_thread();
+        self.server.transport().set_idle_policy(true);
+        self.pace.allow_beside(Duration::ZERO);
+        while !self.ended.load(Ordering::Acquire) {
+            if self.pace.mode() != Mode::Beside {
+                self.pace.await_beside();
+                continue;
+            }
+            match reader.receive() {
+                Ok(Received::Request) => {
+                    if let Some(header) = reader.scratch.header() {
+                        beside.follow(header.pid);
+                        if Opcode::of(header.opcode).is_some_and(Opcode::waits_for_device) {
+                            self.pace.end_alone();
+                        }
+                    }
+                    self.serve(scope, &mut reader, self.waiting.load(Ordering::Relaxed));
+                    match beside.served() {
+                        Next::On => {}
+                        Next::End => self.pace.end_alone(),
+                        Next::Pause(pause) => {
+                            self.pace.allow_beside(pause);
+                            self.pace.end_alone();
+                        }
+                    }
+                }
+                Ok(Received::Nothing) => {}
+                Ok(Received::Ended) => self.end(None),
+                Err(error) => self.end(Some(error)),
+            }
+        }
+        self.server.transport().set_idle_policy(false);
+        self.server.transport().end_thread();
     }
 
     fn end(&self, failure: Option<io::Error>) {
@@ -239,6 +304,15 @@ impl Workers<'_> {
         }
     }
 
+    fn reader(&self) -> Reader {
+        Reader {
+            channel: self.channel(),
+            scratch: Scratch::new(self.request_bytes),
+            waits: true,
+            finds: Finds::default(),
+        }
+    }
+
     fn channel(&self) -> Arc<Channel> {
         if !self.clone_fd {
             return Arc::clone(&self.connection);
@@ -265,7 +339,11 @@ impl Workers<'_> {
         }
         let started = std::thread::Builder::new()
             .name("fuse".to_owned())
-            .spawn_scoped(scope, || self.work(scope));
+            .spawn_scoped(scope, || {
+                // The thread that started this one may be bound, with a policy of its own.
+                free_thread();
+                self.work(scope);
+            });
         if let Err(error) = started {
             // The existing threads go on serving.
             tracing::warn!(%error, "starting a thread");

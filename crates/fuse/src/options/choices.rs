@@ -68,8 +68,9 @@ choices! {
     clone_fd: true, "each thread reads requests through its own descriptor";
     spin: true, "requests in sequence are served by one thread, which spins for the next before it sleeps";
     io_uring: true, "requests come over io_uring if root has switched that on in the kernel";
-    idle_policy: true, "threads that serve requests over io_uring run only while nothing else wants their \
-                        processor (SCHED_IDLE), so that the system leaves programs on it";
+    idle_policy: true, "the threads of io_uring's queues, and one that serves requests in sequence on their \
+                        program's processor, run only while nothing else wants it (SCHED_IDLE), so that the \
+                        system leaves the program there";
     async_dio: true, "on a read-only mount, the parts of a large direct I/O run in parallel";
     atomic_o_trunc: true, "opening with O_TRUNC is one request";
     readdirplus: true, "directories are listed with the attributes of their files";

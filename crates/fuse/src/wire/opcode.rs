@@ -123,4 +123,17 @@ impl Opcode {
     pub(crate) fn may_keep_data(self) -> bool {
         matches!(self, Opcode::Setattr | Opcode::Open | Opcode::CopyFileRange)
     }
+
+    /// Operations that usually wait for the device.
+    pub(crate) fn waits_for_device(self) -> bool {
+        matches!(
+            self,
+            Opcode::Fsync
+                | Opcode::Fsyncdir
+                | Opcode::Syncfs
+                | Opcode::Ioctl
+                | Opcode::Fallocate
+                | Opcode::CopyFileRange
+        )
+    }
 }

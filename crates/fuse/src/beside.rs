@@ -1,0 +1,226 @@
+//! [`Beside`]: the thread that serves alone ([`crate::pace::Mode::Beside`]) runs on its caller's processor.
+//!
+//! The caller sleeps while it waits for the reply. So our thread can use its processor, no other processor is
+//! woken, and the data is in its cache. For the caller to stay there when it is woken, the thread has the
+//! policy `SCHED_IDLE`: a processor on which only such threads run counts as idle, so the scheduler does not
+//! move the caller to another. As the thread serves only in this mode, it never needs to leave the policy,
+//! which an ordinary user may not do.
+//!
+//! Invariants:
+//! - The caller's processor is looked up in `/proc`, at its second request in a row and then once in
+//!   [`LOOKED`].
+//! - If the thread was late, the mode is not entered for a while ([`Judge`]).
+//! - Where it is not known (the caller is in another PID namespace), the mode pauses as well: the thread would
+//!   wake another processor, and be late there.
+//! - If several callers make requests at the same time, the mode ends: they would all wait for one processor.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use throughline_device::{Background, bind_thread};
+
+use crate::placement::{Judge, Step};
+
+/// The number of requests of a caller between two looks at its processor.
+const LOOKED: u32 = 16;
+/// The number of requests between two looks at the delay.
+const CHECKED: u32 = 8;
+/// A request of another caller than the one before counts as this many of the same.
+const CHANGE: u32 = 2;
+/// After this many requests without a known processor, the mode pauses for this time.
+const UNKNOWN: (u32, Duration) = (32, Duration::from_secs(64));
+/// At this score, several callers make requests at the same time.
+const SEVERAL: u32 = 32;
+
+/// Belongs to one thread, which is in the policy from then on.
+pub(crate) struct Beside {
+    background: Background,
+    judge: Judge,
+    /// The requests since the last look at the delay.
+    requests: u32,
+    caller: Caller,
+    /// Requests of changing callers, less those of the same.
+    changes: u32,
+    bound_to: Option<u16>,
+    /// The requests served before it was bound to a processor.
+    unbound: u32,
+}
+
+/// The thread that made the last requests.
+#[derive(Default)]
+struct Caller {
+    pid: u32,
+    /// The number of its requests in a row.
+    requests: u32,
+    /// Its `/proc/PID/stat`.
+    stat: Option<File>,
+}
+
+/// What follows a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Next {
+    /// The mode goes on.
+    On,
+    /// It ends, as there are several callers.
+    End,
+    /// It ends, as the thread was late or found no processor, and does not begin again for this time.
+    Pause(Duration),
+}
+
+impl Beside {
+    /// For the current thread, which enters the policy for good.
+    ///
+    /// # Errors
+    /// The system does not count delays, or does not allow the policy.
+    pub(crate) fn new() -> std::io::Result<Beside> {
+        let background = Background::for_good()?;
+        let delay = background.delay()?;
+        let mut judge = Judge::new(Instant::now());
+        judge.look(Instant::now(), delay);
+        Ok(Beside {
+            background,
+            judge,
+            requests: 0,
+            caller: Caller::default(),
+            changes: 0,
+            bound_to: None,
+            unbound: 0,
+        })
+    }
+
+    /// A request of this thread was read: moves to its processor if it is another.
+    pub(crate) fn follow(&mut self, pid: u32) {
+        // Requests of the kernel's own, and callers in other PID namespaces, have no number.
+        if pid == 0 {
+            return;
+        }
+        if self.caller.pid != pid {
+            self.caller = Caller {
+                pid,
+                ..Caller::default()
+            };
+            self.changes += CHANGE;
+        } else {
+            self.changes = self.changes.saturating_sub(1);
+        }
+        self.caller.requests += 1;
+        if self.caller.requests % LOOKED == 2 {
+            let processor = self.caller.processor();
+            if processor.is_some() && processor != self.bound_to {
+                self.bound_to = processor;
+                processor.into_iter().for_each(bind_thread);
+            }
+        }
+    }
+
+    /// The request was served.
+    pub(crate) fn served(&mut self) -> Next {
+        if self.bound_to.is_none() {
+            self.unbound += 1;
+            if self.unbound >= UNKNOWN.0 {
+                self.unbound = 0;
+                return Next::Pause(UNKNOWN.1);
+            }
+        }
+        if self.changes >= SEVERAL {
+            self.changes = 0;
+            return Next::End;
+        }
+        self.requests += 1;
+        if self.requests < CHECKED {
+            return Next::On;
+        }
+        self.requests = 0;
+        let delay = self.background.delay().unwrap_or_default();
+        let now = Instant::now();
+        match self.judge.look(now, delay) {
+            Some(Step::Leave) => Next::Pause(self.judge.pause_left(now)),
+            _ => Next::On,
+        }
+    }
+}
+
+impl Caller {
+    /// The processor that it runs on, or ran on last; `None` if that is not known.
+    fn processor(&mut self) -> Option<u16> {
+        if self.stat.is_none() {
+            self.stat = File::open(format!("/proc/{}/stat", self.pid)).ok();
+        }
+        let mut text = [0; 1024];
+        let len = self.stat.as_ref()?.read_at(&mut text, 0).ok()?;
+        parse(&text[..len])
+    }
+}
+
+/// Field 39 of `/proc/PID/stat`, see proc_pid_stat(5). The second is a name in brackets, which may have any
+/// bytes.
+fn parse(stat: &[u8]) -> Option<u16> {
+    let name_end = stat.iter().rposition(|byte| *byte == b')')?;
+    let rest = std::str::from_utf8(&stat[name_end + 1..]).ok()?;
+    rest.split_ascii_whitespace().nth(36)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_processor_is_parsed() {
+        let rest = (3..=38).map(|n| n.to_string()).collect::<Vec<_>>();
+        let line = |name: &str| format!("77 ({name}) {} 5 40 41\n", rest.join(" "));
+        for name in ["cat", "a b", "a) 1 2 (b", ")"] {
+            assert_eq!(parse(line(name).as_bytes()), Some(5), "{name}");
+        }
+        for wrong in ["", "77 (cat", "77 (cat) S 1", ") "] {
+            assert_eq!(parse(wrong.as_bytes()), None, "{wrong}");
+        }
+        let own = std::fs::read("/proc/self/stat").unwrap();
+        assert!(parse(&own).is_some());
+    }
+
+    #[test]
+    fn several_callers_at_the_same_time_end_the_mode() {
+        let thread = std::thread::spawn(|| {
+            let Ok(mut beside) = Beside::new() else {
+                throughline_testkit::left_out!("SCHED_IDLE is not possible");
+                return;
+            };
+            let own = std::process::id();
+            for _ in 0..1000 {
+                beside.follow(own);
+                assert_ne!(beside.served(), Next::End);
+            }
+            assert!(beside.bound_to.is_some());
+            // One after the other, with a few requests each.
+            for turn in 0..1000 {
+                beside.follow(u32::MAX - turn / 4);
+                beside.follow(0);
+                assert_ne!(beside.served(), Next::End);
+            }
+            let ends = |turn: u32| {
+                beside.follow(u32::MAX - turn % 2);
+                beside.served() == Next::End
+            };
+            assert!((0..100).any(ends));
+        });
+        thread.join().unwrap();
+    }
+
+    #[test]
+    fn callers_without_a_number_pause_the_mode() {
+        let thread = std::thread::spawn(|| {
+            let Ok(mut beside) = Beside::new() else {
+                throughline_testkit::left_out!("SCHED_IDLE is not possible");
+                return;
+            };
+            let mut pauses = |request: u32| {
+                // No thread has this number.
+                beside.follow(if request < 8 { 0 } else { u32::MAX });
+                beside.served() == Next::Pause(UNKNOWN.1)
+            };
+            assert!((0..UNKNOWN.0).any(&mut pauses));
+        });
+        thread.join().unwrap();
+    }
+}
