@@ -2,8 +2,8 @@
 //!
 //! The scheduler moves a task that is woken to an idle processor, if there is one, unless its own is idle. A
 //! processor on which only threads of this policy run counts as idle. So a thread of this policy that wakes a
-//! task on its own processor leaves it there. Without that, the task moves to another processor at each reply,
-//! which costs an interrupt to a halted processor, 20 to 35 µs on most virtual machines.
+//! task on its own processor leaves it there. Without that, the task moves to another processor at each
+//! reply, which costs an interrupt to a halted processor, 20 to 35 µs on most virtual machines.
 //!
 //! The price: where other tasks want the processor, such a thread runs late. The kernel counts how late
 //! (`/proc/thread-self/schedstat`), so that a thread can leave the policy.

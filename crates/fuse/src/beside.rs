@@ -10,8 +10,8 @@
 //! - The caller's processor is looked up in `/proc`, at its second request in a row and then once in
 //!   [`LOOKED`].
 //! - If the thread was late, the mode is not entered for a while ([`Judge`]).
-//! - Where it is not known (the caller is in another PID namespace), the mode pauses as well: the thread would
-//!   wake another processor, and be late there.
+//! - Where it is not known (the caller is in another PID namespace), the mode pauses as well: the thread
+//!   would be on another processor, which has to be woken.
 //! - If several callers make requests at the same time, the mode ends: they would all wait for one processor.
 
 use std::fs::File;

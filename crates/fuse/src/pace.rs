@@ -2,8 +2,8 @@
 //!
 //! If idle processors halt, as on most virtual machines, a wake-up of another processor takes 20 to 50 µs:
 //! longer than most requests take to serve. A program that issues one request after another pays for two
-//! wake-ups per request, our thread's and its own. So when requests arrive in sequence, one thread serves them
-//! all: on the caller's processor, so that no other is woken ([`crate::beside`]), or, where that is not
+//! wake-ups per request, our thread's and its own. So when requests arrive in sequence, one thread serves
+//! them all: on the caller's processor, so that no other is woken ([`crate::beside`]), or, where that is not
 //! possible, by spinning for a while before it sleeps. The other threads are parked, because each request
 //! would also wake, for nothing, a thread that waits in the kernel.
 //!

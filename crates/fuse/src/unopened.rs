@@ -1,8 +1,8 @@
 //! [`Unopened`]: the files that are read on a mount whose kernel sends no OPEN.
 //!
 //! The kernel then does not say when a file is closed either. So a file is opened by its first request, and
-//! the number of files kept open is bounded. A file that is closed for another one loses only the state of its
-//! read-ahead.
+//! the number of files kept open is bounded. A file that is closed for another one loses only the state of
+//! its read-ahead.
 
 use std::sync::Arc;
 

@@ -49,7 +49,7 @@ fn the_status_says_which_transport_serves() {
     }
 }
 
-/// The threads of rings have the policy `SCHED_IDLE` if they may return from it, and not if it is switched off.
+/// The threads of rings have the policy `SCHED_IDLE` if they may return from it and it is not switched off.
 #[test]
 fn the_status_says_how_many_threads_have_the_idle_policy() {
     if !io_uring_is_on() {

@@ -19,6 +19,8 @@ use super::tree;
 const PATH: &str = "/f";
 /// Number of random subsets of the unflushed writes that are tried at each moment.
 const SUBSETS: u64 = 6;
+/// After this many names in a row for which there is no space, the volume is full.
+const FULL_NAMES: u32 = 16;
 
 /// A full volume with a durable file of some blocks.
 fn start(recipe: &Recipe) -> throughline::Result<(Image, Vec<u8>)> {
@@ -30,14 +32,18 @@ fn start(recipe: &Recipe) -> throughline::Result<(Image, Vec<u8>)> {
     file.sync_all()?;
     drop(file);
     fill(&volume)?;
-    // Space may still have been waiting for its transaction: sync until the volume is full.
-    for number in 0.. {
+    // Space may still have been waiting for its transaction: sync until the volume is full. A directory needs
+    // one block, but two if its name belongs in a full block of its hashed parent, so several names must
+    // fail.
+    let (mut number, mut failed) = (0, 0);
+    while failed < FULL_NAMES {
         volume.sync()?;
         match volume.create_dir(format!("/late{number}")) {
-            Ok(_) => {}
-            Err(Error::Caller(Reason::NoSpace)) => break,
+            Ok(_) => failed = 0,
+            Err(Error::Caller(Reason::NoSpace)) => failed += 1,
             Err(error) => return Err(error),
         }
+        number += 1;
     }
     volume.close()?;
     Ok((device.contents(), content))
