@@ -306,6 +306,12 @@ impl Cache {
             .fetch_sub(u64::from(self.block_bytes), Ordering::Relaxed);
     }
 
+    /// Whether a block is cached.
+    pub(crate) fn has(&self, block: FsBlock) -> bool {
+        self.find(block)
+            .is_ok_and(|buffer| buffer.lock().content.is_some())
+    }
+
     /// Reads those of `blocks` that are not cached, in one batch. Ignores errors: a later read of the block
     /// is tried again.
     pub(crate) fn readahead(&self, blocks: &[FsBlock]) {

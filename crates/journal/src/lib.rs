@@ -264,6 +264,11 @@ impl Journal {
         self.core.cache.readahead(blocks);
     }
 
+    /// Whether a block is cached, so that reading it needs no device.
+    pub fn has(&self, block: FsBlock) -> bool {
+        self.core.cache.has(block)
+    }
+
     /// Begins an operation that touches at most `credits` blocks ([`Journal::max_credits`]). If the running
     /// transaction has no room for them, it is committed first. A thread must stop its handle before it
     /// begins another one.

@@ -22,6 +22,9 @@ use crate::handle::Handle;
 use crate::orphan::Orphans;
 use crate::times::Times;
 
+/// Blocks of an inode table that are read at once, aligned: as the kernel does by default.
+const AHEAD_BLOCKS: u32 = 32;
+
 /// The inodes of a volume: the layer above [`Alloc`].
 pub struct Inodes {
     alloc: Alloc,
@@ -59,6 +62,9 @@ impl Inodes {
         }
         self.check_up()?;
         let place = self.inode_place(ino)?;
+        if !self.journal.has(place.0) {
+            self.read_table_ahead(ino)?;
+        }
         // This read warms the cache without a lock. The read below, under the table's lock, is the one that
         // counts: in between, another thread may have created, changed and dropped the inode.
         let found = self.load_image(ino, place);
@@ -146,6 +152,21 @@ impl Inodes {
             inode.freed.store(true, Ordering::Release);
         }
         self.inodes.remove(inode.ino);
+        Ok(())
+    }
+
+    /// Reads the blocks of the inode table around an inode, as inodes of a directory are usually near each
+    /// other and used together.
+    fn read_table_ahead(&self, ino: InodeNumber) -> Result<()> {
+        let Some((group, index)) = self.geo.inode_place(ino) else {
+            return Ok(());
+        };
+        let (block, _) = self.geo.inode_in_table(index);
+        let table = self.inode_table(group)?;
+        let first = block - block % AHEAD_BLOCKS;
+        let end = (first + AHEAD_BLOCKS).min(self.geo.inode_table_blocks);
+        let blocks = (first..end).map(|block| FsBlock(table.0.saturating_add(block.into())));
+        self.journal.readahead(&blocks.collect::<Vec<_>>());
         Ok(())
     }
 
