@@ -61,6 +61,9 @@ fn overwrite(image: &Path, at: u64, len: usize) {
     image.write_all_at(&vec![0xa5; len], at).expect("damage");
 }
 
+/// Blocks of an inode table that are read at once, from its start on.
+const AHEAD_BLOCKS: u64 = 32;
+
 /// Whether it is the error for damage.
 #[track_caller]
 fn assert_damaged<T>(result: io::Result<T>) {
@@ -94,6 +97,7 @@ fn access_to_a_damaged_directory_file_or_inode_fails() {
     let extents = number_after(&whole, "stat /pieces", "(ETB0):");
     let directory = number_after(&whole, "blocks /dir", "debugfs: blocks /dir");
     let table = number_after(&whole, "imap /pieces", "located at block");
+    let root_table = number_after(&whole, "imap <2>", "located at block");
     for before in [true, false] {
         let damaged = |block: u64, len: usize| {
             let image = whole.copy();
@@ -118,7 +122,14 @@ fn access_to_a_damaged_directory_file_or_inode_fails() {
         ends_well(mounted);
 
         let (_image, mounted) = damaged(table, BLOCK as usize);
-        assert_damaged(std::fs::metadata(mounted.path("pieces")));
+        let seen = std::fs::metadata(mounted.path("pieces"));
+        if !before && table < root_table + AHEAD_BLOCKS {
+            // The mount read it with the block of the root's inode, before it was damaged.
+            assert!(seen.is_ok(), "{seen:?}");
+            mounted.end();
+            continue;
+        }
+        assert_damaged(seen);
         ends_well(mounted);
     }
 }
