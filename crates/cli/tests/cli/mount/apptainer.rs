@@ -16,7 +16,8 @@ const ROOT: &str = "THROUGHLINE_APPTAINER_ROOT";
 
 /// The steps of Apptainer's starter in its user namespace: no search path, fuse2fs in the foreground, an
 /// overlay over the mount, and an unmount by another process. The overlay may be the kernel's here; that one
-/// does not work on a mount of fuse2fs 1.47, where Apptainer uses another.
+/// does not work on a mount of fuse2fs 1.47, where Apptainer uses another. The mount was busy for a moment in
+/// one of many runs, for a reason not found: the output then names its users, and the unmount is repeated.
 const STARTER: &str = r#"
     set -e
     PATH= "$FUSE2FS" -f -o "$OPTIONS" /proc/self/fd/3 "$DIR" &
@@ -35,7 +36,14 @@ const STARTER: &str = r#"
     stat -c '%n %u:%g %a' made dir moved
     cd /
     umount "$W/seen"
-    umount "$DIR"
+    tries=0
+    until umount "$DIR"; do
+        ls -l /proc/[0-9]*/cwd /proc/[0-9]*/root /proc/[0-9]*/fd /proc/[0-9]*/map_files 2>/dev/null |
+            grep -F "$DIR" >&2 || true
+        tries=$((tries + 1))
+        [ $tries -lt 100 ]
+        sleep 0.1
+    done
     wait $!
     echo "ended with $?"
 "#;
