@@ -1,7 +1,5 @@
-//! A key-value store in one log. A `put` that has returned survives `kill -9` and a power cut; concurrent
-//! puts
-//! share commits. `cargo run --example log_store -- DISK.img` calls `put` in eight threads until it is
-//! killed.
+//! A key-value store in one log. A `put` that has returned survives `kill -9` and a power cut; concurrent puts
+//! share commits. `cargo run --example log_store -- DISK.img` calls `put` in eight threads until it is killed.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};

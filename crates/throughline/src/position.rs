@@ -67,8 +67,7 @@ macro_rules! positioned {
 
         /// As [`Handle::write_at`]. **Until it is synced, a change is lost if the process ends or the machine
         /// fails.** `flush` does nothing, as the handle buffers no data of its own; [`Handle::sync_all`]
-        /// makes
-        /// writes durable.
+        /// makes writes durable.
         impl Write for $file {
             fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
                 self.write_on(&[IoSlice::new(buf)])

@@ -44,8 +44,7 @@ pub(crate) trait Source: Send + Sync {
     ) -> Result<usize>;
 
     /// As `read` of a buffered handle, if the whole range up to the end of the file is cached: never waits
-    /// for
-    /// the device. `None` otherwise.
+    /// for the device. `None` otherwise.
     fn read_cached(&self, offset: u64, buf: &mut [u8]) -> Option<usize>;
 
     /// Records a read for the access time.

@@ -214,3 +214,18 @@ fn files_are_read_in_tokio() {
         assert_eq!(*length, number as u64 * 7000);
     }
 }
+
+/// An example is a page that a reader takes in at once.
+#[test]
+fn examples_are_short() {
+    const MAX_LINES: usize = 80;
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let lines = std::fs::read_to_string(&path).unwrap().lines().count();
+        assert!(lines <= MAX_LINES, "{}: {lines} lines", path.display());
+        count += 1;
+    }
+    assert!(count >= 5);
+}

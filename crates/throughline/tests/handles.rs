@@ -130,8 +130,7 @@ fn two_handles_append_and_lose_nothing() {
 }
 
 /// The last block is partly used when the file is opened: the threads that extend it first prepare the rest
-/// of
-/// that block.
+/// of that block.
 #[test]
 fn threads_that_extend_a_file_that_was_just_opened_keep_what_they_sync() {
     const THREADS: usize = 8;

@@ -1,6 +1,6 @@
 //! Threads that set to work on a volume at the moment it was opened: each bitmap is read for the first time
-//! while another
-//! thread changes it. Nobody may take that for damage, and no block or inode may be counted twice.
+//! while another thread changes it. Nobody may take that for damage, and no block or inode may be counted
+//! twice.
 
 use std::sync::Barrier;
 

@@ -1,6 +1,5 @@
 //! All public types are `Debug`, `Send` and `Sync`, as the documentation says: checked by the compiler, and
-//! that
-//! none is left out by the list of the crate's root.
+//! that none is left out by the list of the crate's root.
 
 use std::collections::BTreeSet;
 use std::fmt::Debug;

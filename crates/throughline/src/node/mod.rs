@@ -233,8 +233,7 @@ impl Node {
     }
 
     /// Creates an inode with its first name in this directory. Defaults of `attributes`: mode 0, the
-    /// effective
-    /// user and group of this process, and the current time.
+    /// effective user and group of this process, and the current time.
     ///
     /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
     ///
