@@ -75,7 +75,10 @@
 //! # std::fs::write(&source, vec![7; 3_000_001]).unwrap();
 //! let from = OpenOptions::new().open_raw(&source)?;
 //! let to = OpenOptions::new().write(true).create(true).truncate(true).open_raw(&target)?;
-//! from.copy_range(0, &to, 0, from.size()?)?;
+//! let mut at = 0;
+//! while let copied @ 1.. = from.copy_range(at, &to, at, u64::MAX)? {
+//!     at += copied; // a call may copy less than it was asked for
+//! }
 //! to.sync_all()?;
 //! # assert_eq!(std::fs::read(&target).unwrap(), vec![7; 3_000_001]);
 //! # Ok(())
