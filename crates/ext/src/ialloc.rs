@@ -14,9 +14,10 @@ mod group;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use foldhash::HashMap;
 use parking_lot::{Mutex, MutexGuard};
 use throughline_extfmt::{GroupNumber, InodeNumber, Superblock};
 use throughline_journal::Tid;

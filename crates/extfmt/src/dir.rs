@@ -10,19 +10,21 @@
 
 mod salvage;
 mod tail;
+mod walk;
 
 use std::mem::size_of;
 
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::error::ensure;
 use crate::features::Incompat;
 use crate::units::InodeNumber;
 use crate::{Corrupt, Geometry, Result};
 
 pub use salvage::{Salvage, salvage};
 pub use tail::{DirTail, TAIL_BYTES, TAIL_FILE_TYPE, tail, update_checksum, verify_checksum};
+pub use walk::{Entries, entries};
+use walk::{Record, name_at};
 
 /// Longest name, in bytes.
 pub const NAME_MAX: usize = 255;
@@ -75,6 +77,7 @@ impl DirFormat {
     }
 
     /// The bytes that entries may use in a region of `len` bytes.
+    #[inline]
     pub fn usable(&self, len: usize) -> usize {
         if self.tail {
             len.saturating_sub(TAIL_BYTES)
@@ -101,11 +104,13 @@ pub struct DirEntry<'a> {
 
 impl DirEntry<'_> {
     /// Whether the record is an entry (not free space).
+    #[inline]
     pub fn is_used(&self) -> bool {
         self.inode != InodeNumber::NONE
     }
 
     /// The bytes that the entry needs; the rest of its record is free.
+    #[inline]
     pub fn needs(&self) -> usize {
         if self.is_used() {
             record_bytes(self.name.len())
@@ -116,12 +121,14 @@ impl DirEntry<'_> {
 }
 
 /// The bytes that an entry with a name of `name_len` bytes needs: a multiple of 4.
+#[inline]
 pub fn record_bytes(name_len: usize) -> usize {
     name_len.saturating_add(ENTRY_HEAD_BYTES).saturating_add(3) & !3
 }
 
 /// Decodes `rec_len`. With blocks of 64 KiB, 65535 and 0 mean 65536,
 /// and the two low bits carry bits 16 and 17.
+#[inline]
 pub fn rec_len_from_disk(rec_len: u16, block_bytes: u32) -> usize {
     let len = usize::from(rec_len);
     if block_bytes < 65536 {
@@ -144,115 +151,73 @@ pub fn rec_len_to_disk(len: usize, block_bytes: u32) -> u16 {
     }
 }
 
-/// The records of a region, in order, including free ones. Ends after an error.
-#[derive(Clone)]
-pub struct Entries<'a> {
-    region: &'a [u8],
-    format: DirFormat,
-    offset: usize,
-    /// The end of the records: the region's length less the tail.
-    end: usize,
-}
-
-/// Walks the records of `region`.
-pub fn entries<'a>(region: &'a [u8], format: &DirFormat) -> Entries<'a> {
-    Entries {
-        region,
-        format: *format,
-        offset: 0,
-        end: format.usable(region.len()),
-    }
-}
-
-impl<'a> Entries<'a> {
-    fn read(&self) -> Result<DirEntry<'a>> {
-        let offset = self.offset;
-        let rest = self.region.get(offset..self.end).unwrap_or_default();
-        let (head, after) = DirEntryHead::ref_from_prefix(rest)
-            .map_err(|_| Corrupt::new(format!("directory entry at byte {offset} is cut short")))?;
-        let rec_len = rec_len_from_disk(head.rec_len.get(), self.format.block_bytes);
-        let inode = InodeNumber(head.inode.get());
-        let mut name_len = usize::from(head.name_len);
-        if !self.format.filetype {
-            name_len |= usize::from(head.file_type) << 8;
-        }
-        // Free records have room for a name too.
-        let least = record_bytes(if inode == InodeNumber::NONE {
-            1
-        } else {
-            name_len.max(1)
-        });
-        ensure!(
-            rec_len.is_multiple_of(4) && rec_len >= least && rec_len <= rest.len(),
-            "directory entry at byte {offset} has record length {rec_len}, allowed are {least} to {}",
-            rest.len()
-        );
-        ensure!(
-            inode.0 <= self.format.inodes,
-            "directory entry at byte {offset} names inode {inode} of {}",
-            self.format.inodes
-        );
-        if inode == InodeNumber::NONE {
-            return Ok(DirEntry {
-                offset,
-                rec_len,
-                inode,
-                name: &[],
-                file_type: 0,
-            });
-        }
-        ensure!(
-            (1..=NAME_MAX).contains(&name_len),
-            "directory entry at byte {offset} has a name of {name_len} bytes"
-        );
-        let file_type = if self.format.filetype {
-            head.file_type
-        } else {
-            0
-        };
-        // In bounds: the record is within `rest` and has room for the name.
-        let name = after.get(..name_len).unwrap_or_default();
-        Ok(DirEntry {
-            offset,
-            rec_len,
-            inode,
-            name,
-            file_type,
-        })
-    }
-}
-
-impl<'a> Iterator for Entries<'a> {
-    type Item = Result<DirEntry<'a>>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.offset >= self.end {
-            return None;
-        }
-        let entry = self.read();
-        // A record is at least 12 bytes, so the walk ends.
-        self.offset = match &entry {
-            Ok(entry) => self.offset.saturating_add(entry.rec_len),
-            Err(_) => self.end,
-        };
-        Some(entry)
-    }
-}
-
 /// Checks every record of a region.
 pub fn check(region: &[u8], format: &DirFormat) -> Result<()> {
-    entries(region, format).try_for_each(|entry| entry.map(drop))
+    let end = entries(region, format).scan(|_, _| None::<()>)?;
+    debug_assert!(end.is_none());
+    Ok(())
 }
 
-/// Finds the entry of a name.
+/// Whether the record at `offset` is the entry of `name`.
+#[inline(always)]
+fn is_named(region: &[u8], offset: usize, record: Record, name: &[u8]) -> bool {
+    // Names in one directory often begin alike and have one length: the last byte is compared first.
+    let last = offset
+        .wrapping_add(ENTRY_HEAD_BYTES - 1)
+        .wrapping_add(record.name_len);
+    record.name_len == name.len()
+        && region.get(last) == name.last()
+        && record.inode != 0
+        && name_at(region, offset, record.name_len) == Some(name)
+}
+
+/// Finds the entry of a name. Checks the records up to it.
 pub fn find<'a>(region: &'a [u8], format: &DirFormat, name: &[u8]) -> Result<Option<DirEntry<'a>>> {
-    for entry in entries(region, format) {
-        let entry = entry?;
-        if entry.is_used() && entry.name == name {
-            return Ok(Some(entry));
-        }
-    }
-    Ok(None)
+    let walk = entries(region, format);
+    let found = walk.clone().scan(|offset, record| {
+        is_named(region, offset, record, name).then_some((offset, record))
+    })?;
+    Ok(found.map(|(offset, record)| walk.entry(offset, record)))
+}
+
+/// As [`find`], in a region that has passed [`check`] since it last changed.
+pub fn find_in_checked<'a>(
+    region: &'a [u8],
+    format: &DirFormat,
+    name: &[u8],
+) -> Option<DirEntry<'a>> {
+    let walk = entries(region, format);
+    let found = walk
+        .clone()
+        .skim(|offset, record| is_named(region, offset, record, name).then_some((offset, record)));
+    found.map(|(offset, record)| walk.entry(offset, record))
+}
+
+/// What a search for a place for a new name finds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Vacancy {
+    /// The name exists.
+    Taken,
+    /// The region has room for it.
+    Room,
+    /// The region has no room for it.
+    Full,
+}
+
+/// Whether a new name of 1 to 255 bytes fits the region, which has passed [`check`] since it last changed.
+/// Reads it to the end, because the name may be there.
+pub fn vacancy(region: &[u8], format: &DirFormat, name: &[u8]) -> Vacancy {
+    let wanted = record_bytes(name.len());
+    let mut most = 0;
+    let taken = entries(region, format).skim(|offset, record| {
+        most = most.max(record.spare());
+        is_named(region, offset, record, name).then_some(Vacancy::Taken)
+    });
+    taken.unwrap_or(if most >= wanted {
+        Vacancy::Room
+    } else {
+        Vacancy::Full
+    })
 }
 
 /// Makes a region one free record, followed by the tail if the format has one (set its checksum
@@ -320,7 +285,8 @@ fn write_entry(region: &mut [u8], format: &DirFormat, entry: &DirEntry<'_>) {
 }
 
 /// Puts an entry into the first free space that fits, and returns its offset; `None` if
-/// there is no room. `name` has 1 to 255 bytes; does not check whether it already exists.
+/// there is no room. `name` has 1 to 255 bytes; does not check whether it already exists. The region has
+/// passed [`check`] since it last changed.
 pub fn insert(
     region: &mut [u8],
     format: &DirFormat,
@@ -334,18 +300,15 @@ pub fn insert(
         name.len()
     );
     let wanted = record_bytes(name.len());
-    let mut place = None;
-    for entry in entries(region, format) {
-        let entry = entry?;
-        let used = entry.needs();
-        if entry.rec_len.saturating_sub(used) >= wanted {
-            place = Some((entry.offset, entry.rec_len, used));
-            break;
-        }
-    }
-    let Some((offset, rec_len, used)) = place else {
+    let walk = entries(region, format);
+    let place = walk
+        .clone()
+        .skim(|offset, record| (record.spare() >= wanted).then_some(offset));
+    let Some(offset) = place else {
         return Ok(None);
     };
+    let record = walk.check_at(offset)?;
+    let (rec_len, used) = (record.rec_len, record.needs());
     if used > 0 {
         set_rec_len(region, format, offset, used);
     }
@@ -376,15 +339,13 @@ fn set_rec_len(region: &mut [u8], format: &DirFormat, offset: usize, rec_len: us
 /// or it becomes free space if it is the first.
 pub fn remove(region: &mut [u8], format: &DirFormat, offset: usize) -> Result<()> {
     let mut before: Option<(usize, usize)> = None;
-    let mut found = None;
-    for entry in entries(region, format) {
-        let entry = entry?;
-        if entry.offset == offset && entry.is_used() {
-            found = Some(entry.rec_len);
-            break;
+    let found = entries(region, format).scan(|at, record| {
+        if at == offset && record.inode != 0 {
+            return Some(record.rec_len);
         }
-        before = Some((entry.offset, entry.rec_len));
-    }
+        before = Some((at, record.rec_len));
+        None
+    })?;
     let rec_len = found
         .ok_or_else(|| Corrupt::new(format!("no directory entry at byte {offset} to remove")))?;
     match before {
@@ -402,19 +363,11 @@ pub fn set_inode(
     inode: InodeNumber,
     file_type: u8,
 ) -> Result<()> {
-    let mut walk = entries(region, format);
-    let entry = loop {
-        match walk.next().transpose()? {
-            Some(entry) if entry.offset == offset && entry.is_used() => break entry,
-            Some(_) => {}
-            None => {
-                return Err(Corrupt::new(format!(
-                    "no directory entry at byte {offset} to change"
-                )));
-            }
-        }
-    };
-    let (rec_len, name_len) = (entry.rec_len, entry.name.len());
+    let found = entries(region, format).scan(|at, record| {
+        (at == offset && record.inode != 0).then_some((record.rec_len, record.name_len))
+    })?;
+    let (rec_len, name_len) = found
+        .ok_or_else(|| Corrupt::new(format!("no directory entry at byte {offset} to change")))?;
     write_head(region, format, offset, inode, rec_len, name_len, file_type);
     Ok(())
 }

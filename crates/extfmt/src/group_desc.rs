@@ -236,13 +236,23 @@ impl std::fmt::Debug for GroupDesc {
 /// `metadata_csum`, crc16 with `uninit_bg`, `None` without either.
 pub fn checksum(geometry: &Geometry, group: GroupNumber, bytes: &[u8]) -> Option<u16> {
     const FIELD: usize = offset_of!(GroupDesc, bg_checksum);
+    const NUMBER_BYTES: usize = size_of::<GroupNumber>();
     let (before, rest) = bytes.split_at_checked(FIELD)?;
     let after = rest.get(2..)?;
     let number = group.0.to_le_bytes();
     if let Some(seed) = geometry.csum_seed {
-        let crc = crc32c(crc32c(seed, &number), before);
-        let crc = crc32c(crc32c(crc, &[0, 0]), after);
-        Some(crc as u16)
+        // The number, then the descriptor with the field zeroed. Assembled, because several calls over a few
+        // bytes each take several times as long.
+        let mut message = [0; NUMBER_BYTES + size_of::<GroupDesc>()];
+        message[..NUMBER_BYTES].copy_from_slice(&number);
+        let (known, beyond) = bytes.split_at(bytes.len().min(size_of::<GroupDesc>()));
+        let message = message.get_mut(..NUMBER_BYTES.saturating_add(known.len()))?;
+        message.get_mut(NUMBER_BYTES..)?.copy_from_slice(known);
+        message
+            .get_mut(NUMBER_BYTES + FIELD..)?
+            .get_mut(..2)?
+            .fill(0);
+        Some(crc32c(crc32c(seed, message), beyond) as u16)
     } else if geometry.has_group_csum() {
         // The field itself is skipped, not zeroed.
         let crc = crc16(crc16(crc16(!0, &geometry.uuid), &number), before);

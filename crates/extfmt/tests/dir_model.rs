@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::prelude::*;
 use throughline_extfmt::InodeNumber;
-use throughline_extfmt::dir::{self, DirEntry, DirFormat};
+use throughline_extfmt::dir::{self, DirEntry, DirFormat, Vacancy};
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -116,6 +116,47 @@ proptest! {
             prop_assert!(dir::verify_checksum(&block, Some(8)).is_err());
             block[9] ^= 1;
             prop_assert!(dir::verify_checksum(&block, Some(7)).is_err());
+        }
+    }
+
+    /// The searches that trust a check agree with those that check, and end in any region.
+    #[test]
+    fn searches_in_checked_blocks_agree_and_end_anywhere(
+        format in format(),
+        steps in proptest::collection::vec(step(), 1..60),
+        damage in proptest::collection::vec((0usize..1024, any::<u8>()), 0..4),
+        name in proptest::collection::vec(any::<u8>(), 1..=255),
+    ) {
+        let format = DirFormat { block_bytes: 1024, ..format };
+        let mut block = vec![0; 1024];
+        dir::init(&mut block, &format);
+        let mut model = Model::new();
+        for step in steps {
+            apply(&mut block, &format, &mut model, step);
+        }
+        for (at, byte) in damage {
+            block[at] = byte;
+        }
+        let mut names: Vec<Vec<u8>> = model.into_keys().collect();
+        names.push(name);
+        for name in &names {
+            let found = dir::find_in_checked(&block, &format, name);
+            let vacancy = dir::vacancy(&block, &format, name);
+            if dir::check(&block, &format).is_ok() {
+                prop_assert_eq!(found, dir::find(&block, &format, name).unwrap());
+                let wanted = dir::record_bytes(name.len());
+                let has_room = dir::entries(&block, &format).any(|e| {
+                    e.is_ok_and(|e| e.rec_len - e.needs() >= wanted)
+                });
+                let want = match (found, has_room) {
+                    (Some(_), _) => Vacancy::Taken,
+                    (None, true) => Vacancy::Room,
+                    (None, false) => Vacancy::Full,
+                };
+                prop_assert_eq!(vacancy, want);
+            }
+            let mut changed = block.clone();
+            let _ = dir::insert(&mut changed, &format, name, InodeNumber(12), 1);
         }
     }
 

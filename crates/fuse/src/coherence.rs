@@ -20,12 +20,12 @@
 //!    request after which the kernel drops pages even if they were stored to (`copy_file_range`) is refused
 //!    if a store is possible; the kernel then copies by reads and writes.
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use foldhash::HashMap;
 use parking_lot::{Condvar, Mutex, RwLock};
 
 use crate::channel::Channel;

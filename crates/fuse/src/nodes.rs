@@ -7,9 +7,9 @@
 //! - The kernel serializes changes of a directory (its inode lock). So a name looked up in a request that
 //!   changes the directory keeps its meaning until the request is done.
 
-use std::collections::HashMap;
 use std::time::Instant;
 
+use foldhash::HashMap;
 use parking_lot::{Condvar, Mutex};
 use throughline::{Error, Node, Reason, Result, Volume};
 

@@ -51,6 +51,13 @@ impl Block {
         }
     }
 
+    /// Gives the snapshot up, but keeps the block in the cache.
+    pub fn into_pin(self) -> Pin {
+        Pin {
+            _buffer: self._buffer,
+        }
+    }
+
     /// The bytes for changing: in place if no snapshot is alive, else in a copy that replaces them.
     pub(crate) fn make_mut(&mut self) -> &mut [u8] {
         if Arc::get_mut(&mut self.bytes).is_none() {
@@ -73,6 +80,14 @@ impl Block {
         }
         self.make_mut()
     }
+}
+
+/// Keeps a block in the cache without a snapshot of it: what was inspected is what a change applies to, and
+/// the change needs no copy.
+#[must_use]
+#[derive(Debug)]
+pub struct Pin {
+    _buffer: Option<Arc<Buffer>>,
 }
 
 impl Deref for Block {
@@ -129,6 +144,12 @@ impl State {
             Some(content) => content,
             None => unreachable!("a loaded buffer has content"),
         }
+    }
+}
+
+impl fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buffer({})", self.block)
     }
 }
 

@@ -52,7 +52,7 @@ use parking_lot::Mutex;
 use throughline_block::Disk;
 use throughline_extfmt::{Corrupt, FsBlock};
 
-pub use buffer::Block;
+pub use buffer::{Block, Pin};
 pub use clock::{Clock, SharedClock};
 pub use commit::Counts;
 pub use error::{Abort, Error, Result};

@@ -18,11 +18,11 @@
 
 mod pieces;
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Instant;
 
+use foldhash::HashMap;
 use throughline_device::{Done, Lane, Op, Pages, Segment};
 
 use crate::bio::Bio;
@@ -97,7 +97,7 @@ impl Stream {
                 lane,
                 plug: Plug::default(),
                 pieces: Pieces::default(),
-                on_device: HashMap::new(),
+                on_device: HashMap::default(),
                 bytes_on_device: 0,
                 counters,
                 trace: Trace::new(disk.listeners().now()),

@@ -188,7 +188,7 @@ impl<'a> Tree<'a> {
 
     /// Finds a name.
     pub(super) fn find(&self, name: &[u8]) -> Result<Option<Found>> {
-        self.visit(self.hash(name), |leaf| self.blocks.find_in(leaf, name))
+        self.visit(self.hash(name), |leaf| Ok(self.blocks.find_in(leaf, name)))
     }
 
     /// Where a new name can be added.

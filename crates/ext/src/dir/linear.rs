@@ -1,6 +1,7 @@
 //! Directories with unordered entries in blocks: every search reads the blocks in sequence.
 
-use throughline_extfmt::{FileBlock, FsBlock, dir as format};
+use throughline_extfmt::dir::{self as format, Vacancy};
+use throughline_extfmt::{FileBlock, FsBlock};
 
 use super::block::{DirBlock, DirBlocks};
 use super::entry::{FIRST, Found, Room, Spot};
@@ -36,33 +37,27 @@ impl DirBlocks<'_> {
     }
 
     /// Finds a name in one block.
-    pub(super) fn find_in(&self, block: &DirBlock, name: &[u8]) -> Result<Option<Found>> {
-        let found = format::find(&block.bytes, &block.format, name)
-            .map_err(|what| self.damage(block.block, what))?;
-        Ok(found.map(|entry| Found {
+    pub(super) fn find_in(&self, block: &DirBlock, name: &[u8]) -> Option<Found> {
+        let entry = format::find_in_checked(&block.bytes, &block.format, name)?;
+        Some(Found {
             ino: entry.inode,
             at: Spot::Leaf(block.block, entry.offset),
-        }))
+        })
     }
 
     /// Whether `name` would fit in this block; an error if it is already there.
     pub(super) fn room_in(&self, block: &DirBlock, name: &[u8]) -> Result<bool> {
-        let wanted = format::record_bytes(name.len());
-        let mut room = false;
-        for entry in format::entries(&block.bytes, &block.format) {
-            let entry = entry.map_err(|what| self.damage(block.block, what))?;
-            if entry.is_used() && entry.name == name {
-                return Err(Reason::Exists.into());
-            }
-            room |= entry.rec_len.saturating_sub(entry.needs()) >= wanted;
+        match format::vacancy(&block.bytes, &block.format, name) {
+            Vacancy::Taken => Err(Reason::Exists.into()),
+            Vacancy::Room => Ok(true),
+            Vacancy::Full => Ok(false),
         }
-        Ok(room)
     }
 }
 
 /// Finds a name.
 pub(super) fn find(blocks: &DirBlocks<'_>, name: &[u8]) -> Result<Option<Found>> {
-    blocks.walk(FIRST, |_, block| blocks.find_in(block, name))
+    blocks.walk(FIRST, |_, block| Ok(blocks.find_in(block, name)))
 }
 
 /// Where a new name can be added: the first block with room. The same pass checks that the name does not

@@ -49,7 +49,7 @@ impl Alloc {
                 "its descriptor says that an inode is free",
             ));
         };
-        use_index(self, h, (group, index), (&desc, &bits), is_dir)?;
+        use_index(self, h, (group, index), (&desc, bits), is_dir)?;
         hints.first_free = index.saturating_add(1);
         Ok(Some(self.geo.inode_at(group, index)))
     }
@@ -71,7 +71,7 @@ impl Alloc {
                 "an inode to be allocated is already in use",
             ));
         }
-        use_index(self, h, (group, index), (&desc, &bits), is_dir)
+        use_index(self, h, (group, index), (&desc, bits), is_dir)
     }
 
     /// Frees an inode.
@@ -92,7 +92,7 @@ impl Alloc {
                 "an inode to be freed is free already",
             ));
         }
-        let csum = change_inode_bits(self, h, &desc, &bits, |bits| bitmap::clear(bits, index))?;
+        let csum = change_inode_bits(self, h, &desc, bits, |bits| bitmap::clear(bits, index))?;
         self.change_group_desc(h, group, |desc| {
             seal_inode_bitmap(self, desc, csum);
             desc.set_free_inodes(desc.free_inodes().saturating_add(1));
@@ -148,10 +148,10 @@ fn use_index(
     fs: &Alloc,
     h: &mut Handle<'_>,
     (group, index): (GroupNumber, u32),
-    (desc, bits): (&GroupDesc, &InodeBits),
+    (desc, bits): (&GroupDesc, InodeBits),
     is_dir: bool,
 ) -> Result<()> {
-    let fresh_block = table_block_never_used(fs, desc, bits, index)?;
+    let fresh_block = table_block_never_used(fs, desc, &bits, index)?;
     if fresh_block.is_none() {
         // Read before anything is changed: an unreadable table must not leave the operation half done.
         fs.read(inode_block(fs, desc, index))?;
@@ -211,7 +211,7 @@ fn change_inode_bits(
     fs: &Alloc,
     h: &mut Handle<'_>,
     desc: &GroupDesc,
-    bits: &InodeBits,
+    bits: InodeBits,
     flip: impl FnOnce(&mut [u8]) -> bool,
 ) -> Result<u32> {
     let csum = |bytes: &[u8]| {
@@ -220,12 +220,15 @@ fn change_inode_bits(
         })
     };
     match bits {
-        InodeBits::Read(_) => h.modify(desc.inode_bitmap(), |bytes| {
-            flip(bytes);
-            csum(bytes)
-        }),
+        InodeBits::Read(bits) => {
+            let _pin = bits.into_pin();
+            h.modify(desc.inode_bitmap(), |bytes| {
+                flip(bytes);
+                csum(bytes)
+            })
+        }
         InodeBits::Made(made) => h.create(desc.inode_bitmap(), |bytes| {
-            bytes.copy_from_slice(made);
+            bytes.copy_from_slice(&made);
             flip(bytes);
             csum(bytes)
         }),

@@ -4,10 +4,10 @@
 //! or if it was freed. Inodes are obtained only through the table, so there are never two live objects with
 //! the same number.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use foldhash::HashMap;
 use parking_lot::Mutex;
 use throughline_extfmt::InodeNumber;
 
@@ -35,7 +35,7 @@ impl Default for InodeTable {
     fn default() -> Self {
         let shard = || {
             Mutex::new(Shard {
-                inodes: HashMap::new(),
+                inodes: HashMap::default(),
                 sweep_at: SHARD_KEEP,
             })
         };

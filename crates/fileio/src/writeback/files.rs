@@ -11,10 +11,12 @@
 //! Tens of thousands of files come, move and go in any order: each step takes time logarithmic in their
 //! number.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use foldhash::HashMap;
 
 use crate::cache::Backing;
 use crate::error::Error;

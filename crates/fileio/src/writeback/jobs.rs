@@ -6,12 +6,14 @@
 //! others'. Blocks that were under write-back at its start may have been dirtied again before that, so when
 //! such a run ends, the job looks at its range once more.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 
 use super::files::Key;
 use super::reply::Reply;
+use foldhash::HashMap;
+
 use crate::error::Error;
 
 /// A job ends its pass after this many failed runs.

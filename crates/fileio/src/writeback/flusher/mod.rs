@@ -7,12 +7,12 @@
 mod flight;
 mod turns;
 
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use foldhash::HashMap;
 use throughline_block::{Stream, Written};
 
 use super::Shared;
@@ -81,7 +81,7 @@ impl Flusher {
             stream: None,
             files: Files::default(),
             jobs: Jobs::default(),
-            runs: HashMap::new(),
+            runs: HashMap::default(),
             last_run: 0,
             written: Vec::new(),
             turn: None,
