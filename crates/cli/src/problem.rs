@@ -69,7 +69,7 @@ impl From<Errno> for Problem {
 
 /// The next step if the device cannot store what the image has room for: a sparse file on a full disk.
 const HOST_IS_FULL: &str =
-    "the host's disk is full: free some space on the file system of the image";
+    "the host's disk is full: free some space on the file system that holds the image";
 
 impl From<Error> for Problem {
     fn from(error: Error) -> Problem {
@@ -147,7 +147,7 @@ fn caller(reason: Reason) -> Problem {
         | Reason::AttributeName
         | Reason::ValueTooLong
         | Reason::WouldBlock => reason.to_string(),
-        // A copy asks for each new name whether it exists: the system's text costs more than the look-up.
+        // A copy looks up each new name, and getting the system's text would cost more than the look-up.
         Reason::NotFound => "No such file or directory".to_owned(),
         other => words(&Error::Caller(other).into()),
     };

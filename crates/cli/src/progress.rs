@@ -44,7 +44,7 @@ impl Progress {
     /// Counts rounds of an experiment, once their number is known.
     pub(crate) fn rounds(quiet: bool) -> Progress {
         let progress = Progress::words(quiet);
-        progress.name("getting ready");
+        progress.name("preparing");
         progress
     }
 

@@ -1,11 +1,11 @@
-//! Exit codes of a command that has no answer: a wrong command line, a log that cannot be opened, or a bug.
-//! For some commands, the usual exit codes are answers: `git bisect run` would mark the commit as bad, and a
-//! pipeline would see a regression.
+//! Exit codes of a command that ends without a result: a wrong command line, a log that cannot be opened, or
+//! a bug. For some commands, the usual exit codes would be taken for results: `git bisect run` would mark the
+//! commit as bad, and a CI pipeline would report a regression.
 
 use crate::commands::lab::{gate, step};
 use crate::mount;
 
-/// The exit codes of a command without an answer.
+/// The exit codes of a command that ends without a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Unanswered {
     /// The command line is wrong.
@@ -39,7 +39,7 @@ impl Unanswered {
                 ..Unanswered::USUAL
             }
         } else if called(&["lab", "step"]) {
-            // 1 to 127 are answers.
+            // 1 to 127 are verdicts.
             Unanswered {
                 usage: step::EXIT_ABORT,
                 failed: step::EXIT_ABORT,

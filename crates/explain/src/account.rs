@@ -1,7 +1,8 @@
 //! [`Account`]: what the I/O path did, in one form for our engine and for the kernel's tracepoints, so that
 //! the two can be shown side by side.
 //!
-//! Invariant: what a source cannot know is empty, `None` or 0, and a note says so; it is never guessed.
+//! Invariant: a figure that a source does not provide is empty, `None` or 0, and a note says so; no figure is
+//! estimated.
 
 use std::collections::BTreeMap;
 

@@ -375,7 +375,7 @@ impl CacheCounts {
         }
     }
 
-    /// The difference to an earlier reading.
+    /// The difference from an earlier reading.
     pub(super) fn since(mut self, before: CacheCounts) -> CacheCounts {
         let (reads, written) = (&before.reads, &before.writeback);
         for (now, then) in [
@@ -408,12 +408,12 @@ fn io_of(bio: &BioInfo) -> Io {
 
 fn why(reason: SplitReason) -> &'static str {
     match reason {
-        SplitReason::Discontinuity => "elsewhere on the device",
-        SplitReason::Target => "the target size of bios",
-        SplitReason::MaxTransfer => "the device's largest transfer",
-        SplitReason::Chunk => "a chunk's end on the device",
-        SplitReason::MaxSegments => "too many pieces of memory",
-        SplitReason::VirtBoundary => "a gap in memory",
+        SplitReason::Discontinuity => "discontinuity on the device",
+        SplitReason::Target => "size target",
+        SplitReason::MaxTransfer => "device's maximum transfer",
+        SplitReason::Chunk => "chunk boundary of the device",
+        SplitReason::MaxSegments => "maximum number of segments",
+        SplitReason::VirtBoundary => "gap between segments in memory",
     }
 }
 

@@ -34,7 +34,7 @@ struct Row {
 /// The groups, ordered along the path from the program to the device.
 const GROUPS: &[&str] = &[
     "time",
-    "asked for",
+    "requested",
     "page cache",
     "writers",
     "write-back",
@@ -42,17 +42,17 @@ const GROUPS: &[&str] = &[
     "bios",
     SIZES_OF_BIOS[0],
     SIZES_OF_BIOS[1],
-    "bios given by",
-    "bios ended by",
+    "bios submitted by",
+    "bio splits by reason",
     "bios merged",
     "requests",
     SIZES_OF_REQUESTS[0],
     SIZES_OF_REQUESTS[1],
-    "from call to bio",
+    "submission times",
     "device",
 ];
-const SIZES_OF_BIOS: [&str; 2] = ["sizes of reading bios", "sizes of writing bios"];
-const SIZES_OF_REQUESTS: [&str; 2] = ["sizes of reading requests", "sizes of writing requests"];
+const SIZES_OF_BIOS: [&str; 2] = ["read bio sizes", "write bio sizes"];
+const SIZES_OF_REQUESTS: [&str; 2] = ["read request sizes", "write request sizes"];
 
 /// Sizes listed one per line; if there are more, they are grouped into classes.
 const MAX_SIZE_ROWS: usize = 8;
@@ -109,13 +109,13 @@ pub(super) fn printable(text: &str) -> String {
 /// An account's entries, in path order.
 fn rows(account: &Account, all: &[&Account]) -> Vec<Row> {
     let mut rows = Rows(Vec::new());
-    rows.push("time", "in all", duration(account.wall_us));
+    rows.push("time", "elapsed", duration(account.wall_us));
     if let Some(us) = account.first_bio_us {
         rows.push("time", "to the first bio", duration(us));
     }
-    rows.counted("asked for", &account.asked);
-    rows.one("asked for", "direct I/O", &account.direct);
-    rows.one("asked for", "mappings", &account.mappings);
+    rows.counted("requested", &account.asked);
+    rows.one("requested", "direct I/O", &account.direct);
+    rows.one("requested", "mappings", &account.mappings);
     if let Some(cache) = account.cache.filter(|cache| cache.hits + cache.misses > 0) {
         rows.push("page cache", "hits", counted(cache.hits, cache.hit_bytes));
         rows.push(
@@ -140,19 +140,19 @@ fn rows(account: &Account, all: &[&Account]) -> Vec<Row> {
             |account| account.bio_sizes.get(op).into_iter().collect(),
         );
     }
-    rows.plain("bios given by", &account.submitted_by);
-    rows.plain("bios ended by", &account.splits);
+    rows.plain("bios submitted by", &account.submitted_by);
+    rows.plain("bio splits by reason", &account.splits);
     rows.plain("bios merged", &account.merges);
     if account.plugs > 0 {
         rows.push(
             "bios merged",
             "plugs",
-            format!("{}, let go {}", account.plugs, account.unplugs),
+            format!("{}, unplugs {}", account.plugs, account.unplugs),
         );
     }
     rows.counted("requests", &account.requests);
     if account.requeued > 0 {
-        rows.push("requests", "given back", account.requeued.to_string());
+        rows.push("requests", "requeued", account.requeued.to_string());
     }
     for (op, sizes) in &account.request_sizes {
         rows.sizes(
@@ -162,8 +162,8 @@ fn rows(account: &Account, all: &[&Account]) -> Vec<Row> {
             |account| account.request_sizes.get(op).into_iter().collect(),
         );
     }
-    rows.times("from call to bio", "first bio", &account.first_submit);
-    rows.times("from call to bio", "bio to queue", &account.waiting);
+    rows.times("submission times", "first bio", &account.first_submit);
+    rows.times("submission times", "bio to queue", &account.waiting);
     for (op, times) in &account.latency {
         rows.times("device", op, times);
     }

@@ -154,7 +154,7 @@ mod tests {
             account("ours.img", &[(1 << 20, 4)]),
             account("loop0", &[(4096, 1024), (1 << 20, 1)]),
         );
-        a.splits.insert("the target size of bios".into(), 3);
+        a.splits.insert("size target".into(), 3);
         a.lost_events = 5;
         let text = table(&[&a, &b], false);
         let line = |name: &str| {
@@ -165,11 +165,11 @@ mod tests {
             words.collect::<Vec<_>>().join(" ")
         };
         assert_eq!(line("ours.img"), "ours.img loop0");
-        assert_eq!(line("in all"), "in all 1.5 ms 1.5 ms");
+        assert_eq!(line("elapsed"), "elapsed 1.5 ms 1.5 ms");
         assert_eq!(line("write data"), "write data 4 of 4 MiB 1025 of 5 MiB");
         assert_eq!(line("4 KiB"), "4 KiB - 1024");
         assert_eq!(line("1 MiB"), "1 MiB 4 1");
-        assert_eq!(line("the target size"), "the target size of bios 3 -");
+        assert_eq!(line("size target"), "size target 3 -");
         assert!(text.contains("5 EVENTS WERE LOST"), "{text}");
     }
 

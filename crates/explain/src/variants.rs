@@ -157,7 +157,11 @@ mod tests {
         drop(turn);
         let finished = watch.finish();
         let names: Vec<&str> = finished.iter().map(|one| &*one.account.series).collect();
-        assert_eq!(names, ["a", "b"], "nothing of ours did the third");
+        assert_eq!(
+            names,
+            ["a", "b"],
+            "the third variant used no engine of ours"
+        );
         let (a, b) = (&finished[0].account, &finished[1].account);
         assert_eq!((a.asked["write"].count, a.asked["write"].bytes), (1, 4096));
         assert_eq!((b.asked["write"].count, b.asked["write"].bytes), (2, 16384));

@@ -1,4 +1,4 @@
-//! Users and groups by ID, or by the names that the host knows (NSS: `/etc/passwd`, LDAP and others).
+//! Users and groups by ID, or by the host's names for them (NSS: `/etc/passwd`, LDAP and others).
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -76,7 +76,7 @@ impl Names {
         }
     }
 
-    /// The user's name, if the host knows it.
+    /// The user's name, if the host has one.
     pub fn user(&self, uid: u32) -> Option<Rc<str>> {
         self.known(&self.users, uid, |uid| {
             Some(User::from_uid(Uid::from_raw(uid)).ok()??.name)
@@ -95,7 +95,7 @@ impl Names {
             .map_or_else(|| gid.to_string(), |name| name.to_string())
     }
 
-    /// The group's name, if the host knows it.
+    /// The group's name, if the host has one.
     pub fn group(&self, gid: u32) -> Option<Rc<str>> {
         self.known(&self.groups, gid, |gid| {
             Some(Group::from_gid(Gid::from_raw(gid)).ok()??.name)
@@ -117,7 +117,7 @@ impl Names {
     }
 }
 
-/// The user, and the login group if the host knows one.
+/// The user, and the login group if the host has one.
 fn parse_user(text: &str) -> Result<(u32, Option<u32>), String> {
     match User::from_name(text) {
         Ok(Some(user)) => Ok((user.uid.as_raw(), Some(user.gid.as_raw()))),

@@ -25,9 +25,8 @@ pub enum Missing {
 
 /// The canonical form of a path.
 ///
-/// # Errors
-/// If a component is missing that must exist, if a file is used as a directory, if there are too many
-/// symbolic links, and errors of the volume.
+/// # Errors If a component is missing that must exist, if a file is used as a directory, or if there are too
+/// many symbolic links; also errors of the volume.
 pub fn canonical(volume: &Volume, path: &Path, missing: Missing) -> Result<PathBuf> {
     let mut rest: VecDeque<OsString> = VecDeque::new();
     push_front(&mut rest, path);

@@ -36,7 +36,8 @@ impl Dialect {
         })
     }
 
-    /// The operator that a character is, with or without a backslash before it; `None` if it is literal.
+    /// The operator that a character stands for, with or without a backslash before it; `None` if it is
+    /// literal.
     fn operator(self, character: char, escaped: bool) -> Option<char> {
         let is = match (self, character) {
             (Dialect::Emacs, '(' | ')' | '|') => escaped,

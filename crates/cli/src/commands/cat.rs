@@ -39,7 +39,7 @@ pub(crate) fn run(args: &CatArgs, context: &mut Context) -> Result<(), Failure> 
                 .open_file(&opened.path)
                 .doing(|| format!("cannot open {place}"))?;
             let content = ImageContent::new(file, opened.image, context.images.long_calls());
-            // It writes past the buffer of the output.
+            // The copy bypasses the output's buffer.
             context.out.flush()?;
             to_stdout.copy(&content, place, context.interrupt())
         }

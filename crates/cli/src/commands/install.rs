@@ -83,7 +83,7 @@ pub(crate) fn helpers(args: &HelpersArgs, context: &mut Context) -> Result<(), F
     context.out.line(format!(
         "{} runs throughline. Now these work:\n\
          \x20 mount -t fuse.throughline IMAGE DIR -o OPTIONS\n\
-         and in /etc/fstab (0 0: fsck does not know the type; the journal is replayed by the mount):\n\
+         and in /etc/fstab (0 0: fsck does not support the type; mounting replays the journal):\n\
          \x20 IMAGE  DIR  fuse.throughline  defaults,nofail  0 0\n\
          umount(8) unmounts it.",
         link.display()
@@ -92,7 +92,7 @@ pub(crate) fn helpers(args: &HelpersArgs, context: &mut Context) -> Result<(), F
         true => context.out.line(format!(
             "{} lets mounts use io_uring from the next boot on. For now, as root:\n\
              \x20 echo Y > {MODULE_SWITCH}\n\
-             If fuse is no module but a part of the kernel, add to the kernel's command line:\n\
+             If fuse is built into the kernel, add this to the kernel's command line:\n\
              \x20 fuse.enable_uring=1",
             option.display()
         )),
@@ -106,7 +106,7 @@ fn remove_option(file: &Path) -> Result<(), Failure> {
         Ok(text) if text == MODULE_OPTION => {
             std::fs::remove_file(file).doing(|| format!("cannot remove {}", quote(file)))
         }
-        // Not there, or another's.
+        // The file does not exist, or this command did not write it.
         _ => Ok(()),
     }
 }

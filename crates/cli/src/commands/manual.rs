@@ -1,5 +1,5 @@
-//! The manual pages, generated from the command line's description, examples and references, and the pages of
-//! our other names.
+//! The manual pages, generated from the command line's description, examples and references, and the pages
+//! for the program's other names.
 
 use std::path::Path;
 

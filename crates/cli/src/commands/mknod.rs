@@ -42,7 +42,7 @@ fn kind(text: &str) -> Result<Kind, String> {
         "c" | "u" => Ok(Kind::Character),
         "p" => Ok(Kind::Fifo),
         "s" => Ok(Kind::Socket),
-        _ => Err("b, c, u, p or s".to_owned()),
+        _ => Err("must be b, c, u, p or s".to_owned()),
     }
 }
 

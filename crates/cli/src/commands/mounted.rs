@@ -17,13 +17,14 @@ struct Ours {
     answer: Answer,
 }
 
-/// Whether the mount's type is ours, which only our servers use.
+/// Whether the mount has throughline's own type.
 fn is_ours(mount: &Mount) -> bool {
     let subtype = mount.fs_type.split_once('.').map(|(_, subtype)| subtype);
     mount.is_fuse() && subtype == Some("throughline")
 }
 
-/// Whether the type is ours, or one that fuse2fs uses too. In the second case, the server's answer decides.
+/// Whether the mount has throughline's own type, or one that fuse2fs uses too. In the second case, only the
+/// server's answer shows whether it is ours.
 fn may_be_ours(mount: &Mount) -> bool {
     let subtype = mount.fs_type.split_once('.').map(|(_, subtype)| subtype);
     is_ours(mount) || mount.is_fuse() && subtype.is_some_and(|subtype| subtype.starts_with("ext"))
@@ -94,7 +95,7 @@ pub(super) fn states(context: &mut Context) -> Result<(), Failure> {
             Answer::None if is_dead(&mount.point) => {
                 "its server has ended: remove the mount with throughline umount".to_owned()
             }
-            Answer::None => "another user's".to_owned(),
+            Answer::None => "belongs to another user".to_owned(),
         };
         let line = format!(
             "{} at {}: {what}",

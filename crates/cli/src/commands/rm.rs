@@ -116,7 +116,7 @@ fn empty(
     let reading = || format!("cannot read directory {place}");
     let mut stayed = 0usize;
     loop {
-        // Names that could not be removed are read again. Reading that many more ensures progress.
+        // Names that could not be removed are read again, so read that many more, to make progress.
         let mut names: Vec<OsString> = Vec::new();
         for entry in dir
             .entries()

@@ -25,8 +25,8 @@ const JSON: &str = "\
 With --json, each sample is one object. Counts are since the mount; sizes are in bytes (…_bytes), \
     times in milliseconds (…_ms) or
 seconds (…_s); null means unknown or not applicable. Without DIR, it prints a list of all mounts, each with
-its directory. A mount that cannot be asked has its image and whether its server has ended, and
-\"answers\": false if the server did not answer for 2 s.
+its directory. For a mount that cannot be queried, it shows the image and whether the server has ended, and
+\"answers\": false if the server did not answer within 2 s.
 
   version, pid, pid_namespace     the server, and the PID namespace of its pid
   image, offset_bytes, log        the image, the volume's start in it, the log file
@@ -36,8 +36,8 @@ its directory. A mount that cannot be asked has its image and whether its server
     why write-back is failing
   requests                        requests of the kernel: served, refused among them, in progress; \
     data reads and writes, bytes
-  transport                       how requests come: io_uring or /dev/fuse; queues; threads, their \
-    maximum, and those with the policy SCHED_IDLE; memory of all threads at most
+  transport                       io_uring or /dev/fuse; queues; threads, their maximum number, and \
+    those with the policy SCHED_IDLE; the maximum memory of all threads
   choices                         the FUSE features in use (`throughline mount -o with=…`)
   settings                        other options that cannot change while it is mounted
   device                          engine, queue_depth
@@ -70,7 +70,7 @@ pub(crate) struct StatusArgs {
     pub(crate) json: JsonFlag,
 }
 
-/// Maximum length of our mounts' status. A longer one is not ours.
+/// Maximum length of a mount's status. A longer one is not from our server.
 const MAX_STATUS_BYTES: usize = 1 << 20;
 
 /// Shows the state of a mount.
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &StatusArgs, context: &mut Context) -> Result<(), Failur
     let Some(dir) = &args.dir else {
         return mounted::states(context);
     };
-    let cannot = || format!("cannot ask {}", quote(dir));
+    let cannot = || format!("cannot query {}", quote(dir));
     let place = mounts::resolve(dir).doing(cannot)?;
     let mount = mounts::at(&place)
         .doing(|| "cannot read the list of mounts")?

@@ -44,7 +44,7 @@ pub(crate) struct TouchArgs {
 
 /// Sets each place's times.
 pub(crate) fn run(args: &TouchArgs, context: &mut Context) -> Result<(), Failure> {
-    // Open the images to write to first.
+    // Open these images for writing before the reference is read, which may be in one of them.
     for place in args.places.iter().filter(|_| args.reference.is_some()) {
         context.open(place, Access::Write)?;
     }

@@ -25,7 +25,7 @@ pub(crate) struct UmountArgs {
     /// Mount points of images
     #[arg(required = true, value_name = "DIR")]
     dirs: Vec<PathBuf>,
-    /// Detach it at once, even if it is in use; it ends with its last user
+    /// Detach it at once, even if it is in use; the mount ends when its last user closes it
     #[arg(short, long)]
     lazy: bool,
 }

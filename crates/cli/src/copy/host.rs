@@ -224,7 +224,7 @@ impl HostContent {
         let meta = meta_of(&preloadable::fstat(&file)?)?;
         let stream = !matches!(meta.kind, FileType::File | FileType::BlockDevice);
         if !stream && meta.len_bytes > SMALL_BYTES {
-            // Asks for a larger readahead, which is optional.
+            // Enlarges the readahead. It is only a hint, so a failure is ignored.
             let _ = fs::fadvise(&file, 0, None, Advice::Sequential);
         }
         Ok(HostContent::plain(file, stream))

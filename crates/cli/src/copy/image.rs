@@ -19,7 +19,8 @@ pub(crate) struct ImageFolder {
     dir: Dir,
     /// The index of the image in this run.
     image: usize,
-    /// The owner and umask of new names. Asking the system for the owner of each would cost two calls a file.
+    /// The owner and umask of new names. They are read once, because reading the owner for each file would
+    /// cost two system calls.
     owned: Attributes,
     long_calls: LongCalls,
 }
@@ -205,7 +206,7 @@ pub(crate) struct ImageContent {
     file: Box<File>,
     image: usize,
     long_calls: LongCalls,
-    /// The handle of direct calls, from the first one.
+    /// The handle for direct calls, opened for the first one.
     direct: OnceLock<Box<File>>,
 }
 

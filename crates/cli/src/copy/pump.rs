@@ -55,8 +55,8 @@ struct Reader<'a> {
     offset_bytes: u64,
     /// End of the current range of data. At or before `offset_bytes` if the next range is not known yet.
     data_end: u64,
-    /// A read found the end of the file. It counts more than the length that `stat` says, which files of
-    /// sysfs do not have.
+    /// A read found the end of the file. This takes precedence over the length from `stat`, which is wrong
+    /// for files of sysfs.
     is_at_end: bool,
 }
 

@@ -24,7 +24,7 @@ pub(crate) struct At<'a> {
     pub(crate) folder: &'a dyn Folder,
     pub(crate) name: &'a OsStr,
     pub(crate) place: &'a Place,
-    /// The name was not there when this copy came to it: it made the directory, and comes to each name once.
+    /// The name did not exist before: this copy created the directory, and visits each name once.
     pub(crate) is_new: bool,
 }
 

@@ -2,11 +2,11 @@
 //! namespace.
 //!
 //! The kernel removes mounts with the last process of their namespace. The server itself is such a process:
-//! its mount would stay, and its image in use, forever (`unshare -m sh -c 'throughline mount …'`). So it
-//! checks periodically and ends.
+//! its mount would stay, and its image in use, forever (`unshare -m sh -c 'throughline mount …'`). So the
+//! server checks periodically whether other processes are left, and ends if not.
 //!
-//! Invariant: it does not end if it cannot see which processes are in the namespace, or if the namespace or
-//! the mount can be reached in another way.
+//! Invariant: the server does not end if the processes in the namespace are not visible to it, or if the
+//! namespace or the mount can be reached in another way.
 
 use std::collections::HashSet;
 use std::fs;

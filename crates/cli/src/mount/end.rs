@@ -40,8 +40,8 @@ const CUT_AFTER: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(100);
 /// Time limit for each last step before the process exits without closing the image.
 const LAST_PATIENCE: Duration = Duration::from_millis(500);
-/// With at least this many completions in [`PATIENCE`], the device makes progress although nothing is in
-/// flight. Fewer may be those of the thread that periodically marks the volume as in use.
+/// If nothing is in flight, this many completions within [`PATIENCE`] count as progress of the device. Fewer
+/// may come from the thread that periodically marks the volume as in use (MMP).
 const WORK: u64 = 8;
 
 /// Ends this server. Clones share one state.
@@ -94,7 +94,7 @@ impl End {
     /// Ends the process at once.
     fn now(&self) {
         self.leave(
-            "asked to end a second time: the image is left as after a crash, without closing it",
+            "requested to end a second time: the image is not closed, and is left as after a crash",
         );
     }
 
@@ -140,8 +140,8 @@ impl End {
                     thread::spawn(move || end.cut());
                 }
                 Look::Hung => self.leave(
-                    "the device does not respond, or a request does not complete: the image is left as \
-                     after a crash, without closing it",
+                    "the device does not respond, or a request does not complete: the image is not \
+                     closed, and is left as after a crash",
                 ),
             }
         }

@@ -53,7 +53,7 @@ pub(crate) fn is_dead(place: &Path) -> bool {
     matches!(ask(place), Err(Errno::NOTCONN | Errno::CONNABORTED))
 }
 
-/// Reads an attribute that only the server can answer: the kernel may answer other requests from its cache.
+/// Reads an attribute that the kernel never serves from its cache, so the request always reaches the server.
 pub(super) fn ask(place: &Path) -> Result<usize, Errno> {
     rustix::fs::getxattr_query(place, STATUS_ATTRIBUTE)
 }

@@ -207,10 +207,10 @@ fn shown(image: &Path) -> std::path::PathBuf {
 /// Waits until the mount answers, and reports that.
 fn announce(dir: &Path, role: Role, quiet: bool) {
     if let Err(error) = point::ask(dir) {
-        tracing::warn!(%error, "reading the new mount");
+        tracing::warn!(%error, "cannot read the new mount");
     }
     if let Err(error) = start::report_ready(role) {
-        tracing::warn!(%error, "leaving the terminal");
+        tracing::warn!(%error, "cannot detach from the terminal");
     }
     if role == Role::Foreground && !quiet {
         tracing::info!(point = %dir.display(), "the mount is ready");

@@ -86,7 +86,7 @@ pub(super) fn check_beforehand(options: &MountOptions) -> Result<(), Failure> {
 fn without_device(error: io::Error) -> Problem {
     let next = match error.kind() {
         io::ErrorKind::NotFound => {
-            "as root: modprobe fuse; a container has to be started with it (docker run --device /dev/fuse)"
+            "as root: modprobe fuse; for a container: docker run --device /dev/fuse"
         }
         io::ErrorKind::PermissionDenied => "as root: chmod 0666 /dev/fuse",
         _ => {

@@ -78,10 +78,10 @@ macro_rules! points {
 
 const POINTS: &[(Kind, &str, &str, &str)] = points! {
     Bio,                       "block/block_bio_queue",               "dev",  "";
-    Merge("behind a request"), "block/block_bio_backmerge",           "dev",  "";
-    Merge("before a request"), "block/block_bio_frontmerge",          "dev",  "";
+    Merge("back merge"),       "block/block_bio_backmerge",           "dev",  "";
+    Merge("front merge"),      "block/block_bio_frontmerge",          "dev",  "";
     Split,                     "block/block_split",                   "dev",  "new_sector";
-    Merge("of two requests"),  "block/block_rq_merge",                "dev",  "";
+    Merge("request merge"),    "block/block_rq_merge",                "dev",  "";
     Issue,                     "block/block_rq_issue",                "dev",  "";
     Complete,                  "block/block_rq_complete",             "dev",  "error";
     Requeue,                   "block/block_rq_requeue",              "dev",  "";

@@ -27,7 +27,7 @@ impl Format {
         for line in text.lines() {
             let line = line.trim();
             if let Some(id) = line.strip_prefix("ID:") {
-                let strange = |_| Error::new(format!("a tracepoint's number is '{id}'"));
+                let strange = |_| Error::new(format!("invalid tracepoint ID '{id}'"));
                 format.id = id.trim().parse().map_err(strange)?;
             } else if let Some((name, field)) = line.strip_prefix("field:").and_then(field) {
                 format.fields.push((name.to_owned(), field));

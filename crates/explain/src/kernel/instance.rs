@@ -97,7 +97,7 @@ impl Instance {
                 .map_err(|error| Error::new(format!("cannot set the trace's {file}: {error}")))
         };
         write("tracing_on", "0")?;
-        // The clock that we read ourselves, so that times are comparable.
+        // The clock that this process reads too, so that times are comparable.
         write("trace_clock", "mono")?;
         // Keep the oldest events, so that the trace is complete up to some moment.
         write("options/overwrite", "0")?;
@@ -303,9 +303,12 @@ mod tests {
         );
         assert!(
             is_left_over("throughline-7-99-io", born),
-            "another one by now"
+            "the PID was reused"
         );
-        assert!(!is_left_over("throughline-7-100-io", born), "it lives");
+        assert!(
+            !is_left_over("throughline-7-100-io", born),
+            "the process exists"
+        );
         assert!(!is_left_over("throughline-x-1-io", born));
         assert!(!is_left_over("throughline-8-100", born));
         assert!(!is_left_over("foo", born));

@@ -1,4 +1,4 @@
-//! [`Router`]: assigns the kernel's events to devices, finds out which devices the command used, and pairs
+//! [`Router`]: assigns the kernel's events to devices, determines which devices the command used, and pairs
 //! starts with ends.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
@@ -82,8 +82,8 @@ impl Router {
             Some(disk) => *disk,
             None => {
                 let disk = dev.disk();
-                // Partitions have numbers too, so this map may exceed the devices. No machine has more than
-                // this.
+                // Partitions have numbers too, so this map may have more entries than there are devices. This
+                // bound is larger than the number of any machine.
                 if self.disks.len() < 4096 {
                     self.disks.insert(dev, disk);
                 }

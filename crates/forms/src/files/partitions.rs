@@ -28,7 +28,8 @@ const MAX_ENTRIES: u32 = 1024;
 const MAX_LOGICAL: u32 = 64;
 const SECTOR_BYTES: u64 = 512;
 const ENTRY_TYPES_EXTENDED: [u8; 3] = [0x05, 0x0f, 0x85];
-/// The type of the MBR's entry on a disk with a GPT. It protects the disk from tools that know only the MBR.
+/// The type of the MBR's entry on a disk with a GPT. It protects the disk from tools that support only the
+/// MBR.
 const ENTRY_TYPE_PROTECTIVE: u8 = 0xee;
 
 impl Table {

@@ -106,7 +106,7 @@ impl<'w> Parser<'w> {
     fn one(&mut self) -> Parsed<Expression> {
         self.nested += 1;
         if self.nested > MAX_NESTED {
-            return Err("the expression is nested too deep".to_owned());
+            return Err("the expression is nested too deeply".to_owned());
         }
         let word = self.text("the expression")?;
         let parsed = match word {
@@ -197,7 +197,7 @@ impl<'w> Parser<'w> {
 
     fn pattern(&mut self, of: &str) -> Parsed<Pattern> {
         let text = self.text(of)?;
-        pattern(text).ok_or_else(|| format!("{of} {}: no pattern", quote(text)))
+        pattern(text).ok_or_else(|| format!("{of} {}: not a pattern", quote(text)))
     }
 
     fn regex(&mut self, of: &str, case_sensitive: bool) -> Parsed<Expression> {

@@ -7,7 +7,7 @@ _throughline_places() {
         return
     fi
     local place before=""
-    # Where a colon ends a word, only what is behind it is replaced.
+    # If a colon ends a word, bash replaces only the text after it.
     [[ $COMP_WORDBREAKS == *:* ]] && before="${word%"${word##*:}"}"
     COMPREPLY=()
     while IFS= read -r place; do

@@ -183,7 +183,7 @@ enum LabCommand {
         /// The experiment's own arguments
         arguments: Vec<String>,
     },
-    /// Mount a server without a volume, for an experiment that measures what requests cost at least
+    /// Mount a server without a volume, for an experiment that measures the minimum cost of a request
     #[command(hide = true)]
     Null {
         /// The mount point

@@ -41,12 +41,7 @@ fn kept_accounts_are_compared_and_reported() {
         line("base: image (throughline)").contains("new: image (throughline)"),
         "{text}"
     );
-    for start in [
-        "first bio",
-        "depth",
-        "the target size of bios",
-        "write journal",
-    ] {
+    for start in ["first bio", "depth", "size target", "write journal"] {
         line(start);
     }
     let json = run(["lab", "compare", "--json", small, large]).json();
@@ -84,13 +79,13 @@ fn kept_accounts_are_compared_and_reported() {
     let page = image.sibling("page.html");
     ok(["lab", "report", small, large, "-o", str(&page)]);
     let html = fs::read_to_string(&page).unwrap();
-    assert!(html.contains("Account of the path") && html.contains("sizes of writing bios"));
+    assert!(html.contains("Account of the path") && html.contains("write bio sizes"));
     assert!(!html.contains("is not compared"), "it is");
     let mail = run(["lab", "report", "--markdown", small, large]).text();
     for part in [
         "(1) small",
         "(2) large",
-        "    sizes of writing bios",
+        "    write bio sizes",
         "        (1) ",
     ] {
         assert!(mail.contains(part), "no {part:?}: {mail}");

@@ -267,7 +267,7 @@ fn recovering_and_measuring_are_explained() {
         arguments.extend([str(&path), "--quiet"]);
         let ran = run(["explain"].iter().chain(&arguments));
         assert!(
-            ran.stderr.contains("sizes of reading bios"),
+            ran.stderr.contains("read bio sizes"),
             "{command:?}: {}",
             ran.stderr
         );
