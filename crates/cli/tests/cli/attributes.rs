@@ -1,5 +1,5 @@
-//! Extended attributes, ACLs and flags, compared on a kernel mount: what the tools set is shown by our
-//! commands, and what our commands set is shown by the tools.
+//! Extended attributes, ACLs and flags, compared on a mount by the kernel: our commands show what the tools
+//! set, and the tools show what our commands set.
 
 use std::process::Command;
 

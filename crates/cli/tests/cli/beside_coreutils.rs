@@ -336,7 +336,7 @@ fn patterns_in_an_image() {
     ok(["rm", &at("/t/*.txt")]);
     assert_eq!(both.ours("find t -name *.txt"), "t/a/b/x.txt\n");
     fails(["rm", &at("/t/*.txt")], 1, "No such file");
-    // If a file with exactly this name exists, the pattern stands for it.
+    // If a file with exactly this name exists, the pattern means that file.
     ok(["touch", &at("/t/[x]"), &at("/t/x")]);
     ok(["rm", &at("/t/[x]")]);
     assert_eq!(ok(["ls", &at("/t/x")]), format!("{}\n", at("/t/x")));

@@ -241,37 +241,33 @@ fn the_gate_answers_by_its_exit_code() {
     };
     for (args, code, why) in [
         (&[&same[..], "--max-regression=3"][..], 0, "nothing differs"),
-        (&[&slow, "--max-regression=3"], 1, "it is slower"),
+        (&[&slow, "--max-regression=3"], 1, "slower than the limit"),
         (
             &[&slow, "--max-regression=4.5"],
             2,
-            "the interval lies around it",
+            "the limit lies within the interval",
         ),
-        (&[&slow, "--max-regression=7"], 0, "it is allowed"),
-        (
-            &[&late, "--max-regression=3"],
-            1,
-            "of a time, more is worse",
-        ),
+        (&[&slow, "--max-regression=7"], 0, "within the limit"),
+        (&[&late, "--max-regression=3"], 1, "a longer time is worse"),
         (
             &[&few, "--max-regression=3"],
             2,
-            "half as fast, but seen four times",
+            "half as fast, but only four rounds",
         ),
         (
             &[&late, "--max-regression=3", "--limit=p99=30"],
             0,
-            "a limit of its own",
+            "the quantity has its own limit",
         ),
         (
             &[&late, "--limit", "throughput=3"],
             0,
-            "nothing else is looked at",
+            "no other quantity is judged",
         ),
         (
             &[&late, "--quantity", "throughput", "--max-regression=3%"],
             0,
-            "nor here",
+            "no other quantity is judged here either",
         ),
     ] {
         assert_eq!(gate(args).code, Some(code), "{why}");
@@ -312,7 +308,11 @@ fn the_gate_of_runs_goes_by_runs() {
     };
     assert_eq!(code(0.0, true), Some(0));
     assert_eq!(code(7.0, true), Some(1));
-    assert_eq!(code(7.5, false), Some(2), "blocks are not turns");
+    assert_eq!(
+        code(7.5, false),
+        Some(2),
+        "runs taken in blocks are not pairs"
+    );
     // The same runs with both series in each file.
     let both = |i: u32| {
         let of = |series, level| Series(series, "throughput", "MB/s", Better::Higher, level);

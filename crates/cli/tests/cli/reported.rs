@@ -54,7 +54,7 @@ fn a_page_is_written_beside_the_first_result() {
     assert!(page.contains("Core 2 &lt;Duo&gt;") && !page.contains("Core 2 <Duo>"));
     assert!(
         !page.contains("src=") && !page.contains("href="),
-        "nothing is fetched"
+        "the page loads nothing"
     );
     assert!(page.len() < 300_000, "{} bytes", page.len());
 }
@@ -90,7 +90,7 @@ fn a_result_is_never_written_over_and_what_is_none_is_refused() {
     assert_eq!(
         report(&[path]).code,
         Some(2),
-        "its own name with .html is its own"
+        "the default output would overwrite the result"
     );
     let other = dir.path().join("other");
     std::os::unix::fs::symlink(&result, &other).unwrap();

@@ -18,10 +18,10 @@ fn streams_on_either_side() {
     image.assert_clean();
     assert!(
         image.contents("/stream") == data,
-        "debugfs finds other bytes"
+        "debugfs shows different bytes"
     );
     let ran = run(["cp", &image.at("/stream"), "-"]);
-    assert!(ran.stdout == data, "other bytes came out");
+    assert!(ran.stdout == data, "the output has different bytes");
     // In a stream, holes become zeroes.
     ok(["truncate", "-s", "26M", &image.at("/stream")]);
     let out = run(["cp", &image.at("/stream"), "-"]).stdout;
@@ -148,7 +148,7 @@ fn sparse_as_asked() {
     image.assert_clean();
 }
 
-/// `stat` says 0 bytes for files below /proc/sys, and 4096 for those of sysfs.
+/// `stat` reports 0 bytes for files below /proc/sys, and 4096 for those of sysfs.
 #[test]
 fn files_that_the_kernel_generates_are_copied_whole_and_no_longer() {
     if tools_are_missing() {

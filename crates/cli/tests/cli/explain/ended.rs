@@ -15,7 +15,7 @@ use crate::common::{run, throughline, tool};
 /// Far longer than any step takes.
 const LIMIT: std::time::Duration = std::time::Duration::from_secs(300);
 
-/// What a script prints that reads tracefs, mounted in a private namespace.
+/// The output of a script that reads tracefs, which is mounted in a private namespace.
 #[track_caller]
 fn read_tracefs(script: &str) -> String {
     let output = tool("unshare")

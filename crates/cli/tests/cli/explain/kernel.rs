@@ -59,7 +59,7 @@ fn another_user_is_advised_to_be_root() {
         }
         Err(error) => {
             throughline_testkit::left_out!(
-                "another user cannot run the binary where it lies: {error}"
+                "another user cannot run the binary in its directory: {error}"
             )
         }
     }

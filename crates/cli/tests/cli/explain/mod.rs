@@ -48,7 +48,7 @@ fn sizes(account: &Value, op: &str) -> Vec<(u64, u64)> {
 /// Whether the kernel cannot be traced here; prints a note if so.
 fn kernel_is_out_of_reach() -> bool {
     if !is_root() {
-        throughline_testkit::missing!("watching the kernel needs root");
+        throughline_testkit::missing!("tracing the kernel needs root");
         return true;
     }
     let ran = run(["explain", "--kernel", "true"]);

@@ -15,14 +15,14 @@ use crate::common::noise;
 const ROOT: &str = "THROUGHLINE_APPTAINER_ROOT";
 
 /// The steps of Apptainer's starter in its user namespace: no search path, fuse2fs in the foreground, an
-/// overlay over the mount, and an unmount by another process. The overlay may be the kernel's here; that one
-/// does not work on a mount of fuse2fs 1.47, where Apptainer uses another. The mount was busy for a moment in
-/// one of many runs, for a reason not found: the output then names its users, and the unmount is repeated.
+/// overlay over the mount, and an unmount by another process. On our mount, the kernel's overlayfs works; on
+/// a mount of fuse2fs 1.47 it does not, and Apptainer uses another one. In one of many runs, the mount was
+/// busy for a moment, for an unknown reason: so the output names its users, and the unmount is repeated.
 const STARTER: &str = r#"
     set -e
     PATH= "$FUSE2FS" -f -o "$OPTIONS" /proc/self/fd/3 "$DIR" &
     until grep -q " $DIR fuse" /proc/self/mounts; do kill -0 $!; sleep 0.01; done
-    # Before the first look the kernel takes its root for that of an owner whom the namespace may not know.
+    # Until the first stat, the kernel uses a default owner for the root, which the namespace may not map.
     stat "$DIR" > /dev/null
     mkdir -p "$DIR/upper" "$DIR/work"
     mount -t overlay none "$W/seen" -o "lowerdir=$W/lower,upperdir=$DIR/upper,workdir=$DIR/work,userxattr"
@@ -89,12 +89,17 @@ fn turns(flow: Flow, begin: usize, owner: &str) -> Option<String> {
     let stdin = Stdio::from(held.try_clone().unwrap());
     let ran = script_on(&image, &point, &before, &text, stdin)?;
     assert_eq!(ran.code, Some(0), "{}{}", ran.text(), ran.stderr);
-    wait("nobody has the image", || users_of(&point.dir).is_empty());
+    wait("no process uses the image", || {
+        users_of(&point.dir).is_empty()
+    });
     let other = File::options().read(true).write(true).open(image.path());
     let is_free = lock_from(&other.unwrap(), 0);
-    assert!(!is_free, "the lock is the giver's");
+    assert!(!is_free, "the caller still holds the lock");
     let after = fs::read(image.path()).unwrap();
-    assert!(after[..begin] == bytes[..begin], "what is before it");
+    assert!(
+        after[..begin] == bytes[..begin],
+        "the bytes before the volume are unchanged"
+    );
     fs::write(image.path(), &after[begin..]).unwrap();
     image.assert_clean();
     Some(ran.text())

@@ -51,7 +51,7 @@ fn an_image_that_is_just_being_closed_can_be_mounted_again() {
         fs::write(point.path("file"), noise(20 << 20, round)).unwrap();
         point.unmount();
         let ran = ok(["mount", path, point.str()]);
-        assert_eq!(ran.stderr, "", "it was closed well");
+        assert_eq!(ran.stderr, "", "it was closed cleanly");
         assert!(fs::read(point.path("file")).unwrap() == noise(20 << 20, round));
     }
     ok(["umount", point.str()]);

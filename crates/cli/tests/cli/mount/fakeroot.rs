@@ -1,5 +1,5 @@
-//! `-o fakeroot`: every user with access has root's permissions in the mount, as far as the kernel asks the
-//! server. Compared with fuse2fs of e2fsprogs under the same user.
+//! `-o fakeroot`: every user with access has root's permissions in the mount, except for checks that the
+//! kernel makes itself. Compared with fuse2fs of e2fsprogs under the same user.
 
 use throughline_testing::program::{find, has};
 
@@ -102,7 +102,7 @@ fn output_of(program: &Path, options: &str, how: &str) -> Option<String> {
     let output = ran.text();
     let from = output.find("stat -c").unwrap_or_default();
     let printed = output[from..].to_owned();
-    wait("nobody has the image", || {
+    wait("no process uses the image", || {
         users_of(&image.path()).is_empty()
     });
     Some(printed)
@@ -126,7 +126,7 @@ fn root_inside(how: &str, owner: &str) {
         assert!(ours.contains(&text), "no {text:?}: {ours}");
     }
     if how == "user" {
-        // In a namespace with a single user, the kernel itself refuses other owners, without asking the
+        // In a namespace with a single user, the kernel itself refuses other owners, without a request to the
         // server.
         assert!(ours.contains("secret/new = 0\n7:8 644\n"), "{ours}");
     }

@@ -36,7 +36,7 @@ fn seen(command: &mut Command, arguments: &[&str]) -> (bool, String) {
         let text = fs::read_to_string(point.path("f")).unwrap();
         shown = format!("{place} {modes:?} {text}");
         point.unmount();
-        wait("nobody has the image", || {
+        wait("no process uses the image", || {
             users_of(&image.path()).is_empty()
         });
     }

@@ -149,7 +149,7 @@ fn its_mounts_look_like_the_real_ones() {
             seen.push((wrote, point.path("lost+found").is_dir()));
             point.unmount();
             // Both servers keep running briefly after that.
-            wait("nobody has the image", || {
+            wait("no process uses the image", || {
                 users_of(&image.path()).is_empty()
             });
         }

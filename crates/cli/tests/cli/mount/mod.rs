@@ -1,6 +1,6 @@
 //! Mounts made by the binary in the way that users, mount(8) and callers of fuse2fs make them. Without FUSE,
-//! a test prints a note and passes. Nothing depends on timing: the time limits are reached only if something
-//! hangs.
+//! a test reports that it is skipped. Nothing depends on timing: the time limits are reached only if
+//! something hangs.
 
 mod apptainer;
 mod block_device;
@@ -150,7 +150,7 @@ fn mounts() -> Vec<String> {
 fn wait(what: &str, mut done: impl FnMut() -> bool) {
     let until = Instant::now() + LIMIT;
     while !done() {
-        assert!(Instant::now() < until, "still not so: {what}");
+        assert!(Instant::now() < until, "timed out waiting for: {what}");
         std::thread::sleep(POLL);
     }
 }

@@ -19,7 +19,7 @@ fn ran(image: &Image, text: &str) -> Option<Ran> {
     let point = Point::new(image, "mnt");
     let ran = script(image, &point, &format!("{TOOLS}\n{text}"))?;
     assert_eq!(ran.code, Some(0), "{}{}", ran.text(), ran.stderr);
-    wait("nobody has the image", || {
+    wait("no process uses the image", || {
         users_of(&image.path()).is_empty()
     });
     image.assert_clean();
@@ -43,7 +43,7 @@ fn read_only_closes_the_image() {
         ls $DIR/d
         fails touch $DIR/b
         fails rm $DIR/a
-        # Again is no error; there is no way back.
+        # Repeating it is not an error. It cannot be undone.
         mount -o remount,ro $DIR
         fails mount -o remount,rw $DIR
         place
@@ -82,7 +82,7 @@ fn files_open_for_writing_prevent_a_read_only_remount() {
         fails mount -o remount,ro $DIR
         echo still >&9
         exec 9>&-
-        # Where the kernel alone was told, it goes back.
+        # If only the kernel's flag was changed, it can be undone.
         mount -i -o remount,ro $DIR
         fails touch $DIR/b
         mount -o remount,rw $DIR
@@ -112,7 +112,7 @@ fn options_that_cannot_be_changed_are_refused() {
         fails mount -o remount,relatime $DIR
         fails mount -o remount,sync $DIR
         place
-        # What is so already, as fstab has it.
+        # Options that already have these values are accepted, as from fstab.
         echo \"$IMAGE $DIR fuse.throughline noauto,noatime,commit=30,noexec 0 0\" > $W/fstab
         mount -T $W/fstab -o remount,ro $DIR
         place

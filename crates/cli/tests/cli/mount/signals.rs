@@ -177,7 +177,9 @@ fn a_server_whose_device_does_not_answer_ends_all_the_same() {
     // Reads a file of which nothing is cached.
     let path = point.path("synced");
     let reader = std::thread::spawn(move || fs::read(path));
-    wait("the device is asked", || connections.waiting(&host) > 0);
+    wait("the device has a request", || {
+        connections.waiting(&host) > 0
+    });
     signal(pid, Signal::TERM);
     wait_gone(pid);
     let read = reader.join().unwrap();
@@ -248,7 +250,7 @@ fn a_second_signal_ends_a_server_at_once() {
         return;
     }
     let below = Image::new("128M", &["-t", "ext4"]);
-    // Over io_uring, a request counts as taken as soon as a thread is free, also while the server is stopped.
+    // Over io_uring, the kernel hands a request to a free thread even while the server is stopped.
     let host = mounted(&below, "without=io_uring");
     let upper = Image::new("32M", &["-t", "ext4", "-b", "4096"]);
     let image = host.path("image");

@@ -201,7 +201,10 @@ fn a_volume_inside_a_disk_is_mounted_at_its_offset() {
         &["cannot open", "-o offset=2048s"],
     );
     let after = fs::read(disk).unwrap();
-    assert!(after[..1 << 20] == bytes[..1 << 20], "what is before it");
+    assert!(
+        after[..1 << 20] == bytes[..1 << 20],
+        "the bytes before the volume are unchanged"
+    );
     fs::write(image.path(), &after[1 << 20..]).unwrap();
     image.assert_clean();
     assert_eq!(image.contents("/file"), b"inside");

@@ -11,8 +11,8 @@ use crate::common::noise;
 
 const READINGS: u64 = 100;
 
-/// The requests that the server answers while a file in the cache is opened, read and closed 100 times. Those
-/// of `status`, and of other programs that look at all mounts, are among them, but they are few.
+/// The requests that the server answers while a file in the cache is opened, read and closed 100 times. This
+/// includes the few requests of `status`, and of other programs that query all mounts.
 #[track_caller]
 fn requests_of_readings(point: &Point) -> u64 {
     let served = || point.status()["requests"]["served"].as_u64().unwrap();
@@ -33,7 +33,7 @@ fn a_file_in_the_cache_is_read_without_requests_on_a_read_only_mount() {
     let image = image();
     let point = mounted(&image, "rw");
     fs::write(point.path("file"), b"content").unwrap();
-    // On this mount and the next, each reading sends a request: the count would show it.
+    // Control: on this mount and the next, each reading sends a request, and the count shows it.
     assert!(requests_of_readings(&point) >= READINGS);
     ok(["umount", point.str()]);
     for (options, each) in [("ro,without=no_open", true), ("ro", false)] {
