@@ -190,7 +190,7 @@ impl Images {
         self.watch.as_ref().map(|watch| watch.path(image))
     }
 
-    /// The path of long reads and writes: the cache is for a command whose user asks for one.
+    /// The path of long reads and writes: through the cache only if the user gave `--cache`.
     pub(crate) fn long_calls(&self) -> LongCalls {
         match self.globals.cache {
             Some(_) => LongCalls::Cached,

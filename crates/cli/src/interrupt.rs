@@ -30,8 +30,8 @@ impl Interrupt {
     pub(crate) fn arm(&self) -> std::io::Result<()> {
         let (woken, wake) = UnixStream::pair()?;
         for signal in [SIGINT, SIGTERM, SIGHUP] {
-            // Handlers run in this order: the conditional shutdown sees the flag as the previous signal left
-            // it.
+            // Handlers run in this order: the conditional shutdown tests the flag as it was before this
+            // signal.
             flag::register_conditional_shutdown(
                 signal,
                 EXIT_INTERRUPTED.into(),

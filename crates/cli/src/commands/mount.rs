@@ -78,8 +78,8 @@ fn failure_of(trouble: Trouble, context: &mut Context) -> Failure {
     failure
 }
 
-/// mke2fs makes root the owner of the root directory, whoever runs it. Prints a note if the caller therefore
-/// may not write to the mount.
+/// Prints a note if the caller may not write to the mount, because mke2fs makes root the owner of the root
+/// directory, regardless of who runs it.
 fn note_denied_writes(plan: &Plan) {
     let denied = rustix::fs::access(&plan.dir, rustix::fs::Access::WRITE_OK);
     if plan.options.read_only || denied != Err(Errno::ACCESS) {

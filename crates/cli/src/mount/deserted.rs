@@ -19,7 +19,7 @@ use throughline_fuse::mounts;
 
 use super::end::End;
 
-/// Interval between two checks. The second check sees processes that were starting during the first.
+/// Interval between two checks. The second check detects processes that were starting during the first.
 const LOOK: Duration = Duration::from_secs(1);
 const LOOKS: u32 = 2;
 
@@ -79,7 +79,7 @@ impl Namespace {
         match fs::read_link(process.join("ns/mnt")) {
             Ok(name) if name == self.name => return Lives::Here,
             Err(error) if error.kind() == ErrorKind::PermissionDenied => {}
-            // This includes a process that has ended meanwhile.
+            // This includes a process that has since ended.
             _ => return Lives::Elsewhere,
         }
         let ours = numbers(Path::new("/proc/self"));
@@ -125,7 +125,7 @@ impl Namespace {
     }
 }
 
-/// The IDs of the mounts that a process sees.
+/// The IDs of the mounts that are visible to a process.
 fn numbers(process: &Path) -> HashSet<u64> {
     let list = fs::read(process.join("mountinfo")).unwrap_or_default();
     let list = String::from_utf8_lossy(&list);

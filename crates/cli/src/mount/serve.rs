@@ -184,7 +184,7 @@ fn closing_wait(by: &str) -> Duration {
     }
 }
 
-/// Whether the image is the source of a mount that this process sees.
+/// Whether the image is the source of a mount that is visible to this process.
 fn is_mounted(image: &Path) -> bool {
     let shown = shown(image);
     mounts::all().is_ok_and(|all| {

@@ -137,7 +137,7 @@ fn an_image_in_use_is_detected_without_root() {
     image.assert_clean();
 }
 
-/// A loop device counts even if it is not mounted. The message says how to detach it.
+/// An image attached to a loop device is in use even if it is not mounted. The message says how to detach it.
 #[test]
 fn a_loop_device_alone_is_enough() {
     if tools_are_missing() || !is_root() {

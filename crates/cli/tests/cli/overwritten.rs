@@ -107,7 +107,8 @@ fn images_in_a_directory_that_is_copied_onto_are_kept() {
     assert!(fs::read(&kept).unwrap() == fs::read(image.path()).unwrap());
     // Files that are not images were copied.
     assert_eq!(fs::read(to.join("sub/other")).unwrap(), b"new");
-    // With -f, a link below the target is replaced, and the image behind it stays. So does the image itself.
+    // With -f, a link below the target is replaced, and the image that it refers to is kept. The image itself
+    // is kept too.
     fails(["cp", "-rf", &into, str(&to)], 1, MEANT);
     assert!(fs::read(&kept).unwrap() == fs::read(image.path()).unwrap());
     let one = from.join("sub/disk.img");
@@ -131,7 +132,7 @@ fn a_disk_with_a_volume_in_a_partition_is_kept() {
     bytes.extend(fs::read(image.path()).unwrap());
     fs::write(&disk, &bytes).unwrap();
     fails(["cp", str(&file), str(&disk)], 1, "in a partition");
-    // Without a table, only --offset leads to the volume.
+    // Without a table, the volume is found only with --offset.
     bytes[..512].fill(0);
     fs::write(&disk, &bytes).unwrap();
     fails(

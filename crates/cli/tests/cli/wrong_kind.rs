@@ -239,7 +239,7 @@ fn an_image_in_use_is_shown_by_info() {
         (found.json()[0]["label"].as_str(), found.stderr.as_str()),
         (Some("held"), "")
     );
-    // Listing names fails meanwhile.
+    // Listing names fails while the image is in use.
     fails(["ls", &image.at("/")], 1, "in use");
     assert!(fs::read(image.path()).unwrap() == before);
     drop(held);

@@ -73,7 +73,7 @@ const LATE_NS: u64 = 1_000_000;
 /// How long to wait for I/O still in flight when the command ends.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Runs a command and traces the kernel's I/O path meanwhile.
+/// Runs a command and traces the kernel's I/O path while it runs.
 ///
 /// # Errors
 /// If the kernel cannot be traced or the command cannot be run; nothing is left behind either way.

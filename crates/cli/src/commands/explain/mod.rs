@@ -1,4 +1,4 @@
-//! `explain`: runs a command of ours (any command with `--kernel`) and shows what the I/O path did meanwhile.
+//! `explain`: runs one of our commands (with `--kernel`, any command) and shows what the I/O path did.
 
 mod kernel;
 mod ours;

@@ -131,7 +131,7 @@ fn a_server_ends_with_the_namespace_of_its_mount() {
     }
     let image = image();
     let point = Point::new(&image, "mnt");
-    // The server stays, although it checks several times meanwhile.
+    // The server stays, although it checks several times during the sleep.
     let text = "$T mount $IMAGE $DIR; sleep 4; echo here > $DIR/file; cat $DIR/file";
     let ran = apart(&image, &point, text);
     assert_eq!(ran.code, Some(0), "{}", ran.stderr);

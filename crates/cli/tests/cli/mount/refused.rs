@@ -75,7 +75,7 @@ fn a_mount_that_fails_exits_with_32() {
     );
     fails(["mount", file, point.str()], 32, &["cannot open", "mke2fs"]);
     assert!(!point.is_mounted());
-    // A directory with files can be mounted at. The files are hidden meanwhile.
+    // A directory that contains files can be a mount point. The files are hidden while it is mounted.
     fs::write(point.path("hidden"), "").unwrap();
     ok(["mount", path, point.str()]);
     assert!(!point.path("hidden").exists());

@@ -99,7 +99,7 @@ fn a_user_mounts_uses_and_unmounts() {
     image.assert_clean();
 }
 
-/// mke2fs makes root the owner of the root directory, whoever calls it.
+/// mke2fs makes root the owner of the root directory, regardless of who runs it.
 #[test]
 fn a_user_who_may_not_write_is_advised_how_to() {
     if skipped() {
