@@ -267,8 +267,8 @@ fn an_import_that_loses_the_pattern_says_so_by_its_exit_code() {
 }
 
 /// How often a gate of identical commands raises an alarm on this machine, and whether it finds a loop that
-/// does 6 % more work. Takes 20 minutes on a quiet machine: `THROUGHLINE_SOAK=1 cargo test -p throughline-cli
-/// --test cli equal_commands -- --nocapture`.
+/// does 6 % more work. Takes 20 minutes on a quiet machine:
+/// `THROUGHLINE_SOAK=1 cargo test -p throughline-cli --test cli equal_commands -- --nocapture`.
 ///
 /// The limit is 0, exactly the change of identical code, so only the statistics prevent an alarm.
 #[test]
