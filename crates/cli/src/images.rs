@@ -239,7 +239,7 @@ impl Images {
 pub(crate) fn note_holder(image: &Path) {
     if let Some(holder) = throughline::kernel_holder(image) {
         note(&format!(
-            "{} is in use: {holder}; its present content on the disk is read",
+            "{} is in use: {holder}; reading its present content on the disk",
             quote(image)
         ));
     }

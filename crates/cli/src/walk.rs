@@ -11,7 +11,7 @@ use crate::images::{Access, Opened};
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem, Result as Step};
 
-/// Maximum nesting of directories. Paths that the kernel accepts have no more.
+/// Maximum nesting of directories. A path that the kernel accepts has at most this many components.
 pub(crate) const MAX_DEPTH: usize = 2048;
 
 /// Protects a walk from cycles: in a sound file system, each directory is reached once.

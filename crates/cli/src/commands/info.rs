@@ -63,7 +63,7 @@ fn in_use(context: &mut Context, image: &Path, busy: &Failure) -> Result<Volume,
     if !context.globals.quiet {
         let reason = busy.reason().unwrap_or("it is in use");
         context.complaints.note(&format!(
-            "{reason}; this is the present content of the disk"
+            "{reason}; showing the present content of the disk"
         ));
     }
     Ok(volume)

@@ -20,7 +20,7 @@ use crate::progress::Progress;
 
 /// Bytes per read or write.
 pub(crate) const CHUNK_BYTES: usize = 8 << 20;
-/// Number of buffers: one being read, one being written, one between.
+/// Number of buffers: one being filled, one being written, and a full one between them.
 const BUFFERS: usize = 3;
 /// Alignment for direct I/O on any device, and the unit in which zeroes become holes.
 pub(crate) const ALIGN_BYTES: usize = 4096;

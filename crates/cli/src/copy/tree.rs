@@ -466,7 +466,7 @@ impl<'a> Walker<'a> {
             Some(existing) if existing.kind == FileType::File => Create::Existing,
             Some(_) if self.options.force => return anew(),
             Some(_) => {
-                return Err(Problem::new("what exists there is not a regular file")
+                return Err(Problem::new("the existing target is not a regular file")
                     .with_next("-f replaces it")
                     .met(format!("not writing to {}", to.place)));
             }

@@ -120,7 +120,7 @@ impl End {
         let end = self.clone();
         thread::spawn(move || {
             if let Some(Err(error)) = end.mount.get().map(|mount| mount.ending.end()) {
-                tracing::error!(%error, "unmounting");
+                tracing::error!(%error, "cannot unmount");
             }
         });
     }
@@ -149,7 +149,7 @@ impl End {
 
     fn cut(&self) {
         if let Some(Err(error)) = self.mount.get().map(|mount| mount.ending.cut()) {
-            tracing::error!(%error, "unmounting");
+            tracing::error!(%error, "cannot abort the connection");
         }
     }
 

@@ -42,8 +42,8 @@ pub(super) fn is_keeper() -> bool {
     std::env::var_os(ROLE).is_some_and(|role| role == KEEPER)
 }
 
-/// Starts the process that removes a mount after this one has ended, which closes the other's standard input.
-/// The environment variable `name` identifies the mount.
+/// Starts the process that removes a mount after this process has ended. The end of this process closes the
+/// standard input of the other. The environment variable `name` identifies the mount.
 pub(super) fn start_keeper(name: &str, value: &OsStr) -> io::Result<Child> {
     let mut command = Command::new(this_program());
     command

@@ -1,8 +1,9 @@
 //! What the kernel's I/O path did while a command ran, from its tracepoints.
 //!
 //! There are two private instances of the tracer. One follows the command's processes and records their
-//! calls. The other records the I/O below the calls, sorted by device. It cannot be limited to processes,
-//! because interrupts and kernel threads do part of that work. Both are removed at the end (`instance.rs`).
+//! calls. The other records the I/O below the calls, which is then assigned to devices. It cannot be limited
+//! to processes, because interrupts and kernel threads do part of that work. Both are removed at the end
+//! (`instance.rs`).
 
 mod devices;
 mod events;

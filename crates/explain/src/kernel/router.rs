@@ -82,8 +82,8 @@ impl Router {
             Some(disk) => *disk,
             None => {
                 let disk = dev.disk();
-                // Partitions have numbers too, so this map may have more entries than there are devices. This
-                // bound is larger than the number of any machine.
+                // Partitions have numbers too, so this map may have more entries than there are devices. No
+                // machine has as many as this bound.
                 if self.disks.len() < 4096 {
                     self.disks.insert(dev, disk);
                 }
@@ -214,8 +214,8 @@ impl Router {
             account.notes.clone_from(&notes);
             if device.dirtied {
                 account.notes.push(
-                    "it wrote to the page cache: later write-back is not included; end the command with a \
-                     sync"
+                    "the command wrote to the page cache: later write-back is not included; end the command \
+                     with a sync"
                         .to_owned(),
                 );
             }
