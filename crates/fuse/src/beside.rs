@@ -1,17 +1,17 @@
 //! [`Beside`]: the thread that serves alone ([`crate::pace::Mode::Beside`]) runs on its caller's processor.
 //!
 //! The caller sleeps while it waits for the reply. So our thread can use its processor, no other processor is
-//! woken, and the data is in its cache. For the caller to stay there when it is woken, the thread has the
-//! policy `SCHED_IDLE`: a processor on which only such threads run counts as idle, so the scheduler does not
-//! move the caller to another. As the thread serves only in this mode, it never needs to leave the policy,
-//! which an ordinary user may not do.
+//! woken, and the data is in that processor's cache. To keep the caller there when it is woken, the thread
+//! has the policy `SCHED_IDLE`: a processor on which only such threads run counts as idle, so the scheduler
+//! does not move the caller to another. As the thread serves only in this mode, it never needs to leave the
+//! policy, which an unprivileged process may not do.
 //!
 //! Invariants:
-//! - The caller's processor is looked up in `/proc`, at its second request in a row and then once in
-//!   [`LOOKED`].
-//! - If the thread was late, the mode is not entered for a while ([`Judge`]).
-//! - Where it is not known (the caller is in another PID namespace), the mode pauses as well: the thread
-//!   would be on another processor, which has to be woken.
+//! - The caller's processor is looked up in `/proc` at the caller's second request in a row, and then once
+//!   every [`LOOKED`] requests.
+//! - If the thread was scheduled late, the mode is not entered for a while ([`Judge`]).
+//! - If the caller's processor is not known (the caller is in another PID namespace), the mode pauses as
+//!   well: the thread would run on another processor, which has to be woken.
 //! - If several callers make requests at the same time, the mode ends: they would all wait for one processor.
 
 use std::fs::File;
@@ -22,28 +22,29 @@ use throughline_device::{Background, bind_thread};
 
 use crate::placement::{Judge, Step};
 
-/// The number of requests of a caller between two looks at its processor.
+/// The number of requests of a caller between two look-ups of its processor.
 const LOOKED: u32 = 16;
-/// The number of requests between two looks at the delay.
+/// The number of requests between two checks of the scheduling delay.
 const CHECKED: u32 = 8;
-/// A request of another caller than the one before counts as this many of the same.
+/// A request from another caller than the previous one adds this to the score. A request from the same caller
+/// subtracts 1.
 const CHANGE: u32 = 2;
 /// After this many requests without a known processor, the mode pauses for this time.
 const UNKNOWN: (u32, Duration) = (32, Duration::from_secs(64));
-/// At this score, several callers make requests at the same time.
+/// At this score, several callers are assumed to make requests at the same time.
 const SEVERAL: u32 = 32;
 
-/// Belongs to one thread, which is in the policy from then on.
+/// Belongs to one thread, which has the policy from its creation on.
 pub(crate) struct Beside {
     background: Background,
     judge: Judge,
-    /// The requests since the last look at the delay.
+    /// The requests since the last check of the delay.
     requests: u32,
     caller: Caller,
-    /// Requests of changing callers, less those of the same.
+    /// The score: see [`CHANGE`].
     changes: u32,
     bound_to: Option<u16>,
-    /// The requests served before it was bound to a processor.
+    /// The requests served while the thread was not bound to a processor.
     unbound: u32,
 }
 
@@ -57,19 +58,20 @@ struct Caller {
     stat: Option<File>,
 }
 
-/// What follows a request.
+/// Whether the mode goes on after a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Next {
     /// The mode goes on.
     On,
-    /// It ends, as there are several callers.
+    /// It ends, because there are several callers.
     End,
-    /// It ends, as the thread was late or found no processor, and does not begin again for this time.
+    /// It ends, because the thread was scheduled late or the caller's processor is unknown. It must not begin
+    /// again for this time.
     Pause(Duration),
 }
 
 impl Beside {
-    /// For the current thread, which enters the policy for good.
+    /// For the current thread, which enters the policy permanently.
     ///
     /// # Errors
     /// The system does not count delays, or does not allow the policy.
@@ -89,9 +91,10 @@ impl Beside {
         })
     }
 
-    /// A request of this thread was read: moves to its processor if it is another.
+    /// A request of the thread `pid` was read: moves the current thread to the caller's processor, if that
+    /// has changed.
     pub(crate) fn follow(&mut self, pid: u32) {
-        // Requests of the kernel's own, and callers in other PID namespaces, have no number.
+        // Requests from the kernel itself and from callers in other PID namespaces have no PID.
         if pid == 0 {
             return;
         }

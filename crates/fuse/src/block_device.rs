@@ -8,9 +8,9 @@
 //!
 //! The disadvantage: an unmount that another process forces (`umount -f`, `abort` of fusectl) releases the
 //! device at once, while the server is still closing the volume. The server of a plain mount holds the device
-//! itself until the volume is closed; the server of a `fuseblk` mount cannot hold it as well. So this is not
-//! the default (`-o with=fuseblk`). If our server ends the mount itself after a signal, it closes the volume
-//! first ([`crate::Session::ending`]).
+//! itself until the volume is closed; the server of a `fuseblk` mount cannot. So `fuseblk` is not the default
+//! (`-o with=fuseblk`). If our server ends the mount itself after a signal, it closes the volume first
+//! ([`crate::Session::ending`]).
 //!
 //! Only root outside of user namespaces may use it. All others get a plain mount, whose server holds the
 //! device itself.

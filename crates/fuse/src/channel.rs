@@ -4,7 +4,7 @@
 //! - The data of a WRITE is page-aligned: direct I/O sends it from there to the disk.
 //! - The same page-aligned memory takes the reply data of READ and READDIR, whose requests end before it.
 //! - In the memory of a ring's entry, a request has the form of one that is read: its header and first
-//!   argument are copied to just before the payload. So the server does not know which transport it serves.
+//!   argument are copied to just before the payload. So the server does not depend on the transport.
 
 use std::io::{self, IoSlice};
 use std::ops::Range;
@@ -152,7 +152,7 @@ impl Channel {
         parts.extend(data.iter().map(|part| IoSlice::new(part)));
         match rustix::io::writev(&self.fd, &parts) {
             Ok(_) => Ok(true),
-            // The request was interrupted, the kernel does not know the inode or name of a notification, or
+            // The request was interrupted, the kernel has not cached the inode or name of a notification, or
             // the mount is gone.
             Err(Errno::NOENT | Errno::NODEV) => Ok(false),
             Err(error) => Err(error.into()),
@@ -220,7 +220,7 @@ impl Scratch {
         }
     }
 
-    /// An empty one of the same size, for requests that are read.
+    /// An empty scratch of the same size, for requests that are read.
     pub(crate) fn another(&mut self) -> Scratch {
         Scratch::new(self.buf().len() - PAGE_BYTES)
     }

@@ -1,4 +1,4 @@
-//! [`Connection`]: the kernel's side of a mount: what is asked for and agreed on, and its requests.
+//! [`Connection`]: the connection to the kernel: what is negotiated with it, and the requests that it sends.
 //!
 //! `fuser` mounts, through `fusermount3` or directly as root, and negotiates with [`Negotiation`]. Then our
 //! threads (`workers`) take over the connection.
@@ -130,12 +130,12 @@ fn capabilities(options: &MountOptions, over_rings: bool) -> InitFlags {
         InitFlags::FUSE_HAS_IOCTL_DIR | InitFlags::FUSE_MAX_PAGES | chosen(&options.choices);
     wanted.set(InitFlags::FUSE_OVER_IO_URING, over_rings);
     if options.read_only {
-        // Files may be opened without a request, so none could empty them. Only a mount that root has made
-        // writable needs it.
+        // If files are opened without a request, O_TRUNC must reach the server as a separate SETATTR. This
+        // matters only on a mount that root has made writable.
         wanted.remove(InitFlags::FUSE_ATOMIC_O_TRUNC);
     } else {
-        // Its writes would be background requests, whose number is bounded, and would queue there behind
-        // cache fills that wait for a write (`coherence.rs`).
+        // With it, direct writes would be background requests. The number of these is bounded, so writes
+        // would queue behind cache fills that wait for a write (`coherence.rs`).
         wanted.remove(InitFlags::FUSE_ASYNC_DIO);
     }
     if options.acl {

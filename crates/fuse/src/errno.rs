@@ -8,7 +8,7 @@ use throughline::Error;
 /// The errno for an error.
 pub(crate) fn of(error: &Error) -> Errno {
     match error {
-        // Whatever the device's own errno is: ENOSPC of the host, for example, would mislead.
+        // Never the device's own errno: ENOSPC of the host, for example, would be misleading.
         Error::Device(_) => Errno::IO,
         Error::Caller(_) => number(error).unwrap_or(Errno::INVAL),
         _ => number(error).unwrap_or(Errno::IO),

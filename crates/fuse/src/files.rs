@@ -38,7 +38,7 @@ pub(crate) struct OpenFile {
     no_access_time: bool,
     /// It was opened for writing.
     writes: bool,
-    /// The kernel caches what is read through this handle, so ours drops it.
+    /// The kernel caches what is read through this handle, so our cache drops it.
     gives_back: bool,
     /// The sequence of its reads with `O_DIRECT`.
     streak: Streak,

@@ -8,7 +8,7 @@
 //!  or rings: the kernel writes into memory of the thread               rings.rs
 //!                        ▼
 //!  server: one file per family of requests                             server/
-//!      nodes.rs  inodes the kernel knows      files.rs  open handles      policy.rs  choice of cache
+//!      nodes.rs  referenced inodes            files.rs  open handles      policy.rs  choice of cache
 //!      coherence.rs  the kernel's page cache, and I/O that bypasses it
 //!                        ▼
 //!  throughline::{Node, File}                                           the public API

@@ -1,9 +1,9 @@
-//! [`Nodes`]: the inodes that the kernel knows, each with its look-up count.
+//! [`Nodes`]: the inodes that the kernel references, each with its look-up count.
 //!
 //! Invariants:
 //! - A node id is the inode number, except for the root, whose node id is 1.
 //! - The table holds an inode that has lost its last name until the kernel forgets it. For all other inodes
-//!   it keeps only a count, so a mount may know millions of files.
+//!   it keeps only a count, so the kernel may reference millions of files.
 //! - The kernel serializes changes of a directory (its inode lock). So a name looked up in a request that
 //!   changes the directory keeps its meaning until the request is done.
 
@@ -80,8 +80,8 @@ impl Nodes {
     }
 
     /// The inode of a file handle (`open_by_handle_at`), as a node id. The kernel looks up `.` in it if it
-    /// has forgotten the inode or never knew it. It compares the generation itself; if the inode does not
-    /// exist, the program gets `ESTALE`.
+    /// does not reference the inode. The kernel compares the generation itself; if the inode does not exist,
+    /// the program gets `ESTALE`.
     ///
     /// # Errors
     /// As [`Nodes::get`].
@@ -151,7 +151,7 @@ impl Nodes {
     }
 
     /// A name of `node` may have been removed. If none is left, or if that cannot be determined, the node is
-    /// held as long as the kernel knows it.
+    /// held as long as the kernel references it.
     pub(crate) fn lost_a_name(&self, node: Node) {
         if node.metadata().is_ok_and(|meta| meta.nlink() > 0) {
             return;
@@ -170,7 +170,7 @@ impl Nodes {
         }
     }
 
-    /// The number of inodes that the kernel knows, without the root.
+    /// The number of inodes that the kernel references, without the root.
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|shard| shard.lock().len()).sum()
     }

@@ -4,8 +4,8 @@
 //! longer than most requests take to serve. A program that issues one request after another pays for two
 //! wake-ups per request, our thread's and its own. So when requests arrive in sequence, one thread serves
 //! them all: on the caller's processor, so that no other is woken ([`crate::beside`]), or, where that is not
-//! possible, by spinning for a while before it sleeps. The other threads are parked, because each request
-//! would also wake, for nothing, a thread that waits in the kernel.
+//! possible, by spinning for a while before it sleeps. The other threads are parked: if one of them waited in
+//! the kernel, each request would wake it needlessly.
 //!
 //! Invariants:
 //! - While one thread reads alone, one of the parked threads is the watcher. It checks every
@@ -51,9 +51,9 @@ pub(crate) enum Mode {
 }
 
 impl Mode {
-    /// The interval of the watcher's checks. A watcher that sleeps again makes its processor look for work
-    /// elsewhere, and it may take the program away from the thread beside it. So that mode is checked less
-    /// often.
+    /// The interval of the watcher's checks. When the watcher goes back to sleep, the scheduler looks for
+    /// other work for its processor, and may move the program there, away from [`Mode::Beside`]'s thread. So
+    /// that mode is checked less often.
     fn tick(self) -> Duration {
         match self {
             Mode::All | Mode::Spinning => Duration::from_millis(1),
@@ -219,7 +219,7 @@ impl Pace {
         spins
     }
 
-    /// The thread that spins reports how it got a request; ends the mode if it does not pay.
+    /// Called by the thread that spins, with how it got a request. Ends the mode if spinning gains nothing.
     pub(crate) fn found(&self, finds: &mut Finds, find: Find) {
         match find {
             Find::AtOnce => finds.at_once += 1,

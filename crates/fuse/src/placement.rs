@@ -1,14 +1,15 @@
-//! [`Placement`]: whether a thread that serves requests on its caller's processor leaves the caller there.
+//! [`Placement`]: the policy of a thread that serves requests on its caller's processor. It decides whether
+//! the scheduler leaves the caller there.
 //!
-//! When a request is answered, the scheduler would move the program to another, idle processor, because ours
-//! is the only thread on this one and keeps it busy: see [`Background`]. So our thread runs in that policy as
-//! long as nobody else wants the processor.
+//! With the usual policy, the scheduler would move the program to another, idle processor when its request is
+//! answered, because our thread keeps this one busy. So our thread has the policy of [`Background`] while no
+//! other thread competes for the processor.
 //!
 //! Invariants:
-//! - The delay of the thread is read once in [`CHECKED`] requests. If it grew by more than [`LATE`] in that
-//!   time, the thread leaves the policy for a pause, which doubles from time to time up to [`PAUSE`]. So
-//!   programs that compute all the time cost a mount some late requests in each pause.
-//! - Where the thread could not return from the policy, it never enters it.
+//! - The scheduling delay of the thread is read once every [`CHECKED`] requests. If it grew by more than
+//!   [`LATE`] since, the thread leaves the policy for a pause. Each pause is twice as long as the last one,
+//!   up to [`PAUSE`]. So if other programs keep the processor busy, only a few requests per pause are late.
+//! - A thread that may not leave the policy again never enters it.
 
 use std::time::{Duration, Instant};
 
@@ -16,10 +17,11 @@ use throughline_device::Background;
 
 use crate::transport::Transport;
 
-/// The number of requests between two looks at the delay.
+/// The number of requests between two checks of the scheduling delay.
 const CHECKED: u32 = 8;
-/// More than this in [`CHECKED`] requests is too late. A program that computes as long between its requests
-/// delays our thread as well, but hardly notices a move to another processor.
+/// If the delay grows by more than this in [`CHECKED`] requests, the thread counts as late. A program that
+/// computes for so long between its requests also delays our thread, but a move to another processor costs it
+/// little in comparison.
 const LATE: Duration = Duration::from_millis(10);
 /// The shortest and the longest pause.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(64));
@@ -31,12 +33,12 @@ pub(crate) struct Placement<'a> {
     transport: &'a Transport,
     is_in_background: bool,
     judge: Judge,
-    /// The requests since the last look.
+    /// The requests since the last check.
     requests: u32,
 }
 
 impl<'a> Placement<'a> {
-    /// For the current thread. `background`: its own.
+    /// For the current thread, with its own `background`.
     pub(crate) fn new(background: Option<Background>, transport: &'a Transport) -> Placement<'a> {
         let mut placement = Placement {
             background,
@@ -97,23 +99,23 @@ impl Drop for Placement<'_> {
     }
 }
 
-/// What a thread is to do now.
+/// What a thread must do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Enter,
     Leave,
 }
 
-/// Decides by the delays of a thread.
+/// Decides from the scheduling delays of a thread.
 pub(crate) struct Judge {
     state: State,
     pause: Duration,
 }
 
 enum State {
-    /// In the policy; when it was entered, and the delay at the last look.
+    /// In the policy: when it was entered, and the delay at the last check.
     Background { since: Instant, delay: Duration },
-    /// In the usual policy until then.
+    /// In the usual policy until this time.
     Usual { until: Instant },
 }
 
@@ -133,7 +135,7 @@ impl Judge {
         }
     }
 
-    /// `delay`: how long the thread has waited for its processor, in all.
+    /// `delay`: the total time that the thread has waited for its processor.
     pub(crate) fn look(&mut self, now: Instant, delay: Duration) -> Option<Step> {
         match self.state {
             State::Usual { until } if now < until => None,

@@ -19,8 +19,8 @@
 //!   the kernel may wait for requests are sent by a thread without an entry.
 //! - A thread never ends before the connection: closing its ring would lose a request that arrives meanwhile.
 //!   Surplus threads sleep.
-//! - The kernel uses no ring before all queues have an entry. Until it is known whether they have, no thread
-//!   serves; if one has none, the kernel is made to use `/dev/fuse`.
+//! - The kernel uses no ring before all queues have an entry. Until then, no thread serves requests. If a
+//!   queue gets no entry, the kernel is made to use `/dev/fuse`.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -308,7 +308,8 @@ impl<'a> Rings<'a> {
         }
     }
 
-    /// The existing threads go on serving, and each request would fail to add another.
+    /// Logs a warning, but only the first one: the existing threads go on serving, and every request tries
+    /// again to add a thread.
     fn warn_once(&self, what: &str, error: &io::Error) {
         if !self.warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(%error, "{what}");
@@ -346,7 +347,7 @@ impl<'a> Rings<'a> {
             placement.served();
             queue.waiting.fetch_add(1, Ordering::Relaxed);
             if self.server.has_notices() {
-                // They follow the reply.
+                // The notifications must follow the reply.
                 if let Err(error) = scratch.commit() {
                     tracing::error!(%error, "answering a request");
                 }
@@ -382,7 +383,8 @@ impl<'a> Rings<'a> {
         }
     }
 
-    /// Returns the memory of a large request to the system, unless few entries keep theirs (`keeps`).
+    /// Returns the memory of a large request to the system, unless this entry is one of the [`LARGE_ENTRIES`]
+    /// that keep theirs (`keeps`).
     fn limit_memory(&self, scratch: &mut Scratch, keeps: &mut bool) {
         if *keeps || scratch.touched_bytes() <= SMALL_BYTES {
             return;

@@ -1,4 +1,4 @@
-//! [`Service`]: what answers requests, over whichever transport they come.
+//! [`Service`]: serves requests, independently of their transport.
 
 use std::io;
 use std::sync::Arc;

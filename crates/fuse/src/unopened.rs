@@ -1,8 +1,7 @@
 //! [`Unopened`]: the files that are read on a mount whose kernel sends no OPEN.
 //!
-//! The kernel then does not say when a file is closed either. So a file is opened by its first request, and
-//! the number of files kept open is bounded. A file that is closed for another one loses only the state of
-//! its read-ahead.
+//! Such a kernel sends no RELEASE either. So a file is opened by its first request, and the number of files
+//! kept open is bounded. A file that is closed to make room for another loses only its readahead state.
 
 use std::sync::Arc;
 
@@ -38,7 +37,7 @@ impl Unopened {
         if let Some(at) = files.iter().position(|(of, _)| *of == nodeid) {
             files[at..].rotate_left(1);
         } else {
-            // Under the lock, so that requests in parallel share one file, and its read-ahead.
+            // Under the lock, so that parallel requests share one file and its readahead state.
             let file = Arc::new(open()?);
             if files.len() == SHARD_FILES {
                 files.remove(0);

@@ -29,7 +29,7 @@ use crate::wire::Opcode;
 const MAX_THREADS: usize = 20;
 /// The shortest interval at which memory is returned to the system.
 const GIVE_EVERY: Duration = Duration::from_secs(5);
-/// The maximum number of threads that wait for requests; any more end.
+/// The maximum number of threads that wait for requests; surplus threads end.
 const MAX_WAITING: usize = 8;
 
 struct Workers<'a> {
@@ -40,7 +40,7 @@ struct Workers<'a> {
     pace: Pace,
     /// A thread may serve on its caller's processor ([`Beside`]).
     may_be_beside: bool,
-    /// It was started.
+    /// The thread of [`Mode::Beside`] was started.
     has_beside: AtomicBool,
     threads: AtomicUsize,
     max_threads: AtomicUsize,

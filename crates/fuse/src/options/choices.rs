@@ -46,13 +46,14 @@ macro_rules! choices {
 
 choices! {
     direct_writes: true, "files opened write-only bypass the kernel's cache and use ours";
-    direct_new: true, "so do files opened read-write while they are empty";
-    direct_mixed: false, "so do all files opened read-write";
-    direct_io: false, "so do all files";
-    fuseblk: false, "root mounts a block device as fuseblk: sync(2) and FIBMAP reach the server, unmounting \
-                     waits until it is closed; umount -f frees the device before it is closed";
-    export: true, "file handles stay valid when the kernel has forgotten the inode: open_by_handle_at(2), \
-                   NFS";
+    direct_new: true, "files opened read-write while they are empty bypass the kernel's cache";
+    direct_mixed: false, "all files opened read-write bypass the kernel's cache";
+    direct_io: false, "all files bypass the kernel's cache";
+    fuseblk: false, "root mounts a block device as fuseblk: sync(2) and FIBMAP reach the server, and \
+                     unmounting waits until the volume is closed; but umount -f releases the device \
+                     before that";
+    export: true, "file handles stay valid after the kernel has forgotten the inode, for \
+                   open_by_handle_at(2) and NFS";
     parallel_direct_writes: true, "writes to one file that bypass the kernel's cache run in parallel";
     direct_mmap: true, "files that bypass the kernel's cache can still be mapped";
     keep_cache: true, "the kernel keeps cached file data across opens";
@@ -68,13 +69,13 @@ choices! {
     clone_fd: true, "each thread reads requests through its own descriptor";
     spin: true, "requests in sequence are served by one thread, which spins for the next before it sleeps";
     io_uring: true, "requests come over io_uring if root has switched that on in the kernel";
-    idle_policy: true, "the threads of io_uring's queues, and one that serves requests in sequence on their \
-                        program's processor, run only while nothing else wants it (SCHED_IDLE), so that the \
-                        system leaves the program there";
+    idle_policy: true, "the threads of io_uring's queues, and the one that serves requests in sequence on the \
+                        program's processor, have the policy SCHED_IDLE, so that the scheduler leaves the \
+                        program on that processor";
     async_dio: true, "on a read-only mount, the parts of a large direct I/O run in parallel";
     atomic_o_trunc: true, "opening with O_TRUNC is one request";
     readdirplus: true, "directories are listed with the attributes of their files";
-    readdirplus_auto: true, "but only if the attributes are used";
+    readdirplus_auto: true, "directories are listed with attributes only if programs use them";
     parallel_dirops: true, "look-ups and listings of one directory run in parallel";
     setxattr_ext: true, "setting an ACL clears the setgid bit in the same request";
     handle_killpriv: true, "a write clears set-user-ID bits in the same request";

@@ -67,7 +67,7 @@ pub struct MountOptions {
     pub exec: bool,
     /// Changes are durable after this time at the latest; `None` for the default.
     pub commit: Option<Duration>,
-    /// A replaced file is whole after a crash, old or new.
+    /// After a crash, a replaced file has its complete old or new content.
     pub auto_da_alloc: bool,
     /// Every write is durable when it returns.
     pub sync: bool,
@@ -77,7 +77,7 @@ pub struct MountOptions {
     pub atime: Atime,
     /// Reading a directory sets its access time like a file's.
     pub dir_atime: bool,
-    /// A change of times only is written with another change of the file.
+    /// A change that affects only times is written with another change of the file.
     pub lazytime: bool,
     /// POSIX ACLs are shown and honoured.
     pub acl: bool,

@@ -36,7 +36,7 @@ impl MountOptions {
         ]
     }
 
-    /// The first setting that these options of a remount request and that the mount does not have.
+    /// The first setting requested by these options of a remount that differs from the mount's.
     ///
     /// `mounted` returns a setting of the mount by name, in the form of [`MountOptions::settings`].
     pub fn asks_for_other<T: AsRef<str>>(

@@ -187,7 +187,7 @@ static TABLE: &[Known] = &[
     flag(
         "nosuid",
         Group::Access,
-        "ignore them (the default)",
+        "ignore set-user-ID and set-group-ID bits of programs (the default)",
         sets!(suid = false),
     ),
     flag(
@@ -199,7 +199,7 @@ static TABLE: &[Known] = &[
     flag(
         "nodev",
         Group::Access,
-        "ignore them (the default)",
+        "ignore device files (the default)",
         sets!(dev = false),
     ),
     flag(
@@ -211,7 +211,7 @@ static TABLE: &[Known] = &[
     flag(
         "noexec",
         Group::Access,
-        "do not allow it",
+        "do not allow programs to be run",
         sets!(exec = false),
     ),
     flag(
@@ -239,14 +239,14 @@ static TABLE: &[Known] = &[
     flag(
         "auto_da_alloc",
         Group::Durability,
-        "a file replaced by rename or by truncation and rewriting is whole after a crash without fsync, old \
-         or new (the default)",
+        "after a crash, a file that was replaced without fsync, by rename or by truncation and rewriting, \
+         has its complete old or new content (the default)",
         sets!(auto_da_alloc = true),
     ),
     flag(
         "noauto_da_alloc",
         Group::Durability,
-        "it may be empty after a crash; a rename over a file does not wait for data",
+        "a replaced file may be empty after a crash; a rename over a file does not wait for data",
         sets!(auto_da_alloc = false),
     ),
     flag(
@@ -305,14 +305,14 @@ static TABLE: &[Known] = &[
     flag(
         "diratime",
         Group::Times,
-        "directories are treated as files are (the default)",
+        "reading a directory sets its access time like a file's (the default)",
         sets!(dir_atime = true),
     ),
     flag(
         "lazytime",
         Group::Times,
-        "if only times change, they are written with the next other change of the file, a sync, or its last \
-         close",
+        "changes that affect only times are written with the next other change of the file, a sync, or its \
+         last close",
         sets!(lazytime = true),
     ),
     flag(
@@ -324,7 +324,7 @@ static TABLE: &[Known] = &[
     flag(
         "acl",
         Group::Features,
-        "POSIX ACLs (the default)",
+        "show and honour POSIX ACLs (the default)",
         sets!(acl = true),
     ),
     flag(
@@ -336,25 +336,25 @@ static TABLE: &[Known] = &[
     flag(
         "user_xattr",
         Group::Features,
-        "user.* attributes (the default)",
+        "show user.* attributes, and allow them to be set (the default)",
         sets!(user_xattr = true),
     ),
     flag(
         "nouser_xattr",
         Group::Features,
-        "do not show or set them",
+        "do not show user.* attributes, or allow them to be set",
         sets!(user_xattr = false),
     ),
     flag(
         "discard",
         Group::Features,
-        "discard freed blocks (holes in the image), once the change is durable",
+        "discard freed blocks once the change is durable: they become holes in the image",
         sets!(discard = true),
     ),
     flag(
         "nodiscard",
         Group::Features,
-        "do not, except by fstrim (the default)",
+        "do not discard freed blocks, except by fstrim (the default)",
         sets!(discard = false),
     ),
     flag(
@@ -390,7 +390,7 @@ static TABLE: &[Known] = &[
     flag(
         "bsddf",
         Group::Features,
-        "df does not include it (the default)",
+        "df does not include the volume's own metadata (the default)",
         sets!(minix_df = false),
     ),
     with_value(

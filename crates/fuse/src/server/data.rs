@@ -146,7 +146,7 @@ impl DataRequests {
         if flags.contains(OFlags::SYNC) {
             to.sync_all()?;
         } else if flags.intersects(OFlags::DSYNC) {
-            // `OFlags::DSYNC` has the bits of `O_SYNC`, of which `O_DSYNC` is one.
+            // In rustix, `OFlags::DSYNC` is `O_SYNC`, whose bits include that of `O_DSYNC`.
             to.sync_data()?;
         }
         Ok(written)

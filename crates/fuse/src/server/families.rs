@@ -40,9 +40,10 @@ pub(super) struct Shared<'a> {
     pub(super) identity: &'a Arc<Identity>,
 }
 
-/// Whether files are opened without a request. Then the kernel decides alone what an open does: it lets every
-/// file be read through its cache, and keeps what it holds. So the choices must want that, the mount must be
-/// read-only, and no file may be without its key, as opening it would have to fail.
+/// Whether files are opened without a request. The server then takes no part in opening files: the kernel
+/// reads every file through its cache, and keeps cached data across opens. So the choices must allow both,
+/// the mount must be read-only, and no file may be encrypted, because opening one without its key has to
+/// fail.
 fn opens_without_request(volume: &Volume, options: &MountOptions) -> bool {
     let choices = &options.choices;
     let is_chosen = choices.no_open && choices.keep_cache && !choices.direct_io;

@@ -1,6 +1,6 @@
 //! IOCTL: inode flags, projects and generations.
 //!
-//! The kernel checks permission for the requests that it knows (flags and projects: the owner, and
+//! The kernel checks permissions for the ioctls that it implements itself (flags and projects: the owner, and
 //! capabilities). The rest is checked here.
 
 use std::sync::Arc;

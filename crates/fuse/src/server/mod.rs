@@ -9,7 +9,7 @@
 //!    │                          shared: Nodes, Files, Turns,
 //!    │                          Identity, Shown                             identity.rs, shown.rs
 //!    ├─► counts                                                             status.rs
-//!    ├─► notifications: what the kernel's cache may no longer show          stale.rs
+//!    ├─► notifications: what is stale in the kernel's cache                 stale.rs
 //!    └─► replies that the kernel did not receive                            undelivered.rs
 //! ```
 //!
@@ -67,7 +67,7 @@ pub use status::{END_WRITING_ATTRIBUTE, STATUS_ATTRIBUTE};
 use status::{Served, Status};
 use undelivered::Undelivered;
 
-/// The interval of checks whether the last requests have ended.
+/// The interval at which [`Server::close_early`] checks whether the last requests have ended.
 const SHUT_LOOK: Duration = Duration::from_millis(1);
 
 /// How long a request that finds the volume full waits for inodes that are being freed.

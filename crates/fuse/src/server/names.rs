@@ -64,7 +64,7 @@ impl NameRequests {
         let (name, _) = Request::name(request.body)?;
         let dir = self.nodes.get(request.header.nodeid)?;
         // Held, so that the inode is not freed before `lost_a_name` has checked whether the kernel still
-        // knows it.
+        // references it.
         let node = dir.lookup(name)?;
         let taken = request.did(take(&dir, name));
         // Even after a failure the name may be gone.
@@ -108,7 +108,7 @@ impl NameRequests {
         };
         let dir = self.nodes.get(request.header.nodeid)?;
         let new_dir = self.nodes.get(new_dir)?;
-        // The kernel may still know the inode that is replaced.
+        // The kernel may still reference the inode that is replaced.
         let replaced = match mode {
             RenameMode::Replace | RenameMode::Whiteout { replace: true, .. } => {
                 new_dir.lookup(new_name).ok()

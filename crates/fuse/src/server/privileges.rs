@@ -1,8 +1,8 @@
-//! Clearing of set-user-ID and set-group-ID, and its notification to the kernel.
+//! Clearing the set-user-ID and set-group-ID bits, and notifying the kernel of it.
 //!
-//! Invariant: the kernel decides by its cached mode as whom a program runs. So if a request clears these bits
-//! and its reply has no attributes, the kernel is notified that the mode is stale before any byte is changed,
-//! and so before the reply.
+//! Invariant: the kernel decides from its cached mode which user and group a program runs as. So if a request
+//! clears these bits and its reply has no attributes, the kernel is notified that the mode is stale before
+//! any byte is changed, and so before the reply.
 
 use rustix::io::Errno;
 use throughline::{Node, ops};

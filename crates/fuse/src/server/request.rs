@@ -1,4 +1,4 @@
-//! [`Request`], [`Answer`] and [`Refusal`]: what goes in and out of every family.
+//! [`Request`], [`Answer`] and [`Refusal`]: the input and output of every family of requests.
 
 use rustix::io::Errno;
 use smallvec::SmallVec;

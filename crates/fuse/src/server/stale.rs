@@ -2,8 +2,8 @@
 //!
 //! Each operation returns which inodes it changed ([`throughline::ops::Outcome`]); the request collects them.
 //!
-//! 1. *After a success*, the kernel itself drops what the request changes. It is notified only where it
-//!    cannot know: `Opcode::hides_changes`.
+//! 1. *After a success*, the kernel itself drops what the request changes. It is notified only of changes
+//!    that it cannot detect: `Opcode::hides_changes`.
 //! 2. *After a failure*, the kernel assumes that nothing changed. Before the reply, it is notified that the
 //!    attributes of all listed inodes are stale.
 //! 3. After that reply, it is also made to drop the data of a file whose truncation or copy failed, and, of a

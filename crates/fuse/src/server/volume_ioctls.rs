@@ -80,9 +80,9 @@ pub(super) fn check_administers(request: &Request<'_>) -> Result<(), Refusal> {
     }
 }
 
-/// The shutdown mode that the caller requests. By the number of this ioctl, the kernel takes its argument for
-/// output only and does not pass it on, so it is read from the caller's memory. If that fails, the mode is
-/// the one that loses nothing.
+/// The shutdown mode that the caller requests. The number of this ioctl marks its argument as output, so the
+/// kernel does not pass it on, and it is read from the caller's memory. If that fails, the mode is the one
+/// that loses nothing.
 fn take_down_mode(pid: u32, address: u64) -> Result<TakeDown, Refusal> {
     let mut word = [0; 4];
     let read = std::fs::File::open(format!("/proc/{pid}/mem"))

@@ -1,8 +1,9 @@
-//! [`Null`]: directories and files in memory, without a volume. So it shows what requests cost at least on a
+//! [`Null`]: directories and files in memory, without a volume. It shows the minimum cost of requests on a
 //! transport: `throughline lab run mount/small` measures our mount beside it.
 //!
-//! It asks the kernel for the same features as a mount, and gives the same answers about its caches. It has
-//! no links, special files or attributes; what it does not know, it refuses with ENOSYS.
+//! It negotiates the same features with the kernel as a mount, and allows the kernel to cache the same
+//! things. It has no links, special files or extended attributes. Requests that it does not support fail with
+//! ENOSYS.
 
 mod tree;
 
@@ -36,7 +37,7 @@ use tree::{Content, Inode, Tree};
 /// How long the kernel may cache names and attributes, in seconds.
 const KEEP_SECS: u64 = 1 << 30;
 const PAGE_BYTES: u32 = 4096;
-/// Files are in memory.
+/// The maximum size of a file, which is in memory.
 const MAX_FILE_BYTES: u64 = 1 << 30;
 
 /// Mounts the null server at a directory, and serves it until it is unmounted.

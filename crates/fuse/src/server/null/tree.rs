@@ -1,7 +1,7 @@
 //! [`Tree`]: the inodes of the null server.
 //!
 //! Invariants:
-//! - An inode is there as long as a directory names it or the kernel knows it.
+//! - An inode exists as long as it has a name or the kernel references it.
 //! - No two inodes are locked at the same time. So a change of several is not atomic, which is enough for
 //!   measurements.
 
@@ -31,9 +31,9 @@ pub(super) struct Inode {
     pub(super) mode: u32,
     pub(super) uid: u32,
     pub(super) gid: u32,
-    /// How many names it has.
+    /// The number of its names.
     pub(super) links: u32,
-    /// How often the kernel looked it up and did not forget it.
+    /// Look-ups reported to the kernel, less those it has forgotten.
     pub(super) lookups: u64,
     pub(super) content: Content,
 }
@@ -172,7 +172,7 @@ impl Tree {
         named
     }
 
-    /// Removes a name, and its inode if the kernel does not know it.
+    /// Removes a name, and its inode if the kernel does not reference it.
     pub(super) fn remove(&self, dir: u64, name: &[u8]) -> Result<(), Errno> {
         let nodeid = self.find(dir, name)?.ok_or(Errno::NOENT)?;
         self.with(nodeid, |inode| match &inode.content {
@@ -186,7 +186,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Gives an inode another name. An inode that has it already loses it.
+    /// Renames an inode. If another inode has the new name, it loses that name.
     pub(super) fn rename(&self, from: (u64, &[u8]), to: (u64, &[u8])) -> Result<(), Errno> {
         let nodeid = self.find(from.0, from.1)?.ok_or(Errno::NOENT)?;
         match self.find(to.0, to.1)? {

@@ -11,7 +11,7 @@ const O_RDONLY: u32 = 0;
 const O_WRONLY: u32 = 1;
 const O_RDWR: u32 = 2;
 const O_DIRECT: u32 = rustix::fs::OFlags::DIRECT.bits();
-/// `OFlags::DSYNC` of `rustix` is `O_SYNC`.
+/// `O_DSYNC` of Linux. In rustix, `OFlags::DSYNC` is `O_SYNC`.
 const O_DSYNC: u32 = 0o10000;
 const O_SYNC: u32 = rustix::fs::OFlags::SYNC.bits();
 

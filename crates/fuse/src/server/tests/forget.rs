@@ -101,7 +101,7 @@ fn forgotten_nodes_can_be_used_again() {
     let Some(mount) = mount() else { return };
     let node = mount.file_with("file", b"data");
     forget(&mount, node, 1);
-    // The number alone is enough, as after a look-up by another name.
+    // The node id alone is enough: the server needs no look-up before it.
     assert_eq!(mount.contents(node), b"data");
     assert_eq!(mount.find("file"), node);
 }

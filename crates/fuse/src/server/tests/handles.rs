@@ -154,7 +154,7 @@ fn an_open_for_writing_clears_setuid_if_the_kernel_requests_it() {
     assert_eq!(mount.attr(node).mode, 0o106_755);
     let kills = Bytes::new().u32(O_WRONLY | O_TRUNC).u32(KILL);
     let reply = mount.ask(op::OPEN, node, &kills);
-    // Before the reply, because the kernel decides by its cached mode as whom the file runs.
+    // Before the reply, because the kernel decides from its cached mode which user the file runs as.
     assert_eq!(reply.notices, [Notice::attributes(node)]);
     reply.ok();
     assert_eq!(mount.attr(node).mode, 0o100_755);

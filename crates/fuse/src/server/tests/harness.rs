@@ -1,4 +1,4 @@
-//! [`Mount`]: a server to which the test plays the kernel.
+//! [`Mount`]: a server; the test plays the part of the kernel.
 
 use std::cell::{Cell, RefCell};
 use std::io;

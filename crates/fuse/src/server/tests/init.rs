@@ -201,7 +201,7 @@ fn a_session_serves_until_the_connection_ends_and_closes_the_volume() {
     assert_eq!(volume.read("/file").expect("the file"), b"data");
 }
 
-/// The kernel agrees on io_uring, and then takes no entry of a ring.
+/// The kernel agrees on io_uring, but then accepts no entry of a ring.
 #[test]
 fn a_session_whose_rings_are_refused_is_served_through_the_descriptor() {
     let choices = Choices {
@@ -221,7 +221,7 @@ fn a_session_whose_rings_are_refused_is_served_through_the_descriptor() {
         let session = session.expect("a session");
         let (error, answer) = kernel.answer(2);
         assert_eq!(error, 0);
-        // Not where this process may not use it.
+        // The server does not offer io_uring where this process may not use it.
         assert!([0, offered].contains(&(agreed(&answer) & OVER_IO_URING)));
         std::thread::scope(|scope| {
             let served = scope.spawn(|| session.run());

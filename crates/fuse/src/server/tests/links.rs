@@ -70,7 +70,7 @@ fn a_file_without_names_lives_until_it_is_forgotten() {
     assert_eq!(mount.contents(node), b"datamore");
     assert_eq!(free(), before - 1);
     mount.ask(op::RELEASE, node, bytes::release(fh)).done();
-    assert_eq!(free(), before - 1, "the kernel still knows it");
+    assert_eq!(free(), before - 1, "the kernel still references it");
     mount.send_unanswered(op::FORGET, node, Bytes::new().u64(1));
     assert_eq!(free(), before);
     let attr = mount.ask(op::GETATTR, node, bytes::getattr(None));

@@ -95,7 +95,7 @@ fn a_look_up_of_dot_finds_the_node_itself_if_it_is_in_use() {
     assert_eq!(found.nodeid(), file);
     let root = mount.ask_root(op::LOOKUP, bytes::named(".")).ok();
     assert_eq!(root.nodeid(), ROOT_NODEID);
-    // Its last name is removed, but the kernel still knows it.
+    // Its last name is removed, but the kernel still references it.
     let reply = mount.ask(op::LOOKUP, gone, bytes::named("."));
     reply.fails(Errno::NOENT);
     for nodeid in NO_NODES {
