@@ -12,8 +12,9 @@
 //!    back dirty pages in it. If no fill of the range was let through meanwhile, the change is applied;
 //!    otherwise it starts again. A fill that arrives in between waits until the change is applied, and so
 //!    reads the new data.
-//! 3. Such a fill holds its page locked in the kernel, and the kernel may be waiting for that lock to drop
-//!    the page. So a fill waits no longer than [`PATIENCE`], then proceeds, and the change starts again.
+//! 3. Such a fill holds its page locked in the kernel, and the kernel may be waiting for that lock in order
+//!    to drop the page. So a fill waits no longer than [`PATIENCE`], then proceeds, and the change starts
+//!    again.
 //! 4. Dropping pages waits for page locks, and these wait for fills. No lock is held during that time, and
 //!    [`Turns`] leaves enough threads to serve the fills.
 //! 5. For a request during which the kernel keeps its pages (`fallocate`), a change always opens a window. A
@@ -94,7 +95,7 @@ fn pages(range: &Range<u64>) -> Range<u64> {
 }
 
 /// Runs `run`, which reads and changes these files, if no page of them in the kernel's cache can be newer
-/// than the file; prevents that state meanwhile. `None` if a page may be newer.
+/// than the file. While it runs, none can become newer. `None` if a page may be newer.
 pub(crate) fn while_clean<T>(of: [&KernelPages; 2], run: impl FnOnce() -> T) -> Option<T> {
     let [mut one, mut other] = of;
     // Lock order: by node id, so that opposite copies do not deadlock.
@@ -209,7 +210,8 @@ struct OpenWindow<'a> {
 }
 
 impl OpenWindow<'_> {
-    /// Returns when the kernel holds no page of the range. It fills none until this window is dropped.
+    /// Returns when the kernel holds no page of the range. No page of it is filled until this window is
+    /// dropped.
     fn clear(&self, channel: &Channel) {
         for round in 1.. {
             if let Err(error) = channel.pages_are_old(self.of.nodeid, &self.pages) {

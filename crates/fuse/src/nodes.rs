@@ -19,7 +19,8 @@ pub(crate) const ROOT_NODEID: u64 = 1;
 
 const SHARDS: usize = 16;
 
-/// Requests that may wait for space at a time. Each blocks one of the mount's threads.
+/// The maximum number of requests that wait for space at the same time. Each blocks one of the mount's
+/// threads.
 const MAX_ROOM_WAITERS: usize = 4;
 
 /// See the head of this file.
@@ -35,7 +36,7 @@ pub(crate) struct Nodes {
 struct Nameless {
     held: usize,
     gone: u64,
-    /// Requests that wait for the next one to be freed.
+    /// Requests that wait for the next of these inodes to be freed.
     waiters: usize,
 }
 

@@ -71,9 +71,8 @@ pub(crate) fn mke2fs(image: &Path, len_bytes: u64, arguments: &[&str]) -> Result
     run("mke2fs", &all).map(drop)
 }
 
-/// Makes a file system of this type on a fully written image, with these further arguments of `mkfs`. There
-/// are no questions, no output and no discards, and no initialization is left for later. Returns the command
-/// line.
+/// Makes a file system of this type on a fully written image, with these further arguments of `mkfs`. `mkfs`
+/// runs without prompts, output or discards, and with no lazy initialization. Returns the command line.
 pub(crate) fn mkfs(fs_type: &str, image: &Path, more: &[&str]) -> Result<String> {
     let usual = match fs_type {
         "ext2" | "ext3" | "ext4" => "-q -F -E nodiscard,lazy_itable_init=0,lazy_journal_init=0",

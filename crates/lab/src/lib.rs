@@ -1,5 +1,5 @@
-//! The lab: named experiments that measure the I/O path. Variants are measured interleaved, and are compared
-//! with regard to their spread.
+//! The lab: named experiments that measure the I/O path. Variants are measured interleaved, and comparisons
+//! take the spread of their samples into account.
 //!
 //! Each experiment tests one claim: those of the five reports that the project started from (`founding/…`),
 //! and the goals of the design. The naive variants from the reports are part of the lab, not of the engine.

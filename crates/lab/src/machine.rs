@@ -91,7 +91,7 @@ impl fmt::Display for Machine {
             write!(f, ", guest_halt_poll_ns {ns}")?;
         }
         if self.free_memory_leaves {
-            f.write_str(", free memory goes back to the host")?;
+            f.write_str(", free memory is returned to the host")?;
         }
         if self.optimised {
             Ok(())

@@ -13,8 +13,8 @@ pub(crate) fn open(name: &str, with: impl FnOnce(Options) -> Options) -> Result<
     Ok(with(Options::new()).open(model))
 }
 
-/// The time that the waits of a model have spent spinning, at the creation of this value. Spinning is not
-/// work of the measured path.
+/// The time that a model had spent spinning, instead of waiting for a timer, when this value was created.
+/// Spinning is not work of the measured path.
 pub(crate) struct Spun<'a> {
     clock: Option<&'a Clock>,
     before_ns: u64,

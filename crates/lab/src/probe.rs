@@ -1,4 +1,5 @@
-//! A device with a probe: when the first request of a call was submitted, and how many requests there were.
+//! A device with a probe. It records when the first request of a call was submitted, and how many requests
+//! there were.
 //!
 //! The same probe is below every variant, ours and naive, so all are timed in the same way.
 

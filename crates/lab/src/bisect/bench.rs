@@ -3,8 +3,9 @@
 //!
 //! Invariants:
 //! - Nothing is built until a pair is needed that is not in the log.
-//! - A pair is two runs, one right after the other; their order alternates from pair to pair. Before its
-//!   first pair, each commit has one uncounted run after its build and after each start of this program.
+//! - A pair is two runs, one right after the other; their order alternates from pair to pair. Each commit is
+//!   run once before its first pair, after its build and after each start of this program. This run is not
+//!   counted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;

@@ -198,7 +198,7 @@ impl Request {
              --better to find the commit that made it better"
                 .to_owned()
         } else if let Some(base) = git.merge_base(good, bad) {
-            format!("both descend from {base}: measure whether that is good, and name it")
+            format!("both descend from {base}: if that is a good commit, name it with --good")
         } else {
             format!("they have no history in common; {}", git.where_history_is())
         };
@@ -314,7 +314,8 @@ impl Bisection {
         self.state.all_pairs().count()
     }
 
-    /// Whether an earlier run finished: its answer is given again, without measuring.
+    /// Whether an earlier run finished. Then [`Bisection::run`] gives the same answer without measuring
+    /// again.
     pub fn has_ended(&self) -> bool {
         self.state.has_ended()
     }

@@ -25,7 +25,7 @@ pub enum Mark {
     Good,
     /// On the bad end's side.
     Bad,
-    /// Certainly at neither end. Treated as at the nearer one.
+    /// Certainly at neither end. Treated like the nearer end.
     Between,
     /// The pairs do not decide on which side it lies.
     Unclear,
@@ -34,7 +34,7 @@ pub enum Mark {
 }
 
 impl Mark {
-    /// Whether it is not known on which side it lies.
+    /// Whether the side on which the commit lies is unknown.
     pub fn is_passed_over(self) -> bool {
         matches!(self, Mark::Unclear | Mark::Skipped)
     }

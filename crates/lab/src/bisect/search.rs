@@ -150,8 +150,8 @@ impl<'a> Search<'a> {
     /// Measures the bad end against the good one. Returns `Some` if there is nothing to search for.
     pub(super) fn ends(&mut self, decisions: usize) -> Result<Option<Found>> {
         self.check_pairs(decisions)?;
-        // There are two questions. Does it differ? And, if the interval leaves that open: by more than half
-        // of the apparent difference?
+        // There are two questions. Does the bad end differ from the good one? And, if the interval leaves the
+        // size open: by more than half of the apparent difference?
         let alpha = self.budget.take(decisions) / 2.0;
         let plan = self.bench.plan;
         let (good, end) = (plan.good.clone(), self.end.clone());

@@ -32,7 +32,7 @@ pub enum Sorted {
 /// have changed.
 ///
 /// # Errors
-/// If the ends cannot be built, measured or told apart, and as for [`super::Bisection::run`].
+/// If the ends cannot be built, measured or distinguished, and as for [`super::Bisection::run`].
 pub fn sort_checkout(
     dir: &Path,
     plan: &Plan,

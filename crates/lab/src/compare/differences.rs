@@ -114,9 +114,15 @@ fn machines(a: &Machine, b: &Machine, differ: &mut dyn FnMut(&str, &dyn Display,
         &poll(a.guest_halt_poll_ns),
         &poll(b.guest_halt_poll_ns),
     );
-    let goes = |leaves: bool| if leaves { "to the host" } else { "nowhere" };
+    let goes = |leaves: bool| {
+        if leaves {
+            "returned to the host"
+        } else {
+            "kept"
+        }
+    };
     differ(
-        "destinations of freed memory",
+        "ways to treat free memory",
         &goes(a.free_memory_leaves),
         &goes(b.free_memory_leaves),
     );

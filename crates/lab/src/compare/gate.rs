@@ -1,7 +1,8 @@
 //! [`Gate`]: whether a run is worse than another by more than a limit, for use by programs.
 //!
-//! There are three answers, because with two, one would be misleading. The interval of the regression lies
-//! beyond the limit (too large), within it (small enough), or around it (undecided: more samples are needed).
+//! There are three answers. The interval of the regression lies beyond the limit (too large), within it
+//! (small enough), or contains it (undecided: more samples are needed). With only two answers, one of them
+//! would also have to cover the undecided cases.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -40,7 +41,7 @@ impl Limits {
     }
 }
 
-/// The answer for a quantity, or for all.
+/// The answer for one row of the comparison, or for all rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Outcome {

@@ -1,4 +1,5 @@
-//! If each run has its own bias: how often equal code is called different, and whether a loss is found.
+//! Comparisons of runs that each have their own bias: how often equal code is called different, and whether a
+//! loss is found.
 
 use std::collections::BTreeMap;
 

@@ -25,8 +25,8 @@ pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> 
     let files = (folders * FILES_PER_FOLDER) as f64;
     outcome.count("files", files);
     outcome.note(
-        "durable: until the unmount has ended; the others: until the calls have returned, without what a \
-         system defers",
+        "durable: the time until the unmount has ended; the others: the time until the calls have returned, \
+         without work that a system defers",
     );
     for threads in THREADS {
         let [create, durable, stat, again, list, remove] = quantities(threads);

@@ -1,20 +1,20 @@
 //! `mount/small`: 4,000 files of 2 KiB in one directory, by one thread: on our mount over io_uring and
-//! through `/dev/fuse`, the kernel's ext4, `fuse2fs`, and, as the least that requests cost, a server of ours
-//! that has no volume.
+//! through `/dev/fuse`, the kernel's ext4, and `fuse2fs`. Our null server, which has no volume, shows the
+//! minimum cost of requests.
 //!
-//! | quantity | what each file costs |
+//! | quantity | what is measured per file |
 //! | --- | --- |
 //! | create | open with O_CREAT and O_EXCL, write, close |
-//! | read | open, read, close: for the first time |
-//! | read again | the same once more |
-//! | look for nothing | stat of a name that is not there, for the first time |
-//! | unlink | of a file that was just made |
-//! | list, cold | a directory is read after a remount, and stat of each name |
-//! | list again | the same once more |
-//! | read again, read-only | open, read, close once more, on a read-only mount |
-//! | remove, cold | after a remount, the directory is read, and each name removed (`rm -r`) |
+//! | read | the first open, read, close |
+//! | read again | the same, a second time |
+//! | look for nothing | the first stat of a missing name |
+//! | unlink | unlink of a file that was just created |
+//! | list, cold | reading the directory after a remount, and stat of each name |
+//! | list again | the same, a second time |
+//! | read again, read-only | the second open, read, close on a read-only mount |
+//! | remove, cold | reading the directory after a remount, and removing each name (`rm -r`) |
 //!
-//! The server without a volume cannot be remounted, so it takes part in the first five.
+//! The null server cannot be remounted, so only the first five are measured on it.
 
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
@@ -147,7 +147,7 @@ fn sample(session: &mut Session<'_>, files: u64) -> Result<Sample> {
 /// The directory of the files.
 const DIR: &str = "dir";
 
-/// What needs no remount.
+/// Measures the quantities that need no remount.
 fn warm(session: &Session<'_>, work: &mut Work) -> Result<()> {
     let content = &session.bench.source[..FILE_BYTES];
     let root = session.root();
@@ -162,7 +162,7 @@ fn warm(session: &Session<'_>, work: &mut Work) -> Result<()> {
     work.each("read again", |name| read(dir, name))?;
     work.each("look for nothing", |name| {
         match dir.stat(&name.replace("file", "none")) {
-            Ok(_) => Err(Error::new("what was never made is there")),
+            Ok(_) => Err(Error::new("a name that was never created exists")),
             Err(_) => Ok(()),
         }
     })?;

@@ -50,7 +50,9 @@ pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> 
         ])
     })?;
     outcome.count("file, MiB", file_mib as f64);
-    outcome.note("durable: until the unmount has ended; the report's command line has no fsync");
+    outcome.note(
+        "durable: the time until the unmount has ended; the report's command line has no fsync",
+    );
     note(outcome);
     bars(outcome, "written", Some(1.0), Some(10.0));
     bars(outcome, "written, durable", None, None);

@@ -3,7 +3,7 @@
 //!
 //! Each report is an experiment (`founding/1` … `founding/5`). [`REPORTS`] says which of its variants are the
 //! old way, ours and the kernel's. [`Finding`] takes their figures from a [`Record`](crate::record::Record),
-//! so a stored run shows the same as when it ended.
+//! so a stored run gives the same table as at its end.
 
 mod finding;
 mod reports;

@@ -1,7 +1,7 @@
 //! Loads the page in a real browser, if one is installed: every plot must be drawn, without error messages
 //! and without requests.
 //!
-//! Skipped with a message if Debian's chromium is missing or does not run, because that is no property of the
+//! Skipped with a message if Debian's chromium is missing or does not run, because that is no fault of the
 //! page. With `THROUGHLINE_PAGES=DIR`, the pages are kept in that directory for inspection.
 
 use std::path::{Path, PathBuf};

@@ -58,7 +58,7 @@ pub(super) fn page(report: &Report) -> String {
                     (counts(report))
                     (circumstances(report))
                 }
-                footer { "Every figure of this page is in the page; it fetches nothing." }
+                footer { "This page contains all of its data and makes no requests." }
                 noscript { p { "The plots need JavaScript; the tables do not." } }
                 script type="application/json" id="data" { (PreEscaped(json(report))) }
                 script { (PreEscaped(SCRIPT)) }

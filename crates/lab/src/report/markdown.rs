@@ -38,7 +38,7 @@ pub(super) fn mail(report: &Report) -> String {
         mail.gap();
     }
     if !report.quantities.is_empty() {
-        mail.words("Result is following:");
+        mail.words("Results:");
     }
     for quantity in &report.quantities {
         measured(&mut mail, report, quantity);

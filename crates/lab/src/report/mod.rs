@@ -168,7 +168,7 @@ impl Source {
         }
         if !self.record.is_whole() {
             warnings.push(format!(
-                "{} is incomplete: it has the samples taken until then",
+                "{} is incomplete: the run was killed, and only the samples taken before are included",
                 self.label
             ));
         }

@@ -1,9 +1,9 @@
 //! The order in which the targets of a round are measured. It is drawn anew for each round.
 //!
 //! In a fixed or rotating order, a target always follows the same predecessor. The effects of the predecessor
-//! (caches, dirty data, a raised clock) then become part of the target's figure, and no number of rounds
-//! reveals that. If every order is equally likely, two equal targets can be swapped in any round. The judge's
-//! bound on false alarms depends on this.
+//! (caches, dirty data, a raised clock frequency) then become part of the target's figure, and no number of
+//! rounds reveals that. If every order is equally likely, two equal targets can be swapped in any round. The
+//! judge's bound on false alarms depends on this.
 
 /// Draws the orders of a run. The same seed gives the same orders.
 pub(crate) struct Order {

@@ -78,7 +78,10 @@ enum Cache {
 
 /// A number, or a string with a number and a unit.
 #[derive(Deserialize)]
-#[serde(untagged, expecting = "a number or a text with a number and its unit")]
+#[serde(
+    untagged,
+    expecting = "a number, or a string with a number and its unit"
+)]
 enum Number {
     Whole(u64),
     Broken(f64),

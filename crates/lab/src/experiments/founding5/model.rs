@@ -127,7 +127,7 @@ fn judge(outcome: &mut Outcome) {
         outcome.count(of("change, %"), judgement.change_percent);
         outcome.count(of("pairs"), judgement.pairs as f64);
         let is_expected = f64::from(u8::from(expected.contains(&judgement.verdict)));
-        outcome.at_least(&of("told as it is (1: yes)"), is_expected, 1.0);
+        outcome.at_least(&of("verdict as expected (1: yes)"), is_expected, 1.0);
         outcome.note(format!("sata model, {name}: {judgement}"));
     }
     ratios! { outcome;

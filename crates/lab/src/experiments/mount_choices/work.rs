@@ -246,7 +246,7 @@ fn look_for_nothing(session: &mut Session<'_>, sizes: &Sizes) -> Result<f64> {
     let spent = together(1, |_| {
         for number in (0..names).cycle().take((names * TURNS) as usize) {
             if root.stat(&Tree::file_name(number)).is_ok() {
-                return Err(Error::new("what was never made is there"));
+                return Err(Error::new("a name that was never created exists"));
             }
         }
         Ok(())

@@ -1,4 +1,5 @@
-// Drawing: elements, scales, a plot's frame with its axes, and the marks that a pointer or the arrow keys reach.
+// Drawing: elements, scales, the frame and axes of a plot, and the marks that the pointer and the arrow keys
+// select.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -37,7 +38,7 @@ function bytes(count) {
   return figure(count) + " " + units[unit];
 }
 
-// Axis labels: no more digits than tell two ticks apart.
+// Axis labels: no more digits than are needed to distinguish two ticks.
 function tickText(value, step) {
   const size = Math.abs(value);
   if (size !== 0 && (size >= 1e7 || size < 1e-5)) return value.toExponential().replace("e+", "e");
@@ -49,7 +50,7 @@ function finite(values) {
   return values.filter((value) => value !== null && Number.isFinite(value));
 }
 
-// Lowest and highest of many: spreading thousands into Math.min's arguments can overflow the stack.
+// The minimum and maximum of many numbers. Math.min with thousands of arguments can overflow the stack.
 function extent(values) {
   let low = Infinity, high = -Infinity;
   for (const value of values) {
@@ -102,8 +103,9 @@ function logarithmic(low, high, from, to) {
   return scale;
 }
 
-// The scale for measured values: from 0 where that costs less than half of the room, logarithmic over several powers of ten.
-// Dots say where a value lies, not how long a bar is, so a range that does not begin at 0 is allowed; it is said so.
+// The scale for measured values: from 0 if that takes less than half of the axis; logarithmic if the values
+// span several powers of ten. Dots show positions, not lengths as bars do, so an axis need not begin at 0. If
+// it does not, a remark says so.
 function valueScale(values, from, to) {
   let [low, high] = extent(values);
   if (low > 0 && high / low > 200) {
@@ -122,7 +124,7 @@ function shorten(text, pixels) {
   return text.length <= room ? text : text.slice(0, room - 1) + "\u2026";
 }
 
-// A text that is cut to its room and has the whole as a title.
+// A text, shortened to the available width. If it is shortened, its title has the whole text.
 function label(parent, attributes, text, pixels) {
   const short = shorten(text, pixels);
   const node = svg(parent, "text", attributes, short);
@@ -134,7 +136,7 @@ function colour(entity) {
   return entity < 8 ? "s" + entity : "other";
 }
 
-// An empty plot of a height, as wide as its place: {root, width, height, marks}.
+// An empty plot of the given height, as wide as its place: {root, width, height, marks}.
 function frame(place, height, name) {
   const width = Math.max(220, Math.floor(place.clientWidth));
   place.querySelectorAll("svg").forEach((old) => old.remove());
@@ -146,7 +148,7 @@ function frame(place, height, name) {
   return { root, width, height, marks: [] };
 }
 
-// The horizontal axis at y, with thin lines up to top.
+// The horizontal axis at y, with grid lines up to top.
 function axisX(plot, scale, y, top, title) {
   const group = svg(plot.root, "g", { class: "axis" });
   for (const [value, text] of scale.ticks(Math.max(2, Math.floor(plot.width / 90)))) {
@@ -158,7 +160,7 @@ function axisX(plot, scale, y, top, title) {
   return group;
 }
 
-// The vertical axis: labels above thin lines, which need no margin.
+// The vertical axis: its labels are above the grid lines, so they need no margin.
 function axisY(plot, scale, title, count) {
   const group = svg(plot.root, "g", { class: "axis" });
   for (const [value, text] of scale.ticks(count || 4)) {
@@ -170,14 +172,14 @@ function axisY(plot, scale, title, count) {
   return group;
 }
 
-// Many dots as one element: segments without length have round ends.
+// Many dots as one element: segments of length 0 with round ends.
 function dots(parent, points, classes) {
   let path = "";
   for (const [x, y] of points) path += `M${x.toFixed(1)} ${y.toFixed(1)}h0`;
   if (path) svg(parent, "path", { d: path, class: "dots " + classes });
 }
 
-// The box that says a mark's values; one for the page, and a line for screen readers.
+// The tooltip with a mark's values, and the same text for screen readers: one of each for the page.
 const tip = html("div", { class: "tip", hidden: "" });
 const spoken = html("div", { class: "spoken", "aria-live": "polite" });
 
@@ -201,7 +203,8 @@ function showTip(plot, mark, say) {
   tip.style.top = (above > 4 ? above : y + 14) + window.scrollY + "px";
 }
 
-// Makes the marks of a plot answer to the pointer and to keys. A mark: {x, y, lines, group}; it may reach over {left, right}.
+// Makes the marks of a plot respond to the pointer and to keys. A mark: {x, y, lines, group}, and
+// {left, right} if it extends horizontally.
 function listen(plot) {
   const marks = plot.marks;
   let current = -1;
@@ -223,7 +226,7 @@ function listen(plot) {
     if (best < 0) hideTip(); else showTip(plot, marks[best], false);
   };
   plot.root.addEventListener("pointermove", point);
-  // A finger does not hover: what it tapped is shown until it taps elsewhere.
+  // Touch has no hovering: a tapped mark is shown until the next tap elsewhere.
   plot.root.addEventListener("pointerdown", point);
   plot.root.addEventListener("pointerleave", (event) => { if (event.pointerType !== "touch") hideTip(); });
   plot.root.addEventListener("blur", hideTip);

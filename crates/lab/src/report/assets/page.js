@@ -1,4 +1,4 @@
-// The page: its data, the plots in their places, legends that hide series, the switch of light and dark.
+// The page: its data, the plots in their places, legends that hide series, and the colour theme.
 
 const data = JSON.parse(document.getElementById("data").textContent);
 const hidden = new Set();
@@ -7,7 +7,7 @@ const drawers = {
   pipeline: drawPipeline, depth: drawDepth, pauses: drawPauses, sizes: drawSizes,
 };
 
-// One plot that cannot be drawn leaves the others standing, and says so where it would be.
+// If a plot cannot be drawn, a message is shown in its place, and the others are drawn.
 function draw(place) {
   if (!place.clientWidth) return;
   place.dataset.width = place.clientWidth;
@@ -46,7 +46,7 @@ function fillLegends() {
   }
 }
 
-// Long traces are shown a window at a time.
+// Long traces are shown one window at a time.
 function fillWindows() {
   for (const place of places) {
     if (place.dataset.plot !== "pipeline") continue;
@@ -71,7 +71,7 @@ let theme = "auto";
 
 function applyTheme() {
   document.documentElement.dataset.theme = theme === "auto" ? (wantsDark.matches ? "dark" : "light") : theme;
-  document.getElementById("theme").textContent = { auto: "Colours: as the system's", light: "Colours: light", dark: "Colours: dark" }[theme];
+  document.getElementById("theme").textContent = { auto: "Colours: system", light: "Colours: light", dark: "Colours: dark" }[theme];
 }
 
 document.getElementById("theme").addEventListener("click", () => {

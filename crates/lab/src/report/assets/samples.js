@@ -1,6 +1,6 @@
 // Plots of samples: strips with boxes, samples over time, ratios with intervals, latency percentiles.
 
-// Where a dot lies in its strip: spread by its number, the same at every drawing.
+// The position of a dot across its strip. It depends only on the dot's number, so redrawing keeps it.
 function spread(number) {
   return ((number * 0.618034) % 1) * 2 - 1;
 }
@@ -45,7 +45,7 @@ function drawStrip(place, index) {
   return plot;
 }
 
-// The distribution of a series with more samples than can be told apart: bars as high as their share.
+// The distribution of a series with too many samples for single dots: bars whose heights are the shares.
 function drawBins(plot, group, row, name, unit, scale, middle) {
   const [from, to, counts] = row.bins;
   const most = extent(counts)[1] || 1, width = (to - from) / counts.length;
@@ -81,12 +81,12 @@ function drawTime(place, index) {
     svg(plot.root, "rect", { x: x(start), y: 20, width: Math.max(2, right - x(start)), height: bottom - 20, class: "warm" });
     svg(plot.root, "text", { x: x(start) + 3, y: bottom - 5, class: "muted" }, right - x(start) > 58 ? "warm-up" : "");
   }
-  // What looks like warming up in the rounds that count is shaded too, to where the last series has it.
+  // Counted rounds that look like a warm-up are shaded, too, up to the last such round of any series.
   const warming = rows.filter((row) => row.warming && row.points.length >= row.warming).map((row) => row.points[row.warming - 1][0]);
   if (warming.length) {
     const from = x(quantity.by_time ? warm[1] : 0.5), to = x(extent(warming)[1] + (quantity.by_time ? 0 : 0.5));
     svg(plot.root, "rect", { x: from, y: 20, width: Math.max(2, to - from), height: bottom - 20, class: "warm half" });
-    label(plot.root, { x: from + 3, y: bottom - 5, class: "muted" }, "looks like warming up", plot.width - from);
+    label(plot.root, { x: from + 3, y: bottom - 5, class: "muted" }, "looks like a warm-up", plot.width - from);
   }
   axisX(plot, x, bottom, bottom, quantity.by_time ? "seconds since the start" : "round");
   axisY(plot, y, [quantity.unit || quantity.name, y.remark].filter(Boolean).join(", "));
@@ -131,7 +131,8 @@ function drawForest(place, index) {
   rows.forEach((row, number) => {
     const top = number * 46, middle = top + 30;
     const group = svg(plot.root, "g", { class: "forest " + (row.tone || "plain") });
-    // On a narrow screen the words would meet: then the figures alone stand there, and the tip and the table say the rest.
+    // On a narrow screen, the texts would overlap, so only the figures are shown. The tooltip and the table
+    // have the rest.
     const text = plot.width < 480 ? row.text.replace(/^.*: /, "") : row.text;
     label(group, { x: 0, y: top + 14, class: "label" }, row.label, plot.width - text.length * 7 - 16);
     svg(group, "text", { x: plot.width - 2, y: top + 14, "text-anchor": "end", class: "value" }, text);

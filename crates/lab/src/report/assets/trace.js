@@ -2,7 +2,8 @@
 
 const ROWS = 40;
 
-// The same length of time for all traces, where one is not too short to be seen in it: then they can be compared by eye.
+// The time span of a trace's plot: that of the longest trace, so that all can be compared by eye; or its own,
+// if it would be too short to be visible in that.
 function span(own, all) {
   const longest = Math.max(...all);
   return longest < own * 25 ? longest : own;
@@ -12,7 +13,7 @@ function millis(us) {
   return Math.abs(us) < 1000 ? figure(us) + " us" : Math.abs(us) < 1e6 ? figure(us / 1000) + " ms" : figure(us / 1e6) + " s";
 }
 
-// A scale of microseconds whose labels are in a fitting unit.
+// A scale of microseconds, with labels in a suitable unit.
 function timeScale(from, to, left, right) {
   const [unit, size] = to < 2e3 ? ["us", 1] : to < 2e6 ? ["ms", 1e3] : ["s", 1e6];
   const inner = linear(from / size, to / size, left, right);

@@ -33,7 +33,7 @@ impl KernelFile {
         let invalid = error.kind() == io::ErrorKind::InvalidInput;
         let next = match invalid && self.direct {
             true => {
-                ": direct I/O wants block and offset in multiples of the device's block, often 4k"
+                ": direct I/O needs block and offset in multiples of the device's block size, often 4k"
             }
             false => "",
         };
@@ -86,7 +86,7 @@ pub(super) fn open_in(place: Place<'_>, name: &str, flags: OFlags) -> Result<Arc
     let direct = flags.contains(OFlags::DIRECT);
     let file = place.open(name, flags | OFlags::CREATE).map_err(|error| {
         let next = match direct {
-            true => " (a file system without direct I/O says so here: use cache = \"buffered\")",
+            true => " (if the file system does not support direct I/O, use cache = \"buffered\")",
             false => "",
         };
         Error::new(format!("{error}{next}"))
