@@ -31,7 +31,8 @@ const PATIENCE: u32 = 8;
 const SOON: Duration = Duration::from_micros(100);
 /// The longest service time of a short request.
 const SHORT: Duration = Duration::from_micros(100);
-/// The score at which the mode begins. A short request that follows soon and overlaps no other adds 1.
+/// The score at which the mode begins. A short request that overlaps no other adds 1 if it follows the last
+/// one soon; otherwise it resets the score.
 const ENOUGH: u32 = 32;
 /// Subtracted for a request that overlaps another. This happens once for each file that a program creates.
 const MET: u32 = 2;

@@ -1,7 +1,8 @@
 //! The kernel's FUSE protocol: bytes ↔ plain structures. No I/O and no semantics.
 //!
-//! Source: `include/uapi/linux/fuse.h` of Linux, protocol 7.40. Numbers are in native byte order, the size of
-//! every FUSE structure is a multiple of eight bytes, and padding is zero.
+//! Source: `include/uapi/linux/fuse.h` of Linux, protocol 7.40, and 7.42 for the entries of rings. Numbers
+//! are in native byte order, the size of every FUSE structure is a multiple of eight bytes, and padding is
+//! zero.
 
 mod opcode;
 mod replies;
