@@ -8,6 +8,7 @@
 //!
 //! 1. *A change that bypasses the kernel's cache is applied while that cache holds no page of its range.*
 //!    Before the first fill since the file was opened, this always holds: the kernel has dropped its pages.
+//!    A file that the kernel may have used before it was opened here (`unopened.rs`) counts as filled.
 //! 2. After the first fill, each change opens a *window*: it makes the kernel drop the range, which writes
 //!    back dirty pages in it. If no fill of the range was let through meanwhile, the change is applied;
 //!    otherwise it starts again. A fill that arrives in between waits until the change is applied, and so
@@ -257,6 +258,8 @@ pub(crate) struct Opening {
     pub(crate) read_write: bool,
     /// Its reads and writes go through the kernel's cache.
     pub(crate) through_cache: bool,
+    /// The kernel's cache may hold pages of it already.
+    pub(crate) may_be_filled: bool,
 }
 
 impl OpenInodes {
@@ -271,10 +274,11 @@ impl OpenInodes {
             open.handles += 1;
             Arc::clone(&open.pages)
         };
-        if opening.read_write {
+        if opening.read_write || opening.may_be_filled {
             let mut state = pages.state.write();
-            state.read_write += 1;
-            state.through_cache += usize::from(opening.through_cache);
+            state.filled |= opening.may_be_filled;
+            state.read_write += usize::from(opening.read_write);
+            state.through_cache += usize::from(opening.read_write && opening.through_cache);
         }
         Opened {
             inodes: Arc::clone(self),
@@ -335,6 +339,7 @@ mod tests {
         let opening = Opening {
             read_write,
             through_cache,
+            may_be_filled: false,
         };
         inodes.open(12, opening)
     }
@@ -416,6 +421,7 @@ mod tests {
             Opening {
                 read_write: true,
                 through_cache: true,
+                may_be_filled: false,
             },
         );
         assert!(!clean([&other, &other]));

@@ -129,11 +129,12 @@ fn capabilities(options: &MountOptions, over_rings: bool) -> InitFlags {
     let mut wanted =
         InitFlags::FUSE_HAS_IOCTL_DIR | InitFlags::FUSE_MAX_PAGES | chosen(&options.choices);
     wanted.set(InitFlags::FUSE_OVER_IO_URING, over_rings);
-    if options.read_only {
-        // If files are opened without a request, O_TRUNC must reach the server as a separate SETATTR. This
-        // matters only on a mount that root has made writable.
+    if options.read_only || options.small_files {
+        // If files are opened without a request, O_TRUNC must reach the server as a separate SETATTR. On a
+        // read-only mount, this matters only if root makes it writable.
         wanted.remove(InitFlags::FUSE_ATOMIC_O_TRUNC);
-    } else {
+    }
+    if !options.read_only {
         // With it, direct writes would be background requests. The number of these is bounded, so writes
         // would queue behind cache fills that wait for a write (`coherence.rs`).
         wanted.remove(InitFlags::FUSE_ASYNC_DIO);

@@ -14,7 +14,7 @@ use crate::coherence::{KernelPages, OpenInodes, Opened, Opening};
 use crate::options::Choices;
 use crate::policy::Policy;
 use crate::streak::Streak;
-use crate::unopened::Unopened;
+use crate::unopened::{Key, Unopened};
 use crate::wire::{OpenOut, open_flags};
 
 const SHARDS: usize = 16;
@@ -63,6 +63,7 @@ impl OpenFile {
         let opening = Opening {
             read_write: flags & O_ACCMODE == O_RDWR,
             through_cache: policy.answer & open_flags::DIRECT_IO == 0,
+            may_be_filled: false,
         };
         let file = OpenFile {
             opened: inodes.open(node.ino(), opening),
@@ -75,6 +76,29 @@ impl OpenFile {
             streak: Streak::default(),
         };
         Ok((file, policy.answer))
+    }
+
+    /// A file that the kernel uses without having opened it.
+    ///
+    /// # Errors
+    /// As [`Node::open`].
+    fn unopened(
+        node: Node,
+        no_access_time: bool,
+        opening: Opening,
+        choices: &Choices,
+        inodes: &Arc<OpenInodes>,
+    ) -> Result<OpenFile> {
+        Ok(OpenFile {
+            buffered: open(&node, no_access_time, false)?,
+            opened: inodes.open(node.ino(), opening),
+            direct: OnceLock::new(),
+            no_access_time,
+            writes: opening.read_write,
+            node,
+            gives_back: choices.give_back,
+            streak: Streak::default(),
+        })
     }
 
     /// The inode.
@@ -168,6 +192,8 @@ pub(crate) struct Files {
     inodes: Arc<OpenInodes>,
     next: AtomicUsize,
     unopened: Unopened,
+    /// Unopened files may be written.
+    writable: bool,
 }
 
 #[derive(Default)]
@@ -177,8 +203,10 @@ struct Shard {
 }
 
 impl Files {
-    pub(crate) fn new(choices: &Choices) -> Files {
+    /// `writable`: files that are used without having been opened may be written.
+    pub(crate) fn new(choices: &Choices, writable: bool) -> Files {
         Files {
+            writable,
             choices: *choices,
             shards: (0..SHARDS).map(|_| RwLock::default()).collect(),
             inodes: Arc::default(),
@@ -200,19 +228,61 @@ impl Files {
         })
     }
 
-    /// The file of a node id, for requests without a handle; `node` is its inode. It is open for reading.
+    /// The file of a node id, for requests without a handle; `node` is its inode. `flags` are the open flags of
+    /// the program's descriptor, where the request has them.
     ///
     /// # Errors
     /// Those of `node`; as [`Node::open`].
     pub(crate) fn without_handle(
         &self,
         nodeid: u64,
+        flags: u32,
         node: impl FnOnce() -> Result<Node>,
     ) -> Result<Arc<OpenFile>> {
-        self.unopened.get(nodeid, || {
-            let opened = OpenFile::new(node()?, O_RDONLY, &self.choices, &self.inodes);
-            opened.map(|(file, _)| file)
+        self.open_unopened(nodeid, flags, self.writable, node)
+    }
+
+    /// A new file, for requests without a handle; returns the reply to the request that creates it.
+    ///
+    /// # Errors
+    /// As [`Node::open`].
+    pub(crate) fn created(&self, nodeid: u64, node: Node, flags: u32) -> Result<OpenOut> {
+        // The kernel has no page of a new file. An inode number may have been used before.
+        self.unopened.close(nodeid);
+        self.open_unopened(nodeid, flags, false, || Ok(node))?;
+        Ok(OpenOut {
+            fh: 0,
+            open_flags: Policy::of(flags, true, &self.choices).answer,
+            backing_id: 0,
         })
+    }
+
+    fn open_unopened(
+        &self,
+        nodeid: u64,
+        flags: u32,
+        may_be_filled: bool,
+        node: impl FnOnce() -> Result<Node>,
+    ) -> Result<Arc<OpenFile>> {
+        let key = Key {
+            nodeid,
+            no_access_time: flags & O_NOATIME != 0,
+        };
+        // Any program may have the file open for writing, and mapped.
+        let opening = Opening {
+            read_write: self.writable,
+            through_cache: true,
+            may_be_filled,
+        };
+        let (choices, inodes) = (&self.choices, &self.inodes);
+        self.unopened.get(key, || {
+            OpenFile::unopened(node()?, key.no_access_time, opening, choices, inodes)
+        })
+    }
+
+    /// The kernel forgets an inode: no program has it open.
+    pub(crate) fn forgotten(&self, nodeid: u64) {
+        self.unopened.close(nodeid);
     }
 
     /// Adds an open file; returns its handle.
@@ -254,8 +324,11 @@ impl Files {
         Some(file)
     }
 
-    /// Whether any handle has that inode open for writing. Scans all handles.
+    /// Whether any program may have that inode open for writing. Scans all handles.
     pub(crate) fn has_writer(&self, ino: u64) -> bool {
+        if self.writable {
+            return true;
+        }
         let writes = |file: &Arc<OpenFile>| file.writes && file.node.ino() == ino;
         let mut shards = self.shards.iter();
         shards.any(|shard| shard.read().open.iter().flatten().any(writes))

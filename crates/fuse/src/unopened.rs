@@ -1,7 +1,11 @@
-//! [`Unopened`]: the files that are read on a mount whose kernel sends no OPEN.
+//! [`Unopened`]: the files that are used on a mount whose kernel sends no OPEN.
 //!
-//! Such a kernel sends no RELEASE either. So a file is opened by its first request, and the number of files
-//! kept open is bounded. A file that is closed to make room for another loses only its readahead state.
+//! Such a kernel sends no RELEASE either. So a file is opened by its first request, or when it is created, and
+//! the number of files kept open is bounded. A file that is closed to make room for another loses its
+//! readahead state. It also loses what was known of its pages in the kernel's cache; a file that is opened
+//! again is assumed to have some.
+//!
+//! A file is closed when the kernel forgets its inode, so that a removed file is freed then.
 
 use std::sync::Arc;
 
@@ -14,8 +18,15 @@ const SHARDS: usize = 16;
 /// The maximum number of open files of a shard.
 const SHARD_FILES: usize = 16;
 
-/// Node ids and their files; the file used last is the last.
-type Shard = Vec<(u64, Arc<OpenFile>)>;
+/// A node id, and whether reads leave the access time alone: open flags come with each request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Key {
+    pub(crate) nodeid: u64,
+    pub(crate) no_access_time: bool,
+}
+
+/// The files; the one used last is the last.
+type Shard = Vec<(Key, Arc<OpenFile>)>;
 
 /// See the head of this file.
 #[derive(Default)]
@@ -24,27 +35,42 @@ pub(crate) struct Unopened {
 }
 
 impl Unopened {
-    /// The file of a node id; `open` opens it if it is not open.
+    fn shard(&self, nodeid: u64) -> &Mutex<Shard> {
+        &self.shards[nodeid as usize % SHARDS]
+    }
+
+    /// The file of a key; `open` opens it if it is not open.
     ///
     /// # Errors
     /// Those of `open`.
     pub(crate) fn get(
         &self,
-        nodeid: u64,
+        key: Key,
         open: impl FnOnce() -> Result<OpenFile>,
     ) -> Result<Arc<OpenFile>> {
-        let mut files = self.shards[nodeid as usize % SHARDS].lock();
-        if let Some(at) = files.iter().position(|(of, _)| *of == nodeid) {
+        let mut files = self.shard(key.nodeid).lock();
+        if let Some(at) = files.iter().position(|(of, _)| *of == key) {
             files[at..].rotate_left(1);
         } else {
             // Under the lock, so that parallel requests share one file and its readahead state.
             let file = Arc::new(open()?);
-            if files.len() == SHARD_FILES {
-                files.remove(0);
-            }
-            files.push((nodeid, file));
+            let closed = (files.len() == SHARD_FILES).then(|| files.remove(0));
+            files.push((key, Arc::clone(&file)));
+            // Closing a file may free its inode, which does I/O.
+            drop(files);
+            drop(closed);
+            return Ok(file);
         }
         Ok(Arc::clone(&files[files.len() - 1].1))
+    }
+
+    /// Closes the files of a node id.
+    pub(crate) fn close(&self, nodeid: u64) {
+        let mut files = self.shard(nodeid).lock();
+        let (closed, kept) = files.drain(..).partition(|(key, _)| key.nodeid == nodeid);
+        *files = kept;
+        drop(files);
+        drop::<Shard>(closed);
     }
 
     /// Closes all files.

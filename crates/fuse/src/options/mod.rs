@@ -85,6 +85,8 @@ pub struct MountOptions {
     pub user_xattr: bool,
     /// Freed blocks are discarded: they become holes in the image.
     pub discard: bool,
+    /// Files are opened without a request, as on a read-only mount.
+    pub small_files: bool,
     /// New files inherit the group of their directory, setgid or not.
     pub group_of_directory: bool,
     /// The size of the volume includes its own metadata.
@@ -138,6 +140,7 @@ impl Default for MountOptions {
             acl: true,
             user_xattr: true,
             discard: false,
+            small_files: false,
             group_of_directory: false,
             minix_df: false,
             fs_name: None,

@@ -358,6 +358,13 @@ static TABLE: &[Known] = &[
         sets!(discard = false),
     ),
     flag(
+        "small_files",
+        Group::Features,
+        "open files without asking the server, as a read-only mount does: faster for many small files, such as \
+         source trees; slower for large existing files that are rewritten",
+        sets!(small_files = true),
+    ),
+    flag(
         "grpid",
         Group::Features,
         "new files inherit the group of their directory",

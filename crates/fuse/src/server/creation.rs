@@ -20,6 +20,8 @@ pub(super) struct CreationRequests {
     pub(super) nodes: Arc<Nodes>,
     pub(super) files: Arc<Files>,
     pub(super) shown: Arc<Shown>,
+    /// The kernel opens files without a request. Requests on an open file then have no handle.
+    pub(super) no_open: bool,
     /// The mount has ACLs: the kernel leaves the umask to the server.
     pub(super) acl: bool,
     /// New files inherit the group of their directory.
@@ -72,7 +74,10 @@ impl CreationRequests {
     pub(super) fn made_open(&self, node: Node, flags: u32) -> Answered {
         let entry = self.shown.entry(&self.nodes, &node)?;
         // If the open fails, the kernel gets no entry: take the look-up back.
-        let open = self.files.open(node, flags);
+        let open = match self.no_open {
+            true => self.files.created(entry.nodeid, node, flags),
+            false => self.files.open(node, flags),
+        };
         let open = open.inspect_err(|_| self.nodes.forget(entry.nodeid, 1))?;
         let mut bytes = SmallVec::from_slice(entry.as_bytes());
         bytes.extend_from_slice(open.as_bytes());

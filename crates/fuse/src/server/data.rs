@@ -58,9 +58,14 @@ pub(super) struct DataRequests {
 impl DataRequests {
     /// The file of a request: that of its handle, or that of its inode if files have no handles.
     fn file(&self, nodeid: u64, fh: u64) -> Result<Arc<OpenFile>, Refusal> {
+        self.file_opened_with(nodeid, fh, 0)
+    }
+
+    /// As [`Self::file`], for a request that has the open flags of the program's descriptor.
+    fn file_opened_with(&self, nodeid: u64, fh: u64, flags: u32) -> Result<Arc<OpenFile>, Refusal> {
         if self.no_open {
             let node = || self.nodes.get(nodeid);
-            return Ok(self.files.without_handle(nodeid, node)?);
+            return Ok(self.files.without_handle(nodeid, flags, node)?);
         }
         Ok(self.files.get(fh).ok_or(Errno::BADF)?)
     }
@@ -103,7 +108,7 @@ impl DataRequests {
 
     pub(super) fn read(&self, header: &InHeader, scratch: &mut Scratch) -> Answered {
         let (read, _) = ReadIn::read_from_prefix(scratch.body(header)).map_err(|_| Errno::INVAL)?;
-        let file = self.file(header.nodeid, read.fh)?;
+        let file = self.file_opened_with(header.nodeid, read.fh, read.flags)?;
         if read.read_flags & READ_LOCK_OWNER == 0 {
             let end = read.offset.saturating_add(read.size.into());
             file.kernel_pages().fill(read.offset..end);
@@ -116,7 +121,11 @@ impl DataRequests {
     pub(super) fn write(&self, request: &Request<'_>) -> Answered {
         let (write, rest) = request.argument::<WriteIn>()?;
         let data = rest.get(..write.size as usize).ok_or(Errno::INVAL)?;
-        let file = self.file(request.header.nodeid, write.fh)?;
+        let file = self.file_opened_with(request.header.nodeid, write.fh, write.flags)?;
+        if self.no_open {
+            // What OPEN would have refused.
+            file.node().check_open(opened_for(write.flags))?;
+        }
         if write.write_flags & WRITE_KILL_PRIVILEGES != 0 {
             self.identity.drop_privileges(request, file.node())?;
         }

@@ -38,17 +38,20 @@ pub(super) struct Shared<'a> {
     pub(super) files: &'a Arc<Files>,
     pub(super) turns: &'a Arc<Turns>,
     pub(super) identity: &'a Arc<Identity>,
+    /// The kernel opens files without a request.
+    pub(super) no_open: bool,
 }
 
 /// Whether files are opened without a request. The server then takes no part in opening files: the kernel
-/// reads every file through its cache, and keeps cached data across opens. So the choices must allow both,
-/// the mount must be read-only, and no file may be encrypted, because opening one without its key has to
-/// fail.
-fn opens_without_request(volume: &Volume, options: &MountOptions) -> bool {
+/// uses its cache for every file but a new one, and keeps cached data across opens. So the choices must allow
+/// both, the mount must be read-only or have `small_files`, and no file may be encrypted, because opening one
+/// without its key has to fail.
+pub(super) fn opens_without_request(volume: &Volume, options: &MountOptions) -> bool {
     let choices = &options.choices;
     let is_chosen = choices.no_open && choices.keep_cache && !choices.direct_io;
     let is_readable = |info: VolumeInfo| !info.features.iter().any(|name| name == "encrypt");
-    options.read_only && is_chosen && volume.info().is_ok_and(is_readable)
+    let is_possible = options.read_only || options.small_files;
+    is_possible && is_chosen && volume.info().is_ok_and(is_readable)
 }
 
 impl Families {
@@ -60,6 +63,7 @@ impl Families {
             files,
             turns,
             identity,
+            no_open,
         } = shared;
         let choices = &options.choices;
         let shown = Arc::new(Shown::new(volume, Arc::clone(identity), choices));
@@ -74,6 +78,7 @@ impl Families {
                 nodes: Arc::clone(nodes),
                 files: Arc::clone(files),
                 shown: Arc::clone(&shown),
+                no_open,
                 acl: options.acl,
                 group_of_directory: options.group_of_directory,
             },
@@ -82,7 +87,7 @@ impl Families {
                 files: Arc::clone(files),
                 identity: Arc::clone(identity),
                 turns: Arc::clone(turns),
-                no_open: opens_without_request(volume, options),
+                no_open,
                 no_flush: choices.no_flush,
             },
             directories: DirectoryRequests {

@@ -58,7 +58,7 @@ use crate::transport::Transport;
 use crate::turns::{Parked, Turns};
 use crate::wire::{InHeader, Opcode, WRITE_DATA_AT};
 
-use families::{Families, Shared};
+use families::{Families, Shared, opens_without_request};
 use identity::Identity;
 pub use null::serve_null;
 use request::{Answer, Answered, Refusal, Request};
@@ -126,7 +126,8 @@ impl Server {
         long_setxattr: bool,
     ) -> Server {
         let nodes = Arc::new(Nodes::new(volume.clone()));
-        let files = Arc::new(Files::new(&options.choices));
+        let no_open = opens_without_request(&volume, options);
+        let files = Arc::new(Files::new(&options.choices, no_open && !options.read_only));
         let turns = Arc::new(Turns::default());
         let identity = Arc::new(Identity::new(options));
         let shared = Shared {
@@ -135,6 +136,7 @@ impl Server {
             files: &files,
             turns: &turns,
             identity: &identity,
+            no_open,
         };
         Server {
             families: Families::new(shared, options, long_setxattr),
@@ -336,8 +338,8 @@ impl Server {
             Opcode::Ioctl => of.ioctls.ioctl(request),
             Opcode::Statfs => of.space.statfs(),
             Opcode::Bmap => of.space.bmap(request),
-            Opcode::Forget => forget::forget(&self.nodes, request),
-            Opcode::BatchForget => forget::batch_forget(&self.nodes, request),
+            Opcode::Forget => forget::forget(&self.nodes, &self.files, request),
+            Opcode::BatchForget => forget::batch_forget(&self.nodes, &self.files, request),
             Opcode::Syncfs => {
                 self.volume.sync()?;
                 Answer::done()

@@ -26,6 +26,7 @@ mod protocol;
 mod ranges;
 mod renames;
 mod shutting;
+mod small_files;
 mod turns;
 mod volume_ioctls;
 mod xattrs;
