@@ -140,7 +140,7 @@ impl Base {
             });
             let in_journal = self.journal.record_error(EIO).map_err(Error::from);
             if let Err(error) = noted.and(in_journal) {
-                tracing::warn!(%error, "recording that the volume takes no more changes");
+                tracing::warn!(%error, "recording that the volume refuses further changes");
             }
         }
     }

@@ -26,7 +26,7 @@ pub enum Error {
     Corrupt(#[from] Corrupt),
     /// An earlier failure stopped all changes of this volume; the text says which one. The call whose own
     /// commit failed gets [`Error::Device`] instead.
-    #[error("the volume takes no more changes: {0}")]
+    #[error("the volume refuses further changes: {0}")]
     Stopped(Arc<Abort>),
     /// The volume was taken down ([`crate::Fs::take_down`]): nothing can be read or written any more.
     #[error("the volume was taken down")]

@@ -84,7 +84,7 @@ impl Fs {
     ///
     /// # Errors
     /// Device errors, returned by every call until the sync succeeds. After a failed metadata write, the
-    /// volume takes no more changes, and later calls fail with `Stopped`.
+    /// volume refuses further changes, and later calls fail with `Stopped`.
     pub fn sync(&self) -> Result<()> {
         self.check_up()?;
         if self.is_read_only() {

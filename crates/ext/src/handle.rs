@@ -2,7 +2,7 @@
 //!
 //! A change cannot be rolled back. So an operation does all checks first, then claims its blocks (claims are
 //! in memory and are released without a trace), and changes metadata last. A handle dropped after a change
-//! without [`Handle::stop`] means a half-done operation: the volume takes no more changes. A handle that
+//! without [`Handle::stop`] means a half-done operation: the volume refuses further changes. A handle that
 //! changed nothing may be dropped.
 
 use throughline_extfmt::{Corrupt, FsBlock};

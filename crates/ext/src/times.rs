@@ -150,7 +150,7 @@ impl Inodes {
     /// lock held.
     ///
     /// # Errors
-    /// Journal errors; the remaining times are then lost, since the volume accepts no more changes.
+    /// Journal errors; the remaining times are then lost, since the volume refuses further changes.
     pub(crate) fn store_kept_times(&self) -> Result<()> {
         let inodes = std::mem::take(&mut self.times.kept.lock().inodes);
         for some in inodes.chunks(self.step_credits().max(1) as usize) {

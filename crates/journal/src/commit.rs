@@ -256,7 +256,7 @@ impl Core {
         if self.aborted.set(Arc::new(reason)).is_ok()
             && let Some(reason) = self.aborted.get()
         {
-            tracing::error!(%reason, "the volume takes no more changes");
+            tracing::error!(%reason, "the volume refuses further changes");
         }
         self.gate.stop();
     }

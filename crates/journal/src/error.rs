@@ -18,7 +18,7 @@ pub enum Error {
     #[error("the volume is open read-only")]
     ReadOnly,
     /// An earlier failure stopped all changes.
-    #[error("the volume takes no more changes: {0}")]
+    #[error("the volume refuses further changes: {0}")]
     Aborted(Arc<Abort>),
     /// The device failed an operation.
     #[error(transparent)]

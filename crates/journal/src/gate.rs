@@ -32,7 +32,7 @@ pub(crate) struct Limits {
     pub(crate) soft: bool,
 }
 
-/// A transaction that takes no more changes.
+/// A transaction that admits no further changes.
 pub(crate) struct Sealed {
     pub(crate) tid: Tid,
     /// Its blocks as they are at the seal, ascending.

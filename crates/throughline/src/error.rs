@@ -36,7 +36,7 @@ pub enum Error {
     #[error(transparent)]
     Corrupt(#[from] Corrupt),
     /// An earlier failure stopped all changes until the volume is opened again. It can still be read.
-    #[error("the volume takes no more changes: {0}")]
+    #[error("the volume refuses further changes: {0}")]
     Stopped(Arc<Abort>),
     /// The volume was taken down ([`Volume::take_down`](crate::Volume::take_down)): every call fails.
     #[error("the volume was taken down")]

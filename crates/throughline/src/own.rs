@@ -21,7 +21,7 @@ use throughline_device::{
 /// library depend on that.
 ///
 /// An error fails the library call that needed the data, as [`Error::Device`](crate::Error::Device) with this
-/// error as its source. After a failed metadata write the volume accepts no more changes. A panic counts as
+/// error as its source. After a failed metadata write the volume refuses further changes. A panic counts as
 /// an error.
 ///
 /// ```

@@ -19,7 +19,7 @@ pub struct VolumeStatus {
     pub read_only: bool,
     /// Whether [`Volume::take_down`] was called.
     pub down: bool,
-    /// Why it accepts no more changes; `None` while it does.
+    /// Why it refuses further changes; `None` while it accepts them.
     pub stopped: Option<String>,
     /// The error with which write-back currently fails; `None` if it does not.
     pub failing: Option<String>,

@@ -87,7 +87,7 @@ pub(super) fn states(context: &mut Context) -> Result<(), Failure> {
                 let way = match (state["read_only"] == true, state["stopped"].is_null()) {
                     (true, _) => "read only",
                     (false, true) => "read and write",
-                    (false, false) => "takes no more changes",
+                    (false, false) => "refuses further changes",
                 };
                 format!("{way}, process {}, {} dirty", state["pid"], human(dirty))
             }

@@ -11,8 +11,7 @@
 //! - A call starts when it is made and runs to completion whether its future is polled, kept or dropped.
 //!   Until then it owns its buffer.
 //! - Each kind of call has a bounded number of threads. Reads do not queue behind throttled writes, and a
-//!   read
-//!   of cached data takes no thread.
+//!   read of cached data takes no thread.
 //! - When a call's future is ready, the call no longer holds a reference to the file.
 //! - A sync covers all calls that completed before it was made. Calls that wait for a sync share it: of each
 //!   kind, one sync runs at a time.
