@@ -96,8 +96,7 @@ impl Report {
             .map(|row| row.no_numbers)
             .sum();
         if no_numbers > 0 {
-            let what = text::plural(no_numbers, "value");
-            warnings.push(format!("{what} not finite: left out of tables and plots"));
+            warnings.push(text::not_finite(no_numbers));
         }
         let entities = entities.list;
         let headline = verdict::headline(&sources, &comparisons, &quantities, &accounts, &entities);

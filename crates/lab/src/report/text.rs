@@ -48,6 +48,13 @@ pub(super) fn plural(count: usize, what: &str) -> String {
     }
 }
 
+/// A warning about values that are not numbers.
+pub(super) fn not_finite(count: usize) -> String {
+    let is = if count == 1 { "is" } else { "are" };
+    let what = plural(count, "value");
+    format!("{what} {is} not finite and {is} left out of tables and plots")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,5 +64,13 @@ mod tests {
         assert_eq!(percent(-4.5), "-4.50 %");
         assert_eq!(one_line("a\nb\u{202e}c\t"), "a b c");
         assert_eq!(plural(2, "sample"), "2 samples");
+        assert_eq!(
+            not_finite(1),
+            "1 value is not finite and is left out of tables and plots"
+        );
+        assert_eq!(
+            not_finite(2),
+            "2 values are not finite and are left out of tables and plots"
+        );
     }
 }
