@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::Command;
 
+use rustix::fs::{Advice, fadvise};
+
 use crate::kernel::output;
 use crate::meter::{Meter, Spent};
 use crate::{Error, Result};
@@ -29,11 +31,16 @@ pub(crate) fn timed(command: &mut Command) -> Result<(Spent, String)> {
     Ok((spent, String::from_utf8_lossy(&output.stdout).into_owned()))
 }
 
-/// Runs our own `cp --stats` with these arguments.
-pub(crate) fn own_cp(arguments: &[&str]) -> Result<(Spent, OwnReport)> {
+/// Our own binary.
+pub(crate) fn own() -> Result<Command> {
     let own = std::env::current_exe()
         .map_err(|e| Error::new(format!("cannot find this program: {e}")))?;
-    let mut cp = Command::new(own);
+    Ok(Command::new(own))
+}
+
+/// Runs our own `cp --stats` with these arguments.
+pub(crate) fn own_cp(arguments: &[&str]) -> Result<(Spent, OwnReport)> {
+    let mut cp = own()?;
     let (spent, stdout) = timed(cp.args(["--json", "cp", "--stats"]).args(arguments))?;
     let line = stdout.lines().last().unwrap_or_default();
     let report = serde_json::from_str(line)
@@ -59,4 +66,11 @@ pub(crate) fn make_data(path: &Path, len_bytes: u64) -> Result<()> {
     out.flush()?;
     drop(out);
     Ok(file.sync_all()?)
+}
+
+/// Writes back the dirty data of `path` and drops it from the host's cache.
+pub(crate) fn drop_cached(path: &Path) -> Result<()> {
+    let file = std::fs::File::open(path)?;
+    file.sync_all()?;
+    Ok(fadvise(&file, 0, None, Advice::DontNeed)?)
 }

@@ -12,6 +12,8 @@ use std::process::{Command, Output, Stdio};
 use rustix::fs::{self, Mode, OFlags};
 
 use crate::mounts::place::Place;
+use crate::mounts::server::At;
+use crate::mounts::view::{Holder, View};
 use crate::{Error, Result};
 
 /// Whether this process may mount: it is root, and there are loop devices.
@@ -103,6 +105,8 @@ pub(crate) fn e2fsck(image: &Path) -> Result<()> {
 /// A file system of the kernel on an image. It is not visible in the mount tree. It exists as long as this
 /// value and the files opened through it.
 pub(crate) struct LoopMount {
+    /// Dropped before the root.
+    view: Option<View>,
     root: OwnedFd,
     /// The loop device's name in sysfs, such as `loop0`.
     name: String,
@@ -122,6 +126,20 @@ pub(crate) struct LoopCounts {
 impl LoopMount {
     /// Mounts the file system of this type on `image`, with these options of `mount`.
     pub(crate) fn new(image: &Path, fs_type: &str, options: Option<&str>) -> Result<LoopMount> {
+        let hidden = At {
+            scratch: &std::env::temp_dir(),
+            visible: false,
+        };
+        LoopMount::at(hidden, image, fs_type, options)
+    }
+
+    /// The same, at this place.
+    pub(crate) fn at(
+        place: At<'_>,
+        image: &Path,
+        fs_type: &str,
+        options: Option<&str>,
+    ) -> Result<LoopMount> {
         let device = run(
             "losetup",
             &[
@@ -133,7 +151,7 @@ impl LoopMount {
         )?
         .trim()
         .to_owned();
-        let mounted = LoopMount::on_device(&device, fs_type, options);
+        let mounted = LoopMount::on_device(&device, fs_type, options, place);
         // While the device has a user, this makes it detach after the last one. Otherwise it detaches at
         // once.
         let detached = run("losetup", &["--detach", &device]);
@@ -141,8 +159,13 @@ impl LoopMount {
         detached.map(|_| mounted)
     }
 
-    fn on_device(device: &str, fs_type: &str, options: Option<&str>) -> Result<LoopMount> {
-        let point = tempfile::tempdir()
+    fn on_device(
+        device: &str,
+        fs_type: &str,
+        options: Option<&str>,
+        place: At<'_>,
+    ) -> Result<LoopMount> {
+        let point = tempfile::tempdir_in(place.scratch)
             .map_err(|e| Error::new(format!("cannot make a mount point: {e}")))?;
         let point_path = point.path().to_string_lossy().into_owned();
         let mut arguments = vec!["-t", fs_type];
@@ -152,8 +175,10 @@ impl LoopMount {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let root = fs::open(point.path(), flags, Mode::empty())
             .map_err(|e| Error::new(format!("the root of {device}: {e}")));
+        let holder = place.visible.then(Holder::new).transpose();
         run("umount", &["--lazy", &point_path])?;
         Ok(LoopMount {
+            view: holder?.map(|holder| holder.view(point)),
             root: root?,
             name: device.trim_start_matches("/dev/").to_owned(),
         })
@@ -181,6 +206,11 @@ impl LoopMount {
     /// The root of the file system.
     pub(crate) fn root(&self) -> Place<'_> {
         Place::new(self.root.as_fd())
+    }
+
+    /// The path of the file system, if one was asked for.
+    pub(crate) fn view(&self) -> Option<&View> {
+        self.view.as_ref()
     }
 
     /// Writes back the dirty data of this file system, and of no other.

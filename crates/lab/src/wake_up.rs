@@ -18,13 +18,27 @@ const ENOUGH: Duration = Duration::from_millis(8);
 /// threads run on two processors if there are two. Measured once per process; 0 if it cannot be measured.
 pub(crate) fn wake_up_us() -> f64 {
     static MEASURED: OnceLock<f64> = OnceLock::new();
+    let measure = || {
+        let (one, other) = two_processors()?;
+        Ok::<f64, io::Error>(round_trip_us(one, other)? / 2.0)
+    };
     *MEASURED.get_or_init(|| measure().unwrap_or(0.0))
 }
 
-fn measure() -> io::Result<f64> {
+/// The median time of the same round trip with both threads on one processor, in microseconds. Measured anew
+/// by each call.
+///
+/// # Errors
+/// Those of pipes and threads.
+pub(crate) fn on_one_processor_us() -> io::Result<f64> {
+    let (one, _) = two_processors()?;
+    round_trip_us(one, one)
+}
+
+/// The median time of a round trip of a byte between threads on these processors, in microseconds.
+fn round_trip_us(here: CpuSet, other: CpuSet) -> io::Result<f64> {
     let (there, sent) = io::pipe()?;
     let (back, answered) = io::pipe()?;
-    let (here, other) = two_processors()?;
     // Separate threads, so that the caller's affinity is not changed. If one fails, it closes its pipes,
     // which ends the other.
     let name = || thread::Builder::new().name("wake-up".into());
@@ -35,7 +49,7 @@ fn measure() -> io::Result<f64> {
     match (trips?, ended) {
         (Ok(Ok(mut trips)), Ok(Ok(()))) if !trips.is_empty() => {
             trips.sort();
-            Ok(trips[trips.len() / 2].as_secs_f64() * 1e6 / 2.0)
+            Ok(trips[trips.len() / 2].as_secs_f64() * 1e6)
         }
         _ => Err(io::Error::other("the two threads did not wake each other")),
     }
@@ -88,5 +102,7 @@ mod tests {
         let first = wake_up_us();
         assert!(first.is_finite() && first >= 0.0);
         assert_eq!(wake_up_us(), first);
+        let on_one = on_one_processor_us().expect("pipes and threads");
+        assert!(on_one.is_finite() && on_one > 0.0);
     }
 }

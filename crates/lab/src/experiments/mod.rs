@@ -13,6 +13,7 @@ mod hammer;
 mod journal_cost;
 mod mount_choices;
 mod mount_metadata;
+mod mount_programs;
 mod mount_random;
 mod mount_small;
 mod mount_stream;
@@ -90,22 +91,26 @@ pub const EXPERIMENTS: &[Experiment] = experiments! {
     journal_cost, "journal/cost",
         "streams, 50,000 small files and fsyncs with and without a journal; fsyncs of the kernel's ext4";
     mount_stream, "mount/stream",
-        "1 GiB written with fsync and read cold through our mount, the kernel's ext4, fuse2fs; direct; \
-         4 files at once";
+        "1 GiB written with fsync and read cold through our mount on both transports, the kernel's ext4, \
+         fuse2fs; direct; 4 files at once";
     mount_random, "mount/random",
-        "random 4 KiB reads, writes and O_SYNC writes of a cached file through our mount, the kernel's \
-         ext4, fuse2fs";
+        "random 4 KiB reads, writes and O_SYNC writes of a cached file through our mount on both \
+         transports, the kernel's ext4, fuse2fs";
     mount_metadata, "mount/metadata",
-        "small files created, examined by stat, listed and removed through our mount, the kernel's ext4, \
-         fuse2fs; 1 and 4 threads";
+        "small files created, examined by stat, listed and removed through our mount on both transports, \
+         the kernel's ext4, fuse2fs; 1 and 4 threads";
     mount_small, "mount/small",
         "4,000 files of 2 KiB in one directory through our mount on both transports, the kernel's ext4, \
-         fuse2fs, and a server without a volume";
+         fuse2fs, and a server without a volume; a round trip over a pipe";
     mount_untar, "mount/untar",
-        "tar x of 10,000 small files and tar c of them, cold, through our mount, the kernel's ext4, fuse2fs";
+        "tar x of 10,000 small files, tar c of them, cold, and rm -r, through our mount on both transports, \
+         the kernel's ext4, fuse2fs";
+    mount_programs, "mount/programs",
+        "git clone and status of 5,000 files, pip install of wheels, npm ci, through our mount on both \
+         transports, the kernel's ext4, fuse2fs";
     mount_sysbench, "mount/sysbench",
-        "report 5's sysbench, 4 GiB in sequential writes of 32 KiB, through our mount, the kernel's ext4, \
-         fuse2fs";
+        "report 5's sysbench, 4 GiB in sequential writes of 32 KiB, through our mount on both transports, \
+         the kernel's ext4, fuse2fs";
     mount_choices, "mount/choices",
         "our mount with each FUSE feature switched from its default, on the work that the feature is for";
 };

@@ -5,9 +5,10 @@
 use std::process::Command;
 
 use crate::interleave::Sample;
+use crate::mounts::contestants::{Aim, Contestant};
 use crate::mounts::tree::{FILES_PER_FOLDER, Tree};
 use crate::mounts::work::drained;
-use crate::mounts::{Bench, Contestant, Session, bars};
+use crate::mounts::{Bench, Session};
 use crate::outcome::Outcome;
 use crate::{Result, Settings};
 
@@ -30,9 +31,10 @@ pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> 
     );
     for threads in THREADS {
         let [create, durable, stat, again, list, remove] = quantities(threads);
-        bars(outcome, create, Some(0.5), Some(4.0));
+        let aim = Aim::new(create).kernel(0.5, 0.5).fuse2fs(4.0);
+        aim.judge(outcome);
         for quantity in [durable, stat, again, list, remove] {
-            bars(outcome, quantity, None, None);
+            Aim::new(quantity).judge(outcome);
         }
     }
     Ok(())

@@ -6,8 +6,9 @@ use std::os::unix::fs::FileExt;
 use rustix::fs::OFlags;
 
 use crate::interleave::Sample;
+use crate::mounts::contestants::{Aim, Contestant};
 use crate::mounts::work::{NEW, read_stream, together, write_stream};
-use crate::mounts::{Bench, Contestant, Session, bars};
+use crate::mounts::{Bench, Session};
 use crate::outcome::Outcome;
 use crate::{Result, Settings};
 
@@ -35,10 +36,11 @@ pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> 
     let bench = Bench::new(settings, sizes.file_bytes * 2 + 256 * MIB, &[])?;
     bench.compare(outcome, &contestants, 7, &|session| sample(session, &sizes))?;
     outcome.count("file, MiB", (sizes.file_bytes / MIB) as f64);
-    bars(outcome, "reads", Some(0.8), None);
-    bars(outcome, "reads, 4 threads", Some(0.8), None);
+    for quantity in ["reads", "reads, 4 threads"] {
+        Aim::new(quantity).kernel(0.8, 0.8).judge(outcome);
+    }
     for quantity in ["reads, O_RDWR", "writes", "O_SYNC writes"] {
-        bars(outcome, quantity, None, None);
+        Aim::new(quantity).judge(outcome);
     }
     Ok(())
 }

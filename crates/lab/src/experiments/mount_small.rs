@@ -14,115 +14,86 @@
 //! | read again, read-only | the second open, read, close on a read-only mount |
 //! | remove, cold | reading the directory after a remount, and removing each name (`rm -r`) |
 //!
-//! The null server cannot be remounted, so only the first five are measured on it.
+//! The null server cannot be remounted, so only the first five are measured on it. A look-up of nothing is also
+//! compared with a round trip of two threads over a pipe, on one processor: that is what two wake-ups cost.
 
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
 use rustix::fs::OFlags;
 
-use crate::interleave::Sample;
+use crate::interleave::{Sample, Variant};
+use crate::mounts::contestants::{Aim, Contestant, DEV_FUSE, IO_URING, Transport};
 use crate::mounts::place::Place;
 use crate::mounts::tree::Tree;
 use crate::mounts::work::{NEW, together};
-use crate::mounts::{Bench, Contestant, FUSE2FS, KERNEL, OURS, Session};
-use crate::outcome::{Outcome, ratios};
-use crate::{Error, Result, Settings};
+use crate::mounts::{Bench, Session};
+use crate::outcome::Outcome;
+use crate::stats::Summary;
+use crate::{Error, Result, Settings, wake_up};
 
 const FILE_BYTES: usize = 2048;
-/// The kernel's switch for FUSE over io_uring.
-const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
-
-/// The transports: the name, the mount option, the contestants.
-const TRANSPORTS: [Transport; 2] = [
-    Transport {
-        options: "with=io_uring",
-        ours: "ours, io_uring",
-        null: "null, io_uring",
-    },
-    Transport {
-        options: "without=io_uring",
-        ours: "ours, /dev/fuse",
-        null: "null, /dev/fuse",
-    },
-];
-/// The first transport once more, as a control.
-const CONTROL: &str = "ours, again";
-
-struct Transport {
-    options: &'static str,
-    ours: &'static str,
-    null: &'static str,
-}
-
-/// A quantity and its limits: over the kernel's for each transport, over fuse2fs, over the null server.
-struct Aim(&'static str, [Option<f64>; 2], Option<f64>, Option<f64>);
+/// A round trip of two threads over a pipe, on one processor: a look-up with nothing but its wake-ups.
+const PIPE: &str = "a pipe, one processor";
+const ROUND_TRIP: &str = "round trip";
+const NOTHING: &str = "look for nothing";
+/// What a look-up over io_uring may cost besides.
+const LOOKUP_US: f64 = 10.0;
 
 const AIMS: [Aim; 9] = [
-    Aim("create", [Some(0.4), Some(0.25)], Some(6.0), Some(0.71)),
-    Aim("read", [None, None], None, Some(0.83)),
-    Aim("read again", [Some(0.35), Some(0.2)], Some(4.0), Some(0.83)),
-    Aim("look for nothing", [None, None], None, Some(0.83)),
-    Aim("unlink", [None, None], None, Some(0.83)),
-    Aim("list, cold", [Some(0.5), Some(0.4)], Some(20.0), None),
-    Aim("list again", [Some(0.9), Some(0.9)], Some(20.0), None),
-    Aim(
-        "read again, read-only",
-        [Some(0.9), Some(0.9)],
-        Some(10.0),
-        None,
-    ),
-    Aim("remove, cold", [Some(0.5), Some(0.4)], Some(5.0), None),
+    Aim::new("create").kernel(0.4, 0.25).fuse2fs(6.0).null(0.71),
+    Aim::new("read").null(0.83),
+    Aim::new("read again")
+        .kernel(0.35, 0.2)
+        .fuse2fs(4.0)
+        .null(0.83),
+    Aim::new(NOTHING).null(0.83),
+    Aim::new("unlink").null(0.83),
+    Aim::new("list, cold").kernel(0.5, 0.4).fuse2fs(20.0),
+    Aim::new("list again").kernel(0.9, 0.9).fuse2fs(20.0),
+    Aim::new("read again, read-only")
+        .kernel(0.9, 0.9)
+        .fuse2fs(10.0),
+    Aim::new("remove, cold").kernel(0.5, 0.4).fuse2fs(5.0),
 ];
 
 pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> {
     let files = settings.scaled(4000, 100);
-    let contestants = contestants(outcome);
+    let contestants = Contestant::all_with_null(outcome);
     let inodes = (2 * files + 1000).to_string();
     let image_bytes = 2 * files * 4096 + (128 << 20);
     let bench = Bench::new(settings, image_bytes, &["-N", &inodes])?;
-    bench.compare(outcome, &contestants, 9, &|session| sample(session, files))?;
+    let work = |session: &mut Session<'_>| sample(session, files);
+    let mut variants: Vec<_> = bench.variants(&contestants, &work).collect();
+    variants.push(Variant::new(PIPE, || {
+        Ok(vec![(ROUND_TRIP, "us", wake_up::on_one_processor_us()?)])
+    }));
+    outcome.measure(settings, 9, variants)?;
     outcome.count("files", files as f64);
-    for Aim(quantity, kernel, fuse2fs, null) in AIMS {
-        for (transport, kernel) in TRANSPORTS.iter().zip(kernel) {
-            compare(outcome, quantity, (transport.ours, KERNEL), kernel);
-            compare(outcome, quantity, (transport.ours, FUSE2FS), fuse2fs);
-            compare(outcome, quantity, (transport.ours, transport.null), null);
-            compare(outcome, quantity, (transport.null, KERNEL), None);
-        }
-        compare(outcome, quantity, (CONTROL, TRANSPORTS[0].ours), None);
-        compare(outcome, quantity, (CONTROL, TRANSPORTS[1].ours), None);
+    for aim in AIMS {
+        aim.judge(outcome);
     }
+    beside_a_pipe(outcome);
     Ok(())
 }
 
-fn compare(outcome: &mut Outcome, quantity: &str, (over, under): (&str, &str), limit: Option<f64>) {
-    let name = format!("{quantity}: {over} / {under}");
-    match limit {
-        Some(limit) => ratios! { outcome; name => quantity, over, under, at_least limit; },
-        None => ratios! { outcome; name => quantity, over, under; },
+/// What a look-up of nothing costs above a round trip over a pipe.
+fn beside_a_pipe(outcome: &mut Outcome) {
+    let pipe_us = Summary::of(&outcome.samples(PIPE, ROUND_TRIP)).median;
+    for Transport { ours, null, .. } in [IO_URING, DEV_FUSE] {
+        for server in [ours, null] {
+            let rates = outcome.samples(server, NOTHING);
+            if rates.is_empty() {
+                continue;
+            }
+            let above_us = 1e6 / Summary::of(&rates).median - pipe_us;
+            let name = format!("{NOTHING}: {server} above {PIPE}, us");
+            match server == IO_URING.ours {
+                true => outcome.at_most(&name, above_us, LOOKUP_US),
+                false => outcome.count(name, above_us),
+            }
+        }
     }
-}
-
-fn contestants(outcome: &mut Outcome) -> Vec<Contestant> {
-    let mut all = Contestant::all(outcome);
-    if !all.iter().any(|contestant| contestant.name == OURS) {
-        return all;
-    }
-    all.retain(|contestant| [KERNEL, FUSE2FS].contains(&&*contestant.name));
-    let has_rings = std::fs::read_to_string(SWITCH).is_ok_and(|text| text.trim() == "Y");
-    if !has_rings {
-        outcome.note(format!("io_uring: skipped: {SWITCH} is not Y"));
-    }
-    let transports = &TRANSPORTS[if has_rings { 0 } else { 1 }..];
-    for transport in transports {
-        let options = Some(transport.options);
-        all.push(Contestant::ours(transport.ours, options));
-        all.push(Contestant::null(transport.null, options));
-    }
-    let first = transports.first().map(|transport| transport.options);
-    all.push(Contestant::ours(CONTROL, first));
-    all
 }
 
 fn sample(session: &mut Session<'_>, files: u64) -> Result<Sample> {
@@ -160,7 +131,7 @@ fn warm(session: &Session<'_>, work: &mut Work) -> Result<()> {
     work.each("create", |name| create(dir, name))?;
     work.each("read", |name| read(dir, name))?;
     work.each("read again", |name| read(dir, name))?;
-    work.each("look for nothing", |name| {
+    work.each(NOTHING, |name| {
         match dir.stat(&name.replace("file", "none")) {
             Ok(_) => Err(Error::new("a name that was never created exists")),
             Err(_) => Ok(()),

@@ -4,8 +4,9 @@
 use rustix::fs::OFlags;
 
 use crate::interleave::Sample;
+use crate::mounts::contestants::{Aim, Contestant};
 use crate::mounts::work::{NEW, fio, have, read_stream, together, write_stream};
-use crate::mounts::{Bench, Contestant, Session, bars};
+use crate::mounts::{Bench, Session};
 use crate::outcome::Outcome;
 use crate::warm::{note, warm};
 use crate::{Result, Settings};
@@ -26,14 +27,29 @@ pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> 
     })?;
     outcome.count("a stream, MiB", (file_bytes / MIB) as f64);
     note(outcome);
-    bars(outcome, "write", Some(1.3), Some(8.0));
-    bars(outcome, "write, fio", Some(1.3), Some(8.0));
-    bars(outcome, "cold read", Some(1.0), Some(4.0));
-    bars(outcome, "direct write", Some(1.0), None);
-    bars(outcome, "direct read", Some(1.0), None);
-    bars(outcome, "write, 4 files", Some(1.0), None);
-    bars(outcome, "cold read, 4 files", Some(1.0), None);
+    let direct_write = direct_write_limit();
+    for aim in [
+        Aim::new("write").kernel(1.3, 1.3).fuse2fs(10.0),
+        Aim::new("write, fio").kernel(1.3, 1.3).fuse2fs(10.0),
+        Aim::new("cold read").kernel(1.0, 1.0).fuse2fs(4.0),
+        Aim::new("direct write").kernel(direct_write, direct_write),
+        Aim::new("direct read").kernel(1.0, 1.0),
+        Aim::new("write, 4 files").kernel(1.0, 1.0),
+        Aim::new("cold read, 4 files").kernel(1.0, 1.0),
+    ] {
+        aim.judge(outcome);
+    }
     Ok(())
+}
+
+/// The limit for direct writes over the kernel's, by the size of requests that the kernel allows: whole calls,
+/// or parts of them.
+fn direct_write_limit() -> f64 {
+    let pages = std::fs::read_to_string("/proc/sys/fs/fuse/max_pages_limit").unwrap_or_default();
+    match pages.trim().parse::<usize>() {
+        Ok(pages) if pages * rustix::param::page_size() >= DIRECT_CALL_BYTES => 0.9,
+        _ => 0.75,
+    }
 }
 
 fn sample(session: &mut Session<'_>, file_bytes: u64, with_fio: bool) -> Result<Sample> {

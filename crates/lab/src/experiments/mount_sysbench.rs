@@ -7,8 +7,9 @@
 use std::process::Command;
 
 use crate::command::timed;
+use crate::mounts::Bench;
+use crate::mounts::contestants::{Aim, Contestant};
 use crate::mounts::work::have;
-use crate::mounts::{Bench, Contestant, bars};
 use crate::outcome::Outcome;
 use crate::warm::{note, warm};
 use crate::{Error, Result, Settings};
@@ -54,8 +55,9 @@ pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> 
         "durable: the time until the unmount has ended; the report's command line has no fsync",
     );
     note(outcome);
-    bars(outcome, "written", Some(1.0), Some(10.0));
-    bars(outcome, "written, durable", None, None);
+    let written = Aim::new("written").kernel(1.0, 0.8).fuse2fs(12.0);
+    written.judge(outcome);
+    Aim::new("written, durable").judge(outcome);
     Ok(())
 }
 

@@ -8,35 +8,31 @@
 //! the file system mounted again. That also empties a server's own cache, which `drop_caches` would not, and
 //! it affects no other process.
 
+pub(crate) mod contestants;
 pub(crate) mod place;
 pub(crate) mod server;
+pub(crate) mod source_tree;
 pub(crate) mod tree;
+pub(crate) mod view;
 pub(crate) mod work;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{Advice, fadvise};
 use tempfile::TempDir;
 use throughline_device::AlignedBuf;
 
+use crate::command::drop_cached;
 use crate::interleave::{Sample, Variant};
 use crate::kernel::{LoopMount, e2fsck, may_mount, mkfs};
-use crate::outcome::{Outcome, ratios};
+use crate::outcome::Outcome;
 use crate::streams::targets::write_out;
 use crate::streams::writers;
 use crate::{Error, Result, Settings};
+use contestants::Contestant;
 use place::Place;
-use server::Server;
-
-/// Our mount.
-pub(crate) const OURS: &str = "ours";
-/// Our mount again, as a control: the distance of its ratio from 1 is the noise floor of the others.
-pub(crate) const AGAIN: &str = "ours again";
-/// The kernel's ext4.
-pub(crate) const KERNEL: &str = "kernel ext4";
-/// The FUSE server of e2fsprogs.
-pub(crate) const FUSE2FS: &str = "fuse2fs";
+use server::{At, Server};
+use view::View;
 
 /// The implementation that serves a mounted file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,71 +66,21 @@ impl System {
         }
     }
 
-    /// Mounts an image with these options. Directories are created in `scratch`.
+    /// Mounts an image with these options.
     pub(crate) fn mount(
         &self,
         image: &Path,
-        scratch: &Path,
         options: Option<&str>,
+        place: At<'_>,
     ) -> Result<Mounted> {
         Ok(match self {
-            System::Kernel(fs_type) => Mounted::Kernel(LoopMount::new(image, fs_type, options)?),
-            System::Ours => Mounted::Server(Server::ours(image, scratch, options)?),
-            System::Fuse2fs => Mounted::Server(Server::fuse2fs(image, scratch, options)?),
-            System::Null => Mounted::Server(Server::null(scratch, options)?),
-        })
-    }
-}
-
-/// One way to mount the image.
-#[derive(Clone, Debug)]
-pub(crate) struct Contestant {
-    /// The name in tables.
-    pub(crate) name: String,
-    system: System,
-    options: Option<String>,
-}
-
-impl Contestant {
-    /// Our mount with these options.
-    pub(crate) fn ours(name: impl Into<String>, options: Option<&str>) -> Contestant {
-        Contestant {
-            name: name.into(),
-            system: System::Ours,
-            options: options.map(Into::into),
-        }
-    }
-
-    /// The null server with these options.
-    pub(crate) fn null(name: impl Into<String>, options: Option<&str>) -> Contestant {
-        Contestant {
-            system: System::Null,
-            ..Contestant::ours(name, options)
-        }
-    }
-
-    /// All contestants that this user can mount on this machine. The others are noted in `outcome`.
-    pub(crate) fn all(outcome: &mut Outcome) -> Vec<Contestant> {
-        let mut all = Vec::new();
-        for (what, names, system) in [
-            ("our mount", &[OURS, AGAIN][..], System::Ours),
-            (
-                "the kernel's ext4 on loop",
-                &[KERNEL],
-                System::Kernel("ext4".into()),
-            ),
-            ("fuse2fs", &[FUSE2FS], System::Fuse2fs),
-        ] {
-            match system.unavailable() {
-                None => all.extend(names.iter().map(|name| Contestant {
-                    name: (*name).into(),
-                    system: system.clone(),
-                    options: None,
-                })),
-                Some(why) => outcome.note(format!("{what}: skipped: {why}")),
+            System::Kernel(fs_type) => {
+                Mounted::Kernel(LoopMount::at(place, image, fs_type, options)?)
             }
-        }
-        all
+            System::Ours => Mounted::Server(Server::ours(image, options, place)?),
+            System::Fuse2fs => Mounted::Server(Server::fuse2fs(image, options, place)?),
+            System::Null => Mounted::Server(Server::null(options, place)?),
+        })
     }
 }
 
@@ -147,6 +93,8 @@ pub(crate) struct Bench<'a> {
     scratch: TempDir,
     /// Further arguments of `mke2fs`.
     mke2fs: Vec<String>,
+    /// Whether mounts have a path.
+    visible: bool,
 }
 
 impl<'a> Bench<'a> {
@@ -171,9 +119,18 @@ impl<'a> Bench<'a> {
             source: writers::source(),
             scratch,
             mke2fs: mke2fs.iter().map(|argument| (*argument).into()).collect(),
+            visible: false,
         };
         write_out(&bench.image(), image_bytes, &bench.source, &|| Ok(()))?;
         Ok(bench)
+    }
+
+    /// The same, with mounts that programs can be run in: [`Session::view`].
+    pub(crate) fn with_views(self) -> Bench<'a> {
+        Bench {
+            visible: true,
+            ..self
+        }
     }
 
     /// A path in the scratch directory, which is removed when the bench is dropped.
@@ -186,8 +143,6 @@ impl<'a> Bench<'a> {
     }
 
     /// Runs `work` for every contestant, each with its own file system, interleaved.
-    ///
-    /// The image of our mount must pass `e2fsck` after each sample.
     pub(crate) fn compare(
         &self,
         outcome: &mut Outcome,
@@ -195,15 +150,24 @@ impl<'a> Bench<'a> {
         own_rounds: usize,
         work: &dyn Fn(&mut Session<'_>) -> Result<Sample>,
     ) -> Result<()> {
-        let variant = |contestant: &'_ Contestant| {
-            let contestant = contestant.clone();
-            Variant::new(contestant.name.clone(), move || {
-                self.sample(&contestant, work)
+        let variants: Vec<_> = self.variants(contestants, work).collect();
+        outcome.measure(self.settings, own_rounds, variants)
+    }
+
+    /// A variant for every contestant, which does `work` on its own file system.
+    ///
+    /// The image of our mount must pass `e2fsck` after each sample.
+    pub(crate) fn variants<'v>(
+        &'v self,
+        contestants: &'v [Contestant],
+        work: &'v dyn Fn(&mut Session<'_>) -> Result<Sample>,
+    ) -> impl Iterator<Item = Variant<'v>> {
+        contestants.iter().map(move |contestant| {
+            Variant::new(&contestant.name, move || {
+                self.sample(contestant, work)
                     .map_err(|e| Error::new(format!("{}: {e}", contestant.name)))
             })
-        };
-        let variants: Vec<_> = contestants.iter().map(variant).collect();
-        outcome.measure(self.settings, own_rounds, variants)
+        })
     }
 
     fn sample(
@@ -213,7 +177,7 @@ impl<'a> Bench<'a> {
     ) -> Result<Sample> {
         let arguments: Vec<&str> = self.mke2fs.iter().map(String::as_str).collect();
         mkfs("ext4", &self.image(), &arguments)?;
-        forget(&self.image())?;
+        drop_cached(&self.image())?;
         let mut session = Session {
             bench: self,
             contestant,
@@ -234,13 +198,6 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Writes back the dirty data of `path` and drops it from the host's cache.
-fn forget(path: &Path) -> Result<()> {
-    let file = std::fs::File::open(path)?;
-    file.sync_all()?;
-    Ok(fadvise(&file, 0, None, Advice::DontNeed)?)
-}
-
 /// A file system mounted by the kernel or by a server process.
 pub(crate) enum Mounted {
     Kernel(LoopMount),
@@ -253,6 +210,13 @@ impl Mounted {
         match self {
             Mounted::Kernel(mount) => mount.root(),
             Mounted::Server(server) => server.root(),
+        }
+    }
+
+    fn view(&self) -> Option<&View> {
+        match self {
+            Mounted::Kernel(mount) => mount.view(),
+            Mounted::Server(server) => server.view(),
         }
     }
 
@@ -278,12 +242,15 @@ pub(crate) struct Session<'a> {
 impl Session<'_> {
     fn mount(&mut self, read_only: bool) -> Result<()> {
         let image = self.bench.image();
-        let scratch = self.bench.scratch.path();
+        let place = At {
+            scratch: self.bench.scratch.path(),
+            visible: self.bench.visible,
+        };
         let options = self.contestant.options.iter().map(String::as_str);
         let options: Vec<&str> = options.chain(read_only.then_some("ro")).collect();
         let options = (!options.is_empty()).then(|| options.join(","));
         let system = &self.contestant.system;
-        let mounted = system.mount(&image, scratch, options.as_deref());
+        let mounted = system.mount(&image, options.as_deref(), place);
         self.mounted = Some(mounted?);
         Ok(())
     }
@@ -295,6 +262,15 @@ impl Session<'_> {
     pub(crate) fn root(&self) -> Place<'_> {
         let mounted = self.mounted.as_ref();
         mounted.expect("mounted while work is done").root()
+    }
+
+    /// The path of the mounted file system.
+    ///
+    /// # Errors
+    /// If the bench has no views.
+    pub(crate) fn view(&self) -> Result<&View> {
+        let view = self.mounted.as_ref().and_then(Mounted::view);
+        view.ok_or_else(|| Error::new("the mount has no path"))
     }
 
     /// Unmounts. Returns the time until all data was durable and the server had exited.
@@ -314,7 +290,7 @@ impl Session<'_> {
     /// Remounts with cold caches. Returns the duration of the unmount.
     pub(crate) fn cold(&mut self) -> Result<Duration> {
         let unmounting = self.unmount()?;
-        forget(&self.bench.image())?;
+        drop_cached(&self.bench.image())?;
         self.mount(false)?;
         Ok(unmounting)
     }
@@ -322,7 +298,7 @@ impl Session<'_> {
     /// Remounts read-only, with cold caches.
     pub(crate) fn cold_read_only(&mut self) -> Result<()> {
         self.unmount()?;
-        forget(&self.bench.image())?;
+        drop_cached(&self.bench.image())?;
         self.mount(true)
     }
 
@@ -330,23 +306,4 @@ impl Session<'_> {
     pub(crate) fn has_volume(&self) -> bool {
         self.contestant.system != System::Null
     }
-}
-
-/// Computes the ratios of one quantity, of which more is better: ours over the kernel's and over fuse2fs,
-/// with their minimums, and the control.
-pub(crate) fn bars(
-    outcome: &mut Outcome,
-    quantity: &str,
-    kernel: Option<f64>,
-    fuse2fs: Option<f64>,
-) {
-    for (peer, target) in [(KERNEL, kernel), (FUSE2FS, fuse2fs)] {
-        let name = format!("{quantity}: ours / {peer}");
-        match target {
-            Some(target) => ratios! { outcome; name => quantity, OURS, peer, at_least target; },
-            None => ratios! { outcome; name => quantity, OURS, peer; },
-        }
-    }
-    let control = format!("{quantity}: control, ours twice");
-    outcome.ratio(&control, quantity, AGAIN, OURS);
 }

@@ -2,7 +2,7 @@
 //!
 //! Invariant: nothing is left behind. As soon as the root is open, the mount is detached from the tree, so it
 //! exists only as long as our descriptors. When the last one is closed, the kernel ends the session, and
-//! thereby the server, even if the lab is killed with SIGKILL.
+//! thereby the server, even if the lab is killed with SIGKILL. The same holds for a [`View`].
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,7 +15,9 @@ use std::time::{Duration, Instant};
 use rustix::fs::{self, AtFlags, CWD, Mode, OFlags, StatxFlags};
 
 use super::place::Place;
+use super::view::{Holder, View};
 use crate::kernel::{run, search_path};
+use crate::meter::peak_memory_kib;
 use crate::{Error, Result};
 
 /// Time limit for a server's first answer and for its exit: far more than a server needs, even on a busy
@@ -25,8 +27,19 @@ const PATIENCE: Duration = Duration::from_secs(180);
 /// Maximum length of a server's error output in an error.
 const MAX_LOG_BYTES: usize = 16 << 10;
 
+/// Where to mount.
+#[derive(Clone, Copy)]
+pub(crate) struct At<'a> {
+    /// Mount points are created in it.
+    pub(crate) scratch: &'a Path,
+    /// Whether programs get a path: see [`View`].
+    pub(crate) visible: bool,
+}
+
 /// A mounted file system with its server.
 pub(crate) struct Server {
+    /// Dropped to unmount, before the root.
+    view: Option<View>,
     /// Dropped to unmount.
     root: Option<OwnedFd>,
     child: Child,
@@ -48,10 +61,8 @@ pub(crate) fn missing(program: &str) -> Option<String> {
 }
 
 /// This program with these arguments and mount options.
-fn own(arguments: &[&str], options: Option<&str>) -> Result<Command> {
-    let own = std::env::current_exe()
-        .map_err(|e| Error::new(format!("cannot find this program: {e}")))?;
-    let mut command = Command::new(own);
+fn own_with(arguments: &[&str], options: Option<&str>) -> Result<Command> {
+    let mut command = crate::command::own()?;
     command.args(arguments);
     if let Some(options) = options {
         command.args(["-o", options]);
@@ -61,31 +72,31 @@ fn own(arguments: &[&str], options: Option<&str>) -> Result<Command> {
 
 impl Server {
     /// `throughline mount`, run from this program's own binary.
-    pub(crate) fn ours(image: &Path, scratch: &Path, options: Option<&str>) -> Result<Server> {
-        let mut command = own(&["mount", "-f"], options)?;
+    pub(crate) fn ours(image: &Path, options: Option<&str>, place: At<'_>) -> Result<Server> {
+        let mut command = own_with(&["mount", "-f"], options)?;
         command.arg(image);
-        Server::start(command, scratch)
+        Server::start(command, place)
     }
 
     /// Our server without a volume.
-    pub(crate) fn null(scratch: &Path, options: Option<&str>) -> Result<Server> {
-        Server::start(own(&["lab", "null"], options)?, scratch)
+    pub(crate) fn null(options: Option<&str>, place: At<'_>) -> Result<Server> {
+        Server::start(own_with(&["lab", "null"], options)?, place)
     }
 
     /// The server of e2fsprogs.
-    pub(crate) fn fuse2fs(image: &Path, scratch: &Path, options: Option<&str>) -> Result<Server> {
+    pub(crate) fn fuse2fs(image: &Path, options: Option<&str>, place: At<'_>) -> Result<Server> {
         let mut command = Command::new("fuse2fs");
         command.arg("-f");
         if let Some(options) = options {
             command.args(["-o", options]);
         }
         command.arg(image);
-        Server::start(command, scratch)
+        Server::start(command, place)
     }
 
-    /// Starts `command`, which gets a mount point as its last argument. Directories are created in `scratch`.
-    fn start(mut command: Command, scratch: &Path) -> Result<Server> {
-        let point = tempfile::tempdir_in(scratch)?;
+    /// Starts `command`, which gets a mount point as its last argument.
+    fn start(mut command: Command, place: At<'_>) -> Result<Server> {
+        let point = tempfile::tempdir_in(place.scratch)?;
         let log = tempfile::tempfile()?;
         command.arg(point.path());
         let child = command
@@ -98,6 +109,7 @@ impl Server {
             .spawn()
             .map_err(|e| Error::new(format!("cannot run {command:?}: {e}")))?;
         let mut server = Server {
+            view: None,
             root: None,
             child,
             log,
@@ -105,8 +117,10 @@ impl Server {
         server.wait_mounted(point.path())?;
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         let root = fs::open(point.path(), flags, Mode::empty());
+        let holder = place.visible.then(Holder::new).transpose();
         let detached = detach(point.path());
         server.root = Some(root.map_err(|e| Error::new(format!("the root of the mount: {e}")))?);
+        server.view = holder?.map(|holder| holder.view(point));
         detached.map(|()| server)
     }
 
@@ -133,13 +147,14 @@ impl Server {
         Place::new(self.root.as_ref().expect("open while mounted").as_fd())
     }
 
+    /// The path of the file system, if one was asked for.
+    pub(crate) fn view(&self) -> Option<&View> {
+        self.view.as_ref()
+    }
+
     /// The server's peak memory so far; 0 if the kernel does not report it.
     pub(crate) fn peak_memory_kib(&self) -> u64 {
-        let path = format!("/proc/{}/status", self.child.id());
-        let status = std::fs::read_to_string(path).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse().ok())
-            .unwrap_or(0)
+        peak_memory_kib(self.child.id())
     }
 
     /// Unmounts. Returns once the server has exited. If it failed, the error contains its error output.
@@ -152,6 +167,7 @@ impl Server {
     }
 
     fn end(&mut self) -> Result<ExitStatus> {
+        self.view = None;
         self.root = None;
         let begun = Instant::now();
         loop {

@@ -6,11 +6,15 @@
 
 mod work;
 
-use crate::mounts::{AGAIN, Bench, Contestant, OURS};
+use crate::mounts::contestants::Contestant;
+use crate::mounts::{Bench, System};
 use crate::outcome::Outcome;
 use crate::{Result, Settings};
 use work::{WORK, Work};
 
+/// Our mount with the defaults, and the same again as a control.
+const OURS: &str = "ours";
+const AGAIN: &str = "ours again";
 const MIB: u64 = 1 << 20;
 
 /// What to toggle, as an argument of `-o`, and the names of the work to measure it on.
@@ -41,7 +45,8 @@ const CHOICES: &[(&str, &[&str])] = &[
 ];
 
 pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> {
-    if !Contestant::all(outcome).iter().any(|all| all.name == OURS) {
+    if let Some(why) = System::Ours.unavailable() {
+        outcome.note(format!("our mount: skipped: {why}"));
         return Ok(());
     }
     let sizes = work::Sizes {

@@ -16,7 +16,8 @@ use tempfile::TempDir;
 use super::kernel::{flags, open_in};
 use super::{Access, Needs, Target, file_name};
 use crate::kernel;
-use crate::mounts::{Mounted, System, server};
+use crate::mounts::server::{self, At};
+use crate::mounts::{Mounted, System};
 use crate::streams::targets::write_out;
 use crate::streams::writers;
 use crate::{Error, Result};
@@ -112,7 +113,11 @@ impl Made {
             }));
         }
         let image = new_image(by.fs_type(), mkfs, needs)?;
-        let mounted = by.mount(&image.path(), image.folder.path(), options)?;
+        let place = At {
+            scratch: image.folder.path(),
+            visible: false,
+        };
+        let mounted = by.mount(&image.path(), options, place)?;
         let specific: &[(&str, &str)] = match by {
             System::Kernel(_) => &[("source", "loop device, direct-io=on")],
             System::Ours | System::Fuse2fs | System::Null => &[(

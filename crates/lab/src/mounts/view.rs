@@ -1,0 +1,87 @@
+//! A path for a mounted file system, for programs that ask for the path of what they work on.
+//!
+//! What is detached from the mount tree has no path: `getcwd` fails in it, and `realpath` names another file.
+//! A view is a process with a mount namespace of its own, made while the mount is still attached. There the
+//! mount stays for as long as the process exists. Programs that need a path are run in that namespace.
+//!
+//! Invariant: nothing is left behind. The process ends with its standard input, so it ends with the lab, even
+//! if that is killed with SIGKILL; with it ends its namespace.
+
+use std::io::Read;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use tempfile::TempDir;
+
+use super::server::missing;
+use crate::kernel::search_path;
+use crate::{Error, Result};
+
+/// Why there can be no views; `None` if they are possible.
+pub(crate) fn unavailable() -> Option<String> {
+    if !rustix::process::geteuid().is_root() {
+        return Some("a mount namespace for them needs root".into());
+    }
+    missing("unshare").or_else(|| missing("nsenter"))
+}
+
+/// The process with the namespace.
+pub(crate) struct Holder(Child);
+
+impl Holder {
+    /// Starts it; what is mounted now stays mounted in its namespace.
+    pub(crate) fn new() -> Result<Holder> {
+        let mut command = Command::new("unshare");
+        command
+            .args(["--mount", "--propagation", "private"])
+            .args(["--", "sh", "-c", "echo; exec cat"])
+            .env("PATH", search_path())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped());
+        let failed = |e| Error::new(format!("no mount namespace by unshare: {e}"));
+        let mut holder = Holder(command.spawn().map_err(failed)?);
+        // The first byte comes from the new namespace.
+        match &mut holder.0.stdout {
+            Some(stdout) => stdout.read_exact(&mut [0]).map_err(failed)?,
+            None => return Err(Error::new("unshare has no standard output")),
+        }
+        Ok(holder)
+    }
+
+    /// Keeps `point`, whose mount it holds.
+    pub(crate) fn view(self, point: TempDir) -> View {
+        View {
+            holder: self,
+            point,
+        }
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+/// The namespace and the path of the mount in it.
+pub(crate) struct View {
+    holder: Holder,
+    /// Removed after the namespace: if a directory is removed, so is what other namespaces have mounted on it.
+    point: TempDir,
+}
+
+impl View {
+    /// The root of the mounted file system, for programs in the namespace.
+    pub(crate) fn root(&self) -> &Path {
+        self.point.path()
+    }
+
+    /// A command that runs `program` in the namespace.
+    pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--mount=/proc/{}/ns/mnt", self.holder.0.id()));
+        command.arg("--").arg(program);
+        command
+    }
+}
