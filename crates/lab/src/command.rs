@@ -1,12 +1,15 @@
 //! Whole programs as variants: our own binary and other tools, each run as a process.
 
+use std::io::Read;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use rustix::fs::{Advice, fadvise};
 
-use crate::kernel::output;
-use crate::meter::{Meter, Spent};
+use crate::kernel::{output, search_path};
+use crate::meter::{Meter, Spent, peak_memory_kib};
 use crate::{Error, Result};
 
 /// The report printed by `throughline --json cp --stats`.
@@ -29,6 +32,40 @@ pub(crate) fn timed(command: &mut Command) -> Result<(Spent, String)> {
     let output = output(command)?;
     let spent = meter.spent();
     Ok((spent, String::from_utf8_lossy(&output.stdout).into_owned()))
+}
+
+/// Runs a command to its end and discards its output. Returns what it took, and its peak memory in MiB, read
+/// every few milliseconds.
+pub(crate) fn discarded(command: &mut Command) -> Result<(Spent, f64)> {
+    const EVERY: Duration = Duration::from_millis(5);
+    let failed = |e| Error::new(format!("cannot run a command: {e}"));
+    command.env("PATH", search_path()).stdin(Stdio::null());
+    command.stdout(Stdio::null()).stderr(Stdio::piped());
+    let meter = Meter::start();
+    let mut child = command.spawn().map_err(failed)?;
+    let (process, ended) = (child.id(), AtomicBool::new(false));
+    let (spent, status, errors, peak_kib) = std::thread::scope(|scope| {
+        let peak = scope.spawn(|| {
+            let mut peak_kib = 0;
+            while !ended.load(Ordering::Relaxed) {
+                peak_kib = peak_memory_kib(process).max(peak_kib);
+                std::thread::sleep(EVERY);
+            }
+            peak_kib
+        });
+        let mut errors = String::new();
+        if let Some(stderr) = &mut child.stderr {
+            let _ = stderr.read_to_string(&mut errors);
+        }
+        let status = child.wait();
+        let spent = meter.spent();
+        ended.store(true, Ordering::Relaxed);
+        (spent, status, errors, peak.join().unwrap_or(0))
+    });
+    match status.map_err(failed)? {
+        status if status.success() => Ok((spent, peak_kib as f64 / 1024.0)),
+        status => Err(Error::new(format!("{command:?}: {status}: {errors}"))),
+    }
 }
 
 /// Our own binary.
@@ -73,4 +110,26 @@ pub(crate) fn drop_cached(path: &Path) -> Result<()> {
     let file = std::fs::File::open(path)?;
     file.sync_all()?;
     Ok(fadvise(&file, 0, None, Advice::DontNeed)?)
+}
+
+/// Reads `path` into the host's cache.
+pub(crate) fn read_into_cache(path: &Path) -> Result<()> {
+    let mut file = std::fs::File::open(path)?;
+    let mut buffer = vec![0; 1 << 20];
+    while file.read(&mut buffer)? > 0 {}
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_discarded_command_tells_its_time_memory_and_errors() {
+        let (spent, peak_mib) = discarded(Command::new("sleep").arg("0.1")).expect("it runs");
+        assert!(spent.wall >= Duration::from_millis(100));
+        assert!(peak_mib > 0.0 && peak_mib < 100.0, "{peak_mib}");
+        let error = discarded(Command::new("cat").arg("/no/such/file")).expect_err("it fails");
+        assert!(error.to_string().contains("No such file"), "{error}");
+    }
 }

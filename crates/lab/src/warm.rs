@@ -1,13 +1,18 @@
 //! Makes the allocation of free memory fast. If the balloon of a virtual machine reports free pages, its host
 //! takes them within seconds, and returns them page by page when they are next touched: at 0.4 GB/s on a
 //! machine whose disk writes 3 GB/s. A stream through a page cache would then measure how much of the free
-//! memory was recently in use. So as much memory as a stream will need is touched before it.
+//! memory was recently in use. So as much memory as a stream will need is touched before it: [`warm`]. What a
+//! newcomer sees is measured the other way, with no free memory that was recently in use: [`cool`].
 
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use throughline_device::{MAX_PAGES_BYTES, PagePool, Pages};
 
 use crate::outcome::Outcome;
+
+/// The balloon reports pages two seconds after they were freed, a part of them at a time.
+const LEAVING: Duration = Duration::from_secs(6);
 
 /// Feature bit of the balloon: `VIRTIO_BALLOON_F_REPORTING` of the virtio specification.
 const REPORTING: usize = 5;
@@ -49,6 +54,13 @@ pub(crate) fn warm(bytes: u64) {
         small.resize(bytes as usize, 1);
     }
     std::hint::black_box((&held, &small));
+}
+
+/// Waits until free memory has returned to the host, if it does.
+pub(crate) fn cool() {
+    if free_memory_leaves() {
+        std::thread::sleep(LEAVING);
+    }
 }
 
 /// Notes in the outcome that memory was touched in advance.

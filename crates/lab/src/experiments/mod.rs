@@ -78,9 +78,11 @@ pub const EXPERIMENTS: &[Experiment] = experiments! {
         "report 5: 32 KiB sequential buffered writes; device handle cached in the open file, \
          looked up per page";
     cp_stream, "cp/stream",
-        "cp of a 4 GiB file into an ext4 image, and dd oflag=direct onto a preallocated file";
+        "cp of a 2 GiB file into an ext4 image, cp and cat out of it; dd by O_DIRECT on plain files, cat on \
+         the kernel's loop mount";
     cp_tree, "cp/tree",
-        "cp -r of 50,000 small files into an ext4 image, and debugfs -w with a script for the same tree";
+        "cp -r of 50,000 small files into an ext4 image, and debugfs -w with a script for the same tree; \
+         cp -a of 20,000, and the kernel's";
     open, "open/1tib",
         "opening a 1 TiB ext4 image on a sparse file: time and memory";
     cache_hit, "cache/hit",
