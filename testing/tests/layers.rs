@@ -33,8 +33,17 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "throughline-make",
+        &[
+            "throughline-extfmt",
+            "throughline-block",
+            "throughline-device",
+        ],
+    ),
+    (
         "throughline",
         &[
+            "throughline-make",
             "throughline-ext",
             "throughline-fileio",
             "throughline-block",

@@ -1,0 +1,50 @@
+//! The words of `-J`.
+
+use crate::error::{Error, Result};
+use crate::words::{self, Amount};
+
+const OPTION: &str = "-J";
+
+/// What `-J` says.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct JournalWords {
+    pub(crate) size_mib: Option<u32>,
+    pub(crate) fast_commit_kib: Option<u32>,
+    pub(crate) location: Option<Amount>,
+}
+
+impl JournalWords {
+    /// Reads words such as `size=64,location=1G`.
+    ///
+    /// # Errors
+    /// A word that is not understood, or not supported.
+    pub(crate) fn read(&mut self, text: &str) -> Result<()> {
+        for (name, value) in words::split(text) {
+            match name {
+                "size" => {
+                    let most = u64::from(u32::MAX >> 10);
+                    self.size_mib = Some(words::number(OPTION, name, value, 1, most)? as u32);
+                }
+                "fast_commit_size" => {
+                    let most = u64::from(u32::MAX >> 10);
+                    let kib = words::number(OPTION, name, value, 1, most)?;
+                    self.fast_commit_kib = Some(kib as u32);
+                }
+                "location" => self.location = Some(words::amount(OPTION, name, value)?),
+                "device" => {
+                    return Err(Error::unsupported(
+                        "-J device: external journals are not written by this version",
+                    ));
+                }
+                _ => {
+                    return Err(words::wrong(
+                        OPTION,
+                        name,
+                        "the words are size=MIB, fast_commit_size=KIB and location=BLOCK",
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+}

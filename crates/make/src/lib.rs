@@ -1,0 +1,35 @@
+//! Makes ext2, ext3 and ext4 volumes.
+//!
+//! ```text
+//! options ─► resolve (mke2fs.conf, the target) ─► request ─► plan ─► write
+//! ```
+//! [`MkfsOptions`] says what is wanted, under mke2fs's names. `resolve` takes every default. `plan` decides
+//! every number and place, without I/O. `write` clears the target and writes what is not zero, in ascending
+//! order.
+//!
+//! Invariants:
+//! - A volume has the layout that mke2fs 1.47 gives it, but for the differences listed in `ARCHITECTURE.md`.
+//! - Same options, UUID, hash seed and time: same bytes.
+//! - Whatever is refused is refused before anything is written.
+#![forbid(unsafe_code)]
+
+mod config;
+mod error;
+mod extended;
+mod features;
+mod journal_words;
+mod make;
+mod options;
+mod plan;
+mod request;
+mod resolve;
+mod words;
+mod write;
+
+pub use config::Config;
+pub use error::{Error, Result};
+pub use features::Features;
+pub use make::Made;
+pub use options::{MkfsOptions, VolumeSize};
+pub use resolve::parse_on_error;
+pub use throughline_extfmt::superblock::OnError;

@@ -1,0 +1,282 @@
+//! Makes a volume in a file, on a block device, or on any device of the caller's.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use throughline_block::Disk;
+use throughline_device::{BlockDevice, DeviceKind, LockMode, OpenOptions};
+use throughline_extfmt::superblock::OnError;
+
+use crate::error::{Error, Result};
+use crate::options::{MkfsOptions, VolumeSize};
+use crate::plan::Plan;
+use crate::request::Request;
+use crate::resolve::{self, Manner, Target};
+use crate::write::{self, Clear, How};
+
+/// The start of a target that is looked at before it is overwritten: where file systems, partition tables and
+/// volume managers have their signatures.
+const LOOKED_AT_BYTES: u64 = 128 << 10;
+
+/// A volume that was made, or would be.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Made {
+    /// Bytes of a block.
+    pub block_bytes: u32,
+    /// Blocks of the volume.
+    pub blocks: u64,
+    /// Inodes of the volume.
+    pub inodes: u32,
+    /// Block groups.
+    pub groups: u32,
+    /// Blocks of a group.
+    pub blocks_per_group: u32,
+    /// Inodes of a group.
+    pub inodes_per_group: u32,
+    /// Bytes of an inode.
+    pub inode_bytes: u16,
+    /// Free blocks.
+    pub free_blocks: u64,
+    /// Blocks reserved for root.
+    pub reserved_blocks: u64,
+    /// The first block of the first group.
+    pub first_data_block: u64,
+    /// Blocks that hold copies of the superblock.
+    pub backups: Vec<u64>,
+    /// Blocks of the journal; 0 if there is none.
+    pub journal_blocks: u64,
+    /// Whether a journal was asked for that the volume is too small for.
+    pub too_small_for_journal: bool,
+    /// The names of the features.
+    pub features: Vec<String>,
+    /// The UUID.
+    pub uuid: [u8; 16],
+    /// The label.
+    pub label: Vec<u8>,
+    /// The behaviour on damage.
+    pub on_error: OnError,
+}
+
+impl MkfsOptions {
+    /// Makes a volume in the file or on the block device `path`. A file that does not exist is created, and
+    /// one that is shorter than [`size`](MkfsOptions::size) is lengthened.
+    ///
+    /// The target is locked meanwhile, as an open volume is. When the call returns, the volume is durable.
+    /// **After a crash before that, the target holds no volume, or part of one.**
+    ///
+    /// # Errors
+    /// - [`Error::Invalid`], [`Error::Unsupported`]: options, with what is allowed. Nothing was written.
+    /// - [`Error::Occupied`]: the target is not blank, and [`overwrite`](MkfsOptions::overwrite) is not set.
+    /// - [`Error::Open`]: it cannot be opened; it is in use, mounted or locked.
+    /// - [`Error::Device`].
+    pub fn make(&self, path: impl AsRef<Path>) -> Result<Made> {
+        let path = path.as_ref();
+        let found = fs::metadata(path);
+        let exists = match &found {
+            Ok(_) => true,
+            Err(error) => error.kind() != ErrorKind::NotFound,
+        };
+        if !exists {
+            // Refused before the file is created.
+            let target = Target {
+                bytes: None,
+                is_blank: false,
+            };
+            Plan::new(&resolve::resolve(self, target)?.0)?;
+        }
+        let opened = |lengthen: Option<u64>| {
+            let mut open = OpenOptions::new()
+                .write(true)
+                .create(!exists)
+                .lock(LockMode::Exclusive);
+            if let Some(bytes) = lengthen {
+                open = open.len_bytes(bytes);
+            }
+            open.open(path).map_err(|source| Error::Open {
+                path: path.to_owned(),
+                source,
+            })
+        };
+        let is_device = found.is_ok_and(|found| found.file_type().is_block_device());
+        let device = opened(None)?;
+        let made = self
+            .lengthen(&device, is_device)
+            .and_then(|()| self.make_on(device));
+        if made.is_err() && !exists {
+            // The file is ours, and of no use.
+            let _ = fs::remove_file(path);
+        }
+        made
+    }
+
+    /// Makes a file as long as the volume.
+    fn lengthen(&self, device: &Arc<dyn BlockDevice>, is_device: bool) -> Result<()> {
+        let end = self.end_bytes()?;
+        match end {
+            Some(end) if end > device.len_bytes() && !is_device => {
+                let failed = |source| {
+                    let op = throughline_device::Op::Write;
+                    throughline_block::Error::device(op, end, 0, source)
+                };
+                Ok(device.set_len(end).map_err(failed)?)
+            }
+            Some(end) if end > device.len_bytes() => Err(Error::invalid(format!(
+                "a volume of {end} bytes does not fit the device, which has {} bytes",
+                device.len_bytes()
+            ))),
+            _ => Ok(()),
+        }
+    }
+
+    /// The end of the volume in the target, if a size was given.
+    fn end_bytes(&self) -> Result<Option<u64>> {
+        let bytes = match self.size {
+            None => return Ok(None),
+            Some(VolumeSize::Bytes(bytes)) => Some(bytes),
+            Some(VolumeSize::Blocks(blocks)) => {
+                let target = Target {
+                    bytes: None,
+                    is_blank: false,
+                };
+                let (request, _) = resolve::resolve(self, target)?;
+                blocks.checked_mul(u64::from(request.block_bytes))
+            }
+        };
+        bytes
+            .and_then(|bytes| bytes.checked_add(self.offset()))
+            .filter(|end| i64::try_from(*end).is_ok())
+            .map(Some)
+            .ok_or_else(|| Error::invalid("the volume would end beyond 2^63 bytes"))
+    }
+
+    /// Where the volume begins in the target.
+    fn offset(&self) -> u64 {
+        self.extended.offset.unwrap_or(0)
+    }
+
+    /// Makes a volume on a device.
+    ///
+    /// # Errors
+    /// As [`MkfsOptions::make`].
+    pub fn make_on(&self, device: Arc<dyn BlockDevice>) -> Result<Made> {
+        let disk = Disk::new(device)?;
+        let offset = self.offset();
+        let room = disk.len_bytes().checked_sub(offset).ok_or_else(|| {
+            Error::invalid(format!(
+                "-E offset={offset}: the target has {} bytes",
+                disk.len_bytes()
+            ))
+        })?;
+        let is_blank =
+            disk.info().kind == DeviceKind::RegularFile && disk.seek_data(offset)?.is_none();
+        if !self.overwrite && !self.only_supers && !is_blank {
+            refuse_occupied(&disk, offset)?;
+        }
+        let target = Target {
+            bytes: Some(room),
+            is_blank,
+        };
+        let (request, manner) = resolve::resolve(self, target)?;
+        if u128::from(request.blocks) * u128::from(request.block_bytes) > u128::from(room) {
+            return Err(Error::invalid(format!(
+                "{} blocks of {} bytes do not fit the target, which has room for {}",
+                request.blocks,
+                request.block_bytes,
+                room / u64::from(request.block_bytes)
+            )));
+        }
+        let plan = Plan::new(&request)?;
+        write::write(&plan, &disk, self.how(manner, is_blank))?;
+        Ok(made(&plan, &request))
+    }
+
+    fn how(&self, manner: Manner, is_blank: bool) -> How {
+        How {
+            offset: self.offset(),
+            clear: if self.only_supers {
+                Clear::Nothing
+            } else if is_blank {
+                Clear::Blank
+            } else if manner.discard {
+                Clear::All
+            } else {
+                Clear::Needed
+            },
+            lazy_journal: manner.lazy_journal,
+            lazy_itable: manner.lazy_itable,
+        }
+    }
+
+    /// What [`MkfsOptions::make`] would make in a target of `bytes` bytes (`None`: it does not exist). `-n`
+    ///
+    /// # Errors
+    /// [`Error::Invalid`], [`Error::Unsupported`].
+    pub fn plan(&self, bytes: Option<u64>) -> Result<Made> {
+        let target = Target {
+            bytes: bytes.map(|bytes| bytes.saturating_sub(self.offset())),
+            is_blank: false,
+        };
+        let (request, _) = resolve::resolve(self, target)?;
+        Ok(made(&Plan::new(&request)?, &request))
+    }
+}
+
+/// Refuses a target that is not blank where a signature would be.
+fn refuse_occupied(disk: &Disk, offset: u64) -> Result<()> {
+    let unit = u64::from(disk.limits().logical_block_bytes);
+    let from = offset - offset % unit;
+    let end = disk.len_bytes().min(from + LOOKED_AT_BYTES);
+    let whole = end.next_multiple_of(unit) - from;
+    let mut start = vec![0; whole as usize];
+    disk.read_at(from, &mut start)?;
+    let skipped = (offset - from) as usize;
+    match start[skipped.min(start.len())..]
+        .iter()
+        .all(|byte| *byte == 0)
+    {
+        true => Ok(()),
+        false => Err(Error::Occupied(
+            "the target is not blank: what it holds would be lost".to_owned(),
+        )),
+    }
+}
+
+fn made(plan: &Plan, request: &Request) -> Made {
+    let geo = &plan.geo;
+    Made {
+        block_bytes: geo.block_bytes,
+        blocks: geo.blocks,
+        inodes: geo.inodes,
+        groups: geo.groups,
+        blocks_per_group: geo.blocks_per_group,
+        inodes_per_group: geo.inodes_per_group,
+        inode_bytes: geo.inode_bytes,
+        free_blocks: plan.superblock.free_blocks_count(),
+        reserved_blocks: plan.superblock.r_blocks_count(),
+        first_data_block: geo.first_data_block.0,
+        backups: geo
+            .superblock_groups()
+            .skip(1)
+            .map(|group| geo.group_first_block(group).0)
+            .collect(),
+        journal_blocks: plan.journal.map_or(0, |size| {
+            u64::from(size.blocks) + u64::from(size.fast_commit_blocks)
+        }),
+        too_small_for_journal: request.features.has_journal() && plan.journal.is_none(),
+        features: plan_features(plan),
+        uuid: geo.uuid,
+        label: request.label.clone(),
+        on_error: request.on_error,
+    }
+}
+
+fn plan_features(plan: &Plan) -> Vec<String> {
+    let mut names = plan.geo.compat.names();
+    names.extend(plan.geo.incompat.names());
+    names.extend(plan.geo.ro_compat.names());
+    names
+}

@@ -1,0 +1,137 @@
+//! The plan of a volume: every number and place, and every byte that is not zero, without any I/O.
+//!
+//! ```text
+//! request ─► numbers   groups, inodes, descriptors, reserved descriptors
+//!         ─► geometry  (extfmt: where superblocks and descriptors are)
+//!         ─► place     bitmaps and inode tables
+//!         ─► files     root, lost+found, reserved descriptors, journal, MMP, orphan file
+//!         ─► counts    of each group and of the volume; which groups stay uninitialised
+//! ```
+//!
+//! Invariants: no block is taken twice; what the descriptors and the superblock count is what `space` holds.
+
+mod build;
+mod counts;
+mod files;
+mod journal;
+mod numbers;
+mod place;
+mod space;
+mod superblock;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use throughline_extfmt::{Geometry, GroupDesc, GroupNumber, InodeImage, Superblock, bitmap};
+
+use self::build::Build;
+use self::journal::JournalSize;
+use self::numbers::Numbers;
+use self::space::Space;
+use crate::error::Result;
+use crate::request::Request;
+
+/// A volume, ready to be written.
+pub(crate) struct Plan {
+    pub(crate) superblock: Superblock,
+    pub(crate) geo: Geometry,
+    /// The descriptors, without checksums of their own.
+    pub(crate) descs: Vec<GroupDesc>,
+    pub(crate) inodes: BTreeMap<u32, InodeImage>,
+    pub(crate) content: BTreeMap<u64, Vec<u8>>,
+    pub(crate) zeroed: Vec<Range<u64>>,
+    pub(crate) journal: Option<JournalSize>,
+    space: Space,
+    /// The highest inode in use; all below are.
+    last_inode: u32,
+}
+
+impl Plan {
+    /// Plans the volume of a request.
+    ///
+    /// # Errors
+    /// What does not fit or does not go together, with what does.
+    pub(crate) fn new(request: &Request) -> Result<Plan> {
+        let mut request = request.clone();
+        let mut features = request.features;
+        features.settle(&request)?;
+        request.features = features;
+        let numbers = Numbers::new(&request)?;
+        request.features = numbers.features;
+        let journal = journal::size(&request, numbers.blocks)?;
+        if journal.is_none() {
+            request.features.drop_journal();
+        }
+        let sb = superblock::initial(&request, &numbers);
+        let geo = Geometry::new(&sb)?;
+        let mut space = Space::default();
+        let descs = place::place(&geo, &request, &mut space)?;
+        let mut build = Build {
+            geo,
+            request: &request,
+            space,
+            inodes: BTreeMap::new(),
+            content: BTreeMap::new(),
+            zeroed: Vec::new(),
+        };
+        let static_blocks = build.space.count(0..build.geo.blocks);
+        build.reserved_inodes()?;
+        build.directories()?;
+        build.resize_inode()?;
+        // A block before the first group is lost, too.
+        let mut overhead = static_blocks + build.geo.first_data_block.0;
+        if let Some(size) = journal {
+            let goal = journal::goal(&build.geo, &request, &build.space);
+            build.journal(size, goal)?;
+            overhead += u64::from(size.blocks) + u64::from(size.fast_commit_blocks);
+        }
+        let mmp = build.mmp()?;
+        build.orphan_file()?;
+        let last_inode = build.inodes.keys().next_back().copied().unwrap_or(0);
+        let mut plan = Plan {
+            superblock: sb,
+            geo: build.geo,
+            descs,
+            inodes: build.inodes,
+            content: build.content,
+            zeroed: build.zeroed,
+            journal,
+            space: build.space,
+            last_inode,
+        };
+        plan.count(&request);
+        superblock::finish(&mut plan, &request, overhead, mmp);
+        Ok(plan)
+    }
+
+    /// The block bitmap of a group.
+    pub(crate) fn block_bitmap(&self, group: GroupNumber, bits: &mut [u8]) {
+        bits.fill(0);
+        let range = self.blocks_of(group);
+        for run in self.space.within(range.clone()) {
+            let (from, to) = (run.start - range.start, run.end - range.start);
+            bitmap::set_range(bits, from as u32..to as u32);
+        }
+        let end = bitmap::len_bits(bits);
+        bitmap::set_range(bits, self.geo.group_blocks(group)..end);
+    }
+
+    /// The inode bitmap of a group.
+    pub(crate) fn inode_bitmap(&self, group: GroupNumber, bits: &mut [u8]) {
+        self.geo.init_inode_bitmap(bits);
+        bitmap::set_range(bits, 0..self.inodes_used(group));
+    }
+
+    fn blocks_of(&self, group: GroupNumber) -> Range<u64> {
+        let first = self.geo.group_first_block(group).0;
+        first..first + u64::from(self.geo.group_blocks(group))
+    }
+
+    /// The inodes of a group that are in use: the first ones.
+    fn inodes_used(&self, group: GroupNumber) -> u32 {
+        let before = group.0.saturating_mul(self.geo.inodes_per_group);
+        self.last_inode
+            .saturating_sub(before)
+            .min(self.geo.inodes_per_group)
+    }
+}

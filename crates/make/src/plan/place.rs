@@ -1,0 +1,168 @@
+//! Where bitmaps and inode tables are.
+//!
+//! - Without `flex_bg`, each group holds its own: after the superblock copy and the descriptors, the bitmaps,
+//!   then the table. With a RAID stride, the bitmaps of successive groups are shifted against one another, so
+//!   that they are not all on one disk.
+//! - With `flex_bg`, those of all groups of a flex group are side by side at its start, kind by kind: reading
+//!   many bitmaps is one sequential read, and the groups after the first are free for large files.
+//! - `packed_meta_blocks` treats the volume as one flex group: everything is at its beginning.
+
+use std::ops::Range;
+
+use throughline_extfmt::features::Incompat;
+use throughline_extfmt::{FsBlock, Geometry, GroupDesc, GroupNumber};
+use zerocopy::FromZeros;
+
+use super::space::Space;
+use crate::error::{Error, Result};
+use crate::request::Request;
+
+/// Places the metadata of all groups and adds it to `space`.
+pub(crate) fn place(
+    geo: &Geometry,
+    request: &Request,
+    space: &mut Space,
+) -> Result<Vec<GroupDesc>> {
+    for group in (0..geo.groups).map(GroupNumber) {
+        let first = geo.group_first_block(group).0;
+        // A boot block before the primary superblock belongs to no one.
+        space.add(first..first + u64::from(geo.fixed_blocks(group)));
+    }
+    let mut descs = vec![GroupDesc::new_zeroed(); geo.groups as usize];
+    let flex = flex_groups(geo, request);
+    if flex > 1 {
+        let mut first = 0;
+        while first < geo.groups {
+            let count = flex.min(geo.groups - first);
+            place_flex(geo, first..first + count, flex, space, &mut descs)?;
+            first += count;
+        }
+    } else {
+        for group in 0..geo.groups {
+            place_own(
+                geo,
+                request.stride,
+                group,
+                space,
+                &mut descs[group as usize],
+            )?;
+        }
+    }
+    Ok(descs)
+}
+
+/// Groups whose metadata is together.
+fn flex_groups(geo: &Geometry, request: &Request) -> u32 {
+    if !geo.incompat.contains(Incompat::FLEX_BG) {
+        1
+    } else if request.packed_meta_blocks {
+        geo.groups
+    } else {
+        1u32.checked_shl(geo.log_groups_per_flex)
+            .unwrap_or(geo.groups)
+    }
+}
+
+/// Places the metadata of a flex group, which has `flex` groups unless the volume ends in it.
+fn place_flex(
+    geo: &Geometry,
+    groups: Range<u32>,
+    flex: u32,
+    space: &mut Space,
+    descs: &mut [GroupDesc],
+) -> Result<()> {
+    let from = geo.group_first_block(GroupNumber(groups.start)).0;
+    // A group that is alone leaves room for the bitmaps of those that may be added to it.
+    let spare = match groups.len() {
+        1 => u64::from(flex) - 1,
+        _ => 0,
+    };
+    let mut at = from;
+    let descs = &mut descs[groups.start as usize..groups.end as usize];
+    for desc in descs.iter_mut() {
+        at = take(geo, space, from, at, 1)?;
+        desc.set_block_bitmap(at);
+        at += 1;
+    }
+    at = if spare > 0 { at + spare } else { from };
+    for desc in descs.iter_mut() {
+        at = take(geo, space, from, at, 1)?;
+        desc.set_inode_bitmap(at);
+        at += 1;
+    }
+    at = if spare > 0 { at + spare } else { from };
+    let table = u64::from(geo.inode_table_blocks);
+    for desc in descs.iter_mut() {
+        at = take(geo, space, from, at, table)?;
+        desc.set_inode_table(at);
+        at += table;
+    }
+    Ok(())
+}
+
+/// Takes `len` blocks at or after `at`; if there is no such run up to the end of the volume, at or after
+/// `from`.
+fn take(geo: &Geometry, space: &mut Space, from: u64, at: u64, len: u64) -> Result<u64> {
+    let found = space
+        .first_fit(at, geo.blocks, len)
+        .or_else(|| space.first_fit(from, geo.blocks, len))
+        .or_else(|| space.first_fit(geo.first_data_block.0, geo.blocks, len))
+        .ok_or_else(|| no_room(geo))?;
+    space.add(found..found + len);
+    Ok(found)
+}
+
+/// Places the metadata of a group in the group itself.
+fn place_own(
+    geo: &Geometry,
+    stride: u32,
+    group: u32,
+    space: &mut Space,
+    desc: &mut GroupDesc,
+) -> Result<()> {
+    let number = GroupNumber(group);
+    let first = geo.group_first_block(number).0;
+    let end = first + u64::from(geo.group_blocks(number));
+    let fixed = first + u64::from(geo.fixed_blocks(number));
+    let table = u64::from(geo.inode_table_blocks);
+    let mut from = fixed;
+    if stride > 0 && fixed + table < end {
+        from = fixed + table;
+        from += u64::from(stride) * u64::from(group) % (end - from);
+    }
+    let mut take = |from: u64, len: u64| {
+        let found = space
+            .first_fit(from, end, len)
+            .or_else(|| space.first_fit(first, end, len))
+            .ok_or_else(|| no_room(geo))?;
+        space.add(found..found + len);
+        Ok::<_, Error>(found)
+    };
+    desc.set_block_bitmap(take(from, 1)?);
+    desc.set_inode_bitmap(take(from, 1)?);
+    desc.set_inode_table(take(first, table)?);
+    Ok(())
+}
+
+pub(crate) fn no_room(geo: &Geometry) -> Error {
+    Error::invalid(format!(
+        "the metadata does not fit {} blocks of {} bytes: fewer inodes (-N, -i), a smaller journal (-J \
+         size=), or a larger volume",
+        geo.blocks, geo.block_bytes
+    ))
+}
+
+/// The blocks of a group that its own metadata takes: all that may be in use in a group whose bitmap is left
+/// uninitialised.
+pub(crate) fn own_blocks(geo: &Geometry, group: GroupNumber, desc: &GroupDesc) -> u64 {
+    let first = geo.group_first_block(group).0;
+    let end = first + u64::from(geo.group_blocks(group));
+    let inside = |block: FsBlock, len: u64| {
+        let (from, to) = (block.0.max(first), (block.0 + len).min(end));
+        to.saturating_sub(from)
+    };
+    u64::from(geo.fixed_blocks(group))
+        + inside(desc.block_bitmap(), 1)
+        + inside(desc.inode_bitmap(), 1)
+        + inside(desc.inode_table(), geo.inode_table_blocks.into())
+}

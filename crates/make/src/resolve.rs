@@ -1,0 +1,572 @@
+//! From options to a request: every default is taken, from the command, the configuration, or the size.
+
+use std::time::SystemTime;
+
+use throughline_extfmt::features::{Compat, Incompat, RoCompat};
+use throughline_extfmt::superblock::OnError;
+
+use crate::config::Config;
+use crate::error::{Error, Result};
+use crate::extended::Extended;
+use crate::features::Features;
+use crate::options::{MkfsOptions, VolumeSize};
+use crate::request::{InodeCount, JournalRequest, Request};
+use crate::words::{self, Amount};
+
+const DEFAULT_TYPE: &str = "ext4";
+const DEFAULT_BLOCK_BYTES: u32 = 4096;
+const DEFAULT_INODE_BYTES: i64 = 256;
+const DEFAULT_BYTES_PER_INODE: i64 = 8192;
+const DEFAULT_RESERVED_PERCENT: f64 = 5.0;
+const DEFAULT_GROUPS_PER_FLEX: i64 = 16;
+const DEFAULT_BACKUPS: u32 = 2;
+const DEFAULT_MMP_INTERVAL_S: u16 = 5;
+/// Bytes per inode: below the first, there would be inodes for blocks that do not exist.
+const BYTES_PER_INODE: std::ops::RangeInclusive<u64> = 1024..=64 << 20;
+/// Bits of `s_default_mount_opts`.
+const MOUNT_OPTIONS: &[(&str, u32)] = &[
+    ("debug", 0x1),
+    ("bsdgroups", 0x2),
+    ("user_xattr", 0x4),
+    ("acl", 0x8),
+    ("uid16", 0x10),
+    ("journal_data", 0x20),
+    ("journal_data_ordered", 0x40),
+    ("journal_data_writeback", 0x60),
+    ("nobarrier", 0x100),
+    ("block_validity", 0x200),
+    ("discard", 0x400),
+    ("nodelalloc", 0x800),
+];
+const HURD: u32 = 1;
+
+/// What the target is like.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target {
+    /// Bytes from the start of the volume to the end; `None`: the file does not exist yet.
+    pub(crate) bytes: Option<u64>,
+    /// Whether it reads as zeros already.
+    pub(crate) is_blank: bool,
+}
+
+/// How a volume is made, beside what is made.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Manner {
+    pub(crate) lazy_journal: bool,
+    pub(crate) lazy_itable: bool,
+    pub(crate) discard: bool,
+}
+
+/// Resolves the options for a target.
+///
+/// # Errors
+/// Values that are out of bounds, with the bounds; a type that the configuration does not have.
+pub(crate) fn resolve(options: &MkfsOptions, target: Target) -> Result<(Request, Manner)> {
+    let config = match &options.config {
+        Some(config) => config.clone(),
+        None => Config::of_system()?,
+    };
+    let resolver = Resolver::new(options, config, target)?;
+    resolver.request(target)
+}
+
+struct Resolver<'o> {
+    options: &'o MkfsOptions,
+    config: Config,
+    /// The type, then the uses.
+    types: Vec<String>,
+    extended: Extended,
+    block_bytes: u32,
+    blocks: u64,
+}
+
+impl<'o> Resolver<'o> {
+    fn new(options: &'o MkfsOptions, config: Config, target: Target) -> Result<Resolver<'o>> {
+        let mut resolver = Resolver {
+            options,
+            config,
+            types: Vec::new(),
+            extended: Extended::default(),
+            block_bytes: options.block_bytes.unwrap_or(DEFAULT_BLOCK_BYTES),
+            blocks: 0,
+        };
+        if let Some(bytes) = options.block_bytes {
+            check_block_bytes(bytes)?;
+        }
+        resolver.types = resolver.find_types(resolver.volume_bytes(target)?)?;
+        resolver.block_bytes = resolver.find_block_bytes()?;
+        let bytes = resolver.volume_bytes(target)?;
+        resolver.blocks = bytes / u64::from(resolver.block_bytes);
+        if let Some(words) = resolver.config.value(&resolver.types, "options") {
+            resolver.extended.read(words)?;
+        }
+        Ok(resolver)
+    }
+
+    /// Bytes of the volume, with blocks of the size known so far.
+    fn volume_bytes(&self, target: Target) -> Result<u64> {
+        let bytes = match (self.options.size, target.bytes) {
+            (Some(VolumeSize::Bytes(bytes)), _) => Some(bytes),
+            (Some(VolumeSize::Blocks(blocks)), _) => {
+                blocks.checked_mul(u64::from(self.block_bytes))
+            }
+            (None, Some(bytes)) => Some(bytes),
+            (None, None) => {
+                return Err(Error::invalid(
+                    "the file does not exist, and no size was given",
+                ));
+            }
+        };
+        bytes
+            .filter(|bytes| i64::try_from(*bytes).is_ok())
+            .ok_or_else(|| Error::invalid("the size is more than 2^63 bytes"))
+    }
+
+    /// The type, and the uses: as given, or by size.
+    fn find_types(&self, bytes: u64) -> Result<Vec<String>> {
+        let fs_type = self.options.fs_type.as_deref().unwrap_or(DEFAULT_TYPE);
+        if fs_type != "ext2" && !self.config.has_type(fs_type) {
+            return Err(Error::invalid(format!(
+                "mke2fs.conf does not define the type {fs_type}; it defines {}",
+                self.config.types().join(", ")
+            )));
+        }
+        let mut types = vec![fs_type.to_owned()];
+        match &self.options.usage {
+            None => types.extend(by_size(bytes).map(str::to_owned)),
+            Some(names) => {
+                for name in names.split(',').filter(|name| !name.is_empty()) {
+                    if !self.config.has_type(name) && name != "default" {
+                        return Err(Error::invalid(format!(
+                            "mke2fs.conf does not define the use {name} (-T); it defines {}",
+                            self.config.types().join(", ")
+                        )));
+                    }
+                    types.push(name.to_owned());
+                }
+            }
+        }
+        if self.options.creator_os == Some(HURD) {
+            types.push("hurd".to_owned());
+        }
+        Ok(types)
+    }
+
+    fn find_block_bytes(&self) -> Result<u32> {
+        if let Some(bytes) = self.options.block_bytes {
+            return Ok(bytes);
+        }
+        let configured = self.config.number(&self.types, "blocksize")?;
+        let bytes = match configured {
+            // At least so many bytes.
+            Some(least) if least < 0 => {
+                let least = u32::try_from(-least).unwrap_or(u32::MAX);
+                DEFAULT_BLOCK_BYTES.max(least)
+            }
+            Some(bytes) => u32::try_from(bytes).unwrap_or(u32::MAX),
+            None => DEFAULT_BLOCK_BYTES,
+        };
+        let bytes = bytes.max(self.options.min_block_bytes.unwrap_or(0));
+        check_block_bytes(bytes)?;
+        Ok(bytes)
+    }
+
+    fn features(&self) -> Result<Features> {
+        let mut features = Features::NONE;
+        if let Some(list) = self.config.value(&self.types, "base_features") {
+            features.edit(list)?;
+        }
+        for name in &self.types {
+            if let Some(list) = self.config.of_type(name, "features") {
+                features.edit(list)?;
+            }
+        }
+        match self.options.features.as_slice() {
+            [] => {
+                if let Some(list) = self.config.value(&self.types, "default_features") {
+                    features.edit(list)?;
+                }
+            }
+            lists => lists.iter().try_for_each(|list| features.edit(list))?,
+        }
+        if self.options.wants_journal {
+            features.compat.insert(Compat::HAS_JOURNAL);
+        }
+        // Pointers of descriptors reach blocks of 32 bits.
+        if self.blocks > u64::from(u32::MAX) {
+            if !features.incompat.contains(Incompat::BIT64) {
+                return Err(Error::invalid(format!(
+                    "{} blocks of {} bytes need the feature 64bit, or larger blocks",
+                    self.blocks, self.block_bytes
+                )));
+            }
+            features.compat.remove(Compat::RESIZE_INODE);
+        }
+        if self.options.creator_os == Some(HURD) {
+            features.incompat.remove(Incompat::FILETYPE);
+            // It has its own use for these fields of an inode.
+            features
+                .ro_compat
+                .remove(RoCompat::HUGE_FILE | RoCompat::METADATA_CSUM);
+        }
+        Ok(features)
+    }
+
+    fn request(mut self, target: Target) -> Result<(Request, Manner)> {
+        let options = self.options;
+        self.extended = self.extended.merged(&options.extended);
+        let features = self.features()?;
+        let revision_0 = self.revision_0()?;
+        let inode_bytes = self.inode_bytes(revision_0)?;
+        let extended = &self.extended;
+        let time = options.time.unwrap_or_else(|| {
+            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+            now.map_or(0, |since| since.as_secs())
+        });
+        let config_flag = |tag: &str| self.config.truth(&self.types, tag);
+        let prezeroed = extended.prezeroed.unwrap_or(false);
+        let manner = Manner {
+            lazy_journal: first(
+                extended.lazy_journal,
+                config_flag("lazy_journal_init")?,
+                false,
+            ) || prezeroed,
+            lazy_itable: first(extended.lazy_itable, config_flag("lazy_itable_init")?, true)
+                || prezeroed,
+            discard: options.discard.unwrap_or(first(
+                extended.discard,
+                config_flag("discard")?,
+                true,
+            )),
+        };
+        let resize = extended
+            .resize
+            .map(|amount| self.growth(amount))
+            .transpose()?;
+        let packed = first(
+            extended.packed_meta_blocks,
+            config_flag("packed_meta_blocks")?,
+            false,
+        );
+        let request = Request {
+            block_bytes: self.block_bytes,
+            blocks: self.blocks,
+            inode_bytes,
+            inodes: self.inodes(inode_bytes)?,
+            features,
+            revision_0,
+            blocks_per_group: options.blocks_per_group,
+            groups_per_flex: self.groups_per_flex(&features)?,
+            reserved_percent: self.reserved_percent()?,
+            journal: self.journal()?,
+            resize_blocks: resize,
+            stride: extended.stride.unwrap_or(0),
+            stripe_width: extended.stripe_width.unwrap_or(0),
+            packed_meta_blocks: packed,
+            backups: self.backups()?,
+            root_owner: extended.root_owner.unwrap_or((0, 0)),
+            orphan_file_bytes: extended.orphan_file.map(|amount| match amount {
+                Amount::Blocks(blocks) => blocks.saturating_mul(u64::from(self.block_bytes)),
+                Amount::Bytes(bytes) => bytes,
+            }),
+            lazy_itable: manner.lazy_itable,
+            itable_zeroed: prezeroed,
+            mmp_interval: match extended.mmp_interval {
+                None | Some(0) => DEFAULT_MMP_INTERVAL_S,
+                Some(seconds) => seconds,
+            },
+            test_fs: extended.test_fs,
+            label: field("label (-L)", options.label.as_deref(), 16)?,
+            last_mounted: field("directory (-M)", options.last_mounted.as_deref(), 63)?,
+            uuid: options.uuid.unwrap_or_else(random),
+            hash_seed: options
+                .hash_seed
+                .or(extended.hash_seed)
+                .unwrap_or_else(random),
+            hash_version: self.hash_version()?,
+            on_error: self.on_error()?,
+            mount_options: if revision_0 { 0 } else { self.mount_options()? },
+            creator_os: options.creator_os.unwrap_or(0),
+            periodic_check: config_flag("enable_periodic_fsck")?.unwrap_or(false),
+            time,
+        };
+        debug_assert!(!target.is_blank || target.bytes.is_some());
+        Ok((request, manner))
+    }
+
+    fn revision_0(&self) -> Result<bool> {
+        match self.options.revision {
+            None | Some(1) => Ok(false),
+            Some(0) => Ok(true),
+            Some(other) => Err(Error::invalid(format!(
+                "revision {other} (-r): 0 or 1 is allowed"
+            ))),
+        }
+    }
+
+    fn inode_bytes(&self, revision_0: bool) -> Result<u16> {
+        if revision_0 {
+            return Ok(128);
+        }
+        let bytes = match self.options.inode_bytes {
+            Some(bytes) => i64::from(bytes),
+            None => {
+                let configured = self.config.number(&self.types, "inode_size")?;
+                configured.unwrap_or(DEFAULT_INODE_BYTES)
+            }
+        };
+        let is_good = u32::try_from(bytes).is_ok_and(|bytes| {
+            bytes.is_power_of_two() && (128..=self.block_bytes).contains(&bytes)
+        });
+        match is_good {
+            true => Ok(u16::try_from(bytes).unwrap_or(1 << 15)),
+            false => Err(Error::invalid(format!(
+                "inodes of {bytes} bytes (-I): a power of two from 128 to the block size, {}, is allowed",
+                self.block_bytes
+            ))),
+        }
+    }
+
+    fn inodes(&self, inode_bytes: u16) -> Result<InodeCount> {
+        if let Some(count) = self.options.inodes {
+            let most =
+                self.blocks.saturating_mul(u64::from(self.block_bytes)) / u64::from(inode_bytes);
+            let most = most.min(u64::from(u32::MAX));
+            if count == 0 || count >= most {
+                return Err(Error::invalid(format!(
+                    "{count} inodes (-N): from 1 to less than {most} are allowed for {} blocks of {} bytes",
+                    self.blocks, self.block_bytes
+                )));
+            }
+            return Ok(InodeCount::AtLeast(count));
+        }
+        let bytes = match self.options.bytes_per_inode {
+            Some(bytes) if BYTES_PER_INODE.contains(&bytes) => bytes,
+            Some(bytes) => {
+                return Err(Error::invalid(format!(
+                    "{bytes} bytes per inode (-i): from {} to {} is allowed",
+                    BYTES_PER_INODE.start(),
+                    BYTES_PER_INODE.end()
+                )));
+            }
+            None => {
+                let configured = self.config.number(&self.types, "inode_ratio")?;
+                let bytes = configured.unwrap_or(DEFAULT_BYTES_PER_INODE);
+                // Fewer bytes than a block would make inodes for which there are no blocks.
+                bytes.max(i64::from(self.block_bytes)) as u64
+            }
+        };
+        Ok(InodeCount::BytesPer(bytes))
+    }
+
+    fn groups_per_flex(&self, features: &Features) -> Result<u32> {
+        let has = features.incompat.contains(Incompat::FLEX_BG);
+        let groups = match self.options.groups_per_flex {
+            Some(_) if !has => {
+                return Err(Error::invalid(
+                    "groups per flex group (-G) need the feature flex_bg: -O flex_bg",
+                ));
+            }
+            Some(groups) => i64::from(groups),
+            None => {
+                let configured = self.config.number(&self.types, "flex_bg_size")?;
+                configured.unwrap_or(DEFAULT_GROUPS_PER_FLEX)
+            }
+        };
+        match u32::try_from(groups) {
+            Ok(groups) if groups.is_power_of_two() => Ok(groups),
+            _ => Err(Error::invalid(format!(
+                "{groups} groups per flex group (-G): a power of two is needed"
+            ))),
+        }
+    }
+
+    fn reserved_percent(&self) -> Result<f64> {
+        let percent = match self.options.reserved_percent {
+            Some(percent) => percent,
+            None => match self.config.value(&self.types, "reserved_ratio") {
+                None => DEFAULT_RESERVED_PERCENT,
+                Some(text) => text.parse().map_err(|_| {
+                    Error::invalid(format!(
+                        "mke2fs.conf: reserved_ratio = {text} is not a number"
+                    ))
+                })?,
+            },
+        };
+        match (0.0..=50.0).contains(&percent) {
+            true => Ok(percent),
+            false => Err(Error::invalid(format!(
+                "{percent} percent for root (-m): from 0 to 50 is allowed"
+            ))),
+        }
+    }
+
+    fn journal(&self) -> Result<JournalRequest> {
+        let words = &self.options.journal;
+        let location = match (
+            words.location,
+            self.config.value(&self.types, "journal_location"),
+        ) {
+            (Some(given), _) => Some(given),
+            (None, Some(text)) => Some(words::amount(
+                "mke2fs.conf:",
+                "journal_location",
+                Some(text),
+            )?),
+            (None, None) => None,
+        };
+        let location = location.map(|amount| amount.blocks(self.block_bytes));
+        if let Some(block) = location.filter(|block| *block >= self.blocks) {
+            return Err(Error::invalid(format!(
+                "-J location={block}: the volume has {} blocks",
+                self.blocks
+            )));
+        }
+        Ok(JournalRequest {
+            size_mib: words.size_mib,
+            fast_commit_kib: words.fast_commit_kib,
+            location,
+        })
+    }
+
+    /// The number of blocks of `resize=`.
+    fn growth(&self, amount: Amount) -> Result<u64> {
+        let blocks = amount.blocks(self.block_bytes);
+        if blocks <= self.blocks {
+            return Err(Error::invalid(format!(
+                "-E resize={blocks}: more than the {} blocks of the volume are needed",
+                self.blocks
+            )));
+        }
+        Ok(blocks.min(u64::from(u32::MAX)))
+    }
+
+    fn backups(&self) -> Result<u32> {
+        match (
+            self.extended.backups,
+            self.config.number(&self.types, "num_backup_sb")?,
+        ) {
+            (Some(count), _) => Ok(count),
+            (None, None) => Ok(DEFAULT_BACKUPS),
+            (None, Some(count @ 0..=2)) => Ok(count as u32),
+            (None, Some(count)) => Err(Error::invalid(format!(
+                "mke2fs.conf: num_backup_sb = {count}: 0, 1 or 2 is allowed"
+            ))),
+        }
+    }
+
+    fn hash_version(&self) -> Result<u8> {
+        match self.config.value(&self.types, "hash_alg") {
+            Some("legacy") => Ok(0),
+            None | Some("half_md4") => Ok(1),
+            Some("tea") => Ok(2),
+            Some(other) => Err(Error::invalid(format!(
+                "mke2fs.conf: hash_alg = {other}: legacy, half_md4 or tea is allowed"
+            ))),
+        }
+    }
+
+    fn on_error(&self) -> Result<OnError> {
+        match (
+            self.options.on_error,
+            self.config.value(&self.types, "errors"),
+        ) {
+            (Some(given), _) => Ok(given),
+            (None, None) => Ok(OnError::Continue),
+            (None, Some(name)) => parse_on_error(name),
+        }
+    }
+
+    fn mount_options(&self) -> Result<u32> {
+        let Some(list) = self.config.value(&self.types, "default_mntopts") else {
+            return Ok(0);
+        };
+        let mut bits = 0;
+        for name in list.split([',', ' ']).filter(|name| !name.is_empty()) {
+            let (name, on) = match name.strip_prefix('^') {
+                Some(name) => (name, false),
+                None => (name, true),
+            };
+            let row = MOUNT_OPTIONS.iter().find(|(known, _)| *known == name);
+            let (_, bit) = row.ok_or_else(|| {
+                Error::invalid(format!(
+                    "mke2fs.conf: default_mntopts: there is no option {name}"
+                ))
+            })?;
+            bits = if on { bits | bit } else { bits & !bit };
+        }
+        Ok(bits)
+    }
+}
+
+fn first(given: Option<bool>, configured: Option<bool>, default: bool) -> bool {
+    given.or(configured).unwrap_or(default)
+}
+
+/// The use that follows from the size.
+fn by_size(bytes: u64) -> Option<&'static str> {
+    const MIB: u64 = 1 << 20;
+    const TIB: u64 = 1 << 40;
+    match bytes {
+        _ if bytes < 3 * MIB => Some("floppy"),
+        _ if bytes < 512 * MIB => Some("small"),
+        _ if bytes < 4 * TIB => None,
+        _ if bytes < 16 * TIB => Some("big"),
+        _ => Some("huge"),
+    }
+}
+
+fn check_block_bytes(bytes: u32) -> Result<()> {
+    match bytes.is_power_of_two() && (1024..=65536).contains(&bytes) {
+        true => Ok(()),
+        false => Err(Error::invalid(format!(
+            "blocks of {bytes} bytes (-b): a power of two from 1024 to 65536 is allowed"
+        ))),
+    }
+}
+
+/// A text that fits a field of the superblock.
+fn field(what: &str, text: Option<&[u8]>, most: usize) -> Result<Vec<u8>> {
+    let text = text.unwrap_or_default();
+    match text.len() <= most {
+        true => Ok(text.to_vec()),
+        false => Err(Error::invalid(format!(
+            "the {what} has {} bytes; at most {most} fit",
+            text.len()
+        ))),
+    }
+}
+
+fn random() -> [u8; 16] {
+    uuid::Uuid::new_v4().into_bytes()
+}
+
+/// The behaviour on damage, by the name of `-e`.
+///
+/// # Errors
+/// Another name.
+pub fn parse_on_error(name: &str) -> Result<OnError> {
+    match name {
+        "continue" => Ok(OnError::Continue),
+        "remount-ro" => Ok(OnError::RemountRo),
+        "panic" => Ok(OnError::Panic),
+        _ => Err(Error::invalid(format!(
+            "behaviour on errors {name} (-e): continue, remount-ro or panic is allowed"
+        ))),
+    }
+}
+
+/// The number of an operating system.
+pub(crate) fn creator_os(name: &str) -> Result<u32> {
+    const NAMES: [&str; 5] = ["linux", "hurd", "masix", "freebsd", "lites"];
+    let known = (0..)
+        .zip(NAMES)
+        .find(|(_, known)| name.eq_ignore_ascii_case(known));
+    match (known, name.parse()) {
+        (Some((number, _)), _) | (None, Ok(number)) => Ok(number),
+        _ => Err(Error::invalid(format!(
+            "operating system {name} (-o): {} or a number is allowed",
+            NAMES.join(", ")
+        ))),
+    }
+}

@@ -1,0 +1,340 @@
+//! Volumes made here and by mke2fs, from the same options, time, UUID and hash seed, have the same bytes. The
+//! command line's tests have the long list of options; here are the library, devices and what is refused.
+#![forbid(unsafe_code)]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use throughline_block::Disk;
+use throughline_device::{BlockDevice, MemoryDevice};
+use throughline_make::{Config, Error, Made, MkfsOptions, VolumeSize};
+use throughline_testkit::{e2fs, program};
+
+const UUID: &str = "6b33f586-a183-4383-921d-30da3fef2e5c";
+const SEED: &str = "11111111-2222-3333-4444-555555555555";
+const TIME_S: u64 = 1_700_000_000;
+
+fn options(size_bytes: u64) -> MkfsOptions {
+    let mut options = MkfsOptions::new();
+    options
+        .config(Config::built_in())
+        .uuid(uuid::Uuid::try_parse(UUID).unwrap().into_bytes())
+        .hash_seed(uuid::Uuid::try_parse(SEED).unwrap().into_bytes())
+        .time(SystemTime::UNIX_EPOCH + Duration::from_secs(TIME_S))
+        .size(VolumeSize::Bytes(size_bytes));
+    options
+}
+
+/// Makes the same with mke2fs.
+fn theirs(image: &Path, size_bytes: u64, words: &[&str]) {
+    let seed = format!("hash_seed={SEED}");
+    let mut make = e2fs::tool("mke2fs");
+    make.env("E2FSPROGS_FAKE_TIME", TIME_S.to_string())
+        .args(["-q", "-F", "-U", UUID, "-E", &seed])
+        .args(words)
+        .arg(image)
+        .arg(format!("{}k", size_bytes >> 10));
+    program::run(&mut make, e2fs::LIMIT).good("mke2fs");
+}
+
+/// The bytes of an image, without those that may differ: `s_kbytes_written` and `s_checksum`.
+fn masked(image: &Path, block_bytes: usize) -> Vec<u8> {
+    let mut bytes = fs::read(image).unwrap();
+    for at in (1024..bytes.len())
+        .step_by(block_bytes)
+        .chain((0..bytes.len()).step_by(block_bytes))
+    {
+        let is_super = bytes.get(at + 0x38..at + 0x3a) == Some(&[0x53, 0xef]);
+        if is_super {
+            bytes[at + 0x178..at + 0x180].fill(0);
+            bytes[at + 0x3fc..at + 0x400].fill(0);
+        }
+    }
+    bytes
+}
+
+fn assert_same(ours: &Path, theirs: &Path, block_bytes: usize, what: &str) {
+    let (a, b) = (masked(ours, block_bytes), masked(theirs, block_bytes));
+    assert_eq!(a.len(), b.len(), "{what}");
+    let different = a.iter().zip(&b).position(|(a, b)| a != b);
+    let place = different.map(|at| (at / block_bytes, at % block_bytes));
+    assert_eq!(place, None, "{what}: first difference at block, byte");
+}
+
+#[test]
+fn the_three_types_have_the_bytes_of_mke2fs() {
+    if !e2fs::is_there() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (a, b) = (folder.path().join("a"), folder.path().join("b"));
+    for fs_type in ["ext2", "ext3", "ext4"] {
+        for mib in [1, 8, 100, if fs_type == "ext4" { 520 } else { 40 }] {
+            let what = format!("{fs_type} of {mib} MiB");
+            let size = mib << 20;
+            options(size)
+                .fs_type(fs_type)
+                .overwrite(true)
+                .make(&a)
+                .unwrap();
+            theirs(&b, size, &["-t", fs_type]);
+            assert_same(&a, &b, if mib < 512 { 1024 } else { 4096 }, &what);
+            e2fs::assert_clean_after(&a, &what);
+            for image in [&a, &b] {
+                fs::remove_file(image).unwrap();
+            }
+        }
+    }
+}
+
+/// Old content of a device is neither shown nor mistaken for metadata.
+#[test]
+fn a_device_with_old_content_is_clean_after() {
+    if !e2fs::is_there() {
+        return;
+    }
+    const BYTES: u64 = 32 << 20;
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    for (words, fs_type, discard) in [
+        ("lazy_itable_init=0", "ext4", true),
+        ("lazy_itable_init=0", "ext4", false),
+        ("lazy_itable_init=1", "ext4", false),
+        ("", "ext2", false),
+        ("", "ext3", false),
+    ] {
+        let device = Arc::new(MemoryDevice::new(BYTES));
+        let disk = Disk::new(Arc::clone(&device) as Arc<dyn BlockDevice>).unwrap();
+        disk.write_at(0, &vec![0xff; BYTES as usize], false)
+            .unwrap();
+        let mut options = options(BYTES);
+        options.fs_type(fs_type).discard(discard);
+        options.extended(words).unwrap();
+        let refused = options.make_on(Arc::clone(&device) as Arc<dyn BlockDevice>);
+        assert!(matches!(refused, Err(Error::Occupied(_))), "{refused:?}");
+        options.overwrite(true).make_on(device).unwrap();
+        let mut bytes = vec![0; BYTES as usize];
+        disk.read_at(0, &mut bytes).unwrap();
+        fs::write(&image, &bytes).unwrap();
+        e2fs::assert_clean_after(&image, &format!("{fs_type} {words} discard {discard}"));
+    }
+}
+
+#[test]
+fn sixteen_tebibytes_on_a_sparse_device() {
+    const BYTES: u64 = 16 << 40;
+    let device: Arc<dyn BlockDevice> = Arc::new(MemoryDevice::new(BYTES));
+    let mut options = options(BYTES);
+    let made = options
+        .overwrite(true)
+        .discard(false)
+        .make_on(Arc::clone(&device))
+        .unwrap();
+    assert_eq!((made.blocks, made.groups), (1 << 32, 1 << 17));
+    assert!(!made.features.contains(&"resize_inode".to_owned()));
+    let disk = Disk::new(device).unwrap();
+    let mut bytes = vec![0; 4096];
+    disk.read_at(0, &mut bytes).unwrap();
+    let sb = throughline_extfmt::Superblock::read(&bytes[1024..]).unwrap();
+    assert_eq!(sb.validate().unwrap().blocks, made.blocks);
+    assert_eq!(sb.free_blocks_count(), made.free_blocks);
+}
+
+#[test]
+fn a_part_of_a_file_leaves_the_rest_alone() {
+    if !e2fs::is_there() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("disk");
+    // Not aligned to the blocks of the host.
+    let (from, bytes, behind) = (512 * 3, 4 << 20, 5000);
+    fs::write(&image, vec![7; from + bytes + behind]).unwrap();
+    let mut options = options(bytes as u64);
+    options
+        .extended(&format!("offset={from}"))
+        .unwrap()
+        .overwrite(true);
+    options.make(&image).unwrap();
+    let all = fs::read(&image).unwrap();
+    assert_eq!(all.len(), from + bytes + behind);
+    assert!(all[..from].iter().all(|byte| *byte == 7));
+    assert!(all[from + bytes..].iter().all(|byte| *byte == 7));
+    let inner = folder.path().join("inner");
+    fs::write(&inner, &all[from..from + bytes]).unwrap();
+    e2fs::assert_clean(&inner);
+}
+
+#[test]
+fn only_superblocks_leave_files_and_tables_alone() {
+    if !e2fs::is_there() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    let mut options = options(16 << 20);
+    options.make(&image).unwrap();
+    e2fs::debugfs_write(&image, "mkdir kept\n");
+    let before = fs::read(&image).unwrap();
+    options.only_supers(true).make(&image).unwrap();
+    let after = fs::read(&image).unwrap();
+    let changed: Vec<_> = (0..before.len() / 1024)
+        .filter(|block| before[block * 1024..][..1024] != after[block * 1024..][..1024])
+        .collect();
+    // Superblocks and descriptors of two groups.
+    assert!(
+        changed
+            .iter()
+            .all(|block| [1, 2, 8193, 8194].contains(block)),
+        "{changed:?}"
+    );
+    e2fs::repair(&image);
+    assert!(e2fs::debugfs(&image, "ls -l /").contains("kept"));
+}
+
+/// Everything that may depend on the machine is given: the bytes are the same.
+#[test]
+fn the_same_twice() {
+    let folder = tempfile::tempdir().unwrap();
+    let paths: Vec<PathBuf> = ["a", "b"].map(|name| folder.path().join(name)).to_vec();
+    let made: Vec<Made> = paths
+        .iter()
+        .map(|path| {
+            let mut options = options(8 << 20);
+            options.features("orphan_file,mmp").unwrap();
+            options.make(path).unwrap()
+        })
+        .collect();
+    assert_eq!(fs::read(&paths[0]).unwrap(), fs::read(&paths[1]).unwrap());
+    assert_eq!(made[0].uuid, made[1].uuid);
+}
+
+#[test]
+fn what_is_refused_says_what_is_allowed_and_writes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    type Change = fn(&mut MkfsOptions);
+    let cases: &[(Change, &str)] = &[
+        (|o| _ = o.block_bytes(512), "1024 to 65536"),
+        (|o| _ = o.block_bytes(3000), "1024 to 65536"),
+        (|o| _ = o.inode_bytes(100), "128 to the block size"),
+        (|o| _ = o.inode_bytes(2048), "128 to the block size"),
+        (|o| _ = o.reserved_percent(51.0), "0 to 50"),
+        (|o| _ = o.reserved_percent(f64::NAN), "0 to 50"),
+        (|o| _ = o.label("12345678901234567"), "at most 16"),
+        (|o| _ = o.inodes(0), "from 1"),
+        (|o| _ = o.inodes(1 << 40), "from 1"),
+        (|o| _ = o.bytes_per_inode(512), "1024 to"),
+        (|o| _ = o.blocks_per_group(255), "multiple of 8"),
+        (|o| _ = o.blocks_per_group(8200), "256 to 8192"),
+        (|o| _ = o.groups_per_flex(3), "power of two"),
+        (|o| _ = o.revision(2), "0 or 1"),
+        (|o| _ = o.fs_type("ext5"), "ext3, ext4"),
+        (|o| _ = o.usage("bogus"), "small"),
+        (|o| _ = o.size(VolumeSize::Bytes(8 << 10)), "too small"),
+        (|o| _ = o.size(VolumeSize::Bytes(u64::MAX)), "2^63"),
+        (|o| _ = o.size(VolumeSize::Blocks(u64::MAX)), "2^63"),
+        (
+            |o| _ = o.journal_options("size=33").unwrap(),
+            "from 1 to 32 MiB",
+        ),
+        (
+            |o| _ = o.extended("resize=100").unwrap(),
+            "more than the 65536",
+        ),
+        (|o| _ = o.features("meta_bg").unwrap(), "^resize_inode"),
+        (|o| _ = o.features("^extent").unwrap(), "^64bit"),
+        (
+            |o| _ = o.features("^sparse_super").unwrap(),
+            "^resize_inode",
+        ),
+        (
+            |o| _ = o.features("orphan_file,^has_journal").unwrap(),
+            "has_journal",
+        ),
+        (
+            |o| _ = o.features("metadata_csum_seed,^metadata_csum").unwrap(),
+            "metadata_csum",
+        ),
+        (
+            |o| _ = o.features("inline_data").unwrap().inode_bytes(128),
+            "256 bytes",
+        ),
+    ];
+    for (at, (change, said)) in cases.iter().enumerate() {
+        let mut options = options(64 << 20);
+        change(&mut options);
+        let refused = options.make(&image).map(|_| ()).unwrap_err();
+        assert!(
+            matches!(refused, Error::Invalid(_)),
+            "case {at}: {refused:?}"
+        );
+        assert!(refused.to_string().contains(said), "case {at}: {refused}");
+        assert!(!image.exists(), "case {at}");
+    }
+    let mut options = MkfsOptions::new();
+    for (list, said) in [
+        ("bogus", "has_journal"),
+        ("bigalloc", "bigalloc is not written"),
+        ("quota", "quota is not written"),
+        ("casefold", "casefold is not written"),
+        ("encrypt", "encrypt is not written"),
+        ("verity", "verity is not written"),
+        ("journal_dev", "external journal"),
+    ] {
+        let refused = options.features(list).map(|_| ()).unwrap_err().to_string();
+        assert!(refused.contains(said), "{list}: {refused}");
+    }
+    for words in [
+        "bogus",
+        "stride=x",
+        "stride=0",
+        "root_owner=a",
+        "hash_seed=1",
+        "encoding=utf8",
+        "quotatype=usrquota",
+    ] {
+        assert!(options.extended(words).is_err(), "{words}");
+    }
+    for words in ["bogus", "size=0", "device=/dev/null", "location=x"] {
+        assert!(options.journal_options(words).is_err(), "{words}");
+    }
+    assert!(
+        MkfsOptions::new()
+            .make(&image)
+            .unwrap_err()
+            .to_string()
+            .contains("no size")
+    );
+}
+
+/// Every size from nothing to a little: it is made, or refused with a reason.
+#[test]
+fn tiny_sizes() {
+    if !e2fs::is_there() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    let mut made = 0;
+    for kib in (0..80).step_by(3).chain((80..9000).step_by(431)) {
+        for fs_type in ["ext2", "ext4"] {
+            let outcome = options(kib << 10)
+                .fs_type(fs_type)
+                .overwrite(true)
+                .make(&image);
+            match outcome {
+                Ok(_) => {
+                    made += 1;
+                    e2fs::assert_clean_after(&image, &format!("{fs_type} of {kib} KiB"));
+                    fs::remove_file(&image).unwrap();
+                }
+                Err(Error::Invalid(_)) => assert!(!image.exists()),
+                Err(other) => panic!("{fs_type} of {kib} KiB: {other}"),
+            }
+        }
+    }
+    assert!(made > 60, "{made}");
+}
