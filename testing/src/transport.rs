@@ -2,10 +2,12 @@
 //!
 //! `THROUGHLINE_TEST_TRANSPORT` is a mount option that every mount of [`Mounted`](crate::Mounted) gets before
 //! its own. `./dev test` switches io_uring on in the kernel, so that all mounts use it, and then repeats the
-//! mounts' tests with `without=io_uring`.
+//! tests of mounts with `without=io_uring`. The mounts of the CLI's tests get the option too.
 
 /// The mount option that chooses io_uring.
 pub const IO_URING: &str = "with=io_uring";
+/// The mount option that chooses `/dev/fuse`.
+pub const DEV_FUSE: &str = "without=io_uring";
 const VARIABLE: &str = "THROUGHLINE_TEST_TRANSPORT";
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
@@ -27,10 +29,15 @@ pub fn io_uring_is_on() -> bool {
     }
 }
 
+/// The mount option of the environment.
+pub fn chosen() -> Option<String> {
+    std::env::var(VARIABLE).ok()
+}
+
 /// These mount options, after those of the environment.
 pub(crate) fn with_transport(options: &str) -> String {
-    match std::env::var(VARIABLE) {
-        Ok(first) => format!("{first},{options}"),
-        Err(_) => options.to_owned(),
+    match chosen() {
+        Some(first) => format!("{first},{options}"),
+        None => options.to_owned(),
     }
 }

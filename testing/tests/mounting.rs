@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 
 use throughline::OpenOptions;
 use throughline::internal::VolumeLayers;
@@ -10,6 +11,38 @@ use throughline_testing::{DiskImage, Mount, Mounted, View};
 use throughline_testkit::e2fs;
 
 throughline_testing::mount_server!();
+
+/// `./dev test` repeats every test crate that mounts with the other transport.
+#[test]
+fn every_test_of_mounts_is_run_on_both_transports() {
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let dev = fs::read_to_string(here.join("../dev")).expect("the script");
+    let (_, repeated) = dev.split_once("through_dev_fuse() {").expect("a function");
+    let (repeated, _) = repeated.split_once("\n}").expect("its end");
+    let words: Vec<&str> = repeated.split_whitespace().collect();
+    let mut mounting = 0;
+    for entry in fs::read_dir(here.join("tests")).expect("the tests") {
+        let path = entry.expect("a test").path();
+        let root = if path.is_dir() {
+            path.join("main.rs")
+        } else {
+            path.clone()
+        };
+        let text = fs::read_to_string(root).unwrap_or_default();
+        if text.contains("\nthroughline_testing::mount_server!();") {
+            let name = path
+                .file_stem()
+                .and_then(|name| name.to_str())
+                .expect("UTF-8");
+            assert!(
+                words.windows(2).any(|pair| pair == ["--test", name]),
+                "{name}"
+            );
+            mounting += 1;
+        }
+    }
+    assert!(mounting >= 8, "{mounting}");
+}
 
 fn image() -> Option<DiskImage> {
     Mounted::possible()

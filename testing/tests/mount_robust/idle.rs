@@ -1,12 +1,14 @@
-//! An unused mount costs nothing: no thread of its server wakes.
+//! An unused mount costs nothing: no thread of its server wakes, on either transport.
 
 use std::time::Duration;
 
 use throughline_testing::sectors::filled;
+use throughline_testing::transport::{DEV_FUSE, IO_URING, io_uring_is_on};
 use throughline_testing::{DiskImage, Mounted};
 
 use crate::oracle::seeds::soak;
 use crate::proc::{switches, ticks, woken};
+use crate::transports;
 use crate::work::wait_until;
 
 /// Allowance for requests of other processes to all mounts of the machine, and for a last commit.
@@ -14,7 +16,18 @@ const STRAY_SWITCHES: u64 = 20;
 const STRAY_TICKS: u64 = 3;
 
 #[test]
-fn an_idle_server_sleeps() {
+fn an_idle_server_sleeps_over_io_uring() {
+    if io_uring_is_on() {
+        an_idle_server_sleeps(IO_URING);
+    }
+}
+
+#[test]
+fn an_idle_server_sleeps_through_dev_fuse() {
+    an_idle_server_sleeps(DEV_FUSE);
+}
+
+fn an_idle_server_sleeps(transport: &str) {
     let possible = Mounted::possible();
     let Some(image) = possible
         .then(|| DiskImage::make("-t ext4", "64m"))
@@ -22,7 +35,9 @@ fn an_idle_server_sleeps() {
     else {
         return;
     };
-    let mounted = Mounted::new(image.path(), "commit=1");
+    let mounted = Mounted::new(image.path(), &format!("{transport},commit=1"));
+    let over_rings = transports::transport(&mounted)["kind"] == "io_uring";
+    assert_eq!(over_rings, transport == IO_URING);
     for number in 0..50 {
         let bytes = filled(64 << 10, number, 0, 1);
         std::fs::write(mounted.path(&format!("file-{number}")), bytes).expect("a file");
@@ -41,7 +56,7 @@ fn an_idle_server_sleeps() {
     let before = (switches(pid), ticks(pid));
     std::thread::sleep(Duration::from_secs(seconds));
     let (woken, ran) = (woken(&before.0, &switches(pid)), ticks(pid) - before.1);
-    eprintln!("{woken} wake-ups and {ran} ticks in {seconds} s");
+    eprintln!("{transport}: {woken} wake-ups and {ran} ticks in {seconds} s");
     assert!(woken <= STRAY_SWITCHES, "{woken} wake-ups in {seconds} s");
     assert!(ran <= STRAY_TICKS, "{ran} ticks in {seconds} s");
     mounted.unmount();

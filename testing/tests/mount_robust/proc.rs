@@ -13,13 +13,18 @@ pub(crate) fn anonymous_bytes(pid: u32) -> u64 {
     kib.expect("RssAnon of a process that lives") << 10
 }
 
-/// Voluntary context switches of each thread so far, that is, how often it slept and was woken.
+/// Voluntary context switches of each thread so far, that is, how often it slept and was woken. Without the
+/// kernel's workers of io_uring, which exist where a request could not be started at once: they wake every
+/// five seconds for as long as the ring exists, and do nothing. Their processor time is part of [`ticks`].
 pub(crate) fn switches(pid: u32) -> BTreeMap<OsString, u64> {
     let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a process that lives");
     let of_one = |task: std::io::Result<std::fs::DirEntry>| {
         let task = task.ok()?;
         // It may have ended meanwhile.
         let status = std::fs::read_to_string(task.path().join("status")).ok()?;
+        if status.starts_with("Name:\tiou-wrk-") {
+            return None;
+        }
         let line = status
             .lines()
             .find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));

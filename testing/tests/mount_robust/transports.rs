@@ -22,7 +22,8 @@ fn image() -> Option<DiskImage> {
         .flatten()
 }
 
-fn transport(mounted: &Mounted) -> serde_json::Value {
+/// What the status says of the transport.
+pub(crate) fn transport(mounted: &Mounted) -> serde_json::Value {
     let status: serde_json::Value = serde_json::from_str(&mounted.status()).expect("JSON");
     status["transport"].clone()
 }
@@ -161,37 +162,4 @@ fn direct(path: &Path, bytes: &[u8]) {
 
 fn libc_o_direct() -> i32 {
     rustix::fs::OFlags::DIRECT.bits() as i32
-}
-
-/// Programs whose request was with a server that is killed get an error: none waits for ever.
-#[test]
-fn no_program_waits_for_a_killed_server() {
-    let Some(image) = image() else { return };
-    for round in 0..3 {
-        let mut mounted = Mounted::new(image.path(), IO_URING);
-        let root = mounted.root().to_owned();
-        let (tell, told) = std::sync::mpsc::channel();
-        std::thread::scope(|scope| {
-            for thread in 0..THREADS {
-                let (root, tell) = (&root, tell.clone());
-                scope.spawn(move || {
-                    let path = root.join(format!("round-{round}-{thread}"));
-                    let mut written = 0_u64;
-                    // It returns if the connection ends.
-                    while std::fs::write(&path, filled(100_000, written, thread, 1)).is_ok() {
-                        written += 1;
-                        if written == 5 {
-                            let _ = tell.send(());
-                        }
-                    }
-                });
-            }
-            for _ in 0..THREADS {
-                told.recv().expect("a thread at work");
-            }
-            mounted.kill();
-        });
-        drop(mounted);
-        crate::kills::wait_for_io_of_dead_process(image.path()).expect("the lock");
-    }
 }

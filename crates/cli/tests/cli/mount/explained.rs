@@ -21,7 +21,7 @@ fn work_of_programs_on_a_mount_is_explained() {
         let (path, account) = (image.path(), image.sibling("account"));
         let mut child = throughline()
             .args(["explain", "--json", "--to", account.to_str().unwrap()])
-            .args(["mount", path.to_str().unwrap(), point.str()])
+            .args(on_transport(["mount", path.to_str().unwrap(), point.str()]))
             .stdin(Stdio::null())
             .spawn()
             .unwrap();

@@ -1,6 +1,6 @@
-//! Mounts made by the binary in the way that users, mount(8) and callers of fuse2fs make them. Without FUSE,
-//! a test reports that it is skipped. Nothing depends on timing: the time limits are reached only if
-//! something hangs.
+//! Mounts made by the binary in the way that users, mount(8) and callers of fuse2fs make them, on the transport
+//! that the environment chooses (those of `throughline mount`), or on the kernel's choice. Without FUSE, a test
+//! reports that it is skipped. Nothing depends on timing: the time limits are reached only if something hangs.
 
 mod apptainer;
 mod block_device;
@@ -18,7 +18,7 @@ mod started;
 mod user;
 mod watched;
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -186,7 +186,26 @@ fn program_on(command: &mut Command, stdin: Stdio) -> Ran {
 /// Runs the binary to its end. Does not wait for processes in the background.
 #[track_caller]
 fn run<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Ran {
-    program(throughline().args(arguments))
+    program(throughline().args(on_transport(arguments)))
+}
+
+/// These arguments of the binary, with the mount option of the environment if they mount something.
+fn on_transport<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Vec<OsString> {
+    let mut all: Vec<OsString> = arguments
+        .into_iter()
+        .map(|one| one.as_ref().into())
+        .collect();
+    let remounts = all
+        .iter()
+        .any(|one| one.to_string_lossy().contains("remount"));
+    if let Some(option) = throughline_testing::transport::chosen()
+        && all.first().is_some_and(|one| one == "mount")
+        && all.len() > 2
+        && !remounts
+    {
+        all.splice(1..1, ["-o".into(), option.into()]);
+    }
+    all
 }
 
 /// Runs the binary, which must succeed.

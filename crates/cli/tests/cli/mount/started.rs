@@ -6,9 +6,26 @@ use std::process::{Command, Stdio};
 
 use rustix::process::Signal;
 use throughline_testing::program::{kill_group, wait as wait_child};
+use throughline_testing::transport;
 
 use super::*;
 use crate::common::{assert_clean, noise};
+
+/// `./dev test` runs these tests on both transports.
+#[test]
+fn the_chosen_transport_serves() {
+    if skipped() {
+        return;
+    }
+    let over_rings = match transport::chosen().as_deref() {
+        Some(transport::DEV_FUSE) => false,
+        _ => transport::io_uring_is_on(),
+    };
+    let image = image();
+    let point = mounted(&image, "");
+    let kind = &point.status()["transport"]["kind"];
+    assert_eq!(kind == "io_uring", over_rings, "{kind}");
+}
 
 #[test]
 fn a_start_that_ends_well_has_left_a_mount() {
@@ -74,9 +91,14 @@ fn a_signal_ends_a_mount_in_the_foreground_cleanly() {
     {
         let image = image();
         let point = Point::new(&image, "mnt");
+        let path = image.path();
         let mut server = throughline()
-            .args(["mount", "-f"])
-            .args([&image.path(), &point.dir])
+            .args(on_transport([
+                "mount",
+                "-f",
+                path.to_str().unwrap(),
+                point.str(),
+            ]))
             .spawn()
             .unwrap();
         point.wait_mounted(true);
@@ -288,9 +310,14 @@ fn the_server_does_not_hold_the_output_of_the_start() {
     }
     let image = image();
     let point = Point::new(&image, "mnt");
+    let path = image.path();
     let mut start = throughline()
-        .args(["mount", "-v"])
-        .args([&image.path(), &point.dir])
+        .args(on_transport([
+            "mount",
+            "-v",
+            path.to_str().unwrap(),
+            point.str(),
+        ]))
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
