@@ -1,7 +1,9 @@
 //! [`Identity`]: who may use the mount, and the owners and permissions that it shows.
 
+use zerocopy::FromBytes;
+
 use crate::options::{Access, MountOptions};
-use crate::wire::{InHeader, Opcode};
+use crate::wire::{GETATTR_FH, GetattrIn, InHeader, Opcode};
 
 /// See the head of this file. Its rules about set-user-ID and set-group-ID are in `privileges.rs`.
 pub(super) struct Identity {
@@ -29,12 +31,12 @@ impl Identity {
         }
     }
 
-    /// Whether the caller of a request may use the mount.
-    pub(super) fn admits(&self, opcode: Opcode, header: &InHeader) -> bool {
+    /// Whether the caller of a request may use the mount. `body`: the request after its header.
+    pub(super) fn admits(&self, opcode: Opcode, header: &InHeader, body: &[u8]) -> bool {
         let Some(owner) = self.only_root_and else {
             return true;
         };
-        header.uid == 0 || header.uid == owner || opcode.is_for_all()
+        header.uid == 0 || header.uid == owner || opcode.is_for_all() || asks_size(opcode, body)
     }
 
     /// Whether permissions are checked.
@@ -56,4 +58,11 @@ impl Identity {
     pub(super) fn permissions(&self, own: u32) -> u32 {
         self.permissions.unwrap_or(own)
     }
+}
+
+/// Whether the kernel asks for the attributes of an open file itself, for example for the end of the file in
+/// lseek(2). For stat(2) and fstat(2), the request has no handle.
+fn asks_size(opcode: Opcode, body: &[u8]) -> bool {
+    let has_handle = |(get, _): (GetattrIn, _)| get.flags & GETATTR_FH != 0;
+    opcode == Opcode::Getattr && GetattrIn::read_from_prefix(body).is_ok_and(has_handle)
 }

@@ -279,7 +279,7 @@ impl Server {
         scratch: &mut Scratch,
         changed: &Changed,
     ) -> Answered {
-        if !self.identity.admits(opcode, &header) {
+        if !self.identity.admits(opcode, &header, scratch.body(&header)) {
             return Err(Errno::ACCESS.into());
         }
         let of = &self.families;

@@ -94,7 +94,7 @@ impl Opcode {
     }
 
     /// Operations that may be sent on behalf of users without access to the mount: by the kernel itself, or
-    /// on files that are already open.
+    /// on files that are already open, for which the kernel checks the descriptor only.
     pub(crate) fn is_for_all(self) -> bool {
         matches!(
             self,
@@ -102,10 +102,14 @@ impl Opcode {
                 | Opcode::BatchForget
                 | Opcode::Read
                 | Opcode::Write
+                | Opcode::Lseek
+                | Opcode::Fallocate
+                | Opcode::CopyFileRange
                 | Opcode::Fsync
                 | Opcode::Flush
                 | Opcode::Release
                 | Opcode::Readdir
+                | Opcode::Readdirplus
                 | Opcode::Releasedir
                 | Opcode::Fsyncdir
                 | Opcode::Destroy
