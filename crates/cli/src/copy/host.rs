@@ -209,11 +209,21 @@ impl Folder for HostFolder {
 /// through the cache; the two never touch the same bytes.
 pub(crate) struct HostContent {
     file: File,
-    stream: bool,
+    /// A stream or a block device; `None` for a regular file.
+    special: Option<Special>,
     /// Set when the file system has refused direct I/O.
     only_buffered: AtomicBool,
     /// A long read found bytes that the host's page cache does not hold.
     not_cached: AtomicBool,
+}
+
+/// The kinds of files that have no holes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Special {
+    /// Reads and writes have no offset.
+    Stream,
+    /// It has offsets, a fixed length, and the bytes of earlier writes.
+    BlockDevice,
 }
 
 /// Reads and writes of at least this size are direct.
@@ -222,18 +232,22 @@ const DIRECT_BYTES: usize = 1 << 20;
 impl HostContent {
     fn new(file: File) -> Result<HostContent> {
         let meta = meta_of(&preloadable::fstat(&file)?)?;
-        let stream = !matches!(meta.kind, FileType::File | FileType::BlockDevice);
-        if !stream && meta.len_bytes > SMALL_BYTES {
+        let special = match meta.kind {
+            FileType::File => None,
+            FileType::BlockDevice => Some(Special::BlockDevice),
+            _ => Some(Special::Stream),
+        };
+        if special.is_none() && meta.len_bytes > SMALL_BYTES {
             // Enlarges the readahead. It is only a hint, so a failure is ignored.
             let _ = fs::fadvise(&file, 0, None, Advice::Sequential);
         }
-        Ok(HostContent::plain(file, stream))
+        Ok(HostContent::plain(file, special))
     }
 
-    fn plain(file: File, stream: bool) -> HostContent {
+    fn plain(file: File, special: Option<Special>) -> HostContent {
         HostContent {
             file,
-            stream,
+            special,
             only_buffered: AtomicBool::new(false),
             not_cached: AtomicBool::new(false),
         }
@@ -311,13 +325,13 @@ impl HostContent {
     /// Standard input.
     pub(crate) fn stdin() -> Result<HostContent> {
         let fd = std::io::stdin().as_fd().try_clone_to_owned()?;
-        Ok(HostContent::plain(File::from(fd), true))
+        Ok(HostContent::plain(File::from(fd), Some(Special::Stream)))
     }
 
     /// Standard output.
     pub(crate) fn stdout() -> Result<HostContent> {
         let fd = std::io::stdout().as_fd().try_clone_to_owned()?;
-        Ok(HostContent::plain(File::from(fd), true))
+        Ok(HostContent::plain(File::from(fd), Some(Special::Stream)))
     }
 }
 
@@ -327,15 +341,19 @@ impl Content for HostContent {
     }
 
     fn is_stream(&self) -> bool {
-        self.stream
+        self.special == Some(Special::Stream)
+    }
+
+    fn has_holes(&self) -> bool {
+        self.special.is_none()
     }
 
     fn stream(&self) -> Option<BorrowedFd<'_>> {
-        self.stream.then(|| self.file.as_fd())
+        self.is_stream().then(|| self.file.as_fd())
     }
 
     fn read_at(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<usize> {
-        if self.stream {
+        if self.is_stream() {
             return Ok(rustix::io::retry_on_intr(|| {
                 rustix::io::read(&self.file, &mut *buffer)
             })?);
@@ -355,7 +373,7 @@ impl Content for HostContent {
     }
 
     fn write_at(&self, offset_bytes: u64, bytes: &[u8]) -> Result<()> {
-        if self.stream {
+        if self.is_stream() {
             return Ok((&self.file).write_all(bytes)?);
         }
         let direct = self.write_direct(offset_bytes, bytes)?;

@@ -254,6 +254,10 @@ impl Content for ImageContent {
         false
     }
 
+    fn has_holes(&self) -> bool {
+        true
+    }
+
     fn read_at(&self, offset_bytes: u64, buffer: &mut [u8]) -> Result<usize> {
         Ok(self
             .handle(offset_bytes, buffer)?

@@ -152,13 +152,13 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     fn write(&mut self, offset_bytes: u64, bytes: &[u8]) -> Result<(), Failure> {
-        if self.transfer.to.is_stream() {
-            self.zeroes_up_to(offset_bytes)?;
-        }
-        if self.transfer.sparse == Sparse::Always && !self.transfer.to.is_stream() {
-            self.write_without_zeroes(offset_bytes, bytes)?;
-        } else {
-            self.put(offset_bytes, bytes)?;
+        match (self.transfer.to.has_holes(), self.transfer.sparse) {
+            (true, Sparse::Always) => self.write_without_zeroes(offset_bytes, bytes)?,
+            (true, _) => self.put(offset_bytes, bytes)?,
+            (false, _) => {
+                self.zeroes_up_to(offset_bytes)?;
+                self.put(offset_bytes, bytes)?;
+            }
         }
         self.transfer.progress.add(bytes.len() as u64);
         Ok(())
@@ -196,22 +196,27 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Writes zeroes up to an offset, because a stream has no holes.
+    /// Writes zeroes up to an offset, to a target without holes.
     fn zeroes_up_to(&mut self, offset_bytes: u64) -> Result<(), Failure> {
-        static ZEROES: [u8; 64 << 10] = [0; 64 << 10];
+        let next = |end: u64| {
+            let missing = usize::try_from(offset_bytes.saturating_sub(end));
+            missing.unwrap_or(usize::MAX).min(CHUNK_BYTES)
+        };
+        let first = next(self.end_bytes);
+        if first == 0 {
+            return Ok(());
+        }
+        let zeroes = AlignedBuf::zeroed(first.next_multiple_of(ALIGN_BYTES), ALIGN_BYTES);
         while self.end_bytes < offset_bytes {
             self.transfer.interrupt.check()?;
-            let len = usize::try_from(offset_bytes - self.end_bytes)
-                .unwrap_or(usize::MAX)
-                .min(ZEROES.len());
-            self.put(self.end_bytes, &ZEROES[..len])?;
+            self.put(self.end_bytes, &zeroes[..next(self.end_bytes)])?;
         }
         Ok(())
     }
 
     fn finish(&mut self, len_bytes: u64) -> Result<(), Failure> {
         let Transfer { to, target, .. } = self.transfer;
-        if to.is_stream() {
+        if !to.has_holes() {
             return self.zeroes_up_to(len_bytes);
         }
         if len_bytes > self.end_bytes {

@@ -144,6 +144,9 @@ pub(crate) trait Content: Send + Sync {
     fn meta(&self) -> Result<Meta>;
     /// Whether it is a stream: reads and writes have no offset.
     fn is_stream(&self) -> bool;
+    /// Whether bytes that a copy does not write read as zeroes, and the length can be set. Not so for a
+    /// stream, nor for a block device, which keeps its old bytes.
+    fn has_holes(&self) -> bool;
     /// The descriptor of a stream, to poll.
     fn stream(&self) -> Option<BorrowedFd<'_>> {
         None

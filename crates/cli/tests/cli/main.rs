@@ -28,6 +28,7 @@ mod reported;
 mod runs;
 mod shell;
 mod shown;
+mod targets;
 mod trouble;
 mod tuned;
 mod ways;
