@@ -25,6 +25,9 @@ pub(crate) fn reason(path: &Path, offset: u64) -> Option<String> {
 
 /// Returns what has a file open as an image or a disk, according to its locks and the kernel.
 fn in_use(path: &Path) -> Option<String> {
+    if !may_hold_volume(path) {
+        return None;
+    }
     let opened = OpenOptions::new()
         .write(true)
         .engine(EngineChoice::Threads)
@@ -76,8 +79,7 @@ fn holds_ext(path: &Path, offset: u64) -> Option<&'static str> {
 /// Opens a regular file or a block device, which cannot block. If the file of an inherited descriptor cannot
 /// be reopened, uses the descriptor itself.
 pub(crate) fn open(path: &Path) -> Option<File> {
-    let kind = std::fs::metadata(path).ok()?.file_type();
-    if !kind.is_file() && !kind.is_block_device() {
+    if !may_hold_volume(path) {
         return None;
     }
     let nonblock = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
@@ -87,4 +89,13 @@ pub(crate) fn open(path: &Path) -> Option<File> {
         .open(path)
         .ok()
         .or_else(|| throughline::internal::given_file(path))
+}
+
+/// Whether this is a regular file or a block device. Opening anything else may have effects: the reader of a
+/// fifo sees its end when the last writer closes it.
+fn may_hold_volume(path: &Path) -> bool {
+    std::fs::metadata(path).is_ok_and(|meta| {
+        let kind = meta.file_type();
+        kind.is_file() || kind.is_block_device()
+    })
 }

@@ -4,8 +4,10 @@ use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use throughline_testkit::kernel::Loop;
+use throughline_testkit::program;
 
 use crate::common::{Image, fails, noise, ok, throughline, tools_are_missing};
 use crate::copy::str;
@@ -13,6 +15,8 @@ use crate::copy::str;
 /// The bytes of a device before a copy.
 const OLD: u8 = 0x5a;
 const DEVICE_BYTES: usize = 24 << 20;
+/// A copy to a fifo that nobody reads would wait for ever.
+const LIMIT: Duration = Duration::from_secs(60);
 
 /// A file of `len` bytes with data at these offsets.
 fn sparse(path: &Path, len: u64, data: &[(u64, usize)]) {
@@ -86,5 +90,33 @@ fn a_device_gets_zeroes_where_its_source_has_holes() {
         sparse(&source, 25 * MIB, data);
         let words = ["-q", "cp", str(&source), device.node()];
         fails(words, 1, "No space left on device");
+    }
+}
+
+/// A reader that waits at a fifo gets all bytes. If the fifo were opened before, only to look at it, the
+/// reader would see the end.
+#[test]
+fn the_reader_of_a_fifo_gets_the_whole_file() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::ext4();
+    let (source, fifo) = (image.sibling("source"), image.sibling("fifo"));
+    // The hole is read as zeroes.
+    sparse(&source, 3 << 20 | 5, &[(0, 5000), (2 << 20, 70_000)]);
+    rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, 0o600.into()).unwrap();
+    let expected = fs::read(&source).unwrap();
+    ok(["cp", str(&source), &image.at("/source")]);
+    for words in [
+        &["cp", &image.at("/source"), str(&fifo)][..],
+        &["-q", "cp", "--sparse=always", str(&source), str(&fifo)],
+    ] {
+        let reader = std::thread::spawn({
+            let fifo = fifo.clone();
+            move || fs::read(fifo).unwrap()
+        });
+        let ran = program::run(throughline().args(words), LIMIT);
+        assert!(ran.status.success(), "{words:?}: {}", ran.stderr);
+        assert!(reader.join().unwrap() == expected, "{words:?}");
     }
 }
