@@ -5,7 +5,7 @@ use rustix::io::Errno;
 
 use super::Follow;
 use super::extended::Extended;
-use super::side::{Folder, Id, Meta};
+use super::side::{Change, Folder, Id, Meta};
 use super::tree::{At, Walker};
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem};
@@ -30,6 +30,9 @@ impl Walker<'_> {
                 to.folder
                     .make_folder(to.name, mode)
                     .doing(|| format!("cannot create directory {}", to.place))?;
+                if self.umask & 0o700 != 0 {
+                    self.let_owner_in(to)?;
+                }
                 self.made(from, to)?;
                 true
             }
@@ -72,8 +75,9 @@ impl Walker<'_> {
         let preserve = self.options.preserve;
         let cannot = || format!("cannot preserve the attributes of {place}");
         let mut change = self.change(meta, created);
-        if created && change.mode.is_none() && meta.mode & 0o700 != 0o700 {
-            change.mode = Some(meta.mode & 0o777 & !self.umask);
+        let mode = self.source_mode(meta);
+        if created && change.mode.is_none() && mode & !self.umask & 0o700 != 0o700 {
+            change.mode = Some(mode & 0o777 & !self.umask);
         }
         if preserve.reads_attributes() {
             let holder = source.own_holder();
@@ -84,6 +88,19 @@ impl Walker<'_> {
             let refused = target.set_own(&change).doing(cannot)?;
             self.shared.refused(refused, place);
         }
+        Ok(())
+    }
+
+    /// Gives the owner of a new directory the permissions that the umask took away, until the directory is
+    /// complete.
+    fn let_owner_in(&self, to: At<'_>) -> Result<(), Failure> {
+        let cannot = || format!("cannot set permissions of directory {}", to.place);
+        let mode = to.folder.meta(to.name, false).doing(cannot)?.mode;
+        let change = Change {
+            mode: Some(mode | 0o700),
+            ..Change::default()
+        };
+        to.folder.set(to.name, &change).doing(cannot)?;
         Ok(())
     }
 

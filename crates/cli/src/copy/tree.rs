@@ -339,12 +339,12 @@ impl<'a> Walker<'a> {
         change
     }
 
-    /// The mode of the source, or the default mode if the source's is not kept.
-    fn source_mode(&self, meta: &Meta) -> u32 {
-        match (self.options.fresh_mode, meta.is_dir()) {
+    /// The mode of the source, or the default mode of its kind if the source's is not kept.
+    pub(super) fn source_mode(&self, meta: &Meta) -> u32 {
+        match (self.options.fresh_mode, meta.kind) {
             (false, _) => meta.mode,
-            (true, true) => 0o777,
-            (true, false) => 0o666,
+            (true, FileType::Directory | FileType::Socket) => 0o777,
+            (true, _) => 0o666,
         }
     }
 
