@@ -2,7 +2,8 @@
 
 use std::ffi::OsString;
 
-use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::parser::ValueSource;
+use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::commands;
 use crate::context::{GLOBAL_OPTIONS, Globals};
@@ -58,9 +59,37 @@ impl Cli {
     pub(crate) fn try_parse_from(
         words: impl IntoIterator<Item = OsString>,
     ) -> Result<Cli, clap::Error> {
-        let matches = Cli::command().try_get_matches_from(words)?;
-        Cli::from_arg_matches(&matches)
+        Cli::from_arg_matches(&Cli::command().try_get_matches_from(words)?)
     }
+
+    /// The same for a command that is run inside another one, with the images that are open already. A global
+    /// option that would have no effect there is an error.
+    pub(crate) fn try_parse_inner(
+        words: impl IntoIterator<Item = OsString>,
+    ) -> Result<Cli, clap::Error> {
+        let mut command = Cli::command();
+        let matches = command.try_get_matches_from_mut(words)?;
+        match outer_option(&command, &matches) {
+            Some(option) => Err(command.error(
+                clap::error::ErrorKind::ArgumentConflict,
+                format!(
+                    "--{option} has no effect on a single command of 'shell' or 'find -exec': give it to \
+                     'shell' or 'find' itself"
+                ),
+            )),
+            None => Cli::from_arg_matches(&matches),
+        }
+    }
+}
+
+/// A given option that applies to a whole run of the program: a global one, except `--quiet`.
+fn outer_option<'a>(command: &'a clap::Command, matches: &ArgMatches) -> Option<&'a str> {
+    let given = |arg: &&Arg| {
+        let id = arg.get_id().as_str();
+        id != "quiet" && matches.value_source(id) == Some(ValueSource::CommandLine)
+    };
+    let globals = command.get_arguments().filter(|arg| is_global(arg));
+    globals.filter(given).find_map(Arg::get_long)
 }
 
 /// The option `--json` after the command's name.

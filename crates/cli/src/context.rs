@@ -263,6 +263,12 @@ impl Context {
         }
     }
 
+    /// Sets whether notes and progress are suppressed. Returns the previous setting.
+    pub(crate) fn set_quiet(&mut self, quiet: bool) -> bool {
+        self.images.set_quiet(quiet);
+        std::mem::replace(&mut self.globals.quiet, quiet)
+    }
+
     /// The exit code after a failure.
     pub(crate) fn failure_code(&self) -> u8 {
         match self.exit_bits {

@@ -93,6 +93,11 @@ impl Images {
         }
     }
 
+    /// Sets whether notes are suppressed.
+    pub(crate) fn set_quiet(&mut self, quiet: bool) {
+        self.globals.quiet = quiet;
+    }
+
     /// Opens the image of a place, or returns it if it is already open. A command that both reads and writes
     /// an image must open it for writing first.
     pub(crate) fn open(&mut self, place: &Place, access: Access) -> Result<Opened, Failure> {

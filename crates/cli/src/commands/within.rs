@@ -20,7 +20,7 @@ pub(super) fn within(
     words: impl Iterator<Item = OsString>,
     context: &mut Context,
 ) -> Result<(), Stop> {
-    let cli = match Cli::try_parse_from(std::iter::once("throughline".into()).chain(words)) {
+    let cli = match Cli::try_parse_inner(std::iter::once("throughline".into()).chain(words)) {
         Ok(cli) => cli,
         Err(error) => {
             // Standard output or standard error may be closed.
@@ -40,7 +40,10 @@ pub(super) fn within(
     context.json = context.json || cli.json || cli.command.json();
     context.complaints = Complaints::default();
     context.exit_bits = 0;
-    match super::run(cli.command, context) {
+    let outer = context.set_quiet(context.globals.quiet || cli.globals.quiet);
+    let ran = super::run(cli.command, context);
+    context.set_quiet(outer);
+    match ran {
         Ok(()) if !context.complaints.any() => Ok(()),
         Ok(()) | Err(Failure::Reported) => Err(Stop::Failed(context.failure_code())),
         Err(failure @ (Failure::PipeClosed | Failure::Interrupted)) => Err(Stop::Ends(failure)),
@@ -57,7 +60,7 @@ pub(super) fn within(
 /// Checks a command line in which `{}` stands for a file in an image. Returns whether it may change an image.
 pub(super) fn check(words: &[OsString]) -> Result<bool, String> {
     let line = std::iter::once("throughline".into()).chain(words.iter().cloned());
-    let cli = Cli::try_parse_from(line).map_err(|error| {
+    let cli = Cli::try_parse_inner(line).map_err(|error| {
         let message = error.to_string();
         let first = message.lines().next().unwrap_or_default();
         first.trim_start_matches("error: ").to_owned()

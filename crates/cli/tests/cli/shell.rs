@@ -4,7 +4,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
-use crate::common::{Image, fails, ok, run, run_with_input, tools_are_missing};
+use crate::common::{Image, fails, ok, run, run_with_input, throughline, tools_are_missing};
 use crate::copy::str;
 
 #[test]
@@ -124,6 +124,67 @@ fn the_first_failure_ends_the_shell_unless_told_to_keep_going() {
     assert!(ok(["shell", path, "-c", "help"]).contains("find"));
     assert!(ok(["shell", path, "-c", "help cp"]).contains("--chown"));
     image.assert_clean();
+}
+
+/// An option that would have no effect on one line is not accepted there.
+#[test]
+fn global_options_of_a_line_have_an_effect_or_are_refused() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::new("16M", &["-t", "ext4"]);
+    let path = image.path();
+    let path = str(&path);
+    for option in [
+        "--offset=1M",
+        "--engine=threads",
+        "--direct",
+        "--host-cache",
+        "--cache=64M",
+        "--dirty-limit=8M",
+        "--dirty-background=4M",
+        "--readahead=0",
+        "--bio-target=4096",
+        "--commit=1",
+        "--noload",
+        "--log=debug",
+        "--log-file=log",
+    ] {
+        let (name, _) = option.split_once('=').unwrap_or((option, ""));
+        let why = format!("{name} has no effect");
+        for line in [format!("ls / {option}"), format!("{option} ls /")] {
+            fails(["shell", path, &format!("--command={line}")], 2, &why);
+        }
+        let root = image.at("/");
+        let words = ["find", &root, "-exec", "stat", option, "{}", ";"];
+        fails(words, 2, &why);
+        // Given to the whole run, it applies to all of its commands.
+        if option != "--offset=1M" {
+            let words = [option, "shell", path, "-r", "-c", "ls /"];
+            let ran = throughline()
+                .args(words)
+                .current_dir(image.sibling(""))
+                .output();
+            assert_eq!(ran.unwrap().status.code(), Some(0), "{option}");
+        }
+    }
+    // --quiet applies to its line alone.
+    let note = "no image is involved";
+    let host = image.sibling("host");
+    fs::write(&host, b"x").unwrap();
+    let copy = format!("cp host:{0} host:{0}.copy", str(&host));
+    let ran = run(["shell", path, "-r", &format!("--command=-q {copy}")]);
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
+    let ran = run([
+        "shell",
+        path,
+        "-r",
+        "-c",
+        &format!("{copy} -q"),
+        "-c",
+        &copy,
+    ]);
+    assert_eq!(ran.stderr.matches(note).count(), 1, "{}", ran.stderr);
 }
 
 /// On a terminal, lines can be edited, completed and recalled. script(1) provides the terminal.
