@@ -10,11 +10,12 @@ use std::io::{BufRead, BufReader, IsTerminal};
 use std::path::{Component, Path, PathBuf};
 
 use clap::Args;
+use clap::error::ErrorKind;
 
 use super::df::image_of;
 use super::typed::Typed;
 use super::within::{Stop, within};
-use crate::args::Cli;
+use crate::args::{Cli, Command};
 use crate::context::Context;
 use crate::images::Access;
 use crate::place::{Base, Place};
@@ -32,6 +33,9 @@ In a shell, /path and path are in the image (path is relative to the directory s
   sync               write everything done so far to the disk
   help [COMMAND]     list the commands, or show the help of one
   exit, quit         end the shell, as the end of input does
+
+Of the global options, a line takes only --quiet. ls, tree, find, du, df and lsattr without a path show the \
+    current directory.
 
   throughline shell disk.img -c 'mkdir /etc' -c 'cp host:motd /etc/' -c 'chmod 644 /etc/*'
   throughline shell disk.img -f script
@@ -206,9 +210,8 @@ fn one(line: &str, context: &mut Context) -> Result<Next, Stop> {
         }
         ["help", command] => command_line(&[*command, "--help"], context),
         words => {
-            let is_bare = words.iter().skip(1).all(|word| word.starts_with('-'));
-            let here = HERE.contains(&words[0]) && is_bare && !words.contains(&"--help");
-            command_line(&[words, if here { &["."] } else { &[] }].concat(), context)
+            let here: &[&str] = if is_bare(words) { &["."] } else { &[] };
+            command_line(&[words, here].concat(), context)
         }
     }
 }
@@ -239,8 +242,27 @@ fn plain(path: &Path) -> PathBuf {
     dir
 }
 
-/// Commands that use the current directory if no place is given.
-const HERE: [&str; 5] = ["ls", "tree", "du", "df", "lsattr"];
+/// Whether a line lacks a place, and is of a command that then shows the current directory.
+fn is_bare(words: &[&str]) -> bool {
+    let parsed = |more: &[&str]| {
+        let words = ["throughline"].iter().chain(words).chain(more);
+        Cli::try_parse_inner(words.map(OsString::from))
+    };
+    let lacks_place = |error: clap::Error| error.kind() == ErrorKind::MissingRequiredArgument;
+    parsed(&[]).is_err_and(lacks_place) && parsed(&["."]).is_ok_and(|cli| shows_here(&cli.command))
+}
+
+fn shows_here(command: &Command) -> bool {
+    matches!(
+        command,
+        Command::Ls(_)
+            | Command::Tree(_)
+            | Command::Find(_)
+            | Command::Du(_)
+            | Command::Df(_)
+            | Command::Lsattr(_)
+    )
+}
 
 #[cfg(test)]
 mod tests {

@@ -126,6 +126,55 @@ fn the_first_failure_ends_the_shell_unless_told_to_keep_going() {
     image.assert_clean();
 }
 
+#[test]
+fn listings_without_a_place_show_the_current_directory() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::new("16M", &["-t", "ext4"]);
+    ok(["mkdir", "-p", &image.at("/a/b/c/d")]);
+    let path = image.path();
+    let path = str(&path);
+    // Whether an option takes its value as a separate word makes no difference.
+    for line in [
+        "ls",
+        "ls -l --full-time",
+        "tree",
+        "tree -L 2",
+        "tree -L2",
+        "du -d 1",
+        "du -h",
+        "df",
+        "lsattr",
+        "find -name c",
+        "find",
+        "--json tree -L 1",
+        "-q ls -1",
+    ] {
+        let bare = ok(["shell", path, "-c", "cd /a/b", &format!("--command={line}")]);
+        let given = match line.split_once("find") {
+            Some((_, expression)) => format!("find . {expression}"),
+            None => format!("{line} ."),
+        };
+        let given = ok([
+            "shell",
+            path,
+            "-c",
+            "cd /a/b",
+            &format!("--command={given}"),
+        ]);
+        assert_eq!(bare, given, "{line}");
+        assert!(!bare.is_empty(), "{line}");
+    }
+    // Of other commands, and of options without their value, nothing is guessed.
+    for line in ["cat", "rm -r", "stat", "tree -L", "du --no-such"] {
+        let ran = run(["shell", path, "-c", line]);
+        assert_eq!(ran.code, Some(2), "{line}: {}", ran.stderr);
+    }
+    assert!(ok(["shell", path, "-c", "ls --help"]).contains("Usage"));
+    fails(["find", "-name", "c"], 2, "the paths come first");
+}
+
 /// An option that would have no effect on one line is not accepted there.
 #[test]
 fn global_options_of_a_line_have_an_effect_or_are_refused() {

@@ -2,7 +2,7 @@
 
 mod action;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::time::SystemTime;
 
@@ -68,7 +68,12 @@ pub(crate) fn run(args: &FindArgs, context: &mut Context) -> Result<(), Failure>
     };
     let first = args.words.iter().position(begins);
     let (places, words) = args.words.split_at(first.unwrap_or(args.words.len()));
-    let places: Vec<Place> = places.iter().map(|place| Place::parse(place)).collect();
+    let mut places: Vec<Place> = places.iter().map(|place| Place::parse(place)).collect();
+    // In a shell, as in the other listings.
+    let here = Place::parse(OsStr::new("."));
+    if places.is_empty() && matches!(here, Place::Image { .. }) {
+        places.push(here);
+    }
     if places.is_empty() {
         return Err(Failure::Usage(
             "the paths come first: find IMAGE:/path …".into(),
