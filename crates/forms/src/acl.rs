@@ -210,6 +210,16 @@ pub struct Entry {
     pub rights: Option<Rights>,
 }
 
+impl Entry {
+    /// The text of the entry without its permissions: `default:user:ann`, `mask:`.
+    pub fn subject(&self, names: &Names) -> String {
+        let prefix = if self.default { "default:" } else { "" };
+        let mut text = format!("{prefix}{}", self.tag.text(names));
+        text.pop();
+        text
+    }
+}
+
 /// Permissions. `X` in the text sets `search`, which means execute permission only where it makes sense.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rights {

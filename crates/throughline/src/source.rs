@@ -242,6 +242,7 @@ impl Source for RawFile {
         if len == 0 {
             return Err(Reason::Invalid("an empty range").into());
         }
+        let refused = |what: &str| Err(Error::Unsupported(what.to_owned()));
         match mode {
             Fallocate::Allocate => RawFile::allocate(self, offset, len, false)?,
             Fallocate::KeepSize => RawFile::allocate(self, offset, len, true)?,
@@ -254,9 +255,8 @@ impl Source for RawFile {
                 }
                 self.zero_range(offset, len)?;
             }
-            Fallocate::Collapse | Fallocate::Insert => {
-                return Err(Error::Unsupported(format!("{mode:?} of a raw file")));
-            }
+            Fallocate::Collapse => return refused("removing a range of a raw file"),
+            Fallocate::Insert => return refused("inserting a range into a raw file"),
         }
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use throughline::{Attributes, Metadata, Node};
 use throughline_forms::acl::{ACCESS, Acl, DEFAULT, Entry, Tag, parse};
-use throughline_forms::owner::Owner;
+use throughline_forms::owner::{Names, Owner};
 
 use super::getfacl::read;
 use crate::context::Context;
@@ -117,9 +117,9 @@ pub(crate) fn run(args: &SetfaclArgs, context: &mut Context) -> Result<(), Failu
     let given = modified.iter().chain(&newly_set);
     let bare = |entry: &&Entry| entry.rights.is_none();
     if let Some(entry) = given.copied().find(bare) {
+        let subject = entry.subject(&Names::of_host(false));
         return Err(Failure::Usage(format!(
-            "an entry without permissions: {:?}",
-            entry.tag
+            "an entry without permissions: {subject} (write {subject}:rwx)"
         )));
     }
     let reach = Reach::files(args.recursive);

@@ -219,7 +219,16 @@ fn lists_set_as_setfacl_sets_them() {
     }
     let place = image.at("/o/f");
     fails(["setfacl", "-m", "x:y", &place], 2, "not an ACL entry");
-    fails(["setfacl", "-m", "u:5", &place], 2, "without permissions");
+    for (entry, subject) in [
+        ("u:12345", "user:12345"),
+        ("u:root", "user:root"),
+        ("d:g:12345", "default:group:12345"),
+        ("g:", "group:"),
+        ("m:", "mask:"),
+    ] {
+        let said = format!("an entry without permissions: {subject} (write {subject}:rwx)");
+        fails(["setfacl", "-m", entry, &place], 2, &said);
+    }
     fails(
         ["setfacl", "-d", "-m", "u:5:r", &place],
         1,
