@@ -270,11 +270,12 @@ fn an_import_that_loses_the_pattern_says_so_by_its_exit_code() {
 /// does 6 % more work. Takes 20 minutes on a quiet machine:
 /// `THROUGHLINE_SOAK=1 cargo test -p throughline-cli --test cli equal_commands -- --nocapture`.
 ///
-/// The limit is 0, exactly the change of identical code, so only the statistics prevent an alarm.
+/// The limit is 0, exactly the change of identical code, so only the statistics prevent an alarm. Without
+/// `THROUGHLINE_SOAK`, few gates are run, and one must find a loop that does three times the work.
 #[test]
 fn equal_commands_raise_no_alarm_and_five_percent_more_is_found() {
     let soak = std::env::var_os("THROUGHLINE_SOAK").is_some();
-    let (gates, planted) = if soak { (300, 30) } else { (6, 0) };
+    let gates = if soak { 300 } else { 6 };
     let bench = Bench::new();
     let work = |units: u32, name: &str| {
         let line =
@@ -307,8 +308,12 @@ fn equal_commands_raise_no_alarm_and_five_percent_more_is_found() {
         let [_, alarms, _] = codes(40_000, quantity, if soak { "60" } else { "12" }, gates);
         assert!(alarms * 100 <= gates.max(100), "{alarms} of {gates}");
     }
-    // The loop does 6 % more work, the whole process less than 5 % more. Processor time depends little on the
-    // load of the machine.
-    let [_, found, _] = codes(42_500, "cpu", "400", planted);
-    assert!(found * 100 >= planted * 90, "{found} of {planted}");
+    // With 42500, the loop does 6 % more work, the whole process less than 5 % more. Processor time depends
+    // little on the load of the machine.
+    let (work, rounds, planted, least) = match soak {
+        true => (42_500, "400", 30, 27),
+        false => (120_000, "60", 1, 1),
+    };
+    let [_, found, _] = codes(work, "cpu", rounds, planted);
+    assert!(found >= least, "{found} of {planted}");
 }
