@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{AtFlags, CWD, StatxFlags};
 use throughline_device::unescaped;
 
 /// One line of the list.
@@ -71,6 +72,15 @@ pub fn at(point: &Path) -> io::Result<Option<Mount>> {
     let mut mounts = all()?;
     mounts.retain(|mount| mount.point == point);
     Ok(mounts.pop())
+}
+
+/// An ID of the mount that is visible at a mount point, which the kernel never gives to another mount, as it
+/// soon does with [`Mount::id`]. `None` before Linux 6.8. The kernel answers without a request to the server.
+pub(crate) fn unique_id(point: &Path) -> Option<u64> {
+    const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
+    let flags = AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT | AtFlags::STATX_DONT_SYNC;
+    let found = rustix::fs::statx(CWD, point, flags, MNT_ID_UNIQUE).ok()?;
+    (found.stx_mask & MNT_ID_UNIQUE.bits() != 0).then_some(found.stx_mnt_id)
 }
 
 /// The absolute path of a mount point, without symbolic links. Also works for a dead mount.

@@ -76,6 +76,8 @@ pub fn unmount(point: &Path, how: Unmount) -> Result<(), UnmountError> {
 #[derive(Clone)]
 pub struct Ending {
     mount: Mount,
+    /// [`mounts::unique_id`].
+    unique: Option<u64>,
     /// Closes the volume, if this must be done before the connection is aborted.
     close_volume: Option<Arc<dyn Fn() + Send + Sync>>,
 }
@@ -89,6 +91,7 @@ impl Ending {
         let mount = mounts::at(&mounts::resolve(point)?)?;
         let mount = mount.ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))?;
         Ok(Ending {
+            unique: mounts::unique_id(&mount.point),
             mount,
             close_volume: None,
         })
@@ -111,28 +114,33 @@ impl Ending {
     pub fn named(name: &OsStr) -> Option<Ending> {
         let bytes = name.as_bytes();
         let end = bytes.iter().position(|byte| *byte == b':')?;
-        let id: u64 = std::str::from_utf8(&bytes[..end]).ok()?.parse().ok()?;
+        let (id, unique) = std::str::from_utf8(&bytes[..end]).ok()?.split_once(',')?;
         let point = Path::new(OsStr::from_bytes(&bytes[end + 1..]));
         let mount = mounts::at(point).ok()??;
-        (mount.id == id).then_some(Ending {
+        let ending = Ending {
+            unique: unique.parse().ok(),
             mount,
             close_volume: None,
-        })
+        };
+        let is_same = ending.mount.id == id.parse::<u64>().ok()? && ending.is_visible();
+        is_same.then_some(ending)
     }
 
     /// A name for the mount, valid in processes of the same mount namespace.
     pub fn name(&self) -> OsString {
-        let mut name = OsString::from(format!("{}:", self.mount.id));
+        let unique = self.unique.map(|id| id.to_string()).unwrap_or_default();
+        let mut name = OsString::from(format!("{},{unique}:", self.mount.id));
         name.push(&self.mount.point);
         name
     }
 
-    /// Detaches the mount of a server that has ended, or is about to.
+    /// Detaches the mount of a server that has ended, or is about to. Does nothing in the cases of
+    /// [`Ending::end`].
     ///
     /// # Errors
     /// [`UnmountError`].
     pub fn clean_up(&self) -> Result<(), UnmountError> {
-        unmount(&self.mount.point, Unmount::Lazy)
+        self.unmount_if_there(Unmount::Lazy)
     }
 
     /// Unmounts it even if it is in use: written data is synced first, and open files get errors afterwards.
@@ -141,15 +149,11 @@ impl Ending {
     /// # Errors
     /// [`UnmountError`].
     pub fn end(&self) -> Result<(), UnmountError> {
-        if !self.is_there() {
-            return Ok(());
-        }
-        let point = &self.mount.point;
-        match unmount(point, Unmount::Plain) {
+        match self.unmount_if_there(Unmount::Plain) {
             Err(UnmountError::Busy) => {}
-            Err(UnmountError::NotMounted) => return Ok(()),
             other => return other,
         }
+        let point = &self.mount.point;
         // The kernel still holds what programs wrote through mappings.
         if let Ok(root) = std::fs::File::open(point)
             && let Err(error) = rustix::fs::syncfs(&root)
@@ -160,7 +164,9 @@ impl Ending {
         if let Some(close) = &self.close_volume {
             close();
         }
-        unmount(point, Unmount::Force)
+        // Syncing and closing may take long. Another process may have ended the mount meanwhile, and mounted
+        // something else there.
+        self.unmount_if_there(Unmount::Force)
     }
 
     /// As [`Ending::end`], for a server that does not answer: does not sync, and does not wait. If
@@ -169,14 +175,26 @@ impl Ending {
     /// # Errors
     /// [`UnmountError`].
     pub fn cut(&self) -> Result<(), UnmountError> {
-        match self.is_there() {
-            true => unmount(&self.mount.point, Unmount::Force),
-            false => Ok(()),
-        }
+        self.unmount_if_there(Unmount::Force)
     }
 
-    fn is_there(&self) -> bool {
-        matches!(mounts::at(&self.mount.point), Ok(Some(mount)) if mount.id == self.mount.id)
+    /// Whether the mount at the mount point is this one as far as unique IDs tell.
+    fn is_visible(&self) -> bool {
+        let now = mounts::unique_id(&self.mount.point);
+        self.unique.is_none() || now.is_none() || self.unique == now
+    }
+
+    /// Unmounts this mount, unless it is gone or covered. The system call takes a path, so a mount that
+    /// another process makes between the check and the call would still be hit.
+    fn unmount_if_there(&self, how: Unmount) -> Result<(), UnmountError> {
+        let there = mounts::at(&self.mount.point).map_err(UnmountError::System)?;
+        if there.is_none_or(|mount| mount.id != self.mount.id) || !self.is_visible() {
+            return Ok(());
+        }
+        match unmount(&self.mount.point, how) {
+            Err(UnmountError::NotMounted) => Ok(()),
+            other => other,
+        }
     }
 }
 
@@ -219,6 +237,10 @@ fn through_helper(point: &Path, how: Unmount) -> Result<(), UnmountError> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Mutex;
+
+    use throughline_testkit::kernel;
+
     use super::*;
 
     #[test]
@@ -234,5 +256,68 @@ mod tests {
             ),
             "{error:?}"
         );
+    }
+
+    /// Mounts a file system without a device.
+    fn mounted(point: &Path) -> Option<kernel::Mount> {
+        kernel::Mount::or_skip(Path::new("none"), point, &["-t", "tmpfs"])
+    }
+
+    /// An end of the mount at `point` during which, while the volume is closed, another process unmounts it
+    /// and does `then`.
+    fn overtaken(
+        point: &Path,
+        first: kernel::Mount,
+        then: impl Fn() + Send + Sync + 'static,
+    ) -> Ending {
+        // In use, so that it is not unmounted at once.
+        let user = std::fs::File::create(point.join("user")).unwrap();
+        let first = Mutex::new(Some((user, first)));
+        Ending::of(point).unwrap().closing_first(move || {
+            let (user, first) = first.lock().unwrap().take().unwrap();
+            drop(user);
+            first.unmount();
+            then();
+        })
+    }
+
+    #[test]
+    fn a_later_mount_at_the_same_directory_is_not_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let point = folder.path().canonicalize().unwrap();
+        let Some(first) = mounted(&point) else {
+            return;
+        };
+        if mounts::unique_id(&point).is_none() {
+            throughline_testkit::left_out!("this kernel has no unique IDs of mounts");
+            return;
+        }
+        let later = Arc::new(Mutex::new(None));
+        let ending = overtaken(&point, first, {
+            let (later, point) = (Arc::clone(&later), point.clone());
+            move || *later.lock().unwrap() = mounted(&point)
+        });
+        ending.end().unwrap();
+        // The kernel may have given it the old ID.
+        let id = mounts::at(&point).unwrap().expect("the later mount").id;
+        ending.clean_up().unwrap();
+        ending.cut().unwrap();
+        assert!(Ending::named(&ending.name()).is_none());
+        assert_eq!(mounts::at(&point).unwrap().map(|mount| mount.id), Some(id));
+        later.lock().unwrap().take().unwrap().unmount();
+    }
+
+    #[test]
+    fn a_mount_that_another_process_ends_first_counts_as_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let point = folder.path().canonicalize().unwrap();
+        let Some(first) = mounted(&point) else {
+            return;
+        };
+        let ending = overtaken(&point, first, || {});
+        ending.end().unwrap();
+        ending.clean_up().unwrap();
+        ending.cut().unwrap();
+        assert_eq!(mounts::at(&point).unwrap(), None);
     }
 }
