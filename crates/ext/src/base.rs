@@ -272,7 +272,9 @@ impl Base {
     }
 
     /// Plants a bug in the journal.
-    #[cfg(feature = "_planted")]
+    ///
+    /// # Panics
+    /// Without debug assertions.
     #[doc(hidden)]
     pub fn plant(&self, bug: throughline_journal::Planted) {
         self.journal.plant(bug);

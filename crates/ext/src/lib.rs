@@ -107,7 +107,6 @@ pub use throughline_extfmt::inode::{FileType, InodeFlags};
 pub use throughline_extfmt::superblock::{OnError, State, Superblock};
 pub use throughline_extfmt::time::Timestamp;
 pub use throughline_extfmt::{FsBlock, Geometry, InodeImage, InodeNumber};
-#[cfg(feature = "_planted")]
 #[doc(hidden)]
 pub use throughline_journal::Planted;
 pub use throughline_journal::{Abort, Clock, SharedClock, Status as JournalStatus};

@@ -38,7 +38,6 @@ mod home;
 mod log;
 mod map;
 mod overlay;
-#[cfg(feature = "_planted")]
 mod planted;
 pub mod recovery;
 mod rounds;
@@ -59,7 +58,6 @@ pub use error::{Abort, Error, Result};
 pub use handle::Handle;
 pub use log::{LogOptions, LogUse};
 pub use overlay::OverlayDevice;
-#[cfg(feature = "_planted")]
 #[doc(hidden)]
 pub use planted::Planted;
 pub use tid::Tid;
@@ -386,7 +384,9 @@ impl Journal {
     }
 
     /// Plants a bug, if there is a log.
-    #[cfg(feature = "_planted")]
+    ///
+    /// # Panics
+    /// Without debug assertions.
     #[doc(hidden)]
     pub fn plant(&self, bug: Planted) {
         if let Some(log) = &self.core.log {
@@ -395,7 +395,6 @@ impl Journal {
     }
 
     /// Whether this bug is planted.
-    #[cfg(feature = "_planted")]
     #[doc(hidden)]
     pub fn has_bug(&self, bug: Planted) -> bool {
         self.core.log.as_ref().is_some_and(|log| log.bug.is(bug))

@@ -142,7 +142,6 @@ impl Blocks {
 
     /// Blocks freed in this transaction or before may be reused.
     fn durable_tid(&self) -> Tid {
-        #[cfg(feature = "_planted")]
         if self
             .journal
             .has_bug(throughline_journal::Planted::FreedReused)

@@ -95,7 +95,6 @@ pub(crate) struct Log {
     /// A checkpoint is due when more bytes than this wait to be written home.
     pending_bytes: u64,
     clock: SharedClock,
-    #[cfg(feature = "_planted")]
     pub(crate) bug: crate::planted::Bug,
 }
 
@@ -131,7 +130,6 @@ impl Log {
             written_blocks: AtomicU64::new(0),
             first_tid,
             pending_bytes,
-            #[cfg(feature = "_planted")]
             bug: crate::planted::Bug::default(),
         })
     }

@@ -52,7 +52,6 @@ impl Copy<'_> {
 /// Writes a transaction to the log, starting at block `head`. It is durable on return.
 pub(super) fn write(log: &Log, sealed: &Sealed, head: u32) -> Result<Layout> {
     let mut copies = revoke_blocks(log, sealed);
-    #[cfg(feature = "_planted")]
     if log.bug.is(crate::planted::Planted::NoRevokes) {
         copies.clear();
     }
@@ -82,7 +81,6 @@ pub(super) fn write(log: &Log, sealed: &Sealed, head: u32) -> Result<Layout> {
         pieces.push((log.map.offset(at)?, zeros));
     }
     log.disk.write_batch(&pieces)?;
-    #[cfg(feature = "_planted")]
     if log.bug.is(crate::planted::Planted::CommitBeforeFlush) {
         log.disk.write_at(log.map.offset(at)?, commit, true)?;
     }
