@@ -14,6 +14,7 @@ use common::loops::{Loop, run};
 use throughline_device::{
     BlockDevice, HeldByKernel, KernelHolder, LockMode, OpenOptions, kernel_holder,
 };
+use throughline_testkit::program;
 
 /// Opens for writing, with an exclusive lock.
 fn open(path: impl AsRef<Path>) -> io::Result<Arc<dyn BlockDevice>> {
@@ -140,6 +141,9 @@ fn a_partition_in_use_holds_the_disk() {
 
 #[test]
 fn a_stacked_device_is_reported() {
+    if !program::has(&["dmsetup"]) {
+        return;
+    }
     let Some(disk) = Loop::new(512) else { return };
     let name = format!("throughline-{}", std::process::id());
     let table = format!("0 2048 linear {} 0", disk.node);
@@ -158,6 +162,9 @@ fn a_stacked_device_is_reported() {
 
 #[test]
 fn swap_is_reported() {
+    if !program::has(&["mkswap", "swapon", "swapoff"]) {
+        return;
+    }
     let folder = tempfile::tempdir_in(".").unwrap();
     let file = folder.path().join("a swap");
     fs::write(&file, vec![0; 1 << 20]).unwrap();
