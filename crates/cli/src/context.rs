@@ -321,7 +321,7 @@ impl Context {
     /// Prints the results as one list, if JSON is requested.
     pub(crate) fn list(&mut self, found: Vec<serde_json::Value>) -> Result<(), Failure> {
         match self.json {
-            true => self.out.json(&serde_json::Value::Array(found)),
+            true => self.out.json(&found),
             false => Ok(()),
         }
     }

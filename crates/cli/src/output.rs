@@ -6,6 +6,8 @@ use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use serde::Serialize;
+
 use crate::problem::Failure;
 use crate::text::printable;
 
@@ -50,7 +52,7 @@ impl Output {
     }
 
     /// Writes a value as pretty JSON, with a newline.
-    pub(crate) fn json(&mut self, value: &serde_json::Value) -> Result<(), Failure> {
+    pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
         serde_json::to_writer_pretty(&mut self.inner, value)
             .map_err(|error| Failure::output(error.into()))?;
         self.line("")

@@ -6,6 +6,7 @@ use clap::Args;
 use serde_json::{Value, json};
 use throughline::StatFs;
 
+use super::columns::{Cell, aligned};
 use crate::args::JsonFlag;
 use crate::context::Context;
 use crate::place::Place;
@@ -45,10 +46,7 @@ pub(crate) fn image_of(place: &Place) -> Result<PathBuf, Failure> {
 /// Shows the space of each image.
 pub(crate) fn run(args: &DfArgs, context: &mut Context) -> Result<(), Failure> {
     let mut found = Vec::new();
-    let mut rows = vec![header(args)];
-    if args.print_type {
-        rows[0].insert(1, "Type".to_owned());
-    }
+    let mut rows = vec![row(args, "Image", "Type", titles(args))];
     context.each(&args.images, |context, place| {
         let image = image_of(place)?;
         let volume = context.open_image(&image)?;
@@ -67,81 +65,65 @@ pub(crate) fn run(args: &DfArgs, context: &mut Context) -> Result<(), Failure> {
         if context.json {
             found.push(value(&image.to_string_lossy(), format, &stat));
         } else {
-            let mut row = row(args, &image.to_string_lossy(), &stat).to_vec();
-            if args.print_type {
-                row.insert(1, format.to_owned());
-            }
-            rows.push(row);
+            let image = image.to_string_lossy();
+            rows.push(row(args, &image, format, figures(args, &stat)));
         }
         Ok(())
     })?;
     if context.json {
-        return context.out.json(&Value::Array(found));
+        return context.out.json(&found);
     }
     if rows.len() == 1 {
         return Ok(());
     }
-    // Names and formats are left-aligned, figures right-aligned.
-    let left = 1 + usize::from(args.print_type);
-    let width = |column: usize| {
-        let widths = rows.iter().map(|row| row[column].chars().count());
-        widths.max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..rows[0].len()).map(width).collect();
-    for row in &rows {
-        let cells = row.iter().zip(&widths).enumerate();
-        let cells = cells.map(|(at, (cell, width))| match at < left {
-            true => format!("{cell:<width$}"),
-            false => format!("{cell:>width$}"),
-        });
-        context.out.line(cells.collect::<Vec<_>>().join(" "))?;
-    }
-    Ok(())
+    let mut lines = aligned(&rows).into_iter();
+    lines.try_for_each(|line| context.out.line(line))
 }
 
-fn header(args: &DfArgs) -> Vec<String> {
-    let titles = match (args.inodes, args.human_readable) {
-        (true, _) => ["Image", "Inodes", "IUsed", "IFree", "IUse%"],
-        (false, true) => ["Image", "Size", "Used", "Avail", "Use%"],
-        (false, false) => ["Image", "1K-blocks", "Used", "Available", "Use%"],
-    };
-    titles.map(str::to_owned).to_vec()
+fn row<T: ToString>(args: &DfArgs, image: &str, format: &str, figures: [T; 4]) -> Vec<Cell> {
+    let format = args.print_type.then(|| Cell::left(format));
+    let names = [Cell::left(image)].into_iter().chain(format);
+    names.chain(figures.map(Cell::right)).collect()
 }
 
-fn row(args: &DfArgs, image: &str, stat: &StatFs) -> [String; 5] {
-    if args.inodes {
-        let (all, free) = (u64::from(stat.inodes), u64::from(stat.free_inodes));
-        let used = all.saturating_sub(free);
-        let count = |number: u64| {
-            if args.human_readable {
-                human(number)
-            } else {
-                number.to_string()
-            }
-        };
-        return [
-            image.to_owned(),
-            count(all),
-            count(used),
-            count(free),
-            percent(used, free),
-        ];
+fn titles(args: &DfArgs) -> [&'static str; 4] {
+    match (args.inodes, args.human_readable) {
+        (true, _) => ["Inodes", "IUsed", "IFree", "IUse%"],
+        (false, true) => ["Size", "Used", "Avail", "Use%"],
+        (false, false) => ["1K-blocks", "Used", "Available", "Use%"],
     }
-    let used = stat.blocks.saturating_sub(stat.free_blocks);
-    let size = |blocks: u64| {
-        let bytes = blocks.saturating_mul(stat.block_bytes.into());
-        if args.human_readable {
-            human(bytes)
-        } else {
-            bytes.div_ceil(1024).to_string()
+}
+
+fn figures(args: &DfArgs, stat: &StatFs) -> [String; 4] {
+    let (all, free, available, unit_bytes) = match args.inodes {
+        true => {
+            let free = stat.free_inodes.into();
+            (stat.inodes.into(), free, free, 1)
+        }
+        false => {
+            let unit_bytes = stat.block_bytes.into();
+            (
+                stat.blocks,
+                stat.free_blocks,
+                stat.available_blocks,
+                unit_bytes,
+            )
+        }
+    };
+    let used = all.saturating_sub(free);
+    let shown = |count: u64| {
+        let count = count.saturating_mul(unit_bytes);
+        match (args.human_readable, args.inodes) {
+            (true, _) => human(count),
+            (false, true) => count.to_string(),
+            (false, false) => count.div_ceil(1024).to_string(),
         }
     };
     [
-        image.to_owned(),
-        size(stat.blocks),
-        size(used),
-        size(stat.available_blocks),
-        percent(used, stat.available_blocks),
+        shown(all),
+        shown(used),
+        shown(available),
+        percent(used, available),
     ]
 }
 

@@ -11,7 +11,7 @@ use throughline_forms::mode::show;
 use throughline_forms::owner::Names;
 use throughline_forms::time::{full, short};
 
-use super::columns;
+use super::columns::{self, Cell};
 use super::describe::{coloured, metadata_into, name_into};
 use crate::args::JsonFlag;
 use crate::context::Context;
@@ -365,27 +365,11 @@ impl Listing<'_> {
             let shown = columns::lines(cells.collect(), columns::width());
             return context.out.bytes(shown.as_bytes());
         }
-        // Each column is as wide as its widest cell; numbers are right-aligned.
-        let rows: Vec<Vec<(String, bool)>> = lines.iter().map(|line| self.columns(line)).collect();
-        let count = rows.first().map_or(0, Vec::len);
-        let widths: Vec<usize> = (0..count)
-            .map(|column| {
-                rows.iter()
-                    .map(|row| row[column].0.chars().count())
-                    .max()
-                    .unwrap_or(0)
-            })
-            .collect();
-        for (row, line) in rows.iter().zip(lines) {
-            let mut text = String::new();
-            for ((cell, right), width) in row.iter().zip(&widths) {
-                if *right {
-                    text.push_str(&format!("{cell:>width$} "));
-                } else {
-                    text.push_str(&format!("{cell:<width$} "));
-                }
+        let rows: Vec<Vec<Cell>> = lines.iter().map(|line| self.columns(line)).collect();
+        for (before, line) in columns::aligned(&rows).iter().zip(lines) {
+            if !before.is_empty() {
+                context.out.bytes(format!("{before} ").as_bytes())?;
             }
-            context.out.bytes(text.as_bytes())?;
             let name = self.name(context, line);
             context.out.bytes(&name)?;
             if let Some(target) = line.target.as_ref().filter(|_| self.args.is_long()) {
@@ -425,15 +409,15 @@ impl Listing<'_> {
         shown
     }
 
-    /// The cells before the name, and whether each is right-aligned.
-    fn columns(&self, line: &Line) -> Vec<(String, bool)> {
+    /// The cells before the name.
+    fn columns(&self, line: &Line) -> Vec<Cell> {
         let meta = &line.meta;
         let mut cells = Vec::new();
         if self.args.inode {
-            cells.push((meta.ino().to_string(), true));
+            cells.push(Cell::right(meta.ino()));
         }
         if self.args.size {
-            cells.push((self.kib(meta.blocks_512()), true));
+            cells.push(Cell::right(self.kib(meta.blocks_512())));
         }
         if !self.args.is_long() {
             return cells;
@@ -444,23 +428,21 @@ impl Listing<'_> {
             None => meta.len().to_string(),
         };
         let sign = if line.listed { "+" } else { "" };
-        cells.push((
-            format!("{}{sign}", show(letter(meta.file_type()), meta.mode())),
-            false,
-        ));
-        cells.push((meta.nlink().to_string(), true));
+        let mode = show(letter(meta.file_type()), meta.mode());
+        cells.push(Cell::left(format!("{mode}{sign}")));
+        cells.push(Cell::right(meta.nlink()));
         if !self.args.no_owner {
-            cells.push((self.names.user_or_number(meta.uid()), false));
+            cells.push(Cell::left(self.names.user_or_number(meta.uid())));
         }
         if !self.args.no_group {
-            cells.push((self.names.group_or_number(meta.gid()), false));
+            cells.push(Cell::left(self.names.group_or_number(meta.gid())));
         }
-        cells.push((size, true));
+        cells.push(Cell::right(size));
         let time = match self.args.full_time {
             true => full(meta.modified()),
             false => short(meta.modified(), self.now),
         };
-        cells.push((time, false));
+        cells.push(Cell::left(time));
         cells
     }
 

@@ -78,7 +78,7 @@ pub(super) fn states(context: &mut Context) -> Result<(), Failure> {
             value["directory"] = json!(mount.point.to_string_lossy());
             value
         });
-        return context.out.json(&values.collect());
+        return context.out.json(&values.collect::<Vec<_>>());
     }
     for Ours { mount, answer } in all {
         let what = match &answer {

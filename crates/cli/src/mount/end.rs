@@ -12,14 +12,13 @@
 //!   nothing is written afterwards.
 
 use std::io::{self, Read};
-use std::os::unix::net::UnixStream;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::{flag, low_level};
+use signal_hook::iterator::Signals;
+use signal_hook::low_level;
 use throughline::Volume;
 use throughline::internal::VolumeLayers;
 use throughline_fuse::Ending;
@@ -60,12 +59,12 @@ struct Mount {
 impl End {
     /// Arms the signals: from now on, they request the end of the server.
     pub(super) fn at_signals() -> io::Result<End> {
-        let signals = Signals::arm()?;
+        let mut signals = signals()?;
         let end = End::default();
         let asked = end.clone();
         thread::spawn(move || {
             let mut requests = Requests::default();
-            while let Ok(signal) = signals.wait() {
+            for signal in signals.forever() {
                 tracing::info!(signal, "unmounting");
                 match requests.next(signal) {
                     Request::End => asked.ask(),
@@ -178,6 +177,11 @@ impl End {
         patiently(move || end.cut());
         low_level::exit(EXIT_FAILED.into());
     }
+}
+
+/// Catches the signals that end a server. From now on, they have no other effect.
+pub(super) fn signals() -> io::Result<Signals> {
+    Signals::new([SIGINT, SIGTERM, SIGHUP])
 }
 
 /// Runs `work`, which may hang, for at most [`LAST_PATIENCE`].
@@ -312,34 +316,6 @@ impl Device {
     /// Makes all later requests fail. Returns when those in flight have completed.
     fn cut(&self) {
         (self.cut)();
-    }
-}
-
-/// The signals that end a server. Each is counted; if several arrive at once, only the number of the last is
-/// known.
-pub(super) struct Signals {
-    woken: UnixStream,
-    last: Arc<AtomicUsize>,
-}
-
-impl Signals {
-    /// Installs the handlers. From now on, these signals have no other effect.
-    pub(super) fn arm() -> io::Result<Signals> {
-        let (woken, wake) = UnixStream::pair()?;
-        let last = Arc::new(AtomicUsize::new(SIGTERM as usize));
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
-            // In this order, so that the signal is stored when a waiter wakes.
-            flag::register_usize(signal, Arc::clone(&last), signal as usize)?;
-            low_level::pipe::register(signal, wake.try_clone()?)?;
-        }
-        Ok(Signals { woken, last })
-    }
-
-    /// Waits for a signal.
-    pub(super) fn wait(&self) -> io::Result<i32> {
-        let mut byte = [0];
-        (&self.woken).read_exact(&mut byte)?;
-        Ok(self.last.load(Ordering::Relaxed) as i32)
     }
 }
 

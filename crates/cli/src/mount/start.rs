@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use super::Plan;
-use super::end::{Requests, Signals};
+use super::end::{Requests, signals};
 use super::trouble::{EXIT_INTERNAL, EXIT_SYSTEM, Trouble};
 use crate::logging;
 use crate::problem::{Failure, Problem};
@@ -95,7 +95,7 @@ pub(super) fn detach(plan: &Plan) -> Result<(), Trouble> {
 /// Signals are forwarded through a pipe, not as signals: the server may also receive a signal directly, as a
 /// process of the same service, and the forwarded one would then count as a second request.
 pub(super) fn guard(plan: &Plan) -> Result<(), Trouble> {
-    let signals = Signals::arm().map_err(cannot_start)?;
+    let mut signals = signals().map_err(cannot_start)?;
     let mut server = spawn(plan, GUARDED, Stdio::piped(), Stdio::inherit())?;
     let guard = server.stdin.take().map(std::os::fd::OwnedFd::from);
     let pipe = guard.as_ref().map(std::os::fd::OwnedFd::try_clone);
@@ -106,7 +106,7 @@ pub(super) fn guard(plan: &Plan) -> Result<(), Trouble> {
     );
     std::thread::spawn(move || {
         let mut requests = Requests::default();
-        while let Ok(signal) = signals.wait() {
+        for signal in signals.forever() {
             // The server may have exited.
             let _ = pipe.write_all(&[requests.next(signal) as u8]);
         }

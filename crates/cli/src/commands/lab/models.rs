@@ -41,7 +41,9 @@ pub(super) fn run(args: &ModelsArgs, context: &mut Context) -> Result<(), Failur
 
 fn list(json: bool, context: &mut Context) -> Result<(), Failure> {
     if json {
-        return context.out.json(&MODELS.iter().map(as_json).collect());
+        return context
+            .out
+            .json(&MODELS.iter().map(as_json).collect::<Vec<_>>());
     }
     let width = MODELS.iter().map(|model| model.name.len()).max();
     let width = width.unwrap_or(0);
