@@ -149,9 +149,7 @@ impl Images {
             return Ok((number, open.volume.clone()));
         }
         if access == Access::Write && self.open.iter().all(|open| open.access == Access::Read) {
-            self.interrupt
-                .arm()
-                .doing(|| "cannot set up the handler for Ctrl-C")?;
+            self.interrupt.arm()?;
         }
         let watched = self.watched(image);
         let mut options = self.globals.open_options(access)?;

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::{flag, low_level};
 
-use crate::problem::Failure;
+use crate::problem::{Doing, Failure};
 
 /// The exit status that shells report for a program ended by Ctrl-C.
 pub(crate) const EXIT_INTERRUPTED: u8 = 130;
@@ -27,7 +27,12 @@ pub(crate) struct Interrupt {
 impl Interrupt {
     /// Installs the handlers. From now on, the first signal is only recorded, and the second ends the process
     /// at once.
-    pub(crate) fn arm(&self) -> std::io::Result<()> {
+    pub(crate) fn arm(&self) -> Result<(), Failure> {
+        self.install()
+            .doing(|| "cannot set up the handler for Ctrl-C")
+    }
+
+    fn install(&self) -> std::io::Result<()> {
         let (woken, wake) = UnixStream::pair()?;
         for signal in [SIGINT, SIGTERM, SIGHUP] {
             // Handlers run in this order: the conditional shutdown tests the flag as it was before this

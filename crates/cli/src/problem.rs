@@ -61,6 +61,12 @@ fn words(error: &io::Error) -> String {
     text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
+impl From<throughline_lab::Error> for Problem {
+    fn from(error: throughline_lab::Error) -> Problem {
+        Problem::new(error.to_string())
+    }
+}
+
 impl From<Errno> for Problem {
     fn from(errno: Errno) -> Problem {
         io::Error::from(errno).into()

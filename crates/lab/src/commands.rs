@@ -117,19 +117,13 @@ impl Subjects for Commands<'_> {
             Ended::Badly(_) if interrupted() => return Ok(None),
             Ended::Badly(how) => return Err(Error::new(format!("the command {how}"))),
         };
-        let of = |quantity, unit, better, value| Measured {
-            quantity,
-            unit,
-            better,
-            value,
-        };
         let mut values = vec![
-            of(TIME, "s", Better::Lower, took.as_secs_f64()),
-            of("cpu", "s", Better::Lower, cpu.as_secs_f64()),
+            Measured::new(TIME, "s", Better::Lower, took.as_secs_f64()),
+            Measured::new("cpu", "s", Better::Lower, cpu.as_secs_f64()),
         ];
         if let Some(better) = self.plan.figure {
             let value = figure(&printed).map_err(Error::new)?;
-            values.push(of(FIGURE, "", better, value));
+            values.push(Measured::new(FIGURE, "", better, value));
         }
         Ok(Some(Taken {
             values,

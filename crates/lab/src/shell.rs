@@ -64,7 +64,54 @@ pub(crate) struct Shell<'a> {
     pub(crate) check: &'a dyn Fn() -> Result<()>,
 }
 
-/// Runs a command line with minimal overhead. The second value is its duration.
+/// A program that has ended, with its output in unnamed files.
+pub(crate) struct Finished {
+    /// `None` if it exceeded its time limit.
+    status: Option<ExitStatus>,
+    pub(crate) stdout: File,
+    pub(crate) stderr: File,
+    pub(crate) took: Duration,
+}
+
+impl Finished {
+    /// Runs a program with minimal overhead.
+    ///
+    /// # Errors
+    /// If it cannot be run at all, and errors of `check`.
+    pub(crate) fn of(
+        command: Command,
+        dir: &Path,
+        limit: Duration,
+        check: &dyn Fn() -> Result<()>,
+    ) -> Result<Finished> {
+        let file = || {
+            tempfile::tempfile().map_err(|e| {
+                let folder = std::env::temp_dir();
+                Error::new(format!("cannot write in {}: {e}", folder.display()))
+            })
+        };
+        let (stdout, stderr) = (file()?, file()?);
+        let began = Instant::now();
+        let mut group = Group::of(command, dir, (&stdout, &stderr))?;
+        let status = group.wait(limit, check)?;
+        Ok(Finished {
+            status,
+            stdout,
+            stderr,
+            took: began.elapsed(),
+        })
+    }
+
+    /// How it failed; `None` if its exit status was 0.
+    pub(crate) fn failure(&self, limit: Duration) -> Option<String> {
+        match self.status {
+            Some(status) if status.success() => None,
+            status => Some(how(status, limit)),
+        }
+    }
+}
+
+/// Runs a command line. The second value is its duration.
 ///
 /// # Errors
 /// As for [`Shell::run`].
@@ -74,29 +121,18 @@ pub(crate) fn timed(
     limit: Duration,
     check: &dyn Fn() -> Result<()>,
 ) -> Result<(Ended, Duration)> {
-    let file = || {
-        tempfile::tempfile().map_err(|e| {
-            let folder = std::env::temp_dir();
-            Error::new(format!("cannot write in {}: {e}", folder.display()))
-        })
-    };
-    let (mut stdout, mut stderr) = (file()?, file()?);
     let mut command = Command::new("sh");
     command.args(["-c", line]);
-    let began = Instant::now();
-    let mut group = Group::of(command, dir, (&stdout, &stderr))?;
-    let status = group.wait(limit, check)?;
-    let took = began.elapsed();
-    let ended = match status {
-        Some(status) if status.success() => Ended::Well(tail(&mut stdout)?),
-        status => {
-            let how = how(status, limit);
+    let mut finished = Finished::of(command, dir, limit, check)?;
+    let ended = match finished.failure(limit) {
+        None => Ended::Well(tail(&mut finished.stdout)?),
+        Some(how) => {
             check_room(&std::env::temp_dir(), line, &how)?;
-            let printed = tail(&mut stdout)? + &tail(&mut stderr)?;
+            let printed = tail(&mut finished.stdout)? + &tail(&mut finished.stderr)?;
             Ended::Badly(format!("{how}{}", shown(&printed)))
         }
     };
-    Ok((ended, took))
+    Ok((ended, finished.took))
 }
 
 impl Shell<'_> {
@@ -215,7 +251,7 @@ fn how(status: Option<ExitStatus>, limit: Duration) -> String {
 }
 
 /// The end of a file, as text.
-fn tail(file: &mut File) -> Result<String> {
+pub(crate) fn tail(file: &mut File) -> Result<String> {
     let len = file.seek(SeekFrom::End(0))?;
     file.seek(SeekFrom::Start(len.saturating_sub(TAIL_BYTES)))?;
     let mut bytes = Vec::new();
@@ -238,9 +274,10 @@ impl Group {
             .stdout(stdout.try_clone()?)
             .stderr(stderr.try_clone()?)
             .process_group(0);
-        let child = command
-            .spawn()
-            .map_err(|e| Error::new(format!("cannot run sh in {}: {e}", dir.display())))?;
+        let child = command.spawn().map_err(|e| {
+            let program = command.get_program().to_string_lossy();
+            Error::new(format!("cannot run {program} in {}: {e}", dir.display()))
+        })?;
         Ok(Group {
             child,
             ended: false,

@@ -6,7 +6,7 @@ use proptest::sample::select;
 use throughline_lab::compare::{Choice, Comparison, Gate, Limits};
 use throughline_lab::record::{Line, Record};
 use throughline_lab::report::Report;
-use throughline_lab::workload::import::{self, Imported};
+use throughline_lab::workload::fio::{Results, is_job};
 use throughline_lab::workload::{EXAMPLE, TargetSpec, Workload};
 use throughline_testkit::cases::check;
 
@@ -214,109 +214,34 @@ fn targets() {
     });
 }
 
-fn is_import(imported: &Imported, from: &str) {
-    is_sound(&imported.workload, from);
-    let text = imported.to_toml("a\nfile");
-    let workload = Workload::parse(&text).unwrap_or_else(|error| panic!("{from}: {error}"));
-    is_sound(&workload, from);
-}
-
 const FIO: &[&str] = &[
-    "[global]\nioengine=libaio\ndirect=1\nruntime=30\ntime_based\nsize=1g\nfilename=/data/a:/data/b\n\n[reader]\nrw=randread\n\
-     bs=4k,8k\niodepth=16\nnumjobs=4\n\n[writer] ; a comment\nstonewall\nrw=rw:8\nrwmixread=70\nfsync=32\noffset=1m\nrandseed=3\n",
-    "[job]\nrw=write\nbs=128k\nsize=64m\nend_fsync=1\ndirectory=/mnt\ninvalidate=0\nfdatasync=1\nsync=dsync\n",
+    r#"{"fio version":"fio-3.33","jobs":[{"jobname":"a","groupid":0,"error":0,"read":{"io_bytes":2097152,"bw_bytes":69905066,"iops":17066.6,"runtime":30,"total_ios":512,"clat_ns":{"N":512,"percentile":{"50.000000":45312,"99.000000":1089536},"bins":{"30080":1,"30336":511}}},"sync":{"total_ios":0,"lat_ns":{"N":0}}}]}"#,
+    "note: capped\n{\"jobs\":[{\"jobname\":\"b\",\"write\":{\"bw_bytes\":1,\"iops\":1,\"runtime\":1,\"total_ios\":1}},{\"jobname\":\"b\",\"trim\":{\"bw_bytes\":1,\"iops\":1,\"runtime\":1,\"total_ios\":1}}]}",
 ];
 
 const FIO_WORDS: &[&str] = &[
-    "[global]",
-    "[job]",
-    "rw=",
-    "readwrite=",
-    "bs=",
-    "blocksize=",
-    "size=",
-    "iodepth=",
-    "numjobs=",
-    "direct=",
-    "fsync=",
-    "fdatasync=",
-    "rwmixread=",
-    "rwmixwrite=",
-    "offset=",
-    "runtime=",
-    "timeout=",
-    "time_based",
-    "filename=",
-    "directory=",
-    "randseed=",
-    "invalidate=",
-    "end_fsync=",
-    "overwrite=",
-    "buffered=",
-    "include a",
-    "randrw",
-    "trimwrite",
-    ";",
-    "#",
+    "\"jobs\":",
+    "\"error\":",
+    "\"read\":",
+    "\"runtime\":",
+    "\"bw_bytes\":",
+    "\"bins\":",
+    "\"1\":",
+    "\"jobname\":",
 ];
 
 #[test]
-fn fio_job_files() {
+fn results_of_fio() {
     check(SEED, 1500, text(FIO, FIO_WORDS), |text| {
-        for imported in import::fio(&text).unwrap_or_default() {
-            is_import(&imported, &text);
-        }
-    });
-}
-
-/// Every job has all keys of `[global]`, so a file with many jobs and keys could become many times larger in
-/// memory.
-#[test]
-fn fio_job_files_of_a_thousand_jobs_are_refused() {
-    let global: String = (0..20_000).map(|key| format!("key{key}=1\n")).collect();
-    let jobs = "[job]\nrw=read\nsize=1m\n".repeat(20_000);
-    assert!(import::fio(&format!("[global]\n{global}")).is_err());
-    assert!(import::fio(&jobs).is_err());
-    assert!(import::fio(&format!("[global]\n{global}{jobs}")).is_err());
-    let each: String = (0..20_000)
-        .map(|key| format!("[global]\nkey{key}\n[job]\nrw=read\n"))
-        .collect();
-    assert!(import::fio(&each).is_err());
-}
-
-const SYSBENCH: &[&str] = &[
-    "sysbench fileio --file-total-size=2G --file-test-mode=rndrw --file-rw-ratio=1.5 --threads=4 --time=30 run",
-    "/usr/bin/sysbench --test=fileio --num-threads=16 --file-block-size=16K --file-num=1 --file-test-mode=seqwr \
-     --file-extra-flags=direct,dsync --file-fsync-freq=0 --file-fsync-end=off --max-requests=1000 --rand-seed=9 prepare",
-];
-
-const SYSBENCH_WORDS: &[&str] = &[
-    "sysbench",
-    " fileio",
-    " --file-total-size=",
-    " --file-block-size=",
-    " --file-test-mode=",
-    " --file-rw-ratio=",
-    " --file-num=",
-    " --threads=",
-    " --time=",
-    " --file-fsync-freq=",
-    " --file-fsync-all=",
-    " --file-fsync-mode=",
-    " --file-extra-flags=",
-    " --events=",
-    " --rand-seed=",
-    "seqrewr",
-    "rndrd",
-    "direct",
-    "on",
-];
-
-#[test]
-fn sysbench_lines() {
-    check(SEED, 1500, text(SYSBENCH, SYSBENCH_WORDS), |text| {
-        if let Ok(imported) = import::sysbench(&text) {
-            is_import(&imported, &text);
+        is_job(&text);
+        let Ok(results) = Results::parse(&text) else {
+            return;
+        };
+        let figures = results.figures();
+        assert!(figures.len() >= 2 && figures.len() <= text.len(), "{text}");
+        for (quantity, value) in figures {
+            assert!(value.is_finite() && value >= 0.0, "{quantity}: {value}");
+            assert!(quantity.len() < 200 && quantity.is_ascii(), "{quantity}");
         }
     });
 }

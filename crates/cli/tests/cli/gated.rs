@@ -3,7 +3,7 @@
 
 use throughline_lab::record::{Line, Record};
 
-use crate::common::{Ran, fails, ok, run};
+use crate::common::{Ran, fails, run};
 
 /// A directory with commands.
 struct Bench(tempfile::TempDir);
@@ -232,38 +232,6 @@ fn two_targets_are_measured_until_it_is_certain() {
         "no-difference"
     );
     assert_eq!(ended(&bench.record()), "certain");
-}
-
-#[test]
-fn an_import_that_loses_the_pattern_says_so_by_its_exit_code() {
-    let bench = Bench::new();
-    let (job, out) = (bench.path("job.fio"), bench.path("work.toml"));
-    for (key, lost, strict) in [
-        ("bsrange=4k-16k", 3, 3),
-        ("rw=randread:8", 3, 3),
-        ("bssplit=4k/10:64k/90", 3, 3),
-        ("refill_buffers", 0, 3),
-        ("group_reporting", 0, 0),
-    ] {
-        let text = format!("[a]\nrw=randread\nnorandommap\nsize=1m\n{key}\n");
-        std::fs::write(&job, text).unwrap();
-        let args = ["lab", "import", &job, "--out", &out];
-        let code = |more: &[&str]| run(args.iter().chain(more)).code;
-        assert_eq!(code(&[]), Some(lost), "{key}");
-        assert_eq!(code(&["--strict"]), Some(strict), "{key}");
-        ok([
-            "-q",
-            "lab",
-            "run",
-            &out,
-            "--target=memory:",
-            "--rounds=1",
-            "--out",
-            &bench.path("o"),
-        ]);
-    }
-    let ran = run(["lab", "import", &job, "--out", &out]);
-    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
 }
 
 /// How often a gate of identical commands raises an alarm on this machine, and whether it finds a loop that

@@ -234,7 +234,7 @@ fn reports_and_logs_are_not_written_to_an_image() {
         vec!["explain", "--out", whole, "ls", &place],
         vec!["lab", "report", str(&results), "--output", whole],
         vec!["lab", "run", "founding/1", "--out", whole],
-        vec!["lab", "import", str(&job), "--out", whole],
+        vec!["lab", "run", str(&job), "--target", "dir:.", "--out", whole],
         vec!["ls", "--log", "debug", "--log-file", whole, &place],
     ] {
         let ran = run(&arguments);

@@ -10,6 +10,7 @@
 mod order;
 mod verdicts;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -56,17 +57,37 @@ pub enum Entry<'a> {
 
 /// One measured value of a sample.
 pub(crate) struct Measured {
-    pub(crate) quantity: &'static str,
+    pub(crate) quantity: Cow<'static, str>,
     pub(crate) unit: &'static str,
     pub(crate) better: Better,
     pub(crate) value: f64,
 }
 
+impl Measured {
+    /// A value, and whether more or less of it is better.
+    pub(crate) fn new(
+        quantity: impl Into<Cow<'static, str>>,
+        unit: &'static str,
+        better: Better,
+        value: f64,
+    ) -> Measured {
+        Measured {
+            quantity: quantity.into(),
+            unit,
+            better,
+            value,
+        }
+    }
+}
+
+/// Classes of latencies, as in [`Latencies`].
+pub(crate) type Classes = Vec<(f64, u64)>;
+
 /// The result of measuring one target once.
 pub(crate) struct Taken {
     pub(crate) values: Vec<Measured>,
-    /// Latencies of single operations: the quantity, and the classes as in [`Latencies`].
-    pub(crate) latencies: Vec<(&'static str, Vec<(f64, u64)>)>,
+    /// Latencies of single operations, by quantity.
+    pub(crate) latencies: Vec<(Cow<'static, str>, Classes)>,
 }
 
 /// The targets to measure.
@@ -104,7 +125,7 @@ pub fn labels<'a>(names: impl IntoIterator<Item = &'a str>) -> Result<Vec<String
     }
     match labels.is_empty() {
         true => Err(Error::new(
-            "no target: name one with --target, or a list in the file: targets = [\"image:\"]",
+            "no target: name one with --target, or, in a workload file, a list: targets = [\"image:\"]",
         )),
         false => Ok(labels),
     }
@@ -129,7 +150,7 @@ pub(crate) struct Run<'a, 'k> {
     /// For each target, this round's value of the quantity in question, if measured.
     this_round: Vec<Option<f64>>,
     /// Every quantity measured so far, with the direction that is better.
-    quantities: BTreeMap<&'static str, Better>,
+    quantities: BTreeMap<Cow<'static, str>, Better>,
     begun: Instant,
     record: Record,
     keep: &'k mut dyn FnMut(Entry<'_>) -> Result<()>,
@@ -227,7 +248,7 @@ impl<'a, 'k> Run<'a, 'k> {
         let values: Option<Vec<f64>> = self.this_round.iter_mut().map(Option::take).collect();
         let quantity = self.verdicts.quantity();
         let (Some(values), Some(better)) = (values, self.quantities.get(quantity)) else {
-            let names: Vec<&str> = self.quantities.keys().copied().collect();
+            let names: Vec<&str> = self.quantities.keys().map(Cow::as_ref).collect();
             return Err(Error::new(format!(
                 "no quantity '{quantity}' is measured here; there are {}",
                 names.join("; ")
@@ -240,13 +261,13 @@ impl<'a, 'k> Run<'a, 'k> {
     fn taken(&mut self, which: usize, label: &str, round: u32, taken: Taken) -> Result<()> {
         let at_s = self.begun.elapsed().as_secs_f64();
         for one in taken.values {
-            self.quantities.insert(one.quantity, one.better);
+            self.quantities.insert(one.quantity.clone(), one.better);
             if round > 0 && one.quantity == self.verdicts.quantity() {
                 self.this_round[which] = Some(one.value);
             }
             self.line(Line::Sample(Sample {
                 series: label.to_owned(),
-                quantity: one.quantity.to_owned(),
+                quantity: one.quantity.into_owned(),
                 unit: one.unit.to_owned(),
                 better: one.better,
                 round,
@@ -257,7 +278,7 @@ impl<'a, 'k> Run<'a, 'k> {
         for (quantity, classes_us) in taken.latencies {
             self.line(Line::Latencies(Latencies {
                 series: label.to_owned(),
-                quantity: quantity.to_owned(),
+                quantity: quantity.into_owned(),
                 round,
                 classes_us,
             }))?;

@@ -1,5 +1,5 @@
 //! A user-defined workload: what to do ([`Workload`], read from a TOML file), the targets ([`TargetSpec`]),
-//! and its run ([`run()`]), with all targets interleaved. [`import`] converts job files of other tools.
+//! and its run ([`run()`]), with all targets interleaved. [`fio`] runs the jobs of fio on the same targets.
 //!
 //! Invariants:
 //! - Every [`Workload`] is valid, whatever the file contained: each number is in range, and each combination
@@ -10,7 +10,7 @@
 
 mod durations;
 mod file;
-pub mod import;
+pub mod fio;
 mod run;
 mod spec;
 mod targets;
@@ -25,7 +25,7 @@ use serde::Deserialize;
 pub use crate::mounts::System;
 pub use file::EXAMPLE;
 pub use run::{Plan, run};
-pub use spec::{TargetKind, TargetSpec};
+pub use spec::{MadeSpec, TargetKind, TargetSpec};
 
 /// The name of a workload whose file gives none.
 pub const UNNAMED: &str = "workload";

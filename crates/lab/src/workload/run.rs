@@ -115,12 +115,7 @@ impl Subjects for Targets<'_> {
 fn taken(done: &mut Done, block_bytes: u64) -> Taken {
     let bytes = done.operations * block_bytes;
     let seconds = done.spent.wall.as_secs_f64().max(1e-9);
-    let of = |quantity, unit, better, value| Measured {
-        quantity,
-        unit,
-        better,
-        value,
-    };
+    let of = |quantity, unit, better, value| Measured::new(quantity, unit, better, value);
     let (higher, lower, spent) = (Better::Higher, Better::Lower, &done.spent);
     let rate = done.operations as f64 / seconds;
     let machine_cpu = spent.machine_cpu_s_per_gib(bytes);
@@ -151,7 +146,7 @@ fn taken(done: &mut Done, block_bytes: u64) -> Taken {
             let us = times.at(share) as f64 / 1e3;
             taken.values.push(of(quantity, "us", Better::Lower, us));
         }
-        taken.latencies.push((of_them, times.classes_us()));
+        taken.latencies.push((of_them.into(), times.classes_us()));
     }
     taken
 }

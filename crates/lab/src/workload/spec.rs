@@ -5,6 +5,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 use serde::Deserialize;
+use throughline::internal::parse_size;
 
 use crate::mounts::System;
 use crate::{Error, Result};
@@ -61,14 +62,20 @@ pub enum TargetKind {
     /// System calls on a plain file or block device.
     File(PathBuf),
     /// System calls on a mounted file system that is made for the run.
-    Made {
-        /// What serves it.
-        by: System,
-        /// Arguments of `mkfs`.
-        mkfs: Vec<String>,
-        /// Options of `mount`.
-        mount: Option<String>,
-    },
+    Made(MadeSpec),
+}
+
+/// A file system to be made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MadeSpec {
+    /// What serves it.
+    pub by: System,
+    /// Arguments of `mkfs`.
+    pub mkfs: Vec<String>,
+    /// Options of `mount`.
+    pub mount: Option<String>,
+    /// How much data it needs room for, if not as much as the workload writes.
+    pub data_bytes: Option<u64>,
 }
 
 impl TargetKind {
@@ -82,22 +89,20 @@ impl TargetKind {
             | TargetKind::Model(_) => None,
             TargetKind::Dir(_)
             | TargetKind::File(_)
-            | TargetKind::Made {
+            | TargetKind::Made(MadeSpec {
                 by: System::Kernel(_),
                 ..
-            } => Some(
+            }) => Some(
                 "the kernel serves it: as root, 'throughline explain --kernel -- throughline lab run …' \
                  traces it",
             ),
-            TargetKind::Made {
+            TargetKind::Made(MadeSpec {
                 by: System::Ours, ..
-            } => Some(
+            }) => Some(
                 "a separate process serves it: 'throughline explain mount IMAGE DIR' traces a mount, which \
                  can be measured as dir:DIR",
             ),
-            TargetKind::Made { .. } | TargetKind::Command { .. } => {
-                Some("another program serves it")
-            }
+            TargetKind::Made(_) | TargetKind::Command { .. } => Some("another program serves it"),
         }
     }
 }
@@ -161,7 +166,7 @@ impl fmt::Display for TargetSpec {
 /// The options after the `?`.
 type Options<'t> = BTreeMap<&'t str, &'t str>;
 
-const OPTIONS: [&str; 4] = ["name", "mkfs", "mount", "dir"];
+const OPTIONS: [&str; 5] = ["name", "mkfs", "mount", "dir", "size"];
 
 /// Splits a command from its options. A `?` in the command, and any `&` after it, belong to the shell, unless
 /// one of our options follows the last `?`.
@@ -207,13 +212,16 @@ fn kind(word: &str, what: &str, options: &mut Options) -> std::result::Result<Ta
         let words = options.remove("mkfs").unwrap_or_default();
         words.split_whitespace().map(str::to_owned).collect()
     };
-    let made = |by, options: &mut Options| TargetKind::Made {
-        mount: match by {
-            System::Fuse2fs => None,
-            _ => options.remove("mount").map(str::to_owned),
-        },
-        mkfs: mkfs(options),
-        by,
+    let made = |by, options: &mut Options| {
+        Ok::<_, String>(TargetKind::Made(MadeSpec {
+            mount: match by {
+                System::Fuse2fs => None,
+                _ => options.remove("mount").map(str::to_owned),
+            },
+            mkfs: mkfs(options),
+            data_bytes: options.remove("size").map(parse_size).transpose()?,
+            by,
+        }))
     };
     Ok(match word {
         COMMAND => TargetKind::Command {
@@ -239,9 +247,9 @@ fn kind(word: &str, what: &str, options: &mut Options) -> std::result::Result<Ta
         "model" => TargetKind::Model(needs("name")?.to_owned()),
         "dir" => TargetKind::Dir(path()?),
         "file" => TargetKind::File(path()?),
-        "make" => made(System::Kernel(fs_type(what)?), options),
-        "mount" => nothing().map(|()| made(System::Ours, options))?,
-        "fuse2fs" => nothing().map(|()| made(System::Fuse2fs, options))?,
+        "make" => made(System::Kernel(fs_type(what)?), options)?,
+        "mount" => nothing().and_then(|()| made(System::Ours, options))?,
+        "fuse2fs" => nothing().and_then(|()| made(System::Fuse2fs, options))?,
         _ => return Err(format!("no kind '{word}'; there are {KINDS}")),
     })
 }
@@ -286,24 +294,26 @@ mod tests {
         };
         assert_eq!(kind("image:a.img"), image(None));
         assert_eq!(kind("image:a.img:/b/c"), image(Some("/b/c")));
-        let fuse2fs = TargetKind::Made {
+        let fuse2fs = TargetKind::Made(MadeSpec {
             by: System::Fuse2fs,
             mkfs: vec![],
             mount: None,
-        };
+            data_bytes: None,
+        });
         assert_eq!(kind("fuse2fs:"), fuse2fs);
         let made = TargetSpec::parse(
-            "make:ext4?name=no journal&mkfs=-O ^has_journal&mount=noatime,data=writeback",
+            "make:ext4?name=no journal&mkfs=-O ^has_journal&mount=noatime,data=writeback&size=2g",
         )
         .expect("it is one");
         assert_eq!(made.label(), "no journal");
         assert_eq!(
             made.kind,
-            TargetKind::Made {
+            TargetKind::Made(MadeSpec {
                 by: System::Kernel("ext4".into()),
                 mkfs: vec!["-O".into(), "^has_journal".into()],
                 mount: Some("noatime,data=writeback".into()),
-            }
+                data_bytes: Some(2 << 30),
+            })
         );
     }
 
@@ -342,7 +352,9 @@ mod tests {
             ("make:ext4?mkfs", "form key=value"),
             ("make:ext4?mkfs=", "once, with a value"),
             ("make:ext4?mount=a&mount=b", "once, with a value"),
-            ("make:ext4?size=1", "no option 'size'"),
+            ("make:ext4?sice=1", "no option 'sice'"),
+            ("make:ext4?size=much", "much"),
+            ("dir:.?size=1g", "not an option"),
             ("model:", "needs a name"),
         ] {
             let error = TargetSpec::parse(text).expect_err(text).to_string();

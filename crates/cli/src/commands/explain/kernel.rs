@@ -1,16 +1,15 @@
 //! Runs any command and explains what the kernel's I/O path did for it.
 
+use std::cell::RefCell;
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
-use signal_hook::flag;
+use signal_hook::iterator::Signals;
 use throughline_explain::kernel::{Failed, Order, Watched, watch};
 
-use super::{ExplainArgs, Seen, problem};
+use super::{ExplainArgs, Seen};
 use crate::context::Context;
 use crate::problem::{Doing, Failure, Problem};
 use crate::text::quote;
@@ -24,12 +23,14 @@ const EXIT_NO_COMMAND: u8 = 127;
 
 /// Runs the command.
 pub(super) fn run(args: &ExplainArgs, context: &mut Context) -> Result<Seen, Failure> {
-    let signals = Signals::new().doing(|| "cannot set up signal handling")?;
+    // This process outlives the command, prints its report and cleans up.
+    let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]);
+    let signals = RefCell::new(signals.doing(|| "cannot set up signal handling")?);
     let order = Order {
         command: &args.command,
         devices: &args.device,
         buffer_bytes: args.buffer,
-        signal: &|| signals.to_hand_on(),
+        signal: &|| to_hand_on(signals.borrow_mut().pending().last()),
     };
     let name = || {
         let program = args.command.first().cloned().unwrap_or_default();
@@ -43,7 +44,7 @@ pub(super) fn run(args: &ExplainArgs, context: &mut Context) -> Result<Seen, Fai
         }),
         Err(Failed::Trace(error)) => {
             context.exit_bits = EXIT_NOT_WATCHED;
-            Err(problem(error).met("cannot trace the kernel"))
+            Err(Problem::new(error.to_string()).met("cannot trace the kernel"))
         }
         Err(Failed::Command(error)) => {
             context.exit_bits = match error.kind() {
@@ -62,31 +63,9 @@ fn code_of(status: ExitStatus) -> u8 {
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)
 }
 
-/// Catches signals while the command runs, so that this process outlives the command, prints its report and
-/// cleans up.
-struct Signals {
-    handed_on: Arc<AtomicUsize>,
-}
-
-impl Signals {
-    fn new() -> io::Result<Signals> {
-        let handed_on = Arc::new(AtomicUsize::new(0));
-        for signal in [SIGINT, SIGTERM, SIGHUP] {
-            let number = usize::try_from(signal).unwrap_or_default();
-            flag::register_usize(signal, Arc::clone(&handed_on), number)?;
-        }
-        Ok(Signals { handed_on })
-    }
-
-    /// Returns the last signal that the command did not receive itself.
-    fn to_hand_on(&self) -> Option<i32> {
-        match i32::try_from(self.handed_on.swap(0, Ordering::Relaxed)) {
-            Ok(0) | Err(_) => None,
-            // The terminal also sends Ctrl-C to the command.
-            Ok(SIGINT) if has_terminal() => None,
-            Ok(signal) => Some(signal),
-        }
-    }
+/// The signal, if the command did not receive it itself: a terminal also sends Ctrl-C to the command.
+fn to_hand_on(signal: Option<i32>) -> Option<i32> {
+    signal.filter(|signal| *signal != SIGINT || !has_terminal())
 }
 
 /// Whether Ctrl-C at a terminal reaches both this process and its children.

@@ -95,7 +95,6 @@ pub(crate) fn run(args: &ExplainArgs, context: &mut Context) -> Result<(), Failu
         .into();
         Record::explained(seen.explained, &started, settings)
             .write(path)
-            .map_err(problem)
             .doing(|| "cannot save the account")?;
     }
     if seen.code == 0 {
@@ -105,13 +104,9 @@ pub(crate) fn run(args: &ExplainArgs, context: &mut Context) -> Result<(), Failu
     Err(Failure::Reported)
 }
 
-fn problem(error: impl std::fmt::Display) -> Problem {
-    Problem::new(error.to_string())
-}
-
 fn read(path: &Path) -> Result<Record, Failure> {
     let cannot = || format!("cannot show {} for comparison", quote(path));
-    let record = Record::read(path).map_err(problem).doing(cannot)?;
+    let record = Record::read(path).doing(cannot)?;
     if record.accounts().is_empty() {
         return Err(Problem::new("it contains no account")
             .with_next("make one: throughline explain --out FILE …")
@@ -140,10 +135,7 @@ fn show(
     let text = match context.json {
         true => {
             let all = json!({ "accounts": accounts, "left_out": seen.left_out });
-            serde_json::to_string_pretty(&all)
-                .map(|text| text + "\n")
-                .map_err(io::Error::from)
-                .doing(|| "cannot show the account")?
+            format!("{all:#}\n")
         }
         false => {
             let table = match accounts.is_empty() {

@@ -3,7 +3,7 @@
 use clap::Args;
 use throughline_lab::bisect::{Bisection, Found, Outcome, Plan, Request, Terms};
 
-use super::candidate::{CandidateArgs, Shown, failed, now};
+use super::candidate::{CandidateArgs, Shown, now};
 use crate::args::JsonFlag;
 use crate::context::Context;
 use crate::problem::{Doing, Failure};
@@ -73,12 +73,10 @@ pub(super) fn run(args: &BisectArgs, context: &mut Context) -> Result<(), Failur
     let (plan, folder) = plan(args)?;
     let cannot = "cannot bisect";
     let limits = args.candidate.limits();
-    let bisection = Bisection::open(plan, limits, folder.as_deref(), args.restart, &now())
-        .map_err(|error| failed(&error, cannot))?;
+    let bisection =
+        Bisection::open(plan, limits, folder.as_deref(), args.restart, &now()).doing(|| cannot)?;
     if args.abandon {
-        return bisection
-            .abandon()
-            .map_err(|error| failed(&error, "cannot remove the bisection"));
+        return bisection.abandon().doing(|| "cannot remove the bisection");
     }
     if !context.globals.quiet {
         say_what_is_known(&bisection, context);
@@ -92,7 +90,7 @@ pub(super) fn run(args: &BisectArgs, context: &mut Context) -> Result<(), Failur
             .note("the same command, or --resume, continues it; --abandon removes it");
         return Err(Failure::Interrupted);
     }
-    let outcome = outcome.map_err(|error| failed(&error, cannot))?;
+    let outcome = outcome.doing(|| cannot)?;
     show(&outcome, context)
 }
 
@@ -142,10 +140,7 @@ fn plan(args: &BisectArgs) -> Result<(Plan, Option<std::path::PathBuf>), Failure
 /// Prints the outcome and sets its exit code.
 fn show(outcome: &Outcome, context: &mut Context) -> Result<(), Failure> {
     if context.json {
-        let value = serde_json::to_value(outcome)
-            .map_err(std::io::Error::from)
-            .doing(|| "cannot print the result")?;
-        context.out.json(&value)?;
+        context.out.json(outcome)?;
     } else {
         context.out.line(outcome.to_string().trim_end())?;
     }

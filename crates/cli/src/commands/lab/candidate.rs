@@ -14,7 +14,7 @@ use super::percent::percent;
 use crate::context::Context;
 use crate::interrupt::Interrupt;
 use crate::output::note;
-use crate::problem::{Failure, Problem};
+use crate::problem::Failure;
 use crate::progress::Progress;
 
 /// Typical number of pairs per commit, to estimate the time left.
@@ -130,11 +130,6 @@ pub(super) fn now() -> String {
     rfc3339(SystemTime::now()).unwrap_or_default()
 }
 
-/// A failure of the lab crate.
-pub(super) fn failed(error: &throughline_lab::Error, doing: &str) -> Failure {
-    Problem::new(error.to_string()).met(doing)
-}
-
 /// Shows progress on standard error: a line that is updated on a terminal, and a permanent line per commit.
 pub(super) struct Shown {
     progress: Progress,
@@ -147,11 +142,7 @@ pub(super) struct Shown {
 impl Shown {
     /// Creates the display, and arms the handler for Ctrl-C.
     pub(super) fn begin(context: &Context) -> Result<Shown, Failure> {
-        use crate::problem::Doing;
-        context
-            .interrupt()
-            .arm()
-            .doing(|| "cannot set up the handler for Ctrl-C")?;
+        context.interrupt().arm()?;
         let quiet = context.globals.quiet;
         Ok(Shown {
             progress: Progress::words(quiet),

@@ -10,7 +10,7 @@ use throughline_lab::record::Record;
 use throughline_lab::{Experiment, Settings};
 
 use crate::context::{Context, Globals};
-use crate::problem::{Failure, Problem};
+use crate::problem::{Doing, Failure};
 use crate::progress::Progress;
 
 /// The full size, in percent.
@@ -46,7 +46,7 @@ pub(super) fn check_globals(globals: &Globals) -> Result<(), Failure> {
     match globals.given().first() {
         None => Ok(()),
         Some((option, _)) => Err(Failure::Usage(format!(
-            "--{option} applies to workload files only; an experiment has its own settings"
+            "--{option} applies to workload files only; an experiment or job file has its own settings"
         ))),
     }
 }
@@ -81,11 +81,10 @@ pub(super) fn measure(
     ]);
     let record = experiment.run(&settings, &started, given);
     progress.clear();
-    record.or_else(|error| {
+    if record.is_err() {
         context.interrupt().check()?;
-        let cannot = format!("cannot run {}", experiment.name);
-        Err(Problem::new(error.to_string()).met(cannot))
-    })
+    }
+    record.doing(|| format!("cannot run {}", experiment.name))
 }
 
 /// Truncates to seconds.

@@ -9,7 +9,7 @@ use throughline_lab::record::Record;
 use super::experiment::{self, PlaceArgs, ScaleArgs};
 use crate::args::JsonFlag;
 use crate::context::Context;
-use crate::problem::{Doing, Failure, Problem};
+use crate::problem::{Doing, Failure};
 use crate::text::quote;
 
 /// Arguments of `lab founding`.
@@ -35,8 +35,7 @@ pub(super) struct FoundingArgs {
 pub(super) fn run(args: &FoundingArgs, context: &mut Context) -> Result<(), Failure> {
     let json = context.json;
     experiment::check_globals(&context.globals)?;
-    let cannot = || "cannot set up the handler for Ctrl-C";
-    context.interrupt().arm().doing(cannot)?;
+    context.interrupt().arm()?;
     if let Some(out) = &args.out {
         let cannot = || format!("cannot make {}", quote(out));
         std::fs::create_dir_all(out).doing(cannot)?;
@@ -57,19 +56,15 @@ pub(super) fn run(args: &FoundingArgs, context: &mut Context) -> Result<(), Fail
         }
     }
     match json {
-        true => {
-            let all = serde_json::to_value(&findings).map_err(std::io::Error::from);
-            let all = all.doing(|| "cannot print the results")?;
-            context.out.json(&all)
-        }
+        true => context.out.json(&findings),
         false => context.out.line(summary(&findings)),
     }
 }
 
 fn measure(report: &Report, args: &FoundingArgs, context: &Context) -> Result<Record, Failure> {
-    let cannot = || format!("cannot run {}", report.experiment);
-    let met = |error: throughline_lab::Error| Problem::new(error.to_string()).met(cannot());
-    let experiment = report.experiment().map_err(met)?;
+    let experiment = report
+        .experiment()
+        .doing(|| format!("cannot run {}", report.experiment))?;
     let record = experiment::measure(experiment, &args.place, args.scale.scale, context)?;
     context.interrupt().check()?;
     Ok(record)
@@ -77,10 +72,9 @@ fn measure(report: &Report, args: &FoundingArgs, context: &Context) -> Result<Re
 
 fn keep(record: &Record, report: &Report, out: &Path) -> Result<(), Failure> {
     let path = out.join(format!("founding-{}.jsonl", report.number));
-    let cannot = || format!("cannot save the run of {}", report.experiment);
     record
         .write(&path)
-        .map_err(|error| Problem::new(error.to_string()).met(cannot()))
+        .doing(|| format!("cannot save the run of {}", report.experiment))
 }
 
 /// Shows a result. The first is preceded by the machine.

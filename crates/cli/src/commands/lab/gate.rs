@@ -6,12 +6,11 @@ use throughline_lab::Question;
 use throughline_lab::compare::{Gate, Limits, Outcome};
 use throughline_lab::stats::Until;
 
-use super::compare::shown;
 use super::percent::percent;
 use super::sides::SidesArgs;
 use crate::args::JsonFlag;
 use crate::context::Context;
-use crate::problem::{Failure, Problem};
+use crate::problem::{Doing, Failure};
 use crate::text::quote;
 
 /// Exit code: worse than allowed.
@@ -72,13 +71,9 @@ fn answer(args: &GateArgs, context: &mut Context) -> Result<Outcome, Failure> {
     let comparison = args
         .sides
         .compared(limits.quantities(), threshold, &ends, context)?;
-    let gate = Gate::of(&comparison, &limits)
-        .map_err(|error| Problem::new(error.to_string()).met("cannot check the limits"))?;
+    let gate = Gate::of(&comparison, &limits).doing(|| "cannot check the limits")?;
     if context.json {
-        let value = json!({
-            "gate": shown(serde_json::to_value(&gate))?,
-            "comparison": shown(serde_json::to_value(&comparison))?,
-        });
+        let value = json!({ "gate": gate, "comparison": comparison });
         context.out.json(&value)?;
     } else {
         context.out.line(format!("{comparison}\n{gate}"))?;

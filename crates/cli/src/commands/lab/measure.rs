@@ -10,15 +10,15 @@ use throughline::{EngineChoice, OpenOptions};
 use throughline_lab::record::Record;
 use throughline_lab::rounds::{Asked, Entry, Terms};
 use throughline_lab::stats::Until;
-use throughline_lab::workload::{self, TargetSpec, Workload};
+use throughline_lab::workload::{self, TargetSpec, Workload, fio};
 use throughline_lab::{commands, rounds};
 
 use super::candidate::Way;
-use super::experiment::PlaceArgs;
+use super::experiment::{PlaceArgs, check_globals};
 use super::out_place::OutPlace;
 use crate::context::{Context, Globals};
 use crate::images::Access;
-use crate::problem::{Doing, Failure, Problem};
+use crate::problem::{Doing, Failure};
 use crate::progress::Progress;
 use crate::text::quote;
 
@@ -26,6 +26,8 @@ use crate::text::quote;
 const MAX_ROUNDS: u32 = 1000;
 /// Rounds of commands, unless specified; a workload file specifies its own number.
 const ROUNDS_OF_COMMANDS: u32 = 20;
+/// Rounds of a job file of fio, unless specified.
+const ROUNDS_OF_FIO: u32 = 10;
 
 /// Options for measuring targets.
 #[derive(Args, Debug)]
@@ -97,11 +99,8 @@ impl Measurement<'_> {
                 quote(target.label())
             )));
         }
-        let usual = match self.until {
-            Some(_) => MAX_ROUNDS,
-            None => ROUNDS_OF_COMMANDS,
-        };
-        let rounds = self.how.place.rounds.map_or(usual, u32::from);
+        self.check_several(self.targets.len())?;
+        let rounds = self.rounds(ROUNDS_OF_COMMANDS);
         let measure = |terms: &Terms<'_>, keep: &mut Keep<'_>| {
             let plan = commands::Plan {
                 targets: self.targets,
@@ -123,7 +122,22 @@ impl Measurement<'_> {
                 "--figure applies to cmd: targets only".into(),
             ));
         }
-        let workload = self.workload(path)?;
+        let text =
+            std::fs::read_to_string(path).doing(|| format!("cannot read {}", quote(path)))?;
+        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
+        if fio::is_job(&text) {
+            return self.run_fio(path, &stem, context);
+        }
+        let mut workload = Workload::parse(&text)
+            .map_err(|error| Failure::Usage(format!("{}: {error}", quote(path))))?;
+        if workload.name == workload::UNNAMED {
+            workload.rename(&stem);
+        }
+        if !self.targets.is_empty() {
+            workload.targets = self.targets.to_owned();
+        }
+        workload.rounds = self.rounds(workload.rounds);
+        self.check_several(workload.targets.len())?;
         let options = options(&context.globals)?;
         let watch = context.images.watch.clone();
         let measure = |terms: &Terms<'_>, keep: &mut Keep<'_>| {
@@ -142,6 +156,31 @@ impl Measurement<'_> {
         self.kept(&workload.name, rounds, given, &measure, context)
     }
 
+    fn run_fio(
+        &self,
+        path: &Path,
+        name: &str,
+        context: &mut Context,
+    ) -> Result<(Record, OutPlace), Failure> {
+        check_globals(&context.globals)?;
+        self.check_several(self.targets.len())?;
+        let watch = context.images.watch.clone();
+        let measure = |terms: &Terms<'_>, keep: &mut Keep<'_>| {
+            let plan = fio::Plan {
+                path,
+                name,
+                targets: self.targets,
+                dir: &self.how.place.dir,
+                overwrite: self.overwrite,
+                watch: watch.as_deref(),
+                terms,
+            };
+            fio::run(&plan, keep)
+        };
+        let rounds = (1, self.rounds(ROUNDS_OF_FIO));
+        self.kept(name, rounds, BTreeMap::new(), &measure, context)
+    }
+
     /// Measures and records the results. `rounds`: uncounted rounds of warm-up, and counted rounds.
     fn kept(
         &self,
@@ -155,8 +194,7 @@ impl Measurement<'_> {
         let mut place = OutPlace::open(self.how.out.as_deref(), name, started)?;
         let progress = Progress::rounds(context.globals.quiet);
         // An interrupted run must remove its mounts and large files.
-        let cannot = || "cannot set up the handler for Ctrl-C";
-        context.interrupt().arm().doing(cannot)?;
+        context.interrupt().arm()?;
         let interrupt = context.interrupt().clone();
         let asked = Asked {
             quantity: self.quantity().to_owned(),
@@ -187,38 +225,26 @@ impl Measurement<'_> {
             Ok(())
         });
         progress.clear();
-        match ran {
-            Ok(record) => Ok((record, place)),
-            Err(error) => {
-                context.interrupt().check()?;
-                Err(Problem::new(error.to_string()).met(format!("cannot run {}", quote(name))))
-            }
+        if ran.is_err() {
+            context.interrupt().check()?;
+        }
+        Ok((ran.doing(|| format!("cannot run {}", quote(name)))?, place))
+    }
+
+    /// An error if the run could not become certain with this number of targets.
+    fn check_several(&self, targets: usize) -> Result<(), Failure> {
+        match self.until.is_some() && targets < 2 {
+            true => Err(Failure::Usage(
+                "--until-certain compares targets: name two or more".into(),
+            )),
+            false => Ok(()),
         }
     }
 
-    fn workload(&self, path: &Path) -> Result<Workload, Failure> {
-        let text =
-            std::fs::read_to_string(path).doing(|| format!("cannot read {}", quote(path)))?;
-        let mut workload = Workload::parse(&text)
-            .map_err(|error| Failure::Usage(format!("{}: {error}", quote(path))))?;
-        if workload.name == workload::UNNAMED {
-            let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-            workload.rename(&stem);
-        }
-        if !self.targets.is_empty() {
-            workload.targets = self.targets.to_owned();
-        }
-        match self.how.place.rounds {
-            Some(rounds) => workload.rounds = rounds.into(),
-            None if self.until.is_some() => workload.rounds = MAX_ROUNDS,
-            None => {}
-        }
-        if self.until.is_some() && workload.targets.len() < 2 {
-            return Err(Failure::Usage(
-                "--until-certain compares targets: name two or more".into(),
-            ));
-        }
-        Ok(workload)
+    /// The number of counted rounds; `usual` if neither the user nor the condition decides.
+    fn rounds(&self, usual: u32) -> u32 {
+        let usual = self.until.map_or(usual, |_| MAX_ROUNDS);
+        self.how.place.rounds.map_or(usual, u32::from)
     }
 }
 

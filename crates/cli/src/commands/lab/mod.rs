@@ -6,7 +6,6 @@ mod compare;
 mod experiment;
 mod founding;
 pub(crate) mod gate;
-mod import;
 mod list;
 mod measure;
 mod models;
@@ -23,7 +22,7 @@ use clap::{Args, Subcommand};
 use throughline_fuse::MountOptions;
 
 use crate::context::Context;
-use crate::problem::{Failure, Problem};
+use crate::problem::{Doing, Failure, Problem};
 use crate::text::quote;
 
 /// Arguments of `lab`.
@@ -63,6 +62,13 @@ enum LabCommand {
     /// image (mount:), fuse2fs (fuse2fs:). --cache, --dirty-limit, --bio-target and similar options apply to
     /// our engine's targets; a mount has its own (mount:?mount=cache_size=64M).
     ///
+    /// A job file of fio (it begins with a [section]) is run by fio, once for each sample, on every target
+    /// with a path: in a new directory in dir:PATH, in make:, mount: and fuse2fs: (?size=8G makes it large
+    /// enough for 8 GiB; by default, for the sizes of the jobs), or on file:PATH, to which jobs can write
+    /// only with --overwrite. Recorded are fio's bandwidth, IOPS and completion latencies. A job must not
+    /// name a place outside the target (directory=, a filename= with another directory). Files are kept for
+    /// the next round, unless the job says unlink=1.
+    ///
     /// Each round measures every target once, in a new random order. An effect of the position in the round
     /// is reported.
     ///
@@ -76,16 +82,6 @@ enum LabCommand {
     ///
     /// Exit codes: 0: completed; 1: failed; 2: wrong command line or workload file; 130: interrupted.
     Run(run::RunArgs),
-    /// Convert a fio job file or a sysbench command line to a workload file
-    ///
-    /// Converted: rw, bs, size, iodepth, numjobs, direct, fsync, rwmixread, offset, runtime and related
-    /// options. Whatever is left out or works differently here is reported, and listed at the top of the
-    /// file.
-    ///
-    /// Exit codes: 0: written; 1: cannot be read or written; 2: wrong command line; 3: written, but the I/O
-    /// pattern differs from the job's (offsets, sizes, order or rate), or, with --strict, anything was left
-    /// out.
-    Import(import::ImportArgs),
     /// List the experiments
     List,
     /// Compare two commands, two targets or recorded runs: differences, and their confidence
@@ -212,7 +208,6 @@ impl LabArgs {
 pub(crate) fn run(args: &LabArgs, context: &mut Context) -> Result<(), Failure> {
     match &args.command {
         LabCommand::Run(args) => run::run(args, context),
-        LabCommand::Import(args) => import::run(args, context),
         LabCommand::List => list::run(context),
         LabCommand::Compare(args) => compare::run(args, context),
         LabCommand::Gate(args) => gate::run(args, context),
@@ -221,8 +216,9 @@ pub(crate) fn run(args: &LabArgs, context: &mut Context) -> Result<(), Failure> 
         LabCommand::Founding(args) => founding::run(args, context),
         LabCommand::Models(args) => models::run(args, context),
         LabCommand::Report(args) => report::run(args, context),
-        LabCommand::Alone { name, arguments } => throughline_lab::alone(name, arguments)
-            .map_err(|error| Problem::new(error.to_string()).met(format!("cannot run {name}"))),
+        LabCommand::Alone { name, arguments } => {
+            throughline_lab::alone(name, arguments).doing(|| format!("cannot run {name}"))
+        }
         LabCommand::Null { dir, options } => null(dir, options),
     }
 }

@@ -1,6 +1,35 @@
 //! Percentages in the lab's options: `1`, `1.5`, `1%`.
 
+use clap::Args;
+use throughline_lab::Question;
+
 use crate::text::quote;
+
+/// Which differences count.
+#[derive(Args, Debug)]
+pub(super) struct ThresholdArgs {
+    /// A difference up to this size, in percent, counts as none
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        default_value_t = Question::DEFAULT_THRESHOLD_PERCENT,
+        value_parser = percent
+    )]
+    pub(super) threshold: f64,
+}
+
+/// How certain the answers are.
+#[derive(Args, Debug)]
+pub(super) struct ConfidenceArgs {
+    /// Required confidence of all answers together, in percent
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        default_value_t = 100.0 * Question::DEFAULT_CONFIDENCE,
+        value_parser = confidence
+    )]
+    pub(super) confidence: f64,
+}
 
 /// A percentage of at least 0.
 pub(super) fn percent(text: &str) -> Result<f64, String> {
@@ -11,7 +40,7 @@ pub(super) fn percent(text: &str) -> Result<f64, String> {
 }
 
 /// The confidence of an answer, in percent.
-pub(super) fn confidence(text: &str) -> Result<f64, String> {
+fn confidence(text: &str) -> Result<f64, String> {
     match percent(text) {
         Ok(percent) if percent > 50.0 && percent < 100.0 => Ok(percent),
         _ => Err(format!(

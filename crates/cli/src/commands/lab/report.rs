@@ -8,7 +8,7 @@ use throughline_lab::report::Report;
 
 use crate::context::Context;
 use crate::precious::check_output;
-use crate::problem::{Doing, Failure, Problem};
+use crate::problem::{Doing, Failure};
 use crate::text::quote;
 
 /// Arguments of `lab report`.
@@ -45,12 +45,10 @@ pub(super) fn run(args: &ReportArgs, context: &mut Context) -> Result<(), Failur
     }
     let mut runs = Vec::new();
     for path in &args.results {
-        let record = Record::read(path)
-            .map_err(|error| Problem::new(error.to_string()).met("cannot make a report"))?;
+        let record = Record::read(path).doing(|| "cannot make a report")?;
         runs.push((name(path, &args.results), record));
     }
-    let report = Report::of(runs)
-        .map_err(|error| Problem::new(error.to_string()).met("cannot make a report"))?;
+    let report = Report::of(runs).doing(|| "cannot make a report")?;
     let text = match args.markdown {
         true => report.markdown(),
         false => report.html(),

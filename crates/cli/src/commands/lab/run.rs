@@ -5,22 +5,22 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use jiff::Timestamp;
+use throughline_lab::find;
 use throughline_lab::stats::Until;
 use throughline_lab::workload::{EXAMPLE, TargetSpec};
-use throughline_lab::{Question, find};
 
 use super::experiment::{self, ScaleArgs};
 use super::measure::{MeasureArgs, Measurement};
 use super::out_place::OutPlace;
-use super::percent::{confidence, percent};
+use super::percent::{ConfidenceArgs, ThresholdArgs};
 use crate::context::Context;
-use crate::problem::{Doing, Failure};
+use crate::problem::Failure;
 
 /// Arguments of `lab run`.
 #[derive(Args, Debug)]
 pub(super) struct RunArgs {
-    /// An experiment from 'lab list', or a workload file (--example prints one)
-    #[arg(value_name = "NAME|FILE.toml", required_unless_present_any = ["example", "target"])]
+    /// An experiment from 'lab list', a workload file (--example prints one), or a job file of fio
+    #[arg(value_name = "NAME|FILE.toml|JOB.fio", required_unless_present_any = ["example", "target"])]
     name: Option<PathBuf>,
     /// Print a workload file with every key explained, and exit
     #[arg(long, conflicts_with = "name")]
@@ -41,32 +41,20 @@ pub(super) struct RunArgs {
     /// figure]
     #[arg(long, value_name = "NAME")]
     quantity: Option<String>,
-    /// A difference up to this size, in percent, counts as none
-    #[arg(
-        long,
-        value_name = "PERCENT",
-        default_value_t = Question::DEFAULT_THRESHOLD_PERCENT,
-        value_parser = percent
-    )]
-    threshold: f64,
-    /// Required confidence of all answers together, in percent
-    #[arg(
-        long,
-        value_name = "PERCENT",
-        default_value_t = 100.0 * Question::DEFAULT_CONFIDENCE,
-        value_parser = confidence
-    )]
-    confidence: f64,
+    #[command(flatten)]
+    threshold: ThresholdArgs,
+    #[command(flatten)]
+    confidence: ConfidenceArgs,
     /// Allow a workload to overwrite existing data: a block device, a plain file, a named file of an image
     #[arg(long)]
     overwrite: bool,
 }
 
 impl RunArgs {
-    /// Whether to run a workload file rather than an experiment.
+    /// Whether to run a workload file or a job file of fio rather than an experiment.
     fn is_workload(&self) -> bool {
         let extension = self.name.as_deref().and_then(Path::extension);
-        extension.is_some_and(|extension| extension == "toml")
+        extension.is_some_and(|extension| extension == "toml" || extension == "fio")
     }
 }
 
@@ -87,7 +75,7 @@ pub(super) fn run(args: &RunArgs, context: &mut Context) -> Result<(), Failure> 
 fn run_experiment(name: &str, args: &RunArgs, context: &mut Context) -> Result<(), Failure> {
     let experiment = find(name).map_err(|error| {
         Failure::Usage(format!(
-            "{error}; the name of a workload file ends in .toml"
+            "{error}; the name of a workload file ends in .toml, that of a job file in .fio"
         ))
     })?;
     if !args.target.is_empty() || args.overwrite || args.until_certain || args.how.figure.is_some()
@@ -100,8 +88,7 @@ fn run_experiment(name: &str, args: &RunArgs, context: &mut Context) -> Result<(
     experiment::check_globals(&context.globals)?;
     let mut place = OutPlace::open(args.how.out.as_deref(), experiment.name, Timestamp::now())?;
     // An interrupted experiment must remove its mounts and large files.
-    let cannot = || "cannot set up the handler for Ctrl-C";
-    context.interrupt().arm().doing(cannot)?;
+    context.interrupt().arm()?;
     let record = experiment::measure(experiment, &args.how.place, args.scale.scale, context)?;
     let cannot = |error| cannot_write(&error);
     let mut writer = place.begin(&record.head).map_err(cannot)?;
@@ -124,19 +111,14 @@ fn run_targets(
             "--scale applies to experiments only: the size of a workload is set in its file".into(),
         ));
     }
-    if args.until_certain && workload.is_none() && args.target.len() < 2 {
-        return Err(Failure::Usage(
-            "--until-certain compares targets: name two or more".into(),
-        ));
-    }
     let measurement = Measurement {
         workload,
         targets: &args.target,
         how: &args.how,
         quantity: args.quantity.as_deref(),
         until: args.until_certain.then_some(Until::Certain),
-        threshold: args.threshold,
-        confidence: args.confidence,
+        threshold: args.threshold.threshold,
+        confidence: args.confidence.confidence,
         overwrite: args.overwrite,
     };
     let (record, place) = measurement.run(context)?;

@@ -7,12 +7,11 @@ use throughline_lab::compare::{Choice, Comparison};
 use throughline_lab::record::Record;
 use throughline_lab::stats::Until;
 use throughline_lab::workload::TargetSpec;
-use throughline_lab::{Error, Question};
 
 use super::measure::{MeasureArgs, Measurement};
-use super::percent::confidence;
+use super::percent::ConfidenceArgs;
 use crate::context::Context;
-use crate::problem::{Failure, Problem};
+use crate::problem::{Doing, Failure, Problem};
 use crate::text::quote;
 
 /// The two sides of a comparison, and its confidence.
@@ -31,8 +30,8 @@ pub(super) struct SidesArgs {
     /// Files of the runs to compare with them; without --base, each file must have both series
     #[arg(long = "new", value_name = "FILE", num_args = 1..)]
     news: Vec<PathBuf>,
-    /// Run this workload on two targets (not for cmd: targets)
-    #[arg(long, value_name = "FILE.toml", requires = "new")]
+    /// Run this workload, or job file of fio, on two targets (not for cmd: targets)
+    #[arg(long, value_name = "FILE.toml|JOB.fio", requires = "new")]
     workload: Option<PathBuf>,
     /// For files, compare only this series, which all must have; may be given several times [default: all
     /// common series]
@@ -51,14 +50,8 @@ pub(super) struct SidesArgs {
     /// For files, skip the first rounds as warm-up
     #[arg(long, value_name = "ROUNDS", default_value_t = 0)]
     skip: u32,
-    /// Required confidence of all answers together, in percent
-    #[arg(
-        long,
-        value_name = "PERCENT",
-        default_value_t = 100.0 * Question::DEFAULT_CONFIDENCE,
-        value_parser = confidence
-    )]
-    confidence: f64,
+    #[command(flatten)]
+    confidence: ConfidenceArgs,
     #[command(flatten)]
     how: MeasureArgs,
 }
@@ -97,7 +90,7 @@ impl SidesArgs {
             new: self.new_series.clone(),
             skip_rounds: self.skip,
             threshold_percent: threshold,
-            confidence: self.confidence / 100.0,
+            confidence: self.confidence.confidence / 100.0,
         };
         if self.measures() {
             return self.measured(&mut choice, ends, context);
@@ -115,7 +108,7 @@ impl SidesArgs {
             false => Comparison::of_runs(&bases, &news, &choice),
         };
         compared.map_err(|error| {
-            Problem::new(error.to_string())
+            Problem::from(error)
                 .with_next(
                     "choose what to compare with --series, --quantity, or --base-series and \
                     --new-series",
@@ -150,7 +143,7 @@ impl SidesArgs {
             quantity: choice.quantities.first().map(String::as_str),
             until: None,
             threshold: choice.threshold_percent,
-            confidence: self.confidence,
+            confidence: self.confidence.confidence,
             overwrite: false,
         };
         if choice.quantities.len() > 1 {
@@ -171,8 +164,7 @@ impl SidesArgs {
             ..choice.clone()
         };
         let name = place.name().to_string_lossy();
-        Comparison::within(&[(&*name, &record)], &choice)
-            .map_err(|error| Problem::new(error.to_string()).met("cannot compare"))
+        Comparison::within(&[(&*name, &record)], &choice).doing(|| "cannot compare")
     }
 }
 
@@ -183,8 +175,8 @@ fn target(path: &Path) -> Result<TargetSpec, Failure> {
 
 fn read(paths: &[PathBuf]) -> Result<Vec<(String, Record)>, Failure> {
     let one = |path: &PathBuf| {
-        let record = Record::read(path).map_err(|error: Error| {
-            Problem::new(error.to_string())
+        let record = Record::read(path).map_err(|error| {
+            Problem::from(error)
                 .with_next("name files that 'throughline lab run' wrote, or two targets, such as cmd:./bench")
                 .met(format!("cannot use {} as a run", quote(path)))
         })?;

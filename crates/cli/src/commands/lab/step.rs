@@ -3,9 +3,9 @@
 use clap::Args;
 use throughline_lab::bisect::{Request, Sorted, end_steps, sort_checkout};
 
-use super::candidate::{CandidateArgs, Shown, failed, now};
+use super::candidate::{CandidateArgs, Shown, now};
 use crate::context::Context;
-use crate::problem::Failure;
+use crate::problem::{Doing, Failure};
 
 /// Exit code for `git bisect run`: the commit is bad.
 const EXIT_BAD: u8 = 1;
@@ -49,11 +49,11 @@ pub(super) fn run(args: &StepArgs, context: &mut Context) -> Result<(), Failure>
         bad: args.bad.clone(),
         terms: candidate.terms(&args.build, &args.measure),
     };
-    let plan = request.plan().map_err(|error| failed(&error, cannot))?;
+    let plan = request.plan().doing(|| cannot)?;
     let state = candidate.state.as_deref();
     if args.end {
         return end_steps(&candidate.dir, &plan, state, &now())
-            .map_err(|error| failed(&error, "cannot remove the worktrees"));
+            .doing(|| "cannot remove the worktrees");
     }
     let shown = Shown::begin(context)?;
     let sorted = sort_checkout(
@@ -68,7 +68,7 @@ pub(super) fn run(args: &StepArgs, context: &mut Context) -> Result<(), Failure>
     if sorted.is_err() {
         context.interrupt().check()?;
     }
-    let (verdict, code) = match sorted.map_err(|error| failed(&error, cannot))? {
+    let (verdict, code) = match sorted.doing(|| cannot)? {
         Sorted::Good => ("good", 0),
         Sorted::Bad => ("bad", EXIT_BAD),
         Sorted::Skip => (

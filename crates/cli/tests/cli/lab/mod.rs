@@ -2,6 +2,7 @@
 
 mod devices;
 mod ended;
+mod fio;
 mod kept;
 
 use std::path::Path;
@@ -307,51 +308,4 @@ fn the_record_goes_to_standard_output_when_asked() {
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""));
     let record = Record::from_lines(&*ran.stdout).unwrap();
     assert_measured(&record, &["memory:"]);
-}
-
-#[test]
-fn fio_jobs_become_workloads_that_run() {
-    if tools_are_missing() {
-        return;
-    }
-    let bench = Bench::new("");
-    let (job, toml) = (bench.path("job.fio"), bench.path("work.toml"));
-    let text = "; as in fio's own examples\n[global]\nbs=4k\nsize=256k\ndirect=0\nrefill_buffers\n\n[readers]\nrw=randread\nnumjobs=2\niodepth=8\nioengine=libaio\n[writer]\nrw=write\nfsync=16\n";
-    std::fs::write(&job, text).unwrap();
-    fails(["lab", "import", str(&job)], 2, "readers, writer");
-    let ran = run([
-        "lab",
-        "import",
-        str(&job),
-        "--job",
-        "readers",
-        "--out",
-        str(&toml),
-    ]);
-    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    assert!(
-        ran.stderr.contains("line 6: refill_buffers=1"),
-        "{}",
-        ran.stderr
-    );
-    let written = std::fs::read_to_string(&toml).unwrap();
-    assert!(
-        written.contains("# Left out: line 6: refill_buffers=1\n"),
-        "{written}"
-    );
-    let record = bench.run(&["--rounds", "2", "--target", "memory:"]);
-    assert_eq!(record.head.name, "readers");
-    let dir = bench.path("jobs");
-    std::fs::create_dir(&dir).unwrap();
-    ok(["-q", "lab", "import", str(&job), "--out", str(&dir)]);
-    for name in ["readers.toml", "writer.toml"] {
-        std::fs::rename(dir.join(name), &toml).unwrap();
-        bench.run(&["--rounds", "1", "--target", "image:"]);
-    }
-    let command = "sysbench fileio --file-total-size=1M --file-test-mode=rndwr --time=0 run";
-    let text = ok(["-q", "lab", "import", "--sysbench", command]);
-    std::fs::write(&toml, text).unwrap();
-    bench.run(&["--rounds", "1", "--target", "memory:"]);
-    std::fs::write(&job, [0xff, 0xfe, 0]).unwrap();
-    fails(["lab", "import", str(&job)], 1, "cannot import");
 }

@@ -7,14 +7,15 @@
 //! where files are created.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::fs::OFlags;
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::kernel::{flags, open_in};
-use super::{Access, Needs, Target, file_name};
+use super::kernel::open_in;
+use super::{Access, MadeSpec, Target, check, file_name};
 use crate::kernel;
 use crate::mounts::server::{self, At};
 use crate::mounts::{Mounted, System};
@@ -49,24 +50,29 @@ impl NewImage {
     }
 }
 
-/// Makes an image with room for the workload's files. The image file is fully written, so that the host
-/// allocates nothing during the measurement.
-pub(super) fn new_image(fs_type: &str, mkfs: &[String], needs: &Needs<'_>) -> Result<NewImage> {
-    let w = needs.workload;
-    let data = w.file_bytes().saturating_mul(u64::from(w.files()));
-    let image_bytes = (data
-        .saturating_add(data / 8)
-        .saturating_add(more_bytes(fs_type)))
-    .next_multiple_of(1 << 20);
-    let folder = crate::scratch_in(needs.dir)?;
+/// Where images are made, and how much data they need room for.
+pub(in super::super) struct Site<'a> {
+    pub(in super::super) dir: &'a Path,
+    pub(in super::super) data_bytes: u64,
+    pub(in super::super) interrupted: &'a (dyn Fn() -> bool + Sync),
+}
+
+/// Makes an image with room for the data. The image file is fully written, so that the host allocates
+/// nothing during the measurement.
+pub(super) fn new_image(fs_type: &str, mkfs: &[String], site: &Site<'_>) -> Result<NewImage> {
+    let image_bytes = (site.data_bytes)
+        .saturating_add(site.data_bytes / 8)
+        .saturating_add(more_bytes(fs_type));
+    let folder = crate::scratch_in(site.dir)?;
     let disk = rustix::fs::statvfs(folder.path())?;
     if image_bytes > disk.f_bavail.saturating_mul(disk.f_frsize) {
         return Err(Error::new(format!(
             "{} has no room for an image of {} MiB: make size smaller, or name another --dir",
-            needs.dir.display(),
+            site.dir.display(),
             image_bytes >> 20
         )));
     }
+    let image_bytes = image_bytes.next_multiple_of(1 << 20);
     let program = format!("mkfs.{fs_type}");
     if let Some(why) = server::missing(&program) {
         return Err(Error::new(format!(
@@ -78,7 +84,7 @@ pub(super) fn new_image(fs_type: &str, mkfs: &[String], needs: &Needs<'_>) -> Re
         command: String::new(),
     };
     write_out(&image.path(), image_bytes, &writers::source(), &|| {
-        needs.check()
+        check(site.interrupted)
     })?;
     let mkfs: Vec<&str> = mkfs.iter().map(String::as_str).collect();
     image.command = kernel::mkfs(fs_type, &image.path(), &mkfs)?;
@@ -86,20 +92,15 @@ pub(super) fn new_image(fs_type: &str, mkfs: &[String], needs: &Needs<'_>) -> Re
 }
 
 /// A mounted file system that was made for the run.
-pub(super) struct Made {
-    mounted: Mounted,
-    flags: rustix::fs::OFlags,
-    facts: BTreeMap<String, Value>,
+pub(in super::super) struct Made {
+    pub(in super::super) mounted: Mounted,
+    pub(in super::super) facts: BTreeMap<String, Value>,
 }
 
 impl Made {
     /// Mounts it, by the kernel on a loop device or by a server.
-    pub(super) fn mount(
-        by: &System,
-        mkfs: &[String],
-        options: Option<&str>,
-        needs: &Needs<'_>,
-    ) -> Result<Made> {
+    pub(in super::super) fn mount(spec: &MadeSpec, site: &Site<'_>) -> Result<Made> {
+        let (by, options) = (&spec.by, spec.mount.as_deref());
         if let Some(why) = by.unavailable() {
             return Err(Error::new(match by {
                 System::Kernel(_) => {
@@ -112,7 +113,11 @@ impl Made {
                 System::Fuse2fs => format!("{why}: FUSE and the Debian package fuse2fs are needed"),
             }));
         }
-        let image = new_image(by.fs_type(), mkfs, needs)?;
+        let site = Site {
+            data_bytes: spec.data_bytes.unwrap_or(site.data_bytes),
+            ..*site
+        };
+        let image = new_image(by.fs_type(), &spec.mkfs, &site)?;
         let place = At {
             scratch: image.folder.path(),
             visible: false,
@@ -137,7 +142,6 @@ impl Made {
         let facts = common.iter().chain(specific).chain(&options);
         Ok(Made {
             mounted,
-            flags: flags(needs.workload),
             facts: facts
                 .map(|(name, value)| ((*name).to_owned(), (*value).into()))
                 .collect(),
@@ -145,9 +149,15 @@ impl Made {
     }
 }
 
-impl Target for Made {
+/// A workload's files in it.
+pub(super) struct InMade {
+    pub(super) made: Made,
+    pub(super) flags: OFlags,
+}
+
+impl Target for InMade {
     fn open(&self, number: u32) -> Result<Arc<dyn Access>> {
-        open_in(self.mounted.root(), &file_name(number), self.flags)
+        open_in(self.made.mounted.root(), &file_name(number), self.flags)
     }
 
     fn has_many(&self) -> bool {
@@ -155,10 +165,10 @@ impl Target for Made {
     }
 
     fn facts(&self) -> BTreeMap<String, Value> {
-        self.facts.clone()
+        self.made.facts.clone()
     }
 
     fn close(self: Box<Self>) -> Result<()> {
-        self.mounted.unmount()
+        self.made.mounted.unmount()
     }
 }

@@ -6,7 +6,7 @@
 //! - Existing data is overwritten only if [`Needs::overwrite`] allows it.
 
 mod kernel;
-mod made;
+pub(super) mod made;
 mod ours;
 
 use std::collections::BTreeMap;
@@ -19,8 +19,9 @@ use throughline::OpenOptions;
 use throughline_device::AlignedBuf;
 use throughline_explain::ours::Watch;
 
+use self::made::{InMade, Made, Site};
 use self::ours::Ours;
-use super::{Layout, TargetKind, TargetSpec, Workload};
+use super::{Layout, MadeSpec, TargetKind, TargetSpec, Workload};
 use crate::streams::writers;
 use crate::{Error, Result};
 
@@ -97,19 +98,29 @@ impl Needs<'_> {
         options
     }
 
-    /// An error if the user wants to stop.
-    fn check(&self) -> Result<()> {
-        match (self.interrupted)() {
-            true => Err(Error::new("interrupted")),
-            false => Ok(()),
+    /// Where images for the workload's files are made.
+    fn site(&self) -> Site<'_> {
+        let w = self.workload;
+        Site {
+            dir: self.dir,
+            data_bytes: w.file_bytes().saturating_mul(u64::from(w.files())),
+            interrupted: self.interrupted,
         }
+    }
+}
+
+/// An error if the user wants to stop.
+pub(super) fn check(interrupted: &dyn Fn() -> bool) -> Result<()> {
+    match interrupted() {
+        true => Err(Error::new("interrupted")),
+        false => Ok(()),
     }
 }
 
 /// Opens a target and lays out its files.
 pub(super) fn open(spec: &TargetSpec, needs: &Needs<'_>) -> Result<Box<dyn Target>> {
     let met = |error: Error| Error::new(format!("target '{}': {error}", spec.label()));
-    needs.check()?;
+    check(needs.interrupted)?;
     let target = opened(spec, needs).map_err(met)?;
     if needs.workload.layout == Layout::Written && !target.as_it_is() {
         lay_out(&*target, needs).map_err(met)?;
@@ -117,11 +128,16 @@ pub(super) fn open(spec: &TargetSpec, needs: &Needs<'_>) -> Result<Box<dyn Targe
     Ok(target)
 }
 
-fn opened(spec: &TargetSpec, needs: &Needs<'_>) -> Result<Box<dyn Target>> {
-    if let (Some(watch), Some(how)) = (needs.watch, spec.kind.explained_by()) {
+/// Notes in the account that a target is not in it, because its I/O is not done by this process.
+pub(super) fn note_omission(spec: &TargetSpec, watch: Option<&Watch>) {
+    if let (Some(watch), Some(how)) = (watch, spec.kind.explained_by()) {
         let label = spec.label();
         watch.note_omission(format!("target '{label}' is not in the account: {how}"));
     }
+}
+
+fn opened(spec: &TargetSpec, needs: &Needs<'_>) -> Result<Box<dyn Target>> {
+    note_omission(spec, needs.watch);
     Ok(match &spec.kind {
         TargetKind::Command { .. } => {
             return Err(Error::new(
@@ -135,9 +151,10 @@ fn opened(spec: &TargetSpec, needs: &Needs<'_>) -> Result<Box<dyn Target>> {
         TargetKind::Model(name) => Box::new(Ours::model(name, needs)?),
         TargetKind::Dir(path) => Box::new(kernel::Dir::open(path, needs)?),
         TargetKind::File(path) => Box::new(kernel::OneFile::open(path, needs)?),
-        TargetKind::Made { by, mkfs, mount } => {
-            Box::new(made::Made::mount(by, mkfs, mount.as_deref(), needs)?)
-        }
+        TargetKind::Made(spec) => Box::new(InMade {
+            made: Made::mount(spec, &needs.site())?,
+            flags: kernel::flags(needs.workload),
+        }),
     })
 }
 
@@ -154,7 +171,7 @@ fn lay_out(target: &dyn Target, needs: &Needs<'_>) -> Result<()> {
         // The part before the workload's offset is not used.
         let mut at = needs.workload.offset_bytes;
         while at < bytes {
-            needs.check()?;
+            check(needs.interrupted)?;
             let from = (at % (source.len() as u64 - CALL_BYTES)) / 4096 * 4096;
             let len = CALL_BYTES.min(bytes - at);
             access.write(at, &source[from as usize..][..len as usize])?;

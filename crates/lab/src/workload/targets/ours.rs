@@ -178,7 +178,7 @@ impl Ours {
 
     /// Makes a new image, and unlinks it once it is open.
     pub(super) fn new_image(mkfs: &[String], needs: &Needs<'_>) -> Result<Ours> {
-        let new = new_image("ext4", mkfs, needs)?;
+        let new = new_image("ext4", mkfs, &needs.site())?;
         let mut image = Ours::volume(&new.path(), &needs.options_of_new(), needs)?;
         image.facts.insert("mkfs".into(), new.command().into());
         // The device's path is unique to the run, and already unlinked.

@@ -1,0 +1,269 @@
+//! Jobs of fio, run by fio itself: once for each sample, on every target that has a path.
+//!
+//! Invariants:
+//! - fio reads the job file. We only ask it where the jobs' files are ([`job`]), and refuse a job whose files
+//!   are not on the target.
+//! - Files are created in a directory of their own, or in a file system made for the run. Both are removed at
+//!   the end. They are kept from round to round, so fio lays a file out once. A file or device that existed
+//!   before is opened read-only, unless the user allows otherwise ([`Plan::overwrite`]).
+
+mod job;
+mod results;
+
+use std::collections::BTreeMap;
+use std::io::{Read as _, Seek as _};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use throughline_explain::ours::Watch;
+
+use self::job::Job;
+use super::targets::made::{Made, Site};
+use super::targets::note_omission;
+use super::{TargetKind, TargetSpec};
+use crate::mounts::server;
+use crate::record::Record;
+use crate::rounds::{self, Entry, Run, Subjects, Taken, Terms};
+use crate::shell::{Finished, shown, tail};
+use crate::{Error, Result};
+
+pub use job::is_job;
+pub use results::Results;
+
+/// Time limit for one run of fio, which then counts as hung.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+/// Maximum length of what fio prints.
+const MAX_OUTPUT_BYTES: u64 = 16 << 20;
+
+/// How to run a job file.
+pub struct Plan<'a> {
+    /// The job file.
+    pub path: &'a Path,
+    /// The name of the run.
+    pub name: &'a str,
+    /// Where it runs.
+    pub targets: &'a [TargetSpec],
+    /// Where images are created.
+    pub dir: &'a Path,
+    /// Whether a job may write to an existing file or device.
+    pub overwrite: bool,
+    /// Records that fio's I/O is not in the account, if the run is explained.
+    pub watch: Option<&'a Watch>,
+    /// Parameters common to all runs.
+    pub terms: &'a Terms<'a>,
+}
+
+/// Runs the jobs. `keep` receives every entry as it is produced. Returns the whole record.
+///
+/// # Errors
+/// If there is no target, if a target has no path or cannot be opened, if fio is missing or fails (with its
+/// message), and errors of `keep`. Everything measured before was passed to `keep`.
+pub fn run(plan: &Plan<'_>, keep: &mut dyn FnMut(Entry<'_>) -> Result<()>) -> Result<Record> {
+    let labels = rounds::labels(plan.targets.iter().map(TargetSpec::label))?;
+    for spec in plan.targets {
+        check_has_path(spec)?;
+    }
+    if let Some(why) = server::missing("fio") {
+        return Err(Error::new(format!("{why}: install the package fio")));
+    }
+    let job = Job::read(plan)?;
+    let places = plan.targets.iter().map(|spec| {
+        note_omission(spec, plan.watch);
+        let met = |error| Error::new(format!("target '{}': {error}", spec.label()));
+        Place::open(spec, &job, plan).map_err(met)
+    });
+    let mut jobs = Jobs {
+        places: places.collect::<Result<_>>()?,
+        plan,
+        labels,
+    };
+    let head = rounds::head(plan.name, plan.terms, jobs.settings(&job));
+    let mut run = Run::begin(plan.terms, jobs.places.len(), head, keep)?;
+    let ended = run.rounds(&mut jobs)?;
+    for (label, place) in jobs.labels.iter().zip(jobs.places) {
+        let met = |error| Error::new(format!("target '{label}': {error}"));
+        place.close().map_err(met)?;
+    }
+    run.end(ended)
+}
+
+/// An error if fio cannot run on the target. It names the target to use instead.
+fn check_has_path(spec: &TargetSpec) -> Result<()> {
+    let instead = match &spec.kind {
+        TargetKind::Dir(_) | TargetKind::File(_) | TargetKind::Made(_) => return Ok(()),
+        TargetKind::Image { .. } => {
+            "mount: measures our mount of a new image; to measure this one, mount it and use dir:"
+        }
+        TargetKind::NewImage { .. } => "use mount:",
+        TargetKind::Raw(_) => "use file:",
+        TargetKind::Memory | TargetKind::Model(_) => {
+            "use a workload file (throughline lab run --example)"
+        }
+        TargetKind::Command { .. } => "a command is measured without a job file",
+    };
+    Err(Error::new(format!(
+        "target '{}': fio needs a path of the system, which this target does not have: {instead}",
+        spec.label()
+    )))
+}
+
+/// Where the jobs run.
+enum Place {
+    /// A new directory.
+    Folder(TempDir),
+    /// A file system made for the run.
+    Made(Box<Made>),
+    /// An existing file or device.
+    File { path: PathBuf, overwrite: bool },
+}
+
+impl Place {
+    fn open(spec: &TargetSpec, job: &Job, plan: &Plan<'_>) -> Result<Place> {
+        match &spec.kind {
+            TargetKind::Made(made) => {
+                job.check_inside()?;
+                let site = Site {
+                    dir: plan.dir,
+                    data_bytes: job.data_bytes(),
+                    interrupted: plan.terms.interrupted,
+                };
+                Ok(Place::Made(Box::new(Made::mount(made, &site)?)))
+            }
+            TargetKind::File(path) => {
+                job.check_unnamed()?;
+                let path = path
+                    .canonicalize()
+                    .map_err(|e| Error::new(format!("{}: {e}", path.display())))?;
+                let overwrite = plan.overwrite;
+                Ok(Place::File { path, overwrite })
+            }
+            TargetKind::Dir(path) => {
+                job.check_inside()?;
+                Ok(Place::Folder(crate::scratch_in(&std::path::absolute(
+                    path,
+                )?)?))
+            }
+            _ => Err(Error::new("it has no path")),
+        }
+    }
+
+    /// The options of fio that lead its jobs here.
+    fn options(&self) -> Vec<String> {
+        // fio separates paths by colons.
+        let escaped = |path: &Path| {
+            path.to_string_lossy()
+                .replace('\\', r"\\")
+                .replace(':', r"\:")
+        };
+        match self {
+            Place::Folder(folder) => vec![format!("--directory={}", escaped(folder.path()))],
+            Place::Made(made) => vec![format!("--directory={}", made.mounted.root().path(""))],
+            Place::File { path, overwrite } => {
+                let name = format!("--filename={}", escaped(path));
+                let only_read = (!overwrite).then(|| "--readonly".to_owned());
+                [name].into_iter().chain(only_read).collect()
+            }
+        }
+    }
+
+    fn facts(&self) -> Value {
+        match self {
+            Place::Folder(folder) => json!({"directory": folder.path().parent()}),
+            Place::Made(made) => json!(made.facts),
+            Place::File { path, .. } => json!({"file": path}),
+        }
+    }
+
+    fn close(self) -> Result<()> {
+        match self {
+            Place::Folder(folder) => Ok(folder.close()?),
+            Place::Made(made) => made.mounted.unmount(),
+            Place::File { .. } => Ok(()),
+        }
+    }
+}
+
+struct Jobs<'a> {
+    plan: &'a Plan<'a>,
+    labels: Vec<String>,
+    places: Vec<Place>,
+}
+
+impl Jobs<'_> {
+    fn settings(&self, job: &Job) -> BTreeMap<String, Value> {
+        let facts = self.labels.iter().cloned();
+        let facts: serde_json::Map<String, Value> =
+            facts.zip(self.places.iter().map(Place::facts)).collect();
+        BTreeMap::from([
+            ("fio".to_owned(), job.version.as_str().into()),
+            ("fio job".to_owned(), job.text.as_str().into()),
+            ("targets".to_owned(), Value::Object(facts)),
+            ("dir".to_owned(), self.plan.dir.display().to_string().into()),
+        ])
+    }
+}
+
+impl Subjects for Jobs<'_> {
+    fn labels(&self) -> &[String] {
+        &self.labels
+    }
+
+    fn measure(&mut self, which: usize, _turn: u32) -> Result<Option<Taken>> {
+        let place = &self.places[which];
+        let interrupted = self.plan.terms.interrupted;
+        let mut arguments = place.options();
+        // The bins of json+ are its latencies. Jobs that run at once are reported together.
+        arguments.extend(["--output-format=json+", "--group_reporting=1"].map(str::to_owned));
+        let printed = match fio(&arguments, self.plan.path, interrupted) {
+            _ if interrupted() => return Ok(None),
+            printed => printed.map_err(|error| match place {
+                Place::Made(_) if error.to_string().contains("No space left") => Error::new(format!(
+                    "{error}\n(?size=8G makes a file system with room for 8 GiB)"
+                )),
+                Place::File { overwrite: false, .. } => Error::new(format!(
+                    "{error}\n(without --overwrite, fio must not write to an existing file or device)"
+                )),
+                _ => error,
+            })?,
+        };
+        Ok(Some(Results::parse(&printed)?.taken()))
+    }
+}
+
+/// Runs fio on a job file. Returns what it printed on standard output.
+fn fio(
+    arguments: &[String],
+    job: &Path,
+    interrupted: &(dyn Fn() -> bool + Sync),
+) -> Result<String> {
+    let mut command = Command::new("fio");
+    let path = crate::kernel::search_path();
+    command.env("PATH", path).env("LC_ALL", "C");
+    command.args(arguments).arg(std::path::absolute(job)?);
+    let check = || super::targets::check(interrupted);
+    let mut finished = Finished::of(command, Path::new("."), LONGEST, &check)?;
+    finished.stdout.rewind()?;
+    let mut bytes = Vec::new();
+    let mut stdout = (&finished.stdout).take(MAX_OUTPUT_BYTES + 1);
+    stdout.read_to_end(&mut bytes)?;
+    let printed = String::from_utf8_lossy(&bytes).into_owned();
+    if let Some(how) = finished.failure(LONGEST) {
+        // Some messages are on standard output, before the results.
+        let before = printed.split("\n{").next().unwrap_or_default();
+        let before = if before.starts_with('{') { "" } else { before };
+        let messages = format!("{before}\n{}", tail(&mut finished.stderr)?);
+        let messages: Vec<&str> = messages.lines().filter(|l| !l.trim().is_empty()).collect();
+        let messages = shown(&messages.join("\n"));
+        return Err(Error::new(format!("fio {how}{messages}")));
+    }
+    match bytes.len() as u64 > MAX_OUTPUT_BYTES {
+        true => Err(Error::new(format!(
+            "fio printed more than {} MiB",
+            MAX_OUTPUT_BYTES >> 20
+        ))),
+        false => Ok(printed),
+    }
+}
