@@ -159,6 +159,11 @@ impl LoopMount {
         detached.map(|_| mounted)
     }
 
+    /// Mounts a new tmpfs, which needs no image and no loop device.
+    pub(crate) fn tmpfs(place: At<'_>) -> Result<LoopMount> {
+        LoopMount::on_device("tmpfs", "tmpfs", None, place)
+    }
+
     fn on_device(
         device: &str,
         fs_type: &str,

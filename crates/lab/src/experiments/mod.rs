@@ -18,6 +18,7 @@ mod mount_random;
 mod mount_small;
 mod mount_stream;
 mod mount_sysbench;
+mod mount_threads;
 mod mount_untar;
 mod open;
 
@@ -104,6 +105,9 @@ pub const EXPERIMENTS: &[Experiment] = experiments! {
     mount_small, "mount/small",
         "4,000 files of 2 KiB in one directory through our mount on both transports, the kernel's ext4, \
          fuse2fs, and a server without a volume; a round trip over a pipe";
+    mount_threads, "mount/threads",
+        "small files created and read again by 1 to 16 threads through our mount on both transports, the \
+         kernel's ext4, fuse2fs";
     mount_untar, "mount/untar",
         "tar x of 10,000 small files, tar c of them, cold, and rm -r, through our mount on both transports, \
          the kernel's ext4, fuse2fs";

@@ -9,6 +9,8 @@ use crate::outcome::{Outcome, ratios};
 const KERNEL: &str = "kernel ext4";
 /// The FUSE server of e2fsprogs.
 const FUSE2FS: &str = "fuse2fs";
+/// The kernel's tmpfs: the most that a file system could reach for programs with work of their own.
+const MEMORY: &str = "tmpfs";
 /// Our mount on the first transport again. The distance of its ratio from 1 is the noise of the others.
 const AGAIN: &str = "ours, again";
 /// The kernel's switch for FUSE over io_uring.
@@ -84,7 +86,16 @@ impl Contestant {
         all
     }
 
-    /// The same, and our server without a volume on each transport.
+    /// The same, and the kernel's tmpfs.
+    pub(crate) fn all_with_memory(outcome: &mut Outcome) -> Vec<Contestant> {
+        let mut all = Contestant::all(outcome);
+        if System::Memory.unavailable().is_none() {
+            all.push(Contestant::new(MEMORY, System::Memory, None));
+        }
+        all
+    }
+
+    /// All with a volume, and our server without a volume on each transport.
     pub(crate) fn all_with_null(outcome: &mut Outcome) -> Vec<Contestant> {
         let mut all = Contestant::all(outcome);
         for transport in [&IO_URING, &DEV_FUSE] {
@@ -168,6 +179,8 @@ impl Aim {
             self.compare(outcome, ours, null, self.null);
             self.compare(outcome, null, KERNEL, None);
         }
+        self.compare(outcome, MEMORY, KERNEL, None);
+        self.compare(outcome, MEMORY, FUSE2FS, None);
         self.compare(outcome, IO_URING.ours, DEV_FUSE.ours, None);
         let over_rings = !outcome.samples(IO_URING.ours, self.quantity).is_empty();
         let first = if over_rings { IO_URING } else { DEV_FUSE };

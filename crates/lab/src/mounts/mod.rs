@@ -45,14 +45,16 @@ pub enum System {
     Fuse2fs,
     /// Our server without a volume: files in memory. It ignores the image.
     Null,
+    /// The kernel's tmpfs. It ignores the image.
+    Memory,
 }
 
 impl System {
     /// Why it cannot be used here; `None` if it can.
     pub(crate) fn unavailable(&self) -> Option<String> {
         match self {
-            System::Kernel(_) if may_mount() => None,
-            System::Kernel(_) => Some("it needs root and loop devices".into()),
+            System::Kernel(_) | System::Memory if may_mount() => None,
+            System::Kernel(_) | System::Memory => Some("it needs root and loop devices".into()),
             System::Ours | System::Null => server::unavailable(),
             System::Fuse2fs => server::unavailable().or_else(|| server::missing("fuse2fs")),
         }
@@ -62,7 +64,7 @@ impl System {
     pub(crate) fn fs_type(&self) -> &str {
         match self {
             System::Kernel(fs_type) => fs_type,
-            System::Ours | System::Fuse2fs | System::Null => "ext4",
+            System::Ours | System::Fuse2fs | System::Null | System::Memory => "ext4",
         }
     }
 
@@ -80,6 +82,7 @@ impl System {
             System::Ours => Mounted::Server(Server::ours(image, options, place)?),
             System::Fuse2fs => Mounted::Server(Server::fuse2fs(image, options, place)?),
             System::Null => Mounted::Server(Server::null(options, place)?),
+            System::Memory => Mounted::Kernel(LoopMount::tmpfs(place)?),
         })
     }
 }
@@ -287,8 +290,11 @@ impl Session<'_> {
         Ok(begun.elapsed())
     }
 
-    /// Remounts with cold caches. Returns the duration of the unmount.
+    /// Remounts with cold caches. Returns the duration of the unmount. Without a volume, does nothing.
     pub(crate) fn cold(&mut self) -> Result<Duration> {
+        if !self.has_volume() {
+            return Ok(Duration::ZERO);
+        }
         let unmounting = self.unmount()?;
         drop_cached(&self.bench.image())?;
         self.mount(false)?;
@@ -304,6 +310,6 @@ impl Session<'_> {
 
     /// Whether there is a volume, which a remount shows again.
     pub(crate) fn has_volume(&self) -> bool {
-        self.contestant.system != System::Null
+        !matches!(self.contestant.system, System::Null | System::Memory)
     }
 }

@@ -85,3 +85,38 @@ impl View {
         command
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::{LoopMount, output};
+    use crate::mounts::server::At;
+
+    #[test]
+    fn programs_of_a_view_have_a_path_that_others_do_not_see() {
+        if let Some(why) = unavailable() {
+            throughline_testkit::missing!("{why}");
+            return;
+        }
+        let scratch = tempfile::tempdir().expect("a directory");
+        let place = At {
+            scratch: scratch.path(),
+            visible: true,
+        };
+        let mount = LoopMount::tmpfs(place).expect("a mount");
+        let view = mount.view().expect("a view");
+        let mut shell = view.command("sh");
+        shell.args(["-c", "cd \"$1\" && pwd -P && touch made", "-"]);
+        let printed = output(shell.arg(view.root())).expect("it runs").stdout;
+        let path = view.root().canonicalize().expect("a directory");
+        assert_eq!(
+            String::from_utf8_lossy(&printed).trim(),
+            path.to_string_lossy()
+        );
+        assert_eq!(mount.root().stat("made").ok(), Some(0));
+        assert!(!path.join("made").exists());
+        let holder = format!("/proc/{}", view.holder.0.id());
+        drop(mount);
+        assert!(!Path::new(&holder).exists(), "it has ended");
+    }
+}

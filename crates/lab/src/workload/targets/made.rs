@@ -103,7 +103,7 @@ impl Made {
         let (by, options) = (&spec.by, spec.mount.as_deref());
         if let Some(why) = by.unavailable() {
             return Err(Error::new(match by {
-                System::Kernel(_) => {
+                System::Kernel(_) | System::Memory => {
                     "loop devices and mounting need root; without it measure a directory of a mounted \
                      file system (dir:PATH), \
                      our mount (mount:) or our engine on an image (image:)"
@@ -125,6 +125,7 @@ impl Made {
         let mounted = by.mount(&image.path(), options, place)?;
         let specific: &[(&str, &str)] = match by {
             System::Kernel(_) => &[("source", "loop device, direct-io=on")],
+            System::Memory => &[],
             System::Ours | System::Fuse2fs | System::Null => &[(
                 "note",
                 "the server is a separate process: its cache stays warm, and only the machine's processor \
@@ -136,6 +137,7 @@ impl Made {
             System::Ours => "throughline mount",
             System::Fuse2fs => "fuse2fs",
             System::Null => "throughline lab null",
+            System::Memory => "tmpfs",
         };
         let common = [("mkfs", image.command()), ("file system", who)];
         let options = options.map(|options| ("mount options", options));
