@@ -23,10 +23,9 @@ pub(crate) struct Bug(OnceLock<Planted>);
 impl Bug {
     /// Plants `bug`. The first one planted stays.
     pub(crate) fn plant(&self, bug: Planted) {
-        assert!(
-            cfg!(debug_assertions),
-            "bugs can be planted only in a build with debug assertions"
-        );
+        if !cfg!(debug_assertions) {
+            panic!("bugs can be planted only in a build with debug assertions");
+        }
         self.0.get_or_init(|| bug);
     }
 

@@ -1,9 +1,9 @@
 //! Attacks on the mount: killed, filled, damaged, cut off, used without permission, and by clients that
 //! disappear. Promises hold, the faulty party gets an error, and nothing hangs.
 //!
-//! `THROUGHLINE_SEED=n` repeats one chain of kills; `THROUGHLINE_SOAK=1` kills a hundred times under load, and
-//! a hundred times on each transport beside programs of many kinds, and runs the memory and idle tests at full
-//! length.
+//! `THROUGHLINE_SEED=n` repeats one chain of kills; `THROUGHLINE_SOAK=1` kills a hundred times under load,
+//! and a hundred times on each transport beside programs of many kinds, and runs the memory and idle tests at
+//! full length.
 
 mod damage;
 #[path = "../kill/diary.rs"]

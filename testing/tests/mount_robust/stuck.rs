@@ -22,8 +22,8 @@ const LONG_KILLS: u64 = 100;
 /// How often each program has done its work when the server is killed.
 const WARM: u64 = 5;
 
-/// One turn of a program, on a directory of its own. It makes requests that the kernel's caches cannot answer,
-/// so it fails once the server is dead.
+/// One turn of a program, on a directory of its own. It makes requests that the kernel's caches cannot
+/// answer, so it fails once the server is dead.
 type Turn = fn(&Path, u64) -> io::Result<()>;
 const PROGRAMS: [Turn; 6] = [
     write_anew,

@@ -10,8 +10,8 @@
 //! | `dd`, read | a plain file | `/dev/null` |
 //! | the kernel's `cat` | the same image on a loop device | `/dev/null` |
 //!
-//! This is what a newcomer sees. So no memory is touched in advance, and where free memory returns to the host
-//! of a virtual machine, each measurement waits until it has.
+//! This is what a newcomer sees. So no memory is touched in advance, and where free memory returns to the
+//! host of a virtual machine, each measurement waits until it has.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -42,8 +42,8 @@ pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> 
     Ok(())
 }
 
-/// The limit for direct writes over the kernel's, by the size of requests that the kernel allows: whole calls,
-/// or parts of them.
+/// The limit for direct writes over the kernel's, by the size of requests that the kernel allows: whole
+/// calls, or parts of them.
 fn direct_write_limit() -> f64 {
     let pages = std::fs::read_to_string("/proc/sys/fs/fuse/max_pages_limit").unwrap_or_default();
     match pages.trim().parse::<usize>() {

@@ -1,6 +1,6 @@
 //! `mount/untar`: through a mount, `tar x` of a tree like that of a large source repository
-//! ([`source_tree`](crate::mounts::source_tree)), `tar c` of the same tree with cold caches, and `rm -r` of it
-//! after that.
+//! ([`source_tree`](crate::mounts::source_tree)), `tar c` of the same tree with cold caches, and `rm -r` of
+//! it after that.
 
 use std::fs;
 use std::path::Path;

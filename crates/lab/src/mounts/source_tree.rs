@@ -1,8 +1,8 @@
 //! A tree of files like that of a large source repository, on the host, for programs to copy.
 //!
-//! There are about twelve files per directory, in directories up to six deep. Their sizes are log-normal, with
-//! a median of 1 KiB and σ 1.6 (3.7 KiB on average), and at most 1 MiB, as in the Rust repository with its
-//! thousands of short tests. One name in a hundred is a symbolic link.
+//! There are about twelve files per directory, in directories up to six deep. Their sizes are log-normal,
+//! with a median of 1 KiB and σ 1.6 (3.7 KiB on average), and at most 1 MiB, as in the Rust repository with
+//! its thousands of short tests. One name in a hundred is a symbolic link.
 
 use std::fs;
 use std::os::unix::fs::symlink;

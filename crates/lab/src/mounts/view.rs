@@ -67,7 +67,8 @@ impl Drop for Holder {
 /// The namespace and the path of the mount in it.
 pub(crate) struct View {
     holder: Holder,
-    /// Removed after the namespace: if a directory is removed, so is what other namespaces have mounted on it.
+    /// Removed after the namespace: if a directory is removed, so is what other namespaces have mounted on
+    /// it.
     point: TempDir,
 }
 

@@ -74,8 +74,8 @@ enum LabCommand {
     ///
     /// Everything that the run makes is removed at its end. Only kill -9 leaves files and directories named
     /// throughline-lab-… in the directory of a target or of --dir, and the file of raw: or file:; if a file
-    /// system was just being made, also its loop device (see losetup -a) and its mount (see findmnt). They can
-    /// be removed safely.
+    /// system was just being made, also its loop device (see losetup -a) and its mount (see findmnt). They
+    /// can be removed safely.
     ///
     /// Each sample is written to the result file at once; Ctrl-C ends the run and keeps the samples taken so
     /// far.

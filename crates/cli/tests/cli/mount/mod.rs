@@ -1,6 +1,7 @@
-//! Mounts made by the binary in the way that users, mount(8) and callers of fuse2fs make them, on the transport
-//! that the environment chooses (those of `throughline mount`), or on the kernel's choice. Without FUSE, a test
-//! reports that it is skipped. Nothing depends on timing: the time limits are reached only if something hangs.
+//! Mounts made by the binary in the way that users, mount(8) and callers of fuse2fs make them, on the
+//! transport that the environment chooses (those of `throughline mount`), or on the kernel's choice. Without
+//! FUSE, a test reports that it is skipped. Nothing depends on timing: the time limits are reached only if
+//! something hangs.
 
 mod apptainer;
 mod block_device;

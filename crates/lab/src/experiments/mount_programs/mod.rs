@@ -53,8 +53,8 @@ pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> 
         Ok(sample)
     })?;
     outcome.note(
-        "the time of a program includes its own work: its start, checksums and decompression; tmpfs shows how \
-         much that is",
+        "the time of a program includes its own work: its start, checksums and decompression; tmpfs shows \
+         how much that is",
     );
     for quantity in [
         git::CLONE,
