@@ -43,7 +43,9 @@ pub(crate) fn run(args: &CatArgs, context: &mut Context) -> Result<(), Failure> 
             context.out.flush()?;
             to_stdout.copy(&content, place, context.interrupt())
         }
-    })
+    })?;
+    context.out.flush()?;
+    to_stdout.close()
 }
 
 fn copy(

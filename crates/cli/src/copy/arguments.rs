@@ -14,7 +14,7 @@ use super::host::{HostContent, HostFolder};
 use super::image::ImageFolder;
 use super::latency::FirstSubmits;
 use super::side::{Change, Content, Folder, Id, Meta};
-use super::tree::{At, Walker};
+use super::tree::{At, Walker, close};
 use super::workers::{Shared, with_workers};
 use super::{Follow, Options};
 use crate::context::Context;
@@ -300,7 +300,8 @@ fn stream_in(walker: &mut Walker<'_>, from: &dyn Content, target: &Target) -> Re
         }
         Target::Stream => {
             let to = HostContent::stdout().doing(|| "cannot write to standard output")?;
-            return walker.bytes(from, &to, &Place::Stream, &Place::Stream);
+            walker.bytes(from, &to, &Place::Stream, &Place::Stream)?;
+            return close(Box::new(to), &Place::Stream);
         }
     };
     let existing: Option<Meta> = match to.folder.meta(&to.name, false) {
@@ -317,7 +318,7 @@ fn stream_in(walker: &mut Walker<'_>, from: &dyn Content, target: &Target) -> Re
         let cannot = || format!("cannot set the attributes of {}", to.place);
         file.set(&change).doing(cannot)?;
     }
-    Ok(())
+    close(file, &to.place)
 }
 
 fn stream_out(walker: &mut Walker<'_>, from: &Located) -> Result<(), Failure> {
@@ -329,7 +330,8 @@ fn stream_out(walker: &mut Walker<'_>, from: &Located) -> Result<(), Failure> {
     }
     let content = from.folder.open(&from.name, follow).doing(cannot)?;
     let to = HostContent::stdout().doing(|| "cannot write to standard output")?;
-    walker.bytes(content.as_ref(), &to, &from.place, &Place::Stream)
+    walker.bytes(content.as_ref(), &to, &from.place, &Place::Stream)?;
+    close(Box::new(to), &Place::Stream)
 }
 
 /// Splits a place into the directory that holds its last component, and that component. Without a last

@@ -410,6 +410,11 @@ impl Content for HostContent {
         Ok(self.file.set_len(len_bytes)?)
     }
 
+    /// NFS and FUSE file systems may report a full disk or quota only at close(2).
+    fn close(self: Box<Self>) -> Result<()> {
+        Ok(nix::unistd::close(self.file).map_err(std::io::Error::from)?)
+    }
+
     fn holder(&self) -> Holder<'_> {
         Holder::Open(self.file.as_fd())
     }

@@ -280,6 +280,11 @@ impl Content for ImageContent {
         Ok(self.file.set_len(len_bytes)?)
     }
 
+    /// Writing errors of an image are reported when it is synced or closed.
+    fn close(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+
     fn holder(&self) -> Holder<'_> {
         Holder::Node(self.file.node())
     }

@@ -160,6 +160,8 @@ pub(crate) trait Content: Send + Sync {
     fn next_data(&self, offset_bytes: u64) -> Result<Option<Range<u64>>>;
     /// Sets its length.
     fn set_len(&self, len_bytes: u64) -> Result<()>;
+    /// Closes a target. Returns errors that a file system reports only then.
+    fn close(self: Box<Self>) -> Result<()>;
     /// Its extended attributes.
     fn holder(&self) -> Holder<'_>;
     /// Sets attributes. Returns the extended attributes that could not be set.

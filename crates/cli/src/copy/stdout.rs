@@ -6,6 +6,7 @@ use super::Sparse;
 use super::host::HostContent;
 use super::pump::{ALIGN_BYTES, Buffers, Transfer, copy_large, copy_small};
 use super::side::Content;
+use super::tree::close;
 use super::workers::SMALL_BYTES;
 use crate::interrupt::Interrupt;
 use crate::place::Place;
@@ -29,6 +30,11 @@ impl ToStdout {
             large: Buffers::default(),
             progress: Progress::hidden(),
         })
+    }
+
+    /// Closes it.
+    pub(crate) fn close(self) -> Result<(), Failure> {
+        close(Box::new(self.stdout), &Place::Stream)
     }
 
     /// Writes a file, with zeroes for its holes.

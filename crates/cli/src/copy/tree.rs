@@ -18,6 +18,12 @@ use crate::output::Output;
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem};
 
+/// Closes a target, after the last write.
+pub(super) fn close(target: Box<dyn Content>, place: &Place) -> Result<(), Failure> {
+    let closed = target.close();
+    closed.doing(|| format!("error writing {place}"))
+}
+
 /// A name in a directory on one side.
 #[derive(Clone, Copy)]
 pub(crate) struct At<'a> {
@@ -404,8 +410,9 @@ impl<'a> Walker<'a> {
             return Ok(());
         }
         self.bytes(source.as_ref(), target.as_ref(), from.place, to.place)?;
-        let (source, target) = (source.as_ref(), target.as_ref());
-        self.shared.finish(source, target, (&change, to.place))
+        let ended = (source.as_ref(), target.as_ref());
+        self.shared.finish(ended.0, ended.1, (&change, to.place))?;
+        close(target, to.place)
     }
 
     /// Opens a file. If too many files are open, waits for the workers to close theirs, then retries once.

@@ -16,6 +16,7 @@ use throughline::{AlignedBuf, File, FileType};
 use super::extended::{Extended, Refused};
 use super::pump::{ALIGN_BYTES, Transfer, copy_small};
 use super::side::{Change, Content, Id};
+use super::tree::close;
 use super::{Preserve, Sparse, Xattrs};
 use crate::interrupt::Interrupt;
 use crate::output::Complaints;
@@ -299,11 +300,20 @@ pub(crate) fn with_workers<R>(shared: &Shared<'_>, body: impl FnOnce(Queue<'_>) 
 fn work(shared: &Shared<'_>, batches: &Receiver<Vec<Job>>, under_way: &UnderWay) {
     let mut buffer: Option<AlignedBuf> = None;
     for batch in batches {
-        let batch = Taken { batch, under_way };
+        let mut batch = Taken {
+            ids: batch.iter().map(|job| job.target_id).collect(),
+            batch,
+            under_way,
+        };
         let buffer =
             buffer.get_or_insert_with(|| AlignedBuf::zeroed(SMALL_BYTES as usize, ALIGN_BYTES));
         if shared.interrupt.check().is_ok() {
             shared.run_batch(&batch.batch, buffer);
+        }
+        for job in batch.batch.drain(..) {
+            if let Err(failure) = close(job.to, &job.target) {
+                shared.complain(&failure);
+            }
         }
     }
 }
@@ -311,16 +321,18 @@ fn work(shared: &Shared<'_>, batches: &Receiver<Vec<Job>>, under_way: &UnderWay)
 /// A batch taken by a worker. Dropping it notifies the waiters, even if the worker panics.
 struct Taken<'a> {
     batch: Vec<Job>,
+    /// Their targets.
+    ids: Vec<Id>,
     under_way: &'a UnderWay,
 }
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
         // Close the files before notifying the waiters.
-        let ids: Vec<Id> = self.batch.drain(..).map(|job| job.target_id).collect();
+        self.batch.clear();
         let mut targets = self.under_way.lock();
-        for id in ids {
-            targets.remove(&id);
+        for id in &self.ids {
+            targets.remove(id);
         }
         drop(targets);
         self.under_way.fewer.notify_all();

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use throughline_testkit::kernel::Loop;
-use throughline_testkit::program;
+use throughline_testkit::program::{self, has};
 
 use crate::common::{Image, fails, noise, ok, throughline, tools_are_missing};
 use crate::copy::str;
@@ -15,6 +15,7 @@ use crate::copy::str;
 /// The bytes of a device before a copy.
 const OLD: u8 = 0x5a;
 const DEVICE_BYTES: usize = 24 << 20;
+const MIB: u64 = 1 << 20;
 /// A copy to a fifo that nobody reads would wait for ever.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -48,7 +49,6 @@ fn a_device_gets_zeroes_where_its_source_has_holes() {
     let Some(device) = Loop::new(&below, &[]) else {
         return;
     };
-    const MIB: u64 = 1 << 20;
     let source = image.sibling("source");
     for (name, len, data) in [
         (
@@ -118,5 +118,58 @@ fn the_reader_of_a_fifo_gets_the_whole_file() {
         let ran = program::run(throughline().args(words), LIMIT);
         assert!(ran.status.success(), "{words:?}: {}", ran.stderr);
         assert!(reader.join().unwrap() == expected, "{words:?}");
+    }
+}
+
+/// A C library in which every close(2) of a file named `full` fails, as on NFS with a quota.
+const FULL_AT_CLOSE: &str = r#"
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+int close(int fd) {
+    char link[64], path[4096];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t len = readlink(link, path, sizeof path - 1);
+    int (*real)(int) = dlsym(RTLD_NEXT, "close");
+    int done = real(fd);
+    if (len > 5 && memcmp(path + len - 5, "/full", 5) == 0) {
+        errno = EDQUOT;
+        return -1;
+    }
+    return done;
+}
+"#;
+
+#[test]
+fn an_error_of_close_is_an_error_of_the_copy() {
+    if tools_are_missing() || !has(&["cc", "cp"]) {
+        return;
+    }
+    let image = Image::ext4();
+    let (code, library) = (image.sibling("close.c"), image.sibling("close.so"));
+    fs::write(&code, FULL_AT_CLOSE).unwrap();
+    let mut cc = Command::new("cc");
+    cc.args(["-shared", "-fPIC", "-o", str(&library), str(&code), "-ldl"]);
+    assert!(cc.status().unwrap().success());
+    let (source, full) = (image.sibling("source"), image.sibling("full"));
+    for len in [0, 1000, 5 << 20] {
+        fs::write(&source, noise(len, 8)).unwrap();
+        let place = image.at(&format!("/{len}"));
+        ok(["cp", str(&source), &place]);
+        let refused = |command: &mut Command| {
+            let output = command.env("LD_PRELOAD", &library).output().unwrap();
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(1), "{command:?}: {said}");
+            assert!(said.contains("quota exceeded"), "{command:?}: {said}");
+        };
+        refused(Command::new("cp").arg(&source).arg(&full));
+        refused(throughline().arg("cp").arg(&place).arg(&full));
+        refused(throughline().args(["-q", "cp"]).arg(&source).arg(&full));
+        let to_full = || fs::File::create(&full).unwrap();
+        refused(throughline().arg("cat").arg(&place).stdout(to_full()));
+        refused(throughline().args(["cp", &place, "-"]).stdout(to_full()));
     }
 }

@@ -67,8 +67,8 @@ fn with_allow_root_other_users_may_use_and_close_only_what_is_open() {
         .ask(op::WRITE, node, bytes::write(fh, 0, b"more"))
         .ok();
     mount.ask(op::FSYNC, node, bytes::fsync(fh, 0)).done();
-    // Whatever reads or writes an open file, as read(2) and write(2) do. For lseek(SEEK_END) and cached reads,
-    // the kernel needs the attributes of the open file.
+    // Whatever reads or writes an open file, as read(2) and write(2) do. For lseek(SEEK_END) and cached
+    // reads, the kernel needs the attributes of the open file.
     let of_open_files: &[(u32, Bytes)] = &[
         (op::GETATTR, bytes::getattr(Some(fh))),
         (op::LSEEK, bytes::lseek(fh, 0, 3)),
