@@ -21,7 +21,7 @@ use crate::context::{GLOBAL_OPTIONS, Globals};
     max_term_width = 100
 )]
 pub(crate) struct Cli {
-    /// Print results as JSON (info, ls, tree, stat, getfattr, df, du, tune, replay, status, explain, cp
+    /// Print results as JSON (info, mkfs, ls, tree, stat, getfattr, df, du, tune, replay, status, explain, cp
     /// --stats, lab bisect, lab compare, lab founding, lab gate, lab models)
     #[arg(long)]
     pub(crate) json: bool,
@@ -105,6 +105,16 @@ pub(crate) struct JsonFlag {
 pub(crate) enum Command {
     /// Show features, geometry, free space, state and I/O settings of an image
     Info(commands::info::InfoArgs),
+    /// Make an ext2, ext3 or ext4 file system in a file or on a block device
+    ///
+    /// The options are those of mke2fs(8), and so is the layout. Defaults are read from mke2fs.conf
+    /// (MKE2FS_CONFIG, /etc/mke2fs.conf); Debian's are built in. In a new file, blocks of zeros are holes.
+    ///
+    /// A target that is not blank is refused without -F; one that is mounted or in use is always refused.
+    ///
+    /// With SOURCE_DATE_EPOCH in the environment, all times are that time, and a UUID and a hash seed that
+    /// are not given follow from the options: the same command makes the same bytes.
+    Mkfs(commands::mkfs::MkfsArgs),
     /// List directories
     Ls(commands::ls::LsArgs),
     /// Show a directory tree
@@ -202,6 +212,11 @@ pub(crate) enum Command {
     /// This makes a link. Run through it, throughline takes fuse2fs's arguments and options, and returns its
     /// exit codes.
     InstallFuse2fs(commands::install::Fuse2fsArgs),
+    /// Install throughline under the names mke2fs, mkfs.ext2, mkfs.ext3 and mkfs.ext4
+    ///
+    /// This makes links. Run through them, throughline takes mke2fs's arguments, has its defaults, and
+    /// returns 1 for every failure.
+    InstallMke2fs(commands::install::Mke2fsArgs),
     /// Install the link that mount(8) and fstab need for the type fuse.throughline
     InstallHelpers(commands::install::HelpersArgs),
     /// Show what the I/O path did while a command ran
@@ -271,6 +286,7 @@ impl Command {
     pub(crate) fn json(&self) -> bool {
         match self {
             Command::Info(args) => args.json.json,
+            Command::Mkfs(args) => args.json.json,
             Command::Cp(args) => args.json,
             Command::Ls(args) => args.json.json,
             Command::Tree(args) => args.json.json,

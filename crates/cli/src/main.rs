@@ -33,6 +33,7 @@ use std::process::ExitCode;
 
 use tracing_subscriber::filter::LevelFilter;
 
+use crate::commands::mkfs::names as mkfs;
 use crate::context::Context;
 use crate::problem::Failure;
 use crate::unanswered::Unanswered;
@@ -69,6 +70,7 @@ fn run() -> ExitCode {
     let name = arguments.next().unwrap_or_default();
     match Path::new(&name).file_name().and_then(OsStr::to_str) {
         Some(mount::fuse2fs::NAME) => mount::fuse2fs::main(arguments.collect()),
+        Some(name) if mkfs::NAMES.contains(&name) => mkfs::main(name, arguments.collect()),
         Some(mount::HELPER_NAME) => mount::helper::main(arguments.collect()),
         _ => command_line(),
     }

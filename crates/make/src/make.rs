@@ -82,10 +82,7 @@ impl MkfsOptions {
         };
         if !exists {
             // Refused before the file is created.
-            let target = Target {
-                bytes: None,
-                is_blank: false,
-            };
+            let target = Target { bytes: None };
             Plan::new(&resolve::resolve(self, target)?.0)?;
         }
         let opened = |lengthen: Option<u64>| {
@@ -138,10 +135,7 @@ impl MkfsOptions {
             None => return Ok(None),
             Some(VolumeSize::Bytes(bytes)) => Some(bytes),
             Some(VolumeSize::Blocks(blocks)) => {
-                let target = Target {
-                    bytes: None,
-                    is_blank: false,
-                };
+                let target = Target { bytes: None };
                 let (request, _) = resolve::resolve(self, target)?;
                 blocks.checked_mul(u64::from(request.block_bytes))
             }
@@ -176,10 +170,7 @@ impl MkfsOptions {
         if !self.overwrite && !self.only_supers && !is_blank {
             refuse_occupied(&disk, offset)?;
         }
-        let target = Target {
-            bytes: Some(room),
-            is_blank,
-        };
+        let target = Target { bytes: Some(room) };
         let (request, manner) = resolve::resolve(self, target)?;
         if u128::from(request.blocks) * u128::from(request.block_bytes) > u128::from(room) {
             return Err(Error::invalid(format!(
@@ -211,14 +202,33 @@ impl MkfsOptions {
         }
     }
 
-    /// What [`MkfsOptions::make`] would make in a target of `bytes` bytes (`None`: it does not exist). `-n`
+    /// What [`MkfsOptions::make`] would make in the file or on the block device `path`. `-n`
+    ///
+    /// # Errors
+    /// [`Error::Invalid`], [`Error::Unsupported`], [`Error::Open`].
+    pub fn plan_for(&self, path: impl AsRef<Path>) -> Result<Made> {
+        let path = path.as_ref();
+        let failed = |source| Error::Open {
+            path: path.to_owned(),
+            source,
+        };
+        match fs::metadata(path) {
+            Ok(_) => {
+                let device = OpenOptions::new().open(path).map_err(failed)?;
+                self.plan(Some(device.len_bytes()))
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => self.plan(None),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// What [`MkfsOptions::make`] would make in a target of `bytes` bytes (`None`: it does not exist).
     ///
     /// # Errors
     /// [`Error::Invalid`], [`Error::Unsupported`].
     pub fn plan(&self, bytes: Option<u64>) -> Result<Made> {
         let target = Target {
             bytes: bytes.map(|bytes| bytes.saturating_sub(self.offset())),
-            is_blank: false,
         };
         let (request, _) = resolve::resolve(self, target)?;
         Ok(made(&Plan::new(&request)?, &request))

@@ -27,6 +27,7 @@ pub enum VolumeSize {
 #[derive(Clone, Debug, Default)]
 pub struct MkfsOptions {
     pub(crate) fs_type: Option<String>,
+    pub(crate) default_type: Option<String>,
     pub(crate) usage: Option<String>,
     pub(crate) block_bytes: Option<u32>,
     pub(crate) min_block_bytes: Option<u32>,
@@ -51,6 +52,7 @@ pub struct MkfsOptions {
     pub(crate) time: Option<u64>,
     pub(crate) size: Option<VolumeSize>,
     pub(crate) overwrite: bool,
+    pub(crate) reproducible: bool,
     pub(crate) discard: Option<bool>,
     pub(crate) config: Option<Config>,
 }
@@ -75,6 +77,8 @@ impl MkfsOptions {
     setters! {
         /// `ext2`, `ext3`, `ext4` (the default), or a type of the configuration. `-t`
         fs_type: &str => |name| fs_type = Some(name.to_owned());
+        /// The type if neither [`fs_type`](MkfsOptions::fs_type) nor the configuration says one. Default: `ext4`.
+        default_type: &str => |name| default_type = Some(name.to_owned());
         /// What the volume is for: types of the configuration, separated by commas, instead of those that
         /// follow from its size. `-T`
         usage: &str => |names| usage = Some(names.to_owned());
@@ -115,6 +119,9 @@ impl MkfsOptions {
         size: VolumeSize => |size| size = Some(size);
         /// Whether the target may hold anything that would be lost. Default: false.
         overwrite: bool => |overwrite| overwrite = overwrite;
+        /// Whether a UUID and a hash seed that are not given follow from all else that determines the volume,
+        /// instead of being random. Default: false.
+        reproducible: bool => |reproducible| reproducible = reproducible;
         /// Whether the blocks of a device are discarded first. Default: true. `-E discard`, `nodiscard`
         discard: bool => |discard| discard = Some(discard);
         /// The configuration, instead of the system's. [`Config::built_in`] makes a volume independent of the

@@ -2,6 +2,7 @@
 
 use std::time::SystemTime;
 
+use throughline_extfmt::checksum::crc32c;
 use throughline_extfmt::features::{Compat, Incompat, RoCompat};
 use throughline_extfmt::superblock::OnError;
 
@@ -45,8 +46,6 @@ const HURD: u32 = 1;
 pub(crate) struct Target {
     /// Bytes from the start of the volume to the end; `None`: the file does not exist yet.
     pub(crate) bytes: Option<u64>,
-    /// Whether it reads as zeros already.
-    pub(crate) is_blank: bool,
 }
 
 /// How a volume is made, beside what is made.
@@ -67,7 +66,7 @@ pub(crate) fn resolve(options: &MkfsOptions, target: Target) -> Result<(Request,
         None => Config::of_system()?,
     };
     let resolver = Resolver::new(options, config, target)?;
-    resolver.request(target)
+    resolver.request()
 }
 
 struct Resolver<'o> {
@@ -124,7 +123,12 @@ impl<'o> Resolver<'o> {
 
     /// The type, and the uses: as given, or by size.
     fn find_types(&self, bytes: u64) -> Result<Vec<String>> {
-        let fs_type = self.options.fs_type.as_deref().unwrap_or(DEFAULT_TYPE);
+        let options = self.options;
+        let given = options.fs_type.as_deref();
+        let fs_type = given
+            .or_else(|| self.config.default_value("fs_type"))
+            .or(options.default_type.as_deref())
+            .unwrap_or(DEFAULT_TYPE);
         if fs_type != "ext2" && !self.config.has_type(fs_type) {
             return Err(Error::invalid(format!(
                 "mke2fs.conf does not define the type {fs_type}; it defines {}",
@@ -212,7 +216,7 @@ impl<'o> Resolver<'o> {
         Ok(features)
     }
 
-    fn request(mut self, target: Target) -> Result<(Request, Manner)> {
+    fn request(mut self) -> Result<(Request, Manner)> {
         let options = self.options;
         self.extended = self.extended.merged(&options.extended);
         let features = self.features()?;
@@ -224,6 +228,7 @@ impl<'o> Resolver<'o> {
             now.map_or(0, |since| since.as_secs())
         });
         let config_flag = |tag: &str| self.config.truth(&self.types, tag);
+        let hash_seed = options.hash_seed.or(extended.hash_seed);
         let prezeroed = extended.prezeroed.unwrap_or(false);
         let manner = Manner {
             lazy_journal: first(
@@ -248,7 +253,7 @@ impl<'o> Resolver<'o> {
             config_flag("packed_meta_blocks")?,
             false,
         );
-        let request = Request {
+        let mut request = Request {
             block_bytes: self.block_bytes,
             blocks: self.blocks,
             inode_bytes,
@@ -278,11 +283,8 @@ impl<'o> Resolver<'o> {
             test_fs: extended.test_fs,
             label: field("label (-L)", options.label.as_deref(), 16)?,
             last_mounted: field("directory (-M)", options.last_mounted.as_deref(), 63)?,
-            uuid: options.uuid.unwrap_or_else(random),
-            hash_seed: options
-                .hash_seed
-                .or(extended.hash_seed)
-                .unwrap_or_else(random),
+            uuid: options.uuid.unwrap_or_default(),
+            hash_seed: hash_seed.unwrap_or_default(),
             hash_version: self.hash_version()?,
             on_error: self.on_error()?,
             mount_options: if revision_0 { 0 } else { self.mount_options()? },
@@ -290,7 +292,16 @@ impl<'o> Resolver<'o> {
             periodic_check: config_flag("enable_periodic_fsck")?.unwrap_or(false),
             time,
         };
-        debug_assert!(!target.is_blank || target.bytes.is_some());
+        let chosen = |what: &str, request: &Request| match options.reproducible {
+            true => derived(what, request),
+            false => uuid::Uuid::new_v4().into_bytes(),
+        };
+        if options.uuid.is_none() {
+            request.uuid = chosen("uuid", &request);
+        }
+        if hash_seed.is_none() {
+            request.hash_seed = chosen("hash seed", &request);
+        }
         Ok((request, manner))
     }
 
@@ -537,8 +548,17 @@ fn field(what: &str, text: Option<&[u8]>, most: usize) -> Result<Vec<u8>> {
     }
 }
 
-fn random() -> [u8; 16] {
-    uuid::Uuid::new_v4().into_bytes()
+/// 16 bytes that follow from a request: different for different requests, as far as 128 bits of a checksum
+/// go.
+fn derived(what: &str, request: &Request) -> [u8; 16] {
+    let text = format!("{what} {request:?}");
+    let mut bytes = [0; 16];
+    for (salt, place) in (1u32..).zip(bytes.as_chunks_mut::<4>().0) {
+        *place = crc32c(salt.wrapping_mul(0x9e37_79b9), text.as_bytes()).to_le_bytes();
+    }
+    uuid::Builder::from_random_bytes(bytes)
+        .into_uuid()
+        .into_bytes()
 }
 
 /// The behaviour on damage, by the name of `-e`.

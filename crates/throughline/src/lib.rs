@@ -9,6 +9,7 @@
 //! | `std::fs::File` | [`File`] in a volume, [`RawFile`] on the host; both are [`Handle`]s |
 //! | `std::fs::DirBuilder` | [`DirBuilder`] |
 //! | `mount -o` | [`VolumeOptions`] |
+//! | `mke2fs` | [`MkfsOptions`] |
 //! | `getfattr`, `setfattr`, `getfacl`, `setfacl` | [`Xattrs`], from [`Dir::xattrs`] |
 //! | `Read`, `Write`, `Seek` | the same: [`File`] and [`RawFile`] implement them |
 //! | `FileExt::read_at`, `write_at` | [`Handle::read_at`], [`Handle::write_at`] |
@@ -34,14 +35,12 @@
 //!
 //! ```
 //! use std::io::Write;
-//! use throughline::{FileOptions, Volume};
+//! use throughline::{FileOptions, MkfsOptions, Volume, VolumeSize};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let folder = tempfile::tempdir()?;
 //! # let path = folder.path().join("disk.img");
-//! # let mut make = std::process::Command::new("/usr/sbin/mke2fs");
-//! # let Ok(made) = make.args(["-q", "-t", "ext4"]).arg(&path).arg("8M").status() else { return Ok(()) };
-//! # assert!(made.success());
+//! MkfsOptions::new().size(VolumeSize::Bytes(8 << 20)).make(&path)?;
 //! let volume = Volume::in_memory(std::fs::read(path)?)?;
 //! volume.create_dir_all("/var/log")?;
 //! volume.write("/etc-motd", "hello\n")?;
@@ -229,5 +228,8 @@ pub use throughline_ext::{
 pub use throughline_fileio::throttle::{Pauses, ThrottleState};
 pub use throughline_fileio::writeback::WritebackCounts;
 pub use throughline_fileio::{Advice, DirtyLimits};
+pub use throughline_make::{
+    Config as MkfsConfig, Error as MkfsError, Made, MkfsOptions, VolumeSize, parse_on_error,
+};
 pub use volume::{Tuning, Volume};
 pub use xattrs::Xattrs;

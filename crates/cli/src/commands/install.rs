@@ -1,4 +1,4 @@
-//! `install-fuse2fs` and `install-helpers`: links under the names by which other programs run this one.
+//! `install-fuse2fs`, `install-mke2fs` and `install-helpers`: links under the names by which other programs run this one.
 
 use std::io;
 use std::os::unix::fs::symlink;
@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 
+use super::mkfs::names;
 use crate::context::Context;
 use crate::mount::{HELPER_NAME, fuse2fs};
 use crate::problem::{Doing, Failure, Problem};
@@ -17,6 +18,16 @@ pub(crate) struct Fuse2fsArgs {
     /// The directory for the link: one early in PATH, for example ~/.local/bin
     dir: PathBuf,
     /// Remove the link
+    #[arg(long)]
+    remove: bool,
+}
+
+/// Arguments of `install-mke2fs`.
+#[derive(Args, Debug)]
+pub(crate) struct Mke2fsArgs {
+    /// The directory for the links: one early in PATH, for example ~/.local/bin
+    dir: PathBuf,
+    /// Remove the links
     #[arg(long)]
     remove: bool,
 }
@@ -47,15 +58,27 @@ const MODULE_SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
 /// Creates `fuse2fs` in a directory.
 pub(crate) fn fuse2fs(args: &Fuse2fsArgs, context: &mut Context) -> Result<(), Failure> {
-    let link = args.dir.join(fuse2fs::NAME);
-    change(&link, args.remove)?;
-    if args.remove || context.globals.quiet {
+    named(fuse2fs::NAME, &args.dir, args.remove, context)
+}
+
+/// Creates `mke2fs` and the names by type in a directory.
+pub(crate) fn mke2fs(args: &Mke2fsArgs, context: &mut Context) -> Result<(), Failure> {
+    names::NAMES
+        .iter()
+        .try_for_each(|name| named(name, &args.dir, args.remove, context))
+}
+
+/// Creates or removes one name, and says if another program comes before it.
+fn named(name: &str, dir: &Path, remove: bool, context: &mut Context) -> Result<(), Failure> {
+    let link = dir.join(name);
+    change(&link, remove)?;
+    if remove || context.globals.quiet {
         return Ok(());
     }
     context
         .out
         .line(format!("{} runs throughline", link.display()))?;
-    if let Some(first) = first_in_path(fuse2fs::NAME)
+    if let Some(first) = first_in_path(name)
         && !same(&first, &link)
     {
         context.out.line(format!(

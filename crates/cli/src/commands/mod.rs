@@ -20,6 +20,7 @@ pub(crate) mod ln;
 pub(crate) mod ls;
 pub(crate) mod lsattr;
 pub(crate) mod mkdir;
+pub(crate) mod mkfs;
 pub(crate) mod mknod;
 pub(crate) mod mount;
 pub(crate) mod mv;
@@ -61,6 +62,7 @@ pub(crate) fn run(command: Command, context: &mut Context) -> Result<(), Failure
         Command::Cp(args) => cp::run(&args, context),
         Command::Rm(args) => rm::run(&args, context),
         Command::Mkdir(args) => mkdir::run(&args, context),
+        Command::Mkfs(args) => mkfs::run(&args, context),
         Command::Mv(args) => mv::run(&args, context),
         Command::Ln(args) => ln::run(&args, context),
         Command::Readlink(args) => readlink::run(&args, context),
@@ -87,6 +89,7 @@ pub(crate) fn run(command: Command, context: &mut Context) -> Result<(), Failure
         Command::Umount(args) => umount::run(&args, context),
         Command::Status(args) => status::run(&args, context),
         Command::InstallFuse2fs(args) => install::fuse2fs(&args, context),
+        Command::InstallMke2fs(args) => install::mke2fs(&args, context),
         Command::InstallHelpers(args) => install::helpers(&args, context),
         Command::Explain(args) => explain::run(&args, context),
         Command::Lab(args) => lab::run(&args, context),

@@ -5,8 +5,9 @@ use std::process::Stdio;
 
 use crate::common::{Image, fails, ok, run, throughline, tools_are_missing};
 
-const COMMANDS: [&str; 38] = [
+const COMMANDS: [&str; 40] = [
     "info",
+    "mkfs",
     "ls",
     "tree",
     "stat",
@@ -40,6 +41,7 @@ const COMMANDS: [&str; 38] = [
     "umount",
     "status",
     "install-fuse2fs",
+    "install-mke2fs",
     "install-helpers",
     "lab",
     "completions",

@@ -99,6 +99,22 @@ pub fn holds_ext(file: &File, offset: u64) -> Option<&'static str> {
         .then_some("it is a disk with an ext volume in a partition")
 }
 
+/// For a message: what a file holds at `offset` that would be lost if something else was written there: a
+/// volume, a table of partitions, or a known format.
+pub fn occupied(file: &File, offset: u64) -> Option<String> {
+    if let Some(ext) = holds_ext(file, offset) {
+        return Some(ext.to_owned());
+    }
+    if let Some(known) = known::find(file, offset) {
+        return Some(format!("it holds something: {}", known.what));
+    }
+    let table = (offset == 0).then(|| Table::read(file)).flatten()?;
+    Some(format!(
+        "it is a disk with a partition table ({})",
+        table.kind
+    ))
+}
+
 /// Whether there is a superblock of an ext volume: its magic, and plausible fields.
 fn is_ext(file: &File, start_bytes: u64) -> bool {
     start_bytes
@@ -172,6 +188,9 @@ mod tests {
         }
         assert_eq!(holds_ext(&ext, u64::MAX), Some("it holds an ext volume"));
         assert_eq!(holds_ext(&file(&[]), u64::MAX), None);
+        assert_eq!(occupied(&ext, 0).as_deref(), Some("it holds an ext volume"));
+        assert_eq!(occupied(&file(&[0; 4096]), 0), None);
+        assert!(occupied(&file(b"QFI\xfb"), 0).is_some_and(|what| what.contains("qcow")));
     }
 
     #[test]

@@ -92,6 +92,8 @@ fn is_watched(command: &Command) -> bool {
         Command::Umount(_)
         | Command::Status(_)
         | Command::InstallFuse2fs(_)
+        | Command::InstallMke2fs(_)
+        | Command::Mkfs(_)
         | Command::InstallHelpers(_)
         | Command::Explain(_)
         | Command::CompletePlace(_)

@@ -1,0 +1,282 @@
+//! The arguments of `mkfs`: those of mke2fs, under their names.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args};
+use throughline::{MkfsError, MkfsOptions, VolumeSize, parse_on_error};
+use uuid::Uuid;
+
+use crate::args::JsonFlag;
+use crate::output::note;
+use crate::problem::Failure;
+use crate::text::{parse_size, quote};
+
+/// Arguments of `mkfs`.
+#[derive(Args, Debug)]
+#[command(args_override_self = true)]
+pub(crate) struct MkfsArgs {
+    /// A file, which is created if it does not exist, or a block device
+    pub(crate) image: PathBuf,
+    /// The size: with a unit (64M, 20G), in KiB, or, with -b, in blocks. Without it: all of the file or
+    /// device
+    size: Option<String>,
+    /// ext2, ext3, ext4, or a type of mke2fs.conf [default: ext4]
+    #[arg(short = 't', value_name = "TYPE")]
+    fs_type: Option<String>,
+    /// Block size in bytes; -SIZE: at least so many
+    #[arg(short = 'b', value_name = "BYTES", allow_hyphen_values = true)]
+    block: Option<String>,
+    /// Inode size in bytes
+    #[arg(short = 'I', value_name = "BYTES")]
+    inode_bytes: Option<u32>,
+    /// One inode for so many bytes
+    #[arg(short = 'i', value_name = "BYTES")]
+    bytes_per_inode: Option<u64>,
+    /// Number of inodes
+    #[arg(short = 'N', value_name = "COUNT")]
+    inodes: Option<u64>,
+    /// Percentage of the blocks that is kept for root [default: 5]
+    #[arg(short = 'm', value_name = "PERCENT")]
+    reserved: Option<f64>,
+    /// Label, at most 16 bytes
+    #[arg(short = 'L', value_name = "LABEL")]
+    label: Option<String>,
+    /// UUID: a UUID, random or clear
+    #[arg(short = 'U', value_name = "UUID")]
+    uuid: Option<String>,
+    /// Features to add or (^) leave out: extent,^resize_inode; none: start without any
+    #[arg(short = 'O', value_name = "FEATURES", allow_hyphen_values = true)]
+    features: Vec<String>,
+    /// Extended options: stride= stripe_width= resize= offset= num_backup_sb= root_owner[=UID:GID]
+    /// hash_seed= orphan_file_size= mmp_update_interval= packed_meta_blocks[=0|1] lazy_itable_init[=0|1]
+    /// lazy_journal_init[=0|1] assume_storage_prezeroed[=0|1] discard nodiscard test_fs
+    #[arg(short = 'E', value_name = "WORDS", short_alias = 'R')]
+    extended: Vec<String>,
+    /// Make a journal
+    #[arg(short = 'j')]
+    wants_journal: bool,
+    /// Journal options: size=MIB fast_commit_size=KIB location=BLOCK
+    #[arg(short = 'J', value_name = "WORDS")]
+    journal: Vec<String>,
+    /// What it is for: types of mke2fs.conf, such as small, news or largefile
+    #[arg(short = 'T', value_name = "USE")]
+    usage: Option<String>,
+    /// Directory where it was last mounted
+    #[arg(short = 'M', value_name = "DIR")]
+    last_mounted: Option<String>,
+    /// What the kernel does on damage: continue, remount-ro or panic
+    #[arg(short = 'e', value_name = "WHAT")]
+    on_error: Option<String>,
+    /// Blocks per group
+    #[arg(short = 'g', value_name = "BLOCKS")]
+    blocks_per_group: Option<u32>,
+    /// Groups per flex group
+    #[arg(short = 'G', value_name = "GROUPS")]
+    groups_per_flex: Option<u32>,
+    /// Revision: 0 or 1
+    #[arg(short = 'r', value_name = "REVISION")]
+    revision: Option<u32>,
+    /// Operating system that is recorded as the maker
+    #[arg(short = 'o', value_name = "OS")]
+    creator_os: Option<String>,
+    /// Overwrite what the target holds. What is mounted or in use is never overwritten
+    #[arg(short = 'F', action = ArgAction::Count)]
+    force: u8,
+    /// Only show what would be made
+    #[arg(short = 'n')]
+    pub(crate) dry_run: bool,
+    /// Show more
+    #[arg(short = 'v')]
+    pub(crate) verbose: bool,
+    /// Write superblocks and descriptors only, to rescue a file system that lost all of them: with the
+    /// options that it was made with
+    #[arg(short = 'S')]
+    pub(crate) only_supers: bool,
+    /// Accepted: I/O is direct where the device allows it
+    #[arg(short = 'D', hide = true)]
+    _direct: bool,
+    #[arg(short = 'c', hide = true, action = ArgAction::Count)]
+    bad_blocks: u8,
+    #[arg(short = 'l', hide = true)]
+    bad_block_list: Option<String>,
+    #[arg(short = 'C', hide = true)]
+    cluster: Option<String>,
+    #[arg(short = 'd', hide = true)]
+    source: Option<String>,
+    #[arg(short = 'z', hide = true)]
+    undo: Option<String>,
+    /// Defaults and exit codes of mke2fs.
+    #[arg(long, hide = true)]
+    pub(crate) as_mke2fs: bool,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+impl MkfsArgs {
+    pub(crate) fn is_forced(&self) -> bool {
+        self.force > 0
+    }
+
+    /// Where the file system begins: `-E offset=` before `--offset`.
+    pub(crate) fn offset(&self, global: u64) -> u64 {
+        let words = self.extended.iter().flat_map(|words| words.split(','));
+        let given = words.filter_map(|word| word.trim().strip_prefix("offset="));
+        given
+            .last()
+            .and_then(|text| text.parse().ok())
+            .unwrap_or(global)
+    }
+
+    /// The options of the library.
+    pub(crate) fn options(&self, offset: u64) -> Result<MkfsOptions, Failure> {
+        self.refuse_missing()?;
+        let mut options = MkfsOptions::new();
+        self.set_sizes(&mut options)?;
+        if offset > 0 {
+            options
+                .extended(&format!("offset={offset}"))
+                .map_err(usage)?;
+        }
+        for list in &self.features {
+            options.features(list).map_err(usage)?;
+        }
+        for words in &self.extended {
+            options.extended(words).map_err(usage)?;
+        }
+        for words in &self.journal {
+            options.journal_options(words).map_err(usage)?;
+        }
+        if self.wants_journal {
+            options.journal();
+        }
+        self.fs_type.as_deref().map(|name| options.fs_type(name));
+        if self.as_mke2fs {
+            let has_journal = self.wants_journal || !self.journal.is_empty();
+            options.default_type(if has_journal { "ext3" } else { "ext2" });
+        }
+        self.usage.as_deref().map(|names| options.usage(names));
+        self.inode_bytes.map(|bytes| options.inode_bytes(bytes));
+        self.bytes_per_inode
+            .map(|bytes| options.bytes_per_inode(bytes));
+        self.inodes.map(|count| options.inodes(count));
+        self.reserved
+            .map(|percent| options.reserved_percent(percent));
+        self.label
+            .as_deref()
+            .map(|label| options.label(self.fitting(label)));
+        self.last_mounted
+            .as_ref()
+            .map(|dir| options.last_mounted(dir));
+        self.blocks_per_group
+            .map(|blocks| options.blocks_per_group(blocks));
+        self.groups_per_flex
+            .map(|groups| options.groups_per_flex(groups));
+        self.revision.map(|revision| options.revision(revision));
+        options.only_supers(self.only_supers);
+        if let Some(name) = &self.on_error {
+            options.on_error(parse_on_error(name).map_err(usage)?);
+        }
+        if let Some(name) = &self.creator_os {
+            options.creator_os(name).map_err(usage)?;
+        }
+        if let Some(uuid) = self.uuid()? {
+            options.uuid(uuid);
+        }
+        Ok(options)
+    }
+
+    /// Refuses, by name, what mke2fs has and this does not.
+    fn refuse_missing(&self) -> Result<(), Failure> {
+        let missing = [
+            (
+                self.source.is_some(),
+                "-d: make the file system, then copy with: throughline cp -a DIR/. IMAGE:/",
+            ),
+            (
+                self.bad_blocks > 0,
+                "-c: bad blocks are not searched for; badblocks(8) does that",
+            ),
+            (
+                self.bad_block_list.is_some(),
+                "-l: lists of bad blocks are not supported",
+            ),
+            (
+                self.cluster.is_some(),
+                "-C: the feature bigalloc is not written by this version",
+            ),
+            (self.undo.is_some(), "-z: undo files are not supported"),
+        ];
+        match missing.iter().find(|(is_given, _)| *is_given) {
+            Some((_, why)) => Err(Failure::Usage((*why).to_owned())),
+            None => Ok(()),
+        }
+    }
+
+    fn set_sizes(&self, options: &mut MkfsOptions) -> Result<(), Failure> {
+        let mut in_blocks = false;
+        if let Some(text) = &self.block {
+            let (is_least, digits) = match text.strip_prefix('-') {
+                Some(digits) => (true, digits),
+                None => (false, text.as_str()),
+            };
+            let bytes = digits.parse().map_err(|_| {
+                Failure::Usage(format!(
+                    "block size {} is not a number of bytes",
+                    quote(text)
+                ))
+            })?;
+            match is_least {
+                true => options.min_block_bytes(bytes),
+                false => options.block_bytes(bytes),
+            };
+            in_blocks = !is_least;
+        }
+        let Some(text) = &self.size else {
+            return Ok(());
+        };
+        let size = match text.parse::<u64>() {
+            Ok(blocks) if in_blocks => VolumeSize::Blocks(blocks),
+            Ok(kib) => VolumeSize::Bytes(
+                kib.checked_mul(1024)
+                    .ok_or_else(|| Failure::Usage(format!("size {} is too large", quote(text))))?,
+            ),
+            Err(_) => VolumeSize::Bytes(parse_size(text).map_err(Failure::Usage)?),
+        };
+        options.size(size);
+        Ok(())
+    }
+
+    /// The label; too long a one is cut off where mke2fs would do so.
+    fn fitting<'l>(&self, label: &'l str) -> &'l [u8] {
+        let bytes = label.as_bytes();
+        match bytes.get(..16) {
+            Some(start) if self.as_mke2fs && bytes.len() > 16 => {
+                let shown = String::from_utf8_lossy(start);
+                note(&format!(
+                    "label too long; it is truncated to {}",
+                    quote(&*shown)
+                ));
+                start
+            }
+            _ => bytes,
+        }
+    }
+
+    fn uuid(&self) -> Result<Option<[u8; 16]>, Failure> {
+        match self.uuid.as_deref() {
+            None | Some("random") => Ok(None),
+            Some("clear" | "null") => Ok(Some([0; 16])),
+            Some(text) => match Uuid::try_parse(text) {
+                Ok(uuid) => Ok(Some(uuid.into_bytes())),
+                Err(_) => Err(Failure::Usage(format!(
+                    "{} is not a UUID; random and clear are allowed too",
+                    quote(text)
+                ))),
+            },
+        }
+    }
+}
+
+fn usage(error: MkfsError) -> Failure {
+    Failure::Usage(error.to_string())
+}

@@ -1,0 +1,108 @@
+//! `mkfs`, also under the names `mke2fs`, `mkfs.ext2`, `mkfs.ext3` and `mkfs.ext4`.
+
+mod arguments;
+pub(crate) mod names;
+mod shown;
+
+use std::path::Path;
+use std::time::{Duration, SystemTime};
+
+use throughline::{Made, MkfsError, MkfsOptions};
+use throughline_forms::files;
+
+pub(crate) use arguments::MkfsArgs;
+
+use crate::context::Context;
+use crate::output::note;
+use crate::precious;
+use crate::problem::{Failure, Problem};
+use crate::text::quote;
+
+/// Seconds since 1970, instead of the time of the making, for builds that are to be reproducible.
+const EPOCH: &str = "SOURCE_DATE_EPOCH";
+/// The same for e2fsprogs.
+const FAKE_TIME: &str = "E2FSPROGS_FAKE_TIME";
+
+/// Makes a file system.
+pub(crate) fn run(args: &MkfsArgs, context: &mut Context) -> Result<(), Failure> {
+    let image = &args.image;
+    let doing = || format!("cannot make a file system in {}", quote(image));
+    let mut options = args.options(context.globals.offset)?;
+    set_time(&mut options)?;
+    let made = match args.dry_run {
+        true => options.plan_for(image),
+        false => {
+            if !args.is_forced() && !args.only_supers {
+                refuse_occupied(image, args.offset(context.globals.offset))?;
+            }
+            options
+                .overwrite(args.is_forced() || args.as_mke2fs)
+                .make(image)
+        }
+    };
+    let made = made.map_err(|error| problem(error, args).met(doing()))?;
+    warn(&made, context.globals.quiet);
+    shown::show(&made, args, context)
+}
+
+/// Takes the time from the environment, if it is there.
+fn set_time(options: &mut MkfsOptions) -> Result<(), Failure> {
+    for variable in [EPOCH, FAKE_TIME] {
+        let Some(text) = std::env::var_os(variable).filter(|text| !text.is_empty()) else {
+            continue;
+        };
+        let seconds = text.to_str().and_then(|text| text.parse::<u64>().ok());
+        let time = seconds
+            .and_then(|seconds| SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds)));
+        let time = time.ok_or_else(|| {
+            Failure::Usage(format!(
+                "{variable} is {}: a number of seconds since 1970 is needed",
+                quote(&text)
+            ))
+        })?;
+        options.time(time).reproducible(variable == EPOCH);
+        return Ok(());
+    }
+    Ok(())
+}
+
+/// Refuses a target that holds something that is recognized.
+fn refuse_occupied(image: &Path, offset: u64) -> Result<(), Failure> {
+    let found = precious::open(image).and_then(|file| files::occupied(&file, offset));
+    match found {
+        None => Ok(()),
+        Some(what) => Err(Problem::new(what)
+            .with_next("-F overwrites it; all that it holds is lost")
+            .met(format!("not making a file system in {}", quote(image)))),
+    }
+}
+
+fn problem(error: MkfsError, args: &MkfsArgs) -> Problem {
+    match error {
+        MkfsError::Occupied(why) => {
+            Problem::new(why).with_next("-F overwrites it; all that it holds is lost")
+        }
+        MkfsError::Open { source, path } if path == args.image => source.into(),
+        MkfsError::Device(device) => throughline::Error::Device(device).into(),
+        other => Problem::new(other.to_string()),
+    }
+}
+
+/// Says what is allowed, but may surprise.
+fn warn(made: &Made, quiet: bool) {
+    if made.too_small_for_journal {
+        note("too small for a journal: the file system has none");
+    }
+    if quiet {
+        return;
+    }
+    if made.block_bytes > 4096 {
+        note(&format!(
+            "most kernels do not mount blocks of {} bytes, only up to 4096",
+            made.block_bytes
+        ));
+    }
+    if made.inode_bytes < 256 {
+        note("inodes of 128 bytes hold no times after 2038");
+    }
+}

@@ -1,0 +1,100 @@
+//! What was made, or would be.
+
+use std::fmt::Write;
+
+use serde_json::json;
+use throughline::{Made, OnError};
+use uuid::Uuid;
+
+use super::MkfsArgs;
+use crate::context::Context;
+use crate::problem::Failure;
+
+/// The width of the list of backups.
+const LINE: usize = 72;
+
+/// Shows it, unless quiet.
+pub(super) fn show(made: &Made, args: &MkfsArgs, context: &mut Context) -> Result<(), Failure> {
+    if context.json {
+        return context.out.json(&value(made));
+    }
+    if context.globals.quiet {
+        return Ok(());
+    }
+    context.out.line(text(made, args.dry_run, args.verbose))
+}
+
+fn value(made: &Made) -> serde_json::Value {
+    json!({
+        "uuid": Uuid::from_bytes(made.uuid).to_string(),
+        "label": String::from_utf8_lossy(&made.label),
+        "block_bytes": made.block_bytes,
+        "blocks": made.blocks,
+        "free_blocks": made.free_blocks,
+        "reserved_blocks": made.reserved_blocks,
+        "inodes": made.inodes,
+        "inode_bytes": made.inode_bytes,
+        "groups": made.groups,
+        "blocks_per_group": made.blocks_per_group,
+        "inodes_per_group": made.inodes_per_group,
+        "journal_blocks": made.journal_blocks,
+        "features": made.features,
+        "backups": made.backups,
+    })
+}
+
+fn text(made: &Made, is_dry: bool, is_verbose: bool) -> String {
+    let mut text = String::new();
+    let size = match made.block_bytes {
+        bytes if bytes >= 1024 => format!("{}k", bytes >> 10),
+        bytes => bytes.to_string(),
+    };
+    let verb = if is_dry { "Would create" } else { "Created" };
+    let _ = writeln!(
+        text,
+        "{verb} a file system with {} {size} blocks and {} inodes",
+        made.blocks, made.inodes
+    );
+    let _ = write!(text, "UUID: {}", Uuid::from_bytes(made.uuid));
+    if is_verbose {
+        more(&mut text, made);
+    }
+    if !made.backups.is_empty() {
+        text.push_str("\nSuperblock backups stored on blocks:");
+        let mut width = LINE;
+        for (at, block) in made.backups.iter().enumerate() {
+            let comma = if at + 1 < made.backups.len() { "," } else { "" };
+            let word = format!("{block}{comma}");
+            if width + word.len() + 1 > LINE {
+                text.push_str("\n  ");
+                width = 2;
+            }
+            let _ = write!(text, " {word}");
+            width += word.len() + 1;
+        }
+    }
+    text
+}
+
+fn more(text: &mut String, made: &Made) {
+    let on_error = match made.on_error {
+        OnError::Continue => "continue",
+        OnError::RemountRo => "remount-ro",
+        OnError::Panic => "panic",
+    };
+    let _ = write!(
+        text,
+        "\nLabel: {}\nFeatures: {}\n{} block groups of {} blocks and {} inodes of {} bytes\n{} free blocks, \
+         {} reserved for root, {} in the journal\nFirst data block: {}\nOn damage: {on_error}",
+        String::from_utf8_lossy(&made.label),
+        made.features.join(" "),
+        made.groups,
+        made.blocks_per_group,
+        made.inodes_per_group,
+        made.inode_bytes,
+        made.free_blocks,
+        made.reserved_blocks,
+        made.journal_blocks,
+        made.first_data_block,
+    );
+}
