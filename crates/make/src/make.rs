@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -82,51 +81,22 @@ impl MkfsOptions {
         };
         if !exists {
             // Refused before the file is created.
-            let target = Target { bytes: None };
-            Plan::new(&resolve::resolve(self, target)?.0)?;
+            Plan::new(&resolve::resolve(self, Target { bytes: None })?.0)?;
         }
-        let opened = |lengthen: Option<u64>| {
-            let mut open = OpenOptions::new()
-                .write(true)
-                .create(!exists)
-                .lock(LockMode::Exclusive);
-            if let Some(bytes) = lengthen {
-                open = open.len_bytes(bytes);
-            }
-            open.open(path).map_err(|source| Error::Open {
-                path: path.to_owned(),
-                source,
-            })
-        };
-        let is_device = found.is_ok_and(|found| found.file_type().is_block_device());
-        let device = opened(None)?;
-        let made = self
-            .lengthen(&device, is_device)
-            .and_then(|()| self.make_on(device));
+        let open = OpenOptions::new()
+            .write(true)
+            .create(!exists)
+            .lock(LockMode::Exclusive);
+        let device = open.open(path).map_err(|source| Error::Open {
+            path: path.to_owned(),
+            source,
+        })?;
+        let made = self.make_on(device);
         if made.is_err() && !exists {
             // The file is ours, and of no use.
             let _ = fs::remove_file(path);
         }
         made
-    }
-
-    /// Makes a file as long as the volume.
-    fn lengthen(&self, device: &Arc<dyn BlockDevice>, is_device: bool) -> Result<()> {
-        let end = self.end_bytes()?;
-        match end {
-            Some(end) if end > device.len_bytes() && !is_device => {
-                let failed = |source| {
-                    let op = throughline_device::Op::Write;
-                    throughline_block::Error::device(op, end, 0, source)
-                };
-                Ok(device.set_len(end).map_err(failed)?)
-            }
-            Some(end) if end > device.len_bytes() => Err(Error::invalid(format!(
-                "a volume of {end} bytes does not fit the device, which has {} bytes",
-                device.len_bytes()
-            ))),
-            _ => Ok(()),
-        }
     }
 
     /// The end of the volume in the target, if a size was given.
@@ -152,35 +122,33 @@ impl MkfsOptions {
         self.extended.offset.unwrap_or(0)
     }
 
-    /// Makes a volume on a device.
+    /// Makes a volume on a device. One that can be resized, as a file, is lengthened if it is too short.
     ///
     /// # Errors
     /// As [`MkfsOptions::make`].
     pub fn make_on(&self, device: Arc<dyn BlockDevice>) -> Result<Made> {
         let disk = Disk::new(device)?;
         let offset = self.offset();
-        let room = disk.len_bytes().checked_sub(offset).ok_or_else(|| {
-            Error::invalid(format!(
-                "-E offset={offset}: the target has {} bytes",
-                disk.len_bytes()
-            ))
+        let len = disk.len_bytes();
+        let end = self.end_bytes()?.unwrap_or(len);
+        if end > len && !disk.is_resizable() {
+            return Err(Error::invalid(format!(
+                "a volume that ends at byte {end} does not fit the device, which has {len} bytes"
+            )));
+        }
+        let room = len.max(end).checked_sub(offset).ok_or_else(|| {
+            Error::invalid(format!("-E offset={offset}: the target has {len} bytes"))
         })?;
-        let is_blank =
-            disk.info().kind == DeviceKind::RegularFile && disk.seek_data(offset)?.is_none();
+        let is_file = disk.info().kind == DeviceKind::RegularFile;
+        let is_blank = is_file && (offset >= len || disk.seek_data(offset)?.is_none());
         if !self.overwrite && !self.only_supers && !is_blank {
             refuse_occupied(&disk, offset)?;
         }
-        let target = Target { bytes: Some(room) };
-        let (request, manner) = resolve::resolve(self, target)?;
-        if u128::from(request.blocks) * u128::from(request.block_bytes) > u128::from(room) {
-            return Err(Error::invalid(format!(
-                "{} blocks of {} bytes do not fit the target, which has room for {}",
-                request.blocks,
-                request.block_bytes,
-                room / u64::from(request.block_bytes)
-            )));
-        }
+        let (request, manner) = resolve::resolve(self, Target { bytes: Some(room) })?;
         let plan = Plan::new(&request)?;
+        if end > len {
+            disk.set_len(end)?;
+        }
         write::write(&plan, &disk, self.how(manner, is_blank))?;
         Ok(made(&plan, &request))
     }

@@ -167,6 +167,24 @@ fn a_part_of_a_file_leaves_the_rest_alone() {
     e2fs::assert_clean(&inner);
 }
 
+/// What is refused leaves a file as it is, its length too.
+#[test]
+fn a_refused_file_keeps_its_length() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("notes");
+    fs::write(&file, "a line\n").unwrap();
+    let refused = options(8 << 20).make(&file);
+    assert!(matches!(refused, Err(Error::Occupied(_))), "{refused:?}");
+    let wrong = options(8 << 20)
+        .overwrite(true)
+        .label([b'x'; 17])
+        .make(&file);
+    assert!(matches!(wrong, Err(Error::Invalid(_))), "{wrong:?}");
+    assert_eq!(fs::read(&file).unwrap(), b"a line\n");
+    options(8 << 20).overwrite(true).make(&file).unwrap();
+    assert_eq!(fs::metadata(&file).unwrap().len(), 8 << 20);
+}
+
 #[test]
 fn only_superblocks_leave_files_and_tables_alone() {
     if !e2fs::is_there() {

@@ -117,7 +117,7 @@ impl Build<'_> {
             runs.push(run);
         }
         inode.base_mut().set_flags(InodeFlags::EXTENTS);
-        let own = self.write_tree(ino, inode, &extents, goal)?;
+        let own = self.write_tree(ino, inode, &extents)?;
         Ok((runs, own))
     }
 
@@ -127,7 +127,6 @@ impl Build<'_> {
         ino: InodeNumber,
         inode: &mut InodeImage,
         extents: &[Extent],
-        goal: u64,
     ) -> Result<u64> {
         let root = inode.base_mut().i_block_mut();
         if extents.len() <= ROOT_EXTENTS {
@@ -147,7 +146,8 @@ impl Build<'_> {
         let mut indexes = Vec::new();
         let seed = self.geo.inode_seed(ino, 0);
         // Before the data if that block is free: so the tree does not divide the data.
-        let mut near = goal.saturating_sub(1).max(self.geo.first_data_block.0);
+        let first = extents.first().map_or(0, |extent| extent.start.0);
+        let mut near = first.saturating_sub(1).max(self.geo.first_data_block.0);
         for leaf in leaves {
             let place = self.take(near, 1)?.start;
             near = place + 1;

@@ -90,11 +90,11 @@ fn problem(error: MkfsError, args: &MkfsArgs) -> Problem {
 
 /// Says what is allowed, but may surprise.
 fn warn(made: &Made, quiet: bool) {
-    if made.too_small_for_journal {
-        note("too small for a journal: the file system has none");
-    }
     if quiet {
         return;
+    }
+    if made.too_small_for_journal {
+        note("too small for a journal: the file system has none");
     }
     if made.block_bytes > 4096 {
         note(&format!(
