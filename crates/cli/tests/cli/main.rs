@@ -21,6 +21,7 @@ mod held;
 mod interrupted;
 mod kept;
 mod lab;
+mod mkfs;
 mod mount;
 mod overwritten;
 mod preloaded;
