@@ -114,7 +114,7 @@ pub(crate) enum Command {
     ///
     /// With SOURCE_DATE_EPOCH in the environment, all times are that time, and a UUID and a hash seed that
     /// are not given follow from the options: the same command makes the same bytes.
-    Mkfs(commands::mkfs::MkfsArgs),
+    Mkfs(Box<commands::mkfs::MkfsArgs>),
     /// List directories
     Ls(commands::ls::LsArgs),
     /// Show a directory tree

@@ -120,9 +120,9 @@ impl MkfsArgs {
     /// Where the file system begins: `-E offset=` before `--offset`.
     pub(crate) fn offset(&self, global: u64) -> u64 {
         let words = self.extended.iter().flat_map(|words| words.split(','));
-        let given = words.filter_map(|word| word.trim().strip_prefix("offset="));
+        let mut given = words.filter_map(|word| word.trim().strip_prefix("offset="));
         given
-            .last()
+            .next_back()
             .and_then(|text| text.parse().ok())
             .unwrap_or(global)
     }
