@@ -22,6 +22,7 @@ use crate::error::{Error, Result};
 use crate::handle::Handle;
 use crate::ialloc::Ialloc;
 use crate::lock_order::{Rank, locked};
+use crate::sums::{SUPERBLOCK_PART, set_kbytes_written};
 
 /// The allocators of blocks and inode numbers, and the superblock with their counts: the layer above
 /// [`Blocks`].
@@ -50,7 +51,8 @@ impl Alloc {
         copy
     }
 
-    /// Changes the superblock inside a handle (1 credit), and updates its free counts and checksum.
+    /// Changes the superblock inside a handle (1 credit), and updates its free counts. Its checksum is computed
+    /// when the transaction is sealed.
     ///
     /// # Errors
     /// Errors of the journal.
@@ -63,22 +65,27 @@ impl Alloc {
         // edits.
         let mut sb = locked(Rank::Super, 0, || self.superblock.lock());
         edit(&mut sb);
-        self.stamp(&mut sb);
+        self.put_counts(&mut sb);
+        sb.set_wtime(self.now().seconds.max(0).cast_unsigned());
         let (block, at) = self.superblock_place();
-        h.modify(block, |bytes| {
-            if let Some(place) = bytes.get_mut(at..at + SUPERBLOCK_BYTES) {
-                place.copy_from_slice(sb.as_bytes());
-            }
-        })
+        let sum = (SUPERBLOCK_PART, &self.sums.superblock);
+        h.modify_part(
+            block,
+            sum,
+            |_| Ok(()),
+            |bytes| {
+                if let Some(place) = bytes.get_mut(at..at + SUPERBLOCK_BYTES) {
+                    place.copy_from_slice(sb.as_bytes());
+                }
+            },
+        )
     }
 
-    /// Updates the fields that change with every write of the superblock.
+    /// Updates the fields that change with every write of the superblock, for writing it directly.
     pub(crate) fn stamp(&self, sb: &mut Superblock) {
         self.put_counts(sb);
         sb.set_wtime(self.now().seconds.max(0).cast_unsigned());
-        let written = self.disk.counters().bytes(throughline_device::Op::Write) / 1024;
-        sb.s_kbytes_written
-            .set(self.life.kbytes_at_open.saturating_add(written));
+        set_kbytes_written(sb, &self.disk, self.life.kbytes_at_open);
         sb.update_checksum();
     }
 

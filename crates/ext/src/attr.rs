@@ -2,9 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
+use parking_lot::RwLockReadGuard;
 use throughline_extfmt::inode::{FileType, InodeFlags, Time};
 use throughline_extfmt::time::Timestamp;
-use throughline_extfmt::{InodeImage, InodeNumber};
+use throughline_extfmt::{Geometry, InodeImage, InodeNumber};
 
 use crate::coherent;
 use crate::delayed::Pending;
@@ -98,6 +99,14 @@ impl From<Timestamp> for SetTime {
 }
 
 impl Names {
+    /// The size of an inode's data in bytes, including what is not written back yet.
+    ///
+    /// # Errors
+    /// `Corrupt` for an invalid size.
+    pub fn data_size(&self, inode: &Inode) -> Result<u64> {
+        size_in(&self.geo, inode, &inode.raw.read())
+    }
+
     /// The attributes of an inode.
     ///
     /// # Errors
@@ -108,26 +117,14 @@ impl Names {
         let file_type = raw.file_type().map_err(damaged)?;
         let is_device = matches!(file_type, FileType::CharDevice | FileType::BlockDevice);
         let time = |which| raw.time(which).unwrap_or_default();
-        let committed = raw.size_bytes(&self.geo).map_err(damaged)?;
         // Data not written back yet counts towards the size and the space.
-        let size_bytes = match inode.cached.get() {
-            Some(cached) => cached.space.size().max(committed),
-            None => committed,
-        };
+        let size_bytes = size_in(&self.geo, inode, &raw)?;
         let reserved = pending.units << self.geo.block_log >> 9;
         // Inline data counts as the space that it would take in blocks.
         let inline =
             file_type == FileType::Regular && raw.flags().contains(InodeFlags::INLINE_DATA);
         let in_inode = if inline { size_bytes.div_ceil(512) } else { 0 };
-        // The size of an encrypted symlink is the length of the target that is shown, if it can be
-        // determined.
-        let size_bytes = match file_type == FileType::Symlink && self.is_encrypted(inode) {
-            true => self
-                .shown_target(inode)
-                .map_or(size_bytes, |shown| shown.len() as u64),
-            false => size_bytes,
-        };
-        Ok(Metadata {
+        let mut metadata = Metadata {
             ino: inode.ino,
             file_type,
             permissions: raw.mode() & PERMISSIONS,
@@ -148,7 +145,17 @@ impl Names {
             modified: time(Time::Modify),
             changed: time(Time::Change),
             created: raw.time(Time::Create),
-        })
+        };
+        drop(raw);
+        // The size of an encrypted symlink is the length of the target that is shown, if it can be
+        // determined.
+        if file_type == FileType::Symlink
+            && self.is_encrypted(inode)
+            && let Ok(shown) = self.shown_target(inode)
+        {
+            metadata.size_bytes = shown.len() as u64;
+        }
+        Ok(metadata)
     }
 
     /// Sets attributes and the change time, all in one transaction.
@@ -222,14 +229,24 @@ fn change_attributes(fs: &Inodes, inode: &Inode, raw: &mut InodeImage, set: &Att
     raw.set_time(Time::Change, now);
 }
 
+fn size_in(geo: &Geometry, inode: &Inode, raw: &InodeImage) -> Result<u64> {
+    let committed = raw.size_bytes(geo);
+    let committed = committed.map_err(|e| Error::from(e).in_inode(inode.ino))?;
+    Ok(match inode.cached.get() {
+        Some(cached) => cached.space.size().max(committed),
+        None => committed,
+    })
+}
+
 /// The inode image, and what write-back will add to the inode's blocks.
-fn with_pending(inode: &Inode) -> (InodeImage, Pending) {
+fn with_pending(inode: &Inode) -> (RwLockReadGuard<'_, InodeImage>, Pending) {
     if coherent::is_clean(inode) {
-        return (inode.image(), Pending::NOTHING);
+        return (inode.raw.read(), Pending::NOTHING);
     }
     // Write-back moves blocks from one to the other under this lock.
     let _map = inode.map_shared();
-    (inode.image(), inode.delayed.pending())
+    let pending = inode.delayed.pending();
+    (inode.raw.read(), pending)
 }
 
 impl Attributes {

@@ -26,6 +26,7 @@ use crate::damage::Damage;
 use crate::error::{Error, Reason, Result};
 use crate::handle::Handle;
 use crate::mmp::MmpGuard;
+use crate::sums::Sums;
 
 /// Upper limit on the credits of one step of a long operation.
 const MAX_STEP_CREDITS: u32 = 512;
@@ -44,6 +45,7 @@ pub struct Base {
     pub(crate) damage: Damage,
     pub(crate) life: Life,
     pub(crate) settings: Settings,
+    pub(crate) sums: Sums,
     /// Source of all timestamps that are written.
     pub(crate) clock: SharedClock,
 }
@@ -245,6 +247,22 @@ impl Base {
             .check_bounds(block)
             .and_then(|()| Ok(self.journal.read_checked(block, check)?));
         self.note_damage(found.map_err(|e| e.in_inode(ino).in_block(block)))
+    }
+
+    /// The current contents of a metadata block, for using its part at `index`. `check` runs once for each part
+    /// and each time the block is loaded from disk; parts changed with one of [`Base::sums`] count as checked.
+    ///
+    /// # Errors
+    /// As [`Base::read`]; `Corrupt` from the check.
+    pub(crate) fn read_part(
+        &self,
+        block: FsBlock,
+        index: u32,
+        check: impl FnOnce(&[u8]) -> core::result::Result<(), FormatCorrupt>,
+    ) -> Result<Block> {
+        self.check_up()?;
+        self.check_bounds(block)?;
+        Ok(self.journal.read_part(block, index, check)?)
     }
 
     fn check_bounds(&self, block: FsBlock) -> Result<()> {

@@ -9,6 +9,7 @@ use std::sync::OnceLock;
 use throughline_extfmt::geometry::DESC_BYTES_64BIT;
 use throughline_extfmt::group_desc::{self, GroupDesc};
 use throughline_extfmt::{Corrupt, FsBlock, Geometry, GroupNumber};
+use throughline_journal::Part;
 
 use crate::base::Base;
 use crate::error::{Error, Result};
@@ -33,6 +34,14 @@ impl Groups {
             zones: OnceLock::new(),
         }
     }
+}
+
+/// Where the descriptor of a group is.
+struct DescPlace {
+    block: FsBlock,
+    /// Its first byte in the block.
+    offset: usize,
+    part: Part,
 }
 
 impl Deref for Groups {
@@ -79,10 +88,29 @@ impl Groups {
     /// # Errors
     /// Errors of reading its block; `Corrupt`.
     pub(crate) fn group_desc(&self, group: GroupNumber) -> Result<GroupDesc> {
-        let (block, offset) = self.desc_place(group)?;
-        let bytes = self.read(block)?;
-        group_desc::read_checked(&self.geo, group, &bytes, offset)
-            .map_err(|e| Error::from(e).in_block(block))
+        let place = self.desc_place(group)?;
+        let bytes = self.read_part(place.block, place.part.index, |bytes| {
+            self.check_desc_sum(&place, bytes)
+        })?;
+        self.parse_desc(&place, &bytes, GroupDesc::check)
+            .map_err(|e| Error::from(e).in_block(place.block))
+    }
+
+    /// Checks the checksum of a descriptor in its block.
+    fn check_desc_sum(&self, place: &DescPlace, block: &[u8]) -> core::result::Result<(), Corrupt> {
+        let bytes = group_desc::bytes(&self.geo, block, place.offset)?;
+        group_desc::verify_checksum(&self.geo, GroupNumber(place.part.number), bytes)
+    }
+
+    fn parse_desc(
+        &self,
+        place: &DescPlace,
+        block: &[u8],
+        check: fn(&GroupDesc, &Geometry, GroupNumber) -> core::result::Result<(), Corrupt>,
+    ) -> core::result::Result<GroupDesc, Corrupt> {
+        let desc = group_desc::read(&self.geo, block, place.offset)?;
+        check(&desc, &self.geo, GroupNumber(place.part.number))?;
+        Ok(desc)
     }
 
     /// As [`Groups::group_desc`], for callers that only need the location of a group's metadata: the counts
@@ -100,18 +128,16 @@ impl Groups {
             Err(Error::Corrupt(damage)) => damage,
             found => return Ok((found?, true)),
         };
-        let (block, offset) = self.desc_place(group)?;
-        let bytes = self.read(block)?;
-        let read = || {
-            let bytes = group_desc::bytes(&self.geo, &bytes, offset)?;
-            if !self.is_as_found() {
-                group_desc::verify_checksum(&self.geo, group, bytes)?;
-            }
-            let desc = GroupDesc::read(bytes)?;
-            check(&desc, &self.geo, group)?;
-            Ok(desc)
+        let place = self.desc_place(group)?;
+        let bytes = match self.is_as_found() {
+            true => self.read(place.block)?,
+            false => self.read_part(place.block, place.part.index, |bytes| {
+                self.check_desc_sum(&place, bytes)
+            })?,
         };
-        let desc = read().map_err(|e: Corrupt| Error::from(e).in_block(block))?;
+        let desc = self
+            .parse_desc(&place, &bytes, check)
+            .map_err(|e| Error::from(e).in_block(place.block))?;
         self.count_damage(&damage);
         Ok((desc, false))
     }
@@ -136,7 +162,8 @@ impl Groups {
         })
     }
 
-    /// Changes the descriptor of a group (1 credit), under its buffer's lock. Blocks and inodes of a group
+    /// Changes the descriptor of a group (1 credit), under its buffer's lock. Its checksum is computed when the
+    /// transaction is sealed. Blocks and inodes of a group
     /// are allocated under different locks, so a change sets its own fields and leaves the current values of
     /// the others.
     ///
@@ -148,25 +175,41 @@ impl Groups {
         group: GroupNumber,
         change: impl FnOnce(&mut GroupDesc),
     ) -> Result<()> {
-        let (block, offset) = self.desc_place(group)?;
-        let end = offset.saturating_add(self.geo.desc_bytes.into());
-        h.modify(block, |bytes| {
-            let mut desc = group_desc::read_checked(&self.geo, group, bytes, offset)?;
-            change(&mut desc);
-            if let Some(place) = bytes.get_mut(offset..end) {
-                group_desc::write_with_checksum(&self.geo, group, &mut desc, place);
-            }
-            Ok(())
-        })?
-        .map_err(|e: Corrupt| Error::from(e).in_block(block))
+        let place = self.desc_place(group)?;
+        let end = place.offset.saturating_add(self.geo.desc_bytes.into());
+        h.modify_part(
+            place.block,
+            (place.part, &self.sums.group_desc),
+            |bytes| {
+                self.check_desc_sum(&place, bytes)?;
+                self.parse_desc(&place, bytes, GroupDesc::check).map(drop)
+            },
+            |bytes| {
+                let mut desc = group_desc::read(&self.geo, bytes, place.offset)?;
+                change(&mut desc);
+                if let Some(bytes) = bytes.get_mut(place.offset..end) {
+                    desc.write(bytes);
+                }
+                Ok(())
+            },
+        )?
+        .map_err(|e: Corrupt| Error::from(e).in_block(place.block))
     }
 
-    /// The block that holds a group's descriptor, and the offset in it.
-    fn desc_place(&self, group: GroupNumber) -> Result<(FsBlock, usize)> {
+    fn desc_place(&self, group: GroupNumber) -> Result<DescPlace> {
         if group.0 >= self.geo.groups {
             return Err(Error::corrupt(format!("group {group} does not exist")));
         }
-        Ok(self.geo.desc_place(group))
+        let (block, offset) = self.geo.desc_place(group);
+        let index = offset / usize::from(self.geo.desc_bytes).max(1);
+        Ok(DescPlace {
+            block,
+            offset,
+            part: Part {
+                index: index as u32,
+                number: group.0,
+            },
+        })
     }
 
     /// The fixed metadata of the whole volume.
@@ -241,9 +284,9 @@ impl Groups {
         let FsBlock(first) = self.geo.group_first_block(group);
         let fixed = first.saturating_add(self.geo.fixed_blocks(group).into());
         let mut own = vec![(first, fixed)];
-        let (block, offset) = self.desc_place(group)?;
-        let desc = group_desc::read(&self.geo, &self.read(block)?, offset)
-            .map_err(|e| Error::from(e).in_block(block))?;
+        let place = self.desc_place(group)?;
+        let desc = group_desc::read(&self.geo, &self.read(place.block)?, place.offset)
+            .map_err(|e| Error::from(e).in_block(place.block))?;
         let tables = self.geo.inode_table_blocks.into();
         for (FsBlock(start), len) in [
             (desc.block_bitmap(), 1),

@@ -5,8 +5,10 @@
 //! without [`Handle::stop`] means a half-done operation: the volume refuses further changes. A handle that
 //! changed nothing may be dropped.
 
+use std::sync::Arc;
+
 use throughline_extfmt::{Corrupt, FsBlock};
-use throughline_journal::{Journal, Tid};
+use throughline_journal::{Journal, Part, Sum, Tid};
 
 use crate::error::Result;
 use crate::lock_order::{Place, Rank};
@@ -61,6 +63,21 @@ impl<'a> Handle<'a> {
         change: impl FnOnce(&mut [u8]) -> R,
     ) -> Result<R> {
         Ok(self.inner.modify_checked(block, check, change)?)
+    }
+
+    /// Changes one part of a block; `sum` computes its checksum when the transaction is sealed. `check` runs
+    /// first if the part has not passed it since the block was loaded. `change` must not use the journal.
+    ///
+    /// # Errors
+    /// As [`Handle::modify_checked`].
+    pub(crate) fn modify_part<R>(
+        &mut self,
+        block: FsBlock,
+        sum: (Part, &Arc<dyn Sum>),
+        check: impl FnOnce(&[u8]) -> core::result::Result<(), Corrupt>,
+        change: impl FnOnce(&mut [u8]) -> R,
+    ) -> Result<R> {
+        Ok(self.inner.modify_part(block, sum, check, change)?)
     }
 
     /// Initializes a block: `fill` gets zeros whatever the block contained, and the device is not read.

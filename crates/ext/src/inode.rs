@@ -156,6 +156,11 @@ impl Inode {
         self.kind == Some(FileType::Symlink)
     }
 
+    /// The number of its names.
+    pub fn links_count(&self) -> u16 {
+        self.raw.read().links_count()
+    }
+
     /// A copy of the current inode image.
     pub fn image(&self) -> InodeImage {
         self.raw.read().clone()

@@ -67,6 +67,7 @@ mod room;
 mod seek;
 mod shutdown;
 mod statfs;
+mod sums;
 mod synchronous;
 mod system;
 #[cfg(test)]

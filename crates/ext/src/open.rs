@@ -39,6 +39,7 @@ use crate::options::OpenOptions;
 use crate::primary::{self, Primary};
 use crate::reclaim::{self, OrphansProcessed};
 use crate::replay::Replayed;
+use crate::sums::Sums;
 use crate::times::Times;
 
 /// Incompatible features with full support.
@@ -285,6 +286,7 @@ impl Fs {
         let base = Base {
             journal: journal(&disk, &geo, &access, options, log)?,
             superblock: Mutex::new(sb),
+            sums: Sums::new(&geo, &disk, sb.s_kbytes_written.get()),
             disk,
             geo,
             access,

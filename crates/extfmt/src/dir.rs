@@ -198,26 +198,24 @@ pub fn find_in_checked<'a>(
 pub enum Vacancy {
     /// The name exists.
     Taken,
-    /// The region has room for it.
-    Room,
+    /// The record at this offset has room for it.
+    Room(usize),
     /// The region has no room for it.
     Full,
 }
 
-/// Whether a new name of 1 to 255 bytes fits the region, which has passed [`check`] since it last changed.
-/// Reads it to the end, because the name may be there.
+/// Where a new name of 1 to 255 bytes fits in the region, which has passed [`check`] since it last changed: the
+/// first such place. Reads the region to the end, because the name may be there.
 pub fn vacancy(region: &[u8], format: &DirFormat, name: &[u8]) -> Vacancy {
     let wanted = record_bytes(name.len());
-    let mut most = 0;
+    let mut vacancy = Vacancy::Full;
     let taken = entries(region, format).skim(|offset, record| {
-        most = most.max(record.spare());
+        if vacancy == Vacancy::Full && record.spare() >= wanted {
+            vacancy = Vacancy::Room(offset);
+        }
         is_named(region, offset, record, name).then_some(Vacancy::Taken)
     });
-    taken.unwrap_or(if most >= wanted {
-        Vacancy::Room
-    } else {
-        Vacancy::Full
-    })
+    taken.unwrap_or(vacancy)
 }
 
 /// Makes a region one free record, followed by the tail if the format has one (set its checksum
@@ -284,15 +282,14 @@ fn write_entry(region: &mut [u8], format: &DirFormat, entry: &DirEntry<'_>) {
     }
 }
 
-/// Puts an entry into the first free space that fits, and returns its offset; `None` if
-/// there is no room. `name` has 1 to 255 bytes; does not check whether it already exists. The region has
-/// passed [`check`] since it last changed.
+/// Puts an entry into the first free space that fits, from the record at `from` on (0, or from [`vacancy`]), and
+/// returns its offset; `None` if there is no room. `name` has 1 to 255 bytes; does not check whether it already
+/// exists. The region has passed [`check`] since it last changed.
 pub fn insert(
     region: &mut [u8],
     format: &DirFormat,
-    name: &[u8],
-    inode: InodeNumber,
-    file_type: u8,
+    from: usize,
+    (name, inode, file_type): (&[u8], InodeNumber, u8),
 ) -> Result<Option<usize>> {
     assert!(
         (1..=NAME_MAX).contains(&name.len()),
@@ -300,7 +297,7 @@ pub fn insert(
         name.len()
     );
     let wanted = record_bytes(name.len());
-    let walk = entries(region, format);
+    let walk = entries(region, format).starting_at(from);
     let place = walk
         .clone()
         .skim(|offset, record| (record.spare() >= wanted).then_some(offset));

@@ -63,20 +63,14 @@ impl HashVersion {
     /// The hash of a name. `seed` is the volume's; all zeroes mean the algorithm's default. `None` for
     /// SipHash, whose key is not on disk.
     pub fn hash(self, name: &[u8], seed: [u32; 4]) -> Option<NameHash> {
-        let extend: fn(u8) -> u32 = match self {
-            Self::Legacy | Self::HalfMd4 | Self::Tea => |byte| byte as i8 as u32,
-            _ => u32::from,
-        };
+        let signed = |byte: u8| byte as i8 as u32;
         let (major, minor) = match self {
-            Self::Legacy | Self::LegacyUnsigned => (legacy(name, extend), 0),
-            Self::HalfMd4 | Self::HalfMd4Unsigned => {
-                let state = digest::<8>(name, seed, extend, half_md4);
-                (state[1], state[2])
-            }
-            Self::Tea | Self::TeaUnsigned => {
-                let state = digest::<4>(name, seed, extend, tea);
-                (state[0], state[1])
-            }
+            Self::Legacy => (legacy(name, signed), 0),
+            Self::LegacyUnsigned => (legacy(name, u32::from), 0),
+            Self::HalfMd4 => second_and_third(digest(name, seed, signed, half_md4)),
+            Self::HalfMd4Unsigned => second_and_third(digest(name, seed, u32::from, half_md4)),
+            Self::Tea => first_and_second(digest(name, seed, signed, tea)),
+            Self::TeaUnsigned => first_and_second(digest(name, seed, u32::from, tea)),
             Self::SipHash => return None,
         };
         let major = match major & !1 {
@@ -87,7 +81,15 @@ impl HashVersion {
     }
 }
 
-fn legacy(name: &[u8], extend: fn(u8) -> u32) -> u32 {
+fn first_and_second([first, second, ..]: [u32; 4]) -> (u32, u32) {
+    (first, second)
+}
+
+fn second_and_third([_, second, third, _]: [u32; 4]) -> (u32, u32) {
+    (second, third)
+}
+
+fn legacy(name: &[u8], extend: impl Fn(u8) -> u32) -> u32 {
     let (mut last, mut before) = (0x12A3_FE2Du32, 0x37AB_E8F9u32);
     for &byte in name {
         let mixed = before.wrapping_add(last ^ extend(byte).wrapping_mul(7_152_373));
@@ -105,14 +107,14 @@ fn legacy(name: &[u8], extend: fn(u8) -> u32) -> u32 {
 fn digest<const WORDS: usize>(
     name: &[u8],
     seed: [u32; 4],
-    extend: fn(u8) -> u32,
-    transform: fn(&mut [u32; 4], &[u32; WORDS]),
+    extend: impl Fn(u8) -> u32,
+    transform: impl Fn(&mut [u32; 4], &[u32; WORDS]),
 ) -> [u32; 4] {
     const MD4_START: [u32; 4] = [0x6745_2301, 0xEFCD_AB89, 0x98BA_DCFE, 0x1032_5476];
     let mut state = if seed == [0; 4] { MD4_START } else { seed };
     let mut rest = name;
     while !rest.is_empty() {
-        transform(&mut state, &words(rest, extend));
+        transform(&mut state, &words(rest, &extend));
         rest = rest.get(WORDS.saturating_mul(4)..).unwrap_or_default();
     }
     state
@@ -120,7 +122,7 @@ fn digest<const WORDS: usize>(
 
 /// The first bytes of `rest` as big-endian words, padded with bytes that hold the length of
 /// `rest`.
-fn words<const WORDS: usize>(rest: &[u8], extend: fn(u8) -> u32) -> [u32; WORDS] {
+fn words<const WORDS: usize>(rest: &[u8], extend: impl Fn(u8) -> u32) -> [u32; WORDS] {
     let pad = u32::from_ne_bytes([rest.len() as u8; 4]);
     let mut words = [pad; WORDS];
     for (word, bytes) in words.iter_mut().zip(rest.chunks(4)) {
@@ -133,40 +135,45 @@ fn words<const WORDS: usize>(rest: &[u8], extend: fn(u8) -> u32) -> [u32; WORDS]
 
 /// Three rounds of eight steps of MD4 (RFC 1320) over half a block.
 fn half_md4(state: &mut [u32; 4], input: &[u32; 8]) {
-    type Mix = fn(u32, u32, u32) -> u32;
-    const ROUNDS: [(Mix, u32, [usize; 8], [u32; 4]); 3] = [
-        (
-            |x, y, z| x & y | !x & z,
-            0,
-            [0, 1, 2, 3, 4, 5, 6, 7],
-            [3, 7, 11, 19],
-        ),
-        (
-            |x, y, z| x & y | x & z | y & z,
-            0x5A82_7999,
-            [1, 3, 5, 7, 0, 2, 4, 6],
-            [3, 5, 9, 13],
-        ),
-        (
-            |x, y, z| x ^ y ^ z,
-            0x6ED9_EBA1,
-            [3, 7, 2, 6, 1, 5, 0, 4],
-            [3, 9, 11, 15],
-        ),
-    ];
-    let [mut a, mut b, mut c, mut d] = *state;
-    for (mix, constant, order, shifts) in ROUNDS {
-        for (&at, &shift) in order.iter().zip(shifts.iter().cycle()) {
-            let sum = a
-                .wrapping_add(mix(b, c, d))
-                .wrapping_add(input[at])
-                .wrapping_add(constant);
-            (a, b, c, d) = (d, sum.rotate_left(shift), b, c);
-        }
-    }
-    for (word, add) in state.iter_mut().zip([a, b, c, d]) {
+    let mut next = *state;
+    half_md4_round(
+        &mut next,
+        [0, 1, 2, 3, 4, 5, 6, 7].map(|at| input[at]),
+        [3, 7, 11, 19],
+        |x, y, z| x & y | !x & z,
+    );
+    half_md4_round(
+        &mut next,
+        [1, 3, 5, 7, 0, 2, 4, 6].map(|at| input[at].wrapping_add(0x5A82_7999)),
+        [3, 5, 9, 13],
+        |x, y, z| x & y | x & z | y & z,
+    );
+    half_md4_round(
+        &mut next,
+        [3, 7, 2, 6, 1, 5, 0, 4].map(|at| input[at].wrapping_add(0x6ED9_EBA1)),
+        [3, 9, 11, 15],
+        |x, y, z| x ^ y ^ z,
+    );
+    for (word, add) in state.iter_mut().zip(next) {
         *word = word.wrapping_add(add);
     }
+}
+
+/// Eight steps. Generic over the function, so that it is inlined: a hash is computed for each name of a leaf
+/// that is split.
+#[inline]
+fn half_md4_round(
+    state: &mut [u32; 4],
+    input: [u32; 8],
+    shifts: [u32; 4],
+    mix: impl Fn(u32, u32, u32) -> u32,
+) {
+    let [mut a, mut b, mut c, mut d] = *state;
+    for (step, word) in input.into_iter().enumerate() {
+        let sum = a.wrapping_add(mix(b, c, d)).wrapping_add(word);
+        (a, b, c, d) = (d, sum.rotate_left(shifts[step % 4]), b, c);
+    }
+    *state = [a, b, c, d];
 }
 
 /// Sixteen rounds of the Tiny Encryption Algorithm, with the name as key and the state as text.

@@ -54,7 +54,7 @@ fn apply(block: &mut [u8], format: &DirFormat, model: &mut Model, step: Step) {
             }
             let inode = InodeNumber(inode);
             let before = block.to_vec();
-            match dir::insert(block, format, &name, inode, kind).unwrap() {
+            match dir::insert(block, format, 0, (&name, inode, kind)).unwrap() {
                 Some(offset) => {
                     let found = dir::find(block, format, &name).unwrap().unwrap();
                     assert_eq!(found.offset, offset);
@@ -145,18 +145,24 @@ proptest! {
             if dir::check(&block, &format).is_ok() {
                 prop_assert_eq!(found, dir::find(&block, &format, name).unwrap());
                 let wanted = dir::record_bytes(name.len());
-                let has_room = dir::entries(&block, &format).any(|e| {
-                    e.is_ok_and(|e| e.rec_len - e.needs() >= wanted)
-                });
-                let want = match (found, has_room) {
+                let room = dir::entries(&block, &format)
+                    .map(Result::unwrap)
+                    .find(|entry| entry.rec_len - entry.needs() >= wanted);
+                let want = match (found, room) {
                     (Some(_), _) => Vacancy::Taken,
-                    (None, true) => Vacancy::Room,
-                    (None, false) => Vacancy::Full,
+                    (None, Some(record)) => Vacancy::Room(record.offset),
+                    (None, None) => Vacancy::Full,
                 };
                 prop_assert_eq!(vacancy, want);
             }
             let mut changed = block.clone();
-            let _ = dir::insert(&mut changed, &format, name, InodeNumber(12), 1);
+            let new = (name.as_slice(), InodeNumber(12), 1);
+            let searched = dir::insert(&mut changed, &format, 0, new);
+            if let Vacancy::Room(from) = vacancy {
+                let mut again = block.clone();
+                prop_assert_eq!(dir::insert(&mut again, &format, from, new), searched);
+                prop_assert_eq!(again, changed);
+            }
         }
     }
 

@@ -151,10 +151,10 @@ impl Nodes {
         (nameless.gone != seen).then_some(nameless.gone)
     }
 
-    /// A name of `node` may have been removed. If none is left, or if that cannot be determined, the node is
-    /// held as long as the kernel references it.
+    /// A name of `node` may have been removed. If none is left, the node is held as long as the kernel
+    /// references it.
     pub(crate) fn lost_a_name(&self, node: Node) {
-        if node.metadata().is_ok_and(|meta| meta.nlink() > 0) {
+        if node.nlink() > 0 {
             return;
         }
         let nodeid = nodeid_of(node.ino());

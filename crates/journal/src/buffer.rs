@@ -13,6 +13,8 @@
 //! - A [`Block`] never changes: a change of the buffer while a snapshot is alive goes to a copy.
 //! - A buffer stays in the cache while it is dirty, loading or pinned by a transaction that is not home. A
 //!   block has at most one buffer.
+//! - The content of a sealed transaction has the right checksums; that of a dirty buffer may not
+//!   ([`crate::parts`]).
 //! - A detached buffer has left the cache; a caller that still holds it must look the block up again.
 
 use std::fmt;
@@ -23,6 +25,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use throughline_device::AlignedBuf;
 use throughline_extfmt::FsBlock;
+
+use crate::parts::Parts;
 
 /// A stable snapshot of one block: cheap to clone, and unchanged by later modifications of the block. While
 /// it is held the block is not evicted, so a later change applies to the content that was inspected, not to a
@@ -135,6 +139,8 @@ pub(crate) struct State {
     pub(crate) verified: bool,
     /// The buffer left the cache.
     pub(crate) detached: bool,
+    /// Its parts with checksums of their own, from their first use.
+    pub(crate) parts: Option<Box<Parts>>,
 }
 
 impl State {
@@ -144,6 +150,15 @@ impl State {
             Some(content) => content,
             None => unreachable!("a loaded buffer has content"),
         }
+    }
+
+    /// The content with its checksums, for a transaction.
+    pub(crate) fn seal(&mut self) -> Block {
+        let parts = self.parts.as_mut().filter(|parts| parts.is_changed());
+        if let (Some(parts), Some(content)) = (parts, &mut self.content) {
+            parts.seal(content.make_mut());
+        }
+        self.loaded_content().clone()
     }
 }
 

@@ -9,12 +9,11 @@
 //!   [`crate::Journal::begin`] and by the log.
 //! - Lock order: buffer → the shard's dirty set or its map. None is held across device I/O.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
-use foldhash::fast::RandomState;
 use parking_lot::{Mutex, MutexGuard};
 use throughline_block::{Disk, Purpose};
 use throughline_device::AlignedBuf;
@@ -22,6 +21,8 @@ use throughline_extfmt::{Corrupt, FsBlock};
 
 use crate::buffer::{Block, Buffer, State};
 use crate::error::{Error, Result};
+use crate::parts::{Part, Sum};
+use crate::residents::Residents;
 
 /// Shards of the map, a power of two. Adjacent blocks are in different shards.
 const SHARDS: usize = 16;
@@ -59,76 +60,6 @@ struct Shard {
     residents: Mutex<Residents>,
     /// The dirty buffers, ascending.
     dirty: Mutex<BTreeMap<FsBlock, Arc<Buffer>>>,
-}
-
-#[derive(Default)]
-struct Residents {
-    map: HashMap<FsBlock, Resident, RandomState>,
-    /// The blocks of `map` in the order in which the clock visits them.
-    ring: Vec<FsBlock>,
-    hand: usize,
-}
-
-struct Resident {
-    buffer: Arc<Buffer>,
-    /// Its index in the ring.
-    place: usize,
-}
-
-impl Residents {
-    fn insert(&mut self, block: FsBlock) -> Arc<Buffer> {
-        let buffer = Arc::new(Buffer::new(block));
-        self.map.insert(
-            block,
-            Resident {
-                buffer: Arc::clone(&buffer),
-                place: self.ring.len(),
-            },
-        );
-        self.ring.push(block);
-        buffer
-    }
-
-    fn remove(&mut self, block: FsBlock) {
-        let Some(resident) = self.map.remove(&block) else {
-            return;
-        };
-        self.ring.swap_remove(resident.place);
-        if let Some(moved) = self.ring.get(resident.place)
-            && let Some(moved) = self.map.get_mut(moved)
-        {
-            moved.place = resident.place;
-        }
-    }
-
-    /// Advances the hand to the next evictable block and evicts it. `false` if two rounds find none.
-    fn evict_one(&mut self) -> bool {
-        for _ in 0..self.ring.len().saturating_mul(2) {
-            if self.hand >= self.ring.len() {
-                self.hand = 0;
-            }
-            let Some(&block) = self.ring.get(self.hand) else {
-                return false;
-            };
-            if self
-                .map
-                .get(&block)
-                .is_some_and(|resident| is_evictable(&resident.buffer))
-            {
-                self.remove(block);
-                return true;
-            }
-            self.hand += 1;
-        }
-        false
-    }
-}
-
-/// Whether the clock may evict `buffer`. The caller holds the shard's lock, so no other thread can find the
-/// buffer. Changing, loading and writing threads and the dirty set hold references, so a buffer with one
-/// owner is clean and idle.
-fn is_evictable(buffer: &Arc<Buffer>) -> bool {
-    !buffer.referenced.swap(false, Ordering::Relaxed) && Arc::strong_count(buffer) == 1
 }
 
 /// Buffers marked as loading. Dropping it, also in a panic, ends the load of those not filled, so that no
@@ -253,6 +184,54 @@ impl Cache {
         }
     }
 
+    /// As [`Cache::read`], for a caller that uses the part at `index`: `check` runs unless the part has passed
+    /// a check since the block was loaded, or was changed.
+    pub(crate) fn read_part(
+        &self,
+        block: FsBlock,
+        index: u32,
+        check: impl FnOnce(&[u8]) -> core::result::Result<(), Corrupt>,
+    ) -> Result<Block> {
+        let buffer = self.find(block)?;
+        let (snapshot, is_sound) = {
+            let mut state = self.loaded(&buffer)?;
+            let parts = state.parts.as_ref();
+            let is_sound = parts.is_some_and(|parts| parts.is_sound(index));
+            (state.loaded_content().clone(), is_sound)
+        };
+        if !is_sound {
+            check(&snapshot).map_err(|what| Error::corrupt_block(block, what))?;
+            let mut state = buffer.lock();
+            state.parts.get_or_insert_default().set_sound(index);
+        }
+        Ok(snapshot.of(buffer))
+    }
+
+    /// Changes a part of `block` through `change`, loading it first; `sum` computes its checksum when the
+    /// transaction is sealed. `check` as in [`Cache::read_part`].
+    pub(crate) fn modify_part<R>(
+        &self,
+        block: FsBlock,
+        (part, sum): (Part, &Arc<dyn Sum>),
+        check: impl FnOnce(&[u8]) -> core::result::Result<(), Corrupt>,
+        change: impl FnOnce(&mut [u8]) -> R,
+    ) -> Result<R> {
+        loop {
+            let buffer = self.find(block)?;
+            let mut state = self.loaded(&buffer)?;
+            if state.detached {
+                continue;
+            }
+            let parts = state.parts.as_ref();
+            if !parts.is_some_and(|parts| parts.is_sound(part.index)) {
+                check(state.loaded_content()).map_err(|what| Error::corrupt_block(block, what))?;
+            }
+            state.parts.get_or_insert_default().set_changed(part, sum);
+            self.mark_dirty(&buffer, &mut state);
+            return Ok(change(state.loaded_content().make_mut()));
+        }
+    }
+
     /// Fills `block` with zeroes and lets `fill` write into it, without reading the device.
     pub(crate) fn create<R>(&self, block: FsBlock, fill: impl FnOnce(&mut [u8]) -> R) -> Result<R> {
         loop {
@@ -268,6 +247,7 @@ impl Cache {
             self.mark_dirty(&buffer, &mut state);
             state.fresh |= fresh;
             state.verified = true;
+            state.parts = None;
             let bytes = match &mut state.content {
                 Some(content) => content.make_zeroed(),
                 none => none.insert(Block::new(self.new_bytes())).make_mut(),
@@ -351,7 +331,7 @@ impl Cache {
                 let mut state = buffer.lock();
                 state.dirty = false;
                 let fresh = std::mem::take(&mut state.fresh);
-                let content = state.loaded_content().clone();
+                let content = state.seal();
                 drop(state);
                 SealedBlock {
                     buffer,
@@ -423,6 +403,7 @@ impl Cache {
         let mut state = buffer.lock();
         state.content = Some(Block::new(bytes));
         state.verified = false;
+        state.parts = None;
         state.loading = false;
         drop(state);
         buffer.wake_waiters();

@@ -6,12 +6,15 @@
 //!   the volume is read-only until it is reopened.
 //! - A handle belongs to one thread; a thread has at most one.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use smallvec::SmallVec;
 use throughline_extfmt::{Corrupt, FsBlock};
 
 use crate::commit::Core;
 use crate::error::{Abort, Result};
+use crate::parts::{Part, Sum};
 use crate::tid::Tid;
 
 /// A running operation, from [`crate::Journal::begin`].
@@ -22,7 +25,7 @@ pub struct Handle<'j> {
     /// Distinct blocks that it may touch.
     credits: u32,
     /// The distinct blocks that it touched, ascending. They are few, so a sorted list is enough.
-    touched: Vec<FsBlock>,
+    touched: SmallVec<[FsBlock; 8]>,
     stopped: bool,
 }
 
@@ -32,7 +35,7 @@ impl<'j> Handle<'j> {
             tid: core.enter(credits)?,
             core,
             credits,
-            touched: Vec::new(),
+            touched: SmallVec::new(),
             stopped: false,
         })
     }
@@ -84,6 +87,25 @@ impl<'j> Handle<'j> {
     ) -> Result<R> {
         let touch = self.touch(block);
         let changed = self.core.cache.modify(block, Some(check), change);
+        self.finish_touch(block, touch, changed)
+    }
+
+    /// Changes one part of `block`, which has a checksum of its own: `sum` computes it when the transaction is
+    /// sealed, so `change` need not. `check` runs first, under the block's lock, unless the part has passed a
+    /// check since it was loaded ([`Journal::read_part`](crate::Journal::read_part)) or was changed in this
+    /// way.
+    ///
+    /// # Errors
+    /// As [`Handle::modify_checked`].
+    pub fn modify_part<R>(
+        &mut self,
+        block: FsBlock,
+        sum: (Part, &Arc<dyn Sum>),
+        check: impl FnOnce(&[u8]) -> core::result::Result<(), Corrupt>,
+        change: impl FnOnce(&mut [u8]) -> R,
+    ) -> Result<R> {
+        let touch = self.touch(block);
+        let changed = self.core.cache.modify_part(block, sum, check, change);
         self.finish_touch(block, touch, changed)
     }
 

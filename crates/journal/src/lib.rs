@@ -38,8 +38,10 @@ mod home;
 mod log;
 mod map;
 mod overlay;
+mod parts;
 mod planted;
 pub mod recovery;
+mod residents;
 mod rounds;
 mod tid;
 
@@ -58,6 +60,7 @@ pub use error::{Abort, Error, Result};
 pub use handle::Handle;
 pub use log::{LogOptions, LogUse};
 pub use overlay::OverlayDevice;
+pub use parts::{Part, Sum};
 #[doc(hidden)]
 pub use planted::Planted;
 pub use tid::Tid;
@@ -253,6 +256,21 @@ impl Journal {
         check: impl FnOnce(&[u8]) -> core::result::Result<(), Corrupt>,
     ) -> Result<Block> {
         self.core.cache.read(block, Some(check))
+    }
+
+    /// A snapshot of `block` for a caller that uses the part at `index` ([`Part`]), which passed `check`. The
+    /// check runs once after each load of the block. Parts changed by [`Handle::modify_part`] count as
+    /// checked; their checksums in the snapshot may be out of date.
+    ///
+    /// # Errors
+    /// As [`Journal::read_checked`].
+    pub fn read_part(
+        &self,
+        block: FsBlock,
+        index: u32,
+        check: impl FnOnce(&[u8]) -> core::result::Result<(), Corrupt>,
+    ) -> Result<Block> {
+        self.core.cache.read_part(block, index, check)
     }
 
     /// Reads those of `blocks` that are not cached in one batch of long bios, up to a quarter of the budget.

@@ -35,7 +35,7 @@ impl fmt::Debug for File {
 
 impl File {
     pub(crate) fn of(node: Node, mode: Mode) -> Result<File> {
-        match node.metadata()?.file_type() {
+        match node.file_type()? {
             FileType::File if node.fs().is_encrypted(node.inode()) => Err(Reason::NoKey.into()),
             FileType::File => Ok(File::on(node, mode)),
             FileType::Directory => Err(Reason::IsDir.into()),

@@ -77,7 +77,7 @@ impl Source for Held {
     fn size(&self) -> Result<u64> {
         match self.was_buffered() {
             Some(open) => Ok(open.size()),
-            None => Ok(self.fs().metadata(&self.inode)?.size_bytes),
+            None => Ok(self.fs().data_size(&self.inode)?),
         }
     }
 

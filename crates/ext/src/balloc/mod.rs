@@ -267,10 +267,9 @@ impl Blocks {
 
     fn free_checked(&self, h: &mut Handle<'_>, start: FsBlock, len: u64) -> Result<()> {
         self.check_data_range(start, len)?;
-        for (group, first, len) in self.by_group(start, len) {
-            if self.has_valid_bitmap(group)? {
-                self.check_allocated(group, first, len)?;
-            }
+        // The change of a group checks it first, so only a change of several must check them beforehand.
+        if self.by_group(start, len).nth(1).is_some() {
+            self.check_all_allocated(start, len)?;
         }
         for (group, first, len) in self.by_group(start, len) {
             if !self.has_valid_bitmap(group)? {
@@ -289,17 +288,20 @@ impl Blocks {
     /// # Errors
     /// As [`Blocks::free`], except those of the journal.
     pub(crate) fn check_freeable(&self, start: FsBlock, len: u64) -> Result<()> {
-        let look = || {
-            self.check_data_range(start, len)?;
-            self.by_group(start, len)
-                .try_for_each(|(group, first, len)| {
-                    if self.has_valid_bitmap(group)? {
-                        self.check_allocated(group, first, len)?;
-                    }
-                    Ok(())
-                })
-        };
-        self.note_damage(look())
+        let checked = self
+            .check_data_range(start, len)
+            .and_then(|()| self.check_all_allocated(start, len));
+        self.note_damage(checked)
+    }
+
+    fn check_all_allocated(&self, start: FsBlock, len: u64) -> Result<()> {
+        self.by_group(start, len)
+            .try_for_each(|(group, first, len)| {
+                if self.has_valid_bitmap(group)? {
+                    self.check_allocated(group, first, len)?;
+                }
+                Ok(())
+            })
     }
 
     /// Whether a group's bitmap is valid. If not, nothing in the group is allocated or freed.

@@ -291,15 +291,16 @@ impl<'a> DirBlocks<'a> {
         })
     }
 
-    /// Adds a name to a leaf; `false` if the leaf has no room.
+    /// Adds a name to a leaf, at an offset from [`DirBlocks::room_in`]; `false` if the leaf has no room.
     pub(super) fn insert(
         &self,
         h: &mut Handle<'_>,
-        block: FsBlock,
+        (block, offset): (FsBlock, usize),
         entry: &NewEntry<'_>,
     ) -> Result<bool> {
+        let new = (entry.name, entry.ino, entry.code);
         self.modify_leaf(h, block, |bytes, format| {
-            Ok(format::insert(bytes, format, entry.name, entry.ino, entry.code)?.is_some())
+            Ok(format::insert(bytes, format, offset, new)?.is_some())
         })
     }
 }

@@ -48,8 +48,8 @@ pub(super) enum Spot {
 pub(crate) enum Room {
     /// Perhaps in the inode.
     Inline,
-    /// In this leaf.
-    Leaf(FsBlock),
+    /// In this leaf, from the record at this offset on.
+    Leaf(FsBlock, usize),
     /// Nowhere: the directory must grow.
     None,
 }

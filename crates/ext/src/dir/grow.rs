@@ -55,15 +55,17 @@ fn step(fs: &Names, h: &mut Handle<'_>, dir: &Inode, entry: &NewEntry<'_>) -> Re
     if shape(fs, dir) == Shape::Hashed {
         let tree = Tree::open_to_change(&blocks)?;
         return match tree.room(entry.name)? {
-            Room::Leaf(block) => blocks.insert(h, block, entry),
+            Room::Leaf(block, offset) => blocks.insert(h, (block, offset), entry),
             _ => tree.grow(h, tree.hash(entry.name)).map(|()| false),
         };
     }
     drop_stale_index(&blocks)?;
     let first = blocks.read(FIRST)?;
-    if blocks.count == 1 && blocks.room_in(&first, entry.name)? {
+    if blocks.count == 1
+        && let Room::Leaf(block, offset) = blocks.room_in(&first, entry.name)?
+    {
         // It was converted from inline in this insertion.
-        return blocks.insert(h, first.block, entry);
+        return blocks.insert(h, (block, offset), entry);
     }
     let flags = dir.raw.read().flags();
     if blocks.count == 1 && fs.hash_rules.indexes(flags) {

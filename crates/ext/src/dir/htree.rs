@@ -6,6 +6,8 @@
 //! An index entry holds the lowest hash of its subtree. Names with the same hash may fill several adjacent
 //! leaves: the lowest bit of the later leaves' hashes marks that, and a search continues there.
 
+use std::cell::Cell;
+
 use smallvec::SmallVec;
 use throughline_extfmt::FileBlock;
 use throughline_extfmt::hash::HashVersion;
@@ -24,6 +26,8 @@ pub(super) struct Tree<'a> {
     pub(super) blocks: &'a DirBlocks<'a>,
     version: HashVersion,
     pub(super) indirect_levels: u8,
+    /// The root as it was read, for the first path.
+    root: Cell<Option<DirBlock>>,
 }
 
 /// An index block on the path to a leaf, and the entry taken there.
@@ -60,6 +64,7 @@ impl<'a> Tree<'a> {
                 blocks,
                 version,
                 indirect_levels: root.indirect_levels,
+                root: Cell::new(Some(block)),
             }),
         })
     }
@@ -102,7 +107,8 @@ impl<'a> Tree<'a> {
     fn descend(&self, path: &mut Path, choose: impl Fn(&IndexNode<'_>) -> usize) -> Result<()> {
         while path.levels.len() <= usize::from(self.indirect_levels) {
             let at = path.leaf;
-            let node = self.blocks.read(at)?;
+            let root = if at == FIRST { self.root.take() } else { None };
+            let node = root.map_or_else(|| self.blocks.read(at), Ok)?;
             let view = self.view(&node, at)?;
             let index = choose(&view);
             let next = view.block(index);
@@ -195,8 +201,9 @@ impl<'a> Tree<'a> {
     pub(super) fn room(&self, name: &[u8]) -> Result<Room> {
         let mut place = Room::None;
         self.visit(self.hash(name), |leaf| {
-            if self.blocks.room_in(leaf, name)? && place == Room::None {
-                place = Room::Leaf(leaf.block);
+            let room = self.blocks.room_in(leaf, name)?;
+            if place == Room::None {
+                place = room;
             }
             Ok(None::<()>)
         })?;

@@ -236,7 +236,8 @@ pub(super) fn change<R>(
 /// Adds a name; `false` if the inode has no room for it.
 pub(super) fn insert(fs: &Names, dir: &Inode, entry: &NewEntry<'_>) -> Result<bool> {
     let add = |bytes: &mut [u8], format: &DirFormat| {
-        Ok(format::insert(bytes, format, entry.name, entry.ino, entry.code)?.is_some())
+        let new = (entry.name, entry.ino, entry.code);
+        Ok(format::insert(bytes, format, 0, new)?.is_some())
     };
     if change(fs, dir, Region::Main, add)? {
         return Ok(true);

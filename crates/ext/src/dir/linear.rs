@@ -45,12 +45,12 @@ impl DirBlocks<'_> {
         })
     }
 
-    /// Whether `name` would fit in this block; an error if it is already there.
-    pub(super) fn room_in(&self, block: &DirBlock, name: &[u8]) -> Result<bool> {
+    /// Where `name` would fit in this block; an error if it is already there.
+    pub(super) fn room_in(&self, block: &DirBlock, name: &[u8]) -> Result<Room> {
         match format::vacancy(&block.bytes, &block.format, name) {
             Vacancy::Taken => Err(Reason::Exists.into()),
-            Vacancy::Room => Ok(true),
-            Vacancy::Full => Ok(false),
+            Vacancy::Room(offset) => Ok(Room::Leaf(block.block, offset)),
+            Vacancy::Full => Ok(Room::None),
         }
     }
 }
@@ -65,8 +65,9 @@ pub(super) fn find(blocks: &DirBlocks<'_>, name: &[u8]) -> Result<Option<Found>>
 pub(super) fn room(blocks: &DirBlocks<'_>, name: &[u8]) -> Result<Room> {
     let mut place = Room::None;
     blocks.walk(FIRST, |_, block| {
-        if blocks.room_in(block, name)? && place == Room::None {
-            place = Room::Leaf(block.block);
+        let room = blocks.room_in(block, name)?;
+        if place == Room::None {
+            place = room;
         }
         Ok(None::<()>)
     })?;

@@ -162,10 +162,10 @@ pub(crate) fn insert(
     };
     dir.raw.count_edit();
     match room {
-        Room::Leaf(block) => {
+        Room::Leaf(block, offset) => {
             let blocks = DirBlocks::new(fs, dir)?;
             grow::drop_stale_index(&blocks)?;
-            if blocks.insert(h, block, &entry)? {
+            if blocks.insert(h, (block, offset), &entry)? {
                 return Ok(());
             }
             Err(Error::corrupt("the room for a name disappeared")

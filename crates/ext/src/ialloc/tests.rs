@@ -14,13 +14,12 @@ const INODE_CREDITS: u32 = 3;
 fn make(fs: &Fs, parent: &Inode, mode: u16) -> Result<Arc<Inode>> {
     let mut h = fs.begin(INODE_CREDITS)?;
     let made = fs.new_inode(&mut h, parent, mode, 1000, 70_000);
+    if let Ok(inode) = &made {
+        inode.raw.write().set_links_count(1);
+        fs.store(&mut h, inode)?;
+    }
     h.stop()?;
-    let inode = made?;
-    inode.raw.write().set_links_count(1);
-    let mut h = fs.begin(1)?;
-    fs.store(&mut h, &inode)?;
-    h.stop()?;
-    Ok(inode)
+    made
 }
 
 fn free(fs: &Fs, inode: &Inode) {

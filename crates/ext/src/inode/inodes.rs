@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use throughline_extfmt::features::RoCompat;
 use throughline_extfmt::{FsBlock, InodeImage, InodeNumber};
-use throughline_journal::Tid;
+use throughline_journal::{Part, Tid};
 
 use super::Inode;
 use super::table::InodeTable;
@@ -74,10 +74,11 @@ impl Inodes {
         })
     }
 
-    /// Inserts a new inode into the table (its number was free until now), and its image into its block.
+    /// Inserts a new inode into the table (its number was free until now). The caller stores it in the same
+    /// handle, once it has filled it.
     pub(crate) fn insert_inode(
         &self,
-        h: &mut Handle<'_>,
+        h: &Handle<'_>,
         ino: InodeNumber,
         raw: InodeImage,
     ) -> Result<Arc<Inode>> {
@@ -86,12 +87,12 @@ impl Inodes {
             made_in: Some(h.tid()),
             ..Inode::new(self, ino, raw, place)
         });
-        self.store(h, &inode)?;
         self.inodes.replace(&inode);
         Ok(inode)
     }
 
-    /// Copies an inode's image, with its checksum, into its block of the inode table (1 credit).
+    /// Copies an inode's image into its block of the inode table (1 credit). Its checksum is computed when the
+    /// transaction is sealed.
     ///
     /// # Errors
     /// Errors of the journal; `Corrupt` for an inode that was freed meanwhile.
@@ -124,15 +125,29 @@ impl Inodes {
         inode.times.stored();
         let mut shown = inode.emptied.shown(&self.geo, &raw);
         let image = shown.as_mut().unwrap_or(&mut raw);
-        image.update_checksum(&self.geo, inode.ino);
         let at = inode.table_offset;
-        h.modify(inode.table_block, |block| {
-            let bytes = image.as_bytes();
-            if let Some(place) = block.get_mut(at..at.saturating_add(bytes.len())) {
-                place.copy_from_slice(bytes);
-            }
-        })
+        let part = self.part(inode.ino, at);
+        h.modify_part(
+            inode.table_block,
+            (part, &self.sums.inode),
+            |_| Ok(()),
+            |block| {
+                let bytes = image.as_bytes();
+                if let Some(place) = block.get_mut(at..at.saturating_add(bytes.len())) {
+                    place.copy_from_slice(bytes);
+                }
+            },
+        )
         .map_err(|e| e.in_inode(inode.ino))
+    }
+
+    /// An inode at byte `offset` of its block.
+    fn part(&self, ino: InodeNumber, offset: usize) -> Part {
+        let index = offset / usize::from(self.geo.inode_bytes).max(1);
+        Part {
+            index: index as u32,
+            number: ino.0,
+        }
     }
 
     /// Loads the block of an inode, so that [`Inodes::store`] cannot fail to read it.
@@ -190,13 +205,16 @@ impl Inodes {
         ino: InodeNumber,
         (block, offset): (FsBlock, usize),
     ) -> Result<InodeImage> {
-        let bytes = self.read(block).map_err(|e| e.in_inode(ino))?;
         let end = offset.saturating_add(self.geo.inode_bytes.into());
+        let image_in = |block: &[u8]| InodeImage::read(block.get(offset..end).unwrap_or_default());
+        let bytes = self
+            .read_part(block, self.part(ino, offset).index, |bytes| {
+                image_in(bytes)?.verify_checksum(&self.geo, ino)
+            })
+            .map_err(|e| e.in_inode(ino))?;
         let corrupt =
             |what: throughline_extfmt::Corrupt| Error::from(what).in_inode(ino).in_block(block);
-        let bytes = bytes.get(offset..end).unwrap_or_default();
-        let image = InodeImage::read(bytes).map_err(corrupt)?;
-        image.verify_checksum(&self.geo, ino).map_err(corrupt)?;
+        let image = image_in(&bytes).map_err(corrupt)?;
         let reserved = ino < self.geo.first_ino && ino != InodeNumber::ROOT;
         if !reserved {
             // Nothing of a volume can be read without its root, so on a volume that is not written the root

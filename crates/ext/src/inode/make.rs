@@ -15,10 +15,10 @@ use crate::handle::Handle;
 use crate::ialloc::Near;
 
 impl Inodes {
-    /// Creates an inode (3 credits: bitmap, descriptor, inode table): allocates its number, builds and stores
-    /// its image, and inserts its object into the table. Times are the current time; flags and project are
-    /// inherited; it has an empty extent tree or block map, and no names yet (the caller sets the link count
-    /// and stores it). `mode` includes the type bits.
+    /// Creates an inode (3 credits: bitmap, descriptor, inode table): allocates its number, builds its
+    /// image, and inserts its object into the table. Times are the current time; flags and project are
+    /// inherited; it has an empty extent tree or block map, and no names yet. The caller sets the link count
+    /// and stores it, in the same handle. `mode` includes the type bits.
     ///
     /// # Errors
     /// `NoSpace` if no inode is free; errors of the journal; `Corrupt`.

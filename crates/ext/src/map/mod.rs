@@ -76,6 +76,17 @@ pub(crate) fn lookup_cached(
     block: FileBlock,
     max: u32,
 ) -> Result<Mapping> {
+    look_cached(fs, inode, block, max, LOOK_AHEAD_BLOCKS)
+}
+
+/// As [`lookup_cached`]. Compares at least `pointers` pointers of an indirect map.
+fn look_cached(
+    fs: &Inodes,
+    inode: &Inode,
+    block: FileBlock,
+    max: u32,
+    pointers: u32,
+) -> Result<Mapping> {
     let max = max.max(1);
     if let Some(known) = inode.mapping.recall(block.0.into()) {
         return Ok(known.first(max));
@@ -86,7 +97,7 @@ pub(crate) fn lookup_cached(
     // Look up more than was asked, to save later lookups: for extents this is free, but pointers are compared
     // one by one.
     let ahead = if view.format == Format::Indirect {
-        max.max(LOOK_AHEAD_BLOCKS)
+        max.max(pointers)
     } else {
         u32::MAX - block.0
     };
@@ -98,7 +109,8 @@ pub(crate) fn lookup_cached(
 /// Minimum number of pointers that a lookup for I/O compares.
 const LOOK_AHEAD_BLOCKS: u32 = 1024;
 
-/// The first block of the run at `block`, and its length up to `max`; `None` for a hole.
+/// The first block of the run at `block`, and its length up to `max`; `None` for a hole. Uses this thread's
+/// cached extents: the caller keeps the file's blocks from being freed, as a directory's lock does.
 ///
 /// # Errors
 /// As [`lookup`].
@@ -108,7 +120,7 @@ pub(crate) fn lookup_block_run(
     block: FileBlock,
     max: u32,
 ) -> Result<Option<(FsBlock, u32)>> {
-    let found = lookup(fs, inode, block, max)?;
+    let found = look_cached(fs, inode, block, max, 1)?;
     Ok(match found.kind {
         Kind::Data(first) => Some((first, found.len_blocks)),
         Kind::Hole | Kind::Unwritten(_) => None,

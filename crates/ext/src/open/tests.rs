@@ -374,7 +374,8 @@ fn use_damaged(disk: std::sync::Arc<throughline_block::Disk>) -> Result<()> {
         h.stop()?;
     }
     let mut h = fs.begin(3)?;
-    fs.new_inode(&mut h, &root, 0o100644, 0, 0)?;
+    let inode = fs.new_inode(&mut h, &root, 0o100644, 0, 0)?;
+    fs.store(&mut h, &inode)?;
     h.stop()?;
     fs.close()
 }

@@ -49,18 +49,20 @@ impl Names {
     /// `NotFound`, `IsDir`, `NotDir`, `Permission` (an immutable or append-only inode or directory),
     /// `ReadOnly`.
     pub fn unlink(&self, parent: &Arc<Inode>, name: &[u8]) -> Result<()> {
-        self.unlink_watched(parent, name, &mut Watch::new())
+        self.unlink_watched(parent, name, &mut Watch::new(), |_| Ok(()))
     }
 
-    /// As [`Names::unlink`]; adds the inodes that it may change to `watch`.
+    /// As [`Names::unlink`]; adds the inodes that it may change to `watch`, and runs `and` on the inode before
+    /// its name is removed.
     ///
     /// # Errors
-    /// The same.
+    /// The same; those of `and`, with nothing changed.
     pub fn unlink_watched(
         &self,
         parent: &Arc<Inode>,
         name: &[u8],
         watch: &mut Watch,
+        and: impl FnOnce(&Arc<Inode>) -> Result<()>,
     ) -> Result<()> {
         watch.add(parent);
         namei::check_name(name)?;
@@ -76,6 +78,7 @@ impl Names {
         if inode.is_dir() {
             return Err(Reason::IsDir.into());
         }
+        and(&inode)?;
         self.transact(UNLINK_CREDITS, |h| {
             dir::remove(self, h, parent, &found)?;
             self.dir_changed(h, parent, 0)?;

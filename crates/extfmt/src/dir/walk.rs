@@ -86,6 +86,11 @@ pub(super) fn name_at(region: &[u8], offset: usize, name_len: usize) -> Option<&
 }
 
 impl<'a> Entries<'a> {
+    /// The records from the one at `offset` on.
+    pub(super) fn starting_at(self, offset: usize) -> Self {
+        Self { offset, ..self }
+    }
+
     /// The head at the offset; `None` if it does not fit.
     #[inline(always)]
     fn fields(&self) -> Option<Fields> {

@@ -52,7 +52,12 @@ impl InodeImage {
         let Some(seed) = geometry.csum_seed else {
             return;
         };
-        let crc = self.checksum(seed, inode);
+        self.put_checksum(0);
+        let seed = crate::checksum::inode_seed(seed, inode, self.generation());
+        self.put_checksum(crc32c(seed, self.as_bytes()));
+    }
+
+    fn put_checksum(&mut self, crc: u32) {
         let wide = self.has_checksum_hi();
         self.base_mut().l_i_checksum_lo.set(crc as u16);
         if let Some(extra) = self.extra_mut().filter(|_| wide) {

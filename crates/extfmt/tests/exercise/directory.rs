@@ -22,7 +22,7 @@ pub(crate) fn dir_block(data: &[u8]) {
     let walked = dir::entries(&block, &format).count();
     assert!(walked <= block.len() / 8 + 1);
     if dir::check(&block, &format).is_err() {
-        let _ = dir::insert(&mut block, &format, b"new", InodeNumber(12), 1);
+        let _ = dir::insert(&mut block, &format, 0, (b"new", InodeNumber(12), 1));
         let _ = dir::remove(&mut block, &format, 12);
         return;
     }
@@ -31,7 +31,7 @@ pub(crate) fn dir_block(data: &[u8]) {
         entries.filter(|entry| entry.is_used()).count()
     };
     let before = count(&block);
-    let added = dir::insert(&mut block, &format, b"new", InodeNumber(12), 1).unwrap();
+    let added = dir::insert(&mut block, &format, 0, (b"new", InodeNumber(12), 1)).unwrap();
     assert_eq!(count(&block), before + usize::from(added.is_some()));
     let copy = block.clone();
     let first = dir::entries(&copy, &format)

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustix::fs::RenameFlags;
 use rustix::io::Errno;
 use smallvec::SmallVec;
-use throughline::ops::{self, Outcome};
+use throughline::ops;
 use throughline::{Error, Node, Reason, RenameMode};
 
 use super::shown::Shown;
@@ -53,22 +53,28 @@ impl NameRequests {
     }
 
     pub(super) fn unlink(&self, request: &Request<'_>) -> Answered {
-        self.take_away(request, ops::unlink)
+        let (name, _) = Request::name(request.body)?;
+        let dir = self.nodes.get(request.header.nodeid)?;
+        let mut held = None;
+        let taken = request.did(ops::unlink_held(&dir, name, &mut held));
+        self.taken_away(held, taken)
     }
 
     pub(super) fn rmdir(&self, request: &Request<'_>) -> Answered {
-        self.take_away(request, ops::rmdir)
-    }
-
-    fn take_away(&self, request: &Request<'_>, take: fn(&Node, &[u8]) -> Outcome<()>) -> Answered {
         let (name, _) = Request::name(request.body)?;
         let dir = self.nodes.get(request.header.nodeid)?;
-        // Held, so that the inode is not freed before `lost_a_name` has checked whether the kernel still
-        // references it.
-        let node = dir.lookup(name)?;
-        let taken = request.did(take(&dir, name));
+        let held = dir.lookup(name)?;
+        let taken = request.did(ops::rmdir(&dir, name));
+        self.taken_away(Some(held), taken)
+    }
+
+    /// Ends a request that removed a name of `held`. That is held, so that the inode is not freed before
+    /// `lost_a_name` has checked whether the kernel still references it.
+    fn taken_away(&self, held: Option<Node>, taken: Result<(), Error>) -> Answered {
         // Even after a failure the name may be gone.
-        self.nodes.lost_a_name(node);
+        if let Some(node) = held {
+            self.nodes.lost_a_name(node);
+        }
         taken?;
         Answer::done()
     }

@@ -1,6 +1,7 @@
 //! The metadata cache, and commits without a log: snapshots, home writes, eviction, checks, faults, threads.
 
 mod gate;
+mod parts;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;

@@ -143,6 +143,22 @@ impl Node {
         Metadata::of(self.fs(), self.inode())
     }
 
+    /// The number of its names, as in its [metadata](Self::metadata).
+    pub fn nlink(&self) -> u32 {
+        self.inode().links_count().into()
+    }
+
+    /// Its type alone.
+    ///
+    /// # Errors
+    /// Damage: an invalid type.
+    pub(crate) fn file_type(&self) -> Result<FileType> {
+        match self.inode().file_type() {
+            Some(known) => Ok(known.into()),
+            None => Ok(self.metadata()?.file_type()),
+        }
+    }
+
     /// Its extended attributes and access control lists.
     pub fn xattrs(&self) -> Xattrs {
         Xattrs::of(self.clone())

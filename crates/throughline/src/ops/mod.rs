@@ -21,7 +21,7 @@ pub use attributes::{
     set_version, set_xattr,
 };
 pub use data::{allocate, copy_range, set_len, write, write_new};
-pub use names::{create, link, rename, rmdir, tmpfile, unlink};
+pub use names::{create, link, rename, rmdir, tmpfile, unlink, unlink_held};
 
 use crate::error::{Error, Result};
 use crate::node::Node;

@@ -1,6 +1,8 @@
 //! Operations on names: create, link, unlink, rmdir, rename.
 
-use throughline_ext::{NewInode, RenameMode};
+use std::sync::Arc;
+
+use throughline_ext::{Inode, NewInode, RenameMode};
 
 use super::Outcome;
 use crate::metadata::Attributes;
@@ -81,7 +83,24 @@ pub fn link(dir: &Node, node: &Node, name: &[u8]) -> Outcome<()> {
 /// As [`Node::unlink`].
 pub fn unlink(dir: &Node, name: &[u8]) -> Outcome<()> {
     Outcome::of(&[dir], |watch| {
-        Ok(dir.fs().unlink_watched(dir.inode(), name, watch)?)
+        Ok(dir
+            .fs()
+            .unlink_watched(dir.inode(), name, watch, |_| Ok(()))?)
+    })
+}
+
+/// As [`unlink`]; puts the inode into `held` before its name is removed, so that it is not freed.
+///
+/// # Errors
+/// As [`Node::unlink`]. The name may have been removed all the same, if there is a node in `held`.
+pub fn unlink_held(dir: &Node, name: &[u8], held: &mut Option<Node>) -> Outcome<()> {
+    Outcome::of(&[dir], |watch| {
+        let hold = |inode: &Arc<Inode>| {
+            dir.fs().open_inode(inode)?;
+            *held = Some(Node::opened(dir.volume(), Arc::clone(inode)));
+            Ok(())
+        };
+        Ok(dir.fs().unlink_watched(dir.inode(), name, watch, hold)?)
     })
 }
 

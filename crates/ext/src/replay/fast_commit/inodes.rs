@@ -155,7 +155,10 @@ impl Replay<'_> {
     fn put(&mut self, ino: InodeNumber, image: InodeImage) -> Result<()> {
         self.changed.insert(ino);
         let fs = self.fs;
-        fs.transact(CREDITS, |h| fs.insert_inode(h, ino, image).map(drop))
+        fs.transact(CREDITS, |h| {
+            let inode = fs.insert_inode(h, ino, image)?;
+            fs.store(h, &inode)
+        })
     }
 
     /// Frees the blocks and attributes of an inode.
