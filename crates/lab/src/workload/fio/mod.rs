@@ -1,7 +1,7 @@
 //! Jobs of fio, run by fio itself: once for each sample, on every target that has a path.
 //!
 //! Invariants:
-//! - fio reads the job file. We only ask it where the jobs' files are ([`job`]), and refuse a job whose files
+//! - fio reads the job file. We only ask it where the jobs' files are (`job`), and refuse a job whose files
 //!   are not on the target.
 //! - Files are created in a directory of their own, or in a file system made for the run. Both are removed at
 //!   the end. They are kept from round to round, so fio lays a file out once. A file or device that existed
