@@ -17,10 +17,6 @@ use crate::cache::{Backing, DirtyRun};
 use crate::error::{Error, Result};
 use crate::mapper::{Claim, ClaimKind, Mapper};
 
-/// A new file of at most this many bytes does not cause a submission of its own: allocation puts such files next
-/// to each other, so that one bio holds many of them.
-const TOGETHER_BYTES: u64 = 64 << 10;
-
 /// See the module documentation.
 pub(super) struct Run {
     pub(super) host: Arc<dyn Backing>,
@@ -120,18 +116,13 @@ impl Run {
 
     fn try_send(&mut self, disk: &Disk, out: &mut dyn Out) -> Result<()> {
         let Range { start, end } = self.dirty.range;
-        // The calls below may read the mapping: submit what is open first. That of a new file is in memory.
-        let may_read = end - start > TOGETHER_BYTES || self.host.size_bytes() > 0;
-        if may_read {
-            out.submit_open();
-        }
+        // The calls below may read the mapping: submit what is open first.
+        out.submit_open();
         let mapper = Arc::clone(&self.host).writer(start, end - start)?;
         let mapper = self.mapper.insert(mapper);
         let (mut at, mut piece) = (start, 0);
         while at < end {
-            if may_read {
-                out.submit_open();
-            }
+            out.submit_open();
             let claim = mapper.claim(at, end - at)?;
             let claim_end = claim.file_offset.saturating_add(claim.len);
             if claim.kind != ClaimKind::Overwrite {

@@ -130,6 +130,35 @@ fn no_byte_is_lost_whichever_write_fails() {
 }
 
 #[test]
+fn a_file_that_fails_fails_no_neighbour() {
+    const FILE_BYTES: u64 = 2 * BLOCK;
+    let hits = |request: &Request| request.op() == Op::Write && request.offset_bytes() < FILE_BYTES;
+    let device = FaultDevice::new(memory(MIB), Fault::From(0)).only_where(hits);
+    let device = Arc::new(device);
+    let cache = cache(Arc::clone(&device) as _, 64 * MIB, None, None);
+    let new_file = |place: u64| {
+        let file = FakeFile::new(&cache, Flat::new(), place * FILE_BYTES, 2);
+        write(&file.host(), 0, &pattern(place, 0, FILE_BYTES as usize)).unwrap();
+        file
+    };
+    // At first together with the one that fails, then one by one while that is tried again.
+    let mut files: Vec<_> = (0..20).map(new_file).collect();
+    for place in 20..40 {
+        assert!(cache.flush_all().is_err());
+        for (good, at) in files.iter().zip(0..).skip(1) {
+            assert_eq!(good.size_bytes(), FILE_BYTES, "file {at}");
+            assert!(!good.is_dirty(), "file {at}");
+        }
+        files.push(new_file(place));
+    }
+    let bad = &files[0];
+    assert_eq!(bad.size_bytes(), 0);
+    device.set_fault(Fault::Never);
+    cache.flush_all().unwrap();
+    assert_eq!(bad.size_bytes(), FILE_BYTES);
+}
+
+#[test]
 fn a_bad_block_delays_little_else() {
     let bad = 3 * MIB..3 * MIB + BLOCK;
     let hits = move |request: &Request| {

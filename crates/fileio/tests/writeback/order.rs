@@ -9,7 +9,7 @@ use throughline_testing::{FaultDevice, Logged};
 use crate::backing::{FakeFile, Flat};
 use crate::fake_mapper::FakeMapper;
 use crate::hold::HoldDevice;
-use crate::{MIB, cache, memory, on_device, pattern, until, write};
+use crate::{MIB, cache, memory, pattern, until, write};
 
 /// The fraction of writes to device bytes `from..to` that begin at or after the end of the previous one.
 fn ascending_share(log: &[Logged], from: u64, to: u64) -> f64 {
@@ -42,25 +42,6 @@ fn writes_of_streams_ascend() {
     }
     let counts = cache.writeback().counts();
     assert!(counts.descents * 100 <= counts.runs, "{counts:?}");
-}
-
-#[test]
-fn small_new_files_are_written_together() {
-    let device = Arc::new(FaultDevice::counting(memory(64 * MIB)).logged());
-    let cache = cache(Arc::clone(&device) as _, 64 * MIB, None, None);
-    let new_file = |i: u64| FakeFile::new(&cache, Flat::new(), i * 8192, 2);
-    let files: Vec<_> = (0..256).map(new_file).collect();
-    for (file, seed) in files.iter().zip(0..) {
-        write(&file.host(), 0, &pattern(seed, 0, 8192)).unwrap();
-    }
-    cache.flush_all().unwrap();
-    let log = device.take_log();
-    let writes = log.iter().filter(|one| one.op == Op::Write).count();
-    assert!(writes <= files.len() / 4, "{writes} writes");
-    for (file, seed) in files.iter().zip(0..) {
-        let content = on_device(cache.disk(), &*file.host());
-        assert!(content == pattern(seed, 0, 8192), "file {seed}");
-    }
 }
 
 #[test]
