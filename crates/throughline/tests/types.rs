@@ -60,8 +60,12 @@ fn every_type_is_debug_send_and_sync() {
         Listed,
         LogInfo,
         Memory,
+        Made,
         Metadata,
         MetadataStatus,
+        MkfsConfig,
+        MkfsError,
+        MkfsOptions,
         NewNode,
         Node,
         OnError,
@@ -91,6 +95,7 @@ fn every_type_is_debug_send_and_sync() {
         Volume,
         VolumeInfo,
         VolumeOptions,
+        VolumeSize,
         VolumeStatus,
         Walk,
         WalkEntry,
@@ -103,7 +108,8 @@ fn every_type_is_debug_send_and_sync() {
     let exported = root.split("\npub use ").skip(1);
     let exported = exported.flat_map(|list| {
         let list = list.split(';').next().unwrap_or_default();
-        list.split([',', '{', '}', ':', ' ', '\n'])
+        list.split([',', '{', '}'])
+            .filter_map(|item| item.rsplit([':', ' ', '\n']).find(|name| !name.is_empty()))
             .filter(|name| name.starts_with(|c: char| c.is_ascii_uppercase()))
     });
     // Traits.
