@@ -21,7 +21,7 @@ use crate::context::{GLOBAL_OPTIONS, Globals};
     max_term_width = 100
 )]
 pub(crate) struct Cli {
-    /// Print results as JSON (info, mkfs, ls, tree, stat, getfattr, df, du, tune, replay, status, explain, cp
+    /// Print results as JSON (info, mkfs, pack, ls, tree, stat, getfattr, df, du, tune, replay, status, explain, cp
     /// --stats, lab bisect, lab compare, lab founding, lab gate, lab models)
     #[arg(long)]
     pub(crate) json: bool,
@@ -115,6 +115,16 @@ pub(crate) enum Command {
     /// With SOURCE_DATE_EPOCH in the environment, all times are that time, and a UUID and a hash seed that
     /// are not given follow from the options: the same command makes the same bytes.
     Mkfs(Box<commands::mkfs::MkfsArgs>),
+    /// Pack directories into a new image
+    ///
+    /// The image is an ext4 file system, or what the options of mkfs say, and by default the smallest that
+    /// holds the sources. It is planned before anything is written, and gets its name when it is complete and
+    /// durable. No root is needed: owners, devices and attributes are taken as they are in the sources.
+    ///
+    /// The same sources, options and version make the same bytes. The UUID and the hash seed follow from the
+    /// content unless -U or -E hash_seed= gives them. With SOURCE_DATE_EPOCH in the environment, the file
+    /// system is of that time, and files that are newer get it. mke2fs.conf is not read.
+    Pack(Box<commands::pack::PackArgs>),
     /// List directories
     Ls(commands::ls::LsArgs),
     /// Show a directory tree
@@ -287,6 +297,7 @@ impl Command {
         match self {
             Command::Info(args) => args.json.json,
             Command::Mkfs(args) => args.json.json,
+            Command::Pack(args) => args.json.json,
             Command::Cp(args) => args.json,
             Command::Ls(args) => args.json.json,
             Command::Tree(args) => args.json.json,

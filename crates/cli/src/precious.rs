@@ -24,7 +24,7 @@ pub(crate) fn reason(path: &Path, offset: u64) -> Option<String> {
 }
 
 /// Returns what has a file open as an image or a disk, according to its locks and the kernel.
-fn in_use(path: &Path) -> Option<String> {
+pub(crate) fn in_use(path: &Path) -> Option<String> {
     if !may_hold_volume(path) {
         return None;
     }

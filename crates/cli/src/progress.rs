@@ -76,6 +76,14 @@ impl Progress {
         }
     }
 
+    /// Sets the number of completed bytes, and of all.
+    pub(crate) fn at(&self, done: u64, of: u64) {
+        if self.bar.length() != Some(of) {
+            self.bar.set_length(of);
+        }
+        self.bar.set_position(done);
+    }
+
     /// Adds completed bytes.
     pub(crate) fn add(&self, bytes: u64) {
         self.bar.inc(bytes);

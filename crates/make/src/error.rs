@@ -29,6 +29,17 @@ pub enum Error {
         /// The reason.
         source: io::Error,
     },
+    /// A file that is packed could not be read, or is shorter than it was.
+    #[error("{path}: {}", shown(source))]
+    Source {
+        /// The file, by its path in the image.
+        path: String,
+        /// The reason.
+        source: io::Error,
+    },
+    /// A source that is read in its own order failed, or ended early.
+    #[error("{0}")]
+    Stream(io::Error),
     /// The device failed.
     #[error(transparent)]
     Device(#[from] throughline_block::Error),
@@ -41,6 +52,16 @@ impl Error {
 
     pub(crate) fn unsupported(text: impl Into<String>) -> Error {
         Error::Unsupported(text.into())
+    }
+}
+
+/// A file that ends early has changed.
+fn shown(source: &io::Error) -> String {
+    match source.kind() {
+        io::ErrorKind::UnexpectedEof => {
+            "has become shorter while it was read; run again when it is at rest".to_owned()
+        }
+        _ => source.to_string(),
     }
 }
 

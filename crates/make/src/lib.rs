@@ -20,6 +20,7 @@ mod features;
 mod journal_words;
 mod make;
 mod options;
+pub mod pack;
 mod plan;
 mod request;
 mod resolve;

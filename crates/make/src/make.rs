@@ -15,7 +15,7 @@ use crate::options::{MkfsOptions, VolumeSize};
 use crate::plan::Plan;
 use crate::request::Request;
 use crate::resolve::{self, Manner, Target};
-use crate::write::{self, Clear, How};
+use crate::write::{self, Clear, Found, How};
 
 /// The start of a target that is looked at before it is overwritten: where file systems, partition tables and
 /// volume managers have their signatures.
@@ -156,7 +156,7 @@ impl MkfsOptions {
         if end > len {
             disk.set_len(end)?;
         }
-        write::write(&plan, &disk, self.how(manner, is_blank))?;
+        write::write(&plan, &disk, self.how(manner, is_blank), &Found::default())?;
         Ok(made(&plan, &request))
     }
 
@@ -230,7 +230,7 @@ fn refuse_occupied(disk: &Disk, offset: u64) -> Result<()> {
     }
 }
 
-fn made(plan: &Plan, request: &Request) -> Made {
+pub(crate) fn made(plan: &Plan<'_>, request: &Request) -> Made {
     let geo = &plan.geo;
     Made {
         block_bytes: geo.block_bytes,
@@ -259,7 +259,7 @@ fn made(plan: &Plan, request: &Request) -> Made {
     }
 }
 
-fn plan_features(plan: &Plan) -> Vec<String> {
+fn plan_features(plan: &Plan<'_>) -> Vec<String> {
     let mut names = plan.geo.compat.names();
     names.extend(plan.geo.incompat.names());
     names.extend(plan.geo.ro_compat.names());

@@ -11,6 +11,8 @@ use throughline_extfmt::{GroupNumber, Superblock};
 use zerocopy::IntoBytes;
 
 use crate::error::Result;
+use crate::pack::inode::{Inline, TreeBlock};
+use crate::pack::tree::NodeId;
 use crate::plan::Plan;
 
 /// The most bytes of one write.
@@ -55,13 +57,23 @@ enum Part<'p> {
     /// A block of an inode table: the group, and the block in the table.
     Inodes(GroupNumber, u32),
     Content(&'p [u8]),
+    Tree(TreeBlock),
+}
+
+/// What the data pass found out, for the metadata that follows it.
+#[derive(Default)]
+pub(crate) struct Found {
+    /// The bytes of files that are in their inodes.
+    pub(crate) inline: Inline,
+    /// Times of files after this are set to it.
+    pub(crate) clamp: Option<u64>,
 }
 
 /// Writes a planned volume.
 ///
 /// # Errors
 /// Of the device.
-pub(crate) fn write(plan: &Plan, disk: &Disk, how: How) -> Result<()> {
+pub(crate) fn write(plan: &Plan<'_>, disk: &Disk, how: How, found: &Found) -> Result<()> {
     let mut out = Writer::new(disk, how.offset);
     clear(plan, &mut out, how)?;
     let bytes = plan.geo.block_bytes;
@@ -76,6 +88,7 @@ pub(crate) fn write(plan: &Plan, disk: &Disk, how: How) -> Result<()> {
     superblock.s_kbytes_written.set(writes_bytes >> 10);
     let table = all_descs(plan);
     let mut block = vec![0; bytes as usize];
+    let mut directory = None;
     for (place, part) in parts {
         let at = place * u64::from(bytes);
         match part {
@@ -93,17 +106,21 @@ pub(crate) fn write(plan: &Plan, disk: &Disk, how: How) -> Result<()> {
                 out.put(at, &block)?;
             }
             Part::Inodes(group, index) => {
-                inodes(plan, group, index, &mut block);
+                inodes(plan, group, index, found, &mut block)?;
                 out.put(at, &block)?;
             }
             Part::Content(content) => out.put(at, content)?,
+            Part::Tree(made) => {
+                make(plan, made, &mut directory, &mut block)?;
+                out.put(at, &block)?;
+            }
         }
     }
     out.finish()
 }
 
 /// Every part that is written, in ascending order.
-fn parts(plan: &Plan, only_supers: bool) -> Vec<(u64, Part<'_>)> {
+fn parts<'p>(plan: &'p Plan<'_>, only_supers: bool) -> Vec<(u64, Part<'p>)> {
     let geo = &plan.geo;
     let mut parts = Vec::new();
     for group in geo.superblock_groups() {
@@ -127,7 +144,7 @@ fn parts(plan: &Plan, only_supers: bool) -> Vec<(u64, Part<'_>)> {
             }
         }
         let mut last = None;
-        for &ino in plan.inodes.keys() {
+        for ino in plan.numbers() {
             let Some((group, index)) = geo.inode_place(throughline_extfmt::InodeNumber(ino)) else {
                 continue;
             };
@@ -139,6 +156,8 @@ fn parts(plan: &Plan, only_supers: bool) -> Vec<(u64, Part<'_>)> {
         }
         let content = plan.content.iter();
         parts.extend(content.map(|(at, bytes)| (*at, Part::Content(bytes))));
+        let made = plan.tree.iter().flat_map(|tree| tree.blocks());
+        parts.extend(made.map(|(at, block)| (at, Part::Tree(block))));
     }
     parts.sort_unstable_by_key(|(at, _)| *at);
     parts
@@ -146,7 +165,7 @@ fn parts(plan: &Plan, only_supers: bool) -> Vec<(u64, Part<'_>)> {
 
 /// Writes a copy of the superblock, which knows its group.
 fn write_superblock(
-    plan: &Plan,
+    plan: &Plan<'_>,
     superblock: &Superblock,
     group: GroupNumber,
     at: u64,
@@ -170,7 +189,7 @@ fn write_superblock(
 }
 
 /// The blocks of descriptors, one after the other.
-fn all_descs(plan: &Plan) -> Vec<u8> {
+fn all_descs(plan: &Plan<'_>) -> Vec<u8> {
     let bytes = plan.geo.block_bytes as usize;
     let mut table = vec![0; plan.geo.desc_blocks as usize * bytes];
     let size = usize::from(plan.geo.desc_bytes);
@@ -183,19 +202,56 @@ fn all_descs(plan: &Plan) -> Vec<u8> {
 }
 
 /// Fills a block of an inode table.
-fn inodes(plan: &Plan, group: GroupNumber, index: u32, block: &mut [u8]) {
+fn inodes(
+    plan: &Plan<'_>,
+    group: GroupNumber,
+    index: u32,
+    found: &Found,
+    block: &mut [u8],
+) -> Result<()> {
     block.fill(0);
     let size = usize::from(plan.geo.inode_bytes);
     let per_block = (block.len() / size) as u32;
     for (at, place) in (index * per_block..).zip(block.chunks_exact_mut(size)) {
-        if let Some(inode) = plan.inodes.get(&plan.geo.inode_at(group, at).0) {
+        let ino = plan.geo.inode_at(group, at);
+        if let Some(inode) = plan.inodes.get(&ino.0) {
+            place.copy_from_slice(inode.as_bytes());
+        } else if let Some(tree) = &plan.tree
+            && let Some(inode) = tree.inode(&plan.geo, ino, found.clamp, &found.inline)?
+        {
             place.copy_from_slice(inode.as_bytes());
         }
     }
+    Ok(())
+}
+
+/// Makes a block of the tree. The blocks of a directory are made together, and kept in `directory` for those
+/// that follow.
+fn make(
+    plan: &Plan<'_>,
+    made: TreeBlock,
+    directory: &mut Option<(NodeId, Vec<u8>)>,
+    block: &mut [u8],
+) -> Result<()> {
+    let Some(tree) = &plan.tree else {
+        return Ok(());
+    };
+    match made {
+        TreeBlock::Attributes(node) => tree.attribute_block(&plan.geo, node, block)?,
+        TreeBlock::Link(node) => tree.link_block(node, block),
+        TreeBlock::Directory(node, at) => {
+            let blocks = match directory {
+                Some((known, blocks)) if *known == node => blocks,
+                _ => &mut directory.insert((node, tree.directory(&plan.geo, node)?)).1,
+            };
+            block.copy_from_slice(&blocks[at as usize * block.len()..][..block.len()]);
+        }
+    }
+    Ok(())
 }
 
 /// Clears what must read as zeros.
-fn clear(plan: &Plan, out: &mut Writer<'_>, how: How) -> Result<()> {
+fn clear(plan: &Plan<'_>, out: &mut Writer<'_>, how: How) -> Result<()> {
     let geo = &plan.geo;
     let bytes = u64::from(geo.block_bytes);
     let all = 0..geo.blocks * bytes;

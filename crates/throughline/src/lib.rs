@@ -228,6 +228,7 @@ pub use throughline_ext::{
 pub use throughline_fileio::throttle::{Pauses, ThrottleState};
 pub use throughline_fileio::writeback::WritebackCounts;
 pub use throughline_fileio::{Advice, DirtyLimits};
+pub use throughline_make::pack;
 pub use throughline_make::{
     Config as MkfsConfig, Error as MkfsError, Made, MkfsOptions, VolumeSize, parse_on_error,
 };

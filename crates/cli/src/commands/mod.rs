@@ -24,6 +24,7 @@ pub(crate) mod mkfs;
 pub(crate) mod mknod;
 pub(crate) mod mount;
 pub(crate) mod mv;
+pub(crate) mod pack;
 pub(crate) mod readlink;
 pub(crate) mod replay;
 pub(crate) mod rm;
@@ -63,6 +64,7 @@ pub(crate) fn run(command: Command, context: &mut Context) -> Result<(), Failure
         Command::Rm(args) => rm::run(&args, context),
         Command::Mkdir(args) => mkdir::run(&args, context),
         Command::Mkfs(args) => mkfs::run(&args, context),
+        Command::Pack(args) => pack::run(&args, context),
         Command::Mv(args) => mv::run(&args, context),
         Command::Ln(args) => ln::run(&args, context),
         Command::Readlink(args) => readlink::run(&args, context),

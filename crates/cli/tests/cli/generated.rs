@@ -5,9 +5,10 @@ use std::process::Stdio;
 
 use crate::common::{Image, fails, ok, run, throughline, tools_are_missing};
 
-const COMMANDS: [&str; 40] = [
+const COMMANDS: [&str; 41] = [
     "info",
     "mkfs",
+    "pack",
     "ls",
     "tree",
     "stat",

@@ -65,6 +65,16 @@ impl Build<'_> {
         Ok(run)
     }
 
+    /// The blocks that are not taken, ascending.
+    pub(crate) fn free(&self) -> Vec<Range<u64>> {
+        let (mut free, mut at) = (Vec::new(), self.geo.first_data_block.0);
+        while let Some(gap) = self.space.gap(at, self.geo.blocks) {
+            at = gap.end;
+            free.push(gap);
+        }
+        free
+    }
+
     /// Gives an inode `count` blocks from `goal` on, and the size of all of them. Returns the runs of the
     /// blocks in file order.
     pub(crate) fn map(

@@ -13,25 +13,32 @@ use super::files::LOST_AND_FOUND;
 use super::place::own_blocks;
 use crate::request::Request;
 
-impl Plan {
+impl Plan<'_> {
     /// Sets the counts, flags and bitmap checksums of all descriptors.
     pub(super) fn count(&mut self, request: &Request) {
         let mut bits = vec![0; self.geo.block_bytes as usize];
         for group in (0..self.geo.groups).map(GroupNumber) {
             let used = self.space.count(self.blocks_of(group));
             let inodes = self.inodes_used(group);
-            let dirs = [InodeNumber::ROOT, LOST_AND_FOUND]
+            let own = [InodeNumber::ROOT, LOST_AND_FOUND];
+            let dirs = own
                 .into_iter()
+                .filter(|ino| self.inodes.contains_key(&ino.0))
                 .filter(|ino| {
                     self.geo
                         .inode_place(*ino)
                         .is_some_and(|(at, _)| at == group)
                 })
                 .count();
+            let first = self.geo.inode_at(group, 0).0;
+            let of_tree = self
+                .tree
+                .as_ref()
+                .map_or(0, |tree| tree.directories(first..first + inodes));
             let mut desc = self.descs[group.0 as usize];
             desc.set_free_blocks(self.geo.group_blocks(group) - used as u32);
             desc.set_free_inodes(self.geo.inodes_per_group - inodes);
-            desc.set_used_dirs(dirs as u32);
+            desc.set_used_dirs((dirs + of_tree) as u32);
             let mut flags = GroupFlags::empty();
             if self.geo.has_group_csum() {
                 desc.set_itable_unused(self.geo.inodes_per_group - inodes);

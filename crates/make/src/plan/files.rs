@@ -49,8 +49,18 @@ impl Build<'_> {
         Ok(())
     }
 
-    /// Makes the root directory and lost+found.
-    pub(crate) fn directories(&mut self) -> Result<()> {
+    /// Makes the root directory and lost+found, as far as no tree brings them.
+    pub(crate) fn directories(&mut self, root: bool, lost_and_found: bool) -> Result<()> {
+        if root {
+            self.root_directory()?;
+        }
+        match lost_and_found {
+            true => self.lost_and_found(),
+            false => Ok(()),
+        }
+    }
+
+    fn root_directory(&mut self) -> Result<()> {
         let goal = self.geo.first_data_block.0;
         let root = InodeNumber::ROOT;
         let directory = FileType::Directory.mode_bits();
@@ -63,9 +73,12 @@ impl Build<'_> {
             (&b".."[..], root),
             (&b"lost+found"[..], LOST_AND_FOUND),
         ];
-        self.directory(root, inode, 1, goal, &names, false)?;
-        let mut count = (LOST_AND_FOUND_BYTES / self.geo.block_bytes)
-            .clamp(*LOST_AND_FOUND_BLOCKS.start(), *LOST_AND_FOUND_BLOCKS.end());
+        self.directory(root, inode, 1, goal, &names, false)
+    }
+
+    fn lost_and_found(&mut self) -> Result<()> {
+        let (root, directory) = (InodeNumber::ROOT, FileType::Directory.mode_bits());
+        let mut count = lost_and_found_blocks(self.geo.block_bytes);
         let mut inode = self.inode(directory | 0o700, 2);
         let names = [(&b"."[..], LOST_AND_FOUND), (&b".."[..], root)];
         if self.is_inline() {
@@ -250,6 +263,12 @@ impl Build<'_> {
         self.add(ORPHAN_FILE, inode);
         Ok(())
     }
+}
+
+/// Blocks of lost+found.
+pub(crate) fn lost_and_found_blocks(block_bytes: u32) -> u32 {
+    (LOST_AND_FOUND_BYTES / block_bytes)
+        .clamp(*LOST_AND_FOUND_BLOCKS.start(), *LOST_AND_FOUND_BLOCKS.end())
 }
 
 /// Makes the space behind the last of `count` short names a free record, instead of a part of its own.

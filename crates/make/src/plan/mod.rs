@@ -10,9 +10,9 @@
 //!
 //! Invariants: no block is taken twice; what the descriptors and the superblock count is what `space` holds.
 
-mod build;
+pub(crate) mod build;
 mod counts;
-mod files;
+pub(crate) mod files;
 mod journal;
 mod numbers;
 mod place;
@@ -22,17 +22,21 @@ mod superblock;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use throughline_extfmt::{Geometry, GroupDesc, GroupNumber, InodeImage, Superblock, bitmap};
+use throughline_extfmt::{
+    Geometry, GroupDesc, GroupNumber, InodeImage, InodeNumber, Superblock, bitmap,
+};
 
 use self::build::Build;
 use self::journal::JournalSize;
 use self::numbers::Numbers;
 use self::space::Space;
 use crate::error::Result;
+use crate::pack::measure::Measured;
+use crate::pack::place::{self as contents, Lacking, Placed};
 use crate::request::Request;
 
 /// A volume, ready to be written.
-pub(crate) struct Plan {
+pub(crate) struct Plan<'w> {
     pub(crate) superblock: Superblock,
     pub(crate) geo: Geometry,
     /// The descriptors, without checksums of their own.
@@ -41,17 +45,40 @@ pub(crate) struct Plan {
     pub(crate) content: BTreeMap<u64, Vec<u8>>,
     pub(crate) zeroed: Vec<Range<u64>>,
     pub(crate) journal: Option<JournalSize>,
+    /// The files, if the volume is not to be empty.
+    pub(crate) tree: Option<Placed<'w>>,
     space: Space,
     /// The highest inode in use; all below are.
     last_inode: u32,
 }
 
-impl Plan {
-    /// Plans the volume of a request.
+impl<'w> Plan<'w> {
+    /// Plans the empty volume of a request.
     ///
     /// # Errors
     /// What does not fit or does not go together, with what does.
-    pub(crate) fn new(request: &Request) -> Result<Plan> {
+    pub(crate) fn new(request: &Request) -> Result<Plan<'static>> {
+        match Plan::build(request, None)? {
+            Ok(plan) => Ok(plan),
+            Err(_) => unreachable!("only a tree lacks blocks"),
+        }
+    }
+
+    /// Plans the volume of a request with a tree in it. `Err` inside: the blocks that it lacks.
+    ///
+    /// # Errors
+    /// As [`Plan::new`].
+    pub(crate) fn with(
+        request: &Request,
+        tree: &'w Measured<'w>,
+    ) -> Result<std::result::Result<Plan<'w>, Lacking>> {
+        Plan::build(request, Some(tree))
+    }
+
+    fn build(
+        request: &Request,
+        tree: Option<&'w Measured<'w>>,
+    ) -> Result<std::result::Result<Plan<'w>, Lacking>> {
         let mut request = request.clone();
         let mut features = request.features;
         features.settle(&request)?;
@@ -76,7 +103,11 @@ impl Plan {
         };
         let static_blocks = build.space.count(0..build.geo.blocks);
         build.reserved_inodes()?;
-        build.directories()?;
+        if tree.is_some() {
+            build.inodes.remove(&InodeNumber::ROOT.0);
+        }
+        let has_own = |tree: &Measured<'_>| tree.walk.lost_and_found.is_some();
+        build.directories(tree.is_none(), !tree.is_some_and(has_own))?;
         build.resize_inode()?;
         // A block before the first group is lost, too.
         let mut overhead = static_blocks + build.geo.first_data_block.0;
@@ -87,7 +118,16 @@ impl Plan {
         }
         let mmp = build.mmp()?;
         build.orphan_file()?;
+        let tree = match tree
+            .map(|tree| contents::place(&mut build, tree))
+            .transpose()?
+        {
+            None => None,
+            Some(Ok(placed)) => Some(placed),
+            Some(Err(lacking)) => return Ok(Err(lacking)),
+        };
         let last_inode = build.inodes.keys().next_back().copied().unwrap_or(0);
+        let last_inode = last_inode.max(tree.as_ref().map_or(0, |tree| tree.measured.last_inode()));
         let mut plan = Plan {
             superblock: sb,
             geo: build.geo,
@@ -96,12 +136,13 @@ impl Plan {
             content: build.content,
             zeroed: build.zeroed,
             journal,
+            tree,
             space: build.space,
             last_inode,
         };
         plan.count(&request);
         superblock::finish(&mut plan, &request, overhead, mmp);
-        Ok(plan)
+        Ok(Ok(plan))
     }
 
     /// The block bitmap of a group.
@@ -120,6 +161,14 @@ impl Plan {
     pub(crate) fn inode_bitmap(&self, group: GroupNumber, bits: &mut [u8]) {
         self.geo.init_inode_bitmap(bits);
         bitmap::set_range(bits, 0..self.inodes_used(group));
+    }
+
+    /// The numbers of all inodes that are written, ascending.
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u32> {
+        let first = self.geo.first_ino.0;
+        let is_root = |ino: u32| self.tree.is_some() && ino == InodeNumber::ROOT.0;
+        let own = (1..first).filter(move |ino| self.inodes.contains_key(ino) || is_root(*ino));
+        own.chain(first..=self.last_inode)
     }
 
     fn blocks_of(&self, group: GroupNumber) -> Range<u64> {

@@ -114,7 +114,7 @@ fn settings(sb: &mut Superblock, request: &Request) {
 }
 
 /// Sets what depends on the rest of the plan.
-pub(super) fn finish(plan: &mut Plan, request: &Request, overhead: u64, mmp: Option<u64>) {
+pub(super) fn finish(plan: &mut Plan<'_>, request: &Request, overhead: u64, mmp: Option<u64>) {
     let free_blocks = plan
         .descs
         .iter()
@@ -125,11 +125,16 @@ pub(super) fn finish(plan: &mut Plan, request: &Request, overhead: u64, mmp: Opt
         .iter()
         .map(|desc| desc.free_inodes())
         .sum::<u32>();
-    let has_large = plan.inodes.values().any(|inode| {
-        inode
-            .size_bytes(&plan.geo)
-            .is_ok_and(|bytes| bytes > LARGE_FILE_BYTES)
-    });
+    let largest = plan
+        .tree
+        .as_ref()
+        .map_or(0, |tree| tree.measured.walk.largest);
+    let has_large = largest > LARGE_FILE_BYTES
+        || plan.inodes.values().any(|inode| {
+            inode
+                .size_bytes(&plan.geo)
+                .is_ok_and(|bytes| bytes > LARGE_FILE_BYTES)
+        });
     let sb = &mut plan.superblock;
     if has_large && !request.revision_0 {
         // As the kernel does when a file grows beyond the limit.

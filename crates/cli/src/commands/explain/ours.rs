@@ -94,6 +94,7 @@ fn is_watched(command: &Command) -> bool {
         | Command::InstallFuse2fs(_)
         | Command::InstallMke2fs(_)
         | Command::Mkfs(_)
+        | Command::Pack(_)
         | Command::InstallHelpers(_)
         | Command::Explain(_)
         | Command::CompletePlace(_)

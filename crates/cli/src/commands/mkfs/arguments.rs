@@ -11,15 +11,9 @@ use crate::output::note;
 use crate::problem::Failure;
 use crate::text::{parse_size, quote};
 
-/// Arguments of `mkfs`.
+/// Options of the volume, whatever it is made from.
 #[derive(Args, Debug)]
-#[command(args_override_self = true)]
-pub(crate) struct MkfsArgs {
-    /// A file, which is created if it does not exist, or a block device
-    pub(crate) image: PathBuf,
-    /// The size: with a unit (64M, 20G), in KiB, or, with -b, in blocks. Without it: all of the file or
-    /// device
-    size: Option<String>,
+pub(crate) struct VolumeArgs {
     /// ext2, ext3, ext4, or a type of mke2fs.conf [default: ext4]
     #[arg(short = 't', value_name = "TYPE")]
     fs_type: Option<String>,
@@ -76,6 +70,19 @@ pub(crate) struct MkfsArgs {
     /// Revision: 0 or 1
     #[arg(short = 'r', value_name = "REVISION")]
     revision: Option<u32>,
+}
+
+/// Arguments of `mkfs`.
+#[derive(Args, Debug)]
+#[command(args_override_self = true)]
+pub(crate) struct MkfsArgs {
+    /// A file, which is created if it does not exist, or a block device
+    pub(crate) image: PathBuf,
+    /// The size: with a unit (64M, 20G), in KiB, or, with -b, in blocks. Without it: all of the file or
+    /// device
+    size: Option<String>,
+    #[command(flatten)]
+    volume: VolumeArgs,
     /// Operating system that is recorded as the maker
     #[arg(short = 'o', value_name = "OS")]
     creator_os: Option<String>,
@@ -119,7 +126,11 @@ impl MkfsArgs {
 
     /// Where the file system begins: `-E offset=` before `--offset`.
     pub(crate) fn offset(&self, global: u64) -> u64 {
-        let words = self.extended.iter().flat_map(|words| words.split(','));
+        let words = self
+            .volume
+            .extended
+            .iter()
+            .flat_map(|words| words.split(','));
         let mut given = words.filter_map(|word| word.trim().strip_prefix("offset="));
         given
             .next_back()
@@ -131,56 +142,16 @@ impl MkfsArgs {
     pub(crate) fn options(&self, offset: u64) -> Result<MkfsOptions, Failure> {
         self.refuse_missing()?;
         let mut options = MkfsOptions::new();
-        self.set_sizes(&mut options)?;
+        self.set_size(&mut options)?;
         if offset > 0 {
             options
                 .extended(&format!("offset={offset}"))
                 .map_err(usage)?;
         }
-        for list in &self.features {
-            options.features(list).map_err(usage)?;
-        }
-        for words in &self.extended {
-            options.extended(words).map_err(usage)?;
-        }
-        for words in &self.journal {
-            options.journal_options(words).map_err(usage)?;
-        }
-        if self.wants_journal {
-            options.journal();
-        }
-        self.fs_type.as_deref().map(|name| options.fs_type(name));
-        if self.as_mke2fs {
-            let has_journal = self.wants_journal || !self.journal.is_empty();
-            options.default_type(if has_journal { "ext3" } else { "ext2" });
-        }
-        self.usage.as_deref().map(|names| options.usage(names));
-        self.inode_bytes.map(|bytes| options.inode_bytes(bytes));
-        self.bytes_per_inode
-            .map(|bytes| options.bytes_per_inode(bytes));
-        self.inodes.map(|count| options.inodes(count));
-        self.reserved
-            .map(|percent| options.reserved_percent(percent));
-        self.label
-            .as_deref()
-            .map(|label| options.label(self.fitting(label)));
-        self.last_mounted
-            .as_ref()
-            .map(|dir| options.last_mounted(dir));
-        self.blocks_per_group
-            .map(|blocks| options.blocks_per_group(blocks));
-        self.groups_per_flex
-            .map(|groups| options.groups_per_flex(groups));
-        self.revision.map(|revision| options.revision(revision));
+        self.volume.set(&mut options, self.as_mke2fs)?;
         options.only_supers(self.only_supers);
-        if let Some(name) = &self.on_error {
-            options.on_error(parse_on_error(name).map_err(usage)?);
-        }
         if let Some(name) = &self.creator_os {
             options.creator_os(name).map_err(usage)?;
-        }
-        if let Some(uuid) = self.uuid()? {
-            options.uuid(uuid);
         }
         Ok(options)
     }
@@ -212,8 +183,80 @@ impl MkfsArgs {
         }
     }
 
-    fn set_sizes(&self, options: &mut MkfsOptions) -> Result<(), Failure> {
-        let mut in_blocks = false;
+    fn set_size(&self, options: &mut MkfsOptions) -> Result<(), Failure> {
+        let Some(text) = &self.size else {
+            return Ok(());
+        };
+        let in_blocks = self.volume.has_block_size();
+        let size = match text.parse::<u64>() {
+            Ok(blocks) if in_blocks => VolumeSize::Blocks(blocks),
+            Ok(kib) => VolumeSize::Bytes(
+                kib.checked_mul(1024)
+                    .ok_or_else(|| Failure::Usage(format!("size {} is too large", quote(text))))?,
+            ),
+            Err(_) => VolumeSize::Bytes(parse_size(text).map_err(Failure::Usage)?),
+        };
+        options.size(size);
+        Ok(())
+    }
+}
+
+impl VolumeArgs {
+    /// Whether the block size is given, not only its least.
+    fn has_block_size(&self) -> bool {
+        self.block
+            .as_ref()
+            .is_some_and(|text| !text.starts_with('-'))
+    }
+
+    /// Sets the options that are given.
+    pub(crate) fn set(&self, options: &mut MkfsOptions, as_mke2fs: bool) -> Result<(), Failure> {
+        self.set_block_size(options)?;
+        for list in &self.features {
+            options.features(list).map_err(usage)?;
+        }
+        for words in &self.extended {
+            options.extended(words).map_err(usage)?;
+        }
+        for words in &self.journal {
+            options.journal_options(words).map_err(usage)?;
+        }
+        if self.wants_journal {
+            options.journal();
+        }
+        self.fs_type.as_deref().map(|name| options.fs_type(name));
+        if as_mke2fs {
+            let has_journal = self.wants_journal || !self.journal.is_empty();
+            options.default_type(if has_journal { "ext3" } else { "ext2" });
+        }
+        self.usage.as_deref().map(|names| options.usage(names));
+        self.inode_bytes.map(|bytes| options.inode_bytes(bytes));
+        self.bytes_per_inode
+            .map(|bytes| options.bytes_per_inode(bytes));
+        self.inodes.map(|count| options.inodes(count));
+        self.reserved
+            .map(|percent| options.reserved_percent(percent));
+        self.label
+            .as_deref()
+            .map(|label| options.label(fitting(label, as_mke2fs)));
+        self.last_mounted
+            .as_ref()
+            .map(|dir| options.last_mounted(dir));
+        self.blocks_per_group
+            .map(|blocks| options.blocks_per_group(blocks));
+        self.groups_per_flex
+            .map(|groups| options.groups_per_flex(groups));
+        self.revision.map(|revision| options.revision(revision));
+        if let Some(name) = &self.on_error {
+            options.on_error(parse_on_error(name).map_err(usage)?);
+        }
+        if let Some(uuid) = self.uuid()? {
+            options.uuid(uuid);
+        }
+        Ok(())
+    }
+
+    fn set_block_size(&self, options: &mut MkfsOptions) -> Result<(), Failure> {
         if let Some(text) = &self.block {
             let (is_least, digits) = match text.strip_prefix('-') {
                 Some(digits) => (true, digits),
@@ -229,37 +272,8 @@ impl MkfsArgs {
                 true => options.min_block_bytes(bytes),
                 false => options.block_bytes(bytes),
             };
-            in_blocks = !is_least;
         }
-        let Some(text) = &self.size else {
-            return Ok(());
-        };
-        let size = match text.parse::<u64>() {
-            Ok(blocks) if in_blocks => VolumeSize::Blocks(blocks),
-            Ok(kib) => VolumeSize::Bytes(
-                kib.checked_mul(1024)
-                    .ok_or_else(|| Failure::Usage(format!("size {} is too large", quote(text))))?,
-            ),
-            Err(_) => VolumeSize::Bytes(parse_size(text).map_err(Failure::Usage)?),
-        };
-        options.size(size);
         Ok(())
-    }
-
-    /// The label; too long a one is cut off where mke2fs would do so.
-    fn fitting<'l>(&self, label: &'l str) -> &'l [u8] {
-        let bytes = label.as_bytes();
-        match bytes.get(..16) {
-            Some(start) if self.as_mke2fs && bytes.len() > 16 => {
-                let shown = String::from_utf8_lossy(start);
-                note(&format!(
-                    "label too long; it is truncated to {}",
-                    quote(&*shown)
-                ));
-                start
-            }
-            _ => bytes,
-        }
     }
 
     fn uuid(&self) -> Result<Option<[u8; 16]>, Failure> {
@@ -274,6 +288,22 @@ impl MkfsArgs {
                 ))),
             },
         }
+    }
+}
+
+/// The label; too long a one is cut off where mke2fs would do so.
+fn fitting(label: &str, as_mke2fs: bool) -> &[u8] {
+    let bytes = label.as_bytes();
+    match bytes.get(..16) {
+        Some(start) if as_mke2fs && bytes.len() > 16 => {
+            let shown = String::from_utf8_lossy(start);
+            note(&format!(
+                "label too long; it is truncated to {}",
+                quote(&*shown)
+            ));
+            start
+        }
+        _ => bytes,
     }
 }
 

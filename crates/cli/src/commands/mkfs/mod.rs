@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use throughline::{Made, MkfsError, MkfsOptions};
 use throughline_forms::files;
 
-pub(crate) use arguments::MkfsArgs;
+pub(crate) use arguments::{MkfsArgs, VolumeArgs};
 
 use crate::context::Context;
 use crate::output::note;
@@ -47,23 +47,32 @@ pub(crate) fn run(args: &MkfsArgs, context: &mut Context) -> Result<(), Failure>
 
 /// Takes the time from the environment, if it is there.
 fn set_time(options: &mut MkfsOptions) -> Result<(), Failure> {
-    for variable in [EPOCH, FAKE_TIME] {
-        let Some(text) = std::env::var_os(variable).filter(|text| !text.is_empty()) else {
-            continue;
-        };
-        let seconds = text.to_str().and_then(|text| text.parse::<u64>().ok());
-        let time = seconds
-            .and_then(|seconds| SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds)));
-        let time = time.ok_or_else(|| {
-            Failure::Usage(format!(
-                "{variable} is {}: a number of seconds since 1970 is needed",
-                quote(&text)
-            ))
-        })?;
-        options.time(time).reproducible(variable == EPOCH);
-        return Ok(());
+    if let Some(time) = epoch()? {
+        options.time(time).reproducible(true);
+    } else if let Some(time) = time_of(FAKE_TIME)? {
+        options.time(time);
     }
     Ok(())
+}
+
+/// The time of `SOURCE_DATE_EPOCH`, if it is set.
+pub(crate) fn epoch() -> Result<Option<SystemTime>, Failure> {
+    time_of(EPOCH)
+}
+
+fn time_of(variable: &str) -> Result<Option<SystemTime>, Failure> {
+    let Some(text) = std::env::var_os(variable).filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
+    let seconds = text.to_str().and_then(|text| text.parse::<u64>().ok());
+    let time = seconds
+        .and_then(|seconds| SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds)));
+    time.map(Some).ok_or_else(|| {
+        Failure::Usage(format!(
+            "{variable} is {}: a number of seconds since 1970 is needed",
+            quote(&text)
+        ))
+    })
 }
 
 /// Refuses a target that holds something that is recognized.

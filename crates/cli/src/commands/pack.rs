@@ -1,0 +1,248 @@
+//! `pack`.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use regex::bytes::Regex;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+use throughline::pack::{Attributes, Difference, MemoryTree, PackOptions, PackSize, Packed};
+use throughline::{MkfsError, MkfsOptions};
+
+use super::mkfs::{VolumeArgs, epoch};
+use crate::args::JsonFlag;
+use crate::context::Context;
+use crate::output::note;
+use crate::precious;
+use crate::problem::{Failure, Problem};
+use crate::progress::Progress;
+use crate::text::{parse_size, quote};
+
+/// Arguments of `pack`.
+#[derive(Args, Debug)]
+pub(crate) struct PackArgs {
+    /// Directories. Later ones are laid over earlier ones
+    #[arg(required = true, value_name = "SOURCE")]
+    sources: Vec<PathBuf>,
+    /// The image: a new file
+    #[arg(
+        short = 'o',
+        long,
+        value_name = "IMAGE",
+        required_unless_present = "check"
+    )]
+    output: Option<PathBuf>,
+    /// The size: with a unit (64M, 20G), +FREE for so much free space, or min
+    #[arg(long, value_name = "SIZE", default_value = "min", value_parser = size)]
+    size: PackSize,
+    /// Leave out what matches: paths in the source, and with it all that is below. * and ? match within a
+    /// name, ** also slashes; without a slash in it, a pattern matches in every directory
+    #[arg(long, value_name = "GLOB")]
+    exclude: Vec<String>,
+    /// The owner of everything, by number
+    #[arg(long, value_name = "UID:GID", value_parser = owner)]
+    owner: Option<(u32, u32)>,
+    /// Replace IMAGE if it exists
+    #[arg(short = 'F', long)]
+    force: bool,
+    /// Pack again, and say where IMAGE differs from the result; with the options that it was packed with
+    #[arg(long, value_name = "IMAGE", conflicts_with = "output")]
+    check: Option<PathBuf>,
+    #[command(flatten)]
+    volume: VolumeArgs,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+fn size(text: &str) -> Result<PackSize, String> {
+    match text.strip_prefix('+') {
+        _ if text == "min" => Ok(PackSize::Min),
+        Some(free) => parse_size(free).map(PackSize::Free),
+        None => parse_size(text).map(PackSize::Exact),
+    }
+}
+
+fn owner(text: &str) -> Result<(u32, u32), String> {
+    let ids = text.split_once(':');
+    let ids = ids.and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?)));
+    ids.ok_or_else(|| format!("{} is not UID:GID, two numbers", quote(text)))
+}
+
+/// Packs sources into an image, or checks one.
+pub(crate) fn run(args: &PackArgs, context: &mut Context) -> Result<(), Failure> {
+    let options = options(args)?;
+    let tree = tree(args)?;
+    if let Some(image) = &args.check {
+        return check(&options, &tree, image, context);
+    }
+    let Some(image) = &args.output else {
+        return Err(Failure::Usage("-o IMAGE is needed".to_owned()));
+    };
+    let doing = || format!("cannot pack into {}", quote(image));
+    if let Some(why) = precious::in_use(image) {
+        return Err(Problem::new(why).met(doing()));
+    }
+    let progress = Progress::bytes(Some(0), context.globals.quiet || context.json);
+    let packed = options.pack_showing(&tree, &tree, image, &|done, of| progress.at(done, of));
+    progress.clear();
+    let packed = packed.map_err(|error| problem(error).met(doing()))?;
+    if context.json {
+        let sum = sum(image)
+            .map_err(|error| Problem::from(error).met(format!("cannot read {}", quote(image))))?;
+        return context.out.json(&value(&packed, &sum));
+    }
+    if !context.globals.quiet {
+        if packed.made.too_small_for_journal {
+            note("too small for a journal: the file system has none");
+        }
+        context.out.line(text(&packed, image))?;
+    }
+    Ok(())
+}
+
+fn options(args: &PackArgs) -> Result<PackOptions, Failure> {
+    let mut volume = MkfsOptions::new();
+    args.volume.set(&mut volume, false)?;
+    let mut options = PackOptions::new();
+    options.mkfs(volume).size(args.size).overwrite(args.force);
+    if let Some(time) = epoch()? {
+        options.epoch(time);
+    }
+    Ok(options)
+}
+
+fn tree(args: &PackArgs) -> Result<MemoryTree, Failure> {
+    let patterns = args
+        .exclude
+        .iter()
+        .map(|glob| pattern(glob))
+        .collect::<Result<Vec<_>, _>>()?;
+    let excluded = |path: &Path| {
+        let bytes = path.as_os_str().as_encoded_bytes();
+        patterns.iter().any(|pattern| pattern.is_match(bytes))
+    };
+    let mut tree = MemoryTree::new(Attributes::default());
+    for source in &args.sources {
+        tree.add_host(source, &excluded)
+            .map_err(|error| problem(error).met(format!("cannot pack {}", quote(source))))?;
+    }
+    if let Some((uid, gid)) = args.owner {
+        tree.set_owner(uid, gid);
+    }
+    Ok(tree)
+}
+
+/// The regular expression of a pattern, for whole paths relative to the source.
+fn pattern(glob: &str) -> Result<Regex, Failure> {
+    let glob = glob.trim_start_matches('/');
+    let start = if glob.contains('/') { "" } else { "(?:.*/)?" };
+    let mut text = format!("(?s-u)^{start}");
+    let mut rest = glob.chars().peekable();
+    while let Some(letter) = rest.next() {
+        match letter {
+            '*' if rest.next_if_eq(&'*').is_some() => text.push_str(".*"),
+            '*' => text.push_str("[^/]*"),
+            '?' => text.push_str("[^/]"),
+            other => text.push_str(&regex::escape(&other.to_string())),
+        }
+    }
+    text.push('$');
+    Regex::new(&text).map_err(|error| Failure::Usage(format!("--exclude {}: {error}", quote(glob))))
+}
+
+fn problem(error: MkfsError) -> Problem {
+    match error {
+        MkfsError::Occupied(why) => Problem::new(why).with_next("-F replaces a regular file"),
+        MkfsError::Device(device) => throughline::Error::Device(device).into(),
+        other => Problem::new(other.to_string()),
+    }
+}
+
+fn check(
+    options: &PackOptions,
+    tree: &MemoryTree,
+    image: &Path,
+    context: &mut Context,
+) -> Result<(), Failure> {
+    let doing = || format!("cannot check {}", quote(image));
+    let found = options
+        .check(tree, tree, image)
+        .map_err(|error| problem(error).met(doing()))?;
+    if context.json {
+        let list: Vec<Value> = found.iter().map(difference).collect();
+        context
+            .out
+            .json(&json!({ "equal": found.is_empty(), "differences": list }))?;
+    } else {
+        for Difference {
+            offset, len, what, ..
+        } in &found
+        {
+            context
+                .out
+                .line(format!("{len} bytes at {offset}: {what}"))?;
+        }
+    }
+    match found.is_empty() {
+        true => Ok(()),
+        false => Err(Problem::new("it is not what its sources pack to")
+            .with_next("pack with the options that it was packed with, or pack again")
+            .met(format!("{} differs", quote(image)))),
+    }
+}
+
+fn difference(found: &Difference) -> Value {
+    json!({ "offset": found.offset, "bytes": found.len, "what": found.what })
+}
+
+fn sum(image: &Path) -> std::io::Result<String> {
+    let (mut file, mut digest) = (File::open(image)?, Sha256::new());
+    let mut buffer = vec![0; 1 << 20];
+    loop {
+        match file.read(&mut buffer)? {
+            0 => break,
+            len => digest.update(&buffer[..len]),
+        }
+    }
+    Ok(digest
+        .finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect())
+}
+
+fn value(packed: &Packed, sum: &str) -> Value {
+    let made = &packed.made;
+    json!({
+        "bytes": packed.bytes,
+        "sha256": sum,
+        "uuid": uuid::Uuid::from_bytes(made.uuid).to_string(),
+        "directories": packed.directories,
+        "files": packed.files,
+        "others": packed.others,
+        "hard_links": packed.hard_links,
+        "data_bytes": packed.data_bytes,
+        "block_bytes": made.block_bytes,
+        "blocks": made.blocks,
+        "free_blocks": made.free_blocks,
+        "inodes": made.inodes,
+        "inode_bytes": made.inode_bytes,
+        "journal_blocks": made.journal_blocks,
+        "features": made.features,
+    })
+}
+
+fn text(packed: &Packed, image: &Path) -> String {
+    format!(
+        "{}: {} bytes, UUID {}: {} directories, {} files, {} other nodes, {} bytes of data",
+        quote(image),
+        packed.bytes,
+        uuid::Uuid::from_bytes(packed.made.uuid),
+        packed.directories,
+        packed.files,
+        packed.others,
+        packed.data_bytes
+    )
+}

@@ -1,0 +1,232 @@
+//! The order of a tree: which inode numbers its nodes get, and what follows from the tree alone.
+//!
+//! The names of a directory get consecutive numbers, in the order of their bytes; then its directories are
+//! walked one after the other. So inodes that are read together are together, and the order does not depend
+//! on how the source lists its names.
+
+use sha2::{Digest, Sha256};
+
+use super::tree::{Kind, NodeId, ROOT, Tree};
+use crate::error::{Error, Result};
+
+/// The directory that e2fsck puts files without names in; it has a fixed inode.
+const LOST_AND_FOUND: &[u8] = b"lost+found";
+const NAME_MAX: usize = throughline_extfmt::dir::NAME_MAX;
+const NO_PLACE: u32 = u32::MAX;
+
+/// A tree in order.
+pub(crate) struct Walk<'t> {
+    pub(crate) tree: &'t dyn Tree,
+    /// The nodes in the order of their inodes, without those of fixed numbers.
+    pub(crate) order: Vec<NodeId>,
+    /// By node: its place in `order`.
+    place: Vec<u32>,
+    /// By node: names that lead to it; of a directory, its subdirectories and 2.
+    links: Vec<u32>,
+    /// By node: the directory that holds its first name.
+    parent: Vec<NodeId>,
+    /// The tree's own `/lost+found`.
+    pub(crate) lost_and_found: Option<NodeId>,
+    /// The newest time of a node, in seconds since 1970; not below 0.
+    pub(crate) newest: u64,
+    /// Of all but the bytes of the files.
+    pub(crate) digest: [u8; 32],
+    /// Bytes of all files.
+    pub(crate) bytes: u64,
+    /// Bytes of the largest file.
+    pub(crate) largest: u64,
+}
+
+impl<'t> Walk<'t> {
+    /// Walks a tree.
+    ///
+    /// # Errors
+    /// Names that a file system cannot hold, a directory with two names: the source's fault.
+    pub(crate) fn new(tree: &'t dyn Tree) -> Result<Walk<'t>> {
+        let nodes = tree.len() as usize;
+        if nodes == 0 || tree.kind(ROOT) != Kind::Directory {
+            return Err(Error::invalid("a tree begins with its root directory"));
+        }
+        let mut walk = Walk {
+            tree,
+            order: Vec::with_capacity(nodes),
+            place: vec![NO_PLACE; nodes],
+            links: vec![0; nodes],
+            parent: vec![ROOT; nodes],
+            lost_and_found: None,
+            newest: 0,
+            digest: [0; 32],
+            bytes: 0,
+            largest: 0,
+        };
+        let mut digest = Sha256::new();
+        walk.links[ROOT as usize] = 2;
+        walk.visit(ROOT, &mut digest);
+        let mut stack = vec![ROOT];
+        while let Some(directory) = stack.pop() {
+            let from = stack.len();
+            for (name, node) in walk.sorted(directory)? {
+                digest.update((name.len() as u64).to_le_bytes());
+                digest.update(name);
+                if walk.enter(directory, name, node, &mut digest)? {
+                    stack.push(node);
+                }
+            }
+            digest.update([0; 8]);
+            stack[from..].reverse();
+        }
+        walk.digest = digest.finalize().into();
+        Ok(walk)
+    }
+
+    /// The names of a directory in the order of their bytes.
+    ///
+    /// # Errors
+    /// A name twice.
+    pub(crate) fn sorted(&self, directory: NodeId) -> Result<Vec<(&'t [u8], NodeId)>> {
+        let mut names = self.tree.entries(directory);
+        names.sort_unstable();
+        match names.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+            None => Ok(names),
+            Some(pair) => Err(self.refused(
+                directory,
+                &format!(
+                    "has the name {:?} twice",
+                    String::from_utf8_lossy(pair[0].0)
+                ),
+            )),
+        }
+    }
+
+    /// Takes a name into account. Whether it is a directory that is to be walked.
+    fn enter(
+        &mut self,
+        directory: NodeId,
+        name: &[u8],
+        node: NodeId,
+        digest: &mut Sha256,
+    ) -> Result<bool> {
+        let shown = || String::from_utf8_lossy(name).into_owned();
+        if name.is_empty() || name.len() > NAME_MAX || name == b"." || name == b".." {
+            let why = format!("has the name {:?}, which no file system holds", shown());
+            return Err(self.refused(directory, &why));
+        }
+        if name.iter().any(|byte| matches!(byte, 0 | b'/')) {
+            let why = format!("has a name with a slash or a NUL byte, {:?}", shown());
+            return Err(self.refused(directory, &why));
+        }
+        let at = node as usize;
+        if at >= self.links.len() {
+            return Err(self.refused(
+                directory,
+                &format!("names a node {node}, which is not there"),
+            ));
+        }
+        let is_directory = self.tree.kind(node) == Kind::Directory;
+        if is_directory {
+            if self.links[at] > 0 {
+                return Err(self.refused(
+                    directory,
+                    &format!("names a directory twice, as {:?}", shown()),
+                ));
+            }
+            self.links[at] = 2;
+            self.links[directory as usize] += 1;
+        } else {
+            self.links[at] += 1;
+        }
+        if directory == ROOT && name == LOST_AND_FOUND {
+            if !is_directory {
+                return Err(self.refused(ROOT, "has a lost+found that is no directory"));
+            }
+            self.lost_and_found = Some(node);
+        } else if self.place[at] == NO_PLACE {
+            self.place[at] = self.order.len() as u32;
+            self.order.push(node);
+        } else {
+            digest.update(self.place[at].to_le_bytes());
+            return Ok(false);
+        }
+        self.parent[at] = directory;
+        self.visit(node, digest);
+        Ok(is_directory)
+    }
+
+    /// Takes a node into account, the first time.
+    fn visit(&mut self, node: NodeId, digest: &mut Sha256) {
+        let tree = self.tree;
+        let attributes = tree.attributes(node);
+        self.newest = self
+            .newest
+            .max(u64::try_from(attributes.mtime_seconds).unwrap_or(0));
+        digest.update(format!("{attributes:?}"));
+        match tree.kind(node) {
+            Kind::File { size } => {
+                self.bytes = self.bytes.saturating_add(size);
+                self.largest = self.largest.max(size);
+                digest.update(b"file");
+                digest.update(size.to_le_bytes());
+                for data in tree.data(node) {
+                    digest.update(data.start.to_le_bytes());
+                    digest.update(data.end.to_le_bytes());
+                }
+            }
+            Kind::Symlink { target } => {
+                digest.update(b"link");
+                digest.update((target.len() as u64).to_le_bytes());
+                digest.update(target);
+            }
+            kind => digest.update(format!("{kind:?}")),
+        }
+        let mut xattrs = tree.xattrs(node);
+        xattrs.sort_unstable();
+        for part in xattrs.iter().flat_map(|(name, value)| [name, value]) {
+            digest.update((part.len() as u64).to_le_bytes());
+            digest.update(part);
+        }
+    }
+
+    /// The node's place in [`Walk::order`]; `None`: it has a fixed number, or no name.
+    pub(crate) fn place(&self, node: NodeId) -> Option<u32> {
+        Some(self.place[node as usize]).filter(|place| *place != NO_PLACE)
+    }
+
+    /// Names that lead to a node, of a directory those that its inode counts.
+    pub(crate) fn links(&self, node: NodeId) -> u32 {
+        self.links[node as usize]
+    }
+
+    /// The directory of a node.
+    pub(crate) fn parent(&self, node: NodeId) -> NodeId {
+        self.parent[node as usize]
+    }
+
+    /// All nodes with names, the root first.
+    pub(crate) fn nodes(&self) -> impl Iterator<Item = NodeId> {
+        let fixed = std::iter::once(ROOT).chain(self.lost_and_found);
+        fixed.chain(self.order.iter().copied())
+    }
+
+    /// The path of a node in the image.
+    pub(crate) fn path(&self, node: NodeId) -> String {
+        let mut names = Vec::new();
+        let mut at = node;
+        while at != ROOT && names.len() < self.parent.len() {
+            let directory = self.parent(at);
+            let entries = self.tree.entries(directory);
+            let name = entries
+                .iter()
+                .find(|(_, node)| *node == at)
+                .map_or(&b"?"[..], |(name, _)| name);
+            names.push(String::from_utf8_lossy(name).into_owned());
+            at = directory;
+        }
+        names.reverse();
+        format!("/{}", names.join("/"))
+    }
+
+    /// What is wrong with a node.
+    pub(crate) fn refused(&self, node: NodeId, why: &str) -> Error {
+        Error::invalid(format!("{}: {why}", self.path(node)))
+    }
+}
