@@ -71,6 +71,11 @@ impl Meter {
         Some(Sample::default())
     }
 
+    /// What the device transfers in this time, in bytes.
+    pub(crate) fn bytes_in(&self, time: Duration) -> u64 {
+        (self.speed.bytes_per_ns * time.as_nanos() as f64) as u64
+    }
+
     /// Updates the figures from a call that has just succeeded.
     pub(crate) fn learn(&mut self, op: Op, sample: &Sample, limits: &Limits, target: &Target) {
         let Some(begun) = sample.begun else { return };

@@ -64,6 +64,8 @@ mod pages;
 mod processors;
 mod request;
 mod scope;
+#[cfg(not(miri))]
+mod slice;
 
 #[cfg(not(miri))]
 pub use allocator::{give_memory_back, limit_allocator};
@@ -91,3 +93,5 @@ pub use pages::{MAX_PAGES_BYTES, MIN_PAGES_BYTES, PagePool, Pages};
 pub use processors::{bind_thread, free_thread, possible_processors};
 pub use request::{Completion, Op, Request};
 pub use scope::{Done, Scope, Segment, scope};
+#[cfg(not(miri))]
+pub use slice::shorten_slice;

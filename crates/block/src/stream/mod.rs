@@ -17,6 +17,7 @@
 //! - Each piece is returned once. A failed bio fails exactly the pieces that have bytes in it.
 
 mod pieces;
+mod window;
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -36,10 +37,7 @@ use crate::plug::{self, Plug};
 use crate::queues::Queues;
 use crate::trace::Trace;
 use pieces::Pieces;
-
-/// More bytes in flight than this many bios of the target size are of no use: the device is busy, and data
-/// that is held back may still grow or be overwritten in memory.
-const USEFUL_BIOS: u64 = 32;
+use window::Window;
 
 /// Bios in a sample that measures the device's bandwidth. The queue is never empty during a sample.
 const SAMPLE_BIOS: u64 = 64;
@@ -71,6 +69,7 @@ struct Output {
     /// For each bio in flight, by tag, the stream number of its first byte.
     on_device: HashMap<u64, u64>,
     bytes_on_device: u64,
+    window: Window,
     counters: Arc<QueueCounters>,
     trace: Trace,
     meter: Meter,
@@ -99,6 +98,7 @@ impl Stream {
                 pieces: Pieces::default(),
                 on_device: HashMap::default(),
                 bytes_on_device: 0,
+                window: Window::default(),
                 counters,
                 trace: Trace::new(disk.listeners().now()),
                 meter: Meter::new(disk.limits()),
@@ -165,8 +165,7 @@ impl Stream {
 
     /// Whether the queue holds as much as is useful, so that further writes would only wait in it.
     pub fn is_full(&self) -> bool {
-        let useful = USEFUL_BIOS * u64::from(self.out.disk.bio_target_bytes());
-        self.out.is_at_depth() || self.out.bytes_on_device >= useful
+        self.out.is_at_depth() || self.out.bytes_on_device >= self.out.window_bytes()
     }
 }
 
@@ -209,6 +208,10 @@ impl Output {
         self.lane.in_flight() >= self.lane.depth()
     }
 
+    fn window_bytes(&self) -> u64 {
+        self.window.bytes(u64::from(self.disk.bio_target_bytes()))
+    }
+
     /// Kicks the queue if anything was submitted since the last kick.
     fn kick(&mut self) {
         if std::mem::take(&mut self.unkicked) {
@@ -245,6 +248,7 @@ impl Output {
 
     fn reap(&mut self, wait_for: usize) {
         self.unkicked = false; // reaping kicks the queue
+        let before_bytes = self.bytes_on_device;
         let mut completions = std::mem::take(&mut self.completions);
         self.lane.reap(wait_for, &mut completions);
         self.counters.done(completions.len());
@@ -262,6 +266,14 @@ impl Output {
             self.sample.bytes += len;
         }
         self.completions = completions;
+        let target_bytes = u64::from(self.disk.bio_target_bytes());
+        let most_bytes = self
+            .meter
+            .bytes_in(window::LONGEST)
+            .min(self.lane.depth() as u64 * target_bytes);
+        let after_bytes = self.bytes_on_device;
+        self.window
+            .reaped(before_bytes, after_bytes, target_bytes, most_bytes);
         self.learn();
     }
 

@@ -221,6 +221,7 @@ impl Writeback {
             .name("tl-flusher".into())
             .spawn(move || {
                 throughline_device::free_thread();
+                throughline_device::shorten_slice();
                 Flusher::new(shared).run();
             });
         match spawned {

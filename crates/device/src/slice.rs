@@ -1,0 +1,101 @@
+//! A short time slice for a thread that keeps a device busy.
+//!
+//! Among threads that compete for a processor, the scheduler (EEVDF, Linux 6.6) runs the one with the
+//! earliest deadline, and a deadline is a time slice away. A thread that computes little and sleeps often gets
+//! no more than its share either way, but with a short slice it runs soon after it is woken. With the default
+//! slice it waits behind threads that copy data, for 4 to 53 ms on two processors; meanwhile the device
+//! finishes what was in its queue, and idles.
+//!
+//! The slice can be chosen since Linux 6.12. It takes no privilege, since the thread's share stays the same.
+//!
+//! Source: `Documentation/scheduler/sched-eevdf.rst`; `sched_setattr(2)`; `__setparam_fair` in Linux 6.12.
+
+use std::io;
+
+/// The shortest slice that the kernel accepts, in nanoseconds.
+const SHORTEST_NS: u64 = 100_000;
+
+/// The first version of the kernel's `struct sched_attr`, which all kernels accept.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Attributes {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    /// For a thread of the usual policies: its slice in nanoseconds.
+    runtime: u64,
+    deadline: u64,
+    period: u64,
+}
+
+const SIZE: u32 = size_of::<Attributes>() as u32;
+const _: () = assert!(SIZE == 48);
+
+/// Gives the current thread the shortest time slice. Its policy, its nice value and so its share of the
+/// processors stay the same. Threads that it starts inherit the slice. Without effect before Linux 6.12, and
+/// for a thread whose policy somebody has chosen.
+pub fn shorten_slice() {
+    // It is an optimisation.
+    let _ = shorten();
+}
+
+fn shorten() -> io::Result<()> {
+    let mut attributes = read()?;
+    if attributes.policy == libc::SCHED_OTHER.cast_unsigned() {
+        attributes.runtime = SHORTEST_NS;
+        write(&attributes)?;
+    }
+    Ok(())
+}
+
+fn read() -> io::Result<Attributes> {
+    let mut attributes = Attributes::default();
+    // SAFETY: the kernel writes at most `SIZE` bytes, the size of `attributes`, whose fields are integers.
+    let result =
+        unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, SIZE, 0_u32) };
+    checked(result).map(|()| attributes)
+}
+
+fn write(attributes: &Attributes) -> io::Result<()> {
+    let attributes = Attributes {
+        size: SIZE,
+        ..*attributes
+    };
+    // SAFETY: the kernel reads `SIZE` bytes, the size of `attributes`, which live until the call returns.
+    checked(unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0_u32) })
+}
+
+fn checked(result: libc::c_long) -> io::Result<()> {
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_slice_changes() {
+        let thread = std::thread::spawn(|| {
+            let before = read().unwrap();
+            shorten().unwrap();
+            let after = read().unwrap();
+            assert_eq!(
+                after,
+                Attributes {
+                    runtime: after.runtime,
+                    ..before
+                }
+            );
+            // Older kernels show none.
+            if after.runtime != 0 {
+                assert_eq!(after.runtime, SHORTEST_NS);
+            }
+        });
+        thread.join().unwrap();
+    }
+}
