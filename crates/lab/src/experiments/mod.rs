@@ -72,7 +72,8 @@ pub const EXPERIMENTS: &[Experiment] = experiments! {
         "report 2: threads on one shared raw device and file, 4 KiB direct; no count, sharded, \
          one shared counter";
     founding3, "founding/3",
-        "report 3: streaming buffered writes by 1 and 8 writers; the old way, ours, direct, the kernel";
+        "report 3: streaming buffered writes by 1 and 8 writers; the old way, ours, direct; the kernel, \
+         buffered, RWF_DONTCACHE, O_DIRECT";
     founding4, "founding/4",
         "report 4: 32 and 64 MiB direct reads and writes; whole-request bio, derived target, the kernel";
     founding5, "founding/5",

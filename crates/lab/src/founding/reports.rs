@@ -124,7 +124,12 @@ const SECOND: Report = Report {
 
 const BUFFERED: Ways = ["old way", "buffered", "kernel ext4"];
 const BUFFERED_ALONE: Ways = ["old way", "buffered", ""];
-const DIRECT: Ways = ["", "direct", ""];
+const PLAIN: Ways = ["old way", "buffered", "kernel buffered"];
+const DIRECT: Ways = ["", "direct", "kernel ext4 O_DIRECT"];
+const PLAIN_DIRECT: Ways = ["", "direct", "kernel O_DIRECT"];
+const DIRECT_ALONE: Ways = ["", "direct", ""];
+const UNCACHED: Ways = ["", "buffered", "kernel ext4 RWF_DONTCACHE"];
+const PLAIN_UNCACHED: Ways = ["", "buffered", "kernel RWF_DONTCACHE"];
 
 const THIRD: Report = Report {
     number: 3,
@@ -134,16 +139,23 @@ const THIRD: Report = Report {
         "205 MB/s -> 326 MB/s on an array of four disks where O_DIRECT runs at 330 \
          (x 0.62 -> x 0.99 of direct)",
     ],
-    kernel: "the present kernel's ext4 on a loop device",
+    kernel: "the present kernel's ext4 on a loop device, and its page cache on a plain file",
     rows: rows! {
-        "image, 1 writer",              Samples("throughput"), "image, {}, 1 writer",       BUFFERED;
-        "image, 1 writer, direct",      Samples("throughput"), "image, {}, 1 writer",       DIRECT;
-        "image, 8 writers",             Samples("throughput"), "image, {}, 8 writers",      BUFFERED;
-        "image, 8 writers, direct",     Samples("throughput"), "image, {}, 8 writers",      DIRECT;
-        "plain file, 1 writer",         Samples("throughput"), "plain file, {}, 1 writer",  BUFFERED_ALONE;
-        "plain file, 1 writer, direct", Samples("throughput"), "plain file, {}, 1 writer",  DIRECT;
-        "model disk-array, 1 writer",   Samples("throughput"), "array model, {}, 1 writer", BUFFERED_ALONE;
-        "model disk-array, direct",     Samples("throughput"), "array model, {}, 1 writer", DIRECT;
+        "image, 1 writer",                      Samples("throughput"),  "image, {}, 1 writer",       BUFFERED;
+        "image, 1 writer, direct",              Samples("throughput"),  "image, {}, 1 writer",       DIRECT;
+        "image, 1 writer, RWF_DONTCACHE",       Samples("throughput"),  "image, {}, 1 writer",       UNCACHED;
+        "image, 8 writers",                     Samples("throughput"),  "image, {}, 8 writers",      BUFFERED;
+        "image, 8 writers, direct",             Samples("throughput"),  "image, {}, 8 writers",      DIRECT;
+        "image, 8 writers, RWF_DONTCACHE",      Samples("throughput"),  "image, {}, 8 writers",      UNCACHED;
+        "plain file, 1 writer",                 Samples("throughput"),  "plain file, {}, 1 writer",  PLAIN;
+        "plain file, 1 writer, direct",         Samples("throughput"),  "plain file, {}, 1 writer",  PLAIN_DIRECT;
+        "plain file, 1 writer, RWF_DONTCACHE",  Samples("throughput"),  "plain file, {}, 1 writer",  PLAIN_UNCACHED;
+        "plain file, 8 writers",                Samples("throughput"),  "plain file, {}, 8 writers", PLAIN;
+        "plain file, 8 writers, direct",        Samples("throughput"),  "plain file, {}, 8 writers", PLAIN_DIRECT;
+        "plain file, 8 writers, RWF_DONTCACHE", Samples("throughput"),  "plain file, {}, 8 writers", PLAIN_UNCACHED;
+        "plain file, 8 writers, a call, p99.9", Samples("call, p99.9"), "plain file, {}, 8 writers", PLAIN_UNCACHED;
+        "model disk-array, 1 writer",           Samples("throughput"),  "array model, {}, 1 writer", BUFFERED_ALONE;
+        "model disk-array, direct",             Samples("throughput"),  "array model, {}, 1 writer", DIRECT_ALONE;
     },
 };
 

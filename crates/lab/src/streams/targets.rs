@@ -1,11 +1,10 @@
-//! Targets of streams: files in an ext4 image, a plain file, and files in the kernel's file systems.
+//! Our engine as the target of streams: files in an ext4 image, and a plain file.
 //!
 //! All targets are prepared alike: the file on the host is fully written once, so the host allocates nothing
 //! during the measurement. Before each sample, the data of the previous one is removed or dropped from
 //! memory.
 
 use std::cell::Cell;
-use std::fs::File;
 use std::ops::Deref;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
@@ -19,8 +18,6 @@ use throughline_fileio::throttle::ThrottleState;
 use throughline_fileio::{DirtyLimits, PageCache};
 
 use super::writers::Stream;
-use crate::kernel::LoopMount;
-use crate::mounts::work::NEW;
 use crate::{Error, Result, Settings};
 
 /// Creates a file of `len_bytes` with all blocks allocated, filled from `source`. Bypasses the host's cache
@@ -210,47 +207,5 @@ impl Stream for OurStream {
 
     fn finish(&mut self) -> Result<()> {
         Ok(self.file.sync_all()?)
-    }
-}
-
-/// A file system of the kernel, with the files in it.
-pub(crate) struct Kernel {
-    mount: LoopMount,
-    made: Cell<u64>,
-}
-
-impl Kernel {
-    pub(crate) fn mount(image: &Path, fs_type: &str) -> Result<Kernel> {
-        Ok(Kernel {
-            mount: LoopMount::new(image, fs_type, None)?,
-            made: Cell::default(),
-        })
-    }
-
-    /// New files, to be written through the kernel's page cache.
-    pub(crate) fn streams(&self, writers: u64) -> Result<Vec<Box<dyn Stream>>> {
-        let root = self.mount.root();
-        for old in 0..self.made.replace(writers) {
-            root.remove(&stream_name(old))?;
-        }
-        let open = |writer| {
-            let file = root.open(&stream_name(writer), NEW)?;
-            Ok(Box::new(KernelStream(file)) as Box<dyn Stream>)
-        };
-        let streams = (0..writers).map(open).collect::<Result<_>>()?;
-        self.mount.sync()?;
-        Ok(streams)
-    }
-}
-
-struct KernelStream(File);
-
-impl Stream for KernelStream {
-    fn write(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
-        Ok(self.0.write_all_at(bytes, at)?)
-    }
-
-    fn finish(&mut self) -> Result<()> {
-        Ok(self.0.sync_all()?)
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
@@ -10,6 +11,7 @@ use throughline_device::AlignedBuf;
 use crate::Result;
 use crate::meter::Spent;
 use crate::mounts::work::together;
+use crate::workload::durations::{self, Durations};
 
 /// Length of the buffer from which all data is written. It is larger than a processor's cache. All variants
 /// share it, because memory placement matters more than most of them.
@@ -38,6 +40,8 @@ pub(crate) struct Race {
     /// The smallest and the largest share of a writer when the first one had written everything; 1 is a fair
     /// share.
     pub(crate) shares: (f64, f64),
+    /// How long the calls took, without the fsyncs. Sorted.
+    pub(crate) calls: Durations,
 }
 
 /// Writes `each_bytes` to each stream in calls of `call_bytes`, with one thread per stream, and finishes
@@ -51,24 +55,35 @@ pub(crate) fn race(
     let written: Vec<CachePadded<AtomicU64>> = streams.iter().map(|_| Default::default()).collect();
     let at_the_end = OnceLock::new();
     let streams: Vec<_> = streams.into_iter().map(Mutex::new).collect();
+    let calls = Mutex::new(Durations::new(durations::MOST));
     let spent = together(streams.len(), |number| {
         // Locked only by this stream's thread.
         let mut stream = streams[number].lock();
+        let mut took = Durations::new(durations::MOST / streams.len());
         let mut at = 0;
         while at < each_bytes {
             let from = (at % source.len() as u64) as usize;
             let len = call_bytes
                 .min(source.len() - from)
                 .min(usize::try_from(each_bytes - at).unwrap_or(usize::MAX));
+            let begun = Instant::now();
             stream.write(at, &source[from..from + len])?;
+            took.note(u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
             at += len as u64;
             written[number].store(at, Ordering::Relaxed);
         }
         at_the_end.get_or_init(|| shares(&written));
+        calls.lock().add(&mut took);
         stream.finish()
     })?;
     let shares = at_the_end.into_inner().unwrap_or((1.0, 1.0));
-    Ok(Race { spent, shares })
+    let mut calls = calls.into_inner();
+    calls.sort();
+    Ok(Race {
+        spent,
+        shares,
+        calls,
+    })
 }
 
 fn shares(written: &[CachePadded<AtomicU64>]) -> (f64, f64) {
@@ -111,6 +126,8 @@ mod tests {
             .collect();
         let race = race(&source, 250, 30, streams).unwrap();
         assert!(race.shares.0 <= 1.0 && race.shares.1 >= 1.0);
+        assert_eq!(race.calls.count(), 3 * 10);
+        assert!(race.calls.at(0.5) <= race.calls.at(0.999));
         assert_eq!(finished.into_inner(), 3);
         let expected: Vec<u8> = source.iter().cycle().take(250).copied().collect();
         assert!(got.iter().all(|one| *one == expected));

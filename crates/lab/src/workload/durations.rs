@@ -7,12 +7,12 @@
 //! Software 11 (1985), algorithm R).
 
 /// Maximum number of durations kept per round, for all workers together: 32 MiB.
-pub(super) const MOST: usize = 4 << 20;
+pub(crate) const MOST: usize = 4 << 20;
 /// Number of classes per factor of two, when times are counted for a curve: their bounds are 1.1 % apart.
 const CLASSES: f64 = 64.0;
 
 /// Durations of operations of one kind.
-pub(super) struct Durations {
+pub(crate) struct Durations {
     kept: Vec<u64>,
     /// Number of operations, including those that were not kept.
     count: u64,
@@ -22,7 +22,7 @@ pub(super) struct Durations {
 
 impl Durations {
     /// No durations, with a capacity of `most`, or 1 if that is 0.
-    pub(super) fn new(most: usize) -> Durations {
+    pub(crate) fn new(most: usize) -> Durations {
         Durations {
             kept: Vec::new(),
             count: 0,
@@ -31,7 +31,7 @@ impl Durations {
         }
     }
 
-    pub(super) fn note(&mut self, ns: u64) {
+    pub(crate) fn note(&mut self, ns: u64) {
         self.count += 1;
         if self.kept.len() < self.most {
             self.kept.push(ns);
@@ -41,7 +41,7 @@ impl Durations {
     }
 
     /// Moves all durations out of `other`.
-    pub(super) fn add(&mut self, other: &mut Durations) {
+    pub(crate) fn add(&mut self, other: &mut Durations) {
         self.count += other.count;
         let room = self.most.saturating_sub(self.kept.len());
         self.kept.extend(other.kept.drain(..).take(room));
@@ -53,17 +53,17 @@ impl Durations {
     }
 
     /// The number of operations.
-    pub(super) fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
     /// Must be called before the queries below.
-    pub(super) fn sort(&mut self) {
+    pub(crate) fn sort(&mut self) {
         self.kept.sort_unstable();
     }
 
     /// The percentile `share`, by nearest rank; 0 if there are no operations.
-    pub(super) fn at(&self, share: f64) -> u64 {
+    pub(crate) fn at(&self, share: f64) -> u64 {
         let rank = (share * self.kept.len() as f64).ceil() as usize;
         let place = rank.clamp(1, self.kept.len().max(1)) - 1;
         self.kept.get(place).copied().unwrap_or(0)

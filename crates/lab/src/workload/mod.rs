@@ -8,7 +8,7 @@
 //! - Data that existed before is overwritten only if requested ([`Plan::overwrite`]). Everything that was
 //!   created is removed.
 
-mod durations;
+pub(crate) mod durations;
 mod file;
 pub mod fio;
 mod run;

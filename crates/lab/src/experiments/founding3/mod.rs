@@ -1,7 +1,10 @@
 //! `founding/3`, report 3: streaming buffered writes, in the report's old way and in ours, compared with our
-//! direct I/O and the kernel's file systems. One writer and eight, with the same total size; each run is a
-//! write and an fsync.
+//! direct I/O and with the kernel: its file systems and a plain file, through its page cache, with
+//! `RWF_DONTCACHE`, and with O_DIRECT. One writer and eight, with the same total size; each run is a write and
+//! an fsync.
 
+mod bars;
+mod kernels;
 mod model;
 mod old_way;
 mod trace;
@@ -12,12 +15,13 @@ use std::sync::Arc;
 use throughline_device::AlignedBuf;
 
 use crate::interleave::{Sample, Variant};
-use crate::kernel::{e2fsck, may_mount, mkfs};
-use crate::outcome::{Outcome, ratios};
-use crate::streams::targets::{self, Kernel, Ours};
+use crate::kernel::{e2fsck, mkfs};
+use crate::outcome::Outcome;
+use crate::streams::targets::{self, Ours};
 use crate::streams::writers::{self, Race, SOURCE_BYTES, Stream, race};
 use crate::warm::{note, warm};
 use crate::{Machine, Result, Settings};
+use kernels::KernelTarget;
 use model::Pace;
 use old_way::{Accounts, OldWay};
 use trace::{Extent, Seen};
@@ -31,6 +35,10 @@ const CALL_BYTES: usize = 1 << 20;
 const DIRECT_CALL_BYTES: usize = SOURCE_BYTES;
 
 const WRITERS: [u64; 2] = [1, 8];
+
+/// Percentiles of the time of a call.
+const CALLS: [(&str, f64); 3] = [("call, p50", 0.5), ("call, p99", 0.99), (SLOWEST, 0.999)];
+const SLOWEST: &str = "call, p99.9";
 
 pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> {
     let scratch = settings.scratch()?;
@@ -51,11 +59,11 @@ pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> 
     image.close()?;
     bench.trace_image(outcome, &image_path)?;
     bench.trace_plain(outcome, &plain)?;
-    bars(outcome);
+    bars::add(outcome);
     model::measure(&bench, outcome)?;
     note(outcome);
     outcome.note(format!(
-        "calls of {} KiB buffered, {} KiB direct; machine cpu is the processor time of the whole machine",
+        "calls of {} KiB, of our direct writes {} KiB; machine cpu is the processor time of the whole machine",
         CALL_BYTES / 1024,
         DIRECT_CALL_BYTES / 1024
     ));
@@ -68,8 +76,8 @@ fn total_bytes(settings: &Settings<'_>) -> Result<u64> {
     let memory_bytes = Machine::here().memory_mib * MIB;
     let full = (memory_bytes / 6).clamp(GIB, 16 * GIB);
     let disk = rustix::fs::statvfs(&settings.dir)?;
-    // Room for four files and some reserve.
-    let room = disk.f_bavail * disk.f_frsize / 6;
+    // Room for five files and some reserve.
+    let room = disk.f_bavail * disk.f_frsize / 7;
     let wanted = settings.scaled(full, 64 * MIB).min(room);
     Ok((wanted - wanted % (8 * MIB)).max(8 * MIB))
 }
@@ -128,41 +136,12 @@ impl Bench<'_> {
         mkfs("ext4", &image, &[]).map(|_| image)
     }
 
-    /// The kernel file systems available here, by name.
-    fn kernels(&self, outcome: &mut Outcome) -> Result<Vec<(&'static str, Kernel)>> {
-        if !may_mount() {
-            outcome.note(
-                "the kernel's ext4 and xfs on loop were left out: they need root and loop devices",
-            );
-            return Ok(Vec::new());
-        }
-        let ext4 = Kernel::mount(&self.ext4("kernel-ext4")?, "ext4")?;
-        let mut kernels = vec![("kernel ext4", ext4)];
-        match self.kernel_xfs() {
-            Ok(xfs) => kernels.push(("kernel xfs", xfs)),
-            Err(why) => outcome.note(format!(
-                "the kernel's xfs was left out (it needs mkfs.xfs, of the package xfsprogs, \
-                 and a kernel with xfs): {why}"
-            )),
-        }
-        Ok(kernels)
-    }
-
-    fn kernel_xfs(&self) -> Result<Kernel> {
-        let image = self.image("kernel-xfs")?;
-        let mounted = mkfs("xfs", &image, &[]).and_then(|_| Kernel::mount(&image, "xfs"));
-        if mounted.is_err() {
-            std::fs::remove_file(&image)?;
-        }
-        mounted
-    }
-
     fn measure(
         &self,
         outcome: &mut Outcome,
         image: &Ours,
         plain: &Ours,
-        kernels: &[(&'static str, Kernel)],
+        kernels: &[KernelTarget],
     ) -> Result<()> {
         let mut variants = Vec::new();
         for writers in WRITERS {
@@ -173,12 +152,15 @@ impl Bench<'_> {
                     variants.push(Variant::new(name, sample));
                 }
             }
-            for (name, kernel) in kernels {
-                variants.push(Variant::new(label("image", name, writers), move || {
-                    let streams = kernel.streams(writers)?;
-                    let race = self.race(writers, CALL_BYTES, streams)?;
-                    Ok(self.quantities(&race, writers))
-                }));
+            for of in kernels {
+                for (name, way) in &of.ways {
+                    variants.push(Variant::new(label(of.target, name, writers), move || {
+                        let each_bytes = self.total_bytes / writers;
+                        let streams = of.kernel.streams(writers, each_bytes, *way)?;
+                        let race = self.race(writers, CALL_BYTES, streams)?;
+                        Ok(self.quantities(&race, writers))
+                    }));
+                }
             }
         }
         outcome.measure(self.settings, 5, variants)
@@ -202,6 +184,9 @@ impl Bench<'_> {
             ("cpu", "s/GiB", spent.cpu_s_per_gib(bytes)),
             ("machine cpu", "s/GiB", spent.machine_cpu_s_per_gib(bytes)),
         ];
+        for (quantity, share) in CALLS {
+            sample.push((quantity, "ms", race.calls.at(share) as f64 / 1e6));
+        }
         if writers > 1 {
             sample.push(("smallest share", "", race.shares.0));
             sample.push(("largest share", "", race.shares.1));
@@ -357,36 +342,4 @@ fn report(
     outcome.at_least(&of("data bios that ascend"), data.ascending, 0.99);
     let by_others = data.by_others as f64;
     outcome.at_most(&of("data bios not by the flusher"), by_others, 0.0);
-}
-
-fn bars(outcome: &mut Outcome) {
-    for writers in WRITERS {
-        for target in ["image", "plain file"] {
-            let [old, buffered, direct] = Way::ALL.map(|way| label(target, way.name(), writers));
-            let name = |what: &str| label(target, what, writers);
-            ratios! { outcome;
-                name("buffered / direct")  => "throughput", buffered, direct, at_least 0.99;
-                name("buffered / old way") => "throughput", buffered, old;
-            }
-        }
-        let of = |what: &str| label("image", what, writers);
-        let [buffered, ext4, xfs] = ["buffered", "kernel ext4", "kernel xfs"].map(of);
-        ratios! { outcome;
-            of("buffered / kernel ext4")              => "throughput", buffered, ext4, at_least 1.3;
-            of("buffered / kernel xfs")               => "throughput", buffered, xfs;
-            of("machine cpu, buffered / kernel ext4") => "machine cpu", buffered, ext4, at_most 1.0;
-        }
-    }
-    for target in ["image", "plain file"] {
-        let [one, eight] = WRITERS.map(|writers| label(target, "buffered", writers));
-        let of = |what: &str| format!("{target}, {what}");
-        ratios! { outcome;
-            of("buffered, 8 writers / 1 writer") => "throughput", eight, one, at_least 0.95;
-        }
-        let ends = ["smallest share", "largest share"].map(|of| outcome.range(&eight, of));
-        if let [Some((smallest, _)), Some((_, largest))] = ends {
-            outcome.at_least(&of("smallest share of 8 writers"), smallest, 0.8);
-            outcome.at_most(&of("largest share of 8 writers"), largest, 1.2);
-        }
-    }
 }
