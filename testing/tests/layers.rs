@@ -7,6 +7,7 @@ use std::process::Command;
 
 /// The crates of the workspace that each crate may depend on directly, except for tests.
 const MAY_USE: &[(&str, &[&str])] = &[
+    ("throughline-archive", &[]),
     ("throughline-device", &[]),
     ("throughline-block", &["throughline-device"]),
     (

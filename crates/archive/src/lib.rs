@@ -1,0 +1,36 @@
+//! Trees of files for images: from host directories, tar archives, container images and code; and a tar writer.
+//!
+//! ```text
+//! directory, tar, image ─► scan ─► Tree (names, metadata, where contents are) ─► a plan of the image
+//!                                     Sources ─► data, in one pass ────────────► the image
+//! ```
+//! Sources are merged in order, later over earlier. Nothing here knows of file systems or needs root.
+//!
+//! Invariants:
+//! - The tree depends on the sources' contents only: not on the order in which the host lists a directory, the
+//!   number of threads, the user or the clock.
+//! - Input is hostile. Whatever it says is checked, bounded by [`Limits`], and never leads outside of the tree.
+#![forbid(unsafe_code)]
+
+mod content;
+mod error;
+mod host;
+mod limits;
+mod memory;
+mod merge;
+mod meta;
+mod pass;
+mod source;
+mod stream;
+mod tar;
+mod tree;
+
+pub use content::{Content, Extent, FileContent, SourceId};
+pub use error::{Error, Result};
+pub use limits::Limits;
+pub use memory::{InMemory, Memory};
+pub use merge::Merge;
+pub use meta::{Device, Kind, Meta, NAME_MAX, TARGET_MAX, Time, Xattr};
+pub use source::{Access, Item, OpenContent, Piece, Source, Sources, Visited};
+pub use tar::{Written, write_tar};
+pub use tree::{Child, NodeId, NodeRef, Step, Tree, Walk};

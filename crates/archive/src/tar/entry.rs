@@ -1,0 +1,66 @@
+//! A member of an archive, with all that its headers say.
+
+use crate::content::Extent;
+use crate::error::Result;
+use crate::meta::{Device, Kind, Meta};
+use crate::{FileContent, SourceId, Tree};
+
+/// See the module's head.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) path: Vec<u8>,
+    pub(crate) meta: Meta,
+    pub(crate) kind: EntryKind,
+}
+
+#[derive(Debug)]
+pub(crate) enum EntryKind {
+    Directory,
+    File { size: u64, extents: Vec<Extent> },
+    Symlink(Vec<u8>),
+    Link(Vec<u8>),
+    Special(Kind, Device),
+}
+
+const WHITEOUT: &[u8] = b".wh.";
+const OPAQUE: &[u8] = b".wh..wh..opq";
+
+impl Entry {
+    /// Adds it to a tree. `layer`: names that begin with `.wh.` are whiteouts.
+    pub(crate) fn add_to(self, tree: &mut Tree, source: SourceId, layer: bool) -> Result<()> {
+        let Entry { path, meta, kind } = self;
+        if layer {
+            let name = path
+                .iter()
+                .rposition(|&byte| byte == b'/')
+                .map_or(0, |slash| slash + 1);
+            let (directory, name) = path.split_at(name);
+            if name == OPAQUE {
+                return tree.opaque(directory);
+            }
+            if let Some(hidden) = name.strip_prefix(WHITEOUT) {
+                // `.wh..wh.plnk` and the like are AUFS's own.
+                if hidden.starts_with(WHITEOUT) || matches!(hidden, b"" | b"." | b"..") {
+                    return Ok(());
+                }
+                return tree.whiteout(&[directory, hidden].concat());
+            }
+        }
+        match kind {
+            EntryKind::Directory => tree.mkdir(&path, &meta)?,
+            EntryKind::File { size, extents } => {
+                let content = FileContent {
+                    source,
+                    item: 0,
+                    size,
+                    extents,
+                };
+                tree.add_file(&path, &meta, &content)?
+            }
+            EntryKind::Symlink(target) => tree.symlink(&path, &target, &meta)?,
+            EntryKind::Link(target) => tree.link(&path, &target)?,
+            EntryKind::Special(kind, device) => tree.mknod(&path, kind, device, &meta)?,
+        };
+        Ok(())
+    }
+}

@@ -1,0 +1,257 @@
+//! Records of PAX headers.
+
+use super::acl;
+use super::header;
+use crate::content::Extent;
+use crate::error::{Error, Result, shown};
+use crate::meta::{Time, Xattr};
+
+/// What the records of a member, or of all that follow, say.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Pax {
+    pub(super) path: Option<Vec<u8>>,
+    pub(super) link: Option<Vec<u8>>,
+    pub(super) size: Option<u64>,
+    pub(super) uid: Option<u32>,
+    pub(super) gid: Option<u32>,
+    pub(super) mtime: Option<Time>,
+    pub(super) atime: Option<Time>,
+    pub(super) ctime: Option<Time>,
+    pub(super) xattrs: Vec<Xattr>,
+    pub(super) sparse: SparseRecords,
+}
+
+/// Records of GNU's sparse files, formats 0.0, 0.1 and 1.0.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SparseRecords {
+    pub(super) name: Option<Vec<u8>>,
+    pub(super) major: u64,
+    pub(super) size: Option<u64>,
+    /// Offsets and lengths; `at` is not known here.
+    pub(super) map: Option<Vec<Extent>>,
+    offset: Option<u64>,
+}
+
+fn damaged(problem: impl std::fmt::Display) -> Error {
+    Error::damaged("PAX header", problem)
+}
+
+impl Pax {
+    /// Adds the records of a header's data: `LENGTH KEY=VALUE\n`, where the length is that of the record.
+    pub(super) fn read(&mut self, data: &[u8], extents: u32) -> Result<()> {
+        let mut rest = data;
+        while !rest.is_empty() && rest[0] != 0 {
+            let digits = rest
+                .iter()
+                .take(20)
+                .take_while(|byte| byte.is_ascii_digit())
+                .count();
+            let length = decimal(&rest[..digits])? as usize;
+            if rest.get(digits) != Some(&b' ') || length <= digits + 1 || length > rest.len() {
+                return Err(damaged("the length of a record is wrong"));
+            }
+            let (record, after) = rest.split_at(length);
+            rest = after;
+            let record = record[digits + 1..].strip_suffix(b"\n");
+            let record = record.ok_or_else(|| damaged("a record does not end where it says"))?;
+            let equals = record.iter().position(|&byte| byte == b'=');
+            let equals = equals.ok_or_else(|| damaged("a record has no \"=\""))?;
+            self.record(&record[..equals], &record[equals + 1..], extents)?;
+        }
+        Ok(())
+    }
+
+    fn record(&mut self, key: &[u8], value: &[u8], extents: u32) -> Result<()> {
+        if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
+            // GNU tar writes these two characters of a name so.
+            let name = replace(&replace(name, b"%3D", b"="), b"%25", b"%");
+            self.xattrs.push((name, value.to_vec()));
+            return Ok(());
+        }
+        if let Some(name) = key.strip_prefix(b"LIBARCHIVE.xattr.") {
+            self.xattrs
+                .push((percent_decoded(name)?, base64_decoded(value)?));
+            return Ok(());
+        }
+        if let Some(key) = key.strip_prefix(b"GNU.sparse.") {
+            return self.sparse.record(key, value, extents);
+        }
+        let set = !value.is_empty();
+        match key {
+            b"path" => self.path = set.then(|| value.to_vec()),
+            b"linkpath" => self.link = set.then(|| value.to_vec()),
+            b"size" => self.size = set.then(|| decimal(value)).transpose()?,
+            b"uid" => self.uid = set.then(|| user(value)).transpose()?,
+            b"gid" => self.gid = set.then(|| user(value)).transpose()?,
+            b"mtime" => self.mtime = set.then(|| time(value)).transpose()?,
+            b"atime" => self.atime = set.then(|| time(value)).transpose()?,
+            b"ctime" => self.ctime = set.then(|| time(value)).transpose()?,
+            b"SCHILY.acl.access" if set => {
+                self.xattrs
+                    .push((b"system.posix_acl_access".to_vec(), acl::parse(value)?));
+            }
+            b"SCHILY.acl.default" if set => {
+                self.xattrs
+                    .push((b"system.posix_acl_default".to_vec(), acl::parse(value)?));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+impl SparseRecords {
+    fn record(&mut self, key: &[u8], value: &[u8], extents: u32) -> Result<()> {
+        match key {
+            b"name" => self.name = Some(value.to_vec()),
+            b"major" => self.major = decimal(value)?,
+            b"size" | b"realsize" => self.size = Some(decimal(value)?),
+            b"offset" => self.offset = Some(decimal(value)?),
+            b"numbytes" => {
+                let offset = self
+                    .offset
+                    .take()
+                    .ok_or_else(|| damaged("a sparse length has no offset"))?;
+                self.add(offset, decimal(value)?, extents)?;
+            }
+            b"map" => {
+                let numbers = value
+                    .split(|&byte| byte == b',')
+                    .filter(|number| !number.is_empty());
+                let mut numbers = numbers.map(decimal);
+                self.map = Some(Vec::new());
+                while let Some(offset) = numbers.next() {
+                    let length = numbers
+                        .next()
+                        .ok_or_else(|| damaged("a sparse map has an odd number"))?;
+                    self.add(offset?, length?, extents)?;
+                }
+            }
+            b"numblocks" => drop(self.map.get_or_insert_default()),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, offset: u64, length: u64, extents: u32) -> Result<()> {
+        let map = self.map.get_or_insert_default();
+        if map.len() >= extents as usize {
+            return Err(Error::limit(
+                "PAX header",
+                format_args!("a file has more than {extents} extents"),
+            ));
+        }
+        map.push(Extent {
+            offset,
+            length,
+            at: 0,
+        });
+        Ok(())
+    }
+}
+
+/// A decimal number without a sign.
+pub(super) fn decimal(text: &[u8]) -> Result<u64> {
+    let number = std::str::from_utf8(text)
+        .ok()
+        .filter(|text| text.bytes().all(|byte| byte.is_ascii_digit()));
+    let number = number.and_then(|text| text.parse().ok());
+    number.ok_or_else(|| damaged(format_args!("{} is not a number", shown(text))))
+}
+
+fn user(text: &[u8]) -> Result<u32> {
+    header::id(decimal(text)?.try_into().unwrap_or(i64::MAX))
+}
+
+/// Seconds with a fraction, of which nine digits count.
+fn time(text: &[u8]) -> Result<Time> {
+    let wrong = || damaged(format_args!("{} is not a time", shown(text)));
+    let (negative, digits) = text
+        .strip_prefix(b"-")
+        .map_or((false, text), |rest| (true, rest));
+    let dot = digits.iter().position(|&byte| byte == b'.');
+    let (whole, fraction) = dot.map_or((digits, &b""[..]), |dot| {
+        (&digits[..dot], &digits[dot + 1..])
+    });
+    if !fraction.iter().all(u8::is_ascii_digit) {
+        return Err(wrong());
+    }
+    let seconds = i64::try_from(decimal(whole)?).map_err(|_| wrong())?;
+    let digit = |place: usize| u32::from(fraction.get(place).map_or(0, |&digit| digit - b'0'));
+    let nanoseconds = (0..9).fold(0, |value, place| value * 10 + digit(place));
+    Ok(match (negative, nanoseconds) {
+        (false, _) => Time {
+            seconds,
+            nanoseconds,
+        },
+        (true, 0) => Time::from_seconds(-seconds),
+        (true, _) => Time {
+            seconds: -seconds - 1,
+            nanoseconds: 1_000_000_000 - nanoseconds,
+        },
+    })
+}
+
+fn replace(text: &[u8], from: &[u8; 3], to: &[u8]) -> Vec<u8> {
+    let mut replaced = Vec::with_capacity(text.len());
+    let mut at = 0;
+    while at < text.len() {
+        if text[at..].starts_with(from) {
+            replaced.extend_from_slice(to);
+            at += from.len();
+        } else {
+            replaced.push(text[at]);
+            at += 1;
+        }
+    }
+    replaced
+}
+
+fn percent_decoded(text: &[u8]) -> Result<Vec<u8>> {
+    let mut decoded = Vec::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((&first, after)) = rest.split_first() {
+        let hex = |byte: u8| char::from(byte).to_digit(16);
+        match (first, after) {
+            (b'%', [high, low, after @ ..]) => {
+                let byte = hex(*high)
+                    .zip(hex(*low))
+                    .map(|(high, low)| (high * 16 + low) as u8);
+                decoded.push(
+                    byte.ok_or_else(|| damaged("a name of an attribute is wrongly encoded"))?,
+                );
+                rest = after;
+            }
+            _ => {
+                decoded.push(first);
+                rest = after;
+            }
+        }
+    }
+    Ok(decoded)
+}
+
+/// Base64 without or with padding.
+fn base64_decoded(text: &[u8]) -> Result<Vec<u8>> {
+    let mut decoded = Vec::with_capacity(text.len() / 4 * 3 + 3);
+    let (mut bits, mut count) = (0u32, 0);
+    for &byte in text {
+        let value = match byte {
+            b'A'..=b'Z' => byte - b'A',
+            b'a'..=b'z' => byte - b'a' + 26,
+            b'0'..=b'9' => byte - b'0' + 52,
+            b'+' => 62,
+            b'/' => 63,
+            b'=' | b'\n' => continue,
+            _ => return Err(damaged("a value of an attribute is not base64")),
+        };
+        bits = bits << 6 | u32::from(value);
+        count += 6;
+        if count >= 8 {
+            count -= 8;
+            decoded.push((bits >> count) as u8);
+            bits &= (1 << count) - 1;
+        }
+    }
+    Ok(decoded)
+}

@@ -1,0 +1,198 @@
+//! Adding to a tree and removing from it, by path. What is there gives way: a later file, symlink or device
+//! replaces whatever had the name, with all below it; a later directory replaces anything but a directory, of
+//! which it only changes the metadata.
+
+use super::resolve::{Place, check_target};
+use super::store::NONE;
+use super::{NodeId, Tree};
+use crate::content::FileContent;
+use crate::error::{Error, Result, shown};
+use crate::meta::{Device, Kind, Meta};
+
+impl Tree {
+    /// Adds a directory, or changes the metadata of the one that is there.
+    pub fn mkdir(&mut self, path: &[u8], meta: &Meta) -> Result<NodeId> {
+        let Some(Place { parent, name }) = self.place(path)? else {
+            let directory = self.whole_path_directory(path)?;
+            self.set_meta(directory, meta)?;
+            return Ok(directory);
+        };
+        if let Some(found) = self.find(parent, &name) {
+            let id = NodeId(self.names[found as usize].node);
+            if self.node_of(id).kind() == Kind::Directory {
+                self.set_meta(id, meta)?;
+                self.names[found as usize].layer = self.layer;
+                return Ok(id);
+            }
+            self.detach(found);
+        }
+        self.new_directory(parent, &name, meta)
+    }
+
+    /// Adds a regular file.
+    pub fn add_file(&mut self, path: &[u8], meta: &Meta, content: &FileContent) -> Result<NodeId> {
+        self.add(path, Kind::File, meta, |tree, id| {
+            tree.set_content(id, content)
+        })
+    }
+
+    /// Adds a symlink. Its target is stored as it is.
+    pub fn symlink(&mut self, path: &[u8], target: &[u8], meta: &Meta) -> Result<NodeId> {
+        check_target(target, path)?;
+        self.add(path, Kind::Symlink, meta, |tree, id| {
+            let start = tree.append_bytes(None, target)?;
+            let node = tree.node_mut(id);
+            node.place = u64::from(start);
+            node.count = target.len() as u32;
+            Ok(())
+        })
+    }
+
+    /// Adds a device, a named pipe or a socket. The numbers count for devices only.
+    pub fn mknod(
+        &mut self,
+        path: &[u8],
+        kind: Kind,
+        device: Device,
+        meta: &Meta,
+    ) -> Result<NodeId> {
+        if matches!(kind, Kind::Directory | Kind::File | Kind::Symlink) {
+            return Err(Error::Invalid(
+                "mknod makes devices, pipes and sockets only".to_owned(),
+            ));
+        }
+        self.add(path, kind, meta, |tree, id| {
+            tree.node_mut(id).place = u64::from(device.major) << 32 | u64::from(device.minor);
+            Ok(())
+        })
+    }
+
+    /// Adds a name for what is at `target`, which is not a directory.
+    pub fn link(&mut self, path: &[u8], target: &[u8]) -> Result<NodeId> {
+        let Some(id) = self.lookup(target) else {
+            let problem = format_args!("is a hard link to {}, which is not there", shown(target));
+            return Err(Error::damaged(shown(path), problem));
+        };
+        self.link_node(path, id)
+    }
+
+    /// Adds a name for a node that is not a directory.
+    pub fn link_node(&mut self, path: &[u8], id: NodeId) -> Result<NodeId> {
+        if self.node(id).kind() == Kind::Directory {
+            return Err(Error::damaged(shown(path), "is a hard link to a directory"));
+        }
+        if self.node(id).links() == u32::MAX {
+            return Err(Error::limit(shown(path), "the file has too many names"));
+        }
+        let place = self.place(path)?;
+        let Place { parent, name } = place.ok_or_else(|| not_a_name(path))?;
+        self.put(parent, &name, id)?;
+        Ok(id)
+    }
+
+    /// Removes a name, and all below it if it is a directory's. Whether it was there.
+    pub fn remove(&mut self, path: &[u8]) -> bool {
+        let Some(id) = self.lookup(path) else {
+            return false;
+        };
+        let trimmed: &[u8] = path.strip_suffix(b"/").unwrap_or(path);
+        let slash = trimmed.iter().rposition(|&byte| byte == b'/');
+        let (parent, last) = slash.map_or((&b""[..], trimmed), |slash| {
+            (&trimmed[..slash], &trimmed[slash + 1..])
+        });
+        let directory = if parent.is_empty() {
+            Some(NodeId::ROOT)
+        } else {
+            self.follow(parent)
+        };
+        let name = directory.and_then(|directory| self.find(directory, last));
+        let Some(name) = name.filter(|&name| self.names[name as usize].node == id.0) else {
+            return false;
+        };
+        self.remove_name(name);
+        true
+    }
+
+    /// Sets the metadata of a node that is there.
+    pub fn set_metadata(&mut self, id: NodeId, meta: &Meta) -> Result<()> {
+        self.set_meta(id, meta)
+    }
+
+    /// The directory that a path leads to, symlinks followed, the last one as well.
+    pub(super) fn follow(&self, path: &[u8]) -> Option<NodeId> {
+        let mut with_dot = path.to_vec();
+        with_dot.extend_from_slice(b"/.");
+        self.lookup(&with_dot)
+    }
+
+    fn whole_path_directory(&self, path: &[u8]) -> Result<NodeId> {
+        self.follow(path).ok_or_else(|| not_a_name(path))
+    }
+
+    fn add(
+        &mut self,
+        path: &[u8],
+        kind: Kind,
+        meta: &Meta,
+        fill: impl FnOnce(&mut Tree, NodeId) -> Result<()>,
+    ) -> Result<NodeId> {
+        let place = self.place(path)?;
+        let Place { parent, name } = place.ok_or_else(|| not_a_name(path))?;
+        let id = self.new_node(kind);
+        let filled = self.set_meta(id, meta).and_then(|()| fill(self, id));
+        if let Err(error) = filled.and_then(|()| self.put(parent, &name, id)) {
+            self.drop_unnamed(id);
+            return Err(error.within(&shown(path)));
+        }
+        Ok(id)
+    }
+
+    /// Gives a node, not a directory, a name, in place of what had it.
+    fn put(&mut self, parent: NodeId, name: &[u8], id: NodeId) -> Result<()> {
+        match self.find(parent, name) {
+            Some(found) => {
+                self.empty(NodeId(self.names[found as usize].node));
+                self.retarget(found, id);
+                Ok(())
+            }
+            None => self.attach(parent, name, id).map(|_| ()),
+        }
+    }
+
+    pub(super) fn remove_name(&mut self, name: u32) {
+        self.empty(NodeId(self.names[name as usize].node));
+        self.detach(name);
+    }
+
+    /// Removes all names below a directory; nothing for other nodes.
+    fn empty(&mut self, directory: NodeId) {
+        if self.node_of(directory).kind() != Kind::Directory {
+            return;
+        }
+        let mut at = directory;
+        loop {
+            let first = self.node_of(at).place as u32;
+            if first == NONE {
+                if at == directory {
+                    return;
+                }
+                let parent = self.parent(at);
+                self.detach(self.node_of(at).name);
+                at = parent;
+                continue;
+            }
+            let child = NodeId(self.names[first as usize].node);
+            match self.node_of(child).kind() {
+                Kind::Directory => at = child,
+                _ => self.detach(first),
+            }
+        }
+    }
+}
+
+fn not_a_name(path: &[u8]) -> Error {
+    Error::damaged(
+        shown(path),
+        "is the root, or a directory, and not a name for this",
+    )
+}

@@ -1,0 +1,66 @@
+//! Layers and their whiteouts. A whiteout covers what earlier layers gave, and never what its own layer gives,
+//! wherever in the layer it is.
+
+use super::store::NONE;
+use super::{NodeId, Tree};
+use crate::error::Result;
+use crate::meta::Kind;
+
+impl Tree {
+    /// Begins a layer: what is there now can be covered by whiteouts from here on.
+    pub fn begin_layer(&mut self) {
+        self.layer += 1;
+    }
+
+    /// Removes what earlier layers have at a path (OCI: `.wh.NAME`, with the path of `NAME`).
+    pub fn whiteout(&mut self, path: &[u8]) -> Result<()> {
+        let trimmed = path.strip_suffix(b"/").unwrap_or(path);
+        let slash = trimmed.iter().rposition(|&byte| byte == b'/');
+        let (parent, last) = slash.map_or((&b""[..], trimmed), |slash| {
+            (&trimmed[..slash], &trimmed[slash + 1..])
+        });
+        let name = self
+            .follow(parent)
+            .and_then(|directory| self.find(directory, last));
+        if let Some(name) = name {
+            self.uncover(name);
+        }
+        Ok(())
+    }
+
+    /// Removes what earlier layers have below a directory (OCI: `.wh..wh..opq` in it).
+    pub fn opaque(&mut self, directory: &[u8]) -> Result<()> {
+        if let Some(directory) = self.follow(directory) {
+            for name in self.names_in(directory) {
+                self.uncover(name);
+            }
+        }
+        Ok(())
+    }
+
+    fn names_in(&self, directory: NodeId) -> Vec<u32> {
+        let mut names = Vec::new();
+        let mut name = self.node_of(directory).place as u32;
+        while name != NONE {
+            names.push(name);
+            name = self.names[name as usize].next;
+        }
+        names
+    }
+
+    /// Removes a name and all below it, but for what this layer gave and the directories that lead there.
+    /// Recursion is as deep as directories are nested, which the limits bound.
+    fn uncover(&mut self, name: u32) -> bool {
+        let node = NodeId(self.names[name as usize].node);
+        let mut kept = self.names[name as usize].layer == self.layer;
+        if self.node_of(node).kind() == Kind::Directory {
+            for below in self.names_in(node) {
+                kept |= self.uncover(below);
+            }
+        }
+        if !kept {
+            self.remove_name(name);
+        }
+        kept
+    }
+}
