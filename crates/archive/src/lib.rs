@@ -1,4 +1,5 @@
-//! Trees of files for images: from host directories, tar archives, container images and code; and a tar writer.
+//! Trees of files for images: from host directories, tar archives, container images and code; and a tar
+//! writer.
 //!
 //! ```text
 //! directory, tar, image ─► scan ─► Tree (names, metadata, where contents are) ─► a plan of the image
@@ -7,14 +8,16 @@
 //! Sources are merged in order, later over earlier. Nothing here knows of file systems or needs root.
 //!
 //! Invariants:
-//! - The tree depends on the sources' contents only: not on the order in which the host lists a directory, the
-//!   number of threads, the user or the clock.
-//! - Input is hostile. Whatever it says is checked, bounded by [`Limits`], and never leads outside of the tree.
+//! - The tree depends on the sources' contents only: not on the order in which the host lists a directory,
+//!   the number of threads, the user or the clock.
+//! - Input is hostile. Whatever it says is checked, bounded by [`Limits`], and never leads outside of the
+//!   tree.
 #![forbid(unsafe_code)]
 
 mod content;
 mod error;
 mod host;
+mod image;
 mod limits;
 mod memory;
 mod merge;
@@ -27,6 +30,7 @@ mod tree;
 
 pub use content::{Content, Extent, FileContent, SourceId};
 pub use error::{Error, Result};
+pub use image::Platform;
 pub use limits::Limits;
 pub use memory::{InMemory, Memory};
 pub use merge::Merge;

@@ -8,12 +8,15 @@ use std::sync::Arc;
 use crate::content::SourceId;
 use crate::error::{Error, Result};
 use crate::host::{self, fingerprint};
+use crate::image::{
+    Layer, Platform, Store, is_image_name, layers_of, probe, probe_input, scan_layers,
+};
 use crate::limits::Limits;
 use crate::source::{Access, Item, Source, Sources};
 use crate::stream::{
     Compression, FileInput, Input, Spool, StreamInput, Window, decoder, from_read,
 };
-use crate::tar::Reader;
+use crate::tar::{Entry, Reader};
 use crate::tree::Tree;
 
 /// Merges sources: what is added later replaces what was there, but a directory keeps what is in it.
@@ -25,6 +28,8 @@ pub struct Merge {
     sources: Sources,
     limits: Limits,
     whiteouts: bool,
+    platform: Platform,
+    threads: usize,
 }
 
 impl Merge {
@@ -35,13 +40,25 @@ impl Merge {
             sources: Sources::new(),
             limits,
             whiteouts: false,
+            platform: Platform::default(),
+            threads: std::thread::available_parallelism().map_or(1, Into::into),
         }
     }
 
-    /// Whether names in archives that begin with `.wh.` are whiteouts of OCI's layers: they remove what earlier
-    /// sources have. At first not.
+    /// Whether names in archives that begin with `.wh.` are whiteouts of OCI's layers: they remove what
+    /// earlier sources have. At first not.
     pub fn set_whiteouts(&mut self, whiteouts: bool) {
         self.whiteouts = whiteouts;
+    }
+
+    /// Which image to take where there are several. At first: Linux on this machine's processor.
+    pub fn set_platform(&mut self, platform: Platform) {
+        self.platform = platform;
+    }
+
+    /// How many layers are read at once. At first: as many as there are processors.
+    pub fn set_threads(&mut self, threads: usize) {
+        self.threads = threads;
     }
 
     /// The tree so far, to add to or remove from.
@@ -59,7 +76,9 @@ impl Merge {
         (self.tree, self.sources)
     }
 
-    /// Adds a directory, or an archive, which is told by its content; `-` is an archive on standard input.
+    /// Adds a directory, an archive or an image of a container, told by their content: an OCI layout is a
+    /// directory with `oci-layout` and `index.json`, or a tar with them; what `docker save` writes is a tar
+    /// with `manifest.json`. `-` is an archive or image on standard input.
     pub fn add(&mut self, path: &Path) -> Result<()> {
         if path == Path::new("-") {
             return self.add_stream(std::io::stdin(), "standard input");
@@ -67,7 +86,12 @@ impl Merge {
         let name = path.display().to_string();
         let metadata = std::fs::metadata(path).map_err(|error| Error::io(&name, error))?;
         if metadata.is_dir() {
-            return self.add_directory(path);
+            let store = Store::Directory(path.to_owned());
+            return if store.is_image() {
+                self.add_image(&store, None, &name)
+            } else {
+                self.add_directory(path)
+            };
         }
         let file = File::open(path).map_err(|error| Error::io(&name, error))?;
         if metadata.is_file() {
@@ -86,28 +110,38 @@ impl Merge {
         Ok(())
     }
 
-    /// Adds an archive in a regular file, plain or compressed. `name` is for messages. Contents stay where they
-    /// are: those of a plain archive are read at random, a compressed one is decompressed once more.
+    /// Adds one of several images of an OCI layout or of what `docker save` wrote: the name is the annotation
+    /// `org.opencontainers.image.ref.name`, or the tag.
+    pub fn add_named_image(&mut self, path: &Path, image: &str) -> Result<()> {
+        let name = path.display().to_string();
+        let failed = |error: std::io::Error| Error::io(&name, error);
+        let store = if std::fs::metadata(path).map_err(failed)?.is_dir() {
+            Some(Store::Directory(path.to_owned())).filter(Store::is_image)
+        } else {
+            let archive = ArchiveFile::new(
+                whole(File::open(path).map_err(failed)?, &name)?,
+                &name,
+                &self.limits,
+            )?;
+            self.probe(&archive)?
+        };
+        let store = store
+            .ok_or_else(|| Error::Invalid(format!("{name}: is not an image of a container")))?;
+        self.add_image(&store, Some(image), &name)
+    }
+
+    /// Adds an archive or image in a regular file, plain or compressed. `name` is for messages. Contents stay
+    /// where they are: those of a plain archive are read at random, a compressed one is decompressed once
+    /// more.
     pub fn add_archive(&mut self, file: File, name: &str) -> Result<()> {
-        let failed = |error: std::io::Error| Error::io(name, error);
-        let metadata = file.metadata().map_err(failed)?;
-        let window = Window {
-            file: Arc::new(file),
-            start: 0,
-            length: metadata.len(),
-        };
-        let mut head = [0; 6];
-        let known = window.length.min(6) as usize;
-        window
-            .read_exact_at(0, &mut head[..known])
-            .map_err(failed)?;
-        let archive = ArchiveFile {
-            name: name.to_owned(),
-            compression: Compression::of(&head[..known]),
-            limit_bytes: self.limits.stream_bytes,
-            fingerprint: fingerprint(&metadata),
-            window,
-        };
+        self.add_window(whole(file, name)?, name)
+    }
+
+    fn add_window(&mut self, window: Window, name: &str) -> Result<()> {
+        let archive = ArchiveFile::new(window, name, &self.limits)?;
+        if let Some(store) = self.probe(&archive)? {
+            return self.add_image(&store, None, name);
+        }
         let id = self.sources.next_id();
         self.tree.begin_layer();
         if archive.compression == Compression::None {
@@ -127,8 +161,57 @@ impl Merge {
         Ok(())
     }
 
-    /// Adds an archive from a stream, plain or compressed. Contents are kept in a temporary file without a
-    /// name, whose size the limits bound.
+    /// The image that is in an archive, if one is. A compressed one is decompressed to a temporary file,
+    /// because its layers are read at once.
+    fn probe(&self, archive: &ArchiveFile) -> Result<Option<Store>> {
+        if archive.compression == Compression::None {
+            return probe(&archive.window, &self.limits)
+                .map_err(|error| error.within(&archive.name));
+        }
+        let mut input = StreamInput::new(archive.open_stream()?, None);
+        // What is wrong with the stream is found, and told, when it is read for its members.
+        if !matches!(probe_input(&mut input, &self.limits), Ok(Some(_))) {
+            return Ok(None);
+        }
+        let spooled = spool(archive.open_stream()?, &self.limits);
+        let window = spooled.map_err(|error| error.within(&archive.name))?;
+        probe(&window, &self.limits).map_err(|error| error.within(&archive.name))
+    }
+
+    fn add_image(&mut self, store: &Store, image: Option<&str>, name: &str) -> Result<()> {
+        let layers = layers_of(store, image, &self.platform).map_err(|error| error.within(name))?;
+        let first = self.sources.next_id();
+        for layer in &layers {
+            let Layer {
+                name: layer_name,
+                window,
+                ..
+            } = layer;
+            let source = ArchiveFile::new(
+                window.clone(),
+                &format!("{name}: {layer_name}"),
+                &self.limits,
+            )?;
+            self.sources.add(Box::new(source));
+        }
+        let mut begun = None;
+        let tree = &mut self.tree;
+        let mut add = |index: usize, entry: Entry| {
+            while begun.is_none_or(|begun| begun < index) {
+                tree.begin_layer();
+                begun = Some(begun.map_or(0, |begun| begun + 1));
+            }
+            let source = SourceId(first.0 + index as u32);
+            entry
+                .add_to(tree, source, true)
+                .map_err(|error| error.within(&layers[index].name))
+        };
+        scan_layers(&layers, &self.limits, self.threads, &mut add)
+            .map_err(|error| error.within(name))
+    }
+
+    /// Adds an archive or image from a stream, plain or compressed. Contents are kept in a temporary file
+    /// without a name, whose size the limits bound.
     pub fn add_stream(&mut self, mut stream: impl Read + Send, name: &str) -> Result<()> {
         let mut head = Vec::new();
         let read = stream.by_ref().take(6).read_to_end(&mut head);
@@ -136,11 +219,19 @@ impl Merge {
         let compression = Compression::of(&head);
         let input = BufReader::with_capacity(128 << 10, head.chain(stream));
         let reader = decoder(compression, input, self.limits.stream_bytes);
-        let reader = reader.map_err(|error| from_read(error).within(name))?;
+        let mut reader = reader.map_err(|error| from_read(error).within(name))?;
+        let mut head = Vec::new();
+        let read = reader.by_ref().take(512).read_to_end(&mut head);
+        read.map_err(|error| from_read(error).within(name))?;
+        if is_image_name(&head) {
+            let window =
+                spool(head.chain(reader), &self.limits).map_err(|error| error.within(name))?;
+            return self.add_window(window, name);
+        }
         let mut spool = Spool::new(self.limits.spool_bytes)?;
         let id = self.sources.next_id();
         self.tree.begin_layer();
-        let mut input = StreamInput::new(reader, Some(&mut spool));
+        let mut input = StreamInput::new(Box::new(head.chain(reader)), Some(&mut spool));
         let read = self
             .read_members(&mut input, id)
             .and_then(|()| input.drain());
@@ -162,7 +253,29 @@ impl Merge {
     }
 }
 
-/// An archive in a file.
+fn whole(file: File, name: &str) -> Result<Window> {
+    let metadata = file.metadata().map_err(|error| Error::io(name, error))?;
+    Ok(Window {
+        file: Arc::new(file),
+        start: 0,
+        length: metadata.len(),
+    })
+}
+
+/// Keeps all of a stream in a temporary file.
+fn spool(mut stream: impl Read, limits: &Limits) -> Result<Window> {
+    let mut spool = Spool::new(limits.spool_bytes)?;
+    let mut buffer = vec![0; 128 << 10];
+    loop {
+        let read = stream.read(&mut buffer).map_err(from_read)?;
+        if read == 0 {
+            return Ok(spool.into_window());
+        }
+        spool.append(&buffer[..read])?;
+    }
+}
+
+/// An archive in a file, or a layer of an image.
 struct ArchiveFile {
     name: String,
     window: Window,
@@ -172,6 +285,23 @@ struct ArchiveFile {
 }
 
 impl ArchiveFile {
+    fn new(window: Window, name: &str, limits: &Limits) -> Result<ArchiveFile> {
+        let failed = |error: std::io::Error| Error::io(name, error);
+        let metadata = window.file.metadata().map_err(failed)?;
+        let mut head = [0; 6];
+        let known = window.length.min(6) as usize;
+        window
+            .read_exact_at(0, &mut head[..known])
+            .map_err(failed)?;
+        Ok(ArchiveFile {
+            name: name.to_owned(),
+            compression: Compression::of(&head[..known]),
+            limit_bytes: limits.stream_bytes,
+            fingerprint: fingerprint(&metadata),
+            window,
+        })
+    }
+
     fn check(&self) -> Result<()> {
         let now = self
             .window

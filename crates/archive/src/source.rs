@@ -1,7 +1,7 @@
 //! Where contents come from, and how they are read once the tree is known.
 //!
-//! Nothing is staged. A source that can be read at random (a directory, a plain archive in a file) is read where
-//! its extents say. One that is compressed is decompressed a second time and read in its own order.
+//! Nothing is staged. A source that can be read at random (a directory, a plain archive in a file) is read
+//! where its extents say. One that is compressed is decompressed a second time and read in its own order.
 
 use std::fmt;
 use std::io::Read;
@@ -134,8 +134,8 @@ impl Sources {
             .all(|source| source.access() == Access::Random)
     }
 
-    /// The data of every file of a tree, by source, in the order in which [`Sources::for_each_data`] reads each
-    /// source: 40 bytes for each extent.
+    /// The data of every file of a tree, by source, in the order in which [`Sources::for_each_data`] reads
+    /// each source: 40 bytes for each extent.
     pub fn pieces(&self, tree: &Tree) -> Vec<Vec<Piece>> {
         let mut pieces = vec![Vec::new(); self.list.len()];
         for id in tree.ids().filter(|&id| tree.node(id).kind() == Kind::File) {
@@ -219,7 +219,8 @@ impl OpenContent<'_> {
     }
 }
 
-/// The part of an extent between two offsets: its start in the file, and its place in a buffer for that range.
+/// The part of an extent between two offsets: its start in the file, and its place in a buffer for that
+/// range.
 fn overlap(extent: Extent, offset: u64, end: u64) -> Option<(u64, std::ops::Range<usize>)> {
     let from = extent.offset.max(offset);
     let to = (extent.offset + extent.length).min(end);

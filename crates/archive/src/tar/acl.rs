@@ -64,6 +64,25 @@ pub(super) fn parse(text: &[u8]) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
+/// Whether an ACL, in the form of `getxattr(2)`, has only the three entries that a mode is.
+pub(super) fn is_mode(bytes: &[u8]) -> bool {
+    let mut tags = bytes[4..].chunks_exact(8).map(|entry| entry[0]);
+    tags.all(|tag| matches!(tag, 0x01 | 0x04 | 0x20))
+}
+
+/// The nine permission bits that a file with this ACL has: the group's are the mask's. Some programs write
+/// another mode into the header. `None` if it is not an ACL.
+pub(super) fn permissions(bytes: &[u8]) -> Option<u16> {
+    let entries = bytes.get(4..).filter(|entries| entries.len() % 8 == 0)?;
+    let of = |tag: u8| {
+        let found = entries
+            .chunks_exact(8)
+            .find(|entry| entry[0] == tag && entry[1] == 0);
+        found.map(|entry| u16::from(entry[2] & 7))
+    };
+    Some(of(0x01)? << 6 | of(0x10).or_else(|| of(0x04))? << 3 | of(0x20)?)
+}
+
 /// The text of an ACL in the form of `getxattr(2)`, with numbers as names; `None` if it is not one.
 pub(super) fn text(bytes: &[u8]) -> Option<String> {
     let (version, entries) = bytes.split_first_chunk::<4>()?;

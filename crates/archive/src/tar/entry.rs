@@ -26,6 +26,21 @@ const WHITEOUT: &[u8] = b".wh.";
 const OPAQUE: &[u8] = b".wh..wh..opq";
 
 impl Entry {
+    /// About how much memory it needs.
+    pub(crate) fn memory_bytes(&self) -> usize {
+        let more = match &self.kind {
+            EntryKind::File { extents, .. } => size_of_val(&extents[..]),
+            EntryKind::Symlink(target) | EntryKind::Link(target) => target.len(),
+            EntryKind::Directory | EntryKind::Special(..) => 0,
+        };
+        let xattrs = self
+            .meta
+            .xattrs
+            .iter()
+            .map(|(name, value)| name.len() + value.len() + 48);
+        size_of::<Entry>() + self.path.len() + more + xattrs.sum::<usize>()
+    }
+
     /// Adds it to a tree. `layer`: names that begin with `.wh.` are whiteouts.
     pub(crate) fn add_to(self, tree: &mut Tree, source: SourceId, layer: bool) -> Result<()> {
         let Entry { path, meta, kind } = self;

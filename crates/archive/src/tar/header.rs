@@ -8,8 +8,8 @@ use crate::meta::Device;
 pub(super) struct Header<'b>(pub(super) &'b [u8; BLOCK]);
 
 impl<'b> Header<'b> {
-    /// Checks the block's checksum: the sum of its bytes, with spaces for the sum itself. Some old programs add
-    /// signed bytes.
+    /// Checks the block's checksum: the sum of its bytes, with spaces for the sum itself. Some old programs
+    /// add signed bytes.
     pub(super) fn new(block: &'b [u8; BLOCK]) -> Option<Header<'b>> {
         let byte = |(at, &byte): (usize, &u8)| if (148..156).contains(&at) { b' ' } else { byte };
         let unsigned: u64 = block.iter().enumerate().map(byte).map(u64::from).sum();

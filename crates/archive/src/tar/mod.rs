@@ -1,7 +1,7 @@
 //! Tar: ustar, GNU and PAX archives, to read; PAX archives, to write.
 //!
-//! The reader's own parser and not the crate `tar`: that has neither sparse files of PAX nor bounds for hostile
-//! input.
+//! The reader's own parser and not the crate `tar`: that has neither sparse files of PAX nor bounds for
+//! hostile input.
 
 mod acl;
 mod entry;
@@ -11,6 +11,7 @@ mod reader;
 mod sparse;
 mod writer;
 
+pub(crate) use entry::Entry;
 pub(crate) use reader::Reader;
 pub use writer::{Written, write_tar};
 

@@ -4,6 +4,7 @@ use super::acl;
 use super::header;
 use crate::content::Extent;
 use crate::error::{Error, Result, shown};
+use crate::limits::Limits;
 use crate::meta::{Time, Xattr};
 
 /// What the records of a member, or of all that follow, say.
@@ -38,7 +39,7 @@ fn damaged(problem: impl std::fmt::Display) -> Error {
 
 impl Pax {
     /// Adds the records of a header's data: `LENGTH KEY=VALUE\n`, where the length is that of the record.
-    pub(super) fn read(&mut self, data: &[u8], extents: u32) -> Result<()> {
+    pub(super) fn read(&mut self, data: &[u8], limits: &Limits) -> Result<()> {
         let mut rest = data;
         while !rest.is_empty() && rest[0] != 0 {
             let digits = rest
@@ -56,7 +57,18 @@ impl Pax {
             let record = record.ok_or_else(|| damaged("a record does not end where it says"))?;
             let equals = record.iter().position(|&byte| byte == b'=');
             let equals = equals.ok_or_else(|| damaged("a record has no \"=\""))?;
-            self.record(&record[..equals], &record[equals + 1..], extents)?;
+            self.record(&record[..equals], &record[equals + 1..], limits.extents)?;
+        }
+        // Some programs write each attribute twice. Global records add up.
+        let xattrs: usize = self
+            .xattrs
+            .iter()
+            .map(|(name, value)| name.len() + value.len())
+            .sum();
+        if xattrs > 4 * limits.xattr_bytes as usize {
+            let limit = limits.xattr_bytes;
+            let problem = format_args!("the attributes of one file need more than {limit} bytes");
+            return Err(Error::limit("PAX header", problem));
         }
         Ok(())
     }
@@ -87,8 +99,11 @@ impl Pax {
             b"atime" => self.atime = set.then(|| time(value)).transpose()?,
             b"ctime" => self.ctime = set.then(|| time(value)).transpose()?,
             b"SCHILY.acl.access" if set => {
-                self.xattrs
-                    .push((b"system.posix_acl_access".to_vec(), acl::parse(value)?));
+                let acl = acl::parse(value)?;
+                // GNU tar also writes those that say no more than the mode, which Linux does not store.
+                if !acl::is_mode(&acl) {
+                    self.xattrs.push((b"system.posix_acl_access".to_vec(), acl));
+                }
             }
             b"SCHILY.acl.default" if set => {
                 self.xattrs

@@ -1,6 +1,7 @@
 //! Reads the members of an archive one by one. Data is passed over, not read.
 
 use super::BLOCK;
+use super::acl;
 use super::entry::{Entry, EntryKind};
 use super::header::Header;
 use super::pax::Pax;
@@ -79,11 +80,11 @@ impl<'i> Reader<'i> {
             match header.kind() {
                 b'x' | b'X' => {
                     let data = self.records(&header)?;
-                    pax.read(&data, self.limits.extents)?;
+                    pax.read(&data, self.limits)?;
                 }
                 b'g' => {
                     let data = self.records(&header)?;
-                    self.global.read(&data, self.limits.extents)?;
+                    self.global.read(&data, self.limits)?;
                     pax = self.global.clone();
                 }
                 b'L' => name = Some(self.long_name(&header)?),
@@ -190,7 +191,8 @@ impl<'i> Reader<'i> {
                 )));
             }
         };
-        // Links and devices have no data, whatever their size says; GNU's directories may have a list of names.
+        // Links and devices have no data, whatever their size says; GNU's directories may have a list of
+        // names.
         let has_data =
             matches!(header.kind(), b'D') || (header.kind() == b'1' && pax.size.is_some());
         if has_data {
@@ -244,8 +246,14 @@ impl<'i> Reader<'i> {
 
 fn meta(header: &Header<'_>, pax: &Pax) -> Result<Meta> {
     let (atime, ctime) = header.gnu_times()?;
+    let access = pax
+        .xattrs
+        .iter()
+        .rfind(|(name, _)| name == b"system.posix_acl_access");
+    let access = access.and_then(|(_, acl)| acl::permissions(acl));
+    let permissions = header.permissions()?;
     Ok(Meta {
-        permissions: header.permissions()?,
+        permissions: access.map_or(permissions, |access| permissions & 0o7000 | access),
         uid: pax.uid.map_or_else(|| header.uid(), Ok)?,
         gid: pax.gid.map_or_else(|| header.gid(), Ok)?,
         mtime: pax

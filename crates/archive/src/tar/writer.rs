@@ -4,8 +4,8 @@
 //! - Of a file with several names, the first has the content and the others are hard links.
 //! - PAX records hold what a ustar header cannot: names over 100 bytes, large numbers, fractions of seconds,
 //!   attributes (`SCHILY.xattr.NAME`, which GNU tar and libarchive read), sparse files (GNU's format 1.0).
-//! - POSIX ACLs are written twice: as text (`SCHILY.acl.*`, what GNU tar restores with `--acls`, and libarchive
-//!   always), and as the attribute that they are on Linux. IDs in the text are numbers.
+//! - POSIX ACLs are written twice: as text (`SCHILY.acl.*`, what GNU tar restores with `--acls`, and
+//!   libarchive always), and as the attribute that they are on Linux. IDs in the text are numbers.
 //! - Sockets have no form in a tar; they are left out and reported.
 
 use std::io::{self, Write};

@@ -1,5 +1,5 @@
-//! Layers and their whiteouts. A whiteout covers what earlier layers gave, and never what its own layer gives,
-//! wherever in the layer it is.
+//! Layers and their whiteouts. A whiteout covers what earlier layers gave, and never what its own layer
+//! gives, wherever in the layer it is.
 
 use super::store::NONE;
 use super::{NodeId, Tree};

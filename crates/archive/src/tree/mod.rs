@@ -1,15 +1,15 @@
 //! The merged result of all sources, in memory.
 //!
-//! A node has one or more names (hard links); a directory has one. Nodes, names and attribute sets are kept in
-//! tables and refer to each other by index. So a node costs 72 bytes and each name 24 bytes, its own length,
-//! 1 byte, and 5 to 10 bytes in the hash table of names: a tree of 1,000,000 files with names of 16 bytes takes
-//! about 125 MB. A file without holes needs nothing more; every extent of another costs 24 bytes. Equal sets of
-//! attributes are stored once.
+//! A node has one or more names (hard links); a directory has one. Nodes, names and attribute sets are kept
+//! in tables and refer to each other by index. So a node costs 72 bytes and each name 24 bytes, its own
+//! length, 1 byte, and 5 to 10 bytes in the hash table of names: a tree of 1,000,000 files with names of 16
+//! bytes takes about 125 MB. A file without holes needs nothing more; every extent of another costs 24
+//! bytes, and access and change times 48 bytes. Equal sets of attributes are stored once.
 //!
 //! Invariants:
 //! - Node 0 is the root, a directory without a name. It cannot be removed.
-//! - Every other node is reached by `links` names; a directory by one. There are no cycles, because a directory
-//!   is never linked.
+//! - Every other node is reached by `links` names; a directory by one. There are no cycles, because a
+//!   directory is never linked.
 //! - No name is empty, `.` or `..`, has a `/` or a NUL, or is longer than [`NAME_MAX`](crate::NAME_MAX).
 //! - Whatever is iterated is sorted by the bytes of names, so it does not depend on the order of insertion.
 
@@ -81,6 +81,8 @@ pub struct Tree {
     extents: Vec<Extent>,
     /// Access and change times of the nodes that have them.
     times: Vec<(Option<Time>, Option<Time>)>,
+    /// Entries of `times` without a node.
+    free_times: Vec<u32>,
     xattrs: XattrSets,
     /// The current layer; names of earlier ones are covered by whiteouts.
     layer: u32,
@@ -105,6 +107,7 @@ impl Tree {
             bytes: Vec::new(),
             extents: Vec::new(),
             times: Vec::new(),
+            free_times: Vec::new(),
             xattrs: XattrSets::default(),
             layer: 0,
             implied,

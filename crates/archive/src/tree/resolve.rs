@@ -1,9 +1,9 @@
 //! Paths of a tree.
 //!
-//! A path is resolved in the tree alone, as in a root of its own: `/` at its start and `..` at the root lead to
-//! the root, and symlinks on the way are followed within the tree. The host's files are never looked at. So an
-//! archive that replaces a directory by a symlink to `/etc` and then writes below it writes to the `etc` of the
-//! tree, as in the container that it describes.
+//! A path is resolved in the tree alone, as in a root of its own: `/` at its start and `..` at the root
+//! lead to the root, and symlinks on the way are followed within the tree. The host's files are never
+//! looked at. So an archive that replaces a directory by a symlink to `/etc` and then writes below it
+//! writes to the `etc` of the tree, as in the container that it describes.
 
 use super::{NodeId, Tree};
 use crate::error::{Error, Result, shown};

@@ -258,6 +258,9 @@ impl Tree {
         );
         let data = self.data_of(id);
         self.data_bytes -= data;
+        let times = self.node_of(id).times;
+        self.free_times
+            .extend(Some(times).filter(|&times| times != NONE));
         let node = self.node_mut(id);
         node.mode = 0;
         node.place = u64::from(free);
@@ -297,11 +300,22 @@ impl Tree {
 
     pub(super) fn set_meta(&mut self, id: NodeId, meta: &Meta) -> Result<()> {
         let xattrs = self.xattrs.intern(&meta.xattrs, &self.limits)?;
+        let old = self.node_of(id).times;
         let times = match (meta.atime, meta.ctime) {
-            (None, None) => NONE,
+            (None, None) => {
+                self.free_times.extend(Some(old).filter(|&old| old != NONE));
+                NONE
+            }
             times => {
-                self.times.push(times);
-                (self.times.len() - 1) as u32
+                let slot = Some(old)
+                    .filter(|&old| old != NONE)
+                    .or_else(|| self.free_times.pop());
+                let slot = slot.unwrap_or_else(|| {
+                    self.times.push((None, None));
+                    (self.times.len() - 1) as u32
+                });
+                self.times[slot as usize] = times;
+                slot
             }
         };
         let node = self.node_mut(id);

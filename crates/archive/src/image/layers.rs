@@ -1,0 +1,391 @@
+//! From an image to its layers, and from these to a tree.
+//!
+//! Every blob's digest is verified: of an OCI layout that of the blob, of a `docker save` that of the
+//! decompressed layer, which the configuration lists.
+
+use std::io::{BufReader, Read};
+use std::sync::{Arc, Mutex};
+
+use crossbeam_channel::{Receiver, Sender, bounded};
+use sha2::{Digest, Sha256, Sha512};
+
+use super::Store;
+use super::json::{Config, Descriptor, DockerImage, Document};
+use crate::error::{Error, Result};
+use crate::limits::Limits;
+use crate::stream::{Compression, StreamInput, Window, decoder, from_read};
+use crate::tar::{Entry, Reader};
+
+/// Which image of several to take.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Platform {
+    /// As in Go: `linux`.
+    pub os: String,
+    /// As in Go: `amd64`, `arm64`.
+    pub architecture: String,
+    /// As `v7` of `arm`; whatever comes first if not given.
+    pub variant: Option<String>,
+}
+
+impl Default for Platform {
+    /// Linux on this machine's processor.
+    fn default() -> Platform {
+        let architecture = match std::env::consts::ARCH {
+            "x86_64" => "amd64",
+            "aarch64" => "arm64",
+            "x86" => "386",
+            other => other,
+        };
+        Platform {
+            os: "linux".to_owned(),
+            architecture: architecture.to_owned(),
+            variant: None,
+        }
+    }
+}
+
+/// A layer: a tar, perhaps compressed.
+#[derive(Clone, Debug)]
+pub(crate) struct Layer {
+    pub(crate) name: String,
+    pub(crate) window: Window,
+    pub(crate) compression: Compression,
+    digest: String,
+    /// Whether the digest is that of the decompressed bytes.
+    of_decompressed: bool,
+}
+
+/// Indexes within indexes.
+const INDEXES_MAX: usize = 4;
+/// Layers of an image; overlay file systems allow 500.
+const LAYERS_MAX: usize = 4096;
+
+/// The layers of the image that is wanted, the lowest first.
+pub(crate) fn layers_of(
+    store: &Store,
+    wanted: Option<&str>,
+    platform: &Platform,
+) -> Result<Vec<Layer>> {
+    let layers = if store.is_oci() {
+        oci(store, wanted, platform)?
+    } else {
+        docker(store, wanted)?
+    };
+    if layers.len() > LAYERS_MAX {
+        return Err(Error::limit(
+            "image",
+            format_args!("it has {} layers, over {LAYERS_MAX}", layers.len()),
+        ));
+    }
+    Ok(layers)
+}
+
+fn oci(store: &Store, wanted: Option<&str>, platform: &Platform) -> Result<Vec<Layer>> {
+    let (mut document, _): (Document, _) = store.document("index.json")?;
+    let mut wanted = wanted;
+    for _ in 0..INDEXES_MAX {
+        if let Some(layers) = document.layers {
+            return layers.iter().map(|layer| oci_layer(store, layer)).collect();
+        }
+        let manifests = document.manifests.unwrap_or_default();
+        let chosen = choose(&manifests, wanted.take(), platform)?;
+        let (next, bytes) = store.document(&blob_path(&chosen.digest)?)?;
+        let mut sum = Sum::new(&chosen.digest)?;
+        sum.update(&bytes);
+        sum.check(&chosen.digest)?;
+        document = next;
+    }
+    Err(Error::damaged(
+        "image",
+        "its indexes are nested too deep, or its manifest has no layers",
+    ))
+}
+
+fn choose<'m>(
+    manifests: &'m [Descriptor],
+    wanted: Option<&str>,
+    platform: &Platform,
+) -> Result<&'m Descriptor> {
+    const NAME: &str = "org.opencontainers.image.ref.name";
+    let named = |descriptor: &&Descriptor| {
+        wanted.is_none_or(|wanted| {
+            descriptor
+                .annotations
+                .get(NAME)
+                .is_some_and(|name| name == wanted)
+        })
+    };
+    let fits = |descriptor: &&Descriptor| {
+        descriptor.platform.as_ref().is_none_or(|other| {
+            let variant = platform.variant.is_none() || other.variant == platform.variant;
+            other.os == platform.os && other.architecture == platform.architecture && variant
+        })
+    };
+    let candidates: Vec<&Descriptor> = manifests.iter().filter(named).collect();
+    let fitting: Vec<&Descriptor> = candidates
+        .iter()
+        .copied()
+        .filter(|descriptor| fits(descriptor))
+        .collect();
+    match fitting[..] {
+        [one] => Ok(one),
+        [first, ..] if first.platform.is_some() => Ok(first),
+        [] => {
+            let names = candidates
+                .iter()
+                .filter_map(|descriptor| descriptor.platform.as_ref());
+            let names: Vec<String> = names
+                .map(|other| format!("{}/{}", other.os, other.architecture))
+                .collect();
+            let (os, architecture) = (&platform.os, &platform.architecture);
+            Err(Error::Invalid(format!(
+                "no image of that name for {os}/{architecture}; there are: {names:?}"
+            )))
+        }
+        _ => {
+            let names: Vec<_> = fitting
+                .iter()
+                .filter_map(|descriptor| descriptor.annotations.get(NAME))
+                .collect();
+            Err(Error::Invalid(format!(
+                "there are several images; name one of {names:?}"
+            )))
+        }
+    }
+}
+
+fn oci_layer(store: &Store, layer: &Descriptor) -> Result<Layer> {
+    let kind = &layer.media_type;
+    let known = ["tar", "tar+gzip", "tar+zstd", "tar.gzip", "tar.zstd"]
+        .iter()
+        .any(|end| kind.ends_with(end));
+    if !known || kind.contains("foreign") {
+        return Err(Error::Unsupported(format!(
+            "layers of the media type {kind} are not read"
+        )));
+    }
+    let window = store.open(&blob_path(&layer.digest)?)?;
+    if window.length != layer.size {
+        let problem = format_args!(
+            "it has {} bytes, and should have {}",
+            window.length, layer.size
+        );
+        return Err(Error::damaged(&layer.digest, problem));
+    }
+    new_layer(window, layer.digest.clone(), layer.digest.clone(), false)
+}
+
+fn docker(store: &Store, wanted: Option<&str>) -> Result<Vec<Layer>> {
+    let (images, _): (Vec<DockerImage>, _) = store.document("manifest.json")?;
+    let tagged = |image: &&DockerImage| {
+        let tags = image.repo_tags.as_deref().unwrap_or_default();
+        wanted.is_none_or(|wanted| tags.iter().any(|tag| tag == wanted))
+    };
+    let found: Vec<&DockerImage> = images.iter().filter(tagged).collect();
+    let [image] = found[..] else {
+        let tags: Vec<_> = images
+            .iter()
+            .filter_map(|image| image.repo_tags.as_ref())
+            .flatten()
+            .collect();
+        return Err(Error::Invalid(format!(
+            "there is not one image of that name; name one of {tags:?}"
+        )));
+    };
+    let (config, _): (Config, _) = store.document(&image.config)?;
+    if config.rootfs.diff_ids.len() != image.layers.len() {
+        return Err(Error::damaged(
+            &image.config,
+            "it does not have as many layers as the manifest",
+        ));
+    }
+    let layers = image.layers.iter().zip(config.rootfs.diff_ids);
+    layers
+        .map(|(path, digest)| new_layer(store.open(path)?, path.clone(), digest, true))
+        .collect()
+}
+
+fn new_layer(window: Window, name: String, digest: String, of_decompressed: bool) -> Result<Layer> {
+    let mut head = [0; 6];
+    let known = window.length.min(6) as usize;
+    window
+        .read_exact_at(0, &mut head[..known])
+        .map_err(|error| Error::io(&name, error))?;
+    Sum::new(&digest)?;
+    Ok(Layer {
+        name: format!("layer {name}"),
+        compression: Compression::of(&head[..known]),
+        window,
+        digest,
+        of_decompressed,
+    })
+}
+
+/// The path of a blob in a layout. The digest is checked, so it leads nowhere else.
+fn blob_path(digest: &str) -> Result<String> {
+    Sum::new(digest)?;
+    Ok(format!("blobs/{}", digest.replace(':', "/")))
+}
+
+/// A digest in the making.
+enum Sum {
+    Sha256(Sha256),
+    Sha512(Sha512),
+}
+
+impl Sum {
+    fn new(digest: &str) -> Result<Sum> {
+        let (algorithm, hex) = digest.split_once(':').unwrap_or_default();
+        let is_hex = hex
+            .bytes()
+            .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+        match (algorithm, hex.len()) {
+            ("sha256", 64) if is_hex => Ok(Sum::Sha256(Sha256::new())),
+            ("sha512", 128) if is_hex => Ok(Sum::Sha512(Sha512::new())),
+            _ => Err(Error::damaged(
+                crate::error::shown(digest.as_bytes()),
+                "is not a digest of SHA-256 or SHA-512",
+            )),
+        }
+    }
+
+    fn update(&mut self, bytes: &[u8]) {
+        match self {
+            Sum::Sha256(sum) => sum.update(bytes),
+            Sum::Sha512(sum) => sum.update(bytes),
+        }
+    }
+
+    fn check(self, digest: &str) -> Result<()> {
+        let bytes = match self {
+            Sum::Sha256(sum) => sum.finalize().to_vec(),
+            Sum::Sha512(sum) => sum.finalize().to_vec(),
+        };
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        if digest.ends_with(&hex) {
+            return Ok(());
+        }
+        Err(Error::damaged(
+            digest,
+            format_args!("its content is damaged: it has the digest {hex}"),
+        ))
+    }
+}
+
+/// Passes bytes on, and sums them.
+struct Summed<R> {
+    inner: R,
+    sum: Arc<Mutex<Option<Sum>>>,
+}
+
+impl<R: Read> Read for Summed<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        if let Some(sum) = &mut *self.sum.lock().expect("no thread panics") {
+            sum.update(&buffer[..read]);
+        }
+        Ok(read)
+    }
+}
+
+/// Members sent at once, the memory from which on fewer are, and such batches that a layer may be ahead by.
+const BATCH: usize = 256;
+const BATCH_BYTES: usize = 256 << 10;
+const AHEAD: usize = 64;
+
+/// Reads all layers, up to `threads` at once, and gives their members to `add` in order: the number of the
+/// layer, and the member.
+pub(crate) fn scan_layers(
+    layers: &[Layer],
+    limits: &Limits,
+    threads: usize,
+    add: &mut dyn FnMut(usize, Entry) -> Result<()>,
+) -> Result<()> {
+    type Batches = (Sender<Result<Vec<Entry>>>, Receiver<Result<Vec<Entry>>>);
+    let channels: Vec<Batches> = layers.iter().map(|_| bounded(AHEAD)).collect();
+    let (senders, receivers): (Vec<_>, Vec<_>) = channels.into_iter().unzip();
+    let work = Mutex::new(layers.iter().zip(senders));
+    let threads = threads.clamp(1, layers.len().max(1));
+    // Layers that are begun and not yet added: what is read ahead of them is bounded.
+    let (allow, allowed) = bounded(threads);
+    for _ in 0..threads {
+        let _ = allow.try_send(());
+    }
+    std::thread::scope(|scope| {
+        for _ in 0..threads {
+            let (work, allowed) = (&work, allowed.clone());
+            scope.spawn(move || {
+                while allowed.recv().is_ok() {
+                    // In order, so that the layer that is waited for is always being read.
+                    let Some((layer, sender)) = work.lock().expect("no thread panics").next()
+                    else {
+                        return;
+                    };
+                    if let Err(error) = scan_layer(layer, limits, &sender) {
+                        let _ = sender.send(Err(error.within(&layer.name)));
+                        return;
+                    }
+                }
+            });
+        }
+        let mut added = Ok(());
+        'layers: for (index, receiver) in receivers.iter().enumerate() {
+            for batch in receiver {
+                added = batch
+                    .and_then(|batch| batch.into_iter().try_for_each(|entry| add(index, entry)));
+                if added.is_err() {
+                    break 'layers;
+                }
+            }
+            let _ = allow.try_send(());
+        }
+        // Threads that wait for a layer or to send return now; the layers that are left are not begun.
+        drop((allow, receivers));
+        work.lock()
+            .expect("no thread panics")
+            .by_ref()
+            .for_each(drop);
+        added
+    })
+}
+
+/// An error means that the layer is not sound; without a receiver it ends early.
+fn scan_layer(layer: &Layer, limits: &Limits, sender: &Sender<Result<Vec<Entry>>>) -> Result<()> {
+    let sum = Arc::new(Mutex::new(Some(Sum::new(&layer.digest)?)));
+    let raw = layer.window.reader();
+    let reader: Box<dyn Read + Send> = if layer.of_decompressed {
+        let buffered = BufReader::with_capacity(128 << 10, raw);
+        let decoded =
+            decoder(layer.compression, buffered, limits.stream_bytes).map_err(from_read)?;
+        let sum = Arc::clone(&sum);
+        Box::new(Summed {
+            inner: decoded,
+            sum,
+        })
+    } else {
+        let sum = Arc::clone(&sum);
+        let buffered = BufReader::with_capacity(128 << 10, Summed { inner: raw, sum });
+        decoder(layer.compression, buffered, limits.stream_bytes).map_err(from_read)?
+    };
+    let mut input = StreamInput::new(reader, None);
+    let mut members = Reader::new(&mut input, limits);
+    let mut batch = Vec::new();
+    let mut bytes = 0;
+    while let Some(entry) = members.next()? {
+        bytes += entry.memory_bytes();
+        batch.push(entry);
+        if batch.len() < BATCH && bytes < BATCH_BYTES {
+            continue;
+        }
+        bytes = 0;
+        if sender.send(Ok(std::mem::take(&mut batch))).is_err() {
+            return Ok(());
+        }
+    }
+    input.drain()?;
+    drop(input);
+    let sum = sum.lock().expect("no thread panics").take();
+    sum.expect("it is taken once").check(&layer.digest)?;
+    let _ = sender.send(Ok(batch));
+    Ok(())
+}
