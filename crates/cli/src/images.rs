@@ -278,7 +278,7 @@ pub(crate) fn opening_hint(problem: Problem, image: &Path, offset: u64, option: 
         .with_next(found.next);
     }
     if reason.contains("has only") {
-        return problem.with_next("make a file system on it: mke2fs -t ext4 IMAGE SIZE");
+        return problem.with_next("make a file system on it: throughline mkfs IMAGE SIZE");
     }
     let next = if offset == 0 {
         format!(

@@ -14,9 +14,8 @@ pub const LIMIT: Duration = Duration::from_secs(300);
 
 /// A program with the settings above, but no time limit of its own.
 pub fn tool(name: &str) -> Command {
-    let mut command = Command::new(name);
+    let mut command = program::command(name);
     command
-        .env("PATH", program::search_path())
         .env("LC_ALL", "C")
         .env("PAGER", "cat")
         .env("DEBUGFS_PAGER", "cat");

@@ -64,6 +64,18 @@ pub fn find(program: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
+/// A command for a program that is found in [`search_path`].
+///
+/// It has the program's full path, because the standard library starts a program with another `PATH` than ours
+/// by fork(2) if it must search for it. That copies the page tables of the test process: milliseconds for each
+/// program, where a test has hundreds of megabytes.
+pub fn command(program: &str) -> Command {
+    let path = find(program).unwrap_or_else(|| program.into());
+    let mut command = Command::new(path);
+    command.env("PATH", search_path());
+    command
+}
+
 /// Whether all of these programs are installed; if not, prints that something is skipped to standard error.
 pub fn has(programs: &[&str]) -> bool {
     let missing = programs.iter().find(|program| find(program).is_none());

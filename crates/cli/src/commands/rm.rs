@@ -57,7 +57,7 @@ fn remove_place(args: &RmArgs, context: &mut Context, opened: &Opened) -> Result
     ) || path.as_os_str().as_encoded_bytes().ends_with(b"/.")
     {
         return Err(Problem::new("refusing to remove the root, '.' or '..'")
-            .with_next("name the entries to remove, or make a new file system with mke2fs")
+            .with_next("name the entries to remove, or make a new file system: throughline mkfs")
             .met(cannot()));
     }
     let (dir, name) = open_parent(&opened.volume, path).doing(cannot)?;

@@ -3,7 +3,8 @@
 //!
 //! The kernel removes mounts with the last process of their namespace. The server itself is such a process:
 //! its mount would stay, and its image in use, forever (`unshare -m sh -c 'throughline mount …'`). So the
-//! server checks periodically whether other processes are left, and ends if not.
+//! server waits for the end of a process in the namespace, then looks for another one, and ends if there is
+//! none. An idle mount thus costs no processor time.
 //!
 //! Invariant: the server does not end if the processes in the namespace are not visible to it, or if the
 //! namespace or the mount can be reached in another way.
@@ -11,10 +12,13 @@
 use std::collections::HashSet;
 use std::fs;
 use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use throughline_fuse::mounts;
 
 use super::end::End;
@@ -22,6 +26,11 @@ use super::end::End;
 /// Interval between two checks. The second check detects processes that were starting during the first.
 const LOOK: Duration = Duration::from_secs(1);
 const LOOKS: u32 = 2;
+/// The same while no process is left in the namespace, but something else keeps it, for whose end the kernel
+/// offers no notification: an open file of another process, or a mount of the namespace.
+const KEPT_LOOK: Duration = Duration::from_secs(10);
+/// The name of the thread.
+const THREAD: &str = "namespace";
 
 /// Ends the server of the mount at `dir` once no other process can reach the mount, if that can be
 /// determined.
@@ -30,16 +39,33 @@ pub(super) fn watch(dir: &Path, end: End) {
         return;
     };
     let dir = dir.to_owned();
-    thread::spawn(move || {
+    let watch = move || {
         let mut in_a_row = 0;
         while in_a_row < LOOKS {
             thread::sleep(LOOK);
-            let now = place.is_deserted() && is_private(&dir);
-            in_a_row = if now { in_a_row + 1 } else { 0 };
+            if let Some(process) = place.process() {
+                in_a_row = 0;
+                wait_for_end(&process);
+            } else if place.is_deserted() && is_private(&dir) {
+                in_a_row += 1;
+            } else {
+                in_a_row = 0;
+                thread::sleep(KEPT_LOOK);
+            }
         }
         tracing::warn!("no process is left in the mount's namespace: unmounting");
         end.ask();
-    });
+    };
+    if let Err(error) = thread::Builder::new().name(THREAD.into()).spawn(watch) {
+        tracing::warn!(%error, "the mount will outlast the other processes of its namespace");
+    }
+}
+
+/// Returns when the process has ended.
+fn wait_for_end(process: &OwnedFd) {
+    let mut fds = [PollFd::new(process, PollFlags::IN)];
+    // After an error or a signal, the caller looks again.
+    let _ = poll(&mut fds, None);
 }
 
 /// Whether the mount is not shared with other namespaces.
@@ -93,26 +119,35 @@ impl Namespace {
         }
     }
 
+    /// The oldest process in the namespace other than this one and its children, if one is certain to be in
+    /// it.
+    fn process(&self) -> Option<OwnedFd> {
+        let is_here = |pid: u32| {
+            let process = path(pid);
+            self.of(&process) == Lives::Here && parent(&process) != Some(std::process::id())
+        };
+        others().into_iter().find_map(|pid| {
+            if !is_here(pid) {
+                return None;
+            }
+            let raw = Pid::from_raw(i32::try_from(pid).ok()?)?;
+            let opened = pidfd_open(raw, PidfdFlags::empty()).ok()?;
+            // The number may have passed to another process before it was opened.
+            is_here(pid).then_some(opened)
+        })
+    }
+
     /// Whether no process other than this one and its children is in the namespace or can enter it.
     fn is_deserted(&self) -> bool {
-        let Ok(all) = fs::read_dir("/proc") else {
-            return false;
-        };
         let me = std::process::id();
-        let others: Vec<PathBuf> = all
-            .flatten()
-            .filter(|entry| {
-                let name = entry.file_name();
-                let pid = name.to_str().and_then(|name| name.parse::<u32>().ok());
-                pid.is_some_and(|pid| pid != me)
-            })
-            .map(|entry| entry.path())
-            .collect();
+        let others: Vec<PathBuf> = others().into_iter().map(path).collect();
         let at_home = |process: &PathBuf| self.of(process) != Lives::Elsewhere;
         let deserted = !others
             .iter()
             .any(|process| at_home(process) && parent(process) != Some(me));
-        deserted && !others.iter().any(|process| self.is_kept_by(process))
+        // This process sees itself, if it sees any.
+        let sees = path(me).exists();
+        sees && deserted && !others.iter().any(|process| self.is_kept_by(process))
     }
 
     /// Whether the process has the namespace open or sees it mounted as a file.
@@ -123,6 +158,21 @@ impl Namespace {
         let list = fs::read(process.join("mountinfo")).unwrap_or_default();
         links.any(|link| link == self.name) || String::from_utf8_lossy(&list).contains(&*name)
     }
+}
+
+/// The processes other than this one, in ascending order.
+fn others() -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let number = |entry: fs::DirEntry| entry.file_name().to_str()?.parse::<u32>().ok();
+    let mut pids: Vec<u32> = entries.filter_map(number).collect();
+    pids.retain(|pid| *pid != std::process::id());
+    pids.sort_unstable();
+    pids
+}
+
+/// The folder of a process.
+fn path(pid: u32) -> PathBuf {
+    Path::new("/proc").join(pid.to_string())
 }
 
 /// The IDs of the mounts that are visible to a process.

@@ -20,12 +20,15 @@ pub(crate) fn tools_are_missing() -> bool {
 }
 
 impl Image {
-    /// Makes an image. `size` (such as `64M`) and `options` are those of `mke2fs`.
+    /// Makes an image with `mkfs`. `size` (such as `64M`) and `options` are its own.
     pub(crate) fn new(size: &str, options: &[&str]) -> Image {
         let image = Image {
             dir: tempfile::tempdir().unwrap(),
         };
-        assert!(e2fs::mke2fs(&image.path(), size, options));
+        let mut mkfs = Command::new(env!("CARGO_BIN_EXE_throughline"));
+        mkfs.args(["mkfs", "-q"]).args(options).arg(image.path());
+        let made = Ran::from(mkfs.arg(size).output().unwrap());
+        assert_eq!(made.code, Some(0), "mkfs {options:?}: {}", made.stderr);
         image
     }
 

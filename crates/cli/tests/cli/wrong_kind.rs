@@ -207,7 +207,7 @@ fn nothing_in_it_and_a_lost_superblock() {
         ran.stderr
     );
     image.patch(|bytes| bytes.fill(0));
-    fails(["ls", &image.at("/")], 1, "mke2fs -t ext4");
+    fails(["ls", &image.at("/")], 1, "throughline mkfs IMAGE");
 }
 
 /// `info` shows an image that a mount or another command has open.

@@ -21,7 +21,7 @@ macro_rules! table {
 
 const QEMU: &str = "make a raw image of it: qemu-img convert -O raw IMAGE RAW; \
     or show it as a block device: qemu-nbd -c /dev/nbd0 IMAGE";
-const ARCHIVE: &str = "unpack it, and copy the contents into an image: mke2fs -t ext4 NEW.img SIZE, \
+const ARCHIVE: &str = "unpack it, and copy the contents into an image: throughline mkfs NEW.img SIZE, \
     throughline cp -a DIR/. NEW.img:/";
 const OTHER_FS: &str = "throughline supports only ext2, ext3 and ext4: mount it with the kernel \
     (mount -o loop,ro IMAGE DIR)";
@@ -131,7 +131,7 @@ pub(super) fn find(file: &File, start: u64) -> Option<Found> {
 pub(super) fn empty(file: &File, start: u64) -> Option<Found> {
     is_zeros(file, start).then(|| Found {
         what: "empty: it begins with 1 MiB of zeros".to_owned(),
-        next: "make a file system on it: mke2fs -t ext4 IMAGE; or, if it is a disk, give the start of its \
+        next: "make a file system on it: throughline mkfs IMAGE; or, if it is a disk, give the start of its \
             volume with --offset".to_owned(),
     })
 }

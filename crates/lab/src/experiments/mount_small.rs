@@ -1,20 +1,20 @@
 //! `mount/small`: 4,000 files of 2 KiB in one directory, by one thread: on our mount over io_uring and
-//! through `/dev/fuse`, the kernel's ext4, and `fuse2fs`. Our null server, which has no volume, shows the
-//! minimum cost of requests.
+//! through `/dev/fuse`, with and without `-o small_files`, the kernel's ext4, and `fuse2fs`. Our null server,
+//! which has no volume, shows the minimum cost of requests.
 //!
 //! | quantity | what is measured per file |
 //! | --- | --- |
 //! | create | open with O_CREAT and O_EXCL, write, close |
 //! | read | the first open, read, close |
 //! | read again | the same, a second time |
-//! | look for nothing | the first stat of a missing name |
+//! | look up, missing | the first stat of a missing name |
 //! | unlink | unlink of a file that was just created |
 //! | list, cold | reading the directory after a remount, and stat of each name |
 //! | list again | the same, a second time |
 //! | read again, read-only | the second open, read, close on a read-only mount |
 //! | remove, cold | reading the directory after a remount, and removing each name (`rm -r`) |
 //!
-//! The null server cannot be remounted, so only the first five are measured on it. A look-up of nothing is
+//! The null server cannot be remounted, so only the first five are measured on it. A look-up of a missing name is
 //! also compared with a round trip of two threads over a pipe, on one processor: that is what two wake-ups
 //! cost.
 
@@ -37,7 +37,7 @@ const FILE_BYTES: usize = 2048;
 /// A round trip of two threads over a pipe, on one processor: a look-up with nothing but its wake-ups.
 const PIPE: &str = "a pipe, one processor";
 const ROUND_TRIP: &str = "round trip";
-const NOTHING: &str = "look for nothing";
+const MISSING: &str = "look up, missing";
 /// What a look-up over io_uring may cost besides.
 const LOOKUP_US: f64 = 10.0;
 
@@ -48,7 +48,7 @@ const AIMS: [Aim; 9] = [
         .kernel(0.35, 0.2)
         .fuse2fs(4.0)
         .null(0.83),
-    Aim::new(NOTHING).null(0.83),
+    Aim::new(MISSING).null(0.83),
     Aim::new("unlink").null(0.83),
     Aim::new("list, cold").kernel(0.5, 0.4).fuse2fs(20.0),
     Aim::new("list again").kernel(0.9, 0.9).fuse2fs(20.0),
@@ -78,17 +78,17 @@ pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> 
     Ok(())
 }
 
-/// What a look-up of nothing costs above a round trip over a pipe.
+/// What a look-up of a missing name costs above a round trip over a pipe.
 fn beside_a_pipe(outcome: &mut Outcome) {
     let pipe_us = Summary::of(&outcome.samples(PIPE, ROUND_TRIP)).median;
     for Transport { ours, null, .. } in [IO_URING, DEV_FUSE] {
         for server in [ours, null] {
-            let rates = outcome.samples(server, NOTHING);
+            let rates = outcome.samples(server, MISSING);
             if rates.is_empty() {
                 continue;
             }
             let above_us = 1e6 / Summary::of(&rates).median - pipe_us;
-            let name = format!("{NOTHING}: {server} above {PIPE}, us");
+            let name = format!("{MISSING}: {server} above {PIPE}, us");
             match server == IO_URING.ours {
                 true => outcome.at_most(&name, above_us, LOOKUP_US),
                 false => outcome.count(name, above_us),
@@ -132,7 +132,7 @@ fn warm(session: &Session<'_>, work: &mut Work) -> Result<()> {
     work.each("create", |name| create(dir, name))?;
     work.each("read", |name| read(dir, name))?;
     work.each("read again", |name| read(dir, name))?;
-    work.each(NOTHING, |name| {
+    work.each(MISSING, |name| {
         match dir.stat(&name.replace("file", "none")) {
             Ok(_) => Err(Error::new("a name that was never created exists")),
             Err(_) => Ok(()),

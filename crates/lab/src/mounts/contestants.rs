@@ -23,17 +23,21 @@ pub(crate) struct Transport {
     pub(crate) ours: &'static str,
     /// The server without a volume.
     pub(crate) null: &'static str,
+    /// Our mount with `-o small_files`, and the mount options for it.
+    small_files: (&'static str, &'static str),
 }
 
 pub(crate) const IO_URING: Transport = Transport {
     options: "with=io_uring",
     ours: "ours, io_uring",
     null: "null, io_uring",
+    small_files: ("small_files, io_uring", "with=io_uring,small_files"),
 };
 pub(crate) const DEV_FUSE: Transport = Transport {
     options: "without=io_uring",
     ours: "ours, /dev/fuse",
     null: "null, /dev/fuse",
+    small_files: ("small_files, /dev/fuse", "without=io_uring,small_files"),
 };
 
 /// One way to mount the image.
@@ -95,7 +99,7 @@ impl Contestant {
         all
     }
 
-    /// All with a volume, and our server without a volume on each transport.
+    /// All with a volume, and on each transport our mount with `small_files` and our server without a volume.
     pub(crate) fn all_with_null(outcome: &mut Outcome) -> Vec<Contestant> {
         let mut all = Contestant::all(outcome);
         for transport in [&IO_URING, &DEV_FUSE] {
@@ -103,6 +107,8 @@ impl Contestant {
                 .iter()
                 .any(|contestant| contestant.name == transport.ours)
             {
+                let (name, options) = transport.small_files;
+                all.push(Contestant::ours(name, Some(options)));
                 let options = Some(transport.options);
                 all.push(Contestant::new(transport.null, System::Null, options));
             }
@@ -174,10 +180,13 @@ impl Aim {
     pub(crate) fn judge(&self, outcome: &mut Outcome) {
         for (transport, kernel) in [IO_URING, DEV_FUSE].iter().zip(self.kernel) {
             let Transport { ours, null, .. } = transport;
+            let (small_files, _) = transport.small_files;
             self.compare(outcome, ours, KERNEL, kernel);
             self.compare(outcome, ours, FUSE2FS, self.fuse2fs);
             self.compare(outcome, ours, null, self.null);
             self.compare(outcome, null, KERNEL, None);
+            self.compare(outcome, small_files, KERNEL, None);
+            self.compare(outcome, small_files, ours, None);
         }
         self.compare(outcome, MEMORY, KERNEL, None);
         self.compare(outcome, MEMORY, FUSE2FS, None);

@@ -181,8 +181,8 @@ pub fn judge_at_looks(
 /// differences are unlikely enough.
 fn looks(alpha: f64, max: usize) -> Vec<Look> {
     let spent = |pairs: usize| alpha * pairs as f64 / max as f64;
-    let telling = |pairs: &usize| (1.0 - *pairs as f64).exp2() <= spent(*pairs);
-    let mut next = (1..=max).find(telling);
+    let reachable = |pairs: &usize| (1.0 - *pairs as f64).exp2() <= spent(*pairs);
+    let mut next = (1..=max).find(reachable);
     let mut looks = Vec::new();
     let mut before = 0.0;
     while let Some(pairs) = next {

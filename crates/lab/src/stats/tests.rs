@@ -22,9 +22,9 @@ impl Noise {
 }
 
 /// A sample of a machine with a certain kind of noise. `round` is the round of the run.
-type Mood = fn(&mut Noise, usize) -> f64;
+type Pattern = fn(&mut Noise, usize) -> f64;
 
-const MOODS: [(&str, Mood); 7] = [
+const PATTERNS: [(&str, Pattern); 7] = [
     ("cv 1.2 %", |noise, _| noise.normal(100.0, 1.2)),
     ("cv 5 %", |noise, _| noise.normal(100.0, 5.0)),
     ("lognormal", |noise, _| 100.0 * noise.normal(0.0, 0.3).exp()),
@@ -42,8 +42,8 @@ const MOODS: [(&str, Mood); 7] = [
     }),
 ];
 
-fn run(noise: &mut Noise, mood: Mood, rounds: usize) -> Vec<f64> {
-    (0..rounds).map(|round| mood(noise, round)).collect()
+fn run(noise: &mut Noise, pattern: Pattern, rounds: usize) -> Vec<f64> {
+    (0..rounds).map(|round| pattern(noise, round)).collect()
 }
 
 fn alarm(verdict: Verdict) -> bool {
@@ -65,14 +65,14 @@ fn sequential(mut pair: impl FnMut() -> (f64, f64), question: Question, max: usi
 fn the_bound_on_false_alarms_holds_over_every_swap_of_partners() {
     const PAIRS: usize = 12;
     let mut noise = Noise::new(1);
-    for (name, mood) in MOODS {
+    for (name, pattern) in PATTERNS {
         for confidence in [0.99, Question::DEFAULT_CONFIDENCE, 0.9] {
             let question = Question {
                 confidence,
                 ..Question::default()
             };
-            let base = run(&mut noise, mood, PAIRS);
-            let new = run(&mut noise, mood, PAIRS);
+            let base = run(&mut noise, pattern, PAIRS);
+            let new = run(&mut noise, pattern, PAIRS);
             let (mut alarms, mut looked) = (0, 0);
             for swaps in 0..1u32 << PAIRS {
                 let swapped = |i: usize| swaps >> i & 1 == 1;
@@ -107,13 +107,13 @@ fn the_bound_on_false_alarms_holds_over_every_swap_of_partners() {
 fn equal_runs_raise_at_most_one_alarm_in_a_hundred() {
     const RUNS: usize = 1000;
     let mut noise = Noise::new(3);
-    for (name, mood) in MOODS {
+    for (name, pattern) in PATTERNS {
         let question = Question::default();
         let (mut once, mut looked) = (0, 0);
         for _ in 0..RUNS {
-            let (a, b) = (run(&mut noise, mood, 40), run(&mut noise, mood, 40));
+            let (a, b) = (run(&mut noise, pattern, 40), run(&mut noise, pattern, 40));
             once += usize::from(alarm(judge(&a, &b, &question).verdict));
-            let pair = || (mood(&mut noise, 0), mood(&mut noise, 0));
+            let pair = || (pattern(&mut noise, 0), pattern(&mut noise, 0));
             looked += usize::from(sequential(pair, question, 40).decided().is_some_and(alarm));
         }
         println!("{name}: alarms in {RUNS} equal runs: {once}, with looks {looked}");

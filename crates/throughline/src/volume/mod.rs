@@ -16,6 +16,7 @@ use throughline_ext::{
     Fs, Inode, InodeNumber, JournalCounts, OpenFile, Reason, Recovery, StatFs, TakeDown,
 };
 use throughline_fileio::PageCache;
+use throughline_make::{Error as MkfsError, Made, MkfsOptions};
 
 pub use tuning::Tuning;
 
@@ -29,7 +30,7 @@ use crate::mode::Mode;
 use crate::node::Node;
 use crate::open::OpenOptions;
 use crate::ops;
-use crate::own::Memory;
+use crate::own::{Device, Memory, Own};
 use crate::status::VolumeStatus;
 
 /// An open ext2, ext3 or ext4 volume. Clones share the same volume; any number of threads may use it.
@@ -196,6 +197,33 @@ impl Volume {
         OpenOptions::new()
             .write(true)
             .open_device(Memory::from(image))
+    }
+
+    /// Makes a volume on your own storage, as [`MkfsOptions::make`] does in a file.
+    ///
+    /// ```
+    /// use throughline::{Memory, MkfsOptions, OpenOptions, Volume};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let memory = Memory::zeroed(8 << 20);
+    /// Volume::make_on(memory.clone(), &MkfsOptions::new())?;
+    /// let volume = OpenOptions::new().write(true).open_device(memory.clone())?;
+    /// volume.write("/motd", "hello\n")?;
+    /// volume.close()?;
+    /// let image = memory.to_vec(); // a clean image, for `std::fs::write`
+    /// # assert_eq!(image.len(), 8 << 20);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`MkfsOptions::make`]; [`MkfsError::Invalid`] also for an invalid [`Device::block_bytes`].
+    pub fn make_on(
+        device: impl Device + 'static,
+        options: &MkfsOptions,
+    ) -> std::result::Result<Made, MkfsError> {
+        let device = Own::new(device).map_err(|error| MkfsError::Invalid(error.to_string()))?;
+        options.make_on(Arc::new(device))
     }
 
     pub(crate) fn new(fs: Fs, mode: Mode) -> Volume {

@@ -143,6 +143,29 @@ fn a_server_ends_with_the_namespace_of_its_mount() {
     assert_eq!(image.contents("/file"), b"here\n");
 }
 
+/// The server waits for the end of a process in the namespace; it does not look for one again and again.
+#[test]
+fn an_idle_server_in_a_namespace_sleeps() {
+    if skipped() || !has(&["unshare"]) {
+        return;
+    }
+    let image = image();
+    let point = Point::new(&image, "mnt");
+    let text = r#"$T mount $IMAGE $DIR
+        P=$($T status --json $DIR | sed -n 's/.*"pid": *\([0-9]*\).*/\1/p' | head -1)
+        task=$(grep -l '^namespace$' /proc/$P/task/*/comm); task=${task%/comm}
+        wakeups() { sed -n 's/^voluntary_ctxt_switches:\s*//p' $task/status; }
+        now=no
+        for turn in $(seq 60); do before=$now; now=$(wakeups); [ "$before" = "$now" ] && break; sleep 2; done
+        sleep 4
+        echo $(($(wakeups) - now))
+        $T umount $DIR"#;
+    let ran = apart(&image, &point, text);
+    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+    assert_eq!(ran.text(), "0\n", "wake-ups in 4 s");
+    image.assert_clean();
+}
+
 /// A namespace that a process can enter again is in use.
 #[test]
 fn a_namespace_that_is_kept_keeps_its_mount() {

@@ -73,7 +73,11 @@ fn a_mount_that_fails_exits_with_32() {
         32,
         &["Is a directory", "image file"],
     );
-    fails(["mount", file, point.str()], 32, &["cannot open", "mke2fs"]);
+    fails(
+        ["mount", file, point.str()],
+        32,
+        &["cannot open", "throughline mkfs"],
+    );
     assert!(!point.is_mounted());
     // A directory that contains files can be a mount point. The files are hidden while it is mounted.
     fs::write(point.path("hidden"), "").unwrap();

@@ -48,7 +48,7 @@ pub(super) const WORK: &[Work] = &[
     work("read small files", "files/s", read_small),
     work("look-ups by 4", "files/s", look_up),
     work("stat again", "files/s", stat_again),
-    work("look for nothing", "per s", look_for_nothing),
+    work("look up, missing", "per s", look_up_missing),
     work("ls -R", "files/s", |s, sizes| list(s, sizes, "-R")),
     work("ls -lR", "files/s", |s, sizes| list(s, sizes, "-lR")),
     work("readlink", "per s", read_links),
@@ -240,7 +240,7 @@ fn stat_again(session: &mut Session<'_>, sizes: &Sizes) -> Result<f64> {
 }
 
 /// Lookups of missing names, each repeated.
-fn look_for_nothing(session: &mut Session<'_>, sizes: &Sizes) -> Result<f64> {
+fn look_up_missing(session: &mut Session<'_>, sizes: &Sizes) -> Result<f64> {
     let root = session.root();
     let names = sizes.folders * FILES_PER_FOLDER;
     let spent = together(1, |_| {
