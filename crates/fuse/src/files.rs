@@ -324,9 +324,14 @@ impl Files {
         Some(file)
     }
 
+    /// Whether every program that has a file open for writing has a handle.
+    pub(crate) fn knows_writers(&self) -> bool {
+        !self.writable
+    }
+
     /// Whether any program may have that inode open for writing. Scans all handles.
     pub(crate) fn has_writer(&self, ino: u64) -> bool {
-        if self.writable {
+        if !self.knows_writers() {
             return true;
         }
         let writes = |file: &Arc<OpenFile>| file.writes && file.node.ino() == ino;

@@ -72,7 +72,9 @@ impl Identity {
 
     /// Checks a SETATTR that sets nothing, which clears the file's privileges. The kernel sends it for a
     /// write, and for `chown(-1, -1)`, which only the owner may call; the kernel has not checked that,
-    /// because nothing is set. If no handle is open for writing, it is the second case.
+    /// because nothing is set. If no handle is open for writing, it is the second case. Where files are
+    /// opened without a request, it is if only the owner may write to the file: who may write can clear the
+    /// bits by a write as well.
     pub(super) fn check_drops_privileges(
         &self,
         request: &Request<'_>,
@@ -86,7 +88,11 @@ impl Identity {
         let locks = meta.mode() & 0o010 == 0 && !self.is_outsider(header, meta.gid());
         let drops = set_user || (set_group && !locks);
         let may = header.uid == 0 || header.uid == owner || !self.checks();
-        match drops && !may && !files.has_writer(node.ino()) {
+        let writes = match files.knows_writers() {
+            true => files.has_writer(node.ino()),
+            false => meta.mode() & 0o022 != 0,
+        };
+        match drops && !may && !writes {
             true => Err(Errno::PERM.into()),
             false => Ok(()),
         }

@@ -2,9 +2,9 @@
 
 use rustix::io::Errno;
 
-use super::bytes::{self, Bytes, op};
+use super::bytes::{self, Bytes, Setattr, op};
 use super::device::Kind;
-use super::harness::{Mount, Notice, mount_with};
+use super::harness::{Caller, Mount, Notice, mount_with};
 use crate::options::MountOptions;
 
 const O_RDONLY: u32 = 0;
@@ -91,6 +91,27 @@ fn writes_are_checked_where_opens_are_not() {
     write(grows, O_WRONLY | O_APPEND).ok();
     assert_eq!(mount.contents(fixed), b"data");
     assert_eq!(mount.contents(grows), b"datamore");
+}
+
+/// As `chown(-1, -1)` does. The server does not know who has the file open for writing.
+#[test]
+fn setting_nothing_clears_setuid_only_for_those_who_may_write() {
+    let Some(mount) = mount() else { return };
+    let (node, _) = create(&mount, "file");
+    let set_by = |uid, mode| {
+        mount.by(Caller::root());
+        let chmod = Setattr {
+            valid: Setattr::MODE,
+            mode,
+            ..Setattr::default()
+        };
+        mount.ask(op::SETATTR, node, chmod.bytes()).ok();
+        mount.by(Caller::user(uid, uid));
+        mount.ask(op::SETATTR, node, Setattr::default().bytes())
+    };
+    set_by(42, 0o4755).fails(Errno::PERM);
+    assert_eq!(mount.attr(node).mode, 0o104_755);
+    assert_eq!(set_by(42, 0o4777).ok().attr().mode, 0o100_777);
 }
 
 #[test]
