@@ -14,17 +14,17 @@ impl Tree {
     pub fn mkdir(&mut self, path: &[u8], meta: &Meta) -> Result<NodeId> {
         let Some(Place { parent, name }) = self.place(path)? else {
             let directory = self.whole_path_directory(path)?;
-            self.set_meta(directory, meta)?;
+            self.store.set_meta(directory, meta)?;
             return Ok(directory);
         };
-        if let Some(found) = self.find(parent, &name) {
-            let id = NodeId(self.names[found as usize].node);
-            if self.node_of(id).kind() == Kind::Directory {
-                self.set_meta(id, meta)?;
-                self.names[found as usize].layer = self.layer;
+        if let Some(found) = self.store.find(parent, &name) {
+            let id = NodeId(self.store.names[found as usize].node);
+            if self.store.node_of(id).kind() == Kind::Directory {
+                self.store.set_meta(id, meta)?;
+                self.store.names[found as usize].layer = self.store.layer;
                 return Ok(id);
             }
-            self.detach(found);
+            self.store.detach(found);
         }
         self.new_directory(parent, &name, meta)
     }
@@ -32,7 +32,7 @@ impl Tree {
     /// Adds a regular file.
     pub fn add_file(&mut self, path: &[u8], meta: &Meta, content: &FileContent) -> Result<NodeId> {
         self.add(path, Kind::File, meta, |tree, id| {
-            tree.set_content(id, content)
+            tree.store.set_content(id, content)
         })
     }
 
@@ -40,8 +40,8 @@ impl Tree {
     pub fn symlink(&mut self, path: &[u8], target: &[u8], meta: &Meta) -> Result<NodeId> {
         check_target(target, path)?;
         self.add(path, Kind::Symlink, meta, |tree, id| {
-            let start = tree.append_bytes(None, target)?;
-            let node = tree.node_mut(id);
+            let start = tree.store.append_bytes(None, target)?;
+            let node = tree.store.node_mut(id);
             node.place = u64::from(start);
             node.count = target.len() as u32;
             Ok(())
@@ -62,7 +62,7 @@ impl Tree {
             ));
         }
         self.add(path, kind, meta, |tree, id| {
-            tree.node_mut(id).place = u64::from(device.major) << 32 | u64::from(device.minor);
+            tree.store.node_mut(id).place = u64::from(device.major) << 32 | u64::from(device.minor);
             Ok(())
         })
     }
@@ -105,8 +105,8 @@ impl Tree {
         } else {
             self.follow(parent)
         };
-        let name = directory.and_then(|directory| self.find(directory, last));
-        let Some(name) = name.filter(|&name| self.names[name as usize].node == id.0) else {
+        let name = directory.and_then(|directory| self.store.find(directory, last));
+        let Some(name) = name.filter(|&name| self.store.names[name as usize].node == id.0) else {
             return false;
         };
         self.remove_name(name);
@@ -115,7 +115,7 @@ impl Tree {
 
     /// Sets the metadata of a node that is there.
     pub fn set_metadata(&mut self, id: NodeId, meta: &Meta) -> Result<()> {
-        self.set_meta(id, meta)
+        self.store.set_meta(id, meta)
     }
 
     /// The directory that a path leads to, symlinks followed, the last one as well.
@@ -138,10 +138,10 @@ impl Tree {
     ) -> Result<NodeId> {
         let place = self.place(path)?;
         let Place { parent, name } = place.ok_or_else(|| not_a_name(path))?;
-        let id = self.new_node(kind);
-        let filled = self.set_meta(id, meta).and_then(|()| fill(self, id));
+        let id = self.store.new_node(kind);
+        let filled = self.store.set_meta(id, meta).and_then(|()| fill(self, id));
         if let Err(error) = filled.and_then(|()| self.put(parent, &name, id)) {
-            self.drop_unnamed(id);
+            self.store.drop_unnamed(id);
             return Err(error.within(&shown(path)));
         }
         Ok(id)
@@ -149,42 +149,42 @@ impl Tree {
 
     /// Gives a node, not a directory, a name, in place of what had it.
     fn put(&mut self, parent: NodeId, name: &[u8], id: NodeId) -> Result<()> {
-        match self.find(parent, name) {
+        match self.store.find(parent, name) {
             Some(found) => {
-                self.empty(NodeId(self.names[found as usize].node));
-                self.retarget(found, id);
+                self.empty(NodeId(self.store.names[found as usize].node));
+                self.store.retarget(found, id);
                 Ok(())
             }
-            None => self.attach(parent, name, id).map(|_| ()),
+            None => self.store.attach(parent, name, id).map(|_| ()),
         }
     }
 
     pub(super) fn remove_name(&mut self, name: u32) {
-        self.empty(NodeId(self.names[name as usize].node));
-        self.detach(name);
+        self.empty(NodeId(self.store.names[name as usize].node));
+        self.store.detach(name);
     }
 
     /// Removes all names below a directory; nothing for other nodes.
     fn empty(&mut self, directory: NodeId) {
-        if self.node_of(directory).kind() != Kind::Directory {
+        if self.store.node_of(directory).kind() != Kind::Directory {
             return;
         }
         let mut at = directory;
         loop {
-            let first = self.node_of(at).place as u32;
+            let first = self.store.node_of(at).place as u32;
             if first == NONE {
                 if at == directory {
                     return;
                 }
                 let parent = self.parent(at);
-                self.detach(self.node_of(at).name);
+                self.store.detach(self.store.node_of(at).name);
                 at = parent;
                 continue;
             }
-            let child = NodeId(self.names[first as usize].node);
-            match self.node_of(child).kind() {
+            let child = NodeId(self.store.names[first as usize].node);
+            match self.store.node_of(child).kind() {
                 Kind::Directory => at = child,
-                _ => self.detach(first),
+                _ => self.store.detach(first),
             }
         }
     }

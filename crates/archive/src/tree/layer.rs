@@ -9,7 +9,7 @@ use crate::meta::Kind;
 impl Tree {
     /// Begins a layer: what is there now can be covered by whiteouts from here on.
     pub fn begin_layer(&mut self) {
-        self.layer += 1;
+        self.store.layer += 1;
     }
 
     /// Removes what earlier layers have at a path (OCI: `.wh.NAME`, with the path of `NAME`).
@@ -21,7 +21,7 @@ impl Tree {
         });
         let name = self
             .follow(parent)
-            .and_then(|directory| self.find(directory, last));
+            .and_then(|directory| self.store.find(directory, last));
         if let Some(name) = name {
             self.uncover(name);
         }
@@ -40,10 +40,10 @@ impl Tree {
 
     fn names_in(&self, directory: NodeId) -> Vec<u32> {
         let mut names = Vec::new();
-        let mut name = self.node_of(directory).place as u32;
+        let mut name = self.store.node_of(directory).place as u32;
         while name != NONE {
             names.push(name);
-            name = self.names[name as usize].next;
+            name = self.store.names[name as usize].next;
         }
         names
     }
@@ -51,9 +51,9 @@ impl Tree {
     /// Removes a name and all below it, but for what this layer gave and the directories that lead there.
     /// Recursion is as deep as directories are nested, which the limits bound.
     fn uncover(&mut self, name: u32) -> bool {
-        let node = NodeId(self.names[name as usize].node);
-        let mut kept = self.names[name as usize].layer == self.layer;
-        if self.node_of(node).kind() == Kind::Directory {
+        let node = NodeId(self.store.names[name as usize].node);
+        let mut kept = self.store.names[name as usize].layer == self.store.layer;
+        if self.store.node_of(node).kind() == Kind::Directory {
             for below in self.names_in(node) {
                 kept |= self.uncover(below);
             }

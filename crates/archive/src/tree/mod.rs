@@ -24,13 +24,9 @@ mod xattrs;
 pub use view::NodeRef;
 pub use walk::{Child, Step, Walk};
 
-use hashbrown::HashTable;
-
-use crate::content::Extent;
 use crate::limits::Limits;
-use crate::meta::{Meta, Time};
-use store::{Name, Node};
-use xattrs::XattrSets;
+use crate::meta::Meta;
+use store::{Node, Store};
 
 /// A node of a [`Tree`]. Numbers of removed nodes are used again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -65,56 +61,17 @@ impl NodeId {
 /// ```
 #[derive(Debug)]
 pub struct Tree {
-    limits: Limits,
-    nodes: Vec<Node>,
-    free_node: u32,
-    live_nodes: usize,
-    names: Vec<Name>,
-    free_name: u32,
-    live_names: usize,
-    /// Names by directory and bytes.
-    table: HashTable<u32>,
-    hasher: foldhash::quality::RandomState,
-    /// Names, each after its length in a byte; and targets of symlinks.
-    bytes: Vec<u8>,
-    /// Extents of the files that have holes.
-    extents: Vec<Extent>,
-    /// Access and change times of the nodes that have them.
-    times: Vec<(Option<Time>, Option<Time>)>,
-    /// Entries of `times` without a node.
-    free_times: Vec<u32>,
-    xattrs: XattrSets,
-    /// The current layer; names of earlier ones are covered by whiteouts.
-    layer: u32,
+    store: Store,
     implied: Meta,
-    data_bytes: u64,
 }
 
 impl Tree {
     /// An empty tree: a root directory with mode 0755, owned by root, of the start of 1970.
     pub fn new(limits: Limits) -> Tree {
-        let implied = Meta::new(0o755);
-        let mut tree = Tree {
-            limits,
-            nodes: Vec::new(),
-            free_node: store::NONE,
-            live_nodes: 1,
-            names: Vec::new(),
-            free_name: store::NONE,
-            live_names: 0,
-            table: HashTable::new(),
-            hasher: foldhash::quality::RandomState::default(),
-            bytes: Vec::new(),
-            extents: Vec::new(),
-            times: Vec::new(),
-            free_times: Vec::new(),
-            xattrs: XattrSets::default(),
-            layer: 0,
-            implied,
-            data_bytes: 0,
-        };
-        tree.nodes.push(Node::root());
-        tree
+        Tree {
+            store: Store::new(limits),
+            implied: Meta::new(0o755),
+        }
     }
 
     /// What the directories are given that a path goes through but no source describes. At first: mode 0755,
@@ -125,38 +82,39 @@ impl Tree {
 
     /// The limits that this tree keeps.
     pub fn limits(&self) -> &Limits {
-        &self.limits
+        &self.store.limits
     }
 
     /// How many nodes there are, with the root.
     pub fn len(&self) -> usize {
-        self.live_nodes
+        self.store.live_nodes
     }
 
     /// Whether there is nothing but the root.
     pub fn is_empty(&self) -> bool {
-        self.live_nodes == 1
+        self.store.live_nodes == 1
     }
 
     /// How many names there are; more than nodes where there are hard links.
     pub fn name_count(&self) -> usize {
-        self.live_names
+        self.store.live_names
     }
 
     /// Every node's index is below this.
     pub fn id_bound(&self) -> usize {
-        self.nodes.len()
+        self.store.nodes.len()
     }
 
     /// Bytes of data of all files, holes not counted.
     pub fn data_bytes(&self) -> u64 {
-        self.data_bytes
+        self.store.data_bytes
     }
 
     /// Every node, in the order of their numbers.
     pub fn ids(&self) -> impl Iterator<Item = NodeId> + '_ {
         let live = |(_, node): &(usize, &Node)| !node.is_free();
-        self.nodes
+        self.store
+            .nodes
             .iter()
             .enumerate()
             .filter(live)

@@ -31,24 +31,25 @@ impl Tree {
             }
             _ => {}
         }
-        let name = self.find(parent, last)?;
-        Some(NodeId(self.names[name as usize].node))
+        let name = self.store.find(parent, last)?;
+        Some(NodeId(self.store.names[name as usize].node))
     }
 
     /// The node of that name in a directory.
     pub fn child(&self, directory: NodeId, name: &[u8]) -> Option<NodeId> {
-        self.find(directory, name)
-            .map(|name| NodeId(self.names[name as usize].node))
+        self.store
+            .find(directory, name)
+            .map(|name| NodeId(self.store.names[name as usize].node))
     }
 
     /// The directory that a directory is in; of the root, the root.
     pub fn parent(&self, directory: NodeId) -> NodeId {
-        let node = self.node_of(directory);
+        let node = self.store.node_of(directory);
         debug_assert_eq!(node.kind(), Kind::Directory);
         if directory == NodeId::ROOT {
             NodeId::ROOT
         } else {
-            NodeId(self.names[node.name as usize].parent)
+            NodeId(self.store.names[node.name as usize].parent)
         }
     }
 
@@ -153,21 +154,22 @@ impl Tree {
         name: &[u8],
         meta: &crate::Meta,
     ) -> Result<NodeId> {
-        let depth = self.node_of(parent).item + 1;
-        if depth > self.limits.depth {
-            let limit = self.limits.depth;
+        let depth = self.store.node_of(parent).item + 1;
+        if depth > self.store.limits.depth {
+            let limit = self.store.limits.depth;
             return Err(Error::limit(
                 shown(name),
                 format_args!("directories are nested deeper than {limit}"),
             ));
         }
-        let id = self.new_node(Kind::Directory);
-        self.node_mut(id).item = depth;
+        let id = self.store.new_node(Kind::Directory);
+        self.store.node_mut(id).item = depth;
         let made = self
+            .store
             .set_meta(id, meta)
-            .and_then(|()| self.attach(parent, name, id));
+            .and_then(|()| self.store.attach(parent, name, id));
         if made.is_err() {
-            self.drop_unnamed(id);
+            self.store.drop_unnamed(id);
         }
         made.map(|_| id)
     }

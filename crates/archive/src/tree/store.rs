@@ -2,10 +2,14 @@
 
 use std::hash::{BuildHasher, Hash, Hasher};
 
-use super::{NodeId, Tree};
-use crate::content::{Content, Extents, FileContent, SourceId};
+use hashbrown::HashTable;
+
+use super::NodeId;
+use super::xattrs::XattrSets;
+use crate::content::{Content, Extent, Extents, FileContent, SourceId};
 use crate::error::{Error, Result, shown};
-use crate::meta::{Kind, Meta};
+use crate::limits::Limits;
+use crate::meta::{Kind, Meta, Time};
 
 /// No index.
 pub(super) const NONE: u32 = u32::MAX;
@@ -96,7 +100,56 @@ pub(super) struct Name {
 
 const _: () = assert!(size_of::<Name>() == 24);
 
-impl Tree {
+/// See the head of this file.
+#[derive(Debug)]
+pub(super) struct Store {
+    pub(super) limits: Limits,
+    pub(super) nodes: Vec<Node>,
+    free_node: u32,
+    pub(super) live_nodes: usize,
+    pub(super) names: Vec<Name>,
+    free_name: u32,
+    pub(super) live_names: usize,
+    /// Names by directory and bytes.
+    table: HashTable<u32>,
+    hasher: foldhash::quality::RandomState,
+    /// Names, each after its length in a byte; and targets of symlinks.
+    pub(super) bytes: Vec<u8>,
+    /// Extents of the files that have holes.
+    extents: Vec<Extent>,
+    /// Access and change times of the nodes that have them.
+    pub(super) times: Vec<(Option<Time>, Option<Time>)>,
+    /// Entries of `times` without a node.
+    free_times: Vec<u32>,
+    pub(super) xattrs: XattrSets,
+    /// The current layer; names of earlier ones are covered by whiteouts.
+    pub(super) layer: u32,
+    pub(super) data_bytes: u64,
+}
+
+impl Store {
+    /// A root directory.
+    pub(super) fn new(limits: Limits) -> Store {
+        Store {
+            limits,
+            nodes: vec![Node::root()],
+            free_node: NONE,
+            live_nodes: 1,
+            names: Vec::new(),
+            free_name: NONE,
+            live_names: 0,
+            table: HashTable::new(),
+            hasher: foldhash::quality::RandomState::default(),
+            bytes: Vec::new(),
+            extents: Vec::new(),
+            times: Vec::new(),
+            free_times: Vec::new(),
+            xattrs: XattrSets::default(),
+            layer: 0,
+            data_bytes: 0,
+        }
+    }
+
     pub(super) fn node_of(&self, id: NodeId) -> &Node {
         let node = &self.nodes[id.index()];
         debug_assert!(!node.is_free(), "node {} was removed", id.0);

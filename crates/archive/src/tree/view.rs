@@ -19,7 +19,7 @@ impl Tree {
     /// If the number is not one of this tree's.
     pub fn node(&self, id: NodeId) -> NodeRef<'_> {
         assert!(
-            !self.nodes[id.index()].is_free(),
+            !self.store.nodes[id.index()].is_free(),
             "node {} was removed",
             id.0
         );
@@ -35,12 +35,12 @@ impl<'a> NodeRef<'a> {
 
     /// What it is.
     pub fn kind(self) -> Kind {
-        self.tree.node_of(self.id).kind()
+        self.tree.store.node_of(self.id).kind()
     }
 
     /// `st_mode`: the kind's bits and the permissions.
     pub fn mode(self) -> u16 {
-        self.tree.node_of(self.id).mode
+        self.tree.store.node_of(self.id).mode
     }
 
     /// Permissions with set-user-ID, set-group-ID and sticky.
@@ -50,17 +50,17 @@ impl<'a> NodeRef<'a> {
 
     /// The owner.
     pub fn uid(self) -> u32 {
-        self.tree.node_of(self.id).uid
+        self.tree.store.node_of(self.id).uid
     }
 
     /// The group.
     pub fn gid(self) -> u32 {
-        self.tree.node_of(self.id).gid
+        self.tree.store.node_of(self.id).gid
     }
 
     /// When the content last changed.
     pub fn mtime(self) -> Time {
-        let node = self.tree.node_of(self.id);
+        let node = self.tree.store.node_of(self.id);
         Time {
             seconds: node.mtime_seconds,
             nanoseconds: node.mtime_nanoseconds,
@@ -68,9 +68,9 @@ impl<'a> NodeRef<'a> {
     }
 
     fn times(self) -> (Option<Time>, Option<Time>) {
-        match self.tree.node_of(self.id).times {
+        match self.tree.store.node_of(self.id).times {
             NONE => (None, None),
-            index => self.tree.times[index as usize],
+            index => self.tree.store.times[index as usize],
         }
     }
 
@@ -87,22 +87,22 @@ impl<'a> NodeRef<'a> {
     /// Names and values of the extended attributes, by name.
     pub fn xattrs(self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> {
         let tree: &'a Tree = self.tree;
-        tree.xattrs.of(tree.node_of(self.id).xattrs)
+        tree.store.xattrs.of(tree.store.node_of(self.id).xattrs)
     }
 
     /// A number that nodes with equal attributes share; 0 if there are none.
     pub fn xattr_set(self) -> u32 {
-        self.tree.node_of(self.id).xattrs
+        self.tree.store.node_of(self.id).xattrs
     }
 
     /// How many names it has. 1 for a directory, whatever is in it.
     pub fn links(self) -> u32 {
-        self.tree.node_of(self.id).links
+        self.tree.store.node_of(self.id).links
     }
 
     /// How many names a directory has in it; 0 for other nodes.
     pub fn child_count(self) -> u32 {
-        let node = self.tree.node_of(self.id);
+        let node = self.tree.store.node_of(self.id);
         if node.kind() == Kind::Directory {
             node.count
         } else {
@@ -112,7 +112,7 @@ impl<'a> NodeRef<'a> {
 
     /// Bytes of a regular file, or of a symlink's target; 0 for other nodes.
     pub fn size(self) -> u64 {
-        let node = self.tree.node_of(self.id);
+        let node = self.tree.store.node_of(self.id);
         match node.kind() {
             Kind::File => node.size,
             Kind::Symlink => u64::from(node.count),
@@ -123,20 +123,21 @@ impl<'a> NodeRef<'a> {
     /// The content of a regular file.
     pub fn content(self) -> Option<Content<'a>> {
         let tree: &'a Tree = self.tree;
-        (self.kind() == Kind::File).then(|| tree.content_of(self.id))
+        (self.kind() == Kind::File).then(|| tree.store.content_of(self.id))
     }
 
     /// What a symlink points to.
     pub fn target(self) -> Option<&'a [u8]> {
         let tree: &'a Tree = self.tree;
-        let node = tree.node_of(self.id);
+        let node = tree.store.node_of(self.id);
         let start = node.place as usize;
-        (node.kind() == Kind::Symlink).then(|| &tree.bytes[start..start + node.count as usize])
+        (node.kind() == Kind::Symlink)
+            .then(|| &tree.store.bytes[start..start + node.count as usize])
     }
 
     /// The numbers of a device.
     pub fn device(self) -> Option<Device> {
-        let node = self.tree.node_of(self.id);
+        let node = self.tree.store.node_of(self.id);
         matches!(node.kind(), Kind::CharDevice | Kind::BlockDevice).then_some(Device {
             major: (node.place >> 32) as u32,
             minor: node.place as u32,

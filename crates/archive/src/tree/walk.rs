@@ -16,16 +16,16 @@ pub struct Child<'a> {
 impl Tree {
     /// The names of a directory, sorted by their bytes.
     pub fn children(&self, directory: NodeId) -> Vec<Child<'_>> {
-        let node = self.node_of(directory);
+        let node = self.store.node_of(directory);
         if node.kind() != Kind::Directory {
             return Vec::new();
         }
         let mut children = Vec::with_capacity(node.count as usize);
         let mut at = node.place as u32;
         while at != NONE {
-            let name = &self.names[at as usize];
+            let name = &self.store.names[at as usize];
             children.push(Child {
-                name: self.name_bytes(at),
+                name: self.store.name_bytes(at),
                 node: NodeId(name.node),
             });
             at = name.next;
@@ -114,7 +114,7 @@ impl<'a> Walk<'a> {
             self.path.push(b'/');
         }
         self.path.extend_from_slice(child.name);
-        if self.tree.node_of(child.node).kind() == Kind::Directory {
+        if self.tree.store.node_of(child.node).kind() == Kind::Directory {
             let children = self.tree.children(child.node).into_iter();
             self.levels.push((children, self.path.len()));
         }
