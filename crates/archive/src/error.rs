@@ -1,4 +1,4 @@
-//! What can go wrong while sources are read or a tar is written.
+//! Errors of reading sources and of writing a tar.
 
 use std::fmt;
 use std::io;
@@ -33,9 +33,7 @@ pub enum Error {
         problem: String,
     },
     /// A file of a source changed while it was read.
-    #[error(
-        "{0}: changed while it was read; nothing of it can be trusted, so run again when it is at rest"
-    )]
+    #[error("{0}: changed while it was read; run again when it no longer changes")]
     Changed(String),
     /// Reading or writing failed.
     #[error("{place}: {source}")]

@@ -10,8 +10,7 @@
 //! Invariants:
 //! - The tree depends on the sources' contents only: not on the order in which the host lists a directory,
 //!   the number of threads, the user or the clock.
-//! - Input is hostile. Whatever it says is checked, bounded by [`Limits`], and never leads outside of the
-//!   tree.
+//! - Input is untrusted: all of it is checked and bounded by [`Limits`], and no path leads outside the tree.
 #![forbid(unsafe_code)]
 
 mod content;

@@ -1,4 +1,4 @@
-//! How much a source may ask for.
+//! Limits on what sources may need.
 
 /// What all sources together may need. Archives are hostile until proven otherwise: a few KiB of compressed
 /// data can hold terabytes. The defaults fit every sane image; lower them to what the target has room for.

@@ -1,4 +1,4 @@
-//! Sources, one after the other, to one tree.
+//! Merges sources, in order, into one tree.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -21,7 +21,7 @@ use crate::tree::Tree;
 
 /// Merges sources: what is added later replaces what was there, but a directory keeps what is in it.
 ///
-/// After an error the tree holds part of a source and is of no use.
+/// After an error the tree holds part of a source and must not be used.
 #[derive(Debug)]
 pub struct Merge {
     tree: Tree,
@@ -76,8 +76,8 @@ impl Merge {
         (self.tree, self.sources)
     }
 
-    /// Adds a directory, an archive or an image of a container, told by their content: an OCI layout is a
-    /// directory with `oci-layout` and `index.json`, or a tar with them; what `docker save` writes is a tar
+    /// Adds a directory, an archive or an image of a container, recognized by their content: an OCI layout is
+    /// a directory with `oci-layout` and `index.json`, or a tar with them; what `docker save` writes is a tar
     /// with `manifest.json`. `-` is an archive or image on standard input.
     pub fn add(&mut self, path: &Path) -> Result<()> {
         if path == Path::new("-") {

@@ -21,8 +21,8 @@ use crate::context::{GLOBAL_OPTIONS, Globals};
     max_term_width = 100
 )]
 pub(crate) struct Cli {
-    /// Print results as JSON (info, mkfs, pack, ls, tree, stat, getfattr, df, du, tune, replay, status, explain, cp
-    /// --stats, lab bisect, lab compare, lab founding, lab gate, lab models)
+    /// Print results as JSON (info, mkfs, pack, ls, tree, stat, getfattr, df, du, tune, replay, status,
+    /// explain, cp --stats, lab bisect, lab compare, lab founding, lab gate, lab models)
     #[arg(long)]
     pub(crate) json: bool,
     /// Options for all commands.

@@ -1,10 +1,10 @@
 //! A short time slice for a thread that keeps a device busy.
 //!
 //! Among threads that compete for a processor, the scheduler (EEVDF, Linux 6.6) runs the one with the
-//! earliest deadline, and a deadline is a time slice away. A thread that computes little and sleeps often gets
-//! no more than its share either way, but with a short slice it runs soon after it is woken. With the default
-//! slice it waits behind threads that copy data, for 4 to 53 ms on two processors; meanwhile the device
-//! finishes what was in its queue, and idles.
+//! earliest deadline, and a deadline is a time slice away. A thread that computes little and sleeps often
+//! gets no more than its share either way, but with a short slice it runs soon after it is woken. With the
+//! default slice it waits behind threads that copy data, for 4 to 53 ms on two processors; meanwhile the
+//! device finishes what was in its queue, and idles.
 //!
 //! The slice can be chosen since Linux 6.12. It takes no privilege, since the thread's share stays the same.
 //!

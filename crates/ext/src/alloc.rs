@@ -51,8 +51,8 @@ impl Alloc {
         copy
     }
 
-    /// Changes the superblock inside a handle (1 credit), and updates its free counts. Its checksum is computed
-    /// when the transaction is sealed.
+    /// Changes the superblock inside a handle (1 credit), and updates its free counts. Its checksum is
+    /// computed when the transaction is sealed.
     ///
     /// # Errors
     /// Errors of the journal.

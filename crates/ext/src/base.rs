@@ -249,8 +249,9 @@ impl Base {
         self.note_damage(found.map_err(|e| e.in_inode(ino).in_block(block)))
     }
 
-    /// The current contents of a metadata block, for using its part at `index`. `check` runs once for each part
-    /// and each time the block is loaded from disk; parts changed with one of [`Base::sums`] count as checked.
+    /// The current contents of a metadata block, for using its part at `index`. `check` runs once for each
+    /// part and each time the block is loaded from disk; parts changed with one of [`Base::sums`] count as
+    /// checked.
     ///
     /// # Errors
     /// As [`Base::read`]; `Corrupt` from the check.

@@ -1,9 +1,8 @@
 //! Which transactions hold an inode's last changes: what `fsync` and `fdatasync` must wait for.
 //!
 //! Invariants:
-//! - Every transaction that changed the inode (its image, mapping or names) is `all` or earlier. Every
-//!   transaction that reading its data back depends on (all but changes of times, owner and mode) is `data`
-//!   or earlier.
+//! - `all` is the last transaction that changed the inode (its image, mapping or names). `data` is the last
+//!   one that must be durable before its data can be read back: times, owner and mode do not count.
 //! - Nothing is known of an inode just loaded from disk: its last change may be in the transaction that was
 //!   running then, but not in a later one.
 

@@ -162,9 +162,9 @@ impl Groups {
         })
     }
 
-    /// Changes the descriptor of a group (1 credit), under its buffer's lock. Its checksum is computed when the
-    /// transaction is sealed. Blocks and inodes of a group are allocated under different locks, so a change
-    /// sets its own fields and leaves the current values of the others.
+    /// Changes the descriptor of a group (1 credit), under its buffer's lock. Its checksum is computed when
+    /// the transaction is sealed. Blocks and inodes of a group are allocated under different locks, so a
+    /// change sets its own fields and leaves the current values of the others.
     ///
     /// # Errors
     /// Errors of the journal; `Corrupt`.

@@ -1,9 +1,9 @@
 //! Extends and truncates files, and frees all blocks of an inode.
 //!
 //! Blocks are freed from the end of the file to its beginning, a bounded number per transaction. The first
-//! transaction sets the size; if more are needed it makes the inode an orphan, and the last one ends that
-//! ([`crate::orphan`]). So after a crash the file has its old or its new size, and the remaining blocks are
-//! freed when the volume is opened next.
+//! transaction sets the size; if more are needed it makes the inode an orphan, and the last one removes the
+//! orphan record ([`crate::orphan`]). So after a crash the file has its old or its new size, and the
+//! remaining blocks are freed when the volume is opened next.
 //!
 //! [`crate::edge`] zeroes the rest of the last block past the new end: the block must not be overwritten in
 //! place while the committed size may still be the old one. A truncation that fails before its first

@@ -204,8 +204,8 @@ pub enum Vacancy {
     Full,
 }
 
-/// Where a new name of 1 to 255 bytes fits in the region, which has passed [`check`] since it last changed: the
-/// first such place. Reads the region to the end, because the name may be there.
+/// Where a new name of 1 to 255 bytes fits in the region, which has passed [`check`] since it last changed:
+/// the first such place. Reads the region to the end, because the name may be there.
 pub fn vacancy(region: &[u8], format: &DirFormat, name: &[u8]) -> Vacancy {
     let wanted = record_bytes(name.len());
     let mut vacancy = Vacancy::Full;
@@ -282,9 +282,9 @@ fn write_entry(region: &mut [u8], format: &DirFormat, entry: &DirEntry<'_>) {
     }
 }
 
-/// Puts an entry into the first free space that fits, from the record at `from` on (0, or from [`vacancy`]), and
-/// returns its offset; `None` if there is no room. `name` has 1 to 255 bytes; does not check whether it already
-/// exists. The region has passed [`check`] since it last changed.
+/// Puts an entry into the first free space that fits, from the record at `from` on (0, or from [`vacancy`]),
+/// and returns its offset; `None` if there is no room. `name` has 1 to 255 bytes; does not check whether it
+/// already exists. The region has passed [`check`] since it last changed.
 pub fn insert(
     region: &mut [u8],
     format: &DirFormat,

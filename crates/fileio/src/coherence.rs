@@ -9,9 +9,9 @@
 //!    size, the whole file is written back, because ranges past that size may be holes that only a larger
 //!    size makes readable.
 //! 2. *Direct write*. If nothing of the file is cached and no handle has it open for buffered I/O: as without
-//!    a cache. Otherwise exclusively: its range, extended to whole blocks, is written back, the file is
-//!    frozen, the range is dropped ([`take_out`]), then the data is written. So no block is partly in the
-//!    cache and partly on the device.
+//!    a cache. Otherwise with the lock held exclusively: its range, extended to whole blocks, is written
+//!    back, the file is frozen, the range is dropped ([`take_out`]), then the data is written. So no block is
+//!    partly in the cache and partly on the device.
 //! 3. *Truncate, punch, collapse, insert, zero*, lock exclusive. Data that the operation needs on the device
 //!    is written back first, then the file is frozen and the changed range is dropped. Dropped dirty bytes
 //!    are never written.

@@ -228,8 +228,8 @@ impl Files {
         })
     }
 
-    /// The file of a node id, for requests without a handle; `node` is its inode. `flags` are the open flags of
-    /// the program's descriptor, where the request has them.
+    /// The file of a node id, for requests without a handle; `node` is its inode. `flags` are the open flags
+    /// of the program's descriptor, where the request has them.
     ///
     /// # Errors
     /// Those of `node`; as [`Node::open`].

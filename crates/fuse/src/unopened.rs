@@ -1,7 +1,7 @@
 //! [`Unopened`]: the files that are used on a mount whose kernel sends no OPEN.
 //!
-//! Such a kernel sends no RELEASE either. So a file is opened by its first request, or when it is created, and
-//! the number of files kept open is bounded. A file that is closed to make room for another loses its
+//! Such a kernel sends no RELEASE either. So a file is opened by its first request, or when it is created,
+//! and the number of files kept open is bounded. A file that is closed to make room for another loses its
 //! readahead state. It also loses what was known of its pages in the kernel's cache; a file that is opened
 //! again is assumed to have some.
 //!

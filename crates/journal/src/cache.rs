@@ -184,8 +184,8 @@ impl Cache {
         }
     }
 
-    /// As [`Cache::read`], for a caller that uses the part at `index`: `check` runs unless the part has passed
-    /// a check since the block was loaded, or was changed.
+    /// As [`Cache::read`], for a caller that uses the part at `index`: `check` runs unless the part has
+    /// passed a check since the block was loaded, or was changed.
     pub(crate) fn read_part(
         &self,
         block: FsBlock,

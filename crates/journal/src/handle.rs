@@ -90,10 +90,10 @@ impl<'j> Handle<'j> {
         self.finish_touch(block, touch, changed)
     }
 
-    /// Changes one part of `block`, which has a checksum of its own: `sum` computes it when the transaction is
-    /// sealed, so `change` need not. `check` runs first, under the block's lock, unless the part has passed a
-    /// check since it was loaded ([`Journal::read_part`](crate::Journal::read_part)) or was changed in this
-    /// way.
+    /// Changes one part of `block`, which has a checksum of its own: `sum` computes it when the transaction
+    /// is sealed, so `change` need not. `check` runs first, under the block's lock, unless the part has
+    /// passed a check since it was loaded ([`Journal::read_part`](crate::Journal::read_part)) or was changed
+    /// in this way.
     ///
     /// # Errors
     /// As [`Handle::modify_checked`].

@@ -8,8 +8,8 @@
 //!         blocksize = 1024
 //!     }
 //! ```
-//! A value of a type replaces that of `[defaults]`, and that of a later type the one of an earlier;
-//! `features` accumulate.
+//! A type's value overrides that of `[defaults]`, and a later type's overrides an earlier one's; `features`
+//! accumulate.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! What can go wrong when a volume is made.
+//! Errors of making a volume.
 
 use std::io;
 use std::path::PathBuf;
@@ -59,7 +59,7 @@ impl Error {
 fn shown(source: &io::Error) -> String {
     match source.kind() {
         io::ErrorKind::UnexpectedEof => {
-            "has become shorter while it was read; run again when it is at rest".to_owned()
+            "became shorter while it was read; run again when it no longer changes".to_owned()
         }
         _ => source.to_string(),
     }

@@ -3,14 +3,15 @@
 //! ```text
 //! options ─► resolve (mke2fs.conf, the target) ─► request ─► plan ─► write
 //! ```
-//! [`MkfsOptions`] says what is wanted, under mke2fs's names. `resolve` takes every default. `plan` decides
+//! [`MkfsOptions`] holds the options, named as in mke2fs. `resolve` fills in every default. `plan` computes
 //! every number and place, without I/O. `write` clears the target and writes what is not zero, in ascending
 //! order.
 //!
 //! Invariants:
-//! - A volume has the layout that mke2fs 1.47 gives it, but for the differences listed in `ARCHITECTURE.md`.
+//! - A volume has the layout that mke2fs 1.47 gives it, except for the differences listed in
+//!   `ARCHITECTURE.md`.
 //! - Same options, UUID, hash seed and time: same bytes.
-//! - Whatever is refused is refused before anything is written.
+//! - Errors in the options are found before anything is written.
 #![forbid(unsafe_code)]
 
 mod config;

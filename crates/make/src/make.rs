@@ -130,6 +130,8 @@ impl MkfsOptions {
     }
 
     /// Makes a volume on a device. One that can be resized, as a file, is lengthened if it is too short.
+    /// **The volume is durable when this returns. After a crash before that, the device holds no volume, or
+    /// part of one.**
     ///
     /// # Errors
     /// As [`MkfsOptions::make`].

@@ -77,7 +77,8 @@ impl MkfsOptions {
     setters! {
         /// `ext2`, `ext3`, `ext4` (the default), or a type of the configuration. `-t`
         fs_type: &str => |name| fs_type = Some(name.to_owned());
-        /// The type if neither [`fs_type`](MkfsOptions::fs_type) nor the configuration says one. Default: `ext4`.
+        /// The type if neither [`fs_type`](MkfsOptions::fs_type) nor the configuration says one. Default:
+        /// `ext4`.
         default_type: &str => |name| default_type = Some(name.to_owned());
         /// What the volume is for: types of the configuration, separated by commas, instead of those that
         /// follow from its size. `-T`
@@ -88,9 +89,9 @@ impl MkfsOptions {
         min_block_bytes: u32 => |bytes| min_block_bytes = Some(bytes);
         /// Bytes of an inode: a power of two from 128 to the block size. `-I`
         inode_bytes: u32 => |bytes| inode_bytes = Some(bytes);
-        /// One inode for so many bytes of the volume. `-i`
+        /// Bytes of the volume per inode. `-i`
         bytes_per_inode: u64 => |bytes| bytes_per_inode = Some(bytes);
-        /// At least so many inodes. `-N`
+        /// The minimum number of inodes. `-N`
         inodes: u64 => |count| inodes = Some(count);
         /// Percent of the blocks that are kept for root: 0 to 50; the default is 5. `-m`
         reserved_percent: f64 => |percent| reserved_percent = Some(percent);

@@ -1,4 +1,4 @@
-//! What is to be made, in full: every choice has been made, no default is left.
+//! A complete request: every default is resolved.
 
 use throughline_extfmt::superblock::OnError;
 

@@ -1,7 +1,7 @@
 //! A reproducible image, filled from memory: the same calls give the same bytes.
 //!
 //! `cargo run --example filled_image -- NEW.img` makes an ext4 image with a small tree. Its times are
-//! `SOURCE_DATE_EPOCH`.
+//! `SOURCE_DATE_EPOCH`, or a fixed time if that is not set.
 
 use std::error::Error;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! A key-value store in one log. A `put` that has returned survives `kill -9` and a power cut; concurrent puts
-//! share commits. `cargo run --example log_store -- DISK.img` calls `put` in eight threads until it is killed.
+//! A key-value store in one log. A `put` that has returned survives `kill -9` and power cuts; concurrent puts
+//! share commits. `cargo run --example log_store -- DISK.img` puts in eight threads until it is killed.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};

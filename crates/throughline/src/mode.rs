@@ -151,7 +151,7 @@ impl FileOptions {
         self
     }
 
-    /// Truncates an existing file to zero length.
+    /// Truncates an existing file to zero length. **A crash may undo this until a sync or the next commit.**
     pub fn truncate(&mut self, truncate: bool) -> &mut Self {
         self.truncate = truncate;
         self
@@ -163,7 +163,8 @@ impl FileOptions {
         self
     }
 
-    /// Opens a file, by a path in a volume or relative to a directory.
+    /// Opens a file, by a path in a volume or relative to a directory. **A crash may undo its creation or
+    /// truncation until a sync or the next commit.**
     ///
     /// # Errors
     /// As [`Dir::open_file`], [`Dir::create_file`] and [`Dir::create_new`], depending on the options;

@@ -408,8 +408,8 @@ fn a_check_names_what_differs() {
     assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 
-/// The smallest volume is not larger than the smallest that `mke2fs -d` fills with the same files, and a block
-/// less does not hold them.
+/// The smallest volume is not larger than the smallest that `mke2fs -d` fills with the same files, and a
+/// block less does not hold them.
 #[test]
 fn the_smallest_is_as_small_as_mke2fs() {
     if !e2fs::is_there() {
@@ -541,4 +541,44 @@ fn what_no_volume_holds_is_refused() {
     let mut tree = MemoryTree::new(attributes(0o755));
     tree.symlink(tree.root(), b"lost+found", attributes(0o777), b"/etc");
     refused(&tree, "lost+found");
+}
+
+/// UUID and hash seed follow from the sources, and are part of every inode: they hide no other difference.
+#[test]
+fn a_check_names_the_file_that_differs() {
+    let tree = |len, seed| {
+        let mut tree = MemoryTree::new(attributes(0o755));
+        let root = tree.root();
+        for at in 0..300 {
+            let content = match at {
+                7 => bytes(len, seed),
+                _ => bytes(5000, 0),
+            };
+            let name = format!("file {at}");
+            tree.file(
+                root,
+                name.as_bytes(),
+                attributes(0o644),
+                Content::Bytes(content),
+            );
+        }
+        tree
+    };
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    let pack = PackOptions::new();
+    let packed = tree(5000, 0);
+    pack.pack(&packed, &packed, &image).unwrap();
+    for (len, seed) in [(5000, 1), (5002, 0)] {
+        let other = tree(len, seed);
+        let found = pack.check(&other, &other, &image).unwrap();
+        let what: Vec<_> = found.iter().map(|it| it.what.as_str()).collect();
+        assert!(what.len() <= 6, "{what:?}");
+        assert!(what[0].contains("UUID"), "{what:?}");
+        assert!(
+            what.iter().skip(1).all(|it| it.contains("file 7")),
+            "{what:?}"
+        );
+        assert!(what.contains(&"data of /file 7"), "{what:?}");
+    }
 }

@@ -66,9 +66,9 @@ pub fn find(program: &str) -> Option<PathBuf> {
 
 /// A command for a program that is found in [`search_path`].
 ///
-/// It has the program's full path, because the standard library starts a program with another `PATH` than ours
-/// by fork(2) if it must search for it. That copies the page tables of the test process: milliseconds for each
-/// program, where a test has hundreds of megabytes.
+/// It has the program's full path, because the standard library starts a program with another `PATH` than
+/// ours by fork(2) if it must search for it. That copies the page tables of the test process: milliseconds
+/// for each program, where a test has hundreds of megabytes.
 pub fn command(program: &str) -> Command {
     let path = find(program).unwrap_or_else(|| program.into());
     let mut command = Command::new(path);

@@ -1,7 +1,7 @@
 //! From an image to its layers, and from these to a tree.
 //!
-//! Every blob's digest is verified: of an OCI layout that of the blob, of a `docker save` that of the
-//! decompressed layer, which the configuration lists.
+//! Every digest is verified: in an OCI layout that of the blob; in a `docker save` archive that of the
+//! decompressed layer, from the configuration.
 
 use std::io::{BufReader, Read};
 use std::sync::{Arc, Mutex};
@@ -288,7 +288,7 @@ impl<R: Read> Read for Summed<R> {
     }
 }
 
-/// Members sent at once, the memory from which on fewer are, and such batches that a layer may be ahead by.
+/// Limits of reading ahead: members per batch; bytes at which a batch is sent early; batches per layer.
 const BATCH: usize = 256;
 const BATCH_BYTES: usize = 256 << 10;
 const AHEAD: usize = 64;

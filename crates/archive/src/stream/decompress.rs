@@ -1,5 +1,5 @@
-//! Compressed streams, told by their first bytes. A stream may consist of several members, one after the
-//! other; zeros after the last are padding, anything else is an error.
+//! Compressed streams, recognized by their first bytes. A stream may consist of several members, one after
+//! the other; zeros after the last are padding, anything else is an error.
 
 use std::io::{self, BufRead, Read};
 

@@ -1,7 +1,6 @@
 //! Tar: ustar, GNU and PAX archives, to read; PAX archives, to write.
 //!
-//! The reader's own parser and not the crate `tar`: that has neither sparse files of PAX nor bounds for
-//! hostile input.
+//! The parser is our own: the crate `tar` has no PAX sparse files and no limits for hostile input.
 
 mod acl;
 mod entry;

@@ -1,4 +1,4 @@
-//! Reads the members of an archive one by one. Data is passed over, not read.
+//! Reads the members of an archive one by one, and skips their data.
 
 use super::BLOCK;
 use super::acl;

@@ -1,6 +1,6 @@
-//! Adding to a tree and removing from it, by path. What is there gives way: a later file, symlink or device
-//! replaces whatever had the name, with all below it; a later directory replaces anything but a directory, of
-//! which it only changes the metadata.
+//! Adds to a tree and removes from it, by path. A later file, symlink or device replaces an existing name
+//! with everything below it. A later directory replaces anything but a directory; of a directory it changes
+//! only the metadata.
 
 use super::resolve::{Place, check_target};
 use super::store::NONE;

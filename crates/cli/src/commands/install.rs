@@ -1,4 +1,5 @@
-//! `install-fuse2fs`, `install-mke2fs` and `install-helpers`: links under the names by which other programs run this one.
+//! `install-fuse2fs`, `install-mke2fs` and `install-helpers`: links under the names by which other programs
+//! run this one.
 
 use std::io;
 use std::os::unix::fs::symlink;

@@ -34,11 +34,11 @@ pub(crate) struct PackArgs {
         required_unless_present = "check"
     )]
     output: Option<PathBuf>,
-    /// The size: with a unit (64M, 20G), +FREE for so much free space, or min
+    /// Image size: a number with a unit (64M, 20G), +FREE for that much free space, or min
     #[arg(long, value_name = "SIZE", default_value = "min", value_parser = size)]
     size: PackSize,
-    /// Leave out what matches: paths in the source, and with it all that is below. * and ? match within a
-    /// name, ** also slashes; without a slash in it, a pattern matches in every directory
+    /// Leave out paths that match, and everything below them. * and ? match within a name, ** also across
+    /// slashes; a pattern without a slash matches in every directory
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
     /// The owner of everything, by number
@@ -47,7 +47,7 @@ pub(crate) struct PackArgs {
     /// Replace IMAGE if it exists
     #[arg(short = 'F', long)]
     force: bool,
-    /// Pack again, and say where IMAGE differs from the result; with the options that it was packed with
+    /// Pack again, and list where IMAGE differs from the result; with the options that it was packed with
     #[arg(long, value_name = "IMAGE", conflicts_with = "output")]
     check: Option<PathBuf>,
     #[command(flatten)]
@@ -95,7 +95,7 @@ pub(crate) fn run(args: &PackArgs, context: &mut Context) -> Result<(), Failure>
     }
     if !context.globals.quiet {
         if packed.made.too_small_for_journal {
-            note("too small for a journal: the file system has none");
+            note("no journal: the file system is too small for one");
         }
         context.out.line(text(&packed, image))?;
     }
@@ -125,6 +125,11 @@ fn tree(args: &PackArgs) -> Result<MemoryTree, Failure> {
     };
     let mut tree = MemoryTree::new(Attributes::default());
     for source in &args.sources {
+        if source.is_file() {
+            return Err(Problem::new("it is not a directory")
+                .with_next("if it is an archive, unpack it first")
+                .met(format!("cannot pack {}", quote(source))));
+        }
         tree.add_host(source, &excluded)
             .map_err(|error| problem(error).met(format!("cannot pack {}", quote(source))))?;
     }
@@ -236,7 +241,7 @@ fn value(packed: &Packed, sum: &str) -> Value {
 
 fn text(packed: &Packed, image: &Path) -> String {
     format!(
-        "{}: {} bytes, UUID {}: {} directories, {} files, {} other nodes, {} bytes of data",
+        "{}: {} bytes, UUID {}; directories: {}, files: {}, others: {}, bytes of data: {}",
         quote(image),
         packed.bytes,
         uuid::Uuid::from_bytes(packed.made.uuid),

@@ -14,7 +14,7 @@
 //!
 //! Invariants:
 //! - A group with waiting blocks stays in memory: its bitmap on disk already shows them as free.
-//! - In the counts, they are part of `free` and of no other share of it.
+//! - They count as `free`, and in no other category.
 //! - The queue ascends by transaction: handles of a transaction begin only after all handles of the one
 //!   before have ended.
 

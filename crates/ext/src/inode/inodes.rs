@@ -91,8 +91,8 @@ impl Inodes {
         Ok(inode)
     }
 
-    /// Copies an inode's image into its block of the inode table (1 credit). Its checksum is computed when the
-    /// transaction is sealed.
+    /// Copies an inode's image into its block of the inode table (1 credit). Its checksum is computed when
+    /// the transaction is sealed.
     ///
     /// # Errors
     /// Errors of the journal; `Corrupt` for an inode that was freed meanwhile.

@@ -52,8 +52,8 @@ impl Names {
         self.unlink_watched(parent, name, &mut Watch::new(), |_| Ok(()))
     }
 
-    /// As [`Names::unlink`]; adds the inodes that it may change to `watch`, and runs `and` on the inode before
-    /// its name is removed.
+    /// As [`Names::unlink`]; adds the inodes that it may change to `watch`, and runs `and` on the inode
+    /// before its name is removed.
     ///
     /// # Errors
     /// The same; those of `and`, with nothing changed.

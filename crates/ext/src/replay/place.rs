@@ -1,7 +1,7 @@
 //! Checks that the journal does not overlap other structures: writing a log over an inode table would destroy
 //! the volume.
 //!
-//! Checked are the groups that the journal touches and all groups of their flexible groups, where `mke2fs`
+//! It checks the groups that the journal touches and all groups of their flexible groups, where `mke2fs`
 //! puts their metadata: a few descriptors, whatever the size of the volume.
 
 use std::collections::BTreeSet;

@@ -8,8 +8,8 @@
 //!
 //! Invariants:
 //! - A change of an inode's attributes holds its I/O lock exclusively and, since the body of a directory also
-//!   contains names, its directory lock. A read holds the I/O lock shared, except for a look at the body
-//!   alone.
+//!   contains names, its directory lock. A read holds the I/O lock shared, except for a read of only the
+//!   body.
 //! - Reference counts of blocks and values change with [`Xattrs::known`] held, which is taken after the
 //!   handle.
 //! - Attributes with an unknown index are kept, wherever the others move.

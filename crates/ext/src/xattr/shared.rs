@@ -1,8 +1,8 @@
 //! Lookup tables of an open volume for sharable attribute blocks and values: contents hash to location.
 //!
 //! Invariants:
-//! - A block or value is removed from the tables when it is freed, a block also when it is changed, under
-//!   their lock. So an entry found under the lock is an attribute block or value with that hash.
+//! - Under the tables' lock, a block or value is removed when it is freed, and a block also when it is
+//!   changed. So an entry found under the lock is an attribute block or value with that hash.
 //! - The tables are only hints: when full they are cleared, and contents are always compared.
 
 use std::collections::HashMap;

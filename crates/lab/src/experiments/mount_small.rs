@@ -14,9 +14,9 @@
 //! | read again, read-only | the second open, read, close on a read-only mount |
 //! | remove, cold | reading the directory after a remount, and removing each name (`rm -r`) |
 //!
-//! The null server cannot be remounted, so only the first five are measured on it. A look-up of a missing name is
-//! also compared with a round trip of two threads over a pipe, on one processor: that is what two wake-ups
-//! cost.
+//! The null server cannot be remounted, so only the first five are measured on it. A look-up of a missing
+//! name is also compared with a round trip of two threads over a pipe, on one processor: that is what two
+//! wake-ups cost.
 
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;

@@ -16,8 +16,8 @@ use crate::kernel::LoopMount;
 use crate::mounts::work::NEW;
 use crate::{Error, Result};
 
-/// `RWF_DONTCACHE` of `linux/fs.h`, which rustix does not name: the data is written back at once, and its pages
-/// are released when that is done. Linux 6.14; a file system must support it.
+/// `RWF_DONTCACHE` of `linux/fs.h`, which rustix does not name: the data is written back at once, and its
+/// pages are released when that is done. Linux 6.14; a file system must support it.
 const DONTCACHE: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x80);
 
 /// How the kernel is asked to write.

@@ -1,4 +1,4 @@
-//! Packing again, and saying where an image differs from the result.
+//! Packs again and lists where an image differs.
 
 use std::fs::File;
 use std::ops::Range;
@@ -15,7 +15,7 @@ use crate::plan::Plan;
 
 /// Bytes that are read at a time.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Most differences that are told.
+/// The maximum number of differences listed.
 const MOST: usize = 1000;
 
 /// A part of an image that is not what it would be.
@@ -28,6 +28,25 @@ pub struct Difference {
     pub len: u64,
     /// What is there: `superblock`, `inode table: inode 13, /etc/passwd`, and so on.
     pub what: String,
+}
+
+/// Where the UUID is, in bytes of the volume.
+const UUID: Range<u64> = 1024 + 0x68..1024 + 0x78;
+
+impl Difference {
+    /// Whether the UUID is part of it.
+    pub(super) fn is_uuid(&self) -> bool {
+        self.offset < UUID.end && UUID.start < self.offset + self.len
+    }
+
+    /// The UUID alone.
+    pub(super) fn as_uuid(&self) -> Difference {
+        Difference {
+            offset: UUID.start,
+            len: UUID.end - UUID.start,
+            what: "superblock: the UUID, which follows from the sources".into(),
+        }
+    }
 }
 
 /// The runs of bytes in which two files differ, each within a block.

@@ -4,8 +4,8 @@
 //! places follow one another. Threads take chunks in the order of their places, read them, and write them: so
 //! the device has several long ascending writes under way, and at most a chunk a thread is in memory.
 //!
-//! A digest is made of each slice and then of all of them in order: it depends neither on the number of threads
-//! nor on where the slices lie.
+//! A digest is made of each slice and then of all of them in order: it depends neither on the number of
+//! threads nor on where the slices lie.
 
 use std::io;
 use std::ops::Range;

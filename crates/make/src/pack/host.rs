@@ -1,5 +1,5 @@
-//! A directory of the host as a tree: names, attributes and extended attributes are read at once, the contents
-//! when they are packed.
+//! A directory of the host as a tree: names, attributes and extended attributes are read at once, the
+//! contents when they are packed.
 
 use std::collections::HashMap;
 use std::fs::Metadata;

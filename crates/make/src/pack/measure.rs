@@ -1,4 +1,4 @@
-//! What the nodes of a tree need on a volume of a kind, wherever they will be.
+//! What each node needs on a given kind of volume, independent of its place.
 
 use std::collections::HashMap;
 use std::ops::Range;

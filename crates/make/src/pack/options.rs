@@ -1,7 +1,7 @@
-//! What is packed how: the way from options and a tree to an image.
+//! [`PackOptions`]: from options and a tree to an image.
 
 use std::fs::{File, Permissions};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::time::SystemTime;
@@ -10,6 +10,7 @@ use sha2::{Digest, Sha256};
 use tempfile::NamedTempFile;
 use throughline_block::Disk;
 use throughline_device::{LockMode, OpenOptions};
+use throughline_extfmt::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
 
 use super::check::{self, Difference};
 use super::data::{Pass, Progress};
@@ -88,8 +89,8 @@ impl PackOptions {
         self
     }
 
-    /// Threads that read and write, at most 8; 0, the default: by the number of processors. The image does not
-    /// depend on it.
+    /// Threads that read and write, at most 8; 0, the default: by the number of processors. The image does
+    /// not depend on it.
     pub fn threads(&mut self, threads: usize) -> &mut PackOptions {
         self.threads = threads;
         self
@@ -146,9 +147,13 @@ impl PackOptions {
         Ok(packed(made, &walk, sized.bytes))
     }
 
-    /// Packs a tree again and compares the result with an image. Returns where they differ, each part within a
-    /// block, and at most about 1000 of them; the image is only read. The result is written beside the image
-    /// meanwhile.
+    /// Packs a tree again and compares the result with an image. Returns where they differ, each part within
+    /// a block, and at most about 1000 of them; the image is only read. The result is written to a temporary
+    /// file in the image's directory.
+    ///
+    /// UUID and hash seed follow from the tree and its data unless they are given. If the UUID differs, this
+    /// is one difference, and all others are those from a volume with the UUID, the hash seed and the time of
+    /// the image: these three are part of every inode and directory.
     ///
     /// # Errors
     /// As [`PackOptions::pack`].
@@ -160,17 +165,38 @@ impl PackOptions {
     ) -> Result<Vec<Difference>> {
         let image = image.as_ref();
         let walk = Walk::new(tree)?;
-        let options = self.volume(&walk)?;
-        let sized = size::choose(&options, self.size, &walk)?;
+        let mut options = self.volume(&walk)?;
+        let differences = self.differences(&walk, &options, contents, image)?;
+        let derived = options.uuid.is_none();
+        let Some(uuid) = differences.iter().find(|it| derived && it.is_uuid()) else {
+            return Ok(differences);
+        };
+        let Some(identity) = Identity::of(image) else {
+            return Ok(differences);
+        };
+        identity.give(&mut options, self);
+        let mut all = vec![uuid.as_uuid()];
+        all.extend(self.differences(&walk, &options, contents, image)?);
+        Ok(all)
+    }
+
+    fn differences(
+        &self,
+        walk: &Walk<'_>,
+        options: &MkfsOptions,
+        contents: &dyn Contents,
+        image: &Path,
+    ) -> Result<Vec<Difference>> {
+        let sized = size::choose(options, self.size, walk)?;
         let unnamed = temporary(image)?;
-        let (plan, _) = self.write(&sized, &options, contents, unnamed.path(), &|_, _| ())?;
+        let (plan, _) = self.write(&sized, options, contents, unnamed.path(), &|_, _| ())?;
         check::compare(unnamed.path(), image, &plan)
     }
 
     fn refuse_occupied(&self, path: &Path) -> Result<()> {
         match std::fs::symlink_metadata(path) {
             Ok(found) if !found.is_file() => Err(Error::Occupied(format!(
-                "{} is there, and is no regular file",
+                "{} exists and is not a regular file",
                 path.display()
             ))),
             Ok(_) if !self.overwrite => Err(Error::Occupied(format!("{} exists", path.display()))),
@@ -252,6 +278,43 @@ impl PackOptions {
     }
 }
 
+/// What a volume is told from others by, and what follows from the sources unless it is given.
+struct Identity {
+    uuid: [u8; 16],
+    hash_seed: [u8; 16],
+    time: u64,
+}
+
+impl Identity {
+    /// That of an image; `None` if it has no superblock.
+    fn of(image: &Path) -> Option<Identity> {
+        let mut bytes = [0; SUPERBLOCK_BYTES];
+        let file = File::open(image).ok()?;
+        file.read_exact_at(&mut bytes, SUPERBLOCK_OFFSET).ok()?;
+        let found = Superblock::read(&bytes).ok()?;
+        let mut hash_seed = [0; 16];
+        for (word, bytes) in found.hash_seed().iter().zip(hash_seed.chunks_exact_mut(4)) {
+            bytes.copy_from_slice(&word.to_le_bytes());
+        }
+        Some(Identity {
+            uuid: found.s_uuid,
+            hash_seed,
+            time: u64::from(found.s_mkfs_time.get()),
+        })
+    }
+
+    /// Sets what `asked` leaves open.
+    fn give(&self, options: &mut MkfsOptions, asked: &PackOptions) {
+        options.uuid(self.uuid);
+        if asked.mkfs.hash_seed.is_none() && asked.mkfs.extended.hash_seed.is_none() {
+            options.hash_seed(self.hash_seed);
+        }
+        if asked.epoch.is_none() && asked.mkfs.time.is_none() {
+            options.time = Some(self.time);
+        }
+    }
+}
+
 fn directory_of(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if parent != Path::new("") => parent,
@@ -289,8 +352,8 @@ fn create(path: &Path, bytes: u64, block_bytes: u32) -> Result<Disk> {
     Ok(disk)
 }
 
-/// Reserves room for the data: so a full disk is told before the first byte is copied, and the host's file has
-/// few extents.
+/// Reserves space for the data, so that a full disk is reported before the first byte is copied and the
+/// host's file has few extents.
 fn reserve(disk: &Disk, placed: &Placed<'_>, block_bytes: u64) -> Result<()> {
     let mut open: Option<std::ops::Range<u64>> = None;
     let mut runs = Vec::new();

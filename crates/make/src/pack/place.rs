@@ -1,5 +1,5 @@
-//! Where the blocks of a tree are: metadata first, in the order of the walk, then the data of all files in the
-//! same order. So the data is written in long ascending runs, and small files lie side by side.
+//! Where the blocks of a tree are: metadata first, in the order of the walk, then the data of all files in
+//! the same order. So the data is written in long ascending runs, and small files lie side by side.
 
 use std::collections::HashMap;
 use std::ops::Range;

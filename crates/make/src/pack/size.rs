@@ -16,7 +16,7 @@ use crate::resolve::{self, Manner, Target};
 /// How large an image is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PackSize {
-    /// So many bytes.
+    /// This many bytes.
     Exact(u64),
     /// As small as it can be.
     #[default]

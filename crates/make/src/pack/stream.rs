@@ -1,7 +1,8 @@
 //! The pass over sources that are read in their own order, as compressed archives.
 //!
-//! Slices are assembled while their bytes arrive, and written when they are complete; the slices of small files
-//! are written several at a time. Bytes of several files may arrive in turns: each has one slice in memory.
+//! Slices are assembled while their bytes arrive, and written when they are complete; the slices of small
+//! files are written several at a time. Bytes of several files may arrive in turns: each has one slice in
+//! memory.
 
 use std::collections::HashMap;
 use std::io;

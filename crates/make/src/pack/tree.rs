@@ -1,6 +1,5 @@
-//! What is packed, as the plan sees it: a tree of nodes, and where the bytes of its files come from. Whoever
-//! reads a directory or an archive implements the two traits; [`MemoryTree`](super::MemoryTree) is for trees
-//! that a program makes.
+//! The input of packing: a tree of nodes, and the contents of its files. Readers of directories and archives
+//! implement these two traits; [`MemoryTree`](super::MemoryTree) is built by a program.
 
 use std::io;
 use std::ops::Range;

@@ -82,8 +82,8 @@ impl Build<'_> {
         let mut inode = self.inode(directory | 0o700, 2);
         let names = [(&b"."[..], LOST_AND_FOUND), (&b".."[..], root)];
         if self.is_inline() {
-            // As a directory that began inline and grew out of its inode: it has one block less, and an area of
-            // attributes that is empty.
+            // As a directory that began inline and grew out of its inode: it has one block less, and an area
+            // of attributes that is empty.
             count -= 1;
             if let Some(magic) = inode.xattr_area_mut().get_mut(..4) {
                 magic.copy_from_slice(&XATTR_MAGIC.to_le_bytes());

@@ -39,8 +39,9 @@ pub type Returned<T> = (Result<T>, Vec<u8>);
 /// An open file of either kind with calls that return futures, independent of the runtime; see
 /// [`Handle::to_async`]. Clones share the same handle.
 ///
-/// A call starts at once and runs to completion, even if its future is dropped. Therefore it takes ownership
-/// of its buffer and returns it with the result. Calls on a file run concurrently; to order two calls, await
+/// A call is queued at once and runs to completion, even if its future is dropped; **calls that are not
+/// complete when the process ends are lost**. Therefore a call takes ownership of its buffer and returns it
+/// with the result. Calls on a file run concurrently; to order two calls, await
 /// the first one.
 #[derive(Clone)]
 pub struct AsyncFile {

@@ -1,4 +1,5 @@
-//! Operations that change inodes and names: one function for each. The faces ([`Node`], [`Dir`](crate::Dir),
+//! Operations that change names and attributes: one function for each; and those of file data, which wrap the
+//! calls of [`Handle`](crate::Handle). The faces ([`Node`], [`Dir`](crate::Dir),
 //! [`File`](crate::File), [`Volume`](crate::Volume)) and servers call these.
 //!
 //! Invariants:

@@ -180,7 +180,7 @@ impl Volume {
         OpenOptions::new().open(path)
     }
 
-    /// Opens an in-memory image, for reading and writing. Changes are lost with the last handle; use
+    /// Opens an in-memory image, for reading and writing. **Changes are lost with the last handle**; use
     /// [`Memory`] to keep them.
     ///
     /// ```no_run
@@ -199,7 +199,8 @@ impl Volume {
             .open_device(Memory::from(image))
     }
 
-    /// Makes a volume on your own storage, as [`MkfsOptions::make`] does in a file.
+    /// Makes a volume on your own storage, as [`MkfsOptions::make`] does in a file. **The volume is durable
+    /// when this returns. After a crash before that, the device holds no volume, or part of one.**
     ///
     /// ```
     /// use throughline::{Memory, MkfsOptions, OpenOptions, Volume};
@@ -355,7 +356,8 @@ impl Volume {
 
     /// Takes the volume down while it is in use, as `FS_IOC_SHUTDOWN` does: from then on nothing is written,
     /// and every call fails with [`Error::Down`]. The disk is left as if by a crash at that moment, after
-    /// the writes that `mode` allows. Closing the volume then writes nothing.
+    /// the writes that `mode` allows. Closing the volume then writes nothing. **Accepted data that was not
+    /// synced is lost, except what `mode` writes.**
     ///
     /// # Errors
     /// With [`TakeDown::Flush`], those of [`Volume::sync`]; the volume is then not taken down. With

@@ -17,13 +17,13 @@ pub(crate) struct VolumeArgs {
     /// ext2, ext3, ext4, or a type of mke2fs.conf [default: ext4]
     #[arg(short = 't', value_name = "TYPE")]
     fs_type: Option<String>,
-    /// Block size in bytes; -SIZE: at least so many
+    /// Block size in bytes; -SIZE: a minimum
     #[arg(short = 'b', value_name = "BYTES", allow_hyphen_values = true)]
     block: Option<String>,
     /// Inode size in bytes
     #[arg(short = 'I', value_name = "BYTES")]
     inode_bytes: Option<u32>,
-    /// One inode for so many bytes
+    /// Bytes of the volume per inode
     #[arg(short = 'i', value_name = "BYTES")]
     bytes_per_inode: Option<u64>,
     /// Number of inodes
@@ -86,7 +86,7 @@ pub(crate) struct MkfsArgs {
     /// Operating system that is recorded as the maker
     #[arg(short = 'o', value_name = "OS")]
     creator_os: Option<String>,
-    /// Overwrite what the target holds. What is mounted or in use is never overwritten
+    /// Overwrite existing contents; a mounted or used target is never overwritten
     #[arg(short = 'F', action = ArgAction::Count)]
     force: u8,
     /// Only show what would be made

@@ -103,7 +103,7 @@ fn warn(made: &Made, quiet: bool) {
         return;
     }
     if made.too_small_for_journal {
-        note("too small for a journal: the file system has none");
+        note("no journal: the file system is too small for one");
     }
     if made.block_bytes > 4096 {
         note(&format!(

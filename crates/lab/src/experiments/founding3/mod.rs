@@ -1,7 +1,7 @@
 //! `founding/3`, report 3: streaming buffered writes, in the report's old way and in ours, compared with our
 //! direct I/O and with the kernel: its file systems and a plain file, through its page cache, with
-//! `RWF_DONTCACHE`, and with O_DIRECT. One writer and eight, with the same total size; each run is a write and
-//! an fsync.
+//! `RWF_DONTCACHE`, and with O_DIRECT. One writer and eight, with the same total size; each run is a write
+//! and an fsync.
 
 mod bars;
 mod kernels;
