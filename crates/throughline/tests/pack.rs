@@ -487,7 +487,7 @@ fn failures_leave_nothing() {
         .unwrap_err();
     assert_eq!(
         error.to_string(),
-        "/shrunk: has become shorter while it was read; run again when it is at rest"
+        "/shrunk: became shorter while it was read; run again when it no longer changes"
     );
     assert_eq!(names(), 1);
     let fits = with(5000);

@@ -34,13 +34,13 @@ pub struct Difference {
 const UUID: Range<u64> = 1024 + 0x68..1024 + 0x78;
 
 impl Difference {
-    /// Whether the UUID is part of it.
-    pub(super) fn is_uuid(&self) -> bool {
-        self.offset < UUID.end && UUID.start < self.offset + self.len
+    /// Whether `next` is in the same part of the volume, less than a block behind this.
+    fn goes_on(&self, next: &Difference, block_bytes: u64) -> bool {
+        self.what == next.what && next.offset - (self.offset + self.len) < block_bytes
     }
 
-    /// The UUID alone.
-    pub(super) fn as_uuid(&self) -> Difference {
+    /// The UUID.
+    pub(super) fn of_uuid() -> Difference {
         Difference {
             offset: UUID.start,
             len: UUID.end - UUID.start,
@@ -49,7 +49,7 @@ impl Difference {
     }
 }
 
-/// The runs of bytes in which two files differ, each within a block.
+/// The parts in which two files differ: of one structure or file, without a block between that is equal.
 pub(super) fn compare(ours: &Path, image: &Path, plan: &Plan<'_>) -> Result<Vec<Difference>> {
     let failed = |path: &Path, source| Error::Open {
         path: path.to_owned(),
@@ -63,7 +63,7 @@ pub(super) fn compare(ours: &Path, image: &Path, plan: &Plan<'_>) -> Result<Vec<
             .map_err(|e| failed(path, e))
     };
     let (expected, found) = (len(&one, ours)?, len(&other, image)?);
-    let mut differences = Vec::new();
+    let mut differences = Vec::<Difference>::new();
     let names = Names::new(plan);
     let (mut a, mut b) = (vec![0; CHUNK_BYTES], vec![0; CHUNK_BYTES]);
     let mut at = 0;
@@ -77,13 +77,19 @@ pub(super) fn compare(ours: &Path, image: &Path, plan: &Plan<'_>) -> Result<Vec<
             .map_err(|error| failed(image, error))?;
         if a[..want] != b[..want] {
             runs(&a[..want], &b[..want], names.block_bytes, |run| {
-                if differences.len() < MOST {
-                    let offset = at + run.start as u64;
-                    differences.push(Difference {
-                        offset,
-                        len: run.len() as u64,
-                        what: names.what(offset),
-                    });
+                let offset = at + run.start as u64;
+                let found = Difference {
+                    offset,
+                    len: run.len() as u64,
+                    what: names.what(offset),
+                };
+                let is_room = differences.len() < MOST;
+                match differences.last_mut() {
+                    Some(last) if last.goes_on(&found, names.block_bytes as u64) => {
+                        last.len = found.offset + found.len - last.offset;
+                    }
+                    _ if is_room => differences.push(found),
+                    _ => {}
                 }
             });
         }

@@ -147,9 +147,8 @@ impl PackOptions {
         Ok(packed(made, &walk, sized.bytes))
     }
 
-    /// Packs a tree again and compares the result with an image. Returns where they differ, each part within
-    /// a block, and at most about 1000 of them; the image is only read. The result is written to a temporary
-    /// file in the image's directory.
+    /// Packs a tree again and compares the result with an image. Returns the parts that differ, at most about
+    /// 1000; the image is only read. The result is written to a temporary file in the image's directory.
     ///
     /// UUID and hash seed follow from the tree and its data unless they are given. If the UUID differs, this
     /// is one difference, and all others are those from a volume with the UUID, the hash seed and the time of
@@ -166,31 +165,32 @@ impl PackOptions {
         let image = image.as_ref();
         let walk = Walk::new(tree)?;
         let mut options = self.volume(&walk)?;
-        let differences = self.differences(&walk, &options, contents, image)?;
-        let derived = options.uuid.is_none();
-        let Some(uuid) = differences.iter().find(|it| derived && it.is_uuid()) else {
+        let (differences, uuid) = self.differences(&walk, &options, contents, image)?;
+        if differences.is_empty() || options.uuid.is_some() {
             return Ok(differences);
-        };
-        let Some(identity) = Identity::of(image) else {
+        }
+        let Some(identity) = Identity::of(image).filter(|found| found.uuid != uuid) else {
             return Ok(differences);
         };
         identity.give(&mut options, self);
-        let mut all = vec![uuid.as_uuid()];
-        all.extend(self.differences(&walk, &options, contents, image)?);
+        let mut all = vec![Difference::of_uuid()];
+        all.extend(self.differences(&walk, &options, contents, image)?.0);
         Ok(all)
     }
 
+    /// Where the image differs, and the UUID that it would have.
     fn differences(
         &self,
         walk: &Walk<'_>,
         options: &MkfsOptions,
         contents: &dyn Contents,
         image: &Path,
-    ) -> Result<Vec<Difference>> {
+    ) -> Result<(Vec<Difference>, [u8; 16])> {
         let sized = size::choose(options, self.size, walk)?;
         let unnamed = temporary(image)?;
-        let (plan, _) = self.write(&sized, options, contents, unnamed.path(), &|_, _| ())?;
-        check::compare(unnamed.path(), image, &plan)
+        let (plan, request) = self.write(&sized, options, contents, unnamed.path(), &|_, _| ())?;
+        let differences = check::compare(unnamed.path(), image, &plan)?;
+        Ok((differences, request.uuid))
     }
 
     fn refuse_occupied(&self, path: &Path) -> Result<()> {
