@@ -81,13 +81,17 @@ impl Tree {
         if self.node(id).kind() == Kind::Directory {
             return Err(Error::damaged(shown(path), "is a hard link to a directory"));
         }
-        if self.node(id).links() == u32::MAX {
+        if self.node(id).links() >= u32::MAX - 1 {
             return Err(Error::limit(shown(path), "the file has too many names"));
         }
-        let place = self.place(path)?;
-        let Place { parent, name } = place.ok_or_else(|| not_a_name(path))?;
-        self.put(parent, &name, id)?;
-        Ok(id)
+        // The new name may replace the node's only one, or a directory above it.
+        self.store.hold(id);
+        let linked = self.place(path).and_then(|place| {
+            let Place { parent, name } = place.ok_or_else(|| not_a_name(path))?;
+            self.put(parent, &name, id)
+        });
+        self.store.release(id);
+        linked.map(|()| id)
     }
 
     /// Removes a name, and all below it if it is a directory's. Whether it was there.

@@ -345,6 +345,16 @@ impl Store {
         }
     }
 
+    /// Keeps a node until [`Store::release`], even if it loses all of its names.
+    pub(super) fn hold(&mut self, id: NodeId) {
+        self.node_mut(id).links += 1;
+    }
+
+    /// Ends [`Store::hold`]; frees the node if it has no name.
+    pub(super) fn release(&mut self, id: NodeId) {
+        self.lose(id, NONE);
+    }
+
     /// Gives a new node that got no name back.
     pub(super) fn drop_unnamed(&mut self, id: NodeId) {
         self.node_mut(id).links = 1;
