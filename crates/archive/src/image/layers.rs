@@ -166,7 +166,7 @@ fn oci_layer(store: &Store, layer: &Descriptor) -> Result<Layer> {
     }
     let window = store.open(&blob_path(&layer.digest)?)?;
     if window.length != layer.size {
-        let problem = format_args!(
+        let problem = format!(
             "it has {} bytes, and should have {}",
             window.length, layer.size
         );

@@ -182,7 +182,7 @@ impl Read for Bounded<'_> {
             )
         })?;
         self.left = self.left.checked_sub(read as u64).ok_or_else(|| {
-            let problem = format_args!("it decompresses to more than {} bytes", self.limit_bytes);
+            let problem = format!("it decompresses to more than {} bytes", self.limit_bytes);
             io::Error::other(Error::limit(format_args!("{} stream", self.name), problem))
         })?;
         Ok(read)

@@ -33,7 +33,7 @@ impl Spool {
         let end = self.length + bytes.len() as u64;
         if end > self.limit_bytes {
             let limit = self.limit_bytes;
-            let problem = format_args!("what is kept of the stream needs more than {limit} bytes");
+            let problem = format!("what is kept of the stream needs more than {limit} bytes");
             return Err(Error::limit("temporary file", problem));
         }
         let written = self.file.write_all_at(bytes, self.length);

@@ -67,7 +67,7 @@ impl Pax {
             .sum();
         if xattrs > 4 * limits.xattr_bytes as usize {
             let limit = limits.xattr_bytes;
-            let problem = format_args!("the attributes of one file need more than {limit} bytes");
+            let problem = format!("the attributes of one file need more than {limit} bytes");
             return Err(Error::limit("PAX header", problem));
         }
         Ok(())

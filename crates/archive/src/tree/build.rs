@@ -70,7 +70,7 @@ impl Tree {
     /// Adds a name for what is at `target`, which is not a directory.
     pub fn link(&mut self, path: &[u8], target: &[u8]) -> Result<NodeId> {
         let Some(id) = self.lookup(target) else {
-            let problem = format_args!("is a hard link to {}, which is not there", shown(target));
+            let problem = format!("is a hard link to {}, which is not there", shown(target));
             return Err(Error::damaged(shown(path), problem));
         };
         self.link_node(path, id)

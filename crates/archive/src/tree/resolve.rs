@@ -140,7 +140,7 @@ impl Tree {
                     left.push(target);
                 }
                 _ => {
-                    let problem = format_args!("{} in it is not a directory", shown(&component));
+                    let problem = format!("{} in it is not a directory", shown(&component));
                     return Err(Error::damaged(shown(path), problem));
                 }
             }
@@ -190,7 +190,7 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
 
 fn check_name(name: &[u8], path: &[u8]) -> Result<()> {
     if name.len() > NAME_MAX {
-        let problem = format_args!("a name of {} bytes is longer than {NAME_MAX}", name.len());
+        let problem = format!("a name of {} bytes is longer than {NAME_MAX}", name.len());
         return Err(Error::damaged(shown(path), problem));
     }
     if name.contains(&0) {
@@ -201,9 +201,8 @@ fn check_name(name: &[u8], path: &[u8]) -> Result<()> {
 
 pub(super) fn check_target(target: &[u8], path: &[u8]) -> Result<()> {
     if target.is_empty() || target.len() > TARGET_MAX || target.contains(&0) {
-        let problem = format_args!(
-            "the symlink's target is empty, has a NUL, or is longer than {TARGET_MAX}"
-        );
+        let problem =
+            format!("the symlink's target is empty, has a NUL, or is longer than {TARGET_MAX}");
         return Err(Error::damaged(shown(path), problem));
     }
     Ok(())

@@ -42,8 +42,7 @@ impl XattrSets {
             }
             if set.len() + name.len() + value.len() > limits.xattr_bytes as usize {
                 let limit = limits.xattr_bytes;
-                let problem =
-                    format_args!("the attributes of one file need more than {limit} bytes");
+                let problem = format!("the attributes of one file need more than {limit} bytes");
                 return Err(Error::limit(shown(name), problem));
             }
             set.push(name.len() as u8);
