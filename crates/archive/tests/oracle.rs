@@ -1,4 +1,5 @@
-//! Beside GNU tar, bsdtar and the compressors: what they write is read, and what is written they read.
+//! GNU tar, bsdtar and the compressors in both directions: we read what they write, and they read what we
+//! write.
 
 mod common;
 

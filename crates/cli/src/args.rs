@@ -123,7 +123,7 @@ pub(crate) enum Command {
     ///
     /// The same sources, options and version make the same bytes. The UUID and the hash seed follow from the
     /// content unless -U or -E hash_seed= gives them. With SOURCE_DATE_EPOCH in the environment, the file
-    /// system is of that time, and files that are newer get it. mke2fs.conf is not read.
+    /// system gets that time, and later times of files are set to it. mke2fs.conf is not read.
     Pack(Box<commands::pack::PackArgs>),
     /// List directories
     Ls(commands::ls::LsArgs),

@@ -151,7 +151,7 @@ impl Tree {
         Ok(id)
     }
 
-    /// Gives a node, not a directory, a name, in place of what had it.
+    /// Gives a name to a node that is not a directory. Replaces what had the name.
     fn put(&mut self, parent: NodeId, name: &[u8], id: NodeId) -> Result<()> {
         match self.store.find(parent, name) {
             Some(found) => {

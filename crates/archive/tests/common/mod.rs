@@ -1,5 +1,9 @@
 //! What the tests of this crate share.
-#![allow(dead_code, unused_imports)] // not every test uses all of it
+#![allow(
+    dead_code,
+    unused_imports,
+    reason = "each test binary uses a part of this module"
+)]
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -11,7 +11,8 @@ use std::time::Duration;
 /// Minimum window, in bios of the target size.
 const MIN_BIOS: u64 = 32;
 
-/// Maximum window: what the device writes in this time. A flush waits for no more than that.
+/// Maximum window: what the device writes in this time, by its measured bandwidth. It bounds what a flush
+/// waits for.
 pub(super) const LONGEST: Duration = Duration::from_millis(25);
 
 /// The window shrinks by an eighth after this many reaps in a row that were in time.

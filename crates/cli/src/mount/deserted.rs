@@ -4,7 +4,8 @@
 //! The kernel removes mounts with the last process of their namespace. The server itself is such a process:
 //! its mount would stay, and its image in use, forever (`unshare -m sh -c 'throughline mount …'`). So the
 //! server waits for the end of a process in the namespace, then looks for another one, and ends if there is
-//! none. An idle mount thus costs no processor time.
+//! none. An idle mount thus costs no processor time. A process that leaves the namespace without ending is
+//! noticed when it ends.
 //!
 //! Invariant: the server does not end if the processes in the namespace are not visible to it, or if the
 //! namespace or the mount can be reached in another way.

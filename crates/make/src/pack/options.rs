@@ -76,7 +76,7 @@ impl PackOptions {
         self
     }
 
-    /// The time of the making, as `SOURCE_DATE_EPOCH`; files that are newer get this time, too. Default: the
+    /// The time of the making, as `SOURCE_DATE_EPOCH`; later times of files are set to it. Default: the
     /// newest time of a file.
     pub fn epoch(&mut self, time: SystemTime) -> &mut PackOptions {
         self.epoch = Some(time);
