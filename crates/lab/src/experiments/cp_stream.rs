@@ -14,11 +14,10 @@
 //! host of a virtual machine, each measurement waits until it has.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use crate::command::{discarded, drop_cached, make_data, own, own_cp, read_into_cache, timed};
 use crate::interleave::{Sample, Variant};
-use crate::kernel::{LoopMount, e2fsck, may_mount, mke2fs};
+use crate::kernel::{LoopMount, e2fsck, may_mount, mke2fs, named};
 use crate::outcome::{Outcome, ratios};
 use crate::warm::{cool, free_memory_leaves};
 use crate::{Result, Settings};
@@ -192,7 +191,7 @@ impl Files {
         let len = self.len_bytes.to_string();
         crate::kernel::run("fallocate", &["-l", &len, &self.plain.to_string_lossy()])?;
         self.ready(cached)?;
-        let mut dd = Command::new("dd");
+        let mut dd = named("dd");
         dd.arg(format!("if={}", self.source.display()))
             .arg(format!("of={}", self.plain.display()))
             .args(["bs=1M", "iflag=direct", "oflag=direct"])
@@ -204,7 +203,7 @@ impl Files {
 
     fn dd_read(&self) -> Result<Sample> {
         self.ready(false)?;
-        let mut dd = Command::new("dd");
+        let mut dd = named("dd");
         dd.arg(format!("if={}", self.source.display())).args([
             "of=/dev/null",
             "bs=1M",
@@ -219,7 +218,7 @@ impl Files {
         drop_cached(&self.full)?;
         let mount = LoopMount::new(&self.full, "ext4", Some("ro"))?;
         cool();
-        let mut cat = Command::new("cat");
+        let mut cat = named("cat");
         let (spent, _) = discarded(cat.arg(mount.root().path("file")))?;
         Ok(vec![("throughput", "MB/s", spent.mb_per_s(self.len_bytes))])
     }

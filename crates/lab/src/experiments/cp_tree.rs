@@ -7,11 +7,10 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use crate::command::{drop_cached, own_cp, timed};
 use crate::interleave::{Sample, Variant};
-use crate::kernel::{LoopMount, e2fsck, may_mount, mkfs};
+use crate::kernel::{LoopMount, e2fsck, may_mount, mkfs, named};
 use crate::outcome::{Outcome, ratios};
 use crate::streams::{targets::write_out, writers};
 use crate::{Result, Settings};
@@ -94,7 +93,7 @@ impl Image {
 
     fn debugfs(&self, script: &Path) -> Result<Sample> {
         self.make()?;
-        let mut debugfs = Command::new("debugfs");
+        let mut debugfs = named("debugfs");
         let (spent, _) = timed(debugfs.args(["-w", "-f"]).arg(script).arg(&self.path))?;
         Ok(vec![("time", "s", spent.wall.as_secs_f64())])
     }
@@ -102,7 +101,7 @@ impl Image {
     fn kernel(&self, tree: &Path) -> Result<Sample> {
         self.make()?;
         let mount = LoopMount::new(&self.path, "ext4", None)?;
-        let mut cp = Command::new("sh");
+        let mut cp = named("sh");
         cp.args(["-c", "cp -a \"$1\" \"$2\" && sync -f \"$2\"", "-"]);
         let (spent, _) = timed(cp.arg(tree).arg(mount.root().path("")))?;
         Ok(vec![("time", "s", spent.wall.as_secs_f64())])

@@ -2,9 +2,8 @@
 //! They are created (create, write, close), queried by `stat` with cold caches and again with warm ones,
 //! listed by `ls -lR` with cold caches, and removed.
 
-use std::process::Command;
-
 use crate::interleave::Sample;
+use crate::kernel::named;
 use crate::mounts::contestants::{Aim, Contestant};
 use crate::mounts::tree::{FILES_PER_FOLDER, Tree};
 use crate::mounts::work::drained;
@@ -76,7 +75,7 @@ fn sample(session: &mut Session<'_>, folders: u64) -> Result<Sample> {
         let again = tree.each_file(session, |folder, name| folder.stat(name).map(drop))?;
         session.cold()?;
         let path = session.root().path(&top);
-        let listed = drained(Command::new("ls").args(["-lR", &path]))?;
+        let listed = drained(named("ls").args(["-lR", &path]))?;
         let removed = tree.each_file(session, |folder, name| folder.remove(name))?;
         let [made, cold, again, listed, removed] =
             [made, cold, again, listed, removed].map(|spent| spent.wall);

@@ -4,9 +4,8 @@
 //! `--events`. `--time=0` removes the default limit of 10 s, which the older version did not apply if the
 //! number of requests was limited.
 
-use std::process::Command;
-
 use crate::command::timed;
+use crate::kernel::named;
 use crate::mounts::Bench;
 use crate::mounts::contestants::{Aim, Contestant};
 use crate::mounts::work::have;
@@ -25,7 +24,7 @@ pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> 
     let contestants = Contestant::all(outcome);
     let bench = Bench::new(settings, file_mib * MIB / 8 * 9 + 256 * MIB, &[])?;
     bench.compare(outcome, &contestants, 5, &|session| {
-        let mut sysbench = Command::new("sysbench");
+        let mut sysbench = named("sysbench");
         sysbench
             .arg("fileio")
             .args(["--threads=1", "--file-num=1"])

@@ -4,9 +4,9 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 
 use crate::command::timed;
+use crate::kernel::named;
 use crate::mounts::Bench;
 use crate::mounts::contestants::{Aim, Contestant};
 use crate::mounts::source_tree::{self, FILES_PER_FOLDER};
@@ -26,14 +26,14 @@ pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> 
     let bytes = make_archive(&bench, &archive, files)?;
     bench.compare(outcome, &contestants, 7, &|session| {
         let target = session.root().path("");
-        let mut untar = Command::new("tar");
+        let mut untar = named("tar");
         untar.arg("xf").arg(&archive).args(["-C", &target]);
         let (made, _) = timed(&mut untar)?;
         let durable = made.wall + session.cold()?;
         // The remount changed the descriptor of the root.
         let target = session.root().path("");
-        let back = drained(Command::new("tar").args(["cf", "-", "-C", &target, "tree"]))?;
-        let (removed, _) = timed(Command::new("rm").args(["-r", &format!("{target}tree")]))?;
+        let back = drained(named("tar").args(["cf", "-", "-C", &target, "tree"]))?;
+        let (removed, _) = timed(named("rm").args(["-r", &format!("{target}tree")]))?;
         let rate = |wall: std::time::Duration| files as f64 / wall.as_secs_f64();
         Ok(vec![
             ("untar", "files/s", rate(made.wall)),
@@ -60,7 +60,7 @@ fn make_archive(bench: &Bench<'_>, archive: &Path, files: u64) -> Result<u64> {
     let top = bench.scratch("tree");
     let bytes = source_tree::make(&top, files, &bench.source)?;
     let parent = bench.scratch("");
-    let mut tar = Command::new("tar");
+    let mut tar = named("tar");
     tar.arg("cf").arg(archive).arg("-C").arg(parent).arg("tree");
     timed(&mut tar)?;
     fs::remove_dir_all(&top)?;

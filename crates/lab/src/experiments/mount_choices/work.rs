@@ -2,11 +2,11 @@
 
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
-use std::process::Command;
 use std::time::Duration;
 
 use rustix::fs::{OFlags, symlinkat};
 
+use crate::kernel::named;
 use crate::mounts::Session;
 use crate::mounts::place::Place;
 use crate::mounts::tree::{FILES_PER_FOLDER, Tree};
@@ -259,7 +259,7 @@ fn list(session: &mut Session<'_>, sizes: &Sizes, how: &str) -> Result<f64> {
     tree.create(session)?;
     session.cold()?;
     let path = session.root().path(tree.top);
-    let spent = drained(Command::new("ls").args([how, &path]))?;
+    let spent = drained(named("ls").args([how, &path]))?;
     Ok(per_second(tree.files(), spent.wall))
 }
 
