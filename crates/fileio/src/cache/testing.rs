@@ -203,8 +203,10 @@ impl FakeFile {
         }
     }
 
-    /// Allocates unwritten blocks.
+    /// Allocates unwritten blocks. As in a file system, no write-back may hold a claim on these holes
+    /// meanwhile.
     pub(crate) fn preallocate(&self, range: Range<u64>) {
+        let _frozen = self.space.freeze();
         let mut state = self.state.lock();
         let mut volume = self.volume.state.lock();
         for block in range.start / self.volume.block..range.end.div_ceil(self.volume.block) {
