@@ -66,6 +66,8 @@ mod request;
 mod scope;
 #[cfg(not(miri))]
 mod slice;
+#[cfg(not(miri))]
+mod wake_up;
 
 #[cfg(not(miri))]
 pub use allocator::{give_memory_back, limit_allocator};
@@ -95,3 +97,5 @@ pub use request::{Completion, Op, Request};
 pub use scope::{Done, Scope, Segment, scope};
 #[cfg(not(miri))]
 pub use slice::shorten_slice;
+#[cfg(not(miri))]
+pub use wake_up::{round_trip_on_one_processor_us, wake_up_us};

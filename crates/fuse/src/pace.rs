@@ -3,9 +3,9 @@
 //! If idle processors halt, as on most virtual machines, a wake-up of another processor takes 20 to 50 µs:
 //! longer than most requests take to serve. A program that issues one request after another pays for two
 //! wake-ups per request, our thread's and its own. So when requests arrive in sequence, one thread serves
-//! them all: on the caller's processor, so that no other is woken ([`crate::beside`]), or, where that is not
-//! possible, by spinning for a while before it sleeps. The other threads are parked: if one of them waited in
-//! the kernel, each request would wake it needlessly.
+//! them all: on the caller's processor, so that no other is woken ([`crate::beside`]), or, where wake-ups are
+//! cheap or that is not possible, by spinning for a while before it sleeps. The other threads are parked: if
+//! one of them waited in the kernel, each request would wake it needlessly.
 //!
 //! Invariants:
 //! - While one thread reads alone, one of the parked threads is the watcher. It checks every
@@ -128,6 +128,11 @@ impl Pace {
         self.may_spin.store(false, Ordering::Relaxed);
         self.beside_from_ns.store(u64::MAX, Ordering::Relaxed);
         self.end_alone();
+    }
+
+    /// A mode with one thread is possible.
+    pub(crate) fn may_be_alone(&self) -> bool {
+        self.may_spin.load(Ordering::Relaxed)
     }
 
     /// [`Mode::Beside`] may begin after this time; its thread exists.

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use throughline_device::{clone_fuse_connection, free_thread};
 
-use crate::beside::{Beside, Next};
+use crate::beside::{self, Beside, Next};
 use crate::channel::{Channel, Received, Scratch};
 use crate::options::Choices;
 use crate::pace::{Find, Finds, Mode, Pace, SPIN};
@@ -38,8 +38,8 @@ struct Workers<'a> {
     request_bytes: usize,
     clone_fd: bool,
     pace: Pace,
-    /// A thread may serve on its caller's processor ([`Beside`]).
-    may_be_beside: bool,
+    /// A thread may serve on its caller's processor ([`Beside`]), because that pays.
+    may_be_beside: AtomicBool,
     /// The thread of [`Mode::Beside`] was started.
     has_beside: AtomicBool,
     threads: AtomicUsize,
@@ -81,7 +81,7 @@ pub(crate) fn run(
         request_bytes,
         clone_fd: choices.clone_fd,
         pace: Pace::new(choices.spin && choices.clone_fd && processors > 1),
-        may_be_beside: choices.idle_policy,
+        may_be_beside: AtomicBool::new(false),
         has_beside: AtomicBool::new(false),
         threads: AtomicUsize::new(1),
         max_threads: AtomicUsize::new(MAX_THREADS),
@@ -99,6 +99,9 @@ pub(crate) fn run(
                 Ok(false) => {}
                 Err(error) => workers.end(Some(error)),
             }
+        }
+        if choices.idle_policy && workers.pace.may_be_alone() {
+            workers.measure(scope);
         }
         workers.work(scope);
         rings.iter().for_each(Rings::end);
@@ -210,8 +213,20 @@ impl Workers<'_> {
         self.answer(&reader.channel, &mut reader.scratch);
         self.working.fetch_sub(1, Ordering::Relaxed);
         self.pace.done(&turn);
-        if self.may_be_beside && self.pace.mode() == Mode::Spinning {
+        if self.may_be_beside.load(Ordering::Relaxed) && self.pace.mode() == Mode::Spinning {
             self.start_beside(scope);
+        }
+    }
+
+    /// Finds out whether [`Mode::Beside`] pays, now, because programs keep no processor busy with requests yet.
+    fn measure<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
+        let started = std::thread::Builder::new()
+            .name("fuse-measure".to_owned())
+            .spawn_scoped(scope, || {
+                self.may_be_beside.store(beside::pays(), Ordering::Relaxed);
+            });
+        if let Err(error) = started {
+            tracing::warn!(%error, "starting a thread");
         }
     }
 

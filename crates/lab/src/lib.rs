@@ -28,7 +28,6 @@ pub mod rounds;
 mod shell;
 pub mod stats;
 mod streams;
-mod wake_up;
 mod warm;
 pub mod workload;
 

@@ -4,8 +4,8 @@ use std::fmt;
 use std::fs;
 
 use serde::{Deserialize, Serialize};
+use throughline_device::wake_up_us;
 
-use crate::wake_up::wake_up_us;
 use crate::warm::free_memory_leaves;
 
 /// The machine of a run.

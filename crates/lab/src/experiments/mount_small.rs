@@ -22,6 +22,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::FileExt;
 
 use rustix::fs::OFlags;
+use throughline_device::round_trip_on_one_processor_us;
 
 use crate::interleave::{Sample, Variant};
 use crate::mounts::contestants::{Aim, Contestant, DEV_FUSE, IO_URING, Transport};
@@ -31,7 +32,7 @@ use crate::mounts::work::{NEW, together};
 use crate::mounts::{Bench, Session};
 use crate::outcome::Outcome;
 use crate::stats::Summary;
-use crate::{Error, Result, Settings, wake_up};
+use crate::{Error, Result, Settings};
 
 const FILE_BYTES: usize = 2048;
 /// A round trip of two threads over a pipe, on one processor: a look-up with nothing but its wake-ups.
@@ -67,7 +68,7 @@ pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> 
     let work = |session: &mut Session<'_>| sample(session, files);
     let mut variants: Vec<_> = bench.variants(&contestants, &work).collect();
     variants.push(Variant::new(PIPE, || {
-        Ok(vec![(ROUND_TRIP, "us", wake_up::on_one_processor_us()?)])
+        Ok(vec![(ROUND_TRIP, "us", round_trip_on_one_processor_us()?)])
     }));
     outcome.measure(settings, 9, variants)?;
     outcome.count("files", files as f64);

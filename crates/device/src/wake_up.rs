@@ -16,7 +16,7 @@ const ENOUGH: Duration = Duration::from_millis(8);
 
 /// Half the median time of a round trip of a byte to another thread through two pipes, in microseconds. The
 /// threads run on two processors if there are two. Measured once per process; 0 if it cannot be measured.
-pub(crate) fn wake_up_us() -> f64 {
+pub fn wake_up_us() -> f64 {
     static MEASURED: OnceLock<f64> = OnceLock::new();
     let measure = || {
         let (one, other) = two_processors()?;
@@ -30,7 +30,7 @@ pub(crate) fn wake_up_us() -> f64 {
 ///
 /// # Errors
 /// Those of pipes and threads.
-pub(crate) fn on_one_processor_us() -> io::Result<f64> {
+pub fn round_trip_on_one_processor_us() -> io::Result<f64> {
     let (one, _) = two_processors()?;
     round_trip_us(one, one)
 }
@@ -102,7 +102,7 @@ mod tests {
         let first = wake_up_us();
         assert!(first.is_finite() && first >= 0.0);
         assert_eq!(wake_up_us(), first);
-        let on_one = on_one_processor_us().expect("pipes and threads");
+        let on_one = round_trip_on_one_processor_us().expect("pipes and threads");
         assert!(on_one.is_finite() && on_one > 0.0);
     }
 }
