@@ -95,3 +95,8 @@ pub use request::{Completion, Op, Request};
 pub use scope::{Done, Scope, Segment, scope};
 #[cfg(not(miri))]
 pub use slice::shorten_slice;
+
+/// The examples of the README are compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
