@@ -1,9 +1,11 @@
 //! The dependency direction of the design, checked with `cargo metadata`: no crate may use a crate above
 //! it.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::process::Command;
+
+use throughline_testkit::sources;
 
 /// The crates of the workspace that each crate may depend on directly, except for tests.
 const MAY_USE: &[(&str, &[&str])] = &[
@@ -153,9 +155,30 @@ fn planted_bugs_are_no_feature() {
     }
 }
 
+/// What a registry shows of a crate: its own README, and its docs for the platforms that it supports.
+#[test]
+fn published_crates_present_themselves() {
+    let metadata = metadata();
+    let packages = metadata["packages"].as_array().into_iter().flatten();
+    // `publish = false` is an empty list of registries.
+    let published = packages.filter(|package| package["publish"].is_null());
+    let mut count = 0;
+    for package in published {
+        let name = package["name"].as_str().expect("a name");
+        let readme = package["readme"].as_str();
+        let readme = readme.unwrap_or_else(|| panic!("{name} has no README"));
+        let is_own = readme == "README.md" || name == "throughline-cli";
+        assert!(is_own, "{name} has the README of the command");
+        let docs = &package["metadata"]["docs"]["rs"]["targets"];
+        assert!(docs.is_array(), "{name} has no settings for docs.rs");
+        count += 1;
+    }
+    assert!(count > 10, "only {count} are published");
+}
+
 #[test]
 fn unsafe_code_is_only_in_device() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let root = sources::root();
     for (name, _) in MAY_USE
         .iter()
         .filter(|(name, _)| *name != "throughline-device")
@@ -171,7 +194,7 @@ fn unsafe_code_is_only_in_device() {
                 other.trim_start_matches("throughline-")
             ),
         };
-        let text = std::fs::read_to_string(root.join(&main)).expect("a crate has a root file");
+        let text = sources::text(&root.join(&main));
         assert!(
             text.lines().any(|line| line == "#![forbid(unsafe_code)]"),
             "{main} does not forbid unsafe code"
@@ -181,20 +204,9 @@ fn unsafe_code_is_only_in_device() {
 
 /// The source files of `throughline`, with their text.
 fn library_sources() -> Vec<(PathBuf, String)> {
-    let mut folders = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/throughline/src")];
-    let mut files = Vec::new();
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).expect("the sources are there") {
-            let path = entry.expect("an entry").path();
-            if path.is_dir() {
-                folders.push(path);
-            } else {
-                let text = std::fs::read_to_string(&path).expect("a source file");
-                files.push((path, text));
-            }
-        }
-    }
-    files
+    let files = sources::files(&sources::root().join("crates/throughline/src"), &["rs"]);
+    let with_text = |path: PathBuf| (path.clone(), sources::text(&path));
+    files.into_iter().map(with_text).collect()
 }
 
 /// The public API of `throughline` has no hidden items beside one module: what our own crates use beyond the
@@ -267,7 +279,7 @@ const CHANGES: &[&str] = &[
 #[test]
 fn calls_say_what_a_crash_does_to_changes() {
     let mut silent = Vec::new();
-    let mut seen = std::collections::BTreeSet::new();
+    let mut seen = BTreeSet::new();
     for (path, text) in library_sources() {
         let mut docs = String::new();
         for line in text.lines() {

@@ -3,22 +3,27 @@
 //! crate are counted as one.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
+
+use throughline_testkit::sources;
 
 /// The most methods that a type may have. There are no exceptions: split a larger type.
 const MAX_METHODS: usize = 40;
 
-fn source_files(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(folder).expect("the sources are there") {
-        let path = entry.expect("an entry").path();
-        let stem = path.file_stem().and_then(|stem| stem.to_str());
-        let is_test = matches!(stem, Some("tests" | "testing"));
-        if path.is_dir() && !is_test {
-            source_files(&path, found);
-        } else if path.extension().is_some_and(|end| end == "rs") && !is_test {
-            found.push(path);
-        }
-    }
+/// The sources below a folder, without files and folders of tests.
+fn source_files(folder: &Path) -> impl Iterator<Item = PathBuf> {
+    let is_test = |part: &OsStr| {
+        ["tests", "tests.rs", "testing", "testing.rs"]
+            .iter()
+            .any(|name| part == *name)
+    };
+    let files = sources::files(folder, &["rs"]).into_iter();
+    let folder = folder.to_owned();
+    files.filter(move |file| {
+        let below = file.strip_prefix(&folder).expect("a file below the folder");
+        !below.iter().any(is_test)
+    })
 }
 
 /// The name of the type in `impl<'a> some::Name<'a> {`; `None` for the `impl` of a trait.
@@ -95,7 +100,7 @@ fn count(text: &str, methods: &mut BTreeMap<String, usize>) {
 
 #[test]
 fn no_type_has_many_methods() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let root = sources::root();
     let mut folders: Vec<PathBuf> = std::fs::read_dir(root.join("crates"))
         .expect("the crates are there")
         .map(|entry| entry.expect("an entry").path())
@@ -106,14 +111,9 @@ fn no_type_has_many_methods() {
     for folder in folders {
         let name = folder.file_name().and_then(|name| name.to_str());
         let name = name.expect("a name in UTF-8");
-        let mut files = Vec::new();
-        source_files(&folder.join("src"), &mut files);
         let mut methods = BTreeMap::new();
-        for file in files {
-            count(
-                &std::fs::read_to_string(file).expect("a source"),
-                &mut methods,
-            );
+        for file in source_files(&folder.join("src")) {
+            count(&sources::text(&file), &mut methods);
         }
         assert!(!methods.is_empty(), "no methods were found in {name}");
         for (of, count) in methods {

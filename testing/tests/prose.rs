@@ -1,30 +1,9 @@
 //! Comments and pages have lines of at most 110 columns, which rustfmt does not check. Tables and drawings
 //! are not prose; a line with one long word, such as an address, cannot be broken.
 
-use std::path::{Path, PathBuf};
+use throughline_testkit::sources;
 
 const MAX_COLUMNS: usize = 110;
-
-/// Source files and pages below a folder, without build products and corpora.
-fn files(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(folder).expect("the sources are there") {
-        let path = entry.expect("an entry").path();
-        let name = path.file_name().and_then(|name| name.to_str());
-        let is_product =
-            name.is_none_or(|name| name.starts_with('.') || name.starts_with("target"));
-        if is_product {
-            continue;
-        }
-        if path.is_dir() {
-            files(&path, found);
-        } else if matches!(
-            path.extension().and_then(|end| end.to_str()),
-            Some("rs" | "md")
-        ) {
-            found.push(path);
-        }
-    }
-}
 
 /// The text of a line of prose.
 fn prose(line: &str, is_source: bool) -> Option<&str> {
@@ -41,16 +20,16 @@ fn prose(line: &str, is_source: bool) -> Option<&str> {
 
 #[test]
 fn prose_has_at_most_110_columns() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let root = sources::root();
     let mut found = Vec::new();
     for folder in ["crates", "testing", "docs", "fuzz"] {
-        files(&root.join(folder), &mut found);
+        found.extend(sources::files(&root.join(folder), &["rs", "md"]));
     }
     found.extend(["README.md", "ARCHITECTURE.md", "CHANGELOG.md"].map(|name| root.join(name)));
     assert!(found.len() > 300, "only {} files", found.len());
     let mut wrong = Vec::new();
     for file in found {
-        let text = std::fs::read_to_string(&file).expect("a text");
+        let text = sources::text(&file);
         let is_source = file.extension().is_some_and(|end| end == "rs");
         let mut in_drawing = false;
         for (line, at) in text.lines().zip(1..) {

@@ -138,6 +138,7 @@ impl<'env> Builder<'env> {
 mod tests {
     use proptest::prelude::*;
     use throughline_device::Limits;
+    use throughline_testkit::cases::config;
 
     use super::*;
 
@@ -292,7 +293,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig::with_cases(512))]
+        #![proptest_config(config(512))]
 
         #[test]
         fn conserves_bytes_and_keeps_limits(

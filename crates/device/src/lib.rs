@@ -99,3 +99,8 @@ pub use scope::{Done, Scope, Segment, scope};
 pub use slice::shorten_slice;
 #[cfg(not(miri))]
 pub use wake_up::{round_trip_on_one_processor_us, wake_up_us};
+
+/// The examples of the README are compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

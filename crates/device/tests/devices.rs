@@ -8,8 +8,9 @@ use std::sync::Arc;
 
 use common::{Bench, LEN, benches, block, buffer, one, pattern, range, read, write};
 use proptest::prelude::*;
-use proptest::test_runner::{RngSeed, TestRunner};
+use proptest::test_runner::TestRunner;
 use throughline_device::{BlockDevice, MemoryDevice, OffsetDevice, Op, Segment, scope};
+use throughline_testkit::cases::config;
 
 #[test]
 fn written_data_is_read_back() {
@@ -343,13 +344,7 @@ fn against_a_vector(device: &dyn BlockDevice, steps: &[Step]) {
 #[test]
 fn random_operations_do_as_a_vector_does() {
     for Bench { name, device, .. } in benches() {
-        let config = ProptestConfig {
-            cases: 12,
-            failure_persistence: None,
-            rng_seed: RngSeed::Fixed(2),
-            ..ProptestConfig::default()
-        };
-        let mut runner = TestRunner::new(config);
+        let mut runner = TestRunner::new(config(12));
         let outcome = runner.run(&steps(device.len_bytes() / 4096), |steps| {
             against_a_vector(&*device, &steps);
             Ok(())

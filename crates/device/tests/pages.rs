@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use proptest::prelude::*;
 use throughline_device::{MAX_PAGES_BYTES, MIN_PAGES_BYTES, PagePool, Pages};
+use throughline_testkit::cases::config;
 
 const CHUNK: u64 = MAX_PAGES_BYTES as u64;
 
@@ -60,11 +61,7 @@ fn is_marked(pages: &Pages, number: u8) -> bool {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: if cfg!(miri) { 2 } else { 128 },
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(config(if cfg!(miri) { 2 } else { 128 }))]
 
     #[test]
     fn pieces_are_apart_and_inside_the_budget(steps in steps()) {

@@ -179,6 +179,7 @@ pub fn checksum(bits: &[u8], count: u32, fs_seed: u32) -> u32 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use throughline_testkit::cases::config;
 
     fn naive(bits: &[u8], range: Range<u32>, want: bool) -> Option<u32> {
         range
@@ -193,6 +194,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(config(256))]
+
         #[test]
         fn agrees_with_bit_by_bit(bits in bits(), from in 0u32..330, to in 0u32..330) {
             prop_assert_eq!(find_clear(&bits, from..to), naive(&bits, from..to, false));

@@ -45,3 +45,8 @@ pub use group_desc::GroupDesc;
 pub use inode::InodeImage;
 pub use superblock::Superblock;
 pub use units::{FileBlock, FsBlock, GroupNumber, InodeNumber};
+
+/// The examples of the README are compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

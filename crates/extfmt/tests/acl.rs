@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use throughline_extfmt::acl::{Acl, Entry, Refused, Tag};
+use throughline_testkit::cases::config;
 
 fn entry(tag: Tag, rights: u16, id: u32) -> Entry {
     Entry { tag, rights, id }
@@ -92,6 +93,8 @@ fn permissions_and_lists_follow_each_other() {
 }
 
 proptest! {
+    #![proptest_config(config(256))]
+
     #[test]
     fn lists_that_parse_are_written_back(bytes in proptest::collection::vec(0u8..40, 0..80)) {
         if let Ok(list) = Acl::from_disk(&bytes) {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 use throughline_extfmt::InodeNumber;
 use throughline_extfmt::dir::{self, DirEntry, DirFormat, Vacancy};
+use throughline_testkit::cases::config;
 
 #[derive(Clone, Debug)]
 enum Step {
@@ -97,6 +98,8 @@ fn apply(block: &mut [u8], format: &DirFormat, model: &mut Model, step: Step) {
 }
 
 proptest! {
+    #![proptest_config(config(256))]
+
     #[test]
     fn blocks_agree_with_a_map(format in format(), steps in proptest::collection::vec(step(), 1..120)) {
         let mut block = vec![0xEEu8; format.block_bytes as usize];

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use throughline_extfmt::extent::{self, Expect, Extent, Index, Node, NodeMut};
 use throughline_extfmt::{FileBlock, FsBlock};
+use throughline_testkit::cases::config;
 
 mod common;
 
@@ -23,6 +24,8 @@ fn extent(seed: u64) -> Extent {
 }
 
 proptest! {
+    #![proptest_config(config(256))]
+
     #[test]
     fn entries_round_trip(seed: u64) {
         let mut bytes = [0u8; 60];

@@ -7,6 +7,7 @@ use std::sync::LazyLock;
 
 use exercise::TARGETS;
 use proptest::prelude::*;
+use throughline_testkit::cases::config;
 
 /// Seeds of the fuzz targets, taken from images that `mke2fs` made, in the order of [`TARGETS`].
 static CORPORA: LazyLock<Vec<Vec<Vec<u8>>>> =
@@ -98,7 +99,7 @@ fn apply(bytes: &mut Vec<u8>, mutation: &Mutation) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(4096))]
+    #![proptest_config(config(4096))]
 
     #[test]
     fn mutated_seeds(pick: usize, mutations in proptest::collection::vec(mutation(), 1..6)) {

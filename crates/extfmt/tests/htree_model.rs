@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use throughline_extfmt::htree::{self, IndexNode, IndexNodeMut, Root, TreeFormat};
 use throughline_extfmt::{FileBlock, InodeNumber};
+use throughline_testkit::cases::config;
 
 fn formats() -> impl Strategy<Value = TreeFormat> {
     let block = prop_oneof![Just(1024u32), Just(4096), Just(65536)];
@@ -26,6 +27,8 @@ fn entries(node: &IndexNode<'_>) -> Vec<(u32, u32)> {
 }
 
 proptest! {
+    #![proptest_config(config(256))]
+
     #[test]
     fn nodes_agree_with_a_vector(
         format in formats(), is_root: bool,

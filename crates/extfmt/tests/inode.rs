@@ -7,6 +7,7 @@ use throughline_extfmt::features::{Incompat, RoCompat};
 use throughline_extfmt::inode::{EXTRA_ISIZE, FileType, InodeFlags, InodeImage, Time};
 use throughline_extfmt::time::{MAX_SECONDS, MIN_SECONDS, Timestamp};
 use throughline_extfmt::{FsBlock, InodeNumber};
+use throughline_testkit::cases::config;
 
 const NUMBER: InodeNumber = InodeNumber(12);
 
@@ -15,6 +16,8 @@ fn sizes() -> impl Strategy<Value = u16> {
 }
 
 proptest! {
+    #![proptest_config(config(256))]
+
     #[test]
     fn fields_round_trip(
         size in sizes(), uid: u32, gid: u32, generation: u32, version: u64, acl in 0u64..1 << 48,

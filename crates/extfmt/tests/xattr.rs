@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 use throughline_extfmt::xattr::{self, Attribute, Value};
 use throughline_extfmt::{FsBlock, InodeImage, InodeNumber};
+use throughline_testkit::cases::config;
 
 fn attributes() -> impl Strategy<Value = Vec<Attribute>> {
     let value = prop_oneof![
@@ -33,6 +34,8 @@ fn bytes_needed(list: &[Attribute]) -> usize {
 }
 
 proptest! {
+    #![proptest_config(config(256))]
+
     #[test]
     fn inode_areas_round_trip(list in attributes(), quarter in 1usize..300) {
         let mut area = vec![0xEEu8; quarter * 4];

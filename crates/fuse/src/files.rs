@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::RwLock;
+use throughline::internal::OpenGranted;
 use throughline::{Advice, File, FileOptions, Node, Result};
 
 use crate::coherence::{KernelPages, OpenInodes, Opened, Opening};

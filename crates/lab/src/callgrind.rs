@@ -2,14 +2,13 @@
 //! child process, which does the work in a named function, and only that function is counted.
 
 use std::path::Path;
-use std::process::Command;
 
-use crate::kernel::output;
+use crate::kernel::{named, output};
 use crate::{Error, Result};
 
 /// Whether valgrind is installed.
 pub(crate) fn is_there() -> bool {
-    output(Command::new("valgrind").arg("--version")).is_ok()
+    output(named("valgrind").arg("--version")).is_ok()
 }
 
 /// The number of instructions executed by `function` (a pattern for its full name, with `*`), and by
@@ -24,7 +23,7 @@ pub(crate) fn instructions(
         .map_err(|e| Error::new(format!("cannot find this program: {e}")))?;
     let out = scratch.join("callgrind.out");
     let output = output(
-        Command::new("valgrind")
+        named("valgrind")
             .arg("--tool=callgrind")
             .arg(format!("--toggle-collect={function}"))
             .arg(format!("--callgrind-out-file={}", out.display()))

@@ -72,6 +72,7 @@ pub(crate) fn discarded(command: &mut Command) -> Result<(Spent, f64)> {
 pub(crate) fn own() -> Result<Command> {
     let own = std::env::current_exe()
         .map_err(|e| Error::new(format!("cannot find this program: {e}")))?;
+    #[expect(clippy::disallowed_methods, reason = "a full path")]
     Ok(Command::new(own))
 }
 
@@ -123,13 +124,14 @@ pub(crate) fn read_into_cache(path: &Path) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kernel::named;
 
     #[test]
     fn a_discarded_command_tells_its_time_memory_and_errors() {
-        let (spent, peak_mib) = discarded(Command::new("sleep").arg("0.1")).expect("it runs");
+        let (spent, peak_mib) = discarded(named("sleep").arg("0.1")).expect("it runs");
         assert!(spent.wall >= Duration::from_millis(100));
         assert!(peak_mib > 0.0 && peak_mib < 100.0, "{peak_mib}");
-        let error = discarded(Command::new("cat").arg("/no/such/file")).expect_err("it fails");
+        let error = discarded(named("cat").arg("/no/such/file")).expect_err("it fails");
         assert!(error.to_string().contains("No such file"), "{error}");
     }
 }

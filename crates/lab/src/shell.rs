@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
 
+use crate::kernel::named;
 use crate::{Error, Result};
 
 /// How long a group may take to clean up after SIGTERM.
@@ -121,7 +122,7 @@ pub(crate) fn timed(
     limit: Duration,
     check: &dyn Fn() -> Result<()>,
 ) -> Result<(Ended, Duration)> {
-    let mut command = Command::new("sh");
+    let mut command = named("sh");
     command.args(["-c", line]);
     let mut finished = Finished::of(command, dir, limit, check)?;
     let ended = match finished.failure(limit) {
@@ -172,7 +173,7 @@ impl Shell<'_> {
     }
 
     fn spawn(&self, stdout: &File, log: &File) -> Result<Group> {
-        let mut command = Command::new("sh");
+        let mut command = named("sh");
         // The outer shell records its process group before the command runs.
         command
             .args(["-c", "echo $$ >\"$1\"; exec sh -c \"$2\"", "sh"])

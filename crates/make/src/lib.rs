@@ -35,3 +35,8 @@ pub use make::Made;
 pub use options::{MkfsOptions, VolumeSize};
 pub use resolve::parse_on_error;
 pub use throughline_extfmt::superblock::OnError;
+
+/// The examples of the README are compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -65,16 +65,16 @@ fn sum(bytes: &[u8]) -> [u8; 8] {
 }
 
 #[allow(dead_code, reason = "tests do so by themselves")]
-fn main() -> Result<()> {
-    let image = std::env::args_os().nth(1).expect("log_store DISK.img");
+fn main() -> std::result::Result<(), Box<dyn std::error::Error>> {
+    let mut arguments = std::env::args_os();
+    let image = arguments.nth(1).ok_or("usage: log_store DISK.img")?;
     let volume = OpenOptions::new().write(true).open(image)?;
     let store = Store::open(&volume)?;
     println!("{:?} was put before", store.get(0)?);
     let puts = |thread: u64| (0..).try_for_each(|n| store.put(thread << 32 | n, b"value"));
     std::thread::scope(|scope| {
         let threads = [0, 1, 2, 3, 4, 5, 6, 7].map(|n| scope.spawn(move || puts(n)));
-        threads
-            .into_iter()
-            .try_for_each(|thread| thread.join().expect("no panic"))
+        let mut ends = threads.into_iter().map(|thread| thread.join());
+        ends.try_for_each(|end| Ok(end.expect("no panic")?))
     })
 }

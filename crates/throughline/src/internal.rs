@@ -11,8 +11,10 @@ use throughline_fileio::PageCache;
 
 pub use throughline_device::{given_descriptor, given_file};
 pub use throughline_fileio::memory::{allowed_bytes, default_budget_bytes};
+pub use throughline_make::parse_on_error;
 
 use crate::error::Result;
+use crate::mode::FileOptions;
 use crate::open::OpenOptions;
 use crate::raw::RawFile;
 pub use crate::size::parse_size;
@@ -57,6 +59,32 @@ impl RawLayers for RawFile {
 
     fn cache(&self) -> Option<&Arc<PageCache>> {
         self.cache()
+    }
+}
+
+/// What the server of a mount sets to open the image.
+pub trait OpenForMount {
+    /// The kernel already holds the block device for that mount, so it is not claimed again, and not refused
+    /// as mounted.
+    fn held_by_mount(&mut self, held: bool) -> &mut Self;
+}
+
+impl OpenForMount for OpenOptions {
+    fn held_by_mount(&mut self, held: bool) -> &mut Self {
+        self.held_by_mount(held)
+    }
+}
+
+/// What a server sets to open a file for its clients.
+pub trait OpenGranted {
+    /// Permission to write was checked at open time ([`Node::check_open`](crate::Node::check_open)). As with
+    /// an open file of the kernel, the handle can still write if the file becomes append-only later.
+    fn granted(&mut self, granted: bool) -> &mut Self;
+}
+
+impl OpenGranted for FileOptions {
+    fn granted(&mut self, granted: bool) -> &mut Self {
+        self.granted(granted)
     }
 }
 

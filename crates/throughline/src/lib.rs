@@ -230,7 +230,12 @@ pub use throughline_fileio::writeback::WritebackCounts;
 pub use throughline_fileio::{Advice, DirtyLimits};
 pub use throughline_make::pack;
 pub use throughline_make::{
-    Config as MkfsConfig, Error as MkfsError, Made, MkfsOptions, VolumeSize, parse_on_error,
+    Config as MkfsConfig, Error as MkfsError, Made, MkfsOptions, VolumeSize,
 };
 pub use volume::{Tuning, Volume};
 pub use xattrs::Xattrs;
+
+/// The examples of the README are compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

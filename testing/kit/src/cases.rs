@@ -1,21 +1,41 @@
-//! Tests over cases that `proptest` generates.
+//! Tests over cases that `proptest` generates. Every such test takes its settings from here, so that its
+//! cases come from [`seed::of_run`].
 
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestRunner};
 
-/// Calls `each` with `cases` values of a strategy: the same ones in every run with this seed.
+use crate::seed;
+
+/// Settings for `proptest!`: so many cases, the same ones in each run with the same seed.
+///
+/// ```ignore
+/// proptest! {
+///     #![proptest_config(throughline_testkit::cases::config(256))]
+///     …
+/// }
+/// ```
+pub fn config(cases: u32) -> ProptestConfig {
+    seeded(0, cases)
+}
+
+fn seeded(of_test: u64, cases: u32) -> ProptestConfig {
+    ProptestConfig {
+        cases,
+        // The seed repeats a failure. A case to keep becomes a test of its own.
+        failure_persistence: None,
+        rng_seed: RngSeed::Fixed(seed::of_run(of_test)),
+        ..ProptestConfig::default()
+    }
+}
+
+/// Calls `each` with `cases` values of a strategy: the same ones in every run with the same seeds, that of
+/// the test and that of the run.
 ///
 /// # Panics
 /// If `each` does, with the smallest such value that was found.
 #[track_caller]
-pub fn check<S: Strategy>(seed: u64, cases: u32, strategy: S, each: impl Fn(S::Value)) {
-    let config = ProptestConfig {
-        cases,
-        failure_persistence: None,
-        rng_seed: RngSeed::Fixed(seed),
-        ..ProptestConfig::default()
-    };
-    let done = TestRunner::new(config).run(&strategy, |value| {
+pub fn check<S: Strategy>(of_test: u64, cases: u32, strategy: S, each: impl Fn(S::Value)) {
+    let done = TestRunner::new(seeded(of_test, cases)).run(&strategy, |value| {
         each(value);
         Ok(())
     });

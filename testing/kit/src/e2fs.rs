@@ -8,6 +8,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::program::{self, Ran};
+use crate::seed;
 
 /// Time limit for one program on one image; usually a second is enough.
 pub const LIMIT: Duration = Duration::from_secs(300);
@@ -69,9 +70,33 @@ pub fn mke2fs_if_supported(image: &Path, size: &str, arguments: &[&str]) -> bool
 #[track_caller]
 pub fn try_mke2fs(image: &Path, size: &str, arguments: &[&str]) -> Option<Ran> {
     let mut make = tool("mke2fs");
-    make.args(["-q", "-F"]).args(arguments).arg(image);
-    make.args((!size.is_empty()).then_some(size));
+    make.args(["-q", "-F"]).args(repeatable(arguments));
+    make.arg(image).args((!size.is_empty()).then_some(size));
     program::has(&["mke2fs"]).then(|| program::run(&mut make, LIMIT))
+}
+
+/// The arguments, with a UUID and a seed of the directory hashes that come from the seed of the run, unless
+/// they are given. Those of `mke2fs` itself would be others in each run.
+fn repeatable(arguments: &[&str]) -> Vec<String> {
+    let seed = seed::of_run(0)
+        .wrapping_add(1)
+        .wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let uuid = format!(
+        "{:08x}-5eed-4eed-8eed-{:012x}",
+        seed >> 32,
+        seed & 0xffff_ffff_ffff
+    );
+    let mut all: Vec<String> = arguments.iter().map(|&word| word.to_owned()).collect();
+    if !arguments.contains(&"-U") {
+        all.extend(["-U".to_owned(), uuid.clone()]);
+    }
+    // Of two options -E, mke2fs takes the last.
+    match arguments.iter().rposition(|&word| word == "-E") {
+        Some(at) if all[at + 1].contains("hash_seed=") => {}
+        Some(at) => all[at + 1] = format!("hash_seed={uuid},{}", all[at + 1]),
+        None => all.extend(["-E".to_owned(), format!("hash_seed={uuid}")]),
+    }
+    all
 }
 
 /// Runs `e2fsck` on an image. The result is not judged.
@@ -242,6 +267,21 @@ mod tests {
         assert_clean(&image);
         std::fs::write(&image, [0; 1 << 20]).expect("no volume");
         assert!(catch_unwind(|| repair(&image)).is_err());
+    }
+
+    #[test]
+    fn images_have_the_same_uuid_and_hash_seed_in_each_run() {
+        let plain = repeatable(&["-b", "1024"]);
+        assert_eq!(plain, repeatable(&["-b", "1024"]));
+        assert_eq!(plain[..3], ["-b", "1024", "-U"]);
+        assert_eq!(
+            plain[4..],
+            ["-E".to_owned(), format!("hash_seed={}", plain[3])]
+        );
+        let extended = repeatable(&["-E", "offset=8"]);
+        assert!(extended[1].starts_with("hash_seed=") && extended[1].ends_with(",offset=8"));
+        let given = ["-U", "clear", "-E", "hash_seed=x"];
+        assert_eq!(repeatable(&given), given);
     }
 
     #[test]

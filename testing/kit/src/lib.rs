@@ -14,6 +14,8 @@ pub mod cases;
 pub mod e2fs;
 pub mod kernel;
 pub mod program;
+pub mod seed;
+pub mod sources;
 
 /// A test, or part of it, is skipped because something is missing on this machine. See the head of this
 /// crate. The message is formatted like that of `format!`.

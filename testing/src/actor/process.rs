@@ -3,13 +3,13 @@
 //! `umask MODE`, `cd P`, `limit SIZE` (`RLIMIT_FSIZE`; `SIGXFSZ` is caught), `signals` (how often it
 //! arrived), `run PROGRAM WORDS…` (exit status, output and errors), `pass`.
 
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
 use rustix::fs::Mode;
 use rustix::process::{Resource, Rlimit};
+use throughline_testkit::program;
 
 use super::words::printed;
 use super::{Answer, State, Words, done, errno_of};
@@ -79,13 +79,8 @@ impl State {
 }
 
 fn run(words: &Words) -> Answer {
-    let path = format!(
-        "{}:/usr/sbin:/sbin",
-        std::env::var("PATH").unwrap_or_default()
-    );
-    let output = Command::new(words.text(1))
+    let output = program::command(words.text(1))
         .args((2..words.count()).map(|at| words.path(at)))
-        .env("PATH", path)
         .env("LC_ALL", "C.UTF-8")
         .output()
         .map_err(|error| errno_of(&error))?;

@@ -100,6 +100,7 @@ impl Pieces {
 mod tests {
     use proptest::prelude::*;
     use throughline_device::Op;
+    use throughline_testkit::cases::config;
 
     use super::*;
 
@@ -108,7 +109,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+        #![proptest_config(config(256))]
 
         /// Pieces and bios split the same bytes at different places; bios complete in any order.
         #[test]

@@ -107,12 +107,15 @@ pub(crate) fn copy(
         .host_ids()
         .map(|(dev, ino)| Id::Host(dev, ino))
         .collect();
-    let first_submits = Arc::new(FirstSubmits::default());
-    let watched: Vec<Subscription> = images
+    let (first_submits, watched): (Vec<Arc<FirstSubmits>>, Vec<Subscription>) = images
         .volumes()
         .filter(|_| options.stats)
-        .map(|volume| volume.subscribe(Arc::clone(&first_submits) as Arc<dyn Listener>))
-        .collect();
+        .map(|volume| {
+            let seen = Arc::new(FirstSubmits::default());
+            let listener = Arc::clone(&seen) as Arc<dyn Listener>;
+            (seen, volume.subscribe(listener))
+        })
+        .unzip();
     let (interrupt, umask) = (images.interrupt.clone(), images.umask);
     let shared = Shared {
         interrupt: &interrupt,
@@ -140,7 +143,7 @@ pub(crate) fn copy(
     copied.map(|()| Totals {
         names,
         bytes: shared.bytes.load(Ordering::Relaxed),
-        first_submit: first_submits.mean(),
+        first_submit: FirstSubmits::mean(first_submits.iter().map(|seen| &**seen)),
     })
 }
 

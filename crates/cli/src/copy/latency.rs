@@ -1,52 +1,128 @@
 //! The time from a read or write of an image to its first I/O on the device, for `cp --stats`.
+//!
+//! All threads that copy are counted. I/O of a thread that is in no call, such as the flusher's, is the first
+//! of the call that has waited longest for one. A call that ends before any I/O, because the cache served it,
+//! does not count.
 
-use std::cell::Cell;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use throughline::{Event, Listener};
 
-thread_local! {
-    /// Start of this thread's current call on an image. Cleared when the call's first I/O is submitted.
-    static CALL_BEGAN: Cell<Option<Instant>> = const { Cell::new(None) };
-}
-
-/// Observes the I/O of a volume.
+/// Observes the I/O of one volume.
 #[derive(Debug, Default)]
-pub(super) struct FirstSubmits {
-    nanos: AtomicU64,
-    calls: AtomicU64,
+pub(super) struct FirstSubmits(Mutex<Calls>);
+
+#[derive(Debug, Default)]
+struct Calls {
+    /// Calls under way, by their threads: when each began, until its first I/O.
+    under_way: HashMap<ThreadId, Option<Instant>>,
+    total: Duration,
+    count: u32,
 }
 
 impl FirstSubmits {
-    /// The mean over all calls that submitted I/O.
-    pub(super) fn mean(&self) -> Option<Duration> {
-        let nanos = self.nanos.load(Ordering::Relaxed);
-        nanos
-            .checked_div(self.calls.load(Ordering::Relaxed))
-            .map(Duration::from_nanos)
+    /// The mean over all calls of these volumes that did I/O.
+    pub(super) fn mean<'a>(of: impl Iterator<Item = &'a FirstSubmits>) -> Option<Duration> {
+        let (mut total, mut count) = (Duration::ZERO, 0);
+        for calls in of {
+            let calls = calls.0.lock().unwrap_or_else(PoisonError::into_inner);
+            total += calls.total;
+            count += calls.count;
+        }
+        total.checked_div(count)
+    }
+}
+
+impl Calls {
+    fn submitted(&mut self, at: Instant) {
+        let waiting = match self.under_way.get_mut(&thread::current().id()) {
+            Some(own) => Some(own),
+            None => {
+                let waiting = self.under_way.values_mut();
+                waiting.filter(|began| began.is_some()).min()
+            }
+        };
+        if let Some(began) = waiting.and_then(Option::take) {
+            self.total += at.saturating_duration_since(began);
+            self.count += 1;
+        }
     }
 }
 
 impl Listener for FirstSubmits {
     fn event(&self, event: &Event) {
-        let began = match event {
+        let mut calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = thread::current().id();
+        match event {
             Event::CallBegins => {
-                CALL_BEGAN.set(Some(Instant::now()));
-                return;
+                calls.under_way.insert(own, Some(Instant::now()));
             }
             Event::CallEnds { .. } => {
-                CALL_BEGAN.set(None);
-                return;
+                calls.under_way.remove(&own);
             }
-            Event::Submit { submitted_at, .. } => CALL_BEGAN.take().zip(Some(*submitted_at)),
-            _ => None,
-        };
-        if let Some((began, submitted_at)) = began {
-            let took = submitted_at.saturating_duration_since(began).as_nanos();
-            self.nanos
-                .fetch_add(u64::try_from(took).unwrap_or(u64::MAX), Ordering::Relaxed);
-            self.calls.fetch_add(1, Ordering::Relaxed);
+            Event::Submit { submitted_at, .. } => calls.submitted(*submitted_at),
+            _ => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use throughline::{BioInfo, Op, Purpose};
+
+    const END: Event = Event::CallEnds {
+        op: Op::Write,
+        bytes: 1,
+    };
+
+    fn submit(after: Duration) -> Event {
+        let submitted_at = Instant::now() + after;
+        Event::Submit {
+            bio: BioInfo {
+                op: Op::Write,
+                offset_bytes: 0,
+                len_bytes: 4096,
+                segments: 1,
+                purpose: Purpose::Data,
+            },
+            opened_at: submitted_at,
+            submitted_at,
+        }
+    }
+
+    /// How many calls were counted, and whether their mean is at least this many seconds.
+    fn counted(seen: &FirstSubmits, seconds: u64) -> (u32, bool) {
+        let mean = FirstSubmits::mean([seen].into_iter());
+        let count = seen.0.lock().unwrap().count;
+        (count, mean.is_some_and(|mean| mean.as_secs() >= seconds))
+    }
+
+    #[test]
+    fn each_call_counts_once_whichever_thread_submits() {
+        let seen = FirstSubmits::default();
+        let hour = Duration::from_secs(3600);
+        let beside = |events: &[Event]| {
+            thread::scope(|scope| {
+                scope.spawn(|| events.iter().for_each(|event| seen.event(event)));
+            });
+        };
+        seen.event(&Event::CallBegins);
+        // Another call, with I/O of its own.
+        beside(&[Event::CallBegins, submit(3 * hour), submit(hour), END]);
+        assert_eq!(counted(&seen, 3 * 3600), (1, true));
+        // A thread in no call submits for the call of this thread.
+        beside(&[submit(hour), submit(hour)]);
+        assert_eq!(counted(&seen, 2 * 3600), (2, true));
+        seen.event(&submit(hour));
+        seen.event(&END);
+        // Served by the cache.
+        seen.event(&Event::CallBegins);
+        seen.event(&END);
+        beside(&[submit(hour)]);
+        assert_eq!(counted(&seen, 0), (2, true));
     }
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use throughline::internal::OpenForMount;
 use throughline::{Error, Reason, Volume};
 use throughline_fuse::options::MountOptions;
 use throughline_fuse::{Claim, Session, mounts};

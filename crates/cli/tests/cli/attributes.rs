@@ -328,8 +328,7 @@ fn uuids_are_set() {
         &["-t", "ext4", "-O", "^has_journal,^metadata_csum,uninit_bg"],
     ] {
         let image = Image::new("64M", options);
-        let path = image.path();
-        let path = path.to_str().unwrap();
+        let path = image.str();
         ok(["mkdir", &image.at("/d")]);
         let refused = options.concat().contains("^metadata_csum");
         if refused {
@@ -429,8 +428,7 @@ fn nodes_labels_and_uuids() {
     fails(["mknod", &at("/x"), "p", "1", "2"], 2, "no major");
     fails(["mknod", &at("/x"), "q"], 2, "b, c, u, p or s");
     fails(["mknod", &at("/pipe"), "p"], 1, "File exists");
-    let path = image.path();
-    let path = path.to_str().unwrap();
+    let path = image.str();
     assert_eq!(ok(["label", path]), "before\n");
     ok(["label", path, "after"]);
     fails(["label", path, "much too long a label"], 1, "16 bytes");

@@ -214,7 +214,7 @@ fn stat_readlink_and_du() {
         lines.collect::<Vec<_>>().join("\n")
     };
     both.alike_but("du -cb t/one.txt t/two.txt", du);
-    let df = ok(["df", "-T", str(&both.image.path())]);
+    let df = ok(["df", "-T", both.image.str()]);
     assert!(df.contains(" Type ") && df.contains(" ext4 "), "{df}");
 }
 

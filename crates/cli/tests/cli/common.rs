@@ -12,6 +12,7 @@ pub(crate) use throughline_testkit::kernel::is_root;
 /// An image in a temporary directory.
 pub(crate) struct Image {
     dir: tempfile::TempDir,
+    path: PathBuf,
 }
 
 /// Whether e2fsprogs is missing; prints a note if it is.
@@ -22,9 +23,9 @@ pub(crate) fn tools_are_missing() -> bool {
 impl Image {
     /// Makes an image with `mkfs`. `size` (such as `64M`) and `options` are its own.
     pub(crate) fn new(size: &str, options: &[&str]) -> Image {
-        let image = Image {
-            dir: tempfile::tempdir().unwrap(),
-        };
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        let image = Image { dir, path };
         let mut mkfs = Command::new(env!("CARGO_BIN_EXE_throughline"));
         mkfs.args(["mkfs", "-q"]).args(options).arg(image.path());
         let made = Ran::from(mkfs.arg(size).output().unwrap());
@@ -37,7 +38,12 @@ impl Image {
     }
 
     pub(crate) fn path(&self) -> PathBuf {
-        self.dir.path().join("image")
+        self.path.clone()
+    }
+
+    /// Its path, as an argument.
+    pub(crate) fn str(&self) -> &str {
+        self.path.to_str().unwrap()
     }
 
     /// A path on the host beside the image.

@@ -451,12 +451,7 @@ fn nothing_is_copied_into_itself() {
     );
     // Even if images may be overwritten.
     fails(
-        [
-            "cp",
-            "--overwrite-image",
-            &image.at("/d/file"),
-            str(&image.path()),
-        ],
+        ["cp", "--overwrite-image", &image.at("/d/file"), image.str()],
         1,
         "it is the image that is open",
     );

@@ -221,7 +221,7 @@ fn an_image_without_a_path_is_explained() {
         return;
     }
     let image = Image::ext4();
-    fails(["ls", image.path().to_str().unwrap()], 2, &image.at("/"));
+    fails(["ls", image.str()], 2, &image.at("/"));
 }
 
 #[test]

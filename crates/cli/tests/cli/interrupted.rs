@@ -155,7 +155,7 @@ fn zeroes_of_a_hole_on_their_way_to_a_pipe_can_be_interrupted() {
     let image = Image::ext4();
     ok(["truncate", "-s", "8G", &image.at("/hole")]);
     let mut child = throughline()
-        .args(["shell", str(&image.path())])
+        .args(["shell", image.str()])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

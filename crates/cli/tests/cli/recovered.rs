@@ -28,8 +28,7 @@ fn replay_recovers_and_reports_it() {
         return;
     }
     let image = with_a_journal_to_replay();
-    let path = image.path();
-    let path = path.to_str().unwrap();
+    let path = image.str();
     assert!(!is_new(&image));
     assert!(ok(["info", path]).contains("needs recovery"));
     let printed = ok(["replay", path]);
@@ -62,8 +61,7 @@ fn replay_ends_as_e2fsck_does() {
         return;
     }
     let image = with_a_journal_to_replay();
-    let path = image.path();
-    let path = path.to_str().unwrap();
+    let path = image.str();
     fails(["replay", "--noload", path], 2, "--noload");
     fails(["replay", "/no/such/image"], 8, "No such file");
     // A volume marked as damaged: its journal is still replayed.
@@ -121,21 +119,15 @@ fn info_describes_the_journal() {
     let after = run(["info".as_ref(), "--json".as_ref(), image.path().as_os_str()]).json();
     let (before, after) = (&log["transaction"], &after[0]["journal_log"]["transaction"]);
     assert!(after.as_u64() > before.as_u64(), "{before} {after}");
-    let shown = ok(["info", image.path().to_str().unwrap()]);
+    let shown = ok(["info", image.str()]);
     assert!(
         shown.contains("clean, 8.0M, transaction ") && shown.contains("journal_checksum_v3"),
         "{shown}"
     );
-    assert!(
-        !ok([
-            "info",
-            Image::new("16M", &["-t", "ext2"]).path().to_str().unwrap()
-        ])
-        .contains("transaction")
-    );
+    assert!(!ok(["info", Image::new("16M", &["-t", "ext2"]).str()]).contains("transaction"));
     // If the journal is corrupt, the rest can still be read.
     image.debugfs_write("sif <8> size 0");
-    let shown = ok(["info", image.path().to_str().unwrap()]);
+    let shown = ok(["info", image.str()]);
     assert!(
         shown.contains("clean, corrupt") && shown.contains("Format:        ext4"),
         "{shown}"

@@ -205,7 +205,7 @@ fn df_counts_as_the_image_does() {
         return;
     }
     let image = filled();
-    let found = run(["--json", "df", image.path().to_str().unwrap()]).json();
+    let found = run(["--json", "df", image.str()]).json();
     let header = image.debugfs("stats");
     let counted = |name: &str| {
         let line = header.lines().find(|line| line.starts_with(name)).unwrap();
@@ -309,7 +309,7 @@ fn info_says_what_the_image_is() {
     for (kind, format) in [("ext2", "ext2"), ("ext3", "ext3")] {
         let image = Image::new("16M", &["-t", kind]);
         assert_eq!(
-            run(["info", "--json", image.path().to_str().unwrap()]).json()[0]["format"],
+            run(["info", "--json", image.str()]).json()[0]["format"],
             format
         );
     }

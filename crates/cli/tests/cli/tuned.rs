@@ -8,8 +8,7 @@ fn settings_are_shown_and_wrong_ones_refused() {
         return;
     }
     let image = Image::ext4();
-    let path = image.path();
-    let path = path.to_str().unwrap();
+    let path = image.str();
     let settings = [
         "--cache=8M",
         "--dirty-limit=2M",

@@ -156,6 +156,7 @@ impl Buddy {
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use throughline_testkit::cases::config;
 
     use super::*;
 
@@ -199,11 +200,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig {
-            cases: if cfg!(miri) { 2 } else { 256 },
-            failure_persistence: None,
-            ..ProptestConfig::default()
-        })]
+        #![proptest_config(config(if cfg!(miri) { 2 } else { 256 }))]
 
         #[test]
         fn blocks_never_overlap_and_join_again(chunks in 1_usize..4, steps in steps()) {

@@ -345,6 +345,7 @@ impl JournalFormat {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use throughline_testkit::cases::config;
 
     fn formats() -> impl Strategy<Value = JournalFormat> {
         let csum = prop_oneof![
@@ -379,6 +380,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(config(256))]
+
         #[test]
         fn descriptors_round_trip(format in formats(), sequence: u32, part in 1usize..100) {
             let mut block = vec![0xAAu8; format.block_bytes as usize];

@@ -33,12 +33,18 @@ mod waits_model;
 mod wake_flag;
 mod wake_flag_model;
 
+use shuttle::scheduler::PctScheduler;
+use shuttle::{Config, Runner};
+use throughline_testkit::seed;
+
 /// Runs `test` under this many random schedules, and as many that favour few context switches.
 fn every_schedule(test: impl Fn() + Send + Sync + Copy + 'static) {
     let iterations = std::env::var("SHUTTLE_ITERATIONS")
         .ok()
         .and_then(|text| text.parse().ok())
         .unwrap_or(2000);
-    shuttle::check_random(test, iterations);
-    shuttle::check_pct(test, iterations, 3);
+    let seed = seed::of_run(1);
+    shuttle::check_random_with_seed(test, seed, iterations);
+    let favouring_few = PctScheduler::new_from_seed(seed, 3, iterations);
+    Runner::new(favouring_few, Config::default()).run(test);
 }

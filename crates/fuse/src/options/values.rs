@@ -1,14 +1,9 @@
 //! Parsing of option values. Errors say what a valid value is.
 
-use throughline::OnError;
+use throughline::{OnError, internal};
 
 pub(super) fn parse_on_error(text: &str) -> Result<OnError, String> {
-    match text {
-        "continue" => Ok(OnError::Continue),
-        "remount-ro" => Ok(OnError::RemountRo),
-        "panic" => Ok(OnError::Panic),
-        _ => Err("write continue, remount-ro or panic".into()),
-    }
+    internal::parse_on_error(text).map_err(|_| "write continue, remount-ro or panic".into())
 }
 
 pub(super) fn parse_id(text: &str) -> Result<u32, String> {

@@ -6,6 +6,7 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use throughline::internal::VolumeLayers;
 use throughline::{Error, FileType, Listed, Node, Volume};
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -81,7 +82,7 @@ impl DirectoryRequests {
             Ok(node) => self.shown.entry(&self.nodes, &node).unwrap_or_default(),
             Err(error) => {
                 if let Error::Corrupt(damage) = &error {
-                    self.volume.count_damage(damage);
+                    self.volume.engine().count_damage(damage);
                 }
                 EntryOut::default()
             }

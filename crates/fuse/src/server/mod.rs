@@ -230,7 +230,7 @@ impl Server {
             Refusal::Later => Errno::AGAIN,
             Refusal::Volume(error) => {
                 if let Error::Corrupt(damage) = error {
-                    self.volume.count_damage(damage);
+                    self.volume.engine().count_damage(damage);
                 }
                 if !errno::is_callers(error) {
                     tracing::error!(%error, inode = header.nodeid, "a request failed");

@@ -15,7 +15,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{Error, Result};
+use crate::{Error, Result, kernel};
 
 /// Variables that override where git finds the repository, whatever the working directory. `git rev-parse
 /// --local-env-vars` lists them; a hook or `git bisect run` may have set them.
@@ -81,7 +81,7 @@ fn run(command: &mut Command) -> Result<Output> {
 }
 
 fn git() -> Command {
-    let mut command = Command::new("git");
+    let mut command = kernel::named("git");
     for variable in LOCAL_VARIABLES {
         command.env_remove(variable);
     }

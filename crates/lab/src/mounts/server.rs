@@ -16,7 +16,7 @@ use rustix::fs::{self, AtFlags, CWD, Mode, OFlags, StatxFlags};
 
 use super::place::Place;
 use super::view::{Holder, View};
-use crate::kernel::{run, search_path};
+use crate::kernel::{named, run, search_path};
 use crate::meter::peak_memory_kib;
 use crate::{Error, Result};
 
@@ -85,7 +85,7 @@ impl Server {
 
     /// The server of e2fsprogs.
     pub(crate) fn fuse2fs(image: &Path, options: Option<&str>, place: At<'_>) -> Result<Server> {
-        let mut command = Command::new("fuse2fs");
+        let mut command = named("fuse2fs");
         command.arg("-f");
         if let Some(options) = options {
             command.args(["-o", options]);

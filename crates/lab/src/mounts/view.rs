@@ -14,7 +14,7 @@ use std::process::{Child, Command, Stdio};
 use tempfile::TempDir;
 
 use super::server::missing;
-use crate::kernel::search_path;
+use crate::kernel::{named, search_path};
 use crate::{Error, Result};
 
 /// Why there can be no views; `None` if they are possible.
@@ -31,7 +31,7 @@ pub(crate) struct Holder(Child);
 impl Holder {
     /// Starts it; what is mounted now stays mounted in its namespace.
     pub(crate) fn new() -> Result<Holder> {
-        let mut command = Command::new("unshare");
+        let mut command = named("unshare");
         command
             .args(["--mount", "--propagation", "private"])
             .args(["--", "sh", "-c", "echo; exec cat"])
@@ -80,7 +80,7 @@ impl View {
 
     /// A command that runs `program` in the namespace.
     pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
-        let mut command = Command::new("nsenter");
+        let mut command = named("nsenter");
         command.arg(format!("--mount=/proc/{}/ns/mnt", self.holder.0.id()));
         command.arg("--").arg(program);
         command

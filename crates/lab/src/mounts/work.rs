@@ -11,6 +11,7 @@ use throughline_device::AlignedBuf;
 
 use super::place::Place;
 use crate::command::timed;
+use crate::kernel::named;
 use crate::meter::{Meter, Spent};
 use crate::{Error, Result};
 
@@ -93,7 +94,7 @@ pub(crate) fn read_stream(file: &File, len_bytes: u64, call_bytes: usize) -> Res
 /// Runs one `fio` job on the file `name` of `len_bytes`. Returns the result in 10⁶ bytes/s, including the
 /// final fsync. `fio` opens files for reading and writing.
 pub(crate) fn fio(place: Place<'_>, name: &str, len_bytes: u64, job: &[&str]) -> Result<f64> {
-    let mut command = Command::new("fio");
+    let mut command = named("fio");
     command
         .args(["--name=job", "--output-format=json", "--thread"])
         .args(["--ioengine=psync", "--fallocate=none", "--end_fsync=1"])

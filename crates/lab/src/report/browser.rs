@@ -5,10 +5,11 @@
 //! page. With `THROUGHLINE_PAGES=DIR`, the pages are kept in that directory for inspection.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use super::testing::reports;
+use crate::kernel::named;
 
 /// Time limit. A browser on a busy machine may be slow, but not that slow.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -41,7 +42,7 @@ impl Browser {
 /// browser did not run.
 fn shown(page: &Path, dir: &Path, width: u32) -> Option<(String, String)> {
     let (dom, log) = (dir.join("dom.html"), dir.join("said.txt"));
-    let child = Command::new("chromium")
+    let child = named("chromium")
         .args([
             "--headless",
             "--no-sandbox",

@@ -162,9 +162,8 @@ impl OpenOptions {
         self
     }
 
-    /// For the server of a mount of a block device: the kernel already holds the device for that mount, so it
-    /// is not claimed again, and not refused as mounted.
-    pub fn held_by_mount(&mut self, held: bool) -> &mut Self {
+    /// See [`OpenForMount`](crate::internal::OpenForMount).
+    pub(crate) fn held_by_mount(&mut self, held: bool) -> &mut Self {
         self.held_by_mount = held;
         self
     }

@@ -366,12 +366,6 @@ impl Volume {
         Ok(self.fs().take_down(mode)?)
     }
 
-    /// Counts and logs a damaged place that made one of the caller's requests fail, unless it is already
-    /// known. Damage that the library skips is counted automatically.
-    pub fn count_damage(&self, damage: &throughline_ext::Corrupt) {
-        self.fs().count_damage(damage);
-    }
-
     /// Whether [`Volume::take_down`] was called.
     pub fn is_down(&self) -> bool {
         self.fs().is_down()

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args};
-use throughline::{MkfsError, MkfsOptions, VolumeSize, parse_on_error};
+use throughline::internal::parse_on_error;
+use throughline::{MkfsError, MkfsOptions, VolumeSize};
 use uuid::Uuid;
 
 use crate::args::JsonFlag;
@@ -81,6 +82,9 @@ pub(crate) struct MkfsArgs {
     /// The size: with a unit (64M, 20G), in KiB, or, with -b, in blocks. Without it: all of the file or
     /// device
     size: Option<String>,
+    /// The size, as pack takes it: with a unit, or in bytes
+    #[arg(long = "size", value_name = "SIZE", conflicts_with = "size", value_parser = parse_size)]
+    size_bytes: Option<u64>,
     #[command(flatten)]
     volume: VolumeArgs,
     /// Operating system that is recorded as the maker
@@ -185,6 +189,9 @@ impl MkfsArgs {
 
     fn set_size(&self, options: &mut MkfsOptions) -> Result<(), Failure> {
         let Some(text) = &self.size else {
+            if let Some(bytes) = self.size_bytes {
+                options.size(VolumeSize::Bytes(bytes));
+            }
             return Ok(());
         };
         let in_blocks = self.volume.has_block_size();

@@ -73,7 +73,7 @@ fn a_workload_on_an_image_is_explained() {
     let workload = image.sibling("report-1.toml");
     fs::write(&workload, REPORT_1).unwrap();
     let (account, kept) = (image.sibling("account"), image.sibling("run.jsonl"));
-    let target = format!("image:{}", str(&image.path()));
+    let target = format!("image:{}", image.str());
     let explain = ["explain", "--json", "--to", str(&account)];
     let run = run(explain.into_iter().chain([
         "lab",
@@ -171,7 +171,7 @@ fn a_workload_on_every_target_of_our_engine_is_explained() {
     }
     let image = Image::new("32M", &["-t", "ext4"]);
     let (on_image, on_file) = (
-        format!("image:{}", str(&image.path())),
+        format!("image:{}", image.str()),
         format!("raw:{}", str(&image.sibling("plain"))),
     );
     let all = workload(

@@ -179,3 +179,22 @@ fn what_is_in_use_is_refused_even_with_force() {
     }
     device.detach();
 }
+
+#[test]
+fn a_size_can_be_given_as_pack_takes_it() {
+    let dir = tempfile::tempdir().unwrap();
+    for (number, size) in ["8M", "8388608"].into_iter().enumerate() {
+        let image = dir.path().join(number.to_string());
+        ok(["-q", "mkfs", image.to_str().unwrap(), "--size", size]);
+        assert_eq!(fs::metadata(&image).unwrap().len(), 8 << 20);
+    }
+    let both = dir.path().join("both");
+    let path = both.to_str().unwrap();
+    fails(
+        ["mkfs", path, "8M", "--size", "8M"],
+        2,
+        "cannot be used with",
+    );
+    fails(["mkfs", path, "--size", "8X"], 2, "invalid size");
+    assert!(!both.exists());
+}

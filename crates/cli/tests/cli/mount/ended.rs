@@ -45,8 +45,7 @@ fn an_image_that_is_just_being_closed_can_be_mounted_again() {
     }
     let image = Image::new("128M", &["-t", "ext4"]);
     let point = mounted(&image, "");
-    let path = image.path();
-    let path = path.to_str().unwrap();
+    let path = image.str();
     for round in 0..4 {
         fs::write(point.path("file"), noise(20 << 20, round)).unwrap();
         point.unmount();
@@ -107,8 +106,7 @@ fn the_mount_of_a_killed_server_is_cleaned_up() {
     let pid = point.pid();
     signal(pid, Signal::KILL);
     wait_gone(pid);
-    let path = image.path();
-    let path = path.to_str().unwrap();
+    let path = image.str();
     fails(
         ["status", point.str()],
         1,

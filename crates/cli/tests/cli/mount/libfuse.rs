@@ -90,13 +90,7 @@ fn auto_unmount_takes_the_mount_away_whatever_ends_the_server() {
         point.wait_mounted(false);
         wait_gone(server);
         // After an unmount, nothing is left either.
-        ok([
-            "mount",
-            "-o",
-            options,
-            image.path().to_str().unwrap(),
-            point.str(),
-        ]);
+        ok(["mount", "-o", options, image.str(), point.str()]);
         let server = point.pid();
         ok(["umount", point.str()]);
         wait_gone(server);

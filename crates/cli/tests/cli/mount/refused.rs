@@ -12,8 +12,7 @@ fn wrong_arguments_end_with_1() {
     }
     let image = image();
     let point = Point::new(&image, "mnt");
-    let path = image.path();
-    let path = path.to_str().unwrap();
+    let path = image.str();
     for (options, texts) in [
         (
             "noatimes",
@@ -52,8 +51,7 @@ fn a_mount_that_fails_exits_with_32() {
     }
     let image = image();
     let point = Point::new(&image, "mnt");
-    let path = image.path();
-    let path = path.to_str().unwrap();
+    let path = image.str();
     let (file, none) = (image.sibling("file"), image.sibling("none"));
     fs::write(&file, "no image").unwrap();
     let (file, none) = (file.to_str().unwrap(), none.to_str().unwrap());
@@ -95,8 +93,7 @@ fn a_second_mount_is_refused_and_the_first_named() {
     let image = image();
     let first = mounted(&image, "");
     let second = Point::new(&image, "second");
-    let path = image.path();
-    let path = path.to_str().unwrap();
+    let path = image.str();
     let process = format!("in use by process {} (throughline)", first.pid());
     fails(
         ["mount", path, second.str()],

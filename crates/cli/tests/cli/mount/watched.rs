@@ -37,13 +37,7 @@ fn a_file_in_the_cache_is_read_without_requests_on_a_read_only_mount() {
     assert!(requests_of_readings(&point) >= READINGS);
     ok(["umount", point.str()]);
     for (options, each) in [("ro,without=no_open", true), ("ro", false)] {
-        ok([
-            "mount",
-            "-o",
-            options,
-            image.path().to_str().unwrap(),
-            point.str(),
-        ]);
+        ok(["mount", "-o", options, image.str(), point.str()]);
         let requests = requests_of_readings(&point);
         assert_eq!(requests >= READINGS, each, "{options}: {requests}");
         ok(["umount", point.str()]);
@@ -64,7 +58,7 @@ fn a_mount_says_what_it_does() {
     assert!(fs::read(point.path("file")).unwrap() == data);
     drop(file);
     let state = point.status();
-    assert_eq!(state["image"], image.path().to_str().unwrap());
+    assert_eq!(state["image"], image.str());
     assert_eq!(state["read_only"], false);
     assert_eq!(state["journal"]["state"], "in use");
     assert!(state["stopped"].is_null());
@@ -157,8 +151,7 @@ fn mounts_are_listed() {
     }
     let image = Image::new("16M", &["-t", "ext4"]);
     let point = Point::new(&image, "listed");
-    let path = image.path();
-    let path = path.to_str().unwrap();
+    let path = image.str();
     crate::common::ok(["mount", path, point.str()]);
     let line = format!("{path} on {} type fuse.throughline (rw", point.str());
     let listed = crate::common::ok(["mount"]);

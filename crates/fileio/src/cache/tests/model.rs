@@ -1,6 +1,7 @@
 //! Random operations on a file, compared with a byte vector.
 
 use proptest::prelude::*;
+use throughline_testkit::cases::config;
 
 use crate::cache::Backing;
 use crate::cache::testing::{FakeFile, Volume};
@@ -130,7 +131,7 @@ fn check(block: u64, budget_bytes: u64, ops: &[Op]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(config(48))]
 
     #[test]
     fn a_file_matches_a_byte_vector(
@@ -140,4 +141,103 @@ proptest! {
     ) {
         check(block, budget_mib << 20, &ops);
     }
+}
+
+/// A case that failed once.
+#[test]
+fn a_file_matches_after_parts_were_flushed_and_cut_off() {
+    use Op::{Append, FlushPart, Preallocate, Punch, Read, ReadCached, Truncate, Write};
+    let write = |offset, len, seed| Write { offset, len, seed };
+    let ops = [
+        Read {
+            offset: 48493,
+            len: 143_014,
+        },
+        Read {
+            offset: 13968,
+            len: 14084,
+        },
+        write(709_855, 81293, 6_257_607_881_222_788_605),
+        Read {
+            offset: 157_248,
+            len: 164,
+        },
+        Read {
+            offset: 24191,
+            len: 106,
+        },
+        Append {
+            len: 199,
+            seed: 15_145_785_584_181_479_445,
+        },
+        FlushPart {
+            offset: 5950,
+            len: 331_515,
+        },
+        FlushPart {
+            offset: 982_918,
+            len: 14054,
+        },
+        write(25578, 17950, 14_408_480_001_985_818_914),
+        Preallocate {
+            offset: 2_590_340,
+            len: 14763,
+        },
+        Op::Flush,
+        Read {
+            offset: 23948,
+            len: 1445,
+        },
+        Read {
+            offset: 45951,
+            len: 86,
+        },
+        Append {
+            len: 16248,
+            seed: 3_972_850_471_931_548_949,
+        },
+        Read {
+            offset: 2_801_119,
+            len: 81,
+        },
+        Preallocate {
+            offset: 47987,
+            len: 115,
+        },
+        Preallocate {
+            offset: 33513,
+            len: 8517,
+        },
+        Op::Flush,
+        Truncate(1_521_581),
+        Op::Budget(5_242_880),
+        Preallocate {
+            offset: 48845,
+            len: 3988,
+        },
+        Preallocate {
+            offset: 1_124_078,
+            len: 67918,
+        },
+        Punch {
+            offset: 22684,
+            len: 199,
+        },
+        write(8908, 13870, 13_694_711_298_456_009_719),
+        Truncate(13082),
+        Read {
+            offset: 2_274_278,
+            len: 351_868,
+        },
+        FlushPart {
+            offset: 15936,
+            len: 135,
+        },
+        ReadCached {
+            offset: 30133,
+            len: 18796,
+        },
+        write(711_676, 59, 8_570_839_324_276_883_052),
+    ];
+    check(4096, 1 << 20, &ops);
 }

@@ -7,6 +7,7 @@ use std::process::Command;
 use super::{Program, rate};
 use crate::Result;
 use crate::command::timed;
+use crate::kernel::named;
 use crate::mounts::work::have;
 use crate::mounts::{Bench, source_tree};
 use crate::outcome::Outcome;
@@ -32,7 +33,7 @@ pub(super) fn prepare<'a>(
         &["commit", "--quiet", "--message", "all"],
         &["repack", "-a", "-d", "-q"],
     ] {
-        timed(git(Command::new("git"), &origin).args(arguments))?;
+        timed(git(named("git"), &origin).args(arguments))?;
     }
     outcome.count("git: files", files as f64);
     outcome.count("git: bytes per file", bytes as f64 / files as f64);

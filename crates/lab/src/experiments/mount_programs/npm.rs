@@ -9,6 +9,7 @@ use std::process::Command;
 use super::{Program, rate};
 use crate::Result;
 use crate::command::timed;
+use crate::kernel::named;
 use crate::mounts::Bench;
 use crate::mounts::place::Place;
 use crate::mounts::work::{NEW, have};
@@ -47,7 +48,7 @@ pub(super) fn prepare<'a>(
     });
     fs::write(project.join(PROJECT[0]), package.to_string())?;
     let cache = bench.scratch("npm/cache");
-    let mut lock = npm(Command::new("npm"), "install", &project, &cache);
+    let mut lock = npm(named("npm"), "install", &project, &cache);
     timed(lock.arg("--package-lock-only"))?;
     outcome.count("npm: files", (packages * FILES_PER_PACKAGE) as f64);
     Ok(Some(Box::new(move |session| {
@@ -81,7 +82,7 @@ fn make_package(bench: &Bench<'_>, name: &str) -> Result<()> {
         fs::write(folder.join(format!("lib/file-{file}.js")), content)?;
     }
     let archive = bench.scratch(ARCHIVES).join(format!("{name}.tgz"));
-    let mut tar = Command::new("tar");
+    let mut tar = named("tar");
     tar.arg("czf").arg(archive).arg("-C").arg(bench.scratch(""));
     timed(tar.arg("package"))?;
     Ok(fs::remove_dir_all(folder)?)

@@ -1,11 +1,10 @@
 //! `pip install` of wheels on the host, into a directory on the mount. The wheels are not compressed, and
 //! nothing is compiled, so that more of the time is the file system's.
 
-use std::process::Command;
-
 use super::{Program, rate};
 use crate::Result;
 use crate::command::timed;
+use crate::kernel::named;
 use crate::mounts::Bench;
 use crate::mounts::work::have;
 use crate::outcome::Outcome;
@@ -26,7 +25,7 @@ pub(super) fn prepare<'a>(
     }
     // The program itself, where `python3` is a script that chooses one.
     let which = "import sys, pip; print(sys.executable)";
-    let Ok((_, python)) = timed(Command::new("python3").args(["-c", which])) else {
+    let Ok((_, python)) = timed(named("python3").args(["-c", which])) else {
         outcome.note("pip: skipped: python3 has no module pip");
         return Ok(None);
     };
@@ -35,7 +34,7 @@ pub(super) fn prepare<'a>(
     std::fs::create_dir(&folder)?;
     let wheels = files.div_ceil(FILES_PER_WHEEL);
     let per_wheel = files / wheels;
-    let mut make = Command::new(&python);
+    let mut make = named(&python);
     make.args(["-c", MAKE_WHEELS]).arg(&folder);
     make.args([wheels.to_string(), per_wheel.to_string()]);
     let (_, names) = timed(&mut make)?;

@@ -13,7 +13,6 @@ mod results;
 use std::collections::BTreeMap;
 use std::io::{Read as _, Seek as _};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -24,6 +23,7 @@ use self::job::Job;
 use super::targets::made::{Made, Site};
 use super::targets::note_omission;
 use super::{TargetKind, TargetSpec};
+use crate::kernel::{named, search_path};
 use crate::mounts::server;
 use crate::record::Record;
 use crate::rounds::{self, Entry, Run, Subjects, Taken, Terms};
@@ -239,8 +239,8 @@ fn fio(
     job: &Path,
     interrupted: &(dyn Fn() -> bool + Sync),
 ) -> Result<String> {
-    let mut command = Command::new("fio");
-    let path = crate::kernel::search_path();
+    let mut command = named("fio");
+    let path = search_path();
     command.env("PATH", path).env("LC_ALL", "C");
     command.args(arguments).arg(std::path::absolute(job)?);
     let check = || super::targets::check(interrupted);
