@@ -36,6 +36,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "throughline-make",
         &[
+            "throughline-archive",
             "throughline-extfmt",
             "throughline-block",
             "throughline-device",
@@ -44,6 +45,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "throughline",
         &[
+            "throughline-archive",
             "throughline-make",
             "throughline-ext",
             "throughline-fileio",
