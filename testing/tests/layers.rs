@@ -38,6 +38,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "throughline-make",
         &[
+            "throughline-archive",
             "throughline-extfmt",
             "throughline-block",
             "throughline-device",
@@ -46,6 +47,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "throughline",
         &[
+            "throughline-archive",
             "throughline-make",
             "throughline-ext",
             "throughline-fileio",

@@ -43,9 +43,9 @@ pub enum Error {
         /// The reason.
         source: io::Error,
     },
-    /// The caller's visitor returned an error.
+    /// What the caller's own visitor or source returned.
     #[error(transparent)]
-    Visitor(Box<dyn std::error::Error + Send + Sync>),
+    Caller(Box<dyn std::error::Error + Send + Sync>),
 }
 
 impl Error {
@@ -82,7 +82,7 @@ impl Error {
             Error::Invalid(text) => Error::Invalid(format!("{outer}: {text}")),
             Error::Unsupported(text) => Error::Unsupported(format!("{outer}: {text}")),
             Error::Io { place, source } => Error::io(format_args!("{outer}: {place}"), source),
-            Error::Changed(_) | Error::Visitor(_) => self,
+            Error::Changed(_) | Error::Caller(_) => self,
         }
     }
 }

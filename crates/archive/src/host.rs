@@ -10,7 +10,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::SeekFrom;
+use rustix::fs::{OFlags, SeekFrom};
 use rustix::io::Errno;
 
 use crate::content::{Extent, FileContent, SourceId};
@@ -82,12 +82,8 @@ impl Source for HostDirectory {
         let known = &self.files[item as usize];
         let path = self.path(known);
         let name = path.display().to_string();
-        let flags = rustix::fs::OFlags::RDONLY
-            | rustix::fs::OFlags::NOFOLLOW
-            | rustix::fs::OFlags::CLOEXEC
-            | rustix::fs::OFlags::NONBLOCK;
-        let file = match rustix::fs::open(&path, flags, rustix::fs::Mode::empty()) {
-            Ok(file) => File::from(file),
+        let file = match open(&path) {
+            Ok(file) => file,
             Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => return Err(Error::Changed(name)),
             Err(error) => return Err(Error::io(name, error)),
         };
@@ -99,6 +95,12 @@ impl Source for HostDirectory {
         open.finish()?;
         Ok(Box::new(open))
     }
+}
+
+/// Opens what was a regular file: neither what a link that was put there leads to, nor waiting for a pipe.
+fn open(path: &Path) -> std::result::Result<File, Errno> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+    rustix::fs::open(path, flags, rustix::fs::Mode::empty()).map(File::from)
 }
 
 struct OpenFile {
@@ -130,8 +132,14 @@ impl Item for OpenFile {
     }
 }
 
-/// Adds what is below a directory to a tree; the source is to be added under `id`.
-pub(crate) fn scan(root: &Path, tree: &mut Tree, id: SourceId) -> Result<HostDirectory> {
+/// Adds what is below a directory to a tree; the source is to be added under `id`. Paths that are `unwanted`
+/// are not looked at.
+pub(crate) fn scan(
+    root: &Path,
+    tree: &mut Tree,
+    id: SourceId,
+    unwanted: &dyn Fn(&[u8]) -> bool,
+) -> Result<HostDirectory> {
     let source = HostDirectory {
         root: root.to_owned(),
         directories: vec![(0, 0)],
@@ -142,6 +150,7 @@ pub(crate) fn scan(root: &Path, tree: &mut Tree, id: SourceId) -> Result<HostDir
         source,
         tree,
         id,
+        unwanted,
         linked: HashMap::new(),
     };
     // The directory itself may be given as a symlink.
@@ -162,6 +171,7 @@ struct Scan<'t> {
     source: HostDirectory,
     tree: &'t mut Tree,
     id: SourceId,
+    unwanted: &'t dyn Fn(&[u8]) -> bool,
     /// Nodes that have more names, by device and inode.
     linked: HashMap<(u64, u64), NodeId>,
 }
@@ -184,6 +194,9 @@ impl Scan<'_> {
         names.sort_unstable();
         for name in names {
             let path = path.join(&name);
+            if (self.unwanted)(self.inside(&path)) {
+                continue;
+            }
             let metadata = match std::fs::symlink_metadata(&path) {
                 Ok(metadata) => metadata,
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -201,6 +214,12 @@ impl Scan<'_> {
         Ok(())
     }
 
+    /// The path in the tree.
+    fn inside<'p>(&self, path: &'p Path) -> &'p [u8] {
+        let inside = path.strip_prefix(&self.source.root);
+        inside.expect("below the root").as_os_str().as_bytes()
+    }
+
     fn entry(
         &mut self,
         path: &Path,
@@ -208,11 +227,7 @@ impl Scan<'_> {
         name: &[u8],
         metadata: &std::fs::Metadata,
     ) -> Result<()> {
-        let inside = path
-            .strip_prefix(&self.source.root)
-            .expect("below the root")
-            .as_os_str()
-            .as_bytes();
+        let inside = self.inside(path);
         let meta = meta(path, metadata)?;
         let identity = (metadata.dev(), metadata.ino());
         let shared = metadata.nlink() > 1 && !metadata.is_dir();
@@ -322,13 +337,15 @@ fn extents(path: &Path, metadata: &std::fs::Metadata) -> Result<Vec<Extent>> {
         return Ok(vec![run(0, size)]);
     }
     let failed = |error: Errno| Error::io(path.display(), error);
-    let file = File::open(path).map_err(|error| Error::io(path.display(), error))?;
+    let file = open(path).map_err(failed)?;
     let mut extents = Vec::new();
     let mut at = 0;
     while at < size {
         let start = match rustix::fs::seek(&file, SeekFrom::Data(at)) {
             Ok(start) => start,
             Err(Errno::NXIO) => break,
+            // This file system does not know.
+            Err(Errno::INVAL) if at == 0 => return Ok(vec![run(0, size)]),
             Err(error) => return Err(failed(error)),
         };
         let end = rustix::fs::seek(&file, SeekFrom::Hole(start))

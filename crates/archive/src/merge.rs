@@ -1,5 +1,6 @@
 //! Merges sources, in order, into one tree.
 
+use std::fmt;
 use std::fs::File;
 use std::io::{BufReader, Read};
 use std::path::Path;
@@ -22,7 +23,6 @@ use crate::tree::Tree;
 /// Merges sources: what is added later replaces what was there, but a directory keeps what is in it.
 ///
 /// After an error the tree holds part of a source and must not be used.
-#[derive(Debug)]
 pub struct Merge {
     tree: Tree,
     sources: Sources,
@@ -30,6 +30,19 @@ pub struct Merge {
     whiteouts: bool,
     platform: Platform,
     threads: usize,
+    unwanted: Option<Box<Unwanted>>,
+}
+
+/// Whether the path is to be left out.
+type Unwanted = dyn Fn(&[u8]) -> bool + Send + Sync;
+
+impl fmt::Debug for Merge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Merge");
+        shown.field("sources", &self.sources);
+        shown.field("names", &self.tree.name_count());
+        shown.finish_non_exhaustive()
+    }
 }
 
 impl Merge {
@@ -42,6 +55,7 @@ impl Merge {
             whiteouts: false,
             platform: Platform::default(),
             threads: std::thread::available_parallelism().map_or(1, Into::into),
+            unwanted: None,
         }
     }
 
@@ -61,6 +75,13 @@ impl Merge {
         self.threads = threads;
     }
 
+    /// Leaves out the paths that are `unwanted`, and all below them, of all sources. Paths are those in the
+    /// tree, without a slash at their start. In directories, such paths are not even looked at. Of a file
+    /// with several names in an archive, the other names stay.
+    pub fn set_exclude(&mut self, unwanted: impl Fn(&[u8]) -> bool + Send + Sync + 'static) {
+        self.unwanted = Some(Box::new(unwanted));
+    }
+
     /// The tree so far, to add to or remove from.
     pub fn tree_mut(&mut self) -> &mut Tree {
         &mut self.tree
@@ -72,13 +93,23 @@ impl Merge {
     }
 
     /// The tree, and where its contents are.
-    pub fn finish(self) -> (Tree, Sources) {
+    pub fn finish(mut self) -> (Tree, Sources) {
+        if let Some(unwanted) = &self.unwanted {
+            self.tree.remove_all(unwanted);
+        }
         (self.tree, self.sources)
     }
 
     /// Adds a directory, an archive or an image of a container, recognized by their content: an OCI layout is
     /// a directory with `oci-layout` and `index.json`, or a tar with them; what `docker save` writes is a tar
     /// with `manifest.json`. `-` is an archive or image on standard input.
+    ///
+    /// # Errors
+    /// - [`Error::Io`]: what cannot be read; [`Error::Changed`]: what changes meanwhile.
+    /// - [`Error::Damaged`]: an archive that is damaged, incomplete or hostile.
+    /// - [`Error::Limit`]: more than the [`Limits`] allow.
+    /// - [`Error::Unsupported`]: what is not read, by its name.
+    /// - [`Error::Invalid`]: several images; [`Merge::add_named_image`] adds one of them.
     pub fn add(&mut self, path: &Path) -> Result<()> {
         if path == Path::new("-") {
             return self.add_stream(std::io::stdin(), "standard input");
@@ -102,16 +133,24 @@ impl Merge {
     }
 
     /// Adds what is below a directory of this machine.
+    ///
+    /// # Errors
+    /// As [`Merge::add`].
     pub fn add_directory(&mut self, path: &Path) -> Result<()> {
         self.tree.begin_layer();
         let id = self.sources.next_id();
-        let source = host::scan(path, &mut self.tree, id)?;
+        let wanted: &Unwanted = &|_| false;
+        let unwanted = self.unwanted.as_deref().unwrap_or(wanted);
+        let source = host::scan(path, &mut self.tree, id, unwanted)?;
         self.sources.add(Box::new(source));
         Ok(())
     }
 
     /// Adds one of several images of an OCI layout or of what `docker save` wrote: the name is the annotation
     /// `org.opencontainers.image.ref.name`, or the tag.
+    ///
+    /// # Errors
+    /// As [`Merge::add`]; [`Error::Invalid`] if there is no image of that name.
     pub fn add_named_image(&mut self, path: &Path, image: &str) -> Result<()> {
         let name = path.display().to_string();
         let failed = |error: std::io::Error| Error::io(&name, error);
@@ -133,6 +172,9 @@ impl Merge {
     /// Adds an archive or image in a regular file, plain or compressed. `name` is for messages. Contents stay
     /// where they are: those of a plain archive are read at random, a compressed one is decompressed once
     /// more.
+    ///
+    /// # Errors
+    /// As [`Merge::add`].
     pub fn add_archive(&mut self, file: File, name: &str) -> Result<()> {
         self.add_window(whole(file, name)?, name)
     }
@@ -212,6 +254,9 @@ impl Merge {
 
     /// Adds an archive or image from a stream, plain or compressed. Contents are kept in a temporary file
     /// without a name, whose size the limits bound.
+    ///
+    /// # Errors
+    /// As [`Merge::add`].
     pub fn add_stream(&mut self, mut stream: impl Read + Send, name: &str) -> Result<()> {
         let mut head = Vec::new();
         let read = stream.by_ref().take(6).read_to_end(&mut head);

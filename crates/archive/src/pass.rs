@@ -65,7 +65,7 @@ fn random(source: &dyn Source, pieces: &[Piece], visit: &mut Visit<'_>) -> Resul
             while done < piece.length {
                 let part = (piece.length - done).min(CHUNK as u64) as usize;
                 item.read_at(piece.at + done, &mut buffer[..part])?;
-                visit(piece.node, piece.offset + done, &buffer[..part]).map_err(Error::Visitor)?;
+                visit(piece.node, piece.offset + done, &buffer[..part]).map_err(Error::Caller)?;
                 done += part as u64;
             }
         }
@@ -128,7 +128,7 @@ fn visit_all(
         let mut batch = batch?;
         let mut start = 0;
         for &(node, offset, length) in &batch.parts {
-            visit(node, offset, &batch.bytes[start..start + length]).map_err(Error::Visitor)?;
+            visit(node, offset, &batch.bytes[start..start + length]).map_err(Error::Caller)?;
             start += length;
         }
         batch.bytes.clear();

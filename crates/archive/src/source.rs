@@ -23,9 +23,15 @@ pub enum Access {
 /// A part of a source that is open, to be read at random.
 pub trait Item: Send {
     /// Fills the buffer with the bytes at a place.
+    ///
+    /// # Errors
+    /// Those of the source; [`Error::Changed`] if it has become shorter.
     fn read_at(&self, at: u64, buffer: &mut [u8]) -> Result<()>;
 
     /// After the last read: whether what was read is what was scanned.
+    ///
+    /// # Errors
+    /// [`Error::Changed`] if it is not.
     fn finish(&self) -> Result<()> {
         Ok(())
     }
@@ -42,9 +48,16 @@ pub trait Source: Send + Sync {
     }
 
     /// Opens an item of a source with random access.
+    ///
+    /// # Errors
+    /// Those of the source; [`Error::Changed`] if the item is not what was scanned; [`Error::Invalid`] if the
+    /// source is sequential.
     fn open_item(&self, item: u32) -> Result<Box<dyn Item + '_>>;
 
     /// Opens a sequential source at its start. Called once a pass.
+    ///
+    /// # Errors
+    /// Those of the source; [`Error::Invalid`] if it has random access.
     fn open_stream(&self) -> Result<Box<dyn Read + Send + '_>> {
         Err(Error::Invalid(format!(
             "{} is not a stream",
@@ -53,6 +66,9 @@ pub trait Source: Send + Sync {
     }
 
     /// After a pass over the stream: whether it is what was scanned.
+    ///
+    /// # Errors
+    /// [`Error::Changed`] if it is not.
     fn finish_stream(&self) -> Result<()> {
         Ok(())
     }
@@ -137,10 +153,17 @@ impl Sources {
     /// The data of every file of a tree, by source, in the order in which [`Sources::for_each_data`] reads
     /// each source: 40 bytes for each extent.
     pub fn pieces(&self, tree: &Tree) -> Vec<Vec<Piece>> {
+        self.pieces_of(tree, |_| true)
+    }
+
+    /// As [`Sources::pieces`]; empty for sources that are not `wanted`.
+    fn pieces_of(&self, tree: &Tree, wanted: impl Fn(&dyn Source) -> bool) -> Vec<Vec<Piece>> {
         let mut pieces = vec![Vec::new(); self.list.len()];
+        let wanted: Vec<bool> = self.list.iter().map(|source| wanted(&**source)).collect();
         for id in tree.ids().filter(|&id| tree.node(id).kind() == Kind::File) {
             let content = tree.node(id).content().expect("a file has content");
-            for extent in content.extents() {
+            let is_wanted = |id: SourceId| wanted.get(id.index()).is_some_and(|wanted| *wanted);
+            for extent in content.extents().filter(|_| is_wanted(content.source)) {
                 pieces[content.source.index()].push(Piece {
                     item: content.item,
                     at: extent.at,
@@ -161,6 +184,10 @@ impl Sources {
     /// threads, each with at most 2 MiB ahead of `visit`; of one source the order is that of
     /// [`Sources::pieces`], between sources there is none, unless `threads` is 1. `visit` is called on this
     /// thread.
+    ///
+    /// # Errors
+    /// Those of the sources; [`Error::Changed`] if one is not what was scanned; [`Error::Caller`] with what
+    /// `visit` returned.
     pub fn for_each_data(
         &self,
         tree: &Tree,
@@ -171,13 +198,34 @@ impl Sources {
         crate::pass::run(&self.list, &pieces, threads.max(1), visit)
     }
 
+    /// As [`Sources::for_each_data`], of the sequential sources alone: the others can be read at random, by
+    /// [`Sources::open`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn for_each_streamed(
+        &self,
+        tree: &Tree,
+        threads: usize,
+        visit: &mut dyn FnMut(NodeId, u64, &[u8]) -> Visited,
+    ) -> Result<()> {
+        let pieces = self.pieces_of(tree, |source| source.access() == Access::Sequential);
+        crate::pass::run(&self.list, &pieces, threads.max(1), visit)
+    }
+
     /// Fills the buffer with the bytes at an offset of a file, zeros where there are holes or the file ends.
     /// The source must be one that is read at random. For many files, or large ones, [`Sources::open`].
+    ///
+    /// # Errors
+    /// As [`Sources::open`] and [`OpenContent::read_at`].
     pub fn read_at(&self, content: Content<'_>, offset: u64, buffer: &mut [u8]) -> Result<()> {
         self.open(content)?.read_at(offset, buffer)
     }
 
     /// Opens a file to be read at random.
+    ///
+    /// # Errors
+    /// Those of [`Source::open_item`].
     pub fn open<'a>(&'a self, content: Content<'a>) -> Result<OpenContent<'a>> {
         let item = match content.extents().len() {
             0 => None,
@@ -193,27 +241,44 @@ pub struct OpenContent<'a> {
     item: Option<Box<dyn Item + 'a>>,
 }
 
+impl fmt::Debug for OpenContent<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("OpenContent");
+        shown
+            .field("content", &self.content)
+            .finish_non_exhaustive()
+    }
+}
+
 impl OpenContent<'_> {
     /// Fills the buffer with the bytes at an offset, zeros where there are holes or the file ends.
+    ///
+    /// # Errors
+    /// Those of [`Item::read_at`].
     pub fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<()> {
-        buffer.fill(0);
-        let Some(item) = &self.item else {
-            return Ok(());
-        };
         let end = offset.saturating_add(buffer.len() as u64);
-        for extent in self.content.extents() {
-            if extent.offset >= end {
-                break;
+        let mut filled = 0;
+        if let Some(item) = &self.item {
+            for extent in self.content.extents() {
+                if extent.offset >= end {
+                    break;
+                }
+                let Some((from, part)) = overlap(extent, offset, end) else {
+                    continue;
+                };
+                buffer[filled..part.start].fill(0);
+                filled = part.end;
+                item.read_at(extent.at + (from - extent.offset), &mut buffer[part])?;
             }
-            let Some((from, part)) = overlap(extent, offset, end) else {
-                continue;
-            };
-            item.read_at(extent.at + (from - extent.offset), &mut buffer[part])?;
         }
+        buffer[filled..].fill(0);
         Ok(())
     }
 
     /// After the last read: whether the file is still what was scanned.
+    ///
+    /// # Errors
+    /// Those of [`Item::finish`].
     pub fn finish(self) -> Result<()> {
         self.item.map_or(Ok(()), |item| item.finish())
     }

@@ -115,7 +115,7 @@ pub(crate) enum Command {
     /// With SOURCE_DATE_EPOCH in the environment, all times are that time, and a UUID and a hash seed that
     /// are not given follow from the options: the same command makes the same bytes.
     Mkfs(Box<commands::mkfs::MkfsArgs>),
-    /// Pack directories into a new image
+    /// Pack directories, archives and images of containers into a new image
     ///
     /// The image is an ext4 file system, or what the options of mkfs say, and by default the smallest that
     /// holds the sources. It is planned before anything is written, and gets its name when it is complete and
@@ -125,6 +125,15 @@ pub(crate) enum Command {
     /// content unless -U or -E hash_seed= gives them. With SOURCE_DATE_EPOCH in the environment, the file
     /// system gets that time, and later times of files are set to it. mke2fs.conf is not read.
     Pack(Box<commands::pack::PackArgs>),
+    /// Write a directory of an image as a tar archive
+    ///
+    /// The archive is sorted by name and the same every time. It is in the PAX format: times with their
+    /// fractions, long names, extended attributes, ACLs, and sparse files, as GNU tar and libarchive read
+    /// them. A file with several names is in it once. Sockets, which a tar cannot hold, the flags of inodes,
+    /// and an empty lost+found are left out. 'throughline pack' makes the same tree of it.
+    ///
+    /// The image is only read, also if it needs recovery.
+    Tar(commands::tar::TarArgs),
     /// List directories
     Ls(commands::ls::LsArgs),
     /// Show a directory tree

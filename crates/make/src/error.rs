@@ -29,17 +29,9 @@ pub enum Error {
         /// The reason.
         source: io::Error,
     },
-    /// A file that is packed could not be read, or is shorter than it was.
-    #[error("{path}: {}", shown(source))]
-    Source {
-        /// The file, by its path in the image.
-        path: String,
-        /// The reason.
-        source: io::Error,
-    },
-    /// A source that is read in its own order failed, or ended early.
-    #[error("{0}")]
-    Stream(io::Error),
+    /// A source of what is packed could not be read, or changed while it was read.
+    #[error(transparent)]
+    Source(#[from] throughline_archive::Error),
     /// The device failed.
     #[error(transparent)]
     Device(#[from] throughline_block::Error),
@@ -52,16 +44,6 @@ impl Error {
 
     pub(crate) fn unsupported(text: impl Into<String>) -> Error {
         Error::Unsupported(text.into())
-    }
-}
-
-/// A file that ends early has changed.
-fn shown(source: &io::Error) -> String {
-    match source.kind() {
-        io::ErrorKind::UnexpectedEof => {
-            "became shorter while it was read; run again when it no longer changes".to_owned()
-        }
-        _ => source.to_string(),
     }
 }
 

@@ -20,6 +20,7 @@ mod extended;
 mod features;
 mod journal_words;
 mod make;
+mod new_file;
 mod options;
 pub mod pack;
 mod plan;
@@ -32,6 +33,8 @@ pub use config::Config;
 pub use error::{Error, Result};
 pub use features::Features;
 pub use make::Made;
+#[doc(hidden)]
+pub use new_file::NewFile;
 pub use options::{MkfsOptions, VolumeSize};
 pub use resolve::parse_on_error;
 pub use throughline_extfmt::superblock::OnError;

@@ -213,7 +213,7 @@ impl MkfsOptions {
 }
 
 /// Refuses a target that is not blank where a signature would be.
-fn refuse_occupied(disk: &Disk, offset: u64) -> Result<()> {
+pub(crate) fn refuse_occupied(disk: &Disk, offset: u64) -> Result<()> {
     let unit = u64::from(disk.limits().logical_block_bytes);
     let from = offset - offset % unit;
     let end = disk.len_bytes().min(from + LOOKED_AT_BYTES);

@@ -67,6 +67,19 @@ pub(crate) struct Found {
     pub(crate) inline: Inline,
     /// Times of files after this are set to it.
     pub(crate) clamp: Option<u64>,
+    /// The owner of the root directory, if it is not the tree's.
+    pub(crate) root_owner: Option<(u32, u32)>,
+}
+
+/// Clears the target for a plan whose data is written before [`write`], which then finds it
+/// [blank](Clear::Blank).
+///
+/// # Errors
+/// Of the device.
+pub(crate) fn clear_first(plan: &Plan<'_>, disk: &Disk, how: How) -> Result<()> {
+    let mut out = Writer::new(disk, how.offset);
+    clear(plan, &mut out, how)?;
+    out.flush()
 }
 
 /// Writes a planned volume.
@@ -217,7 +230,7 @@ fn inodes(
         if let Some(inode) = plan.inodes.get(&ino.0) {
             place.copy_from_slice(inode.as_bytes());
         } else if let Some(tree) = &plan.tree
-            && let Some(inode) = tree.inode(&plan.geo, ino, found.clamp, &found.inline)?
+            && let Some(inode) = tree.inode(&plan.geo, ino, found)?
         {
             place.copy_from_slice(inode.as_bytes());
         }

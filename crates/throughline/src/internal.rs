@@ -11,7 +11,7 @@ use throughline_fileio::PageCache;
 
 pub use throughline_device::{given_descriptor, given_file};
 pub use throughline_fileio::memory::{allowed_bytes, default_budget_bytes};
-pub use throughline_make::parse_on_error;
+pub use throughline_make::{NewFile, parse_on_error};
 
 use crate::error::Result;
 use crate::mode::FileOptions;

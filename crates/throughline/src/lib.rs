@@ -188,6 +188,7 @@ pub mod ops;
 mod own;
 mod position;
 mod raw;
+mod read_tree;
 mod recovery;
 mod size;
 mod source;
@@ -211,11 +212,13 @@ pub use node::{Listed, NewNode, Node};
 pub use open::{OpenOptions, VolumeOptions};
 pub use own::{Device, Memory};
 pub use raw::RawFile;
+pub use read_tree::read_tree;
 pub use recovery::RecoveryReport;
 pub use status::{
     CacheStatus, DirtyStatus, IoStatus, JournalStatus, MetadataStatus, VolumeStatus,
     WritebackStatus,
 };
+pub use throughline_archive as archive;
 pub use throughline_block::{
     BioInfo, CallerFault, Error as DeviceError, Event, Listener, Purpose, SplitReason, Subscription,
 };

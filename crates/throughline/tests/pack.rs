@@ -5,9 +5,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use throughline::pack::{
-    Attributes, Content, Kind, MemoryTree, NodeId, PackOptions, PackSize, Tree,
+use throughline::archive::{
+    Device, Error as SourceError, Extent, FileContent, Kind, Limits, Memory, Merge, Meta, NodeId,
+    SourceId, Sources, Time, Tree,
 };
+use throughline::pack::{PackOptions, PackSize};
 use throughline::{MkfsError, MkfsOptions, OpenOptions, Volume};
 use throughline_testkit::{e2fs, kernel};
 
@@ -47,13 +49,12 @@ fn options(words: &[&str]) -> MkfsOptions {
     options
 }
 
-fn attributes(permissions: u16) -> Attributes {
-    Attributes {
-        permissions,
+fn meta(permissions: u16) -> Meta {
+    Meta {
         uid: 70_000,
         gid: 5,
-        mtime_seconds: TIME_S - i64::from(permissions),
-        mtime_nanoseconds: 0,
+        mtime: Time::from_seconds(TIME_S - i64::from(permissions)),
+        ..Meta::new(permissions)
     }
 }
 
@@ -61,176 +62,187 @@ fn bytes(len: usize, seed: u8) -> Vec<u8> {
     (0..len).map(|at| (at / 7 % 251) as u8 ^ seed).collect()
 }
 
+/// A tree in the making, with contents in memory.
+struct Maker {
+    tree: Tree,
+    memory: Memory,
+    id: SourceId,
+}
+
+impl Maker {
+    fn new() -> Maker {
+        let mut tree = Tree::new(Limits::default());
+        tree.set_implied_directories(meta(0o711));
+        tree.mkdir(b"/", &meta(0o755)).unwrap();
+        Maker {
+            tree,
+            memory: Memory::new(),
+            // The only source.
+            id: Sources::new().add(Box::new(Memory::new())),
+        }
+    }
+
+    fn file(&mut self, path: &str, meta: &Meta, bytes: &[u8]) {
+        let content = self.memory.add(bytes).of(self.id);
+        self.tree.add_file(path.as_bytes(), meta, &content).unwrap();
+    }
+
+    fn sparse(&mut self, path: &str, meta: &Meta, size: u64, pieces: &[(u64, Vec<u8>)]) {
+        let mut content = FileContent::hole(size);
+        content.source = self.id;
+        for (offset, bytes) in pieces {
+            let piece = self.memory.add(bytes).of(self.id).extents[0];
+            content.extents.push(Extent {
+                offset: *offset,
+                ..piece
+            });
+        }
+        self.tree.add_file(path.as_bytes(), meta, &content).unwrap();
+    }
+
+    fn finish(self) -> (Tree, Sources) {
+        let mut sources = Sources::new();
+        sources.add(Box::new(self.memory));
+        (self.tree, sources)
+    }
+}
+
+/// Names and values of attributes.
+type Given<'a> = &'a [(&'a str, &'a [u8])];
+
+fn with_xattrs(permissions: u16, xattrs: Given<'_>) -> Meta {
+    let owned = |(name, value): &(&str, &[u8])| (name.as_bytes().to_vec(), value.to_vec());
+    Meta {
+        xattrs: xattrs.iter().map(owned).collect(),
+        ..meta(permissions)
+    }
+}
+
 /// A tree of everything that a volume holds; `names` in one directory.
-fn tree(names: usize, has_xattrs: bool) -> MemoryTree {
-    let mut tree = MemoryTree::new(attributes(0o755));
-    let root = tree.root();
-    let add = |tree: &mut MemoryTree, dir, name: &str, len, seed| {
-        tree.file(
-            dir,
-            name.as_bytes(),
-            attributes(0o640),
-            Content::Bytes(bytes(len, seed)),
-        )
+fn tree(names: usize, has_xattrs: bool) -> (Tree, Sources) {
+    let mut maker = Maker::new();
+    let large = bytes(600, 4);
+    let (of_directory, of_file): (Given<'_>, Given<'_>) = match has_xattrs {
+        true => (
+            &[("user.directory", b"of sizes")],
+            &[
+                ("user.large", &large),
+                (
+                    "security.capability",
+                    &[1, 0, 0, 2, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+                ),
+                ("trusted.small", b""),
+            ],
+        ),
+        false => (&[], &[]),
     };
-    let sizes = tree.directory(root, b"sizes", attributes(0o1777));
+    let sizes = with_xattrs(0o1777, of_directory);
+    maker.tree.mkdir(b"sizes", &sizes).unwrap();
     for len in [
         0, 1, 59, 60, 61, 100, 150, 160, 1023, 1024, 1025, 4096, 4097, 50_000, 300_000, 9_000_000,
     ] {
-        add(&mut tree, sizes, &format!("of {len}"), len, len as u8);
+        let path = format!("sizes/of {len}");
+        maker.file(&path, &meta(0o640), &bytes(len, len as u8));
     }
-    let many = tree.directory(root, b"many", attributes(0o750));
+    maker.tree.mkdir(b"many", &meta(0o750)).unwrap();
     for at in 0..names {
-        add(
-            &mut tree,
-            many,
-            &format!("a file with the number {at}"),
-            at % 9,
-            3,
-        );
+        let path = format!("many/a file with the number {at}");
+        maker.file(&path, &meta(0o640), &bytes(at % 9, 3));
     }
-    let mut deep = tree.directory(root, b"deep", attributes(0o700));
-    for at in 0..60 {
-        deep = tree.directory(deep, format!("level {at}").as_bytes(), attributes(0o711));
+    let deep: Vec<_> = (0..60).map(|at| format!("level {at}")).collect();
+    let linked = format!("deep/{}/linked", deep.join("/"));
+    maker.file(&linked, &with_xattrs(0o640, of_file), &bytes(10_000, 9));
+    for path in ["a link", "many/a link"] {
+        maker.tree.link(path.as_bytes(), linked.as_bytes()).unwrap();
     }
-    let linked = add(&mut tree, deep, "linked", 10_000, 9);
-    tree.link(root, b"a link", linked);
-    tree.link(many, b"a link", linked);
     for len in [1, 58, 59, 60, 61, 900] {
-        tree.symlink(
-            root,
-            format!("to {len}").as_bytes(),
-            attributes(0o777),
-            &vec![b'x'; len],
-        );
+        let path = format!("to {len}");
+        let target = vec![b'x'; len];
+        maker
+            .tree
+            .symlink(path.as_bytes(), &target, &meta(0o777))
+            .unwrap();
     }
     let devices = [
-        (&b"null"[..], Kind::CharDevice { major: 1, minor: 3 }),
-        (
-            b"disk",
-            Kind::BlockDevice {
-                major: 259,
-                minor: 70_000,
-            },
-        ),
-        (b"pipe", Kind::Fifo),
-        (b"socket", Kind::Socket),
+        (&b"null"[..], Kind::CharDevice, (1, 3)),
+        (b"disk", Kind::BlockDevice, (259, 70_000)),
+        (b"pipe", Kind::Fifo, (0, 0)),
+        (b"socket", Kind::Socket, (0, 0)),
     ];
-    for (name, kind) in devices {
-        tree.special(root, name, attributes(0o622), kind);
+    for (name, kind, (major, minor)) in devices {
+        let device = Device { major, minor };
+        maker.tree.mknod(name, kind, device, &meta(0o622)).unwrap();
     }
-    let pieces = vec![
+    let pieces = [
         (0, bytes(1, 1)),
         (70_000, bytes(10_000, 2)),
         (5_000_000, bytes(3, 3)),
     ];
-    let size = 60 << 20;
-    tree.file(
-        root,
-        b"sparse",
-        attributes(0o4755),
-        Content::Sparse { size, pieces },
-    );
-    tree.file(
-        root,
-        b"hole",
-        attributes(0o600),
-        Content::Sparse {
-            size: 5 << 30,
-            pieces: vec![],
-        },
-    );
-    if has_xattrs {
-        tree.set_xattr(sizes, b"user.directory", b"of sizes");
-        tree.set_xattr(linked, b"user.large", &bytes(600, 4));
-        tree.set_xattr(
-            linked,
-            b"security.capability",
-            &[1, 0, 0, 2, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
-        );
-        tree.set_xattr(linked, b"trusted.small", b"");
-    }
-    tree
+    maker.sparse("sparse", &meta(0o4755), 60 << 20, &pieces);
+    maker.sparse("hole", &meta(0o600), 5 << 30, &[]);
+    maker.finish()
 }
 
 /// Compares a tree with what a volume shows.
-fn compare(volume: &Volume, tree: &MemoryTree, context: &str) {
+fn compare(volume: &Volume, (tree, sources): (&Tree, &Sources), context: &str) {
     let mut inodes: BTreeMap<NodeId, (u64, u32)> = BTreeMap::new();
-    let mut stack = vec![(tree.root(), String::from("/"))];
-    while let Some((directory, path)) = stack.pop() {
-        let mut shown: Vec<_> = volume
-            .read_dir(&path)
-            .unwrap()
-            .map(|entry| entry.unwrap().file_name().to_owned())
-            .filter(|name| !(path == "/" && name == "lost+found"))
-            .collect();
-        shown.sort();
-        let mut entries = tree.entries(directory);
-        entries.sort();
-        let names: Vec<_> = entries
-            .iter()
-            .map(|(name, _)| String::from_utf8_lossy(name).into_owned())
-            .collect();
-        assert!(
-            shown
-                .iter()
-                .map(|name| name.to_string_lossy())
-                .eq(names.iter().map(String::as_str)),
-            "{context}: {path}"
-        );
-        for ((_, node), name) in entries.iter().zip(&names) {
-            let path = format!("{}/{name}", path.trim_end_matches('/'));
-            let context = format!("{context}: {path}");
-            same_node(volume, tree, *node, &path, &context);
-            let meta = volume.symlink_metadata(&path).unwrap();
-            let known = inodes.entry(*node).or_insert((meta.ino(), 0));
-            assert_eq!(known.0, meta.ino(), "{context}");
-            known.1 += 1;
-            if !meta.is_dir() {
-                assert!(known.1 <= meta.nlink(), "{context}");
-            } else {
-                stack.push((*node, path));
-            }
+    let mut names = 0;
+    let mut walk = tree.walk();
+    while let Some(step) = walk.next() {
+        let path = format!("/{}", String::from_utf8_lossy(step.path));
+        let context = format!("{context}: {path}");
+        same_node(volume, tree, sources, step.node, &path, &context);
+        let meta = volume.symlink_metadata(&path).unwrap();
+        let known = inodes.entry(step.node).or_insert((meta.ino(), 0));
+        assert_eq!(known.0, meta.ino(), "{context}");
+        known.1 += 1;
+        if !meta.is_dir() {
+            assert!(known.1 <= meta.nlink(), "{context}");
         }
+        names += 1;
     }
+    let shown = volume.walk("/").unwrap().map(|entry| entry.unwrap());
+    let shown = shown.filter(|entry| entry.path() != Path::new("/lost+found"));
+    assert_eq!(shown.count(), names, "{context}");
 }
 
-fn same_node(volume: &Volume, tree: &MemoryTree, node: NodeId, path: &str, context: &str) {
+fn same_node(
+    volume: &Volume,
+    tree: &Tree,
+    sources: &Sources,
+    node: NodeId,
+    path: &str,
+    context: &str,
+) {
     let meta = volume.symlink_metadata(path).unwrap();
-    let wanted = tree.attributes(node);
-    assert_eq!(meta.mode(), u32::from(wanted.permissions), "{context}");
+    let wanted = tree.node(node);
+    assert_eq!(meta.mode(), u32::from(wanted.permissions()), "{context}");
     assert_eq!(
         (meta.uid(), meta.gid()),
-        (wanted.uid, wanted.gid),
+        (wanted.uid(), wanted.gid()),
         "{context}"
     );
     let since = meta
         .modified()
         .duration_since(std::time::UNIX_EPOCH)
         .unwrap();
-    assert_eq!(since.as_secs() as i64, wanted.mtime_seconds, "{context}");
-    match tree.kind(node) {
-        Kind::File { size } => {
-            assert_eq!(meta.len(), size, "{context}");
-            if size < 1 << 30 {
-                let mut wanted = vec![0; size as usize];
-                for data in tree.data(node) {
-                    let mut file = throughline::pack::Contents::open(tree, node).unwrap();
-                    let piece = &mut wanted[data.start as usize..data.end as usize];
-                    file.read_at(data.start, piece).unwrap();
-                }
-                assert!(volume.read(path).unwrap() == wanted, "{context}");
-            }
+    assert_eq!(since.as_secs() as i64, wanted.mtime().seconds, "{context}");
+    if let Some(content) = wanted.content() {
+        assert_eq!(meta.len(), wanted.size(), "{context}");
+        if wanted.size() < 1 << 30 {
+            let mut bytes = vec![0; wanted.size() as usize];
+            sources.read_at(content, 0, &mut bytes).unwrap();
+            assert!(volume.read(path).unwrap() == bytes, "{context}");
         }
-        Kind::Symlink { target } => {
-            let found = volume.read_link(path).unwrap();
-            assert_eq!(found.as_os_str().as_encoded_bytes(), target, "{context}");
-        }
-        Kind::CharDevice { major, minor } | Kind::BlockDevice { major, minor } => {
-            let device = meta.device().unwrap();
-            assert_eq!((device.major, device.minor), (major, minor), "{context}");
-        }
-        _ => {}
+    }
+    if let Some(target) = wanted.target() {
+        let found = volume.read_link(path).unwrap();
+        assert_eq!(found.as_os_str().as_encoded_bytes(), target, "{context}");
+    }
+    if let Some(numbers) = wanted.device() {
+        let device = meta.device().unwrap();
+        let found = (device.major, device.minor);
+        assert_eq!(found, (numbers.major, numbers.minor), "{context}");
     }
     if meta.is_symlink() {
         return;
@@ -238,13 +250,11 @@ fn same_node(volume: &Volume, tree: &MemoryTree, node: NodeId, path: &str, conte
     let xattrs = volume.xattrs(path).unwrap();
     let mut names = xattrs.names().unwrap();
     names.sort();
-    let mut wanted = tree.xattrs(node);
-    wanted.sort();
     assert!(
-        names.iter().eq(wanted.iter().map(|(name, _)| *name)),
+        names.iter().eq(wanted.xattrs().map(|(name, _)| name)),
         "{context}: {names:?}"
     );
-    for (name, value) in wanted {
+    for (name, value) in wanted.xattrs() {
         assert_eq!(xattrs.get(name).unwrap().unwrap(), value, "{context}");
     }
 }
@@ -255,7 +265,7 @@ fn every_kind_of_volume_holds_the_tree() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
-    let tree = tree(700, true);
+    let (tree, sources) = tree(700, true);
     for words in KINDS {
         for size in [
             PackSize::Min,
@@ -267,7 +277,7 @@ fn every_kind_of_volume_holds_the_tree() {
             let mut pack = PackOptions::new();
             pack.mkfs(options(words)).size(size).overwrite(true);
             let packed = pack
-                .pack(&tree, &tree, &image)
+                .pack(&tree, &sources, &image)
                 .unwrap_or_else(|error| panic!("{context}: {error}"));
             assert_eq!(image.metadata().unwrap().len(), packed.bytes, "{context}");
             e2fs::assert_clean_after(&image, &context);
@@ -279,7 +289,7 @@ fn every_kind_of_volume_holds_the_tree() {
                 );
             }
             let volume = Volume::open(&image).unwrap();
-            compare(&volume, &tree, &context);
+            compare(&volume, (&tree, &sources), &context);
         }
     }
 }
@@ -292,10 +302,10 @@ fn a_packed_volume_can_be_written() {
     }
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");
-    let tree = tree(3000, true);
+    let (tree, sources) = tree(3000, true);
     PackOptions::new()
         .size(PackSize::Free(20 << 20))
-        .pack(&tree, &tree, &image)
+        .pack(&tree, &sources, &image)
         .unwrap();
     let volume = OpenOptions::new().write(true).open(&image).unwrap();
     for at in 0..500 {
@@ -316,8 +326,8 @@ fn a_packed_volume_can_be_written() {
 fn the_kernel_mounts_it() {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");
-    let tree = tree(5000, true);
-    PackOptions::new().pack(&tree, &tree, &image).unwrap();
+    let (tree, sources) = tree(5000, true);
+    PackOptions::new().pack(&tree, &sources, &image).unwrap();
     let point = folder.path().join("point");
     std::fs::create_dir(&point).unwrap();
     let Some(mount) = kernel::Mount::or_skip(&image, &point, &["-o", "loop,ro"]) else {
@@ -346,21 +356,16 @@ fn many_names_are_hashed() {
     let folder = tempfile::tempdir().unwrap();
     for (words, names) in [(&["-b", "1024"][..], 30_000), (&["-b", "4096"], 120_000)] {
         let image = folder.path().join("image");
-        let mut tree = MemoryTree::new(attributes(0o755));
-        let root = tree.root();
+        let mut maker = Maker::new();
         for at in 0..names {
             let name = format!("{at:06} and a longer name");
-            tree.file(
-                root,
-                name.as_bytes(),
-                attributes(0o644),
-                Content::Bytes(Vec::new()),
-            );
+            maker.file(&name, &meta(0o644), b"");
         }
+        let (tree, sources) = maker.finish();
         let mut pack = PackOptions::new();
         pack.mkfs(options(words))
             .overwrite(true)
-            .pack(&tree, &tree, &image)
+            .pack(&tree, &sources, &image)
             .unwrap();
         e2fs::assert_clean(&image);
         let volume = Volume::open(&image).unwrap();
@@ -374,13 +379,13 @@ fn many_names_are_hashed() {
 #[test]
 fn the_same_bytes_every_time() {
     let folder = tempfile::tempdir().unwrap();
-    let tree = tree(1000, true);
+    let (tree, sources) = tree(1000, true);
     let mut images = Vec::new();
     for threads in [1, 2, 8] {
         let image = folder.path().join(threads.to_string());
         PackOptions::new()
             .threads(threads)
-            .pack(&tree, &tree, &image)
+            .pack(&tree, &sources, &image)
             .unwrap();
         images.push(std::fs::read(image).unwrap());
     }
@@ -393,13 +398,13 @@ fn a_check_names_what_differs() {
 
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");
-    let tree = tree(100, true);
+    let (tree, sources) = tree(100, true);
     let pack = PackOptions::new();
-    pack.pack(&tree, &tree, &image).unwrap();
-    assert_eq!(pack.check(&tree, &tree, &image).unwrap(), []);
+    pack.pack(&tree, &sources, &image).unwrap();
+    assert_eq!(pack.check(&tree, &sources, &image).unwrap(), []);
     let file = std::fs::File::options().write(true).open(&image).unwrap();
     file.write_all_at(&[0xff], 1024 + 0x30).unwrap();
-    let found = pack.check(&tree, &tree, &image).unwrap();
+    let found = pack.check(&tree, &sources, &image).unwrap();
     let what: Vec<_> = found
         .iter()
         .map(|difference| difference.what.as_str())
@@ -428,8 +433,9 @@ fn the_smallest_is_as_small_as_mke2fs() {
             .unwrap();
         }
     }
-    let mut tree = MemoryTree::new(Attributes::default());
-    tree.add_host(&source, &|_| false).unwrap();
+    let mut merge = Merge::new(Limits::default());
+    merge.add(&source).unwrap();
+    let (tree, sources) = merge.finish();
     for words in [
         &["-t", "ext4", "-b", "4096"][..],
         &["-t", "ext2", "-b", "1024"],
@@ -437,11 +443,11 @@ fn the_smallest_is_as_small_as_mke2fs() {
         let image = folder.path().join("image");
         let mut pack = PackOptions::new();
         pack.mkfs(options(words)).overwrite(true);
-        let packed = pack.pack(&tree, &tree, &image).unwrap();
+        let packed = pack.pack(&tree, &sources, &image).unwrap();
         let block = u64::from(packed.made.block_bytes);
         let less = pack
             .size(PackSize::Exact(packed.bytes - block))
-            .pack(&tree, &tree, &image);
+            .pack(&tree, &sources, &image);
         assert!(
             matches!(less, Err(MkfsError::Invalid(_))),
             "{words:?}: {less:?}"
@@ -467,45 +473,42 @@ fn the_smallest_is_as_small_as_mke2fs() {
 fn failures_leave_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");
-    let host = folder.path().join("host");
+    let source = folder.path().join("source");
+    let host = source.join("host");
+    std::fs::create_dir(&source).unwrap();
     std::fs::write(&host, bytes(5000, 1)).unwrap();
     let names = || std::fs::read_dir(folder.path()).unwrap().count();
-    let with = |size| {
-        let mut tree = MemoryTree::new(attributes(0o755));
-        let path = host.clone();
-        tree.file(
-            tree.root(),
-            b"shrunk",
-            attributes(0o644),
-            Content::File { path, size },
-        );
-        tree
-    };
-    let shrunk = with(6000);
-    let error = PackOptions::new()
-        .pack(&shrunk, &shrunk, &image)
-        .unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "/shrunk: became shorter while it was read; run again when it no longer changes"
-    );
-    assert_eq!(names(), 1);
-    let fits = with(5000);
-    std::fs::rename(&host, folder.path().join("gone")).unwrap();
-    let error = PackOptions::new().pack(&fits, &fits, &image).unwrap_err();
+    let mut merge = Merge::new(Limits::default());
+    merge.add(&source).unwrap();
+    let (changed, of_changed) = merge.finish();
+    std::fs::write(&host, bytes(4000, 1)).unwrap();
+    let pack = |pack: &PackOptions| pack.pack(&changed, &of_changed, &image).unwrap_err();
+    let error = pack(&PackOptions::new());
+    let text = error.to_string();
     assert!(
-        error.to_string().starts_with("/shrunk: No such file"),
+        text.ends_with(
+            "source/host: changed while it was read; run again when it no longer changes"
+        )
+    );
+    assert!(matches!(error, MkfsError::Source(SourceError::Changed(_))));
+    std::fs::remove_file(&host).unwrap();
+    let error = pack(&PackOptions::new());
+    assert!(
+        matches!(error, MkfsError::Source(SourceError::Changed(_))),
         "{error}"
     );
-    let large = tree(10, false);
+    assert_eq!(names(), 1);
+    let (large, sources) = tree(10, false);
     let error = PackOptions::new()
         .size(PackSize::Exact(5 << 20))
-        .pack(&large, &large, &image)
+        .pack(&large, &sources, &image)
         .unwrap_err();
     assert!(error.to_string().contains("too few"), "{error}");
     assert_eq!(names(), 1);
     std::fs::write(&image, "something").unwrap();
-    let error = PackOptions::new().pack(&large, &large, &image).unwrap_err();
+    let error = PackOptions::new()
+        .pack(&large, &sources, &image)
+        .unwrap_err();
     assert!(matches!(error, MkfsError::Occupied(_)), "{error}");
     assert_eq!(std::fs::read(&image).unwrap(), b"something");
 }
@@ -514,64 +517,61 @@ fn failures_leave_nothing() {
 fn what_no_volume_holds_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");
-    let refused = |tree: &MemoryTree, what: &str| {
+    let refused = |maker: Maker, what: &str| {
+        let (tree, sources) = maker.finish();
         let error = PackOptions::new()
-            .pack(tree, tree, &image)
+            .pack(&tree, &sources, &image)
             .unwrap_err()
             .to_string();
         assert!(error.contains(what), "{error}");
         assert!(!Path::new(&image).exists());
     };
-    for name in [&b""[..], b".", b"..", b"a/b", b"a\0b", &[b'x'; 256]] {
-        let mut tree = MemoryTree::new(attributes(0o755));
-        tree.file(tree.root(), name, attributes(0o644), Content::Bytes(vec![]));
-        refused(&tree, "name");
+    let huge = [1; 20_000];
+    let attributes: [(Given<'_>, &str); 2] = [
+        (
+            &[("user.huge", &huge)],
+            "/f: has more extended attributes than fit",
+        ),
+        (
+            &[("os2.name", &huge[..9])],
+            "/f: ext file systems have no attribute \"os2.name\"",
+        ),
+    ];
+    for (attributes, what) in attributes {
+        let mut maker = Maker::new();
+        maker.file("f", &with_xattrs(0o644, attributes), b"");
+        refused(maker, what);
     }
-    let mut tree = MemoryTree::new(attributes(0o755));
-    let file = tree.file(tree.root(), b"f", attributes(0o644), Content::Bytes(vec![]));
-    tree.set_xattr(file, b"user.huge", &[1; 20_000]);
-    refused(&tree, "/f: has more extended attributes than fit");
-    tree.set_xattr(file, b"user.huge", &[1; 20]);
-    tree.set_xattr(file, b"os2.name", &[1; 20]);
-    refused(&tree, "no attribute \"os2.name\"");
-    let mut tree = MemoryTree::new(attributes(0o755));
-    let directory = tree.directory(tree.root(), b"d", attributes(0o755));
-    tree.link(directory, b"cycle", directory);
-    refused(&tree, "names a directory twice");
-    let mut tree = MemoryTree::new(attributes(0o755));
-    tree.symlink(tree.root(), b"lost+found", attributes(0o777), b"/etc");
-    refused(&tree, "lost+found");
+    let mut maker = Maker::new();
+    maker
+        .tree
+        .symlink(b"lost+found", b"/etc", &meta(0o777))
+        .unwrap();
+    refused(maker, "lost+found");
 }
 
 /// UUID and hash seed follow from the sources, and are part of every inode: they hide no other difference.
 #[test]
 fn a_check_names_the_file_that_differs() {
     let tree = |len, seed| {
-        let mut tree = MemoryTree::new(attributes(0o755));
-        let root = tree.root();
+        let mut maker = Maker::new();
         for at in 0..300 {
             let content = match at {
                 7 => bytes(len, seed),
                 _ => bytes(5000, 0),
             };
-            let name = format!("file {at}");
-            tree.file(
-                root,
-                name.as_bytes(),
-                attributes(0o644),
-                Content::Bytes(content),
-            );
+            maker.file(&format!("file {at}"), &meta(0o644), &content);
         }
-        tree
+        maker.finish()
     };
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");
     let pack = PackOptions::new();
-    let packed = tree(5000, 0);
-    pack.pack(&packed, &packed, &image).unwrap();
+    let (packed, sources) = tree(5000, 0);
+    pack.pack(&packed, &sources, &image).unwrap();
     for (len, seed) in [(5000, 1), (5002, 0)] {
-        let other = tree(len, seed);
-        let found = pack.check(&other, &other, &image).unwrap();
+        let (other, sources) = tree(len, seed);
+        let found = pack.check(&other, &sources, &image).unwrap();
         let what: Vec<_> = found.iter().map(|it| it.what.as_str()).collect();
         assert!(what.len() <= 6, "{what:?}");
         assert!(what[0].contains("UUID"), "{what:?}");

@@ -175,11 +175,18 @@ fn oci_layer(store: &Store, layer: &Descriptor) -> Result<Layer> {
     new_layer(window, layer.digest.clone(), layer.digest.clone(), false)
 }
 
+/// Whether a tag is meant by a name, which may leave out the default registry, as in Docker.
+fn is_called(tag: &str, name: &str) -> bool {
+    let short = tag.strip_prefix("docker.io/").unwrap_or(tag);
+    let shortest = short.strip_prefix("library/").unwrap_or(short);
+    [tag, short, shortest].contains(&name)
+}
+
 fn docker(store: &Store, wanted: Option<&str>) -> Result<Vec<Layer>> {
     let (images, _): (Vec<DockerImage>, _) = store.document("manifest.json")?;
     let tagged = |image: &&DockerImage| {
         let tags = image.repo_tags.as_deref().unwrap_or_default();
-        wanted.is_none_or(|wanted| tags.iter().any(|tag| tag == wanted))
+        wanted.is_none_or(|wanted| tags.iter().any(|tag| is_called(tag, wanted)))
     };
     let found: Vec<&DockerImage> = images.iter().filter(tagged).collect();
     let [image] = found[..] else {

@@ -36,6 +36,27 @@ const SMALL_MAX: u64 = 0o777_7777;
 const LARGE_MAX: u64 = 0o777_7777_7777;
 
 /// Writes a tree to a tar archive. All its sources must be ones that are read at random.
+///
+/// ```
+/// use throughline_archive::{Limits, Merge, write_tar};
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # std::fs::write(directory.path().join("motd"), "hello\n")?;
+/// # let path = directory.path().join("again.tar");
+/// let mut merge = Merge::new(Limits::default());
+/// merge.set_exclude(|path| path.ends_with(b".o"));
+/// merge.add(directory.path())?;
+/// let (mut tree, sources) = merge.finish();
+/// tree.set_owner(0, 0);
+/// let written = write_tar(&tree, &sources, &mut std::fs::File::create(&path)?)?;
+/// assert_eq!(written.members, 2);
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Errors
+/// [`Error::Io`] of `out` and of the sources; [`Error::Changed`] if a file changes meanwhile;
+/// [`Error::Invalid`] for a source that is sequential.
 pub fn write_tar(tree: &Tree, sources: &Sources, out: &mut dyn Write) -> Result<Written> {
     let mut writer = Writer {
         tree,

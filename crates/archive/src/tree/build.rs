@@ -1,6 +1,10 @@
 //! Adds to a tree and removes from it, by path. A later file, symlink or device replaces an existing name
 //! with everything below it. A later directory replaces anything but a directory; of a directory it changes
 //! only the metadata.
+//!
+//! Errors of all: [`Error::Damaged`] for a path that leads outside or through what is no directory, for names
+//! that no file system holds, and for attributes without a valid name; [`Error::Limit`] for what is beyond
+//! the tree's [`Limits`](crate::Limits).
 
 use super::resolve::{Place, check_target};
 use super::store::NONE;
@@ -11,9 +15,12 @@ use crate::meta::{Device, Kind, Meta};
 
 impl Tree {
     /// Adds a directory, or changes the metadata of the one that is there.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] for a path or an attribute that no file system holds; [`Error::Limit`].
     pub fn mkdir(&mut self, path: &[u8], meta: &Meta) -> Result<NodeId> {
         let Some(Place { parent, name }) = self.place(path)? else {
-            let directory = self.whole_path_directory(path)?;
+            let directory = self.follow(path).ok_or_else(|| not_a_name(path))?;
             self.store.set_meta(directory, meta)?;
             return Ok(directory);
         };
@@ -30,6 +37,9 @@ impl Tree {
     }
 
     /// Adds a regular file.
+    ///
+    /// # Errors
+    /// As [`Tree::mkdir`]; [`Error::Invalid`] for extents that are out of order or past the size.
     pub fn add_file(&mut self, path: &[u8], meta: &Meta, content: &FileContent) -> Result<NodeId> {
         self.add(path, Kind::File, meta, |tree, id| {
             tree.store.set_content(id, content)
@@ -37,6 +47,9 @@ impl Tree {
     }
 
     /// Adds a symlink. Its target is stored as it is.
+    ///
+    /// # Errors
+    /// As [`Tree::mkdir`]; also for a target that is empty, has a NUL, or is too long.
     pub fn symlink(&mut self, path: &[u8], target: &[u8], meta: &Meta) -> Result<NodeId> {
         check_target(target, path)?;
         self.add(path, Kind::Symlink, meta, |tree, id| {
@@ -49,6 +62,9 @@ impl Tree {
     }
 
     /// Adds a device, a named pipe or a socket. The numbers count for devices only.
+    ///
+    /// # Errors
+    /// As [`Tree::mkdir`]; [`Error::Invalid`] for another kind.
     pub fn mknod(
         &mut self,
         path: &[u8],
@@ -68,6 +84,9 @@ impl Tree {
     }
 
     /// Adds a name for what is at `target`, which is not a directory.
+    ///
+    /// # Errors
+    /// As [`Tree::mkdir`]; [`Error::Damaged`] if there is nothing at `target`, or a directory.
     pub fn link(&mut self, path: &[u8], target: &[u8]) -> Result<NodeId> {
         let Some(id) = self.lookup(target) else {
             let problem = format!("is a hard link to {}, which is not there", shown(target));
@@ -77,6 +96,9 @@ impl Tree {
     }
 
     /// Adds a name for a node that is not a directory.
+    ///
+    /// # Errors
+    /// As [`Tree::link`].
     pub fn link_node(&mut self, path: &[u8], id: NodeId) -> Result<NodeId> {
         if self.node(id).kind() == Kind::Directory {
             return Err(Error::damaged(shown(path), "is a hard link to a directory"));
@@ -118,8 +140,33 @@ impl Tree {
     }
 
     /// Sets the metadata of a node that is there.
+    ///
+    /// # Errors
+    /// [`Error::Damaged`] and [`Error::Limit`] for its attributes.
     pub fn set_metadata(&mut self, id: NodeId, meta: &Meta) -> Result<()> {
         self.store.set_meta(id, meta)
+    }
+
+    /// Sets the owner and the group of every node.
+    pub fn set_owner(&mut self, uid: u32, gid: u32) {
+        for node in &mut self.store.nodes {
+            (node.uid, node.gid) = (uid, gid);
+        }
+    }
+
+    /// Removes the names whose paths are `unwanted`, and all below them. Paths begin without a slash.
+    pub fn remove_all(&mut self, unwanted: &dyn Fn(&[u8]) -> bool) {
+        let mut found = Vec::new();
+        let mut walk = self.walk();
+        while let Some(step) = walk.next() {
+            if unwanted(step.path) {
+                found.push(step.path.to_vec());
+                walk.skip_below();
+            }
+        }
+        for path in found {
+            self.remove(&path);
+        }
     }
 
     /// The directory that a path leads to, symlinks followed, the last one as well.
@@ -127,10 +174,6 @@ impl Tree {
         let mut with_dot = path.to_vec();
         with_dot.extend_from_slice(b"/.");
         self.lookup(&with_dot)
-    }
-
-    fn whole_path_directory(&self, path: &[u8]) -> Result<NodeId> {
-        self.follow(path).ok_or_else(|| not_a_name(path))
     }
 
     fn add(

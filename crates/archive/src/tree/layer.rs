@@ -1,7 +1,6 @@
 //! Layers and their whiteouts. A whiteout covers what earlier layers gave, and never what its own layer
 //! gives, wherever in the layer it is.
 
-use super::store::NONE;
 use super::{NodeId, Tree};
 use crate::error::Result;
 use crate::meta::Kind;
@@ -13,6 +12,9 @@ impl Tree {
     }
 
     /// Removes what earlier layers have at a path (OCI: `.wh.NAME`, with the path of `NAME`).
+    ///
+    /// # Errors
+    /// None at present: a path that is not there is not covered.
     pub fn whiteout(&mut self, path: &[u8]) -> Result<()> {
         let trimmed = path.strip_suffix(b"/").unwrap_or(path);
         let slash = trimmed.iter().rposition(|&byte| byte == b'/');
@@ -29,23 +31,16 @@ impl Tree {
     }
 
     /// Removes what earlier layers have below a directory (OCI: `.wh..wh..opq` in it).
+    ///
+    /// # Errors
+    /// None at present: a path that is not there is not covered.
     pub fn opaque(&mut self, directory: &[u8]) -> Result<()> {
         if let Some(directory) = self.follow(directory) {
-            for name in self.names_in(directory) {
+            for name in self.store.names_in(directory) {
                 self.uncover(name);
             }
         }
         Ok(())
-    }
-
-    fn names_in(&self, directory: NodeId) -> Vec<u32> {
-        let mut names = Vec::new();
-        let mut name = self.store.node_of(directory).place as u32;
-        while name != NONE {
-            names.push(name);
-            name = self.store.names[name as usize].next;
-        }
-        names
     }
 
     /// Removes a name and all below it, but for what this layer gave and the directories that lead there.
@@ -54,7 +49,7 @@ impl Tree {
         let node = NodeId(self.store.names[name as usize].node);
         let mut kept = self.store.names[name as usize].layer == self.store.layer;
         if self.store.node_of(node).kind() == Kind::Directory {
-            for below in self.names_in(node) {
+            for below in self.store.names_in(node) {
                 kept |= self.uncover(below);
             }
         }

@@ -166,6 +166,17 @@ impl Store {
         &self.bytes[start + 1..start + 1 + length]
     }
 
+    /// The names in a directory.
+    pub(super) fn names_in(&self, directory: NodeId) -> Vec<u32> {
+        let mut names = Vec::new();
+        let mut name = self.node_of(directory).place as u32;
+        while name != NONE {
+            names.push(name);
+            name = self.names[name as usize].next;
+        }
+        names
+    }
+
     fn hash(&self, parent: NodeId, name: &[u8]) -> u64 {
         let mut hasher = self.hasher.build_hasher();
         parent.0.hash(&mut hasher);

@@ -33,6 +33,7 @@ pub(crate) mod setfattr;
 pub(crate) mod shell;
 pub(crate) mod stat;
 pub(crate) mod status;
+pub(crate) mod tar;
 pub(crate) mod touch;
 pub(crate) mod tree;
 pub(crate) mod truncate;
@@ -65,6 +66,7 @@ pub(crate) fn run(command: Command, context: &mut Context) -> Result<(), Failure
         Command::Mkdir(args) => mkdir::run(&args, context),
         Command::Mkfs(args) => mkfs::run(&args, context),
         Command::Pack(args) => pack::run(&args, context),
+        Command::Tar(args) => tar::run(&args, context),
         Command::Mv(args) => mv::run(&args, context),
         Command::Ln(args) => ln::run(&args, context),
         Command::Readlink(args) => readlink::run(&args, context),

@@ -5,10 +5,10 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use regex::bytes::Regex;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
-use throughline::pack::{Attributes, Difference, MemoryTree, PackOptions, PackSize, Packed};
+use throughline::archive::{Platform, Sources, Tree};
+use throughline::pack::{Difference, PackOptions, PackSize, Packed};
 use throughline::{MkfsError, MkfsOptions};
 
 use super::mkfs::{VolumeArgs, epoch};
@@ -18,12 +18,15 @@ use crate::output::note;
 use crate::precious;
 use crate::problem::{Failure, Problem};
 use crate::progress::Progress;
+use crate::sources::{self, Wanted};
 use crate::text::{parse_size, quote};
 
 /// Arguments of `pack`.
 #[derive(Args, Debug)]
 pub(crate) struct PackArgs {
-    /// Directories. Later ones are laid over earlier ones
+    /// Directories, tar archives (plain, gzip, xz, zstd, bzip2; - is standard input), images of containers
+    /// (an OCI layout; a tar as skopeo or 'docker save' writes it). Later ones are laid over earlier ones.
+    /// oci:PATH:NAME, oci-archive:PATH:NAME and docker-archive:PATH:NAME take one of several images
     #[arg(required = true, value_name = "SOURCE")]
     sources: Vec<PathBuf>,
     /// The image: a new file
@@ -42,8 +45,11 @@ pub(crate) struct PackArgs {
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
     /// The owner of everything, by number
-    #[arg(long, value_name = "UID:GID", value_parser = owner)]
+    #[arg(long, value_name = "UID:GID", value_parser = sources::owner)]
     owner: Option<(u32, u32)>,
+    /// The platform of an image that is for several, as linux/arm64 [default: linux, on this processor]
+    #[arg(long, value_name = "PLATFORM", value_parser = sources::platform)]
+    platform: Option<Platform>,
     /// Replace IMAGE if it exists
     #[arg(short = 'F', long)]
     force: bool,
@@ -64,18 +70,12 @@ fn size(text: &str) -> Result<PackSize, String> {
     }
 }
 
-fn owner(text: &str) -> Result<(u32, u32), String> {
-    let ids = text.split_once(':');
-    let ids = ids.and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?)));
-    ids.ok_or_else(|| format!("{} is not UID:GID, two numbers", quote(text)))
-}
-
 /// Packs sources into an image, or checks one.
 pub(crate) fn run(args: &PackArgs, context: &mut Context) -> Result<(), Failure> {
     let options = options(args)?;
-    let tree = tree(args)?;
     if let Some(image) = &args.check {
-        return check(&options, &tree, image, context);
+        let (tree, sources) = merged(args)?;
+        return check(&options, &tree, &sources, image, context);
     }
     let Some(image) = &args.output else {
         return Err(Failure::Usage("-o IMAGE is needed".to_owned()));
@@ -84,8 +84,14 @@ pub(crate) fn run(args: &PackArgs, context: &mut Context) -> Result<(), Failure>
     if let Some(why) = precious::in_use(image) {
         return Err(Problem::new(why).met(doing()));
     }
+    if !args.force && image.symlink_metadata().is_ok_and(|found| found.is_file()) {
+        // Said before the sources are read, which may take long.
+        let why = MkfsError::Occupied(format!("{} exists", image.display()));
+        return Err(problem(why).met(doing()));
+    }
+    let (tree, sources) = merged(args)?;
     let progress = Progress::bytes(Some(0), context.globals.quiet || context.json);
-    let packed = options.pack_showing(&tree, &tree, image, &|done, of| progress.at(done, of));
+    let packed = options.pack_showing(&tree, &sources, image, &|done, of| progress.at(done, of));
     progress.clear();
     let packed = packed.map_err(|error| problem(error).met(doing()))?;
     if context.json {
@@ -113,52 +119,22 @@ fn options(args: &PackArgs) -> Result<PackOptions, Failure> {
     Ok(options)
 }
 
-fn tree(args: &PackArgs) -> Result<MemoryTree, Failure> {
-    let patterns = args
-        .exclude
-        .iter()
-        .map(|glob| pattern(glob))
-        .collect::<Result<Vec<_>, _>>()?;
-    let excluded = |path: &Path| {
-        let bytes = path.as_os_str().as_encoded_bytes();
-        patterns.iter().any(|pattern| pattern.is_match(bytes))
+fn merged(args: &PackArgs) -> Result<(Tree, Sources), Failure> {
+    let wanted = Wanted {
+        exclude: &args.exclude,
+        owner: args.owner,
+        platform: args.platform.as_ref(),
+        size_bytes: match args.size {
+            PackSize::Exact(bytes) => Some(bytes),
+            _ => None,
+        },
     };
-    let mut tree = MemoryTree::new(Attributes::default());
-    for source in &args.sources {
-        if source.is_file() {
-            return Err(Problem::new("it is not a directory")
-                .with_next("if it is an archive, unpack it first")
-                .met(format!("cannot pack {}", quote(source))));
-        }
-        tree.add_host(source, &excluded)
-            .map_err(|error| problem(error).met(format!("cannot pack {}", quote(source))))?;
-    }
-    if let Some((uid, gid)) = args.owner {
-        tree.set_owner(uid, gid);
-    }
-    Ok(tree)
+    sources::merged(&args.sources, &wanted)
 }
 
-/// The regular expression of a pattern, for whole paths relative to the source.
-fn pattern(glob: &str) -> Result<Regex, Failure> {
-    let glob = glob.trim_start_matches('/');
-    let start = if glob.contains('/') { "" } else { "(?:.*/)?" };
-    let mut text = format!("(?s-u)^{start}");
-    let mut rest = glob.chars().peekable();
-    while let Some(letter) = rest.next() {
-        match letter {
-            '*' if rest.next_if_eq(&'*').is_some() => text.push_str(".*"),
-            '*' => text.push_str("[^/]*"),
-            '?' => text.push_str("[^/]"),
-            other => text.push_str(&regex::escape(&other.to_string())),
-        }
-    }
-    text.push('$');
-    Regex::new(&text).map_err(|error| Failure::Usage(format!("--exclude {}: {error}", quote(glob))))
-}
-
-fn problem(error: MkfsError) -> Problem {
+pub(super) fn problem(error: MkfsError) -> Problem {
     match error {
+        MkfsError::Source(source) => source.into(),
         MkfsError::Occupied(why) => Problem::new(why).with_next("-F replaces a regular file"),
         MkfsError::Device(device) => throughline::Error::Device(device).into(),
         other => Problem::new(other.to_string()),
@@ -167,13 +143,14 @@ fn problem(error: MkfsError) -> Problem {
 
 fn check(
     options: &PackOptions,
-    tree: &MemoryTree,
+    tree: &Tree,
+    sources: &Sources,
     image: &Path,
     context: &mut Context,
 ) -> Result<(), Failure> {
     let doing = || format!("cannot check {}", quote(image));
     let found = options
-        .check(tree, tree, image)
+        .check(tree, sources, image)
         .map_err(|error| problem(error).met(doing()))?;
     if context.json {
         let list: Vec<Value> = found.iter().map(difference).collect();

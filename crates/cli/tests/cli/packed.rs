@@ -128,7 +128,11 @@ fn what_cannot_be_packed_leaves_nothing() {
         assert_eq!(fs::read_dir(place.dir.path()).unwrap().count(), 1);
     };
     pack("nosuch", &[], "No such file");
-    pack(&format!("{source}/large"), &[], "unpack it first");
+    pack(
+        &format!("{source}/large"),
+        &[],
+        "a source is a directory, a tar",
+    );
     pack(source, &["--size", "1M"], "--size min");
     fs::write(image, "mine").unwrap();
     fails(["pack", source, "-o", image], 1, "-F");

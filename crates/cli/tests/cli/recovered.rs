@@ -86,6 +86,9 @@ fn writing_recovers_first_and_reading_sees_the_recovered_state() {
     let before = fs::read(image.path()).unwrap();
     assert_eq!(ok(["cat", &image.at("/f")]), "n".repeat(1024));
     assert_eq!(ok(["--noload", "cat", &image.at("/f")]), "o".repeat(1024));
+    let archive = run(["tar", &image.at("/")]).stdout;
+    let has = |letter: &[u8]| archive.windows(1024).any(|run| run == letter.repeat(1024));
+    assert!(has(b"n") && !has(b"o"));
     fails(["--noload", "touch", &image.at("/g")], 2, "--noload");
     assert!(fs::read(image.path()).unwrap() == before);
     let ran = run(["touch", &image.at("/g")]);

@@ -20,9 +20,8 @@ pub(crate) struct Lists {
 /// # Errors
 /// A name or a list of access rights that the format does not have.
 pub(crate) fn read(walk: &Walk<'_>, node: NodeId) -> Result<Vec<Attribute>> {
-    let found = walk.tree.xattrs(node);
-    let mut list = Vec::with_capacity(found.len());
-    for (full, bytes) in found {
+    let mut list = Vec::new();
+    for (full, bytes) in walk.tree.xattrs(node) {
         let shown = String::from_utf8_lossy(full);
         let split = xattr::split_name(full).filter(|(index, name)| {
             name.len() <= 255

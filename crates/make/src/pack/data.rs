@@ -4,10 +4,11 @@
 //! places follow one another. Threads take chunks in the order of their places, read them, and write them: so
 //! the device has several long ascending writes under way, and at most a chunk a thread is in memory.
 //!
+//! Slices of sources that come in their own order, as compressed archives, are written by [`stream`].
+//!
 //! A digest is made of each slice and then of all of them in order: it depends neither on the number of
 //! threads nor on where the slices lie.
 
-use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -18,7 +19,7 @@ use throughline_block::Disk;
 use super::inode::Inline;
 use super::place::Placed;
 use super::stream;
-use super::tree::{Contents, Kind, NodeId};
+use super::tree::{Kind, NodeId};
 use crate::error::{Error, Result};
 
 /// Bytes of a slice, and most bytes of a chunk.
@@ -45,8 +46,10 @@ impl Slice {
 /// All slices, in the order of their places.
 pub(super) struct Slices {
     pub(super) list: Vec<Slice>,
-    /// Where chunks begin in `list`; then their end.
-    chunks: Vec<usize>,
+    /// Which of them are a chunk.
+    chunks: Vec<Range<usize>>,
+    /// How many are in no chunk: they are streamed.
+    pub(super) streamed: usize,
     /// By node: the first of its slices.
     first: Vec<u32>,
     /// Files that are in their inodes.
@@ -54,9 +57,24 @@ pub(super) struct Slices {
 }
 
 impl Slices {
+    /// Adds the slice that comes next, of `len` bytes, to a chunk; `bytes` are in the last one.
+    fn chunk(&mut self, len: u64, bytes: &mut u64) {
+        let at = self.list.len();
+        match self.chunks.last_mut() {
+            Some(last) if last.end == at && *bytes + len <= SLICE_BYTES => {
+                last.end = at + 1;
+                *bytes += len;
+            }
+            _ => {
+                self.chunks.push(at..at + 1);
+                *bytes = len;
+            }
+        }
+    }
+
     /// The place of a slice in `list`.
     pub(super) fn position(&self, slice: Slice) -> Option<usize> {
-        let first = self.first[slice.node as usize] as usize;
+        let first = self.first[slice.node.index()] as usize;
         let from = self.list.get(first..)?;
         let is_before = |known: &Slice| known.node == slice.node && known.index < slice.index;
         let at = first + from.partition_point(is_before);
@@ -97,7 +115,6 @@ pub(crate) struct Pass<'p> {
     pub(crate) placed: &'p Placed<'p>,
     pub(crate) block_bytes: u64,
     pub(crate) disk: &'p Disk,
-    pub(crate) contents: &'p dyn Contents,
     pub(crate) progress: &'p Progress<'p>,
     pub(crate) threads: usize,
     pub(crate) written_bytes: AtomicU64,
@@ -116,13 +133,22 @@ impl Pass<'_> {
     /// Copies everything.
     ///
     /// # Errors
-    /// [`Error::Source`], [`Error::Stream`], [`Error::Device`].
+    /// [`Error::Source`], [`Error::Device`].
     pub(crate) fn run(&self) -> Result<Passed> {
         let slices = self.divide();
-        let (sums, inline) = match self.contents.stream() {
-            Some(mut stream) => stream::run(self, &slices, &mut *stream)?,
-            None => self.run_random(&slices)?,
-        };
+        let tree = self.placed.measured.walk.tree;
+        let mut inline = Inline::new();
+        for node in slices
+            .inline
+            .iter()
+            .filter(|node| !tree.is_streamed(**node))
+        {
+            inline.insert(*node, self.read_inline(*node)?);
+        }
+        let mut sums = self.run_random(&slices)?;
+        if slices.streamed > 0 || inline.len() < slices.inline.len() {
+            stream::run(self, &slices, &mut sums, &mut inline)?;
+        }
         let mut digest = Sha256::new();
         for node in &slices.inline {
             digest.update(Sha256::digest(
@@ -138,17 +164,18 @@ impl Pass<'_> {
         })
     }
 
-    fn run_random(&self, slices: &Slices) -> Result<(Vec<Sum>, Inline)> {
-        let mut inline = Inline::new();
-        for node in &slices.inline {
-            inline.insert(*node, self.read_inline(*node)?);
-        }
-        let threads = match self.threads {
+    /// Threads that read.
+    pub(super) fn threads(&self) -> usize {
+        match self.threads {
             0 => std::thread::available_parallelism()
                 .map_or(2, usize::from)
                 .clamp(2, MOST_THREADS),
             threads => threads.min(MOST_THREADS),
-        };
+        }
+    }
+
+    /// Copies all chunks. Returns the digests of all slices; of those that are streamed, zeros.
+    fn run_random(&self, slices: &Slices) -> Result<Vec<Sum>> {
         let work = Work {
             slices,
             next: AtomicUsize::new(0),
@@ -157,18 +184,16 @@ impl Pass<'_> {
             failure: Failure::default(),
         };
         std::thread::scope(|scope| {
-            for _ in 0..threads {
+            for _ in 0..self.threads().min(slices.chunks.len()) {
                 scope.spawn(|| self.work(&work));
             }
         });
         match work.failure.into_error() {
             Some(error) => Err(error),
-            None => Ok((
-                work.sums
-                    .into_inner()
-                    .unwrap_or_else(PoisonError::into_inner),
-                inline,
-            )),
+            None => Ok(work
+                .sums
+                .into_inner()
+                .unwrap_or_else(PoisonError::into_inner)),
         }
     }
 
@@ -177,8 +202,9 @@ impl Pass<'_> {
         let walk = self.placed.measured.walk;
         let mut slices = Slices {
             list: Vec::new(),
-            chunks: vec![0],
-            first: vec![0; walk.tree.len() as usize],
+            chunks: Vec::new(),
+            streamed: 0,
+            first: vec![0; walk.tree.id_bound()],
             inline: Vec::new(),
         };
         let mut bytes = 0;
@@ -190,7 +216,8 @@ impl Pass<'_> {
             if extents.is_empty() && size > 0 && !walk.tree.data(node).is_empty() {
                 slices.inline.push(node);
             }
-            slices.first[node as usize] = slices.list.len() as u32;
+            slices.first[node.index()] = slices.list.len() as u32;
+            let is_streamed = walk.tree.is_streamed(node);
             let mut next = 0;
             for extent in extents {
                 let from = u64::from(extent.block.0) * self.block_bytes / SLICE_BYTES;
@@ -200,18 +227,15 @@ impl Pass<'_> {
                         node,
                         index: index as u32,
                     };
-                    let len = self.mapped(slice);
-                    if bytes + len > SLICE_BYTES {
-                        slices.chunks.push(slices.list.len());
-                        bytes = 0;
+                    match is_streamed {
+                        true => slices.streamed += 1,
+                        false => slices.chunk(self.mapped(slice), &mut bytes),
                     }
-                    bytes += len;
                     slices.list.push(slice);
                 }
                 next = to;
             }
         }
-        slices.chunks.push(slices.list.len());
         slices
     }
 
@@ -246,22 +270,11 @@ impl Pass<'_> {
         self.runs(slice).map(|(run, _)| run.end - run.start).sum()
     }
 
-    pub(super) fn failed(&self, node: NodeId, source: io::Error) -> Error {
-        let path = self.placed.measured.walk.path(node);
-        Error::Source { path, source }
-    }
-
     fn read_inline(&self, node: NodeId) -> Result<Vec<u8>> {
         let mut bytes = vec![0; self.size(node) as usize];
-        let mut file = self
-            .contents
-            .open(node)
-            .map_err(|error| self.failed(node, error))?;
-        for data in self.placed.measured.walk.tree.data(node) {
-            let buf = &mut bytes[data.start as usize..data.end as usize];
-            file.read_at(data.start, buf)
-                .map_err(|error| self.failed(node, error))?;
-        }
+        let file = self.placed.measured.walk.tree.open(node)?;
+        file.read_at(0, &mut bytes)?;
+        file.finish()?;
         Ok(bytes)
     }
 
@@ -269,13 +282,13 @@ impl Pass<'_> {
         let mut buf = Vec::with_capacity(SLICE_BYTES as usize);
         while !work.stop.load(Ordering::Relaxed) {
             let at = work.next.fetch_add(1, Ordering::Relaxed);
-            let Some([from, to]) = work.slices.chunks.get(at..at + 2) else {
+            let Some(chunk) = work.slices.chunks.get(at) else {
                 return;
             };
-            match self.copy(&work.slices.list[*from..*to], &mut buf) {
+            match self.copy(&work.slices.list[chunk.clone()], &mut buf) {
                 Ok(sums) => {
                     let mut all = work.sums.lock().unwrap_or_else(PoisonError::into_inner);
-                    all[*from..*to].copy_from_slice(&sums);
+                    all[chunk.clone()].copy_from_slice(&sums);
                     drop(all);
                     self.wrote(buf.len() as u64);
                 }
@@ -317,10 +330,7 @@ impl Pass<'_> {
     fn read(&self, slice: Slice, buf: &mut Vec<u8>) -> Result<Sum> {
         let node = slice.node;
         let mut digest = Sha256::new();
-        let mut file = self
-            .contents
-            .open(node)
-            .map_err(|error| self.failed(node, error))?;
+        let file = self.placed.measured.walk.tree.open(node)?;
         let data = self.placed.measured.walk.tree.data(node);
         for (run, _) in self.runs(slice) {
             let base = buf.len();
@@ -333,11 +343,11 @@ impl Pass<'_> {
                 }
                 let place = base + (from - run.start) as usize;
                 let piece = &mut buf[place..place + (to - from) as usize];
-                file.read_at(from, piece)
-                    .map_err(|error| self.failed(node, error))?;
+                file.read_at(from, piece)?;
                 digest.update(&*piece);
             }
         }
+        file.finish()?;
         Ok(digest.finalize().into())
     }
 }

@@ -14,6 +14,7 @@ use super::place::Placed;
 use super::tree::{Kind, NodeId, ROOT};
 use crate::error::{Error, Result};
 use crate::plan::build::EXTRA_ISIZE;
+use crate::write::Found;
 
 /// The bytes of files that are in their inodes, by node.
 pub(crate) type Inline = HashMap<NodeId, Vec<u8>>;
@@ -36,8 +37,7 @@ impl Placed<'_> {
         &self,
         geo: &Geometry,
         ino: InodeNumber,
-        clamp: Option<u64>,
-        inline: &Inline,
+        found: &Found,
     ) -> Result<Option<InodeImage>> {
         let Some(node) = self.measured.node(ino) else {
             return Ok(None);
@@ -48,15 +48,20 @@ impl Placed<'_> {
         let mut inode = InodeImage::new(geo.inode_bytes, EXTRA_ISIZE);
         let mode = kind.file_type().mode_bits() | attributes.permissions & 0o7777;
         inode.base_mut().set_mode(mode);
-        inode.base_mut().set_uid(attributes.uid);
-        inode.base_mut().set_gid(attributes.gid);
+        let owner = (attributes.uid, attributes.gid);
+        let (uid, gid) = match node {
+            ROOT => found.root_owner.unwrap_or(owner),
+            _ => owner,
+        };
+        inode.base_mut().set_uid(uid);
+        inode.base_mut().set_gid(gid);
         let links = self.measured.links(node) + self.measured.more_links(node);
         inode.base_mut().set_links_count(links);
         let mut time = Timestamp {
             seconds: attributes.mtime_seconds,
             nanoseconds: attributes.mtime_nanoseconds,
         };
-        if let Some(latest) = clamp
+        if let Some(latest) = found.clamp
             && time.seconds >= latest as i64
         {
             time = Timestamp::from_seconds(latest as i64);
@@ -64,7 +69,7 @@ impl Placed<'_> {
         for which in [Time::Access, Time::Change, Time::Modify, Time::Create] {
             inode.set_time(which, time);
         }
-        let data = inline.get(&node).map(Vec::as_slice);
+        let data = found.inline.get(&node).map(Vec::as_slice);
         self.content(geo, node, kind, &mut inode, data)?;
         self.attributes(node, &mut inode, data)?;
         self.count_blocks(geo, node, &mut inode)?;
@@ -113,7 +118,7 @@ impl Placed<'_> {
         }
         let mut flags = InodeFlags::empty();
         if kind == Kind::Directory {
-            let names = self.measured.names(node)?;
+            let names = self.measured.names(node);
             flags.set(
                 InodeFlags::INDEX,
                 self.measured.shape.directories.is_hashed(&names),
@@ -212,7 +217,7 @@ impl Placed<'_> {
             _ => measured.walk.parent(node),
         };
         let ids = (measured.number(node), measured.number(parent));
-        let mut names = measured.names(node)?;
+        let mut names = measured.names(node);
         let blocks = measured.directory_blocks(node);
         let seed = measured.seed(geo, node);
         measured

@@ -111,7 +111,7 @@ impl<'w> Measured<'w> {
     }
 
     fn measure_directory(&mut self, node: NodeId) -> Result<()> {
-        let mut names = self.names(node)?;
+        let mut names = self.names(node);
         let blocks = self.shape.directories.blocks(&mut names);
         let mut blocks = blocks.ok_or_else(|| {
             self.walk
@@ -174,23 +174,27 @@ impl<'w> Measured<'w> {
     }
 
     /// The names of a directory. The root has a lost+found that the tree need not have.
-    pub(crate) fn names(&self, directory: NodeId) -> Result<Names<'w>> {
+    pub(crate) fn names(&self, directory: NodeId) -> Names<'w> {
+        let has_own = directory != ROOT || self.walk.lost_and_found.is_some();
         let mut names: Names<'w> = self
             .walk
-            .sorted(directory)?
+            .tree
+            .entries(directory)
             .into_iter()
-            .map(|(name, node)| {
+            .filter(|entry| has_own || entry.name != super::walk::LOST_AND_FOUND)
+            .map(|entry| {
                 (
-                    name,
-                    self.number(node),
-                    self.walk.tree.kind(node).file_type(),
+                    entry.name,
+                    self.number(entry.node),
+                    self.walk.tree.kind(entry.node).file_type(),
                 )
             })
             .collect();
-        if directory == ROOT && self.walk.lost_and_found.is_none() {
-            names.insert(0, (b"lost+found", LOST_AND_FOUND, FileType::Directory));
+        if !has_own {
+            let name = super::walk::LOST_AND_FOUND;
+            names.insert(0, (name, LOST_AND_FOUND, FileType::Directory));
         }
-        Ok(names)
+        names
     }
 
     /// The subdirectories that the root's link count has beside the tree's.
@@ -289,14 +293,7 @@ impl<'w> Measured<'w> {
             return Err(self.walk.refused(node, &why));
         }
         let mut runs: Vec<Range<u32>> = Vec::new();
-        let mut last = 0;
         for data in self.walk.tree.data(node) {
-            if data.start < last || data.start > data.end || data.end > size {
-                return Err(self
-                    .walk
-                    .refused(node, "has data that is out of order or past its end"));
-            }
-            last = data.end;
             let run = (data.start / bytes) as u32..data.end.div_ceil(bytes) as u32;
             match runs.last_mut() {
                 _ if run.is_empty() => {}

@@ -1,17 +1,18 @@
-//! Packs a tree of files into a new volume.
+//! Packs a tree of files into a new volume. The tree and its sources are those of the crate `archive`.
 //!
 //! ```text
 //! tree ─► walk      order of inodes, digest of names and attributes
 //!      ─► size      how large the volume is: by planning it
 //!      ─► measure   what each node needs on such a volume
 //!      ─► place     (part of the plan) where its blocks are
-//!      ─► data      one pass: source ─► place, and a digest; from it the UUID
+//!      ─► data      one pass: source ─► place, and a digest; from it the UUID (stream: compressed sources)
 //!      ─► write     metadata in ascending order, flush; then the image gets its name
 //! ```
 //!
 //! Invariants:
 //! - Nothing is written before the whole plan fits.
-//! - The image has its name only when it is complete and durable.
+//! - The image has its name only when it is complete and durable; before, it has none where the host's file
+//!   system can do that, so nothing is left even if the process is killed.
 //! - Same tree, same options: same bytes (`docs/pack.md`).
 
 mod attributes;
@@ -19,10 +20,9 @@ mod check;
 mod data;
 mod directory;
 mod extents;
-mod host;
 pub(crate) mod inode;
 pub(crate) mod measure;
-mod memory;
+mod onto;
 mod options;
 pub(crate) mod place;
 mod pointers;
@@ -32,8 +32,5 @@ pub(crate) mod tree;
 mod walk;
 
 pub use check::Difference;
-pub use host::Exclude;
-pub use memory::{Content, MemoryTree};
 pub use options::{PackOptions, Packed};
 pub use size::PackSize;
-pub use tree::{Attributes, Contents, Kind, NodeId, ROOT, ReadAt, Sink, Stream, Tree};

@@ -1,26 +1,27 @@
 //! [`PackOptions`]: from options and a tree to an image.
 
-use std::fs::{File, Permissions};
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::time::SystemTime;
 
 use sha2::{Digest, Sha256};
-use tempfile::NamedTempFile;
+use throughline_archive::{Sources, Tree};
 use throughline_block::Disk;
-use throughline_device::{LockMode, OpenOptions};
+use throughline_device::{DeviceKind, LockMode, OpenOptions};
 use throughline_extfmt::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
 
 use super::check::{self, Difference};
 use super::data::{Pass, Progress};
 use super::place::Placed;
 use super::size::{self, PackSize, Sized};
-use super::tree::{Contents, Kind, Tree};
+use super::tree::{Input, Kind};
 use super::walk::Walk;
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::make::{Made, made};
+use crate::new_file::{NewFile, directory_of};
 use crate::options::MkfsOptions;
 use crate::plan::Plan;
 use crate::request::Request;
@@ -29,10 +30,10 @@ use crate::write::{self, Clear, Found, How};
 /// How a tree is packed. By default, it becomes the smallest ext4 volume that holds it.
 #[derive(Clone, Debug, Default)]
 pub struct PackOptions {
-    mkfs: MkfsOptions,
-    size: PackSize,
+    pub(super) mkfs: MkfsOptions,
+    pub(super) size: PackSize,
     epoch: Option<SystemTime>,
-    overwrite: bool,
+    pub(super) overwrite: bool,
     threads: usize,
 }
 
@@ -99,18 +100,30 @@ impl PackOptions {
     /// Packs a tree into the new image `path`. The image gets this name when it is complete and durable; if
     /// anything fails before, nothing is left.
     ///
+    /// ```
+    /// use throughline_archive::{Limits, Merge};
+    /// use throughline_make::pack::PackOptions;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let (source, image) = (directory.path().join("source"), directory.path().join("image"));
+    /// # std::fs::create_dir(&source)?;
+    /// # std::fs::write(source.join("motd"), "hello\n")?;
+    /// let mut merge = Merge::new(Limits::default());
+    /// merge.add(&source)?; // a directory, a tar, an image of a container
+    /// let (tree, sources) = merge.finish();
+    /// let packed = PackOptions::new().pack(&tree, &sources, &image)?;
+    /// assert_eq!(packed.files, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
     /// # Errors
     /// - [`Error::Invalid`]: options, or a tree that the format cannot hold or that does not fit.
     /// - [`Error::Occupied`]: the file exists.
-    /// - [`Error::Source`]: a file cannot be read, or has become shorter.
+    /// - [`Error::Source`]: a source cannot be read, or has changed.
     /// - [`Error::Open`], [`Error::Device`]: the image cannot be written.
-    pub fn pack(
-        &self,
-        tree: &dyn Tree,
-        contents: &dyn Contents,
-        path: impl AsRef<Path>,
-    ) -> Result<Packed> {
-        self.pack_showing(tree, contents, path, &|_, _| ())
+    pub fn pack(&self, tree: &Tree, sources: &Sources, path: impl AsRef<Path>) -> Result<Packed> {
+        self.pack_showing(tree, sources, path, &|_, _| ())
     }
 
     /// As [`PackOptions::pack`]; `progress` is called with the bytes written so far, and all bytes to write.
@@ -119,28 +132,25 @@ impl PackOptions {
     /// As there.
     pub fn pack_showing(
         &self,
-        tree: &dyn Tree,
-        contents: &dyn Contents,
+        tree: &Tree,
+        sources: &Sources,
         path: impl AsRef<Path>,
         progress: &(dyn Fn(u64, u64) + Sync),
     ) -> Result<Packed> {
         let path = path.as_ref();
         self.refuse_occupied(path)?;
-        let walk = Walk::new(tree)?;
+        let walk = Walk::new(Input { tree, sources })?;
         let options = self.volume(&walk)?;
         let sized = size::choose(&options, self.size, &walk)?;
         let failed = |source| Error::Open {
             path: path.to_owned(),
             source,
         };
-        let unnamed = temporary(path)?;
-        let (plan, request) = self.write(&sized, &options, contents, unnamed.path(), progress)?;
+        let unnamed = NewFile::new(path).map_err(failed)?;
+        let disk = create(unnamed.path(), &sized)?;
+        let (plan, request) = self.write(&sized, &options, &disk, Clear::Blank, progress)?;
         let made = made(&plan, &request);
-        let named = match self.overwrite {
-            true => unnamed.persist(path),
-            false => unnamed.persist_noclobber(path),
-        };
-        named.map_err(|error| failed(error.error))?;
+        unnamed.persist(path, self.overwrite).map_err(failed)?;
         File::open(directory_of(path))
             .and_then(|directory| directory.sync_all())
             .map_err(failed)?;
@@ -158,14 +168,14 @@ impl PackOptions {
     /// As [`PackOptions::pack`].
     pub fn check(
         &self,
-        tree: &dyn Tree,
-        contents: &dyn Contents,
+        tree: &Tree,
+        sources: &Sources,
         image: impl AsRef<Path>,
     ) -> Result<Vec<Difference>> {
         let image = image.as_ref();
-        let walk = Walk::new(tree)?;
+        let walk = Walk::new(Input { tree, sources })?;
         let mut options = self.volume(&walk)?;
-        let (differences, uuid) = self.differences(&walk, &options, contents, image)?;
+        let (differences, uuid) = self.differences(&walk, &options, image)?;
         if differences.is_empty() || options.uuid.is_some() {
             return Ok(differences);
         }
@@ -174,7 +184,7 @@ impl PackOptions {
         };
         identity.give(&mut options, self);
         let mut all = vec![Difference::of_uuid()];
-        all.extend(self.differences(&walk, &options, contents, image)?.0);
+        all.extend(self.differences(&walk, &options, image)?.0);
         Ok(all)
     }
 
@@ -183,12 +193,15 @@ impl PackOptions {
         &self,
         walk: &Walk<'_>,
         options: &MkfsOptions,
-        contents: &dyn Contents,
         image: &Path,
     ) -> Result<(Vec<Difference>, [u8; 16])> {
         let sized = size::choose(options, self.size, walk)?;
-        let unnamed = temporary(image)?;
-        let (plan, request) = self.write(&sized, options, contents, unnamed.path(), &|_, _| ())?;
+        let unnamed = NewFile::new(image).map_err(|source| Error::Open {
+            path: image.to_owned(),
+            source,
+        })?;
+        let disk = create(unnamed.path(), &sized)?;
+        let (plan, request) = self.write(&sized, options, &disk, Clear::Blank, &|_, _| ())?;
         let differences = check::compare(unnamed.path(), image, &plan)?;
         Ok((differences, request.uuid))
     }
@@ -205,7 +218,7 @@ impl PackOptions {
     }
 
     /// The options of the volume, with what follows from the tree.
-    fn volume(&self, walk: &Walk<'_>) -> Result<MkfsOptions> {
+    pub(super) fn volume(&self, walk: &Walk<'_>) -> Result<MkfsOptions> {
         if self.mkfs.extended.offset.is_some() || self.mkfs.only_supers {
             return Err(Error::invalid(
                 "an image is packed from its start, and whole: no offset, no -S",
@@ -228,28 +241,37 @@ impl PackOptions {
     }
 
     /// Writes the image. Returns what it became.
-    fn write<'w>(
+    pub(super) fn write<'w>(
         &self,
         sized: &'w Sized<'w>,
         options: &MkfsOptions,
-        contents: &dyn Contents,
-        path: &Path,
+        disk: &Disk,
+        clear: Clear,
         progress: &(dyn Fn(u64, u64) + Sync),
     ) -> Result<(Plan<'w>, Request)> {
         let mut request = sized.request.clone();
         let lacks = || Error::invalid("the plan changed: the tree changed while it was packed");
-        let disk = create(path, sized.bytes, request.block_bytes)?;
         let block_bytes = u64::from(request.block_bytes);
         let all = sized.measured.data_blocks * block_bytes;
         let plan = Plan::with(&request, &sized.measured)?.map_err(|_| lacks())?;
         let placed = plan.tree.as_ref().ok_or_else(lacks)?;
-        reserve(&disk, placed, block_bytes)?;
+        let how = |clear| How {
+            offset: 0,
+            clear,
+            lazy_journal: sized.manner.lazy_journal,
+            lazy_itable: sized.manner.lazy_itable,
+        };
+        if clear != Clear::Blank {
+            write::clear_first(&plan, disk, how(clear))?;
+        }
+        if disk.info().kind == DeviceKind::RegularFile {
+            reserve(disk, placed, block_bytes)?;
+        }
         let show: &Progress<'_> = &|written| progress(written, all);
         let pass = Pass {
             placed,
             block_bytes,
-            disk: &disk,
-            contents,
+            disk,
             progress: show,
             threads: self.threads,
             written_bytes: AtomicU64::new(0),
@@ -263,17 +285,12 @@ impl PackOptions {
         }
         drop(plan);
         let plan = Plan::with(&request, &sized.measured)?.map_err(|_| lacks())?;
-        let how = How {
-            offset: 0,
-            clear: Clear::Blank,
-            lazy_journal: sized.manner.lazy_journal,
-            lazy_itable: sized.manner.lazy_itable,
-        };
         let found = Found {
             inline: passed.inline,
             clamp: self.epoch.map(|_| request.time),
+            root_owner: options.extended.root_owner,
         };
-        write::write(&plan, &disk, how, &found)?;
+        write::write(&plan, disk, how(Clear::Blank), &found)?;
         Ok((plan, request))
     }
 }
@@ -315,28 +332,15 @@ impl Identity {
     }
 }
 
-fn directory_of(path: &Path) -> &Path {
-    match path.parent() {
-        Some(parent) if parent != Path::new("") => parent,
-        _ => Path::new("."),
-    }
-}
-
-/// A file that goes away with the value, in the directory of `path`.
-fn temporary(path: &Path) -> Result<NamedTempFile> {
-    tempfile::Builder::new()
-        .prefix(".pack-")
-        .suffix(".tmp")
-        .permissions(Permissions::from_mode(0o666))
-        .tempfile_in(directory_of(path))
-        .map_err(|source| Error::Open {
-            path: path.to_owned(),
-            source,
-        })
-}
-
 /// Opens a new file for the image.
-fn create(path: &Path, bytes: u64, block_bytes: u32) -> Result<Disk> {
+fn create(path: &Path, sized: &Sized<'_>) -> Result<Disk> {
+    let disk = open(path, sized.request.block_bytes)?;
+    disk.set_len(sized.bytes)?;
+    Ok(disk)
+}
+
+/// Opens the target.
+pub(super) fn open(path: &Path, block_bytes: u32) -> Result<Disk> {
     let failed = |source| Error::Open {
         path: path.to_owned(),
         source,
@@ -348,7 +352,6 @@ fn create(path: &Path, bytes: u64, block_bytes: u32) -> Result<Disk> {
         drop(disk);
         disk = Disk::new(open().direct(false).open(path).map_err(failed)?)?;
     }
-    disk.set_len(bytes)?;
     Ok(disk)
 }
 
@@ -399,7 +402,7 @@ fn derived(parts: &[&[u8]]) -> [u8; 16] {
         .into_bytes()
 }
 
-fn packed(made: Made, walk: &Walk<'_>, bytes: u64) -> Packed {
+pub(super) fn packed(made: Made, walk: &Walk<'_>, bytes: u64) -> Packed {
     let mut packed = Packed {
         made,
         bytes,

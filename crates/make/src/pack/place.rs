@@ -36,7 +36,7 @@ pub(crate) struct Placed<'w> {
 impl Placed<'_> {
     /// The extents of a node.
     pub(crate) fn extents(&self, node: NodeId) -> &[Extent] {
-        let (first, count) = self.of[node as usize];
+        let (first, count) = self.of[node.index()];
         &self.extents[first as usize..][..count as usize]
     }
 
@@ -111,7 +111,7 @@ pub(crate) fn place<'w>(
     let mut placer = Placer {
         placed: Placed {
             measured,
-            of: vec![(0, 0); measured.walk.tree.len() as usize],
+            of: vec![(0, 0); measured.walk.tree.id_bound()],
             extents: Vec::new(),
             deep: HashMap::new(),
             acl: HashMap::new(),
@@ -163,7 +163,7 @@ impl Placer<'_> {
         join(&needs.runs, &places, &mut self.placed.extents);
         let count = self.placed.extents.len() - first;
         let number = u32::try_from(first).map_err(|_| Error::invalid("more than 2^32 extents"))?;
-        self.placed.of[node as usize] = (number, count as u32);
+        self.placed.of[node.index()] = (number, count as u32);
         match build.geo.incompat.contains(Incompat::EXTENTS) {
             true if count > extents::ROOT_ENTRIES => self.tree(build, node, count),
             true => Ok(()),

@@ -9,11 +9,14 @@ use std::io;
 use std::ops::Range;
 
 use sha2::{Digest, Sha256};
+use throughline_archive as archive;
 
 use super::data::{Failure, Pass, SLICE_BYTES, Slice, Slices, Sum};
 use super::inode::Inline;
-use super::tree::{NodeId, Stream};
+use super::tree::NodeId;
 use crate::error::{Error, Result};
+
+type BoxedError = Box<dyn std::error::Error + Send + Sync>;
 
 /// Batches that wait to be written; each has at most two slices' bytes.
 const WAITING: usize = 2;
@@ -48,27 +51,28 @@ struct Open {
 struct Taker<'p> {
     pass: &'p Pass<'p>,
     slices: &'p Slices,
-    sums: Vec<Sum>,
+    sums: &'p mut [Sum],
     /// Slices that are complete.
     done: usize,
     /// By file.
     open: HashMap<NodeId, Open>,
     /// Files in their inodes, and the bytes that are to come.
-    inline: Inline,
+    inline: &'p mut Inline,
     inline_left: HashMap<NodeId, u64>,
     batch: Batch,
     queue: std::sync::mpsc::SyncSender<Batch>,
 }
 
-/// Runs the pass.
+/// Copies the slices that are streamed: fills in their digests, and the data of files in their inodes.
 ///
 /// # Errors
 /// Of the source, of the device; data that does not come.
 pub(super) fn run(
     pass: &Pass<'_>,
     slices: &Slices,
-    stream: &mut dyn Stream,
-) -> Result<(Vec<Sum>, Inline)> {
+    sums: &mut [Sum],
+    inline: &mut Inline,
+) -> Result<()> {
     let failure = Failure::default();
     let taken = std::thread::scope(|scope| {
         let (queue, batches) = std::sync::mpsc::sync_channel::<Batch>(WAITING);
@@ -87,12 +91,14 @@ pub(super) fn run(
                 pass.wrote(batch.bytes.len() as u64);
             }
         });
-        let mut taker = Taker::new(pass, slices, queue);
-        let read = stream.read(&mut |node, offset, bytes| taker.take(node, offset, bytes));
-        match read {
-            Ok(()) => taker.finish(),
-            Err(error) => Err(Error::Stream(error)),
-        }
+        let mut taker = Taker::new(pass, slices, sums, inline, queue);
+        let input = pass.placed.measured.walk.tree;
+        let mut visit = |node, offset, bytes: &[u8]| taker.take(node, offset, bytes);
+        let streamed = input
+            .sources
+            .for_each_streamed(input.tree, pass.threads(), &mut visit);
+        streamed.map_err(Error::Source)?;
+        taker.finish()
     });
     // An error of the device is why the stream ended.
     match failure.into_error() {
@@ -105,12 +111,14 @@ impl<'p> Taker<'p> {
     fn new(
         pass: &'p Pass<'p>,
         slices: &'p Slices,
+        sums: &'p mut [Sum],
+        inline: &'p mut Inline,
         queue: std::sync::mpsc::SyncSender<Batch>,
     ) -> Taker<'p> {
         let walk = pass.placed.measured.walk;
-        let mut inline = Inline::new();
         let mut inline_left = HashMap::new();
-        for node in &slices.inline {
+        let is_streamed = |node: &&NodeId| walk.tree.is_streamed(**node);
+        for node in slices.inline.iter().filter(is_streamed) {
             let data = walk.tree.data(*node);
             inline_left.insert(*node, data.iter().map(|data| data.end - data.start).sum());
             inline.insert(*node, vec![0; pass.size(*node) as usize]);
@@ -118,7 +126,7 @@ impl<'p> Taker<'p> {
         Taker {
             pass,
             slices,
-            sums: vec![[0; 32]; slices.list.len()],
+            sums,
             done: 0,
             open: HashMap::new(),
             inline,
@@ -128,13 +136,18 @@ impl<'p> Taker<'p> {
         }
     }
 
-    fn take(&mut self, node: NodeId, offset: u64, bytes: &[u8]) -> io::Result<()> {
+    fn take(
+        &mut self,
+        node: NodeId,
+        offset: u64,
+        bytes: &[u8],
+    ) -> std::result::Result<(), BoxedError> {
         if let Some(left) = self.inline_left.get_mut(&node) {
             let place = self.inline.get_mut(&node).and_then(|all| {
                 let from = usize::try_from(offset).ok()?;
                 all.get_mut(from..from.checked_add(bytes.len())?)
             });
-            let place = place.ok_or_else(|| self.pass.unasked(node))?;
+            let place = place.ok_or_else(|| self.pass.changed(node))?;
             place.copy_from_slice(bytes);
             *left = left.saturating_sub(bytes.len() as u64);
             return Ok(());
@@ -150,7 +163,12 @@ impl<'p> Taker<'p> {
     }
 
     /// Takes bytes of one slice.
-    fn take_part(&mut self, node: NodeId, at: u64, bytes: &[u8]) -> io::Result<()> {
+    fn take_part(
+        &mut self,
+        node: NodeId,
+        at: u64,
+        bytes: &[u8],
+    ) -> std::result::Result<(), BoxedError> {
         let slice = Slice {
             node,
             index: (at / SLICE_BYTES) as u32,
@@ -163,7 +181,7 @@ impl<'p> Taker<'p> {
         };
         let len = bytes.len() as u64;
         if open.slice.index != slice.index || at < open.next || len > open.left {
-            return Err(self.pass.unasked(node));
+            return Err(self.pass.changed(node).into());
         }
         let mut base = 0;
         for (run, _) in self.pass.runs(slice) {
@@ -185,13 +203,13 @@ impl<'p> Taker<'p> {
             .runs(slice)
             .map(|(run, _)| run.end)
             .find(|end| (at + 1..at + len).contains(end));
-        let cut = cut.ok_or_else(|| self.pass.unasked(node))?;
+        let cut = cut.ok_or_else(|| self.pass.changed(node))?;
         let (first, second) = bytes.split_at((cut - at) as usize);
         self.take_part(node, at, first)?;
         self.take_part(node, cut, second)
     }
 
-    fn complete(&mut self, node: NodeId) -> io::Result<()> {
+    fn complete(&mut self, node: NodeId) -> std::result::Result<(), BoxedError> {
         let Some(open) = self.open.remove(&node) else {
             return Ok(());
         };
@@ -212,29 +230,22 @@ impl<'p> Taker<'p> {
             return self
                 .queue
                 .send(batch)
-                .map_err(|_| io::ErrorKind::BrokenPipe.into());
+                .map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe).into());
         }
         Ok(())
     }
 
-    fn finish(mut self) -> Result<(Vec<Sum>, Inline)> {
+    fn finish(mut self) -> Result<()> {
         let left = self.inline_left.iter().filter(|(_, left)| **left > 0);
-        let missing = left
-            .map(|(node, _)| node)
-            .chain(self.open.keys())
-            .min()
-            .copied();
-        let ended = || io::Error::from(io::ErrorKind::UnexpectedEof);
+        let missing = left.map(|(node, _)| node).chain(self.open.keys()).min();
         if let Some(node) = missing {
-            return Err(self.pass.failed(node, ended()));
+            return Err(self.pass.changed(*node).into());
         }
-        if self.done != self.slices.list.len() {
-            return Err(Error::Stream(ended()));
-        }
+        debug_assert_eq!(self.done, self.slices.streamed);
         let batch = std::mem::replace(&mut self.batch, Batch::new());
         // The writer has failed, and says why.
         let _ = self.queue.send(batch);
-        Ok((self.sums, self.inline))
+        Ok(())
     }
 }
 
@@ -259,8 +270,8 @@ impl Pass<'_> {
         }
     }
 
-    fn unasked(&self, node: NodeId) -> io::Error {
-        let path = self.placed.measured.walk.path(node);
-        io::Error::other(format!("{path}: the source gives other data than it said"))
+    /// The source gives other data than it said.
+    fn changed(&self, node: NodeId) -> archive::Error {
+        archive::Error::Changed(self.placed.measured.walk.path(node))
     }
 }

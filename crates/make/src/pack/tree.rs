@@ -1,64 +1,36 @@
-//! The input of packing: a tree of nodes, and the contents of its files. Readers of directories and archives
-//! implement these two traits; [`MemoryTree`](super::MemoryTree) is built by a program.
+//! What is packed, as packing asks for it: a tree of files, and where the bytes of these are.
 
-use std::io;
 use std::ops::Range;
 
+pub(crate) use throughline_archive::NodeId;
+use throughline_archive::{self as archive, Access, OpenContent, Sources, Tree};
 use throughline_extfmt::inode::FileType;
 
-/// A node of a [`Tree`].
-pub type NodeId = u32;
-
 /// The root directory of every tree.
-pub const ROOT: NodeId = 0;
+pub(crate) const ROOT: NodeId = NodeId::ROOT;
 
 /// What every node has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Attributes {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Attributes {
     /// Permissions with set-user-ID, set-group-ID and sticky: the low twelve bits of `st_mode`.
-    pub permissions: u16,
-    /// The owner.
-    pub uid: u32,
-    /// The group.
-    pub gid: u32,
+    pub(crate) permissions: u16,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
     /// When the content last changed: seconds since 1970 (negative before).
-    pub mtime_seconds: i64,
+    pub(crate) mtime_seconds: i64,
     /// Nanoseconds after these.
-    pub mtime_nanoseconds: u32,
+    pub(crate) mtime_nanoseconds: u32,
 }
 
 /// What a node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind<'t> {
-    /// A directory.
+pub(crate) enum Kind<'t> {
     Directory,
-    /// A regular file.
-    File {
-        /// Bytes.
-        size: u64,
-    },
-    /// A symbolic link.
-    Symlink {
-        /// Where it leads.
-        target: &'t [u8],
-    },
-    /// A character device.
-    CharDevice {
-        /// Which driver: below 2^12.
-        major: u32,
-        /// Which of its devices: below 2^20.
-        minor: u32,
-    },
-    /// A block device.
-    BlockDevice {
-        /// Which driver: below 2^12.
-        major: u32,
-        /// Which of its devices: below 2^20.
-        minor: u32,
-    },
-    /// A named pipe.
+    File { size: u64 },
+    Symlink { target: &'t [u8] },
+    CharDevice { major: u32, minor: u32 },
+    BlockDevice { major: u32, minor: u32 },
     Fifo,
-    /// A socket.
     Socket,
 }
 
@@ -77,65 +49,88 @@ impl Kind<'_> {
     }
 }
 
-/// A tree of files. It must not change while it is packed.
-pub trait Tree: Sync {
-    /// The number of nodes: their ids are below it.
-    fn len(&self) -> u32;
+/// A tree and its sources.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Input<'t> {
+    pub(crate) tree: &'t Tree,
+    pub(crate) sources: &'t Sources,
+}
 
-    /// Whether there is no node; a tree has at least its root.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
+impl<'t> Input<'t> {
+    /// The ids of nodes are below it.
+    pub(crate) fn id_bound(self) -> usize {
+        self.tree.id_bound()
     }
 
     /// Permissions, owner, time.
-    fn attributes(&self, node: NodeId) -> Attributes;
+    pub(crate) fn attributes(self, node: NodeId) -> Attributes {
+        let node = self.tree.node(node);
+        let mtime = node.mtime();
+        Attributes {
+            permissions: node.permissions(),
+            uid: node.uid(),
+            gid: node.gid(),
+            mtime_seconds: mtime.seconds,
+            mtime_nanoseconds: mtime.nanoseconds,
+        }
+    }
 
     /// What it is.
-    fn kind(&self, node: NodeId) -> Kind<'_>;
+    pub(crate) fn kind(self, node: NodeId) -> Kind<'t> {
+        let node = self.tree.node(node);
+        let device = node.device().unwrap_or_default();
+        let (major, minor) = (device.major, device.minor);
+        match node.kind() {
+            archive::Kind::Directory => Kind::Directory,
+            archive::Kind::File => Kind::File { size: node.size() },
+            archive::Kind::Symlink => Kind::Symlink {
+                target: node.target().unwrap_or_default(),
+            },
+            archive::Kind::CharDevice => Kind::CharDevice { major, minor },
+            archive::Kind::BlockDevice => Kind::BlockDevice { major, minor },
+            archive::Kind::Fifo => Kind::Fifo,
+            archive::Kind::Socket => Kind::Socket,
+        }
+    }
 
-    /// The names in a directory, in any order, without `.` and `..`. A node that is no directory may have
-    /// several names.
-    fn entries(&self, directory: NodeId) -> Vec<(&[u8], NodeId)>;
+    /// Whether it is a directory.
+    pub(crate) fn is_directory(self, node: NodeId) -> bool {
+        self.tree.node(node).kind() == archive::Kind::Directory
+    }
 
-    /// Extended attributes, as `getxattr(2)` shows them.
-    fn xattrs(&self, node: NodeId) -> Vec<(&[u8], &[u8])>;
+    /// The names in a directory, in the order of their bytes.
+    pub(crate) fn entries(self, directory: NodeId) -> Vec<archive::Child<'t>> {
+        self.tree.children(directory)
+    }
+
+    /// Extended attributes in the order of their names, as `getxattr(2)` shows them.
+    pub(crate) fn xattrs(self, node: NodeId) -> impl Iterator<Item = (&'t [u8], &'t [u8])> {
+        self.tree.node(node).xattrs()
+    }
 
     /// The ranges of a file that hold data, in bytes, ascending and apart; what is between them is zero.
-    fn data(&self, file: NodeId) -> Vec<Range<u64>>;
-}
+    pub(crate) fn data(self, file: NodeId) -> Vec<Range<u64>> {
+        let content = self.tree.node(file).content();
+        let extents = content.into_iter().flat_map(|content| content.extents());
+        extents
+            .map(|extent| extent.offset..extent.offset + extent.length)
+            .collect()
+    }
 
-/// The bytes of the files of a tree.
-pub trait Contents: Sync {
-    /// Opens a file for reading. Several threads open and read files at the same time.
+    /// Whether the bytes of a file come in the order of its source.
+    pub(crate) fn is_streamed(self, file: NodeId) -> bool {
+        self.tree.node(file).content().is_some_and(|content| {
+            content.extents().len() > 0
+                && self.sources.get(content.source).access() == Access::Sequential
+        })
+    }
+
+    /// Opens a file that is not streamed. Several threads open and read files at the same time.
     ///
     /// # Errors
     /// Those of the source.
-    fn open(&self, file: NodeId) -> io::Result<Box<dyn ReadAt + '_>>;
-
-    /// A source that must be read in its own order, such as a compressed stream: hands over the data of all
-    /// files, those of one file ascending. `None`: [`Contents::open`] serves every file.
-    fn stream(&self) -> Option<Box<dyn Stream + '_>> {
-        None
+    pub(crate) fn open(self, file: NodeId) -> archive::Result<OpenContent<'t>> {
+        let content = self.tree.node(file).content();
+        self.sources.open(content.expect("a file has content"))
     }
-}
-
-/// An open file.
-pub trait ReadAt {
-    /// Fills `buf` from byte `offset` on.
-    ///
-    /// # Errors
-    /// Those of the source; `UnexpectedEof` if the file has become shorter.
-    fn read_at(&mut self, offset: u64, buf: &mut [u8]) -> io::Result<()>;
-}
-
-/// Takes the bytes of a file from `offset` on.
-pub type Sink<'s> = dyn FnMut(NodeId, u64, &[u8]) -> io::Result<()> + 's;
-
-/// A source in its own order.
-pub trait Stream {
-    /// Hands all data to `sink`.
-    ///
-    /// # Errors
-    /// Those of the source, and those of `sink`, as they are.
-    fn read(&mut self, sink: &mut Sink<'_>) -> io::Result<()>;
 }

@@ -6,17 +6,16 @@
 
 use sha2::{Digest, Sha256};
 
-use super::tree::{Kind, NodeId, ROOT, Tree};
+use super::tree::{Input, Kind, NodeId, ROOT};
 use crate::error::{Error, Result};
 
 /// The directory that e2fsck puts files without names in; it has a fixed inode.
-const LOST_AND_FOUND: &[u8] = b"lost+found";
-const NAME_MAX: usize = throughline_extfmt::dir::NAME_MAX;
+pub(super) const LOST_AND_FOUND: &[u8] = b"lost+found";
 const NO_PLACE: u32 = u32::MAX;
 
 /// A tree in order.
 pub(crate) struct Walk<'t> {
-    pub(crate) tree: &'t dyn Tree,
+    pub(crate) tree: Input<'t>,
     /// The nodes in the order of their inodes, without those of fixed numbers.
     pub(crate) order: Vec<NodeId>,
     /// By node: its place in `order`.
@@ -37,16 +36,22 @@ pub(crate) struct Walk<'t> {
     pub(crate) largest: u64,
 }
 
+/// Whether a lost+found is as every file system has it: it is the volume's own then, and not the tree's.
+fn is_usual(tree: Input<'_>, node: NodeId) -> bool {
+    let found = tree.attributes(node);
+    tree.is_directory(node)
+        && tree.entries(node).is_empty()
+        && tree.xattrs(node).next().is_none()
+        && (found.permissions, found.uid, found.gid) == (0o700, 0, 0)
+}
+
 impl<'t> Walk<'t> {
     /// Walks a tree.
     ///
     /// # Errors
-    /// Names that a file system cannot hold, a directory with two names: the source's fault.
-    pub(crate) fn new(tree: &'t dyn Tree) -> Result<Walk<'t>> {
-        let nodes = tree.len() as usize;
-        if nodes == 0 || tree.kind(ROOT) != Kind::Directory {
-            return Err(Error::invalid("a tree begins with its root directory"));
-        }
+    /// A lost+found that is no directory: the source's fault.
+    pub(crate) fn new(tree: Input<'t>) -> Result<Walk<'t>> {
+        let nodes = tree.id_bound();
         let mut walk = Walk {
             tree,
             order: Vec::with_capacity(nodes),
@@ -60,16 +65,19 @@ impl<'t> Walk<'t> {
             largest: 0,
         };
         let mut digest = Sha256::new();
-        walk.links[ROOT as usize] = 2;
+        walk.links[ROOT.index()] = 2;
         walk.visit(ROOT, &mut digest);
         let mut stack = vec![ROOT];
         while let Some(directory) = stack.pop() {
             let from = stack.len();
-            for (name, node) in walk.sorted(directory)? {
-                digest.update((name.len() as u64).to_le_bytes());
-                digest.update(name);
-                if walk.enter(directory, name, node, &mut digest)? {
-                    stack.push(node);
+            for entry in tree.entries(directory) {
+                if directory == ROOT && entry.name == LOST_AND_FOUND && is_usual(tree, entry.node) {
+                    continue;
+                }
+                digest.update((entry.name.len() as u64).to_le_bytes());
+                digest.update(entry.name);
+                if walk.enter(directory, entry.name, entry.node, &mut digest)? {
+                    stack.push(entry.node);
                 }
             }
             digest.update([0; 8]);
@@ -77,25 +85,6 @@ impl<'t> Walk<'t> {
         }
         walk.digest = digest.finalize().into();
         Ok(walk)
-    }
-
-    /// The names of a directory in the order of their bytes.
-    ///
-    /// # Errors
-    /// A name twice.
-    pub(crate) fn sorted(&self, directory: NodeId) -> Result<Vec<(&'t [u8], NodeId)>> {
-        let mut names = self.tree.entries(directory);
-        names.sort_unstable();
-        match names.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-            None => Ok(names),
-            Some(pair) => Err(self.refused(
-                directory,
-                &format!(
-                    "has the name {:?} twice",
-                    String::from_utf8_lossy(pair[0].0)
-                ),
-            )),
-        }
     }
 
     /// Takes a name into account. Whether it is a directory that is to be walked.
@@ -106,32 +95,11 @@ impl<'t> Walk<'t> {
         node: NodeId,
         digest: &mut Sha256,
     ) -> Result<bool> {
-        let shown = || String::from_utf8_lossy(name).into_owned();
-        if name.is_empty() || name.len() > NAME_MAX || name == b"." || name == b".." {
-            let why = format!("has the name {:?}, which no file system holds", shown());
-            return Err(self.refused(directory, &why));
-        }
-        if name.iter().any(|byte| matches!(byte, 0 | b'/')) {
-            let why = format!("has a name with a slash or a NUL byte, {:?}", shown());
-            return Err(self.refused(directory, &why));
-        }
-        let at = node as usize;
-        if at >= self.links.len() {
-            return Err(self.refused(
-                directory,
-                &format!("names a node {node}, which is not there"),
-            ));
-        }
-        let is_directory = self.tree.kind(node) == Kind::Directory;
+        let at = node.index();
+        let is_directory = self.tree.is_directory(node);
         if is_directory {
-            if self.links[at] > 0 {
-                return Err(self.refused(
-                    directory,
-                    &format!("names a directory twice, as {:?}", shown()),
-                ));
-            }
             self.links[at] = 2;
-            self.links[directory as usize] += 1;
+            self.links[directory.index()] += 1;
         } else {
             self.links[at] += 1;
         }
@@ -159,7 +127,11 @@ impl<'t> Walk<'t> {
         self.newest = self
             .newest
             .max(u64::try_from(attributes.mtime_seconds).unwrap_or(0));
-        digest.update(format!("{attributes:?}"));
+        digest.update(attributes.permissions.to_le_bytes());
+        digest.update(attributes.uid.to_le_bytes());
+        digest.update(attributes.gid.to_le_bytes());
+        digest.update(attributes.mtime_seconds.to_le_bytes());
+        digest.update(attributes.mtime_nanoseconds.to_le_bytes());
         match tree.kind(node) {
             Kind::File { size } => {
                 self.bytes = self.bytes.saturating_add(size);
@@ -178,9 +150,7 @@ impl<'t> Walk<'t> {
             }
             kind => digest.update(format!("{kind:?}")),
         }
-        let mut xattrs = tree.xattrs(node);
-        xattrs.sort_unstable();
-        for part in xattrs.iter().flat_map(|(name, value)| [name, value]) {
+        for part in tree.xattrs(node).flat_map(|(name, value)| [name, value]) {
             digest.update((part.len() as u64).to_le_bytes());
             digest.update(part);
         }
@@ -188,17 +158,17 @@ impl<'t> Walk<'t> {
 
     /// The node's place in [`Walk::order`]; `None`: it has a fixed number, or no name.
     pub(crate) fn place(&self, node: NodeId) -> Option<u32> {
-        Some(self.place[node as usize]).filter(|place| *place != NO_PLACE)
+        Some(self.place[node.index()]).filter(|place| *place != NO_PLACE)
     }
 
     /// Names that lead to a node, of a directory those that its inode counts.
     pub(crate) fn links(&self, node: NodeId) -> u32 {
-        self.links[node as usize]
+        self.links[node.index()]
     }
 
     /// The directory of a node.
     pub(crate) fn parent(&self, node: NodeId) -> NodeId {
-        self.parent[node as usize]
+        self.parent[node.index()]
     }
 
     /// All nodes with names, the root first.
@@ -216,8 +186,8 @@ impl<'t> Walk<'t> {
             let entries = self.tree.entries(directory);
             let name = entries
                 .iter()
-                .find(|(_, node)| *node == at)
-                .map_or(&b"?"[..], |(name, _)| name);
+                .find(|entry| entry.node == at)
+                .map_or(&b"?"[..], |entry| entry.name);
             names.push(String::from_utf8_lossy(name).into_owned());
             at = directory;
         }

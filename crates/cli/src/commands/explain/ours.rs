@@ -87,6 +87,7 @@ fn is_watched(command: &Command) -> bool {
         | Command::Du(_)
         | Command::Tune(_)
         | Command::Replay(_)
+        | Command::Tar(_)
         | Command::Mount(_) => true,
         Command::Lab(args) => args.measures(),
         Command::Umount(_)

@@ -87,6 +87,10 @@ pub(crate) struct MkfsArgs {
     size_bytes: Option<u64>,
     #[command(flatten)]
     volume: VolumeArgs,
+    /// Fill it from a directory, a tar archive or an image of a container, as 'pack' does; - is standard
+    /// input
+    #[arg(short = 'd', value_name = "SOURCE")]
+    pub(crate) source: Option<PathBuf>,
     /// Operating system that is recorded as the maker
     #[arg(short = 'o', value_name = "OS")]
     creator_os: Option<String>,
@@ -112,8 +116,6 @@ pub(crate) struct MkfsArgs {
     bad_block_list: Option<String>,
     #[arg(short = 'C', hide = true)]
     cluster: Option<String>,
-    #[arg(short = 'd', hide = true)]
-    source: Option<String>,
     #[arg(short = 'z', hide = true)]
     undo: Option<String>,
     /// Defaults and exit codes of mke2fs.
@@ -164,10 +166,6 @@ impl MkfsArgs {
     fn refuse_missing(&self) -> Result<(), Failure> {
         let missing = [
             (
-                self.source.is_some(),
-                "-d: make the file system, then copy with: throughline cp -a DIR/. IMAGE:/",
-            ),
-            (
                 self.bad_blocks > 0,
                 "-c: bad blocks are not searched for; badblocks(8) does that",
             ),
@@ -187,21 +185,25 @@ impl MkfsArgs {
         }
     }
 
-    fn set_size(&self, options: &mut MkfsOptions) -> Result<(), Failure> {
+    /// The size, if it is given.
+    pub(super) fn size(&self) -> Result<Option<VolumeSize>, Failure> {
         let Some(text) = &self.size else {
-            if let Some(bytes) = self.size_bytes {
-                options.size(VolumeSize::Bytes(bytes));
-            }
-            return Ok(());
+            return Ok(self.size_bytes.map(VolumeSize::Bytes));
         };
         let in_blocks = self.volume.has_block_size();
-        let size = match text.parse::<u64>() {
+        Ok(Some(match text.parse::<u64>() {
             Ok(blocks) if in_blocks => VolumeSize::Blocks(blocks),
             Ok(kib) => VolumeSize::Bytes(
                 kib.checked_mul(1024)
                     .ok_or_else(|| Failure::Usage(format!("size {} is too large", quote(text))))?,
             ),
             Err(_) => VolumeSize::Bytes(parse_size(text).map_err(Failure::Usage)?),
+        }))
+    }
+
+    fn set_size(&self, options: &mut MkfsOptions) -> Result<(), Failure> {
+        let Some(size) = self.size()? else {
+            return Ok(());
         };
         options.size(size);
         Ok(())

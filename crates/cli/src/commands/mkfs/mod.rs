@@ -1,6 +1,7 @@
 //! `mkfs`, also under the names `mke2fs`, `mkfs.ext2`, `mkfs.ext3` and `mkfs.ext4`.
 
 mod arguments;
+mod filled;
 pub(crate) mod names;
 mod shown;
 
@@ -35,9 +36,11 @@ pub(crate) fn run(args: &MkfsArgs, context: &mut Context) -> Result<(), Failure>
             if !args.is_forced() && !args.only_supers {
                 refuse_occupied(image, args.offset(context.globals.offset))?;
             }
-            options
-                .overwrite(args.is_forced() || args.as_mke2fs)
-                .make(image)
+            let is_forced = args.is_forced() || args.as_mke2fs;
+            match &args.source {
+                Some(source) => Ok(filled::make(args, options, source, is_forced, context)?),
+                None => options.overwrite(is_forced).make(image),
+            }
         }
     };
     let made = made.map_err(|error| problem(error, args).met(doing()))?;

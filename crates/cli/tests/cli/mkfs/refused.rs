@@ -60,7 +60,7 @@ fn wrong_words_write_nothing() {
         (&["-E", "bogus"], 2, "stripe_width"),
         (&["-J", "device=/dev/null"], 2, "external journals"),
         (&["-C", "65536"], 2, "bigalloc"),
-        (&["-d", "/tmp"], 2, "throughline cp -a"),
+        (&["-d", "/nosuch"], 1, "No such file"),
         (&["-c"], 2, "badblocks(8)"),
         (&["-U", "bogus"], 2, "not a UUID"),
         (&["-e", "bogus"], 2, "remount-ro"),

@@ -1,0 +1,247 @@
+//! Sources of files for an image: directories, archives and images of containers, merged into one tree.
+
+use std::ffi::OsStr;
+use std::io::IsTerminal;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use regex::bytes::Regex;
+use throughline::archive::{Error, Limits, Merge, Platform, Sources, Tree};
+
+use crate::problem::{Failure, Problem};
+use crate::text::quote;
+
+/// What is taken from the sources.
+#[derive(Default)]
+pub(crate) struct Wanted<'a> {
+    /// Patterns of paths that are left out.
+    pub(crate) exclude: &'a [String],
+    /// The owner of everything.
+    pub(crate) owner: Option<(u32, u32)>,
+    /// The platform of images that are for several.
+    pub(crate) platform: Option<&'a Platform>,
+    /// Bytes of the image that is made. More data is refused when it is met.
+    pub(crate) size_bytes: Option<u64>,
+}
+
+/// Forms of images that may be named in front of a source, as skopeo(1) names them.
+const FORMS: [&str; 3] = ["oci", "oci-archive", "docker-archive"];
+/// What a stream may hold beyond the data that is kept: headers, and what later members replace.
+const MORE_TIMES: u64 = 8;
+/// The same for small images.
+const MORE_BYTES: u64 = 1 << 30;
+
+/// Merges the sources, later ones over earlier ones.
+pub(crate) fn merged(sources: &[PathBuf], wanted: &Wanted<'_>) -> Result<(Tree, Sources), Failure> {
+    let patterns = patterns(wanted.exclude)?;
+    let streams = sources.iter().filter(|source| is_stream(source)).count();
+    if streams > 1 {
+        return Err(Failure::Usage(
+            "standard input (-) can be one source only".to_owned(),
+        ));
+    }
+    if streams == 1 && std::io::stdin().is_terminal() {
+        return Err(Failure::Usage(
+            "not reading an archive from a terminal: redirect standard input, or name a file"
+                .to_owned(),
+        ));
+    }
+    let mut merge = Merge::new(limits(wanted));
+    if let Some(platform) = wanted.platform {
+        merge.set_platform(platform.clone());
+    }
+    if !patterns.is_empty() {
+        merge.set_exclude(move |path| patterns.iter().any(|pattern| pattern.is_match(path)));
+    }
+    for source in sources {
+        let added = match named_image(source) {
+            Some((path, Some(image))) => merge.add_named_image(path, &image),
+            Some((path, None)) => merge.add(path),
+            None => merge.add(source),
+        };
+        added.map_err(|error| {
+            let problem = hinted(error, wanted.size_bytes, source);
+            problem.met(format!("cannot read {}", quote(source)))
+        })?;
+    }
+    let (mut tree, sources) = merge.finish();
+    if let Some((uid, gid)) = wanted.owner {
+        tree.set_owner(uid, gid);
+    }
+    Ok((tree, sources))
+}
+
+/// Removes what is left out from a tree.
+pub(crate) fn exclude(tree: &mut Tree, globs: &[String]) -> Result<(), Failure> {
+    let patterns = patterns(globs)?;
+    if !patterns.is_empty() {
+        tree.remove_all(&|path| patterns.iter().any(|pattern| pattern.is_match(path)));
+    }
+    Ok(())
+}
+
+fn patterns(globs: &[String]) -> Result<Vec<Regex>, Failure> {
+    globs.iter().map(|glob| pattern(glob)).collect()
+}
+
+fn is_stream(source: &Path) -> bool {
+    source == Path::new("-")
+}
+
+/// An image of a fixed size bounds what an archive may hold. What is left out again does not count for it.
+fn limits(wanted: &Wanted<'_>) -> Limits {
+    let mut limits = Limits::default();
+    if let Some(bytes) = wanted.size_bytes.filter(|_| wanted.exclude.is_empty()) {
+        let more = bytes.saturating_mul(MORE_TIMES).saturating_add(MORE_BYTES);
+        limits.data_bytes = limits.data_bytes.min(bytes);
+        limits.stream_bytes = limits.stream_bytes.min(more);
+        limits.spool_bytes = limits.spool_bytes.min(more);
+    }
+    limits
+}
+
+/// `FORM:PATH` or `FORM:PATH:NAME`, unless there is a file of that name.
+fn named_image(source: &Path) -> Option<(&Path, Option<String>)> {
+    let bytes = source.as_os_str().as_bytes();
+    let colon = bytes.iter().position(|&byte| byte == b':')?;
+    let (form, rest) = (&bytes[..colon], &bytes[colon + 1..]);
+    let is_form = FORMS.iter().any(|known| known.as_bytes() == form);
+    if !is_form || rest.is_empty() || source.symlink_metadata().is_ok() {
+        return None;
+    }
+    let path = |bytes| Path::new(OsStr::from_bytes(bytes));
+    match rest.iter().position(|&byte| byte == b':') {
+        None => Some((path(rest), None)),
+        Some(at) => {
+            let name = String::from_utf8_lossy(&rest[at + 1..]).into_owned();
+            Some((
+                path(&rest[..at]),
+                Some(name).filter(|name| !name.is_empty()),
+            ))
+        }
+    }
+}
+
+/// A problem with a source, and what to do next.
+fn hinted(error: Error, size_bytes: Option<u64>, source: &Path) -> Problem {
+    let path = named_image(source)
+        .map_or(source, |(path, _)| path)
+        .display();
+    let next = match &error {
+        Error::Limit { .. } if size_bytes.is_some() => {
+            "it does not fit the size of the image: give more ('pack --size min' makes the smallest one)"
+                .to_owned()
+        }
+        Error::Invalid(why) if why.contains("name one of") => {
+            format!("docker-archive:{path}:NAME, oci:{path}:NAME, oci-archive:{path}:NAME")
+        }
+        Error::Invalid(why) if why.contains("there are: ") => {
+            "--platform OS/ARCHITECTURE takes another one".to_owned()
+        }
+        Error::Damaged { problem, .. } if problem.contains("this is not a tar archive") => {
+            "a source is a directory, a tar (plain, gzip, xz, zstd, bzip2) or an image of a container; - is \
+             standard input"
+                .to_owned()
+        }
+        _ => String::new(),
+    };
+    let mut problem = Problem::from(error);
+    // The message says what was read.
+    if let Some(rest) = problem.reason.strip_prefix(&format!("{path}: ")) {
+        problem.reason = rest.to_owned();
+    }
+    match next.is_empty() {
+        true => problem,
+        false => problem.with_next(next),
+    }
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Problem {
+        match error {
+            Error::Io { place, source } => {
+                let ours = source.get_ref().and_then(|inner| inner.downcast_ref());
+                let problem = match ours {
+                    Some(error) => Problem::from(throughline::Error::clone(error)),
+                    None => Problem::from(source),
+                };
+                Problem {
+                    reason: format!("{place}: {}", problem.reason),
+                    ..problem
+                }
+            }
+            other => Problem::new(other.to_string()),
+        }
+    }
+}
+
+/// Parses `OS/ARCHITECTURE` or `OS/ARCHITECTURE/VARIANT`.
+pub(crate) fn platform(text: &str) -> Result<Platform, String> {
+    let parts: Vec<&str> = text.split('/').collect();
+    let (os, architecture, variant) = match parts[..] {
+        [os, architecture] => (os, architecture, None),
+        [os, architecture, variant] => (os, architecture, Some(variant.to_owned())),
+        _ => return Err(format!("{} is not OS/ARCHITECTURE[/VARIANT]", quote(text))),
+    };
+    Ok(Platform {
+        os: os.to_owned(),
+        architecture: architecture.to_owned(),
+        variant,
+    })
+}
+
+/// Parses `UID:GID`.
+pub(crate) fn owner(text: &str) -> Result<(u32, u32), String> {
+    let ids = text.split_once(':');
+    let ids = ids.and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?)));
+    ids.ok_or_else(|| format!("{} is not UID:GID, two numbers", quote(text)))
+}
+
+/// The regular expression of a pattern, for whole paths in the image.
+fn pattern(glob: &str) -> Result<Regex, Failure> {
+    let glob = glob.trim_start_matches('/');
+    let start = if glob.contains('/') { "" } else { "(?:.*/)?" };
+    let mut text = format!("(?s-u)^{start}");
+    let mut rest = glob.chars().peekable();
+    while let Some(letter) = rest.next() {
+        match letter {
+            '*' if rest.next_if_eq(&'*').is_some() => text.push_str(".*"),
+            '*' => text.push_str("[^/]*"),
+            '?' => text.push_str("[^/]"),
+            other => text.push_str(&regex::escape(&other.to_string())),
+        }
+    }
+    text.push('$');
+    Regex::new(&text).map_err(|error| Failure::Usage(format!("--exclude {}: {error}", quote(glob))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_match_whole_paths() {
+        let is_match = |glob: &str, path: &str| {
+            let pattern = pattern(glob).expect("it is one");
+            pattern.is_match(path.as_bytes())
+        };
+        assert!(is_match("*.o", "a.o") && is_match("*.o", "x/y/a.o"));
+        assert!(!is_match("*.o", "a.oo") && !is_match("x/*.o", "x/y/a.o"));
+        assert!(is_match("x/**.o", "x/y/a.o") && is_match("/x/?", "x/y"));
+        assert!(!is_match("/x", "a/x/y") && is_match("x", "a/x"));
+    }
+
+    #[test]
+    fn forms_of_images_are_prefixes() {
+        let parse = |text: &'static str| named_image(Path::new(text));
+        let name = || Some("a:b".to_owned());
+        assert_eq!(parse("oci:dir"), Some((Path::new("dir"), None)));
+        assert_eq!(parse("oci:dir:a:b"), Some((Path::new("dir"), name())));
+        assert_eq!(
+            parse("docker-archive:x:a:b"),
+            Some((Path::new("x"), name()))
+        );
+        assert_eq!(parse("dir:a"), None);
+        assert_eq!(parse("oci:"), None);
+    }
+}

@@ -1,0 +1,163 @@
+//! The file of an image before it has its name.
+//!
+//! Where the host's file system can do it, the file has no name at all (`O_TMPFILE`): the system frees it
+//! when the process ends, however it ends. Elsewhere it has a temporary name, which a killed process leaves
+//! behind.
+
+use std::fs::{File, Permissions};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use tempfile::NamedTempFile;
+
+/// The permissions of an image, before the umask.
+const MODE: u32 = 0o666;
+/// Attempts to find a temporary name that is free.
+const ATTEMPTS: u32 = 100;
+
+/// A file in the directory of an image. It goes away with the value, unless it gets a name.
+#[derive(Debug)]
+pub enum NewFile {
+    /// Without a name: the file, and the path that leads to it in this process.
+    #[doc(hidden)]
+    Nameless(File, PathBuf),
+    /// With a temporary name.
+    #[doc(hidden)]
+    Named(NamedTempFile),
+}
+
+impl NewFile {
+    /// Makes an empty file in the directory of `image`.
+    ///
+    /// # Errors
+    /// If there can be none.
+    pub fn new(image: &Path) -> io::Result<NewFile> {
+        match NewFile::nameless(image) {
+            Some(file) => Ok(file),
+            None => NewFile::named(image),
+        }
+    }
+
+    /// `None`: the file system, or this process without `/proc`, has no files without names.
+    fn nameless(image: &Path) -> Option<NewFile> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let file = rustix::fs::open(directory_of(image), flags, Mode::from_raw_mode(MODE)).ok()?;
+        let file = File::from(file);
+        let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
+        let identity = |found: std::fs::Metadata| (found.dev(), found.ino());
+        let here = identity(file.metadata().ok()?);
+        let there = identity(std::fs::metadata(&path).ok()?);
+        (here == there).then_some(NewFile::Nameless(file, path))
+    }
+
+    fn named(image: &Path) -> io::Result<NewFile> {
+        tempfile::Builder::new()
+            .prefix(".pack-")
+            .suffix(".tmp")
+            .permissions(Permissions::from_mode(MODE))
+            .tempfile_in(directory_of(image))
+            .map(NewFile::Named)
+    }
+
+    /// A path by which this process can open the file.
+    pub fn path(&self) -> &Path {
+        match self {
+            NewFile::Nameless(_, path) => path,
+            NewFile::Named(file) => file.path(),
+        }
+    }
+
+    /// Gives the file its name. A file of that name is replaced if `overwrite`, at once: there is no moment
+    /// without one.
+    ///
+    /// # Errors
+    /// `AlreadyExists`, and those of the file system.
+    pub fn persist(self, image: &Path, overwrite: bool) -> io::Result<()> {
+        match self {
+            NewFile::Nameless(_, path) => match link(&path, image) {
+                Err(error) if overwrite && error.kind() == io::ErrorKind::AlreadyExists => {
+                    replace(&path, image)
+                }
+                other => other,
+            },
+            NewFile::Named(file) if overwrite => file.persist(image).map(drop).map_err(Into::into),
+            NewFile::Named(file) => file.persist_noclobber(image).map(drop).map_err(Into::into),
+        }
+    }
+}
+
+/// The directory that a file is in.
+pub(crate) fn directory_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if parent != Path::new("") => parent,
+        _ => Path::new("."),
+    }
+}
+
+fn link(path: &Path, name: &Path) -> io::Result<()> {
+    rustix::fs::linkat(CWD, path, CWD, name, AtFlags::SYMLINK_FOLLOW).map_err(Into::into)
+}
+
+/// A link does not replace a name, but renaming does.
+fn replace(path: &Path, image: &Path) -> io::Result<()> {
+    let process = std::process::id();
+    for attempt in 0..ATTEMPTS {
+        let name = directory_of(image).join(format!(".pack-{process}-{attempt}.tmp"));
+        match link(path, &name) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+            Ok(()) => {
+                return std::fs::rename(&name, image).inspect_err(|_| {
+                    // The first error is the one that counts.
+                    let _ = std::fs::remove_file(&name);
+                });
+            }
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    /// Both kinds: a new name, a name that is kept, a name that is replaced.
+    #[test]
+    fn a_name_is_given_once_or_replaced() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let image = folder.path().join("image");
+        let count = || {
+            std::fs::read_dir(folder.path())
+                .expect("it is there")
+                .count()
+        };
+        for make in [NewFile::new, NewFile::named] {
+            let write = |text: &str| {
+                let file = make(&image).expect("a file");
+                let mut open = File::options()
+                    .write(true)
+                    .open(file.path())
+                    .expect("it opens");
+                open.write_all(text.as_bytes()).expect("it is written");
+                file
+            };
+            drop(write("nothing"));
+            assert_eq!(count(), 0);
+            write("one").persist(&image, false).expect("a new name");
+            let taken = write("two").persist(&image, false).expect_err("it exists");
+            assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
+            assert_eq!(std::fs::read(&image).expect("it is there"), b"one");
+            write("three")
+                .persist(&image, true)
+                .expect("it is replaced");
+            assert_eq!(std::fs::read(&image).expect("it is there"), b"three");
+            assert_eq!(count(), 1);
+            std::fs::remove_file(&image).expect("it goes");
+        }
+    }
+}
