@@ -169,7 +169,7 @@ impl OpenFile {
             other => other?,
         };
         match wait {
-            Wait::Yes => buffered::pause(&*self.host, accepted),
+            Wait::Yes => buffered::pause(&self.host, accepted),
             Wait::No => fs.cache.throttle().owe(accepted.dirtied_bytes),
         }
         fs.data_changed(inode)?;
@@ -274,6 +274,7 @@ impl OpenFile {
             let accepted = Accepted {
                 bytes,
                 dirtied_bytes: 0,
+                run: (offset, offset),
             };
             return Ok(Some((offset, accepted)));
         }

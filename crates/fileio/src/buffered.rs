@@ -47,12 +47,12 @@ pub fn write(
 }
 
 /// Throttles the calling thread for what it dirtied: pauses it when dirty memory is above the free-run
-/// threshold. Call it after releasing the file's locks.
-pub fn pause(host: &dyn Backing, accepted: Accepted) {
-    host.space()
-        .cache()
-        .throttle()
-        .balance(accepted.dirtied_bytes);
+/// threshold, and holds its stream to a backlog while others write long streams too. Waits at most 200 ms
+/// for each. Call it after releasing the file's locks.
+pub fn pause(host: &Arc<dyn Backing>, accepted: Accepted) {
+    let cache = host.space().cache();
+    cache.throttle().balance(accepted.dirtied_bytes);
+    cache.writeback.hold(host, &accepted);
 }
 
 /// Writes back the dirty blocks in the range, and waits for them and for what is already under write-back

@@ -7,6 +7,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Instant;
 
 use throughline_device::Pages;
 
@@ -143,6 +144,7 @@ impl AddressSpace {
         self.cache.queue(entries);
         self.cache.memory_freed();
         self.cache.shrink_to_budget();
+        self.cache.waits.wake(self.clean_key());
     }
 
     fn account(&self, host: &dyn crate::Backing, ended: &Ended, bytes: u64, ok: bool) {
@@ -160,9 +162,26 @@ impl AddressSpace {
         }
     }
 
-    /// The folio that the last sequential writer is still filling.
-    pub(crate) fn append_tail(&self) -> Option<Range<u64>> {
-        self.stream.tail()
+    /// Waits until nothing in the range is dirty or under write-back. Begins no wait after `until`.
+    pub(crate) fn wait_until_clean(&self, range: &Range<u64>, until: Instant) {
+        loop {
+            // Taken before the check, so that no end of a run is missed.
+            let ticket = self.cache.waits.ticket(self.clean_key());
+            if !self.is_dirty(range.clone()) || Instant::now() >= until {
+                return;
+            }
+            self.cache.waits.wait_timeout(ticket);
+        }
+    }
+
+    /// The key of [`Waits`](crate::cache::waits::Waits) for the end of write-back. It belongs to no span.
+    fn clean_key(&self) -> u64 {
+        self.core.id.wrapping_mul(31).wrapping_sub(1)
+    }
+
+    /// The folios that sequential writers are still filling, ascending.
+    pub(crate) fn append_tails(&self) -> Vec<Range<u64>> {
+        self.streams.tails()
     }
 }
 

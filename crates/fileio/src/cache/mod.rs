@@ -69,6 +69,7 @@ pub(crate) use activity::Running;
 pub(crate) use dirty::DirtyRun;
 pub(crate) use fill::{Filling, read_in};
 pub(crate) use read::read;
+pub(crate) use stream::Writing;
 pub(crate) use write::write;
 
 /// The smallest budget, in bytes. Less could not hold one folio for each concurrent operation.

@@ -12,7 +12,7 @@ use crate::cache::activity::{self, Activity, Running};
 use crate::cache::folio::MIN_FOLIO_BYTES;
 use crate::cache::runs::Runs;
 use crate::cache::span::{Span, SpanState, number_of};
-use crate::cache::stream::{Run, WriteStream};
+use crate::cache::stream::{Run, WriteStreams};
 use crate::writeback::FileState;
 
 /// The cached contents of one file. Owned by the file's in-memory object; holds no reference to it.
@@ -21,7 +21,7 @@ pub struct AddressSpace {
     pub(crate) core: Arc<Core>,
     pub(crate) activity: Activity,
     pub(crate) runs: Runs,
-    pub(crate) stream: WriteStream,
+    pub(crate) streams: WriteStreams,
     pub(crate) fills: Run,
     /// Owned by the flusher.
     pub(crate) flushing: FileState,
@@ -63,7 +63,7 @@ impl AddressSpace {
             core: Arc::new(core),
             activity: Activity::default(),
             runs: Runs::default(),
-            stream: WriteStream::default(),
+            streams: WriteStreams::default(),
             fills: Run::default(),
             flushing: FileState::default(),
         }

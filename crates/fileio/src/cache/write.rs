@@ -23,12 +23,14 @@ use crate::cache::fill::read_in;
 use crate::cache::folio::Folio;
 use crate::cache::promise::Promise;
 use crate::cache::span::{Span, SpanState, number_of, range_of};
+use crate::cache::stream::Writing;
 use crate::cache::waits::Ticket;
 use crate::cache::{AddressSpace, Backing};
 use crate::direct::WriteMemory;
 use crate::error::{Error, Reason, Result};
 use crate::mapper::Target;
 use crate::throttle::Wait;
+use crate::writeback::LONG_BYTES;
 
 /// Zeros, as many as the largest allocation unit has bytes.
 static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
@@ -43,6 +45,8 @@ pub struct Accepted {
     pub bytes: usize,
     /// Bytes that this call dirtied, for [`crate::throttle::Throttle::balance`].
     pub dirtied_bytes: u64,
+    /// Start and end in the file, in bytes, of the run of sequential writes that this call continues.
+    pub run: (u64, u64),
 }
 
 /// See [`crate::buffered::write`].
@@ -62,11 +66,14 @@ pub(crate) fn write(
         return Ok(Accepted {
             bytes: 0,
             dirtied_bytes: 0,
+            run: (offset, offset),
         });
     }
     let space = host.space();
     let zeroed_bytes = zero_tail(host, offset, wait)?;
-    let run_bytes = space.stream.begin(offset);
+    let writing = space.streams.begin(offset);
+    let is_long = end - writing.start() >= LONG_BYTES;
+    let _in_call = is_long.then(|| space.cache.writeback.enter_long());
     let mut writer = Writer {
         host,
         space,
@@ -74,8 +81,8 @@ pub(crate) fn write(
         memory: WriteMemory::new(bufs),
         at: offset,
         end,
-        grows: true,
-        run_bytes,
+        run_bytes: writing.run_bytes(),
+        writing: Some(writing),
         spare: None,
         dirtied_bytes: zeroed_bytes,
     };
@@ -84,6 +91,7 @@ pub(crate) fn write(
         _ => Ok(Accepted {
             bytes: (writer.at - offset) as usize,
             dirtied_bytes: writer.dirtied_bytes,
+            run: (writer.run_start(), writer.at),
         }),
     }
 }
@@ -114,8 +122,8 @@ fn zero_tail(host: &Arc<dyn Backing>, offset: u64, wait: Wait) -> Result<u64> {
         memory: WriteMemory::new(&zeros),
         at: size,
         end,
-        grows: false,
         run_bytes: 0,
+        writing: None,
         spare: None,
         dirtied_bytes: 0,
     };
@@ -143,8 +151,9 @@ struct Writer<'a> {
     /// Next offset in the file.
     at: u64,
     end: u64,
-    /// Whether the file grows if the write ends past its size.
-    grows: bool,
+    /// The run that this write belongs to; `None` if the file must not grow, because only the rest of its
+    /// last block is zeroed.
+    writing: Option<Writing<'a>>,
     /// Length in bytes of the sequential run that this write continues.
     run_bytes: u64,
     /// Memory for the next folio.
@@ -199,14 +208,20 @@ impl<'a> Writer<'a> {
     }
 
     /// The run has reached `at`, in `folio`.
-    fn passed(&self, folio: &Range<u64>) {
-        if !self.grows {
+    fn passed(&mut self, folio: &Range<u64>) {
+        let Some(writing) = &mut self.writing else {
             return;
+        };
+        if let Some(passed) = writing.wrote(self.at, folio) {
+            let writeback = &self.space.cache.writeback;
+            writeback.dirtied(self.host);
+            writeback.stream_passed(self.host, passed, writing);
         }
-        if let Some(passed) = self.space.stream.wrote(self.at, folio) {
-            self.space.cache.writeback.dirtied(self.host);
-            self.space.cache.writeback.stream_passed(self.host, passed);
-        }
+    }
+
+    /// Start of the run that this write belongs to.
+    fn run_start(&self) -> u64 {
+        self.writing.as_ref().map_or(self.at, Writing::start)
     }
 
     /// Writes what fits into one folio. Returns the folio's range.
@@ -302,7 +317,7 @@ impl<'a> Writer<'a> {
             pages[place.end.min(edge.end)..edge.end].fill(0);
         }
         self.memory.copy_to(&mut pages[place]);
-        if self.grows {
+        if self.writing.is_some() {
             space.core.grow_to(range.end);
         }
         folio.up_to_date.insert(blocks.clone());

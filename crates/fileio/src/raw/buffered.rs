@@ -84,7 +84,7 @@ impl RawFile {
             let _beside_others = self.gate.shared();
             self.write_shared(&host, at, bufs, wait)?
         };
-        buffered::pause(&*host, accepted);
+        buffered::pause(&host, accepted);
         Ok((offset, accepted.bytes))
     }
 

@@ -10,8 +10,9 @@
 //! Invariants:
 //! - Dirty memory, including memory under write-back, never exceeds the device's limit or the process's limit
 //!   at any time. Room is acquired before bytes become dirty.
-//! - Below the free-run threshold no writer pauses. A pause never exceeds 200 ms and is never so long that
-//!   the device runs out of work.
+//! - Below the free-run threshold no writer pauses here (one of several long streams may be held to its
+//!   backlog: `writeback::backlog`). A pause never exceeds 200 ms and is never so long that the device runs
+//!   out of work.
 //! - Before the bandwidth has been measured no writer pauses and only the limits apply: a guess would
 //!   throttle a fast device or let a slow one be overrun.
 //! - Threads waiting at a limit are served in order, and get an error when write-back fails.

@@ -26,6 +26,8 @@ pub struct WritebackCounts {
     pub own_flushes: u64,
     /// Writes of a file because a sequential writer had passed part of it.
     pub stream_passes: u64,
+    /// Waits of writers of one of several streams for their backlog.
+    pub holds: u64,
     /// Writes of a file because of its age.
     pub aged: u64,
     /// Requests because memory was short.
@@ -61,6 +63,7 @@ pub(super) struct Counting {
     pub(super) flushes: Count,
     pub(super) own_flushes: Count,
     pub(super) stream_passes: Count,
+    pub(super) holds: Count,
     pub(super) aged: Count,
     pub(super) pressures: Count,
     pub(super) wakes: Count,
@@ -79,6 +82,7 @@ impl Counting {
             flushes: self.flushes.get(),
             own_flushes: self.own_flushes.get(),
             stream_passes: self.stream_passes.get(),
+            holds: self.holds.get(),
             aged: self.aged.get(),
             pressures: self.pressures.get(),
             wakes: self.wakes.get(),

@@ -6,15 +6,14 @@
 
 use std::ops::Range;
 
-use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering, fence};
+use super::ranges::Ranges;
+use crate::sync::{AtomicBool, Mutex, Ordering, fence};
 
 /// See the module documentation.
 #[derive(Default)]
 pub(crate) struct FileState {
     /// The flusher holds the file, or a message about it is queued.
     listed: AtomicBool,
-    /// End of the stream at the last notification of the flusher.
-    passed_until: AtomicU64,
     passed: Asked,
     started: Asked,
 }
@@ -34,19 +33,14 @@ impl FileState {
         !is_dirty() || self.listed.swap(true, Ordering::AcqRel)
     }
 
-    /// A sequential writer has passed `range`. Returns whether the flusher must be notified: if the stream is
-    /// `behind_bytes` past the last notification and that one has been read.
-    pub(super) fn stream_passed(&self, range: Range<u64>, behind_bytes: u64) -> bool {
-        let last = self.passed_until.load(Ordering::Relaxed);
-        if last < range.end && range.end < last.saturating_add(behind_bytes) {
-            return false;
-        }
-        self.passed_until.store(range.end, Ordering::Relaxed);
+    /// A sequential writer has passed `range`. Returns whether the flusher must be notified: if it has read
+    /// the last notification.
+    pub(super) fn stream_passed(&self, range: Range<u64>) -> bool {
         self.passed.add(range)
     }
 
-    /// The range that streams have passed since the last call.
-    pub(super) fn take_passed(&self) -> Option<Range<u64>> {
+    /// The ranges that streams have passed since the last call.
+    pub(super) fn take_passed(&self) -> Ranges {
         self.passed.take()
     }
 
@@ -55,33 +49,26 @@ impl FileState {
         self.started.add(range)
     }
 
-    /// The range requested by [`FileState::start`] since the last call.
-    pub(super) fn take_started(&self) -> Option<Range<u64>> {
+    /// The ranges requested by [`FileState::start`] since the last call.
+    pub(super) fn take_started(&self) -> Ranges {
         self.started.take()
     }
 }
 
-/// The pending ranges, merged into one to bound the memory.
+/// The pending ranges.
 #[derive(Default)]
-struct Asked(Mutex<Option<Range<u64>>>);
+struct Asked(Mutex<Ranges>);
 
 impl Asked {
     /// Adds a range. Returns whether it is the first.
     fn add(&self, range: Range<u64>) -> bool {
         let mut asked = self.0.lock();
-        match &mut *asked {
-            Some(all) => {
-                *all = all.start.min(range.start)..all.end.max(range.end);
-                false
-            }
-            none => {
-                *none = Some(range);
-                true
-            }
-        }
+        let is_first = asked.is_empty();
+        asked.add(range);
+        is_first
     }
 
-    fn take(&self) -> Option<Range<u64>> {
-        self.0.lock().take()
+    fn take(&self) -> Ranges {
+        std::mem::take(&mut *self.0.lock())
     }
 }

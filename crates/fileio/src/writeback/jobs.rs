@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::files::Key;
+use super::ranges::Ranges;
 use super::reply::Reply;
 use foldhash::HashMap;
 
@@ -40,7 +41,7 @@ pub(super) struct Job {
     pub(super) kind: Kind,
     pub(super) range: Range<u64>,
     /// Ranges not yet looked at.
-    scan: VecDeque<Range<u64>>,
+    scan: Ranges,
     /// Runs that touch the range and have not ended.
     pending: usize,
     failures: u32,
@@ -51,31 +52,19 @@ pub(super) struct Job {
 impl Job {
     /// The range to look at next.
     pub(super) fn next(&self) -> Option<Range<u64>> {
-        self.scan.front().cloned()
+        self.scan.first().cloned()
     }
 
-    /// Records that everything before `at` has been looked at; `None`: all of the first range.
+    /// Records that everything before `at` of the first range has been looked at; `None`: all of it. Streams
+    /// in one file take turns.
     pub(super) fn looked(&mut self, at: Option<u64>) {
-        if let Some(range) = self.scan.front_mut() {
-            range.start = at.unwrap_or(range.end);
-            if range.start >= range.end {
-                self.scan.pop_front();
-            }
-        }
+        self.scan.advance(at, self.kind == Kind::Passed);
     }
 
     /// Adds `range` to the pass.
     fn also(&mut self, range: Range<u64>) {
-        let hull =
-            |one: &Range<u64>, all: Range<u64>| all.start.min(one.start)..all.end.max(one.end);
-        // One range is as good as several: skipping clean blocks costs little.
-        let left = self
-            .scan
-            .iter()
-            .fold(range.clone(), |all, one| hull(one, all));
-        self.range = hull(&self.range, range);
-        self.scan.clear();
-        self.scan.push_back(left);
+        self.range = self.range.start.min(range.start)..self.range.end.max(range.end);
+        self.scan.add(range);
     }
 
     /// Whether the job also tries a file that has failed.
@@ -116,10 +105,12 @@ impl Jobs {
         reply: Option<Arc<Reply>>,
     ) -> JobId {
         self.last_id += 1;
+        let mut scan = Ranges::default();
+        scan.add(range.clone());
         let job = Job {
             file,
             kind,
-            scan: VecDeque::from([range.clone()]),
+            scan,
             range,
             pending: runs,
             failures: 0,
@@ -201,7 +192,7 @@ impl Jobs {
             let range = range.start.max(job.range.start)..range.end.min(job.range.end);
             if job.error.is_none() || job.failures < MAX_FAILURES {
                 let was_idle = job.scan.is_empty();
-                job.scan.push_back(range);
+                job.scan.add(range);
                 if was_idle {
                     self.lines[job.kind as usize].push_back(id);
                 }

@@ -1,7 +1,7 @@
-//! Write-back: one flusher per device. Writers only notify it; its thread takes dirty blocks, claims device
-//! blocks from the file's mapper, writes and commits. The exception is a small flush: if the flusher has
-//! nothing of the file in flight, the waiting thread writes the blocks itself, so an fsync of a few blocks
-//! needs no other thread (`own`).
+//! Write-back: one flusher per device. Writers only notify it, and those of several long streams wait for it
+//! (`backlog`); its thread takes dirty blocks, claims device blocks from the file's mapper, writes and
+//! commits. The exception is a small flush: if the flusher has nothing of the file in flight, the waiting
+//! thread writes the blocks itself, so an fsync of a few blocks needs no other thread (`own`).
 //!
 //! ```text
 //!  writers ─ dirtied, stream_passed ─┐                    ┌─ run ─ run ─ run ─►  Stream ─► device
@@ -21,13 +21,17 @@
 //! - The flusher's thread may drop the last reference to a [`Backing`], so its drop must not wait for
 //!   write-back.
 
+mod backlog;
 mod counts;
+#[cfg(test)]
+mod fairness;
 mod file_state;
 mod files;
 mod flusher;
 mod inbox;
 mod jobs;
 mod own;
+mod ranges;
 mod reply;
 mod run;
 mod wake_flag;
@@ -36,18 +40,20 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use throughline_block::Disk;
 use throughline_device::Op;
 
-use crate::cache::Backing;
+use crate::cache::{Accepted, Backing, Writing};
 use crate::error::{Error, Result};
 
 pub use counts::WritebackCounts;
 pub(crate) use file_state::FileState;
 
+use backlog::Backlog;
+pub(crate) use backlog::{InCall, LONG_BYTES};
 use counts::Counting;
 use flusher::Flusher;
 use inbox::{Inbox, Message};
@@ -70,6 +76,7 @@ struct Shared {
     disk: Arc<Disk>,
     inbox: Inbox,
     counting: Counting,
+    backlog: Backlog,
     age_ms: AtomicU64,
     /// See [`BEHIND_BYTES`].
     behind_bytes: AtomicU64,
@@ -87,6 +94,7 @@ impl Writeback {
                 disk,
                 inbox: Inbox::new(),
                 counting: Counting::default(),
+                backlog: Backlog::default(),
                 age_ms: AtomicU64::new(AGE.as_millis() as u64),
                 behind_bytes: AtomicU64::new(BEHIND_BYTES),
                 failing: Mutex::default(),
@@ -117,16 +125,68 @@ impl Writeback {
         }
     }
 
-    /// Records that a sequential writer has passed the range `passed`: its run so far, without its current
-    /// folio.
-    pub(crate) fn stream_passed(&self, host: &Arc<dyn Backing>, passed: Range<u64>) {
+    /// Records that the sequential writer `writing` has passed the range `passed`: its run so far, without
+    /// its current folio.
+    pub(crate) fn stream_passed(
+        &self,
+        host: &Arc<dyn Backing>,
+        passed: Range<u64>,
+        writing: &Writing<'_>,
+    ) {
         if passed.end < host.whole_bytes() {
             return;
         }
         let behind_bytes = self.shared.behind_bytes.load(Ordering::Relaxed);
-        if host.space().flushing.stream_passed(passed, behind_bytes) {
+        if writing.is_due(passed.end, behind_bytes) {
+            self.notify_passed(host, passed);
+        }
+    }
+
+    fn notify_passed(&self, host: &Arc<dyn Backing>, passed: Range<u64>) {
+        if host.space().flushing.stream_passed(passed) {
             self.send(Message::Passed(Arc::clone(host)));
         }
+    }
+
+    /// Begins a call that writes to a long stream.
+    pub(crate) fn enter_long(&self) -> InCall<'_> {
+        self.shared.backlog.enter()
+    }
+
+    /// Holds the writer of one of several long streams to its backlog. Called after a write, without locks.
+    pub(crate) fn hold(&self, host: &Arc<dyn Backing>, accepted: &Accepted) {
+        if !backlog::is_looked_at(accepted) {
+            return;
+        }
+        let _in_call = self.enter_long();
+        let space = host.space();
+        let bandwidth = space.cache().throttle().bandwidth_bytes_per_s();
+        if let Some(due) = self.due(host, accepted, bandwidth.unwrap_or(0)) {
+            self.shared.counting.holds.add(1);
+            space.wait_until_clean(&due, Instant::now() + backlog::LONGEST);
+        }
+    }
+
+    /// What a writer waits for after a call: the bytes one backlog behind, if they are not on the device. The
+    /// flusher is told of them.
+    fn due(
+        &self,
+        host: &Arc<dyn Backing>,
+        accepted: &Accepted,
+        bandwidth_bytes_per_s: u64,
+    ) -> Option<Range<u64>> {
+        let space = host.space();
+        let limit_bytes = space.cache().throttle().limit_bytes();
+        let backlog = &self.shared.backlog;
+        let each_bytes = backlog.each_bytes(limit_bytes, bandwidth_bytes_per_s)?;
+        let due = backlog::due(accepted, each_bytes)?;
+        // What has failed, or is to be written as one run, may stay dirty for long.
+        if space.has_failed() || host.whole_bytes() > 0 || !space.is_dirty(due.clone()) {
+            return None;
+        }
+        // The last notification may have been before these bytes.
+        self.notify_passed(host, accepted.run.0..due.end);
+        Some(due)
     }
 
     /// Requests background write-back because memory is short.

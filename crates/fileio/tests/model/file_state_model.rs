@@ -1,4 +1,4 @@
-//! The flusher's list of dirty files: none is lost or listed twice, and streams notify it in steps.
+//! The flusher's list of dirty files: none is lost or listed twice, and streams notify it once.
 
 use std::sync::Arc;
 
@@ -63,19 +63,22 @@ fn a_file_is_listed_once() {
 }
 
 #[test]
-fn a_stream_notifies_in_steps() {
+fn streams_notify_once_until_they_are_read() {
     let test = || {
         let file = FileState::default();
-        assert!(!file.stream_passed(0..3, 4));
-        assert!(file.stream_passed(0..4, 4));
-        assert!(!file.stream_passed(0..7, 4), "not far enough");
-        assert!(!file.stream_passed(0..8, 4), "not read yet");
-        assert_eq!(file.take_passed(), Some(0..8));
-        assert_eq!(file.take_passed(), None);
-        assert!(file.stream_passed(0..2, 4), "a stream that restarted");
+        let passed = || file.take_passed().into_iter().collect::<Vec<_>>();
+        assert!(file.stream_passed(0..3));
+        assert!(!file.stream_passed(0..8), "not read yet");
+        assert!(!file.stream_passed(20..30), "another stream");
+        assert_eq!(passed(), [0..8, 20..30]);
+        assert_eq!(passed(), []);
+        assert!(file.stream_passed(0..2), "a stream that restarted");
         assert!(file.start(5..6));
         assert!(!file.start(1..2));
-        assert_eq!(file.take_started(), Some(1..6));
+        assert_eq!(
+            file.take_started().into_iter().collect::<Vec<_>>(),
+            [5..6, 1..2]
+        );
     };
     shuttle::check_random_with_seed(test, 1, 1);
 }

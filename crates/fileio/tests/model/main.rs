@@ -22,6 +22,9 @@ mod file_state_model;
 #[path = "../../src/readahead/inbox.rs"]
 mod inbox;
 mod inbox_model;
+#[path = "../../src/writeback/ranges.rs"]
+#[expect(dead_code, reason = "not all of it is used here")]
+mod ranges;
 #[path = "../../src/throttle/room.rs"]
 mod room;
 mod room_model;

@@ -46,7 +46,7 @@ pub(crate) fn write(host: &Arc<dyn Backing>, offset: u64, data: &[u8]) -> Result
     while at < data.len() {
         let bufs = [IoSlice::new(&data[at..])];
         let accepted = buffered::write(host, offset + at as u64, &bufs, Wait::Yes)?;
-        buffered::pause(&**host, accepted);
+        buffered::pause(host, accepted);
         at += accepted.bytes;
     }
     Ok(())

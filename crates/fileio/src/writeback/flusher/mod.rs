@@ -146,13 +146,13 @@ impl Flusher {
         match message {
             Message::Passed(host) => {
                 counting.stream_passes.add(1);
-                if let Some(range) = host.space().flushing.take_passed() {
-                    self.request(host, Kind::Passed, range, None);
+                for range in host.space().flushing.take_passed() {
+                    self.request(Arc::clone(&host), Kind::Passed, range, None);
                 }
             }
             Message::Start(host) => {
-                if let Some(range) = host.space().flushing.take_started() {
-                    self.request(host, Kind::Urgent, range, None);
+                for range in host.space().flushing.take_started() {
+                    self.request(Arc::clone(&host), Kind::Urgent, range, None);
                 }
             }
             Message::Failed(host, error) => {
@@ -300,6 +300,8 @@ impl Flusher {
             };
             let (key, tries_failed) = (job.file, job.tries_failed());
             let Some(range) = job.next() else {
+                // It was for an empty range, or has been given up.
+                self.end_job(id);
                 continue;
             };
             let is_failed = self.files.get(key).is_none_or(|f| f.place == Place::Failed);

@@ -96,7 +96,7 @@ impl Flusher {
     }
 
     /// Looks for a run of a file in its turn: from the end of the last run, wrapping at the end, and skipping
-    /// its tail.
+    /// its tails.
     fn visit(&mut self, key: Key, most_bytes: u64) -> Issue {
         let Some(file) = self.files.get(key) else {
             return Issue::Clean;
@@ -109,15 +109,19 @@ impl Flusher {
         if host.whole_bytes() > 0 && is_unfinished() {
             return Issue::Clean;
         }
-        let tail = host.space().append_tail();
-        let tail = match self.tails_too {
-            0 => tail.unwrap_or(u64::MAX..u64::MAX),
-            _ => u64::MAX..u64::MAX,
+        let tails = match self.tails_too {
+            0 => host.space().append_tails(),
+            _ => Vec::new(),
         };
         for half in [from..u64::MAX, 0..from] {
-            let before = half.start..half.end.min(tail.start);
-            let behind = half.start.max(tail.end)..half.end;
-            for range in [before, behind] {
+            let mut start = half.start;
+            let ends = tails
+                .iter()
+                .cloned()
+                .chain(std::iter::once(u64::MAX..u64::MAX));
+            for tail in ends {
+                let range = start..half.end.min(tail.start);
+                start = start.max(tail.end);
                 if range.start >= range.end {
                     continue;
                 }

@@ -70,6 +70,12 @@ pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> 
     Ok(())
 }
 
+/// Makes an ext4 of the usual blocks. By default a small image, that of a run with a small `--scale`, has
+/// blocks of 1 KiB: another file system than the one the experiment is about.
+fn make_ext4(image: &Path) -> Result<()> {
+    mkfs("ext4", image, &["-b", &trace::BLOCK_BYTES.to_string()]).map(drop)
+}
+
 /// A sixth of the memory, so that the kernel cannot keep all of it dirty, or less if the disk lacks room. A
 /// multiple of 1 MiB for each of eight writers.
 fn total_bytes(settings: &Settings<'_>) -> Result<u64> {
@@ -133,7 +139,7 @@ impl Bench<'_> {
 
     fn ext4(&self, name: &str) -> Result<PathBuf> {
         let image = self.image(name)?;
-        mkfs("ext4", &image, &[]).map(|_| image)
+        make_ext4(&image).map(|()| image)
     }
 
     fn measure(
@@ -250,7 +256,7 @@ impl Bench<'_> {
     fn trace_image(&self, outcome: &mut Outcome, path: &Path) -> Result<()> {
         for case in CASES {
             // A new file system, without the files of earlier runs.
-            mkfs("ext4", path, &[])?;
+            make_ext4(path)?;
             let image = Ours::image(path, self.settings)?;
             let (seen, race) = self.watched(&image, case)?;
             image.close()?;
@@ -342,4 +348,21 @@ fn report(
     outcome.at_least(&of("data bios that ascend"), data.ascending, 0.99);
     let by_others = data.by_others as f64;
     outcome.at_most(&of("data bios not by the flusher"), by_others, 0.0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_of_any_size_has_the_blocks_that_the_trace_expects() {
+        if !throughline_testkit::program::has(&["mkfs.ext4"]) {
+            return throughline_testkit::missing!("mkfs.ext4");
+        }
+        let image = tempfile::NamedTempFile::new().unwrap();
+        image.as_file().set_len(16 * MIB).unwrap();
+        make_ext4(image.path()).unwrap();
+        let bytes = std::fs::read(image.path()).unwrap();
+        assert_eq!(1024_u64 << bytes[1024 + 0x18], trace::BLOCK_BYTES);
+    }
 }

@@ -20,6 +20,9 @@ use crate::streams::targets::{Ours, stream_name};
 /// The name of the only thread that should write data.
 const FLUSHER: &str = "tl-flusher";
 
+/// Block size of the images that are traced.
+pub(super) const BLOCK_BYTES: u64 = 4096;
+
 const SAMPLE_EVERY: Duration = Duration::from_millis(1);
 
 /// The result of a trace.
@@ -184,7 +187,7 @@ impl Seen {
     }
 }
 
-/// The extents of the streams' files in a closed ext4 image with blocks of 4 KiB, from `debugfs`.
+/// The extents of the streams' files in a closed ext4 image with blocks of [`BLOCK_BYTES`], from `debugfs`.
 pub(super) fn extents_of(image: &Path, files: u64) -> Result<Vec<Extent>> {
     let mut extents = Vec::new();
     for file in 0..files {
@@ -202,7 +205,6 @@ pub(super) fn extents_of(image: &Path, files: u64) -> Result<Vec<Extent>> {
 /// Parses `level/levels entry/entries first - last first - last length`: the first pair in the file, the
 /// second on the device.
 fn parse_extent(line: &str, file: usize) -> Option<Extent> {
-    const BLOCK_BYTES: u64 = 4096;
     let words = line.split(|c: char| c.is_whitespace() || c == '/' || c == '-');
     let numbers: Vec<u64> = words.filter_map(|word| word.parse().ok()).collect();
     let [_, _, _, _, first, _, device, _, len] = numbers[..] else {
