@@ -38,12 +38,12 @@ const UNKNOWN: (u32, Duration) = (32, Duration::from_secs(64));
 const SEVERAL: u32 = 32;
 
 /// The mode pays if the wake-up of another processor takes at least this time, in microseconds. With 7 µs
-/// (idle processors poll before they halt), small files through a mount took 1.2 times as long in this mode as
-/// with a spinning thread. With 15 to 21 µs (they halt at once), a third.
+/// (idle processors poll before they halt), small files through a mount took 1.2 times as long in this mode
+/// as with a spinning thread. With 15 to 21 µs (they halt at once), a third.
 const EXPENSIVE_US: f64 = 10.0;
 
-/// Whether wake-ups are so expensive on this machine that the mode pays. Measures it at the first call, for up
-/// to 8 ms; a wake-up that cannot be measured counts as cheap.
+/// Whether wake-ups are so expensive on this machine that the mode pays. Measures it at the first call, for
+/// up to 8 ms; a wake-up that cannot be measured counts as cheap.
 pub(crate) fn pays() -> bool {
     let measured = wake_up_us();
     tracing::info!(

@@ -218,7 +218,7 @@ impl Workers<'_> {
         }
     }
 
-    /// Finds out whether [`Mode::Beside`] pays, now, because programs keep no processor busy with requests yet.
+    /// Finds out whether [`Mode::Beside`] pays: now, while no program keeps a processor busy with requests.
     fn measure<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
         let started = std::thread::Builder::new()
             .name("fuse-measure".to_owned())

@@ -56,8 +56,11 @@ pub fn search_path() -> String {
     format!("{path}:/usr/sbin:/sbin")
 }
 
-/// The path of a program, if it is installed.
+/// The path of a program, if it is installed. As in a shell, a name with a slash is not searched for.
 pub fn find(program: &str) -> Option<PathBuf> {
+    if program.contains('/') {
+        return Some(PathBuf::from(program));
+    }
     search_path()
         .split(':')
         .map(|dir| PathBuf::from(dir).join(program))

@@ -80,7 +80,8 @@ mod tests {
     };
 
     fn submit(after: Duration) -> Event {
-        let submitted_at = Instant::now() + after;
+        // A second more: the event is made before the call begins.
+        let submitted_at = Instant::now() + after + Duration::from_secs(1);
         Event::Submit {
             bio: BioInfo {
                 op: Op::Write,
