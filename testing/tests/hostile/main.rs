@@ -20,7 +20,11 @@ use watch::Watch;
 /// Two threads, as many as the reference machine has.
 const THREADS: usize = 2;
 
-static WATCH: LazyLock<Watch> = LazyLock::new(Watch::start);
+/// Its bounds are those of work on images. The base images are the test's own, so they are made before.
+static WATCH: LazyLock<Watch> = LazyLock::new(|| {
+    LazyLock::force(&BASES);
+    Watch::start()
+});
 /// All base images; empty if the tools are missing.
 static BASES: LazyLock<Vec<(&str, Base)>> = LazyLock::new(bases);
 
