@@ -109,7 +109,7 @@ impl Merge {
     /// - [`Error::Damaged`]: an archive that is damaged, incomplete or hostile.
     /// - [`Error::Limit`]: more than the [`Limits`] allow.
     /// - [`Error::Unsupported`]: what is not read, by its name.
-    /// - [`Error::Invalid`]: several images; [`Merge::add_named_image`] adds one of them.
+    /// - [`Error::Invalid`]: several images; [`Merge::add_image`] adds one of them.
     pub fn add(&mut self, path: &Path) -> Result<()> {
         if path == Path::new("-") {
             return self.add_stream(std::io::stdin(), "standard input");
@@ -119,7 +119,7 @@ impl Merge {
         if metadata.is_dir() {
             let store = Store::Directory(path.to_owned());
             return if store.is_image() {
-                self.add_image(&store, None, &name)
+                self.add_layers(&store, None, &name)
             } else {
                 self.add_directory(path)
             };
@@ -146,12 +146,12 @@ impl Merge {
         Ok(())
     }
 
-    /// Adds one of several images of an OCI layout or of what `docker save` wrote: the name is the annotation
-    /// `org.opencontainers.image.ref.name`, or the tag.
+    /// Adds an image of a container from an OCI layout or from what `docker save` wrote. Of several images,
+    /// it is that called `image`: the annotation `org.opencontainers.image.ref.name`, or the tag.
     ///
     /// # Errors
-    /// As [`Merge::add`]; [`Error::Invalid`] if there is no image of that name.
-    pub fn add_named_image(&mut self, path: &Path, image: &str) -> Result<()> {
+    /// As [`Merge::add`]; [`Error::Invalid`] if this is something else, or there is no image of that name.
+    pub fn add_image(&mut self, path: &Path, image: Option<&str>) -> Result<()> {
         let name = path.display().to_string();
         let failed = |error: std::io::Error| Error::io(&name, error);
         let store = if std::fs::metadata(path).map_err(failed)?.is_dir() {
@@ -166,7 +166,7 @@ impl Merge {
         };
         let store = store
             .ok_or_else(|| Error::Invalid(format!("{name}: is not an image of a container")))?;
-        self.add_image(&store, Some(image), &name)
+        self.add_layers(&store, image, &name)
     }
 
     /// Adds an archive or image in a regular file, plain or compressed. `name` is for messages. Contents stay
@@ -182,7 +182,7 @@ impl Merge {
     fn add_window(&mut self, window: Window, name: &str) -> Result<()> {
         let archive = ArchiveFile::new(window, name, &self.limits)?;
         if let Some(store) = self.probe(&archive)? {
-            return self.add_image(&store, None, name);
+            return self.add_layers(&store, None, name);
         }
         let id = self.sources.next_id();
         self.tree.begin_layer();
@@ -220,7 +220,7 @@ impl Merge {
         probe(&window, &self.limits).map_err(|error| error.within(&archive.name))
     }
 
-    fn add_image(&mut self, store: &Store, image: Option<&str>, name: &str) -> Result<()> {
+    fn add_layers(&mut self, store: &Store, image: Option<&str>, name: &str) -> Result<()> {
         let layers = layers_of(store, image, &self.platform).map_err(|error| error.within(name))?;
         let first = self.sources.next_id();
         for layer in &layers {
@@ -268,7 +268,8 @@ impl Merge {
         let mut head = Vec::new();
         let read = reader.by_ref().take(512).read_to_end(&mut head);
         read.map_err(|error| from_read(error).within(name))?;
-        if is_image_name(&head) {
+        // A block of zeros, which has no name either, is the end of an archive.
+        if head.first() != Some(&0) && is_image_name(&head) {
             let window =
                 spool(head.chain(reader), &self.limits).map_err(|error| error.within(name))?;
             return self.add_window(window, name);

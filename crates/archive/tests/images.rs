@@ -99,14 +99,14 @@ fn damaged_blobs_and_other_platforms_are_errors() {
     let mut merge = Merge::new(Limits::default());
     merge.set_platform(amd64());
     merge
-        .add_named_image(&dir.path().join("oci"), "latest")
+        .add_image(&dir.path().join("oci"), Some("latest"))
         .expect("it is there");
     merge
-        .add_named_image(&dir.path().join("docker.tar"), "a:b")
+        .add_image(&dir.path().join("docker.tar"), Some("a:b"))
         .expect("it is there");
     assert!(
         merge
-            .add_named_image(&dir.path().join("docker.tar"), "c")
+            .add_image(&dir.path().join("docker.tar"), Some("c"))
             .is_err()
     );
 

@@ -72,7 +72,7 @@ pub(crate) fn path_in_image(path: &Path) -> Option<String> {
 }
 
 /// For a message: where a file of the host holds an ext volume.
-fn holds_ext(path: &Path, offset: u64) -> Option<&'static str> {
+pub(crate) fn holds_ext(path: &Path, offset: u64) -> Option<&'static str> {
     files::holds_ext(&open(path)?, offset)
 }
 

@@ -4,10 +4,14 @@ use std::ffi::OsStr;
 use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use regex::bytes::Regex;
 use throughline::archive::{Error, Limits, Merge, Platform, Sources, Tree};
 
+use crate::output::note;
+use crate::precious;
 use crate::problem::{Failure, Problem};
 use crate::text::quote;
 
@@ -22,6 +26,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) platform: Option<&'a Platform>,
     /// Bytes of the image that is made. More data is refused when it is met.
     pub(crate) size_bytes: Option<u64>,
+    /// No notes are wanted.
+    pub(crate) quiet: bool,
 }
 
 /// Forms of images that may be named in front of a source, as skopeo(1) names them.
@@ -33,7 +39,7 @@ const MORE_BYTES: u64 = 1 << 30;
 
 /// Merges the sources, later ones over earlier ones.
 pub(crate) fn merged(sources: &[PathBuf], wanted: &Wanted<'_>) -> Result<(Tree, Sources), Failure> {
-    let patterns = patterns(wanted.exclude)?;
+    let exclude = Arc::new(Exclude::new(wanted.exclude)?);
     let streams = sources.iter().filter(|source| is_stream(source)).count();
     if streams > 1 {
         return Err(Failure::Usage(
@@ -50,13 +56,13 @@ pub(crate) fn merged(sources: &[PathBuf], wanted: &Wanted<'_>) -> Result<(Tree, 
     if let Some(platform) = wanted.platform {
         merge.set_platform(platform.clone());
     }
-    if !patterns.is_empty() {
-        merge.set_exclude(move |path| patterns.iter().any(|pattern| pattern.is_match(path)));
+    if !exclude.0.is_empty() {
+        let exclude = Arc::clone(&exclude);
+        merge.set_exclude(move |path| exclude.is_match(path));
     }
     for source in sources {
         let added = match named_image(source) {
-            Some((path, Some(image))) => merge.add_named_image(path, &image),
-            Some((path, None)) => merge.add(path),
+            Some((path, image)) => merge.add_image(path, image.as_deref()),
             None => merge.add(source),
         };
         added.map_err(|error| {
@@ -65,6 +71,7 @@ pub(crate) fn merged(sources: &[PathBuf], wanted: &Wanted<'_>) -> Result<(Tree, 
         })?;
     }
     let (mut tree, sources) = merge.finish();
+    exclude.note_unused(wanted.quiet);
     if let Some((uid, gid)) = wanted.owner {
         tree.set_owner(uid, gid);
     }
@@ -72,16 +79,65 @@ pub(crate) fn merged(sources: &[PathBuf], wanted: &Wanted<'_>) -> Result<(Tree, 
 }
 
 /// Removes what is left out from a tree.
-pub(crate) fn exclude(tree: &mut Tree, globs: &[String]) -> Result<(), Failure> {
-    let patterns = patterns(globs)?;
-    if !patterns.is_empty() {
-        tree.remove_all(&|path| patterns.iter().any(|pattern| pattern.is_match(path)));
+pub(crate) fn exclude(tree: &mut Tree, globs: &[String], quiet: bool) -> Result<(), Failure> {
+    let exclude = Exclude::new(globs)?;
+    if !exclude.0.is_empty() {
+        tree.remove_all(&|path| exclude.is_match(path));
     }
+    exclude.note_unused(quiet);
     Ok(())
 }
 
-fn patterns(globs: &[String]) -> Result<Vec<Regex>, Failure> {
-    globs.iter().map(|glob| pattern(glob)).collect()
+/// The patterns of `--exclude`.
+struct Exclude(Vec<Pattern>);
+
+struct Pattern {
+    glob: String,
+    regex: Regex,
+    /// It has matched a path.
+    is_used: AtomicBool,
+}
+
+impl Exclude {
+    fn new(globs: &[String]) -> Result<Exclude, Failure> {
+        let pattern = |glob: &String| {
+            Ok(Pattern {
+                glob: glob.clone(),
+                regex: pattern(glob)?,
+                is_used: AtomicBool::new(false),
+            })
+        };
+        globs
+            .iter()
+            .map(pattern)
+            .collect::<Result<_, _>>()
+            .map(Exclude)
+    }
+
+    fn is_match(&self, path: &[u8]) -> bool {
+        // All of them, because each is to be known as used.
+        self.0.iter().fold(false, |any, pattern| {
+            let matches = pattern.regex.is_match(path);
+            if matches {
+                pattern.is_used.store(true, Ordering::Relaxed);
+            }
+            any | matches
+        })
+    }
+
+    /// A pattern with a mistake leaves in what was to be left out.
+    fn note_unused(&self, quiet: bool) {
+        let unused = self
+            .0
+            .iter()
+            .filter(|pattern| !pattern.is_used.load(Ordering::Relaxed));
+        for pattern in unused.filter(|_| !quiet) {
+            note(&format!(
+                "--exclude {} matches nothing",
+                quote(&pattern.glob)
+            ));
+        }
+    }
 }
 
 fn is_stream(source: &Path) -> bool {
@@ -137,6 +193,15 @@ fn hinted(error: Error, size_bytes: Option<u64>, source: &Path) -> Problem {
         }
         Error::Invalid(why) if why.contains("there are: ") => {
             "--platform OS/ARCHITECTURE takes another one".to_owned()
+        }
+        Error::Damaged { problem, .. }
+            if problem.contains("this is not a tar archive")
+                && precious::holds_ext(source, 0).is_some() =>
+        {
+            format!(
+                "it holds an ext file system: 'throughline tar {}:/ | throughline pack -' packs the files in it",
+                quote(source)
+            )
         }
         Error::Damaged { problem, .. } if problem.contains("this is not a tar archive") => {
             "a source is a directory, a tar (plain, gzip, xz, zstd, bzip2) or an image of a container; - is \
@@ -197,10 +262,23 @@ pub(crate) fn owner(text: &str) -> Result<(u32, u32), String> {
     ids.ok_or_else(|| format!("{} is not UID:GID, two numbers", quote(text)))
 }
 
-/// The regular expression of a pattern, for whole paths in the image.
+/// The regular expression of a pattern, for whole paths in the image. As for tar and rsync, a directory may
+/// be given with a slash at its end, and a path with a slash or `./` at its start.
 fn pattern(glob: &str) -> Result<Regex, Failure> {
-    let glob = glob.trim_start_matches('/');
+    let given = glob;
+    let glob = given.trim_end_matches('/');
     let start = if glob.contains('/') { "" } else { "(?:.*/)?" };
+    let glob = glob
+        .strip_prefix('.')
+        .filter(|rest| rest.starts_with('/'))
+        .unwrap_or(glob);
+    let glob = glob.trim_start_matches('/');
+    if glob.is_empty() {
+        return Err(Failure::Usage(format!(
+            "--exclude {} names no path",
+            quote(given)
+        )));
+    }
     let mut text = format!("(?s-u)^{start}");
     let mut rest = glob.chars().peekable();
     while let Some(letter) = rest.next() {
@@ -229,6 +307,16 @@ mod tests {
         assert!(!is_match("*.o", "a.oo") && !is_match("x/*.o", "x/y/a.o"));
         assert!(is_match("x/**.o", "x/y/a.o") && is_match("/x/?", "x/y"));
         assert!(!is_match("/x", "a/x/y") && is_match("x", "a/x"));
+        assert!(is_match("x/", "a/x") && is_match("./x/y/", "x/y") && is_match("[", "a/["));
+        for rooted in ["/x", "./x", "/x/"] {
+            assert!(
+                is_match(rooted, "x") && !is_match(rooted, "a/x"),
+                "{rooted}"
+            );
+        }
+        for nothing in ["", "/", "//"] {
+            assert!(pattern(nothing).is_err(), "{nothing:?}");
+        }
     }
 
     #[test]

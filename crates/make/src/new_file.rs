@@ -7,7 +7,7 @@
 use std::fs::{File, Permissions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
@@ -70,12 +70,15 @@ impl NewFile {
         }
     }
 
-    /// Gives the file its name. A file of that name is replaced if `overwrite`, at once: there is no moment
-    /// without one.
+    /// Gives the file its name. A regular file of that name is replaced if `overwrite`, at once: there is no
+    /// moment without one. The new file has its permissions, and its owner if this process may give it that.
     ///
     /// # Errors
     /// `AlreadyExists`, and those of the file system.
     pub fn persist(self, image: &Path, overwrite: bool) -> io::Result<()> {
+        if overwrite {
+            self.resemble(image)?;
+        }
         match self {
             NewFile::Nameless(_, path) => match link(&path, image) {
                 Err(error) if overwrite && error.kind() == io::ErrorKind::AlreadyExists => {
@@ -86,6 +89,20 @@ impl NewFile {
             NewFile::Named(file) if overwrite => file.persist(image).map(drop).map_err(Into::into),
             NewFile::Named(file) => file.persist_noclobber(image).map(drop).map_err(Into::into),
         }
+    }
+
+    /// Takes over the permissions and the owner of the file that is replaced, if there is one.
+    fn resemble(&self, image: &Path) -> io::Result<()> {
+        let Ok(before) = image.symlink_metadata() else {
+            return Ok(());
+        };
+        let file = match self {
+            NewFile::Nameless(file, _) => file,
+            NewFile::Named(file) => file.as_file(),
+        };
+        // Only root may give a file away. Before the permissions: the kernel may take some of them away.
+        let _ = fchown(file, Some(before.uid()), Some(before.gid()));
+        file.set_permissions(before.permissions())
     }
 }
 
@@ -152,9 +169,12 @@ mod tests {
             let taken = write("two").persist(&image, false).expect_err("it exists");
             assert_eq!(taken.kind(), io::ErrorKind::AlreadyExists);
             assert_eq!(std::fs::read(&image).expect("it is there"), b"one");
+            std::fs::set_permissions(&image, Permissions::from_mode(0o640)).expect("they are set");
             write("three")
                 .persist(&image, true)
                 .expect("it is replaced");
+            let mode = image.metadata().expect("it is there").mode();
+            assert_eq!(mode & 0o7777, 0o640);
             assert_eq!(std::fs::read(&image).expect("it is there"), b"three");
             assert_eq!(count(), 1);
             std::fs::remove_file(&image).expect("it goes");

@@ -17,6 +17,10 @@ const RECORDS_MAX: u64 = 1 << 20;
 /// Headers that describe one member, or say nothing.
 const PREFIXES_MAX: usize = 4096;
 
+/// Most bytes of an archive without members: tar pads with zeros, to 10 KiB unless it is told otherwise.
+const PADDING_BYTES: usize = 1 << 20;
+const NO_TAR: &str = "this is not a tar archive";
+
 /// See the module's head.
 pub(crate) struct Reader<'i> {
     input: &'i mut dyn Input,
@@ -42,6 +46,22 @@ impl<'i> Reader<'i> {
             .map_err(|error| error.within(&format!("member at byte {at}")))
     }
 
+    /// Reads the rest of an archive without members, which has only zeros: other files, such as images of
+    /// disks, begin with zeros too.
+    fn padding(&mut self) -> Result<()> {
+        let mut part = [0; PADDING_BYTES / 64];
+        for _ in 0..64 {
+            let read = self.input.read(&mut part)?;
+            if part[..read].iter().any(|&byte| byte != 0) {
+                return Err(Error::damaged("header", NO_TAR));
+            }
+            if read < part.len() {
+                return Ok(());
+            }
+        }
+        Err(Error::damaged("header", NO_TAR))
+    }
+
     fn read_member(&mut self) -> Result<Option<Entry>> {
         let mut pax = self.global.clone();
         let (mut name, mut link) = (None, None);
@@ -52,10 +72,10 @@ impl<'i> Reader<'i> {
                 return Ok(None);
             }
             if read < BLOCK {
-                let problem = if self.any {
-                    "the archive is truncated"
-                } else {
-                    "this is not a tar archive"
+                let problem = match read {
+                    _ if self.any => "the archive is truncated",
+                    0 => "it is empty: this is not a tar archive",
+                    _ => NO_TAR,
                 };
                 return Err(Error::damaged("header", problem));
             }
@@ -66,13 +86,16 @@ impl<'i> Reader<'i> {
                         "the archive ends where a member should be",
                     ));
                 }
+                if !self.any {
+                    self.padding()?;
+                }
                 return Ok(None);
             }
             let Some(header) = Header::new(&block) else {
                 let problem = if self.any {
                     "its checksum is wrong"
                 } else {
-                    "this is not a tar archive"
+                    NO_TAR
                 };
                 return Err(Error::damaged("header", problem));
             };

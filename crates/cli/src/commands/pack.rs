@@ -41,7 +41,7 @@ pub(crate) struct PackArgs {
     #[arg(long, value_name = "SIZE", default_value = "min", value_parser = size)]
     size: PackSize,
     /// Leave out paths that match, and everything below them. * and ? match within a name, ** also across
-    /// slashes; a pattern without a slash matches in every directory
+    /// slashes. A pattern without a slash matches in every directory, one with a slash from the root
     #[arg(long, value_name = "GLOB")]
     exclude: Vec<String>,
     /// The owner of everything, by number
@@ -73,13 +73,23 @@ fn size(text: &str) -> Result<PackSize, String> {
 /// Packs sources into an image, or checks one.
 pub(crate) fn run(args: &PackArgs, context: &mut Context) -> Result<(), Failure> {
     let options = options(args)?;
+    if context.globals.offset > 0 {
+        return Err(Failure::Usage(
+            "--offset is not for pack: an image begins at its start".to_owned(),
+        ));
+    }
     if let Some(image) = &args.check {
-        let (tree, sources) = merged(args)?;
+        let (tree, sources) = merged(args, context.globals.quiet)?;
         return check(&options, &tree, &sources, image, context);
     }
     let Some(image) = &args.output else {
         return Err(Failure::Usage("-o IMAGE is needed".to_owned()));
     };
+    if image == Path::new("-") {
+        return Err(Failure::Usage(
+            "an image cannot be written to standard output: name a file".to_owned(),
+        ));
+    }
     let doing = || format!("cannot pack into {}", quote(image));
     if let Some(why) = precious::in_use(image) {
         return Err(Problem::new(why).met(doing()));
@@ -89,7 +99,7 @@ pub(crate) fn run(args: &PackArgs, context: &mut Context) -> Result<(), Failure>
         let why = MkfsError::Occupied(format!("{} exists", image.display()));
         return Err(problem(why).met(doing()));
     }
-    let (tree, sources) = merged(args)?;
+    let (tree, sources) = merged(args, context.globals.quiet)?;
     let progress = Progress::bytes(Some(0), context.globals.quiet || context.json);
     let packed = options.pack_showing(&tree, &sources, image, &|done, of| progress.at(done, of));
     progress.clear();
@@ -119,7 +129,7 @@ fn options(args: &PackArgs) -> Result<PackOptions, Failure> {
     Ok(options)
 }
 
-fn merged(args: &PackArgs) -> Result<(Tree, Sources), Failure> {
+fn merged(args: &PackArgs, quiet: bool) -> Result<(Tree, Sources), Failure> {
     let wanted = Wanted {
         exclude: &args.exclude,
         owner: args.owner,
@@ -128,6 +138,7 @@ fn merged(args: &PackArgs) -> Result<(Tree, Sources), Failure> {
             PackSize::Exact(bytes) => Some(bytes),
             _ => None,
         },
+        quiet,
     };
     sources::merged(&args.sources, &wanted)
 }
@@ -135,7 +146,10 @@ fn merged(args: &PackArgs) -> Result<(Tree, Sources), Failure> {
 pub(super) fn problem(error: MkfsError) -> Problem {
     match error {
         MkfsError::Source(source) => source.into(),
-        MkfsError::Occupied(why) => Problem::new(why).with_next("-F replaces a regular file"),
+        MkfsError::Occupied(why) => match why.ends_with("exists") {
+            true => Problem::new(why).with_next("-F replaces it"),
+            false => Problem::new(why).with_next("name a new file, or a regular file with -F"),
+        },
         MkfsError::Device(device) => throughline::Error::Device(device).into(),
         other => Problem::new(other.to_string()),
     }

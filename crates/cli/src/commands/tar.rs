@@ -29,7 +29,7 @@ pub(crate) struct TarArgs {
     /// A directory in an image
     #[arg(value_name = "IMAGE:/PATH")]
     place: Place,
-    /// Write to a new file, instead of standard output
+    /// Write to a new file, instead of standard output (-)
     #[arg(short = 'o', long, value_name = "FILE")]
     output: Option<PathBuf>,
     /// Leave out paths that match, and everything below them, as 'pack' does
@@ -45,7 +45,11 @@ pub(crate) struct TarArgs {
 
 /// Writes the archive.
 pub(crate) fn run(args: &TarArgs, context: &mut Context) -> Result<(), Failure> {
-    match &args.output {
+    let output = args
+        .output
+        .as_deref()
+        .filter(|file| *file != Path::new("-"));
+    match output {
         None if context.out.terminal => {
             return Err(Failure::Usage(
                 "not writing an archive to a terminal: give -o FILE, or redirect standard output"
@@ -60,11 +64,11 @@ pub(crate) fn run(args: &TarArgs, context: &mut Context) -> Result<(), Failure> 
     let opened = context.open(place, Access::Read)?;
     let directory = opened.volume.open_dir(&opened.path).doing(doing)?;
     let (mut tree, contents) = throughline::read_tree(&directory).doing(doing)?;
-    sources::exclude(&mut tree, &args.exclude)?;
+    sources::exclude(&mut tree, &args.exclude, context.globals.quiet)?;
     if let Some((uid, gid)) = args.owner {
         tree.set_owner(uid, gid);
     }
-    let written = match &args.output {
+    let written = match output {
         Some(file) if !is_special(file) => to_new_file(&tree, &contents, file, args, place)?,
         Some(file) => {
             let open = File::options().write(true).open(file);

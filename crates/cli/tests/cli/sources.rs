@@ -479,3 +479,116 @@ fn a_killed_pack_leaves_nothing() {
     }
     left_out!("pack was never seen at work: the file system has no files without names");
 }
+
+/// Files that begin with zeros as an empty archive does, and other things that were not meant.
+#[test]
+fn what_is_no_source_is_refused() {
+    let place = Place::new();
+    place.shell(
+        "mkdir source; echo hello > source/file; head -c 2000000 /dev/zero > zeros; : > nothing
+         head -c 10240 /dev/zero > empty.tar; gzip -k empty.tar zeros",
+    );
+    ok([
+        "pack",
+        "-q",
+        &place.text("source"),
+        "-o",
+        &place.text("ext"),
+    ]);
+    let out = place.text("out");
+    let refused = |source: &str, why: &str| {
+        fails(["pack", source, "-o", &out], 1, why);
+        assert!(!place.path("out").exists(), "{source}");
+    };
+    refused(&place.text("ext"), "it holds an ext file system");
+    for zeros in ["zeros", "zeros.gz"] {
+        refused(&place.text(zeros), "this is not a tar archive");
+    }
+    refused("/dev/zero", "this is not a tar archive");
+    refused(&place.text("nothing"), "it is empty");
+    for form in ["oci", "oci-archive", "docker-archive"] {
+        let named = format!("{form}:{}", place.text("source"));
+        refused(&named, "is not an image of a container");
+    }
+    fails(
+        ["mkfs", "-q", &out, "8M", "-d", &place.text("ext")],
+        1,
+        "it holds an ext file system",
+    );
+    for empty in ["empty.tar", "empty.tar.gz"] {
+        place.pack(&[empty]);
+    }
+    let source = place.text("source");
+    fails(["pack", &source, "-o", "-"], 2, "name a file");
+    fails(
+        ["pack", &source, "-o", &out, "--offset", "1M"],
+        2,
+        "--offset",
+    );
+}
+
+#[test]
+fn attributes_bring_their_feature() {
+    let place = Place::new();
+    place.shell("mkdir source; : > source/file; setfattr -n user.x -v 1 source/file");
+    place.pack(&["source", "-O", "none", "-I", "128"]);
+    let image = place.text("image");
+    assert!(ok(["info", &image]).contains("ext_attr"));
+    let at = format!("{image}:/file");
+    assert!(ok(["getfattr", "-d", &at]).contains("user.x=\"1\""));
+    fails(
+        [
+            "pack",
+            &place.text("source"),
+            "-r",
+            "0",
+            "-o",
+            &place.text("old"),
+        ],
+        1,
+        "revision 0",
+    );
+}
+
+#[test]
+fn a_random_identity_is_random() {
+    let place = Place::new();
+    place.shell("mkdir source; echo hello > source/file");
+    let pack = || place.pack(&["source", "-U", "random"]);
+    assert!(pack() != pack());
+}
+
+#[test]
+fn patterns_that_leave_nothing_out_are_named() {
+    let place = Place::new();
+    place.shell("mkdir -p source/secrets source/kept; echo 1 > source/secrets/key");
+    let (source, out) = (place.text("source"), place.text("out"));
+    let ran = run([
+        "pack",
+        &source,
+        "--exclude",
+        "secrets/",
+        "--exclude",
+        "kep",
+        "-o",
+        &out,
+    ]);
+    let notes = &ran.stderr;
+    assert_eq!(ran.code, Some(0), "{notes}");
+    assert!(notes.contains("--exclude 'kep' matches nothing"), "{notes}");
+    assert!(!notes.contains("secrets"), "{notes}");
+    assert_eq!(ok(["ls", &format!("{out}:/")]).trim(), "kept\nlost+found");
+    fails(
+        ["pack", &source, "--exclude", "", "-o", &out, "-F"],
+        2,
+        "names no path",
+    );
+}
+
+#[test]
+fn a_replaced_image_keeps_its_permissions() {
+    let place = Place::new();
+    place.shell("mkdir source; : > image; chmod 640 image");
+    place.pack(&["source"]);
+    place.shell("test \"$(stat -c %a image)\" = 640");
+}

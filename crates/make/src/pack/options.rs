@@ -221,7 +221,7 @@ impl PackOptions {
     pub(super) fn volume(&self, walk: &Walk<'_>) -> Result<MkfsOptions> {
         if self.mkfs.extended.offset.is_some() || self.mkfs.only_supers {
             return Err(Error::invalid(
-                "an image is packed from its start, and whole: no offset, no -S",
+                "packing makes a whole image that begins at its start: neither -E offset= nor -S goes with it",
             ));
         }
         let mut options = self.mkfs.clone();

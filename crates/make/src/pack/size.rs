@@ -4,6 +4,7 @@
 //! number of blocks counts, then with it.
 
 use throughline_extfmt::Geometry;
+use throughline_extfmt::features::Compat;
 
 use super::measure::Measured;
 use super::walk::Walk;
@@ -74,7 +75,7 @@ pub(crate) fn choose<'w>(
     };
     let mut guess = walk.bytes.saturating_add(free).clamp(1 << 20, 1 << 50);
     for round in 1.. {
-        let (mut request, manner) = resolved(options, guess)?;
+        let (mut request, manner) = resolved(options, guess, walk)?;
         let measured = measure(&request, walk)?;
         let wanted = free.div_ceil(u64::from(request.block_bytes));
         request.inodes = match options.inodes {
@@ -91,7 +92,7 @@ pub(crate) fn choose<'w>(
         })?;
         let blocks = geo.blocks;
         let bytes = blocks * u64::from(request.block_bytes);
-        let (again, _) = resolved(options, bytes)?;
+        let (again, _) = resolved(options, bytes, walk)?;
         let agrees =
             again.block_bytes == request.block_bytes && again.inode_bytes == request.inode_bytes;
         if agrees || round == ROUNDS {
@@ -107,14 +108,25 @@ pub(crate) fn choose<'w>(
     unreachable!("a round is the last")
 }
 
-fn resolved(options: &MkfsOptions, bytes: u64) -> Result<(Request, Manner)> {
+/// The request for a size. The kernel adds the feature `ext_attr` when it sets the first extended attribute,
+/// whatever the options of mkfs were; so do we. Revision 0 has no features.
+fn resolved(options: &MkfsOptions, bytes: u64, walk: &Walk<'_>) -> Result<(Request, Manner)> {
     let mut options = options.clone();
     options.size(VolumeSize::Bytes(bytes));
-    resolve::resolve(&options, Target { bytes: None })
+    let (mut request, manner) = resolve::resolve(&options, Target { bytes: None })?;
+    if walk.has_xattrs {
+        if request.revision_0 {
+            return Err(Error::invalid(
+                "the files have extended attributes, which a file system of revision 0 (-r 0) does not hold",
+            ));
+        }
+        request.features.compat |= Compat::EXT_ATTR;
+    }
+    Ok((request, manner))
 }
 
 fn exact<'w>(options: &MkfsOptions, bytes: u64, walk: &'w Walk<'w>) -> Result<Sized<'w>> {
-    let (mut request, manner) = resolved(options, bytes)?;
+    let (mut request, manner) = resolved(options, bytes, walk)?;
     let measured = measure(&request, walk)?;
     request.inodes = match options.inodes {
         Some(count) => asked(count, &measured)?,
@@ -129,8 +141,8 @@ fn exact<'w>(options: &MkfsOptions, bytes: u64, walk: &'w Walk<'w>) -> Result<Si
             bytes,
         }),
         Err(lacking) => Err(Error::invalid(format!(
-            "{bytes} bytes (--size) are too few: {} blocks of {} bytes are lacking; --size min makes the \
-             smallest volume that holds all of it",
+            "{bytes} bytes (--size) are too few: {} blocks of {} bytes are lacking; fewer inodes (-N) \
+             leave more blocks, and --size min makes the smallest volume that holds all of it",
             lacking.blocks, request.block_bytes
         ))),
     }
@@ -172,7 +184,7 @@ fn asked(count: u64, measured: &Measured<'_>) -> Result<InodeCount> {
     match count >= needed {
         true => Ok(InodeCount::AtLeast(count)),
         false => Err(Error::invalid(format!(
-            "{count} inodes (--inodes) are too few: {needed} are needed"
+            "{count} inodes (-N) are too few: {needed} are needed"
         ))),
     }
 }

@@ -26,6 +26,8 @@ pub(crate) struct Walk<'t> {
     parent: Vec<NodeId>,
     /// The tree's own `/lost+found`.
     pub(crate) lost_and_found: Option<NodeId>,
+    /// A node has extended attributes.
+    pub(crate) has_xattrs: bool,
     /// The newest time of a node, in seconds since 1970; not below 0.
     pub(crate) newest: u64,
     /// Of all but the bytes of the files.
@@ -59,6 +61,7 @@ impl<'t> Walk<'t> {
             links: vec![0; nodes],
             parent: vec![ROOT; nodes],
             lost_and_found: None,
+            has_xattrs: false,
             newest: 0,
             digest: [0; 32],
             bytes: 0,
@@ -151,6 +154,7 @@ impl<'t> Walk<'t> {
             kind => digest.update(format!("{kind:?}")),
         }
         for part in tree.xattrs(node).flat_map(|(name, value)| [name, value]) {
+            self.has_xattrs = true;
             digest.update((part.len() as u64).to_le_bytes());
             digest.update(part);
         }

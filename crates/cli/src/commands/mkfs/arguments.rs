@@ -287,7 +287,9 @@ impl VolumeArgs {
 
     fn uuid(&self) -> Result<Option<[u8; 16]>, Failure> {
         match self.uuid.as_deref() {
-            None | Some("random") => Ok(None),
+            None => Ok(None),
+            // Not left open: 'pack' would derive it from the content.
+            Some("random") => Ok(Some(Uuid::new_v4().into_bytes())),
             Some("clear" | "null") => Ok(Some([0; 16])),
             Some(text) => match Uuid::try_parse(text) {
                 Ok(uuid) => Ok(Some(uuid.into_bytes())),
