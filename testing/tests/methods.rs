@@ -26,39 +26,6 @@ fn source_files(folder: &Path) -> impl Iterator<Item = PathBuf> {
     })
 }
 
-/// The name of the type in `impl<'a> some::Name<'a> {`; `None` for the `impl` of a trait.
-fn implemented(line: &str) -> Option<&str> {
-    let rest = line.strip_prefix("impl")?;
-    let rest = match rest.strip_prefix('<') {
-        // Up to the bracket that closes the parameters.
-        Some(parameters) => {
-            let mut depth = 1;
-            let end = parameters.char_indices().find(|(at, c)| {
-                let is_arrow = *c == '>' && parameters[..*at].ends_with('-');
-                depth += i32::from(*c == '<') - i32::from(*c == '>' && !is_arrow);
-                depth == 0
-            });
-            &parameters[end?.0 + 1..]
-        }
-        None => rest,
-    };
-    if rest.contains(" for ") {
-        return None;
-    }
-    let path = rest.trim_start().split(['<', ' ']).next()?;
-    path.rsplit("::").next()
-}
-
-fn is_function(line: &str) -> bool {
-    let line = match line.strip_prefix("pub(") {
-        Some(rest) => rest.split_once(") ").map_or(line, |(_, rest)| rest),
-        None => line.strip_prefix("pub ").unwrap_or(line),
-    };
-    let line = line.strip_prefix("const ").unwrap_or(line);
-    let line = line.strip_prefix("unsafe ").unwrap_or(line);
-    line.starts_with("fn ")
-}
-
 /// Adds the methods in a file. In a macro, those of `impl $of` count for each type that the macro is called
 /// with.
 fn count(text: &str, methods: &mut BTreeMap<String, usize>) {
@@ -72,7 +39,7 @@ fn count(text: &str, methods: &mut BTreeMap<String, usize>) {
         if let Some(name) = trimmed.strip_prefix("macro_rules! ") {
             macro_name = name.split(' ').next().map(str::to_owned);
         }
-        if let Some(name) = implemented(trimmed) {
+        if let Some(name) = sources::implemented(trimmed) {
             block = Some((indent, name.to_owned()));
         }
         let Some((outer, of)) = &block else {
@@ -88,7 +55,7 @@ fn count(text: &str, methods: &mut BTreeMap<String, usize>) {
         };
         if indent == *outer && trimmed == "}" {
             block = None;
-        } else if indent == outer + 4 && is_function(trimmed) {
+        } else if indent == outer + 4 && sources::function(trimmed).is_some() {
             let counted = match (of.starts_with('$'), &macro_name) {
                 (true, Some(name)) => by_macro.entry(name.clone()),
                 _ => methods.entry(of.clone()),

@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use throughline_archive::{
@@ -66,12 +66,21 @@ pub fn read_tree(directory: &Dir) -> archive::Result<(Tree, Sources)> {
     let meta = meta(&found).map_err(|error| at(b".", error))?;
     reader.tree.mkdir(b"/", &meta.0)?;
     let walk = directory.walk(".").map_err(|error| at(b".", error))?;
+    let mut listed = PathBuf::from(".");
     for entry in walk {
-        let entry = entry.map_err(|error| at(b".", error))?;
+        let entry = entry.map_err(|error| at(listed.as_os_str().as_bytes(), error))?;
         let path = entry.path();
         let path = path.strip_prefix(".").unwrap_or(path);
-        let path = path.as_os_str().as_bytes();
-        reader.add(path, entry.ino())?;
+        reader.add(path.as_os_str().as_bytes(), entry.ino())?;
+        // The walk enters a directory next, and goes on in that of another entry.
+        let next = match entry.file_type() {
+            FileType::Directory => Some(path),
+            _ => path.parent(),
+        };
+        listed = next
+            .filter(|next| *next != Path::new(""))
+            .unwrap_or(Path::new("."))
+            .to_owned();
     }
     if is_top {
         reader.leave_out_lost_and_found();
@@ -177,12 +186,7 @@ impl Reader {
 
     fn leave_out_lost_and_found(&mut self) {
         let found = self.tree.lookup(b"lost+found");
-        if found.is_some_and(|node| {
-            let node = self.tree.node(node);
-            let owner = (node.permissions(), node.uid(), node.gid());
-            let is_plain = node.child_count() == 0 && node.xattr_set() == 0;
-            node.kind() == Kind::Directory && is_plain && owner == (0o700, 0, 0)
-        }) {
+        if found.is_some_and(|node| self.tree.node(node).is_usual_lost_and_found()) {
             self.tree.remove(b"lost+found");
         }
     }

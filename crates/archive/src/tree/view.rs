@@ -90,6 +90,15 @@ impl<'a> NodeRef<'a> {
         tree.store.xattrs.of(tree.store.node_of(self.id).xattrs)
     }
 
+    /// Whether it is as the `lost+found` of every new file system: an empty directory of root's with mode
+    /// 0700, without attributes. Such a one is the file system's, and not a part of what is in it.
+    pub fn is_usual_lost_and_found(self) -> bool {
+        self.kind() == Kind::Directory
+            && self.child_count() == 0
+            && self.xattr_set() == 0
+            && (self.permissions(), self.uid(), self.gid()) == (0o700, 0, 0)
+    }
+
     /// A number that nodes with equal attributes share; 0 if there are none.
     pub fn xattr_set(self) -> u32 {
         self.tree.store.node_of(self.id).xattrs

@@ -2,32 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use throughline_testkit::sources;
+
 use super::Names;
-
-/// The type's name in `impl<'a> Name<'a> {`; `None` for the `impl` of a trait.
-fn implemented(line: &str) -> Option<String> {
-    let rest = line.strip_prefix("impl")?;
-    // `<'a, N: Deref<Target = [u8]>> Name<'a> {`
-    let name = match rest.starts_with('<') {
-        true => rest.split_once("> ")?.1,
-        false => rest,
-    };
-    let name = name.trim_start().split(|c: char| !c.is_alphanumeric());
-    let name = name.into_iter().next()?.to_owned();
-    (!rest.contains(" for ")).then_some(name)
-}
-
-/// The name of a method or associated function, from its first line without indent.
-fn function(line: &str) -> Option<&str> {
-    let words = line.split(' ').skip_while(|word| {
-        word.starts_with("pub") || matches!(*word, "const" | "unsafe") || word.ends_with(')')
-    });
-    let words: Vec<&str> = words.take(2).collect();
-    match words.as_slice() {
-        ["fn", name] => name.split(['(', '<']).next(),
-        _ => None,
-    }
-}
 
 /// The calls in a text: of `name` on `receiver`, as in `self.receiver.name(`, `receiver().name::<`, and
 /// `receiver::name(`.
@@ -71,9 +48,9 @@ impl Types {
                 }
                 of = match line {
                     "}" => None,
-                    line => implemented(line).or(of),
+                    line => sources::implemented(line).map(str::to_owned).or(of),
                 };
-                let method = line.strip_prefix("    ").and_then(function);
+                let method = line.strip_prefix("    ").and_then(sources::function);
                 if let (Some(of), Some(method)) = (&of, method) {
                     let of: &mut BTreeMap<_, BTreeSet<_>> = methods.entry(of.clone()).or_default();
                     let files = of.entry(method.to_owned()).or_default();

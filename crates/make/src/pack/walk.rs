@@ -38,15 +38,6 @@ pub(crate) struct Walk<'t> {
     pub(crate) largest: u64,
 }
 
-/// Whether a lost+found is as every file system has it: it is the volume's own then, and not the tree's.
-fn is_usual(tree: Input<'_>, node: NodeId) -> bool {
-    let found = tree.attributes(node);
-    tree.is_directory(node)
-        && tree.entries(node).is_empty()
-        && tree.xattrs(node).next().is_none()
-        && (found.permissions, found.uid, found.gid) == (0o700, 0, 0)
-}
-
 impl<'t> Walk<'t> {
     /// Walks a tree.
     ///
@@ -74,7 +65,11 @@ impl<'t> Walk<'t> {
         while let Some(directory) = stack.pop() {
             let from = stack.len();
             for entry in tree.entries(directory) {
-                if directory == ROOT && entry.name == LOST_AND_FOUND && is_usual(tree, entry.node) {
+                if directory == ROOT
+                    && entry.name == LOST_AND_FOUND
+                    && tree.tree.node(entry.node).is_usual_lost_and_found()
+                {
+                    // The volume has its own.
                     continue;
                 }
                 digest.update((entry.name.len() as u64).to_le_bytes());
