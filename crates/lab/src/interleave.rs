@@ -39,8 +39,8 @@ impl Outcome {
     /// Runs every variant once without recording (warm-up), then in as many rounds as the user requested, or
     /// else `own_rounds`, and records the samples.
     ///
-    /// If [`Settings::progress`] ends the run after the first sample, the samples are kept, and the outcome
-    /// is marked as interrupted.
+    /// If [`Settings::progress`] ends the run after the first round, or during a sample, which then fails, the
+    /// samples before are kept, and the outcome is marked as interrupted.
     ///
     /// # Errors
     /// Errors of the measurement, and those of `progress` before the first sample.
@@ -74,8 +74,18 @@ impl Outcome {
                 // Explain only counted rounds, not the warm-up.
                 let watch = settings.watch.filter(|_| round > 0);
                 let turn = watch.map(|watch| watch.variants().sample(&variant.name));
-                let sample = (variant.measure)()?;
+                let sample = (variant.measure)();
                 drop(turn);
+                let sample = match sample {
+                    // What was interrupted ends with an error of any kind.
+                    Err(_)
+                        if (round > 1 || !first) && (settings.progress)(round, rounds).is_err() =>
+                    {
+                        self.interrupted = true;
+                        break 'rounds;
+                    }
+                    sample => sample?,
+                };
                 if round == 0 {
                     continue;
                 }
@@ -120,6 +130,40 @@ mod tests {
         };
         outcome.measure(&settings, 3, [variant("a"), variant("b")])?;
         Ok(outcome)
+    }
+
+    #[test]
+    fn a_sample_that_fails_because_of_the_interruption_ends_the_run() {
+        let interrupted = Cell::new(false);
+        let settings = Settings {
+            dir: ".".into(),
+            rounds: Some(9),
+            scale_percent: 100,
+            engine: throughline_device::EngineChoice::Auto,
+            progress: &|_, _| match interrupted.get() {
+                false => Ok(()),
+                true => Err(Error::new("interrupted")),
+            },
+            watch: None,
+        };
+        let run = |ends_at: usize, is_interrupted: bool| {
+            interrupted.set(false);
+            let count = Cell::new(0);
+            let variant = Variant::new("a", || match count.replace(count.get() + 1) == ends_at {
+                true => {
+                    interrupted.set(is_interrupted);
+                    Err(Error::new("a child was killed"))
+                }
+                false => Ok(vec![("speed", "MB/s", 1.0)]),
+            });
+            let mut outcome = Outcome::default();
+            let ended = outcome.measure(&settings, 3, [variant]);
+            ended.map(|()| (outcome.interrupted, outcome.samples("a", "speed").len()))
+        };
+        // Sample 0 is the warm-up.
+        assert_eq!(run(4, true).expect("samples"), (true, 3));
+        assert!(run(1, true).is_err(), "nothing measured");
+        assert!(run(4, false).is_err(), "no interruption");
     }
 
     #[test]
