@@ -25,7 +25,7 @@ pub enum Error {
         problem: String,
     },
     /// The source needs more than the caller's [`Limits`](crate::Limits) allow.
-    #[error("{place}: {problem}; raise the limit if this source is trusted")]
+    #[error("{place}: {problem}")]
     Limit {
         /// The source, and the place in it where one is known.
         place: String,

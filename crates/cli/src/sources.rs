@@ -26,6 +26,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) platform: Option<&'a Platform>,
     /// Bytes of the image that is made. More data is refused when it is met.
     pub(crate) size_bytes: Option<u64>,
+    /// The image that is made or checked: a directory may hold it, but not as a part of itself.
+    pub(crate) without: Option<&'a Path>,
     /// No notes are wanted.
     pub(crate) quiet: bool,
 }
@@ -56,6 +58,10 @@ pub(crate) fn merged(sources: &[PathBuf], wanted: &Wanted<'_>) -> Result<(Tree, 
     if let Some(platform) = wanted.platform {
         merge.set_platform(platform.clone());
     }
+    let without = wanted.without.and_then(|path| path.metadata().ok());
+    if let Some(found) = without.filter(std::fs::Metadata::is_file) {
+        merge.leave_out(&found);
+    }
     if !exclude.0.is_empty() {
         let exclude = Arc::clone(&exclude);
         merge.set_exclude(move |path| exclude.is_match(path));
@@ -69,6 +75,11 @@ pub(crate) fn merged(sources: &[PathBuf], wanted: &Wanted<'_>) -> Result<(Tree, 
             let problem = hinted(error, wanted.size_bytes, source);
             problem.met(format!("cannot read {}", quote(source)))
         })?;
+    }
+    if let Some(platform) = wanted.platform.filter(|_| !merge.platform_counted()) {
+        return Err(Failure::Usage(format!(
+            "--platform {platform} cannot be applied: no source is an image of a container"
+        )));
     }
     let (mut tree, sources) = merge.finish();
     exclude.note_unused(wanted.quiet);
@@ -188,6 +199,14 @@ fn hinted(error: Error, size_bytes: Option<u64>, source: &Path) -> Problem {
             "it does not fit the size of the image: give more ('pack --size min' makes the smallest one)"
                 .to_owned()
         }
+        Error::Limit { .. } => {
+            "this limit of 'throughline pack' protects from hostile archives and has no option; as a \
+             library, archive::Limits has it"
+                .to_owned()
+        }
+        Error::Invalid(why) if why.contains("so it cannot be taken for") => {
+            "without --platform, it is taken as it is".to_owned()
+        }
         Error::Invalid(why) if why.contains("name one of") => {
             format!("docker-archive:{path}:NAME, oci:{path}:NAME, oci-archive:{path}:NAME")
         }
@@ -259,7 +278,7 @@ pub(crate) fn platform(text: &str) -> Result<Platform, String> {
 pub(crate) fn owner(text: &str) -> Result<(u32, u32), String> {
     let ids = text.split_once(':');
     let ids = ids.and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?)));
-    ids.ok_or_else(|| format!("{} is not UID:GID, two numbers", quote(text)))
+    ids.ok_or_else(|| format!("UID:GID are two numbers from 0 to {}", u32::MAX))
 }
 
 /// The regular expression of a pattern, for whole paths in the image. As for tar and rsync, a directory may

@@ -21,6 +21,10 @@ use crate::progress::Progress;
 use crate::sources::{self, Wanted};
 use crate::text::{parse_size, quote};
 
+/// Exit codes of `--check`, as of diff(1) and cmp(1).
+const EXIT_DIFFERS: u8 = 1;
+const EXIT_TROUBLE: u8 = 2;
+
 /// Arguments of `pack`.
 #[derive(Args, Debug)]
 pub(crate) struct PackArgs {
@@ -53,7 +57,8 @@ pub(crate) struct PackArgs {
     /// Replace IMAGE if it exists
     #[arg(short = 'F', long)]
     force: bool,
-    /// Pack again, and list where IMAGE differs from the result; with the options that it was packed with
+    /// Pack again, and list where IMAGE differs from the result; with the options that it was packed with.
+    /// Exit codes, as of diff(1): 0: equal; 1: different; 2: trouble
     #[arg(long, value_name = "IMAGE", conflicts_with = "output")]
     check: Option<PathBuf>,
     #[command(flatten)]
@@ -73,12 +78,16 @@ fn size(text: &str) -> Result<PackSize, String> {
 /// Packs sources into an image, or checks one.
 pub(crate) fn run(args: &PackArgs, context: &mut Context) -> Result<(), Failure> {
     let options = options(args)?;
+    options
+        .check_options()
+        .map_err(|error| Failure::Usage(error.to_string()))?;
     if context.globals.offset > 0 {
         return Err(Failure::Usage(
             "--offset is not for pack: an image begins at its start".to_owned(),
         ));
     }
     if let Some(image) = &args.check {
+        context.exit_bits = EXIT_TROUBLE;
         let (tree, sources) = merged(args, context.globals.quiet)?;
         return check(&options, &tree, &sources, image, context);
     }
@@ -103,7 +112,8 @@ pub(crate) fn run(args: &PackArgs, context: &mut Context) -> Result<(), Failure>
     let progress = Progress::bytes(Some(0), context.globals.quiet || context.json);
     let packed = options.pack_showing(&tree, &sources, image, &|done, of| progress.at(done, of));
     progress.clear();
-    let packed = packed.map_err(|error| problem(error).met(doing()))?;
+    let packed = packed.map_err(|error| problem_at(error, image).met(doing()))?;
+    note_clamped(&packed, context.globals.quiet);
     if context.json {
         let sum = sum(image)
             .map_err(|error| Problem::from(error).met(format!("cannot read {}", quote(image))))?;
@@ -138,9 +148,41 @@ fn merged(args: &PackArgs, quiet: bool) -> Result<(Tree, Sources), Failure> {
             PackSize::Exact(bytes) => Some(bytes),
             _ => None,
         },
+        without: args.output.as_deref().or(args.check.as_deref()),
         quiet,
     };
     sources::merged(&args.sources, &wanted)
+}
+
+/// Says that the inodes cannot hold the times of some files.
+pub(super) fn note_clamped(packed: &Packed, quiet: bool) {
+    let (count, bytes) = (packed.clamped_times, packed.made.inode_bytes);
+    if count > 0 && !quiet {
+        let last = if bytes < 256 { 2038 } else { 2446 };
+        note(&format!(
+            "files with times that inodes of {bytes} bytes cannot hold (1901 to {last}): {count}; they have \
+             the nearest time"
+        ));
+    }
+}
+
+/// As [`problem`], without the image's path again.
+fn problem_at(error: MkfsError, image: &Path) -> Problem {
+    match error {
+        MkfsError::Open { source, path } if path == image => {
+            let is_missing = source.kind() == std::io::ErrorKind::NotFound;
+            let directory = image.parent().filter(|_| is_missing);
+            let problem = Problem::from(source);
+            match directory {
+                Some(directory) => problem.with_next(format!(
+                    "the image's directory is made first: mkdir -p {}",
+                    quote(directory)
+                )),
+                None => problem,
+            }
+        }
+        other => problem(other),
+    }
 }
 
 pub(super) fn problem(error: MkfsError) -> Problem {
@@ -165,7 +207,7 @@ fn check(
     let doing = || format!("cannot check {}", quote(image));
     let found = options
         .check(tree, sources, image)
-        .map_err(|error| problem(error).met(doing()))?;
+        .map_err(|error| problem_at(error, image).met(doing()))?;
     if context.json {
         let list: Vec<Value> = found.iter().map(difference).collect();
         context
@@ -183,9 +225,12 @@ fn check(
     }
     match found.is_empty() {
         true => Ok(()),
-        false => Err(Problem::new("it is not what its sources pack to")
-            .with_next("pack with the options that it was packed with, or pack again")
-            .met(format!("{} differs", quote(image)))),
+        false => {
+            context.exit_bits = EXIT_DIFFERS;
+            Err(Problem::new("it is not what its sources pack to")
+                .with_next("pack with the options that it was packed with, or pack again")
+                .met(format!("{} differs", quote(image))))
+        }
     }
 }
 
@@ -220,6 +265,7 @@ fn value(packed: &Packed, sum: &str) -> Value {
         "others": packed.others,
         "hard_links": packed.hard_links,
         "data_bytes": packed.data_bytes,
+        "times_clamped": packed.clamped_times,
         "block_bytes": made.block_bytes,
         "blocks": made.blocks,
         "free_blocks": made.free_blocks,

@@ -24,6 +24,7 @@ mod lab;
 mod mkfs;
 mod mount;
 mod overwritten;
+mod pack_edges;
 mod packed;
 mod preloaded;
 mod recovered;

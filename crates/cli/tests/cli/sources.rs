@@ -9,27 +9,27 @@ use throughline_testkit::{kernel, left_out, program};
 use crate::common::{assert_clean, fails, is_root, noise, ok, run, throughline, tools_are_missing};
 
 /// A temporary directory in which scripts run.
-struct Place {
-    dir: tempfile::TempDir,
+pub(crate) struct Place {
+    pub(crate) dir: tempfile::TempDir,
 }
 
 impl Place {
-    fn new() -> Place {
+    pub(crate) fn new() -> Place {
         Place {
             dir: tempfile::tempdir().unwrap(),
         }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    fn text(&self, name: &str) -> String {
+    pub(crate) fn text(&self, name: &str) -> String {
         self.path(name).to_str().unwrap().to_owned()
     }
 
     #[track_caller]
-    fn shell(&self, script: &str) {
+    pub(crate) fn shell(&self, script: &str) {
         let mut bash = program::command("bash");
         bash.args(["-euo", "pipefail", "-c", script]);
         let ran = bash.current_dir(self.dir.path()).output().unwrap();
@@ -39,7 +39,7 @@ impl Place {
 
     /// Packs sources, which are names here, or arguments. Returns the image's bytes.
     #[track_caller]
-    fn pack(&self, arguments: &[&str]) -> Vec<u8> {
+    pub(crate) fn pack(&self, arguments: &[&str]) -> Vec<u8> {
         let image = self.text("image");
         let mut pack = throughline();
         pack.current_dir(self.dir.path())
@@ -53,6 +53,14 @@ impl Place {
         );
         assert_clean(Path::new(&image));
         fs::read(image).unwrap()
+    }
+
+    /// Packs `source` without looking at the result. Returns the image's path.
+    #[track_caller]
+    pub(crate) fn image(&self, name: &str) -> String {
+        let image = self.text(name);
+        ok(["pack", "-q", &self.text("source"), "-o", &image]);
+        image
     }
 
     /// The archive of the image.
@@ -79,7 +87,7 @@ impl Place {
 }
 
 /// Whether these programs are there.
-fn has(programs: &[&str]) -> bool {
+pub(crate) fn has(programs: &[&str]) -> bool {
     program::has(programs) && !tools_are_missing()
 }
 
@@ -206,13 +214,7 @@ fn an_image_comes_out_as_a_tar_and_makes_itself() {
 fn a_tar_is_written_whole_or_not_at_all() {
     let place = Place::new();
     place.shell("mkdir source; head -c 3000000 /dev/urandom > source/file; ln -s file source/link");
-    ok([
-        "pack",
-        "-q",
-        &place.text("source"),
-        "-o",
-        &place.text("image"),
-    ]);
+    place.image("image");
     let root = format!("{}:/", place.text("image"));
     let out = place.text("out.tar");
     ok(["tar", &root, "-o", &out]);
@@ -253,13 +255,7 @@ fn archives_are_not_for_terminals() {
     }
     let place = Place::new();
     place.shell("mkdir source");
-    ok([
-        "pack",
-        "-q",
-        &place.text("source"),
-        "-o",
-        &place.text("image"),
-    ]);
+    place.image("image");
     let binary = env!("CARGO_BIN_EXE_throughline");
     for (command, says) in [
         ("tar image:/", "not writing an archive to a terminal"),
@@ -488,13 +484,7 @@ fn what_is_no_source_is_refused() {
         "mkdir source; echo hello > source/file; head -c 2000000 /dev/zero > zeros; : > nothing
          head -c 10240 /dev/zero > empty.tar; gzip -k empty.tar zeros",
     );
-    ok([
-        "pack",
-        "-q",
-        &place.text("source"),
-        "-o",
-        &place.text("ext"),
-    ]);
+    place.image("ext");
     let out = place.text("out");
     let refused = |source: &str, why: &str| {
         fails(["pack", source, "-o", &out], 1, why);

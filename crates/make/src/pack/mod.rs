@@ -25,6 +25,7 @@ pub(crate) mod measure;
 mod onto;
 mod options;
 pub(crate) mod place;
+mod planned;
 mod pointers;
 mod size;
 mod stream;

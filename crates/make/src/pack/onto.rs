@@ -5,7 +5,7 @@ use std::path::Path;
 use throughline_archive::{Sources, Tree};
 use throughline_device::DeviceKind;
 
-use super::options::{PackOptions, Packed, open, packed};
+use super::options::{PackOptions, Packed, open};
 use super::size::{self, PackSize};
 use super::tree::Input;
 use super::walk::Walk;
@@ -66,6 +66,6 @@ impl PackOptions {
             false => Clear::Needed,
         };
         let (plan, request) = self.write(&sized, &options, &disk, clear, progress)?;
-        Ok(packed(made(&plan, &request), &walk, sized.bytes))
+        Ok(self.packed(made(&plan, &request), &walk, sized.bytes))
     }
 }

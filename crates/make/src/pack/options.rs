@@ -55,6 +55,8 @@ pub struct Packed {
     pub hard_links: u64,
     /// Bytes of all files, holes among them.
     pub data_bytes: u64,
+    /// Nodes whose times the inodes cannot hold: they have the nearest time.
+    pub clamped_times: u64,
 }
 
 impl PackOptions {
@@ -154,7 +156,7 @@ impl PackOptions {
         File::open(directory_of(path))
             .and_then(|directory| directory.sync_all())
             .map_err(failed)?;
-        Ok(packed(made, &walk, sized.bytes))
+        Ok(self.packed(made, &walk, sized.bytes))
     }
 
     /// Packs a tree again and compares the result with an image. Returns the parts that differ, at most about
@@ -217,8 +219,8 @@ impl PackOptions {
         }
     }
 
-    /// The options of the volume, with what follows from the tree.
-    pub(super) fn volume(&self, walk: &Walk<'_>) -> Result<MkfsOptions> {
+    /// The options of the volume, as far as they do not follow from a tree.
+    pub(super) fn given(&self) -> Result<MkfsOptions> {
         if self.mkfs.extended.offset.is_some() || self.mkfs.only_supers {
             return Err(Error::invalid(
                 "packing makes a whole image that begins at its start: neither -E offset= nor -S goes with it",
@@ -226,6 +228,12 @@ impl PackOptions {
         }
         let mut options = self.mkfs.clone();
         options.config.get_or_insert_with(Config::built_in);
+        Ok(options)
+    }
+
+    /// The options of the volume, with what follows from the tree.
+    pub(super) fn volume(&self, walk: &Walk<'_>) -> Result<MkfsOptions> {
+        let mut options = self.given()?;
         if options.hash_seed.is_none() && options.extended.hash_seed.is_none() {
             options.hash_seed(derived(&[b"hash seed", &walk.digest]));
         }
@@ -238,6 +246,12 @@ impl PackOptions {
             None => &mut options,
         };
         Ok(options)
+    }
+
+    /// The latest time that a file gets.
+    pub(super) fn latest(&self) -> Option<u64> {
+        let since = self.epoch?.duration_since(SystemTime::UNIX_EPOCH);
+        Some(since.map_or(0, |since| since.as_secs()))
     }
 
     /// Writes the image. Returns what it became.
@@ -287,7 +301,7 @@ impl PackOptions {
         let plan = Plan::with(&request, &sized.measured)?.map_err(|_| lacks())?;
         let found = Found {
             inline: passed.inline,
-            clamp: self.epoch.map(|_| request.time),
+            clamp: self.latest(),
             root_owner: options.extended.root_owner,
         };
         write::write(&plan, disk, how(Clear::Blank), &found)?;
@@ -335,7 +349,17 @@ impl Identity {
 /// Opens a new file for the image.
 fn create(path: &Path, sized: &Sized<'_>) -> Result<Disk> {
     let disk = open(path, sized.request.block_bytes)?;
-    disk.set_len(sized.bytes)?;
+    disk.set_len(sized.bytes).map_err(|error| match error {
+        throughline_block::Error::Device { source, .. }
+            if source.kind() == std::io::ErrorKind::FileTooLarge =>
+        {
+            Error::invalid(format!(
+                "an image of {} bytes is larger than the host's file system lets a file be",
+                sized.bytes
+            ))
+        }
+        other => other.into(),
+    })?;
     Ok(disk)
 }
 
@@ -400,28 +424,4 @@ fn derived(parts: &[&[u8]]) -> [u8; 16] {
     uuid::Builder::from_random_bytes(bytes)
         .into_uuid()
         .into_bytes()
-}
-
-pub(super) fn packed(made: Made, walk: &Walk<'_>, bytes: u64) -> Packed {
-    let mut packed = Packed {
-        made,
-        bytes,
-        directories: 0,
-        files: 0,
-        others: 0,
-        hard_links: 0,
-        data_bytes: walk.bytes,
-    };
-    for node in walk.nodes() {
-        let kind = walk.tree.kind(node);
-        match kind {
-            Kind::Directory => packed.directories += 1,
-            Kind::File { .. } => packed.files += 1,
-            _ => packed.others += 1,
-        }
-        if kind != Kind::Directory {
-            packed.hard_links += u64::from(walk.links(node).saturating_sub(1));
-        }
-    }
-    packed
 }
