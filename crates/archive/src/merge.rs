@@ -65,6 +65,17 @@ impl Merge {
         }
     }
 
+    /// Begins with a tree, over which the sources are laid. Its nodes keep their numbers
+    /// ([`Tree::keep_numbers`]). No path is to be [left out](Merge::set_exclude): that would go for the tree,
+    /// too.
+    pub fn onto(mut tree: Tree, limits: Limits) -> Merge {
+        tree.keep_numbers();
+        Merge {
+            tree,
+            ..Merge::new(limits)
+        }
+    }
+
     /// Whether names in archives that begin with `.wh.` are whiteouts of OCI's layers: they remove what
     /// earlier sources have. At first not.
     pub fn set_whiteouts(&mut self, whiteouts: bool) {

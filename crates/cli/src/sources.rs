@@ -41,6 +41,15 @@ const MORE_BYTES: u64 = 1 << 30;
 
 /// Merges the sources, later ones over earlier ones.
 pub(crate) fn merged(sources: &[PathBuf], wanted: &Wanted<'_>) -> Result<(Tree, Sources), Failure> {
+    merged_onto(Merge::new(limits(wanted)), sources, wanted)
+}
+
+/// Merges the sources over what is there.
+pub(crate) fn merged_onto(
+    mut merge: Merge,
+    sources: &[PathBuf],
+    wanted: &Wanted<'_>,
+) -> Result<(Tree, Sources), Failure> {
     let exclude = Arc::new(Exclude::new(wanted.exclude)?);
     let streams = sources.iter().filter(|source| is_stream(source)).count();
     if streams > 1 {
@@ -54,7 +63,6 @@ pub(crate) fn merged(sources: &[PathBuf], wanted: &Wanted<'_>) -> Result<(Tree, 
                 .to_owned(),
         ));
     }
-    let mut merge = Merge::new(limits(wanted));
     if let Some(platform) = wanted.platform {
         merge.set_platform(platform.clone());
     }
@@ -156,7 +164,7 @@ fn is_stream(source: &Path) -> bool {
 }
 
 /// An image of a fixed size bounds what an archive may hold. What is left out again does not count for it.
-fn limits(wanted: &Wanted<'_>) -> Limits {
+pub(crate) fn limits(wanted: &Wanted<'_>) -> Limits {
     let mut limits = Limits::default();
     if let Some(bytes) = wanted.size_bytes.filter(|_| wanted.exclude.is_empty()) {
         let more = bytes.saturating_mul(MORE_TIMES).saturating_add(MORE_BYTES);

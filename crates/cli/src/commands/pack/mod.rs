@@ -1,5 +1,7 @@
 //! `pack`.
 
+mod into;
+
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -11,10 +13,11 @@ use throughline::archive::{Platform, Sources, Tree};
 use throughline::pack::{Difference, PackOptions, PackSize, Packed};
 use throughline::{MkfsError, MkfsOptions};
 
-use super::mkfs::{VolumeArgs, epoch};
 use crate::args::JsonFlag;
+use crate::commands::mkfs::{VolumeArgs, epoch};
 use crate::context::Context;
 use crate::output::note;
+use crate::place::Place;
 use crate::precious;
 use crate::problem::{Failure, Problem};
 use crate::progress::Progress;
@@ -38,7 +41,7 @@ pub(crate) struct PackArgs {
         short = 'o',
         long,
         value_name = "IMAGE",
-        required_unless_present = "check"
+        required_unless_present_any = ["check", "into"]
     )]
     output: Option<PathBuf>,
     /// Image size: a number with a unit (64M, 20G), +FREE for that much free space, or min
@@ -61,6 +64,19 @@ pub(crate) struct PackArgs {
     /// Exit codes, as of diff(1): 0: equal; 1: different; 2: trouble
     #[arg(long, value_name = "IMAGE", conflicts_with = "output")]
     check: Option<PathBuf>,
+    /// Lay the sources over a directory of an image that exists, instead of making one: as if its own
+    /// content were the first source. Only --owner and --platform go with it
+    #[arg(
+        long,
+        value_name = "IMAGE:/DIR",
+        conflicts_with_all = [
+            "output", "check", "size", "exclude", "force", "fs_type", "block", "inode_bytes",
+            "bytes_per_inode", "inodes", "reserved", "label", "uuid", "features", "extended",
+            "wants_journal", "journal", "usage", "last_mounted", "on_error", "blocks_per_group",
+            "groups_per_flex", "revision",
+        ]
+    )]
+    into: Option<Place>,
     #[command(flatten)]
     volume: VolumeArgs,
     #[command(flatten)]
@@ -77,6 +93,9 @@ fn size(text: &str) -> Result<PackSize, String> {
 
 /// Packs sources into an image, or checks one.
 pub(crate) fn run(args: &PackArgs, context: &mut Context) -> Result<(), Failure> {
+    if let Some(place) = &args.into {
+        return into::run(args, place, context);
+    }
     let options = options(args)?;
     options
         .check_options()
