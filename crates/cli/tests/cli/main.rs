@@ -25,6 +25,7 @@ mod mkfs;
 mod mount;
 mod overwritten;
 mod pack_edges;
+mod pack_frame;
 mod pack_into;
 mod packed;
 mod preloaded;

@@ -20,6 +20,7 @@ mod check;
 mod data;
 mod directory;
 mod extents;
+mod frame;
 pub(crate) mod inode;
 pub(crate) mod measure;
 mod onto;
@@ -33,5 +34,7 @@ pub(crate) mod tree;
 mod walk;
 
 pub use check::Difference;
-pub use options::{PackOptions, Packed};
+pub use frame::PartitionTable;
+pub use options::PackOptions;
+pub use planned::{Packed, PackedPartition};
 pub use size::PackSize;

@@ -5,7 +5,8 @@ use std::path::Path;
 use throughline_archive::{Sources, Tree};
 use throughline_device::DeviceKind;
 
-use super::options::{PackOptions, Packed, open};
+use super::options::{PackOptions, open};
+use super::planned::Packed;
 use super::size::{self, PackSize};
 use super::tree::Input;
 use super::walk::Walk;
@@ -36,6 +37,11 @@ impl PackOptions {
         progress: &(dyn Fn(u64, u64) + Sync),
     ) -> Result<Packed> {
         let path = path.as_ref();
+        if !self.around.is_none() {
+            return Err(Error::invalid(
+                "what is around a file system (a partition table) is made with a new image only",
+            ));
+        }
         let walk = Walk::new(Input { tree, sources })?;
         let options = self.volume(&walk)?;
         let probe = open(path, USUAL_BLOCK_BYTES)?;
@@ -66,6 +72,7 @@ impl PackOptions {
             false => Clear::Needed,
         };
         let (plan, request) = self.write(&sized, &options, &disk, clear, progress)?;
-        Ok(self.packed(made(&plan, &request), &walk, sized.bytes))
+        let frame = self.around.frame(PackSize::Exact(sized.bytes), sized.bytes);
+        Ok(self.packed(made(&plan, &request), &walk, &frame))
     }
 }

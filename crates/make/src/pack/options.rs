@@ -3,24 +3,27 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::SystemTime;
 
 use sha2::{Digest, Sha256};
 use throughline_archive::{Sources, Tree};
 use throughline_block::Disk;
-use throughline_device::{DeviceKind, LockMode, OpenOptions};
+use throughline_device::{DeviceKind, LockMode, OffsetDevice, OpenOptions};
 use throughline_extfmt::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
 
 use super::check::{self, Difference};
 use super::data::{Pass, Progress};
+use super::frame::{self, Around, Frame, PartitionTable};
 use super::place::Placed;
+use super::planned::Packed;
 use super::size::{self, PackSize, Sized};
 use super::tree::{Input, Kind};
 use super::walk::Walk;
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::make::{Made, made};
+use crate::make::made;
 use crate::new_file::{NewFile, directory_of};
 use crate::options::MkfsOptions;
 use crate::plan::Plan;
@@ -35,28 +38,7 @@ pub struct PackOptions {
     epoch: Option<SystemTime>,
     pub(super) overwrite: bool,
     threads: usize,
-}
-
-/// An image that was made.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Packed {
-    /// The volume.
-    pub made: Made,
-    /// Bytes of the image.
-    pub bytes: u64,
-    /// Directories, the root among them.
-    pub directories: u64,
-    /// Regular files.
-    pub files: u64,
-    /// Symbolic links, devices, pipes, sockets.
-    pub others: u64,
-    /// Names beyond the first of a node.
-    pub hard_links: u64,
-    /// Bytes of all files, holes among them.
-    pub data_bytes: u64,
-    /// Nodes whose times the inodes cannot hold: they have the nearest time.
-    pub clamped_times: u64,
+    pub(super) around: Around,
 }
 
 impl PackOptions {
@@ -96,6 +78,13 @@ impl PackOptions {
     /// not depend on it.
     pub fn threads(&mut self, threads: usize) -> &mut PackOptions {
         self.threads = threads;
+        self
+    }
+
+    /// A partition table around the volume; a size is then that of the whole image. Its GUIDs follow from the
+    /// UUID of the volume. Default: none.
+    pub fn partition(&mut self, table: Option<PartitionTable>) -> &mut PackOptions {
+        self.around.table = table;
         self
     }
 
@@ -143,20 +132,20 @@ impl PackOptions {
         self.refuse_occupied(path)?;
         let walk = Walk::new(Input { tree, sources })?;
         let options = self.volume(&walk)?;
-        let sized = size::choose(&options, self.size, &walk)?;
+        let (sized, frame) = self.sized(&options, &walk)?;
         let failed = |source| Error::Open {
             path: path.to_owned(),
             source,
         };
         let unnamed = NewFile::new(path).map_err(failed)?;
-        let disk = create(unnamed.path(), &sized)?;
-        let (plan, request) = self.write(&sized, &options, &disk, Clear::Blank, progress)?;
+        let image = unnamed.path();
+        let (plan, request) = self.write_image(image, &sized, &frame, &options, progress)?;
         let made = made(&plan, &request);
         unnamed.persist(path, self.overwrite).map_err(failed)?;
         File::open(directory_of(path))
             .and_then(|directory| directory.sync_all())
             .map_err(failed)?;
-        Ok(self.packed(made, &walk, sized.bytes))
+        Ok(self.packed(made, &walk, &frame))
     }
 
     /// Packs a tree again and compares the result with an image. Returns the parts that differ, at most about
@@ -181,11 +170,12 @@ impl PackOptions {
         if differences.is_empty() || options.uuid.is_some() {
             return Ok(differences);
         }
-        let Some(identity) = Identity::of(image).filter(|found| found.uuid != uuid) else {
+        let start = self.around.start();
+        let Some(identity) = Identity::of(image, start).filter(|found| found.uuid != uuid) else {
             return Ok(differences);
         };
         identity.give(&mut options, self);
-        let mut all = vec![Difference::of_uuid()];
+        let mut all = vec![Difference::of_uuid(start)];
         all.extend(self.differences(&walk, &options, image)?.0);
         Ok(all)
     }
@@ -197,14 +187,14 @@ impl PackOptions {
         options: &MkfsOptions,
         image: &Path,
     ) -> Result<(Vec<Difference>, [u8; 16])> {
-        let sized = size::choose(options, self.size, walk)?;
+        let (sized, frame) = self.sized(options, walk)?;
         let unnamed = NewFile::new(image).map_err(|source| Error::Open {
             path: image.to_owned(),
             source,
         })?;
-        let disk = create(unnamed.path(), &sized)?;
-        let (plan, request) = self.write(&sized, options, &disk, Clear::Blank, &|_, _| ())?;
-        let differences = check::compare(unnamed.path(), image, &plan)?;
+        let ours = unnamed.path();
+        let (plan, request) = self.write_image(ours, &sized, &frame, options, &|_, _| ())?;
+        let differences = check::compare(ours, image, &plan, &frame)?;
         Ok((differences, request.uuid))
     }
 
@@ -254,7 +244,38 @@ impl PackOptions {
         Some(since.map_or(0, |since| since.as_secs()))
     }
 
-    /// Writes the image. Returns what it became.
+    /// The volume, and its place in the image.
+    pub(super) fn sized<'w>(
+        &self,
+        options: &MkfsOptions,
+        walk: &'w Walk<'w>,
+    ) -> Result<(Sized<'w>, Frame)> {
+        let sized = size::choose(options, self.around.inner(self.size)?, walk)?;
+        let frame = self.around.frame(self.size, sized.bytes);
+        Ok((sized, frame))
+    }
+
+    /// Writes a whole image into a new, empty file. Returns what its volume became.
+    fn write_image<'w>(
+        &self,
+        image: &Path,
+        sized: &'w Sized<'w>,
+        frame: &Frame,
+        options: &MkfsOptions,
+        progress: &(dyn Fn(u64, u64) + Sync),
+    ) -> Result<(Plan<'w>, Request)> {
+        let disk = create(image, sized, frame)?;
+        let written = self.write(sized, options, &disk, Clear::Blank, progress)?;
+        drop(disk);
+        if let Some(PartitionTable::Gpt { bootable }) = self.around.table {
+            let (_, request) = &written;
+            let guids = guids(&request.uuid).map(uuid::Uuid::from_bytes);
+            frame::write_table(image, frame, bootable, &request.label, guids)?;
+        }
+        Ok(written)
+    }
+
+    /// Writes the volume. Returns what it became.
     pub(super) fn write<'w>(
         &self,
         sized: &'w Sized<'w>,
@@ -318,10 +339,11 @@ struct Identity {
 
 impl Identity {
     /// That of an image; `None` if it has no superblock.
-    fn of(image: &Path) -> Option<Identity> {
+    fn of(image: &Path, start: u64) -> Option<Identity> {
         let mut bytes = [0; SUPERBLOCK_BYTES];
         let file = File::open(image).ok()?;
-        file.read_exact_at(&mut bytes, SUPERBLOCK_OFFSET).ok()?;
+        file.read_exact_at(&mut bytes, start + SUPERBLOCK_OFFSET)
+            .ok()?;
         let found = Superblock::read(&bytes).ok()?;
         let mut hash_seed = [0; 16];
         for (word, bytes) in found.hash_seed().iter().zip(hash_seed.chunks_exact_mut(4)) {
@@ -346,21 +368,34 @@ impl Identity {
     }
 }
 
-/// Opens a new file for the image.
-fn create(path: &Path, sized: &Sized<'_>) -> Result<Disk> {
+/// Opens a new file for the image: the part of it that is the volume.
+fn create(path: &Path, sized: &Sized<'_>, frame: &Frame) -> Result<Disk> {
     let disk = open(path, sized.request.block_bytes)?;
-    disk.set_len(sized.bytes).map_err(|error| match error {
+    disk.set_len(frame.total).map_err(|error| match error {
         throughline_block::Error::Device { source, .. }
             if source.kind() == std::io::ErrorKind::FileTooLarge =>
         {
             Error::invalid(format!(
                 "an image of {} bytes is larger than the host's file system lets a file be",
-                sized.bytes
+                frame.total
             ))
         }
         other => other.into(),
     })?;
-    Ok(disk)
+    if (frame.start, frame.volume) == (0, frame.total) {
+        return Ok(disk);
+    }
+    let inner = OffsetDevice::new(Arc::clone(disk.device()), frame.start, Some(frame.volume));
+    let inner = inner.map_err(|source| Error::Open {
+        path: path.to_owned(),
+        source,
+    })?;
+    Ok(Disk::new(Arc::new(inner))?)
+}
+
+/// The GUIDs of a disk and of its partition.
+pub(super) fn guids(uuid: &[u8; 16]) -> [[u8; 16]; 2] {
+    [b"disk GUID".as_slice(), b"partition GUID"].map(|what| derived(&[what, uuid]))
 }
 
 /// Opens the target.

@@ -3,8 +3,9 @@
 
 use throughline_archive::{Sources, Tree};
 
+use super::frame::Frame;
 use super::inode;
-use super::options::{PackOptions, Packed};
+use super::options::{PackOptions, guids};
 use super::size;
 use super::tree::{Input, Kind};
 use super::walk::Walk;
@@ -12,13 +13,51 @@ use crate::error::{Error, Result};
 use crate::make::{Made, made};
 use crate::plan::Plan;
 
+/// An image that was made.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Packed {
+    /// The volume.
+    pub made: Made,
+    /// Bytes of the image.
+    pub bytes: u64,
+    /// Directories, the root among them.
+    pub directories: u64,
+    /// Regular files.
+    pub files: u64,
+    /// Symbolic links, devices, pipes, sockets.
+    pub others: u64,
+    /// Names beyond the first of a node.
+    pub hard_links: u64,
+    /// Bytes of all files, holes among them.
+    pub data_bytes: u64,
+    /// Where the volume is, if it is in a partition.
+    pub partition: Option<PackedPartition>,
+    /// Nodes whose times the inodes cannot hold: they have the nearest time.
+    pub clamped_times: u64,
+}
+
+/// A partition that was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PackedPartition {
+    /// Where it begins in the image, in bytes.
+    pub start: u64,
+    /// Its length, in bytes.
+    pub bytes: u64,
+    /// The GUID of the disk.
+    pub disk_guid: [u8; 16],
+    /// The GUID of the partition.
+    pub guid: [u8; 16],
+}
+
 impl PackOptions {
     /// Whether the options are sound, whatever is packed: to be called before sources are read.
     ///
     /// # Errors
     /// [`Error::Invalid`] and [`Error::Unsupported`].
     pub fn check_options(&self) -> Result<()> {
-        size::check(&self.given()?, self.size)
+        size::check(&self.given()?, self.around.inner(self.size)?)
     }
 
     /// What [`PackOptions::pack`] would make of a tree. Data is not read, so the UUID is zero if it would
@@ -29,28 +68,36 @@ impl PackOptions {
     pub fn plan(&self, tree: &Tree, sources: &Sources) -> Result<Packed> {
         let walk = Walk::new(Input { tree, sources })?;
         let options = self.volume(&walk)?;
-        let sized = size::choose(&options, self.size, &walk)?;
+        let (sized, frame) = self.sized(&options, &walk)?;
         let mut request = sized.request.clone();
         if options.uuid.is_none() {
             request.uuid = [0; 16];
         }
         let plan = Plan::with(&request, &sized.measured)?
             .map_err(|_| Error::invalid("no plan holds all of it"))?;
-        Ok(self.packed(made(&plan, &request), &walk, sized.bytes))
+        Ok(self.packed(made(&plan, &request), &walk, &frame))
     }
 
     /// Counts what is in an image.
-    pub(super) fn packed(&self, made: Made, walk: &Walk<'_>, bytes: u64) -> Packed {
+    pub(super) fn packed(&self, made: Made, walk: &Walk<'_>, frame: &Frame) -> Packed {
         let latest = self.latest();
         let inode_bytes = made.inode_bytes;
+        let [disk_guid, guid] = guids(&made.uuid);
+        let partition = self.around.table.map(|_| PackedPartition {
+            start: frame.start,
+            bytes: frame.volume,
+            disk_guid,
+            guid,
+        });
         let mut packed = Packed {
             made,
-            bytes,
+            bytes: frame.total,
             directories: 0,
             files: 0,
             others: 0,
             hard_links: 0,
             data_bytes: walk.bytes,
+            partition,
             clamped_times: 0,
         };
         for node in walk.nodes() {

@@ -6,11 +6,11 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use throughline::archive::{Platform, Sources, Tree};
-use throughline::pack::{Difference, PackOptions, PackSize, Packed};
+use throughline::pack::{Difference, PackOptions, PackSize, Packed, PartitionTable};
 use throughline::{MkfsError, MkfsOptions};
 
 use crate::args::JsonFlag;
@@ -73,14 +73,27 @@ pub(crate) struct PackArgs {
             "output", "check", "size", "exclude", "force", "fs_type", "block", "inode_bytes",
             "bytes_per_inode", "inodes", "reserved", "label", "uuid", "features", "extended",
             "wants_journal", "journal", "usage", "last_mounted", "on_error", "blocks_per_group",
-            "groups_per_flex", "revision",
+            "groups_per_flex", "revision", "partition", "bootable",
         ]
     )]
     into: Option<Place>,
+    /// Make a disk image with a partition table, and the file system in its only partition, from 1 MiB on
+    #[arg(long, value_name = "TABLE")]
+    partition: Option<Table>,
+    /// Mark the partition as bootable by legacy BIOS
+    #[arg(long, requires = "partition")]
+    bootable: bool,
     #[command(flatten)]
     volume: VolumeArgs,
     #[command(flatten)]
     pub(crate) json: JsonFlag,
+}
+
+/// Partition tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Table {
+    /// A GUID partition table.
+    Gpt,
 }
 
 fn size(text: &str) -> Result<PackSize, String> {
@@ -102,7 +115,8 @@ pub(crate) fn run(args: &PackArgs, context: &mut Context) -> Result<(), Failure>
         .map_err(|error| Failure::Usage(error.to_string()))?;
     if context.globals.offset > 0 {
         return Err(Failure::Usage(
-            "--offset is not for pack: an image begins at its start".to_owned(),
+            "--offset is not for pack: an image begins at its start (--partition gpt puts a table there)"
+                .to_owned(),
         ));
     }
     if let Some(image) = &args.check {
@@ -152,6 +166,9 @@ fn options(args: &PackArgs) -> Result<PackOptions, Failure> {
     args.volume.set(&mut volume, false)?;
     let mut options = PackOptions::new();
     options.mkfs(volume).size(args.size).overwrite(args.force);
+    options.partition(args.partition.map(|Table::Gpt| PartitionTable::Gpt {
+        bootable: args.bootable,
+    }));
     if let Some(time) = epoch()? {
         options.epoch(time);
     }
@@ -275,7 +292,17 @@ fn sum(image: &Path) -> std::io::Result<String> {
 
 fn value(packed: &Packed, sum: &str) -> Value {
     let made = &packed.made;
+    let guid = |bytes| uuid::Uuid::from_bytes(bytes).to_string();
+    let partition = packed.partition.map(|partition| {
+        json!({
+            "start": partition.start,
+            "bytes": partition.bytes,
+            "disk_guid": guid(partition.disk_guid),
+            "guid": guid(partition.guid),
+        })
+    });
     json!({
+        "partition": partition,
         "bytes": packed.bytes,
         "sha256": sum,
         "uuid": uuid::Uuid::from_bytes(made.uuid).to_string(),
@@ -296,7 +323,7 @@ fn value(packed: &Packed, sum: &str) -> Value {
 }
 
 fn text(packed: &Packed, image: &Path) -> String {
-    format!(
+    let mut text = format!(
         "{}: {} bytes, UUID {}; directories: {}, files: {}, others: {}, bytes of data: {}",
         quote(image),
         packed.bytes,
@@ -305,5 +332,12 @@ fn text(packed: &Packed, image: &Path) -> String {
         packed.files,
         packed.others,
         packed.data_bytes
-    )
+    );
+    if let Some(partition) = packed.partition {
+        text += &format!(
+            "; partition: {} bytes at {}",
+            partition.bytes, partition.start
+        );
+    }
+    text
 }
