@@ -26,8 +26,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) platform: Option<&'a Platform>,
     /// Bytes of the image that is made. More data is refused when it is met.
     pub(crate) size_bytes: Option<u64>,
-    /// The image that is made or checked: a directory may hold it, but not as a part of itself.
-    pub(crate) without: Option<&'a Path>,
+    /// Files that are made or checked: a directory may hold them, but not as a part of the image.
+    pub(crate) without: Vec<&'a Path>,
     /// No notes are wanted.
     pub(crate) quiet: bool,
 }
@@ -66,8 +66,11 @@ pub(crate) fn merged_onto(
     if let Some(platform) = wanted.platform {
         merge.set_platform(platform.clone());
     }
-    let without = wanted.without.and_then(|path| path.metadata().ok());
-    if let Some(found) = without.filter(std::fs::Metadata::is_file) {
+    let without = wanted
+        .without
+        .iter()
+        .filter_map(|path| path.metadata().ok());
+    for found in without.filter(std::fs::Metadata::is_file) {
         merge.leave_out(&found);
     }
     if !exclude.0.is_empty() {

@@ -444,36 +444,45 @@ fn mkfs_fills_a_device() {
 #[test]
 fn a_killed_pack_leaves_nothing() {
     let place = Place::new();
-    let (source, image) = (place.path("source"), place.text("image"));
-    fs::create_dir(&source).unwrap();
-    fs::write(source.join("file"), noise(64 << 20, 1)).unwrap();
-    let names = || fs::read_dir(place.dir.path()).unwrap().count();
-    // One that is done before it is seen at work is no proof.
-    for _ in 0..50 {
-        let mut pack = throughline();
-        pack.args(["pack", "-q", source.to_str().unwrap(), "-o", &image]);
-        let mut running = pack.spawn().unwrap();
-        let open = PathBuf::from(format!("/proc/{}/fd", running.id()));
-        let is_at_work = || {
-            let links = fs::read_dir(&open).into_iter().flatten().flatten();
-            let targets = links.filter_map(|link| fs::read_link(link.path()).ok());
-            targets
-                .filter(|target| target.starts_with(place.dir.path()))
-                .any(|target| target.to_string_lossy().ends_with("(deleted)"))
-        };
-        while running.try_wait().unwrap().is_none() {
-            if is_at_work() {
-                running.kill().unwrap();
-                running.wait().unwrap();
-            }
-        }
-        if !Path::new(&image).exists() {
-            assert_eq!(names(), 1);
+    fs::create_dir(place.path("source")).unwrap();
+    fs::write(place.path("source/file"), noise(64 << 20, 1)).unwrap();
+    let own = format!("--verity={}", place.text("hashes"));
+    for options in [&[][..], &["--partition", "gpt", "--verity"], &[&own]] {
+        // One that is done before it is seen at work is no proof.
+        if !(0..50).any(|_| is_killed_without_a_trace(&place, options)) {
+            left_out!("pack was never seen at work: the file system has no files without names");
             return;
         }
-        fs::remove_file(&image).unwrap();
     }
-    left_out!("pack was never seen at work: the file system has no files without names");
+}
+
+/// Kills a run that is at work; `false` if it was done before.
+fn is_killed_without_a_trace(place: &Place, options: &[&str]) -> bool {
+    let names = || fs::read_dir(place.dir.path()).unwrap().count();
+    let mut pack = throughline();
+    pack.args(["pack", "-q", "-F", &place.text("source"), "-o"]);
+    let mut running = pack.arg(place.path("image")).args(options).spawn().unwrap();
+    let open = PathBuf::from(format!("/proc/{}/fd", running.id()));
+    let is_at_work = || {
+        let links = fs::read_dir(&open).into_iter().flatten().flatten();
+        let targets = links.filter_map(|link| fs::read_link(link.path()).ok());
+        targets
+            .filter(|target| target.starts_with(place.dir.path()))
+            .any(|target| target.to_string_lossy().ends_with("(deleted)"))
+    };
+    while running.try_wait().unwrap().is_none() {
+        if is_at_work() {
+            running.kill().unwrap();
+            running.wait().unwrap();
+        }
+    }
+    if !place.path("image").exists() {
+        assert_eq!(names(), 1, "{options:?}");
+        return true;
+    }
+    fs::remove_file(place.path("image")).unwrap();
+    let _ = fs::remove_file(place.path("hashes"));
+    false
 }
 
 /// Files that begin with zeros as an empty archive does, and other things that were not meant.

@@ -1,13 +1,14 @@
-//! What is around a packed volume: a partition table, before and after it.
+//! What is around a packed volume: a partition table before and after it, a hash tree behind it.
 //!
 //! ```text
-//! protective MBR, GPT │ 1 MiB: volume │ backup of the GPT
+//! protective MBR, GPT │ 1 MiB: volume │ zeros to 4 KiB │ hash tree │ backup of the GPT
+//!                     └────────────── the partition ─────────────┘
 //! ```
 
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use gpt::disk::LogicalBlockSize;
 use gpt::mbr::ProtectiveMBR;
@@ -16,6 +17,7 @@ use gpt::{GptConfig, GptError, partition_types};
 use uuid::Uuid;
 
 use super::size::PackSize;
+use super::verity::{self, BLOCK_BYTES};
 use crate::error::{Error, Result};
 
 /// Where the partition begins, as all tools align it.
@@ -37,10 +39,21 @@ pub enum PartitionTable {
     },
 }
 
+/// Where a hash tree of dm-verity goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum HashTree {
+    /// Behind the volume.
+    Appended,
+    /// Into a new file of its own.
+    File(PathBuf),
+}
+
 /// What is asked for around a volume.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Around {
     pub(super) table: Option<PartitionTable>,
+    pub(super) hashes: Option<HashTree>,
 }
 
 /// The places in an image.
@@ -50,6 +63,10 @@ pub(super) struct Frame {
     pub(super) start: u64,
     /// Bytes of the volume.
     pub(super) volume: u64,
+    /// Bytes that a hash tree covers; 0 if there is none.
+    pub(super) hashed: u64,
+    /// Bytes of the volume and of a hash tree behind it: those of the partition.
+    pub(super) content: u64,
     /// Bytes of the image.
     pub(super) total: u64,
 }
@@ -60,9 +77,14 @@ impl Around {
         let PackSize::Exact(total) = size else {
             return Ok(size);
         };
-        let volume = match self.table {
+        let room = match self.table {
             Some(_) => total.saturating_sub(START_BYTES + BACKUP_BYTES) / ALIGN_BYTES * ALIGN_BYTES,
             None => total,
+        };
+        let volume = match self.hashes {
+            Some(HashTree::Appended) => verity::data_within(room),
+            Some(HashTree::File(_)) => room / BLOCK_BYTES * BLOCK_BYTES,
+            None => room,
         };
         match volume {
             0 => Err(Error::invalid(format!(
@@ -82,18 +104,27 @@ impl Around {
 
     /// Whether there is nothing around the volume.
     pub(super) fn is_none(&self) -> bool {
-        self.table.is_none()
+        self.table.is_none() && self.hashes.is_none()
     }
 
     /// The places for a volume of `volume` bytes.
     pub(super) fn frame(&self, size: PackSize, volume: u64) -> Frame {
+        let hashed = match self.hashes {
+            Some(_) => volume.next_multiple_of(BLOCK_BYTES),
+            None => 0,
+        };
+        let content = match self.hashes {
+            Some(HashTree::Appended) => hashed + verity::tree_bytes(hashed),
+            Some(HashTree::File(_)) => hashed,
+            None => volume,
+        };
         let (start, end) = match self.table {
             Some(_) => (
                 START_BYTES,
-                (START_BYTES + volume.next_multiple_of(SECTOR_BYTES) + BACKUP_BYTES)
+                (START_BYTES + content.next_multiple_of(SECTOR_BYTES) + BACKUP_BYTES)
                     .next_multiple_of(ALIGN_BYTES),
             ),
-            None => (0, volume),
+            None => (0, content),
         };
         let total = match size {
             PackSize::Exact(total) => total,
@@ -102,6 +133,8 @@ impl Around {
         Frame {
             start,
             volume,
+            hashed,
+            content,
             total,
         }
     }
@@ -113,6 +146,9 @@ impl Frame {
         match offset {
             at if at < self.start => Some("partition table"),
             at if at < self.start + self.volume => None,
+            at if at < self.start + self.hashed => Some("zeros behind the file system"),
+            at if at < self.start + self.content => Some("hash tree"),
+            _ if self.start == 0 => Some("room behind the hash tree"),
             _ => Some("backup of the partition table"),
         }
     }
@@ -149,7 +185,7 @@ pub(super) fn write_table(
         part_type_guid: partition_types::LINUX_FS,
         part_guid: partition,
         first_lba,
-        last_lba: first_lba + frame.volume.div_ceil(SECTOR_BYTES) - 1,
+        last_lba: first_lba + frame.content.div_ceil(SECTOR_BYTES) - 1,
         flags,
         name: String::from_utf8_lossy(name).into_owned(),
     };

@@ -31,10 +31,13 @@ mod pointers;
 mod size;
 mod stream;
 pub(crate) mod tree;
+mod verity;
 mod walk;
+mod whole;
 
 pub use check::Difference;
-pub use frame::PartitionTable;
+pub use frame::{HashTree, PartitionTable};
 pub use options::PackOptions;
 pub use planned::{Packed, PackedPartition};
 pub use size::PackSize;
+pub use verity::Verity;

@@ -3,28 +3,26 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::SystemTime;
 
-use sha2::{Digest, Sha256};
 use throughline_archive::{Sources, Tree};
 use throughline_block::Disk;
-use throughline_device::{DeviceKind, LockMode, OffsetDevice, OpenOptions};
+use throughline_device::{DeviceKind, LockMode, OpenOptions};
 use throughline_extfmt::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
 
 use super::check::{self, Difference};
 use super::data::{Pass, Progress};
-use super::frame::{self, Around, Frame, PartitionTable};
+use super::frame::{Around, Frame, HashTree, PartitionTable};
 use super::place::Placed;
 use super::planned::Packed;
 use super::size::{self, PackSize, Sized};
 use super::tree::{Input, Kind};
 use super::walk::Walk;
+use super::whole::{derived, new_file, persist};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::make::made;
-use crate::new_file::{NewFile, directory_of};
 use crate::options::MkfsOptions;
 use crate::plan::Plan;
 use crate::request::Request;
@@ -88,6 +86,13 @@ impl PackOptions {
         self
     }
 
+    /// A hash tree of dm-verity for the volume: format 1, SHA-256, blocks of 4096 bytes. Its salt follows from
+    /// the content. Default: none.
+    pub fn verity(&mut self, tree: Option<HashTree>) -> &mut PackOptions {
+        self.around.hashes = tree;
+        self
+    }
+
     /// Packs a tree into the new image `path`. The image gets this name when it is complete and durable; if
     /// anything fails before, nothing is left.
     ///
@@ -130,22 +135,23 @@ impl PackOptions {
     ) -> Result<Packed> {
         let path = path.as_ref();
         self.refuse_occupied(path)?;
+        if let Some(HashTree::File(hashes)) = &self.around.hashes {
+            self.refuse_occupied(hashes)?;
+        }
         let walk = Walk::new(Input { tree, sources })?;
         let options = self.volume(&walk)?;
         let (sized, frame) = self.sized(&options, &walk)?;
-        let failed = |source| Error::Open {
-            path: path.to_owned(),
-            source,
-        };
-        let unnamed = NewFile::new(path).map_err(failed)?;
+        let unnamed = new_file(path)?;
         let image = unnamed.path();
-        let (plan, request) = self.write_image(image, &sized, &frame, &options, progress)?;
-        let made = made(&plan, &request);
-        unnamed.persist(path, self.overwrite).map_err(failed)?;
-        File::open(directory_of(path))
-            .and_then(|directory| directory.sync_all())
-            .map_err(failed)?;
-        Ok(self.packed(made, &walk, &frame))
+        let written = self.write_image(image, &sized, &frame, &options, progress)?;
+        let made = made(&written.plan, &written.request);
+        if let (Some(file), Some(HashTree::File(path))) = (written.hashes, &self.around.hashes) {
+            persist(file, path, self.overwrite)?;
+        }
+        persist(unnamed, path, self.overwrite)?;
+        let mut packed = self.packed(made, &walk, &frame);
+        packed.verity = written.verity;
+        Ok(packed)
     }
 
     /// Packs a tree again and compares the result with an image. Returns the parts that differ, at most about
@@ -164,6 +170,11 @@ impl PackOptions {
         image: impl AsRef<Path>,
     ) -> Result<Vec<Difference>> {
         let image = image.as_ref();
+        if let Some(HashTree::File(_)) = self.around.hashes {
+            return Err(Error::invalid(
+                "a hash tree in a file of its own is not compared: 'veritysetup verify' does that",
+            ));
+        }
         let walk = Walk::new(Input { tree, sources })?;
         let mut options = self.volume(&walk)?;
         let (differences, uuid) = self.differences(&walk, &options, image)?;
@@ -188,14 +199,11 @@ impl PackOptions {
         image: &Path,
     ) -> Result<(Vec<Difference>, [u8; 16])> {
         let (sized, frame) = self.sized(options, walk)?;
-        let unnamed = NewFile::new(image).map_err(|source| Error::Open {
-            path: image.to_owned(),
-            source,
-        })?;
+        let unnamed = new_file(image)?;
         let ours = unnamed.path();
-        let (plan, request) = self.write_image(ours, &sized, &frame, options, &|_, _| ())?;
-        let differences = check::compare(ours, image, &plan, &frame)?;
-        Ok((differences, request.uuid))
+        let written = self.write_image(ours, &sized, &frame, options, &|_, _| ())?;
+        let differences = check::compare(ours, image, &written.plan, &frame)?;
+        Ok((differences, written.request.uuid))
     }
 
     fn refuse_occupied(&self, path: &Path) -> Result<()> {
@@ -253,26 +261,6 @@ impl PackOptions {
         let sized = size::choose(options, self.around.inner(self.size)?, walk)?;
         let frame = self.around.frame(self.size, sized.bytes);
         Ok((sized, frame))
-    }
-
-    /// Writes a whole image into a new, empty file. Returns what its volume became.
-    fn write_image<'w>(
-        &self,
-        image: &Path,
-        sized: &'w Sized<'w>,
-        frame: &Frame,
-        options: &MkfsOptions,
-        progress: &(dyn Fn(u64, u64) + Sync),
-    ) -> Result<(Plan<'w>, Request)> {
-        let disk = create(image, sized, frame)?;
-        let written = self.write(sized, options, &disk, Clear::Blank, progress)?;
-        drop(disk);
-        if let Some(PartitionTable::Gpt { bootable }) = self.around.table {
-            let (_, request) = &written;
-            let guids = guids(&request.uuid).map(uuid::Uuid::from_bytes);
-            frame::write_table(image, frame, bootable, &request.label, guids)?;
-        }
-        Ok(written)
     }
 
     /// Writes the volume. Returns what it became.
@@ -368,36 +356,6 @@ impl Identity {
     }
 }
 
-/// Opens a new file for the image: the part of it that is the volume.
-fn create(path: &Path, sized: &Sized<'_>, frame: &Frame) -> Result<Disk> {
-    let disk = open(path, sized.request.block_bytes)?;
-    disk.set_len(frame.total).map_err(|error| match error {
-        throughline_block::Error::Device { source, .. }
-            if source.kind() == std::io::ErrorKind::FileTooLarge =>
-        {
-            Error::invalid(format!(
-                "an image of {} bytes is larger than the host's file system lets a file be",
-                frame.total
-            ))
-        }
-        other => other.into(),
-    })?;
-    if (frame.start, frame.volume) == (0, frame.total) {
-        return Ok(disk);
-    }
-    let inner = OffsetDevice::new(Arc::clone(disk.device()), frame.start, Some(frame.volume));
-    let inner = inner.map_err(|source| Error::Open {
-        path: path.to_owned(),
-        source,
-    })?;
-    Ok(Disk::new(Arc::new(inner))?)
-}
-
-/// The GUIDs of a disk and of its partition.
-pub(super) fn guids(uuid: &[u8; 16]) -> [[u8; 16]; 2] {
-    [b"disk GUID".as_slice(), b"partition GUID"].map(|what| derived(&[what, uuid]))
-}
-
 /// Opens the target.
 pub(super) fn open(path: &Path, block_bytes: u32) -> Result<Disk> {
     let failed = |source| Error::Open {
@@ -444,19 +402,4 @@ fn reserve(disk: &Disk, placed: &Placed<'_>, block_bytes: u64) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// 16 bytes that follow from others, as a UUID.
-fn derived(parts: &[&[u8]]) -> [u8; 16] {
-    let mut digest = Sha256::new();
-    for part in parts {
-        digest.update((part.len() as u64).to_le_bytes());
-        digest.update(part);
-    }
-    let sum: [u8; 32] = digest.finalize().into();
-    let mut bytes = [0; 16];
-    bytes.copy_from_slice(&sum[..16]);
-    uuid::Builder::from_random_bytes(bytes)
-        .into_uuid()
-        .into_bytes()
 }

@@ -5,10 +5,12 @@ use throughline_archive::{Sources, Tree};
 
 use super::frame::Frame;
 use super::inode;
-use super::options::{PackOptions, guids};
+use super::options::PackOptions;
 use super::size;
 use super::tree::{Input, Kind};
+use super::verity::Verity;
 use super::walk::Walk;
+use super::whole::guids;
 use crate::error::{Error, Result};
 use crate::make::{Made, made};
 use crate::plan::Plan;
@@ -33,6 +35,8 @@ pub struct Packed {
     pub data_bytes: u64,
     /// Where the volume is, if it is in a partition.
     pub partition: Option<PackedPartition>,
+    /// The hash tree, if there is one; not known of what is only planned.
+    pub verity: Option<Verity>,
     /// Nodes whose times the inodes cannot hold: they have the nearest time.
     pub clamped_times: u64,
 }
@@ -85,7 +89,7 @@ impl PackOptions {
         let [disk_guid, guid] = guids(&made.uuid);
         let partition = self.around.table.map(|_| PackedPartition {
             start: frame.start,
-            bytes: frame.volume,
+            bytes: frame.content,
             disk_guid,
             guid,
         });
@@ -98,6 +102,7 @@ impl PackOptions {
             hard_links: 0,
             data_bytes: walk.bytes,
             partition,
+            verity: None,
             clamped_times: 0,
         };
         for node in walk.nodes() {

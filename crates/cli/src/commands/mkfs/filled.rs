@@ -42,7 +42,7 @@ pub(super) fn make(
         .map_err(|error| super::failure(error, args, doing))?;
     let wanted = Wanted {
         size_bytes: Some(size),
-        without: Some(image),
+        without: vec![image],
         ..Wanted::default()
     };
     let (tree, sources) = sources::merged(&[source.to_owned()], &wanted)?;

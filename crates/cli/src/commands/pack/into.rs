@@ -18,13 +18,13 @@ pub(super) fn run(args: &PackArgs, place: &Place, context: &mut Context) -> Resu
     let latest = epoch()?;
     let opened = context.open(place, Access::Write)?;
     let directory = opened.volume.open_dir(&opened.path).doing(doing)?;
-    let image = match place {
-        Place::Image { image, .. } => Some(image.as_path()),
-        _ => None,
+    let without = match place {
+        Place::Image { image, .. } => vec![image.as_path()],
+        _ => Vec::new(),
     };
     let wanted = Wanted {
         platform: args.platform.as_ref(),
-        without: image,
+        without,
         quiet: context.globals.quiet,
         ..Wanted::default()
     };

@@ -10,7 +10,7 @@ use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use throughline::archive::{Platform, Sources, Tree};
-use throughline::pack::{Difference, PackOptions, PackSize, Packed, PartitionTable};
+use throughline::pack::{Difference, HashTree, PackOptions, PackSize, Packed, PartitionTable};
 use throughline::{MkfsError, MkfsOptions};
 
 use crate::args::JsonFlag;
@@ -73,7 +73,7 @@ pub(crate) struct PackArgs {
             "output", "check", "size", "exclude", "force", "fs_type", "block", "inode_bytes",
             "bytes_per_inode", "inodes", "reserved", "label", "uuid", "features", "extended",
             "wants_journal", "journal", "usage", "last_mounted", "on_error", "blocks_per_group",
-            "groups_per_flex", "revision", "partition", "bootable",
+            "groups_per_flex", "revision", "partition", "bootable", "verity",
         ]
     )]
     into: Option<Place>,
@@ -83,6 +83,9 @@ pub(crate) struct PackArgs {
     /// Mark the partition as bootable by legacy BIOS
     #[arg(long, requires = "partition")]
     bootable: bool,
+    /// Make a hash tree of dm-verity behind the file system, or in a new file, and print its root hash
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    verity: Option<Option<PathBuf>>,
     #[command(flatten)]
     volume: VolumeArgs,
     #[command(flatten)]
@@ -120,6 +123,11 @@ pub(crate) fn run(args: &PackArgs, context: &mut Context) -> Result<(), Failure>
         ));
     }
     if let Some(image) = &args.check {
+        if hash_file(args).is_some() {
+            return Err(Failure::Usage(
+                "--check does not read --verity=FILE: 'veritysetup verify' does".to_owned(),
+            ));
+        }
         context.exit_bits = EXIT_TROUBLE;
         let (tree, sources) = merged(args, context.globals.quiet)?;
         return check(&options, &tree, &sources, image, context);
@@ -130,6 +138,12 @@ pub(crate) fn run(args: &PackArgs, context: &mut Context) -> Result<(), Failure>
     if image == Path::new("-") {
         return Err(Failure::Usage(
             "an image cannot be written to standard output: name a file".to_owned(),
+        ));
+    }
+    if hash_file(args).as_ref() == Some(image) {
+        return Err(Failure::Usage(
+            "--verity names the image itself: without =FILE, the hash tree is behind the file system"
+                .to_owned(),
         ));
     }
     let doing = || format!("cannot pack into {}", quote(image));
@@ -169,6 +183,10 @@ fn options(args: &PackArgs) -> Result<PackOptions, Failure> {
     options.partition(args.partition.map(|Table::Gpt| PartitionTable::Gpt {
         bootable: args.bootable,
     }));
+    options.verity(args.verity.as_ref().map(|file| match file {
+        Some(file) => HashTree::File(file.clone()),
+        None => HashTree::Appended,
+    }));
     if let Some(time) = epoch()? {
         options.epoch(time);
     }
@@ -176,6 +194,7 @@ fn options(args: &PackArgs) -> Result<PackOptions, Failure> {
 }
 
 fn merged(args: &PackArgs, quiet: bool) -> Result<(Tree, Sources), Failure> {
+    let hashes = hash_file(args);
     let wanted = Wanted {
         exclude: &args.exclude,
         owner: args.owner,
@@ -184,7 +203,10 @@ fn merged(args: &PackArgs, quiet: bool) -> Result<(Tree, Sources), Failure> {
             PackSize::Exact(bytes) => Some(bytes),
             _ => None,
         },
-        without: args.output.as_deref().or(args.check.as_deref()),
+        without: [&args.output, &args.check, &hashes]
+            .into_iter()
+            .filter_map(Option::as_deref)
+            .collect(),
         quiet,
     };
     sources::merged(&args.sources, &wanted)
@@ -283,11 +305,16 @@ fn sum(image: &Path) -> std::io::Result<String> {
             len => digest.update(&buffer[..len]),
         }
     }
-    Ok(digest
-        .finalize()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect())
+    Ok(hex(&digest.finalize()))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The file of the hash tree, if it is one of its own.
+fn hash_file(args: &PackArgs) -> Option<PathBuf> {
+    args.verity.clone().flatten()
 }
 
 fn value(packed: &Packed, sum: &str) -> Value {
@@ -301,8 +328,17 @@ fn value(packed: &Packed, sum: &str) -> Value {
             "guid": guid(partition.guid),
         })
     });
+    let verity = packed.verity.as_ref().map(|tree| {
+        json!({
+            "root_hash": hex(&tree.root_hash),
+            "salt": hex(&tree.salt),
+            "data_blocks": tree.data_blocks,
+            "hash_offset": tree.hash_offset,
+        })
+    });
     json!({
         "partition": partition,
+        "verity": verity,
         "bytes": packed.bytes,
         "sha256": sum,
         "uuid": uuid::Uuid::from_bytes(made.uuid).to_string(),
@@ -337,6 +373,14 @@ fn text(packed: &Packed, image: &Path) -> String {
         text += &format!(
             "; partition: {} bytes at {}",
             partition.bytes, partition.start
+        );
+    }
+    if let Some(tree) = &packed.verity {
+        text += &format!(
+            "\nroot hash: {}, salt: {}, hash offset: {}",
+            hex(&tree.root_hash),
+            hex(&tree.salt),
+            tree.hash_offset
         );
     }
     text
