@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use throughline_testkit::kernel::{Loop, Mount};
-use throughline_testkit::{left_out, program};
+use throughline_testkit::{left_out, missing, program};
 
 use crate::common::{assert_clean, fails, is_root, ok, run};
 use crate::sources::{Place, has};
@@ -159,7 +159,7 @@ fn disk_images_are_reproducible_and_checked() {
 #[test]
 fn the_kernel_mounts_the_partition() {
     if !is_root() {
-        left_out!("only root mounts with the kernel");
+        missing!("only root mounts with the kernel");
         return;
     }
     let place = made();
@@ -355,7 +355,7 @@ fn a_hash_tree_goes_behind_the_volume_or_into_a_new_file() {
 #[test]
 fn a_full_disk_leaves_nothing() {
     if !is_root() || !has(&["unshare", "mount"]) {
-        left_out!("only root mounts a small file system");
+        missing!("only root mounts a small file system");
         return;
     }
     let place = made();
@@ -378,7 +378,7 @@ fn a_full_disk_leaves_nothing() {
     let ran = unshare.output().unwrap();
     let errors = String::from_utf8_lossy(&ran.stderr);
     if ran.status.code() == Some(99) {
-        left_out!("no tmpfs here: {errors}");
+        missing!("no tmpfs here: {errors}");
         return;
     }
     assert_eq!(ran.status.code(), Some(0), "{errors}");

@@ -8,8 +8,6 @@ use throughline_device::DeviceKind;
 use super::options::{PackOptions, open};
 use super::planned::Packed;
 use super::size::{self, PackSize};
-use super::tree::Input;
-use super::walk::Walk;
 use crate::error::{Error, Result};
 use crate::make::{made, refuse_occupied};
 use crate::write::Clear;
@@ -42,8 +40,7 @@ impl PackOptions {
                 "what is around a file system (a partition table) is made with a new image only",
             ));
         }
-        let walk = Walk::new(Input { tree, sources })?;
-        let options = self.volume(&walk)?;
+        let (walk, options) = self.walked(tree, sources)?;
         let probe = open(path, USUAL_BLOCK_BYTES)?;
         let len = probe.len_bytes();
         let bytes = match self.size {

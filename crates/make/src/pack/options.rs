@@ -138,8 +138,7 @@ impl PackOptions {
         if let Some(HashTree::File(hashes)) = &self.around.hashes {
             self.refuse_occupied(hashes)?;
         }
-        let walk = Walk::new(Input { tree, sources })?;
-        let options = self.volume(&walk)?;
+        let (walk, options) = self.walked(tree, sources)?;
         let (sized, frame) = self.sized(&options, &walk)?;
         let unnamed = new_file(path)?;
         let image = unnamed.path();
@@ -175,8 +174,7 @@ impl PackOptions {
                 "a hash tree in a file of its own is not compared: 'veritysetup verify' does that",
             ));
         }
-        let walk = Walk::new(Input { tree, sources })?;
-        let mut options = self.volume(&walk)?;
+        let (walk, mut options) = self.walked(tree, sources)?;
         let (differences, uuid) = self.differences(&walk, &options, image)?;
         if differences.is_empty() || options.uuid.is_some() {
             return Ok(differences);
@@ -229,8 +227,18 @@ impl PackOptions {
         Ok(options)
     }
 
-    /// The options of the volume, with what follows from the tree.
-    pub(super) fn volume(&self, walk: &Walk<'_>) -> Result<MkfsOptions> {
+    /// The tree in order, and the options of the volume with what follows from it.
+    pub(super) fn walked<'t>(
+        &self,
+        tree: &'t Tree,
+        sources: &'t Sources,
+    ) -> Result<(Walk<'t>, MkfsOptions)> {
+        let walk = Walk::new(Input { tree, sources })?;
+        let options = self.volume(&walk)?;
+        Ok((walk, options))
+    }
+
+    fn volume(&self, walk: &Walk<'_>) -> Result<MkfsOptions> {
         let mut options = self.given()?;
         if options.hash_seed.is_none() && options.extended.hash_seed.is_none() {
             options.hash_seed(derived(&[b"hash seed", &walk.digest]));

@@ -7,7 +7,7 @@ use super::frame::Frame;
 use super::inode;
 use super::options::PackOptions;
 use super::size;
-use super::tree::{Input, Kind};
+use super::tree::Kind;
 use super::verity::Verity;
 use super::walk::Walk;
 use super::whole::guids;
@@ -70,8 +70,7 @@ impl PackOptions {
     /// # Errors
     /// As there.
     pub fn plan(&self, tree: &Tree, sources: &Sources) -> Result<Packed> {
-        let walk = Walk::new(Input { tree, sources })?;
-        let options = self.volume(&walk)?;
+        let (walk, options) = self.walked(tree, sources)?;
         let (sized, frame) = self.sized(&options, &walk)?;
         let mut request = sized.request.clone();
         if options.uuid.is_none() {
