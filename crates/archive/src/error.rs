@@ -25,7 +25,7 @@ pub enum Error {
         problem: String,
     },
     /// The source needs more than the caller's [`Limits`](crate::Limits) allow.
-    #[error("{place}: {problem}; raise the limit if this source is trusted")]
+    #[error("{place}: {problem}")]
     Limit {
         /// The source, and the place in it where one is known.
         place: String,
@@ -43,6 +43,9 @@ pub enum Error {
         /// The reason.
         source: io::Error,
     },
+    /// The caller asked to stop.
+    #[error("stopped")]
+    Stopped,
     /// What the caller's own visitor or source returned.
     #[error(transparent)]
     Caller(Box<dyn std::error::Error + Send + Sync>),
@@ -82,7 +85,7 @@ impl Error {
             Error::Invalid(text) => Error::Invalid(format!("{outer}: {text}")),
             Error::Unsupported(text) => Error::Unsupported(format!("{outer}: {text}")),
             Error::Io { place, source } => Error::io(format_args!("{outer}: {place}"), source),
-            Error::Changed(_) | Error::Caller(_) => self,
+            Error::Changed(_) | Error::Stopped | Error::Caller(_) => self,
         }
     }
 }

@@ -133,12 +133,13 @@ impl Item for OpenFile {
 }
 
 /// Adds what is below a directory to a tree; the source is to be added under `id`. Paths that are `unwanted`
-/// are not looked at.
+/// are not looked at, and regular files that are `left_out`, by device and inode, are not added.
 pub(crate) fn scan(
     root: &Path,
     tree: &mut Tree,
     id: SourceId,
     unwanted: &dyn Fn(&[u8]) -> bool,
+    left_out: &[(u64, u64)],
 ) -> Result<HostDirectory> {
     let source = HostDirectory {
         root: root.to_owned(),
@@ -151,6 +152,7 @@ pub(crate) fn scan(
         tree,
         id,
         unwanted,
+        left_out,
         linked: HashMap::new(),
     };
     // The directory itself may be given as a symlink.
@@ -172,6 +174,7 @@ struct Scan<'t> {
     tree: &'t mut Tree,
     id: SourceId,
     unwanted: &'t dyn Fn(&[u8]) -> bool,
+    left_out: &'t [(u64, u64)],
     /// Nodes that have more names, by device and inode.
     linked: HashMap<(u64, u64), NodeId>,
 }
@@ -227,9 +230,12 @@ impl Scan<'_> {
         name: &[u8],
         metadata: &std::fs::Metadata,
     ) -> Result<()> {
+        let identity = (metadata.dev(), metadata.ino());
+        if metadata.is_file() && self.left_out.contains(&identity) {
+            return Ok(());
+        }
         let inside = self.inside(path);
         let meta = meta(path, metadata)?;
-        let identity = (metadata.dev(), metadata.ino());
         let shared = metadata.nlink() > 1 && !metadata.is_dir();
         if let Some(&node) = self.linked.get(&identity).filter(|_| shared) {
             self.tree.link_node(inside, node)?;

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{BufReader, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use crate::image::{
 use crate::limits::Limits;
 use crate::source::{Access, Item, Source, Sources};
 use crate::stream::{
-    Compression, FileInput, Input, Spool, StreamInput, Window, decoder, from_read,
+    Compression, FileInput, Input, Spool, StreamInput, Window, decoder, from_read, spool_place,
 };
 use crate::tar::{Entry, Reader};
 use crate::tree::Tree;
@@ -28,9 +29,12 @@ pub struct Merge {
     sources: Sources,
     limits: Limits,
     whiteouts: bool,
-    platform: Platform,
+    platform: Option<Platform>,
+    platform_counted: bool,
     threads: usize,
     unwanted: Option<Box<Unwanted>>,
+    /// Files of this machine that are in no directory, by device and inode.
+    left_out: Vec<(u64, u64)>,
 }
 
 /// Whether the path is to be left out.
@@ -53,9 +57,22 @@ impl Merge {
             sources: Sources::new(),
             limits,
             whiteouts: false,
-            platform: Platform::default(),
+            platform: None,
+            platform_counted: false,
             threads: std::thread::available_parallelism().map_or(1, Into::into),
             unwanted: None,
+            left_out: Vec::new(),
+        }
+    }
+
+    /// Begins with a tree, over which the sources are laid. Its nodes keep their numbers
+    /// ([`Tree::keep_numbers`]). No path is to be [left out](Merge::set_exclude): that would go for the tree,
+    /// too.
+    pub fn onto(mut tree: Tree, limits: Limits) -> Merge {
+        tree.keep_numbers();
+        Merge {
+            tree,
+            ..Merge::new(limits)
         }
     }
 
@@ -65,9 +82,21 @@ impl Merge {
         self.whiteouts = whiteouts;
     }
 
-    /// Which image to take where there are several. At first: Linux on this machine's processor.
+    /// Which image to take where there are several. At first: Linux on this machine's processor. An image
+    /// that is for another platform is refused, by what its index or its configuration says.
     pub fn set_platform(&mut self, platform: Platform) {
-        self.platform = platform;
+        self.platform = Some(platform);
+    }
+
+    /// Whether a source so far was an image of a container, for which the platform counts.
+    pub fn platform_counted(&self) -> bool {
+        self.platform_counted
+    }
+
+    /// Leaves a file of this machine, under all its names, out of directories that are added: such as the
+    /// image that is being replaced.
+    pub fn leave_out(&mut self, file: &std::fs::Metadata) {
+        self.left_out.push((file.dev(), file.ino()));
     }
 
     /// How many layers are read at once. At first: as many as there are processors.
@@ -141,7 +170,7 @@ impl Merge {
         let id = self.sources.next_id();
         let wanted: &Unwanted = &|_| false;
         let unwanted = self.unwanted.as_deref().unwrap_or(wanted);
-        let source = host::scan(path, &mut self.tree, id, unwanted)?;
+        let source = host::scan(path, &mut self.tree, id, unwanted, &self.left_out)?;
         self.sources.add(Box::new(source));
         Ok(())
     }
@@ -221,7 +250,9 @@ impl Merge {
     }
 
     fn add_layers(&mut self, store: &Store, image: Option<&str>, name: &str) -> Result<()> {
-        let layers = layers_of(store, image, &self.platform).map_err(|error| error.within(name))?;
+        let layers = layers_of(store, image, self.platform.as_ref());
+        let layers = layers.map_err(|error| error.within(name))?;
+        self.platform_counted = true;
         let first = self.sources.next_id();
         for layer in &layers {
             let Layer {
@@ -430,6 +461,6 @@ impl Source for Spooled {
 impl Item for &Window {
     fn read_at(&self, at: u64, buffer: &mut [u8]) -> Result<()> {
         let read = self.read_exact_at(at, buffer);
-        read.map_err(|error| Error::io("temporary file", error))
+        read.map_err(|error| Error::io(spool_place(), error))
     }
 }

@@ -18,7 +18,7 @@ for l in l1 l2; do
   eval "$l=sha256:$(sha256sum $l.tar | cut -d' ' -f1)"; PACK < $l.tar > $l.packed
 done
 put l1.packed; d1=$sum s1=$size; put l2.packed; d2=$sum s2=$size
-echo "{\"rootfs\":{\"type\":\"layers\",\"diff_ids\":[\"$l1\",\"$l2\"]}}" > config
+echo "{\"os\":\"linux\",\"architecture\":\"amd64\",\"rootfs\":{\"type\":\"layers\",\"diff_ids\":[\"$l1\",\"$l2\"]}}" > config
 put config; dc=$sum sc=$size
 t=application/vnd.oci.image.layer.v1.tarENDING
 echo "{\"schemaVersion\":2,\"config\":{\"digest\":\"sha256:$dc\",\"size\":$sc},\"layers\":[
@@ -108,6 +108,20 @@ fn damaged_blobs_and_other_platforms_are_errors() {
         merge
             .add_image(&dir.path().join("docker.tar"), Some("c"))
             .is_err()
+    );
+    assert!(merge.platform_counted());
+    let mut merge = Merge::new(Limits::default());
+    merge.set_platform(Platform {
+        variant: Some("v3".to_owned()),
+        ..amd64()
+    });
+    let error = merge
+        .add_image(&dir.path().join("docker.tar"), Some("a:b"))
+        .expect_err("its configuration names no variant")
+        .to_string();
+    assert!(
+        error.contains("for linux/amd64, not for linux/amd64/v3"),
+        "{error}"
     );
 
     shell(

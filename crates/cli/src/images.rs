@@ -278,7 +278,10 @@ pub(crate) fn opening_hint(problem: Problem, image: &Path, offset: u64, option: 
         .with_next(found.next);
     }
     if reason.contains("has only") {
-        return problem.with_next("make a file system on it: throughline mkfs IMAGE SIZE");
+        return problem.with_next(match image.metadata().is_ok_and(|found| found.len() > 0) {
+            true => "check the name: this is another file than an image",
+            false => "make a file system on it: throughline mkfs IMAGE SIZE",
+        });
     }
     let next = if offset == 0 {
         format!(

@@ -2,9 +2,9 @@
 //!
 //! [`args`] parses the command line, [`place`] the places; each command is a file in [`commands`]. Every
 //! failure is printed on standard error as `throughline: cannot …: reason`. The exit code is 0 for success, 1
-//! for a failure (`replay`, `mount`, `umount`, `explain` and several commands of `lab` have codes of their
-//! own), 2 for a wrong command line, 130 after Ctrl-C, and 141 if the reader of our output has closed the
-//! pipe.
+//! for a failure (`replay`, `mount`, `umount`, `explain`, `pack --check` and several commands of `lab` have
+//! codes of their own), 2 for a wrong command line, 130 after Ctrl-C, and 141 if the reader of our output has
+//! closed the pipe.
 #![forbid(unsafe_code)]
 
 mod args;

@@ -26,6 +26,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) platform: Option<&'a Platform>,
     /// Bytes of the image that is made. More data is refused when it is met.
     pub(crate) size_bytes: Option<u64>,
+    /// Files that are made or checked: a directory may hold them, but not as a part of the image.
+    pub(crate) without: Vec<&'a Path>,
     /// No notes are wanted.
     pub(crate) quiet: bool,
 }
@@ -39,6 +41,15 @@ const MORE_BYTES: u64 = 1 << 30;
 
 /// Merges the sources, later ones over earlier ones.
 pub(crate) fn merged(sources: &[PathBuf], wanted: &Wanted<'_>) -> Result<(Tree, Sources), Failure> {
+    merged_onto(Merge::new(limits(wanted)), sources, wanted)
+}
+
+/// Merges the sources over what is there.
+pub(crate) fn merged_onto(
+    mut merge: Merge,
+    sources: &[PathBuf],
+    wanted: &Wanted<'_>,
+) -> Result<(Tree, Sources), Failure> {
     let exclude = Arc::new(Exclude::new(wanted.exclude)?);
     let streams = sources.iter().filter(|source| is_stream(source)).count();
     if streams > 1 {
@@ -52,9 +63,15 @@ pub(crate) fn merged(sources: &[PathBuf], wanted: &Wanted<'_>) -> Result<(Tree, 
                 .to_owned(),
         ));
     }
-    let mut merge = Merge::new(limits(wanted));
     if let Some(platform) = wanted.platform {
         merge.set_platform(platform.clone());
+    }
+    let without = wanted
+        .without
+        .iter()
+        .filter_map(|path| path.metadata().ok());
+    for found in without.filter(std::fs::Metadata::is_file) {
+        merge.leave_out(&found);
     }
     if !exclude.0.is_empty() {
         let exclude = Arc::clone(&exclude);
@@ -69,6 +86,11 @@ pub(crate) fn merged(sources: &[PathBuf], wanted: &Wanted<'_>) -> Result<(Tree, 
             let problem = hinted(error, wanted.size_bytes, source);
             problem.met(format!("cannot read {}", quote(source)))
         })?;
+    }
+    if let Some(platform) = wanted.platform.filter(|_| !merge.platform_counted()) {
+        return Err(Failure::Usage(format!(
+            "--platform {platform} cannot be applied: no source is an image of a container"
+        )));
     }
     let (mut tree, sources) = merge.finish();
     exclude.note_unused(wanted.quiet);
@@ -145,7 +167,7 @@ fn is_stream(source: &Path) -> bool {
 }
 
 /// An image of a fixed size bounds what an archive may hold. What is left out again does not count for it.
-fn limits(wanted: &Wanted<'_>) -> Limits {
+pub(crate) fn limits(wanted: &Wanted<'_>) -> Limits {
     let mut limits = Limits::default();
     if let Some(bytes) = wanted.size_bytes.filter(|_| wanted.exclude.is_empty()) {
         let more = bytes.saturating_mul(MORE_TIMES).saturating_add(MORE_BYTES);
@@ -187,6 +209,14 @@ fn hinted(error: Error, size_bytes: Option<u64>, source: &Path) -> Problem {
         Error::Limit { .. } if size_bytes.is_some() => {
             "it does not fit the size of the image: give more ('pack --size min' makes the smallest one)"
                 .to_owned()
+        }
+        Error::Limit { .. } => {
+            "this limit of 'throughline pack' protects from hostile archives and has no option; as a \
+             library, archive::Limits has it"
+                .to_owned()
+        }
+        Error::Invalid(why) if why.contains("so it cannot be taken for") => {
+            "without --platform, it is taken as it is".to_owned()
         }
         Error::Invalid(why) if why.contains("name one of") => {
             format!("docker-archive:{path}:NAME, oci:{path}:NAME, oci-archive:{path}:NAME")
@@ -259,7 +289,7 @@ pub(crate) fn platform(text: &str) -> Result<Platform, String> {
 pub(crate) fn owner(text: &str) -> Result<(u32, u32), String> {
     let ids = text.split_once(':');
     let ids = ids.and_then(|(uid, gid)| Some((uid.parse().ok()?, gid.parse().ok()?)));
-    ids.ok_or_else(|| format!("{} is not UID:GID, two numbers", quote(text)))
+    ids.ok_or_else(|| format!("UID:GID are two numbers from 0 to {}", u32::MAX))
 }
 
 /// The regular expression of a pattern, for whole paths in the image. As for tar and rsync, a directory may

@@ -58,6 +58,16 @@ impl OffsetDevice {
     }
 }
 
+impl OffsetDevice {
+    fn check(&self, offset_bytes: u64, len_bytes: u64) -> io::Result<()> {
+        let end = offset_bytes.checked_add(len_bytes);
+        match end.is_some_and(|end| end <= self.len_bytes) {
+            true => Ok(()),
+            false => Err(io::ErrorKind::InvalidInput.into()),
+        }
+    }
+}
+
 impl BlockDevice for OffsetDevice {
     fn info(&self) -> &DeviceInfo {
         self.inner.info()
@@ -65,6 +75,13 @@ impl BlockDevice for OffsetDevice {
 
     fn len_bytes(&self) -> u64 {
         self.len_bytes
+    }
+
+    /// Inside the window only.
+    fn reserve(&self, offset_bytes: u64, len_bytes: u64) -> io::Result<()> {
+        self.check(offset_bytes, len_bytes)?;
+        self.inner
+            .reserve(self.offset_bytes + offset_bytes, len_bytes)
     }
 
     fn open_queue(&self) -> io::Result<Box<dyn Queue>> {

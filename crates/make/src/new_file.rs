@@ -11,10 +11,22 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::io::Errno;
 use tempfile::NamedTempFile;
 
 /// The permissions of an image, before the umask.
 const MODE: u32 = 0o666;
+/// Errors that a file with a name would meet, too.
+const NO_FILE: [Errno; 8] = [
+    Errno::NOTDIR,
+    Errno::ACCESS,
+    Errno::PERM,
+    Errno::ROFS,
+    Errno::NOSPC,
+    Errno::DQUOT,
+    Errno::LOOP,
+    Errno::NAMETOOLONG,
+];
 /// Attempts to find a temporary name that is free.
 const ATTEMPTS: u32 = 100;
 
@@ -36,21 +48,30 @@ impl NewFile {
     /// If there can be none.
     pub fn new(image: &Path) -> io::Result<NewFile> {
         match NewFile::nameless(image) {
-            Some(file) => Ok(file),
-            None => NewFile::named(image),
+            Ok(Some(file)) => Ok(file),
+            Ok(None) => NewFile::named(image),
+            Err(error) => Err(error.into()),
         }
     }
 
-    /// `None`: the file system, or this process without `/proc`, has no files without names.
-    fn nameless(image: &Path) -> Option<NewFile> {
+    /// `None`: the file system, or this process without `/proc`, has no files without names. An error: it has
+    /// none with names either.
+    fn nameless(image: &Path) -> Result<Option<NewFile>, Errno> {
+        let directory = directory_of(image);
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        let file = rustix::fs::open(directory_of(image), flags, Mode::from_raw_mode(MODE)).ok()?;
-        let file = File::from(file);
+        let file = match rustix::fs::open(directory, flags, Mode::from_raw_mode(MODE)) {
+            Ok(file) => File::from(file),
+            Err(error) if NO_FILE.contains(&error) => return Err(error),
+            // Old kernels say this of file systems without such files, too.
+            Err(Errno::NOENT) if !directory.exists() => return Err(Errno::NOENT),
+            Err(_) => return Ok(None),
+        };
         let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
         let identity = |found: std::fs::Metadata| (found.dev(), found.ino());
-        let here = identity(file.metadata().ok()?);
-        let there = identity(std::fs::metadata(&path).ok()?);
-        (here == there).then_some(NewFile::Nameless(file, path))
+        let here = file.metadata().map(identity);
+        let there = std::fs::metadata(&path).map(identity);
+        let is_same = matches!((here, there), (Ok(here), Ok(there)) if here == there);
+        Ok(is_same.then_some(NewFile::Nameless(file, path)))
     }
 
     fn named(image: &Path) -> io::Result<NewFile> {
@@ -153,6 +174,8 @@ mod tests {
                 .expect("it is there")
                 .count()
         };
+        let missing = NewFile::new(&folder.path().join("none/image")).expect_err("no directory");
+        assert_eq!(missing.raw_os_error(), Some(Errno::NOENT.raw_os_error()));
         for make in [NewFile::new, NewFile::named] {
             let write = |text: &str| {
                 let file = make(&image).expect("a file");

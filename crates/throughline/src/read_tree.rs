@@ -43,28 +43,38 @@ const DEPTH_MAX: u32 = 2048;
 /// [`archive::Error::Io`] with the path and an [`Error`] inside: damage, device errors.
 /// [`archive::Error::Limit`] for a tree that is too large for the default [`Limits`], or nested too deep.
 pub fn read_tree(directory: &Dir) -> archive::Result<(Tree, Sources)> {
-    let volume = directory.volume();
     let mut sources = Sources::new();
     let id = sources.add(Box::new(Files {
-        volume: volume.clone(),
+        volume: directory.volume(),
     }));
+    let reader = read(directory, Limits::default(), Some(id))?;
+    Ok((reader.tree, sources))
+}
+
+/// The same without contents, and the inode of each node by its number.
+pub(crate) fn read_names(directory: &Dir, limits: Limits) -> archive::Result<(Tree, Vec<u64>)> {
+    let mut reader = read(directory, limits, None)?;
+    reader.inodes.resize(reader.tree.id_bound(), 0);
+    Ok((reader.tree, reader.inodes))
+}
+
+/// `contents`: the source of the files' contents; `None` leaves them out.
+fn read(directory: &Dir, limits: Limits, contents: Option<SourceId>) -> archive::Result<Reader> {
     let mut reader = Reader {
-        volume,
+        volume: directory.volume(),
         tree: Tree::new(Limits {
             depth: DEPTH_MAX,
-            ..Limits::default()
+            ..limits
         }),
-        id,
+        contents,
         linked: HashMap::new(),
+        inodes: Vec::new(),
     };
     let found = directory.node(".").map_err(|error| at(b".", error))?;
-    let is_top = directory
-        .volume()
-        .root()
-        .and_then(|root| root.node("."))
-        .is_ok_and(|root| root.ino() == found.ino());
+    let is_top = is_top(&found);
     let meta = meta(&found).map_err(|error| at(b".", error))?;
-    reader.tree.mkdir(b"/", &meta.0)?;
+    let root = reader.tree.mkdir(b"/", &meta.0)?;
+    reader.note(root, found.ino());
     let walk = directory.walk(".").map_err(|error| at(b".", error))?;
     let mut listed = PathBuf::from(".");
     for entry in walk {
@@ -85,11 +95,17 @@ pub fn read_tree(directory: &Dir) -> archive::Result<(Tree, Sources)> {
     if is_top {
         reader.leave_out_lost_and_found();
     }
-    Ok((reader.tree, sources))
+    Ok(reader)
+}
+
+/// Whether a directory is the root of its volume.
+pub(crate) fn is_top(directory: &Node) -> bool {
+    let root = directory.volume().root().and_then(|root| root.node("."));
+    root.is_ok_and(|root| root.ino() == directory.ino())
 }
 
 /// An error with the path at which it occurred.
-fn at(path: &[u8], error: Error) -> archive::Error {
+pub(crate) fn at(path: &[u8], error: Error) -> archive::Error {
     archive::Error::Io {
         place: Path::new(std::ffi::OsStr::from_bytes(path))
             .display()
@@ -101,9 +117,11 @@ fn at(path: &[u8], error: Error) -> archive::Error {
 struct Reader {
     volume: Volume,
     tree: Tree,
-    id: SourceId,
+    contents: Option<SourceId>,
     /// Nodes that have more names, by inode.
     linked: HashMap<u64, NodeId>,
+    /// The inode of each node, by its number.
+    inodes: Vec<u64>,
 }
 
 impl Reader {
@@ -117,7 +135,8 @@ impl Reader {
         let (meta, found) = meta(&node).map_err(failed)?;
         let kind = match found.file_type() {
             FileType::Directory => {
-                self.tree.mkdir(path, &meta)?;
+                let added = self.tree.mkdir(path, &meta)?;
+                self.note(added, ino);
                 return Ok(());
             }
             FileType::File => {
@@ -145,15 +164,25 @@ impl Reader {
     }
 
     fn added(&mut self, found: &Metadata, node: NodeId) -> archive::Result<()> {
+        self.note(node, found.ino());
         if found.nlink() > 1 {
             self.linked.insert(found.ino(), node);
         }
         Ok(())
     }
 
+    fn note(&mut self, node: NodeId, ino: u64) {
+        let needed = self.inodes.len().max(node.index() + 1);
+        self.inodes.resize(needed, 0);
+        self.inodes[node.index()] = ino;
+    }
+
     /// Where a file has data, in the order of its bytes.
     fn content(&self, node: &Node, found: &Metadata) -> Result<FileContent> {
         let size = found.len();
+        let Some(source) = self.contents else {
+            return Ok(FileContent::hole(size));
+        };
         let mut extents = Vec::new();
         let mut next = 0;
         let file = if size > 0 {
@@ -177,7 +206,7 @@ impl Reader {
             next = end;
         }
         Ok(FileContent {
-            source: self.id,
+            source,
             item: u32::try_from(found.ino()).unwrap_or(u32::MAX),
             size,
             extents,

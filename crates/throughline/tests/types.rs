@@ -73,6 +73,8 @@ fn every_type_is_debug_send_and_sync() {
         OpenFor,
         OpenOptions,
         OrphansProcessed,
+        PackInto,
+        PackedInto,
         Pauses,
         Pending<()>,
         Purpose,

@@ -30,6 +30,7 @@ pub(super) struct PlatformJson {
 pub(super) struct Document {
     pub(super) manifests: Option<Vec<Descriptor>>,
     pub(super) layers: Option<Vec<Descriptor>>,
+    pub(super) config: Option<Descriptor>,
 }
 
 /// An image in the `manifest.json` of `docker save`.
@@ -43,12 +44,16 @@ pub(super) struct DockerImage {
 }
 
 /// An image's configuration.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 pub(super) struct Config {
+    pub(super) os: Option<String>,
+    pub(super) architecture: Option<String>,
+    pub(super) variant: Option<String>,
+    #[serde(default)]
     pub(super) rootfs: RootFs,
 }
 
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 pub(super) struct RootFs {
     pub(super) diff_ids: Vec<String>,
 }

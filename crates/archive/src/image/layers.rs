@@ -3,6 +3,7 @@
 //! Every digest is verified: in an OCI layout that of the blob; in a `docker save` archive that of the
 //! decompressed layer, from the configuration.
 
+use std::fmt;
 use std::io::{BufReader, Read};
 use std::sync::{Arc, Mutex};
 
@@ -44,6 +45,17 @@ impl Default for Platform {
     }
 }
 
+/// As it is given: `linux/arm/v7`.
+impl fmt::Display for Platform {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.os, self.architecture)?;
+        match &self.variant {
+            Some(variant) => write!(f, "/{variant}"),
+            None => Ok(()),
+        }
+    }
+}
+
 /// A layer: a tar, perhaps compressed.
 #[derive(Clone, Debug)]
 pub(crate) struct Layer {
@@ -60,16 +72,17 @@ const INDEXES_MAX: usize = 4;
 /// Layers of an image; overlay file systems allow 500.
 const LAYERS_MAX: usize = 4096;
 
-/// The layers of the image that is wanted, the lowest first.
+/// The layers of the image that is wanted, the lowest first. An image that is known to be for another
+/// platform than the one given is refused.
 pub(crate) fn layers_of(
     store: &Store,
     wanted: Option<&str>,
-    platform: &Platform,
+    platform: Option<&Platform>,
 ) -> Result<Vec<Layer>> {
     let layers = if store.is_oci() {
         oci(store, wanted, platform)?
     } else {
-        docker(store, wanted)?
+        docker(store, wanted, platform)?
     };
     if layers.len() > LAYERS_MAX {
         return Err(Error::limit(
@@ -80,25 +93,65 @@ pub(crate) fn layers_of(
     Ok(layers)
 }
 
-fn oci(store: &Store, wanted: Option<&str>, platform: &Platform) -> Result<Vec<Layer>> {
+fn oci(store: &Store, wanted: Option<&str>, given: Option<&Platform>) -> Result<Vec<Layer>> {
     let (mut document, _): (Document, _) = store.document("index.json")?;
     let mut wanted = wanted;
+    let usual = Platform::default();
+    let platform = given.unwrap_or(&usual);
+    let mut is_said = false;
     for _ in 0..INDEXES_MAX {
         if let Some(layers) = document.layers {
+            if let Some(platform) = given.filter(|_| !is_said) {
+                check_platform(platform, &oci_config(store, document.config.as_ref())?)?;
+            }
             return layers.iter().map(|layer| oci_layer(store, layer)).collect();
         }
         let manifests = document.manifests.unwrap_or_default();
         let chosen = choose(&manifests, wanted.take(), platform)?;
-        let (next, bytes) = store.document(&blob_path(&chosen.digest)?)?;
-        let mut sum = Sum::new(&chosen.digest)?;
-        sum.update(&bytes);
-        sum.check(&chosen.digest)?;
-        document = next;
+        is_said |= chosen.platform.is_some();
+        document = blob(store, &chosen.digest)?;
     }
     Err(Error::damaged(
         "image",
         "its indexes are nested too deep, or its manifest has no layers",
     ))
+}
+
+/// A JSON document of a layout, with the digest that it should have.
+fn blob<T: serde::de::DeserializeOwned>(store: &Store, digest: &str) -> Result<T> {
+    let (parsed, bytes) = store.document(&blob_path(digest)?)?;
+    let mut sum = Sum::new(digest)?;
+    sum.update(&bytes);
+    sum.check(digest)?;
+    Ok(parsed)
+}
+
+fn oci_config(store: &Store, config: Option<&Descriptor>) -> Result<Config> {
+    match config {
+        Some(config) => blob(store, &config.digest),
+        None => Ok(Config::default()),
+    }
+}
+
+/// Refuses an image whose index names no platform, if its configuration names another one or none.
+fn check_platform(wanted: &Platform, config: &Config) -> Result<()> {
+    let (Some(os), Some(architecture)) = (&config.os, &config.architecture) else {
+        return Err(Error::Invalid(format!(
+            "the image does not say which platform it is for, so it cannot be taken for {wanted}"
+        )));
+    };
+    let found = Platform {
+        os: os.clone(),
+        architecture: architecture.clone(),
+        variant: config.variant.clone(),
+    };
+    let is_variant = wanted.variant.is_none() || wanted.variant == found.variant;
+    match (os, architecture) == (&wanted.os, &wanted.architecture) && is_variant {
+        true => Ok(()),
+        false => Err(Error::Invalid(format!(
+            "the image is for {found}, not for {wanted}"
+        ))),
+    }
 }
 
 fn choose<'m>(
@@ -137,9 +190,8 @@ fn choose<'m>(
             let names: Vec<String> = names
                 .map(|other| format!("{}/{}", other.os, other.architecture))
                 .collect();
-            let (os, architecture) = (&platform.os, &platform.architecture);
             Err(Error::Invalid(format!(
-                "no image of that name for {os}/{architecture}; there are: {names:?}"
+                "no image of that name for {platform}; there are: {names:?}"
             )))
         }
         _ => {
@@ -182,7 +234,7 @@ fn is_called(tag: &str, name: &str) -> bool {
     [tag, short, shortest].contains(&name)
 }
 
-fn docker(store: &Store, wanted: Option<&str>) -> Result<Vec<Layer>> {
+fn docker(store: &Store, wanted: Option<&str>, platform: Option<&Platform>) -> Result<Vec<Layer>> {
     let (images, _): (Vec<DockerImage>, _) = store.document("manifest.json")?;
     let tagged = |image: &&DockerImage| {
         let tags = image.repo_tags.as_deref().unwrap_or_default();
@@ -200,6 +252,9 @@ fn docker(store: &Store, wanted: Option<&str>) -> Result<Vec<Layer>> {
         )));
     };
     let (config, _): (Config, _) = store.document(&image.config)?;
+    if let Some(platform) = platform {
+        check_platform(platform, &config)?;
+    }
     if config.rootfs.diff_ids.len() != image.layers.len() {
         return Err(Error::damaged(
             &image.config,

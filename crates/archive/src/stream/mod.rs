@@ -7,4 +7,4 @@ mod spool;
 pub(crate) use decompress::{Compression, decoder};
 pub(crate) use input::from_read;
 pub(crate) use input::{FileInput, Input, StreamInput, Window};
-pub(crate) use spool::Spool;
+pub(crate) use spool::{Spool, place as spool_place};

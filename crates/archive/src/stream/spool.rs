@@ -17,7 +17,7 @@ pub(crate) struct Spool {
 
 impl Spool {
     pub(crate) fn new(limit_bytes: u64) -> Result<Spool> {
-        let file = tempfile::tempfile().map_err(|error| Error::io("temporary file", error))?;
+        let file = tempfile::tempfile().map_err(|error| Error::io(place(), error))?;
         Ok(Spool {
             file: Arc::new(file),
             length: 0,
@@ -34,10 +34,10 @@ impl Spool {
         if end > self.limit_bytes {
             let limit = self.limit_bytes;
             let problem = format!("what is kept of the stream needs more than {limit} bytes");
-            return Err(Error::limit("temporary file", problem));
+            return Err(Error::limit(place(), problem));
         }
         let written = self.file.write_all_at(bytes, self.length);
-        written.map_err(|error| Error::io("temporary file", error))?;
+        written.map_err(|error| Error::io(place(), error))?;
         self.length = end;
         Ok(())
     }
@@ -49,4 +49,10 @@ impl Spool {
             length: self.length,
         }
     }
+}
+
+/// What a temporary file without a name is called in messages.
+pub(crate) fn place() -> String {
+    let directory = std::env::temp_dir();
+    format!("temporary file in {} (TMPDIR)", directory.display())
 }

@@ -13,6 +13,7 @@
 //! - No name is empty, `.` or `..`, has a `/` or a NUL, or is longer than [`NAME_MAX`](crate::NAME_MAX).
 //! - Whatever is iterated is sorted by the bytes of names, so it does not depend on the order of insertion.
 
+mod base;
 mod build;
 mod layer;
 mod resolve;

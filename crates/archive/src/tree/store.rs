@@ -125,6 +125,10 @@ pub(super) struct Store {
     /// The current layer; names of earlier ones are covered by whiteouts.
     pub(super) layer: u32,
     pub(super) data_bytes: u64,
+    /// Nodes below this number are not used again.
+    kept: usize,
+    /// The owner and group of what is added.
+    pub(super) owner: Option<(u32, u32)>,
 }
 
 impl Store {
@@ -147,6 +151,8 @@ impl Store {
             xattrs: XattrSets::default(),
             layer: 0,
             data_bytes: 0,
+            kept: 0,
+            owner: None,
         }
     }
 
@@ -325,10 +331,13 @@ impl Store {
         let times = self.node_of(id).times;
         self.free_times
             .extend(Some(times).filter(|&times| times != NONE));
+        let is_kept = id.index() < self.kept;
         let node = self.node_mut(id);
         node.mode = 0;
-        node.place = u64::from(free);
-        self.free_node = id.0;
+        if !is_kept {
+            node.place = u64::from(free);
+            self.free_node = id.0;
+        }
         self.live_nodes -= 1;
     }
 
@@ -338,6 +347,12 @@ impl Store {
         } else {
             0
         }
+    }
+
+    /// From here on, the numbers so far are not used again.
+    pub(super) fn keep_numbers(&mut self) {
+        self.kept = self.nodes.len();
+        self.free_node = NONE;
     }
 
     /// A new node without a name.
@@ -392,10 +407,11 @@ impl Store {
                 slot
             }
         };
+        let (uid, gid) = self.owner.unwrap_or((meta.uid, meta.gid));
         let node = self.node_mut(id);
         node.mode = node.mode & 0o17_0000 | meta.permissions & 0o7777;
-        node.uid = meta.uid;
-        node.gid = meta.gid;
+        node.uid = uid;
+        node.gid = gid;
         node.mtime_seconds = meta.mtime.seconds;
         node.mtime_nanoseconds = meta.mtime.nanoseconds;
         node.xattrs = xattrs;

@@ -9,27 +9,27 @@ use throughline_testkit::{kernel, left_out, program};
 use crate::common::{assert_clean, fails, is_root, noise, ok, run, throughline, tools_are_missing};
 
 /// A temporary directory in which scripts run.
-struct Place {
-    dir: tempfile::TempDir,
+pub(crate) struct Place {
+    pub(crate) dir: tempfile::TempDir,
 }
 
 impl Place {
-    fn new() -> Place {
+    pub(crate) fn new() -> Place {
         Place {
             dir: tempfile::tempdir().unwrap(),
         }
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
 
-    fn text(&self, name: &str) -> String {
+    pub(crate) fn text(&self, name: &str) -> String {
         self.path(name).to_str().unwrap().to_owned()
     }
 
     #[track_caller]
-    fn shell(&self, script: &str) {
+    pub(crate) fn shell(&self, script: &str) {
         let mut bash = program::command("bash");
         bash.args(["-euo", "pipefail", "-c", script]);
         let ran = bash.current_dir(self.dir.path()).output().unwrap();
@@ -39,7 +39,7 @@ impl Place {
 
     /// Packs sources, which are names here, or arguments. Returns the image's bytes.
     #[track_caller]
-    fn pack(&self, arguments: &[&str]) -> Vec<u8> {
+    pub(crate) fn pack(&self, arguments: &[&str]) -> Vec<u8> {
         let image = self.text("image");
         let mut pack = throughline();
         pack.current_dir(self.dir.path())
@@ -53,6 +53,14 @@ impl Place {
         );
         assert_clean(Path::new(&image));
         fs::read(image).unwrap()
+    }
+
+    /// Packs `source` without looking at the result. Returns the image's path.
+    #[track_caller]
+    pub(crate) fn image(&self, name: &str) -> String {
+        let image = self.text(name);
+        ok(["pack", "-q", &self.text("source"), "-o", &image]);
+        image
     }
 
     /// The archive of the image.
@@ -79,7 +87,7 @@ impl Place {
 }
 
 /// Whether these programs are there.
-fn has(programs: &[&str]) -> bool {
+pub(crate) fn has(programs: &[&str]) -> bool {
     program::has(programs) && !tools_are_missing()
 }
 
@@ -206,13 +214,7 @@ fn an_image_comes_out_as_a_tar_and_makes_itself() {
 fn a_tar_is_written_whole_or_not_at_all() {
     let place = Place::new();
     place.shell("mkdir source; head -c 3000000 /dev/urandom > source/file; ln -s file source/link");
-    ok([
-        "pack",
-        "-q",
-        &place.text("source"),
-        "-o",
-        &place.text("image"),
-    ]);
+    place.image("image");
     let root = format!("{}:/", place.text("image"));
     let out = place.text("out.tar");
     ok(["tar", &root, "-o", &out]);
@@ -253,13 +255,7 @@ fn archives_are_not_for_terminals() {
     }
     let place = Place::new();
     place.shell("mkdir source");
-    ok([
-        "pack",
-        "-q",
-        &place.text("source"),
-        "-o",
-        &place.text("image"),
-    ]);
+    place.image("image");
     let binary = env!("CARGO_BIN_EXE_throughline");
     for (command, says) in [
         ("tar image:/", "not writing an archive to a terminal"),
@@ -448,36 +444,45 @@ fn mkfs_fills_a_device() {
 #[test]
 fn a_killed_pack_leaves_nothing() {
     let place = Place::new();
-    let (source, image) = (place.path("source"), place.text("image"));
-    fs::create_dir(&source).unwrap();
-    fs::write(source.join("file"), noise(64 << 20, 1)).unwrap();
-    let names = || fs::read_dir(place.dir.path()).unwrap().count();
-    // One that is done before it is seen at work is no proof.
-    for _ in 0..50 {
-        let mut pack = throughline();
-        pack.args(["pack", "-q", source.to_str().unwrap(), "-o", &image]);
-        let mut running = pack.spawn().unwrap();
-        let open = PathBuf::from(format!("/proc/{}/fd", running.id()));
-        let is_at_work = || {
-            let links = fs::read_dir(&open).into_iter().flatten().flatten();
-            let targets = links.filter_map(|link| fs::read_link(link.path()).ok());
-            targets
-                .filter(|target| target.starts_with(place.dir.path()))
-                .any(|target| target.to_string_lossy().ends_with("(deleted)"))
-        };
-        while running.try_wait().unwrap().is_none() {
-            if is_at_work() {
-                running.kill().unwrap();
-                running.wait().unwrap();
-            }
-        }
-        if !Path::new(&image).exists() {
-            assert_eq!(names(), 1);
+    fs::create_dir(place.path("source")).unwrap();
+    fs::write(place.path("source/file"), noise(64 << 20, 1)).unwrap();
+    let own = format!("--verity={}", place.text("hashes"));
+    for options in [&[][..], &["--partition", "gpt", "--verity"], &[&own]] {
+        // One that is done before it is seen at work is no proof.
+        if !(0..50).any(|_| is_killed_without_a_trace(&place, options)) {
+            left_out!("pack was never seen at work: the file system has no files without names");
             return;
         }
-        fs::remove_file(&image).unwrap();
     }
-    left_out!("pack was never seen at work: the file system has no files without names");
+}
+
+/// Kills a run that is at work; `false` if it was done before.
+fn is_killed_without_a_trace(place: &Place, options: &[&str]) -> bool {
+    let names = || fs::read_dir(place.dir.path()).unwrap().count();
+    let mut pack = throughline();
+    pack.args(["pack", "-q", "-F", &place.text("source"), "-o"]);
+    let mut running = pack.arg(place.path("image")).args(options).spawn().unwrap();
+    let open = PathBuf::from(format!("/proc/{}/fd", running.id()));
+    let is_at_work = || {
+        let links = fs::read_dir(&open).into_iter().flatten().flatten();
+        let targets = links.filter_map(|link| fs::read_link(link.path()).ok());
+        targets
+            .filter(|target| target.starts_with(place.dir.path()))
+            .any(|target| target.to_string_lossy().ends_with("(deleted)"))
+    };
+    while running.try_wait().unwrap().is_none() {
+        if is_at_work() {
+            running.kill().unwrap();
+            running.wait().unwrap();
+        }
+    }
+    if !place.path("image").exists() {
+        assert_eq!(names(), 1, "{options:?}");
+        return true;
+    }
+    fs::remove_file(place.path("image")).unwrap();
+    let _ = fs::remove_file(place.path("hashes"));
+    false
 }
 
 /// Files that begin with zeros as an empty archive does, and other things that were not meant.
@@ -488,13 +493,7 @@ fn what_is_no_source_is_refused() {
         "mkdir source; echo hello > source/file; head -c 2000000 /dev/zero > zeros; : > nothing
          head -c 10240 /dev/zero > empty.tar; gzip -k empty.tar zeros",
     );
-    ok([
-        "pack",
-        "-q",
-        &place.text("source"),
-        "-o",
-        &place.text("ext"),
-    ]);
+    place.image("ext");
     let out = place.text("out");
     let refused = |source: &str, why: &str| {
         fails(["pack", source, "-o", &out], 1, why);

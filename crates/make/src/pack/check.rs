@@ -7,6 +7,7 @@ use std::path::Path;
 
 use throughline_extfmt::{FsBlock, GroupNumber, InodeNumber};
 
+use super::frame::Frame;
 use super::inode::TreeBlock;
 use super::place::Placed;
 use super::tree::{Kind, NodeId};
@@ -39,10 +40,10 @@ impl Difference {
         self.what == next.what && next.offset - (self.offset + self.len) < block_bytes
     }
 
-    /// The UUID.
-    pub(super) fn of_uuid() -> Difference {
+    /// The UUID of a volume that begins at `start`.
+    pub(super) fn of_uuid(start: u64) -> Difference {
         Difference {
-            offset: UUID.start,
+            offset: start + UUID.start,
             len: UUID.end - UUID.start,
             what: "superblock: the UUID, which follows from the sources".into(),
         }
@@ -50,7 +51,12 @@ impl Difference {
 }
 
 /// The parts in which two files differ: of one structure or file, without a block between that is equal.
-pub(super) fn compare(ours: &Path, image: &Path, plan: &Plan<'_>) -> Result<Vec<Difference>> {
+pub(super) fn compare(
+    ours: &Path,
+    image: &Path,
+    plan: &Plan<'_>,
+    frame: &Frame,
+) -> Result<Vec<Difference>> {
     let failed = |path: &Path, source| Error::Open {
         path: path.to_owned(),
         source,
@@ -64,7 +70,7 @@ pub(super) fn compare(ours: &Path, image: &Path, plan: &Plan<'_>) -> Result<Vec<
     };
     let (expected, found) = (len(&one, ours)?, len(&other, image)?);
     let mut differences = Vec::<Difference>::new();
-    let names = Names::new(plan);
+    let names = Names::new(plan, frame);
     let (mut a, mut b) = (vec![0; CHUNK_BYTES], vec![0; CHUNK_BYTES]);
     let mut at = 0;
     let end = expected.min(found);
@@ -128,13 +134,14 @@ enum What {
 /// What is where.
 struct Names<'p> {
     plan: &'p Plan<'p>,
+    frame: &'p Frame,
     block_bytes: usize,
     /// Runs of blocks and what they are, ascending.
     parts: Vec<(Range<u64>, What)>,
 }
 
 impl<'p> Names<'p> {
-    fn new(plan: &'p Plan<'p>) -> Names<'p> {
+    fn new(plan: &'p Plan<'p>, frame: &'p Frame) -> Names<'p> {
         let geo = &plan.geo;
         let mut parts = Vec::new();
         for group in geo.superblock_groups() {
@@ -171,6 +178,7 @@ impl<'p> Names<'p> {
         parts.sort_by_key(|(blocks, _)| blocks.start);
         Names {
             plan,
+            frame,
             block_bytes: geo.block_bytes as usize,
             parts,
         }
@@ -178,6 +186,10 @@ impl<'p> Names<'p> {
 
     /// What a byte of the image belongs to.
     fn what(&self, offset: u64) -> String {
+        if let Some(what) = self.frame.what(offset) {
+            return what.to_owned();
+        }
+        let offset = offset - self.frame.start;
         let block = offset / self.block_bytes as u64;
         if offset < 1024 {
             return "boot block".to_owned();

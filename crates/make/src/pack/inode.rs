@@ -11,7 +11,7 @@ use throughline_extfmt::{FsBlock, Geometry, InodeImage, InodeNumber, xattr};
 use super::attributes;
 use super::extents;
 use super::place::Placed;
-use super::tree::{Kind, NodeId, ROOT};
+use super::tree::{Attributes, Kind, NodeId, ROOT};
 use crate::error::{Error, Result};
 use crate::plan::build::EXTRA_ISIZE;
 use crate::write::Found;
@@ -26,6 +26,28 @@ pub(crate) enum TreeBlock {
     Directory(NodeId, u32),
     Attributes(NodeId),
     Link(NodeId),
+}
+
+/// The time of a node, at most `latest` if that is given.
+pub(super) fn time_of(attributes: Attributes, latest: Option<u64>) -> Timestamp {
+    match latest {
+        Some(latest) if attributes.mtime_seconds >= latest as i64 => {
+            Timestamp::from_seconds(latest as i64)
+        }
+        _ => Timestamp {
+            seconds: attributes.mtime_seconds,
+            nanoseconds: attributes.mtime_nanoseconds,
+        },
+    }
+}
+
+/// Whether inodes of that size can hold the time.
+pub(super) fn holds(inode_bytes: u16, time: Timestamp) -> bool {
+    let mut inode = InodeImage::new(inode_bytes, EXTRA_ISIZE);
+    inode.set_time(Time::Modify, time);
+    inode
+        .time(Time::Modify)
+        .is_some_and(|held| held.seconds == time.seconds)
 }
 
 impl Placed<'_> {
@@ -57,15 +79,7 @@ impl Placed<'_> {
         inode.base_mut().set_gid(gid);
         let links = self.measured.links(node) + self.measured.more_links(node);
         inode.base_mut().set_links_count(links);
-        let mut time = Timestamp {
-            seconds: attributes.mtime_seconds,
-            nanoseconds: attributes.mtime_nanoseconds,
-        };
-        if let Some(latest) = found.clamp
-            && time.seconds >= latest as i64
-        {
-            time = Timestamp::from_seconds(latest as i64);
-        }
+        let time = time_of(attributes, found.clamp);
         for which in [Time::Access, Time::Change, Time::Modify, Time::Create] {
             inode.set_time(which, time);
         }

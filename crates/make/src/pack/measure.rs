@@ -17,6 +17,7 @@ use super::walk::Walk;
 use crate::error::Result;
 use crate::plan::build::EXTRA_ISIZE;
 use crate::plan::files::{LOST_AND_FOUND, ORPHAN_FILE, lost_and_found_blocks};
+use crate::request::Request;
 
 /// Most names of a file, and most subdirectories of a directory without `dir_nlink`.
 const LINKS_MAX: u32 = 65000;
@@ -67,15 +68,39 @@ pub(crate) struct Measured<'w> {
     pub(crate) data_blocks: u64,
 }
 
+/// Whether all attributes and long links fit the blocks and inodes of a volume.
+///
+/// # Errors
+/// Those of the tree.
+pub(crate) fn fits_blocks(walk: &Walk<'_>, request: &Request) -> Result<bool> {
+    if walk.longest_target >= request.block_bytes as usize {
+        return Ok(false);
+    }
+    if !walk.has_xattrs {
+        return Ok(true);
+    }
+    let body_bytes = body_bytes(request.inode_bytes);
+    for node in walk.nodes() {
+        let list = attributes::read(walk, node)?;
+        if attributes::divide(list, body_bytes, request.block_bytes as usize).is_none() {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// The room for attributes in an inode.
+fn body_bytes(inode_bytes: u16) -> usize {
+    InodeImage::new(inode_bytes, EXTRA_ISIZE).xattr_area().len()
+}
+
 impl Shape {
     fn new(geo: &Geometry, sb: &Superblock) -> Shape {
         let has_orphans = geo.compat.contains(Compat::ORPHAN_FILE);
         Shape {
             directories: Directories::new(geo, sb),
             first: LOST_AND_FOUND.0 + 1 + u32::from(has_orphans),
-            body_bytes: InodeImage::new(geo.inode_bytes, EXTRA_ISIZE)
-                .xattr_area()
-                .len(),
+            body_bytes: body_bytes(geo.inode_bytes),
             geo: geo.clone(),
         }
     }

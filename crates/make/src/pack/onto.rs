@@ -5,10 +5,9 @@ use std::path::Path;
 use throughline_archive::{Sources, Tree};
 use throughline_device::DeviceKind;
 
-use super::options::{PackOptions, Packed, open, packed};
+use super::options::{PackOptions, open};
+use super::planned::Packed;
 use super::size::{self, PackSize};
-use super::tree::Input;
-use super::walk::Walk;
 use crate::error::{Error, Result};
 use crate::make::{made, refuse_occupied};
 use crate::write::Clear;
@@ -36,8 +35,12 @@ impl PackOptions {
         progress: &(dyn Fn(u64, u64) + Sync),
     ) -> Result<Packed> {
         let path = path.as_ref();
-        let walk = Walk::new(Input { tree, sources })?;
-        let options = self.volume(&walk)?;
+        if !self.around.is_none() {
+            return Err(Error::invalid(
+                "what is around a file system (a partition table) is made with a new image only",
+            ));
+        }
+        let (walk, options) = self.walked(tree, sources)?;
         let probe = open(path, USUAL_BLOCK_BYTES)?;
         let len = probe.len_bytes();
         let bytes = match self.size {
@@ -66,6 +69,7 @@ impl PackOptions {
             false => Clear::Needed,
         };
         let (plan, request) = self.write(&sized, &options, &disk, clear, progress)?;
-        Ok(packed(made(&plan, &request), &walk, sized.bytes))
+        let frame = self.around.frame(PackSize::Exact(sized.bytes), sized.bytes);
+        Ok(self.packed(made(&plan, &request), &walk, &frame))
     }
 }

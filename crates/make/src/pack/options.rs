@@ -6,7 +6,6 @@ use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::time::SystemTime;
 
-use sha2::{Digest, Sha256};
 use throughline_archive::{Sources, Tree};
 use throughline_block::Disk;
 use throughline_device::{DeviceKind, LockMode, OpenOptions};
@@ -14,14 +13,16 @@ use throughline_extfmt::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superb
 
 use super::check::{self, Difference};
 use super::data::{Pass, Progress};
+use super::frame::{Around, Frame, HashTree, PartitionTable};
 use super::place::Placed;
+use super::planned::Packed;
 use super::size::{self, PackSize, Sized};
 use super::tree::{Input, Kind};
 use super::walk::Walk;
+use super::whole::{derived, new_file, persist};
 use crate::config::Config;
 use crate::error::{Error, Result};
-use crate::make::{Made, made};
-use crate::new_file::{NewFile, directory_of};
+use crate::make::made;
 use crate::options::MkfsOptions;
 use crate::plan::Plan;
 use crate::request::Request;
@@ -35,26 +36,7 @@ pub struct PackOptions {
     epoch: Option<SystemTime>,
     pub(super) overwrite: bool,
     threads: usize,
-}
-
-/// An image that was made.
-#[derive(Clone, Debug)]
-#[non_exhaustive]
-pub struct Packed {
-    /// The volume.
-    pub made: Made,
-    /// Bytes of the image.
-    pub bytes: u64,
-    /// Directories, the root among them.
-    pub directories: u64,
-    /// Regular files.
-    pub files: u64,
-    /// Symbolic links, devices, pipes, sockets.
-    pub others: u64,
-    /// Names beyond the first of a node.
-    pub hard_links: u64,
-    /// Bytes of all files, holes among them.
-    pub data_bytes: u64,
+    pub(super) around: Around,
 }
 
 impl PackOptions {
@@ -94,6 +76,20 @@ impl PackOptions {
     /// not depend on it.
     pub fn threads(&mut self, threads: usize) -> &mut PackOptions {
         self.threads = threads;
+        self
+    }
+
+    /// A partition table around the volume; a size is then that of the whole image. Its GUIDs follow from the
+    /// UUID of the volume. Default: none.
+    pub fn partition(&mut self, table: Option<PartitionTable>) -> &mut PackOptions {
+        self.around.table = table;
+        self
+    }
+
+    /// A hash tree of dm-verity for the volume: format 1, SHA-256, blocks of 4096 bytes. Its salt follows from
+    /// the content. Default: none.
+    pub fn verity(&mut self, tree: Option<HashTree>) -> &mut PackOptions {
+        self.around.hashes = tree;
         self
     }
 
@@ -139,22 +135,22 @@ impl PackOptions {
     ) -> Result<Packed> {
         let path = path.as_ref();
         self.refuse_occupied(path)?;
-        let walk = Walk::new(Input { tree, sources })?;
-        let options = self.volume(&walk)?;
-        let sized = size::choose(&options, self.size, &walk)?;
-        let failed = |source| Error::Open {
-            path: path.to_owned(),
-            source,
-        };
-        let unnamed = NewFile::new(path).map_err(failed)?;
-        let disk = create(unnamed.path(), &sized)?;
-        let (plan, request) = self.write(&sized, &options, &disk, Clear::Blank, progress)?;
-        let made = made(&plan, &request);
-        unnamed.persist(path, self.overwrite).map_err(failed)?;
-        File::open(directory_of(path))
-            .and_then(|directory| directory.sync_all())
-            .map_err(failed)?;
-        Ok(packed(made, &walk, sized.bytes))
+        if let Some(HashTree::File(hashes)) = &self.around.hashes {
+            self.refuse_occupied(hashes)?;
+        }
+        let (walk, options) = self.walked(tree, sources)?;
+        let (sized, frame) = self.sized(&options, &walk)?;
+        let unnamed = new_file(path)?;
+        let image = unnamed.path();
+        let written = self.write_image(image, &sized, &frame, &options, progress)?;
+        let made = made(&written.plan, &written.request);
+        if let (Some(file), Some(HashTree::File(path))) = (written.hashes, &self.around.hashes) {
+            persist(file, path, self.overwrite)?;
+        }
+        persist(unnamed, path, self.overwrite)?;
+        let mut packed = self.packed(made, &walk, &frame);
+        packed.verity = written.verity;
+        Ok(packed)
     }
 
     /// Packs a tree again and compares the result with an image. Returns the parts that differ, at most about
@@ -173,17 +169,22 @@ impl PackOptions {
         image: impl AsRef<Path>,
     ) -> Result<Vec<Difference>> {
         let image = image.as_ref();
-        let walk = Walk::new(Input { tree, sources })?;
-        let mut options = self.volume(&walk)?;
+        if let Some(HashTree::File(_)) = self.around.hashes {
+            return Err(Error::invalid(
+                "a hash tree in a file of its own is not compared: 'veritysetup verify' does that",
+            ));
+        }
+        let (walk, mut options) = self.walked(tree, sources)?;
         let (differences, uuid) = self.differences(&walk, &options, image)?;
         if differences.is_empty() || options.uuid.is_some() {
             return Ok(differences);
         }
-        let Some(identity) = Identity::of(image).filter(|found| found.uuid != uuid) else {
+        let start = self.around.start();
+        let Some(identity) = Identity::of(image, start).filter(|found| found.uuid != uuid) else {
             return Ok(differences);
         };
         identity.give(&mut options, self);
-        let mut all = vec![Difference::of_uuid()];
+        let mut all = vec![Difference::of_uuid(start)];
         all.extend(self.differences(&walk, &options, image)?.0);
         Ok(all)
     }
@@ -195,15 +196,12 @@ impl PackOptions {
         options: &MkfsOptions,
         image: &Path,
     ) -> Result<(Vec<Difference>, [u8; 16])> {
-        let sized = size::choose(options, self.size, walk)?;
-        let unnamed = NewFile::new(image).map_err(|source| Error::Open {
-            path: image.to_owned(),
-            source,
-        })?;
-        let disk = create(unnamed.path(), &sized)?;
-        let (plan, request) = self.write(&sized, options, &disk, Clear::Blank, &|_, _| ())?;
-        let differences = check::compare(unnamed.path(), image, &plan)?;
-        Ok((differences, request.uuid))
+        let (sized, frame) = self.sized(options, walk)?;
+        let unnamed = new_file(image)?;
+        let ours = unnamed.path();
+        let written = self.write_image(ours, &sized, &frame, options, &|_, _| ())?;
+        let differences = check::compare(ours, image, &written.plan, &frame)?;
+        Ok((differences, written.request.uuid))
     }
 
     fn refuse_occupied(&self, path: &Path) -> Result<()> {
@@ -217,8 +215,8 @@ impl PackOptions {
         }
     }
 
-    /// The options of the volume, with what follows from the tree.
-    pub(super) fn volume(&self, walk: &Walk<'_>) -> Result<MkfsOptions> {
+    /// The options of the volume, as far as they do not follow from a tree.
+    pub(super) fn given(&self) -> Result<MkfsOptions> {
         if self.mkfs.extended.offset.is_some() || self.mkfs.only_supers {
             return Err(Error::invalid(
                 "packing makes a whole image that begins at its start: neither -E offset= nor -S goes with it",
@@ -226,6 +224,22 @@ impl PackOptions {
         }
         let mut options = self.mkfs.clone();
         options.config.get_or_insert_with(Config::built_in);
+        Ok(options)
+    }
+
+    /// The tree in order, and the options of the volume with what follows from it.
+    pub(super) fn walked<'t>(
+        &self,
+        tree: &'t Tree,
+        sources: &'t Sources,
+    ) -> Result<(Walk<'t>, MkfsOptions)> {
+        let walk = Walk::new(Input { tree, sources })?;
+        let options = self.volume(&walk)?;
+        Ok((walk, options))
+    }
+
+    fn volume(&self, walk: &Walk<'_>) -> Result<MkfsOptions> {
+        let mut options = self.given()?;
         if options.hash_seed.is_none() && options.extended.hash_seed.is_none() {
             options.hash_seed(derived(&[b"hash seed", &walk.digest]));
         }
@@ -240,7 +254,24 @@ impl PackOptions {
         Ok(options)
     }
 
-    /// Writes the image. Returns what it became.
+    /// The latest time that a file gets.
+    pub(super) fn latest(&self) -> Option<u64> {
+        let since = self.epoch?.duration_since(SystemTime::UNIX_EPOCH);
+        Some(since.map_or(0, |since| since.as_secs()))
+    }
+
+    /// The volume, and its place in the image.
+    pub(super) fn sized<'w>(
+        &self,
+        options: &MkfsOptions,
+        walk: &'w Walk<'w>,
+    ) -> Result<(Sized<'w>, Frame)> {
+        let sized = size::choose(options, self.around.inner(self.size)?, walk)?;
+        let frame = self.around.frame(self.size, sized.bytes);
+        Ok((sized, frame))
+    }
+
+    /// Writes the volume. Returns what it became.
     pub(super) fn write<'w>(
         &self,
         sized: &'w Sized<'w>,
@@ -287,7 +318,7 @@ impl PackOptions {
         let plan = Plan::with(&request, &sized.measured)?.map_err(|_| lacks())?;
         let found = Found {
             inline: passed.inline,
-            clamp: self.epoch.map(|_| request.time),
+            clamp: self.latest(),
             root_owner: options.extended.root_owner,
         };
         write::write(&plan, disk, how(Clear::Blank), &found)?;
@@ -304,10 +335,11 @@ struct Identity {
 
 impl Identity {
     /// That of an image; `None` if it has no superblock.
-    fn of(image: &Path) -> Option<Identity> {
+    fn of(image: &Path, start: u64) -> Option<Identity> {
         let mut bytes = [0; SUPERBLOCK_BYTES];
         let file = File::open(image).ok()?;
-        file.read_exact_at(&mut bytes, SUPERBLOCK_OFFSET).ok()?;
+        file.read_exact_at(&mut bytes, start + SUPERBLOCK_OFFSET)
+            .ok()?;
         let found = Superblock::read(&bytes).ok()?;
         let mut hash_seed = [0; 16];
         for (word, bytes) in found.hash_seed().iter().zip(hash_seed.chunks_exact_mut(4)) {
@@ -330,13 +362,6 @@ impl Identity {
             options.time = Some(self.time);
         }
     }
-}
-
-/// Opens a new file for the image.
-fn create(path: &Path, sized: &Sized<'_>) -> Result<Disk> {
-    let disk = open(path, sized.request.block_bytes)?;
-    disk.set_len(sized.bytes)?;
-    Ok(disk)
 }
 
 /// Opens the target.
@@ -385,43 +410,4 @@ fn reserve(disk: &Disk, placed: &Placed<'_>, block_bytes: u64) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// 16 bytes that follow from others, as a UUID.
-fn derived(parts: &[&[u8]]) -> [u8; 16] {
-    let mut digest = Sha256::new();
-    for part in parts {
-        digest.update((part.len() as u64).to_le_bytes());
-        digest.update(part);
-    }
-    let sum: [u8; 32] = digest.finalize().into();
-    let mut bytes = [0; 16];
-    bytes.copy_from_slice(&sum[..16]);
-    uuid::Builder::from_random_bytes(bytes)
-        .into_uuid()
-        .into_bytes()
-}
-
-pub(super) fn packed(made: Made, walk: &Walk<'_>, bytes: u64) -> Packed {
-    let mut packed = Packed {
-        made,
-        bytes,
-        directories: 0,
-        files: 0,
-        others: 0,
-        hard_links: 0,
-        data_bytes: walk.bytes,
-    };
-    for node in walk.nodes() {
-        let kind = walk.tree.kind(node);
-        match kind {
-            Kind::Directory => packed.directories += 1,
-            Kind::File { .. } => packed.files += 1,
-            _ => packed.others += 1,
-        }
-        if kind != Kind::Directory {
-            packed.hard_links += u64::from(walk.links(node).saturating_sub(1));
-        }
-    }
-    packed
 }

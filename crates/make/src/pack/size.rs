@@ -6,7 +6,7 @@
 use throughline_extfmt::Geometry;
 use throughline_extfmt::features::Compat;
 
-use super::measure::Measured;
+use super::measure::{self, Measured};
 use super::walk::Walk;
 use crate::error::{Error, Result};
 use crate::options::{MkfsOptions, VolumeSize};
@@ -45,6 +45,10 @@ const MOST_BLOCKS: u64 = 1 << 48;
 const PROBE_BLOCKS: u64 = 1 << 18;
 /// The type of a volume follows from its size, and its size from its type: attempts until they agree.
 const ROUNDS: usize = 4;
+/// The size of most volumes' blocks, and the largest that the kernel mounts everywhere.
+const USUAL_BLOCK_BYTES: u32 = 4096;
+/// A size for which every option that any size allows is allowed.
+const USUAL_BYTES: u64 = 1 << 20;
 /// Attempts until the blocks of extent trees are found.
 const ATTEMPTS: usize = 64;
 
@@ -108,12 +112,44 @@ pub(crate) fn choose<'w>(
     unreachable!("a round is the last")
 }
 
+/// Refuses options that are wrong whatever is packed, before the sources are read.
+///
+/// # Errors
+/// Those of the options.
+pub(crate) fn check(options: &MkfsOptions, size: PackSize) -> Result<()> {
+    let bytes = match size {
+        PackSize::Exact(bytes) => bytes,
+        _ => USUAL_BYTES,
+    };
+    let mut options = options.clone();
+    options.size(VolumeSize::Bytes(bytes));
+    let (request, _) = resolve::resolve(&options, Target { bytes: None })?;
+    match size {
+        // What does not fit an empty volume of that size.
+        PackSize::Exact(_) => Plan::new(&request).map(drop),
+        _ => Ok(()),
+    }
+}
+
 /// The request for a size. The kernel adds the feature `ext_attr` when it sets the first extended attribute,
 /// whatever the options of mkfs were; so do we. Revision 0 has no features.
+///
+/// Without a block size in the options, blocks are so large that all attributes and links fit, if they do in
+/// those of [`USUAL_BLOCK_BYTES`].
 fn resolved(options: &MkfsOptions, bytes: u64, walk: &Walk<'_>) -> Result<(Request, Manner)> {
     let mut options = options.clone();
     options.size(VolumeSize::Bytes(bytes));
-    let (mut request, manner) = resolve::resolve(&options, Target { bytes: None })?;
+    let (mut request, manner) = loop {
+        let resolved = resolve::resolve(&options, Target { bytes: None })?;
+        let block_bytes = resolved.0.block_bytes;
+        if options.block_bytes.is_some()
+            || block_bytes >= USUAL_BLOCK_BYTES
+            || measure::fits_blocks(walk, &resolved.0)?
+        {
+            break resolved;
+        }
+        options.min_block_bytes(block_bytes * 2);
+    };
     if walk.has_xattrs {
         if request.revision_0 {
             return Err(Error::invalid(

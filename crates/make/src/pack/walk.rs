@@ -36,6 +36,8 @@ pub(crate) struct Walk<'t> {
     pub(crate) bytes: u64,
     /// Bytes of the largest file.
     pub(crate) largest: u64,
+    /// Bytes of the longest path that a link leads to.
+    pub(crate) longest_target: usize,
 }
 
 impl<'t> Walk<'t> {
@@ -57,6 +59,7 @@ impl<'t> Walk<'t> {
             digest: [0; 32],
             bytes: 0,
             largest: 0,
+            longest_target: 0,
         };
         let mut digest = Sha256::new();
         walk.links[ROOT.index()] = 2;
@@ -142,6 +145,7 @@ impl<'t> Walk<'t> {
                 }
             }
             Kind::Symlink { target } => {
+                self.longest_target = self.longest_target.max(target.len());
                 digest.update(b"link");
                 digest.update((target.len() as u64).to_le_bytes());
                 digest.update(target);

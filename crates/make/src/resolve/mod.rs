@@ -114,7 +114,7 @@ impl<'o> Resolver<'o> {
             .unwrap_or(DEFAULT_TYPE);
         if fs_type != "ext2" && !self.config.has_type(fs_type) {
             return Err(Error::invalid(format!(
-                "mke2fs.conf does not define the type {fs_type}; it defines {}",
+                "{fs_type} is no type of file system (-t): ext2, ext3 and ext4 are; mke2fs.conf defines {}",
                 self.config.types().join(", ")
             )));
         }

@@ -130,6 +130,11 @@ impl MkfsArgs {
         self.force > 0
     }
 
+    /// Whether a UUID is given.
+    pub(super) fn has_uuid(&self) -> bool {
+        self.volume.uuid.is_some()
+    }
+
     /// Where the file system begins: `-E offset=` before `--offset`.
     pub(crate) fn offset(&self, global: u64) -> u64 {
         let words = self

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use throughline::pack::{PackOptions, PackSize};
-use throughline::{Made, MkfsConfig, MkfsError, MkfsOptions, VolumeSize};
+use throughline::pack::{PackOptions, PackSize, Packed};
+use throughline::{MkfsConfig, MkfsError, MkfsOptions, VolumeSize};
 
 use super::{MkfsArgs, epoch};
 use crate::commands::pack::problem;
@@ -14,34 +14,41 @@ use crate::progress::Progress;
 use crate::sources::{self, Wanted};
 use crate::text::quote;
 
-/// Makes the volume of `options`, and fills it.
+/// Makes the volume of `options`, and fills it; or only says what it would be.
 pub(super) fn make(
     args: &MkfsArgs,
     options: MkfsOptions,
     source: &Path,
     is_forced: bool,
     context: &Context,
-) -> Result<Made, Failure> {
+) -> Result<Packed, Failure> {
     let image = &args.image;
     let doing = || format!("cannot make a file system in {}", quote(image));
-    if let Some(why) = precious::in_use(image) {
+    if let Some(why) = precious::in_use(image).filter(|_| !args.dry_run) {
         return Err(Problem::new(why).met(doing()));
     }
     let size = size(args, &options)?;
     let mut options = options;
     // As without -d; 'pack' alone does not read it.
     options.config(MkfsConfig::of_system().map_err(|error| problem(error).met(doing()))?);
-    let wanted = Wanted {
-        size_bytes: Some(size),
-        ..Wanted::default()
-    };
-    let (tree, sources) = sources::merged(&[source.to_owned()], &wanted)?;
     let mut pack = PackOptions::new();
     pack.mkfs(options)
         .size(PackSize::Exact(size))
         .overwrite(is_forced);
     if let Some(time) = epoch()? {
         pack.epoch(time);
+    }
+    pack.check_options()
+        .map_err(|error| super::failure(error, args, doing))?;
+    let wanted = Wanted {
+        size_bytes: Some(size),
+        without: vec![image],
+        ..Wanted::default()
+    };
+    let (tree, sources) = sources::merged(&[source.to_owned()], &wanted)?;
+    if args.dry_run {
+        let packed = pack.plan(&tree, &sources);
+        return packed.map_err(|error| problem(error).met(doing()));
     }
     let progress = Progress::bytes(Some(0), context.globals.quiet || context.json);
     let show = |done, of| progress.at(done, of);
@@ -50,11 +57,10 @@ pub(super) fn make(
         false => pack.pack_showing(&tree, &sources, image, &show),
     };
     progress.clear();
-    let packed = packed.map_err(|error| match error {
+    packed.map_err(|error| match error {
         MkfsError::Occupied(_) => super::problem(error, args).met(doing()),
         other => problem(other).met(doing()),
-    })?;
-    Ok(packed.made)
+    })
 }
 
 /// Bytes of the volume: as given, or all of the target.
@@ -68,9 +74,8 @@ fn size(args: &MkfsArgs, options: &MkfsOptions) -> Result<u64, Failure> {
                 Some(_) => options.plan(None),
                 None => options.plan_for(image),
             };
-            let planned = planned.map_err(|error| {
-                problem(error).met(format!("cannot make a file system in {}", quote(image)))
-            })?;
+            let doing = || format!("cannot make a file system in {}", quote(image));
+            let planned = planned.map_err(|error| super::failure(error, args, doing))?;
             Ok(planned.blocks * u64::from(planned.block_bytes))
         }
     }

@@ -8,11 +8,13 @@ mod shown;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use throughline::pack::Packed;
 use throughline::{Made, MkfsError, MkfsOptions};
 use throughline_forms::files;
 
 pub(crate) use arguments::{MkfsArgs, VolumeArgs};
 
+use crate::commands::pack::note_clamped;
 use crate::context::Context;
 use crate::output::note;
 use crate::precious;
@@ -30,22 +32,41 @@ pub(crate) fn run(args: &MkfsArgs, context: &mut Context) -> Result<(), Failure>
     let doing = || format!("cannot make a file system in {}", quote(image));
     let mut options = args.options(context.globals.offset)?;
     set_time(&mut options)?;
+    if !args.dry_run && !args.is_forced() && !args.only_supers {
+        refuse_occupied(image, args.offset(context.globals.offset))?;
+    }
+    let is_forced = args.is_forced() || args.as_mke2fs;
+    if let Some(source) = &args.source {
+        let packed = filled::make(args, options, source, is_forced, context)?;
+        note_clamped(&packed, context.globals.quiet);
+        return finish(&packed.made, Some(&packed), args, context);
+    }
     let made = match args.dry_run {
         true => options.plan_for(image),
-        false => {
-            if !args.is_forced() && !args.only_supers {
-                refuse_occupied(image, args.offset(context.globals.offset))?;
-            }
-            let is_forced = args.is_forced() || args.as_mke2fs;
-            match &args.source {
-                Some(source) => Ok(filled::make(args, options, source, is_forced, context)?),
-                None => options.overwrite(is_forced).make(image),
-            }
-        }
+        false => options.overwrite(is_forced).make(image),
     };
-    let made = made.map_err(|error| problem(error, args).met(doing()))?;
-    warn(&made, context.globals.quiet);
-    shown::show(&made, args, context)
+    let made = made.map_err(|error| failure(error, args, doing))?;
+    finish(&made, None, args, context)
+}
+
+fn finish(
+    made: &Made,
+    packed: Option<&Packed>,
+    args: &MkfsArgs,
+    context: &mut Context,
+) -> Result<(), Failure> {
+    warn(made, context.globals.quiet);
+    shown::show(made, packed, args, context)
+}
+
+/// An error, as what it is: options and sizes that are refused are a wrong command line.
+fn failure(error: MkfsError, args: &MkfsArgs, doing: impl Fn() -> String) -> Failure {
+    match error {
+        MkfsError::Invalid(why) | MkfsError::Unsupported(why) => {
+            Failure::Usage(format!("{}: {why}", doing()))
+        }
+        other => problem(other, args).met(doing()),
+    }
 }
 
 /// Takes the time from the environment, if it is there.

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use serde_json::json;
+use throughline::pack::Packed;
 use throughline::{Made, OnError};
 use uuid::Uuid;
 
@@ -14,19 +15,54 @@ use crate::problem::Failure;
 const LINE: usize = 72;
 
 /// Shows it, unless quiet.
-pub(super) fn show(made: &Made, args: &MkfsArgs, context: &mut Context) -> Result<(), Failure> {
+pub(super) fn show(
+    made: &Made,
+    packed: Option<&Packed>,
+    args: &MkfsArgs,
+    context: &mut Context,
+) -> Result<(), Failure> {
+    // The data, from which it follows, is not read for a plan.
+    let is_known = packed.is_none() || !args.dry_run || args.has_uuid();
+    let uuid = is_known.then(|| Uuid::from_bytes(made.uuid).to_string());
     if context.json {
-        return context.out.json(&value(made));
+        let mut value = value(made, uuid.as_deref());
+        if let (Some(packed), Some(all)) = (packed, value.as_object_mut()) {
+            all.extend(content(packed));
+        }
+        return context.out.json(&value);
     }
     if context.globals.quiet {
         return Ok(());
     }
-    context.out.line(text(made, args.dry_run, args.verbose))
+    let uuid = uuid.as_deref().unwrap_or("follows from the content");
+    let mut text = text(made, uuid, args.dry_run, args.verbose);
+    if let Some(packed) = packed {
+        let _ = write!(
+            text,
+            "\nDirectories: {}, files: {}, others: {}, bytes of data: {}",
+            packed.directories, packed.files, packed.others, packed.data_bytes
+        );
+    }
+    context.out.line(text)
 }
 
-fn value(made: &Made) -> serde_json::Value {
+/// What is in a volume that is filled.
+fn content(packed: &Packed) -> impl Iterator<Item = (String, serde_json::Value)> {
+    [
+        ("directories", packed.directories),
+        ("files", packed.files),
+        ("others", packed.others),
+        ("hard_links", packed.hard_links),
+        ("data_bytes", packed.data_bytes),
+        ("times_clamped", packed.clamped_times),
+    ]
+    .into_iter()
+    .map(|(name, count)| (name.to_owned(), count.into()))
+}
+
+fn value(made: &Made, uuid: Option<&str>) -> serde_json::Value {
     json!({
-        "uuid": Uuid::from_bytes(made.uuid).to_string(),
+        "uuid": uuid,
         "label": String::from_utf8_lossy(&made.label),
         "block_bytes": made.block_bytes,
         "blocks": made.blocks,
@@ -43,7 +79,7 @@ fn value(made: &Made) -> serde_json::Value {
     })
 }
 
-fn text(made: &Made, is_dry: bool, is_verbose: bool) -> String {
+fn text(made: &Made, uuid: &str, is_dry: bool, is_verbose: bool) -> String {
     let mut text = String::new();
     let size = match made.block_bytes {
         bytes if bytes >= 1024 => format!("{}k", bytes >> 10),
@@ -55,7 +91,7 @@ fn text(made: &Made, is_dry: bool, is_verbose: bool) -> String {
         "{verb} a file system with {} {size} blocks and {} inodes",
         made.blocks, made.inodes
     );
-    let _ = write!(text, "UUID: {}", Uuid::from_bytes(made.uuid));
+    let _ = write!(text, "UUID: {uuid}");
     if is_verbose {
         more(&mut text, made);
     }

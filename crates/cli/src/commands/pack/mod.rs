@@ -1,25 +1,32 @@
 //! `pack`.
 
+mod into;
+
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use throughline::archive::{Platform, Sources, Tree};
-use throughline::pack::{Difference, PackOptions, PackSize, Packed};
+use throughline::pack::{Difference, HashTree, PackOptions, PackSize, Packed, PartitionTable};
 use throughline::{MkfsError, MkfsOptions};
 
-use super::mkfs::{VolumeArgs, epoch};
 use crate::args::JsonFlag;
+use crate::commands::mkfs::{VolumeArgs, epoch};
 use crate::context::Context;
 use crate::output::note;
+use crate::place::Place;
 use crate::precious;
 use crate::problem::{Failure, Problem};
 use crate::progress::Progress;
 use crate::sources::{self, Wanted};
 use crate::text::{parse_size, quote};
+
+/// Exit codes of `--check`, as of diff(1) and cmp(1).
+const EXIT_DIFFERS: u8 = 1;
+const EXIT_TROUBLE: u8 = 2;
 
 /// Arguments of `pack`.
 #[derive(Args, Debug)]
@@ -34,7 +41,7 @@ pub(crate) struct PackArgs {
         short = 'o',
         long,
         value_name = "IMAGE",
-        required_unless_present = "check"
+        required_unless_present_any = ["check", "into"]
     )]
     output: Option<PathBuf>,
     /// Image size: a number with a unit (64M, 20G), +FREE for that much free space, or min
@@ -53,13 +60,43 @@ pub(crate) struct PackArgs {
     /// Replace IMAGE if it exists
     #[arg(short = 'F', long)]
     force: bool,
-    /// Pack again, and list where IMAGE differs from the result; with the options that it was packed with
+    /// Pack again, and list where IMAGE differs from the result; with the options that it was packed with.
+    /// Exit codes, as of diff(1): 0: equal; 1: different; 2: trouble
     #[arg(long, value_name = "IMAGE", conflicts_with = "output")]
     check: Option<PathBuf>,
+    /// Lay the sources over a directory of an image that exists, instead of making one: as if its own
+    /// content were the first source. Only --owner and --platform go with it
+    #[arg(
+        long,
+        value_name = "IMAGE:/DIR",
+        conflicts_with_all = [
+            "output", "check", "size", "exclude", "force", "fs_type", "block", "inode_bytes",
+            "bytes_per_inode", "inodes", "reserved", "label", "uuid", "features", "extended",
+            "wants_journal", "journal", "usage", "last_mounted", "on_error", "blocks_per_group",
+            "groups_per_flex", "revision", "partition", "bootable", "verity",
+        ]
+    )]
+    into: Option<Place>,
+    /// Make a disk image with a partition table, and the file system in its only partition, from 1 MiB on
+    #[arg(long, value_name = "TABLE")]
+    partition: Option<Table>,
+    /// Mark the partition as bootable by legacy BIOS
+    #[arg(long, requires = "partition")]
+    bootable: bool,
+    /// Make a hash tree of dm-verity behind the file system, or in a new file, and print its root hash
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    verity: Option<Option<PathBuf>>,
     #[command(flatten)]
     volume: VolumeArgs,
     #[command(flatten)]
     pub(crate) json: JsonFlag,
+}
+
+/// Partition tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Table {
+    /// A GUID partition table.
+    Gpt,
 }
 
 fn size(text: &str) -> Result<PackSize, String> {
@@ -72,13 +109,26 @@ fn size(text: &str) -> Result<PackSize, String> {
 
 /// Packs sources into an image, or checks one.
 pub(crate) fn run(args: &PackArgs, context: &mut Context) -> Result<(), Failure> {
+    if let Some(place) = &args.into {
+        return into::run(args, place, context);
+    }
     let options = options(args)?;
+    options
+        .check_options()
+        .map_err(|error| Failure::Usage(error.to_string()))?;
     if context.globals.offset > 0 {
         return Err(Failure::Usage(
-            "--offset is not for pack: an image begins at its start".to_owned(),
+            "--offset is not for pack: an image begins at its start (--partition gpt puts a table there)"
+                .to_owned(),
         ));
     }
     if let Some(image) = &args.check {
+        if hash_file(args).is_some() {
+            return Err(Failure::Usage(
+                "--check does not read --verity=FILE: 'veritysetup verify' does".to_owned(),
+            ));
+        }
+        context.exit_bits = EXIT_TROUBLE;
         let (tree, sources) = merged(args, context.globals.quiet)?;
         return check(&options, &tree, &sources, image, context);
     }
@@ -88,6 +138,12 @@ pub(crate) fn run(args: &PackArgs, context: &mut Context) -> Result<(), Failure>
     if image == Path::new("-") {
         return Err(Failure::Usage(
             "an image cannot be written to standard output: name a file".to_owned(),
+        ));
+    }
+    if hash_file(args).as_ref() == Some(image) {
+        return Err(Failure::Usage(
+            "--verity names the image itself: without =FILE, the hash tree is behind the file system"
+                .to_owned(),
         ));
     }
     let doing = || format!("cannot pack into {}", quote(image));
@@ -103,7 +159,8 @@ pub(crate) fn run(args: &PackArgs, context: &mut Context) -> Result<(), Failure>
     let progress = Progress::bytes(Some(0), context.globals.quiet || context.json);
     let packed = options.pack_showing(&tree, &sources, image, &|done, of| progress.at(done, of));
     progress.clear();
-    let packed = packed.map_err(|error| problem(error).met(doing()))?;
+    let packed = packed.map_err(|error| problem_at(error, image).met(doing()))?;
+    note_clamped(&packed, context.globals.quiet);
     if context.json {
         let sum = sum(image)
             .map_err(|error| Problem::from(error).met(format!("cannot read {}", quote(image))))?;
@@ -123,6 +180,13 @@ fn options(args: &PackArgs) -> Result<PackOptions, Failure> {
     args.volume.set(&mut volume, false)?;
     let mut options = PackOptions::new();
     options.mkfs(volume).size(args.size).overwrite(args.force);
+    options.partition(args.partition.map(|Table::Gpt| PartitionTable::Gpt {
+        bootable: args.bootable,
+    }));
+    options.verity(args.verity.as_ref().map(|file| match file {
+        Some(file) => HashTree::File(file.clone()),
+        None => HashTree::Appended,
+    }));
     if let Some(time) = epoch()? {
         options.epoch(time);
     }
@@ -130,6 +194,7 @@ fn options(args: &PackArgs) -> Result<PackOptions, Failure> {
 }
 
 fn merged(args: &PackArgs, quiet: bool) -> Result<(Tree, Sources), Failure> {
+    let hashes = hash_file(args);
     let wanted = Wanted {
         exclude: &args.exclude,
         owner: args.owner,
@@ -138,9 +203,44 @@ fn merged(args: &PackArgs, quiet: bool) -> Result<(Tree, Sources), Failure> {
             PackSize::Exact(bytes) => Some(bytes),
             _ => None,
         },
+        without: [&args.output, &args.check, &hashes]
+            .into_iter()
+            .filter_map(Option::as_deref)
+            .collect(),
         quiet,
     };
     sources::merged(&args.sources, &wanted)
+}
+
+/// Says that the inodes cannot hold the times of some files.
+pub(super) fn note_clamped(packed: &Packed, quiet: bool) {
+    let (count, bytes) = (packed.clamped_times, packed.made.inode_bytes);
+    if count > 0 && !quiet {
+        let last = if bytes < 256 { 2038 } else { 2446 };
+        note(&format!(
+            "files with times that inodes of {bytes} bytes cannot hold (1901 to {last}): {count}; they have \
+             the nearest time"
+        ));
+    }
+}
+
+/// As [`problem`], without the image's path again.
+fn problem_at(error: MkfsError, image: &Path) -> Problem {
+    match error {
+        MkfsError::Open { source, path } if path == image => {
+            let is_missing = source.kind() == std::io::ErrorKind::NotFound;
+            let directory = image.parent().filter(|_| is_missing);
+            let problem = Problem::from(source);
+            match directory {
+                Some(directory) => problem.with_next(format!(
+                    "the image's directory is made first: mkdir -p {}",
+                    quote(directory)
+                )),
+                None => problem,
+            }
+        }
+        other => problem(other),
+    }
 }
 
 pub(super) fn problem(error: MkfsError) -> Problem {
@@ -165,7 +265,7 @@ fn check(
     let doing = || format!("cannot check {}", quote(image));
     let found = options
         .check(tree, sources, image)
-        .map_err(|error| problem(error).met(doing()))?;
+        .map_err(|error| problem_at(error, image).met(doing()))?;
     if context.json {
         let list: Vec<Value> = found.iter().map(difference).collect();
         context
@@ -183,9 +283,12 @@ fn check(
     }
     match found.is_empty() {
         true => Ok(()),
-        false => Err(Problem::new("it is not what its sources pack to")
-            .with_next("pack with the options that it was packed with, or pack again")
-            .met(format!("{} differs", quote(image)))),
+        false => {
+            context.exit_bits = EXIT_DIFFERS;
+            Err(Problem::new("it is not what its sources pack to")
+                .with_next("pack with the options that it was packed with, or pack again")
+                .met(format!("{} differs", quote(image))))
+        }
     }
 }
 
@@ -202,16 +305,40 @@ fn sum(image: &Path) -> std::io::Result<String> {
             len => digest.update(&buffer[..len]),
         }
     }
-    Ok(digest
-        .finalize()
-        .iter()
-        .map(|byte| format!("{byte:02x}"))
-        .collect())
+    Ok(hex(&digest.finalize()))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The file of the hash tree, if it is one of its own.
+fn hash_file(args: &PackArgs) -> Option<PathBuf> {
+    args.verity.clone().flatten()
 }
 
 fn value(packed: &Packed, sum: &str) -> Value {
     let made = &packed.made;
+    let guid = |bytes| uuid::Uuid::from_bytes(bytes).to_string();
+    let partition = packed.partition.map(|partition| {
+        json!({
+            "start": partition.start,
+            "bytes": partition.bytes,
+            "disk_guid": guid(partition.disk_guid),
+            "guid": guid(partition.guid),
+        })
+    });
+    let verity = packed.verity.as_ref().map(|tree| {
+        json!({
+            "root_hash": hex(&tree.root_hash),
+            "salt": hex(&tree.salt),
+            "data_blocks": tree.data_blocks,
+            "hash_offset": tree.hash_offset,
+        })
+    });
     json!({
+        "partition": partition,
+        "verity": verity,
         "bytes": packed.bytes,
         "sha256": sum,
         "uuid": uuid::Uuid::from_bytes(made.uuid).to_string(),
@@ -220,6 +347,7 @@ fn value(packed: &Packed, sum: &str) -> Value {
         "others": packed.others,
         "hard_links": packed.hard_links,
         "data_bytes": packed.data_bytes,
+        "times_clamped": packed.clamped_times,
         "block_bytes": made.block_bytes,
         "blocks": made.blocks,
         "free_blocks": made.free_blocks,
@@ -231,7 +359,7 @@ fn value(packed: &Packed, sum: &str) -> Value {
 }
 
 fn text(packed: &Packed, image: &Path) -> String {
-    format!(
+    let mut text = format!(
         "{}: {} bytes, UUID {}; directories: {}, files: {}, others: {}, bytes of data: {}",
         quote(image),
         packed.bytes,
@@ -240,5 +368,20 @@ fn text(packed: &Packed, image: &Path) -> String {
         packed.files,
         packed.others,
         packed.data_bytes
-    )
+    );
+    if let Some(partition) = packed.partition {
+        text += &format!(
+            "; partition: {} bytes at {}",
+            partition.bytes, partition.start
+        );
+    }
+    if let Some(tree) = &packed.verity {
+        text += &format!(
+            "\nroot hash: {}, salt: {}, hash offset: {}",
+            hex(&tree.root_hash),
+            hex(&tree.salt),
+            tree.hash_offset
+        );
+    }
+    text
 }

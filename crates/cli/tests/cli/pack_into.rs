@@ -1,0 +1,331 @@
+//! `pack --into`: sources over a directory of an image that exists. The judge is `pack` from nothing: the
+//! tars of both must have the same bytes.
+
+use std::fs;
+use std::path::Path;
+
+use crate::common::{assert_clean, fails, is_root, noise, ok, run, throughline, tools_are_missing};
+use crate::sources::{Place, has};
+
+/// A base, and a layer over it that has one of each kind.
+const TREES: &str = r#"
+mkdir -p base/etc/old base/bin base/swap base/kept; cd base
+echo motd > etc/motd; ln etc/motd bin/motd; echo gone > swap/file; echo same > kept/same
+head -c 300000 /dev/urandom > bin/large; ln -s etc/motd link; echo plain > becomes; mkfifo pipe
+setfattr -n user.base -v old etc; setfacl -d -m u:1236:rx etc; chmod 4755 bin/large
+cd ..; mkdir -p layer/etc/new/deep layer/bin layer/becomes layer/etc/motd.d; cd layer
+echo other > etc/motd; head -c 500000 /dev/urandom > bin/large; echo in > becomes/inside
+echo a > swap; ln -s ../new/place link; echo deep > etc/new/deep/file; ln etc/new/deep/file again
+chmod 6711 bin/large; setfattr -n user.new -v yes etc/new; setfacl -m u:1235:rwx etc/motd
+setfattr -n user.long -v "$(printf 'y%.0s' {1..900})" bin/large; setfacl -d -m u:1234:rw etc/new
+truncate -s 3M hole; truncate -s 5M sparse; printf data | dd of=sparse bs=4096 seek=100 conv=notrunc status=none
+: > nothing; touch -d '1960-02-03 04:05:06.25' nothing; ln -s "$(printf 'x%.0s' {1..150})" long
+printf b > $'\xff\xfe'; mkfifo etc/pipe; chmod 1777 etc/new
+"#;
+
+const AS_ROOT: &str = r#"
+cd layer; mknod null c 1 3; mknod disk b 259 70000; chown 3000000:4000000 etc/new; chown -h 7:8 link
+setcap cap_net_raw+ep bin/large
+"#;
+
+fn made() -> Option<Place> {
+    if !has(&["setfattr", "setfacl", "tar", "zstd"]) {
+        return None;
+    }
+    let place = Place::new();
+    place.shell(TREES);
+    if is_root() {
+        place.shell(AS_ROOT);
+    }
+    Some(place)
+}
+
+/// The archive of a directory of an image.
+#[track_caller]
+fn tar(image: &str, path: &str) -> Vec<u8> {
+    let ran = run(["tar", "-q", &format!("{image}:{path}")]);
+    assert_eq!((ran.code, &*ran.stderr), (Some(0), ""));
+    ran.stdout
+}
+
+impl Place {
+    /// Packs the sources one into the other, and all from nothing; both must have the same tree.
+    #[track_caller]
+    fn same(&self, options: &[&str], base: &str, over: &[&str]) {
+        let (image, other) = (self.text("image"), self.text("other"));
+        let size = &["--size", "+24M"][..];
+        let base = self.text(base);
+        let over: Vec<String> = over.iter().map(|name| self.text(name)).collect();
+        let over: Vec<&str> = over.iter().map(String::as_str).collect();
+        ok([&["pack", "-q", "-F", &base, "-o", &image], size, options].concat());
+        let into = format!("{image}:/");
+        ok([&["pack", "-q", "--into", &into], &over[..]].concat());
+        assert_clean(Path::new(&image));
+        ok([
+            &["pack", "-q", "-F", "-o", &other, &base],
+            &over[..],
+            size,
+            options,
+        ]
+        .concat());
+        let (found, expected) = (tar(&image, "/"), tar(&other, "/"));
+        assert!(found == expected, "{options:?} {over:?}");
+    }
+}
+
+#[test]
+fn a_tree_is_what_packing_from_nothing_makes() {
+    let Some(place) = made() else { return };
+    place.shell(
+        "tar --format=pax --sparse --xattrs --xattrs-include='*' --acls --numeric-owner -I zstd \
+         -cf layer.tar.zst -C layer .",
+    );
+    for options in [
+        &[][..],
+        &["-t", "ext3", "-b", "1024"],
+        &["-O", "inline_data"],
+    ] {
+        place.same(options, "base", &["layer"]);
+        place.same(options, "base", &["layer.tar.zst", "base"]);
+    }
+    // Again: nothing is left to do.
+    let image = place.text("image");
+    let into = format!("{image}:/");
+    let before = tar(&image, "/");
+    let layers = [place.text("layer.tar.zst"), place.text("base")];
+    let again = run(["pack", "--json", "--into", &into, &layers[0], &layers[1]]).json();
+    assert!(tar(&image, "/") == before);
+    assert!(again["files"].as_u64().unwrap() > 0 && again["removed"].as_u64().unwrap() > 0);
+}
+
+/// Into a directory below the root, with another owner; what is beside it stays.
+#[test]
+fn only_the_directory_and_only_new_files_change() {
+    let Some(place) = made() else { return };
+    let image = place.text("image");
+    ok([
+        "pack",
+        "-q",
+        &place.text("base"),
+        "--size",
+        "+24M",
+        "-o",
+        &image,
+    ]);
+    ok(["mkdir", &format!("{image}:/srv")]);
+    let beside = tar(&image, "/etc");
+    let into = format!("{image}:/srv");
+    ok([
+        "pack",
+        "-q",
+        &place.text("layer"),
+        "--owner",
+        "5:6",
+        "--into",
+        &into,
+    ]);
+    assert_clean(Path::new(&image));
+    assert!(tar(&image, "/etc") == beside);
+    let other = place.text("other");
+    ok([
+        "pack",
+        "-q",
+        &place.text("layer"),
+        "--owner",
+        "5:6",
+        "-o",
+        &other,
+    ]);
+    assert!(tar(&image, "/srv") == tar(&other, "/"));
+    place.shell("mkdir more; echo more > more/more");
+    ok([
+        "pack",
+        "-q",
+        &place.text("more"),
+        "--owner",
+        "8:9",
+        "--into",
+        &into,
+    ]);
+    let owners = |path: &str| ok(["stat", "-c", "%u:%g", &format!("{into}/{path}")]);
+    assert_eq!((&*owners("more"), &*owners("swap")), ("8:9\n", "5:6\n"));
+    fails(
+        [
+            "pack",
+            &place.text("more"),
+            "--into",
+            &format!("{image}:/none"),
+        ],
+        1,
+        "No such file",
+    );
+}
+
+/// A link to what was there, under a name that is taken, while the old name goes.
+#[test]
+fn links_to_what_was_there_keep_it() {
+    if !has(&["tar"]) {
+        return;
+    }
+    let place = Place::new();
+    place.shell(
+        "mkdir base one two; echo old > base/a; echo taken > base/b; : > base/c
+         echo x > one/a; ln one/a one/b; ln one/a one/z; tar -cf layer.tar -C one a b z
+         tar --delete -f layer.tar a; echo new > two/a; tar -rf layer.tar -C two a",
+    );
+    place.same(&[], "base", &["layer.tar"]);
+    let image = place.text("image");
+    assert_eq!(
+        ok(["cat", &format!("{image}:/b"), &format!("{image}:/a")]),
+        "old\nnew\n"
+    );
+    assert_eq!(ok(["stat", "-c", "%h", &format!("{image}:/z")]).trim(), "2");
+    assert_eq!(
+        ok(["ls", &format!("{image}:/")]).trim(),
+        "a\nb\nc\nlost+found\nz"
+    );
+}
+
+/// Whiteouts and opaque directories of a container's layers hide what the image has.
+#[test]
+fn whiteouts_apply_to_what_is_there() {
+    if !has(&["umoci"]) {
+        return;
+    }
+    let place = Place::new();
+    place.shell(
+        "umoci init --layout img; umoci new --image img:a
+         umoci unpack --rootless --image img:a b 2>/dev/null
+         mkdir -p b/rootfs/opaque; echo 1 > b/rootfs/gone; echo 2 > b/rootfs/opaque/old
+         umoci repack --image img:a b 2>/dev/null; rm -rf b
+         umoci unpack --rootless --image img:a b 2>/dev/null
+         rm -r b/rootfs/gone b/rootfs/opaque; mkdir b/rootfs/opaque; echo n > b/rootfs/opaque/new
+         umoci repack --image img:a b 2>/dev/null
+         mkdir -p base/opaque; echo mine > base/gone; echo mine > base/opaque/mine; echo stays > base/stays",
+    );
+    place.same(&[], "base", &["img"]);
+    let image = place.text("image");
+    let listed = ok(["ls", &format!("{image}:/")]);
+    assert!(
+        !listed.contains("gone") && listed.contains("stays"),
+        "{listed}"
+    );
+}
+
+#[test]
+fn what_makes_no_sense_with_it_is_refused_by_name() {
+    let place = Place::new();
+    place.shell("mkdir source; echo hello > source/file");
+    let (image, source) = (place.image("image"), place.text("source"));
+    let into = format!("{image}:/");
+    let before = fs::read(&image).unwrap();
+    for words in [
+        &["-o", "x"][..],
+        &["--size", "8M"],
+        &["--check", "x"],
+        &["--force"],
+        &["--exclude", "x"],
+        &["-t", "ext3"],
+        &["-L", "x"],
+        &["-U", "random"],
+        &["-E", "hash_seed=1"],
+    ] {
+        let all = [&["pack", &source, "--into", &into], words].concat();
+        fails(all, 2, words[0]);
+    }
+    fails(["pack", &source, "--into", &source], 2, "IMAGE:/path");
+    assert!(fs::read(&image).unwrap() == before);
+    let content = tar(&image, "/");
+    fails(
+        ["pack", &source, "--into", &format!("{image}:/file")],
+        1,
+        "Not a directory",
+    );
+    fails(
+        ["pack", &place.text("none"), "--into", &into],
+        1,
+        "No such file",
+    );
+    assert!(tar(&image, "/") == content);
+}
+
+/// What does not fit is refused before anything is written.
+#[test]
+fn a_full_image_keeps_what_it_has() {
+    if tools_are_missing() {
+        return;
+    }
+    let place = Place::new();
+    place.shell("mkdir source layer; echo hello > source/file");
+    fs::write(place.path("layer/large"), noise(4_000_000, 1)).unwrap();
+    let image = place.image("image");
+    let into = format!("{image}:/");
+    let before = tar(&image, "/");
+    fails(
+        ["pack", &place.text("layer"), "--into", &into],
+        1,
+        "No space left",
+    );
+    assert_clean(Path::new(&image));
+    assert!(tar(&image, "/") == before);
+    // Where a name goes, that is found out on the way.
+    place.shell("mkdir layer/file");
+    fails(
+        ["pack", &place.text("layer"), "--into", &into],
+        1,
+        "a part of it may be there",
+    );
+    assert_clean(Path::new(&image));
+}
+
+/// A kill at any moment leaves a sound image that another run completes.
+#[test]
+fn a_killed_run_leaves_a_sound_image() {
+    if tools_are_missing() {
+        return;
+    }
+    let Some(place) = made() else { return };
+    for at in 0..30 {
+        let name = format!("layer/more {at}");
+        fs::write(place.path(&name), noise(400_000, at)).unwrap();
+    }
+    place.same(&[], "base", &["layer"]);
+    let expected = tar(&place.text("image"), "/");
+    let (image, layer) = (place.text("image"), place.text("layer"));
+    ok([
+        "pack",
+        "-q",
+        "-F",
+        &place.text("base"),
+        "--size",
+        "+24M",
+        "-o",
+        &image,
+    ]);
+    let first = fs::read(&image).unwrap();
+    let into = format!("{image}:/");
+    let mut was_cut = false;
+    for changes in 1..12 {
+        fs::write(&image, &first).unwrap();
+        let mut pack = throughline();
+        pack.args(["pack", "-q", "--commit", "1", &layer, "--into", &into]);
+        let mut running = pack.spawn().unwrap();
+        let stamp = || fs::metadata(&image).unwrap().modified().unwrap();
+        let (mut last, mut seen) = (stamp(), 0);
+        while seen < changes && running.try_wait().unwrap().is_none() {
+            let now = stamp();
+            seen += i32::from(now != last);
+            last = now;
+        }
+        running.kill().unwrap();
+        was_cut |= !running.wait().unwrap().success();
+        ok(["replay", "-q", &image]);
+        assert_clean(Path::new(&image));
+        let kept = ok(["cat", &format!("{image}:/kept/same")]);
+        assert_eq!(kept, "same\n");
+        ok(["pack", "-q", &layer, "--into", &into]);
+        assert_clean(Path::new(&image));
+        assert!(tar(&image, "/") == expected, "after {changes} changes");
+    }
+    assert!(was_cut);
+}
