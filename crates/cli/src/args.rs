@@ -21,8 +21,8 @@ use crate::context::{GLOBAL_OPTIONS, Globals};
     max_term_width = 100
 )]
 pub(crate) struct Cli {
-    /// Print results as JSON (info, mkfs, pack, ls, tree, stat, getfattr, df, du, tune, replay, status,
-    /// explain, cp --stats, lab bisect, lab compare, lab founding, lab gate, lab models)
+    /// Print results as JSON (info, mkfs, pack, resize, ls, tree, stat, getfattr, df, du, tune, replay,
+    /// status, explain, cp --stats, lab bisect, lab compare, lab founding, lab gate, lab models)
     #[arg(long)]
     pub(crate) json: bool,
     /// Options for all commands.
@@ -134,6 +134,18 @@ pub(crate) enum Command {
     ///
     /// The image is only read, also if it needs recovery.
     Tar(commands::tar::TarArgs),
+    /// Grow an image that is not mounted
+    ///
+    /// SIZE is the new size (K, M, G and T are powers of 1024), +SIZE so much more, and max all of the device
+    /// or of the file. A file that is too short is lengthened. A last block group that would hold little
+    /// beside its metadata is left out. Shrinking is not supported by this version.
+    ///
+    /// An image that needs recovery is recovered first. One that is damaged, or was not closed cleanly and
+    /// has no journal, is refused: run e2fsck -f on it.
+    ///
+    /// Interrupted at any moment, even by a power cut, this leaves the image with the old or the new size and
+    /// with all files. The same command completes it, and so does e2fsck -fy.
+    Resize(commands::resize::ResizeArgs),
     /// List directories
     Ls(commands::ls::LsArgs),
     /// Show a directory tree
@@ -316,6 +328,7 @@ impl Command {
             Command::Du(args) => args.json.json,
             Command::Tune(args) => args.json.json,
             Command::Replay(args) => args.json.json,
+            Command::Resize(args) => args.json.json,
             Command::Status(args) => args.json.json,
             Command::Lab(args) => args.json(),
             Command::Explain(args) => args.json.json,

@@ -126,8 +126,8 @@ fn device_hint(device: &(dyn std::error::Error + 'static)) -> &'static str {
 fn caller(reason: Reason) -> Problem {
     let next = match &reason {
         Reason::NoSpace => {
-            "remove files, or grow the image: truncate -s +1G IMAGE && e2fsck -f IMAGE && resize2fs IMAGE; \
-             'throughline df' and 'df -i' show what is left"
+            "remove files, or grow the image: throughline resize IMAGE +1G; 'throughline df' and 'df -i' \
+             show what is left"
         }
         Reason::NameTooLong => {
             "a name has at most 255 bytes, a symbolic link's target less than a block"

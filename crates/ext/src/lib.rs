@@ -92,6 +92,7 @@ pub use handle::Handle;
 pub use inode::{Inode, Inodes, Watch};
 pub use label::MAX_LABEL_BYTES;
 pub use log_info::{JournalCounts, LogInfo};
+pub use mmp::Claim;
 pub use namei::{Last, MAX_LINKS, MAX_NAME_BYTES, Place};
 pub use names::Names;
 pub use open::Recovery;

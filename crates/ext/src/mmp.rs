@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use parking_lot::Mutex;
 use throughline_block::{Disk, Purpose};
 use throughline_device::AlignedBuf;
+use throughline_extfmt::features::Incompat;
 use throughline_extfmt::mmp::{
     MAX_CHECK_INTERVAL, MIN_CHECK_INTERVAL, MmpBlock, SEQ_CLEAN, SEQ_FSCK, SEQ_MAX,
 };
@@ -20,6 +21,7 @@ use throughline_extfmt::{FsBlock, Geometry, Superblock};
 use zerocopy::IntoBytes;
 
 use crate::error::{Error, Reason, Result};
+use crate::primary;
 
 /// How long our number must stay unchanged on a cleanly closed volume. Two machines that find it closed at
 /// the same time also write at nearly the same time, so this can be shorter than the wait for a slow writer.
@@ -144,6 +146,42 @@ impl MmpGuard {
         } else {
             Ok(())
         }
+    }
+}
+
+/// A claim on a volume that is changed without being opened. It keeps other machines away from a volume with
+/// multiple-mount protection; others need none beside the lock of the device.
+pub struct Claim(Option<MmpGuard>);
+
+impl Claim {
+    /// Claims the volume on `disk`. With multiple-mount protection, this takes a second or more.
+    ///
+    /// # Errors
+    /// `Busy`, naming the other machine; `Corrupt`; device errors.
+    pub fn take(disk: &Arc<Disk>) -> Result<Claim> {
+        let sb = primary::read(disk)?;
+        let geo = Geometry::new(&sb)?;
+        let guard = match geo.incompat.contains(Incompat::MMP) {
+            true => Some(MmpGuard::take(disk, &sb, &geo)?),
+            false => None,
+        };
+        Ok(Claim(guard))
+    }
+
+    /// Checks that the claim still holds.
+    ///
+    /// # Errors
+    /// `Busy`, naming the new owner, or the error that prevented renewal.
+    pub fn check(&self) -> Result<()> {
+        self.0.as_ref().map_or(Ok(()), MmpGuard::check)
+    }
+
+    /// Releases the volume.
+    ///
+    /// # Errors
+    /// As [`Claim::check`], and errors of writing the block.
+    pub fn release(self) -> Result<()> {
+        self.0.as_ref().map_or(Ok(()), MmpGuard::release)
     }
 }
 

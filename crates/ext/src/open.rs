@@ -178,6 +178,15 @@ impl Fs {
             || sb.ro_compat().contains(RoCompat::ORPHAN_PRESENT)
     }
 
+    /// Why this version does not write a volume with these features, whether it is open for writing or not;
+    /// `None` if it does.
+    pub fn unwritten_features(&self) -> Option<String> {
+        match gate(&self.superblock()) {
+            Gate::Write => None,
+            Gate::Read(why) | Gate::Refuse(why) => Some(why),
+        }
+    }
+
     /// Claims the volume, recovers it if needed, and marks it as in use.
     fn open_to_write(disk: Arc<Disk>, mut found: Primary, options: &OpenOptions) -> Result<Self> {
         check_device(&disk, &found.superblock)?;

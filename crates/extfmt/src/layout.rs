@@ -62,6 +62,13 @@ impl Geometry {
             .min(self.desc_blocks)
     }
 
+    /// Whether the descriptors of a group, and of its neighbours, are in their own groups.
+    fn is_in_meta_group(&self, group: GroupNumber) -> bool {
+        let old_groups =
+            u64::from(self.old_desc_blocks()).saturating_mul(u64::from(self.descs_per_block()));
+        self.first_meta_bg.is_some() && u64::from(group.0) >= old_groups
+    }
+
     /// Index of the descriptor block that holds a group's descriptor, and the byte offset in it.
     pub fn desc_index(&self, group: GroupNumber) -> (u32, usize) {
         let per_block = self.descs_per_block();
@@ -97,9 +104,11 @@ impl Geometry {
     /// Blocks of the copies of descriptor block `index`.
     pub fn desc_block_backups(&self, index: u32) -> Vec<FsBlock> {
         if index < self.old_desc_blocks() {
+            // A superblock copy in a meta group has only the descriptors of that.
             return self
                 .superblock_groups()
                 .skip(1)
+                .take_while(|&group| !self.is_in_meta_group(group))
                 .map(|group| {
                     let first = self.group_first_block(group).0;
                     FsBlock(first.saturating_add(1).saturating_add(u64::from(index)))
@@ -124,9 +133,7 @@ impl Geometry {
     pub fn fixed_blocks(&self, group: GroupNumber) -> u32 {
         let has_super = self.has_superblock(group);
         let per_block = self.descs_per_block();
-        let old_groups = u64::from(self.old_desc_blocks()).saturating_mul(u64::from(per_block));
-        let meta = self.first_meta_bg.is_some() && u64::from(group.0) >= old_groups;
-        let descs = if meta {
+        let descs = if self.is_in_meta_group(group) {
             let within = group.0.checked_rem(per_block).unwrap_or(0);
             u32::from(within <= 1 || within == per_block.saturating_sub(1))
         } else if has_super {

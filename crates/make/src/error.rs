@@ -8,7 +8,7 @@ use throughline_extfmt::Corrupt;
 /// Result of making a volume.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why no volume was made.
+/// Why no volume was made, or its size not changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -21,6 +21,9 @@ pub enum Error {
     /// The target holds something that would be lost.
     #[error("{0}")]
     Occupied(String),
+    /// The volume contradicts itself: `e2fsck` has to look at it.
+    #[error("{0}")]
+    Damaged(String),
     /// The target could not be opened.
     #[error("{}: {source}", path.display())]
     Open {

@@ -25,6 +25,7 @@ mod options;
 pub mod pack;
 mod plan;
 mod request;
+pub mod resize;
 mod resolve;
 mod words;
 mod write;

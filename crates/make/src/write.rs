@@ -329,10 +329,25 @@ fn zero_all(
     }
 }
 
+/// Reads bytes anywhere on the device.
+///
+/// # Errors
+/// Of the device.
+pub(crate) fn read_bytes(disk: &Disk, at: u64, len: usize) -> Result<Vec<u8>> {
+    let unit = u64::from(disk.limits().logical_block_bytes);
+    let from = at - at % unit;
+    let whole = (at + len as u64).next_multiple_of(unit) - from;
+    let mut bytes = vec![0; whole as usize];
+    disk.read_at(from, &mut bytes)?;
+    bytes.drain(..(at - from) as usize);
+    bytes.truncate(len);
+    Ok(bytes)
+}
+
 /// Collects pieces into long writes, and writes into batches that are on the device at the same time. Places
 /// are relative to the start of the volume, and need not be aligned to the device's logical blocks: what else
 /// is in the first and last of them is kept.
-struct Writer<'d> {
+pub(crate) struct Writer<'d> {
     disk: &'d Disk,
     offset: u64,
     /// Aligned runs, with their places on the device, in ascending order and disjoint.
@@ -344,7 +359,7 @@ struct Writer<'d> {
 }
 
 impl<'d> Writer<'d> {
-    fn new(disk: &'d Disk, offset: u64) -> Writer<'d> {
+    pub(crate) fn new(disk: &'d Disk, offset: u64) -> Writer<'d> {
         Writer {
             disk,
             offset,
@@ -360,7 +375,7 @@ impl<'d> Writer<'d> {
     }
 
     /// Writes bytes at a place, soon.
-    fn put(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
+    pub(crate) fn put(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
         let at = at + self.offset;
         let end = self.start + self.run.len() as u64;
         if at != end || self.run.len() + bytes.len() > LONG_WRITE_BYTES {
@@ -420,7 +435,7 @@ impl<'d> Writer<'d> {
     }
 
     /// Writes all that was put.
-    fn flush(&mut self) -> Result<()> {
+    pub(crate) fn flush(&mut self) -> Result<()> {
         self.end_run()?;
         self.write_batch()
     }
@@ -442,7 +457,7 @@ impl<'d> Writer<'d> {
     }
 
     /// Makes a range read as zeros.
-    fn zero(&mut self, range: Range<u64>) -> Result<()> {
+    pub(crate) fn zero(&mut self, range: Range<u64>) -> Result<()> {
         let (inside, unit) = (
             range.start + self.offset..range.end + self.offset,
             self.unit(),

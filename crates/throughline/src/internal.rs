@@ -13,10 +13,11 @@ pub use throughline_device::{given_descriptor, given_file};
 pub use throughline_fileio::memory::{allowed_bytes, default_budget_bytes};
 pub use throughline_make::{NewFile, parse_on_error};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::mode::FileOptions;
 use crate::open::OpenOptions;
 use crate::raw::RawFile;
+use crate::resize::{NewSize, ResizeError, ResizeReport};
 pub use crate::size::parse_size;
 use crate::volume::Volume;
 
@@ -101,6 +102,16 @@ pub trait OpenBlockDevice {
     /// # Errors
     /// [`Error::Open`](crate::Error::Open).
     fn open_raw_block_device(&self, device: Arc<dyn BlockDevice>) -> Result<RawFile>;
+
+    /// As [`OpenOptions::resize`].
+    ///
+    /// # Errors
+    /// The same.
+    fn resize_block_device(
+        &self,
+        device: Arc<dyn BlockDevice>,
+        size: NewSize,
+    ) -> std::result::Result<ResizeReport, ResizeError>;
 }
 
 impl OpenBlockDevice for OpenOptions {
@@ -110,5 +121,16 @@ impl OpenBlockDevice for OpenOptions {
 
     fn open_raw_block_device(&self, device: Arc<dyn BlockDevice>) -> Result<RawFile> {
         self.raw_on_block_device(device)
+    }
+
+    fn resize_block_device(
+        &self,
+        device: Arc<dyn BlockDevice>,
+        size: NewSize,
+    ) -> std::result::Result<ResizeReport, ResizeError> {
+        let disk = self
+            .disk_on(device)
+            .map_err(|source| Error::open(std::path::Path::new("(device)"), source))?;
+        self.clone().write(true).resize_on(&disk, size)
     }
 }

@@ -10,6 +10,7 @@
 //! | `std::fs::DirBuilder` | [`DirBuilder`] |
 //! | `mount -o` | [`VolumeOptions`] |
 //! | `mke2fs` | [`MkfsOptions`] |
+//! | `resize2fs` | [`OpenOptions::resize`] |
 //! | `getfattr`, `setfattr`, `getfacl`, `setfacl` | [`Xattrs`], from [`Dir::xattrs`] |
 //! | `Read`, `Write`, `Seek` | the same: [`File`] and [`RawFile`] implement them |
 //! | `FileExt::read_at`, `write_at` | [`Handle::read_at`], [`Handle::write_at`] |
@@ -190,6 +191,7 @@ mod position;
 mod raw;
 mod read_tree;
 mod recovery;
+mod resize;
 mod size;
 mod source;
 mod status;
@@ -214,6 +216,7 @@ pub use own::{Device, Memory};
 pub use raw::RawFile;
 pub use read_tree::read_tree;
 pub use recovery::RecoveryReport;
+pub use resize::{NewSize, ResizeError, ResizeReport};
 pub use status::{
     CacheStatus, DirtyStatus, IoStatus, JournalStatus, MetadataStatus, VolumeStatus,
     WritebackStatus,
@@ -232,6 +235,7 @@ pub use throughline_fileio::throttle::{Pauses, ThrottleState};
 pub use throughline_fileio::writeback::WritebackCounts;
 pub use throughline_fileio::{Advice, DirtyLimits};
 pub use throughline_make::pack;
+pub use throughline_make::resize::Resized;
 pub use throughline_make::{
     Config as MkfsConfig, Error as MkfsError, Made, MkfsOptions, VolumeSize,
 };

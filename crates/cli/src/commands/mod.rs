@@ -27,6 +27,7 @@ pub(crate) mod mv;
 pub(crate) mod pack;
 pub(crate) mod readlink;
 pub(crate) mod replay;
+pub(crate) mod resize;
 pub(crate) mod rm;
 pub(crate) mod setfacl;
 pub(crate) mod setfattr;
@@ -89,6 +90,7 @@ pub(crate) fn run(command: Command, context: &mut Context) -> Result<(), Failure
         Command::Du(args) => du::run(&args, context),
         Command::Tune(args) => tune::run(&args, context),
         Command::Replay(args) => replay::run(&args, context),
+        Command::Resize(args) => resize::run(&args, context),
         Command::Mount(args) => mount::run(&args, context),
         Command::Umount(args) => umount::run(&args, context),
         Command::Status(args) => status::run(&args, context),

@@ -5,7 +5,7 @@ use std::process::Stdio;
 
 use crate::common::{Image, fails, ok, run, throughline, tools_are_missing};
 
-const COMMANDS: [&str; 41] = [
+const COMMANDS: [&str; 42] = [
     "info",
     "mkfs",
     "pack",
@@ -38,6 +38,7 @@ const COMMANDS: [&str; 41] = [
     "du",
     "tune",
     "replay",
+    "resize",
     "mount",
     "umount",
     "status",

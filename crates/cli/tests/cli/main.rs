@@ -29,6 +29,7 @@ mod preloaded;
 mod recovered;
 mod reported;
 mod reproduced;
+mod resized;
 mod runs;
 mod shell;
 mod shown;

@@ -15,8 +15,8 @@ mod counts;
 pub(crate) mod files;
 mod journal;
 mod numbers;
-mod place;
-mod space;
+pub(crate) mod place;
+pub(crate) mod space;
 mod superblock;
 
 use std::collections::BTreeMap;

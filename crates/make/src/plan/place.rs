@@ -7,8 +7,6 @@
 //!   many bitmaps is one sequential read, and the groups after the first are free for large files.
 //! - `packed_meta_blocks` treats the volume as one flex group: everything is at its beginning.
 
-use std::ops::Range;
-
 use throughline_extfmt::features::Incompat;
 use throughline_extfmt::{FsBlock, Geometry, GroupDesc, GroupNumber};
 use zerocopy::FromZeros;
@@ -30,25 +28,52 @@ pub(crate) fn place(
     }
     let mut descs = vec![GroupDesc::new_zeroed(); geo.groups as usize];
     let flex = flex_groups(geo, request);
-    if flex > 1 {
-        let mut first = 0;
-        while first < geo.groups {
-            let count = flex.min(geo.groups - first);
-            place_flex(geo, first..first + count, flex, space, &mut descs)?;
-            first += count;
-        }
-    } else {
-        for group in 0..geo.groups {
-            place_own(
-                geo,
-                request.stride,
-                group,
-                space,
-                &mut descs[group as usize],
-            )?;
-        }
-    }
+    place_groups(geo, 0, flex, request.stride, space, &mut descs)?;
     Ok(descs)
+}
+
+/// Places the metadata of the groups from `first` on, which are added to a volume, and adds it to `space`.
+pub(crate) fn place_from(
+    geo: &Geometry,
+    first: u32,
+    stride: u32,
+    space: &mut Space,
+) -> Result<Vec<GroupDesc>> {
+    for group in (first..geo.groups).map(GroupNumber) {
+        let start = geo.group_first_block(group).0;
+        space.add(start..start + u64::from(geo.fixed_blocks(group)));
+    }
+    let flex = match geo.incompat.contains(Incompat::FLEX_BG) {
+        true => 1u32
+            .checked_shl(geo.log_groups_per_flex)
+            .unwrap_or(geo.groups),
+        false => 1,
+    };
+    let mut descs = vec![GroupDesc::new_zeroed(); (geo.groups - first) as usize];
+    place_groups(geo, first, flex, stride, space, &mut descs)?;
+    Ok(descs)
+}
+
+/// Places the metadata of the groups from `first` on, whose descriptors are `descs`.
+fn place_groups(
+    geo: &Geometry,
+    first: u32,
+    flex: u32,
+    stride: u32,
+    space: &mut Space,
+    descs: &mut [GroupDesc],
+) -> Result<()> {
+    let mut at = first;
+    while at < geo.groups {
+        let count = (flex - at % flex).min(geo.groups - at);
+        let own = &mut descs[(at - first) as usize..][..count as usize];
+        match own {
+            [only] if flex == 1 => place_own(geo, stride, at, space, only)?,
+            own => place_flex(geo, at, flex, space, own)?,
+        }
+        at += count;
+    }
+    Ok(())
 }
 
 /// Groups whose metadata is together.
@@ -63,22 +88,22 @@ fn flex_groups(geo: &Geometry, request: &Request) -> u32 {
     }
 }
 
-/// Places the metadata of a flex group, which has `flex` groups unless the volume ends in it.
+/// Places the metadata of a flex group from `first` on. It has `flex` groups, unless the volume ends in it or
+/// it existed in part.
 fn place_flex(
     geo: &Geometry,
-    groups: Range<u32>,
+    first: u32,
     flex: u32,
     space: &mut Space,
     descs: &mut [GroupDesc],
 ) -> Result<()> {
-    let from = geo.group_first_block(GroupNumber(groups.start)).0;
+    let from = geo.group_first_block(GroupNumber(first)).0;
     // A group that is alone leaves room for the bitmaps of those that may be added to it.
-    let spare = match groups.len() {
+    let spare = match descs.len() {
         1 => u64::from(flex) - 1,
         _ => 0,
     };
     let mut at = from;
-    let descs = &mut descs[groups.start as usize..groups.end as usize];
     for desc in descs.iter_mut() {
         at = take(geo, space, from, at, 1)?;
         desc.set_block_bitmap(at);

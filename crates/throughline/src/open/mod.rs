@@ -116,6 +116,10 @@ impl OpenOptions {
         self
     }
 
+    pub(crate) fn offset_bytes(&self) -> u64 {
+        self.offset_bytes
+    }
+
     /// Target size of data I/Os, in bytes; `None` derives it from the device. [`Tuning`](crate::Tuning)
     /// changes this and the sizes below later.
     pub fn bio_target(&mut self, bytes: Option<u32>) -> &mut Self {

@@ -105,7 +105,7 @@ impl OpenOptions {
         Error::open(Path::new("(device)"), source)
     }
 
-    fn open_on(&self, disk: Arc<Disk>) -> Result<Volume> {
+    pub(crate) fn open_on(&self, disk: Arc<Disk>) -> Result<Volume> {
         let mut options = self.volume.fs.clone();
         options.write = self.write;
         options.allow_unclean = self.allow_unclean;
@@ -190,7 +190,7 @@ impl OpenOptions {
         options
     }
 
-    fn disk(&self, path: &Path) -> Result<Arc<Disk>> {
+    pub(crate) fn disk(&self, path: &Path) -> Result<Arc<Disk>> {
         self.disk_with(path, false, false)
     }
 
@@ -239,7 +239,7 @@ impl OpenOptions {
         self.disk_on(device).map_err(failed)
     }
 
-    fn disk_on(&self, device: Arc<dyn BlockDevice>) -> io::Result<Arc<Disk>> {
+    pub(crate) fn disk_on(&self, device: Arc<dyn BlockDevice>) -> io::Result<Arc<Disk>> {
         let device = if self.offset_bytes == 0 {
             device
         } else {

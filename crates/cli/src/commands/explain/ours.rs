@@ -96,6 +96,7 @@ fn is_watched(command: &Command) -> bool {
         | Command::InstallMke2fs(_)
         | Command::Mkfs(_)
         | Command::Pack(_)
+        | Command::Resize(_)
         | Command::InstallHelpers(_)
         | Command::Explain(_)
         | Command::CompletePlace(_)

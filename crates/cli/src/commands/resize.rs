@@ -1,0 +1,142 @@
+//! `resize`.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use serde_json::{Value, json};
+use throughline::internal::parse_size;
+use throughline::{NewSize, ResizeError, ResizeReport};
+
+use super::df::image_of;
+use super::replay::parts;
+use crate::args::JsonFlag;
+use crate::context::Context;
+use crate::images::Access;
+use crate::place::Place;
+use crate::problem::{Failure, Problem};
+use crate::text::quote;
+
+/// Arguments of `resize`.
+#[derive(Args, Debug)]
+pub(crate) struct ResizeArgs {
+    /// The image: a file or a block device that is not mounted
+    #[arg(value_name = "IMAGE")]
+    image: Place,
+    /// The size, such as 10G; +SIZE for so much more; max for all of the device or file
+    #[arg(value_name = "SIZE", value_parser = new_size)]
+    size: NewSize,
+    /// Say what would be done, and write nothing
+    #[arg(short = 'n', long)]
+    dry_run: bool,
+    #[command(flatten)]
+    pub(crate) json: JsonFlag,
+}
+
+fn new_size(text: &str) -> Result<NewSize, String> {
+    if text == "max" {
+        return Ok(NewSize::Max);
+    }
+    if text == "min" {
+        let why =
+            "shrinking is not supported by this version: 'resize2fs -M IMAGE' shrinks an image";
+        return Err(why.to_owned());
+    }
+    match text.strip_prefix('+') {
+        Some(more) => parse_size(more).map(NewSize::More),
+        None => parse_size(text).map(NewSize::Bytes),
+    }
+}
+
+/// Changes the size of an image.
+pub(crate) fn run(args: &ResizeArgs, context: &mut Context) -> Result<(), Failure> {
+    if context.globals.no_replay {
+        return Err(Failure::Usage(
+            "--noload and resize exclude each other".into(),
+        ));
+    }
+    let image = image_of(&args.image)?;
+    let access = match args.dry_run {
+        true => Access::Read,
+        false => Access::Write,
+    };
+    let options = context.globals.open_options(access)?;
+    let report = match args.dry_run {
+        true => options.plan_resize(&image, args.size),
+        false => options.resize(&image, args.size),
+    };
+    let report = report.map_err(|error| {
+        problem(error).met(format!("cannot change the size of {}", quote(&image)))
+    })?;
+    if context.json {
+        return context.out.json(&value(&image, &report, args.dry_run));
+    }
+    if context.globals.quiet {
+        return Ok(());
+    }
+    context.out.line(text(&image, &report, args.dry_run))
+}
+
+fn problem(error: ResizeError) -> Problem {
+    match error {
+        ResizeError::NeedsCheck(why) => {
+            Problem::new(why).with_next("run 'e2fsck -f IMAGE', then change the size")
+        }
+        ResizeError::Volume(error) => error.into(),
+        other => Problem::new(other.to_string()),
+    }
+}
+
+fn value(image: &Path, report: &ResizeReport, is_dry: bool) -> Value {
+    let size = &report.size;
+    json!({
+        "image": image.to_string_lossy(),
+        "dry_run": is_dry,
+        "block_bytes": size.block_bytes,
+        "blocks_before": size.blocks_before,
+        "blocks": size.blocks,
+        "groups_before": size.groups_before,
+        "groups": size.groups,
+        "inodes_before": size.inodes_before,
+        "inodes": size.inodes,
+        "became_meta_bg": size.became_meta_bg,
+        "completed": report.completed,
+        "recovered": parts(&report.recovery),
+    })
+}
+
+fn text(image: &Path, report: &ResizeReport, is_dry: bool) -> String {
+    let size = &report.size;
+    let mut lines: Vec<String> = parts(&report.recovery);
+    if report.completed {
+        let done = if is_dry { "would be" } else { "was" };
+        lines.push(format!(
+            "an interrupted change of the size {done} completed"
+        ));
+    }
+    let kib = |blocks: u64| blocks * u64::from(size.block_bytes) / 1024;
+    lines.push(if size.blocks == size.blocks_before {
+        format!("has {} KiB already", kib(size.blocks))
+    } else {
+        format!(
+            "{} from {} to {} KiB, {} to {} block groups, {} to {} inodes",
+            if is_dry { "would grow" } else { "grown" },
+            kib(size.blocks_before),
+            kib(size.blocks),
+            size.groups_before,
+            size.groups,
+            size.inodes_before,
+            size.inodes
+        )
+    });
+    if size.became_meta_bg {
+        let gets = if is_dry { "would get" } else { "has got" };
+        lines.push(format!(
+            "no descriptor blocks are left in reserve, so it {gets} the feature meta_bg"
+        ));
+    }
+    let image = PathBuf::from(image);
+    let lines = lines
+        .into_iter()
+        .map(|line| format!("{}: {line}", image.display()));
+    lines.collect::<Vec<_>>().join("\n")
+}

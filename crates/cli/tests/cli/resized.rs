@@ -1,0 +1,42 @@
+//! `resize`: what it says, its exit codes, and that it says before it does.
+
+use crate::common::{Image, fails, ok, run, tools_are_missing};
+
+#[test]
+fn an_image_grows_and_its_file_with_it() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::ext4();
+    let path = image.str();
+    let before = std::fs::read(image.path()).unwrap();
+    let planned = run(["resize", "-n", "--json", path, "+100M"]).json();
+    assert!(std::fs::read(image.path()).unwrap() == before);
+    assert_eq!(planned["dry_run"], true);
+    assert!(ok(["resize", "-n", path, "+100M"]).contains("would grow from"));
+    let done = run(["resize", "--json", path, "+100M"]).json();
+    for name in ["blocks_before", "blocks", "groups", "inodes"] {
+        assert_eq!(planned[name], done[name], "{name}");
+    }
+    let bytes = done["blocks"].as_u64().unwrap() * done["block_bytes"].as_u64().unwrap();
+    assert_eq!(image.path().metadata().unwrap().len(), bytes);
+    assert!(ok(["resize", path, "max"]).contains("has "));
+    image.assert_clean();
+}
+
+#[test]
+fn what_cannot_be_done_is_said() {
+    if tools_are_missing() {
+        return;
+    }
+    let image = Image::ext4();
+    let path = image.str();
+    assert_eq!(run(["resize", path, "huge"]).code, Some(2));
+    assert_eq!(run(["resize", path, "min"]).code, Some(2));
+    fails(["resize", path, "1M"], 1, "shrinking");
+    fails(
+        ["resize", "/dev/null/image", "1G"],
+        1,
+        "cannot change the size of",
+    );
+}

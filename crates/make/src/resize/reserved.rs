@@ -1,0 +1,147 @@
+//! The resize inode, which owns the descriptor blocks that are in reserve. What it maps follows from the
+//! geometry, so it is written anew; only its double-indirect block stays where it is.
+
+use std::ops::Range;
+
+use throughline_block::Disk;
+use throughline_extfmt::features::Compat;
+use throughline_extfmt::group_desc;
+use throughline_extfmt::{FsBlock, Geometry, GroupNumber, InodeImage, InodeNumber, indirect};
+
+use super::table::Table;
+use crate::error::{Error, Result};
+use crate::write::read_bytes;
+
+/// The pointer to the double-indirect block, in the inode.
+const DOUBLE: usize = 13;
+
+/// The resize inode of a volume.
+pub(super) struct ResizeInode {
+    inode: InodeImage,
+    /// The block of the inode table, in bytes from the start, and the inode in it.
+    block: u64,
+    range: Range<usize>,
+    double: u64,
+}
+
+impl ResizeInode {
+    /// Reads it; `None` if the volume has none.
+    ///
+    /// # Errors
+    /// `Damaged`; of the device.
+    pub(super) fn read(disk: &Disk, geo: &Geometry) -> Result<Option<ResizeInode>> {
+        if !geo.compat.contains(Compat::RESIZE_INODE) {
+            return Ok(None);
+        }
+        let damaged = |why: String| Error::Damaged(format!("inode 7, the resize inode: {why}"));
+        let block_bytes = u64::from(geo.block_bytes);
+        let (group, index) = geo
+            .inode_place(InodeNumber::RESIZE)
+            .ok_or_else(|| damaged("it does not exist".to_owned()))?;
+        let (desc_block, offset) = geo.desc_place(group);
+        let descs = read_bytes(disk, desc_block.0 * block_bytes, geo.block_bytes as usize)?;
+        let desc = group_desc::read_checked(geo, group, &descs, offset)
+            .map_err(|why| Error::Damaged(why.to_string()))?;
+        let (in_table, at) = geo.inode_in_table(index);
+        let block = (desc.inode_table().0 + u64::from(in_table)) * block_bytes;
+        let bytes = read_bytes(disk, block, geo.block_bytes as usize)?;
+        let range = at..at + usize::from(geo.inode_bytes);
+        let inode = InodeImage::read(&bytes[range.clone()])
+            .and_then(|inode| {
+                inode.verify_checksum(geo, InodeNumber::RESIZE)?;
+                Ok(inode)
+            })
+            .map_err(|why| damaged(why.to_string()))?;
+        let double = u64::from(inode.base().block_pointer(DOUBLE));
+        let last =
+            geo.group_first_block(GroupNumber(0)).0 + u64::from(geo.fixed_blocks(GroupNumber(0)));
+        if double < last || !geo.holds_blocks(FsBlock(double), 1) {
+            return Err(damaged(format!("its double-indirect block is {double}")));
+        }
+        Ok(Some(ResizeInode {
+            inode,
+            block,
+            range,
+            double,
+        }))
+    }
+
+    /// Its double-indirect block.
+    pub(super) fn double(&self) -> u64 {
+        self.double
+    }
+
+    /// The blocks to write for the geometry `geo`, with their places in bytes. None for a volume that loses
+    /// the feature: its inode is [cleared](cleared) later, because growing anew needs it.
+    ///
+    /// # Errors
+    /// Of the device.
+    pub(super) fn blocks(mut self, disk: &Disk, geo: &Geometry) -> Result<Vec<(u64, Vec<u8>)>> {
+        let bytes = u64::from(geo.block_bytes);
+        let mut blocks = Vec::new();
+        if !geo.compat.contains(Compat::RESIZE_INODE) {
+            return Ok(blocks);
+        }
+        let backups: Vec<u64> = geo
+            .superblock_groups()
+            .skip(1)
+            .map(|group| geo.group_first_block(group).0)
+            .collect();
+        let reserved = u32::from(geo.reserved_gdt_blocks);
+        let pointers = u64::from(geo.block_bytes / indirect::POINTER_BYTES);
+        let primary = geo.desc_block(0).0;
+        let mut top = vec![0; geo.block_bytes as usize];
+        for index in geo.desc_blocks..geo.desc_blocks + reserved {
+            let place = primary + u64::from(index);
+            let mut block = vec![0; geo.block_bytes as usize];
+            for (at, backup) in (0..).zip(&backups) {
+                let counterpart = backup + 1 + u64::from(index);
+                indirect::set_pointer(&mut block, at, counterpart as u32);
+            }
+            let at = (u64::from(index) % pointers) as u32;
+            indirect::set_pointer(&mut top, at, place as u32);
+            blocks.push((place * bytes, block));
+        }
+        blocks.push((self.double * bytes, top));
+        let count = u64::from(reserved) * (backups.len() as u64 + 1) + 1;
+        let sectors = count << (geo.block_log - 9);
+        if !self.inode.base_mut().set_blocks_512(geo, sectors) {
+            return Err(Error::invalid("too many reserved descriptor blocks"));
+        }
+        self.inode.update_checksum(geo, InodeNumber::RESIZE);
+        let mut table = read_bytes(disk, self.block, geo.block_bytes as usize)?;
+        table[self.range].copy_from_slice(self.inode.as_bytes());
+        blocks.push((self.block, table));
+        Ok(blocks)
+    }
+}
+
+/// The block of the inode table, with its place in bytes, in which the resize inode is cleared: a volume
+/// without the feature has none. `None` if it is clear.
+///
+/// # Errors
+/// Of the device.
+pub(super) fn cleared(
+    disk: &Disk,
+    geo: &Geometry,
+    table: &Table,
+) -> Result<Option<(u64, Vec<u8>)>> {
+    let place = geo.inode_place(InodeNumber::RESIZE);
+    let Some((group, index)) = place.filter(|_| !geo.compat.contains(Compat::RESIZE_INODE)) else {
+        return Ok(None);
+    };
+    let (in_table, at) = geo.inode_in_table(index);
+    let block = table.get(group).inode_table().0 + u64::from(in_table);
+    let block = block * u64::from(geo.block_bytes);
+    let mut bytes = read_bytes(disk, block, geo.block_bytes as usize)?;
+    let range = at..at + usize::from(geo.inode_bytes);
+    let mut clear = InodeImage::read(&vec![0; geo.inode_bytes.into()])?;
+    clear.update_checksum(geo, InodeNumber::RESIZE);
+    let is_clear = InodeImage::read(&bytes[range.clone()])
+        .is_ok_and(|inode| inode.links_count() == 0 && inode.block_pointer(DOUBLE) == 0);
+    if is_clear {
+        return Ok(None);
+    }
+    bytes[range].copy_from_slice(clear.as_bytes());
+    Ok(Some((block, bytes)))
+}

@@ -1,0 +1,307 @@
+//! Changes the size of a volume that is not open.
+//!
+//! The device stays locked from the first look to the end: what a crash left is completed, the volume is
+//! opened once, which recovers it, and closed; then its counts are compared, and it is changed.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::UNIX_EPOCH;
+
+use throughline_block::Disk;
+use throughline_device::DeviceKind;
+use throughline_ext::{Claim, Recovery, State};
+use throughline_make::resize::{self, Resized};
+
+use crate::error::Error;
+use crate::open::OpenOptions;
+use crate::volume::Volume;
+
+/// The size that a volume is to get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum NewSize {
+    /// This many bytes, rounded down to whole blocks.
+    Bytes(u64),
+    /// This many bytes more.
+    More(u64),
+    /// All of the device or of the file.
+    Max,
+}
+
+/// What was done to a volume, or would be.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ResizeReport {
+    /// The size before and after.
+    pub size: Resized,
+    /// What was recovered first. Empty if only a plan was asked for.
+    pub recovery: Recovery,
+    /// Whether an earlier change of the size was interrupted, and has been completed.
+    pub completed: bool,
+}
+
+/// Why the size of a volume was not changed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ResizeError {
+    /// The size is not possible. The text says what is. Nothing was written.
+    #[error("{0}")]
+    Size(String),
+    /// The volume has to be checked by `e2fsck -f` first. The size was not changed.
+    #[error("{0}")]
+    NeedsCheck(String),
+    /// The volume could not be opened, recovered, read or written.
+    #[error(transparent)]
+    Volume(#[from] Error),
+}
+
+impl From<throughline_ext::Error> for ResizeError {
+    fn from(error: throughline_ext::Error) -> ResizeError {
+        ResizeError::Volume(error.into())
+    }
+}
+
+impl From<throughline_make::Error> for ResizeError {
+    fn from(error: throughline_make::Error) -> ResizeError {
+        use throughline_make::Error as E;
+        match error {
+            E::Device(device) => Error::Device(device).into(),
+            E::Unsupported(why) => Error::Unsupported(why).into(),
+            E::Damaged(why) => ResizeError::NeedsCheck(why),
+            other => ResizeError::Size(other.to_string()),
+        }
+    }
+}
+
+impl From<throughline_block::Error> for ResizeError {
+    fn from(error: throughline_block::Error) -> ResizeError {
+        ResizeError::Volume(Error::Device(error))
+    }
+}
+
+impl OpenOptions {
+    /// Changes the size of the volume in the file or on the block device `path`, which is not in use. A
+    /// regular file that is too short is lengthened. What needs recovery is recovered first.
+    ///
+    /// When the call returns, the volume has its new size durably. Interrupted at any moment, it leaves a
+    /// volume with the old or the new size and with all files; the same call completes it, and so does
+    /// `e2fsck -fy`. A last group that would hold little beside its metadata is left out, so the volume may
+    /// be a little smaller than asked for.
+    ///
+    /// # Errors
+    /// [`ResizeError`]; of [`OpenOptions::open`], for writing.
+    pub fn resize(
+        &self,
+        path: impl AsRef<Path>,
+        size: NewSize,
+    ) -> Result<ResizeReport, ResizeError> {
+        let (options, disk) = self.to_resize(path.as_ref(), true)?;
+        options.resize_on(&disk, size)
+    }
+
+    /// What [`OpenOptions::resize`] would do. Nothing is written.
+    ///
+    /// # Errors
+    /// As of [`OpenOptions::resize`].
+    pub fn plan_resize(
+        &self,
+        path: impl AsRef<Path>,
+        size: NewSize,
+    ) -> Result<ResizeReport, ResizeError> {
+        let (options, disk) = self.to_resize(path.as_ref(), false)?;
+        if let Some(found) = resize::interrupted(&disk)? {
+            return options.completed(&found, &disk, size);
+        }
+        let as_found = options.clone().no_replay(true).open_on(Arc::clone(&disk))?;
+        let needed = as_found.fs().needs_recovery();
+        if !needed {
+            check(&as_found)?;
+        }
+        as_found.close()?;
+        // Its counts are those of the last clean close, until it is recovered in place.
+        let volume = options.open_on(Arc::clone(&disk))?;
+        let superblock = volume.fs().superblock();
+        check_state(&volume)?;
+        let block_bytes = volume.block_bytes();
+        volume.close()?;
+        let blocks = target(&disk, size, superblock.blocks_count(), block_bytes)?;
+        Ok(ResizeReport {
+            size: resize::grown(&superblock, blocks)?,
+            recovery: Recovery::default(),
+            completed: false,
+        })
+    }
+
+    /// What would be done after an interrupted change was completed.
+    fn completed(
+        &self,
+        found: &resize::Interrupted,
+        disk: &Arc<Disk>,
+        size: NewSize,
+    ) -> Result<ResizeReport, ResizeError> {
+        let superblock = found.superblock();
+        let block_bytes = 1024 << superblock.s_log_block_size.get();
+        let blocks = target(disk, size, superblock.blocks_count(), block_bytes)?;
+        Ok(ResizeReport {
+            size: resize::grown(superblock, blocks)?,
+            recovery: Recovery::default(),
+            completed: true,
+        })
+    }
+
+    /// The options to open a volume with that is to be resized, and its locked device.
+    fn to_resize(&self, path: &Path, write: bool) -> Result<(OpenOptions, Arc<Disk>), ResizeError> {
+        let mut options = self.clone();
+        options.write(write);
+        if options.offset_bytes() != 0 {
+            let why = "resizing a volume that begins inside of a file or device: what is behind it would be \
+                       overwritten. Attach it as a loop device (losetup --offset --sizelimit)";
+            return Err(Error::Unsupported(why.to_owned()).into());
+        }
+        if path.is_file() {
+            // Small writes into holes: through the host's cache, no write waits for the disk.
+            options.direct(false);
+        }
+        let disk = options.disk(path)?;
+        Ok((options, disk))
+    }
+
+    /// Recovers the volume if that is needed, and checks it. One that needs no recovery is not changed.
+    fn recover_first(&self, disk: &Arc<Disk>) -> Result<Recovery, ResizeError> {
+        let mut options = self.clone();
+        options.write(false).no_replay(true);
+        let volume = options.open_on(Arc::clone(disk))?;
+        let needed = volume.fs().needs_recovery();
+        let checked = match needed {
+            true => check_features(&volume),
+            false => check(&volume),
+        };
+        volume.close()?;
+        checked?;
+        if !needed {
+            return Ok(Recovery::default());
+        }
+        options.write(true).no_replay(false);
+        let volume = options.open_on(Arc::clone(disk))?;
+        let recovery = volume.recovery().clone();
+        let checked = check(&volume);
+        volume.close()?;
+        checked.map(|()| recovery)
+    }
+
+    pub(crate) fn resize_on(
+        &self,
+        disk: &Arc<Disk>,
+        size: NewSize,
+    ) -> Result<ResizeReport, ResizeError> {
+        let found = resize::interrupted(disk)?;
+        let completed = found.is_some();
+        if let Some(found) = found {
+            let claim = Claim::take(disk)?;
+            resize::finish(disk, found)?;
+            claim.release()?;
+        }
+        let recovery = self.recover_first(disk)?;
+
+        let claim = Claim::take(disk)?;
+        let superblock = resize::superblock(disk)?;
+        let before = superblock.blocks_count();
+        let block_bytes = 1024 << superblock.s_log_block_size.get();
+        let blocks = target(disk, size, before, block_bytes)?;
+        let planned = resize::grown(&superblock, blocks)?;
+        let is_zero = make_room(disk, before, planned.blocks, block_bytes)?;
+        claim.check()?;
+        let now = std::time::SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .map_or(superblock.wtime(), |since| since.as_secs());
+        let size = resize::grow(disk, planned.blocks, is_zero, now)?;
+        claim.release()?;
+        Ok(ResizeReport {
+            size,
+            recovery,
+            completed,
+        })
+    }
+}
+
+/// Checks that this version writes all features of a volume.
+fn check_features(volume: &Volume) -> Result<(), ResizeError> {
+    match volume.fs().unwritten_features() {
+        None => Ok(()),
+        Some(why) => Err(Error::Unsupported(format!("resizing: {why}")).into()),
+    }
+}
+
+/// Checks that this version writes all features of an open volume, and that it is sound, as far as its state
+/// and its counts tell.
+fn check(volume: &Volume) -> Result<(), ResizeError> {
+    check_state(volume)?;
+    volume.fs().check_counts().map_err(|error| match error {
+        throughline_ext::Error::Corrupt(corrupt) => ResizeError::NeedsCheck(corrupt.to_string()),
+        other => other.into(),
+    })
+}
+
+fn check_state(volume: &Volume) -> Result<(), ResizeError> {
+    check_features(volume)?;
+    let fs = volume.fs();
+    if fs.superblock().state().contains(State::ERROR) {
+        let why = "the volume has recorded errors";
+        return Err(ResizeError::NeedsCheck(why.to_owned()));
+    }
+    if !fs.superblock().state().contains(State::VALID) || fs.recovery().unchecked {
+        let why = "the volume was not closed cleanly, and has no journal to replay";
+        return Err(ResizeError::NeedsCheck(why.to_owned()));
+    }
+    Ok(())
+}
+
+/// The number of blocks that a volume is to get.
+fn target(disk: &Disk, size: NewSize, before: u64, block_bytes: u32) -> Result<u64, ResizeError> {
+    let block_bytes = u64::from(block_bytes);
+    let room = disk.len_bytes() / block_bytes;
+    let blocks = match size {
+        NewSize::Bytes(bytes) => bytes / block_bytes,
+        NewSize::More(bytes) => before.saturating_add(bytes / block_bytes),
+        NewSize::Max => room,
+    };
+    let is_file = disk.is_resizable() && disk.info().kind == DeviceKind::RegularFile;
+    if blocks < before {
+        return Err(ResizeError::Size(format!(
+            "{} bytes are less than the volume's {}, and shrinking is not supported by this version: \
+             'resize2fs IMAGE SIZE' shrinks it",
+            blocks.saturating_mul(block_bytes),
+            before.saturating_mul(block_bytes)
+        )));
+    }
+    if blocks > room && !is_file {
+        return Err(ResizeError::Size(format!(
+            "{} bytes do not fit the device, which has {}",
+            blocks.saturating_mul(block_bytes),
+            disk.len_bytes()
+        )));
+    }
+    let fits = blocks
+        .checked_mul(block_bytes)
+        .is_some_and(|end| i64::try_from(end).is_ok());
+    match fits {
+        true => Ok(blocks),
+        false => Err(ResizeError::Size(
+            "a volume ends before byte 2^63".to_owned(),
+        )),
+    }
+}
+
+/// Lengthens a file that is too short. Returns whether the device reads as zeros beyond the old end.
+fn make_room(disk: &Disk, before: u64, blocks: u64, block_bytes: u32) -> Result<bool, ResizeError> {
+    let (old, end) = (
+        before * u64::from(block_bytes),
+        blocks * u64::from(block_bytes),
+    );
+    if disk.len_bytes() < end {
+        disk.set_len(end)?;
+        disk.flush()?;
+    }
+    let is_file = disk.info().kind == DeviceKind::RegularFile;
+    Ok(is_file && disk.seek_data(old)?.is_none_or(|data| data >= end))
+}

@@ -1,0 +1,129 @@
+//! Power cuts at any moment of a change of the size. Each state is repaired by `e2fsck -fy`, and completed by a
+//! second run, and each time every file is there.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use throughline::NewSize;
+use throughline::internal::OpenBlockDevice;
+use throughline_testing::{Cut, Image, Keep, PowerDevice, Record};
+use throughline_testkit::e2fs;
+
+use super::grown::{made, tree_of};
+use super::tree::{self, Tree};
+
+/// A disk writes it at once, although its checksum is in its second sector: small volumes have no copy.
+const SUPERBLOCK: std::ops::Range<u64> = 1024..2048;
+
+/// The arguments of `mke2fs`, the size before and after, in KiB.
+const RECIPES: &[(&str, u64, u64)] = &[
+    ("-t ext4 -b 1024 -J size=1", 9_000, 60_000),
+    ("-t ext4 -b 1024 -J size=1", 9_000, 12_000),
+    ("-t ext4 -b 4096 -J size=4", 40_000, 160_000),
+    ("-t ext3 -b 1024 -J size=1", 9_000, 30_000),
+    ("-t ext2 -b 1024", 9_000, 40_000),
+    (
+        "-t ext4 -b 1024 -J size=1 -g 256 -E resize=20000",
+        9_000,
+        60_000,
+    ),
+    (
+        "-t ext4 -b 1024 -J size=1 -O meta_bg,^resize_inode -g 512",
+        9_000,
+        30_000,
+    ),
+    (
+        "-t ext4 -b 1024 -J size=1 -O ^uninit_bg,^metadata_csum",
+        9_000,
+        30_000,
+    ),
+];
+
+fn cuts(record: &Record, many: usize) -> Vec<Cut> {
+    let mut random = fastrand::Rng::with_seed(many as u64);
+    let barriers = record.barriers();
+    let plain = |at: &usize| [Keep::Nothing, Keep::Everything].map(|keep| Cut { at: *at, keep });
+    let mut cuts: Vec<Cut> = barriers.iter().flat_map(plain).collect();
+    while cuts.len() < many {
+        let at = match random.choice(&barriers).filter(|_| random.bool()) {
+            // Most of what may be lost is lost right before a barrier.
+            Some(barrier) => barrier.saturating_sub(1),
+            None => random.usize(..=record.end()),
+        };
+        let keep = Keep::Some(random.u64(..));
+        cuts.push(Cut { at, keep });
+    }
+    cuts.sort_by_key(|cut| cut.at);
+    cuts
+}
+
+fn judge(state: &Image, path: &std::path::Path, before: &Tree, new: u64) {
+    std::fs::remove_file(path).ok();
+    let file = std::fs::File::create(path).unwrap();
+    state.write_file(&file, None).unwrap();
+    drop(file);
+    e2fs::repair(path);
+    e2fs::assert_clean(path);
+    assert_eq!(&tree_of(path), before, "after e2fsck -fy");
+
+    let device = Arc::new(PowerDevice::new(state.clone(), 1));
+    let size = NewSize::Bytes(new << 10);
+    let second = tree::options().resize_block_device(Arc::clone(&device) as _, size);
+    let second = second.unwrap_or_else(|error| panic!("the second run: {error}"));
+    std::fs::remove_file(path).unwrap();
+    let file = std::fs::File::create(path).unwrap();
+    device.contents().write_file(&file, None).unwrap();
+    drop(file);
+    e2fs::assert_clean(path);
+    assert_eq!(&tree_of(path), before, "after a second run");
+    assert_eq!(super::number(path, "Block count"), second.size.blocks);
+}
+
+/// Returns the number of states.
+fn survives(words: &str, old: u64, new: u64, many: usize) -> usize {
+    let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+    let folder = folder.unwrap();
+    let path = folder.path().join("image");
+    if !made(&path, words, old) {
+        return 0;
+    }
+    let before = tree_of(&path);
+    let bytes = std::fs::read(&path).unwrap();
+    // What is beyond the end is not blank.
+    let mut base = Image::zeros((new << 10).next_multiple_of(4096));
+    let stale = vec![0xa5; (base.len_bytes() - bytes.len() as u64) as usize];
+    base.write(0, &bytes);
+    base.write(bytes.len() as u64, &stale);
+    let device = Arc::new(PowerDevice::new(base, 7));
+    let size = NewSize::Bytes(new << 10);
+    let done = tree::options().resize_block_device(Arc::clone(&device) as _, size);
+    done.unwrap_or_else(|error| panic!("{words}: {error}"));
+    let record = device.record().with_whole(SUPERBLOCK);
+    let mut states = record.states();
+    let mut seen = HashSet::new();
+    for cut in cuts(&record, many) {
+        let state = states.state(cut);
+        if !seen.insert(state.fingerprint(record.base())) {
+            continue;
+        }
+        let judged = std::panic::catch_unwind(|| judge(&state, &path, &before, new));
+        if let Err(why) = judged {
+            eprintln!("{words}, {old} to {new} KiB, {cut:?} of {}", record.end());
+            std::panic::resume_unwind(why);
+        }
+    }
+    seen.len()
+}
+
+#[test]
+fn growth_survives_power_cuts() {
+    if !e2fs::is_there() {
+        return;
+    }
+    let all: usize = RECIPES
+        .iter()
+        .map(|(words, old, new)| survives(words, *old, *new, 110))
+        .sum();
+    println!("{all} crash states");
+    assert!(all >= 300, "only {all} states");
+}
