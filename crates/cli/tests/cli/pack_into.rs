@@ -18,7 +18,8 @@ echo other > etc/motd; head -c 500000 /dev/urandom > bin/large; echo in > become
 echo a > swap; ln -s ../new/place link; echo deep > etc/new/deep/file; ln etc/new/deep/file again
 chmod 6711 bin/large; setfattr -n user.new -v yes etc/new; setfacl -m u:1235:rwx etc/motd
 setfattr -n user.long -v "$(printf 'y%.0s' {1..900})" bin/large; setfacl -d -m u:1234:rw etc/new
-truncate -s 3M hole; truncate -s 5M sparse; printf data | dd of=sparse bs=4096 seek=100 conv=notrunc status=none
+truncate -s 3M hole; truncate -s 5M sparse
+printf data | dd of=sparse bs=4096 seek=100 conv=notrunc status=none
 : > nothing; touch -d '1960-02-03 04:05:06.25' nothing; ln -s "$(printf 'x%.0s' {1..150})" long
 printf b > $'\xff\xfe'; mkfifo etc/pipe; chmod 1777 etc/new
 "#;

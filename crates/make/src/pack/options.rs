@@ -86,8 +86,8 @@ impl PackOptions {
         self
     }
 
-    /// A hash tree of dm-verity for the volume: format 1, SHA-256, blocks of 4096 bytes. Its salt follows from
-    /// the content. Default: none.
+    /// A hash tree of dm-verity for the volume: format 1, SHA-256, blocks of 4096 bytes. Its salt follows
+    /// from the content. Default: none.
     pub fn verity(&mut self, tree: Option<HashTree>) -> &mut PackOptions {
         self.around.hashes = tree;
         self

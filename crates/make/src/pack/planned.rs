@@ -1,5 +1,5 @@
-//! What is known before anything is written: whether the options are sound, what would be made, and what is in
-//! it.
+//! What is known before anything is written: whether the options are sound, what would be made, and what is
+//! in it.
 
 use throughline_archive::{Sources, Tree};
 

@@ -4,8 +4,8 @@
 //! superblock (in a block) │ top level: 1 block │ … │ level 0: a hash for each block of data
 //! ```
 //! A block of hashes holds 128 of them, and zeros after the last; the root hash is that of the top block.
-//! Every block is hashed after the salt. (The kernel's `Documentation/admin-guide/device-mapper/verity.rst`,
-//! and cryptsetup's description of the format on disk.)
+//! Every block is hashed after the salt. (The kernel's
+//! `Documentation/admin-guide/device-mapper/verity.rst`, and cryptsetup's description of the format on disk.)
 //!
 //! The data is read once, in order, and each level is written as it fills: memory does not depend on the size.
 

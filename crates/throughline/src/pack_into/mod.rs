@@ -1,5 +1,5 @@
-//! Lays a tree of the crate `archive` over a directory of a volume that exists, by ordinary changes of names and
-//! files.
+//! Lays a tree of the crate `archive` over a directory of a volume that exists, by ordinary changes of names
+//! and files.
 //!
 //! ```text
 //! directory ─► tree (the base) ─► Merge: sources over it ─► tree
