@@ -95,7 +95,7 @@ impl OpenOptions {
         path: impl AsRef<Path>,
         size: NewSize,
     ) -> Result<ResizeReport, ResizeError> {
-        let (options, disk) = self.to_resize(path.as_ref(), true)?;
+        let (options, disk) = to_resize(self, path.as_ref(), true)?;
         options.resize_on(&disk, size)
     }
 
@@ -108,9 +108,9 @@ impl OpenOptions {
         path: impl AsRef<Path>,
         size: NewSize,
     ) -> Result<ResizeReport, ResizeError> {
-        let (options, disk) = self.to_resize(path.as_ref(), false)?;
+        let (options, disk) = to_resize(self, path.as_ref(), false)?;
         if let Some(found) = resize::interrupted(&disk)? {
-            return options.completed(&found, &disk, size);
+            return completed(&found, &disk, size);
         }
         let as_found = options.clone().no_replay(true).open_on(Arc::clone(&disk))?;
         let needed = as_found.fs().needs_recovery();
@@ -132,63 +132,6 @@ impl OpenOptions {
         })
     }
 
-    /// What would be done after an interrupted change was completed.
-    fn completed(
-        &self,
-        found: &resize::Interrupted,
-        disk: &Arc<Disk>,
-        size: NewSize,
-    ) -> Result<ResizeReport, ResizeError> {
-        let superblock = found.superblock();
-        let block_bytes = 1024 << superblock.s_log_block_size.get();
-        let blocks = target(disk, size, superblock.blocks_count(), block_bytes)?;
-        Ok(ResizeReport {
-            size: resize::grown(superblock, blocks)?,
-            recovery: Recovery::default(),
-            completed: true,
-        })
-    }
-
-    /// The options to open a volume with that is to be resized, and its locked device.
-    fn to_resize(&self, path: &Path, write: bool) -> Result<(OpenOptions, Arc<Disk>), ResizeError> {
-        let mut options = self.clone();
-        options.write(write);
-        if options.offset_bytes() != 0 {
-            let why = "resizing a volume that begins inside of a file or device: what is behind it would be \
-                       overwritten. Attach it as a loop device (losetup --offset --sizelimit)";
-            return Err(Error::Unsupported(why.to_owned()).into());
-        }
-        if path.is_file() {
-            // Small writes into holes: through the host's cache, no write waits for the disk.
-            options.direct(false);
-        }
-        let disk = options.disk(path)?;
-        Ok((options, disk))
-    }
-
-    /// Recovers the volume if that is needed, and checks it. One that needs no recovery is not changed.
-    fn recover_first(&self, disk: &Arc<Disk>) -> Result<Recovery, ResizeError> {
-        let mut options = self.clone();
-        options.write(false).no_replay(true);
-        let volume = options.open_on(Arc::clone(disk))?;
-        let needed = volume.fs().needs_recovery();
-        let checked = match needed {
-            true => check_features(&volume),
-            false => check(&volume),
-        };
-        volume.close()?;
-        checked?;
-        if !needed {
-            return Ok(Recovery::default());
-        }
-        options.write(true).no_replay(false);
-        let volume = options.open_on(Arc::clone(disk))?;
-        let recovery = volume.recovery().clone();
-        let checked = check(&volume);
-        volume.close()?;
-        checked.map(|()| recovery)
-    }
-
     pub(crate) fn resize_on(
         &self,
         disk: &Arc<Disk>,
@@ -201,7 +144,7 @@ impl OpenOptions {
             resize::finish(disk, found)?;
             claim.release()?;
         }
-        let recovery = self.recover_first(disk)?;
+        let recovery = recover_first(self, disk)?;
 
         let claim = Claim::take(disk)?;
         let superblock = resize::superblock(disk)?;
@@ -222,6 +165,66 @@ impl OpenOptions {
             completed,
         })
     }
+}
+
+/// What would be done after an interrupted change was completed.
+fn completed(
+    found: &resize::Interrupted,
+    disk: &Arc<Disk>,
+    size: NewSize,
+) -> Result<ResizeReport, ResizeError> {
+    let superblock = found.superblock();
+    let block_bytes = 1024 << superblock.s_log_block_size.get();
+    let blocks = target(disk, size, superblock.blocks_count(), block_bytes)?;
+    Ok(ResizeReport {
+        size: resize::grown(superblock, blocks)?,
+        recovery: Recovery::default(),
+        completed: true,
+    })
+}
+
+/// The options to open a volume with that is to be resized, and its locked device.
+fn to_resize(
+    options: &OpenOptions,
+    path: &Path,
+    write: bool,
+) -> Result<(OpenOptions, Arc<Disk>), ResizeError> {
+    let mut options = options.clone();
+    options.write(write);
+    if options.offset_bytes != 0 {
+        let why = "resizing a volume that begins inside of a file or device: what is behind it would be \
+                   overwritten. Attach it as a loop device (losetup --offset --sizelimit)";
+        return Err(Error::Unsupported(why.to_owned()).into());
+    }
+    if path.is_file() {
+        // Small writes into holes: through the host's cache, no write waits for the disk.
+        options.direct(false);
+    }
+    let disk = options.disk(path)?;
+    Ok((options, disk))
+}
+
+/// Recovers the volume if that is needed, and checks it. One that needs no recovery is not changed.
+fn recover_first(options: &OpenOptions, disk: &Arc<Disk>) -> Result<Recovery, ResizeError> {
+    let mut options = options.clone();
+    options.write(false).no_replay(true);
+    let volume = options.open_on(Arc::clone(disk))?;
+    let needed = volume.fs().needs_recovery();
+    let checked = match needed {
+        true => check_features(&volume),
+        false => check(&volume),
+    };
+    volume.close()?;
+    checked?;
+    if !needed {
+        return Ok(Recovery::default());
+    }
+    options.write(true).no_replay(false);
+    let volume = options.open_on(Arc::clone(disk))?;
+    let recovery = volume.recovery().clone();
+    let checked = check(&volume);
+    volume.close()?;
+    checked.map(|()| recovery)
 }
 
 /// Checks that this version writes all features of a volume.

@@ -1,5 +1,5 @@
-//! Power cuts at any moment of a change of the size. Each state is repaired by `e2fsck -fy`, and completed by a
-//! second run, and each time every file is there.
+//! Power cuts at any moment of a change of the size. Each state is repaired by `e2fsck -fy`, and completed by
+//! a second run, and each time every file is there.
 
 use std::collections::HashSet;
 use std::sync::Arc;

@@ -10,9 +10,9 @@
 //! 1. Beyond the old end: bitmaps, inode tables, copies of superblock and descriptors, and a *record* of what
 //!    follows, in the last block. Nothing of this is part of the volume yet.
 //! 2. Before the old end: descriptors of the new groups, behind those in use, and the resize inode.
-//! 3. The superblock, with the new size, marked as not clean. From now on the volume is the larger one. Blocks
-//!    added to a group that existed are not free yet: they are marked as used, as the bits behind the end of
-//!    the volume always are.
+//! 3. The superblock, with the new size, marked as not clean. From now on the volume is the larger one.
+//!    Blocks added to a group that existed are not free yet: they are marked as used, as the bits behind the
+//!    end of the volume always are.
 //! 4. These blocks are freed in bitmap and descriptor; the copies before the old end follow. A resize inode
 //!    that is no longer needed is cleared, and its block freed.
 //! 5. The superblock, clean and with the final counts. The record is overwritten.
@@ -20,8 +20,8 @@
 //! Invariants:
 //! - Before step 3 the volume is the old one, and after it the larger one. At no moment does a bitmap offer a
 //!   block that the volume does not have.
-//! - After a cut before step 3, growing again starts anew. After it, the record says what is left. It is valid
-//!   only with the very superblock that step 3 wrote, so it is ignored once anyone has used the volume.
+//! - After a cut before step 3, growing again starts anew. After it, the record says what is left. It is
+//!   valid only with the very superblock that step 3 wrote, so it is ignored once anyone has used the volume.
 //! - Where the descriptors need more blocks than are reserved, the volume gets `meta_bg`, as when the kernel
 //!   grows it: nothing has to be moved.
 

@@ -34,7 +34,7 @@ pub struct OpenOptions {
     engine: EngineChoice,
     direct: bool,
     write: bool,
-    offset_bytes: u64,
+    pub(crate) offset_bytes: u64,
     bio_target_bytes: Option<u32>,
     allow_unclean: bool,
     create: bool,
@@ -114,10 +114,6 @@ impl OpenOptions {
     pub fn offset(&mut self, offset_bytes: u64) -> &mut Self {
         self.offset_bytes = offset_bytes;
         self
-    }
-
-    pub(crate) fn offset_bytes(&self) -> u64 {
-        self.offset_bytes
     }
 
     /// Target size of data I/Os, in bytes; `None` derives it from the device. [`Tuning`](crate::Tuning)
