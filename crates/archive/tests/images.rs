@@ -18,7 +18,8 @@ for l in l1 l2; do
   eval "$l=sha256:$(sha256sum $l.tar | cut -d' ' -f1)"; PACK < $l.tar > $l.packed
 done
 put l1.packed; d1=$sum s1=$size; put l2.packed; d2=$sum s2=$size
-echo "{\"os\":\"linux\",\"architecture\":\"amd64\",\"rootfs\":{\"type\":\"layers\",\"diff_ids\":[\"$l1\",\"$l2\"]}}" > config
+echo "{\"os\":\"linux\",\"architecture\":\"amd64\",
+\"rootfs\":{\"type\":\"layers\",\"diff_ids\":[\"$l1\",\"$l2\"]}}" > config
 put config; dc=$sum sc=$size
 t=application/vnd.oci.image.layer.v1.tarENDING
 echo "{\"schemaVersion\":2,\"config\":{\"digest\":\"sha256:$dc\",\"size\":$sc},\"layers\":[

@@ -99,6 +99,7 @@ pub use open::Recovery;
 pub use open_file::OpenFile;
 pub use ops::{NewInode, NewKind, RenameMode};
 pub use options::{AccessTimes, OpenOptions};
+pub use primary::check_backups;
 pub use reclaim::OrphansProcessed;
 pub use replay::Replayed;
 pub use shutdown::TakeDown;

@@ -6,9 +6,11 @@
 //! backup. So a torn superblock is accepted as if its checksum matched.
 
 use throughline_block::{Disk, Purpose};
+use throughline_extfmt::features::{Compat, Incompat, RoCompat};
 use throughline_extfmt::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET};
 use throughline_extfmt::{Geometry, Superblock};
 use zerocopy::IntoBytes;
+use zerocopy::little_endian::U32;
 
 use crate::error::{Error, Result};
 
@@ -108,17 +110,40 @@ fn read_around(disk: &Disk) -> Result<(Superblock, Vec<u8>)> {
 fn mend_torn(disk: &Disk, mut superblock: Superblock) -> Option<Primary> {
     superblock.update_checksum();
     let geo = superblock.validate().ok()?;
-    let backups = geo.superblock_groups().skip(1).take(BACKUPS_ASKED);
-    let known = backups.into_iter().any(|group| {
-        let backup = geo
-            .superblock_block(group)
-            .and_then(|block| read_backup(disk, block.byte_offset(geo.block_bytes)?));
-        backup.is_some_and(|backup| is_same_volume(&superblock, &backup))
-    });
+    // May change in use, but only within bounds that e2fsck checks.
+    if superblock.r_blocks_count() > geo.blocks / 2 {
+        return None;
+    }
+    let known = backups(disk, &geo).any(|backup| is_same_volume(&superblock, &backup));
     known.then_some(Primary {
         superblock,
         geo,
         torn: true,
+    })
+}
+
+/// Compares the fields of the primary superblock that never change while a volume is in use with those of the
+/// backups. To be called before the backups are overwritten: they are what repairs a damaged primary.
+///
+/// # Errors
+/// `Corrupt` if there are readable backups and all of them differ.
+pub fn check_backups(disk: &Disk, superblock: &Superblock) -> Result<()> {
+    let geo = superblock.validate()?;
+    let mut found = backups(disk, &geo).peekable();
+    if found.peek().is_none() || found.any(|backup| is_same_volume(superblock, &backup)) {
+        return Ok(());
+    }
+    Err(Error::corrupt(
+        "the superblock and its backups differ in fields that never change",
+    ))
+}
+
+/// The first backups that can be read.
+fn backups(disk: &Disk, geo: &Geometry) -> impl Iterator<Item = Superblock> {
+    let groups = geo.superblock_groups().skip(1).take(BACKUPS_ASKED);
+    groups.into_iter().filter_map(|group| {
+        let block = geo.superblock_block(group)?;
+        read_backup(disk, block.byte_offset(geo.block_bytes)?)
     })
 }
 
@@ -131,6 +156,17 @@ fn read_backup(disk: &Disk, offset: u64) -> Option<Superblock> {
     let backup = Superblock::read(&bytes).ok()?;
     backup.validate().ok().map(|_| backup)
 }
+
+/// Features that the kernel adds to the primary superblock alone, when the first file needs them.
+const ADDED_IN_USE: (Compat, Incompat, RoCompat) = (
+    Compat::EXT_ATTR.union(Compat::DIR_INDEX),
+    Incompat::RECOVER,
+    RoCompat::LARGE_FILE
+        .union(RoCompat::HUGE_FILE)
+        .union(RoCompat::DIR_NLINK)
+        .union(RoCompat::EXTRA_ISIZE)
+        .union(RoCompat::ORPHAN_PRESENT),
+);
 
 /// Whether all fields that never change while a volume is in use are equal.
 fn is_same_volume(a: &Superblock, b: &Superblock) -> bool {
@@ -153,8 +189,27 @@ fn is_same_volume(a: &Superblock, b: &Superblock) -> bool {
             sb.s_checksum_seed.get(),
             sb.s_orphan_file_inum.get(),
             sb.s_mkfs_time.get(),
+            sb.s_creator_os.get(),
+            sb.s_def_hash_version.into(),
+            sb.s_log_groups_per_flex.into(),
         ];
-        (numbers, sb.blocks_count(), sb.s_uuid)
+        let (compat, incompat, ro_compat) = ADDED_IN_USE;
+        let features = (
+            sb.compat().difference(compat),
+            sb.incompat().difference(incompat),
+            sb.ro_compat().difference(ro_compat),
+        );
+        let journal = (sb.s_journal_uuid, sb.s_journal_dev.get());
+        let words = (sb.s_hash_seed, sb.s_backup_bgs);
+        let words = (words.0.map(U32::get), words.1.map(U32::get));
+        (
+            numbers,
+            sb.blocks_count(),
+            sb.s_uuid,
+            features,
+            journal,
+            words,
+        )
     };
     fixed(a) == fixed(b)
 }

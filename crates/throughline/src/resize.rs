@@ -16,6 +16,11 @@ use crate::error::Error;
 use crate::open::OpenOptions;
 use crate::volume::Volume;
 
+/// What the superblock of a hash tree of dm-verity begins with (the kernel's `verity.rst`).
+const VERITY_MAGIC: &[u8] = b"verity\0\0";
+/// Bytes of a block of a hash tree, as `pack --verity` and `veritysetup` make it.
+const VERITY_BLOCK_BYTES: u64 = 4096;
+
 /// The size that a volume is to get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -122,6 +127,7 @@ impl OpenOptions {
         let volume = options.open_on(Arc::clone(&disk))?;
         let superblock = volume.fs().superblock();
         check_state(&volume)?;
+        check_frame(&disk)?;
         let block_bytes = volume.block_bytes();
         volume.close()?;
         let blocks = target(&disk, size, superblock.blocks_count(), block_bytes)?;
@@ -148,16 +154,21 @@ impl OpenOptions {
 
         let claim = Claim::take(disk)?;
         let superblock = resize::superblock(disk)?;
+        check_frame(disk)?;
         let before = superblock.blocks_count();
         let block_bytes = 1024 << superblock.s_log_block_size.get();
         let blocks = target(disk, size, before, block_bytes)?;
         let planned = resize::grown(&superblock, blocks)?;
-        let is_zero = make_room(disk, before, planned.blocks, block_bytes)?;
-        claim.check()?;
         let now = std::time::SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(superblock.wtime(), |since| since.as_secs());
-        let size = resize::grow(disk, planned.blocks, is_zero, now)?;
+        let file_bytes = disk.len_bytes();
+        let grow = || {
+            let is_zero = make_room(disk, before, planned.blocks, block_bytes)?;
+            claim.check()?;
+            Ok::<_, ResizeError>(resize::grow(disk, planned.blocks, is_zero, now)?)
+        };
+        let size = grow().inspect_err(|_| give_room_back(disk, before, file_bytes))?;
         claim.release()?;
         Ok(ResizeReport {
             size,
@@ -259,6 +270,25 @@ fn check_state(volume: &Volume) -> Result<(), ResizeError> {
     Ok(())
 }
 
+/// Checks that the superblock is as its backups, which are about to be overwritten, and that nothing that
+/// belongs to the volume is behind it.
+fn check_frame(disk: &Disk) -> Result<(), ResizeError> {
+    let superblock = resize::superblock(disk)?;
+    throughline_ext::check_backups(disk, &superblock)
+        .map_err(|error| ResizeError::NeedsCheck(error.to_string()))?;
+    let block_bytes = 1024 << superblock.s_log_block_size.get();
+    let end = superblock.blocks_count().saturating_mul(block_bytes);
+    let tree = end.next_multiple_of(VERITY_BLOCK_BYTES);
+    let mut block = vec![0; VERITY_BLOCK_BYTES as usize];
+    let is_there = disk.len_bytes() >= tree.saturating_add(VERITY_BLOCK_BYTES);
+    if is_there && disk.read_at(tree, &mut block).is_ok() && block.starts_with(VERITY_MAGIC) {
+        let why = "resizing a volume with a hash tree of dm-verity behind it: the tree would be overwritten, \
+                   and a volume that is verified must not change";
+        return Err(Error::Unsupported(why.to_owned()).into());
+    }
+    Ok(())
+}
+
 /// The number of blocks that a volume is to get.
 fn target(disk: &Disk, size: NewSize, before: u64, block_bytes: u32) -> Result<u64, ResizeError> {
     let block_bytes = u64::from(block_bytes);
@@ -307,4 +337,14 @@ fn make_room(disk: &Disk, before: u64, blocks: u64, block_bytes: u32) -> Result<
     }
     let is_file = disk.info().kind == DeviceKind::RegularFile;
     Ok(is_file && disk.seek_data(old)?.is_none_or(|data| data >= end))
+}
+
+/// After an error: cuts a file to its old length, if the volume has not become larger. What was written behind
+/// its end is of no use to a second run.
+fn give_room_back(disk: &Disk, before: u64, file_bytes: u64) {
+    let has_old_size = resize::superblock(disk).is_ok_and(|now| now.blocks_count() == before);
+    if has_old_size && disk.len_bytes() > file_bytes {
+        // The first error is the one to report.
+        let _ = disk.set_len(file_bytes);
+    }
 }

@@ -94,6 +94,65 @@ fn a_damaged_volume_is_left_to_e2fsck() {
     assert!(error.to_string().contains("not closed cleanly"), "{error}");
 }
 
+/// The backups repair a damaged superblock, so they are not overwritten with it.
+#[test]
+fn a_superblock_that_differs_from_its_backups_is_left_to_e2fsck() {
+    if !e2fs::is_there() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    for words in [
+        "-t ext2 -b 1024",
+        "-t ext4 -b 1024 -O ^metadata_csum -J size=1",
+    ] {
+        for at in [0x1c, 0x24, 0x5c] {
+            assert!(made(&image, words, 20_000));
+            let mut bytes = std::fs::read(&image).unwrap();
+            bytes[1024 + at] ^= 0x11;
+            std::fs::write(&image, &bytes).unwrap();
+            refused(&image, NewSize::More(20 << 20));
+            e2fs::repair(&image);
+            e2fs::assert_clean(&image);
+        }
+    }
+}
+
+/// Also the length of the file is as before.
+#[test]
+fn a_damaged_resize_inode_is_found_before_the_file_grows() {
+    if !e2fs::is_there() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    assert!(made(
+        &image,
+        "-t ext4 -b 1024 -J size=1 -O ^metadata_csum",
+        20_000
+    ));
+    e2fs::debugfs_write(&image, "sif <7> block[DIND] 3");
+    let text = refused(&image, NewSize::More(200 << 20));
+    assert!(text.contains("inode 7"), "{text}");
+}
+
+#[test]
+fn a_hash_tree_behind_the_volume_is_not_overwritten() {
+    if !e2fs::is_there() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    assert!(made(&image, "-t ext4 -b 1024 -J size=1", 9_001));
+    let mut bytes = std::fs::read(&image).unwrap();
+    bytes.resize(9_004 << 10, 0);
+    bytes.extend_from_slice(b"verity\0\0");
+    bytes.resize(9_064 << 10, 0);
+    std::fs::write(&image, &bytes).unwrap();
+    let text = refused(&image, NewSize::Max);
+    assert!(text.contains("dm-verity"), "{text}");
+}
+
 #[test]
 fn what_needs_recovery_is_recovered_first() {
     if !e2fs::is_there() {

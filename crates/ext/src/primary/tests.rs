@@ -46,7 +46,9 @@ fn a_torn_superblock_is_read_and_put_right() {
     }
     // Other damage is not accepted as torn.
     let sound = superblock(&image);
-    for at in [4, 24, 0x54, 0x68, 0x100, 0x270] {
+    for at in [
+        4, 24, 0x54, 0x5c, 0x60, 0x68, 0xd0, 0xdf, 0xec, 0x100, 0x154, 0x174, 0x24c, 0x270,
+    ] {
         let mut damaged = sound;
         damaged[at] ^= 1;
         put(&image, &damaged);

@@ -219,7 +219,7 @@ impl PackOptions {
     pub(super) fn given(&self) -> Result<MkfsOptions> {
         if self.mkfs.extended.offset.is_some() || self.mkfs.only_supers {
             return Err(Error::invalid(
-                "packing makes a whole image that begins at its start: neither -E offset= nor -S goes with it",
+                "packing makes a whole image: neither -E offset= nor -S goes with it",
             ));
         }
         let mut options = self.mkfs.clone();

@@ -7,7 +7,7 @@
 //! Every block is hashed after the salt. (The kernel's
 //! `Documentation/admin-guide/device-mapper/verity.rst`, and cryptsetup's description of the format on disk.)
 //!
-//! The data is read once, in order, and each level is written as it fills: memory does not depend on the size.
+//! The data is read once, in order, and each level is written as it fills: memory is the same for any size.
 
 use std::fs::File;
 use std::io;
