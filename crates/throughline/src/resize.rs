@@ -339,8 +339,8 @@ fn make_room(disk: &Disk, before: u64, blocks: u64, block_bytes: u32) -> Result<
     Ok(is_file && disk.seek_data(old)?.is_none_or(|data| data >= end))
 }
 
-/// After an error: cuts a file to its old length, if the volume has not become larger. What was written behind
-/// its end is of no use to a second run.
+/// After an error: cuts a file to its old length, if the volume has not become larger. What was written
+/// behind its end is of no use to a second run.
 fn give_room_back(disk: &Disk, before: u64, file_bytes: u64) {
     let has_old_size = resize::superblock(disk).is_ok_and(|now| now.blocks_count() == before);
     if has_old_size && disk.len_bytes() > file_bytes {
