@@ -71,6 +71,13 @@ fn a_mount_that_fails_exits_with_32() {
         32,
         &["Is a directory", "image file"],
     );
+    // A few bytes of another file are no place for a file system; an empty file may be meant as one.
+    fails(
+        ["mount", file, point.str()],
+        32,
+        &["cannot open", "check the name"],
+    );
+    fs::write(file, "").unwrap();
     fails(
         ["mount", file, point.str()],
         32,
