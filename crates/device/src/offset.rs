@@ -56,9 +56,7 @@ impl OffsetDevice {
             len_bytes,
         })
     }
-}
 
-impl OffsetDevice {
     fn check(&self, offset_bytes: u64, len_bytes: u64) -> io::Result<()> {
         let end = offset_bytes.checked_add(len_bytes);
         match end.is_some_and(|end| end <= self.len_bytes) {

@@ -8,7 +8,7 @@ use throughline_extfmt::Corrupt;
 /// Result of making a volume.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// Why no volume was made, or its size not changed.
+/// Why a volume was not made, or its size was not changed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

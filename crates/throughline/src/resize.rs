@@ -16,11 +16,6 @@ use crate::error::Error;
 use crate::open::OpenOptions;
 use crate::volume::Volume;
 
-/// What the superblock of a hash tree of dm-verity begins with (the kernel's `verity.rst`).
-const VERITY_MAGIC: &[u8] = b"verity\0\0";
-/// Bytes of a block of a hash tree, as `pack --verity` and `veritysetup` make it.
-const VERITY_BLOCK_BYTES: u64 = 4096;
-
 /// The size that a volume is to get.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -127,12 +122,17 @@ impl OpenOptions {
         let volume = options.open_on(Arc::clone(&disk))?;
         let superblock = volume.fs().superblock();
         check_state(&volume)?;
-        check_frame(&disk)?;
+        check_backups(&disk)?;
         let block_bytes = volume.block_bytes();
         volume.close()?;
         let blocks = target(&disk, size, superblock.blocks_count(), block_bytes)?;
+        let size = match needed {
+            // What the journal holds is not in place.
+            true => resize::grown(&superblock, blocks)?,
+            false => resize::check(&disk, blocks)?,
+        };
         Ok(ResizeReport {
-            size: resize::grown(&superblock, blocks)?,
+            size,
             recovery: Recovery::default(),
             completed: false,
         })
@@ -154,11 +154,11 @@ impl OpenOptions {
 
         let claim = Claim::take(disk)?;
         let superblock = resize::superblock(disk)?;
-        check_frame(disk)?;
+        check_backups(disk)?;
         let before = superblock.blocks_count();
         let block_bytes = 1024 << superblock.s_log_block_size.get();
         let blocks = target(disk, size, before, block_bytes)?;
-        let planned = resize::grown(&superblock, blocks)?;
+        let planned = resize::check(disk, blocks)?;
         let now = std::time::SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .map_or(superblock.wtime(), |since| since.as_secs());
@@ -270,23 +270,11 @@ fn check_state(volume: &Volume) -> Result<(), ResizeError> {
     Ok(())
 }
 
-/// Checks that the superblock is as its backups, which are about to be overwritten, and that nothing that
-/// belongs to the volume is behind it.
-fn check_frame(disk: &Disk) -> Result<(), ResizeError> {
+/// Checks that the superblock is as its backups, which are about to be overwritten.
+fn check_backups(disk: &Disk) -> Result<(), ResizeError> {
     let superblock = resize::superblock(disk)?;
     throughline_ext::check_backups(disk, &superblock)
-        .map_err(|error| ResizeError::NeedsCheck(error.to_string()))?;
-    let block_bytes = 1024 << superblock.s_log_block_size.get();
-    let end = superblock.blocks_count().saturating_mul(block_bytes);
-    let tree = end.next_multiple_of(VERITY_BLOCK_BYTES);
-    let mut block = vec![0; VERITY_BLOCK_BYTES as usize];
-    let is_there = disk.len_bytes() >= tree.saturating_add(VERITY_BLOCK_BYTES);
-    if is_there && disk.read_at(tree, &mut block).is_ok() && block.starts_with(VERITY_MAGIC) {
-        let why = "resizing a volume with a hash tree of dm-verity behind it: the tree would be overwritten, \
-                   and a volume that is verified must not change";
-        return Err(Error::Unsupported(why.to_owned()).into());
-    }
-    Ok(())
+        .map_err(|error| ResizeError::NeedsCheck(error.to_string()))
 }
 
 /// The number of blocks that a volume is to get.

@@ -134,6 +134,8 @@ fn a_damaged_resize_inode_is_found_before_the_file_grows() {
     e2fs::debugfs_write(&image, "sif <7> block[DIND] 3");
     let text = refused(&image, NewSize::More(200 << 20));
     assert!(text.contains("inode 7"), "{text}");
+    let planned = tree::options().plan_resize(&image, NewSize::More(200 << 20));
+    assert_eq!(planned.unwrap_err().to_string(), text);
 }
 
 #[test]

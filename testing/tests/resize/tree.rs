@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::hash::{DefaultHasher, Hasher};
+use std::path::Path;
 
 use throughline::{FileType, OpenOptions, Volume};
 
@@ -39,49 +40,43 @@ pub(crate) fn fill(volume: &Volume) -> throughline::Result<()> {
 
 /// Reads the whole tree.
 pub(crate) fn read(volume: &Volume) -> throughline::Result<Tree> {
-    let mut tree = Tree::new();
-    walk(volume, "", &mut tree)?;
-    Ok(tree)
+    volume
+        .walk("/")?
+        .map(|found| {
+            let found = found?;
+            let path = found.path();
+            Ok((path.display().to_string(), line(volume, path)?))
+        })
+        .collect()
 }
 
-fn walk(volume: &Volume, dir: &str, tree: &mut Tree) -> throughline::Result<()> {
-    let top = if dir.is_empty() { "/" } else { dir };
-    for found in volume.read_dir(top)? {
-        let name = found?.file_name().to_string_lossy().into_owned();
-        if name == "." || name == ".." {
-            continue;
+/// What is known of a file.
+fn line(volume: &Volume, path: &Path) -> throughline::Result<String> {
+    let about = volume.symlink_metadata(path)?;
+    let mut text = format!(
+        "{} {:o} {} {} {} {} {:?}",
+        about.ino(),
+        about.mode(),
+        about.uid(),
+        about.nlink(),
+        about.len(),
+        about.blocks_512(),
+        about.modified(),
+    );
+    match about.file_type() {
+        FileType::File => {
+            let mut hasher = DefaultHasher::new();
+            hasher.write(&volume.read(path)?);
+            let _ = write!(text, " {:x}", hasher.finish());
         }
-        let path = format!("{dir}/{name}");
-        let about = volume.symlink_metadata(&path)?;
-        let mut text = format!(
-            "{} {:o} {} {} {} {} {:?}",
-            about.ino(),
-            about.mode(),
-            about.uid(),
-            about.nlink(),
-            about.len(),
-            about.blocks_512(),
-            about.modified(),
-        );
-        match about.file_type() {
-            FileType::File => {
-                let mut hasher = DefaultHasher::new();
-                hasher.write(&volume.read(&path)?);
-                let _ = write!(text, " {:x}", hasher.finish());
-            }
-            FileType::Symlink => {
-                let _ = write!(text, " {:?}", volume.read_link(&path)?);
-            }
-            _ => {}
+        FileType::Symlink => {
+            let _ = write!(text, " {:?}", volume.read_link(path)?);
         }
-        let node = volume.node_by_ino(about.ino())?;
-        for name in node.xattrs().names()? {
-            let _ = write!(text, " {name:?} {:?}", node.xattrs().get(&name)?);
-        }
-        tree.insert(path.clone(), text);
-        if about.file_type() == FileType::Directory {
-            walk(volume, &path, tree)?;
-        }
+        _ => {}
     }
-    Ok(())
+    let node = volume.node_by_ino(about.ino())?;
+    for name in node.xattrs().names()? {
+        let _ = write!(text, " {name:?} {:?}", node.xattrs().get(&name)?);
+    }
+    Ok(text)
 }

@@ -117,16 +117,16 @@ fn text(image: &Path, report: &ResizeReport, is_dry: bool) -> String {
     lines.push(if size.blocks == size.blocks_before {
         format!("has {} KiB already", kib(size.blocks))
     } else {
-        format!(
-            "{} from {} to {} KiB, {} to {} block groups, {} to {} inodes",
-            if is_dry { "would grow" } else { "grown" },
-            kib(size.blocks_before),
-            kib(size.blocks),
-            size.groups_before,
-            size.groups,
-            size.inodes_before,
-            size.inodes
-        )
+        let grows = if is_dry { "would grow" } else { "grown" };
+        let (before, now) = (kib(size.blocks_before), kib(size.blocks));
+        let more = match size.groups - size.groups_before {
+            0 => String::new(),
+            groups => format!(
+                ", by {groups} block groups and {} inodes",
+                size.inodes - size.inodes_before
+            ),
+        };
+        format!("{grows} from {before} to {now} KiB{more}")
     });
     if size.became_meta_bg {
         let gets = if is_dry { "would get" } else { "has got" };

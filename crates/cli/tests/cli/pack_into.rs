@@ -7,7 +7,7 @@ use std::path::Path;
 use crate::common::{assert_clean, fails, is_root, noise, ok, run, throughline, tools_are_missing};
 use crate::sources::{Place, has};
 
-/// A base, and a layer over it that has one of each kind.
+/// A base, and a layer over it with every kind of file.
 const TREES: &str = r#"
 mkdir -p base/etc/old base/bin base/swap base/kept; cd base
 echo motd > etc/motd; ln etc/motd bin/motd; echo gone > swap/file; echo same > kept/same

@@ -141,7 +141,7 @@ impl Around {
 }
 
 impl Frame {
-    /// What a byte that is not the volume's belongs to.
+    /// The part of the image that the byte at `offset` is in; `None` for the volume.
     pub(super) fn what(&self, offset: u64) -> Option<&'static str> {
         match offset {
             at if at < self.start => Some("partition table"),

@@ -31,7 +31,7 @@ mod pointers;
 mod size;
 mod stream;
 pub(crate) mod tree;
-mod verity;
+pub(crate) mod verity;
 mod walk;
 mod whole;
 

@@ -20,8 +20,10 @@ use sha2::{Digest, Sha256};
 use crate::error::{Error, Result};
 
 /// Bytes of a block of data, and of one of hashes.
-pub(super) const BLOCK_BYTES: u64 = 4096;
+pub(crate) const BLOCK_BYTES: u64 = 4096;
 const HASH_BYTES: u64 = 32;
+/// What the superblock of a tree begins with.
+pub(crate) const MAGIC: &[u8] = b"verity\0\0";
 /// Hashes in a block.
 const FAN_OUT: u64 = BLOCK_BYTES / HASH_BYTES;
 /// Bytes that are read at a time.
@@ -224,7 +226,7 @@ impl<'f> Tree<'f> {
 fn superblock(request: &Request) -> Vec<u8> {
     let mut block = vec![0; BLOCK_BYTES as usize];
     let mut put = |at: usize, bytes: &[u8]| block[at..at + bytes.len()].copy_from_slice(bytes);
-    put(0, b"verity\0\0");
+    put(0, MAGIC);
     put(8, &1_u32.to_le_bytes());
     // The type of hashes: 1, salt first.
     put(12, &1_u32.to_le_bytes());

@@ -12,6 +12,7 @@ use super::reserved::{self, ResizeInode};
 use super::table::{Table, is_uninit, sum_block_bitmap};
 use super::{Resized, shape, superblock};
 use crate::error::{Error, Result};
+use crate::pack::verity;
 use crate::write::{Writer, read_bytes};
 
 /// Grows the volume on `disk`, which is not in use and has been recovered, to `blocks` blocks, or a little
@@ -22,18 +23,17 @@ use crate::write::{Writer, read_bytes};
 /// `Invalid`: the format does not allow the size, or the volume has to be recovered first. Nothing was
 /// written. `Damaged`; of the device.
 pub fn grow(disk: &Disk, blocks: u64, is_zero: bool, now: u64) -> Result<Resized> {
-    let sb = superblock(disk)?;
-    let old = sb
-        .validate()
-        .map_err(|why| Error::Damaged(why.to_string()))?;
-    if !sb.state().contains(State::VALID) || sb.incompat().contains(Incompat::RECOVER) {
-        return Err(Error::invalid("the volume has to be recovered first"));
-    }
-    let (mut new_sb, geo) = shape::grown(&sb, &old, blocks)?;
+    let Checked {
+        sb,
+        old,
+        mut new_sb,
+        geo,
+        mut table,
+        resize_inode,
+    } = Checked::read(disk, blocks)?;
     if geo.blocks <= old.blocks {
         return Ok(Resized::new(&old, &old));
     }
-    let mut table = Table::read(disk, &old, &geo)?;
     let stride = u32::from(sb.s_raid_stride.get());
     let new = NewGroups::place(&geo, old.groups, stride, is_zero, &mut table)?;
     if !new.is_free(geo.blocks - 1) {
@@ -41,7 +41,6 @@ pub fn grow(disk: &Disk, blocks: u64, is_zero: bool, now: u64) -> Result<Resized
             "the last group has no room: choose another size",
         ));
     }
-    let resize_inode = ResizeInode::read(disk, &old)?;
     let freed = freed(&old, &geo, resize_inode.as_ref(), &table);
     if sb.s_overhead_clusters.get() != 0 {
         let overhead = u64::from(sb.s_overhead_clusters.get()) + new.overhead();
@@ -82,6 +81,65 @@ pub fn grow(disk: &Disk, blocks: u64, is_zero: bool, now: u64) -> Result<Resized
     write_superblock(&mut out, disk, &begun.superblock)?;
     last.run()?;
     Ok(Resized::new(&old, &geo))
+}
+
+/// What [`grow`] would give. All is read and checked that is needed for it, as far as that is possible before
+/// the device is long enough.
+///
+/// # Errors
+/// As [`grow`].
+pub fn check(disk: &Disk, blocks: u64) -> Result<Resized> {
+    Checked::read(disk, blocks).map(|found| Resized::new(&found.old, &found.geo))
+}
+
+/// A volume that is to grow, read and checked.
+struct Checked {
+    sb: Superblock,
+    old: Geometry,
+    new_sb: Superblock,
+    geo: Geometry,
+    table: Table,
+    resize_inode: Option<ResizeInode>,
+}
+
+impl Checked {
+    fn read(disk: &Disk, blocks: u64) -> Result<Checked> {
+        let sb = superblock(disk)?;
+        let old = sb
+            .validate()
+            .map_err(|why| Error::Damaged(why.to_string()))?;
+        if !sb.state().contains(State::VALID) || sb.incompat().contains(Incompat::RECOVER) {
+            return Err(Error::invalid("the volume has to be recovered first"));
+        }
+        let (new_sb, geo) = shape::grown(&sb, &old, blocks)?;
+        let table = Table::read(disk, &old, &geo)?;
+        let resize_inode = ResizeInode::read(disk, &old)?;
+        refuse_hash_tree(disk, &old)?;
+        Ok(Checked {
+            sb,
+            old,
+            new_sb,
+            geo,
+            table,
+            resize_inode,
+        })
+    }
+}
+
+/// Refuses a volume with a hash tree of dm-verity behind it, which would be overwritten.
+fn refuse_hash_tree(disk: &Disk, geo: &Geometry) -> Result<()> {
+    let end = geo.blocks.saturating_mul(geo.block_bytes.into());
+    let tree = end
+        .checked_next_multiple_of(verity::BLOCK_BYTES)
+        .filter(|tree| disk.len_bytes() >= tree.saturating_add(verity::BLOCK_BYTES));
+    let magic = tree.map(|tree| read_bytes(disk, tree, verity::MAGIC.len()));
+    match magic.transpose()?.as_deref() == Some(verity::MAGIC) {
+        true => Err(Error::unsupported(
+            "resizing a volume with a hash tree of dm-verity behind it: the tree would be overwritten, and a \
+             volume that is verified must not change",
+        )),
+        false => Ok(()),
+    }
 }
 
 /// Completes a growth that was interrupted.

@@ -39,7 +39,7 @@ use throughline_extfmt::{Geometry, Superblock};
 use crate::error::Result;
 use crate::write::read_bytes;
 
-pub use self::apply::{finish, grow};
+pub use self::apply::{check, finish, grow};
 pub use self::record::{Interrupted, interrupted};
 
 /// A volume's size before and after it was changed.

@@ -110,7 +110,8 @@ pub(super) fn block(
     bytes
 }
 
-/// Whether a growth of this volume was interrupted after it got its new size, and nobody has used it since.
+/// The growth of this volume that was interrupted after the superblock got its new size. `None` if there is
+/// none, or the volume has been written since.
 ///
 /// # Errors
 /// `Invalid` if there is no ext volume; of the device.

@@ -116,8 +116,8 @@ impl ResizeInode {
     }
 }
 
-/// The block of the inode table, with its place in bytes, in which the resize inode is cleared: a volume
-/// without the feature has none. `None` if it is clear.
+/// For a volume that lost the feature: the block of the inode table with the resize inode cleared, and its
+/// place in bytes. `None` if the inode is clear already, or the volume has the feature.
 ///
 /// # Errors
 /// Of the device.

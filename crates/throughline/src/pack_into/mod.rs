@@ -74,9 +74,9 @@ struct Apply<'a> {
 }
 
 impl PackInto {
-    /// Reads the names and the metadata below a directory, and returns what sources are merged over: the
-    /// merge's result is for [`PackInto::apply`]. `limits` are those of the sources. Nothing is written yet;
-    /// until then, nothing else may change what is below the directory.
+    /// Reads the names and the metadata below a directory, and returns a merge that begins with them. Add the
+    /// sources to it, and give its result to [`PackInto::apply`], which writes. Until then, nothing else may
+    /// change what is below the directory. `limits` are those of the sources.
     ///
     /// ```no_run
     /// use throughline::archive::Limits;
@@ -97,7 +97,7 @@ impl PackInto {
     pub fn begin(directory: &Dir, limits: Limits) -> archive::Result<(PackInto, Merge)> {
         let node = directory.node(".").map_err(|error| at(b".", error))?;
         let (mut tree, inodes) = read_names(directory, limits.clone())?;
-        // Of a run that was interrupted.
+        // Left by an interrupted run.
         tree.remove(STASH);
         let into = PackInto {
             volume: directory.volume(),

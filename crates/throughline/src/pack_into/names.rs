@@ -51,7 +51,7 @@ impl Apply<'_> {
         Ok(())
     }
 
-    /// Removes the names that the tree does not have; but not what is no part of a tree.
+    /// Removes the names that the tree does not have, except a `lost+found` in the root of the volume.
     fn remove_others(
         &mut self,
         node: &Node,
@@ -101,7 +101,7 @@ impl Apply<'_> {
         }
         let is_directory = self.tree.node(child.node).kind() == Kind::Directory;
         if let (true, Some(ino)) = (is_directory, before) {
-            // One directory instead of another: it is told by what is in it.
+            // A directory over a directory: the inode stays, and only what is in it changes.
             let there = directory.lookup(child.name)?;
             if there.is_dir() {
                 self.inodes[child.node.index()] = Some(ino);
@@ -147,7 +147,7 @@ impl Apply<'_> {
         }
         let mode = match wanted.kind() {
             Kind::Symlink => u32::from(wanted.permissions()),
-            // No one but the owner until its metadata is set.
+            // Only the owner has access until the metadata is set.
             _ => 0o700,
         };
         let attributes = Attributes::new()

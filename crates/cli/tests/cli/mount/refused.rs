@@ -71,7 +71,7 @@ fn a_mount_that_fails_exits_with_32() {
         32,
         &["Is a directory", "image file"],
     );
-    // A few bytes of another file are no place for a file system; an empty file may be meant as one.
+    // A short text file is probably a mistyped name. An empty file may be meant for a new file system.
     fails(
         ["mount", file, point.str()],
         32,
