@@ -141,7 +141,7 @@ pub(crate) enum Command {
     /// beside its metadata is left out. Shrinking is not supported by this version.
     ///
     /// An image that needs recovery is recovered first. One that is damaged, or was not closed cleanly and
-    /// has no journal, is refused: run e2fsck -f on it.
+    /// has nothing to replay, is refused: run e2fsck -f on it.
     ///
     /// Interrupted at any moment, even by a power cut, this leaves the image with the old or the new size and
     /// with all files. The same command completes it, and so does e2fsck -fy.

@@ -264,7 +264,7 @@ fn check_state(volume: &Volume) -> Result<(), ResizeError> {
         return Err(ResizeError::NeedsCheck(why.to_owned()));
     }
     if !fs.superblock().state().contains(State::VALID) || fs.recovery().unchecked {
-        let why = "the volume was not closed cleanly, and has no journal to replay";
+        let why = "the volume was not closed cleanly, or tune2fs asks for a check; there is nothing to replay";
         return Err(ResizeError::NeedsCheck(why.to_owned()));
     }
     Ok(())

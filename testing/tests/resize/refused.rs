@@ -92,6 +92,12 @@ fn a_damaged_volume_is_left_to_e2fsck() {
         .resize(&image, NewSize::More(9 << 20))
         .unwrap_err();
     assert!(error.to_string().contains("not closed cleanly"), "{error}");
+
+    // tune2fs marks a volume so, although it has a journal.
+    assert!(made(&image, "-t ext4 -b 1024 -J size=1", 9_000));
+    e2fs::debugfs_write(&image, "ssv state 0");
+    let text = refused(&image, NewSize::More(9 << 20));
+    assert!(text.contains("nothing to replay"), "{text}");
 }
 
 /// The backups repair a damaged superblock, so they are not overwritten with it.

@@ -49,7 +49,9 @@ pub(crate) fn run(args: &ReplayArgs, context: &mut Context) -> Result<(), Failur
         }
         let left = match (report.errors, report.clean) {
             (true, _) => "it has recorded errors",
-            (false, false) => "it was not closed cleanly, and has no journal to replay",
+            (false, false) => {
+                "it was not closed cleanly, or tune2fs asks for a check; there is nothing to replay"
+            }
             (false, true) => return Ok(()),
         };
         context.exit_bits |= EXIT_ERRORS_LEFT;
