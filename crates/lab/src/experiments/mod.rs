@@ -21,6 +21,10 @@ mod mount_sysbench;
 mod mount_threads;
 mod mount_untar;
 mod open;
+mod pack;
+mod pack_large;
+mod pack_million;
+mod pack_trees;
 
 use std::collections::BTreeMap;
 
@@ -85,6 +89,12 @@ pub const EXPERIMENTS: &[Experiment] = experiments! {
     cp_tree, "cp/tree",
         "cp -r of 50,000 small files into an ext4 image, and debugfs -w with a script for the same tree; \
          cp -a of 20,000, and the kernel's";
+    pack_trees, "pack/trees",
+        "images from 120,000 small files, in nested directories and in one: pack, mke2fs -d, the crate mkext4";
+    pack_large, "pack/large",
+        "an image from 4 GiB in four files: pack, mke2fs -d, the crate mkext4, dd by O_DIRECT";
+    pack_million, "pack/million",
+        "images from 100,000 and 1,000,000 small files: time and memory of pack";
     open, "open/1tib",
         "opening a 1 TiB ext4 image on a sparse file: time and memory";
     cache_hit, "cache/hit",
