@@ -36,6 +36,7 @@ mod resized;
 mod runs;
 mod shell;
 mod shown;
+mod smallest;
 mod sources;
 mod targets;
 mod trouble;
