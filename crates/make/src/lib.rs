@@ -14,6 +14,7 @@
 //! - Errors in the options are found before anything is written.
 #![forbid(unsafe_code)]
 
+mod buffer;
 mod config;
 mod error;
 mod extended;

@@ -10,12 +10,13 @@ use throughline_extfmt::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, State}
 use throughline_extfmt::{GroupNumber, Superblock};
 use zerocopy::IntoBytes;
 
+use crate::buffer::Buffer;
 use crate::error::Result;
 use crate::pack::inode::{Inline, TreeBlock};
 use crate::pack::tree::NodeId;
 use crate::plan::Plan;
 
-/// The most bytes of one write.
+/// The bytes of a long write, and of a batch that is full.
 const LONG_WRITE_BYTES: usize = 4 << 20;
 
 /// The most writes that are prepared at a time.
@@ -350,12 +351,16 @@ pub(crate) fn read_bytes(disk: &Disk, at: u64, len: usize) -> Result<Vec<u8>> {
 pub(crate) struct Writer<'d> {
     disk: &'d Disk,
     offset: u64,
-    /// Aligned runs, with their places on the device, in ascending order and disjoint.
-    batch: Vec<(u64, Vec<u8>)>,
-    batch_bytes: usize,
-    /// The run that grows, and where it begins.
+    /// The bytes of the batch, then those of the run that grows. Each run begins at a multiple of the logical
+    /// block.
+    bytes: Buffer,
+    /// Runs of the batch, in whole logical blocks: places on the device, ascending and disjoint, and bytes.
+    batch: Vec<(u64, Range<usize>)>,
+    /// Where the run that grows begins: on the device, at the start of a logical block, and in `bytes`.
     start: u64,
-    run: Vec<u8>,
+    first: usize,
+    /// Bytes before those that were put, in its first logical block.
+    lead: usize,
 }
 
 impl<'d> Writer<'d> {
@@ -363,10 +368,11 @@ impl<'d> Writer<'d> {
         Writer {
             disk,
             offset,
+            bytes: Buffer::default(),
             batch: Vec::new(),
-            batch_bytes: 0,
             start: 0,
-            run: Vec::new(),
+            first: 0,
+            lead: 0,
         }
     }
 
@@ -376,61 +382,81 @@ impl<'d> Writer<'d> {
 
     /// Writes bytes at a place, soon.
     pub(crate) fn put(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
-        let at = at + self.offset;
-        let end = self.start + self.run.len() as u64;
-        if at != end || self.run.len() + bytes.len() > LONG_WRITE_BYTES {
-            self.end_run()?;
-            self.start = at;
+        let mut at = at + self.offset;
+        for part in bytes.chunks(LONG_WRITE_BYTES) {
+            let end = self.start + (self.bytes.len() - self.first) as u64;
+            if at != end || self.bytes.len() + part.len() > LONG_WRITE_BYTES {
+                self.end_run()?;
+                self.begin_run(at);
+            }
+            self.bytes.extend_from_slice(part);
+            at += part.len() as u64;
         }
-        self.run.extend_from_slice(bytes);
         Ok(())
+    }
+
+    fn begin_run(&mut self, at: u64) {
+        self.lead = (at % self.unit()) as usize;
+        self.start = at - self.lead as u64;
+        self.bytes.grow(self.lead);
     }
 
     /// Adds the run to the batch.
     fn end_run(&mut self) -> Result<()> {
-        if self.run.is_empty() {
+        if self.bytes.len() == self.first {
             return Ok(());
         }
-        let unit = self.unit();
-        let end = self.start + self.run.len() as u64;
-        let (from, to) = (self.start - self.start % unit, end.next_multiple_of(unit));
-        let mut run = std::mem::take(&mut self.run);
-        if (from, to) != (self.start, end) {
-            // What is read may be in the batch.
-            self.write_batch()?;
-            run = self.completed(from..to, &run)?;
+        let filled = self.bytes.len() - self.first;
+        let tail = filled.next_multiple_of(self.unit() as usize) - filled;
+        if self.lead > 0 || tail > 0 {
+            self.complete(tail)?;
         }
-        self.batch_bytes += run.len();
-        self.batch.push((from, run));
-        if self.batch_bytes >= LONG_WRITE_BYTES || self.batch.len() >= BATCH_RUNS {
+        self.batch.push((self.start, self.first..self.bytes.len()));
+        self.first = self.bytes.len();
+        self.lead = 0;
+        if self.bytes.len() >= LONG_WRITE_BYTES || self.batch.len() >= BATCH_RUNS {
             self.write_batch()?;
         }
         Ok(())
     }
 
-    /// The whole logical blocks of `range` with `run` in them, which begins at `start`.
-    fn completed(&self, range: Range<u64>, run: &[u8]) -> Result<Vec<u8>> {
-        let edge = self.unit() as usize;
-        let mut whole = vec![0; (range.end - range.start) as usize];
-        self.disk.read_at(range.start, &mut whole[..edge])?;
-        if whole.len() > edge {
-            let last = whole.len() - edge;
-            self.disk
-                .read_at(range.end - edge as u64, &mut whole[last..])?;
+    /// Fills the first and the last logical block of the run with what the device has there.
+    fn complete(&mut self, tail: usize) -> Result<()> {
+        // What is read may be in the batch.
+        self.write_runs()?;
+        let unit = self.unit();
+        let mut block = vec![0; unit as usize];
+        if self.lead > 0 {
+            self.disk.read_at(self.start, &mut block)?;
+            let lead = self.first..self.first + self.lead;
+            self.bytes
+                .range_mut(lead)
+                .copy_from_slice(&block[..self.lead]);
         }
-        whole[(self.start - range.start) as usize..][..run.len()].copy_from_slice(run);
-        Ok(whole)
+        if tail > 0 {
+            let end = self.start + (self.bytes.len() + tail - self.first) as u64;
+            self.disk.read_at(end - unit, &mut block)?;
+            self.bytes.extend_from_slice(&block[unit as usize - tail..]);
+        }
+        Ok(())
     }
 
-    fn write_batch(&mut self) -> Result<()> {
-        let pieces: Vec<(u64, &[u8])> = self
-            .batch
-            .iter()
-            .map(|(at, run)| (*at, run.as_slice()))
+    /// Writes the runs of the batch, whose bytes are kept.
+    fn write_runs(&mut self) -> Result<()> {
+        let runs = self.batch.iter();
+        let pieces: Vec<(u64, &[u8])> = runs
+            .map(|(at, run)| (*at, &self.bytes[run.clone()]))
             .collect();
         self.disk.write_batch(&pieces)?;
         self.batch.clear();
-        self.batch_bytes = 0;
+        Ok(())
+    }
+
+    /// Writes the batch. No run is open.
+    fn write_batch(&mut self) -> Result<()> {
+        self.write_runs()?;
+        self.bytes.clear();
+        self.first = 0;
         Ok(())
     }
 

@@ -20,6 +20,7 @@ use super::inode::Inline;
 use super::place::Placed;
 use super::stream;
 use super::tree::{Kind, NodeId};
+use crate::buffer::Buffer;
 use crate::error::{Error, Result};
 
 /// Bytes of a slice, and most bytes of a chunk.
@@ -279,7 +280,7 @@ impl Pass<'_> {
     }
 
     fn work(&self, work: &Work<'_>) {
-        let mut buf = Vec::with_capacity(SLICE_BYTES as usize);
+        let mut buf = Buffer::default();
         while !work.stop.load(Ordering::Relaxed) {
             let at = work.next.fetch_add(1, Ordering::Relaxed);
             let Some(chunk) = work.slices.chunks.get(at) else {
@@ -301,7 +302,7 @@ impl Pass<'_> {
     }
 
     /// Copies a chunk. Returns the digests of its slices.
-    fn copy(&self, slices: &[Slice], buf: &mut Vec<u8>) -> Result<Vec<Sum>> {
+    fn copy(&self, slices: &[Slice], buf: &mut Buffer) -> Result<Vec<Sum>> {
         buf.clear();
         let mut sums = Vec::with_capacity(slices.len());
         let mut pieces: Vec<(u64, Range<usize>)> = Vec::new();
@@ -327,22 +328,21 @@ impl Pass<'_> {
     }
 
     /// Appends the mapped blocks of a slice to `buf`. Returns the digest of their data.
-    fn read(&self, slice: Slice, buf: &mut Vec<u8>) -> Result<Sum> {
+    fn read(&self, slice: Slice, buf: &mut Buffer) -> Result<Sum> {
         let node = slice.node;
         let mut digest = Sha256::new();
         let file = self.placed.measured.walk.tree.open(node)?;
         let data = self.placed.measured.walk.tree.data(node);
         for (run, _) in self.runs(slice) {
-            let base = buf.len();
-            buf.resize(base + (run.end - run.start) as usize, 0);
+            let blocks = buf.grow((run.end - run.start) as usize);
             let first = data.partition_point(|data| data.end <= run.start);
             for range in &data[first..] {
                 let (from, to) = (range.start.max(run.start), range.end.min(run.end));
                 if from >= to {
                     break;
                 }
-                let place = base + (from - run.start) as usize;
-                let piece = &mut buf[place..place + (to - from) as usize];
+                let place = (from - run.start) as usize;
+                let piece = &mut blocks[place..place + (to - from) as usize];
                 file.read_at(from, piece)?;
                 digest.update(&*piece);
             }

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
+use std::sync::mpsc;
 
 use sha2::{Digest, Sha256};
 use throughline_archive as archive;
@@ -14,6 +15,7 @@ use throughline_archive as archive;
 use super::data::{Failure, Pass, SLICE_BYTES, Slice, Slices, Sum};
 use super::inode::Inline;
 use super::tree::NodeId;
+use crate::buffer::Buffer;
 use crate::error::{Error, Result};
 
 type BoxedError = Box<dyn std::error::Error + Send + Sync>;
@@ -22,18 +24,10 @@ type BoxedError = Box<dyn std::error::Error + Send + Sync>;
 const WAITING: usize = 2;
 
 /// Complete slices: their bytes, and the places of these.
+#[derive(Default)]
 struct Batch {
-    bytes: Vec<u8>,
+    bytes: Buffer,
     pieces: Vec<(u64, Range<usize>)>,
-}
-
-impl Batch {
-    fn new() -> Batch {
-        Batch {
-            bytes: Vec::new(),
-            pieces: Vec::new(),
-        }
-    }
 }
 
 /// A slice that is not complete.
@@ -60,7 +54,9 @@ struct Taker<'p> {
     inline: &'p mut Inline,
     inline_left: HashMap<NodeId, u64>,
     batch: Batch,
-    queue: std::sync::mpsc::SyncSender<Batch>,
+    queue: mpsc::SyncSender<Batch>,
+    /// Batches that are written, to be filled again.
+    spare: mpsc::Receiver<Batch>,
 }
 
 /// Copies the slices that are streamed: fills in their digests, and the data of files in their inodes.
@@ -75,10 +71,11 @@ pub(super) fn run(
 ) -> Result<()> {
     let failure = Failure::default();
     let taken = std::thread::scope(|scope| {
-        let (queue, batches) = std::sync::mpsc::sync_channel::<Batch>(WAITING);
+        let (queue, batches) = mpsc::sync_channel::<Batch>(WAITING);
+        let (give, spare) = mpsc::channel();
         let failure = &failure;
         scope.spawn(move || {
-            for batch in batches {
+            for mut batch in batches {
                 let pieces: Vec<(u64, &[u8])> = batch
                     .pieces
                     .iter()
@@ -89,9 +86,13 @@ pub(super) fn run(
                     return;
                 }
                 pass.wrote(batch.bytes.len() as u64);
+                batch.bytes.clear();
+                batch.pieces.clear();
+                // Nothing is filled any more if nobody takes it.
+                let _ = give.send(batch);
             }
         });
-        let mut taker = Taker::new(pass, slices, sums, inline, queue);
+        let mut taker = Taker::new(pass, slices, sums, inline, (queue, spare));
         let input = pass.placed.measured.walk.tree;
         let mut visit = |node, offset, bytes: &[u8]| taker.take(node, offset, bytes);
         let streamed = input
@@ -113,7 +114,7 @@ impl<'p> Taker<'p> {
         slices: &'p Slices,
         sums: &'p mut [Sum],
         inline: &'p mut Inline,
-        queue: std::sync::mpsc::SyncSender<Batch>,
+        (queue, spare): (mpsc::SyncSender<Batch>, mpsc::Receiver<Batch>),
     ) -> Taker<'p> {
         let walk = pass.placed.measured.walk;
         let mut inline_left = HashMap::new();
@@ -131,8 +132,9 @@ impl<'p> Taker<'p> {
             open: HashMap::new(),
             inline,
             inline_left,
-            batch: Batch::new(),
+            batch: Batch::default(),
             queue,
+            spare,
         }
     }
 
@@ -225,7 +227,8 @@ impl<'p> Taker<'p> {
         }
         self.batch.bytes.extend_from_slice(&open.bytes);
         if self.batch.bytes.len() as u64 >= SLICE_BYTES {
-            let batch = std::mem::replace(&mut self.batch, Batch::new());
+            let next = self.spare.try_recv().unwrap_or_default();
+            let batch = std::mem::replace(&mut self.batch, next);
             // The writer has failed, and says why.
             return self
                 .queue
@@ -242,7 +245,7 @@ impl<'p> Taker<'p> {
             return Err(self.pass.changed(*node).into());
         }
         debug_assert_eq!(self.done, self.slices.streamed);
-        let batch = std::mem::replace(&mut self.batch, Batch::new());
+        let batch = std::mem::take(&mut self.batch);
         // The writer has failed, and says why.
         let _ = self.queue.send(batch);
         Ok(())
