@@ -134,17 +134,21 @@ pub(crate) enum Command {
     ///
     /// The image is only read, also if it needs recovery.
     Tar(commands::tar::TarArgs),
-    /// Grow an image that is not mounted
+    /// Grow or shrink an image that is not mounted
     ///
-    /// SIZE is the new size (K, M, G and T are powers of 1024), +SIZE so much more, and max all of the device
-    /// or of the file. A file that is too short is lengthened. A last block group that would hold little
-    /// beside its metadata is left out. Shrinking is not supported by this version.
+    /// SIZE is the new size (K, M, G and T are powers of 1024), +SIZE so much more, max all of the device or
+    /// of the file, and min as little as possible. A file is lengthened, or cut where the volume ends. A last
+    /// block group that would hold little beside its metadata is left out.
+    ///
+    /// What is beyond the new end of a smaller volume moves; inodes that move get other numbers. A size that
+    /// is too small is refused, with the smallest that is possible.
     ///
     /// An image that needs recovery is recovered first. One that is damaged, or was not closed cleanly and
     /// has nothing to replay, is refused: run e2fsck -f on it.
     ///
-    /// Interrupted at any moment, even by a power cut, this leaves the image with the old or the new size and
-    /// with all files. The same command completes it, and so does e2fsck -fy.
+    /// Interrupted at any moment, even by a power cut, this leaves the image whole, with all files, and with
+    /// the old, the new or a size in between. The same command completes it; e2fsck -fy repairs it. Without a
+    /// journal, an image that was to shrink needs e2fsck -fy first.
     Resize(commands::resize::ResizeArgs),
     /// List directories
     Ls(commands::ls::LsArgs),

@@ -210,6 +210,28 @@ impl Alloc {
         Err(Reason::NoSpace.into())
     }
 
+    /// Allocates the lowest free inode of the first `groups` groups (3 credits).
+    ///
+    /// # Errors
+    /// As [`Alloc::take_inode`].
+    pub(crate) fn take_inode_below(
+        &self,
+        h: &mut Handle<'_>,
+        groups: u32,
+        is_dir: bool,
+    ) -> Result<InodeNumber> {
+        for group in (0..groups.min(self.geo.groups)).map(GroupNumber) {
+            if self.group_desc(group)?.free_inodes() == 0 {
+                continue;
+            }
+            if let Some(ino) = self.take_inode_in(h, group, is_dir)? {
+                self.ialloc.free.fetch_sub(1, Ordering::Relaxed);
+                return Ok(ino);
+            }
+        }
+        Err(Reason::NoSpace.into())
+    }
+
     pub(crate) fn group_of_inode(&self, ino: InodeNumber) -> GroupNumber {
         self.geo
             .inode_place(ino)

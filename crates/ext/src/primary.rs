@@ -7,8 +7,9 @@
 
 use throughline_block::{Disk, Purpose};
 use throughline_extfmt::features::{Compat, Incompat, RoCompat};
+use throughline_extfmt::geometry::GOOD_OLD_INODE_BYTES;
 use throughline_extfmt::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET};
-use throughline_extfmt::{Geometry, Superblock};
+use throughline_extfmt::{Geometry, InodeNumber, Superblock};
 use zerocopy::IntoBytes;
 use zerocopy::little_endian::U32;
 
@@ -171,6 +172,11 @@ const ADDED_IN_USE: (Compat, Incompat, RoCompat) = (
 /// Whether all fields that never change while a volume is in use are equal.
 fn is_same_volume(a: &Superblock, b: &Superblock) -> bool {
     let fixed = |sb: &Superblock| {
+        // The first feature that is used makes revision 1 of revision 0, in the primary superblock alone.
+        let (first_ino, inode_bytes) = match sb.is_rev0() {
+            true => (InodeNumber::GOOD_OLD_FIRST.0, GOOD_OLD_INODE_BYTES.into()),
+            false => (sb.s_first_ino.get(), sb.s_inode_size.get().into()),
+        };
         let numbers = [
             sb.s_inodes_count.get(),
             sb.s_first_data_block.get(),
@@ -179,9 +185,8 @@ fn is_same_volume(a: &Superblock, b: &Superblock) -> bool {
             sb.s_blocks_per_group.get(),
             sb.s_clusters_per_group.get(),
             sb.s_inodes_per_group.get(),
-            sb.s_rev_level.get(),
-            sb.s_first_ino.get(),
-            sb.s_inode_size.get().into(),
+            first_ino,
+            inode_bytes,
             sb.s_desc_size.get().into(),
             sb.s_reserved_gdt_blocks.get().into(),
             sb.s_first_meta_bg.get(),

@@ -15,7 +15,7 @@ use std::mem::{offset_of, size_of};
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-pub use mutate::{IndexNodeMut, set_indirect_levels, set_parent};
+pub use mutate::{IndexNodeMut, set_indirect_levels, set_own, set_parent};
 
 use crate::checksum::crc32c;
 use crate::dir::{DirEntryHead, rec_len_from_disk};

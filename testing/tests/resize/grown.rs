@@ -12,7 +12,7 @@ use super::tree::{self, Tree};
 
 /// The arguments of `mke2fs`, the size at first, and the sizes to grow to, in KiB. Sizes at the edges of
 /// groups, one block behind them, and far beyond the reserved descriptors.
-const RECIPES: &[(&str, u64, &[u64])] = &[
+pub(crate) const RECIPES: &[(&str, u64, &[u64])] = &[
     ("-t ext2 -r 0 -b 1024", 6_000, &[7_000, 20_000, 90_001]),
     ("-t ext2 -b 1024", 9_000, &[16_385, 40_000, 300_000]),
     ("-t ext2 -b 4096", 20_000, &[20_004, 131_072, 700_000]),
@@ -146,7 +146,7 @@ fn resize2fs(image: &Path, kib: u64) {
     program::run(&mut tool, e2fs::LIMIT).good("resize2fs");
 }
 
-fn copy(from: &Path, to: &Path) {
+pub(crate) fn copy(from: &Path, to: &Path) {
     let mut command = program::command("cp");
     command.arg("--sparse=always").arg(from).arg(to);
     program::run(&mut command, e2fs::LIMIT).good("cp");
@@ -205,7 +205,7 @@ fn grows(words: &str, kib: u64, steps: &[u64]) {
     e2fs::assert_clean_after(&image, &format!("{words}, filled"));
 }
 
-fn with_tools() -> bool {
+pub(crate) fn with_tools() -> bool {
     e2fs::is_there()
 }
 

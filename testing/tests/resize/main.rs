@@ -4,6 +4,7 @@
 mod cuts;
 mod grown;
 mod refused;
+mod shrunk;
 mod tree;
 
 use std::path::Path;

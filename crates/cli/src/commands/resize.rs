@@ -22,7 +22,8 @@ pub(crate) struct ResizeArgs {
     /// The image: a file or a block device that is not mounted
     #[arg(value_name = "IMAGE")]
     image: Place,
-    /// The size, such as 10G; +SIZE for so much more; max for all of the device or file
+    /// The size, such as 10G; +SIZE for so much more; max for all of the device or file; min for as little
+    /// as possible
     #[arg(value_name = "SIZE", value_parser = new_size)]
     size: NewSize,
     /// Say what would be done, and write nothing
@@ -37,9 +38,7 @@ fn new_size(text: &str) -> Result<NewSize, String> {
         return Ok(NewSize::Max);
     }
     if text == "min" {
-        let why =
-            "shrinking is not supported by this version: 'resize2fs -M IMAGE' shrinks an image";
-        return Err(why.to_owned());
+        return Ok(NewSize::Min);
     }
     match text.strip_prefix('+') {
         Some(more) => parse_size(more).map(NewSize::More),
@@ -76,7 +75,8 @@ pub(crate) fn run(args: &ResizeArgs, context: &mut Context) -> Result<(), Failur
     context.out.line(text(&image, &report, args.dry_run))
 }
 
-fn problem(error: ResizeError) -> Problem {
+/// What is wrong, and what to do.
+pub(crate) fn problem(error: ResizeError) -> Problem {
     match error {
         ResizeError::NeedsCheck(why) => {
             Problem::new(why).with_next("run 'e2fsck -f IMAGE', then change the size")
@@ -117,16 +117,22 @@ fn text(image: &Path, report: &ResizeReport, is_dry: bool) -> String {
     lines.push(if size.blocks == size.blocks_before {
         format!("has {} KiB already", kib(size.blocks))
     } else {
-        let grows = if is_dry { "would grow" } else { "grown" };
+        let is_less = size.blocks < size.blocks_before;
+        let changes = match (is_less, is_dry) {
+            (false, true) => "would grow",
+            (false, false) => "grown",
+            (true, true) => "would shrink",
+            (true, false) => "shrunk",
+        };
         let (before, now) = (kib(size.blocks_before), kib(size.blocks));
-        let more = match size.groups - size.groups_before {
+        let by = match size.groups.abs_diff(size.groups_before) {
             0 => String::new(),
             groups => format!(
                 ", by {groups} block groups and {} inodes",
-                size.inodes - size.inodes_before
+                size.inodes.abs_diff(size.inodes_before)
             ),
         };
-        format!("{grows} from {before} to {now} KiB{more}")
+        format!("{changes} from {before} to {now} KiB{by}")
     });
     if size.became_meta_bg {
         let gets = if is_dry { "would get" } else { "has got" };

@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use throughline::internal::OpenForMount;
-use throughline::{Error, Reason, Volume};
+use throughline::{Error, NewSize, Reason, Volume};
 use throughline_fuse::options::MountOptions;
 use throughline_fuse::{Claim, Session, mounts};
 
@@ -15,6 +15,7 @@ use super::start::{self, Role};
 use super::trouble::{self, EXIT_FAILED, EXIT_SYSTEM, Trouble};
 use super::{Plan, deserted, keeper, point};
 use crate::commands::replay::parts;
+use crate::commands::resize;
 use crate::images::note_holder;
 use crate::output::note;
 use crate::problem::Problem;
@@ -46,6 +47,9 @@ pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
     trouble::check_beforehand(&plan.options)
         .map_err(|failure| Trouble::Failed(EXIT_FAILED, failure))?;
     let image = start::image(plan);
+    if plan.options.resize {
+        grow(plan, &image)?;
+    }
     let claim = claim(plan, &image, &dir);
     let mut options = plan.options.clone();
     let volume = open(plan, &image, &mut options, claim.is_some())?;
@@ -98,6 +102,19 @@ pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
         tracing::error!(%error, "the image was not closed cleanly");
         Trouble::Failed(EXIT_FAILED, trouble::serving(&plan.image, error))
     })
+}
+
+/// Grows the volume to the size of its device or file.
+fn grow(plan: &Plan, image: &Path) -> Result<(), Trouble> {
+    let done = plan.open.resize(image, NewSize::Max).map_err(|error| {
+        let failure = resize::problem(error).met(format!("cannot grow {}", quote(&plan.image)));
+        Trouble::Failed(EXIT_FAILED, failure)
+    })?;
+    if done.size.blocks != done.size.blocks_before {
+        let (before, now) = (done.size.blocks_before, done.size.blocks);
+        tracing::info!(before, now, "the volume has grown");
+    }
+    Ok(())
 }
 
 /// Mounts a block device before opening it, if possible. If it cannot be opened, the later open reports the

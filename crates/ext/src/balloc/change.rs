@@ -140,6 +140,55 @@ impl Blocks {
         })?
     }
 
+    /// Makes a group the last of a volume: the bits behind its end are set, and its bitmap is on disk
+    /// ([`super::GROUP_CREDITS`]). `after` is the new geometry.
+    ///
+    /// # Errors
+    /// Errors of the journal; `Corrupt`.
+    pub(crate) fn end_last_group(
+        &self,
+        h: &mut Handle<'_>,
+        group: GroupNumber,
+        after: &throughline_extfmt::Geometry,
+    ) -> Result<()> {
+        let (before, blocks) = (self.geo.group_blocks(group), after.group_blocks(group));
+        self.change_group(h, group, |change| {
+            let desc = self.group_desc(group)?;
+            let mut bits = match block_uninit(self, &desc) {
+                true => initial_bitmap(self, group)?,
+                false => block_bits(self, group, &desc)?.to_vec(),
+            };
+            let fixed = self.geo.fixed_blocks(group);
+            if block_uninit(self, &desc) && after.fixed_blocks(group) < fixed {
+                bitmap::clear_range(&mut bits, after.fixed_blocks(group)..fixed);
+            }
+            bitmap::set_range(&mut bits, blocks..before.max(blocks));
+            let free = bitmap::count_clear(&bits, 0..blocks);
+            let csum = change.h.create(desc.block_bitmap(), |place| {
+                place.copy_from_slice(&bits);
+                block_bitmap_csum(self, place)
+            })?;
+            change.seal(csum, |desc| {
+                desc.set_flags(desc.flags() - GroupFlags::BLOCK_UNINIT);
+                desc.set_free_blocks(free);
+            })
+        })
+    }
+
+    /// The bitmap of a group, as it is on disk or would be written.
+    ///
+    /// # Errors
+    /// Errors of reading it; `Corrupt`.
+    pub(crate) fn block_bitmap(&self, group: GroupNumber) -> Result<Vec<u8>> {
+        self.with_map(group, |_| {
+            let desc = self.group_desc(group)?;
+            match block_uninit(self, &desc) {
+                true => initial_bitmap(self, group),
+                false => Ok(block_bits(self, group, &desc)?.to_vec()),
+            }
+        })?
+    }
+
     /// Checks the group's bitmap on disk against its descriptor and the fixed metadata.
     pub(crate) fn check_block_bitmap(&self, group: GroupNumber) -> Result<()> {
         let slot = self.balloc.groups.get_or_insert(group);
@@ -193,12 +242,13 @@ fn check_bits_set(
 fn load_map(fs: &Blocks, group: GroupNumber) -> Result<BlockMap> {
     let desc = fs.group_desc(group)?;
     let blocks = fs.geo.group_blocks(group);
-    let map = if block_uninit(fs, &desc) {
+    let mut map = if block_uninit(fs, &desc) {
         BlockMap::new(&initial_bitmap(fs, group)?, blocks)
     } else {
         BlockMap::new(&block_bits(fs, group, &desc)?, blocks)
     };
     check_count(group, map.free(), &desc)?;
+    fs.limit_map(group, &mut map);
     Ok(map)
 }
 

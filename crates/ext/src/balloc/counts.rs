@@ -5,7 +5,7 @@
 //!   ├─ claimed       chosen for a file or its mapping, not yet allocated in the bitmap
 //!   ├─ promised      to searches in progress
 //!   ├─ reserved      reserved for data in memory that is not written yet
-//!   ├─ out_of_reach  in a damaged group
+//!   ├─ out_of_reach  in a damaged group, or behind the limit of a volume that is to become smaller
 //!   ├─ awaiting      freed by a transaction that is not durable yet
 //!   └─ the rest      available to any caller, as far as the reserves allow
 //! ```
@@ -29,7 +29,7 @@ pub(super) struct Counts {
     pub(super) reserved: u64,
     /// Of those, freed by a transaction that is not durable yet.
     pub(super) awaiting: u64,
-    /// Of those, in damaged groups.
+    /// Of those, in damaged groups or withheld.
     pub(super) out_of_reach: u64,
 }
 
@@ -77,6 +77,18 @@ impl Balloc {
             self.any_passed_over.store(true, Ordering::Release);
             self.counts.lock().out_of_reach += u64::from(free);
         }
+    }
+
+    /// Free blocks were withheld.
+    pub(super) fn withhold(&self, free: u64) {
+        self.counts.lock().out_of_reach += free;
+    }
+
+    /// Freed blocks, which count as waiting, are withheld.
+    pub(super) fn withheld(&self, blocks: u32) {
+        let mut counts = self.counts.lock();
+        counts.awaiting = counts.awaiting.saturating_sub(blocks.into());
+        counts.out_of_reach = counts.out_of_reach.saturating_add(blocks.into());
     }
 
     /// Whether a group is known to be damaged.

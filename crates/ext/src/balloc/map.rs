@@ -145,6 +145,23 @@ impl BlockMap {
         self.awaiting = self.awaiting.saturating_add(len);
     }
 
+    /// From now on, no block from bit `first` on is offered; those in use stay so. Returns the number of
+    /// blocks that were free there.
+    pub(crate) fn withhold(&mut self, first: u32) -> u32 {
+        if first >= self.blocks {
+            return 0;
+        }
+        let lost = bitmap::count_clear(&self.used, first..self.blocks);
+        bitmap::set_range(&mut self.used, first..self.blocks);
+        self.free = self.free.saturating_sub(lost);
+        lost
+    }
+
+    /// A freed range that waits is withheld, and never becomes free.
+    pub(crate) fn withheld(&mut self, len: u32) {
+        self.awaiting = self.awaiting.saturating_sub(len);
+    }
+
     /// A freed range may be reused.
     pub(crate) fn became_reusable(&mut self, first: u32, len: u32) {
         self.awaiting = self.awaiting.saturating_sub(len);

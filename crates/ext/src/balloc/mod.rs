@@ -23,6 +23,7 @@ mod awaiting;
 mod change;
 mod counts;
 mod exact;
+mod limit;
 mod map;
 mod search;
 mod table;
@@ -32,6 +33,7 @@ mod trim;
 
 use std::collections::HashSet;
 use std::ops::Deref;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Condvar, Mutex};
@@ -106,6 +108,8 @@ pub(crate) struct Balloc {
     any_passed_over: AtomicBool,
     /// Freed blocks are discarded before they are reused ([`trim`]).
     discards: AtomicBool,
+    /// No block from this one on is offered ([`limit`]).
+    limit: OnceLock<FsBlock>,
 }
 
 impl Balloc {
@@ -128,6 +132,7 @@ impl Balloc {
             passed_over: Mutex::default(),
             any_passed_over: AtomicBool::new(false),
             discards: AtomicBool::new(false),
+            limit: OnceLock::new(),
         }
     }
 
@@ -277,7 +282,10 @@ impl Blocks {
             }
             self.change_group(h, group, |change| change.free(first, len))?;
             self.balloc.freed(len);
-            self.balloc.awaiting.push(h, group, first, len);
+            let len = self.withhold_freed(group, first, len)?;
+            if len > 0 {
+                self.balloc.awaiting.push(h, group, first, len);
+            }
         }
         self.release_durable();
         Ok(())
@@ -396,7 +404,7 @@ impl Blocks {
     }
 
     /// Splits a range of the volume by group: group, first bit, number of bits.
-    fn by_group(
+    pub(crate) fn by_group(
         &self,
         start: FsBlock,
         len: u64,

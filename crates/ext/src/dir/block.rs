@@ -291,6 +291,23 @@ impl<'a> DirBlocks<'a> {
         })
     }
 
+    /// Points `.`, the first entry, to the directory itself.
+    pub(super) fn set_dot(&self, h: &mut Handle<'_>) -> Result<()> {
+        // Checks that the block starts with both.
+        self.dotdot()?;
+        let block = self.run(FIRST, 1)?.0;
+        if self.indexed {
+            return self.modify_index(h, block, true, |bytes| {
+                htree::set_own(bytes, self.dir.ino);
+                Ok(())
+            });
+        }
+        let code = FileType::Directory.dir_code();
+        self.modify_leaf(h, block, |bytes, format| {
+            format::set_inode(bytes, format, 0, self.dir.ino, code)
+        })
+    }
+
     /// Adds a name to a leaf, at an offset from [`DirBlocks::room_in`]; `false` if the leaf has no room.
     pub(super) fn insert(
         &self,

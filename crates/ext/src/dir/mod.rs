@@ -250,6 +250,14 @@ pub(crate) fn set_parent(
     blocks.set_dotdot(h, parent)
 }
 
+/// Points `.` to the directory's own number, which has changed.
+pub(crate) fn set_own(fs: &Names, h: &mut Handle<'_>, dir: &Inode) -> Result<()> {
+    match shape(fs, dir) {
+        Shape::Inline => Ok(()),
+        _ => DirBlocks::new(fs, dir)?.set_dot(h),
+    }
+}
+
 /// Whether the directory has no names but `.` and `..`.
 pub(crate) fn is_empty(fs: &Names, dir: &Inode) -> Result<bool> {
     match shape(fs, dir) {

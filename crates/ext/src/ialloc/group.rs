@@ -133,6 +133,16 @@ impl Alloc {
         ))
     }
 
+    /// The inode bitmap of a group, as it is on disk or would be written.
+    ///
+    /// # Errors
+    /// Errors of reading it; `Corrupt`.
+    pub(crate) fn used_inodes(&self, group: GroupNumber) -> Result<Vec<u8>> {
+        let _hints = self.ialloc.lock(group);
+        let desc = self.group_desc(group)?;
+        Ok(inode_bits(self, group, &desc)?.to_vec())
+    }
+
     /// Free inodes according to the bitmap, and according to the descriptor.
     pub(crate) fn count_free_inodes(&self, group: GroupNumber) -> Result<(u32, u32)> {
         let _hints = self.ialloc.lock(group);

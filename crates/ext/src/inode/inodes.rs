@@ -186,7 +186,7 @@ impl Inodes {
     }
 
     /// The inode's block in the inode table, and the offset in it.
-    fn inode_place(&self, ino: InodeNumber) -> Result<(FsBlock, usize)> {
+    pub(crate) fn inode_place(&self, ino: InodeNumber) -> Result<(FsBlock, usize)> {
         let Some((group, index)) = self.geo.inode_place(ino) else {
             let what = format!(
                 "inode {ino} does not exist; the last is {}",

@@ -30,6 +30,9 @@ pub(crate) const INSERT_CREDITS: u32 = LEVELS + (LEVELS + 1) * NODE_CREDITS + 1;
 /// parent for the second split.
 pub(crate) const CONVERT_CREDITS: u32 = INSERT_CREDITS + 2 * NODE_CREDITS;
 
+/// Moving a node or a table: the new one, its parent, and the old one.
+pub(crate) const MOVE_NODE_CREDITS: u32 = 2 * NODE_CREDITS + 1;
+
 /// Fixed cost of a step that frees blocks: an extent cut in its middle, the paths to both ends of the range,
 /// nodes freed when the tree loses levels, the inode, and its orphan record until the last step.
 const TAKE_CREDITS: u32 =

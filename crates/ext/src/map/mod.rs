@@ -34,13 +34,14 @@ use tree::View;
 
 pub(crate) use convert::convert;
 pub(crate) use credits::{
-    CONVERT_CREDITS, INSERT_CREDITS, is_metadata, table_credits, take_budget, take_credits,
+    CONVERT_CREDITS, INSERT_CREDITS, MOVE_NODE_CREDITS, is_metadata, table_credits, take_budget,
+    take_credits,
 };
 pub(crate) use kind::{Kind, Mapping, TableName};
 pub(crate) use size::{is_plain, max_size, set_size, size};
 use state::State;
 pub(crate) use store::Budget;
-pub(crate) use survey::{Survey, empty, survey};
+pub(crate) use survey::{Piece, Survey, each_piece, empty, survey};
 pub(crate) use tree::{Format, Spare, Tree, add_blocks};
 
 /// Looks up `block`: a run of at most `max` blocks (at least 1). Takes the mapping lock shared.
@@ -263,6 +264,27 @@ pub(crate) fn replace(
         Format::Extents => extents::replace_run(&mut tree, old, with),
         Format::Indirect => indirect::replace_block(&mut tree, old, with, fs.geo.block_bytes),
         Format::None => Err(Error::corrupt("a file without a mapping has blocks")),
+    };
+    done.map_err(|e| e.in_inode(inode.ino))
+}
+
+/// Moves nodes or tables from `limit` on to other blocks, until `moved` has `most` of their new places
+/// ([`MOVE_NODE_CREDITS`] each, and the inode). The allocator must not offer blocks from `limit` on.
+///
+/// # Errors
+/// No space for a node: what was moved remains so. `Corrupt`; journal errors.
+pub(crate) fn move_nodes(
+    fs: &Inodes,
+    h: &mut Handle<'_>,
+    inode: &Inode,
+    (limit, most): (FsBlock, u32),
+    moved: &mut Vec<FsBlock>,
+) -> Result<()> {
+    let mut tree = Tree::new(fs, h, inode, None);
+    let done = match tree.format() {
+        Format::Extents => extents::move_nodes(&mut tree, (limit, most), moved),
+        Format::Indirect => indirect::move_tables(&mut tree, (limit, most), moved),
+        Format::None => Ok(()),
     };
     done.map_err(|e| e.in_inode(inode.ino))
 }

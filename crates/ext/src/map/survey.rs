@@ -1,6 +1,7 @@
-//! Lists all blocks of a small mapping, and empties the mapping: for a file that is truncated while the disk
-//! still has its old contents ([`crate::emptied`]).
+//! Lists all blocks of a mapping. Lists those of a small one, and empties it: for a file that is truncated
+//! while the disk still has its old contents ([`crate::emptied`]).
 
+use throughline_extfmt::extent::Extent;
 use throughline_extfmt::{FileBlock, FsBlock, InodeImage};
 
 use super::tree::View;
@@ -8,6 +9,35 @@ use super::{Format, Kind, extents, indirect, look};
 use crate::error::Result;
 use crate::inode::Inode;
 use crate::inode::Inodes;
+
+/// A part of a mapping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Piece {
+    /// Blocks of the file.
+    Data(Extent),
+    /// An indirect table or a tree node.
+    Node(FsBlock),
+}
+
+/// Passes all of an inode's mapping to `visit`, a node before what is below it. Takes the mapping lock
+/// shared. On a damaged volume, a block may be visited several times: `visit` must end that.
+///
+/// # Errors
+/// Errors of reading the mapping, and of `visit`; `Corrupt` if it is invalid.
+pub(crate) fn each_piece(
+    fs: &Inodes,
+    inode: &Inode,
+    mut visit: impl FnMut(Piece) -> Result<()>,
+) -> Result<()> {
+    let _map = inode.map_shared();
+    let view = View::new(fs, inode);
+    match view.format {
+        Format::Extents => extents::walk(&view, &mut visit),
+        Format::Indirect => indirect::walk(&view, fs.geo.block_bytes, &mut visit),
+        Format::None => Ok(()),
+    }
+    .map_err(|e| e.in_inode(inode.ino))
+}
 
 /// All blocks of a mapping.
 #[derive(Debug, Default)]

@@ -305,7 +305,7 @@ fn block(fs: &Inodes, inode: &Inode) -> Result<Option<(FsBlock, Block)>> {
 }
 
 /// Reads an attribute block, and checks its header and checksum.
-fn read_block(fs: &Inodes, at: FsBlock) -> Result<Block> {
+pub(crate) fn read_block(fs: &Inodes, at: FsBlock) -> Result<Block> {
     let read = || {
         fs.check_data_range(at, 1)?;
         fs.read_checked(at, |bytes| check_block(fs, at, bytes))
@@ -314,7 +314,7 @@ fn read_block(fs: &Inodes, at: FsBlock) -> Result<Block> {
 }
 
 /// Checks a block that was just loaded, for reading or for a partial change.
-fn check_block(
+pub(crate) fn check_block(
     fs: &Inodes,
     at: FsBlock,
     bytes: &[u8],

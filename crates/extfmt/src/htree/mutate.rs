@@ -209,6 +209,13 @@ pub fn set_indirect_levels(block: &mut [u8], levels: u8) -> Result<()> {
     Ok(())
 }
 
+/// Points "." of a root block to another inode.
+pub fn set_own(block: &mut [u8], own: InodeNumber) {
+    if let Some(place) = block.get_mut(..4) {
+        place.copy_from_slice(&own.0.to_le_bytes());
+    }
+}
+
 /// Points ".." of a root block to another inode.
 pub fn set_parent(block: &mut [u8], parent: InodeNumber) {
     if let Some(place) = block.get_mut(12..16) {

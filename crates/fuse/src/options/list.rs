@@ -44,6 +44,11 @@ impl MountOptions {
                 "mount option 'noload' works only with a read-only mount: add 'ro'",
             ));
         }
+        if self.resize && self.read_only {
+            return Err(OptionError::Conflict(
+                "mount option 'resize' changes the image: it does not go with 'ro'",
+            ));
+        }
         if self.as_listed && !self.remount {
             return Err(OptionError::Conflict(
                 "mount options 'user_id', 'group_id', 'rootmode' and 'blksize' cannot be chosen: they only \

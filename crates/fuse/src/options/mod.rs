@@ -42,6 +42,8 @@ pub struct MountOptions {
     pub offset_bytes: u64,
     /// Show the image without replaying its journal; only for read-only mounts.
     pub no_replay: bool,
+    /// Grow the volume to the size of its device or file before it is mounted.
+    pub resize: bool,
     /// The behaviour on damage; `None`: from the superblock.
     pub errors: Option<OnError>,
     /// Memory for the page cache; `None` for the default ([`MountOptions::cache_bytes`]).
@@ -119,6 +121,7 @@ impl Default for MountOptions {
             read_only: false,
             offset_bytes: 0,
             no_replay: false,
+            resize: false,
             errors: None,
             cache: None,
             access: Access::Owner,

@@ -11,6 +11,7 @@ impl MountOptions {
         vec![
             ("offset", self.offset_bytes.to_string()),
             ("noload", text(&self.no_replay)),
+            ("resize", text(&self.resize)),
             ("errors", text(&self.errors)),
             ("cache_size", text(&self.cache)),
             ("access", text(&self.access)),

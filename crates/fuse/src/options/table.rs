@@ -101,6 +101,12 @@ static TABLE: &[Known] = &[
             Ok(())
         },
     ),
+    flag(
+        "resize",
+        Group::Image,
+        "grow the volume to the size of its device or file before it is mounted; not with ro",
+        sets!(resize = true),
+    ),
     with_value(
         "errors",
         "HOW",

@@ -161,6 +161,7 @@ fn invalid_options_are_explained() {
         ("fsname=", "write a name"),
         ("log=loud", "write off"),
         ("noload", "add 'ro'"),
+        ("resize,ro", "does not go with 'ro'"),
     ] {
         refused(list, text);
     }

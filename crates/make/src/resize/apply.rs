@@ -126,8 +126,11 @@ impl Checked {
     }
 }
 
-/// Refuses a volume with a hash tree of dm-verity behind it, which would be overwritten.
-fn refuse_hash_tree(disk: &Disk, geo: &Geometry) -> Result<()> {
+/// Refuses a volume with a hash tree of dm-verity behind it, which would be overwritten or cut off.
+///
+/// # Errors
+/// `Unsupported`; of the device.
+pub fn refuse_hash_tree(disk: &Disk, geo: &Geometry) -> Result<()> {
     let end = geo.blocks.saturating_mul(geo.block_bytes.into());
     let tree = end
         .checked_next_multiple_of(verity::BLOCK_BYTES)
@@ -135,8 +138,8 @@ fn refuse_hash_tree(disk: &Disk, geo: &Geometry) -> Result<()> {
     let magic = tree.map(|tree| read_bytes(disk, tree, verity::MAGIC.len()));
     match magic.transpose()?.as_deref() == Some(verity::MAGIC) {
         true => Err(Error::unsupported(
-            "resizing a volume with a hash tree of dm-verity behind it: the tree would be overwritten, and a \
-             volume that is verified must not change",
+            "resizing a volume with a hash tree of dm-verity behind it: the tree would be lost, and a volume \
+             that is verified must not change",
         )),
         false => Ok(()),
     }

@@ -27,10 +27,13 @@
 
 mod apply;
 mod groups;
+mod own_file;
+mod plan;
 mod record;
 mod reserved;
 mod shape;
 mod table;
+mod tidy;
 
 use throughline_block::Disk;
 use throughline_extfmt::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET};
@@ -39,8 +42,12 @@ use throughline_extfmt::{Geometry, Superblock};
 use crate::error::Result;
 use crate::write::read_bytes;
 
-pub use self::apply::{check, finish, grow};
+pub use self::apply::{check, finish, grow, refuse_hash_tree};
+pub use self::own_file::{NewPlaces, OwnFile, move_own_file};
+pub use self::plan::{Contents, Stages, shrunk, stages};
 pub use self::record::{Interrupted, interrupted};
+pub use self::reserved::move_block as move_resize_block;
+pub use self::tidy::{first_copy, tidy};
 
 /// A volume's size before and after it was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,7 +72,8 @@ pub struct Resized {
 }
 
 impl Resized {
-    fn new(before: &Geometry, after: &Geometry) -> Resized {
+    /// From one geometry to another.
+    pub fn new(before: &Geometry, after: &Geometry) -> Resized {
         Resized {
             block_bytes: after.block_bytes,
             blocks_before: before.blocks,

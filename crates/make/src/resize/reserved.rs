@@ -10,7 +10,7 @@ use throughline_extfmt::{FsBlock, Geometry, GroupNumber, InodeImage, InodeNumber
 
 use super::table::Table;
 use crate::error::{Error, Result};
-use crate::write::read_bytes;
+use crate::write::{Writer, read_bytes};
 
 /// The pointer to the double-indirect block, in the inode.
 const DOUBLE: usize = 13;
@@ -114,6 +114,30 @@ impl ResizeInode {
         blocks.push((self.block, table));
         Ok(blocks)
     }
+}
+
+/// Moves the double-indirect block of the resize inode of a closed volume to the block `place`, which is
+/// marked as used. The old block stays so, and nobody owns it.
+///
+/// # Errors
+/// `Damaged`; of the device.
+pub fn move_block(disk: &Disk, geo: &Geometry, place: u64) -> Result<()> {
+    let Some(mut inode) = ResizeInode::read(disk, geo)? else {
+        return Ok(());
+    };
+    let bytes = u64::from(geo.block_bytes);
+    let content = read_bytes(disk, inode.double * bytes, geo.block_bytes as usize)?;
+    let mut out = Writer::new(disk, 0);
+    out.put(place * bytes, &content)?;
+    out.flush()?;
+    disk.flush()?;
+    let pointer = &mut inode.inode.i_block_mut()[4 * DOUBLE..][..4];
+    pointer.copy_from_slice(&(place as u32).to_le_bytes());
+    inode.inode.update_checksum(geo, InodeNumber::RESIZE);
+    let at = inode.block + inode.range.start as u64;
+    out.put(at, inode.inode.as_bytes())?;
+    out.flush()?;
+    Ok(disk.flush()?)
 }
 
 /// For a volume that lost the feature: the block of the inode table with the resize inode cleared, and its

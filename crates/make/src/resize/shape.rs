@@ -123,3 +123,71 @@ fn backups(old: &Geometry, groups: u32) -> [u32; 2] {
         found => found,
     }
 }
+
+/// The superblock and the geometry of a volume of `blocks` blocks, fewer than it has. The counts of free
+/// blocks and inodes are still those of the larger volume. A last group that would hold little beside its
+/// metadata is left out.
+///
+/// # Errors
+/// `Invalid`: too few blocks for a volume.
+pub(super) fn shrunk(
+    sb: &Superblock,
+    old: &Geometry,
+    mut blocks: u64,
+) -> Result<(Superblock, Geometry)> {
+    loop {
+        let needed = |geo: &Geometry, last| 2 + geo.inode_table_blocks + geo.fixed_blocks(last);
+        if blocks <= old.first_data_block.0 + 1 {
+            return Err(Error::invalid(format!("{blocks} blocks are too few")));
+        }
+        let new = with_fewer_blocks(sb, old, blocks)?;
+        let geo = Geometry::new(&new)?;
+        let last = GroupNumber(geo.groups - 1);
+        let rest = geo.group_blocks(last);
+        if rest == geo.blocks_per_group || rest >= needed(&geo, last) + MIN_LAST_GROUP {
+            return Ok((new, geo));
+        }
+        blocks -= u64::from(rest);
+    }
+}
+
+fn with_fewer_blocks(sb: &Superblock, old: &Geometry, blocks: u64) -> Result<Superblock> {
+    let mut new = *sb;
+    let groups = (blocks - old.first_data_block.0).div_ceil(u64::from(old.blocks_per_group)) as u32;
+    set_blocks(&mut new, blocks);
+    new.s_inodes_count.set(groups * old.inodes_per_group);
+    let reserved = u128::from(sb.r_blocks_count()) * u128::from(blocks) / u128::from(old.blocks);
+    new.s_r_blocks_count_lo.set(reserved as u32);
+    if old.incompat.contains(Incompat::BIT64) {
+        new.s_r_blocks_count_hi.set((reserved >> 32) as u32);
+    }
+    let needed = groups.div_ceil(old.descs_per_block());
+    if let Some(first) = old.first_meta_bg {
+        new.s_first_meta_bg.set(first.min(needed));
+    } else if old.compat.contains(Compat::RESIZE_INODE) {
+        // What the descriptors no longer need is in reserve again.
+        let reserved = u32::from(old.reserved_gdt_blocks) + old.desc_blocks - needed;
+        let most = old.block_bytes / 4;
+        new.s_reserved_gdt_blocks.set(reserved.min(most) as u16);
+    }
+    if old.compat.contains(Compat::SPARSE_SUPER2) {
+        let kept = old
+            .backup_bgs
+            .map(|group| if group < groups { group } else { 0 });
+        new.s_backup_bgs = kept.map(Into::into);
+    }
+    let overhead = sb.s_overhead_clusters.get();
+    if overhead != 0 {
+        let geo = Geometry::new(&new)?;
+        let less = fixed_metadata(old).saturating_sub(fixed_metadata(&geo));
+        let overhead = u64::from(overhead).saturating_sub(less);
+        new.s_overhead_clusters.set(overhead as u32);
+    }
+    Ok(new)
+}
+
+/// The blocks of superblocks, descriptors, bitmaps and inode tables.
+pub(super) fn fixed_metadata(geo: &Geometry) -> u64 {
+    let fixed = (0..geo.groups).map(|group| u64::from(geo.fixed_blocks(GroupNumber(group))));
+    fixed.sum::<u64>() + u64::from(geo.groups) * (2 + u64::from(geo.inode_table_blocks))
+}

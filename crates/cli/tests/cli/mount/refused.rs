@@ -22,6 +22,7 @@ fn wrong_arguments_end_with_1() {
         ("umask=999", &["octal"]),
         ("bind", &["'mount --bind'"]),
         ("noload", &["add 'ro'"]),
+        ("resize,ro", &["does not go with 'ro'"]),
         ("without=nonsense", &["there is no such choice"]),
         ("cache_size=12", &["too little memory"]),
     ] {

@@ -46,6 +46,23 @@ fn a_start_that_ends_well_has_left_a_mount() {
     assert!(point.path("").read_dir().unwrap().next().is_none());
 }
 
+#[test]
+fn a_mount_can_grow_its_image_to_the_length_of_the_file() {
+    if skipped() {
+        return;
+    }
+    let image = image();
+    let before = image.path().metadata().unwrap().len();
+    let file = fs::File::options().write(true).open(image.path()).unwrap();
+    file.set_len(before + (64 << 20)).unwrap();
+    drop(file);
+    let point = mounted(&image, "resize");
+    let statistics = rustix::fs::statvfs(point.path("")).unwrap();
+    assert!(statistics.f_blocks * statistics.f_frsize > before);
+    ok(["umount", point.str()]);
+    image.assert_clean();
+}
+
 /// The list of mounts shows the image and the type.
 #[test]
 fn the_mount_is_shown_as_ours() {

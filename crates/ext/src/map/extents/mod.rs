@@ -20,6 +20,7 @@
 mod change;
 mod need;
 mod node;
+mod relocate;
 mod remove;
 mod shift;
 #[cfg(test)]
@@ -37,6 +38,7 @@ use crate::error::{Error, Result};
 pub(crate) use change::{extent_at, insert, is_tight, replace_run, set_unwritten, split_at};
 pub(crate) use need::nodes_needed;
 pub(crate) use node::{Extent, clip};
+pub(crate) use relocate::{move_nodes, walk};
 pub(crate) use remove::remove;
 pub(crate) use shift::{shift_left, shift_right};
 

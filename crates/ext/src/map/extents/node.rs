@@ -156,6 +156,14 @@ pub(super) fn set_key(bytes: &mut [u8], at: usize, key: u32) {
     }
 }
 
+/// Sets the child of an index entry.
+pub(super) fn set_child(bytes: &mut [u8], at: usize, child: FsBlock) {
+    let mut node = change(bytes);
+    if let Some(index) = node.as_node().index(at) {
+        node.set_index(at, Index { child, ..index });
+    }
+}
+
 /// Maps the keys of a leaf's extents from index `first` on through `shift`.
 pub(super) fn move_keys(bytes: &mut [u8], first: usize, shift: impl Fn(u32) -> u32) {
     let mut node = change(bytes);

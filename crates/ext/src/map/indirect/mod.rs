@@ -13,6 +13,7 @@
 //! on disk.
 
 mod insert;
+mod relocate;
 mod remove;
 #[cfg(test)]
 mod tests;
@@ -25,6 +26,7 @@ use super::{Kind, Mapping};
 use crate::error::Result;
 
 pub(crate) use insert::{each_missing_table, each_table, insert, missing_tables, replace_block};
+pub(crate) use relocate::{move_tables, walk};
 pub(crate) use remove::remove;
 
 const POINTER_BYTES: usize = throughline_extfmt::indirect::POINTER_BYTES as usize;

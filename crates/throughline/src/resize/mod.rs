@@ -1,7 +1,14 @@
 //! Changes the size of a volume that is not open.
 //!
+//! ```text
+//! recover ─► plan ─┬► grow      make::resize: new groups behind the end, then the superblock
+//!                  └► shrink    ext::shrink moves files out of the way; then the superblock; the file is cut
+//! ```
+//!
 //! The device stays locked from the first look to the end: what a crash left is completed, the volume is
 //! opened once, which recovers it, and closed; then its counts are compared, and it is changed.
+
+mod shrink;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,6 +29,8 @@ use crate::volume::Volume;
 pub enum NewSize {
     /// This many bytes, rounded down to whole blocks.
     Bytes(u64),
+    /// As few as possible.
+    Min,
     /// This many bytes more.
     More(u64),
     /// All of the device or of the file.
@@ -81,7 +90,8 @@ impl From<throughline_block::Error> for ResizeError {
 
 impl OpenOptions {
     /// Changes the size of the volume in the file or on the block device `path`, which is not in use. A
-    /// regular file that is too short is lengthened. What needs recovery is recovered first.
+    /// regular file is lengthened if it is too short, and cut where the volume ends if it has become smaller
+    /// or has the size that was asked for. What needs recovery is recovered first.
     ///
     /// When the call returns, the volume has its new size durably. Interrupted at any moment, it leaves a
     /// volume with the old or the new size and with all files; the same call completes it, and so does
@@ -112,6 +122,7 @@ impl OpenOptions {
         if let Some(found) = resize::interrupted(&disk)? {
             return completed(&found, &disk, size);
         }
+        let options = &options;
         let as_found = options.clone().no_replay(true).open_on(Arc::clone(&disk))?;
         let needed = as_found.fs().needs_recovery();
         if !needed {
@@ -124,8 +135,20 @@ impl OpenOptions {
         check_state(&volume)?;
         check_backups(&disk)?;
         let block_bytes = volume.block_bytes();
+        let before = superblock.blocks_count();
+        let blocks = target(&disk, size, before, block_bytes)?;
+        if blocks.is_none_or(|blocks| blocks < before) {
+            resize::refuse_hash_tree(&disk, volume.fs().geometry())?;
+            let planned = shrink::plan(&volume, blocks)?;
+            volume.close()?;
+            return Ok(ResizeReport {
+                size: planned.size,
+                recovery: Recovery::default(),
+                completed: false,
+            });
+        }
         volume.close()?;
-        let blocks = target(&disk, size, superblock.blocks_count(), block_bytes)?;
+        let blocks = blocks.unwrap_or(before);
         let size = match needed {
             // What the journal holds is not in place.
             true => resize::grown(&superblock, blocks)?,
@@ -141,7 +164,7 @@ impl OpenOptions {
     pub(crate) fn resize_on(
         &self,
         disk: &Arc<Disk>,
-        size: NewSize,
+        new_size: NewSize,
     ) -> Result<ResizeReport, ResizeError> {
         let found = resize::interrupted(disk)?;
         let completed = found.is_some();
@@ -152,12 +175,21 @@ impl OpenOptions {
         }
         let recovery = recover_first(self, disk)?;
 
-        let claim = Claim::take(disk)?;
         let superblock = resize::superblock(disk)?;
         check_backups(disk)?;
         let before = superblock.blocks_count();
         let block_bytes = 1024 << superblock.s_log_block_size.get();
-        let blocks = target(disk, size, before, block_bytes)?;
+        let blocks = target(disk, new_size, before, block_bytes)?;
+        let is_smaller = blocks.is_none_or(|blocks| blocks < before);
+        if is_smaller && let Some(size) = shrink_on(self, disk, blocks)? {
+            return Ok(ResizeReport {
+                size,
+                recovery,
+                completed,
+            });
+        }
+        let blocks = blocks.unwrap_or(before).max(before);
+        let claim = Claim::take(disk)?;
         let planned = resize::check(disk, blocks)?;
         let now = std::time::SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -169,7 +201,14 @@ impl OpenOptions {
             Ok::<_, ResizeError>(resize::grow(disk, planned.blocks, is_zero, now)?)
         };
         let size = grow().inspect_err(|_| give_room_back(disk, before, file_bytes))?;
+        // An interruption may have left them behind.
+        resize::tidy(disk)?;
         claim.release()?;
+        if size.blocks == size.blocks_before && matches!(new_size, NewSize::Bytes(_) | NewSize::Min)
+        {
+            // So may a volume that has just become smaller its file.
+            shrink::cut_file(disk, size.blocks, block_bytes)?;
+        }
         Ok(ResizeReport {
             size,
             recovery,
@@ -186,9 +225,18 @@ fn completed(
 ) -> Result<ResizeReport, ResizeError> {
     let superblock = found.superblock();
     let block_bytes = 1024 << superblock.s_log_block_size.get();
-    let blocks = target(disk, size, superblock.blocks_count(), block_bytes)?;
+    let before = superblock.blocks_count();
+    let blocks = target(disk, size, before, block_bytes)?;
+    let size = match blocks.filter(|blocks| *blocks >= before) {
+        Some(blocks) => resize::grown(superblock, blocks)?,
+        None => {
+            let why = "a growth was interrupted: how far the volume can shrink is known once it is \
+                       completed, by the same command without -n";
+            return Err(ResizeError::Size(why.to_owned()));
+        }
+    };
     Ok(ResizeReport {
-        size: resize::grown(superblock, blocks)?,
+        size,
         recovery: Recovery::default(),
         completed: true,
     })
@@ -277,24 +325,41 @@ fn check_backups(disk: &Disk) -> Result<(), ResizeError> {
         .map_err(|error| ResizeError::NeedsCheck(error.to_string()))
 }
 
-/// The number of blocks that a volume is to get.
-fn target(disk: &Disk, size: NewSize, before: u64, block_bytes: u32) -> Result<u64, ResizeError> {
+/// Shrinks a closed volume. `None` if it cannot become smaller than it is.
+fn shrink_on(
+    options: &OpenOptions,
+    disk: &Arc<Disk>,
+    blocks: Option<u64>,
+) -> Result<Option<Resized>, ResizeError> {
+    let mut to_read = options.clone();
+    to_read.write(false).no_replay(true);
+    let volume = to_read.open_on(Arc::clone(disk))?;
+    resize::refuse_hash_tree(disk, volume.fs().geometry())?;
+    let planned = shrink::plan(&volume, blocks)?;
+    volume.close()?;
+    if planned.size.blocks == planned.size.blocks_before {
+        return Ok(None);
+    }
+    shrink::run(options, disk, &planned)?;
+    Ok(Some(planned.size))
+}
+
+/// The number of blocks that a volume is to get; `None`: as few as possible.
+fn target(
+    disk: &Disk,
+    size: NewSize,
+    before: u64,
+    block_bytes: u32,
+) -> Result<Option<u64>, ResizeError> {
     let block_bytes = u64::from(block_bytes);
     let room = disk.len_bytes() / block_bytes;
     let blocks = match size {
         NewSize::Bytes(bytes) => bytes / block_bytes,
         NewSize::More(bytes) => before.saturating_add(bytes / block_bytes),
         NewSize::Max => room,
+        NewSize::Min => return Ok(None),
     };
     let is_file = disk.is_resizable() && disk.info().kind == DeviceKind::RegularFile;
-    if blocks < before {
-        return Err(ResizeError::Size(format!(
-            "{} bytes are less than the volume's {}, and shrinking is not supported by this version: \
-             'resize2fs IMAGE SIZE' shrinks it",
-            blocks.saturating_mul(block_bytes),
-            before.saturating_mul(block_bytes)
-        )));
-    }
     if blocks > room && !is_file {
         return Err(ResizeError::Size(format!(
             "{} bytes do not fit the device, which has {}",
@@ -306,7 +371,7 @@ fn target(disk: &Disk, size: NewSize, before: u64, block_bytes: u32) -> Result<u
         .checked_mul(block_bytes)
         .is_some_and(|end| i64::try_from(end).is_ok());
     match fits {
-        true => Ok(blocks),
+        true => Ok(Some(blocks)),
         false => Err(ResizeError::Size(
             "a volume ends before byte 2^63".to_owned(),
         )),

@@ -1,0 +1,133 @@
+//! Volumes that become smaller, over the feature matrix, beside `resize2fs`.
+
+use std::path::Path;
+
+use throughline::NewSize;
+use throughline_testkit::{e2fs, program};
+
+use super::grown::{RECIPES, copy, made, tree_of, with_tools};
+use super::tree::{self, Tree};
+
+/// A tree without what moving changes: the numbers of inodes, and blocks of mappings.
+pub(crate) fn content(image: &Path) -> Tree {
+    let without = |line: String| {
+        let mut words: Vec<&str> = line.split(' ').collect();
+        words[0] = "-";
+        words[5] = "-";
+        words.join(" ")
+    };
+    let all = tree_of(image).into_iter();
+    all.map(|(path, line)| (path, without(line))).collect()
+}
+
+/// An image of `kib` KiB whose files are all over it: files are made and removed, and larger ones fill up.
+pub(crate) fn spread(image: &Path, words: &str, kib: u64) -> bool {
+    if !made(image, words, kib) {
+        return false;
+    }
+    let volume = tree::options().write(true).open(image).unwrap();
+    let free = volume.stat_fs().unwrap().free_blocks * u64::from(volume.block_bytes());
+    let inodes = volume.stat_fs().unwrap().free_inodes;
+    let gap = volume.create_file("/gap").unwrap();
+    for at in 0..(free * 7 / 10) >> 16 {
+        gap.write_all_at(&vec![0x77; 1 << 16], at << 16).unwrap();
+    }
+    drop(gap);
+    // Inodes up to the last groups.
+    for number in 0..inodes.saturating_sub(200).min(3_000) {
+        volume.write(format!("/empty{number}"), "").unwrap();
+    }
+    for number in 0..8_u8 {
+        let dir = format!("/late{number}");
+        volume.create_dir_all(format!("{dir}/inner/most")).unwrap();
+        volume
+            .write(format!("{dir}/inner/file"), vec![number; 20_000])
+            .unwrap();
+        volume
+            .symlink("y".repeat(300), format!("{dir}/link"))
+            .unwrap();
+        volume
+            .hard_link(format!("{dir}/inner/file"), format!("{dir}/same"))
+            .unwrap();
+        let colours = volume.xattrs(format!("{dir}/inner/file")).unwrap();
+        colours.set("user.large", vec![b'c'; 400]).unwrap();
+    }
+    volume.remove_file("/gap").unwrap();
+    for number in 0..inodes.saturating_sub(200).min(3_000) {
+        if number % 50 != 7 {
+            volume.remove_file(format!("/empty{number}")).unwrap();
+        }
+    }
+    volume.close().unwrap();
+    e2fs::assert_clean_after(image, words);
+    true
+}
+
+/// The smallest size that `resize2fs` makes of a copy, in bytes.
+fn smallest_of_theirs(image: &Path) -> u64 {
+    let theirs = image.with_extension("theirs");
+    copy(image, &theirs);
+    let mut check = e2fs::tool("e2fsck");
+    program::run(check.args(["-fy"]).arg(&theirs), e2fs::LIMIT);
+    let mut tool = e2fs::tool("resize2fs");
+    tool.arg("-M").arg(&theirs);
+    program::run(&mut tool, e2fs::LIMIT).good("resize2fs -M");
+    let block = super::number(&theirs, "Block size");
+    super::number(&theirs, "Block count") * block
+}
+
+fn shrinks(words: &str, kib: u64) {
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    if !spread(&image, words, kib) {
+        return;
+    }
+    let before = content(&image);
+    let theirs = smallest_of_theirs(&image);
+    let smallest = tree::options().plan_resize(&image, NewSize::Min);
+    let smallest = smallest.unwrap_or_else(|error| panic!("{words}: {error}"));
+    let bytes = smallest.size.blocks * u64::from(smallest.size.block_bytes);
+    let more = bytes as f64 / theirs as f64;
+    println!("{words}: {bytes} bytes, resize2fs {theirs}, {more:.3}");
+    assert!(
+        more <= 1.01,
+        "{words}: {bytes} bytes, resize2fs -M: {theirs}"
+    );
+    let half = (bytes + (kib << 10)) / 2;
+    for size in [NewSize::Bytes(half), NewSize::Min] {
+        let what = format!("{words}, from {kib} KiB to {size:?}");
+        let planned = tree::options().plan_resize(&image, size);
+        let planned = planned.unwrap_or_else(|error| panic!("{what}: {error}"));
+        let done = tree::options().resize(&image, size);
+        let done = done.unwrap_or_else(|error| panic!("{what}: {error}"));
+        assert_eq!(planned.size, done.size, "{what}");
+        e2fs::assert_clean_after(&image, &what);
+        assert_eq!(content(&image), before, "{what}");
+        assert_eq!(
+            std::fs::metadata(&image).unwrap().len(),
+            done.size.blocks * u64::from(done.size.block_bytes),
+            "{what}"
+        );
+    }
+    let grown = tree::options().resize(&image, NewSize::Bytes(kib << 10));
+    grown.unwrap_or_else(|error| panic!("{words}, back to {kib} KiB: {error}"));
+    e2fs::assert_clean_after(&image, words);
+    tree::options().resize(&image, NewSize::Min).unwrap();
+    e2fs::assert_clean_after(&image, words);
+    assert_eq!(content(&image), before, "{words}");
+}
+
+#[test]
+fn shrunk_volumes_are_clean_and_whole() {
+    if !with_tools() {
+        return;
+    }
+    for (words, _, steps) in RECIPES {
+        let kib = steps.iter().copied().filter(|kib| *kib <= 130_000).max();
+        // `mke2fs` refuses to reserve descriptors for less than it makes.
+        let words = words.replace(" -E resize=20000", "");
+        if let Some(kib) = kib {
+            shrinks(&words, kib);
+        }
+    }
+}
