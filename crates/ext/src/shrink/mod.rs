@@ -83,8 +83,8 @@ impl Fs {
     /// precedes it. The volume is [confined](Fs::confine), and unchanged since `tenants` was made.
     ///
     /// # Errors
-    /// `NoSpace`: what was moved remains so, and the volume is sound. `Unsupported`: an inode cannot be moved.
-    /// `Corrupt`; errors of the device and the journal.
+    /// `NoSpace`: what was moved remains so, and the volume is sound. `Unsupported`: an inode cannot be
+    /// moved. `Corrupt`; errors of the device and the journal.
     pub fn move_out(&self, tenants: &Tenants, end: u64) -> Result<()> {
         let limit = Limit::new(self, end);
         let inodes = inodes::plan(self, &tenants.inodes, limit)?;

@@ -1,5 +1,5 @@
-//! The volume's own files, the journal and the orphan file: where they are. They are moved while the volume is
-//! closed.
+//! The volume's own files, the journal and the orphan file: where they are. They are moved while the volume
+//! is closed.
 
 use throughline_extfmt::extent::Extent;
 use throughline_extfmt::{FsBlock, GroupDesc, GroupNumber, InodeImage, InodeNumber};

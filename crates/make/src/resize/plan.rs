@@ -5,7 +5,7 @@
 //! each goes as far as the free blocks reach, and frees the metadata of the groups that it cuts off.
 //!
 //! ```text
-//! │ kept                               limit │ metadata │ files │ free │   files ≤ free blocks before the limit
+//! │ kept                     limit │ metadata │ files │ free │   files ≤ free blocks before the limit
 //! ```
 //!
 //! Which blocks of files are beyond the limit does not matter for that: of the blocks there, those that are
@@ -18,7 +18,7 @@ use throughline_extfmt::{FsBlock, Geometry, GroupDesc, GroupNumber, Superblock};
 use super::shape::{self, fixed_metadata};
 use crate::error::{Error, Result};
 
-/// Blocks that moving may need beside what moves: for the mapping of the journal, and of files in more pieces.
+/// Blocks that moving may need beside what moves, for the mapping of the journal and of files in more pieces.
 const SPARE: u64 = 12;
 /// Of the blocks in use, at most one in so many is planned for more pieces.
 const PIECES_SHARE: u64 = 200;
@@ -75,14 +75,16 @@ pub fn stages(contents: &Contents<'_>, blocks: Option<u64>) -> Result<Stages> {
             blocks: planner.towards(floor, planner.spare)?,
         });
     };
-    let (_, geo) = shape::shrunk(contents.superblock, &planner.old, asked)?;
-    let allowed = planner.allowed_from(geo.blocks)?;
-    if allowed == geo.blocks {
+    let found = shape::shrunk(contents.superblock, &planner.old, asked);
+    // Too small for any volume: as small as none.
+    let blocks = found.map_or(0, |(_, geo)| geo.blocks);
+    let allowed = planner.allowed_from(blocks)?;
+    if allowed == blocks {
         // A second run may find some of the blocks in use that the first one kept free.
         let mut spare = planner.spare;
         loop {
-            let stages = planner.towards(geo.blocks, spare)?;
-            if smallest(&stages) == geo.blocks {
+            let stages = planner.towards(blocks, spare)?;
+            if smallest(&stages) == blocks {
                 return Ok(Stages { blocks: stages });
             }
             if spare == 0 {
@@ -92,7 +94,7 @@ pub fn stages(contents: &Contents<'_>, blocks: Option<u64>) -> Result<Stages> {
         }
     }
     let least = smallest(&planner.towards(planner.allowed_from(0)?, planner.spare)?);
-    let least = planner.allowed_from(least.max(geo.blocks.min(allowed)))?;
+    let least = planner.allowed_from(least.max(blocks))?;
     let bytes = |blocks: u64| blocks.saturating_mul(planner.old.block_bytes.into());
     Err(Error::invalid(format!(
         "{} bytes are too few: {} ({} blocks) are needed",
