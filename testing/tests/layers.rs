@@ -10,6 +10,7 @@ use throughline_testkit::sources;
 /// The crates of the workspace that each crate may depend on directly, except for tests.
 const MAY_USE: &[(&str, &[&str])] = &[
     ("throughline-archive", &[]),
+    ("throughline-registry", &["throughline-archive"]),
     ("throughline-device", &[]),
     ("throughline-block", &["throughline-device"]),
     (
@@ -83,6 +84,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "throughline-forms",
             "throughline-fuse",
             "throughline-lab",
+            "throughline-registry",
         ],
     ),
     // Not part of the tests' crate: the lab measures models, and must not depend on test helpers.

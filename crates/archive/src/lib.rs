@@ -13,8 +13,10 @@
 //! - Input is untrusted: all of it is checked and bounded by [`Limits`], and no path leads outside the tree.
 #![forbid(unsafe_code)]
 
+mod archive_file;
 mod content;
 mod error;
+mod exclude;
 mod host;
 mod image;
 mod limits;
@@ -29,7 +31,7 @@ mod tree;
 
 pub use content::{Content, Extent, FileContent, SourceId};
 pub use error::{Error, Result};
-pub use image::Platform;
+pub use image::{Blob, DigestSum, Fetched, Platform, RemoteImage};
 pub use limits::Limits;
 pub use memory::{InMemory, Memory};
 pub use merge::Merge;

@@ -7,16 +7,18 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use crate::archive_file::{ArchiveFile, Spooled};
 use crate::content::SourceId;
 use crate::error::{Error, Result};
-use crate::host::{self, fingerprint};
+use crate::exclude::LeftOut;
+use crate::host;
 use crate::image::{
     Layer, Platform, Store, is_image_name, layers_of, probe, probe_input, scan_layers,
 };
 use crate::limits::Limits;
-use crate::source::{Access, Item, Source, Sources};
+use crate::source::{Source, Sources};
 use crate::stream::{
-    Compression, FileInput, Input, Spool, StreamInput, Window, decoder, from_read, spool_place,
+    Compression, FileInput, Input, Spool, StreamInput, Window, decoder, from_read,
 };
 use crate::tar::{Entry, Reader};
 use crate::tree::Tree;
@@ -33,6 +35,8 @@ pub struct Merge {
     platform_counted: bool,
     threads: usize,
     unwanted: Option<Box<Unwanted>>,
+    /// Whether there was a tree at first.
+    is_onto: bool,
     /// Files of this machine that are in no directory, by device and inode.
     left_out: Vec<(u64, u64)>,
 }
@@ -61,17 +65,19 @@ impl Merge {
             platform_counted: false,
             threads: std::thread::available_parallelism().map_or(1, Into::into),
             unwanted: None,
+            is_onto: false,
             left_out: Vec::new(),
         }
     }
 
     /// Begins with a tree, over which the sources are laid. Its nodes keep their numbers
-    /// ([`Tree::keep_numbers`]). No path is to be [left out](Merge::set_exclude): that would go for the tree,
-    /// too.
+    /// ([`Tree::keep_numbers`]). Paths that are [left out](Merge::set_exclude) are left out of the sources
+    /// only; what the tree has there stays.
     pub fn onto(mut tree: Tree, limits: Limits) -> Merge {
         tree.keep_numbers();
         Merge {
             tree,
+            is_onto: true,
             ..Merge::new(limits)
         }
     }
@@ -111,6 +117,11 @@ impl Merge {
         self.unwanted = Some(Box::new(unwanted));
     }
 
+    /// What the sources may need.
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
     /// The tree so far, to add to or remove from.
     pub fn tree_mut(&mut self) -> &mut Tree {
         &mut self.tree
@@ -123,7 +134,7 @@ impl Merge {
 
     /// The tree, and where its contents are.
     pub fn finish(mut self) -> (Tree, Sources) {
-        if let Some(unwanted) = &self.unwanted {
+        if let Some(unwanted) = self.unwanted.as_ref().filter(|_| !self.is_onto) {
             self.tree.remove_all(unwanted);
         }
         (self.tree, self.sources)
@@ -234,7 +245,7 @@ impl Merge {
 
     /// The image that is in an archive, if one is. A compressed one is decompressed to a temporary file,
     /// because its layers are read at once.
-    fn probe(&self, archive: &ArchiveFile) -> Result<Option<Store>> {
+    fn probe(&self, archive: &ArchiveFile) -> Result<Option<Store<'static>>> {
         if archive.compression == Compression::None {
             return probe(&archive.window, &self.limits)
                 .map_err(|error| error.within(&archive.name));
@@ -249,7 +260,12 @@ impl Merge {
         probe(&window, &self.limits).map_err(|error| error.within(&archive.name))
     }
 
-    fn add_layers(&mut self, store: &Store, image: Option<&str>, name: &str) -> Result<()> {
+    pub(crate) fn add_layers(
+        &mut self,
+        store: &Store<'_>,
+        image: Option<&str>,
+        name: &str,
+    ) -> Result<()> {
         let layers = layers_of(store, image, self.platform.as_ref());
         let layers = layers.map_err(|error| error.within(name))?;
         self.platform_counted = true;
@@ -268,16 +284,24 @@ impl Merge {
             self.sources.add(Box::new(source));
         }
         let mut begun = None;
-        let tree = &mut self.tree;
+        let mut left_out = LeftOut::default();
+        let unwanted = self.unwanted.as_deref().filter(|_| self.is_onto);
+        let (tree, limits) = (&mut self.tree, &self.limits);
         let mut add = |index: usize, entry: Entry| {
             while begun.is_none_or(|begun| begun < index) {
                 tree.begin_layer();
                 begun = Some(begun.map_or(0, |begun| begun + 1));
             }
             let source = SourceId(first.0 + index as u32);
-            entry
-                .add_to(tree, source, true)
-                .map_err(|error| error.within(&layers[index].name))
+            let passed = match unwanted {
+                Some(unwanted) => left_out.pass(entry, source, unwanted, limits),
+                None => Ok(Some((entry, source))),
+            };
+            let added = passed.and_then(|passed| match passed {
+                Some((entry, source)) => entry.add_to(tree, source, true),
+                None => Ok(()),
+            });
+            added.map_err(|error| error.within(&layers[index].name))
         };
         scan_layers(&layers, &self.limits, self.threads, &mut add)
             .map_err(|error| error.within(name))
@@ -323,8 +347,16 @@ impl Merge {
 
     fn read_members(&mut self, input: &mut dyn Input, id: SourceId) -> Result<()> {
         let mut reader = Reader::new(input, &self.limits);
+        let mut left_out = LeftOut::default();
+        let unwanted = self.unwanted.as_deref().filter(|_| self.is_onto);
         while let Some(entry) = reader.next()? {
-            entry.add_to(&mut self.tree, id, self.whiteouts)?;
+            let passed = match unwanted {
+                Some(unwanted) => left_out.pass(entry, id, unwanted, &self.limits)?,
+                None => Some((entry, id)),
+            };
+            if let Some((entry, id)) = passed {
+                entry.add_to(&mut self.tree, id, self.whiteouts)?;
+            }
         }
         Ok(())
     }
@@ -349,118 +381,5 @@ fn spool(mut stream: impl Read, limits: &Limits) -> Result<Window> {
             return Ok(spool.into_window());
         }
         spool.append(&buffer[..read])?;
-    }
-}
-
-/// An archive in a file, or a layer of an image.
-struct ArchiveFile {
-    name: String,
-    window: Window,
-    compression: Compression,
-    limit_bytes: u64,
-    fingerprint: u64,
-}
-
-impl ArchiveFile {
-    fn new(window: Window, name: &str, limits: &Limits) -> Result<ArchiveFile> {
-        let failed = |error: std::io::Error| Error::io(name, error);
-        let metadata = window.file.metadata().map_err(failed)?;
-        let mut head = [0; 6];
-        let known = window.length.min(6) as usize;
-        window
-            .read_exact_at(0, &mut head[..known])
-            .map_err(failed)?;
-        Ok(ArchiveFile {
-            name: name.to_owned(),
-            compression: Compression::of(&head[..known]),
-            limit_bytes: limits.stream_bytes,
-            fingerprint: fingerprint(&metadata),
-            window,
-        })
-    }
-
-    fn check(&self) -> Result<()> {
-        let now = self
-            .window
-            .file
-            .metadata()
-            .map_err(|error| Error::io(&self.name, error))?;
-        if fingerprint(&now) == self.fingerprint {
-            Ok(())
-        } else {
-            Err(Error::Changed(self.name.clone()))
-        }
-    }
-}
-
-impl Source for ArchiveFile {
-    fn describe(&self) -> String {
-        self.name.clone()
-    }
-
-    fn access(&self) -> Access {
-        if self.compression == Compression::None {
-            Access::Random
-        } else {
-            Access::Sequential
-        }
-    }
-
-    fn open_item(&self, _item: u32) -> Result<Box<dyn Item + '_>> {
-        if self.access() == Access::Sequential {
-            return Err(Error::Invalid(format!(
-                "{}: compressed, so it is read in order only",
-                self.name
-            )));
-        }
-        self.check()?;
-        Ok(Box::new(OpenArchive(self)))
-    }
-
-    fn open_stream(&self) -> Result<Box<dyn Read + Send + '_>> {
-        self.check()?;
-        let input = BufReader::with_capacity(128 << 10, self.window.reader());
-        decoder(self.compression, input, self.limit_bytes)
-            .map_err(|error| from_read(error).within(&self.name))
-    }
-
-    fn finish_stream(&self) -> Result<()> {
-        self.check()
-    }
-}
-
-struct OpenArchive<'a>(&'a ArchiveFile);
-
-impl Item for OpenArchive<'_> {
-    fn read_at(&self, at: u64, buffer: &mut [u8]) -> Result<()> {
-        let read = self.0.window.read_exact_at(at, buffer);
-        read.map_err(|error| Error::io(&self.0.name, error))
-    }
-
-    fn finish(&self) -> Result<()> {
-        self.0.check()
-    }
-}
-
-/// Contents of a stream, in a temporary file.
-struct Spooled {
-    name: String,
-    window: Window,
-}
-
-impl Source for Spooled {
-    fn describe(&self) -> String {
-        self.name.clone()
-    }
-
-    fn open_item(&self, _item: u32) -> Result<Box<dyn Item + '_>> {
-        Ok(Box::new(&self.window))
-    }
-}
-
-impl Item for &Window {
-    fn read_at(&self, at: u64, buffer: &mut [u8]) -> Result<()> {
-        let read = self.read_exact_at(at, buffer);
-        read.map_err(|error| Error::io(spool_place(), error))
     }
 }

@@ -124,6 +124,10 @@ pub(crate) enum Command {
     /// The same sources, options and version make the same bytes. The UUID and the hash seed follow from the
     /// content unless -U or -E hash_seed= gives them. With SOURCE_DATE_EPOCH in the environment, the file
     /// system gets that time, and later times of files are set to it. mke2fs.conf is not read.
+    ///
+    /// docker://NAME is fetched from its registry into a temporary file (TMPDIR), with the credentials of
+    /// podman, skopeo or docker (REGISTRY_AUTH_FILE, containers/auth.json, ~/.docker/config.json), and with
+    /// the certificates of the system or of SSL_CERT_FILE. With a digest in NAME, it is always the same.
     Pack(Box<commands::pack::PackArgs>),
     /// Write a directory of an image as a tar archive
     ///

@@ -264,6 +264,15 @@ pub(crate) fn not_in_an_image(place: &Place) -> Failure {
 /// Adds the next step for an image that does not open. `option` precedes an offset in the message, such as
 /// `--offset `.
 pub(crate) fn opening_hint(problem: Problem, image: &Path, offset: u64, option: &str) -> Problem {
+    // Read where a superblock would be.
+    let is_past_end = problem.reason.contains("past the end of the device");
+    let problem = match image.metadata() {
+        Ok(found) if is_past_end && found.len() < 2048 => Problem::new(format!(
+            "no ext file system: the file has only {} bytes",
+            found.len()
+        )),
+        _ => problem,
+    };
     let reason = problem.reason.to_lowercase();
     let is_none = ["magic", "not an ext", "has only"];
     if !is_none.iter().any(|words| reason.contains(words)) {

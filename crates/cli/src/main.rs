@@ -22,6 +22,7 @@ mod place;
 mod precious;
 mod problem;
 mod progress;
+mod registry;
 mod sources;
 mod text;
 mod texts;

@@ -3,6 +3,7 @@
 use std::ffi::OsStr;
 use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,9 +11,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use regex::bytes::Regex;
 use throughline::archive::{Error, Limits, Merge, Platform, Sources, Tree};
 
+use crate::interrupt::Interrupt;
 use crate::output::note;
 use crate::precious;
 use crate::problem::{Failure, Problem};
+use crate::registry;
 use crate::text::quote;
 
 /// What is taken from the sources.
@@ -30,6 +33,10 @@ pub(crate) struct Wanted<'a> {
     pub(crate) without: Vec<&'a Path>,
     /// No notes are wanted.
     pub(crate) quiet: bool,
+    /// A registry need not have TLS, nor a certificate that is trusted.
+    pub(crate) is_tls_unverified: bool,
+    /// Ends the fetching of an image.
+    pub(crate) interrupt: Interrupt,
 }
 
 /// Forms of images that may be named in front of a source, as skopeo(1) names them.
@@ -70,7 +77,8 @@ pub(crate) fn merged_onto(
         .without
         .iter()
         .filter_map(|path| path.metadata().ok());
-    for found in without.filter(std::fs::Metadata::is_file) {
+    for found in without.filter(|found| !found.is_dir()) {
+        refuse_same(sources, &found)?;
         merge.leave_out(&found);
     }
     if !exclude.0.is_empty() {
@@ -78,9 +86,10 @@ pub(crate) fn merged_onto(
         merge.set_exclude(move |path| exclude.is_match(path));
     }
     for source in sources {
-        let added = match named_image(source) {
-            Some((path, image)) => merge.add_image(path, image.as_deref()),
-            None => merge.add(source),
+        let added = match (registry::name(source), named_image(source)) {
+            (Some(name), _) => registry::add(&mut merge, name, wanted)?,
+            (None, Some((path, image))) => merge.add_image(path, image.as_deref()),
+            (None, None) => merge.add(source),
         };
         added.map_err(|error| {
             let problem = hinted(error, wanted.size_bytes, source);
@@ -98,6 +107,29 @@ pub(crate) fn merged_onto(
         tree.set_owner(uid, gid);
     }
     Ok((tree, sources))
+}
+
+/// Refuses a source that is the file which is made or checked.
+fn refuse_same(sources: &[PathBuf], made: &std::fs::Metadata) -> Result<(), Failure> {
+    let identity = |found: std::fs::Metadata| (found.dev(), found.ino());
+    for source in sources {
+        let found = match is_stream(source) {
+            true => rustix::fs::fstat(std::io::stdin())
+                .ok()
+                .map(|found| (found.st_dev, found.st_ino)),
+            false => {
+                let path = named_image(source).map_or(source.as_path(), |(path, _)| path);
+                path.metadata().ok().map(identity)
+            }
+        };
+        if found == Some((made.dev(), made.ino())) {
+            return Err(Failure::Usage(format!(
+                "{} is a source, and also the file that is made, changed or checked: name another file",
+                quote(source)
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Removes what is left out from a tree.
@@ -235,14 +267,23 @@ fn hinted(error: Error, size_bytes: Option<u64>, source: &Path) -> Problem {
         }
         Error::Damaged { problem, .. } if problem.contains("this is not a tar archive") => {
             "a source is a directory, a tar (plain, gzip, xz, zstd, bzip2) or an image of a container; - is \
-             standard input"
+             standard input, docker://NAME an image of a registry"
                 .to_owned()
         }
         _ => String::new(),
     };
+    let given = Problem::new("");
+    let of_registry = registry::hinted(&error, source, given).next;
+    let next = of_registry.unwrap_or(next);
     let mut problem = Problem::from(error);
     // The message says what was read.
-    if let Some(rest) = problem.reason.strip_prefix(&format!("{path}: ")) {
+    let rest = match registry::name(source) {
+        Some(_) if problem.reason.starts_with("docker://") => {
+            problem.reason.split_once(": ").map(|(_, rest)| rest)
+        }
+        _ => problem.reason.strip_prefix(&format!("{path}: ")),
+    };
+    if let Some(rest) = rest {
         problem.reason = rest.to_owned();
     }
     match next.is_empty() {

@@ -16,6 +16,7 @@
 
 mod buffer;
 mod config;
+mod disk;
 mod error;
 mod extended;
 mod features;

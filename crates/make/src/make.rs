@@ -19,7 +19,7 @@ use crate::write::{self, Clear, Found, How};
 
 /// The start of a target that is looked at before it is overwritten: where file systems, partition tables and
 /// volume managers have their signatures.
-const LOOKED_AT_BYTES: u64 = 128 << 10;
+pub(crate) const LOOKED_AT_BYTES: u64 = 128 << 10;
 
 /// A volume that was made, or would be.
 #[derive(Clone, Debug)]
@@ -107,7 +107,7 @@ impl MkfsOptions {
     }
 
     /// The end of the volume in the target, if a size was given.
-    fn end_bytes(&self) -> Result<Option<u64>> {
+    pub(crate) fn end_bytes(&self) -> Result<Option<u64>> {
         let bytes = match self.size {
             None => return Ok(None),
             Some(VolumeSize::Bytes(bytes)) => Some(bytes),
@@ -226,10 +226,13 @@ pub(crate) fn refuse_occupied(disk: &Disk, offset: u64) -> Result<()> {
         .all(|byte| *byte == 0)
     {
         true => Ok(()),
-        false => Err(Error::Occupied(
-            "the target is not blank: what it holds would be lost".to_owned(),
-        )),
+        false => Err(occupied()),
     }
+}
+
+/// The error of a target that is not blank.
+pub(crate) fn occupied() -> Error {
+    Error::Occupied("the target is not blank: what it holds would be lost".to_owned())
 }
 
 pub(crate) fn made(plan: &Plan<'_>, request: &Request) -> Made {

@@ -4,6 +4,9 @@ use std::fs::File;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::json::Descriptor;
+use super::remote::{self, RemoteImage};
+use super::sum::DigestSum;
 use crate::content::SourceId;
 use crate::error::{Error, Result, shown};
 use crate::limits::Limits;
@@ -12,8 +15,10 @@ use crate::tar::Reader;
 use crate::tree::Tree;
 
 /// A layout's files.
-pub(crate) enum Store {
+pub(crate) enum Store<'i> {
     Directory(PathBuf),
+    /// An image that is fetched, and the bytes that its layers may have.
+    Remote(&'i dyn RemoteImage, u64),
     /// A plain tar: its tree, and the file that it is in.
     Tar {
         tree: Box<Tree>,
@@ -26,10 +31,14 @@ const SYMLINKS_MAX: usize = 8;
 /// A document is not larger.
 const DOCUMENT_MAX: u64 = 16 << 20;
 
-impl Store {
+impl Store<'_> {
     /// A file of the layout.
     pub(super) fn open(&self, path: &str) -> Result<Window> {
         match self {
+            Store::Remote(image, _) => Err(Error::Invalid(format!(
+                "{} is not a layout of files",
+                image.describe()
+            ))),
             Store::Directory(root) => {
                 let path = root.join(path);
                 let failed = |error| Error::io(path.display(), error);
@@ -80,13 +89,14 @@ impl Store {
         match self {
             Store::Directory(root) => root.join(path).is_file(),
             Store::Tar { tree, .. } => tree.lookup(path.as_bytes()).is_some(),
+            Store::Remote(..) => false,
         }
     }
 
     /// Whether this is an image at all.
     pub(crate) fn is_image(&self) -> bool {
         let names = match self {
-            Store::Directory(_) => true,
+            Store::Directory(_) | Store::Remote(..) => true,
             Store::Tar { tree, .. } => tree
                 .children(crate::NodeId::ROOT)
                 .iter()
@@ -96,7 +106,48 @@ impl Store {
     }
 
     pub(super) fn is_oci(&self) -> bool {
-        self.has("oci-layout") && self.has("index.json")
+        matches!(self, Store::Remote(..)) || self.has("oci-layout") && self.has("index.json")
+    }
+
+    /// The bytes of all these layers, in their order.
+    pub(super) fn layers(&self, layers: &[Descriptor]) -> Result<Vec<Window>> {
+        if let Store::Remote(image, limit_bytes) = self {
+            return remote::fetch(*image, layers, *limit_bytes);
+        }
+        let open = |layer: &Descriptor| {
+            let window = self.open(&blob_path(&layer.digest)?)?;
+            if window.length != layer.size {
+                let problem = format!(
+                    "it has {} bytes, and should have {}",
+                    window.length, layer.size
+                );
+                return Err(Error::damaged(&layer.digest, problem));
+            }
+            Ok(window)
+        };
+        layers.iter().map(open).collect()
+    }
+
+    /// A manifest, an index or a configuration, by its digest.
+    pub(super) fn blob<T: serde::de::DeserializeOwned>(
+        &self,
+        digest: &str,
+        size: Option<u64>,
+        what: Document,
+    ) -> Result<T> {
+        let path = blob_path(digest)?;
+        let (parsed, bytes) = match (self, what) {
+            (Store::Remote(image, _), Document::Manifest) => parse(digest, image.manifest(digest)?),
+            (Store::Remote(image, _), Document::Config) => {
+                let size = size.unwrap_or(0).min(DOCUMENT_MAX);
+                parse(digest, image.config(digest, size)?)
+            }
+            _ => self.document(&path),
+        }?;
+        let mut sum = DigestSum::new(digest)?;
+        sum.update(&bytes);
+        sum.check(digest)?;
+        Ok(parsed)
     }
 
     /// A JSON document, and its bytes.
@@ -115,12 +166,29 @@ impl Store {
         window
             .read_exact_at(0, &mut bytes)
             .map_err(|error| Error::io(path, error))?;
-        let parsed = serde_json::from_slice(&bytes);
-        let parsed = parsed.map_err(|error| {
-            Error::damaged(path, format_args!("not what it should be: {error}"))
-        })?;
-        Ok((parsed, bytes))
+        parse(path, bytes)
     }
+}
+
+/// What a document is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Document {
+    /// A manifest, or an index of manifests.
+    Manifest,
+    Config,
+}
+
+fn parse<T: serde::de::DeserializeOwned>(place: &str, bytes: Vec<u8>) -> Result<(T, Vec<u8>)> {
+    let parsed = serde_json::from_slice(&bytes);
+    let parsed = parsed
+        .map_err(|error| Error::damaged(place, format_args!("not what it should be: {error}")))?;
+    Ok((parsed, bytes))
+}
+
+/// The path of a blob in a layout. The digest is checked, so it leads nowhere else.
+fn blob_path(digest: &str) -> Result<String> {
+    DigestSum::new(digest)?;
+    Ok(format!("blobs/{}", digest.replace(':', "/")))
 }
 
 /// Whether a path, perhaps with more after a NUL, begins with a name that images have at their top. Trees of
@@ -145,7 +213,7 @@ pub(crate) fn is_image_name(path: &[u8]) -> bool {
 }
 
 /// The image in a plain tar, if it is one. Of another tar only the first headers are read.
-pub(crate) fn probe(window: &Window, limits: &Limits) -> Result<Option<Store>> {
+pub(crate) fn probe(window: &Window, limits: &Limits) -> Result<Option<Store<'static>>> {
     let tree = probe_input(&mut FileInput::new(window.clone()), limits)?;
     let window = window.clone();
     Ok(tree

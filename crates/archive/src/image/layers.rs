@@ -7,15 +7,15 @@ use std::fmt;
 use std::io::{BufReader, Read};
 use std::sync::{Arc, Mutex};
 
-use crossbeam_channel::{Receiver, Sender, bounded};
-use sha2::{Digest, Sha256, Sha512};
-
 use super::Store;
+use super::blobs::Document as What;
 use super::json::{Config, Descriptor, DockerImage, Document};
+use super::sum::DigestSum;
 use crate::error::{Error, Result};
 use crate::limits::Limits;
 use crate::stream::{Compression, StreamInput, Window, decoder, from_read};
 use crate::tar::{Entry, Reader};
+use crossbeam_channel::{Receiver, Sender, bounded};
 
 /// Which image of several to take.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +75,7 @@ const LAYERS_MAX: usize = 4096;
 /// The layers of the image that is wanted, the lowest first. An image that is known to be for another
 /// platform than the one given is refused.
 pub(crate) fn layers_of(
-    store: &Store,
+    store: &Store<'_>,
     wanted: Option<&str>,
     platform: Option<&Platform>,
 ) -> Result<Vec<Layer>> {
@@ -85,16 +85,16 @@ pub(crate) fn layers_of(
         docker(store, wanted, platform)?
     };
     if layers.len() > LAYERS_MAX {
-        return Err(Error::limit(
-            "image",
-            format_args!("it has {} layers, over {LAYERS_MAX}", layers.len()),
-        ));
+        return Err(too_many(layers.len()));
     }
     Ok(layers)
 }
 
-fn oci(store: &Store, wanted: Option<&str>, given: Option<&Platform>) -> Result<Vec<Layer>> {
-    let (mut document, _): (Document, _) = store.document("index.json")?;
+fn oci(store: &Store<'_>, wanted: Option<&str>, given: Option<&Platform>) -> Result<Vec<Layer>> {
+    let mut document: Document = match store {
+        Store::Remote(image, _) => store.blob(&image.root()?, None, What::Manifest)?,
+        _ => store.document("index.json")?.0,
+    };
     let mut wanted = wanted;
     let usual = Platform::default();
     let platform = given.unwrap_or(&usual);
@@ -104,12 +104,12 @@ fn oci(store: &Store, wanted: Option<&str>, given: Option<&Platform>) -> Result<
             if let Some(platform) = given.filter(|_| !is_said) {
                 check_platform(platform, &oci_config(store, document.config.as_ref())?)?;
             }
-            return layers.iter().map(|layer| oci_layer(store, layer)).collect();
+            return oci_layers(store, &layers);
         }
         let manifests = document.manifests.unwrap_or_default();
         let chosen = choose(&manifests, wanted.take(), platform)?;
         is_said |= chosen.platform.is_some();
-        document = blob(store, &chosen.digest)?;
+        document = store.blob(&chosen.digest, None, What::Manifest)?;
     }
     Err(Error::damaged(
         "image",
@@ -117,18 +117,9 @@ fn oci(store: &Store, wanted: Option<&str>, given: Option<&Platform>) -> Result<
     ))
 }
 
-/// A JSON document of a layout, with the digest that it should have.
-fn blob<T: serde::de::DeserializeOwned>(store: &Store, digest: &str) -> Result<T> {
-    let (parsed, bytes) = store.document(&blob_path(digest)?)?;
-    let mut sum = Sum::new(digest)?;
-    sum.update(&bytes);
-    sum.check(digest)?;
-    Ok(parsed)
-}
-
-fn oci_config(store: &Store, config: Option<&Descriptor>) -> Result<Config> {
+fn oci_config(store: &Store<'_>, config: Option<&Descriptor>) -> Result<Config> {
     match config {
-        Some(config) => blob(store, &config.digest),
+        Some(config) => store.blob(&config.digest, Some(config.size), What::Config),
         None => Ok(Config::default()),
     }
 }
@@ -206,25 +197,32 @@ fn choose<'m>(
     }
 }
 
-fn oci_layer(store: &Store, layer: &Descriptor) -> Result<Layer> {
-    let kind = &layer.media_type;
-    let known = ["tar", "tar+gzip", "tar+zstd", "tar.gzip", "tar.zstd"]
-        .iter()
-        .any(|end| kind.ends_with(end));
-    if !known || kind.contains("foreign") {
-        return Err(Error::Unsupported(format!(
-            "layers of the media type {kind} are not read"
-        )));
+fn oci_layers(store: &Store<'_>, layers: &[Descriptor]) -> Result<Vec<Layer>> {
+    if layers.len() > LAYERS_MAX {
+        return Err(too_many(layers.len()));
     }
-    let window = store.open(&blob_path(&layer.digest)?)?;
-    if window.length != layer.size {
-        let problem = format!(
-            "it has {} bytes, and should have {}",
-            window.length, layer.size
-        );
-        return Err(Error::damaged(&layer.digest, problem));
+    for Descriptor { media_type, .. } in layers {
+        let known = ["tar", "tar+gzip", "tar+zstd", "tar.gzip", "tar.zstd"]
+            .iter()
+            .any(|end| media_type.ends_with(end));
+        if !known || media_type.contains("foreign") {
+            return Err(Error::Unsupported(format!(
+                "layers of the media type {media_type} are not read"
+            )));
+        }
     }
-    new_layer(window, layer.digest.clone(), layer.digest.clone(), false)
+    let windows = store.layers(layers)?.into_iter();
+    let layers = windows.zip(layers.iter().map(|layer| layer.digest.clone()));
+    layers
+        .map(|(window, digest)| new_layer(window, digest.clone(), digest, false))
+        .collect()
+}
+
+fn too_many(layers: usize) -> Error {
+    Error::limit(
+        "image",
+        format_args!("it has {layers} layers, over {LAYERS_MAX}"),
+    )
 }
 
 /// Whether a tag is meant by a name, which may leave out the default registry, as in Docker.
@@ -234,7 +232,11 @@ fn is_called(tag: &str, name: &str) -> bool {
     [tag, short, shortest].contains(&name)
 }
 
-fn docker(store: &Store, wanted: Option<&str>, platform: Option<&Platform>) -> Result<Vec<Layer>> {
+fn docker(
+    store: &Store<'_>,
+    wanted: Option<&str>,
+    platform: Option<&Platform>,
+) -> Result<Vec<Layer>> {
     let (images, _): (Vec<DockerImage>, _) = store.document("manifest.json")?;
     let tagged = |image: &&DockerImage| {
         let tags = image.repo_tags.as_deref().unwrap_or_default();
@@ -273,7 +275,7 @@ fn new_layer(window: Window, name: String, digest: String, of_decompressed: bool
     window
         .read_exact_at(0, &mut head[..known])
         .map_err(|error| Error::io(&name, error))?;
-    Sum::new(&digest)?;
+    DigestSum::new(&digest)?;
     Ok(Layer {
         name: format!("layer {name}"),
         compression: Compression::of(&head[..known]),
@@ -283,61 +285,10 @@ fn new_layer(window: Window, name: String, digest: String, of_decompressed: bool
     })
 }
 
-/// The path of a blob in a layout. The digest is checked, so it leads nowhere else.
-fn blob_path(digest: &str) -> Result<String> {
-    Sum::new(digest)?;
-    Ok(format!("blobs/{}", digest.replace(':', "/")))
-}
-
-/// A digest in the making.
-enum Sum {
-    Sha256(Sha256),
-    Sha512(Sha512),
-}
-
-impl Sum {
-    fn new(digest: &str) -> Result<Sum> {
-        let (algorithm, hex) = digest.split_once(':').unwrap_or_default();
-        let is_hex = hex
-            .bytes()
-            .all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-        match (algorithm, hex.len()) {
-            ("sha256", 64) if is_hex => Ok(Sum::Sha256(Sha256::new())),
-            ("sha512", 128) if is_hex => Ok(Sum::Sha512(Sha512::new())),
-            _ => Err(Error::damaged(
-                crate::error::shown(digest.as_bytes()),
-                "is not a digest of SHA-256 or SHA-512",
-            )),
-        }
-    }
-
-    fn update(&mut self, bytes: &[u8]) {
-        match self {
-            Sum::Sha256(sum) => sum.update(bytes),
-            Sum::Sha512(sum) => sum.update(bytes),
-        }
-    }
-
-    fn check(self, digest: &str) -> Result<()> {
-        let bytes = match self {
-            Sum::Sha256(sum) => sum.finalize().to_vec(),
-            Sum::Sha512(sum) => sum.finalize().to_vec(),
-        };
-        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-        if digest.ends_with(&hex) {
-            return Ok(());
-        }
-        Err(Error::damaged(
-            digest,
-            format_args!("its content is damaged: it has the digest {hex}"),
-        ))
-    }
-}
-
 /// Passes bytes on, and sums them.
 struct Summed<R> {
     inner: R,
-    sum: Arc<Mutex<Option<Sum>>>,
+    sum: Arc<Mutex<Option<DigestSum>>>,
 }
 
 impl<R: Read> Read for Summed<R> {
@@ -413,7 +364,7 @@ pub(crate) fn scan_layers(
 
 /// An error means that the layer is not sound; without a receiver it ends early.
 fn scan_layer(layer: &Layer, limits: &Limits, sender: &Sender<Result<Vec<Entry>>>) -> Result<()> {
-    let sum = Arc::new(Mutex::new(Some(Sum::new(&layer.digest)?)));
+    let sum = Arc::new(Mutex::new(Some(DigestSum::new(&layer.digest)?)));
     let raw = layer.window.reader();
     let reader: Box<dyn Read + Send> = if layer.of_decompressed {
         let buffered = BufReader::with_capacity(128 << 10, raw);

@@ -10,7 +10,7 @@ mod reader;
 mod sparse;
 mod writer;
 
-pub(crate) use entry::Entry;
+pub(crate) use entry::{Entry, EntryKind};
 pub(crate) use reader::Reader;
 pub use writer::{Written, write_tar};
 

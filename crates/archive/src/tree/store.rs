@@ -409,7 +409,12 @@ impl Store {
         };
         let (uid, gid) = self.owner.unwrap_or((meta.uid, meta.gid));
         let node = self.node_mut(id);
-        node.mode = node.mode & 0o17_0000 | meta.permissions & 0o7777;
+        let permissions = match node.kind() {
+            // As Linux has it, whatever an archive says: nothing looks at them.
+            Kind::Symlink => 0o777,
+            _ => meta.permissions & 0o7777,
+        };
+        node.mode = node.mode & 0o17_0000 | permissions;
         node.uid = uid;
         node.gid = gid;
         node.mtime_seconds = meta.mtime.seconds;

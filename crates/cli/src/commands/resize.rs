@@ -11,7 +11,7 @@ use super::df::image_of;
 use super::replay::parts;
 use crate::args::JsonFlag;
 use crate::context::Context;
-use crate::images::Access;
+use crate::images::{Access, opening_hint};
 use crate::place::Place;
 use crate::problem::{Failure, Problem};
 use crate::text::quote;
@@ -64,7 +64,9 @@ pub(crate) fn run(args: &ResizeArgs, context: &mut Context) -> Result<(), Failur
         false => options.resize(&image, args.size),
     };
     let report = report.map_err(|error| {
-        problem(error).met(format!("cannot change the size of {}", quote(&image)))
+        let offset = context.globals.offset;
+        let problem = opening_hint(problem(error), &image, offset, "--offset ");
+        problem.met(format!("cannot change the size of {}", quote(&image)))
     })?;
     if context.json {
         return context.out.json(&value(&image, &report, args.dry_run));

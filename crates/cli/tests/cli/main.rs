@@ -30,6 +30,7 @@ mod pack_into;
 mod packed;
 mod preloaded;
 mod recovered;
+mod registry;
 mod reported;
 mod reproduced;
 mod resized;

@@ -56,6 +56,17 @@ fn a_check_has_the_exit_codes_of_diff() {
         2,
         "No such file",
     );
+    let mut pack = throughline();
+    pack.current_dir(place.dir.path());
+    let ran = pack
+        .args(["pack", "source", "--check", "nope"])
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&ran.stderr);
+    assert!(
+        errors.contains("No such file") && !errors.contains("mkdir"),
+        "{errors}"
+    );
     fails(
         ["pack", &place.text("none"), "--check", &image],
         2,

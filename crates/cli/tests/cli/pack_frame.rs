@@ -337,11 +337,19 @@ fn a_hash_tree_goes_behind_the_volume_or_into_a_new_file() {
     assert!(!Path::new(&out).exists());
     let same = format!("--verity={out}");
     fails(["pack", &source, "-o", &out, &same], 2, "the image itself");
-    fails(
-        ["pack", &source, "--check", &hashes, &own],
-        2,
-        "veritysetup verify",
-    );
+    place.shell("ln -s . here; tar -cf tar -C source .");
+    let same = format!("--verity={}", place.text("here/out"));
+    fails(["pack", &source, "-o", &out, &same], 2, "the image itself");
+    // A source is not replaced.
+    let tar = place.text("tar");
+    let before = fs::read(&tar).unwrap();
+    for words in [&["-o", &out, &format!("--verity={tar}")][..], &["-o", &tar]] {
+        let all = [&["pack", "-F", &tar], words].concat();
+        fails(all, 2, "is a source, and also");
+    }
+    fails(["mkfs", "-F", "-d", &tar, &tar, "8M"], 2, "is a source");
+    assert!(fs::read(&tar).unwrap() == before);
+    place.shell("rm here tar");
     fails(
         ["pack", &source, "-o", &out, "--verity", "--size", "8k"],
         2,
@@ -361,6 +369,81 @@ fn a_hash_tree_goes_behind_the_volume_or_into_a_new_file() {
     );
 }
 
+/// A hash tree in a file of its own is checked with the image.
+#[test]
+fn a_check_compares_the_file_of_the_hash_tree() {
+    let place = made();
+    let (source, image) = (place.text("source"), place.text("image"));
+    let hashes = place.text("hashes");
+    let own = format!("--verity={hashes}");
+    ok(["pack", "-q", &source, "-o", &image, &own]);
+    let check = ["pack", &source, "--check", &image, &own];
+    ok(check);
+    let first = fs::read(&hashes).unwrap();
+    let mut changed = first.clone();
+    changed[5000] ^= 1;
+    fs::write(&hashes, &changed).unwrap();
+    let found = fails(check, 1, "differs").text();
+    assert!(
+        found.starts_with("1 bytes at 5000: hash tree in"),
+        "{found}"
+    );
+    fs::write(&hashes, &first[..first.len() - 4096]).unwrap();
+    assert!(fails(check, 1, "differs").text().contains("instead of"));
+    fs::remove_file(&hashes).unwrap();
+    fails(check, 2, "No such file");
+    assert_eq!(fs::read_dir(place.dir.path()).unwrap().count(), 2);
+}
+
+/// `mkfs` makes the same table, around a volume without files and around one with.
+#[test]
+fn mkfs_makes_disk_images() {
+    let place = made();
+    let (source, image) = (place.text("source"), place.text("image"));
+    for options in [&[][..], &["-d", &source]] {
+        let words = [
+            &[
+                "mkfs",
+                "--json",
+                "-F",
+                "--partition",
+                "gpt",
+                "--bootable",
+                "-L",
+                "root",
+            ],
+            options,
+            &[&image, "20M"],
+        ]
+        .concat();
+        let made = run(&words).json();
+        let start = made["partition"]["start"].as_u64().unwrap() as usize;
+        let volume = made["partition"]["bytes"].as_u64().unwrap() as usize;
+        let whole = fs::read(&image).unwrap();
+        assert_eq!((whole.len(), start), (20 << 20, 1 << 20));
+        let alone = place.path("alone");
+        fs::write(&alone, &whole[start..][..volume]).unwrap();
+        assert_clean(&alone);
+        ok(["ls", "--offset", "1M", &format!("{image}:/")]);
+        if has(&["sfdisk"]) {
+            is_the_table(&sfdisk(&image), &made, &["--bootable"]);
+        }
+    }
+    let none = place.text("none");
+    for (words, code, says) in [
+        (&[&*image, "20M"][..], 1, "-F"),
+        (&["-F", &image, "10M"], 2, "cannot be less"),
+        (&[&none], 2, "size"),
+        (&[&none, "1M"], 2, "too few"),
+        (&["-E", "offset=1048576", &none, "9M"], 2, "offset"),
+    ] {
+        let all = ["mkfs", "--partition", "gpt"].iter().chain(words);
+        fails(all, code, says);
+    }
+    assert!(!place.path("none").exists());
+    fails(["mkfs", "--bootable", &image, "20M"], 2, "--partition");
+}
+
 /// A full disk is an error that leaves nothing of a new image, and no damage in one that exists.
 #[test]
 fn a_full_disk_leaves_nothing() {
@@ -377,6 +460,7 @@ fn a_full_disk_leaves_nothing() {
          fails() { \"$0\" pack -q ../source \"$@\" && exit 98; [ $? = 1 ] || exit 97; }
          fails -o image --partition gpt --verity
          fails -o image --verity=hashes
+         fails -o ../beside --verity=hashes --size 600M
          [ \"$(ls -A)\" = '' ] || exit 96
          \"$0\" mkfs -q image 32M || exit 95
          fails --into image:/
@@ -396,4 +480,6 @@ fn a_full_disk_leaves_nothing() {
         errors.contains("No space left") || errors.contains("full"),
         "{errors}"
     );
+    // Files without names are called by the names that they are to get.
+    assert!(!errors.contains("/proc/self"), "{errors}");
 }

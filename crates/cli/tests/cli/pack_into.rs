@@ -225,7 +225,6 @@ fn what_makes_no_sense_with_it_is_refused_by_name() {
         &["--size", "8M"],
         &["--check", "x"],
         &["--force"],
-        &["--exclude", "x"],
         &["-t", "ext3"],
         &["-L", "x"],
         &["-U", "random"],
@@ -269,14 +268,144 @@ fn a_full_image_keeps_what_it_has() {
     );
     assert_clean(Path::new(&image));
     assert!(tar(&image, "/") == before);
-    // Where a name goes, that is found out on the way.
+    // What goes does not make enough room.
     place.shell("mkdir layer/file");
-    fails(
+    let ran = fails(
         ["pack", &place.text("layer"), "--into", &into],
         1,
-        "a part of it may be there",
+        "large: No space left",
     );
+    assert!(!ran.stderr.contains("may be there"), "{}", ran.stderr);
+    assert!(tar(&image, "/") == before);
+}
+
+/// What replaces a file has to fit beside it, and is there before the old one goes.
+#[test]
+fn a_file_is_replaced_only_when_the_new_one_is_there() {
+    if tools_are_missing() {
+        return;
+    }
+    let place = Place::new();
+    place.shell("mkdir source layer many; echo hello > source/note");
+    for at in 0..12 {
+        let old = noise(1_500_000, at);
+        fs::write(place.path(&format!("source/file{at}")), &old).unwrap();
+        let new = noise(1_600_000, at + 100);
+        fs::write(place.path(&format!("many/file{at}")), &new).unwrap();
+    }
+    fs::write(place.path("layer/file1"), noise(9_000_000, 50)).unwrap();
+    place.shell("ln layer/file1 layer/file2; ln -s note layer/note");
+    let (image, source) = (place.text("image"), place.text("source"));
+    ok(["pack", "-q", &source, "--size", "+5M", "-o", &image]);
+    let into = format!("{image}:/");
+    let before = tar(&image, "/");
+    // 9 MB do not fit the 5 MiB that are free, although two old files go.
+    let ran = fails(["pack", &place.text("layer"), "--into", &into], 1, "file1");
+    assert!(ran.stderr.contains("No space left"), "{}", ran.stderr);
+    assert!(!ran.stderr.contains("may be there"), "{}", ran.stderr);
+    assert!(tar(&image, "/") == before);
     assert_clean(Path::new(&image));
+    // 19 MB in all, each file beside its old one only.
+    ok(["pack", "-q", &place.text("many"), "--into", &into]);
+    assert_clean(Path::new(&image));
+    for at in 0..12 {
+        let found = run(["cat", &format!("{image}:/file{at}")]).stdout;
+        assert!(found == noise(1_600_000, at + 100), "file{at}");
+    }
+    assert_eq!(ok(["ls", "-A", &into]).matches("pack-into").count(), 0);
+}
+
+/// As in packing from nothing, `lost+found` is a directory.
+#[test]
+fn lost_and_found_stays_a_directory() {
+    let place = Place::new();
+    place.shell("mkdir source file link; : > 'file/lost+found'; ln -s x 'link/lost+found'");
+    let (image, out) = (place.text("image"), place.text("out"));
+    ok([
+        "pack",
+        "-q",
+        &place.text("source"),
+        "--size",
+        "+1M",
+        "-o",
+        &image,
+    ]);
+    for source in ["file", "link"] {
+        let source = place.text(source);
+        let says = "lost+found that is no directory";
+        fails(["pack", &source, "-o", &out], 1, says);
+        fails(["pack", &source, "--into", &format!("{image}:/")], 1, says);
+        ok(["mkdir", "-p", &format!("{image}:/below")]);
+        ok(["pack", "-q", &source, "--into", &format!("{image}:/below")]);
+    }
+    let kind = ok(["stat", "-c", "%F", &format!("{image}:/lost+found")]);
+    assert_eq!(kind.trim(), "directory");
+}
+
+/// Symbolic links have the mode that Linux gives them, whatever an archive says.
+#[test]
+fn symbolic_links_have_one_mode() {
+    if !has(&["tar"]) {
+        return;
+    }
+    let place = Place::new();
+    place.shell(
+        "mkdir source link; ln -s target link/name; tar --mode=0644 -cf link.tar -C link name",
+    );
+    let (image, link) = (place.image("image"), place.text("link.tar"));
+    ok(["pack", "-q", &link, "--into", &format!("{image}:/")]);
+    ok(["pack", "-q", &link, "-o", &place.text("out")]);
+    for image in ["image", "out"] {
+        let at = format!("{}:/name", place.text(image));
+        assert_eq!(ok(["stat", "-c", "%a", &at]).trim(), "777", "{image}");
+    }
+}
+
+/// What is left out of the sources stays in the image as it was.
+#[test]
+fn what_is_excluded_leaves_what_is_there() {
+    if !has(&["tar"]) {
+        return;
+    }
+    let place = Place::new();
+    place.shell(
+        "mkdir -p base/doc layer/doc/more; echo old > base/keep.o; echo old > base/doc/text
+         echo new > layer/keep.o; echo new > layer/new.o; ln layer/new.o layer/other
+         ln layer/new.o layer/third; echo new > layer/doc/text; echo new > layer/doc/more/text
+         echo new > layer/plain; tar --sort=name -cf layer.tar -C layer .
+         mkdir expected; cp -a base/. expected; echo new > expected/plain; echo new > expected/other
+         ln expected/other expected/third",
+    );
+    for layer in ["layer", "layer.tar"] {
+        let image = place.text("image");
+        let into = format!("{image}:/");
+        ok([
+            "pack",
+            "-q",
+            "-F",
+            &place.text("base"),
+            "--size",
+            "+1M",
+            "-o",
+            &image,
+        ]);
+        let words = [
+            "pack",
+            "-q",
+            &place.text(layer),
+            "--exclude",
+            "*.o",
+            "--exclude",
+            "/doc",
+        ];
+        ok(words.iter().chain(&["--into", &into]));
+        let out = place.text("out");
+        let _ = fs::remove_dir_all(&out);
+        ok(["cp", "-a", &format!("{into}."), &out]);
+        place.shell(
+            "rmdir out/lost+found; diff -r out expected; test \"$(stat -c %h out/other)\" = 2",
+        );
+    }
 }
 
 /// A kill at any moment leaves a sound image that another run completes.
@@ -305,6 +434,8 @@ fn a_killed_run_leaves_a_sound_image() {
     ]);
     let first = fs::read(&image).unwrap();
     let into = format!("{image}:/");
+    let wholes =
+        ["base", "layer"].map(|tree| fs::read(place.path(tree).join("bin/large")).unwrap());
     let mut was_cut = false;
     for changes in 1..12 {
         fs::write(&image, &first).unwrap();
@@ -324,6 +455,9 @@ fn a_killed_run_leaves_a_sound_image() {
         assert_clean(Path::new(&image));
         let kept = ok(["cat", &format!("{image}:/kept/same")]);
         assert_eq!(kept, "same\n");
+        // What is replaced is whole, old or new.
+        let large = run(["cat", &format!("{image}:/bin/large")]).stdout;
+        assert!(wholes.contains(&large), "after {changes} changes");
         ok(["pack", "-q", &layer, "--into", &into]);
         assert_clean(Path::new(&image));
         assert!(tar(&image, "/") == expected, "after {changes} changes");

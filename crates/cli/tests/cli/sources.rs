@@ -269,7 +269,7 @@ fn archives_are_not_for_terminals() {
 }
 
 /// What an image of a container is to look like, for umoci as the judge.
-const CONTAINER: &str = "
+pub(crate) const CONTAINER: &str = "
 umoci init --layout img; umoci new --image img:a
 umoci unpack --rootless --image img:a b 2>/dev/null
 mkdir -p b/rootfs/d/e b/rootfs/opaque b/rootfs/usr/lib; echo 1 > b/rootfs/d/e/f; echo 2 > b/rootfs/gone

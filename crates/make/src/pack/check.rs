@@ -11,6 +11,7 @@ use super::frame::Frame;
 use super::inode::TreeBlock;
 use super::place::Placed;
 use super::tree::{Kind, NodeId};
+use super::verity::BLOCK_BYTES;
 use crate::error::{Error, Result};
 use crate::plan::Plan;
 
@@ -57,6 +58,25 @@ pub(super) fn compare(
     plan: &Plan<'_>,
     frame: &Frame,
 ) -> Result<Vec<Difference>> {
+    let names = Names::new(plan, frame);
+    let what = |offset| names.what(offset);
+    compare_files(ours, image, names.block_bytes, "image", &what)
+}
+
+/// The same of hash trees in files of their own; offsets are those in such a file.
+pub(super) fn compare_hashes(ours: &Path, hashes: &Path) -> Result<Vec<Difference>> {
+    let block_bytes = BLOCK_BYTES as usize;
+    let what = |_| format!("hash tree in {}", hashes.display());
+    compare_files(ours, hashes, block_bytes, "file of the hash tree", &what)
+}
+
+fn compare_files(
+    ours: &Path,
+    image: &Path,
+    block_bytes: usize,
+    called: &str,
+    what: &dyn Fn(u64) -> String,
+) -> Result<Vec<Difference>> {
     let failed = |path: &Path, source| Error::Open {
         path: path.to_owned(),
         source,
@@ -70,7 +90,6 @@ pub(super) fn compare(
     };
     let (expected, found) = (len(&one, ours)?, len(&other, image)?);
     let mut differences = Vec::<Difference>::new();
-    let names = Names::new(plan, frame);
     let (mut a, mut b) = (vec![0; CHUNK_BYTES], vec![0; CHUNK_BYTES]);
     let mut at = 0;
     let end = expected.min(found);
@@ -82,16 +101,16 @@ pub(super) fn compare(
             .read_exact_at(&mut b[..want], at)
             .map_err(|error| failed(image, error))?;
         if a[..want] != b[..want] {
-            runs(&a[..want], &b[..want], names.block_bytes, |run| {
+            runs(&a[..want], &b[..want], block_bytes, |run| {
                 let offset = at + run.start as u64;
                 let found = Difference {
                     offset,
                     len: run.len() as u64,
-                    what: names.what(offset),
+                    what: what(offset),
                 };
                 let is_room = differences.len() < MOST;
                 match differences.last_mut() {
-                    Some(last) if last.goes_on(&found, names.block_bytes as u64) => {
+                    Some(last) if last.goes_on(&found, block_bytes as u64) => {
                         last.len = found.offset + found.len - last.offset;
                     }
                     _ if is_room => differences.push(found),
@@ -105,7 +124,7 @@ pub(super) fn compare(
         differences.push(Difference {
             offset: end,
             len: expected.max(found) - end,
-            what: format!("the image has {found} bytes instead of {expected}"),
+            what: format!("the {called} has {found} bytes instead of {expected}"),
         });
     }
     Ok(differences)

@@ -16,6 +16,7 @@ use gpt::partition::{Partition, PartitionAttributes};
 use gpt::{GptConfig, GptError, partition_types};
 use uuid::Uuid;
 
+use super::planned::PackedPartition;
 use super::size::PackSize;
 use super::verity::{self, BLOCK_BYTES};
 use crate::error::{Error, Result};
@@ -51,29 +52,29 @@ pub enum HashTree {
 
 /// What is asked for around a volume.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Around {
-    pub(super) table: Option<PartitionTable>,
-    pub(super) hashes: Option<HashTree>,
+pub(crate) struct Around {
+    pub(crate) table: Option<PartitionTable>,
+    pub(crate) hashes: Option<HashTree>,
 }
 
 /// The places in an image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Frame {
+pub(crate) struct Frame {
     /// Where the volume begins.
-    pub(super) start: u64,
+    pub(crate) start: u64,
     /// Bytes of the volume.
-    pub(super) volume: u64,
+    pub(crate) volume: u64,
     /// Bytes that a hash tree covers; 0 if there is none.
-    pub(super) hashed: u64,
+    pub(crate) hashed: u64,
     /// Bytes of the volume and of a hash tree behind it: those of the partition.
-    pub(super) content: u64,
+    pub(crate) content: u64,
     /// Bytes of the image.
-    pub(super) total: u64,
+    pub(crate) total: u64,
 }
 
 impl Around {
     /// The size of the volume in an image of that size.
-    pub(super) fn inner(&self, size: PackSize) -> Result<PackSize> {
+    pub(crate) fn inner(&self, size: PackSize) -> Result<PackSize> {
         let PackSize::Exact(total) = size else {
             return Ok(size);
         };
@@ -108,7 +109,7 @@ impl Around {
     }
 
     /// The places for a volume of `volume` bytes.
-    pub(super) fn frame(&self, size: PackSize, volume: u64) -> Frame {
+    pub(crate) fn frame(&self, size: PackSize, volume: u64) -> Frame {
         let hashed = match self.hashes {
             Some(_) => volume.next_multiple_of(BLOCK_BYTES),
             None => 0,
@@ -158,13 +159,14 @@ impl Frame {
 ///
 /// # Errors
 /// Those of the file.
-pub(super) fn write_table(
+pub(crate) fn write_table(
     path: &Path,
     frame: &Frame,
-    is_bootable: bool,
+    table: PartitionTable,
     name: &[u8],
-    guids: [Uuid; 2],
+    places: &PackedPartition,
 ) -> Result<()> {
+    let PartitionTable::Gpt { bootable } = table;
     let failed = |source| Error::Open {
         path: path.to_owned(),
         source,
@@ -175,15 +177,15 @@ pub(super) fn write_table(
     ProtectiveMBR::with_lb_size(u32::try_from(last).unwrap_or(u32::MAX))
         .overwrite_lba0(&mut file)
         .map_err(|error| failed(io::Error::other(error)))?;
-    let [disk, partition] = guids;
-    let flags = match is_bootable {
+    let disk = Uuid::from_bytes(places.disk_guid);
+    let flags = match bootable {
         true => PartitionAttributes::BOOTABLE.bits(),
         false => 0,
     };
     let first_lba = START_BYTES / SECTOR_BYTES;
     let entry = Partition {
         part_type_guid: partition_types::LINUX_FS,
-        part_guid: partition,
+        part_guid: Uuid::from_bytes(places.guid),
         first_lba,
         last_lba: first_lba + frame.content.div_ceil(SECTOR_BYTES) - 1,
         flags,

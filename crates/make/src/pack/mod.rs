@@ -36,6 +36,7 @@ mod walk;
 mod whole;
 
 pub use check::Difference;
+pub(crate) use frame::{Around, Frame, write_table};
 pub use frame::{HashTree, PartitionTable};
 pub use options::PackOptions;
 pub use planned::{Packed, PackedPartition};

@@ -158,7 +158,8 @@ impl PackOptions {
     ///
     /// UUID and hash seed follow from the tree and its data unless they are given. If the UUID differs, this
     /// is one difference, and all others are those from a volume with the UUID, the hash seed and the time of
-    /// the image: these three are part of every inode and directory.
+    /// the image: these three are part of every inode and directory. A hash tree in a file of its own is
+    /// compared, too.
     ///
     /// # Errors
     /// As [`PackOptions::pack`].
@@ -169,11 +170,6 @@ impl PackOptions {
         image: impl AsRef<Path>,
     ) -> Result<Vec<Difference>> {
         let image = image.as_ref();
-        if let Some(HashTree::File(_)) = self.around.hashes {
-            return Err(Error::invalid(
-                "a hash tree in a file of its own is not compared: 'veritysetup verify' does that",
-            ));
-        }
         let (walk, mut options) = self.walked(tree, sources)?;
         let (differences, uuid) = self.differences(&walk, &options, image)?;
         if differences.is_empty() || options.uuid.is_some() {
@@ -200,7 +196,10 @@ impl PackOptions {
         let unnamed = new_file(image)?;
         let ours = unnamed.path();
         let written = self.write_image(ours, &sized, &frame, options, &|_, _| ())?;
-        let differences = check::compare(ours, image, &written.plan, &frame)?;
+        let mut differences = check::compare(ours, image, &written.plan, &frame)?;
+        if let (Some(ours), Some(HashTree::File(path))) = (&written.hashes, &self.around.hashes) {
+            differences.extend(check::compare_hashes(ours.path(), path)?);
+        }
         Ok((differences, written.request.uuid))
     }
 

@@ -55,6 +55,19 @@ pub struct PackedPartition {
     pub guid: [u8; 16],
 }
 
+impl PackedPartition {
+    /// The partition of a volume with this UUID.
+    pub(crate) fn of(frame: &Frame, uuid: &[u8; 16]) -> PackedPartition {
+        let [disk_guid, guid] = guids(uuid);
+        PackedPartition {
+            start: frame.start,
+            bytes: frame.content,
+            disk_guid,
+            guid,
+        }
+    }
+}
+
 impl PackOptions {
     /// Whether the options are sound, whatever is packed: to be called before sources are read.
     ///
@@ -85,13 +98,8 @@ impl PackOptions {
     pub(super) fn packed(&self, made: Made, walk: &Walk<'_>, frame: &Frame) -> Packed {
         let latest = self.latest();
         let inode_bytes = made.inode_bytes;
-        let [disk_guid, guid] = guids(&made.uuid);
-        let partition = self.around.table.map(|_| PackedPartition {
-            start: frame.start,
-            bytes: frame.content,
-            disk_guid,
-            guid,
-        });
+        let table = self.around.table;
+        let partition = table.map(|_| PackedPartition::of(frame, &made.uuid));
         let mut packed = Packed {
             made,
             bytes: frame.total,

@@ -8,8 +8,9 @@ use sha2::{Digest, Sha256};
 use throughline_block::Disk;
 use throughline_device::OffsetDevice;
 
-use super::frame::{self, Frame, HashTree, PartitionTable};
+use super::frame::{self, Frame, HashTree};
 use super::options::{PackOptions, open};
+use super::planned::PackedPartition;
 use super::size::Sized;
 use super::verity::{self, Verity};
 use crate::error::{Error, Result};
@@ -48,10 +49,10 @@ impl PackOptions {
             hashes: None,
         };
         self.write_hashes(image, frame, &sized.measured.walk.digest, &mut written)?;
-        if let Some(PartitionTable::Gpt { bootable }) = self.around.table {
+        if let Some(table) = self.around.table {
             let request = &written.request;
-            let guids = guids(&request.uuid).map(uuid::Uuid::from_bytes);
-            frame::write_table(image, frame, bootable, &request.label, guids)?;
+            let places = PackedPartition::of(frame, &request.uuid);
+            frame::write_table(image, frame, table, &request.label, &places)?;
         }
         Ok(written)
     }
@@ -84,8 +85,19 @@ impl PackOptions {
             },
         };
         let hashes = written.hashes.as_ref().map_or(image, NewFile::path);
+        let made = verity::write(image, hashes, &request);
+        let root_hash = made.map_err(|error| match (error, &self.around.hashes) {
+            // Not the path of a file that has no name yet.
+            (Error::Open { path, source }, Some(HashTree::File(named))) if path == hashes => {
+                Error::Open {
+                    path: named.clone(),
+                    source,
+                }
+            }
+            (other, _) => other,
+        })?;
         written.verity = Some(Verity {
-            root_hash: verity::write(image, hashes, &request)?,
+            root_hash,
             salt: request.salt,
             data_blocks: request.data_bytes / verity::BLOCK_BYTES,
             hash_offset,

@@ -1,5 +1,7 @@
 //! Data of new files: one pass over the sources, each file written where its data is.
 
+use std::collections::HashMap;
+
 use throughline_archive::{self as archive, NodeId, Visited};
 
 use super::Apply;
@@ -7,29 +9,23 @@ use crate::file::File;
 use crate::read_tree::at;
 
 impl Apply<'_> {
-    /// Gives every new file its size and its data.
+    /// Gives every new file its data.
     pub(super) fn data(
         &mut self,
         progress: &mut dyn FnMut(u64, u64) -> bool,
     ) -> archive::Result<()> {
-        let mut all = 0;
-        for (node, path) in &self.new {
-            let wanted = self.tree.node(*node);
-            let Some(content) = wanted.content().filter(|content| content.size > 0) else {
-                continue;
-            };
-            all += content.data_bytes();
-            let sized = self.file(*node, path)?.set_len(content.size);
-            sized.map_err(|error| at(path, error))?;
-        }
-        let paths: std::collections::HashMap<NodeId, &[u8]> = self
-            .new
+        let new = std::mem::take(&mut self.new);
+        let contents = new
+            .iter()
+            .filter_map(|(node, _)| self.tree.node(*node).content());
+        let all = contents.map(|content| content.data_bytes()).sum();
+        let paths: HashMap<NodeId, &[u8]> = new
             .iter()
             .map(|(node, path)| (*node, path.as_slice()))
             .collect();
         let mut open: Option<(NodeId, File)> = None;
-        let mut written = 0;
         let mut failed = None;
+        let (tree, sources) = (self.tree, self.sources);
         let mut visit = |node: NodeId, offset: u64, bytes: &[u8]| -> Visited {
             let mut write = || {
                 let path = paths.get(&node).copied().unwrap_or_default();
@@ -39,8 +35,9 @@ impl Apply<'_> {
                 let (_, file) = open.as_ref().expect("it was opened");
                 let done = file.write_all_at(bytes, offset);
                 done.map_err(|error| at(path, error))?;
-                written += bytes.len() as u64;
-                match progress(written, all) {
+                self.done.data_bytes += bytes.len() as u64;
+                self.wrote(node, bytes.len() as u64)?;
+                match progress(self.done.data_bytes, all) {
                     true => Ok(()),
                     false => Err(archive::Error::Stopped),
                 }
@@ -51,8 +48,9 @@ impl Apply<'_> {
             })
         };
         // Files of the base are without data in the tree.
-        let passed = self.sources.for_each_data(self.tree, 1, &mut visit);
-        self.done.data_bytes = written;
+        let passed = sources.for_each_data(tree, 1, &mut visit);
+        drop(open);
+        self.new = new;
         match failed {
             Some(error) => Err(error),
             None => passed,

@@ -40,7 +40,7 @@ impl Apply<'_> {
 
     /// Makes the metadata of an inode what the tree says. A new owner would take away capabilities and
     /// set-user-ID, so it comes first; a list of access rights changes the mode, so that comes last.
-    fn set(&self, node: &Node, id: NodeId) -> Result<()> {
+    pub(super) fn set(&self, node: &Node, id: NodeId) -> Result<()> {
         let wanted = self.tree.node(id);
         let found = node.metadata()?;
         if (found.uid(), found.gid()) != (wanted.uid(), wanted.gid()) {

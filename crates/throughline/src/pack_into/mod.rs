@@ -13,10 +13,16 @@
 //! - Nodes of the base keep their numbers in the merged tree ([`Tree::keep_numbers`]): a number below the
 //!   base's bound is the inode that was there, with what is in it.
 //! - Every step is a change that the journal makes whole: a crash leaves a part of the steps, and no damage.
+//! - What is not a directory is replaced by a rename, when what replaces it has its content.
+//! - What cannot fit is refused before the first step.
 
 mod data;
 mod finish;
 mod names;
+mod room;
+mod stash;
+
+use std::collections::HashMap;
 
 use throughline_archive::{self as archive, Limits, Merge, NodeId, Sources, Tree};
 
@@ -25,8 +31,8 @@ use crate::node::Node;
 use crate::read_tree::{at, is_top, read_names};
 use crate::volume::Volume;
 
-/// The directory that keeps inodes which lose their names before they get new ones. It is there only
-/// meanwhile, and only if what was there gets another name.
+/// The directory that keeps inodes which have no name of their own. It is there only meanwhile, and only if
+/// something is replaced, or what was there gets another name.
 const STASH: &[u8] = b".pack-into.tmp";
 
 /// A directory of a volume, to lay trees over. See [`PackInto::begin`].
@@ -38,8 +44,6 @@ pub struct PackInto {
     is_top: bool,
     /// By number of a node of the base: its inode.
     inodes: Vec<u64>,
-    /// Nodes of the base.
-    count: usize,
     latest: Option<std::time::SystemTime>,
 }
 
@@ -70,6 +74,9 @@ struct Apply<'a> {
     inodes: Vec<Option<u64>>,
     /// New nodes, whose metadata is set at the end.
     new: Vec<(NodeId, Vec<u8>)>,
+    /// New files that are to replace something when their data is there.
+    waiting: HashMap<NodeId, stash::Waiting>,
+    stash: Option<Node>,
     done: PackedInto,
 }
 
@@ -104,7 +111,6 @@ impl PackInto {
             is_top: is_top(&node),
             directory: node,
             inodes,
-            count: tree.len(),
             latest: None,
         };
         Ok((into, Merge::onto(tree, limits)))
@@ -119,8 +125,9 @@ impl PackInto {
     /// Makes the directory what the tree is. `progress` is called with the bytes of data written so far, and
     /// all bytes to write; if it returns `false`, the call ends with [`archive::Error::Stopped`].
     ///
-    /// **After an error or a crash, a part of the tree is there**: names may be there whose files are not yet
-    /// complete. The volume is sound, and a second run with the same sources completes it. When the call
+    /// **After an error or a crash, a part of the tree is there**: new names may be there whose files are not
+    /// yet complete. A file that is replaced is there, old or new. What [`PackInto::check`] refuses changes
+    /// nothing. The volume is sound, and a second run with the same sources completes it. When the call
     /// returns, nothing is durable before a [`Volume::sync`] or [`Volume::close`].
     ///
     /// # Errors
@@ -132,6 +139,7 @@ impl PackInto {
         sources: &Sources,
         progress: &mut dyn FnMut(u64, u64) -> bool,
     ) -> archive::Result<PackedInto> {
+        self.check(tree, sources)?;
         let mut inodes: Vec<Option<u64>> = self.inodes.iter().copied().map(Some).collect();
         inodes.resize(tree.id_bound().max(inodes.len()), None);
         let mut apply = Apply {
@@ -140,10 +148,15 @@ impl PackInto {
             sources,
             inodes,
             new: Vec::new(),
+            waiting: HashMap::new(),
+            stash: None,
             done: PackedInto::default(),
         };
-        apply.names(progress)?;
-        apply.data(progress)?;
+        let applied = apply.names(progress);
+        let applied = applied.and_then(|()| apply.data(progress));
+        // Before the metadata of its directory is set.
+        let dropped = apply.drop_stash();
+        applied.and(dropped)?;
         apply.finish()?;
         Ok(apply.done)
     }

@@ -3,16 +3,15 @@
 use std::collections::HashMap;
 
 use throughline_archive::{self as archive, Child, Kind, NodeId};
-use throughline_ext::Reason;
 
 use super::{Apply, STASH, join};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::metadata::{Attributes, DeviceNumber};
 use crate::node::{NewNode, Node};
 use crate::read_tree::at;
 
 /// The names of a directory: the inode of each.
-type Names = HashMap<Vec<u8>, u64>;
+pub(super) type Names = HashMap<Vec<u8>, u64>;
 
 impl Apply<'_> {
     /// Makes the names what the tree has, and makes its new inodes, still without data and metadata.
@@ -21,8 +20,7 @@ impl Apply<'_> {
         progress: &mut dyn FnMut(u64, u64) -> bool,
     ) -> archive::Result<()> {
         self.drop_stash()?;
-        self.check_room()?;
-        let has_stash = self.stash()?;
+        self.stash_linked()?;
         let mut left = vec![(NodeId::ROOT, Vec::new())];
         while let Some((directory, path)) = left.pop() {
             if !progress(0, 0) {
@@ -44,9 +42,6 @@ impl Apply<'_> {
                     left.push((child.node, inside));
                 }
             }
-        }
-        if has_stash {
-            self.drop_stash()?;
         }
         Ok(())
     }
@@ -101,31 +96,45 @@ impl Apply<'_> {
         }
         let is_directory = self.tree.node(child.node).kind() == Kind::Directory;
         if let (true, Some(ino)) = (is_directory, before) {
-            // A directory over a directory: the inode stays, and only what is in it changes.
             let there = directory.lookup(child.name)?;
             if there.is_dir() {
+                // A directory over a directory: the inode stays, and only what is in it changes.
                 self.inodes[child.node.index()] = Some(ino);
                 self.new.push((child.node, path.to_vec()));
                 return Ok(());
             }
-        }
-        if before.is_some() {
             self.remove(directory, child.name)?;
         }
-        if let Some(ino) = known {
-            let node = self.into.volume.node_by_ino(ino)?;
-            directory.link(&node, child.name)?;
-            self.done.hard_links += 1;
-            return Ok(());
+        // What is replaced keeps its name until what replaces it is complete.
+        let is_replaced = before.is_some() && !is_directory;
+        let node = match known {
+            Some(ino) => {
+                self.done.hard_links += 1;
+                let node = self.into.volume.node_by_ino(ino)?;
+                if !is_replaced {
+                    return directory.link(&node, child.name);
+                }
+                node
+            }
+            None => {
+                let node = match is_replaced {
+                    true => self.create_in_stash(child.node)?,
+                    false => self.create(directory, child.name, child.node)?,
+                };
+                self.inodes[child.node.index()] = Some(node.ino());
+                self.new.push((child.node, path.to_vec()));
+                node
+            }
+        };
+        match is_replaced {
+            true => self.replace(directory, child, &node, path),
+            false => Ok(()),
         }
-        let made = self.create(directory, child)?;
-        self.inodes[child.node.index()] = Some(made.ino());
-        self.new.push((child.node, path.to_vec()));
-        Ok(())
     }
 
-    fn create(&mut self, directory: &Node, child: Child<'_>) -> Result<Node> {
-        let wanted = self.tree.node(child.node);
+    /// Makes a new node: of a file, with its size.
+    pub(super) fn create(&mut self, directory: &Node, name: &[u8], id: NodeId) -> Result<Node> {
+        let wanted = self.tree.node(id);
         let device = wanted.device().unwrap_or_default();
         let numbers = DeviceNumber {
             major: device.major,
@@ -154,86 +163,16 @@ impl Apply<'_> {
             .mode(mode)
             .uid(wanted.uid())
             .gid(wanted.gid());
-        directory.create(child.name, kind, &attributes)
-    }
-
-    /// Gives inodes of the base that are to get new names one in the stash, because their old names may go
-    /// before. Whether there are any.
-    fn stash(&mut self) -> archive::Result<bool> {
-        let mut stashed = HashMap::new();
-        let mut left = vec![(NodeId::ROOT, Vec::new())];
-        while let Some((directory, path)) = left.pop() {
-            let node = self.node(directory, &path)?;
-            let there = names_in(&node).map_err(|error| at(&path, error))?;
-            for child in self.tree.children(directory) {
-                if !self.into.is_base(child.node) {
-                    continue;
-                }
-                let inside = join(&path, child.name);
-                if self.tree.node(child.node).kind() == Kind::Directory {
-                    left.push((child.node, inside));
-                    continue;
-                }
-                let ino = self.inodes[child.node.index()];
-                if there.get(child.name).copied() != ino {
-                    stashed.extend(ino.map(|ino| (ino, inside)));
-                }
-            }
+        let node = directory.create(name, kind, &attributes)?;
+        if let Some(content) = wanted.content().filter(|content| content.size > 0) {
+            node.open_file()?.set_len(content.size)?;
         }
-        if stashed.is_empty() {
-            return Ok(false);
-        }
-        let top = &self.into.directory;
-        let failed = |error| at(STASH, error);
-        let attributes = Attributes::new().mode(0o700).uid(0).gid(0);
-        let made = top.create(STASH, NewNode::Directory, &attributes);
-        let stash = made.map_err(failed)?;
-        for (ino, path) in stashed {
-            let node = self.into.volume.node_by_ino(ino);
-            let node = node.map_err(|error| at(&path, error))?;
-            let linked = stash.link(&node, ino.to_string().as_bytes());
-            linked.map_err(|error| at(&path, error))?;
-        }
-        Ok(true)
-    }
-
-    /// Removes the stash, also that of a run which was interrupted.
-    fn drop_stash(&self) -> archive::Result<()> {
-        let top = &self.into.directory;
-        match top.lookup(STASH) {
-            Ok(_) => remove(top, STASH).map_err(|error| at(STASH, error)),
-            Err(Error::Caller(Reason::NotFound)) => Ok(()),
-            Err(error) => Err(at(STASH, error)),
-        }
-    }
-
-    /// Refuses before anything is written what cannot fit, as far as that is known: where names go, space
-    /// becomes free.
-    fn check_room(&self) -> archive::Result<()> {
-        let failed = |error| at(b".", error);
-        let room = self.into.volume.stat_fs().map_err(failed)?;
-        let block_bytes = u64::from(self.into.volume.block_bytes());
-        let is_base = |id: &NodeId| self.into.is_base(*id);
-        if self.tree.ids().filter(is_base).count() < self.into.count {
-            return Ok(());
-        }
-        let (mut blocks, mut inodes) = (0_u64, 0_u64);
-        for id in self.tree.ids().filter(|id| !is_base(id)) {
-            inodes += 1;
-            let content = self.tree.node(id).content();
-            let data = content.map_or(0, |content| content.data_bytes());
-            // Less than a block may be in the inode.
-            blocks = blocks.saturating_add(data / block_bytes);
-        }
-        if blocks > room.free_blocks || inodes > u64::from(room.free_inodes) {
-            return Err(failed(Reason::NoSpace.into()));
-        }
-        Ok(())
+        Ok(node)
     }
 }
 
 /// The names of a directory, and their inodes.
-fn names_in(directory: &Node) -> Result<Names> {
+pub(super) fn names_in(directory: &Node) -> Result<Names> {
     let mut names = Names::new();
     let mut from = 0;
     loop {
@@ -249,7 +188,7 @@ fn names_in(directory: &Node) -> Result<Names> {
 }
 
 /// Removes a name, and all below it.
-fn remove(directory: &Node, name: &[u8]) -> Result<()> {
+pub(super) fn remove(directory: &Node, name: &[u8]) -> Result<()> {
     use std::os::unix::ffi::OsStrExt;
     if directory.lookup(name)?.is_dir() {
         let path = std::ffi::OsStr::from_bytes(name);

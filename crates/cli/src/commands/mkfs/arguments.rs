@@ -8,6 +8,7 @@ use throughline::{MkfsError, MkfsOptions, VolumeSize};
 use uuid::Uuid;
 
 use crate::args::JsonFlag;
+use crate::commands::pack::DiskArgs;
 use crate::output::note;
 use crate::problem::Failure;
 use crate::text::{parse_size, quote};
@@ -91,6 +92,8 @@ pub(crate) struct MkfsArgs {
     /// input
     #[arg(short = 'd', value_name = "SOURCE")]
     pub(crate) source: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) disk: DiskArgs,
     /// Operating system that is recorded as the maker
     #[arg(short = 'o', value_name = "OS")]
     creator_os: Option<String>,

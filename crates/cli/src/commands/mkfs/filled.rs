@@ -34,6 +34,7 @@ pub(super) fn make(
     let mut pack = PackOptions::new();
     pack.mkfs(options)
         .size(PackSize::Exact(size))
+        .partition(args.disk.table())
         .overwrite(is_forced);
     if let Some(time) = epoch()? {
         pack.epoch(time);
@@ -52,7 +53,8 @@ pub(super) fn make(
     }
     let progress = Progress::bytes(Some(0), context.globals.quiet || context.json);
     let show = |done, of| progress.at(done, of);
-    let packed = match image.exists() {
+    // A disk image is a new file: the old one is replaced when the new one is complete.
+    let packed = match image.exists() && args.disk.table().is_none() {
         true => pack.pack_onto(&tree, &sources, image, &show),
         false => pack.pack_showing(&tree, &sources, image, &show),
     };
@@ -68,6 +70,12 @@ fn size(args: &MkfsArgs, options: &MkfsOptions) -> Result<u64, Failure> {
     let image = &args.image;
     match args.size()? {
         Some(VolumeSize::Bytes(bytes)) => Ok(bytes),
+        None if args.disk.table().is_some() => match image.metadata() {
+            Ok(found) if found.len() > 0 => Ok(found.len()),
+            _ => Err(Failure::Usage(
+                "--partition: the size of the disk image is needed".to_owned(),
+            )),
+        },
         given => {
             // Blocks, whose size the options decide, or none.
             let planned = match given {

@@ -8,7 +8,7 @@ mod shown;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use throughline::pack::Packed;
+use throughline::pack::{Packed, PackedPartition};
 use throughline::{Made, MkfsError, MkfsOptions};
 use throughline_forms::files;
 
@@ -39,24 +39,34 @@ pub(crate) fn run(args: &MkfsArgs, context: &mut Context) -> Result<(), Failure>
     if let Some(source) = &args.source {
         let packed = filled::make(args, options, source, is_forced, context)?;
         note_clamped(&packed, context.globals.quiet);
-        return finish(&packed.made, Some(&packed), args, context);
+        let partition = packed.partition;
+        return finish(&packed.made, Some(&packed), partition, args, context);
     }
-    let made = match args.dry_run {
-        true => options.plan_for(image),
-        false => options.overwrite(is_forced).make(image),
+    let made = match (args.dry_run, args.disk.table()) {
+        (true, None) => options.plan_for(image).map(|made| (made, None)),
+        (true, Some(table)) => options.plan_disk(image, table).map(|made| (made, None)),
+        (false, None) => options
+            .overwrite(is_forced)
+            .make(image)
+            .map(|made| (made, None)),
+        (false, Some(table)) => options
+            .overwrite(is_forced)
+            .make_disk(image, table)
+            .map(|(made, partition)| (made, Some(partition))),
     };
-    let made = made.map_err(|error| failure(error, args, doing))?;
-    finish(&made, None, args, context)
+    let (made, partition) = made.map_err(|error| failure(error, args, doing))?;
+    finish(&made, None, partition, args, context)
 }
 
 fn finish(
     made: &Made,
     packed: Option<&Packed>,
+    partition: Option<PackedPartition>,
     args: &MkfsArgs,
     context: &mut Context,
 ) -> Result<(), Failure> {
     warn(made, context.globals.quiet);
-    shown::show(made, packed, args, context)
+    shown::show(made, packed, partition, args, context)
 }
 
 /// An error, as what it is: options and sizes that are refused are a wrong command line.

@@ -3,11 +3,12 @@
 use std::fmt::Write;
 
 use serde_json::json;
-use throughline::pack::Packed;
+use throughline::pack::{Packed, PackedPartition};
 use throughline::{Made, OnError};
 use uuid::Uuid;
 
 use super::MkfsArgs;
+use crate::commands::pack::{partition_text, partition_value};
 use crate::context::Context;
 use crate::problem::Failure;
 
@@ -18,6 +19,7 @@ const LINE: usize = 72;
 pub(super) fn show(
     made: &Made,
     packed: Option<&Packed>,
+    partition: Option<PackedPartition>,
     args: &MkfsArgs,
     context: &mut Context,
 ) -> Result<(), Failure> {
@@ -28,6 +30,9 @@ pub(super) fn show(
         let mut value = value(made, uuid.as_deref());
         if let (Some(packed), Some(all)) = (packed, value.as_object_mut()) {
             all.extend(content(packed));
+        }
+        if let Some(partition) = partition {
+            value["partition"] = partition_value(partition);
         }
         return context.out.json(&value);
     }
@@ -42,6 +47,9 @@ pub(super) fn show(
             "\nDirectories: {}, files: {}, others: {}, bytes of data: {}",
             packed.directories, packed.files, packed.others, packed.data_bytes
         );
+    }
+    if let Some(partition) = partition {
+        let _ = write!(text, "\n{}", partition_text(partition));
     }
     context.out.line(text)
 }

@@ -23,9 +23,12 @@ pub(super) fn run(args: &PackArgs, place: &Place, context: &mut Context) -> Resu
         _ => Vec::new(),
     };
     let wanted = Wanted {
+        exclude: &args.exclude,
         platform: args.platform.as_ref(),
         without,
         quiet: context.globals.quiet,
+        is_tls_unverified: !args.tls_verify,
+        interrupt: context.interrupt().clone(),
         ..Wanted::default()
     };
     let begun = PackInto::begin(&directory, sources::limits(&wanted)).doing(doing);
@@ -37,6 +40,7 @@ pub(super) fn run(args: &PackArgs, place: &Place, context: &mut Context) -> Resu
         merge.tree_mut().set_owner_of_new(uid, gid);
     }
     let (tree, sources) = sources::merged_onto(merge, &args.sources, &wanted)?;
+    into.check(&tree, &sources).doing(doing)?;
     let progress = Progress::bytes(Some(0), context.globals.quiet || context.json);
     let interrupt = context.interrupt().clone();
     let applied = into.apply(&tree, &sources, &mut |done, of| {

@@ -4,13 +4,16 @@ mod into;
 
 use std::fs::File;
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, ValueEnum};
+use clap::{ArgAction, Args, ValueEnum};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use throughline::archive::{Platform, Sources, Tree};
-use throughline::pack::{Difference, HashTree, PackOptions, PackSize, Packed, PartitionTable};
+use throughline::pack::{
+    Difference, HashTree, PackOptions, PackSize, Packed, PackedPartition, PartitionTable,
+};
 use throughline::{MkfsError, MkfsOptions};
 
 use crate::args::JsonFlag;
@@ -33,7 +36,8 @@ const EXIT_TROUBLE: u8 = 2;
 pub(crate) struct PackArgs {
     /// Directories, tar archives (plain, gzip, xz, zstd, bzip2; - is standard input), images of containers
     /// (an OCI layout; a tar as skopeo or 'docker save' writes it). Later ones are laid over earlier ones.
-    /// oci:PATH:NAME, oci-archive:PATH:NAME and docker-archive:PATH:NAME take one of several images
+    /// oci:PATH:NAME, oci-archive:PATH:NAME and docker-archive:PATH:NAME take one of several images;
+    /// docker://[HOST/]NAME[:TAG|@DIGEST] is an image of a registry
     #[arg(required = true, value_name = "SOURCE")]
     sources: Vec<PathBuf>,
     /// The image: a new file
@@ -57,6 +61,15 @@ pub(crate) struct PackArgs {
     /// The platform of an image that is for several, as linux/arm64 [default: linux, on this processor]
     #[arg(long, value_name = "PLATFORM", value_parser = sources::platform)]
     platform: Option<Platform>,
+    /// false: accept a registry without TLS, or with a certificate that is not trusted
+    #[arg(
+        long,
+        value_name = "BOOL",
+        default_value_t = true,
+        hide_default_value = true,
+        action = ArgAction::Set
+    )]
+    tls_verify: bool,
     /// Replace IMAGE if it exists
     #[arg(short = 'F', long)]
     force: bool,
@@ -65,24 +78,19 @@ pub(crate) struct PackArgs {
     #[arg(long, value_name = "IMAGE", conflicts_with = "output")]
     check: Option<PathBuf>,
     /// Lay the sources over a directory of an image that exists, instead of making one: as if its own
-    /// content were the first source. Only --owner and --platform go with it
+    /// content were the first source. Only --owner, --exclude and --platform go with it
     #[arg(
         long,
         value_name = "IMAGE:/DIR",
         conflicts_with_all = [
-            "output", "check", "size", "exclude", "force", "fs_type", "block", "inode_bytes",
-            "bytes_per_inode", "inodes", "reserved", "label", "uuid", "features", "extended",
+            "output", "check", "size", "force", "fs_type", "block", "inode_bytes", "bytes_per_inode", "inodes", "reserved", "label", "uuid", "features", "extended",
             "wants_journal", "journal", "usage", "last_mounted", "on_error", "blocks_per_group",
             "groups_per_flex", "revision", "partition", "bootable", "verity",
         ]
     )]
     into: Option<Place>,
-    /// Make a disk image with a partition table, and the file system in its only partition, from 1 MiB on
-    #[arg(long, value_name = "TABLE")]
-    partition: Option<Table>,
-    /// Mark the partition as bootable by legacy BIOS
-    #[arg(long, requires = "partition")]
-    bootable: bool,
+    #[command(flatten)]
+    disk: DiskArgs,
     /// Make a hash tree of dm-verity behind the file system, or in a new file, and print its root hash
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     verity: Option<Option<PathBuf>>,
@@ -90,6 +98,26 @@ pub(crate) struct PackArgs {
     volume: VolumeArgs,
     #[command(flatten)]
     pub(crate) json: JsonFlag,
+}
+
+/// What is around a file system.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct DiskArgs {
+    /// Make a disk image with a partition table, and the file system in its only partition, from 1 MiB on
+    #[arg(long, value_name = "TABLE")]
+    partition: Option<Table>,
+    /// Mark the partition as bootable by legacy BIOS
+    #[arg(long, requires = "partition")]
+    bootable: bool,
+}
+
+impl DiskArgs {
+    /// The partition table, if there is to be one.
+    pub(crate) fn table(self) -> Option<PartitionTable> {
+        self.partition.map(|Table::Gpt| PartitionTable::Gpt {
+            bootable: self.bootable,
+        })
+    }
 }
 
 /// Partition tables.
@@ -123,13 +151,8 @@ pub(crate) fn run(args: &PackArgs, context: &mut Context) -> Result<(), Failure>
         ));
     }
     if let Some(image) = &args.check {
-        if hash_file(args).is_some() {
-            return Err(Failure::Usage(
-                "--check does not read --verity=FILE: 'veritysetup verify' does".to_owned(),
-            ));
-        }
         context.exit_bits = EXIT_TROUBLE;
-        let (tree, sources) = merged(args, context.globals.quiet)?;
+        let (tree, sources) = merged(args, context)?;
         return check(&options, &tree, &sources, image, context);
     }
     let Some(image) = &args.output else {
@@ -140,7 +163,7 @@ pub(crate) fn run(args: &PackArgs, context: &mut Context) -> Result<(), Failure>
             "an image cannot be written to standard output: name a file".to_owned(),
         ));
     }
-    if hash_file(args).as_ref() == Some(image) {
+    if hash_file(args).is_some_and(|hashes| is_same(&hashes, image)) {
         return Err(Failure::Usage(
             "--verity names the image itself: without =FILE, the hash tree is behind the file system"
                 .to_owned(),
@@ -155,7 +178,7 @@ pub(crate) fn run(args: &PackArgs, context: &mut Context) -> Result<(), Failure>
         let why = MkfsError::Occupied(format!("{} exists", image.display()));
         return Err(problem(why).met(doing()));
     }
-    let (tree, sources) = merged(args, context.globals.quiet)?;
+    let (tree, sources) = merged(args, context)?;
     let progress = Progress::bytes(Some(0), context.globals.quiet || context.json);
     let packed = options.pack_showing(&tree, &sources, image, &|done, of| progress.at(done, of));
     progress.clear();
@@ -180,9 +203,7 @@ fn options(args: &PackArgs) -> Result<PackOptions, Failure> {
     args.volume.set(&mut volume, false)?;
     let mut options = PackOptions::new();
     options.mkfs(volume).size(args.size).overwrite(args.force);
-    options.partition(args.partition.map(|Table::Gpt| PartitionTable::Gpt {
-        bootable: args.bootable,
-    }));
+    options.partition(args.disk.table());
     options.verity(args.verity.as_ref().map(|file| match file {
         Some(file) => HashTree::File(file.clone()),
         None => HashTree::Appended,
@@ -193,7 +214,7 @@ fn options(args: &PackArgs) -> Result<PackOptions, Failure> {
     Ok(options)
 }
 
-fn merged(args: &PackArgs, quiet: bool) -> Result<(Tree, Sources), Failure> {
+fn merged(args: &PackArgs, context: &Context) -> Result<(Tree, Sources), Failure> {
     let hashes = hash_file(args);
     let wanted = Wanted {
         exclude: &args.exclude,
@@ -207,7 +228,9 @@ fn merged(args: &PackArgs, quiet: bool) -> Result<(Tree, Sources), Failure> {
             .into_iter()
             .filter_map(Option::as_deref)
             .collect(),
-        quiet,
+        quiet: context.globals.quiet,
+        is_tls_unverified: !args.tls_verify,
+        ..Wanted::default()
     };
     sources::merged(&args.sources, &wanted)
 }
@@ -229,7 +252,8 @@ fn problem_at(error: MkfsError, image: &Path) -> Problem {
     match error {
         MkfsError::Open { source, path } if path == image => {
             let is_missing = source.kind() == std::io::ErrorKind::NotFound;
-            let directory = image.parent().filter(|_| is_missing);
+            let directory = image.parent().filter(|path| is_missing && !path.exists());
+            let directory = directory.filter(|path| *path != Path::new(""));
             let problem = Problem::from(source);
             match directory {
                 Some(directory) => problem.with_next(format!(
@@ -263,9 +287,11 @@ fn check(
     context: &mut Context,
 ) -> Result<(), Failure> {
     let doing = || format!("cannot check {}", quote(image));
-    let found = options
-        .check(tree, sources, image)
-        .map_err(|error| problem_at(error, image).met(doing()))?;
+    let found = options.check(tree, sources, image);
+    let found = found.map_err(|error| match error {
+        MkfsError::Open { source, path } if path == image => Problem::from(source).met(doing()),
+        other => problem(other).met(doing()),
+    })?;
     if context.json {
         let list: Vec<Value> = found.iter().map(difference).collect();
         context
@@ -312,22 +338,47 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
+/// Whether two paths are of one file, which need not be there.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let found = |path: &Path| path.metadata().ok().map(|found| (found.dev(), found.ino()));
+    if let (Some(one), Some(other)) = (found(one), found(other)) {
+        return one == other;
+    }
+    let place = |path: &Path| {
+        let directory = path.parent().filter(|path| *path != Path::new(""));
+        let directory = directory.unwrap_or(Path::new(".")).canonicalize().ok()?;
+        Some(directory.join(path.file_name()?))
+    };
+    one == other || place(one).is_some_and(|one| Some(one) == place(other))
+}
+
 /// The file of the hash tree, if it is one of its own.
 fn hash_file(args: &PackArgs) -> Option<PathBuf> {
     args.verity.clone().flatten()
 }
 
+/// A partition that was made.
+pub(super) fn partition_value(partition: PackedPartition) -> Value {
+    let guid = |bytes| uuid::Uuid::from_bytes(bytes).to_string();
+    json!({
+        "start": partition.start,
+        "bytes": partition.bytes,
+        "disk_guid": guid(partition.disk_guid),
+        "guid": guid(partition.guid),
+    })
+}
+
+/// The same for people.
+pub(super) fn partition_text(partition: PackedPartition) -> String {
+    format!(
+        "partition: {} bytes at {}",
+        partition.bytes, partition.start
+    )
+}
+
 fn value(packed: &Packed, sum: &str) -> Value {
     let made = &packed.made;
-    let guid = |bytes| uuid::Uuid::from_bytes(bytes).to_string();
-    let partition = packed.partition.map(|partition| {
-        json!({
-            "start": partition.start,
-            "bytes": partition.bytes,
-            "disk_guid": guid(partition.disk_guid),
-            "guid": guid(partition.guid),
-        })
-    });
+    let partition = packed.partition.map(partition_value);
     let verity = packed.verity.as_ref().map(|tree| {
         json!({
             "root_hash": hex(&tree.root_hash),
@@ -370,10 +421,7 @@ fn text(packed: &Packed, image: &Path) -> String {
         packed.data_bytes
     );
     if let Some(partition) = packed.partition {
-        text += &format!(
-            "; partition: {} bytes at {}",
-            partition.bytes, partition.start
-        );
+        text += &format!("; {}", partition_text(partition));
     }
     if let Some(tree) = &packed.verity {
         text += &format!(

@@ -1,0 +1,244 @@
+//! One request: TLS, time limits, and redirects.
+
+use std::io::Read;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ureq::http::HeaderMap;
+use ureq::tls::{Certificate, RootCerts, TlsConfig};
+use ureq::{Agent, Body};
+
+use crate::address::{is_loopback, origin, resolve};
+use crate::error::{Error, Kind, Result};
+
+const CONNECT: Duration = Duration::from_secs(20);
+/// Until an answer begins.
+const ANSWER: Duration = Duration::from_secs(60);
+/// Until more of an answer comes.
+const READ: Duration = Duration::from_secs(30);
+const REDIRECTS_MAX: usize = 8;
+/// Connections that are kept for each host.
+const IDLE_MAX: usize = 4;
+
+/// Requests.
+pub(crate) struct Http {
+    proxied: Agent,
+    /// For this machine, to which no proxy leads.
+    direct: Agent,
+    pub(crate) tls_verify: bool,
+}
+
+/// What a server answered.
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Body,
+}
+
+/// Why there is no answer.
+pub(crate) enum Failed {
+    /// It may go better the next time.
+    Broken(String),
+    Final(Error),
+}
+
+impl Http {
+    pub(crate) fn new(tls_verify: bool) -> Http {
+        let tls = tls(tls_verify);
+        let agent = |with_proxy: bool| {
+            let mut config = Agent::config_builder()
+                .http_status_as_error(false)
+                .max_redirects(0)
+                .max_redirects_will_error(false)
+                .timeout_connect(Some(CONNECT))
+                .timeout_recv_response(Some(ANSWER))
+                .timeout_per_read(Some(READ))
+                .max_idle_connections_per_host(IDLE_MAX)
+                .user_agent(concat!("throughline/", env!("CARGO_PKG_VERSION")))
+                .tls_config(tls.clone());
+            if !with_proxy {
+                config = config.proxy(None);
+            }
+            Agent::new_with_config(config.build())
+        };
+        Http {
+            proxied: agent(true),
+            direct: agent(false),
+            tls_verify,
+        }
+    }
+
+    /// Asks for a URL, and follows redirects. `authorization` does not go to another host, port or scheme
+    /// than that of the URL.
+    pub(crate) fn get(
+        &self,
+        url: &str,
+        headers: &[(&str, String)],
+        authorization: Option<&str>,
+    ) -> std::result::Result<Answer, Failed> {
+        let mut authorization = authorization;
+        let mut at = url.to_owned();
+        for _ in 0..=REDIRECTS_MAX {
+            self.check(url, &at)?;
+            let mut request = self.agent(&at).get(&at);
+            for (name, value) in headers {
+                request = request.header(*name, value);
+            }
+            if let Some(authorization) = authorization {
+                request = request.header("Authorization", authorization);
+            }
+            let answer = request.call().map_err(|error| failed(&at, error))?;
+            let status = answer.status().as_u16();
+            let location = answer.headers().get("Location");
+            if !matches!(status, 301 | 302 | 303 | 307 | 308) {
+                return Ok(of(answer));
+            }
+            let next = location.and_then(|to| resolve(&at, to.to_str().ok()?));
+            let Some(next) = next else {
+                let text = format!("{} redirects to nowhere", host(&at));
+                return Err(Failed::Final(Error::new(Kind::Damaged, text)));
+            };
+            if origin(&next) != origin(&at) {
+                authorization = None;
+            }
+            at = next;
+        }
+        let text = format!("{} redirects more than {REDIRECTS_MAX} times", host(url));
+        Err(Failed::Final(Error::new(Kind::Damaged, text)))
+    }
+
+    /// Sends a form.
+    pub(crate) fn post(
+        &self,
+        url: &str,
+        form: &[(&str, &str)],
+    ) -> std::result::Result<Answer, Failed> {
+        self.check(url, url)?;
+        let sent = self.agent(url).post(url).send_form(form.iter().copied());
+        sent.map(of).map_err(|error| failed(url, error))
+    }
+
+    fn agent(&self, url: &str) -> &Agent {
+        match is_loopback(&origin(url).1) {
+            true => &self.direct,
+            false => &self.proxied,
+        }
+    }
+
+    /// Refuses a place without TLS, unless it is this machine and so was the start.
+    fn check(&self, first: &str, at: &str) -> std::result::Result<(), Failed> {
+        let (scheme, authority) = origin(at);
+        let (from, from_authority) = origin(first);
+        let is_local = is_loopback(&authority) && from == "http" && is_loopback(&from_authority);
+        if scheme == "https" || is_local || !self.tls_verify {
+            return Ok(());
+        }
+        let text = format!("{authority} is to be asked without TLS");
+        Err(Failed::Final(Error::new(Kind::Plain, text)))
+    }
+}
+
+fn of(answer: ureq::http::Response<Body>) -> Answer {
+    let (parts, body) = answer.into_parts();
+    Answer {
+        status: parts.status.as_u16(),
+        headers: parts.headers,
+        body,
+    }
+}
+
+fn tls(verify: bool) -> TlsConfig {
+    // Certificates that cannot be read are as if they were not there.
+    let found = match verify {
+        true => rustls_native_certs::load_native_certs().certs,
+        false => Vec::new(),
+    };
+    let certificates: Vec<_> = found
+        .iter()
+        .map(|der| Certificate::from_der(der).to_owned())
+        .collect();
+    TlsConfig::builder()
+        .root_certs(RootCerts::new_with_certs(&certificates))
+        .disable_verification(!verify)
+        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .build()
+}
+
+/// The host of a URL, for messages.
+pub(crate) fn host(url: &str) -> String {
+    origin(url).1
+}
+
+fn failed(url: &str, error: ureq::Error) -> Failed {
+    let at = host(url);
+    let tls = match &error {
+        ureq::Error::Rustls(error) => Some(error),
+        ureq::Error::Io(error) => error
+            .get_ref()
+            .and_then(|inner| inner.downcast_ref::<rustls::Error>()),
+        _ => None,
+    };
+    match (tls, &error) {
+        (Some(rustls::Error::InvalidCertificate(why)), _) => {
+            let text = format!("the certificate of {at} is not trusted: {why}");
+            Failed::Final(Error::new(Kind::Certificate, text))
+        }
+        (Some(rustls::Error::InvalidMessage(_)), _) => {
+            let text = format!("{at} does not speak TLS");
+            Failed::Final(Error::new(Kind::Plain, text))
+        }
+        (None, ureq::Error::HostNotFound) => {
+            let text = format!("there is no host {at}");
+            Failed::Final(Error::new(Kind::Unreachable, text))
+        }
+        (None, ureq::Error::BadUri(_) | ureq::Error::Http(_)) => {
+            Failed::Final(Error::new(Kind::Damaged, format!("{at}: {error}")))
+        }
+        (None, ureq::Error::Io(error)) => Failed::Broken(format!("{at}: {}", words(error))),
+        _ => Failed::Broken(format!("{at}: {error}")),
+    }
+}
+
+/// The text of an error without its number.
+pub(crate) fn words(error: &std::io::Error) -> String {
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or(&text).to_owned()
+}
+
+impl Answer {
+    pub(crate) fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name)?.to_str().ok()
+    }
+
+    /// All of the body; an error if it is longer than it may be.
+    pub(crate) fn bytes(self, most: u64, what: &str) -> std::result::Result<Vec<u8>, Failed> {
+        let mut bytes = Vec::new();
+        // The length that is announced tells whether the end is the end.
+        let announced = self.body.content_length();
+        let mut reader = self.body.into_with_config().limit(u64::MAX).reader();
+        let read = reader.by_ref().take(most + 1).read_to_end(&mut bytes);
+        read.map_err(|error| Failed::Broken(format!("{what}: {}", words(&error))))?;
+        if bytes.len() as u64 > most {
+            let text = format!("{what}: more than {most} bytes");
+            return Err(Failed::Final(Error::new(Kind::Limit, text)));
+        }
+        if announced.is_some_and(|announced| announced != bytes.len() as u64) {
+            return Err(Failed::Broken(format!("{what}: the connection broke")));
+        }
+        Ok(bytes)
+    }
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Failed {
+        Failed::Final(error)
+    }
+}
+
+/// The result of a request that is not repeated.
+pub(crate) fn once<T>(result: std::result::Result<T, Failed>) -> Result<T> {
+    result.map_err(|failed| match failed {
+        Failed::Final(error) => error,
+        Failed::Broken(text) => Error::new(Kind::Unreachable, text),
+    })
+}
