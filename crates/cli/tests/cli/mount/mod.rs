@@ -6,6 +6,7 @@
 mod apptainer;
 mod block_device;
 mod ended;
+mod entered;
 mod explained;
 mod fakeroot;
 mod helper;

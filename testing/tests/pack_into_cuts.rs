@@ -1,0 +1,194 @@
+//! Power cuts at any moment of `PackInto`. In each state, after `e2fsck -fy`, every file that is replaced is
+//! whole, old or new, what is not touched is there, and a second run makes the whole tree.
+
+use std::collections::HashSet;
+use std::path::Path;
+use std::sync::Arc;
+
+use throughline::archive::{Limits, Memory, Merge, Meta, Time, write_tar};
+use throughline::internal::OpenBlockDevice;
+use throughline::{MkfsOptions, OpenOptions, PackInto, Volume, VolumeSize, read_tree};
+use throughline_testing::{Cut, Image, Keep, PowerDevice, Record};
+use throughline_testkit::e2fs;
+
+/// A disk writes it at once, although its checksum is in its second sector.
+const SUPERBLOCK: std::ops::Range<u64> = 1024..2048;
+const FILES: u8 = 6;
+/// Blocks of 1 KiB are freed and claimed again under a small journal.
+const BYTES: u64 = 6 << 20;
+
+fn old(file: u8) -> Vec<u8> {
+    vec![0x10 + file; usize::from(file) * 30_000 + 700]
+}
+
+fn new(file: u8) -> Vec<u8> {
+    vec![0x80 + file; usize::from(file) * 45_000 + 300]
+}
+
+fn options() -> OpenOptions {
+    let mut options = OpenOptions::new();
+    options
+        .write(true)
+        .cache_bytes(Some(1 << 20))
+        .readahead_max(Some(0));
+    options
+}
+
+/// A volume with what is to be replaced.
+fn made(path: &Path, fs_type: &str) {
+    let mut mkfs = MkfsOptions::new();
+    mkfs.fs_type(fs_type)
+        .block_bytes(1024)
+        .size(VolumeSize::Bytes(BYTES));
+    mkfs.journal_options("size=1").unwrap();
+    mkfs.make(path).unwrap();
+    let volume = options().open(path).unwrap();
+    for file in 0..FILES {
+        volume.write(format!("/f{file}"), old(file)).unwrap();
+    }
+    volume.write("/kept", old(1)).unwrap();
+    volume.write("/gone", old(2)).unwrap();
+    volume.write("/becomes", old(0)).unwrap();
+    volume.hard_link("/f3", "/second").unwrap();
+    volume.symlink("kept", "/link").unwrap();
+    volume.close().unwrap();
+}
+
+/// Lays the layer over the root. Each few steps are durable before the next.
+fn run(volume: &Volume) {
+    let root = volume.root().unwrap();
+    let (into, mut merge) = PackInto::begin(&root, Limits::default()).unwrap();
+    layer(&mut merge);
+    let (tree, sources) = merge.finish();
+    let mut calls = 0;
+    let mut step = |_, _| {
+        calls += 1;
+        if calls % 2 == 0 {
+            volume.sync().unwrap();
+        }
+        true
+    };
+    into.apply(&tree, &sources, &mut step).unwrap();
+    volume.sync().unwrap();
+}
+
+fn layer(merge: &mut Merge) {
+    let mut memory = Memory::new();
+    let contents: Vec<_> = (0..FILES).map(|file| memory.add(&new(file))).collect();
+    let id = merge.sources_mut().add(Box::new(memory));
+    let tree = merge.tree_mut();
+    tree.begin_layer();
+    let meta = Meta {
+        mtime: Time::from_seconds(1_600_000_000),
+        ..Meta::new(0o755)
+    };
+    for directory in ["/", "becomes", "deep", "deep/er"] {
+        tree.mkdir(directory.as_bytes(), &meta).unwrap();
+    }
+    for (file, content) in contents.iter().enumerate() {
+        let content = content.of(id);
+        tree.add_file(format!("f{file}").as_bytes(), &meta, &content)
+            .unwrap();
+        let inside = format!("deep/er/n{file}");
+        tree.add_file(inside.as_bytes(), &meta, &content).unwrap();
+    }
+    tree.link(b"second", b"f4").unwrap();
+    tree.link(b"becomes/kept", b"kept").unwrap();
+    tree.symlink(b"link", b"deep", &meta).unwrap();
+    tree.whiteout(b"gone").unwrap();
+}
+
+/// All that is there, as an archive.
+fn archive(volume: &Volume) -> Vec<u8> {
+    let (tree, sources) = read_tree(&volume.root().unwrap()).unwrap();
+    let mut out = Vec::new();
+    write_tar(&tree, &sources, &mut out).unwrap();
+    out
+}
+
+fn cuts(record: &Record, many: usize) -> Vec<Cut> {
+    let mut random = fastrand::Rng::with_seed(many as u64);
+    let barriers = record.barriers();
+    let mut cuts = Vec::new();
+    while cuts.len() < many {
+        let at = match random.choice(&barriers).filter(|_| random.bool()) {
+            // Most of what may be lost is lost right before a barrier.
+            Some(barrier) => barrier.saturating_sub(1),
+            None => random.usize(..=record.end()),
+        };
+        let keep = match random.u32(..4) {
+            0 => Keep::Nothing,
+            1 => Keep::Everything,
+            _ => Keep::Some(random.u64(..)),
+        };
+        cuts.push(Cut { at, keep });
+    }
+    cuts.sort_by_key(|cut| cut.at);
+    cuts
+}
+
+fn judge(state: &Image, path: &Path, expected: &[u8]) {
+    let _ = std::fs::remove_file(path);
+    let file = std::fs::File::create(path).unwrap();
+    state.write_file(&file, None).unwrap();
+    drop(file);
+    e2fs::repair(path);
+    e2fs::assert_clean(path);
+    let volume = options().open(path).unwrap();
+    for file in 0..FILES {
+        let found = volume.read(format!("/f{file}")).unwrap();
+        assert!(
+            found == old(file) || found == new(file),
+            "f{file}: {} bytes",
+            found.len()
+        );
+    }
+    assert!(volume.read("/kept").unwrap() == old(1), "kept");
+    let second = volume.read("/second").unwrap();
+    assert!(second == old(3) || second == new(4), "second");
+    run(&volume);
+    assert!(archive(&volume) == expected, "after a second run");
+    volume.close().unwrap();
+    e2fs::assert_clean(path);
+}
+
+/// Returns the number of states.
+fn survives(fs_type: &str, many: usize) -> usize {
+    let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
+    let folder = folder.unwrap();
+    let path = folder.path().join("image");
+    made(&path, fs_type);
+    let base = Image::read_file(&path).unwrap();
+    let device = Arc::new(PowerDevice::new(base, 11));
+    let volume = options()
+        .open_block_device(Arc::clone(&device) as _)
+        .unwrap();
+    run(&volume);
+    let expected = archive(&volume);
+    volume.close().unwrap();
+    let record = device.record().with_whole(SUPERBLOCK);
+    let mut states = record.states();
+    let mut seen = HashSet::new();
+    for cut in cuts(&record, many) {
+        let state = states.state(cut);
+        if !seen.insert(state.fingerprint(record.base())) {
+            continue;
+        }
+        let judged = std::panic::catch_unwind(|| judge(&state, &path, &expected));
+        if let Err(why) = judged {
+            eprintln!("{fs_type}, {cut:?} of {}", record.end());
+            std::panic::resume_unwind(why);
+        }
+    }
+    seen.len()
+}
+
+#[test]
+fn replaced_files_survive_power_cuts() {
+    if !e2fs::is_there() {
+        return;
+    }
+    let all = survives("ext4", 130) + survives("ext3", 80);
+    println!("{all} crash states");
+    assert!(all >= 100, "only {all} states");
+}
