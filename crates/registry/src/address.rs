@@ -40,7 +40,8 @@ pub(crate) fn resolve(base: &str, location: &str) -> Option<String> {
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
     let authority = &rest[..end];
     let location = location.split('#').next().unwrap_or(location);
-    let url = if location.contains("://") && !location.starts_with('/') {
+    let before = location.find([':', '/', '?']);
+    let url = if before.is_some_and(|at| location[at..].starts_with(':')) {
         location.to_owned()
     } else if location.starts_with("//") {
         format!("{scheme}:{location}")

@@ -194,7 +194,6 @@ mod tests {
             "-a",
             "a b",
             "h.io/",
-            "h.io:80",
             "a@b@c",
             "http://a/b",
         ] {
