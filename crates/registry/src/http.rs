@@ -2,7 +2,7 @@
 
 use std::io::Read;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ureq::http::HeaderMap;
 use ureq::tls::{Certificate, RootCerts, TlsConfig};
@@ -14,8 +14,10 @@ use crate::error::{Error, Kind, Result};
 const CONNECT: Duration = Duration::from_secs(20);
 /// Until an answer begins.
 const ANSWER: Duration = Duration::from_secs(60);
-/// Until more of an answer comes.
-const READ: Duration = Duration::from_secs(30);
+/// Until all of a document is there.
+const DOCUMENT: Duration = Duration::from_secs(120);
+/// Until a layer is there, or is continued on another connection.
+const BODY: Duration = Duration::from_secs(3600);
 const REDIRECTS_MAX: usize = 8;
 /// Connections that are kept for each host.
 const IDLE_MAX: usize = 4;
@@ -43,7 +45,7 @@ pub(crate) enum Failed {
 }
 
 impl Http {
-    pub(crate) fn new(tls_verify: bool) -> Http {
+    pub(crate) fn new(tls_verify: bool, silence: Duration) -> Http {
         let tls = tls(tls_verify);
         let agent = |with_proxy: bool| {
             let mut config = Agent::config_builder()
@@ -52,7 +54,8 @@ impl Http {
                 .max_redirects_will_error(false)
                 .timeout_connect(Some(CONNECT))
                 .timeout_recv_response(Some(ANSWER))
-                .timeout_per_read(Some(READ))
+                .timeout_per_read(Some(silence))
+                .timeout_recv_body(Some(BODY))
                 .max_idle_connections_per_host(IDLE_MAX)
                 .user_agent(concat!("throughline/", env!("CARGO_PKG_VERSION")))
                 .tls_config(tls.clone());
@@ -215,9 +218,19 @@ impl Answer {
         let mut bytes = Vec::new();
         // The length that is announced tells whether the end is the end.
         let announced = self.body.content_length();
-        let mut reader = self.body.into_with_config().limit(u64::MAX).reader();
-        let read = reader.by_ref().take(most + 1).read_to_end(&mut bytes);
-        read.map_err(|error| Failed::Broken(format!("{what}: {}", words(&error))))?;
+        let reader = self.body.into_with_config().limit(u64::MAX).reader();
+        let mut reader = reader.take(most + 1);
+        let (begun, mut chunk) = (Instant::now(), [0; 16 << 10]);
+        loop {
+            let read = reader.read(&mut chunk);
+            match read.map_err(|error| Failed::Broken(format!("{what}: {}", words(&error))))? {
+                0 => break,
+                read => bytes.extend_from_slice(&chunk[..read]),
+            }
+            if begun.elapsed() > DOCUMENT {
+                return Err(Failed::Broken(format!("{what}: it is too slow")));
+            }
+        }
         if bytes.len() as u64 > most {
             let text = format!("{what}: more than {most} bytes");
             return Err(Failed::Final(Error::new(Kind::Limit, text)));

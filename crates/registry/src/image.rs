@@ -61,9 +61,8 @@ impl RegistryImage {
     /// [`Kind::Unreachable`] and [`Kind::Certificate`], of a registry on this machine or without
     /// verification.
     pub fn open(reference: &Reference, options: &Options) -> Result<RegistryImage> {
-        let files = options.files.clone();
         Ok(RegistryImage {
-            session: Session::new(reference, options.tls_verify, files)?,
+            session: Session::new(reference, options)?,
             progress: Arc::clone(&options.progress),
             found: Mutex::new(None),
         })

@@ -2,11 +2,15 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::credentials::CredentialFiles;
 
 /// Called with the bytes of layers that were fetched, and all; `false` stops.
 pub(crate) type Progress = dyn Fn(u64, u64) -> bool + Send + Sync;
+
+/// See [`Options::silence`].
+const SILENCE: Duration = Duration::from_secs(30);
 
 /// How an image is fetched. By default: with the credentials of the user, and with TLS except from this
 /// machine.
@@ -15,6 +19,7 @@ pub struct Options {
     pub(crate) tls_verify: bool,
     pub(crate) files: CredentialFiles,
     pub(crate) progress: Arc<Progress>,
+    pub(crate) silence: Duration,
 }
 
 impl Default for Options {
@@ -23,6 +28,7 @@ impl Default for Options {
             tls_verify: true,
             files: CredentialFiles::of_user(),
             progress: Arc::new(|_, _| true),
+            silence: SILENCE,
         }
     }
 }
@@ -31,7 +37,10 @@ impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Options");
         shown.field("tls_verify", &self.tls_verify);
-        shown.field("files", &self.files).finish_non_exhaustive()
+        shown.field("files", &self.files);
+        shown
+            .field("silence", &self.silence)
+            .finish_non_exhaustive()
     }
 }
 
@@ -51,6 +60,12 @@ impl Options {
     /// Where credentials are looked for.
     pub fn credentials(&mut self, files: CredentialFiles) -> &mut Options {
         self.files = files;
+        self
+    }
+
+    /// How long a registry may send nothing before the connection counts as broken. Default: 30 s.
+    pub fn silence(&mut self, longest: Duration) -> &mut Options {
+        self.silence = longest;
         self
     }
 

@@ -7,6 +7,7 @@ use crate::challenge::Challenge;
 use crate::credentials::{CredentialFiles, Credentials};
 use crate::error::{Error, Kind, Result};
 use crate::http::{Answer, Failed, Http, once};
+use crate::options::Options;
 use crate::reference::Reference;
 use crate::retry::Tries;
 use crate::token::{said, token};
@@ -24,12 +25,9 @@ pub(crate) struct Session {
 
 impl Session {
     /// Finds out how the registry is reached.
-    pub(crate) fn new(
-        reference: &Reference,
-        tls_verify: bool,
-        files: CredentialFiles,
-    ) -> Result<Session> {
-        let http = Http::new(tls_verify);
+    pub(crate) fn new(reference: &Reference, options: &Options) -> Result<Session> {
+        let tls_verify = options.tls_verify;
+        let http = Http::new(tls_verify, options.silence);
         let server = reference.server();
         let mut base = format!("https://{server}");
         if is_loopback(server) || !tls_verify {
@@ -49,7 +47,7 @@ impl Session {
         Ok(Session {
             http,
             reference: reference.clone(),
-            files,
+            files: options.files.clone(),
             base,
             authorization: Mutex::new(None),
         })

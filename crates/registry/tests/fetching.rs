@@ -5,6 +5,7 @@ mod common;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use common::{Asked, Content, MANIFEST, Reply, Server, expected, fetch, fetch_with};
 use throughline_archive::Limits;
@@ -308,6 +309,24 @@ fn a_broken_connection_is_continued() {
             .filter(|asked| asked.header("range").is_some());
         assert!(ranges.count() >= 2);
     }
+}
+
+/// One that is silent counts as broken.
+#[test]
+fn a_silent_connection_is_continued() {
+    let (server, content) = server(|asked, mut reply| {
+        let is_first = asked.header("range").is_none();
+        if asked.path.contains("blobs/") && reply.body.len() > 200_000 && is_first {
+            (reply.cut, reply.is_silent) = (Some(150_000), true);
+        }
+        reply
+    });
+    let mut options = Options::new();
+    options
+        .credentials(nobody())
+        .silence(Duration::from_secs(2));
+    let found = fetch_with(&format!("{}/x", server.host), &options, Limits::default());
+    assert!(found.unwrap() == expected(&content));
 }
 
 #[test]

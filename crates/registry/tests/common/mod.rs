@@ -34,6 +34,8 @@ pub(crate) struct Reply {
     pub(crate) body: Vec<u8>,
     /// The connection ends after so many bytes of the body.
     pub(crate) cut: Option<usize>,
+    /// After that the connection stays, and nothing comes.
+    pub(crate) is_silent: bool,
     /// The body has no length, and after it come zeros until the client hangs up.
     pub(crate) is_endless: bool,
 }
@@ -142,6 +144,10 @@ fn serve(
     stream.write_all(b"\r\n")?;
     let end = reply.cut.unwrap_or(reply.body.len()).min(reply.body.len());
     stream.write_all(&reply.body[..end])?;
+    if reply.is_silent {
+        // Until the client hangs up.
+        reader.read_to_end(&mut Vec::new())?;
+    }
     if !reply.is_endless {
         return Ok(());
     }
