@@ -156,6 +156,15 @@ impl Sources {
         self.pieces_of(tree, |_| true)
     }
 
+    /// As [`Sources::pieces`], in the order in which [`Sources::for_each_data`] visits them on one thread:
+    /// sources that can be read at random come first.
+    pub fn pieces_in_order(&self, tree: &Tree) -> Vec<Vec<Piece>> {
+        let mut lists: Vec<_> = self.list.iter().zip(self.pieces(tree)).collect();
+        // Stable: sources of one kind stay in their order.
+        lists.sort_by_key(|(source, _)| source.access() == Access::Sequential);
+        lists.into_iter().map(|(_, pieces)| pieces).collect()
+    }
+
     /// As [`Sources::pieces`]; empty for sources that are not `wanted`.
     fn pieces_of(&self, tree: &Tree, wanted: impl Fn(&dyn Source) -> bool) -> Vec<Vec<Piece>> {
         let mut pieces = vec![Vec::new(); self.list.len()];

@@ -48,7 +48,13 @@ pub(crate) fn add(
 
 /// This build has no TLS.
 #[cfg(not(feature = "registry"))]
-pub(crate) fn add(_: &mut Merge, _: &str, _: &Wanted<'_>) -> Result<Result<(), Error>, Failure> {
+pub(crate) fn add(
+    _: &mut Merge,
+    _: &str,
+    wanted: &Wanted<'_>,
+) -> Result<Result<(), Error>, Failure> {
+    // Of use to the other only.
+    let _ = (wanted.is_tls_unverified, &wanted.interrupt);
     Err(Failure::Usage(
         "docker:// is not in this build (the feature registry): 'skopeo copy docker://NAME \
          oci-archive:FILE' fetches an image"

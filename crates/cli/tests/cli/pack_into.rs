@@ -315,6 +315,32 @@ fn a_file_is_replaced_only_when_the_new_one_is_there() {
     assert_eq!(ok(["ls", "-A", &into]).matches("pack-into").count(), 0);
 }
 
+/// The order of the writes is not that of the sources: what is compressed comes last.
+#[test]
+fn room_is_followed_in_the_order_of_the_writes() {
+    if !has(&["tar", "gzip"]) {
+        return;
+    }
+    let place = Place::new();
+    place.shell("mkdir source one two");
+    fs::write(place.path("source/x"), noise(4_000_000, 1)).unwrap();
+    fs::write(place.path("one/x"), noise(1_000_000, 2)).unwrap();
+    fs::write(place.path("two/y"), noise(6_000_000, 3)).unwrap();
+    place.shell("tar -czf one.tar.gz -C one x");
+    let (image, source) = (place.text("image"), place.text("source"));
+    ok(["pack", "-q", &source, "--size", "+5M", "-o", &image]);
+    let into = format!("{image}:/");
+    let (one, two) = (place.text("one.tar.gz"), place.text("two"));
+    let before = tar(&image, "/");
+    let ran = fails(["pack", &one, &two, "--into", &into], 1, "y: No space left");
+    assert!(!ran.stderr.contains("may be there"), "{}", ran.stderr);
+    assert!(tar(&image, "/") == before);
+    // One after the other, they fit.
+    ok(["pack", "-q", &one, "--into", &into]);
+    ok(["pack", "-q", &two, "--into", &into]);
+    assert_clean(Path::new(&image));
+}
+
 /// As in packing from nothing, `lost+found` is a directory.
 #[test]
 fn lost_and_found_stays_a_directory() {

@@ -63,7 +63,7 @@ impl PackInto {
         }
         let mut free = there.free_blocks.saturating_add(freed.at_once.blocks);
         let mut seen = HashSet::new();
-        for piece in sources.pieces(tree).iter().flatten() {
+        for piece in sources.pieces_in_order(tree).iter().flatten() {
             if !seen.insert(piece.node) {
                 continue;
             }
