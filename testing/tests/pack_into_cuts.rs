@@ -188,7 +188,7 @@ fn replaced_files_survive_power_cuts() {
     if !e2fs::is_there() {
         return;
     }
-    let all = survives("ext4", 130) + survives("ext3", 80);
+    let all = survives("ext4", 300) + survives("ext3", 200);
     println!("{all} crash states");
     assert!(all >= 100, "only {all} states");
 }
