@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -69,7 +69,7 @@ fn one(dir: &Path, lazy: bool, quiet: bool) -> Result<(), Failure> {
     match server {
         // The mount ends when its last user closes it.
         Some(_) if lazy => Ok(()),
-        Some(server) => server.wait_closed(dir),
+        Some(server) => server.wait_closed(dir, quiet),
         None => Ok(()),
     }
 }
@@ -77,6 +77,12 @@ fn one(dir: &Path, lazy: bool, quiet: bool) -> Result<(), Failure> {
 /// `throughline status`, `df` and similar programs use each mount briefly, so a busy mount is retried.
 const MOMENT: Duration = Duration::from_millis(20);
 const MOMENTS: usize = 10;
+
+/// After this time, what [`Server::wait_closed`] waits for is explained.
+const LONG: Timespec = Timespec {
+    tv_sec: 5,
+    tv_nsec: 0,
+};
 
 fn take_away(place: &Path, how: Unmount) -> Result<(), UnmountError> {
     for _ in 0..MOMENTS {
@@ -156,13 +162,26 @@ impl Server {
     }
 
     /// Waits until the server has ended, and checks the image.
-    fn wait_closed(&self, dir: &Path) -> Result<(), Failure> {
+    fn wait_closed(&self, dir: &Path, quiet: bool) -> Result<(), Failure> {
         let mut ended = [PollFd::new(&self.process, PollFlags::IN)];
+        let mut until_note = (!quiet).then_some(LONG);
         loop {
-            match poll(&mut ended, None) {
+            match poll(&mut ended, until_note.as_ref()) {
                 Err(Errno::INTR) => {}
                 Err(error) => {
                     return Err(error).doing(|| format!("cannot wait for process {}", self.pid));
+                }
+                Ok(0) => {
+                    until_note = None;
+                    note(&format!(
+                        "{} is unmounted here; waiting for process {} to close {}. If that takes long, a \
+                         container or another mount namespace may still have the mount: \
+                         grep -l -F {} /proc/[0-9]*/mountinfo",
+                        quote(dir),
+                        self.pid,
+                        quote(&self.image),
+                        quote(dir),
+                    ));
                 }
                 Ok(_) => break,
             }

@@ -11,11 +11,16 @@
 //! With it, no block of the inode changes. The names of an inode, its image and the old one change in one
 //! transaction. The `..` of subdirectories follows in others: `e2fsck` corrects one that is left behind, and
 //! so does a second run, which takes the parent from the name.
+//!
+//! Only a volume with a journal can do that at once. Without one, a power cut in between would leave a
+//! directory without its name, or two inodes with the same blocks, of which `e2fsck` may delete one. So there,
+//! inodes do not move. Nor do they where `stable_inodes` says that their numbers are part of what they are.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use throughline_extfmt::checksum::crc32c;
+use throughline_extfmt::features::Compat;
 use throughline_extfmt::inode::{FileType, InodeFlags};
 use throughline_extfmt::{GroupNumber, InodeNumber, bitmap};
 
@@ -31,7 +36,7 @@ use crate::inode::Inode;
 const FIXED_CREDITS: u32 = 3 + 1 + 3 + 1;
 /// Changing a name: its block, and the inode of an inline directory.
 const NAME_CREDITS: u32 = 2;
-/// Inodes that are moved together without a journal, and `..` entries of one transaction.
+/// Entries `..` of one transaction.
 const TOGETHER: usize = 64;
 
 /// A name of an inode that moves.
@@ -86,47 +91,15 @@ pub(super) fn plan<'d>(fs: &Fs, doomed: &'d [InodeNumber], limit: Limit) -> Resu
 pub(super) fn move_out(fs: &Fs, plan: &Plan<'_>, limit: Limit) -> Result<()> {
     let names = &plan.names;
     let mut moved = HashMap::new();
-    for some in plan.doomed.chunks(TOGETHER) {
-        if !fs.has_log() {
-            without_journal(fs, some, limit, names, &mut moved)?;
-            continue;
-        }
-        for ino in some {
-            fs.transact(credits(names, *ino), |h| {
-                let (old, new) = make(fs, h, *ino, limit)?;
-                moved.insert(*ino, new.ino);
-                rename(fs, h, (&old, &new), names, &moved)?;
-                retire(fs, h, &old)
-            })?;
-        }
-    }
-    set_parents(fs, &names.children, &moved)
-}
-
-/// The same steps, each durable before the next: at every moment, each name leads to a whole inode.
-fn without_journal(
-    fs: &Fs,
-    some: &[InodeNumber],
-    limit: Limit,
-    names: &Names,
-    moved: &mut HashMap<InodeNumber, InodeNumber>,
-) -> Result<()> {
-    let mut pairs = Vec::new();
-    for ino in some {
-        pairs.push(fs.transact(FIXED_CREDITS, |h| make(fs, h, *ino, limit))?);
-    }
-    fs.sync_metadata()?;
-    for (old, new) in &pairs {
-        moved.insert(old.ino, new.ino);
-        fs.transact(credits(names, old.ino), |h| {
-            rename(fs, h, (old, new), names, moved)
+    for ino in plan.doomed {
+        fs.transact(credits(names, *ino), |h| {
+            let (old, new) = make(fs, h, *ino, limit)?;
+            moved.insert(*ino, new.ino);
+            rename(fs, h, (&old, &new), names, &moved)?;
+            retire(fs, h, &old)
         })?;
     }
-    fs.sync_metadata()?;
-    for (old, _) in &pairs {
-        fs.transact(FIXED_CREDITS, |h| retire(fs, h, old))?;
-    }
-    fs.sync_metadata()
+    set_parents(fs, &names.children, &moved)
 }
 
 fn credits(names: &Names, ino: InodeNumber) -> u32 {
@@ -138,6 +111,18 @@ fn credits(names: &Names, ino: InodeNumber) -> u32 {
 
 /// Checks what can be checked before anything is changed.
 fn check(fs: &Fs, doomed: &[InodeNumber], names: &Names) -> Result<()> {
+    if let Some(ino) = doomed.first() {
+        let stable = fs.geo.compat.contains(Compat::STABLE_INODES);
+        let why = match (fs.has_log(), stable) {
+            (true, false) => None,
+            (false, _) => Some("without a journal"),
+            (_, true) => Some("with the feature stable_inodes"),
+        };
+        if let Some(why) = why {
+            let why = format!("moving inode {ino} on a volume {why}");
+            return Err(Error::Unsupported(why));
+        }
+    }
     for ino in doomed {
         if fs.is_system_inode(*ino) {
             let why = format!("moving inode {ino}, which belongs to the volume itself");

@@ -11,6 +11,9 @@
 //! Which blocks of files are beyond the limit does not matter for that: of the blocks there, those that are
 //! neither metadata nor free have to find room, and what is free there is not free before it. So a limit is
 //! possible if all blocks beyond it but the metadata are at most as many as are free in the whole volume.
+//!
+//! Inodes do not move without a journal, which would not be safe, nor with `stable_inodes`. Then all groups up
+//! to the last one with inodes in use remain.
 
 use throughline_extfmt::features::{Compat, Incompat};
 use throughline_extfmt::{FsBlock, Geometry, GroupDesc, GroupNumber, Superblock};
@@ -49,7 +52,7 @@ struct Planner<'v> {
     movable: u64,
     /// Blocks that stay free in each stage.
     spare: u64,
-    /// Groups that the inodes in use need.
+    /// Groups that the inodes in use need; if these do not move, those up to where they are.
     groups: u32,
 }
 
@@ -96,8 +99,9 @@ pub fn stages(contents: &Contents<'_>, blocks: Option<u64>) -> Result<Stages> {
     let least = smallest(&planner.towards(planner.allowed_from(0)?, planner.spare)?);
     let least = planner.allowed_from(least.max(blocks))?;
     let bytes = |blocks: u64| blocks.saturating_mul(planner.old.block_bytes.into());
+    let why = fixes_inodes(&planner.old).unwrap_or_default();
     Err(Error::invalid(format!(
-        "{} bytes are too few: {} ({} blocks) are needed",
+        "{} bytes are too few: {} ({} blocks) are needed{why}",
         bytes(asked),
         bytes(least),
         least,
@@ -110,6 +114,24 @@ pub fn stages(contents: &Contents<'_>, blocks: Option<u64>) -> Result<Stages> {
 /// `Invalid`.
 pub fn shrunk(sb: &Superblock, blocks: u64) -> Result<(Superblock, Geometry)> {
     shape::shrunk(sb, &Geometry::new(sb)?, blocks)
+}
+
+/// Why inodes cannot move, if they cannot.
+fn fixes_inodes(geo: &Geometry) -> Option<&'static str> {
+    if geo.compat.contains(Compat::STABLE_INODES) {
+        return Some(", because inodes do not move with the feature stable_inodes");
+    }
+    (!geo.compat.contains(Compat::HAS_JOURNAL)).then_some(
+        ", because inodes move only on a volume with a journal ('tune2fs -j IMAGE' adds one, and \
+         'tune2fs -O ^has_journal IMAGE' removes it afterwards)",
+    )
+}
+
+/// The number of groups up to the last one with inodes in use.
+fn groups_with_inodes(descs: &[GroupDesc], geo: &Geometry) -> u32 {
+    let in_use = |desc: &GroupDesc| desc.free_inodes() < geo.inodes_per_group;
+    let last = descs.iter().rposition(in_use).unwrap_or(0);
+    last as u32 + 1
 }
 
 impl<'v> Planner<'v> {
@@ -125,7 +147,10 @@ impl<'v> Planner<'v> {
             .iter()
             .map(|desc| u64::from(old.inodes_per_group.saturating_sub(desc.free_inodes())))
             .sum();
-        let groups = used.div_ceil(old.inodes_per_group.into()).max(1) as u32;
+        let groups = match fixes_inodes(&old) {
+            None => used.div_ceil(old.inodes_per_group.into()).max(1) as u32,
+            Some(_) => groups_with_inodes(contents.descs, &old),
+        };
         let pieces = match old.incompat.contains(Incompat::EXTENTS) {
             true => contents.free_runs.min(movable / PIECES_SHARE),
             false => 0,

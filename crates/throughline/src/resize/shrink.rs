@@ -66,16 +66,23 @@ pub(super) fn run(options: &OpenOptions, disk: &Arc<Disk>, plan: &Plan) -> Resul
         check_backups(disk)?;
         resize::tidy(disk)?;
     }
-    let volume = options.open_on(Arc::clone(disk))?;
-    let left = volume.fs().tenants(plan.size.blocks).map_err(damaged)?;
-    volume.fs().free_ownerless(&left)?;
-    volume.close()?;
-    cut_file(disk, plan.size.blocks, plan.size.block_bytes)
+    finish(&options, disk, &plan.size)
 }
 
-/// Cuts a regular file that is longer than its volume.
-pub(super) fn cut_file(disk: &Disk, blocks: u64, block_bytes: u32) -> Result<(), ResizeError> {
-    let end = blocks.saturating_mul(block_bytes.into());
+/// Frees what the metadata of groups that are gone had, and cuts a regular file that is longer than its
+/// volume.
+pub(super) fn finish(
+    options: &OpenOptions,
+    disk: &Arc<Disk>,
+    size: &Resized,
+) -> Result<(), ResizeError> {
+    let mut options = options.clone();
+    options.write(true).no_replay(false);
+    let volume = options.open_on(Arc::clone(disk))?;
+    let left = volume.fs().tenants(size.blocks).map_err(damaged)?;
+    volume.fs().free_ownerless(&left)?;
+    volume.close()?;
+    let end = size.blocks.saturating_mul(size.block_bytes.into());
     let is_file = disk.is_resizable() && disk.info().kind == DeviceKind::RegularFile;
     if is_file && disk.len_bytes() > end {
         disk.set_len(end)?;

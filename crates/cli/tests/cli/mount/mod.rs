@@ -5,6 +5,7 @@
 
 mod apptainer;
 mod block_device;
+mod elsewhere;
 mod ended;
 mod entered;
 mod explained;
