@@ -139,8 +139,10 @@ fn read(file: &Path) -> Result<Option<Document>> {
     let parsed = serde_json::from_slice(&text);
     parsed.map(Some).map_err(|error| {
         let (line, column) = (error.line(), error.column());
-        let why = format_args!("is not in order at line {line}, column {column}");
-        wrong(file, why)
+        wrong(
+            file,
+            format_args!("is not in order at line {line}, column {column}"),
+        )
     })
 }
 

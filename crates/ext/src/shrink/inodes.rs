@@ -13,8 +13,8 @@
 //! so does a second run, which takes the parent from the name.
 //!
 //! Only a volume with a journal can do that at once. Without one, a power cut in between would leave a
-//! directory without its name, or two inodes with the same blocks, of which `e2fsck` may delete one. So there,
-//! inodes do not move. Nor do they where `stable_inodes` says that their numbers are part of what they are.
+//! directory without its name, or two inodes with the same blocks, of which `e2fsck` may delete one. So
+//! inodes do not move there. Nor do they where `stable_inodes` says that numbers must not change.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -12,8 +12,8 @@
 //! neither metadata nor free have to find room, and what is free there is not free before it. So a limit is
 //! possible if all blocks beyond it but the metadata are at most as many as are free in the whole volume.
 //!
-//! Inodes do not move without a journal, which would not be safe, nor with `stable_inodes`. Then all groups up
-//! to the last one with inodes in use remain.
+//! Inodes do not move without a journal, which would not be safe, nor with `stable_inodes`. Then all groups
+//! up to the last one with inodes in use remain.
 
 use throughline_extfmt::features::{Compat, Incompat};
 use throughline_extfmt::{FsBlock, Geometry, GroupDesc, GroupNumber, Superblock};
@@ -108,7 +108,8 @@ pub fn stages(contents: &Contents<'_>, blocks: Option<u64>) -> Result<Stages> {
     )))
 }
 
-/// What shrinking the volume of `sb` to `blocks` blocks gives, or fewer, if the last group would be too small.
+/// What shrinking the volume of `sb` to `blocks` blocks gives, or fewer, if the last group would be too
+/// small.
 ///
 /// # Errors
 /// `Invalid`.

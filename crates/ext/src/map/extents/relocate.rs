@@ -65,7 +65,8 @@ fn walk_below<S: Nodes>(
     Ok(())
 }
 
-/// Moves nodes from `limit` on to other blocks, until `moved` has `most` of their new places. The tree is valid after each.
+/// Moves nodes from `limit` on to other blocks, until `moved` has `most` of their new places. The
+/// tree is valid after each.
 ///
 /// # Errors
 /// No space for a node: what was moved remains so.

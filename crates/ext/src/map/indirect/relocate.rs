@@ -106,7 +106,8 @@ fn walk_runs<S: Nodes>(
     Ok(())
 }
 
-/// Moves tables from `limit` on to other blocks, until `moved` has `most` of their new places. The map is valid after each.
+/// Moves tables from `limit` on to other blocks, until `moved` has `most` of their new places. The
+/// map is valid after each.
 ///
 /// # Errors
 /// No space for a table: what was moved remains so.
