@@ -248,7 +248,9 @@ fn load_map(fs: &Blocks, group: GroupNumber) -> Result<BlockMap> {
         BlockMap::new(&block_bits(fs, group, &desc)?, blocks)
     };
     check_count(group, map.free(), &desc)?;
-    fs.limit_map(group, &mut map);
+    if let Some(limit) = fs.balloc.limit.get() {
+        map.withhold(limit.bit(&fs.geo, group));
+    }
     Ok(map)
 }
 

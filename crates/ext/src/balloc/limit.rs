@@ -1,10 +1,9 @@
 //! The limit of the allocator, for a volume that is to become smaller: no block from it on is offered. Blocks
 //! in use there can be freed, and stay free.
 
-use throughline_extfmt::{FsBlock, GroupNumber};
+use throughline_extfmt::{FsBlock, Geometry, GroupNumber};
 
 use super::Blocks;
-use super::map::BlockMap;
 use crate::error::Result;
 
 impl Blocks {
@@ -16,7 +15,8 @@ impl Blocks {
         let Some(GroupNumber(first)) = self.geo.group_of_block(limit) else {
             return Ok(());
         };
-        let bit = self.limit_bit(limit, GroupNumber(first));
+        let limit = BlockLimit(limit);
+        let bit = limit.bit(&self.geo, GroupNumber(first));
         let mut lost = u64::from(self.with_map(GroupNumber(first), |map| map.withhold(bit))?);
         for group in (first.saturating_add(1)..self.geo.groups).map(GroupNumber) {
             self.read_descriptors_ahead(group);
@@ -32,31 +32,35 @@ impl Blocks {
         self.balloc.withhold(lost);
         Ok(())
     }
+}
 
-    /// Applies the limit to a map that was loaded.
-    pub(super) fn limit_map(&self, group: GroupNumber, map: &mut BlockMap) {
-        if let Some(limit) = self.balloc.limit.get() {
-            map.withhold(self.limit_bit(*limit, group));
-        }
-    }
+/// The first block that is not offered.
+#[derive(Debug)]
+pub(super) struct BlockLimit(FsBlock);
 
-    /// Withholds those of the freed blocks that are behind the limit. Returns the number of those before it.
-    pub(super) fn withhold_freed(&self, group: GroupNumber, first: u32, len: u32) -> Result<u32> {
-        let Some(limit) = self.balloc.limit.get() else {
-            return Ok(len);
-        };
-        let kept = self.limit_bit(*limit, group).saturating_sub(first).min(len);
-        let lost = len.saturating_sub(kept);
-        if lost > 0 {
-            self.with_map(group, |map| map.withheld(lost))?;
-            self.balloc.withheld(lost);
-        }
-        Ok(kept)
-    }
-
+impl BlockLimit {
     /// The limit as a bit of a group's bitmap.
-    fn limit_bit(&self, limit: FsBlock, group: GroupNumber) -> u32 {
-        let within = limit.0.saturating_sub(self.geo.group_first_block(group).0);
+    pub(super) fn bit(&self, geo: &Geometry, group: GroupNumber) -> u32 {
+        let within = self.0.0.saturating_sub(geo.group_first_block(group).0);
         u32::try_from(within).unwrap_or(u32::MAX)
     }
+}
+
+/// Withholds those of the freed blocks that are behind the limit. Returns the number of those before it.
+pub(super) fn withhold_freed(
+    blocks: &Blocks,
+    group: GroupNumber,
+    first: u32,
+    len: u32,
+) -> Result<u32> {
+    let Some(limit) = blocks.balloc.limit.get() else {
+        return Ok(len);
+    };
+    let kept = limit.bit(&blocks.geo, group).saturating_sub(first).min(len);
+    let lost = len.saturating_sub(kept);
+    if lost > 0 {
+        blocks.with_map(group, |map| map.withheld(lost))?;
+        blocks.balloc.withheld(lost);
+    }
+    Ok(kept)
 }

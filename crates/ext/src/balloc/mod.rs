@@ -109,7 +109,7 @@ pub(crate) struct Balloc {
     /// Freed blocks are discarded before they are reused ([`trim`]).
     discards: AtomicBool,
     /// No block from this one on is offered ([`limit`]).
-    limit: OnceLock<FsBlock>,
+    limit: OnceLock<limit::BlockLimit>,
 }
 
 impl Balloc {
@@ -282,7 +282,7 @@ impl Blocks {
             }
             self.change_group(h, group, |change| change.free(first, len))?;
             self.balloc.freed(len);
-            let len = self.withhold_freed(group, first, len)?;
+            let len = limit::withhold_freed(self, group, first, len)?;
             if len > 0 {
                 self.balloc.awaiting.push(h, group, first, len);
             }
