@@ -202,3 +202,32 @@ fn the_kernel_mounts_and_fills_what_has_shrunk_and_so_do_we() {
         assert_eq!(after, before, "{words}");
     }
 }
+
+/// A last group that is smaller than any of ours, and that cannot go, as without a journal inodes do not move.
+#[test]
+fn a_small_last_group_that_stays_is_not_cut_off() {
+    if !e2fs::is_there() {
+        return;
+    }
+    const GROUP_BLOCKS: u64 = 2048;
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    let words = "-t ext2 -b 1024 -g 2048 -O ^resize_inode";
+    assert!(spread(&image, words, 5 * GROUP_BLOCKS));
+    // The fifth group has no copy of the superblock: bitmaps and inode table, and a few blocks more.
+    let inodes = super::number(&image, "Inode blocks per group");
+    let blocks = 1 + 4 * GROUP_BLOCKS + 2 + inodes + 20;
+    e2fs::debugfs_write(&image, &format!("set_super_value blocks_count {blocks}"));
+    e2fs::repair(&image);
+    e2fs::assert_clean(&image);
+    let file = std::fs::File::options().write(true).open(&image).unwrap();
+    file.set_len(blocks << 10).unwrap();
+    let before = content(&image);
+    for size in [NewSize::Min, NewSize::Bytes(blocks << 10), NewSize::Max] {
+        let done = tree::options().resize(&image, size).unwrap();
+        assert_eq!(done.size.blocks, blocks, "{size:?}");
+        assert_eq!(file.metadata().unwrap().len(), blocks << 10, "{size:?}");
+        e2fs::assert_clean_after(&image, &format!("{size:?}"));
+        assert_eq!(content(&image), before, "{size:?}");
+    }
+}

@@ -6,7 +6,7 @@ use throughline_extfmt::{FsBlock, GroupDesc, GroupNumber, InodeImage, InodeNumbe
 
 use crate::error::Result;
 use crate::fs::Fs;
-use crate::map::{self, Format, Piece};
+use crate::map::{self, Piece};
 
 /// A file of the volume itself.
 #[derive(Clone, Debug)]
@@ -17,12 +17,8 @@ pub struct OwnFile {
     pub image: InodeImage,
     /// Where the inode is, in bytes from the start of the volume.
     pub inode_at: u64,
-    /// Whether it is mapped by extents.
-    pub is_extents: bool,
     /// Its blocks, ascending.
     pub data: Vec<Extent>,
-    /// Number of blocks of its mapping.
-    pub nodes: u64,
 }
 
 impl Fs {
@@ -46,23 +42,19 @@ impl Fs {
     /// `Corrupt`; device errors.
     pub fn own_file(&self, ino: InodeNumber) -> Result<OwnFile> {
         let inode = self.inode(ino)?;
-        let (mut data, mut nodes) = (Vec::new(), 0);
+        let mut data = Vec::new();
         map::each_piece(self, &inode, |piece| {
-            match piece {
-                Piece::Data(extent) => data.push(extent),
-                Piece::Node(_) => nodes += 1,
+            if let Piece::Data(extent) = piece {
+                data.push(extent);
             }
             Ok(())
         })?;
         let (FsBlock(block), offset) = self.inode_place(ino)?;
-        let image = inode.image();
         Ok(OwnFile {
             ino,
-            is_extents: Format::of(&image) == Format::Extents,
-            image,
+            image: inode.image(),
             inode_at: (block << self.geo.block_log).saturating_add(offset as u64),
             data,
-            nodes,
         })
     }
 }

@@ -18,6 +18,9 @@ use crate::error::{Error, Result};
 use crate::pack::{extents, pointers};
 use crate::write::{Writer, read_bytes};
 
+/// Bytes copied at a time.
+const COPY_BYTES: u64 = 1 << 20;
+
 /// A file of the volume itself, and where its inode is.
 pub struct OwnFile {
     /// Its number.
@@ -131,14 +134,19 @@ pub fn move_own_file(
     let mut sb = superblock(disk)?;
     let is_journal = file.ino == InodeNumber(sb.s_journal_inum.get());
     let mut out = Writer::new(disk, 0);
+    let most = (COPY_BYTES / bytes).max(1);
     for (from, to, len) in &places.copies {
-        for at in 0..u64::from(*len) {
-            let mut block = read_bytes(disk, (from + at) * bytes, geo.block_bytes as usize)?;
+        let len = u64::from(*len);
+        for at in (0..len).step_by(most as usize) {
+            let some = most.min(len - at);
+            let mut blocks = read_bytes(disk, (from + at) * bytes, (some * bytes) as usize)?;
             if !is_journal {
                 // The checksum includes the place. The volume is clean, so there are no orphans.
-                orphan::init(&mut block, FsBlock(to + at), seed);
+                for (block, place) in blocks.chunks_exact_mut(bytes as usize).zip(to + at..) {
+                    orphan::init(block, FsBlock(place), seed);
+                }
             }
-            out.put((to + at) * bytes, &block)?;
+            out.put((to + at) * bytes, &blocks)?;
         }
     }
     let own = nodes

@@ -210,7 +210,7 @@ impl OpenOptions {
         if size.blocks == size.blocks_before && matches!(new_size, NewSize::Bytes(_) | NewSize::Min)
         {
             // So may a volume that has just become smaller its file, and blocks of groups that are gone.
-            shrink::finish(self, disk, &size)?;
+            shrink::finish(self, disk)?;
         }
         Ok(ResizeReport {
             size,

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use throughline_block::Disk;
 use throughline_device::DeviceKind;
-use throughline_ext::{Geometry, InodeNumber, Tenants};
+use throughline_ext::{Geometry, Tenants};
 use throughline_make::resize::{self, Contents, Resized};
 
 use super::{ResizeError, check_backups};
@@ -36,7 +36,13 @@ pub(super) fn plan(volume: &Volume, blocks: Option<u64>) -> Result<Plan, ResizeE
         free_runs: all.free_runs,
     };
     let stages = resize::stages(&contents, blocks)?.blocks;
-    let end = stages.last().copied().unwrap_or(before.blocks);
+    // As it is: its last group may be smaller than one that is left by shrinking.
+    let Some(&end) = stages.last() else {
+        return Ok(Plan {
+            size: Resized::new(before, before),
+            stages,
+        });
+    };
     let (_, after) = resize::shrunk(&superblock, end)?;
     let found = fs.tenants(end).map_err(damaged)?;
     if found.bad_blocks > 0 {
@@ -66,23 +72,22 @@ pub(super) fn run(options: &OpenOptions, disk: &Arc<Disk>, plan: &Plan) -> Resul
         check_backups(disk)?;
         resize::tidy(disk)?;
     }
-    finish(&options, disk, &plan.size)
+    finish(&options, disk)
 }
 
 /// Frees what the metadata of groups that are gone had, and cuts a regular file that is longer than its
 /// volume.
-pub(super) fn finish(
-    options: &OpenOptions,
-    disk: &Arc<Disk>,
-    size: &Resized,
-) -> Result<(), ResizeError> {
+pub(super) fn finish(options: &OpenOptions, disk: &Arc<Disk>) -> Result<(), ResizeError> {
     let mut options = options.clone();
     options.write(true).no_replay(false);
     let volume = options.open_on(Arc::clone(disk))?;
-    let left = volume.fs().tenants(size.blocks).map_err(damaged)?;
+    // The volume itself says where it ends: nothing of it may be cut off.
+    let geo = volume.fs().geometry();
+    let (blocks, block_bytes) = (geo.blocks, u64::from(geo.block_bytes));
+    let left = volume.fs().tenants(blocks).map_err(damaged)?;
     volume.fs().free_ownerless(&left)?;
     volume.close()?;
-    let end = size.blocks.saturating_mul(size.block_bytes.into());
+    let end = blocks.saturating_mul(block_bytes);
     let is_file = disk.is_resizable() && disk.info().kind == DeviceKind::RegularFile;
     if is_file && disk.len_bytes() > end {
         disk.set_len(end)?;
@@ -172,7 +177,7 @@ impl OwnMoves {
 
 fn own_file(found: throughline_ext::OwnFile) -> resize::OwnFile {
     resize::OwnFile {
-        ino: InodeNumber(found.ino.0),
+        ino: found.ino,
         image: found.image,
         inode_at: found.inode_at,
         data: found.data,
