@@ -1,14 +1,13 @@
 //! Power cuts at any moment of `PackInto`. In each state, after `e2fsck -fy`, every file that is replaced is
 //! whole, old or new, what is not touched is there, and a second run makes the whole tree.
 
-use std::collections::HashSet;
 use std::path::Path;
 use std::sync::Arc;
 
 use throughline::archive::{Limits, Memory, Merge, Meta, Time, write_tar};
 use throughline::internal::OpenBlockDevice;
 use throughline::{MkfsOptions, OpenOptions, PackInto, Volume, VolumeSize, read_tree};
-use throughline_testing::{Cut, Image, Keep, PowerDevice, Record};
+use throughline_testing::{Image, PowerDevice};
 use throughline_testkit::e2fs;
 
 /// A disk writes it at once, although its checksum is in its second sector.
@@ -106,27 +105,6 @@ fn archive(volume: &Volume) -> Vec<u8> {
     out
 }
 
-fn cuts(record: &Record, many: usize) -> Vec<Cut> {
-    let mut random = fastrand::Rng::with_seed(many as u64);
-    let barriers = record.barriers();
-    let mut cuts = Vec::new();
-    while cuts.len() < many {
-        let at = match random.choice(&barriers).filter(|_| random.bool()) {
-            // Most of what may be lost is lost right before a barrier.
-            Some(barrier) => barrier.saturating_sub(1),
-            None => random.usize(..=record.end()),
-        };
-        let keep = match random.u32(..4) {
-            0 => Keep::Nothing,
-            1 => Keep::Everything,
-            _ => Keep::Some(random.u64(..)),
-        };
-        cuts.push(Cut { at, keep });
-    }
-    cuts.sort_by_key(|cut| cut.at);
-    cuts
-}
-
 fn judge(state: &Image, path: &Path, expected: &[u8]) {
     let _ = std::fs::remove_file(path);
     let file = std::fs::File::create(path).unwrap();
@@ -167,20 +145,8 @@ fn survives(fs_type: &str, many: usize) -> usize {
     let expected = archive(&volume);
     volume.close().unwrap();
     let record = device.record().with_whole(SUPERBLOCK);
-    let mut states = record.states();
-    let mut seen = HashSet::new();
-    for cut in cuts(&record, many) {
-        let state = states.state(cut);
-        if !seen.insert(state.fingerprint(record.base())) {
-            continue;
-        }
-        let judged = std::panic::catch_unwind(|| judge(&state, &path, &expected));
-        if let Err(why) = judged {
-            eprintln!("{fs_type}, {cut:?} of {}", record.end());
-            std::panic::resume_unwind(why);
-        }
-    }
-    seen.len()
+    let cuts = record.cuts(many, many as u64);
+    record.judge_states(cuts, fs_type, |state| judge(state, &path, &expected))
 }
 
 #[test]
@@ -188,7 +154,7 @@ fn replaced_files_survive_power_cuts() {
     if !e2fs::is_there() {
         return;
     }
-    let all = survives("ext4", 300) + survives("ext3", 200);
+    let all = survives("ext4", 500) + survives("ext3", 400);
     println!("{all} crash states");
     assert!(all >= 100, "only {all} states");
 }

@@ -160,7 +160,7 @@ impl Sources {
     /// sources that can be read at random come first.
     pub fn pieces_in_order(&self, tree: &Tree) -> Vec<Vec<Piece>> {
         let mut lists: Vec<_> = self.list.iter().zip(self.pieces(tree)).collect();
-        // Stable: sources of one kind stay in their order.
+        // The sort is stable: sources of one kind keep their order.
         lists.sort_by_key(|(source, _)| source.access() == Access::Sequential);
         lists.into_iter().map(|(_, pieces)| pieces).collect()
     }

@@ -4,7 +4,7 @@ use std::ops::{Deref, Range};
 
 use throughline_device::AlignedBuf;
 
-/// What the devices ask for, at most: a page, which is also the largest logical block in use.
+/// The strictest alignment that a device asks for: a page. Logical blocks are not larger either.
 const ALIGN_BYTES: usize = 4096;
 const LEAST_BYTES: usize = 64 << 10;
 

@@ -21,7 +21,7 @@ const LOOK: Duration = Duration::from_millis(20);
 /// What docker calls its own registry in its files.
 const DOCKER_IO_KEY: &str = "https://index.docker.io/v1/";
 
-/// The files in which credentials are looked for, the first one first.
+/// The files with credentials, in the order in which they are searched.
 #[derive(Clone, Debug, Default)]
 pub struct CredentialFiles(Vec<PathBuf>);
 
@@ -207,7 +207,7 @@ fn keys(reference: &Reference) -> Vec<String> {
     }
 }
 
-/// A key without what docker writes around a host.
+/// A key without the scheme and the path that docker writes around a host.
 fn plain(key: &str) -> &str {
     let key = key.strip_prefix("https://").unwrap_or(key);
     let key = key.strip_prefix("http://").unwrap_or(key);

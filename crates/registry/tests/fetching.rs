@@ -285,7 +285,8 @@ fn a_registry_that_stays_busy_is_left() {
     assert_eq!(server.count("manifests"), 1);
 }
 
-/// The rest is asked for; a registry without that sends all of it again.
+/// After a break, the next request is for the missing range. A registry without ranges sends all of the layer
+/// again.
 #[test]
 fn a_broken_connection_is_continued() {
     for has_ranges in [true, false] {

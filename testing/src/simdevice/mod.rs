@@ -13,6 +13,7 @@
 //! And a device that loses power ([`PowerDevice`]): it fails nothing and records everything; its [`Record`]
 //! determines what may be on the medium at any moment.
 
+mod cuts;
 mod image;
 mod power;
 mod queue;

@@ -451,7 +451,7 @@ fn work(seed: u64) -> Result<usize, String> {
     let mut states = played.record.states();
     let mut seen = HashSet::new();
     let many = if soak() { 60 } else { 24 };
-    for cut in judge::cuts(&played.record, many, seed) {
+    for cut in played.record.cuts(many, seed) {
         let state = states.state(cut);
         if !seen.insert((state.fingerprint(played.record.base()), cut.at)) {
             continue;

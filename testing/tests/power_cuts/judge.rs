@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use throughline::internal::OpenBlockDevice;
-use throughline_testing::{Cut, Image, Keep, PowerDevice, Record};
+use throughline_testing::{Image, PowerDevice};
 
 use super::fsck::{Fsck, left_values, repairs};
 use super::history::{History, Lane};
@@ -219,31 +219,4 @@ pub fn recover(state: &Image) -> Result<Arc<PowerDevice>, String> {
         .close()
         .map_err(|error| format!("closing after our recovery: {error}"))?;
     Ok(device)
-}
-
-/// `many` cuts of a record: a third right after barriers, with everything or nothing that was not durable;
-/// a third at barriers with a random part of it; a third anywhere.
-pub fn cuts(record: &Record, many: usize, seed: u64) -> Vec<Cut> {
-    let mut random = fastrand::Rng::with_seed(seed);
-    let barriers = record.barriers();
-    let plain = |at: &usize| [Keep::Nothing, Keep::Everything].map(|keep| Cut { at: *at, keep });
-    let mut cuts: Vec<Cut> = barriers.iter().flat_map(plain).collect();
-    random.shuffle(&mut cuts);
-    cuts.truncate(many / 3);
-    while cuts.len() < many {
-        let barrier = random
-            .choice(&barriers)
-            .filter(|_| cuts.len() < many * 2 / 3);
-        let at = match barrier {
-            Some(barrier) => *barrier,
-            None => random.usize(..=record.end()),
-        };
-        let keep = match random.u8(..8) {
-            0 => Keep::Everything,
-            _ => Keep::Some(random.u64(..)),
-        };
-        cuts.push(Cut { at, keep });
-    }
-    cuts.sort_by_key(|cut| cut.at);
-    cuts
 }

@@ -63,7 +63,7 @@ fn judge_all(played: &Played, many: usize, seed: u64, keep: bool) -> Result<Coun
     let mut states = played.record.states();
     let mut seen = HashSet::new();
     let mut counts = Counts::default();
-    for cut in judge::cuts(&played.record, many, seed) {
+    for cut in played.record.cuts(many, seed) {
         let state = states.state(cut);
         if !seen.insert((state.fingerprint(played.record.base()), cut.at)) {
             continue;
@@ -110,7 +110,7 @@ fn judge_one(
     };
     let record = recovery.record().with_whole(run::SUPERBLOCK);
     let mut states = record.states();
-    for cut in judge::cuts(&record, 4, seed ^ counts.states as u64) {
+    for cut in record.cuts(4, seed ^ counts.states as u64) {
         let state = states.state(cut);
         let judged = case.judge(&state, fsck);
         judged.map_err(|what| {
@@ -168,7 +168,7 @@ fn survivor(recipe: &'static Recipe, seed: u64) -> Result<Start, String> {
     for round in 0..1 + seed % 3 {
         let first = start.first;
         let played = run::play(recipe, start, seed ^ round, &[SHORT], None)?;
-        let cuts = judge::cuts(&played.record, 8, seed ^ round);
+        let cuts = played.record.cuts(8, seed ^ round);
         let state = played.record.states().state(cuts[4]);
         let image = match recipe.journaled {
             true => judge::recover(&state)?.contents(),

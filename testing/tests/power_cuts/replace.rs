@@ -11,7 +11,6 @@ use throughline::{Attributes, File, FileOptions, RenameMode, Result, Volume, Vol
 use throughline_testing::PowerDevice;
 
 use super::fsck::Fsck;
-use super::judge;
 use super::oracle::image::tools;
 use super::oracle::seeds::{chosen, run_all, soak};
 use super::recipes::{RECIPES, Recipe};
@@ -303,7 +302,7 @@ fn work(seed: u64, saves: usize, many: usize, judged: &Judged) -> std::result::R
     let mut states = record.states();
     let mut fsck = Fsck::new();
     let mut seen = HashSet::new();
-    let cuts = judge::cuts(&record, many, seed).into_iter();
+    let cuts = record.cuts(many, seed).into_iter();
     for cut in cuts.filter(|cut| cut.at >= first) {
         let state = states.state(cut);
         if !seen.insert((state.fingerprint(record.base()), cut.at)) {

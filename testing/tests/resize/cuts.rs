@@ -1,12 +1,11 @@
 //! Power cuts at any moment of a change of the size. Each state is repaired by `e2fsck -fy`, and completed by
 //! a second run, and each time every file is there.
 
-use std::collections::HashSet;
 use std::sync::Arc;
 
 use throughline::NewSize;
 use throughline::internal::OpenBlockDevice;
-use throughline_testing::{Cut, Image, Keep, PowerDevice, Record};
+use throughline_testing::{Image, PowerDevice};
 use throughline_testkit::e2fs;
 
 use super::grown::{made, tree_of};
@@ -39,28 +38,6 @@ const RECIPES: &[(&str, u64, u64)] = &[
         30_000,
     ),
 ];
-
-fn cuts(record: &Record, many: usize) -> Vec<Cut> {
-    let mut random = fastrand::Rng::with_seed(many as u64);
-    let barriers = record.barriers();
-    let plain = |at: &usize| [Keep::Nothing, Keep::Everything].map(|keep| Cut { at: *at, keep });
-    let mut cuts: Vec<Cut> = barriers.iter().flat_map(plain).collect();
-    if cuts.len() > many {
-        random.shuffle(&mut cuts);
-        cuts.truncate(many * 2 / 3);
-    }
-    while cuts.len() < many {
-        let at = match random.choice(&barriers).filter(|_| random.bool()) {
-            // Most of what may be lost is lost right before a barrier.
-            Some(barrier) => barrier.saturating_sub(1),
-            None => random.usize(..=record.end()),
-        };
-        let keep = Keep::Some(random.u64(..));
-        cuts.push(Cut { at, keep });
-    }
-    cuts.sort_by_key(|cut| cut.at);
-    cuts
-}
 
 /// How the tree of an image is read.
 type Reader = fn(&std::path::Path) -> Tree;
@@ -115,20 +92,10 @@ fn survives(words: &str, old: u64, new: u64, many: usize) -> usize {
     let done = tree::options().resize_block_device(Arc::clone(&device) as _, size);
     done.unwrap_or_else(|error| panic!("{words}: {error}"));
     let record = device.record().with_whole(SUPERBLOCK);
-    let mut states = record.states();
-    let mut seen = HashSet::new();
-    for cut in cuts(&record, many) {
-        let state = states.state(cut);
-        if !seen.insert(state.fingerprint(record.base())) {
-            continue;
-        }
-        let judged = std::panic::catch_unwind(|| judge(&state, &path, (&before, tree_of), size));
-        if let Err(why) = judged {
-            eprintln!("{words}, {old} to {new} KiB, {cut:?} of {}", record.end());
-            std::panic::resume_unwind(why);
-        }
-    }
-    seen.len()
+    let what = format!("{words}, {old} to {new} KiB");
+    record.judge_states(record.cuts(many, many as u64), &what, |state| {
+        judge(state, &path, (&before, tree_of), size);
+    })
 }
 
 #[test]
@@ -138,7 +105,7 @@ fn growth_survives_power_cuts() {
     }
     let all: usize = RECIPES
         .iter()
-        .map(|(words, old, new)| survives(words, *old, *new, 110))
+        .map(|(words, old, new)| survives(words, *old, *new, 400))
         .sum();
     println!("{all} crash states");
     assert!(all >= 300, "only {all} states");
@@ -185,22 +152,10 @@ fn shrinking_survives(words: &str, (kib, smaller): (u64, u64), many: usize) -> u
     let size = done.unwrap_or_else(|error| panic!("{words}: {error}")).size;
     let target = NewSize::Bytes(size.blocks * u64::from(size.block_bytes));
     let record = device.record().with_whole(SUPERBLOCK);
-    let mut states = record.states();
-    let mut seen = HashSet::new();
-    for cut in cuts(&record, many) {
-        let state = states.state(cut);
-        if !seen.insert(state.fingerprint(record.base())) {
-            continue;
-        }
-        let judged = std::panic::catch_unwind(|| {
-            judge(&state, &path, (&before, shrunk::content), target);
-        });
-        if let Err(why) = judged {
-            eprintln!("{words}, from {kib} KiB, {cut:?} of {}", record.end());
-            std::panic::resume_unwind(why);
-        }
-    }
-    seen.len()
+    let what = format!("{words}, from {kib} KiB to {wanted:?}");
+    record.judge_states(record.cuts(many, many as u64), &what, |state| {
+        judge(state, &path, (&before, shrunk::content), target);
+    })
 }
 
 #[test]

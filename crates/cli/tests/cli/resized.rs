@@ -43,7 +43,7 @@ fn an_image_shrinks_and_its_file_with_it() {
     assert_eq!(image.path().metadata().unwrap().len(), bytes);
     let size = bytes.to_string();
     assert!(ok(["resize", path, &size]).contains("has "));
-    // A file that an interruption left longer than its volume.
+    // An interrupted run may leave the file longer than its volume.
     let file = std::fs::File::options()
         .write(true)
         .open(image.path())

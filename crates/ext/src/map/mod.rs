@@ -269,7 +269,8 @@ pub(crate) fn replace(
 }
 
 /// Moves nodes or tables from `limit` on to other blocks, until `moved` has `most` of their new places
-/// ([`MOVE_NODE_CREDITS`] each, and the inode). The allocator must not offer blocks from `limit` on.
+/// (credits: [`MOVE_NODE_CREDITS`] for each, and those of the inode). The allocator must not offer blocks
+/// from `limit` on.
 ///
 /// # Errors
 /// No space for a node: what was moved remains so. `Corrupt`; journal errors.

@@ -107,7 +107,7 @@ fn rest(extent: &Extent, len: u32) -> Extent {
     }
 }
 
-/// Claims blocks for as many pieces as make a batch.
+/// Claims new blocks for the next pieces, until there is a batch of them.
 fn claim(
     fs: &Fs,
     inode: &Arc<Inode>,

@@ -298,7 +298,7 @@ fn find_names(fs: &Fs, limit: Limit, found: &mut Names) -> Result<()> {
     })
 }
 
-/// The directories in which directories have their names.
+/// The parent of each directory: the directory that has a name for it.
 fn parents(fs: &Fs) -> Result<HashMap<InodeNumber, InodeNumber>> {
     let mut found = HashMap::new();
     each_inode(fs, |dir| {

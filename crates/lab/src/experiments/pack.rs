@@ -7,7 +7,7 @@
 //! | `mkext4` | the example `mkfs` of the crate `mkext4`, if `THROUGHLINE_MKEXT4` names it |
 //!
 //! All make a new file of the same size with as many inodes, which is then synced to the disk: that counts.
-//! The tree is in the host's cache. `mkext4` writes no journal; the others do.
+//! The tree is in the host's cache.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -88,7 +88,7 @@ pub(super) fn run(
                 pass.wrote(batch.bytes.len() as u64);
                 batch.bytes.clear();
                 batch.pieces.clear();
-                // Nothing is filled any more if nobody takes it.
+                // At the end of the stream, nobody takes it.
                 let _ = give.send(batch);
             }
         });

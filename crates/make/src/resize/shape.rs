@@ -22,14 +22,19 @@ pub(super) fn grown(
     loop {
         let new = with_blocks(sb, old, blocks)?;
         let geo = Geometry::new(&new)?;
-        let last = GroupNumber(geo.groups - 1);
-        let rest = geo.group_blocks(last);
-        let needed = 2 + geo.inode_table_blocks + geo.fixed_blocks(last) + MIN_LAST_GROUP;
-        if geo.groups <= old.groups || rest == geo.blocks_per_group || rest >= needed {
-            return Ok((new, geo));
+        match small_last_group(&geo) {
+            Some(rest) if geo.groups > old.groups => blocks -= u64::from(rest),
+            _ => return Ok((new, geo)),
         }
-        blocks -= u64::from(rest);
     }
+}
+
+/// The blocks of the last group, if it would hold too little beside its metadata.
+fn small_last_group(geo: &Geometry) -> Option<u32> {
+    let last = GroupNumber(geo.groups - 1);
+    let rest = geo.group_blocks(last);
+    let needed = 2 + geo.inode_table_blocks + geo.fixed_blocks(last) + MIN_LAST_GROUP;
+    (rest < geo.blocks_per_group && rest < needed).then_some(rest)
 }
 
 fn check_limits(old: &Geometry, blocks: u64) -> Result<()> {
@@ -136,18 +141,15 @@ pub(super) fn shrunk(
     mut blocks: u64,
 ) -> Result<(Superblock, Geometry)> {
     loop {
-        let needed = |geo: &Geometry, last| 2 + geo.inode_table_blocks + geo.fixed_blocks(last);
         if blocks <= old.first_data_block.0 + 1 {
             return Err(Error::invalid(format!("{blocks} blocks are too few")));
         }
         let new = with_fewer_blocks(sb, old, blocks)?;
         let geo = Geometry::new(&new)?;
-        let last = GroupNumber(geo.groups - 1);
-        let rest = geo.group_blocks(last);
-        if rest == geo.blocks_per_group || rest >= needed(&geo, last) + MIN_LAST_GROUP {
-            return Ok((new, geo));
+        match small_last_group(&geo) {
+            Some(rest) => blocks -= u64::from(rest),
+            None => return Ok((new, geo)),
         }
-        blocks -= u64::from(rest);
     }
 }
 

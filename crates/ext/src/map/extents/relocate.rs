@@ -1,4 +1,4 @@
-//! Visits all of a tree, and moves its nodes out of the part of the volume that is to go.
+//! Visits every extent and every node of a tree, and moves nodes out of the part of the volume that goes.
 
 use throughline_extfmt::FsBlock;
 

@@ -1,4 +1,5 @@
-//! Visits all of a map, and moves its tables out of the part of the volume that is to go.
+//! Visits every run and every table of an indirect map, and moves tables out of the part of the volume that
+//! goes.
 
 use throughline_extfmt::extent::Extent;
 use throughline_extfmt::indirect::{DIRECT, IndirectGeometry, MAX_LEVELS};
