@@ -42,7 +42,7 @@ pub struct Merge {
 }
 
 /// Whether the path is to be left out.
-type Unwanted = dyn Fn(&[u8]) -> bool + Send + Sync;
+pub(crate) type Unwanted = dyn Fn(&[u8]) -> bool + Send + Sync;
 
 impl fmt::Debug for Merge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

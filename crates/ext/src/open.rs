@@ -182,7 +182,10 @@ impl Fs {
     /// `None` if it does.
     pub fn unwritten_features(&self) -> Option<String> {
         match gate(&self.superblock()) {
-            Gate::Write => None,
+            Gate::Write => {
+                let is_external = has_external_journal(&self.superblock());
+                is_external.then(|| EXTERNAL_JOURNAL.to_owned())
+            }
             Gate::Read(why) | Gate::Refuse(why) => Some(why),
         }
     }
@@ -409,12 +412,18 @@ fn check_device(disk: &Disk, sb: &Superblock) -> Result<()> {
     if disk.info().read_only {
         return Err(Reason::ReadOnly.into());
     }
-    if sb.compat().contains(Compat::HAS_JOURNAL) && sb.s_journal_inum.get() == 0 {
-        return Err(unwritable(
-            "the journal is on another device (external journal). Open it read-only",
-        ));
+    if has_external_journal(sb) {
+        return Err(unwritable(&format!(
+            "{EXTERNAL_JOURNAL}. Open it read-only"
+        )));
     }
     Ok(())
+}
+
+const EXTERNAL_JOURNAL: &str = "the journal is on another device (external journal)";
+
+fn has_external_journal(sb: &Superblock) -> bool {
+    sb.compat().contains(Compat::HAS_JOURNAL) && sb.s_journal_inum.get() == 0
 }
 
 /// Checks that the state of the recovered volume allows writing.

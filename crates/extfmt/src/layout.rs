@@ -27,9 +27,30 @@ impl Geometry {
 
     /// All groups that have a copy of the superblock, the primary's first.
     pub fn superblock_groups(&self) -> impl Iterator<Item = GroupNumber> {
-        (0..self.groups)
-            .map(GroupNumber)
-            .filter(|&group| self.has_superblock(group))
+        std::iter::successors(Some(GroupNumber(0)), |group| {
+            self.next_superblock_group(*group)
+        })
+        .take_while(|group| group.0 < self.groups)
+    }
+
+    /// The first group after `group` that starts with a copy, if the volume has so many.
+    fn next_superblock_group(&self, group: GroupNumber) -> Option<GroupNumber> {
+        let after = group.0.checked_add(1)?;
+        let next = if self.compat.contains(Compat::SPARSE_SUPER2) {
+            self.backup_bgs
+                .into_iter()
+                .filter(|&one| one >= after)
+                .min()
+        } else if group.0 == 0 || !self.ro_compat.contains(RoCompat::SPARSE_SUPER) {
+            Some(after)
+        } else {
+            let powers = [3u32, 5, 7].map(|base| {
+                std::iter::successors(Some(base), |power| power.checked_mul(base))
+                    .find(|&power| power >= after)
+            });
+            powers.into_iter().flatten().min()
+        };
+        next.map(GroupNumber)
     }
 
     /// Block of the group's superblock copy, if it has one: its bytes start the block, but
@@ -204,7 +225,10 @@ fn is_power_of(mut number: u32, base: u32) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::is_power_of;
+    use zerocopy::FromZeros;
+
+    use super::*;
+    use crate::Superblock;
 
     #[test]
     fn powers() {
@@ -212,5 +236,36 @@ mod tests {
             .filter(|&group| [3, 5, 7].into_iter().any(|base| is_power_of(group, base)))
             .collect();
         assert_eq!(powers, [1, 3, 5, 7, 9, 25, 27, 49, 81, 125, 243, 343]);
+    }
+
+    /// Those that are listed are those that have a copy, for every way to choose them.
+    #[test]
+    fn superblock_groups_are_those_with_a_copy() {
+        let mut superblock = Superblock::new_zeroed();
+        superblock.s_magic.set(0xef53);
+        superblock.s_rev_level.set(1);
+        superblock.s_blocks_per_group.set(8192);
+        superblock.s_inodes_per_group.set(16);
+        superblock.s_first_data_block.set(1);
+        superblock.s_inode_size.set(128);
+        superblock.s_first_ino.set(11);
+        for groups in [1, 2, 3, 4, 10, 400] {
+            superblock.s_blocks_count_lo.set(groups * 8192 + 1);
+            superblock.s_inodes_count.set(groups * 16);
+            for (sparse, sparse2) in [(false, false), (true, false), (false, true), (true, true)] {
+                let mut geo = Geometry::new(&superblock).unwrap();
+                geo.ro_compat.set(RoCompat::SPARSE_SUPER, sparse);
+                geo.compat.set(Compat::SPARSE_SUPER2, sparse2);
+                for backups in [[0, 0], [1, 0], [1, 399], [2, 2], [9, 3]] {
+                    geo.backup_bgs = backups;
+                    let with_copy = (0..groups).map(GroupNumber);
+                    let with_copy = with_copy.filter(|group| geo.has_superblock(*group));
+                    assert!(
+                        geo.superblock_groups().eq(with_copy),
+                        "{groups}, {backups:?}"
+                    );
+                }
+            }
+        }
     }
 }

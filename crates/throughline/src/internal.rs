@@ -131,6 +131,6 @@ impl OpenBlockDevice for OpenOptions {
         let disk = self
             .disk_on(device)
             .map_err(|source| Error::open(std::path::Path::new("(device)"), source))?;
-        self.clone().write(true).resize_on(&disk, size)
+        self.clone().write(true).resize_on(&disk, size, &|_, _| ())
     }
 }

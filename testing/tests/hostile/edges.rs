@@ -247,7 +247,7 @@ fn no_image_at_all() {
             let opened = WATCH.over(&what, || {
                 OpenOptions::new()
                     .write(true)
-                    .open_block_device(load(&vec![byte; len]))
+                    .open_block_device(load(&vec![byte; len], 0))
                     .err()
             });
             assert!(matches!(opened, Some(Some(_))), "{what}");
@@ -294,7 +294,7 @@ fn links_that_lead_to_links() {
     };
     let volume: Volume = OpenOptions::new()
         .write(true)
-        .open_block_device(load(&base.bytes))
+        .open_block_device(load(&base.bytes, 0))
         .unwrap();
     let link = |target: &str, name: &str| volume.symlink(target, name).unwrap();
     for n in 0..64 {

@@ -19,10 +19,10 @@ const MAX_LEVELS: usize = 12;
 /// Number of files whose contents are read and changed.
 const MAX_FILES: usize = 60;
 
-/// A device in memory that holds `bytes`. Zeros take no memory.
-pub(crate) fn load(bytes: &[u8]) -> Arc<dyn BlockDevice> {
+/// A device in memory that holds `bytes`, then `more` zeros. Zeros take no memory.
+pub(crate) fn load(bytes: &[u8], more: u64) -> Arc<dyn BlockDevice> {
     const PIECE: usize = 64 << 10;
-    let device = MemoryDevice::new(bytes.len() as u64);
+    let device = MemoryDevice::new(bytes.len() as u64 + more);
     let mut queue = device.open_queue().unwrap();
     let mut done = Vec::new();
     scope(&mut *queue, |scope| {
@@ -54,7 +54,7 @@ pub(crate) struct Reached {
 
 /// Runs all operations on one image.
 pub(crate) fn exercise(bytes: &[u8]) -> Reached {
-    let device = load(bytes);
+    let device = load(bytes, 0);
     let mut reached = Reached::default();
     if let Ok(volume) = OpenOptions::new().open_block_device(Arc::clone(&device)) {
         reached.opened = true;
@@ -105,7 +105,7 @@ fn walk(root: Dir, mut visit: impl FnMut(&Dir, &DirEntry)) -> usize {
     names
 }
 
-fn read_all(volume: &Volume) -> usize {
+pub(crate) fn read_all(volume: &Volume) -> usize {
     let _ = (volume.info(), volume.stat_fs());
     for path in [
         "/few/sub/deep/leaf",

@@ -7,9 +7,11 @@ mod base;
 mod edges;
 mod exercise;
 mod mutate;
+mod resized;
 mod survey;
 mod watch;
 
+use std::ops::Range;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -59,11 +61,16 @@ fn over_threads(work: impl Fn() + Sync) {
     });
 }
 
-/// Runs images of all recipes on several threads.
-fn run_all(watch: &Watch, bases: &[(&str, Base)], seeds: std::ops::Range<u64>) {
+/// Does `work` with damaged images of all recipes, on several threads. Returns the number of images.
+fn each_image<T>(
+    bases: &[(&str, Base)],
+    seeds: &Range<u64>,
+    work: impl Fn(&[u8], u64) -> T + Sync,
+    done: impl Fn(T) + Sync,
+) -> u64 {
+    let watch = &*WATCH;
     let (next, failed) = (AtomicU64::new(0), AtomicU64::new(0));
-    let (opened, writable, changed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
-    let work = || {
+    over_threads(|| {
         loop {
             let n = next.fetch_add(1, Ordering::Relaxed);
             let (seed, recipe) = (
@@ -75,35 +82,59 @@ fn run_all(watch: &Watch, bases: &[(&str, Base)], seeds: std::ops::Range<u64>) {
             }
             let (name, base) = &bases[recipe];
             let what = format!("THROUGHLINE_HOSTILE='{name}:{seed}'");
-            match watch.over(&what, || exercise::exercise(&mutate::mutate(base, seed))) {
-                Some(reached) => {
-                    opened.fetch_add(reached.opened.into(), Ordering::Relaxed);
-                    writable.fetch_add(reached.writable.into(), Ordering::Relaxed);
-                    changed.fetch_add((reached.changes > 20).into(), Ordering::Relaxed);
-                }
+            match watch.over(&what, || work(&mutate::mutate(base, seed), seed)) {
+                Some(reached) => done(reached),
                 None => {
                     failed.fetch_add(1, Ordering::Relaxed);
                 }
             }
         }
-    };
-    over_threads(work);
-    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-    let all = (seeds.end - seeds.start) * bases.len() as u64;
+    });
     eprintln!("slowest: {:?}", watch.slowest());
-    eprintln!(
-        "{all} images: {} could be read, {} opened for writing, {} changed",
-        count(&opened),
-        count(&writable),
-        count(&changed)
+    let failed = failed.into_inner();
+    assert_eq!(failed, 0, "images caused a panic; they are named above");
+    (seeds.end - seeds.start) * bases.len() as u64
+}
+
+/// Does `work` with the image that `THROUGHLINE_HOSTILE` names, if it names one.
+fn one_image(bases: &[(&str, Base)], work: impl Fn(&[u8], u64)) -> bool {
+    let Ok(one) = std::env::var("THROUGHLINE_HOSTILE") else {
+        return false;
+    };
+    let (name, seed) = one.rsplit_once(':').expect("NAME:SEED");
+    let base = &bases
+        .iter()
+        .find(|(found, _)| *found == name)
+        .expect("a recipe's name")
+        .1;
+    let seed = seed.parse().expect("a number");
+    let bytes = mutate::mutate(base, seed);
+    if let Some(path) = std::env::var_os("THROUGHLINE_HOSTILE_IMAGE") {
+        std::fs::write(path, &bytes).expect("a place for the image");
+    }
+    assert!(WATCH.over(&one, || work(&bytes, seed)).is_some());
+    true
+}
+
+/// Reads and changes damaged images of all recipes.
+fn change_images(bases: &[(&str, Base)], seeds: Range<u64>) {
+    let (opened, writable, changed) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
+    let all = each_image(
+        bases,
+        &seeds,
+        |bytes, _| exercise::exercise(bytes),
+        |reached| {
+            opened.fetch_add(reached.opened.into(), Ordering::Relaxed);
+            writable.fetch_add(reached.writable.into(), Ordering::Relaxed);
+            changed.fetch_add((reached.changes > 20).into(), Ordering::Relaxed);
+        },
     );
-    assert_eq!(
-        count(&failed),
-        0,
-        "images caused a panic; they are named above"
+    let [opened, writable, changed] = [opened, writable, changed].map(AtomicU64::into_inner);
+    eprintln!(
+        "{all} images: {opened} could be read, {writable} opened for writing, {changed} changed"
     );
     // Damage that the open rejects tests only the open.
-    assert!(count(&opened) * 2 > all && count(&changed) * 4 > all);
+    assert!(opened * 2 > all && changed * 4 > all);
 }
 
 #[test]
@@ -119,21 +150,40 @@ fn damaged_images() {
             "{name}: {reached:?}"
         );
     }
-    if let Ok(one) = std::env::var("THROUGHLINE_HOSTILE") {
-        let (name, seed) = one.rsplit_once(':').expect("NAME:SEED");
-        let base = &bases
-            .iter()
-            .find(|(found, _)| *found == name)
-            .expect("a recipe's name")
-            .1;
-        let bytes = mutate::mutate(base, seed.parse().expect("a number"));
-        if let Some(path) = std::env::var_os("THROUGHLINE_HOSTILE_IMAGE") {
-            std::fs::write(path, &bytes).expect("a place for the image");
-        }
-        assert!(watch.over(&one, || exercise::exercise(&bytes)).is_some());
-    } else if !bases.is_empty() {
-        run_all(watch, bases, 0..per_recipe());
+    let again = one_image(bases, |bytes, _| {
+        exercise::exercise(bytes);
+    });
+    if !again && !bases.is_empty() {
+        change_images(bases, 0..per_recipe());
     }
+}
+
+/// Damaged images that grow and shrink.
+#[test]
+fn damaged_images_get_another_size() {
+    let bases = &*BASES;
+    for (name, base) in bases {
+        for kind in 0..resized::KINDS {
+            let resized = WATCH
+                .over(name, || resized::resize(&base.bytes, kind))
+                .expect("a sound image");
+            assert!(resized || name.contains("read only"), "{name}, {kind}");
+        }
+    }
+    let again = one_image(bases, |bytes, seed| {
+        resized::resize(bytes, seed);
+    });
+    if again || bases.is_empty() {
+        return;
+    }
+    let resized = AtomicU64::new(0);
+    let all = each_image(bases, &(0..per_recipe() / 3), resized::resize, |done| {
+        resized.fetch_add(done.into(), Ordering::Relaxed);
+    });
+    let resized = resized.into_inner();
+    eprintln!("{all} images: {resized} got another size");
+    // Damage that the first check finds tests only that.
+    assert!(resized * 10 > all);
 }
 
 /// Checks the checker: a panic must be noticed.

@@ -4,8 +4,9 @@ use std::path::Path;
 
 use throughline::{NewSize, ResizeError};
 use throughline_testkit::e2fs;
+use throughline_testkit::kernel::{Mount, may_use_loops};
 
-use super::grown::{made, tree_of};
+use super::grown::{made, tree_of, with_tools};
 use super::tree;
 
 fn refused(image: &Path, size: NewSize) -> String {
@@ -29,7 +30,7 @@ fn what_is_not_possible_is_refused_before_anything_is_written() {
         "{text}"
     );
     let text = refused(&image, NewSize::Bytes(1 << 20));
-    assert!(text.contains("are too few"), "{text}");
+    assert!(text.contains("too small: at least"), "{text}");
     let same = tree::options()
         .resize(&image, NewSize::Bytes(9_000 << 10))
         .unwrap();
@@ -42,6 +43,8 @@ fn what_is_not_possible_is_refused_before_anything_is_written() {
         .resize(&image, NewSize::More(1 << 20))
         .unwrap_err();
     assert!(matches!(busy, ResizeError::Volume(_)), "{busy}");
+    let planned = tree::options().plan_resize(&image, NewSize::More(1 << 20));
+    assert_eq!(planned.unwrap_err().to_string(), busy.to_string());
     open.close().unwrap();
 }
 
@@ -49,6 +52,32 @@ fn refused_at_an_offset(image: &Path) -> String {
     let mut options = tree::options();
     options.offset(4096);
     options.resize(image, NewSize::Max).unwrap_err().to_string()
+}
+
+/// A plan for what is mounted or cannot be written would be a promise that cannot be kept.
+#[test]
+fn a_plan_says_what_would_prevent_the_change() {
+    if !with_tools() || !may_use_loops() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (image, point) = (folder.path().join("image"), folder.path().join("mount"));
+    std::fs::create_dir(&point).unwrap();
+    assert!(made(&image, "-t ext4 -b 1024 -J size=1", 9_000));
+    if let Some(mount) = Mount::or_skip(&image, &point, &["-o", "loop"]) {
+        for size in [NewSize::Min, NewSize::More(9 << 20)] {
+            let error = tree::options().resize(&image, size).unwrap_err();
+            assert!(error.to_string().contains("mounted"), "{error}");
+            let planned = tree::options().plan_resize(&image, size).unwrap_err();
+            assert_eq!(planned.to_string(), error.to_string());
+        }
+        drop(mount);
+    }
+    e2fs::debugfs_write(&image, "ssv journal_inum 0");
+    let error = tree::options()
+        .plan_resize(&image, NewSize::Min)
+        .unwrap_err();
+    assert!(error.to_string().contains("external journal"), "{error}");
 }
 
 #[test]

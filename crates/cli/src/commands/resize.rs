@@ -14,6 +14,7 @@ use crate::context::Context;
 use crate::images::{Access, opening_hint};
 use crate::place::Place;
 use crate::problem::{Failure, Problem};
+use crate::progress::Progress;
 use crate::text::quote;
 
 /// Arguments of `resize`.
@@ -59,10 +60,14 @@ pub(crate) fn run(args: &ResizeArgs, context: &mut Context) -> Result<(), Failur
         false => Access::Write,
     };
     let options = context.globals.open_options(access)?;
+    let progress = Progress::bytes(Some(0), context.globals.quiet || context.json);
+    progress.name("moving files");
+    let show = |done, of| progress.at(done, of);
     let report = match args.dry_run {
         true => options.plan_resize(&image, args.size),
-        false => options.resize(&image, args.size),
+        false => options.resize_showing(&image, args.size, &show),
     };
+    progress.clear();
     let report = report.map_err(|error| {
         let offset = context.globals.offset;
         let problem = opening_hint(problem(error), &image, offset, "--offset ");

@@ -63,7 +63,8 @@ fn what_cannot_be_done_is_said() {
     let image = Image::ext4();
     let path = image.str();
     assert_eq!(run(["resize", path, "huge"]).code, Some(2));
-    fails(["resize", path, "100K"], 1, "are too few");
+    fails(["resize", path, "100K"], 1, "too small: at least");
+    fails(["resize", path, "1"], 1, "too small: at least");
     fails(
         ["resize", "/dev/null/image", "1G"],
         1,

@@ -38,8 +38,13 @@ struct Move {
 ///
 /// # Errors
 /// `NoSpace`: what was moved remains so. `Corrupt`; device and journal errors.
-pub(super) fn move_out(fs: &Fs, inode: &Arc<Inode>, limit: Limit) -> Result<()> {
-    move_nodes(fs, inode, limit)?;
+pub(super) fn move_out(
+    fs: &Fs,
+    inode: &Arc<Inode>,
+    limit: Limit,
+    moved: &mut dyn FnMut(u64),
+) -> Result<()> {
+    moved(move_nodes(fs, inode, limit)?);
     let mut left = pieces(fs, inode, limit)?;
     while !left.is_empty() {
         let mut batch = Vec::new();
@@ -55,14 +60,16 @@ pub(super) fn move_out(fs: &Fs, inode: &Arc<Inode>, limit: Limit) -> Result<()> 
                 batch.for_each(|one| fs.release(one.new));
                 return Err(error);
             }
+            moved(one.old.len.into());
         }
     }
     Ok(())
 }
 
-/// Moves the nodes, as many at a time as a handle has credits for.
-fn move_nodes(fs: &Fs, inode: &Arc<Inode>, limit: Limit) -> Result<()> {
+/// Moves the nodes, as many at a time as a handle has credits for. Returns their number.
+fn move_nodes(fs: &Fs, inode: &Arc<Inode>, limit: Limit) -> Result<u64> {
     let most = (fs.step_credits().saturating_sub(INODE_CREDITS) / MOVE_NODE_CREDITS).max(1);
+    let mut all = 0;
     loop {
         let mut places = Vec::new();
         fs.with_room(|| {
@@ -76,8 +83,9 @@ fn move_nodes(fs: &Fs, inode: &Arc<Inode>, limit: Limit) -> Result<()> {
                 moved
             })
         })?;
+        all += places.len() as u64;
         if places.len() < most as usize {
-            return Ok(());
+            return Ok(all);
         }
     }
 }

@@ -80,19 +80,20 @@ impl Fs {
     }
 
     /// Moves everything of files from block `end` on, and from the inodes of the groups there, to what
-    /// precedes it. The volume is [confined](Fs::confine), and unchanged since `tenants` was made.
+    /// precedes it. The volume is [confined](Fs::confine), and unchanged since `tenants` was made. `moved` is
+    /// called with numbers of blocks that have been moved, [`Tenants::blocks`] in all.
     ///
     /// # Errors
     /// `NoSpace`: what was moved remains so, and the volume is sound. `Unsupported`: an inode cannot be
     /// moved. `Corrupt`; errors of the device and the journal.
-    pub fn move_out(&self, tenants: &Tenants, end: u64) -> Result<()> {
+    pub fn move_out(&self, tenants: &Tenants, end: u64, moved: &mut dyn FnMut(u64)) -> Result<()> {
         let limit = Limit::new(self, end);
         let inodes = inodes::plan(self, &tenants.inodes, limit)?;
         for (at, users) in &tenants.attributes {
             attributes::move_out(self, FsBlock(*at), users)?;
         }
         for ino in &tenants.with_blocks {
-            blocks::move_out(self, &self.inode(*ino)?, limit)?;
+            blocks::move_out(self, &self.inode(*ino)?, limit, moved)?;
         }
         inodes::move_out(self, &inodes, limit)?;
         self.sync_metadata()

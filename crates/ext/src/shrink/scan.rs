@@ -27,6 +27,8 @@ const RESIZE_POINTER: usize = 13;
 pub struct Tenants {
     /// Inodes with blocks beyond the limit.
     pub(super) with_blocks: Vec<InodeNumber>,
+    /// How many blocks these have there.
+    pub blocks: u64,
     /// Attribute blocks beyond it, with their users.
     pub(super) attributes: BTreeMap<u64, Vec<InodeNumber>>,
     /// Inodes whose numbers are beyond it. Ascending.
@@ -166,6 +168,7 @@ impl Scan<'_> {
                 self.found.own_files.push(ino);
             } else {
                 self.found.with_blocks.push(ino);
+                self.found.blocks = self.found.blocks.saturating_add(beyond);
             }
         }
         self.attributes_of(&inode)

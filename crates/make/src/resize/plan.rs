@@ -101,10 +101,8 @@ pub fn stages(contents: &Contents<'_>, blocks: Option<u64>) -> Result<Stages> {
     let bytes = |blocks: u64| blocks.saturating_mul(planner.old.block_bytes.into());
     let why = fixes_inodes(&planner.old).unwrap_or_default();
     Err(Error::invalid(format!(
-        "{} bytes are too few: {} ({} blocks) are needed{why}",
-        bytes(asked),
-        bytes(least),
-        least,
+        "the size is too small: at least {} bytes ({least} blocks) are needed{why}",
+        bytes(least)
     )))
 }
 

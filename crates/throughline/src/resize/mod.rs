@@ -37,6 +37,9 @@ pub enum NewSize {
     Max,
 }
 
+/// What is called with the bytes that have been moved, and all that are known to move.
+type Show<'p> = &'p dyn Fn(u64, u64);
+
 /// What was done to a volume, or would be.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -105,8 +108,22 @@ impl OpenOptions {
         path: impl AsRef<Path>,
         size: NewSize,
     ) -> Result<ResizeReport, ResizeError> {
+        self.resize_showing(path, size, &|_, _| ())
+    }
+
+    /// As [`OpenOptions::resize`]; `progress` is called with the bytes moved so far, and all bytes that are
+    /// known to move. Only files that are in the way of a smaller size move.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn resize_showing(
+        &self,
+        path: impl AsRef<Path>,
+        size: NewSize,
+        progress: &dyn Fn(u64, u64),
+    ) -> Result<ResizeReport, ResizeError> {
         let (options, disk) = to_resize(self, path.as_ref(), true)?;
-        options.resize_on(&disk, size)
+        options.resize_on(&disk, size, progress)
     }
 
     /// What [`OpenOptions::resize`] would do. Nothing is written.
@@ -118,7 +135,7 @@ impl OpenOptions {
         path: impl AsRef<Path>,
         size: NewSize,
     ) -> Result<ResizeReport, ResizeError> {
-        let (options, disk) = to_resize(self, path.as_ref(), false)?;
+        let (options, disk) = to_plan(self, path.as_ref())?;
         if let Some(found) = resize::interrupted(&disk)? {
             return completed(&found, &disk, size);
         }
@@ -168,6 +185,7 @@ impl OpenOptions {
         &self,
         disk: &Arc<Disk>,
         new_size: NewSize,
+        show: Show<'_>,
     ) -> Result<ResizeReport, ResizeError> {
         let found = resize::interrupted(disk)?;
         let completed = found.is_some();
@@ -184,7 +202,7 @@ impl OpenOptions {
         let block_bytes = 1024 << superblock.s_log_block_size.get();
         let blocks = target(disk, new_size, before, block_bytes)?;
         let is_smaller = blocks.is_none_or(|blocks| blocks < before);
-        if is_smaller && let Some(size) = shrink_on(self, disk, blocks)? {
+        if is_smaller && let Some(size) = shrink_on(self, disk, blocks, show)? {
             return Ok(ResizeReport {
                 size,
                 recovery,
@@ -266,6 +284,24 @@ fn to_resize(
     Ok((options, disk))
 }
 
+/// The options to read a volume with whose change of size is planned, and its device. What would prevent the
+/// change is an error now: that the volume is mounted, or that the device cannot be written. Only to those who
+/// may not write the file is the plan shown anyway.
+fn to_plan(options: &OpenOptions, path: &Path) -> Result<(OpenOptions, Arc<Disk>), ResizeError> {
+    let may_not = |error: &ResizeError| {
+        let ResizeError::Volume(Error::Open { source, .. }) = error else {
+            return false;
+        };
+        source.kind() == std::io::ErrorKind::PermissionDenied
+    };
+    let (mut options, disk) = match to_resize(options, path, true) {
+        Err(error) if may_not(&error) => to_resize(options, path, false)?,
+        found => found?,
+    };
+    options.write(false);
+    Ok((options, disk))
+}
+
 /// Recovers the volume if that is needed, and checks it. One that needs no recovery is not changed.
 fn recover_first(options: &OpenOptions, disk: &Arc<Disk>) -> Result<Recovery, ResizeError> {
     let mut options = options.clone();
@@ -333,6 +369,7 @@ fn shrink_on(
     options: &OpenOptions,
     disk: &Arc<Disk>,
     blocks: Option<u64>,
+    show: Show<'_>,
 ) -> Result<Option<Resized>, ResizeError> {
     let mut to_read = options.clone();
     to_read.write(false).no_replay(true);
@@ -343,7 +380,7 @@ fn shrink_on(
     if planned.size.blocks == planned.size.blocks_before {
         return Ok(None);
     }
-    shrink::run(options, disk, &planned)?;
+    shrink::run(options, disk, &planned, show)?;
     Ok(Some(planned.size))
 }
 

@@ -10,7 +10,7 @@ use throughline_device::DeviceKind;
 use throughline_ext::{Geometry, Tenants};
 use throughline_make::resize::{self, Contents, Resized};
 
-use super::{ResizeError, check_backups};
+use super::{ResizeError, Show, check_backups};
 use crate::error::Error;
 use crate::open::OpenOptions;
 use crate::volume::Volume;
@@ -64,11 +64,22 @@ pub(super) fn plan(volume: &Volume, blocks: Option<u64>) -> Result<Plan, ResizeE
 }
 
 /// Carries a plan out. The volume is closed, and needs no recovery.
-pub(super) fn run(options: &OpenOptions, disk: &Arc<Disk>, plan: &Plan) -> Result<(), ResizeError> {
+pub(super) fn run(
+    options: &OpenOptions,
+    disk: &Arc<Disk>,
+    plan: &Plan,
+    show: Show<'_>,
+) -> Result<(), ResizeError> {
     let mut options = options.clone();
     options.write(true).no_replay(false);
+    let mut moving = Moving {
+        done: 0,
+        all: 0,
+        block_bytes: plan.size.block_bytes.into(),
+        show,
+    };
     for end in &plan.stages {
-        stage(&options, disk, *end)?;
+        stage(&options, disk, *end, &mut moving)?;
         check_backups(disk)?;
         resize::tidy(disk)?;
     }
@@ -96,13 +107,41 @@ pub(super) fn finish(options: &OpenOptions, disk: &Arc<Disk>) -> Result<(), Resi
     Ok(())
 }
 
+/// How far the moving of blocks is. How many a stage moves is known when it begins.
+struct Moving<'p> {
+    done: u64,
+    all: u64,
+    block_bytes: u64,
+    show: Show<'p>,
+}
+
+impl Moving<'_> {
+    fn expect(&mut self, blocks: u64) {
+        self.all = self.done.saturating_add(blocks);
+        self.moved(0);
+    }
+
+    fn moved(&mut self, blocks: u64) {
+        self.done = self.done.saturating_add(blocks);
+        let [done, all] = [self.done, self.all].map(|n| n.saturating_mul(self.block_bytes));
+        (self.show)(done, all);
+    }
+}
+
 /// Makes the volume end before block `end`.
-fn stage(options: &OpenOptions, disk: &Arc<Disk>, end: u64) -> Result<(), ResizeError> {
+fn stage(
+    options: &OpenOptions,
+    disk: &Arc<Disk>,
+    end: u64,
+    moving: &mut Moving<'_>,
+) -> Result<(), ResizeError> {
     let mut volume = options.open_on(Arc::clone(disk))?;
     let found = volume.fs().tenants(end).map_err(damaged)?;
     volume.fs().free_ownerless(&found)?;
     volume.fs().confine(end)?;
-    volume.fs().move_out(&found, end).map_err(full)?;
+    moving.expect(found.blocks);
+    let moved = &mut |blocks| moving.moved(blocks);
+    volume.fs().move_out(&found, end, moved).map_err(full)?;
     let moves = OwnMoves::prepare(&volume, &found, end)?;
     let geo = volume.fs().geometry().clone();
     volume.close()?;
