@@ -13,8 +13,8 @@ pub(crate) const KINDS: u64 = 4;
 /// Room behind the volume.
 const MORE_BYTES: u64 = 9 << 20;
 
-/// Changes the size in the way `kind`, modulo [`KINDS`], then once more, and reads everything. Returns whether
-/// the first change succeeded.
+/// Changes the size in the way `kind`, modulo [`KINDS`], then once more, and reads everything. Returns
+/// whether the first change succeeded.
 pub(crate) fn resize(bytes: &[u8], kind: u64) -> bool {
     let sizes = match kind % KINDS {
         0 => [NewSize::Min, NewSize::Max],

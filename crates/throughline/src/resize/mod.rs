@@ -285,8 +285,8 @@ fn to_resize(
 }
 
 /// The options to read a volume with whose change of size is planned, and its device. What would prevent the
-/// change is an error now: that the volume is mounted, or that the device cannot be written. Only to those who
-/// may not write the file is the plan shown anyway.
+/// change is an error now: that the volume is mounted, or that the device cannot be written. Only to those
+/// who may not write the file is the plan shown anyway.
 fn to_plan(options: &OpenOptions, path: &Path) -> Result<(OpenOptions, Arc<Disk>), ResizeError> {
     let may_not = |error: &ResizeError| {
         let ResizeError::Volume(Error::Open { source, .. }) = error else {
