@@ -12,6 +12,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("throughline-archive", &[]),
     ("throughline-registry", &["throughline-archive"]),
     ("throughline-device", &[]),
+    ("throughline-image", &[]),
     ("throughline-block", &["throughline-device"]),
     (
         "throughline-fileio",
@@ -49,6 +50,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "throughline",
         &[
             "throughline-archive",
+            "throughline-image",
             "throughline-make",
             "throughline-ext",
             "throughline-fileio",

@@ -22,8 +22,8 @@ pub(crate) const GLOBAL_OPTIONS: &str = "Global options";
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = GLOBAL_OPTIONS)]
 pub(crate) struct Globals {
-    /// Start of the file system in the image, for a partition of a disk image: in bytes, or with a unit
-    /// (k, M, G: powers of 1024; s: sectors of 512 bytes, as in partition tables)
+    /// Start of the file system in the image, where no partition table describes it (else: IMAGE@2): in
+    /// bytes, or with a unit (k, M, G: powers of 1024; s: sectors of 512 bytes)
     #[arg(
         long,
         global = true,

@@ -4,7 +4,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use throughline::internal::VolumeLayers;
+use throughline::internal::{OpenPartitions, VolumeLayers};
 use throughline::{Metadata, Node, Volume};
 use throughline_explain::ours::{Watch, Watched, listening};
 use throughline_forms::files;
@@ -12,6 +12,7 @@ use throughline_forms::files;
 use crate::commands::replay::parts;
 use crate::context::Globals;
 use crate::copy::LongCalls;
+use crate::image_name::ImageName;
 use crate::interrupt::Interrupt;
 use crate::output::{Complaints, note};
 use crate::place::Place;
@@ -61,7 +62,8 @@ pub(crate) enum Access {
 }
 
 struct OpenImage {
-    id: (u64, u64),
+    /// Device, inode, and where the volume begins.
+    id: (u64, u64, u64),
     path: PathBuf,
     volume: Volume,
     access: Access,
@@ -134,13 +136,20 @@ impl Images {
         in_use: bool,
     ) -> Result<(usize, Volume), Failure> {
         let cannot = || format!("cannot open {}", quote(image));
-        let host = std::fs::metadata(image).doing(cannot)?;
+        let ImageName { file, partition } = ImageName::of(image);
+        let host = std::fs::metadata(&file).doing(cannot)?;
         if host.is_dir() {
             return Err(Problem::new("Is a directory")
                 .with_next("name an image file or a block device")
                 .met(cannot()));
         }
-        let id = (host.dev(), host.ino());
+        let mut options = self.globals.open_options(access)?;
+        options.partition(partition);
+        let failed = |error: throughline::Error| {
+            opening_hint(error.into(), &file, self.globals.offset, "--offset ").met(cannot())
+        };
+        let start_bytes = options.start_bytes(&file).map_err(failed)?;
+        let id = (host.dev(), host.ino(), start_bytes);
         if let Some(number) = self.open.iter().position(|open| open.id == id) {
             let open = &self.open[number];
             if access == Access::Write && open.access == Access::Read {
@@ -148,25 +157,34 @@ impl Images {
             }
             return Ok((number, open.volume.clone()));
         }
+        let other = self
+            .open
+            .iter()
+            .find(|open| (open.id.0, open.id.1) == (id.0, id.1));
+        if let Some(other) = other
+            && access == Access::Write
+            && other.access == Access::Read
+        {
+            return Err(Problem::new("it is already open for reading").met(cannot()));
+        }
         if access == Access::Write && self.open.iter().all(|open| open.access == Access::Read) {
             self.interrupt.arm()?;
         }
-        let watched = self.watched(image);
-        let mut options = self.globals.open_options(access)?;
+        let watched = self.watched(&file);
         if in_use {
             options.no_replay(true).beside_writer(true);
         }
-        let volume = options
-            .listener(listening(watched.as_ref()))
-            .open(image)
-            .map_err(|error| {
-                opening_hint(error.into(), image, self.globals.offset, "--offset ").met(cannot())
-            })?;
+        options.listener(listening(watched.as_ref()));
+        let opened = match other {
+            Some(other) => options.open_beside(&file, &other.volume),
+            None => options.open(&file),
+        };
+        let volume = opened.map_err(failed)?;
         if let Some(watched) = &watched {
             watched.opened(&volume);
         }
         if access == Access::Read && !self.globals.quiet {
-            note_holder(image);
+            note_holder(&file);
         }
         self.globals
             .check_bio_target(volume.disk().limits().logical_block_bytes)?;
@@ -203,7 +221,7 @@ impl Images {
 
     /// Device and inode of each image file on the host.
     pub(crate) fn host_ids(&self) -> impl Iterator<Item = (u64, u64)> {
-        self.open.iter().map(|open| open.id)
+        self.open.iter().map(|open| (open.id.0, open.id.1))
     }
 
     /// All volumes.
@@ -278,7 +296,7 @@ pub(crate) fn opening_hint(problem: Problem, image: &Path, offset: u64, option: 
     if !is_none.iter().any(|words| reason.contains(words)) {
         return problem;
     }
-    let found = precious::open(image).and_then(|file| files::identify(&file, offset, option));
+    let found = precious::open(image).and_then(|file| files::identify(&file, offset));
     if let Some(found) = found {
         return Problem {
             reason: format!("not an ext2, ext3 or ext4 volume: it is {}", found.what),

@@ -12,6 +12,7 @@ mod commands;
 mod context;
 mod copy;
 mod dump;
+mod image_name;
 mod images;
 mod interrupt;
 mod logging;

@@ -3,8 +3,8 @@
 //! The rule is the same for every command:
 //!
 //! 1. `-` is standard input or output.
-//! 2. `LEFT:/path` is a place in an image if `LEFT` exists on the host and is not a directory. If several
-//!    `:/` qualify, the first wins.
+//! 2. `LEFT:/path` is a place in an image if `LEFT` exists on the host and is not a directory, or is
+//!    `IMAGE@PARTITION` of such an image ([`crate::image_name`]). If several `:/` qualify, the first wins.
 //! 3. Otherwise, `LEFT:/path` is a host path if the directory `LEFT:` exists on the host.
 //! 4. Otherwise, the first `:/` separates image and path (and opening reports that there is no such image).
 //! 5. Everything else, including `./a:b`, is a host path.
@@ -18,6 +18,7 @@ use std::fmt;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
+use crate::image_name::ImageName;
 use crate::text::quote;
 
 /// A place that a command reads from or writes to.
@@ -104,7 +105,7 @@ impl Place {
     pub(crate) fn parse(argument: &OsStr) -> Place {
         match Place::parse_named(argument) {
             Place::Host(_) => Base::place(argument),
-            Place::Image { image, .. } if !image.exists() => Base::place(argument),
+            Place::Image { image, .. } if !ImageName::exists(&image) => Base::place(argument),
             _ => None,
         }
         .unwrap_or_else(|| Place::parse_named(argument))
@@ -127,7 +128,7 @@ impl Place {
         let is_dir = |path: &Path| std::fs::metadata(path).map(|meta| meta.is_dir());
         let image = splits()
             .map(|(at, _)| at)
-            .find(|at| matches!(is_dir(left(*at)), Ok(false)));
+            .find(|at| ImageName::exists(left(*at)));
         if let Some(at) = image {
             return Place::split(bytes, at);
         }

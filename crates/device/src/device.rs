@@ -1,6 +1,7 @@
 //! The two traits: a device, and a queue to it.
 
 use std::io;
+use std::sync::Arc;
 
 use crate::{Completion, DeviceInfo, Request};
 
@@ -67,6 +68,11 @@ pub trait BlockDevice: Send + Sync {
     /// Whether [`set_len`](BlockDevice::set_len) can change the length.
     fn is_resizable(&self) -> bool {
         false
+    }
+
+    /// The device of which this is a window.
+    fn whole(&self) -> Option<Arc<dyn BlockDevice>> {
+        None
     }
 
     /// The first byte at or after `offset_bytes` that is backed by storage, as far as the system reports it;

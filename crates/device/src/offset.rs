@@ -75,6 +75,10 @@ impl BlockDevice for OffsetDevice {
         self.len_bytes
     }
 
+    fn whole(&self) -> Option<Arc<dyn BlockDevice>> {
+        Some(Arc::clone(&self.inner))
+    }
+
     /// Inside the window only.
     fn reserve(&self, offset_bytes: u64, len_bytes: u64) -> io::Result<()> {
         self.check(offset_bytes, len_bytes)?;

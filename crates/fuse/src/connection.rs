@@ -24,7 +24,7 @@ const ARENAS: u8 = 2;
 /// The data of a request in bytes, unless the kernel is configured for more.
 const USUAL_REQUEST_BYTES: u32 = 1 << 20;
 /// The maximum data of a request in bytes: each thread has this much memory.
-const MAX_REQUEST_BYTES: u32 = 2 << 20;
+const MAX_REQUEST_BYTES: u32 = 4 << 20;
 /// Background requests of the kernel in flight: readahead, releases, parts of large direct I/Os.
 const MAX_BACKGROUND: u16 = 64;
 

@@ -2,6 +2,7 @@
 //! measure and drive the layers below a volume. It is in one place so that the public types show none of it.
 //! It may change in any version.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use throughline_block::Disk;
@@ -15,9 +16,9 @@ pub use throughline_make::{NewFile, parse_on_error};
 
 use crate::error::{Error, Result};
 use crate::mode::FileOptions;
-use crate::open::OpenOptions;
+use crate::open::{OpenOptions, located};
 use crate::raw::RawFile;
-use crate::resize::{NewSize, ResizeError, ResizeReport};
+use crate::resize::{NewSize, ResizeError, ResizeReport, resize_on};
 pub use crate::size::parse_size;
 use crate::volume::Volume;
 
@@ -89,6 +90,36 @@ impl OpenGranted for FileOptions {
     }
 }
 
+/// Opens several partitions of one disk, which is locked as a whole.
+pub trait OpenPartitions {
+    /// Where the volume that [`OpenOptions::open`] would open begins.
+    ///
+    /// # Errors
+    /// [`Error::Open`](crate::Error::Open).
+    fn start_bytes(&self, path: &Path) -> Result<u64>;
+
+    /// As [`OpenOptions::open`], on the device of a volume that is open in another partition. The caller sees
+    /// to it that it is another one, and that the device was opened for writing if need be.
+    ///
+    /// # Errors
+    /// The same.
+    fn open_beside(&self, path: &Path, other: &Volume) -> Result<Volume>;
+}
+
+impl OpenPartitions for OpenOptions {
+    fn start_bytes(&self, path: &Path) -> Result<u64> {
+        Ok(located(self, path)?.offset_bytes)
+    }
+
+    fn open_beside(&self, path: &Path, other: &Volume) -> Result<Volume> {
+        let located = located(self, path)?;
+        match other.disk().device().whole() {
+            Some(device) => located.on_block_device(device),
+            None => located.open(path),
+        }
+    }
+}
+
 /// Opens devices of the device crate, which can do more than a [`Device`](crate::Device).
 pub trait OpenBlockDevice {
     /// As [`OpenOptions::open_device`].
@@ -131,6 +162,6 @@ impl OpenBlockDevice for OpenOptions {
         let disk = self
             .disk_on(device)
             .map_err(|source| Error::open(std::path::Path::new("(device)"), source))?;
-        self.clone().write(true).resize_on(&disk, size, &|_, _| ())
+        resize_on(self.clone().write(true), &disk, size, &|_, _| ())
     }
 }

@@ -212,7 +212,7 @@ pub use later::{AsyncFile, Pending, Returned};
 pub use metadata::{Attributes, DeviceNumber, FileType, Metadata};
 pub use mode::FileOptions;
 pub use node::{Listed, NewNode, Node};
-pub use open::{OpenOptions, VolumeOptions};
+pub use open::{OpenOptions, VolumeOptions, partitions};
 pub use own::{Device, Memory};
 pub use pack_into::{PackInto, PackedInto};
 pub use raw::RawFile;
@@ -236,6 +236,7 @@ pub use throughline_ext::{
 pub use throughline_fileio::throttle::{Pauses, ThrottleState};
 pub use throughline_fileio::writeback::WritebackCounts;
 pub use throughline_fileio::{Advice, DirtyLimits};
+pub use throughline_image::{Partition, Signature as PartitionVolume, Table as PartitionTable};
 pub use throughline_make::pack;
 pub use throughline_make::resize::Resized;
 pub use throughline_make::{

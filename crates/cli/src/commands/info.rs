@@ -6,12 +6,13 @@ use std::time::SystemTime;
 use clap::Args;
 use rustix::io::Errno;
 use serde_json::{Value, json};
-use throughline::{CacheState, LogInfo, OnError, Volume, VolumeInfo};
+use throughline::{CacheState, LogInfo, OnError, PartitionTable, Volume, VolumeInfo};
 use throughline_forms::time::rfc3339;
 
 use super::df::image_of;
 use crate::args::JsonFlag;
 use crate::context::Context;
+use crate::image_name::ImageName;
 use crate::place::Place;
 use crate::problem::{Doing, Failure};
 use crate::text::quote;
@@ -33,27 +34,73 @@ pub(crate) fn run(args: &InfoArgs, context: &mut Context) -> Result<(), Failure>
     let mut first = true;
     context.each(&args.images, |context, place| {
         let image = image_of(place)?;
-        let volume = match context.open_image(&image) {
-            Err(failure) if failure.errno() == Some(Errno::BUSY) => {
-                in_use(context, &image, &failure)?
-            }
-            opened => opened?,
-        };
-        let info = volume
-            .info()
-            .doing(|| format!("cannot read {}", quote(&image)))?;
-        let value = value(&image.to_string_lossy(), &info);
+        let table = table_of(&image, context.globals.offset);
+        let mut shown = json!({ "image": image.to_string_lossy() });
+        // A disk with several volumes, or with none: its partitions are what there is to show.
+        let is_volume = table.as_ref().is_none_or(|table| table.volume().is_ok());
+        if is_volume {
+            let volume = match context.open_image(&image) {
+                Err(failure) if failure.errno() == Some(Errno::BUSY) => {
+                    in_use(context, &image, &failure)?
+                }
+                opened => opened?,
+            };
+            let info = volume
+                .info()
+                .doing(|| format!("cannot read {}", quote(&image)))?;
+            shown = value(&image.to_string_lossy(), &info);
+        }
+        if let Some(table) = &table {
+            add_table(&mut shown, table);
+        }
         if context.json {
-            found.push(value);
+            found.push(shown);
             return Ok(());
         }
         if !first {
             context.out.line("")?;
         }
         first = false;
-        context.out.line(fill("info", &value)?)
+        if is_volume {
+            context.out.line(fill("info", &shown)?)?;
+        } else {
+            context
+                .out
+                .line(format!("Image:         {}", image.display()))?;
+        }
+        match table {
+            Some(_) => context.out.line(fill("partitions", &shown)?),
+            None => Ok(()),
+        }
     })?;
     context.list(found)
+}
+
+/// The partitions of a disk of which no partition is named.
+fn table_of(image: &Path, offset: u64) -> Option<PartitionTable> {
+    let ImageName { file, partition } = ImageName::of(image);
+    if offset != 0 || partition.is_some() {
+        return None;
+    }
+    // What is wrong with it, opening says.
+    throughline::partitions(file).ok().flatten()
+}
+
+fn add_table(value: &mut Value, table: &PartitionTable) {
+    value["partition_table"] = json!(table.kind);
+    let partitions = table.partitions.iter().map(|one| {
+        let volume = one.volume.as_ref();
+        json!({
+            "number": one.number,
+            "start_bytes": one.start_bytes,
+            "len_bytes": one.len_bytes,
+            "name": one.name,
+            "uuid": one.uuid,
+            "type": one.kind,
+            "volume": volume.map(|volume| json!({ "label": volume.label, "uuid": volume.uuid })),
+        })
+    });
+    value["partitions"] = partitions.collect();
 }
 
 /// Opens an image that is in use elsewhere for reading, and prints a note that only the state on disk is

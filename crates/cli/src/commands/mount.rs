@@ -11,6 +11,7 @@ use throughline_fuse::options::{CacheSize, MountOptions};
 
 use super::mounted;
 use crate::context::Context;
+use crate::image_name::ImageName;
 use crate::images::Access;
 use crate::mount::{self, Plan, Stay, Trouble};
 use crate::output::note;
@@ -107,7 +108,9 @@ fn plan(
     let mut options = MountOptions::default();
     // The global options come first, because `-o` takes precedence.
     let globals = &context.globals;
+    let ImageName { file, partition } = ImageName::of(image);
     options.offset_bytes = globals.offset;
+    options.partition = partition;
     options.no_replay = globals.no_replay;
     options.cache = globals.cache.map(CacheSize::Bytes);
     options.commit = globals
@@ -141,7 +144,7 @@ fn plan(
         Stay::Background
     };
     Ok(Plan {
-        image: image.to_owned(),
+        image: file,
         dir: dir.to_owned(),
         options,
         open,

@@ -10,6 +10,7 @@ use throughline_explain::ours::listening;
 use super::df::image_of;
 use crate::args::JsonFlag;
 use crate::context::Context;
+use crate::image_name::ImageName;
 use crate::images::Access;
 use crate::place::Place;
 use crate::problem::{Failure, Problem};
@@ -65,11 +66,13 @@ fn recover(context: &mut Context, image: &Path) -> Result<RecoveryReport, Failur
     let mut options = context.globals.open_options(Access::Write)?;
     options.listener(listening(context.images.watched(image).as_ref()));
     let cannot = || format!("cannot recover {}", quote(image));
-    check_kind(image).map_err(|problem| {
+    let ImageName { file, partition } = ImageName::of(image);
+    options.partition(partition);
+    check_kind(&file).map_err(|problem| {
         context.exit_bits |= EXIT_FAILED;
         problem.met(cannot())
     })?;
-    options.recover(image).map_err(|error| {
+    options.recover(&file).map_err(|error| {
         context.exit_bits |= match error {
             Error::Corrupt(_) => EXIT_ERRORS_LEFT,
             _ => EXIT_FAILED,

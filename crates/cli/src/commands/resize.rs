@@ -11,6 +11,7 @@ use super::df::image_of;
 use super::replay::parts;
 use crate::args::JsonFlag;
 use crate::context::Context;
+use crate::image_name::ImageName;
 use crate::images::{Access, opening_hint};
 use crate::place::Place;
 use crate::problem::{Failure, Problem};
@@ -59,18 +60,20 @@ pub(crate) fn run(args: &ResizeArgs, context: &mut Context) -> Result<(), Failur
         true => Access::Read,
         false => Access::Write,
     };
-    let options = context.globals.open_options(access)?;
+    let ImageName { file, partition } = ImageName::of(&image);
+    let mut options = context.globals.open_options(access)?;
+    options.partition(partition);
     let progress = Progress::bytes(Some(0), context.globals.quiet || context.json);
     progress.name("moving files");
     let show = |done, of| progress.at(done, of);
     let report = match args.dry_run {
-        true => options.plan_resize(&image, args.size),
-        false => options.resize_showing(&image, args.size, &show),
+        true => options.plan_resize(&file, args.size),
+        false => options.resize_showing(&file, args.size, &show),
     };
     progress.clear();
     let report = report.map_err(|error| {
         let offset = context.globals.offset;
-        let problem = opening_hint(problem(error), &image, offset, "--offset ");
+        let problem = opening_hint(problem(error), &file, offset, "--offset ");
         problem.met(format!("cannot change the size of {}", quote(&image)))
     })?;
     if context.json {

@@ -29,7 +29,8 @@ its directory. For a mount that cannot be queried, it shows the image and whethe
 \"answers\": false if the server did not answer within 2 s.
 
   version, pid, pid_namespace     the server, and the PID namespace of its pid
-  image, offset_bytes, log        the image, the volume's start in it, the log file
+  image, offset_bytes, partition, log
+                                  the image; the volume's start or partition, if given; the log file
   mounted_s, label, read_only
   damaged_places                  number of damaged places found, at most 4096; the log has inodes and blocks
   stopped, down, failing          why changes are refused; whether the volume is shut down; \

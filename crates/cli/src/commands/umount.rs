@@ -118,6 +118,7 @@ struct Server {
     pid: i32,
     image: PathBuf,
     offset_bytes: u64,
+    partition: Option<String>,
     read_only: bool,
     log: String,
 }
@@ -156,6 +157,7 @@ impl Server {
                 pid: raw.as_raw_pid(),
                 image: text("image").into(),
                 offset_bytes: state["offset_bytes"].as_u64().unwrap_or_default(),
+                partition: state["partition"].as_str().map(str::to_owned),
                 read_only: state["read_only"].as_bool().unwrap_or(true),
                 log: text("log"),
             }))
@@ -209,6 +211,7 @@ impl Server {
         let volume = OpenOptions::new()
             .no_replay(true)
             .offset(self.offset_bytes)
+            .partition(self.partition.clone())
             .open(&self.image);
         let Ok(volume) = volume else {
             return true;

@@ -58,7 +58,7 @@ Exit codes, as of mount(8): 0: mounted; 1: wrong arguments; 2: system error; 4: 
 
 Examples:
   throughline mount disk.img ~/mnt                         read-write
-  throughline mount -o ro,offset=2048s whole.img ~/mnt     a partition, read-only
+  throughline mount -o ro whole.img@2 ~/mnt                partition 2 of a disk, read-only
   throughline umount ~/mnt
 ";
 

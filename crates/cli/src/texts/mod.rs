@@ -10,9 +10,10 @@ use crate::problem::{Failure, Problem};
 use crate::text::human;
 
 /// The templates by command.
-const TEXTS: [(&str, &str); 4] = [
+const TEXTS: [(&str, &str); 5] = [
     ("cache", include_str!("cache.txt")),
     ("info", include_str!("info.txt")),
+    ("partitions", include_str!("partitions.txt")),
     ("status", include_str!("status.txt")),
     ("tune", include_str!("tune.txt")),
 ];

@@ -28,6 +28,7 @@ mod pack_edges;
 mod pack_frame;
 mod pack_into;
 mod packed;
+mod partitions;
 mod preloaded;
 mod recovered;
 mod registry;

@@ -1,16 +1,15 @@
 //! Recognizes a file by its bytes: an ext volume, a disk with partitions, or a kind that is often mistaken
-//! for an image.
+//! for an image. Tables of partitions are read by the library.
 //!
 //! Every magic comes from the specification of its format. The bytes read are bounded and untrusted, so the
 //! result is used only in messages.
 
 mod known;
-mod partitions;
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-pub use partitions::{Partition, Table};
+use throughline::PartitionTable;
 
 /// Offset of the superblock in an ext volume.
 const SUPERBLOCK_BYTES: u64 = 1024;
@@ -24,16 +23,11 @@ pub struct Found {
     pub next: String,
 }
 
-/// Identifies a file that does not open as an ext volume at `offset` bytes. `option` precedes an offset in
-/// the result, such as `--offset `.
-pub fn identify(file: &File, offset: u64, option: &str) -> Option<Found> {
+/// Identifies a file that does not open as an ext volume at `offset` bytes.
+pub fn identify(file: &File, offset: u64) -> Option<Found> {
     let known = known::find(file, offset);
     if known.is_some() {
         return known;
-    }
-    let table = (offset == 0).then(|| Table::read(file)).flatten();
-    if let Some(table) = table {
-        return Some(of_table(file, &table, option));
     }
     let Some(backup) = backup(file, offset) else {
         return known::empty(file, offset);
@@ -50,38 +44,6 @@ pub fn identify(file: &File, offset: u64, option: &str) -> Option<Found> {
     })
 }
 
-fn of_table(file: &File, table: &Table, option: &str) -> Found {
-    let volumes: Vec<_> = table
-        .partitions
-        .iter()
-        .filter(|partition| is_ext(file, partition.start_bytes))
-        .collect();
-    let what = format!(
-        "a disk with a partition table ({}, {} partitions)",
-        table.kind,
-        table.partitions.len()
-    );
-    let next = match volumes.as_slice() {
-        [] => {
-            "none of its partitions holds an ext volume ('sfdisk -l IMAGE' shows them)".to_owned()
-        }
-        some => {
-            let places = some.iter().map(|partition| {
-                let start = match partition.start_bytes % 512 {
-                    0 => format!("{}s", partition.start_bytes / 512),
-                    _ => partition.start_bytes.to_string(),
-                };
-                format!("partition {}: {option}{start}", partition.number)
-            });
-            format!(
-                "give the start of the partition that holds the volume: {}",
-                places.collect::<Vec<_>>().join(", ")
-            )
-        }
-    };
-    Found { what, next }
-}
-
 /// For a message: where a file holds an ext volume, at `offset`, at its beginning, or in a partition.
 pub fn holds_ext(file: &File, offset: u64) -> Option<&'static str> {
     if is_ext(file, 0) {
@@ -90,12 +52,9 @@ pub fn holds_ext(file: &File, offset: u64) -> Option<&'static str> {
     if offset != 0 && is_ext(file, offset) {
         return Some("it holds an ext volume at --offset");
     }
-    let table = Table::read(file)?;
-    let in_partition = |start_bytes| is_ext(file, start_bytes);
-    table
-        .partitions
-        .iter()
-        .any(|partition| in_partition(partition.start_bytes))
+    let has_ext = |table: PartitionTable| table.partitions.iter().any(|one| one.volume.is_some());
+    table(file)
+        .is_some_and(has_ext)
         .then_some("it is a disk with an ext volume in a partition")
 }
 
@@ -108,11 +67,15 @@ pub fn occupied(file: &File, offset: u64) -> Option<String> {
     if let Some(known) = known::find(file, offset) {
         return Some(format!("it holds something: {}", known.what));
     }
-    let table = (offset == 0).then(|| Table::read(file)).flatten()?;
+    let table = (offset == 0).then(|| table(file)).flatten()?;
     Some(format!(
         "it is a disk with a partition table ({})",
         table.kind
     ))
+}
+
+fn table(file: &File) -> Option<PartitionTable> {
+    PartitionTable::read(file).ok().flatten()
 }
 
 /// Whether there is a superblock of an ext volume: its magic, and plausible fields.
@@ -199,7 +162,7 @@ mod tests {
         let mut copy = volume().split_off(1024);
         copy[0x18] = 0;
         bytes.extend(copy);
-        let found = identify(&file(&bytes), 0, "--offset ").unwrap();
+        let found = identify(&file(&bytes), 0).unwrap();
         assert!(found.next.contains("-b 8193 -B 1024"), "{found:?}");
     }
 }

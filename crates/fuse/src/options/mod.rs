@@ -40,6 +40,8 @@ pub struct MountOptions {
     pub read_only: bool,
     /// The start of the volume in the image, in bytes.
     pub offset_bytes: u64,
+    /// The partition that holds the volume, by number, label or UUID.
+    pub partition: Option<String>,
     /// Show the image without replaying its journal; only for read-only mounts.
     pub no_replay: bool,
     /// Grow the volume to the size of its device or file before it is mounted.
@@ -120,6 +122,7 @@ impl Default for MountOptions {
         MountOptions {
             read_only: false,
             offset_bytes: 0,
+            partition: None,
             no_replay: false,
             resize: false,
             errors: None,
@@ -186,6 +189,7 @@ impl MountOptions {
             .write(!self.read_only)
             .no_replay(self.no_replay)
             .offset(self.offset_bytes)
+            .partition(self.partition.clone())
             .cache_bytes(Some(self.cache_bytes()))
             .volume(&volume);
     }

@@ -10,6 +10,7 @@ impl MountOptions {
         }
         vec![
             ("offset", self.offset_bytes.to_string()),
+            ("partition", text(&self.partition)),
             ("noload", text(&self.no_replay)),
             ("resize", text(&self.resize)),
             ("errors", text(&self.errors)),

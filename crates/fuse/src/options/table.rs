@@ -85,6 +85,16 @@ static TABLE: &[Known] = &[
             Ok(())
         },
     ),
+    with_value(
+        "partition",
+        "NAME",
+        Group::Image,
+        "the partition that holds the volume, by number, label or UUID; without it, the only one with a volume",
+        |options, text| {
+            options.partition = Some(text.to_owned());
+            Ok(())
+        },
+    ),
     flag(
         "noload",
         Group::Image,

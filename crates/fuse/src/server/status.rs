@@ -185,6 +185,7 @@ impl Status {
             "pid_namespace": space.to_string_lossy(),
             "image": self.image.to_string_lossy(),
             "offset_bytes": self.options.offset_bytes,
+            "partition": self.options.partition,
             "log": self.options.log_file.as_ref().map(|path| path.to_string_lossy().into_owned()),
             "mounted_s": self.since.elapsed().as_secs_f64(),
             "requests": {

@@ -1,6 +1,7 @@
 //! [`OpenOptions`]: the choices for opening an image, a plain file or a device.
 
 mod opening;
+mod partition;
 mod volume;
 
 use std::fmt;
@@ -10,6 +11,8 @@ use throughline_block::Listener;
 use throughline_device::EngineChoice;
 use throughline_fileio::DirtyLimits;
 
+pub(crate) use partition::located;
+pub use partition::partitions;
 pub use volume::VolumeOptions;
 
 /// Options for opening a [`Volume`](crate::Volume) or a [`RawFile`](crate::RawFile).
@@ -35,6 +38,9 @@ pub struct OpenOptions {
     direct: bool,
     write: bool,
     pub(crate) offset_bytes: u64,
+    /// How long its place is: a partition. `None`: to the end of the device.
+    pub(crate) len_bytes: Option<u64>,
+    partition: Option<String>,
     bio_target_bytes: Option<u32>,
     allow_unclean: bool,
     create: bool,
@@ -74,6 +80,8 @@ impl OpenOptions {
             direct: true,
             write: false,
             offset_bytes: 0,
+            len_bytes: None,
+            partition: None,
             bio_target_bytes: None,
             allow_unclean: false,
             create: false,
@@ -113,6 +121,15 @@ impl OpenOptions {
     /// the logical block size.
     pub fn offset(&mut self, offset_bytes: u64) -> &mut Self {
         self.offset_bytes = offset_bytes;
+        self
+    }
+
+    /// The partition that holds the volume, in a disk with partitions: a number, or a label or UUID, of the
+    /// partition or of the volume in it (`label=` or `uuid=` before it says which). `None`, the default: the
+    /// beginning of the disk, or else the only partition with an ext volume. Applies to volumes that are
+    /// opened by path.
+    pub fn partition(&mut self, name: Option<String>) -> &mut Self {
+        self.partition = name;
         self
     }
 

@@ -14,7 +14,7 @@ use throughline_device::{
 use throughline_ext::{Fs, Reason};
 use throughline_fileio::CacheOptions;
 
-use super::{Attached, OpenOptions};
+use super::{Attached, OpenOptions, located};
 use crate::error::{Error, Result};
 use crate::mode::{FileOptions, Mode};
 use crate::own::{Device, Own};
@@ -41,11 +41,15 @@ impl OpenOptions {
     /// [`kernel_holder`](crate::kernel_holder)).
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Volume> {
         let path = path.as_ref();
-        let disk = self.disk(path)?;
+        let mut located = located(self, path)?;
+        let disk = located.disk(path)?;
         let through_cache = self.direct && is_coarse_file(disk.info());
-        match self.open_on(disk) {
+        match located.open_on(disk) {
             // Its blocks may be smaller than the unit of direct I/O on the host's file system.
-            Err(Error::Unsupported(_)) if through_cache => self.clone().direct(false).open(path),
+            Err(Error::Unsupported(_)) if through_cache => {
+                located.direct(false);
+                located.open_on(located.disk(path)?)
+            }
             opened => opened,
         }
     }
@@ -232,7 +236,9 @@ impl OpenOptions {
         };
         let mut device = open(self.direct)?;
         let unit = u64::from(device.info().limits.logical_block_bytes);
-        if is_coarse_file(device.info()) && !self.offset_bytes.is_multiple_of(unit) {
+        let edges = [self.offset_bytes, self.len_bytes.unwrap_or(0)];
+        let is_aligned = edges.iter().all(|edge| edge.is_multiple_of(unit));
+        if is_coarse_file(device.info()) && !is_aligned {
             drop(device); // and its lock
             device = open(false)?;
         }
@@ -240,10 +246,11 @@ impl OpenOptions {
     }
 
     pub(crate) fn disk_on(&self, device: Arc<dyn BlockDevice>) -> io::Result<Arc<Disk>> {
-        let device = if self.offset_bytes == 0 {
+        let device = if self.offset_bytes == 0 && self.len_bytes.is_none() {
             device
         } else {
-            Arc::new(OffsetDevice::new(device, self.offset_bytes, None)?)
+            let window = OffsetDevice::new(device, self.offset_bytes, self.len_bytes)?;
+            Arc::new(window)
         };
         let disk = Disk::new(device).map_err(io::Error::other)?;
         disk.set_bio_target_bytes(self.bio_target_bytes);

@@ -20,7 +20,7 @@ use throughline_ext::{Claim, Recovery, State};
 use throughline_make::resize::{self, Resized};
 
 use crate::error::Error;
-use crate::open::OpenOptions;
+use crate::open::{OpenOptions, located};
 use crate::volume::Volume;
 
 /// The size that a volume is to get.
@@ -94,7 +94,8 @@ impl From<throughline_block::Error> for ResizeError {
 impl OpenOptions {
     /// Changes the size of the volume in the file or on the block device `path`, which is not in use. A
     /// regular file is lengthened if it is too short, and cut where the volume ends if it has become smaller
-    /// or has the size that was asked for. What needs recovery is recovered first.
+    /// or has the size that was asked for. In a partition, the volume keeps within it, and the table of
+    /// partitions does not change. What needs recovery is recovered first.
     ///
     /// When the call returns, the volume has its new size durably. Interrupted at any moment, it leaves a
     /// volume with the old or the new size and with all files; the same call completes it, and so does
@@ -123,7 +124,7 @@ impl OpenOptions {
         progress: &dyn Fn(u64, u64),
     ) -> Result<ResizeReport, ResizeError> {
         let (options, disk) = to_resize(self, path.as_ref(), true)?;
-        options.resize_on(&disk, size, progress)
+        resize_on(&options, &disk, size, progress)
     }
 
     /// What [`OpenOptions::resize`] would do. Nothing is written.
@@ -180,62 +181,62 @@ impl OpenOptions {
             completed: false,
         })
     }
+}
 
-    pub(crate) fn resize_on(
-        &self,
-        disk: &Arc<Disk>,
-        new_size: NewSize,
-        show: Show<'_>,
-    ) -> Result<ResizeReport, ResizeError> {
-        let found = resize::interrupted(disk)?;
-        let completed = found.is_some();
-        if let Some(found) = found {
-            let claim = Claim::take(disk)?;
-            resize::finish(disk, found)?;
-            claim.release()?;
-        }
-        let recovery = recover_first(self, disk)?;
-
-        let superblock = resize::superblock(disk)?;
-        check_backups(disk)?;
-        let before = superblock.blocks_count();
-        let block_bytes = 1024 << superblock.s_log_block_size.get();
-        let blocks = target(disk, new_size, before, block_bytes)?;
-        let is_smaller = blocks.is_none_or(|blocks| blocks < before);
-        if is_smaller && let Some(size) = shrink_on(self, disk, blocks, show)? {
-            return Ok(ResizeReport {
-                size,
-                recovery,
-                completed,
-            });
-        }
-        let blocks = blocks.unwrap_or(before).max(before);
+/// As [`OpenOptions::resize`], on an open device.
+pub(crate) fn resize_on(
+    options: &OpenOptions,
+    disk: &Arc<Disk>,
+    new_size: NewSize,
+    show: Show<'_>,
+) -> Result<ResizeReport, ResizeError> {
+    let found = resize::interrupted(disk)?;
+    let completed = found.is_some();
+    if let Some(found) = found {
         let claim = Claim::take(disk)?;
-        let planned = resize::check(disk, blocks)?;
-        let now = std::time::SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .map_or(superblock.wtime(), |since| since.as_secs());
-        let file_bytes = disk.len_bytes();
-        let grow = || {
-            let is_zero = make_room(disk, before, planned.blocks, block_bytes)?;
-            claim.check()?;
-            Ok::<_, ResizeError>(resize::grow(disk, planned.blocks, is_zero, now)?)
-        };
-        let size = grow().inspect_err(|_| give_room_back(disk, before, file_bytes))?;
-        // An interruption may have left them behind.
-        resize::tidy(disk)?;
+        resize::finish(disk, found)?;
         claim.release()?;
-        if size.blocks == size.blocks_before && matches!(new_size, NewSize::Bytes(_) | NewSize::Min)
-        {
-            // So may a volume that has just become smaller its file, and blocks of groups that are gone.
-            shrink::finish(self, disk)?;
-        }
-        Ok(ResizeReport {
+    }
+    let recovery = recover_first(options, disk)?;
+
+    let superblock = resize::superblock(disk)?;
+    check_backups(disk)?;
+    let before = superblock.blocks_count();
+    let block_bytes = 1024 << superblock.s_log_block_size.get();
+    let blocks = target(disk, new_size, before, block_bytes)?;
+    let is_smaller = blocks.is_none_or(|blocks| blocks < before);
+    if is_smaller && let Some(size) = shrink_on(options, disk, blocks, show)? {
+        return Ok(ResizeReport {
             size,
             recovery,
             completed,
-        })
+        });
     }
+    let blocks = blocks.unwrap_or(before).max(before);
+    let claim = Claim::take(disk)?;
+    let planned = resize::check(disk, blocks)?;
+    let now = std::time::SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(superblock.wtime(), |since| since.as_secs());
+    let file_bytes = disk.len_bytes();
+    let grow = || {
+        let is_zero = make_room(disk, before, planned.blocks, block_bytes)?;
+        claim.check()?;
+        Ok::<_, ResizeError>(resize::grow(disk, planned.blocks, is_zero, now)?)
+    };
+    let size = grow().inspect_err(|_| give_room_back(disk, before, file_bytes))?;
+    // An interruption may have left them behind.
+    resize::tidy(disk)?;
+    claim.release()?;
+    if size.blocks == size.blocks_before && matches!(new_size, NewSize::Bytes(_) | NewSize::Min) {
+        // So may a volume that has just become smaller its file, and blocks of groups that are gone.
+        shrink::finish(options, disk)?;
+    }
+    Ok(ResizeReport {
+        size,
+        recovery,
+        completed,
+    })
 }
 
 /// What would be done after an interrupted change was completed.
@@ -269,9 +270,9 @@ fn to_resize(
     path: &Path,
     write: bool,
 ) -> Result<(OpenOptions, Arc<Disk>), ResizeError> {
-    let mut options = options.clone();
+    let mut options = located(options, path)?;
     options.write(write);
-    if options.offset_bytes != 0 {
+    if options.offset_bytes != 0 && options.len_bytes.is_none() {
         let why = "resizing a volume that begins inside of a file or device: what is behind it would be \
                    overwritten. Attach it as a loop device (losetup --offset --sizelimit)";
         return Err(Error::Unsupported(why.to_owned()).into());

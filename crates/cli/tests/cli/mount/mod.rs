@@ -37,7 +37,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 const POLL: Duration = Duration::from_millis(5);
 
 /// Whether to skip because mounting is impossible here. Prints the reason on standard error.
-fn skipped() -> bool {
+pub(crate) fn skipped() -> bool {
     if tools_are_missing() {
         return true;
     }

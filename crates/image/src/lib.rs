@@ -1,0 +1,33 @@
+//! Where file systems are in images of disks: tables of partitions.
+//!
+//! ```
+//! # let folder = tempfile::tempdir().unwrap();
+//! # let path = folder.path().join("disk.img");
+//! # std::fs::write(&path, vec![0; 4096]).unwrap();
+//! let disk = std::fs::File::open(path).unwrap();
+//! match throughline_image::Table::read(&disk).unwrap() {
+//!     Some(table) => println!("{} at byte {}", table.kind, table.named("2").unwrap().start_bytes),
+//!     None => println!("no partitions"),
+//! }
+//! ```
+//!
+//! Invariants:
+//! - Nothing here panics, loops without bound or allocates without bound, whatever the bytes of the disk.
+//! - A partition that [`Table::named`] or [`Table::volume`] returns is inside the disk, and overlaps no other
+//!   partition.
+//!
+//! GPT as of the UEFI specification 2.10, chapter 5; MBR as Linux reads it, with sectors of 512 bytes. Known
+//! crates are not used for untrusted bytes: `gpt` 4.1 panics if an entry has another size than 128 bytes and
+//! reads as many entries as the header says; `mbrman` 0.6 adds sector numbers without a check.
+#![forbid(unsafe_code)]
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
+mod gpt;
+mod mbr;
+mod source;
+mod table;
+mod volume;
+
+pub use source::ReadAt;
+pub use table::{Error, Partition, Table};
+pub use volume::{Signature, volume_at};
