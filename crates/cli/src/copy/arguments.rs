@@ -18,6 +18,7 @@ use super::tree::{At, Walker, close};
 use super::workers::{Shared, with_workers};
 use super::{Follow, Options};
 use crate::context::Context;
+use crate::image_name::ImageName;
 use crate::images::{Access, Images};
 use crate::pattern::expand;
 use crate::place::Place;
@@ -234,15 +235,24 @@ pub(super) fn may_overwrite(path: &Path, options: &Options) -> Result<(), Failur
     }
 }
 
-/// The image of a place `IMAGE:` without the slash after it, if no host file has that name.
+/// The image of a place `IMAGE:` without the slash after it, or of `IMAGE@PARTITION` without `:/`, if no host
+/// file has that name.
 fn is_bare_image(place: &Place) -> Option<&Path> {
     let Place::Host(path) = place else {
         return None;
     };
-    let image = Path::new(OsStr::from_bytes(
-        path.as_os_str().as_bytes().strip_suffix(b":")?,
-    ));
-    (image.is_file() && !path.exists()).then_some(image)
+    if path.symlink_metadata().is_ok() {
+        return None;
+    }
+    let name = path.as_os_str().as_bytes();
+    let without_colon = name.strip_suffix(b":");
+    let image = Path::new(OsStr::from_bytes(without_colon.unwrap_or(name)));
+    let ImageName { file, partition } = ImageName::of(image);
+    match partition {
+        None => (without_colon.is_some() && file.is_file()).then_some(image),
+        // A mailbox in the name of a file is not a partition.
+        Some(_) => throughline::partitions(file).ok().flatten().map(|_| image),
+    }
 }
 
 /// Whether the name ends with a slash.

@@ -208,6 +208,43 @@ fn several_volumes_are_named() {
     );
 }
 
+#[test]
+fn a_file_system_is_made_in_a_partition() {
+    if skipped() {
+        return;
+    }
+    let image = Image::new("16M", &["-t", "ext4"]);
+    let path = image.sibling("disk");
+    for (script, number) in [(GPT, "3"), (MBR, "6")] {
+        disk(&path, script, &[(16384, &image)]);
+        let before = fs::read(&path).unwrap();
+        let name = format!("{}@{number}", path.display());
+        fails(["mkfs", "-q", &name, "25M"], 2, "do not fit the partition");
+        fails(["mkfs", "-q", "-d", "/etc/hostname", &name], 1, "excludes");
+        assert!(fs::read(&path).unwrap() == before);
+        ok(["mkfs", "-q", "-L", "made", &name]);
+        fails(["mkfs", "-q", &name], 1, "it holds an ext volume");
+        let after = fs::read(&path).unwrap();
+        let (start, end) = (65536 * 512, (65536 + 49152) * 512);
+        assert!(before[..start] == after[..start] && before[end..] == after[end..]);
+        fs::write(image.path(), &after[start..end]).unwrap();
+        image.assert_clean();
+        let info = &run(["info", "--json", &name]).json()[0];
+        assert_eq!(info["size_bytes"], 24 << 20);
+        // A name for which the path is forgotten.
+        let source = image.sibling("source");
+        fs::write(&source, "x").unwrap();
+        fails(
+            ["cp", source.to_str().unwrap(), &name],
+            2,
+            ":/' for its root",
+        );
+        assert!(!Path::new(&name).exists());
+        let empty = Image::new("16M", &["-t", "ext4"]);
+        fs::copy(empty.path(), image.path()).unwrap();
+    }
+}
+
 /// Also with a name, and by a mount option.
 #[test]
 fn a_partition_is_mounted() {

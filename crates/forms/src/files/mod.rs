@@ -74,6 +74,15 @@ pub fn occupied(file: &File, offset: u64) -> Option<String> {
     ))
 }
 
+/// As [`occupied`], of a partition that begins at `start_bytes`.
+pub fn partition_occupied(file: &File, start_bytes: u64) -> Option<String> {
+    if is_ext(file, start_bytes) {
+        return Some("it holds an ext volume".to_owned());
+    }
+    let known = known::find(file, start_bytes)?;
+    Some(format!("it holds something: {}", known.what))
+}
+
 fn table(file: &File) -> Option<PartitionTable> {
     PartitionTable::read(file).ok().flatten()
 }

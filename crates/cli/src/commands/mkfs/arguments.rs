@@ -78,7 +78,7 @@ pub(crate) struct VolumeArgs {
 #[derive(Args, Debug)]
 #[command(args_override_self = true)]
 pub(crate) struct MkfsArgs {
-    /// A file, which is created if it does not exist, or a block device
+    /// A file, which is created if it does not exist, a block device, or a partition of one (IMAGE@2)
     pub(crate) image: PathBuf,
     /// The size: with a unit (64M, 20G), in KiB, or, with -b, in blocks. Without it: all of the file or
     /// device

@@ -3,8 +3,10 @@
 mod arguments;
 mod filled;
 pub(crate) mod names;
+mod partition;
 mod shown;
 
+use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
@@ -16,6 +18,7 @@ pub(crate) use arguments::{MkfsArgs, VolumeArgs};
 
 use crate::commands::pack::note_clamped;
 use crate::context::Context;
+use crate::image_name::ImageName;
 use crate::output::note;
 use crate::precious;
 use crate::problem::{Failure, Problem};
@@ -28,12 +31,23 @@ const FAKE_TIME: &str = "E2FSPROGS_FAKE_TIME";
 
 /// Makes a file system.
 pub(crate) fn run(args: &MkfsArgs, context: &mut Context) -> Result<(), Failure> {
-    let image = &args.image;
-    let doing = || format!("cannot make a file system in {}", quote(image));
-    let mut options = args.options(context.globals.offset)?;
+    let doing = || format!("cannot make a file system in {}", quote(&args.image));
+    let found =
+        partition::find(args, context.globals.offset).map_err(|error| error.met(doing()))?;
+    let (image, offset) = match &found {
+        Some(found) => (&found.disk, found.start_bytes),
+        None => (&args.image, context.globals.offset),
+    };
+    let mut options = args.options(offset)?;
     set_time(&mut options)?;
+    if let Some(found) = &found {
+        found.limit(args, &mut options)?;
+    }
     if !args.dry_run && !args.is_forced() && !args.only_supers {
-        refuse_occupied(image, args.offset(context.globals.offset))?;
+        refuse_occupied(&args.image, |file| match &found {
+            Some(found) => files::partition_occupied(file, found.start_bytes),
+            None => files::occupied(file, args.offset(offset)),
+        })?;
     }
     let is_forced = args.is_forced() || args.as_mke2fs;
     if let Some(source) = &args.source {
@@ -110,9 +124,12 @@ fn time_of(variable: &str) -> Result<Option<SystemTime>, Failure> {
 }
 
 /// Refuses a target that holds something that is recognized.
-fn refuse_occupied(image: &Path, offset: u64) -> Result<(), Failure> {
-    let found = precious::open(image).and_then(|file| files::occupied(&file, offset));
-    match found {
+fn refuse_occupied(
+    image: &Path,
+    occupied: impl FnOnce(&File) -> Option<String>,
+) -> Result<(), Failure> {
+    let disk = ImageName::of(image).file;
+    match precious::open(&disk).and_then(|file| occupied(&file)) {
         None => Ok(()),
         Some(what) => Err(Problem::new(what)
             .with_next("-F overwrites it; all that it holds is lost")
