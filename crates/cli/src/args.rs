@@ -12,8 +12,8 @@ use crate::context::{GLOBAL_OPTIONS, Globals};
 ///
 /// IMAGE:/path names a file in an image (a file or a block device), - is standard input or output, and
 /// everything else is a path on the host. IMAGE:/path is a host path only if IMAGE does not exist and the
-/// directory 'IMAGE:' does. In a disk with partitions, IMAGE is the only one with a file system, and IMAGE@2
-/// the second (or by label or UUID: IMAGE@root).
+/// directory 'IMAGE:' does. In a disk with partitions, IMAGE means the only partition with an ext file
+/// system, IMAGE@2 means partition 2, and IMAGE@root that with the label root.
 #[derive(Debug, Parser)]
 #[command(
     name = "throughline",

@@ -37,6 +37,13 @@ impl ImageName {
         found.next().unwrap_or(whole)
     }
 
+    /// Whether a name is that of a partition of a disk, and not of a file that may be made: there are files
+    /// with `@` in their names.
+    pub(crate) fn is_partition(&self) -> bool {
+        self.partition.is_some()
+            && throughline::partitions(&self.file).is_ok_and(|table| table.is_some())
+    }
+
     /// Whether a name refers to an image that exists, or to a partition in one.
     pub(crate) fn exists(name: &Path) -> bool {
         is_file_or_device(&ImageName::of(name).file)

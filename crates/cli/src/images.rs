@@ -145,15 +145,14 @@ impl Images {
         }
         let mut options = self.globals.open_options(access)?;
         options.partition(partition);
-        let failed = |error: throughline::Error| {
-            opening_hint(error.into(), &file, self.globals.offset, "--offset ").met(cannot())
-        };
-        let start_bytes = options.start_bytes(&file).map_err(failed)?;
+        let start_bytes = options
+            .start_bytes(&file)
+            .map_err(|error| Problem::from(error).met(cannot()))?;
         let id = (host.dev(), host.ino(), start_bytes);
         if let Some(number) = self.open.iter().position(|open| open.id == id) {
             let open = &self.open[number];
             if access == Access::Write && open.access == Access::Read {
-                return Err(Problem::new("it is already open for reading").met(cannot()));
+                return Err(open_for_reading().met(cannot()));
             }
             return Ok((number, open.volume.clone()));
         }
@@ -165,7 +164,7 @@ impl Images {
             && access == Access::Write
             && other.access == Access::Read
         {
-            return Err(Problem::new("it is already open for reading").met(cannot()));
+            return Err(open_for_reading().met(cannot()));
         }
         if access == Access::Write && self.open.iter().all(|open| open.access == Access::Read) {
             self.interrupt.arm()?;
@@ -179,7 +178,13 @@ impl Images {
             Some(other) => options.open_beside(&file, &other.volume),
             None => options.open(&file),
         };
-        let volume = opened.map_err(failed)?;
+        let place = (self.globals.offset, "--offset ");
+        let volume = opened.map_err(|error| {
+            opening_hint_at(error.into(), &file, start_bytes, place).met(cannot())
+        })?;
+        if access == Access::Write && !self.globals.quiet && start_bytes != self.globals.offset {
+            note_copied_table(&file);
+        }
         if let Some(watched) = &watched {
             watched.opened(&volume);
         }
@@ -276,6 +281,53 @@ pub(crate) fn not_in_an_image(place: &Place) -> Failure {
         _ => Failure::Usage(format!(
             "{place} does not name a file in an image: write IMAGE:/path"
         )),
+    }
+}
+
+fn open_for_reading() -> Problem {
+    Problem::new("the image is already open for reading")
+        .with_next("write to it first, or with another command")
+}
+
+/// Prints a note if the table of partitions is damaged, and its copy was used.
+fn note_copied_table(disk: &Path) {
+    if let Ok(Some(table)) = throughline::partitions(disk)
+        && table.is_copy
+    {
+        note(&format!(
+            "the table of partitions of {} is damaged; its copy at the end was used, which may be older",
+            quote(disk)
+        ));
+    }
+}
+
+/// As [`opening_hint`], for a volume that begins at `start_bytes`: in a partition, if that is not the offset
+/// of `place`, the offset that was given and its option.
+pub(crate) fn opening_hint_at(
+    problem: Problem,
+    disk: &Path,
+    start_bytes: u64,
+    place: (u64, &str),
+) -> Problem {
+    if start_bytes == place.0 {
+        return opening_hint(problem, disk, place.0, place.1);
+    }
+    let reason = problem.reason.to_lowercase();
+    if reason.contains("magic") || reason.contains("not an ext") {
+        return Problem {
+            reason: "the partition holds no ext file system".to_owned(),
+            ..problem
+        }
+        .with_next(
+            "'throughline info IMAGE' shows what is in the partitions; 'throughline mkfs IMAGE@2' makes a \
+             file system in the second",
+        );
+    }
+    // Advice for the whole disk would destroy it.
+    let place = format!("{}?offset={start_bytes}", disk.display());
+    Problem {
+        next: problem.next.map(|next| next.replace("IMAGE", &place)),
+        ..problem
     }
 }
 

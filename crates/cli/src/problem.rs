@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use throughline::{Abort, Error, Reason};
+use throughline::{Abort, Error, PartitionError, Reason};
 
 /// Result of one step of a command.
 pub(crate) type Result<T> = std::result::Result<T, Problem>;
@@ -81,7 +81,16 @@ impl From<Error> for Problem {
     fn from(error: Error) -> Problem {
         let number = error.raw_os_error();
         let problem = match error {
-            Error::Open { source, .. } => Problem::new(words(&source)),
+            Error::Open { source, .. } => {
+                let is_partition = source
+                    .get_ref()
+                    .is_some_and(|why| why.is::<PartitionError>());
+                Problem {
+                    next: is_partition
+                        .then(|| "'throughline info IMAGE' shows the partitions".to_owned()),
+                    ..Problem::new(words(&source))
+                }
+            }
             Error::Caller(reason) => caller(reason),
             Error::Device(device) => {
                 Problem::new(device.to_string()).with_next(device_hint(&device))

@@ -1,5 +1,7 @@
 //! GUID partition tables. The header is in the second sector, and its copy in the last.
 
+use std::ops::Range;
+
 use crc::{CRC_32_ISO_HDLC, Crc};
 
 use crate::source::{ReadAt, long, read, short, word};
@@ -14,6 +16,8 @@ const HEADER_BYTES: u32 = 92;
 
 /// A header whose checksum is right.
 struct Header {
+    /// The sector of the other header.
+    other: u64,
     entries_at: u64,
     entries: u32,
     entry_bytes: u32,
@@ -29,7 +33,7 @@ pub(crate) fn read_table(disk: &impl ReadAt) -> Result<Table> {
             .checked_div(sector_bytes)
             .unwrap_or(0)
             .saturating_sub(1);
-        for (sector, name) in [(1, "GPT"), (last, "GPT, by its copy")] {
+        for (sector, is_copy) in [(1, false), (last, true)] {
             let header = match header(disk, sector, sector_bytes)? {
                 Ok(header) => header,
                 Err(None) => continue,
@@ -41,9 +45,11 @@ pub(crate) fn read_table(disk: &impl ReadAt) -> Result<Table> {
             match partitions(disk, &header, sector_bytes)? {
                 Some(partitions) => {
                     return Ok(Table {
-                        kind: name,
+                        kind: "GPT",
+                        is_copy,
                         partitions,
                         len_bytes,
+                        tables: tables(&header, sector, sector_bytes),
                     });
                 }
                 None => why = "the checksum of its entries is wrong, or the disk ends before them",
@@ -51,8 +57,30 @@ pub(crate) fn read_table(disk: &impl ReadAt) -> Result<Table> {
         }
     }
     Err(Error::Damaged(format!(
-        "the MBR says that this disk has a GPT, but it cannot be used: {why}. 'gdisk' can repair some"
+        "the MBR says that this disk has a GPT, but it cannot be used: {why}"
     )))
+}
+
+/// Where the MBR, the headers and the entries are. The entries of the other header are beside it: behind that
+/// at the beginning of the disk, before that at its end.
+fn tables(header: &Header, sector: u64, sector_bytes: u64) -> Vec<Range<u64>> {
+    let entries = u64::from(header.entries).saturating_mul(header.entry_bytes.into());
+    let from = |start: u64, len: u64| start..start.saturating_add(len);
+    let (own, other) = (
+        sector.saturating_mul(sector_bytes),
+        header.other.saturating_mul(sector_bytes),
+    );
+    let beside = match other < own {
+        true => from(other.saturating_add(sector_bytes), entries),
+        false => other.saturating_sub(entries)..other,
+    };
+    vec![
+        0..sector_bytes,
+        from(own, sector_bytes),
+        from(header.entries_at, entries),
+        from(other, sector_bytes),
+        beside,
+    ]
 }
 
 /// The header in a sector. `Err(None)`: there is none.
@@ -69,6 +97,7 @@ fn header(
         return Ok(Err(None));
     }
     let header = Header {
+        other: long(&bytes, 32),
         entries_at: long(&bytes, 72).saturating_mul(sector_bytes),
         entries: word(&bytes, 80),
         entry_bytes: word(&bytes, 84),

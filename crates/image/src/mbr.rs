@@ -1,10 +1,14 @@
 //! Master boot records: four entries, one of which may lead to a chain of logical partitions.
 
+use std::ops::Range;
+
 use crate::source::{ReadAt, read, word};
 use crate::table::{Partition, Result, Table};
 
-/// Most logical partitions. It bounds a chain that leads back.
-const MAX_LOGICAL: u32 = 124;
+/// The largest number of a partition, and most tables of a chain that have no partition. They bound a chain
+/// that leads back.
+const MAX_NUMBER: u32 = 128;
+const MAX_EMPTY: u32 = 100;
 const SECTOR_BYTES: u64 = 512;
 const EXTENDED: [u8; 3] = [0x05, 0x0f, 0x85];
 /// The entry of a disk with a GPT. It protects the disk from tools that know only the MBR.
@@ -28,8 +32,16 @@ struct Entry {
 }
 
 impl Entry {
+    fn is_used(self) -> bool {
+        self.sectors > 0
+    }
+
     fn is_extended(self) -> bool {
-        EXTENDED.contains(&self.kind)
+        self.is_used() && EXTENDED.contains(&self.kind)
+    }
+
+    fn is_data(self) -> bool {
+        self.is_used() && !self.is_extended()
     }
 
     fn partition(self, number: u32, base: u64, signature: u32) -> Partition {
@@ -63,7 +75,7 @@ fn entries(sector: &[u8; 512]) -> Option<[Entry; 4]> {
         }
         entry.sectors = word(bytes, 12).into();
         entry.start = word(bytes, 8).into();
-        entry.kind = if entry.sectors == 0 { 0 } else { bytes[4] };
+        entry.kind = bytes[4];
     }
     Some(found)
 }
@@ -75,54 +87,88 @@ pub(crate) fn read_table(disk: &impl ReadAt) -> Result<Found> {
     let Some(first) = entries(&sector) else {
         return Ok(Found::Nothing);
     };
-    if first.iter().any(|entry| entry.kind == PROTECTIVE) {
+    let is_protective = |entry: &Entry| entry.is_used() && entry.kind == PROTECTIVE;
+    if first.iter().any(is_protective) {
         return Ok(Found::Protective);
     }
-    let signature = word(&sector, 440);
-    let mut partitions = Vec::new();
+    let mut found = Chains {
+        disk,
+        signature: word(&sector, 440),
+        next: 5,
+        partitions: Vec::new(),
+        tables: std::iter::once(0..SECTOR_BYTES).collect(),
+    };
     for (entry, number) in first.into_iter().zip(1..) {
-        match entry.kind {
-            0 => {}
-            _ if entry.is_extended() => {
-                logical(disk, entry.start, signature, &mut partitions)?;
-            }
-            _ => partitions.push(entry.partition(number, 0, signature)),
+        if entry.is_extended() {
+            found.follow(entry)?;
+        } else if entry.is_data() {
+            let one = entry.partition(number, 0, found.signature);
+            found.partitions.push(one);
         }
     }
-    if partitions.is_empty() {
+    if found.partitions.is_empty() {
         return Ok(Found::Nothing);
     }
-    partitions.sort_by_key(|partition| partition.number);
+    found.partitions.sort_by_key(|partition| partition.number);
     Ok(Found::Table(Table {
         kind: "MBR",
-        partitions,
+        is_copy: false,
+        partitions: found.partitions,
         len_bytes: disk.len_bytes()?,
+        tables: found.tables,
     }))
 }
 
-/// Logical partitions: each has its own table, with the offset of the next one from the start of the first.
-fn logical(
-    disk: &impl ReadAt,
-    base: u64,
+/// Extended partitions: chains of tables, which are followed as Linux does.
+struct Chains<'d, D> {
+    disk: &'d D,
     signature: u32,
-    partitions: &mut Vec<Partition>,
-) -> Result<()> {
-    let mut at = base;
-    let last = MAX_LOGICAL.saturating_add(4);
-    for number in 5..=last {
-        let Some(sector) = read(disk, at.saturating_mul(SECTOR_BYTES))? else {
-            return Ok(());
-        };
-        let Some([own, next, ..]) = entries(&sector) else {
-            return Ok(());
-        };
-        if own.kind != 0 {
-            partitions.push(own.partition(number, at, signature));
+    /// The number of the next logical partition: they are counted through all chains.
+    next: u32,
+    partitions: Vec<Partition>,
+    /// Where tables are.
+    tables: Vec<Range<u64>>,
+}
+
+impl<D: ReadAt> Chains<'_, D> {
+    /// Each table has entries for partitions, relative to itself, and one that leads to the next table,
+    /// relative to the start of the chain. Only the first two entries are usually used; another one counts
+    /// only if it is inside the chain and the table's part of it.
+    fn follow(&mut self, chain: Entry) -> Result<()> {
+        let (mut at, mut room, mut empty) = (chain.start, chain.sectors, 0);
+        let end = chain.start.saturating_add(chain.sectors);
+        while empty < MAX_EMPTY {
+            let place = at.saturating_mul(SECTOR_BYTES);
+            let Some(found) = read(self.disk, place)?.as_ref().and_then(entries) else {
+                return Ok(());
+            };
+            self.tables.push(place..place.saturating_add(SECTOR_BYTES));
+            empty = empty.saturating_add(1);
+            for (slot, entry) in found.into_iter().enumerate() {
+                let (first, last) = (
+                    at.saturating_add(entry.start),
+                    at.saturating_add(entry.start).saturating_add(entry.sectors),
+                );
+                let inside = entry.start.saturating_add(entry.sectors) <= room
+                    && first >= chain.start
+                    && last <= end;
+                if !entry.is_data() || (slot >= 2 && !inside) {
+                    continue;
+                }
+                if self.next > MAX_NUMBER {
+                    return Ok(());
+                }
+                let one = entry.partition(self.next, at, self.signature);
+                self.partitions.push(one);
+                self.next = self.next.saturating_add(1);
+                empty = 0;
+            }
+            let Some(link) = found.into_iter().find(|entry| entry.is_extended()) else {
+                return Ok(());
+            };
+            at = chain.start.saturating_add(link.start);
+            room = link.sectors;
         }
-        if !next.is_extended() {
-            return Ok(());
-        }
-        at = base.saturating_add(next.start);
+        Ok(())
     }
-    Ok(())
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 use std::io;
+use std::ops::Range;
 
 use crate::source::ReadAt;
 use crate::volume::{Signature, volume_at};
@@ -27,12 +28,16 @@ pub(crate) type Result<T> = std::result::Result<T, Error>;
 /// The table of partitions of a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// The kind of table: `GPT` (or that its copy at the end of the disk was used) or `MBR`.
+    /// The kind of table: `GPT` or `MBR`.
     pub kind: &'static str,
+    /// Whether the table is damaged, so that its copy at the end of the disk was read.
+    pub is_copy: bool,
     /// The partitions, by number.
     pub partitions: Vec<Partition>,
     /// The length of the disk.
     pub(crate) len_bytes: u64,
+    /// Where tables are on the disk: no partition may cover them.
+    pub(crate) tables: Vec<Range<u64>>,
 }
 
 /// A partition, as the table describes it.
@@ -99,7 +104,7 @@ impl Table {
     pub fn volume(&self) -> Result<&Partition> {
         let mut found = self.partitions.iter().filter(|one| one.volume.is_some());
         match (found.next(), found.next()) {
-            (Some(one), None) => self.checked(one),
+            (Some(one), None) => self.with_volume(self.checked(one)?),
             (None, _) => self.no_choice("none of its partitions holds an ext volume"),
             (Some(_), Some(_)) => self
                 .no_choice("several of its partitions hold an ext volume: name one, as in IMAGE@2"),
@@ -112,6 +117,15 @@ impl Table {
     /// # Errors
     /// [`Error::Choice`] if there is none, or more than one; [`Error::Damaged`].
     pub fn named(&self, name: &str) -> Result<&Partition> {
+        let one = self.place(name)?;
+        self.with_volume(one)
+    }
+
+    /// As [`Table::named`], for one whose content is to be overwritten: it does not matter what is in it.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn place(&self, name: &str) -> Result<&Partition> {
         let (label, uuid) = match (name.strip_prefix("label="), name.strip_prefix("uuid=")) {
             (Some(label), _) => (Some(label), None),
             (_, Some(uuid)) => (None, Some(uuid)),
@@ -149,17 +163,31 @@ impl Table {
                 self.len_bytes
             ));
         }
+        let covers = |start: u64, to: u64| start < end && to > one.start_bytes;
         let overlaps = |other: &&Partition| {
-            other.number != number && other.start_bytes < end && other.end() > one.start_bytes
+            !std::ptr::eq(*other, one) && covers(other.start_bytes, other.end())
         };
         if let Some(other) = self.partitions.iter().find(overlaps) {
             return damaged(format!("overlaps partition {}", other.number));
         }
+        if self
+            .tables
+            .iter()
+            .any(|table| covers(table.start, table.end))
+        {
+            return damaged("covers the table of partitions itself".to_owned());
+        }
+        Ok(one)
+    }
+
+    /// Checks that the volume in a partition fits it.
+    fn with_volume<'t>(&self, one: &'t Partition) -> Result<&'t Partition> {
         match &one.volume {
-            Some(volume) if volume.len_bytes > one.len_bytes => damaged(format!(
-                "has {} bytes, and the volume in it {}",
-                one.len_bytes, volume.len_bytes
-            )),
+            Some(volume) if volume.len_bytes > one.len_bytes => Err(Error::Damaged(format!(
+                "partition {} has {} bytes, and the volume in it {}: the partition was made smaller, or the \
+                 volume larger",
+                one.number, one.len_bytes, volume.len_bytes
+            ))),
             _ => Ok(one),
         }
     }

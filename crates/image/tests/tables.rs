@@ -160,6 +160,7 @@ fn put_header(disk: &mut [u8], sector: usize, (entries_at, count, size): (u64, u
     header[10] = 1;
     header[12] = 92;
     header[24..32].copy_from_slice(&(sector as u64).to_le_bytes());
+    header[32..40].copy_from_slice(&(64 - sector as u64).to_le_bytes());
     header[72..80].copy_from_slice(&entries_at.to_le_bytes());
     header[80..84].copy_from_slice(&count.to_le_bytes());
     header[84..88].copy_from_slice(&size.to_le_bytes());
@@ -217,7 +218,7 @@ fn a_damaged_gpt_is_read_from_its_copy_or_refused() {
         let mut bytes = gpt();
         bytes[at] ^= 0x10;
         let found = table(&bytes).unwrap();
-        assert_eq!(found.kind, "GPT, by its copy", "{at}");
+        assert!(found.is_copy, "{at}");
         assert_eq!(found.named("2").unwrap().start_bytes, 20 * 512);
         bytes[63 * 512 + 30] ^= 1;
         let error = Table::read(&disk(&bytes)).unwrap_err();
@@ -256,6 +257,74 @@ fn a_hostile_gpt_is_bounded() {
         let error = Table::read(&disk(&bytes)).unwrap_err();
         assert!(matches!(error, Error::Damaged(_)), "{error}");
     }
+}
+
+/// Numbers are counted by partitions, not by tables, and through all chains, as Linux does.
+#[test]
+fn logical_partitions_have_the_numbers_of_linux() {
+    let mut disk = vec![0; 64 * 512];
+    put(&mut disk, 0, 0x05, 2, 30);
+    put(&mut disk, 3, 0x0f, 40, 20);
+    // No partition in the first table; the link first in the second one; a third entry, inside and outside.
+    put(&mut disk[2 * 512..], 1, 0x05, 2, 20);
+    put(&mut disk[4 * 512..], 0, 0x05, 10, 10);
+    put(&mut disk[4 * 512..], 1, 0x83, 1, 2);
+    put(&mut disk[4 * 512..], 2, 0x83, 4, 2);
+    put(&mut disk[4 * 512..], 3, 0x83, 40, 2);
+    put(&mut disk[12 * 512..], 0, 0x83, 1, 3);
+    put(&mut disk[40 * 512..], 0, 0x83, 1, 5);
+    let found = table(&disk).unwrap();
+    let places: Vec<_> = found
+        .partitions
+        .iter()
+        .map(|one| (one.number, one.start_bytes / SECTOR))
+        .collect();
+    assert_eq!(places, [(5, 5), (6, 8), (7, 13), (8, 41)]);
+}
+
+#[test]
+fn a_partition_of_no_type_is_one() {
+    let mut disk = vec![0; 64 * 512];
+    put(&mut disk, 1, 0, 8, 16);
+    let found = table(&disk).unwrap();
+    assert_eq!(found.named("2").unwrap().start_bytes, 8 * SECTOR);
+}
+
+#[test]
+fn no_partition_covers_a_table() {
+    let covers = |found: Table, name: &str| {
+        let error = found.place(name).unwrap_err().to_string();
+        assert!(error.contains("covers the table"), "{error}");
+    };
+    let mut disk = vec![0; 64 * 512];
+    put(&mut disk, 0, 0x17, 0, 16);
+    put(&mut disk, 1, 0x05, 20, 40);
+    put(&mut disk[20 * 512..], 0, 0x83, 0, 10);
+    covers(table(&disk).unwrap(), "1");
+    covers(table(&disk).unwrap(), "5");
+    for (first, last) in [(1, 10), (2, 10), (50, 62), (62, 62), (63, 63)] {
+        let mut disk = gpt();
+        for at in [2, 60] {
+            let entry = &mut disk[at * 512 + 128..][..128];
+            entry[32..40].copy_from_slice(&u64::to_le_bytes(first));
+            entry[40..48].copy_from_slice(&u64::to_le_bytes(last));
+        }
+        put_header(&mut disk, 1, (2, 4, 128));
+        put_header(&mut disk, 63, (62, 4, 128));
+        covers(table(&disk).unwrap(), "2");
+    }
+}
+
+/// What a volume in it has, is of no interest to those who overwrite it.
+#[test]
+fn a_place_does_not_depend_on_what_is_in_it() {
+    let mut disk = vec![0; 64 * 512];
+    put(&mut disk, 0, 0x83, 8, 16);
+    put_volume(&mut disk, 8, 9, "large");
+    let found = table(&disk).unwrap();
+    assert!(found.named("1").is_err());
+    assert!(found.volume().is_err());
+    assert_eq!(found.place("1").unwrap().start_bytes, 8 * SECTOR);
 }
 
 proptest! {

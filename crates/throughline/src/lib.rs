@@ -236,7 +236,9 @@ pub use throughline_ext::{
 pub use throughline_fileio::throttle::{Pauses, ThrottleState};
 pub use throughline_fileio::writeback::WritebackCounts;
 pub use throughline_fileio::{Advice, DirtyLimits};
-pub use throughline_image::{Partition, Signature as PartitionVolume, Table as PartitionTable};
+pub use throughline_image::{
+    Error as PartitionError, Partition, Signature as PartitionVolume, Table as PartitionTable,
+};
 pub use throughline_make::pack;
 pub use throughline_make::resize::Resized;
 pub use throughline_make::{

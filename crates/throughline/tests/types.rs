@@ -77,6 +77,7 @@ fn every_type_is_debug_send_and_sync() {
         PackInto,
         PackedInto,
         Partition,
+        PartitionError,
         PartitionTable,
         PartitionVolume,
         Pauses,

@@ -35,20 +35,27 @@ pub(crate) fn run(args: &InfoArgs, context: &mut Context) -> Result<(), Failure>
     context.each(&args.images, |context, place| {
         let image = image_of(place)?;
         let table = table_of(&image, context.globals.offset);
+        let opened = match context.open_image(&image) {
+            Err(failure) if failure.errno() == Some(Errno::BUSY) => {
+                Ok(in_use(context, &image, &failure)?)
+            }
+            opened => opened,
+        };
         let mut shown = json!({ "image": image.to_string_lossy() });
-        // A disk with several volumes, or with none: its partitions are what there is to show.
-        let is_volume = table.as_ref().is_none_or(|table| table.volume().is_ok());
-        if is_volume {
-            let volume = match context.open_image(&image) {
-                Err(failure) if failure.errno() == Some(Errno::BUSY) => {
-                    in_use(context, &image, &failure)?
-                }
-                opened => opened?,
-            };
-            let info = volume
-                .info()
-                .doing(|| format!("cannot read {}", quote(&image)))?;
-            shown = value(&image.to_string_lossy(), &info);
+        let is_volume = opened.is_ok();
+        match opened {
+            Ok(volume) => {
+                let info = volume
+                    .info()
+                    .doing(|| format!("cannot read {}", quote(&image)))?;
+                shown = value(&image.to_string_lossy(), &info);
+            }
+            // A disk with several volumes, or with none: its partitions are what there is to show.
+            Err(failure) if table.is_some() => {
+                let why = failure.reason().unwrap_or_default();
+                shown["no_volume"] = json!(why.lines().next());
+            }
+            Err(failure) => return Err(failure),
         }
         if let Some(table) = &table {
             add_table(&mut shown, table);
@@ -64,9 +71,10 @@ pub(crate) fn run(args: &InfoArgs, context: &mut Context) -> Result<(), Failure>
         if is_volume {
             context.out.line(fill("info", &shown)?)?;
         } else {
-            context
-                .out
-                .line(format!("Image:         {}", image.display()))?;
+            let why = shown["no_volume"].as_str().unwrap_or_default();
+            let image = image.display();
+            let text = format!("Image:         {image}\nVolume:        none: {why}");
+            context.out.line(text)?;
         }
         match table {
             Some(_) => context.out.line(fill("partitions", &shown)?),
@@ -88,6 +96,7 @@ fn table_of(image: &Path, offset: u64) -> Option<PartitionTable> {
 
 fn add_table(value: &mut Value, table: &PartitionTable) {
     value["partition_table"] = json!(table.kind);
+    value["partition_table_is_copy"] = json!(table.is_copy);
     let partitions = table.partitions.iter().map(|one| {
         let volume = one.volume.as_ref();
         json!({

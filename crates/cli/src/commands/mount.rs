@@ -110,7 +110,7 @@ fn plan(
     let globals = &context.globals;
     let ImageName { file, partition } = ImageName::of(image);
     options.offset_bytes = globals.offset;
-    options.partition = partition;
+    options.partition.clone_from(&partition);
     options.no_replay = globals.no_replay;
     options.cache = globals.cache.map(CacheSize::Bytes);
     options.commit = globals
@@ -121,6 +121,13 @@ fn plan(
         options.add(list).map_err(usage)?;
     }
     options.check().map_err(usage)?;
+    if partition.is_some() && options.partition != partition {
+        let why = "the name of the image and -o partition= mean different partitions";
+        return Err(Failure::plain(why));
+    }
+    if options.fs_name.is_none() && options.partition.is_some() && file.is_file() {
+        options.fs_name = Some(image.display().to_string());
+    }
     let access = if options.read_only {
         Access::Read
     } else {

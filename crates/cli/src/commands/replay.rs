@@ -4,6 +4,7 @@ use std::path::Path;
 
 use clap::Args;
 use serde_json::{Value, json};
+use throughline::internal::OpenPartitions;
 use throughline::{Error, RecoveryReport};
 use throughline_explain::ours::listening;
 
@@ -11,7 +12,7 @@ use super::df::image_of;
 use crate::args::JsonFlag;
 use crate::context::Context;
 use crate::image_name::ImageName;
-use crate::images::Access;
+use crate::images::{Access, opening_hint_at};
 use crate::place::Place;
 use crate::problem::{Failure, Problem};
 use crate::text::quote;
@@ -77,7 +78,15 @@ fn recover(context: &mut Context, image: &Path) -> Result<RecoveryReport, Failur
             Error::Corrupt(_) => EXIT_ERRORS_LEFT,
             _ => EXIT_FAILED,
         };
-        Problem::from(error).met(cannot())
+        let problem = Problem::from(error);
+        match options.start_bytes(&file) {
+            Ok(start_bytes) if start_bytes != context.globals.offset => {
+                let place = (context.globals.offset, "--offset ");
+                opening_hint_at(problem, &file, start_bytes, place)
+            }
+            _ => problem,
+        }
+        .met(cannot())
     })
 }
 

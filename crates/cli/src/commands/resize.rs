@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::{Value, json};
-use throughline::internal::parse_size;
+use throughline::internal::{OpenPartitions, parse_size};
 use throughline::{NewSize, ResizeError, ResizeReport};
 
 use super::df::image_of;
@@ -12,7 +12,7 @@ use super::replay::parts;
 use crate::args::JsonFlag;
 use crate::context::Context;
 use crate::image_name::ImageName;
-use crate::images::{Access, opening_hint};
+use crate::images::{Access, opening_hint_at};
 use crate::place::Place;
 use crate::problem::{Failure, Problem};
 use crate::progress::Progress;
@@ -73,7 +73,9 @@ pub(crate) fn run(args: &ResizeArgs, context: &mut Context) -> Result<(), Failur
     progress.clear();
     let report = report.map_err(|error| {
         let offset = context.globals.offset;
-        let problem = opening_hint(problem(error), &file, offset, "--offset ");
+        let start_bytes = options.start_bytes(&file).unwrap_or(offset);
+        let place = (offset, "--offset ");
+        let problem = opening_hint_at(problem(error), &file, start_bytes, place);
         problem.met(format!("cannot change the size of {}", quote(&image)))
     })?;
     if context.json {

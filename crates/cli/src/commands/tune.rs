@@ -13,6 +13,7 @@ use super::df::image_of;
 use super::info::cache_value;
 use crate::args::JsonFlag;
 use crate::context::Context;
+use crate::image_name::ImageName;
 use crate::images::Access;
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem};
@@ -42,7 +43,8 @@ const TARGETS_BYTES: [u32; 6] = [64 << 10, 128 << 10, 256 << 10, 512 << 10, 1 <<
 
 /// Shows the settings, and measures if requested.
 pub(crate) fn run(args: &TuneArgs, context: &mut Context) -> Result<(), Failure> {
-    let path = image_of(&args.place)?;
+    // The device is measured, not a partition of it.
+    let path = ImageName::of(&image_of(&args.place)?).file;
     let opening = || format!("cannot open {}", quote(&path));
     let file = context
         .globals

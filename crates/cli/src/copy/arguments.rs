@@ -247,12 +247,12 @@ fn is_bare_image(place: &Place) -> Option<&Path> {
     let name = path.as_os_str().as_bytes();
     let without_colon = name.strip_suffix(b":");
     let image = Path::new(OsStr::from_bytes(without_colon.unwrap_or(name)));
-    let ImageName { file, partition } = ImageName::of(image);
-    match partition {
-        None => (without_colon.is_some() && file.is_file()).then_some(image),
-        // A mailbox in the name of a file is not a partition.
-        Some(_) => throughline::partitions(file).ok().flatten().map(|_| image),
-    }
+    let name = ImageName::of(image);
+    let is_image = match name.partition {
+        None => without_colon.is_some() && name.file.is_file(),
+        Some(_) => name.is_partition(),
+    };
+    is_image.then_some(image)
 }
 
 /// Whether the name ends with a slash.

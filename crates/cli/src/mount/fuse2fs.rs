@@ -16,6 +16,7 @@ use throughline_fuse::options::{MountOptions, OptionError, escape};
 
 use super::trouble::{EXIT_SYSTEM, EXIT_USAGE};
 use super::{EXIT_FAILED, Plan, Stay, Trouble};
+use crate::image_name::ImageName;
 use crate::output::say;
 use crate::problem::Failure;
 
@@ -106,6 +107,10 @@ pub(crate) fn main(arguments: Vec<OsString>) -> ExitCode {
 
 fn plan(line: CommandLine, image: PathBuf, dir: PathBuf) -> Plan {
     let mut options = line.options;
+    let ImageName { file, partition } = ImageName::of(&image);
+    if options.partition.is_none() {
+        options.partition = partition;
+    }
     // The type that fuse2fs has in the list of mounts.
     options.subtype.get_or_insert_with(|| "ext4".to_owned());
     options
@@ -118,7 +123,7 @@ fn plan(line: CommandLine, image: PathBuf, dir: PathBuf) -> Plan {
         Stay::Background
     };
     Plan {
-        image,
+        image: file,
         dir,
         options,
         open,

@@ -4,6 +4,7 @@ use std::io;
 use std::path::Path;
 
 use throughline::Error;
+use throughline::internal::OpenPartitions;
 use throughline_fuse::options::{Access, MountOptions};
 use throughline_fuse::{MountError, mounts};
 
@@ -116,7 +117,9 @@ pub(super) fn opening(plan: &Plan, image: &Path, error: Error) -> Problem {
     let busy = matches!(&error, Error::Caller(throughline::Reason::Busy(_)));
     let unsupported = matches!(&error, Error::Unsupported(_));
     let offset = plan.options.offset_bytes;
-    let problem = crate::images::opening_hint(error.into(), image, offset, "-o offset=");
+    let start_bytes = plan.open.start_bytes(image).unwrap_or(offset);
+    let place = (offset, "-o offset=");
+    let problem = crate::images::opening_hint_at(error.into(), image, start_bytes, place);
     if problem.next.is_some() {
         return problem;
     }

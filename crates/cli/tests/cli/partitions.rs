@@ -194,7 +194,8 @@ fn several_volumes_are_named() {
         for wrong in ["@4", "@none", "@label=system2"] {
             fails(["ls", &place(&path, wrong, "/")], 1, "it has no partition");
         }
-        fails(["ls", &place(&path, "@1", "/")], 1, "not an ext");
+        let none = fails(["ls", &place(&path, "@1", "/")], 1, "no ext file system");
+        assert!(!none.stderr.contains("e2fsck"), "{}", none.stderr);
         fails(
             ["ls", "--offset=1M", &place(&path, "@two", "/")],
             1,
@@ -243,6 +244,84 @@ fn a_file_system_is_made_in_a_partition() {
         let empty = Image::new("16M", &["-t", "ext4"]);
         fs::copy(empty.path(), image.path()).unwrap();
     }
+}
+
+/// Nothing may be advised or done that is about the whole disk, or that makes a file of that name.
+#[test]
+fn a_partition_is_not_taken_for_something_else() {
+    if skipped() {
+        return;
+    }
+    let image = Image::new("16M", &["-t", "ext4", "-L", "one"]);
+    let path = image.sibling("disk");
+    disk(&path, GPT, &[(16384, &image)]);
+    let before = fs::read(&path).unwrap();
+    let name = |partition: &str| format!("{}@{partition}", path.display());
+    let source = image.sibling("source");
+    fs::write(&source, "x").unwrap();
+    let source = source.to_str().unwrap();
+    fails(
+        ["pack", "-o", &name("3"), source],
+        1,
+        "it names a partition",
+    );
+    fails(["cp", source, &name("3")], 2, "for its root");
+    // The superblock of the second partition is where a copy for the whole disk might be.
+    for command in ["info", "replay", "df"] {
+        let ran = run([command, &name("1")]);
+        assert_ne!(ran.code, Some(0));
+        assert!(!ran.stderr.contains("e2fsck -b"), "{}", ran.stderr);
+        assert!(!ran.stderr.contains("'e2fsck -f IMAGE'"), "{}", ran.stderr);
+    }
+    // A volume that is damaged: the advice is for its place.
+    let file = fs::File::options().write(true).open(&path).unwrap();
+    file.write_all_at(&[0xff; 64], 16384 * SECTOR + 1024 + 0x20)
+        .unwrap();
+    let damaged = 16384 * SECTOR + 1024 + 0x38;
+    file.write_all_at(&[0x53, 0xef], damaged).unwrap();
+    let ran = fails(["ls", &place(&path, "@2", "/")], 1, "?offset=8388608");
+    assert!(!ran.stderr.contains("IMAGE"), "{}", ran.stderr);
+    fs::write(&path, &before).unwrap();
+    // A file with such a name can be made if the other one is no disk.
+    let other = format!("{source}@2024.img");
+    ok(["mkfs", "-q", &other, "16M"]);
+    // One partition became too small for what it holds: a new file system may be made there.
+    let small = GPT.replace("size=32768", "size=20000");
+    disk(&path, &small, &[(16384, &image)]);
+    let why = "the partition was made smaller";
+    fails(["ls", &place(&path, "@2", "/")], 1, why);
+    assert!(ok(["info", path.to_str().unwrap()]).contains(why));
+    ok(["mkfs", "-q", "-F", &name("2")]);
+    ok(["ls", &place(&path, "@2", "/")]);
+}
+
+/// A whole-disk volume that was there before the table.
+#[test]
+fn what_is_left_over_is_not_written_to() {
+    if skipped() {
+        return;
+    }
+    let old = Image::new("64M", &["-t", "ext4", "-L", "OLD"]);
+    let image = Image::new("16M", &["-t", "ext4", "-L", "one"]);
+    let path = old.sibling("disk");
+    disk(&path, MBR, &[(16384, &image)]);
+    let superblock = fs::read(old.path()).unwrap()[1024..2048].to_vec();
+    let file = fs::File::options().write(true).open(&path).unwrap();
+    file.write_all_at(&superblock, 1024).unwrap();
+    let ran = fails(
+        ["ls", &place(&path, "", "/")],
+        1,
+        "left over from earlier use",
+    );
+    assert!(ran.stderr.contains("IMAGE@0"), "{}", ran.stderr);
+    assert!(ok(["ls", &place(&path, "@5", "/")]).contains("lost+found"));
+    assert!(ok(["info", path.to_str().unwrap()]).contains("one"));
+    // Without volumes in partitions, it is the volume.
+    let file = fs::File::options().write(true).open(old.path()).unwrap();
+    let table = fs::read(&path).unwrap()[..512].to_vec();
+    file.write_all_at(&table, 0).unwrap();
+    ok(["ls", &place(&old.path(), "", "/")]);
+    ok(["ls", &place(&old.path(), "@0", "/")]);
 }
 
 /// Also with a name, and by a mount option.

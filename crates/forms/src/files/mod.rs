@@ -116,7 +116,11 @@ fn backup(file: &File, offset: u64) -> Option<Backup> {
         .map(|(block, block_bytes)| Backup { block, block_bytes })
         .find(|backup| {
             let at = offset.checked_add(backup.block * backup.block_bytes);
-            at.and_then(|at| superblock_at(file, at)) == Some(backup.block_bytes)
+            at.is_some_and(|at| {
+                // It says that it is that of the second group. Others belong to volumes in partitions.
+                let group = read::<2>(file, at.saturating_add(0x5a));
+                superblock_at(file, at) == Some(backup.block_bytes) && group == Some([1, 0])
+            })
         })
 }
 
@@ -170,6 +174,7 @@ mod tests {
         let mut bytes = vec![0; 8193 * 1024];
         let mut copy = volume().split_off(1024);
         copy[0x18] = 0;
+        copy[0x5a] = 1;
         bytes.extend(copy);
         let found = identify(&file(&bytes), 0).unwrap();
         assert!(found.next.contains("-b 8193 -B 1024"), "{found:?}");

@@ -10,7 +10,7 @@ impl MountOptions {
         }
         vec![
             ("offset", self.offset_bytes.to_string()),
-            ("partition", text(&self.partition)),
+            ("partition", self.partition.clone().unwrap_or_default()),
             ("noload", text(&self.no_replay)),
             ("resize", text(&self.resize)),
             ("errors", text(&self.errors)),

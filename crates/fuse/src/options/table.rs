@@ -89,7 +89,7 @@ static TABLE: &[Known] = &[
         "partition",
         "NAME",
         Group::Image,
-        "the partition that holds the volume, by number, label or UUID; without it, the only one with a volume",
+        "the partition to mount, by number, label or UUID; without it, the only one with an ext volume",
         |options, text| {
             options.partition = Some(text.to_owned());
             Ok(())

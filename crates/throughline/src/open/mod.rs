@@ -124,10 +124,10 @@ impl OpenOptions {
         self
     }
 
-    /// The partition that holds the volume, in a disk with partitions: a number, or a label or UUID, of the
-    /// partition or of the volume in it (`label=` or `uuid=` before it says which). `None`, the default: the
-    /// beginning of the disk, or else the only partition with an ext volume. Applies to volumes that are
-    /// opened by path.
+    /// The partition that holds the volume, in a disk with partitions: a number (0 is the whole disk), or a
+    /// label or UUID, of the partition or of the volume in it; `label=` or `uuid=` before it excludes the
+    /// other kinds. `None`, the default: the whole disk if it holds a volume, else the only partition with
+    /// one. Applies to volumes that are opened by path.
     pub fn partition(&mut self, name: Option<String>) -> &mut Self {
         self.partition = name;
         self

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
@@ -10,8 +11,7 @@ use throughline_image::{Error as NoPartition, Partition, Table, volume_at};
 use super::OpenOptions;
 use crate::error::{Error, Result};
 
-/// The table of partitions of a file or block device, if it has one and no ext volume at its beginning. The
-/// table is read without a lock.
+/// The table of partitions of a file or block device, if it has one. It is read without a lock.
 ///
 /// ```no_run
 /// # fn main() -> throughline::Result<()> {
@@ -66,30 +66,50 @@ fn open(path: &Path) -> io::Result<File> {
 }
 
 fn table(disk: &File) -> io::Result<Option<Table>> {
-    let has_partitions = disk.metadata()?.file_type();
-    let has_partitions = has_partitions.is_file() || is_block(&has_partitions);
-    if !has_partitions || volume_at(disk, 0)?.is_some() {
-        return Ok(None);
+    match has_partitions(disk)? {
+        true => Table::read(disk).map_err(why),
+        false => Ok(None),
     }
-    Table::read(disk).map_err(why)
 }
 
-fn is_block(kind: &std::fs::FileType) -> bool {
-    std::os::unix::fs::FileTypeExt::is_block_device(kind)
+/// Whether it is a file or a device that can have partitions.
+fn has_partitions(disk: &File) -> io::Result<bool> {
+    let kind = disk.metadata()?.file_type();
+    Ok(kind.is_file() || kind.is_block_device())
 }
 
-/// The partition that holds the volume; `None`: it is the whole disk.
+/// The partition that holds the volume; `None`: it is the whole disk, which has the number 0.
 fn find(disk: &File, partition: Option<&str>) -> io::Result<Option<Partition>> {
-    let found = match (table(disk)?, partition) {
-        (None, None) => return Ok(None),
-        (None, Some(_)) => {
-            let why = "it has no table of partitions";
-            return Err(io::Error::new(io::ErrorKind::NotFound, why));
+    if !has_partitions(disk)? || partition == Some("0") {
+        return match partition {
+            Some(name) if name != "0" => Err(why(none("neither a file nor a block device"))),
+            _ => Ok(None),
+        };
+    }
+    let is_volume = volume_at(disk, 0)?.is_some();
+    let found = match (Table::read(disk), partition) {
+        (Ok(None), None) => return Ok(None),
+        // What is in the place of a table belongs to the volume.
+        (Err(NoPartition::Damaged(_)), None) if is_volume => return Ok(None),
+        (Ok(None), Some(_)) => Err(none("it has no table of partitions")),
+        (Ok(Some(table)), None) if is_volume => {
+            if table.partitions.iter().all(|one| one.volume.is_none()) {
+                return Ok(None);
+            }
+            Err(none(
+                "it holds an ext volume as a whole, and others in partitions: one of both is left over from \
+                 earlier use. IMAGE@0 means the whole, IMAGE@1 the first partition",
+            ))
         }
-        (Some(table), None) => table.volume().cloned(),
-        (Some(table), Some(name)) => table.named(name).cloned(),
+        (Ok(Some(table)), None) => table.volume().cloned(),
+        (Ok(Some(table)), Some(name)) => table.named(name).cloned(),
+        (Err(error), _) => Err(error),
     };
     found.map(Some).map_err(why)
+}
+
+fn none(text: &str) -> NoPartition {
+    NoPartition::Choice(text.to_owned())
 }
 
 fn why(error: NoPartition) -> io::Error {

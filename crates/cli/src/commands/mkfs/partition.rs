@@ -23,14 +23,24 @@ pub(super) fn find(args: &MkfsArgs, offset: u64) -> Result<Option<Found>, Proble
     let Some(name) = partition else {
         return Ok(None);
     };
+    // Without a table, it is the name of a new file.
+    let Some(table) = throughline::partitions(&file)? else {
+        return Ok(None);
+    };
     if args.offset(offset) != 0 || args.source.is_some() || args.disk.table().is_some() {
         let why = "a partition of the image excludes an offset, -d and --partition";
-        return Err(Problem::new(why).with_next("fill it afterwards: throughline cp -a"));
+        let next = match args.source {
+            Some(_) => "without -d; then fill it: throughline cp -a",
+            None => "name the partition alone",
+        };
+        return Err(Problem::new(why).with_next(next));
     }
-    let table = throughline::partitions(&file)?;
-    let table = table.ok_or_else(|| Problem::new("it has no table of partitions"))?;
-    let one = table.named(&name);
-    let one = one.map_err(|error| Problem::new(error.to_string()))?;
+    let one = table.place(&name).map_err(|error| {
+        Problem::new(error.to_string()).with_next(format!(
+            "'throughline info {}' shows the partitions",
+            file.display()
+        ))
+    })?;
     Ok(Some(Found {
         disk: file,
         start_bytes: one.start_bytes,

@@ -19,6 +19,7 @@ use throughline::{MkfsError, MkfsOptions};
 use crate::args::JsonFlag;
 use crate::commands::mkfs::{VolumeArgs, epoch};
 use crate::context::Context;
+use crate::image_name::ImageName;
 use crate::output::note;
 use crate::place::Place;
 use crate::precious;
@@ -172,6 +173,15 @@ pub(crate) fn run(args: &PackArgs, context: &mut Context) -> Result<(), Failure>
     let doing = || format!("cannot pack into {}", quote(image));
     if let Some(why) = precious::in_use(image) {
         return Err(Problem::new(why).met(doing()));
+    }
+    if ImageName::of(image).is_partition() {
+        return Err(
+            Problem::new("it names a partition of a disk, not a new file")
+                .with_next(
+                    "make a file system there (throughline mkfs), and pack with --into IMAGE@2:/",
+                )
+                .met(doing()),
+        );
     }
     if !args.force && image.symlink_metadata().is_ok_and(|found| found.is_file()) {
         // Said before the sources are read, which may take long.
