@@ -130,6 +130,12 @@ fn show(state: &Value, dir: &Path, context: &mut Context) -> Result<(), Failure>
     context.out.line(fill("status", &values)?)
 }
 
+/// Whether the answer of a mount means that its server has ended. While the rings of a server that was killed
+/// are torn down, the kernel cancels the requests in them.
+pub(crate) fn is_ended(errno: Errno) -> bool {
+    matches!(errno, Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED)
+}
+
 /// Reads the state of a mount. Root may not access another user's mount, so it runs the query as that user.
 pub(crate) fn ask(place: &Path, mount: &Mount) -> Result<Value, Errno> {
     let mut bytes = Vec::with_capacity(8 << 10);
@@ -222,7 +228,7 @@ fn say(place: &Path) -> Option<Value> {
 fn refused(errno: Errno) -> Problem {
     match errno {
         Errno::NODATA | Errno::OPNOTSUPP => Problem::new("it is not a throughline mount"),
-        Errno::NOTCONN | Errno::CONNABORTED => Problem::new("its server has ended")
+        errno if is_ended(errno) => Problem::new("its server has ended")
             .with_next("remove it: throughline umount DIR; the next mount replays the journal"),
         Errno::ACCESS => Problem::from(errno).with_next("run this as the user who mounted it"),
         other => other.into(),

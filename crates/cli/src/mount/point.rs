@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use throughline_fuse::{STATUS_ATTRIBUTE, mounts};
 
+use crate::commands::status::is_ended;
 use crate::problem::{Doing, Failure, Problem};
 use crate::text::quote;
 
@@ -50,7 +51,7 @@ fn unusable(dir: &Path, error: io::Error) -> Problem {
 
 /// Whether the server of the mount at `place` has ended.
 pub(crate) fn is_dead(place: &Path) -> bool {
-    matches!(ask(place), Err(Errno::NOTCONN | Errno::CONNABORTED))
+    matches!(ask(place), Err(errno) if is_ended(errno))
 }
 
 /// Reads an attribute that the kernel never serves from its cache, so the request always reaches the server.

@@ -344,9 +344,11 @@ fn a_partition_is_mounted() {
         ok(["mount", &name, point, "-o", options]);
         let written = fs::write(PathBuf::from(point).join(file), file);
         let status = run(["status", "--json", point]).json();
+        let text = ok(["status", point]);
         ok(["umount", point]);
         written.unwrap();
         assert!(status["partition"].is_string(), "{status}");
+        assert!(text.contains("/disk@"), "{text}");
     }
     assert_eq!(ok(["cat", &place(&path, "@2", "/first")]), "first");
     assert_eq!(ok(["cat", &place(&path, "@3", "/second")]), "second");
