@@ -5,6 +5,7 @@ use std::os::unix::fs::FileExt;
 
 use proptest::prelude::*;
 use throughline_image::{Error, Table};
+use throughline_testkit::cases::config;
 
 const SECTOR: u64 = 512;
 
@@ -328,6 +329,8 @@ fn a_place_does_not_depend_on_what_is_in_it() {
 }
 
 proptest! {
+    #![proptest_config(config(2000))]
+
     #[test]
     fn any_bytes_end(
         at in 0..16 * 512usize,
