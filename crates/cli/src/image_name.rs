@@ -37,8 +37,8 @@ impl ImageName {
         found.next().unwrap_or(whole)
     }
 
-    /// Whether a name is that of a partition of a disk, and not of a file that may be made: there are files
-    /// with `@` in their names.
+    /// Whether it names a partition of a disk with partitions. If not, a name with `@` may be that of a new
+    /// file.
     pub(crate) fn is_partition(&self) -> bool {
         self.partition.is_some()
             && throughline::partitions(&self.file).is_ok_and(|table| table.is_some())

@@ -121,7 +121,7 @@ impl Table {
         self.with_volume(one)
     }
 
-    /// As [`Table::named`], for one whose content is to be overwritten: it does not matter what is in it.
+    /// As [`Table::named`], but a volume in it need not fit: for a caller that overwrites it.
     ///
     /// # Errors
     /// As there.

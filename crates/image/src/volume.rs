@@ -34,6 +34,10 @@ pub fn volume_at(disk: &impl ReadAt, start_bytes: u64) -> io::Result<Option<Sign
     if short(&bytes, 0x38) != 0xef53 || log_block > 6 || revision > 1 {
         return Ok(None);
     }
+    // A copy says in which group it is. It belongs to a volume that begins before.
+    if revision > 0 && short(&bytes, 0x5a) != 0 {
+        return Ok(None);
+    }
     let is_64bit = word(&bytes, 0x60) & 0x80 != 0;
     let high = if is_64bit { word(&bytes, 0x150) } else { 0 };
     let blocks = u64::from(high) << 32 | u64::from(word(&bytes, 0x4));

@@ -316,7 +316,19 @@ fn no_partition_covers_a_table() {
     }
 }
 
-/// What a volume in it has, is of no interest to those who overwrite it.
+/// A partition may begin where a larger volume has a copy of its superblock.
+#[test]
+fn a_copy_of_a_superblock_is_no_volume() {
+    let mut disk = vec![0; 64 * 512];
+    put(&mut disk, 0, 0x83, 8, 16);
+    put_volume(&mut disk, 8, 8, "copy");
+    disk[8 * 512 + 1024 + 0x4c] = 1;
+    assert!(table(&disk).unwrap().volume().is_ok());
+    disk[8 * 512 + 1024 + 0x5a] = 1;
+    assert!(table(&disk).unwrap().volume().is_err());
+}
+
+/// A volume in it that does not fit does not matter to a caller that overwrites it.
 #[test]
 fn a_place_does_not_depend_on_what_is_in_it() {
     let mut disk = vec![0; 64 * 512];

@@ -99,7 +99,8 @@ pub trait OpenPartitions {
     fn start_bytes(&self, path: &Path) -> Result<u64>;
 
     /// As [`OpenOptions::open`], on the device of a volume that is open in another partition. The caller sees
-    /// to it that it is another one, and that the device was opened for writing if need be.
+    /// to it that it is another one, and that the device was opened for writing if need be. The whole disk is
+    /// refused as in use: it overlaps every partition.
     ///
     /// # Errors
     /// The same.
@@ -114,8 +115,8 @@ impl OpenPartitions for OpenOptions {
     fn open_beside(&self, path: &Path, other: &Volume) -> Result<Volume> {
         let located = located(self, path)?;
         match other.disk().device().whole() {
-            Some(device) => located.on_block_device(device),
-            None => located.open(path),
+            Some(device) if located.len_bytes.is_some() => located.on_block_device(device),
+            _ => self.open(path),
         }
     }
 }

@@ -63,7 +63,7 @@ struct Scan<'t> {
     tree: &'t mut Tree,
     id: SourceId,
     left_out: &'t [(u64, u64)],
-    /// Nodes that have more names, by device and inode.
+    /// Nodes with hard links, by device and inode.
     linked: HashMap<(u64, u64), NodeId>,
 }
 

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use clap::Args;
 use rustix::io::Errno;
 use serde_json::{Value, json};
+use throughline::internal::OpenPartitions;
 use throughline::{CacheState, LogInfo, OnError, PartitionTable, Volume, VolumeInfo};
 use throughline_forms::time::rfc3339;
 
@@ -13,6 +14,7 @@ use super::df::image_of;
 use crate::args::JsonFlag;
 use crate::context::Context;
 use crate::image_name::ImageName;
+use crate::images::Access;
 use crate::place::Place;
 use crate::problem::{Doing, Failure};
 use crate::text::quote;
@@ -51,7 +53,7 @@ pub(crate) fn run(args: &InfoArgs, context: &mut Context) -> Result<(), Failure>
                 shown = value(&image.to_string_lossy(), &info);
             }
             // A disk with several volumes, or with none: its partitions are what there is to show.
-            Err(failure) if table.is_some() => {
+            Err(failure) if table.is_some() && !is_placed(&image, context)? => {
                 let why = failure.reason().unwrap_or_default();
                 shown["no_volume"] = json!(why.lines().next());
             }
@@ -82,6 +84,13 @@ pub(crate) fn run(args: &InfoArgs, context: &mut Context) -> Result<(), Failure>
         }
     })?;
     context.list(found)
+}
+
+/// Whether it is clear which volume an image means.
+fn is_placed(image: &Path, context: &Context) -> Result<bool, Failure> {
+    let ImageName { file, partition } = ImageName::of(image);
+    let mut options = context.globals.open_options(Access::Read)?;
+    Ok(options.partition(partition).start_bytes(&file).is_ok())
 }
 
 /// The partitions of a disk of which no partition is named.

@@ -275,12 +275,12 @@ fn a_partition_is_not_taken_for_something_else() {
     }
     // A volume that is damaged: the advice is for its place.
     let file = fs::File::options().write(true).open(&path).unwrap();
-    file.write_all_at(&[0xff; 64], 16384 * SECTOR + 1024 + 0x20)
+    file.write_all_at(&[0xff; 8], 16384 * SECTOR + 1024 + 0x20)
         .unwrap();
-    let damaged = 16384 * SECTOR + 1024 + 0x38;
-    file.write_all_at(&[0x53, 0xef], damaged).unwrap();
     let ran = fails(["ls", &place(&path, "@2", "/")], 1, "?offset=8388608");
     assert!(!ran.stderr.contains("IMAGE"), "{}", ran.stderr);
+    // It is clear what is meant, and it does not open.
+    fails(["info", path.to_str().unwrap()], 1, "?offset=8388608");
     fs::write(&path, &before).unwrap();
     // A file with such a name can be made if the other one is no disk.
     let other = format!("{source}@2024.img");
@@ -301,7 +301,7 @@ fn what_is_left_over_is_not_written_to() {
     if skipped() {
         return;
     }
-    let old = Image::new("64M", &["-t", "ext4", "-L", "OLD"]);
+    let old = Image::new("64M", &["-t", "ext2", "-L", "OLD"]);
     let image = Image::new("16M", &["-t", "ext4", "-L", "one"]);
     let path = old.sibling("disk");
     disk(&path, MBR, &[(16384, &image)]);
@@ -318,10 +318,26 @@ fn what_is_left_over_is_not_written_to() {
     assert!(ok(["info", path.to_str().unwrap()]).contains("one"));
     // Without volumes in partitions, it is the volume.
     let file = fs::File::options().write(true).open(old.path()).unwrap();
+    disk(&path, "label: dos\nstart=16384,size=32768,type=83\n", &[]);
     let table = fs::read(&path).unwrap()[..512].to_vec();
     file.write_all_at(&table, 0).unwrap();
     ok(["ls", &place(&old.path(), "", "/")]);
     ok(["ls", &place(&old.path(), "@0", "/")]);
+    // The whole overlaps what is in the partition: one command does not open both.
+    let bytes = fs::read(image.path()).unwrap();
+    file.write_all_at(&bytes, 16384 * SECTOR).unwrap();
+    let [part, whole] = ["@1", "@0"].map(|name| place(&old.path(), name, "/lost+found"));
+    for places in [[&part, &whole], [&whole, &part]] {
+        let ran = fails(
+            ["touch", "-c", places[0], places[1]],
+            1,
+            "is in use by this process",
+        );
+        assert!(
+            ran.stderr
+                .contains(places[1].trim_end_matches(":/lost+found"))
+        );
+    }
 }
 
 /// Also with a name, and by a mount option.

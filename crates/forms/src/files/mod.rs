@@ -9,7 +9,7 @@ mod known;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
-use throughline::PartitionTable;
+use throughline::{PartitionError, PartitionTable};
 
 /// Offset of the superblock in an ext volume.
 const SUPERBLOCK_BYTES: u64 = 1024;
@@ -52,10 +52,15 @@ pub fn holds_ext(file: &File, offset: u64) -> Option<&'static str> {
     if offset != 0 && is_ext(file, offset) {
         return Some("it holds an ext volume at --offset");
     }
-    let has_ext = |table: PartitionTable| table.partitions.iter().any(|one| one.volume.is_some());
-    table(file)
-        .is_some_and(has_ext)
-        .then_some("it is a disk with an ext volume in a partition")
+    match PartitionTable::read(file) {
+        Ok(Some(table)) => {
+            let has_ext = table.partitions.iter().any(|one| one.volume.is_some());
+            has_ext.then_some("it is a disk with an ext volume in a partition")
+        }
+        // Its partitions may hold any number of them.
+        Err(PartitionError::Damaged(_)) => Some("it is a disk with a damaged table of partitions"),
+        _ => None,
+    }
 }
 
 /// For a message: what a file holds at `offset` that would be lost if something else was written there: a
@@ -64,10 +69,13 @@ pub fn occupied(file: &File, offset: u64) -> Option<String> {
     if let Some(ext) = holds_ext(file, offset) {
         return Some(ext.to_owned());
     }
-    if let Some(known) = known::find(file, offset) {
-        return Some(format!("it holds something: {}", known.what));
+    if let Some(known) = known_at(file, offset) {
+        return Some(known);
     }
-    let table = (offset == 0).then(|| table(file)).flatten()?;
+    if offset != 0 {
+        return None;
+    }
+    let table = PartitionTable::read(file).ok().flatten()?;
     Some(format!(
         "it is a disk with a partition table ({})",
         table.kind
@@ -79,12 +87,12 @@ pub fn partition_occupied(file: &File, start_bytes: u64) -> Option<String> {
     if is_ext(file, start_bytes) {
         return Some("it holds an ext volume".to_owned());
     }
-    let known = known::find(file, start_bytes)?;
-    Some(format!("it holds something: {}", known.what))
+    known_at(file, start_bytes)
 }
 
-fn table(file: &File) -> Option<PartitionTable> {
-    PartitionTable::read(file).ok().flatten()
+fn known_at(file: &File, start_bytes: u64) -> Option<String> {
+    let known = known::find(file, start_bytes)?;
+    Some(format!("it holds something: {}", known.what))
 }
 
 /// Whether there is a superblock of an ext volume: its magic, and plausible fields.

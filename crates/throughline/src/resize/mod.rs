@@ -37,7 +37,7 @@ pub enum NewSize {
     Max,
 }
 
-/// What is called with the bytes that have been moved, and all that are known to move.
+/// Called with the number of bytes moved so far, and of all that are known to move.
 type Show<'p> = &'p dyn Fn(u64, u64);
 
 /// What was done to a volume, or would be.
