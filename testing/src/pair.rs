@@ -102,6 +102,14 @@ impl Pair {
         Actor::start(Path::new(program), &self.root(side).join(dir), ids)
     }
 
+    /// The status of our mount, as JSON. `None` for the kernel's ext4.
+    pub fn status(&self, side: Side) -> Option<String> {
+        match (side, &self.ours) {
+            (Side::Ours, Ours::Mounted(ours)) => Some(ours.status()),
+            _ => None,
+        }
+    }
+
     /// The differences between the trees as programs see them, except times not set explicitly.
     pub fn differences(&self) -> Vec<String> {
         // In the kernel's files without extents, data not yet written back is a hole to `SEEK_DATA`.

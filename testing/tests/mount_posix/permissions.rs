@@ -373,6 +373,7 @@ const CHMOD: &str = "
 
 const CHOWN: &str = "
     put f x
+    released 0
     chown f 1001 1001
     stat f
     chown f - 2000

@@ -124,6 +124,8 @@ const TRUNCATION: &str = "
 
 const CHOWNS: &str = "
     put f x
+    # While a program may write to the file, the bits may be cleared by any program.
+    released 0
     chmod f 6777
     chown f 1001 1001
     stat f
@@ -335,6 +337,7 @@ const CHANGED: &str = "
     stat id
     alice: close w
     chown id 1001 2000
+    released 1
     chmod id 2767
     alice: chown id - -
     stat id

@@ -3,14 +3,18 @@
 //! `alice: unlink a` runs a call in alice's process (see [`throughline_testing::actor`]); without a name, in
 //! root's. A digit after a name denotes another process of the same user: `root2`. `& alice: flock f ex wait`
 //! starts a call that blocks, `~ alice` waits until she waits for a lock, `= alice` waits for her answer.
-//! `end alice` ends the process normally, `kill alice` kills it. `#` begins a comment.
+//! `end alice` ends the process normally, `kill alice` kills it. `released 2` waits until the server knows that
+//! all files but two are closed: the kernel's ext4 knows it when close(2) returns. `#` begins a comment.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use throughline_testing::{Actor, Ids, Pair, Side};
 
 /// The program that makes the calls.
 const ACTOR: &str = env!("CARGO_BIN_EXE_throughline-actor");
+/// How long a RELEASE may take.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A case: operations of Linux programs, to be run on both sides.
 pub(crate) struct Case {
@@ -69,6 +73,10 @@ struct People<'a> {
 
 impl People<'_> {
     fn step(&mut self, step: &str) -> String {
+        if let Some(open) = step.strip_prefix("released ") {
+            self.wait_until_released(open.parse().expect("a number of open files"));
+            return "released".to_owned();
+        }
         if let Some((verb @ ("&" | "~" | "=" | "end" | "kill"), rest)) = step.split_once(' ') {
             let (name, line) = rest.split_once(": ").unwrap_or((rest, ""));
             let actor = self.actor(name);
@@ -99,6 +107,19 @@ impl People<'_> {
             _ => ("root", step),
         };
         self.actor(name).ask(line)
+    }
+
+    fn wait_until_released(&self, open: u64) {
+        let until = Instant::now() + PATIENCE;
+        while let Some(status) = self.pair.status(self.side) {
+            let status: serde_json::Value = serde_json::from_str(&status).expect("JSON");
+            if status["open_files"] == open {
+                return;
+            }
+            let now = &status["open_files"];
+            assert!(Instant::now() < until, "{now} files are open, not {open}");
+            std::thread::yield_now();
+        }
     }
 
     fn actor(&mut self, name: &str) -> &mut Actor {

@@ -330,7 +330,7 @@ impl Server {
             Opcode::Fsyncdir => of.directories.fsync(request),
             Opcode::Setxattr => of.xattrs.setxattr(request),
             Opcode::Getxattr => {
-                let status = self.status.attribute(request, &self.notices);
+                let status = self.status.attribute(request, &self.notices, &self.files);
                 status.unwrap_or_else(|| of.xattrs.getxattr(request))
             }
             Opcode::Listxattr => of.xattrs.listxattr(request),

@@ -16,6 +16,7 @@ use thread_local::ThreadLocal;
 use throughline::Volume;
 use throughline::internal::VolumeLayers;
 
+use crate::files::Files;
 use crate::nodes::ROOT_NODEID;
 use crate::options::{CHOICES, MountOptions};
 use crate::transport::Transport;
@@ -80,14 +81,19 @@ impl Status {
     }
 
     /// The reply to GETXATTR of one of these attributes; `None` for any other.
-    pub(super) fn attribute(&self, request: &Request<'_>, notices: &Notices) -> Option<Answered> {
+    pub(super) fn attribute(
+        &self,
+        request: &Request<'_>,
+        notices: &Notices,
+        files: &Files,
+    ) -> Option<Answered> {
         let (wanted, rest) = request.argument::<GetxattrIn>().ok()?;
         let (name, _) = Request::name(rest).ok()?;
         if request.header.nodeid != ROOT_NODEID {
             return None;
         }
         let text = match std::str::from_utf8(name) {
-            Ok(STATUS_ATTRIBUTE) => self.json(notices.pending()).to_string(),
+            Ok(STATUS_ATTRIBUTE) => self.json(notices.pending(), files.len()).to_string(),
             // Querying the length has no effect.
             Ok(END_WRITING_ATTRIBUTE) if wanted.size == 0 => READ_ONLY.to_owned(),
             Ok(END_WRITING_ATTRIBUTE) => match self.end_writing(request) {
@@ -156,7 +162,7 @@ impl Status {
     }
 
     /// The whole status, as JSON.
-    fn json(&self, notices_due: usize) -> Value {
+    fn json(&self, notices_due: usize, open_files: usize) -> Value {
         let sum = |count: fn(&Counts) -> &AtomicU64| -> u64 {
             let all = self.counts.iter();
             all.map(|counts| count(counts).load(Ordering::Relaxed))
@@ -198,6 +204,7 @@ impl Status {
                 "written_bytes": sum(|counts| &counts.written_bytes),
                 "notices_due": notices_due,
             },
+            "open_files": open_files,
             "transport": self.transport.json(),
             "choices": choices,
             "settings": settings,
