@@ -80,6 +80,11 @@ impl Claim {
         self.connection.try_clone()
     }
 
+    /// The mount point.
+    pub(crate) fn point(&self) -> &Path {
+        &self.at
+    }
+
     /// The mount is gone: dropping this no longer unmounts.
     pub(crate) fn has_gone(mut self) {
         self.lasts = true;

@@ -36,6 +36,7 @@ pub mod options;
 mod pace;
 mod placement;
 mod policy;
+mod read_ahead;
 mod rings;
 mod server;
 mod service;

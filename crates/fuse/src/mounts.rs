@@ -45,6 +45,16 @@ impl Mount {
         self.number("group_id=")
     }
 
+    /// The sysfs directory with the kernel's readahead and write-back settings of a FUSE mount.
+    pub(crate) fn queue(&self) -> PathBuf {
+        let (major, minor) = (self.connection >> 20, self.connection & 0xf_ffff);
+        let suffix = match self.fs_type.starts_with("fuseblk") {
+            true => "-fuseblk",
+            false => "",
+        };
+        PathBuf::from(format!("/sys/class/bdi/{major}:{minor}{suffix}"))
+    }
+
     fn number(&self, name: &str) -> Option<u32> {
         let mut options = self.options.split(',');
         options.find_map(|option| option.strip_prefix(name)?.parse().ok())

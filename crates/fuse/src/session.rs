@@ -11,6 +11,7 @@ use throughline::Volume;
 use crate::block_device::Claim;
 use crate::connection::{Connection, Negotiation};
 use crate::options::MountOptions;
+use crate::read_ahead;
 use crate::server::Server;
 use crate::unmount::Ending;
 
@@ -51,9 +52,11 @@ impl Session {
         at: &Path,
         options: &MountOptions,
     ) -> Result<Session, MountError> {
-        Session::begin(volume, None, source, options, |negotiation, config| {
+        let session = Session::begin(volume, None, source, options, |negotiation, config| {
             fuser::Session::new(negotiation, at, &config)
-        })
+        })?;
+        read_ahead::raise(at);
+        Ok(session)
     }
 
     /// Serves a block device that was mounted before its volume was opened.
@@ -67,7 +70,8 @@ impl Session {
         options: &MountOptions,
     ) -> Result<Session, MountError> {
         let connection = claim.connection().map_err(MountError::Mount)?;
-        Session::begin(
+        let at = claim.point().to_owned();
+        let session = Session::begin(
             volume,
             Some(claim),
             source,
@@ -75,7 +79,9 @@ impl Session {
             |negotiation, config| {
                 fuser::Session::from_fd(negotiation, connection, config.acl, config)
             },
-        )
+        )?;
+        read_ahead::raise(&at);
+        Ok(session)
     }
 
     pub(crate) fn begin(

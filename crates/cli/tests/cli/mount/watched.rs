@@ -45,6 +45,23 @@ fn a_file_in_the_cache_is_read_without_requests_on_a_read_only_mount() {
 }
 
 #[test]
+fn root_gets_a_longer_readahead_of_the_kernel() {
+    if skipped() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let image = image();
+    let point = mounted(&image, "rw");
+    let device = rustix::fs::stat(point.path(".")).unwrap().st_dev;
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let place = format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb");
+    if fs::OpenOptions::new().write(true).open(&place).is_err() {
+        throughline_testkit::missing!("{place} cannot be written");
+        return;
+    }
+    assert_eq!(fs::read_to_string(&place).unwrap(), "1024\n");
+}
+
+#[test]
 fn a_mount_says_what_it_does() {
     if skipped() {
         return;
