@@ -92,7 +92,7 @@ pub use offset::OffsetDevice;
 pub use open::{EngineChoice, OpenOptions};
 pub use pages::{MAX_PAGES_BYTES, MIN_PAGES_BYTES, PagePool, Pages};
 #[cfg(not(miri))]
-pub use processors::{bind_thread, free_thread, possible_processors};
+pub use processors::{bind_thread, free_thread, possible_processors, spread_thread};
 pub use request::{Completion, Op, Request};
 pub use scope::{Done, Scope, Segment, scope};
 #[cfg(not(miri))]

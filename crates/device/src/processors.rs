@@ -51,12 +51,16 @@ pub fn bind_thread(processor: u16) {
     let _ = sched_setaffinity(None, &only);
 }
 
-/// Lets the current thread run on all processors again, with the usual policy. Call it in a thread that may
-/// have been started by a bound one.
-pub fn free_thread() {
+/// Lets the current thread run on all processors again.
+pub fn spread_thread() {
     if let Some(usual) = USUAL.get() {
         let _ = sched_setaffinity(None, usual);
     }
+}
+
+/// The same, with the usual policy. Call it in a thread that may have been started by a bound one.
+pub fn free_thread() {
+    spread_thread();
     leave_inherited();
 }
 

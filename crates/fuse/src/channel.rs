@@ -249,6 +249,14 @@ impl Scratch {
         }
     }
 
+    /// The length of the reply that is prepared in an entry, in bytes without its header.
+    pub(crate) fn reply_bytes(&self) -> usize {
+        match self.memory {
+            Memory::Own(_) => 0,
+            Memory::Entry { reply_bytes, .. } => reply_bytes,
+        }
+    }
+
     /// Returns the memory of an entry's payload to the system, except for the first `keep_bytes` and the
     /// reply.
     pub(crate) fn discard(&mut self, keep_bytes: usize) {

@@ -1,9 +1,13 @@
-//! [`Placement`]: the policy of a thread that serves requests on its caller's processor. It decides whether
-//! the scheduler leaves the caller there.
+//! [`Placement`]: the processor and the policy of a thread that serves requests on its caller's processor.
+//! Both decide whether the scheduler leaves the caller there.
 //!
-//! With the usual policy, the scheduler would move the program to another, idle processor when its request is
-//! answered, because our thread keeps this one busy. So our thread has the policy of [`Background`] while no
-//! other thread competes for the processor.
+//! The thread is bound to that processor. With the usual policy, the scheduler would move the program to
+//! another, idle processor when its request is answered, because our thread keeps this one busy. So our
+//! thread has the policy of [`Background`] while no other thread competes for the processor.
+//!
+//! A stream of reads is an exception. The kernel reads ahead, so the program goes on while its request waits.
+//! A bound thread would wait until the program sleeps, and the two would copy in turn, each stream taking up
+//! to twice as long. So a thread whose last reply was long is not bound.
 //!
 //! Invariants:
 //! - The scheduling delay of the thread is read once every [`CHECKED`] requests. If it grew by more than
@@ -13,7 +17,7 @@
 
 use std::time::{Duration, Instant};
 
-use throughline_device::Background;
+use throughline_device::{Background, bind_thread, spread_thread};
 
 use crate::transport::Transport;
 
@@ -26,8 +30,15 @@ const LATE: Duration = Duration::from_millis(10);
 /// The shortest and the longest pause.
 const PAUSE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(64));
 
+/// A reply of at least this length is part of a stream, in bytes. The kernel reads less ahead for anything
+/// else.
+const STREAM_BYTES: usize = 256 << 10;
+
 /// Belongs to one thread. See the head of this file.
 pub(crate) struct Placement<'a> {
+    processor: u16,
+    /// The last reply was part of a stream.
+    streams: bool,
     /// `None`: the thread keeps the usual policy.
     background: Option<Background>,
     transport: &'a Transport,
@@ -38,9 +49,15 @@ pub(crate) struct Placement<'a> {
 }
 
 impl<'a> Placement<'a> {
-    /// For the current thread, with its own `background`.
-    pub(crate) fn new(background: Option<Background>, transport: &'a Transport) -> Placement<'a> {
+    /// For the current thread, which is bound to `processor`, with its own `background`.
+    pub(crate) fn new(
+        processor: u16,
+        background: Option<Background>,
+        transport: &'a Transport,
+    ) -> Placement<'a> {
         let mut placement = Placement {
+            processor,
+            streams: false,
             background,
             transport,
             is_in_background: false,
@@ -51,8 +68,15 @@ impl<'a> Placement<'a> {
         placement
     }
 
-    /// A request was served.
-    pub(crate) fn served(&mut self) {
+    /// A request was served, with a reply of this length.
+    pub(crate) fn served(&mut self, reply_bytes: usize) {
+        let streams = reply_bytes >= STREAM_BYTES;
+        if std::mem::replace(&mut self.streams, streams) != streams {
+            match streams {
+                true => spread_thread(),
+                false => bind_thread(self.processor),
+            }
+        }
         self.requests += 1;
         if self.requests >= CHECKED {
             self.requests = 0;

@@ -325,8 +325,8 @@ impl<'a> Rings<'a> {
     ) {
         let mut keeps = false;
         let background = self.idle_policy.then(Background::new);
-        let mut placement =
-            Placement::new(background.and_then(Result::ok), self.server.transport());
+        let background = background.and_then(Result::ok);
+        let mut placement = Placement::new(queue.processor, background, self.server.transport());
         loop {
             match scratch.wait() {
                 Ok(true) => {}
@@ -344,7 +344,7 @@ impl<'a> Rings<'a> {
             self.ensure_waiter(scope, queue);
             self.serve(scope, queue, &mut scratch);
             self.limit_memory(&mut scratch, &mut keeps);
-            placement.served();
+            placement.served(scratch.reply_bytes());
             queue.waiting.fetch_add(1, Ordering::Relaxed);
             if self.server.has_notices() {
                 // The notifications must follow the reply.
