@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use throughline::{DirtyLimits, EngineChoice, OpenOptions, Volume, VolumeOptions};
+use throughline::{Backing, DirtyLimits, EngineChoice, Format, OpenOptions, Volume, VolumeOptions};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::images::{Access, Images, Opened};
@@ -33,6 +33,14 @@ pub(crate) struct Globals {
         value_parser = parse_size
     )]
     pub(crate) offset: u64,
+    /// Format of the image: raw or qcow2, instead of by its content. Name it as raw if a stranger or a
+    /// guest may have written its beginning
+    #[arg(long, global = true, value_name = "FORMAT")]
+    pub(crate) format: Option<Format>,
+    /// Allow an image to have this backing file, or backing files in this directory (may be repeated);
+    /// without it, an image cannot make another file be opened
+    #[arg(long, global = true, value_name = "PATH")]
+    pub(crate) backing: Vec<PathBuf>,
     /// I/O engine; auto uses io_uring if the kernel allows it
     #[arg(
         long,
@@ -193,11 +201,19 @@ impl Globals {
             .buffered(!self.direct)
             .write(access != Access::Read)
             .offset(self.offset)
+            .format(self.format)
+            .backing(self.backing())
             .cache_bytes(self.cache)
             .dirty_limits(DirtyLimits::new(self.dirty_limit, self.dirty_background))
             .readahead_max(self.readahead)
             .bio_target(self.bio_target);
         Ok(options)
+    }
+
+    /// The backing files that images may have.
+    pub(crate) fn backing(&self) -> Backing {
+        let allowed = self.backing.iter();
+        allowed.fold(Backing::none(), |backing, path| backing.allow(path))
     }
 
     /// The options given for opening files, except the engine: names and values.
@@ -207,6 +223,7 @@ impl Globals {
         let bytes = |bytes: Option<u64>| bytes.map(|bytes| bytes.to_string());
         let yes = |yes: bool| yes.then(|| "yes".to_owned());
         add("offset", bytes(Some(self.offset).filter(|at| *at > 0)));
+        add("format", self.format.map(|format| format.to_string()));
         add("direct", yes(self.direct));
         add("host-cache", yes(self.host_cache));
         add("cache", bytes(self.cache));

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use throughline::internal::{OpenPartitions, VolumeLayers};
-use throughline::{Metadata, Node, Volume};
+use throughline::{Metadata, Node, OpenOptions, Volume};
 use throughline_explain::ours::{Watch, Watched, listening};
 use throughline_forms::files;
 
@@ -183,7 +183,7 @@ impl Images {
             opening_hint_at(error.into(), &file, start_bytes, place).met(cannot())
         })?;
         if access == Access::Write && !self.globals.quiet && start_bytes != self.globals.offset {
-            note_copied_table(&file);
+            note_copied_table(&options, &file);
         }
         if let Some(watched) = &watched {
             watched.opened(&volume);
@@ -290,8 +290,8 @@ fn open_for_reading() -> Problem {
 }
 
 /// Prints a note if the table of partitions is damaged, and its copy was used.
-fn note_copied_table(disk: &Path) {
-    if let Ok(Some(table)) = throughline::partitions(disk)
+fn note_copied_table(options: &OpenOptions, disk: &Path) {
+    if let Ok(Some(table)) = options.partitions(disk)
         && table.is_copy
     {
         note(&format!(

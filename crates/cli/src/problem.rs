@@ -5,7 +5,9 @@ use std::io;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use throughline::{Abort, Error, PartitionError, Reason};
+use throughline::{Abort, Doubtful, Error, NotAllowed, PartitionError, Reason};
+
+use crate::text::quote;
 
 /// Result of one step of a command.
 pub(crate) type Result<T> = std::result::Result<T, Problem>;
@@ -81,16 +83,10 @@ impl From<Error> for Problem {
     fn from(error: Error) -> Problem {
         let number = error.raw_os_error();
         let problem = match error {
-            Error::Open { source, .. } => {
-                let is_partition = source
-                    .get_ref()
-                    .is_some_and(|why| why.is::<PartitionError>());
-                Problem {
-                    next: is_partition
-                        .then(|| "'throughline info IMAGE' shows the partitions".to_owned()),
-                    ..Problem::new(words(&source))
-                }
-            }
+            Error::Open { source, .. } => Problem {
+                next: open_hint(&source),
+                ..Problem::new(words(&source))
+            },
             Error::Caller(reason) => caller(reason),
             Error::Device(device) => {
                 Problem::new(device.to_string()).with_next(device_hint(&device))
@@ -107,6 +103,28 @@ impl From<Error> for Problem {
             ..problem
         }
     }
+}
+
+/// The next step if a file cannot be opened as the disk that it holds.
+fn open_hint(source: &io::Error) -> Option<String> {
+    let why = source.get_ref()?;
+    if why.is::<PartitionError>() {
+        return Some("'throughline info IMAGE' shows the partitions".to_owned());
+    }
+    if let Some(needed) = why.downcast_ref::<NotAllowed>() {
+        let file = quote(&needed.file);
+        return Some(format!("if the image may read that file: --backing {file}"));
+    }
+    why.is::<Doubtful>().then(|| match source.kind() {
+        io::ErrorKind::Unsupported => {
+            "convert it: qemu-img convert -O qcow2 FILE NEW; or name its format: --format raw"
+                .to_owned()
+        }
+        _ => {
+            "name its format: --format raw, if a guest or a stranger may have written its beginning"
+                .to_owned()
+        }
+    })
 }
 
 /// The problem of a volume that was stopped by an earlier failure.

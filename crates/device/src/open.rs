@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rustix::fs::{self, Mode, OFlags};
 
 use crate::BlockDevice;
-use crate::host::{self, HostDevice, LockMode, Locking};
+use crate::host::{self, HostDevice, LockMode, LockedFile, Locking};
 
 /// The I/O engine for a file or block device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -166,6 +166,36 @@ impl OpenOptions {
                 "to create a file, change its length or lock it exclusively, open it for writing";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
+        let (locked, direct) = self.lock_file(path)?;
+        let file = locked.file();
+        if file.metadata()?.is_file() {
+            if self.truncate {
+                file.set_len(0)?;
+            }
+            if let Some(len_bytes) = self.len_bytes {
+                file.set_len(len_bytes)?;
+            }
+        }
+        Ok(Arc::new(HostDevice::new(
+            locked,
+            path,
+            self.write,
+            direct,
+            self.engine,
+        )?))
+    }
+
+    /// Opens `path` and locks it, for a format that does the I/O itself. The options that change its length do
+    /// not apply.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    pub fn open_locked(&self, path: impl AsRef<Path>) -> io::Result<LockedFile> {
+        Ok(self.lock_file(path.as_ref())?.0)
+    }
+
+    /// The locked file, and whether it bypasses the kernel's page cache.
+    fn lock_file(&self, path: &Path) -> io::Result<(LockedFile, bool)> {
         let Opened {
             file,
             direct,
@@ -181,22 +211,7 @@ impl OpenOptions {
             begin_bytes: self.begin_bytes,
         };
         let lock = host::lock(locking, self.lock)?;
-        if file.metadata()?.is_file() {
-            if self.truncate {
-                file.set_len(0)?;
-            }
-            if let Some(len_bytes) = self.len_bytes {
-                file.set_len(len_bytes)?;
-            }
-        }
-        Ok(Arc::new(HostDevice::new(
-            file,
-            lock,
-            path,
-            self.write,
-            direct,
-            self.engine,
-        )?))
+        Ok((LockedFile::new(file, lock), direct))
     }
 
     fn open_file(&self, path: &Path) -> io::Result<Opened> {

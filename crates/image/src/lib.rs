@@ -1,4 +1,5 @@
-//! Where file systems are in images of disks: tables of partitions.
+//! Images of disks as people have them: their formats (raw, qcow2), and the tables of partitions that say where
+//! file systems are in them.
 //!
 //! ```
 //! # let folder = tempfile::tempdir().unwrap();
@@ -23,12 +24,17 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
+mod format;
 mod gpt;
 mod mbr;
+mod qcow2_header;
 mod source;
 mod table;
+mod virtual_disk;
 mod volume;
 
+pub use format::{Doubtful, Format, UnknownFormat};
 pub use source::ReadAt;
 pub use table::{Error, Partition, Table};
+pub use virtual_disk::{Backing, DiskOptions, NotAllowed, VirtualDisk};
 pub use volume::{Signature, volume_at};

@@ -14,9 +14,10 @@ pub use throughline_device::{given_descriptor, given_file};
 pub use throughline_fileio::memory::{allowed_bytes, default_budget_bytes};
 pub use throughline_make::{NewFile, parse_on_error};
 
+use crate::PartitionTable;
 use crate::error::{Error, Result};
 use crate::mode::FileOptions;
-use crate::open::{OpenOptions, located};
+use crate::open::{OpenOptions, located, table};
 use crate::raw::RawFile;
 use crate::resize::{NewSize, ResizeError, ResizeReport, resize_on};
 pub use crate::size::parse_size;
@@ -92,6 +93,12 @@ impl OpenGranted for FileOptions {
 
 /// Opens several partitions of one disk, which is locked as a whole.
 pub trait OpenPartitions {
+    /// As [`partitions`](crate::partitions), of an image that is opened with these options.
+    ///
+    /// # Errors
+    /// [`Error::Open`](crate::Error::Open).
+    fn partitions(&self, path: &Path) -> Result<Option<PartitionTable>>;
+
     /// Where the volume that [`OpenOptions::open`] would open begins.
     ///
     /// # Errors
@@ -108,6 +115,10 @@ pub trait OpenPartitions {
 }
 
 impl OpenPartitions for OpenOptions {
+    fn partitions(&self, path: &Path) -> Result<Option<PartitionTable>> {
+        table(self, path)
+    }
+
     fn start_bytes(&self, path: &Path) -> Result<u64> {
         Ok(located(self, path)?.offset_bytes)
     }
@@ -118,6 +129,21 @@ impl OpenPartitions for OpenOptions {
             Some(device) if located.len_bytes.is_some() => located.on_block_device(device),
             _ => self.open(path),
         }
+    }
+}
+
+/// Opens the disk in an image.
+pub trait OpenVirtual {
+    /// The disk in the image at `path`, locked; `None` if it is the file itself.
+    ///
+    /// # Errors
+    /// [`Error::Open`](crate::Error::Open).
+    fn virtual_device(&self, path: &Path) -> Result<Option<Arc<dyn BlockDevice>>>;
+}
+
+impl OpenVirtual for OpenOptions {
+    fn virtual_device(&self, path: &Path) -> Result<Option<Arc<dyn BlockDevice>>> {
+        self.virtual_device(path)
     }
 }
 

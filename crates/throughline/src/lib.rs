@@ -237,7 +237,8 @@ pub use throughline_fileio::throttle::{Pauses, ThrottleState};
 pub use throughline_fileio::writeback::WritebackCounts;
 pub use throughline_fileio::{Advice, DirtyLimits};
 pub use throughline_image::{
-    Error as PartitionError, Partition, Signature as PartitionVolume, Table as PartitionTable,
+    Backing, Doubtful, Error as PartitionError, Format, NotAllowed, Partition,
+    Signature as PartitionVolume, Table as PartitionTable, UnknownFormat,
 };
 pub use throughline_make::pack;
 pub use throughline_make::resize::Resized;

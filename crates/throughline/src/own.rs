@@ -82,6 +82,19 @@ pub trait Device: Send + Sync {
     /// Any failure after which a write may not survive.
     fn flush(&self) -> io::Result<()>;
 
+    /// Whether [`Device::discard`] does something.
+    fn discards(&self) -> bool {
+        false
+    }
+
+    /// The bytes are no longer needed; they may keep their content, or become any other.
+    ///
+    /// # Errors
+    /// Any failure.
+    fn discard(&self, _offset: u64, _len_bytes: u64) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     /// The unit of I/O in bytes: a power of two from 512 to the volume's block size. The default is 512.
     fn block_bytes(&self) -> u32 {
         512
@@ -108,6 +121,14 @@ impl<D: Device + ?Sized> Device for Arc<D> {
 
     fn flush(&self) -> io::Result<()> {
         (**self).flush()
+    }
+
+    fn discards(&self) -> bool {
+        (**self).discards()
+    }
+
+    fn discard(&self, offset: u64, len_bytes: u64) -> io::Result<()> {
+        (**self).discard(offset, len_bytes)
     }
 
     fn block_bytes(&self) -> u32 {
@@ -137,7 +158,7 @@ impl<D: Device + 'static> Own<D> {
         let limits = Limits {
             logical_block_bytes: block,
             physical_block_bytes: block.max(4096),
-            discard: false,
+            discard: device.discards(),
             write_zeroes: false,
             fua: false,
             ..Limits::default()
@@ -206,7 +227,8 @@ impl<D: Device> Calls<D> {
                 }
             }
             Op::Flush => self.device.flush()?,
-            Op::Discard | Op::WriteZeroes => return Err(io::ErrorKind::Unsupported.into()),
+            Op::Discard => self.device.discard(at, request.len_bytes())?,
+            Op::WriteZeroes => return Err(io::ErrorKind::Unsupported.into()),
         }
         Ok(())
     }

@@ -7,7 +7,7 @@ use clap::Args;
 use rustix::io::Errno;
 use serde_json::{Value, json};
 use throughline::internal::OpenPartitions;
-use throughline::{CacheState, LogInfo, OnError, PartitionTable, Volume, VolumeInfo};
+use throughline::{CacheState, Format, LogInfo, OnError, PartitionTable, Volume, VolumeInfo};
 use throughline_forms::time::rfc3339;
 
 use super::df::image_of;
@@ -36,7 +36,7 @@ pub(crate) fn run(args: &InfoArgs, context: &mut Context) -> Result<(), Failure>
     let mut first = true;
     context.each(&args.images, |context, place| {
         let image = image_of(place)?;
-        let table = table_of(&image, context.globals.offset);
+        let table = table_of(&image, context)?;
         let opened = match context.open_image(&image) {
             Err(failure) if failure.errno() == Some(Errno::BUSY) => {
                 Ok(in_use(context, &image, &failure)?)
@@ -59,6 +59,7 @@ pub(crate) fn run(args: &InfoArgs, context: &mut Context) -> Result<(), Failure>
             }
             Err(failure) => return Err(failure),
         }
+        add_format(&mut shown, &image, context)?;
         if let Some(table) = &table {
             add_table(&mut shown, table);
         }
@@ -94,13 +95,24 @@ fn is_placed(image: &Path, context: &Context) -> Result<bool, Failure> {
 }
 
 /// The partitions of a disk of which no partition is named.
-fn table_of(image: &Path, offset: u64) -> Option<PartitionTable> {
+fn table_of(image: &Path, context: &Context) -> Result<Option<PartitionTable>, Failure> {
     let ImageName { file, partition } = ImageName::of(image);
-    if offset != 0 || partition.is_some() {
-        return None;
+    if context.globals.offset != 0 || partition.is_some() {
+        return Ok(None);
     }
+    let options = context.globals.open_options(Access::Read)?;
     // What is wrong with it, opening says.
-    throughline::partitions(file).ok().flatten()
+    Ok(options.partitions(&file).ok().flatten())
+}
+
+/// Adds the format of the image, if it is not the bytes of the disk as they are.
+fn add_format(value: &mut Value, image: &Path, context: &Context) -> Result<(), Failure> {
+    let options = context.globals.open_options(Access::Read)?;
+    match options.format_of(ImageName::of(image).file) {
+        Ok(Format::Raw) | Err(_) => {}
+        Ok(format) => value["image_format"] = json!(format.to_string()),
+    }
+    Ok(())
 }
 
 fn add_table(value: &mut Value, table: &PartitionTable) {

@@ -15,7 +15,7 @@ use crate::image_name::ImageName;
 use crate::images::Access;
 use crate::mount::{self, Plan, Stay, Trouble};
 use crate::output::note;
-use crate::problem::Failure;
+use crate::problem::{Doing, Failure};
 use crate::text::quote;
 
 /// Arguments of `mount`.
@@ -111,6 +111,13 @@ fn plan(
     let ImageName { file, partition } = ImageName::of(image);
     options.offset_bytes = globals.offset;
     options.partition.clone_from(&partition);
+    options.format = globals.format;
+    for path in &globals.backing {
+        let whole = std::path::absolute(path);
+        options
+            .backing
+            .push(whole.doing(|| format!("cannot find {}", quote(path)))?);
+    }
     options.no_replay = globals.no_replay;
     options.cache = globals.cache.map(CacheSize::Bytes);
     options.commit = globals

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::{Value, json};
 use throughline::internal::{OpenPartitions, parse_size};
-use throughline::{NewSize, ResizeError, ResizeReport};
+use throughline::{Format, NewSize, ResizeError, ResizeReport};
 
 use super::df::image_of;
 use super::replay::parts;
@@ -75,7 +75,14 @@ pub(crate) fn run(args: &ResizeArgs, context: &mut Context) -> Result<(), Failur
         let offset = context.globals.offset;
         let start_bytes = options.start_bytes(&file).unwrap_or(offset);
         let place = (offset, "--offset ");
-        let problem = opening_hint_at(problem(error), &file, start_bytes, place);
+        let is_virtual = options.format_of(&file).is_ok_and(|it| it != Format::Raw);
+        let problem = match error {
+            ResizeError::Size(why) if is_virtual => Problem::new(why).with_next(
+                "'qemu-img resize IMAGE SIZE' changes the size of the disk that the volume is in",
+            ),
+            error => problem(error),
+        };
+        let problem = opening_hint_at(problem, &file, start_bytes, place);
         problem.met(format!("cannot change the size of {}", quote(&image)))
     })?;
     if context.json {

@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use throughline::{JournalState, OpenOptions};
+use throughline::{Backing, Format, JournalState, OpenOptions};
 use throughline_fuse::mounts::{self, Mount};
 use throughline_fuse::{Unmount, UnmountError, unmount};
 
@@ -119,6 +119,8 @@ struct Server {
     image: PathBuf,
     offset_bytes: u64,
     partition: Option<String>,
+    format: Option<Format>,
+    backing: Backing,
     read_only: bool,
     log: String,
 }
@@ -158,6 +160,10 @@ impl Server {
                 image: text("image").into(),
                 offset_bytes: state["offset_bytes"].as_u64().unwrap_or_default(),
                 partition: state["partition"].as_str().map(str::to_owned),
+                format: state["format"].as_str().and_then(|it| it.parse().ok()),
+                backing: (state["backing"].as_array().into_iter().flatten())
+                    .filter_map(|path| path.as_str())
+                    .fold(Backing::none(), Backing::allow),
                 read_only: state["read_only"].as_bool().unwrap_or(true),
                 log: text("log"),
             }))
@@ -212,6 +218,8 @@ impl Server {
             .no_replay(true)
             .offset(self.offset_bytes)
             .partition(self.partition.clone())
+            .format(self.format)
+            .backing(self.backing.clone())
             .open(&self.image);
         let Ok(volume) = volume else {
             return true;

@@ -30,6 +30,7 @@ mod pack_into;
 mod packed;
 mod partitions;
 mod preloaded;
+mod qcow2;
 mod recovered;
 mod registry;
 mod reported;

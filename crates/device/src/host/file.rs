@@ -1,6 +1,5 @@
 //! The open file behind all queues of a device.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +8,7 @@ use rustix::fs::{FallocateFlags, SeekFrom, fallocate, seek};
 use rustix::io::Errno;
 use rustix::ioctl;
 
-use super::lock::Lock;
+use super::lock::LockedFile;
 use crate::{DeviceInfo, DeviceKind, Op, Request};
 
 /// The most segments that the kernel accepts in one call (`IOV_MAX`).
@@ -21,24 +20,22 @@ const BLKDISCARD: ioctl::Opcode = ioctl::opcode::none(0x12, 119);
 /// An open regular file or block device. Shared by its queues; only the length changes, and rarely.
 pub(crate) struct HostFile {
     pub(crate) info: DeviceInfo,
-    file: File,
-    lock: Lock,
+    locked: LockedFile,
     /// For regular files the last known length: other processes may change it.
     len_bytes: AtomicU64,
 }
 
 impl HostFile {
-    pub(crate) fn new(file: File, lock: Lock, info: DeviceInfo, len_bytes: u64) -> HostFile {
+    pub(crate) fn new(locked: LockedFile, info: DeviceInfo, len_bytes: u64) -> HostFile {
         HostFile {
             info,
-            file,
-            lock,
+            locked,
             len_bytes: AtomicU64::new(len_bytes),
         }
     }
 
     pub(crate) fn fd(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
+        self.locked.file().as_fd()
     }
 
     pub(crate) fn len_bytes(&self) -> u64 {
@@ -65,7 +62,7 @@ impl HostFile {
     /// The current length, read from the system if it can change.
     pub(crate) fn current_len_bytes(&self) -> io::Result<u64> {
         match self.info.kind {
-            DeviceKind::RegularFile => Ok(self.file.metadata()?.len()),
+            DeviceKind::RegularFile => Ok(self.locked.file().metadata()?.len()),
             _ => Ok(self.len_bytes()),
         }
     }
@@ -78,7 +75,7 @@ impl HostFile {
     }
 
     pub(crate) fn set_len(&self, bytes: u64) -> io::Result<()> {
-        self.file.set_len(bytes)?;
+        self.locked.file().set_len(bytes)?;
         self.len_bytes.store(bytes, Ordering::Relaxed);
         Ok(())
     }
@@ -136,12 +133,5 @@ impl HostFile {
             unsafe { ioctl::Setter::<BLKDISCARD, [u64; 2]>::new([offset_bytes, len_bytes]) };
         // SAFETY: it reads them and writes none of our memory.
         unsafe { ioctl::ioctl(self.fd(), discard) }
-    }
-}
-
-impl Drop for HostFile {
-    /// Unlocks at once, not when the kernel drops its last reference to the open file.
-    fn drop(&mut self) {
-        super::lock::unlock(&self.file, &self.lock);
     }
 }

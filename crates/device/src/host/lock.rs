@@ -34,6 +34,36 @@ pub enum LockMode {
     Exclusive,
 }
 
+/// An open file with its lock, which is released when this is dropped.
+pub struct LockedFile {
+    file: File,
+    lock: Lock,
+}
+
+impl LockedFile {
+    pub(crate) fn new(file: File, lock: Lock) -> LockedFile {
+        LockedFile { file, lock }
+    }
+
+    /// The file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+}
+
+impl Drop for LockedFile {
+    /// Unlocks at once, not when the kernel drops its last reference to the open file. A lock that came with
+    /// a given descriptor stays.
+    fn drop(&mut self) {
+        match self.lock {
+            Lock::None => {}
+            // Neither call can fail on an open file.
+            Lock::Own => drop(set(&self.file, libc::F_UNLCK)),
+            Lock::Given { .. } => drop(flock(&self.file, FlockOperation::Unlock)),
+        }
+    }
+}
+
 /// The lock that a device holds while it is open.
 pub(crate) enum Lock {
     /// None.
@@ -127,16 +157,6 @@ fn with_retries(
 /// it is released soon.
 const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 pub(super) const RETRIES: u32 = 100;
-
-/// Releases what [`lock`] locked on `file`, but not a lock that came with a given descriptor.
-pub(super) fn unlock(file: &File, lock: &Lock) {
-    match lock {
-        Lock::None => {}
-        // Neither call can fail on an open file.
-        Lock::Own => drop(set(file, libc::F_UNLCK)),
-        Lock::Given { .. } => drop(flock(file, FlockOperation::Unlock)),
-    }
-}
 
 /// A lock of `kind` on the whole file.
 fn whole(kind: libc::c_int) -> libc::flock {

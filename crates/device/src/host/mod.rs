@@ -18,7 +18,6 @@ mod threads;
 mod transfer;
 mod uring;
 
-use std::fs::File;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -30,8 +29,8 @@ pub(crate) use discover::{is_block_device, is_write_protected, may_be_direct};
 pub(crate) use given::is_usable;
 pub use given::{given_descriptor, given_file};
 pub use holder::{HeldByKernel, KernelHolder, kernel_holder};
-pub use lock::LockMode;
-pub(crate) use lock::{Lock, Locking, lock, open_exclusive, refuse_held};
+pub use lock::{LockMode, LockedFile};
+pub(crate) use lock::{Locking, lock, open_exclusive, refuse_held};
 pub use mounted::unescaped;
 
 use crate::{BlockDevice, DeviceInfo, DeviceKind, EngineChoice, Queue};
@@ -53,14 +52,13 @@ impl HostDevice {
     /// # Errors
     /// If its properties cannot be read, or io_uring was requested and is not available.
     pub(crate) fn new(
-        file: File,
-        lock: Lock,
+        locked: LockedFile,
         path: &Path,
         write: bool,
         direct: bool,
         engine: EngineChoice,
     ) -> io::Result<HostDevice> {
-        let found = discover::discover(&file, direct)?;
+        let found = discover::discover(locked.file(), direct)?;
         let info = DeviceInfo {
             name: path.display().to_string(),
             kind: found.kind,
@@ -69,7 +67,7 @@ impl HostDevice {
             read_only: !write,
             limits: found.limits,
         };
-        let mut file = HostFile::new(file, lock, info, found.len_bytes);
+        let mut file = HostFile::new(locked, info, found.len_bytes);
         let probe = match engine {
             EngineChoice::Threads => None,
             EngineChoice::Uring => Some(uring::probe()?),

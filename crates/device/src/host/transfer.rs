@@ -207,7 +207,7 @@ mod tests {
     use std::fs::File;
 
     use super::*;
-    use crate::host::lock::Lock;
+    use crate::host::lock::{Lock, LockedFile};
     use crate::{DeviceInfo, DeviceKind, Limits, Queue, Segment, scope};
 
     type Results = Vec<Result<u64, Errno>>;
@@ -271,7 +271,7 @@ mod tests {
             read_only: false,
             limits: Limits::default(),
         };
-        let file = HostFile::new(file, Lock::None, info, len);
+        let file = HostFile::new(LockedFile::new(file, Lock::None), info, len);
         let mut queue = Scripted {
             file,
             results: results.into(),

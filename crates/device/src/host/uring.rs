@@ -375,7 +375,7 @@ impl Drop for UringQueue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::host::lock::Lock;
+    use crate::host::lock::{Lock, LockedFile};
     use crate::{EngineChoice, OpenOptions, Segment, scope};
 
     fn queue(file: &tempfile::NamedTempFile, ring: IoUring) -> UringQueue {
@@ -385,7 +385,11 @@ mod tests {
             .unwrap()
             .info()
             .clone();
-        let host = HostFile::new(file.reopen().unwrap(), Lock::None, info, 65536);
+        let host = HostFile::new(
+            LockedFile::new(file.reopen().unwrap(), Lock::None),
+            info,
+            65536,
+        );
         UringQueue::new(ring, Arc::new(host))
     }
 

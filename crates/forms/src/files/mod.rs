@@ -7,9 +7,10 @@
 mod known;
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 
-use throughline::{PartitionError, PartitionTable};
+use throughline::{Format, PartitionError, PartitionTable};
 
 /// Offset of the superblock in an ext volume.
 const SUPERBLOCK_BYTES: u64 = 1024;
@@ -51,6 +52,13 @@ pub fn holds_ext(file: &File, offset: u64) -> Option<&'static str> {
     }
     if offset != 0 && is_ext(file, offset) {
         return Some("it holds an ext volume at --offset");
+    }
+    match Format::of(file) {
+        Ok(Format::Qcow2) => return Some("it is an image of a disk (qcow2)"),
+        Err(error) if error.kind() == ErrorKind::Unsupported => {
+            return Some("it is an image of a disk, of a format that is not read");
+        }
+        _ => {}
     }
     match PartitionTable::read(file) {
         Ok(Some(table)) => {

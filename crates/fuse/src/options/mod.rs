@@ -21,8 +21,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use throughline::OnError;
 use throughline::internal::parse_size;
+use throughline::{Backing, Format, OnError};
 use tracing::level_filters::LevelFilter;
 
 pub use choices::{CHOICES, Choice, Choices};
@@ -42,6 +42,10 @@ pub struct MountOptions {
     pub offset_bytes: u64,
     /// The partition that holds the volume, by number, label or UUID.
     pub partition: Option<String>,
+    /// The format of the image, if it was named.
+    pub format: Option<Format>,
+    /// The files and directories that may be, or hold, backing files of the image.
+    pub backing: Vec<PathBuf>,
     /// Show the image without replaying its journal; only for read-only mounts.
     pub no_replay: bool,
     /// Grow the volume to the size of its device or file before it is mounted.
@@ -123,6 +127,8 @@ impl Default for MountOptions {
             read_only: false,
             offset_bytes: 0,
             partition: None,
+            format: None,
+            backing: Vec::new(),
             no_replay: false,
             resize: false,
             errors: None,
@@ -185,11 +191,15 @@ impl MountOptions {
             .on_error(self.errors)
             .discard(self.discard)
             .durable_within(self.commit.unwrap_or(DEFAULT_COMMIT));
+        let allowed = self.backing.iter();
+        let backing = allowed.fold(Backing::none(), |backing, path| backing.allow(path));
         options
             .write(!self.read_only)
             .no_replay(self.no_replay)
             .offset(self.offset_bytes)
             .partition(self.partition.clone())
+            .format(self.format)
+            .backing(backing)
             .cache_bytes(Some(self.cache_bytes()))
             .volume(&volume);
     }

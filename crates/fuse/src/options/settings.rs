@@ -11,6 +11,11 @@ impl MountOptions {
         vec![
             ("offset", self.offset_bytes.to_string()),
             ("partition", self.partition.clone().unwrap_or_default()),
+            (
+                "format",
+                self.format.map(|it| it.to_string()).unwrap_or_default(),
+            ),
+            ("backing", text(&self.backing)),
             ("noload", text(&self.no_replay)),
             ("resize", text(&self.resize)),
             ("errors", text(&self.errors)),

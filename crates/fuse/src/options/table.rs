@@ -3,6 +3,7 @@
 //! Invariants: each name is in the table once. An ignored option is in the group for such options in the
 //! help, and ignoring it breaks no promise.
 
+use throughline::UnknownFormat;
 use tracing::level_filters::LevelFilter;
 
 use super::group::Group;
@@ -92,6 +93,29 @@ static TABLE: &[Known] = &[
         "the partition to mount, by number, label or UUID; without it, the only one with an ext volume",
         |options, text| {
             options.partition = Some(text.to_owned());
+            Ok(())
+        },
+    ),
+    with_value(
+        "format",
+        "FORMAT",
+        Group::Image,
+        "the format of the image: raw or qcow2, instead of by its content",
+        |options, text| {
+            let format = text.parse();
+            options.format = Some(format.map_err(|error: UnknownFormat| error.to_string())?);
+            Ok(())
+        },
+    ),
+    with_value(
+        "backing",
+        "PATH",
+        Group::Image,
+        "allow the image to have this backing file, or backing files in this directory (may be repeated)",
+        |options, text| {
+            // The server changes its working directory.
+            let path = std::path::absolute(text).map_err(|error| error.to_string())?;
+            options.backing.push(path);
             Ok(())
         },
     ),

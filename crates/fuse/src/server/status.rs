@@ -192,6 +192,8 @@ impl Status {
             "image": self.image.to_string_lossy(),
             "offset_bytes": self.options.offset_bytes,
             "partition": self.options.partition,
+            "format": self.options.format.map(|format| format.to_string()),
+            "backing": self.options.backing,
             "log": self.options.log_file.as_ref().map(|path| path.to_string_lossy().into_owned()),
             "mounted_s": self.since.elapsed().as_secs_f64(),
             "requests": {

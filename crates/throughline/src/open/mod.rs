@@ -1,5 +1,6 @@
 //! [`OpenOptions`]: the choices for opening an image, a plain file or a device.
 
+mod image;
 mod opening;
 mod partition;
 mod volume;
@@ -10,9 +11,10 @@ use std::sync::Arc;
 use throughline_block::Listener;
 use throughline_device::EngineChoice;
 use throughline_fileio::DirtyLimits;
+use throughline_image::{Backing, Format};
 
-pub(crate) use partition::located;
 pub use partition::partitions;
+pub(crate) use partition::{located, table};
 pub use volume::VolumeOptions;
 
 /// Options for opening a [`Volume`](crate::Volume) or a [`RawFile`](crate::RawFile).
@@ -41,6 +43,8 @@ pub struct OpenOptions {
     /// How long its place is: a partition. `None`: to the end of the device.
     pub(crate) len_bytes: Option<u64>,
     partition: Option<String>,
+    format: Option<Format>,
+    backing: Backing,
     bio_target_bytes: Option<u32>,
     allow_unclean: bool,
     create: bool,
@@ -82,6 +86,8 @@ impl OpenOptions {
             offset_bytes: 0,
             len_bytes: None,
             partition: None,
+            format: None,
+            backing: Backing::none(),
             bio_target_bytes: None,
             allow_unclean: false,
             create: false,
@@ -130,6 +136,21 @@ impl OpenOptions {
     /// one. Applies to volumes that are opened by path.
     pub fn partition(&mut self, name: Option<String>) -> &mut Self {
         self.partition = name;
+        self
+    }
+
+    /// The format of the image; `None`, the default: by content. A raw image of somebody who may have written
+    /// the beginning of another format into it, such as a guest, should be named as [`Format::Raw`]. Applies
+    /// to volumes that are opened by path; [`OpenOptions::open_raw`] opens the file as it is.
+    pub fn format(&mut self, format: Option<Format>) -> &mut Self {
+        self.format = format;
+        self
+    }
+
+    /// The backing files that an image of the format qcow2 may name. The default: none, so that an image
+    /// cannot make this process open another file.
+    pub fn backing(&mut self, backing: Backing) -> &mut Self {
+        self.backing = backing;
         self
     }
 

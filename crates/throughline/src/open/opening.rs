@@ -195,7 +195,28 @@ impl OpenOptions {
     }
 
     pub(crate) fn disk(&self, path: &Path) -> Result<Arc<Disk>> {
-        self.disk_with(path, false, false)
+        match self.virtual_device(path)? {
+            Some(device) => (self.disk_on(device)).map_err(|source| not_opened(path, source)),
+            None => self.disk_with(path, false, false),
+        }
+    }
+
+    /// The disk in the image at `path`, locked; `None` if it is the file itself.
+    pub(crate) fn virtual_device(&self, path: &Path) -> Result<Option<Arc<dyn BlockDevice>>> {
+        let failed = |source| not_opened(path, source);
+        let disk = self.virtual_disk(path, self.write, self.lock());
+        match disk.map_err(failed)? {
+            Some(disk) => Ok(Some(Arc::new(Own::new(disk).map_err(failed)?))),
+            None => Ok(None),
+        }
+    }
+
+    fn lock(&self) -> LockMode {
+        match (self.write, self.beside_writer) {
+            (false, true) => LockMode::None,
+            (false, false) => LockMode::Shared,
+            (true, _) => LockMode::Exclusive,
+        }
     }
 
     fn disk_with(&self, path: &Path, create: bool, truncate: bool) -> Result<Arc<Disk>> {
@@ -203,24 +224,7 @@ impl OpenOptions {
             let why = "creating or truncating a file requires opening it for writing";
             return Err(Reason::Invalid(why).into());
         }
-        let failed = |source: io::Error| {
-            let inner = source.get_ref();
-            if let Some(held) = inner.and_then(|why| why.downcast_ref::<HeldByKernel>()) {
-                return Error::Caller(Reason::InUse {
-                    who: held.to_string(),
-                    next: held.by().next().to_owned(),
-                });
-            }
-            match source.kind() {
-                io::ErrorKind::ResourceBusy => Error::Caller(Reason::Busy(source.to_string())),
-                _ => Error::open(path, source),
-            }
-        };
-        let lock = match (self.write, self.beside_writer) {
-            (false, true) => LockMode::None,
-            (false, false) => LockMode::Shared,
-            (true, _) => LockMode::Exclusive,
-        };
+        let failed = |source| not_opened(path, source);
         let open = |direct| {
             throughline_device::OpenOptions::new()
                 .engine(self.engine)
@@ -228,7 +232,7 @@ impl OpenOptions {
                 .write(self.write)
                 .create(create)
                 .truncate(truncate)
-                .lock(lock)
+                .lock(self.lock())
                 .begin_bytes(self.offset_bytes)
                 .claim(!self.held_by_mount)
                 .open(path)
@@ -258,6 +262,21 @@ impl OpenOptions {
             disk.listen(Arc::clone(listener));
         }
         Ok(Arc::new(disk))
+    }
+}
+
+/// Why a file could not be opened.
+fn not_opened(path: &Path, source: io::Error) -> Error {
+    let inner = source.get_ref();
+    if let Some(held) = inner.and_then(|why| why.downcast_ref::<HeldByKernel>()) {
+        return Error::Caller(Reason::InUse {
+            who: held.to_string(),
+            next: held.by().next().to_owned(),
+        });
+    }
+    match source.kind() {
+        io::ErrorKind::ResourceBusy => Error::Caller(Reason::Busy(source.to_string())),
+        _ => Error::open(path, source),
     }
 }
 

@@ -1,17 +1,15 @@
 //! Where the volume is in a disk with partitions.
 
-use std::fs::File;
 use std::io;
-use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use rustix::fs::{Mode, OFlags};
 use throughline_image::{Error as NoPartition, Partition, Table, volume_at};
 
 use super::OpenOptions;
+use super::image::Image;
 use crate::error::{Error, Result};
 
-/// The table of partitions of a file or block device, if it has one. It is read without a lock.
+/// The table of partitions of an image or block device, if it has one. It is read without a lock.
 ///
 /// ```no_run
 /// # fn main() -> throughline::Result<()> {
@@ -26,10 +24,17 @@ use crate::error::{Error, Result};
 /// # Errors
 /// [`Error::Open`].
 pub fn partitions(path: impl AsRef<Path>) -> Result<Option<Table>> {
-    let path = path.as_ref();
+    table(&OpenOptions::new(), path.as_ref())
+}
+
+/// The same, of an image that is opened with these options.
+pub(crate) fn table(options: &OpenOptions, path: &Path) -> Result<Option<Table>> {
     let failed = |source| Error::open(path, source);
-    let disk = open(path).map_err(failed)?;
-    table(&disk).map_err(failed)
+    let disk = Image::peek(options, path).map_err(failed)?;
+    match disk.has_partitions() {
+        true => Table::read(&disk).map_err(|error| failed(why(error))),
+        false => Ok(None),
+    }
 }
 
 /// The options with the place of the volume: the partition that was asked for, or, in a disk without a volume
@@ -45,7 +50,7 @@ pub(crate) fn located(options: &OpenOptions, path: &Path) -> Result<OpenOptions>
             None => Ok(located),
         };
     }
-    let found = open(path).and_then(|disk| find(&disk, wanted.as_deref()));
+    let found = Image::peek(options, path).and_then(|disk| find(&disk, wanted.as_deref()));
     match (found, wanted) {
         (Ok(None), _) => {}
         (Ok(Some(partition)), _) => {
@@ -59,28 +64,9 @@ pub(crate) fn located(options: &OpenOptions, path: &Path) -> Result<OpenOptions>
     Ok(located)
 }
 
-/// Opens without waiting for the other end of a pipe.
-fn open(path: &Path) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
-    Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
-}
-
-fn table(disk: &File) -> io::Result<Option<Table>> {
-    match has_partitions(disk)? {
-        true => Table::read(disk).map_err(why),
-        false => Ok(None),
-    }
-}
-
-/// Whether it is a file or a device that can have partitions.
-fn has_partitions(disk: &File) -> io::Result<bool> {
-    let kind = disk.metadata()?.file_type();
-    Ok(kind.is_file() || kind.is_block_device())
-}
-
 /// The partition that holds the volume; `None`: it is the whole disk, which has the number 0.
-fn find(disk: &File, partition: Option<&str>) -> io::Result<Option<Partition>> {
-    if !has_partitions(disk)? || partition == Some("0") {
+fn find(disk: &Image, partition: Option<&str>) -> io::Result<Option<Partition>> {
+    if !disk.has_partitions() || partition == Some("0") {
         return match partition {
             Some(name) if name != "0" => Err(why(none("neither a file nor a block device"))),
             _ => Ok(None),

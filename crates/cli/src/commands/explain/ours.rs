@@ -109,6 +109,8 @@ fn is_watched(command: &Command) -> bool {
 fn over(inner: Globals, outer: &Globals) -> Globals {
     let Globals {
         offset,
+        format,
+        backing,
         engine,
         direct,
         host_cache,
@@ -125,6 +127,11 @@ fn over(inner: Globals, outer: &Globals) -> Globals {
     } = inner;
     Globals {
         offset: if offset == 0 { outer.offset } else { offset },
+        format: format.or(outer.format),
+        backing: match backing.is_empty() {
+            true => outer.backing.clone(),
+            false => backing,
+        },
         engine: if engine == Engine::Auto {
             outer.engine
         } else {

@@ -2,6 +2,7 @@
 
 mod arguments;
 mod filled;
+mod inside;
 pub(crate) mod names;
 mod partition;
 mod shown;
@@ -19,6 +20,7 @@ pub(crate) use arguments::{MkfsArgs, VolumeArgs};
 use crate::commands::pack::note_clamped;
 use crate::context::Context;
 use crate::image_name::ImageName;
+use crate::images::Access;
 use crate::output::note;
 use crate::precious;
 use crate::problem::{Failure, Problem};
@@ -31,9 +33,14 @@ const FAKE_TIME: &str = "E2FSPROGS_FAKE_TIME";
 
 /// Makes a file system.
 pub(crate) fn run(args: &MkfsArgs, context: &mut Context) -> Result<(), Failure> {
-    let doing = || format!("cannot make a file system in {}", quote(&args.image));
+    let doing = || doing(args);
+    let access = match args.dry_run {
+        true => Access::Read,
+        false => Access::Write,
+    };
+    let open = context.globals.open_options(access)?;
     let found =
-        partition::find(args, context.globals.offset).map_err(|error| error.met(doing()))?;
+        partition::find(args, context.globals.offset, &open).map_err(|error| error.met(doing()))?;
     let (image, offset) = match &found {
         Some(found) => (&found.disk, found.start_bytes),
         None => (&args.image, context.globals.offset),
@@ -42,6 +49,10 @@ pub(crate) fn run(args: &MkfsArgs, context: &mut Context) -> Result<(), Failure>
     set_time(&mut options)?;
     if let Some(found) = &found {
         found.limit(args, &mut options)?;
+    }
+    if inside::is_virtual(image, &open).map_err(|error| error.met(doing()))? {
+        let made = inside::make(args, (image, found.is_some()), &mut options, &open)?;
+        return finish(&made, None, None, args, context);
     }
     if !args.dry_run && !args.is_forced() && !args.only_supers {
         refuse_occupied(&args.image, |file| match &found {
@@ -70,6 +81,10 @@ pub(crate) fn run(args: &MkfsArgs, context: &mut Context) -> Result<(), Failure>
     };
     let (made, partition) = made.map_err(|error| failure(error, args, doing))?;
     finish(&made, None, partition, args, context)
+}
+
+fn doing(args: &MkfsArgs) -> String {
+    format!("cannot make a file system in {}", quote(&args.image))
 }
 
 fn finish(

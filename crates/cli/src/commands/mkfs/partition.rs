@@ -2,7 +2,8 @@
 
 use std::path::PathBuf;
 
-use throughline::{MkfsOptions, VolumeSize};
+use throughline::internal::OpenPartitions;
+use throughline::{MkfsOptions, OpenOptions, VolumeSize};
 
 use super::MkfsArgs;
 use crate::image_name::ImageName;
@@ -18,13 +19,17 @@ pub(super) struct Found {
 }
 
 /// Finds the partition that the target names, if it names one.
-pub(super) fn find(args: &MkfsArgs, offset: u64) -> Result<Option<Found>, Problem> {
+pub(super) fn find(
+    args: &MkfsArgs,
+    offset: u64,
+    open: &OpenOptions,
+) -> Result<Option<Found>, Problem> {
     let ImageName { file, partition } = ImageName::of(&args.image);
     let Some(name) = partition else {
         return Ok(None);
     };
     // Without a table, it is the name of a new file.
-    let Some(table) = throughline::partitions(&file)? else {
+    let Some(table) = open.partitions(&file)? else {
         return Ok(None);
     };
     if args.offset(offset) != 0 || args.source.is_some() || args.disk.table().is_some() {

@@ -1,0 +1,284 @@
+//! [`VirtualDisk`]: the disk in an image of a format, with its backing files.
+//!
+//! Invariants:
+//! - An image never makes another file be opened, unless its user has allowed that file ([`Backing`]).
+//! - Every file of a chain is locked: the first one as its user says, the others against writers.
+//! - A chain has at most [`MAX_CHAIN`] files.
+
+use std::fmt;
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use imago::FormatAccess;
+use imago::file::File as Storage;
+use imago::qcow2::Qcow2;
+use imago::raw::Raw;
+use parking_lot::RwLock;
+use throughline_device::{LockMode, LockedFile, OpenOptions};
+
+use crate::format::Format;
+use crate::qcow2_header::Header;
+use crate::source::ReadAt;
+
+/// The maximum number of files of a chain.
+const MAX_CHAIN: usize = 64;
+
+/// The files that an image may name as its backing files.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Backing {
+    allowed: Vec<PathBuf>,
+}
+
+impl Backing {
+    /// None.
+    pub fn none() -> Backing {
+        Backing::default()
+    }
+
+    /// Also this file, or all files below this directory.
+    #[must_use]
+    pub fn allow(mut self, path: impl Into<PathBuf>) -> Backing {
+        self.allowed.push(path.into());
+        self
+    }
+
+    /// Whether a file, named by its absolute path without symbolic links, is one of them.
+    fn allows(&self, file: &Path) -> bool {
+        let mut allowed = self.allowed.iter();
+        allowed.any(|path| std::fs::canonicalize(path).is_ok_and(|path| file.starts_with(path)))
+    }
+}
+
+/// An image needs a backing file that its user has not allowed.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("it needs the backing file {}, which is not allowed", file.display())]
+pub struct NotAllowed {
+    /// That file.
+    pub file: PathBuf,
+}
+
+/// How to open a [`VirtualDisk`].
+#[derive(Clone, Debug)]
+pub struct DiskOptions {
+    /// The format; `None`: by content ([`Format::of`]).
+    pub format: Option<Format>,
+    /// For writing, too.
+    pub write: bool,
+    /// The lock on the image. Its backing files are locked as shared, unless this is [`LockMode::None`].
+    pub lock: LockMode,
+    /// The backing files that it may have.
+    pub backing: Backing,
+}
+
+/// See the head of this file. Its contents can be read and written by several threads.
+pub struct VirtualDisk {
+    // Discarding needs it alone. Dropped before the locks, as that writes what is cached.
+    disk: RwLock<FormatAccess<Storage>>,
+    format: Format,
+    name: String,
+    len_bytes: u64,
+    /// The image, then its backing files.
+    _files: Vec<LockedFile>,
+}
+
+impl fmt::Debug for VirtualDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.name, self.format)
+    }
+}
+
+impl VirtualDisk {
+    /// Opens the image at `path`.
+    ///
+    /// # Errors
+    /// - As [`OpenOptions::open`].
+    /// - [`io::ErrorKind::PermissionDenied`] if it needs a file that is not allowed;
+    /// - [`io::ErrorKind::Unsupported`] for what is not supported, or not for writing;
+    /// - [`io::ErrorKind::InvalidData`] if it is damaged.
+    pub fn open(path: &Path, options: &DiskOptions) -> io::Result<VirtualDisk> {
+        let mut chain = Chain {
+            backing: &options.backing,
+            files: Vec::new(),
+        };
+        let (disk, format) = chain.open(path, options.format, options.write, options.lock)?;
+        Ok(VirtualDisk {
+            len_bytes: disk.size(),
+            disk: RwLock::new(disk),
+            format,
+            name: path.display().to_string(),
+            _files: chain.files,
+        })
+    }
+
+    /// The format.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
+    /// The path by which it was opened.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Writes all of `bytes` at byte `at`.
+    ///
+    /// # Errors
+    /// Of the device; [`io::ErrorKind::InvalidInput`] past the end.
+    pub fn write_all_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        self.check(at, bytes.len() as u64)?;
+        self.disk.read().write(bytes, at)
+    }
+
+    /// Returns when all earlier writes survive a crash.
+    ///
+    /// # Errors
+    /// Any failure after which a write may not survive.
+    pub fn flush(&self) -> io::Result<()> {
+        let disk = self.disk.read();
+        disk.flush()?;
+        disk.sync()
+    }
+
+    /// The bytes are no longer needed. They may keep their content.
+    ///
+    /// # Errors
+    /// Of the device; [`io::ErrorKind::InvalidInput`] past the end.
+    pub fn discard(&self, at: u64, len_bytes: u64) -> io::Result<()> {
+        self.check(at, len_bytes)?;
+        match self.disk.write().discard_to_any(at, len_bytes) {
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(()),
+            done => done,
+        }
+    }
+
+    fn check(&self, at: u64, len_bytes: u64) -> io::Result<()> {
+        match at
+            .checked_add(len_bytes)
+            .is_some_and(|end| end <= self.len_bytes)
+        {
+            true => Ok(()),
+            false => Err(io::ErrorKind::InvalidInput.into()),
+        }
+    }
+}
+
+impl ReadAt for VirtualDisk {
+    fn read_exact_at(&self, buffer: &mut [u8], at: u64) -> io::Result<()> {
+        match self.check(at, buffer.len() as u64) {
+            Ok(()) => self.disk.read().read(buffer, at),
+            Err(_) => Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+    }
+
+    fn len_bytes(&self) -> io::Result<u64> {
+        Ok(self.len_bytes)
+    }
+}
+
+/// The files of a chain while they are opened.
+struct Chain<'a> {
+    backing: &'a Backing,
+    files: Vec<LockedFile>,
+}
+
+impl Chain<'_> {
+    fn open(
+        &mut self,
+        path: &Path,
+        format: Option<Format>,
+        write: bool,
+        lock: LockMode,
+    ) -> io::Result<(FormatAccess<Storage>, Format)> {
+        if self.files.len() >= MAX_CHAIN {
+            return Err(damaged(format!("more than {MAX_CHAIN} backing files")));
+        }
+        let mut options = OpenOptions::new().direct(false).write(write);
+        options = options.lock(lock);
+        let locked = options.open_locked(path)?;
+        let format = match format {
+            Some(format) => format,
+            None => Format::of(locked.file())?,
+        };
+        let file = locked.file().try_clone()?;
+        self.files.push(locked);
+        let disk = match format {
+            Format::Raw => FormatAccess::new(Raw::open_image(Storage::try_from(file)?, write)?),
+            Format::Qcow2 => FormatAccess::new(self.qcow2(file, path, write, lock)?),
+        };
+        Ok((disk, format))
+    }
+
+    fn qcow2(
+        &mut self,
+        file: File,
+        path: &Path,
+        write: bool,
+        lock: LockMode,
+    ) -> io::Result<Qcow2<Storage>> {
+        Header::read(&file)?.check()?;
+        let mut image = Qcow2::<Storage>::open_image(Storage::try_from(file)?, write)?;
+        image.set_data_file(None);
+        let Some(name) = image.implicit_backing_file().cloned() else {
+            image.set_backing(None);
+            return Ok(image);
+        };
+        let format = image.implicit_backing_format().map(String::as_str);
+        let format = match format {
+            None => None,
+            // As QEMU calls what is raw where it is not a device.
+            Some("file" | "host_device") => Some(Format::Raw),
+            Some(name) => Some(
+                name.parse()
+                    .map_err(|_| unsupported(format!("a backing file of the format '{name}'")))?,
+            ),
+        };
+        let backing = self.place(&name, path)?;
+        let lock = match lock {
+            LockMode::None => LockMode::None,
+            _ => LockMode::Shared,
+        };
+        let opened = self.open(&backing, format, false, lock);
+        let (disk, _) = opened.map_err(|error| match error.get_ref() {
+            Some(why) if why.is::<NotAllowed>() => error,
+            _ => io::Error::new(error.kind(), of_backing(&backing, &error)),
+        })?;
+        image.set_backing(Some(disk));
+        Ok(image)
+    }
+
+    /// The backing file that an image at `path` names.
+    fn place(&self, name: &str, path: &Path) -> io::Result<PathBuf> {
+        let name = name.strip_prefix("file:").unwrap_or(name);
+        let folder = path.parent().unwrap_or(Path::new(""));
+        let named = folder.join(name);
+        let file = match std::fs::canonicalize(&named) {
+            Ok(file) if self.backing.allows(&file) => return Ok(file),
+            Ok(file) => file,
+            // What does not exist and is not allowed is not told apart.
+            Err(error) => match self.allows_missing(&named) {
+                true => return Err(io::Error::new(error.kind(), of_backing(&named, &error))),
+                false => named,
+            },
+        };
+        let why = NotAllowed { file };
+        Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
+    }
+
+    fn allows_missing(&self, named: &Path) -> bool {
+        let mut folders = named.ancestors().skip(1);
+        folders.any(|folder| std::fs::canonicalize(folder).is_ok_and(|it| self.backing.allows(&it)))
+    }
+}
+
+fn of_backing(file: &Path, error: &io::Error) -> String {
+    format!("backing file {}: {error}", file.display())
+}
+
+pub(crate) fn damaged(why: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why.into())
+}
+
+pub(crate) fn unsupported(what: impl Into<String>) -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, what.into())
+}
