@@ -24,6 +24,7 @@ const SUBCLUSTERS: u64 = 1 << 4;
 /// See the head of this file.
 pub(crate) struct Header {
     version: u32,
+    cluster_bits: u32,
     encryption: u32,
     incompatible: u64,
 }
@@ -48,9 +49,15 @@ impl Header {
         let long = u64::from(number(72)) << 32 | u64::from(number(76));
         Ok(Header {
             version,
+            cluster_bits: number(20),
             encryption: number(32),
             incompatible: if version >= 3 { long } else { 0 },
         })
+    }
+
+    /// The size of a cluster; that it is one is checked when the image is opened.
+    pub(crate) fn cluster_bytes(&self) -> u64 {
+        1_u64.checked_shl(self.cluster_bits).unwrap_or(1)
     }
 
     /// # Errors

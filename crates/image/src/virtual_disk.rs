@@ -4,17 +4,28 @@
 //! - An image never makes another file be opened, unless its user has allowed that file ([`Backing`]).
 //! - Every file of a chain is locked: the first one as its user says, the others against writers.
 //! - A chain has at most [`MAX_CHAIN`] files.
+//!
+//! What a power cut leaves. `imago` writes what refers to a cluster after the cluster and its reference count,
+//! but waits for the disk in between only where it is told to. So:
+//! - Tables and reference counts are written through a descriptor with `O_DSYNC`, each when the one before it
+//!   is on the disk. There are few such writes: they are cached until [`VirtualDisk::flush`].
+//! - Before that writes them, all data is on the disk.
+//! - A write to a part of a cluster that was in a backing file, compressed or shared with a snapshot copies the
+//!   rest of the cluster, which may have been promised long ago. Such a copy is on the disk before anything can
+//!   refer to it.
 
 use std::fmt;
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 
-use imago::FormatAccess;
 use imago::file::File as Storage;
 use imago::qcow2::Qcow2;
 use imago::raw::Raw;
-use parking_lot::RwLock;
+use imago::{FormatAccess, Mapping};
+use parking_lot::{Mutex, RwLock};
+use rustix::fs::{Mode, OFlags};
 use throughline_device::{LockMode, LockedFile, OpenOptions};
 
 use crate::format::Format;
@@ -75,11 +86,14 @@ pub struct DiskOptions {
 pub struct VirtualDisk {
     // Discarding needs it alone. Dropped before the locks, as that writes what is cached.
     disk: RwLock<FormatAccess<Storage>>,
+    /// Held while clusters are copied or freed, and while tables are written.
+    tables: Mutex<()>,
+    cluster_bytes: u64,
     format: Format,
     name: String,
     len_bytes: u64,
     /// The image, then its backing files.
-    _files: Vec<LockedFile>,
+    files: Vec<LockedFile>,
 }
 
 impl fmt::Debug for VirtualDisk {
@@ -100,14 +114,17 @@ impl VirtualDisk {
         let mut chain = Chain {
             backing: &options.backing,
             files: Vec::new(),
+            cluster_bytes: 1,
         };
         let (disk, format) = chain.open(path, options.format, options.write, options.lock)?;
         Ok(VirtualDisk {
             len_bytes: disk.size(),
             disk: RwLock::new(disk),
+            tables: Mutex::new(()),
+            cluster_bytes: chain.cluster_bytes,
             format,
             name: path.display().to_string(),
-            _files: chain.files,
+            files: chain.files,
         })
     }
 
@@ -126,8 +143,43 @@ impl VirtualDisk {
     /// # Errors
     /// Of the device; [`io::ErrorKind::InvalidInput`] past the end.
     pub fn write_all_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
-        self.check(at, bytes.len() as u64)?;
-        self.disk.read().write(bytes, at)
+        let end = self.end(at, bytes.len() as u64)?;
+        let disk = self.disk.read();
+        if !self.copies(&disk, at)? && !self.copies(&disk, end)? {
+            return disk.write(bytes, at);
+        }
+        let _alone = self.tables.lock();
+        disk.write(bytes, at)?;
+        self.sync_data()
+    }
+
+    /// Whether a write that begins or ends at byte `at` copies the rest of the cluster there.
+    fn copies(&self, disk: &FormatAccess<Storage>, at: u64) -> io::Result<bool> {
+        if at.is_multiple_of(self.cluster_bytes) || at >= self.len_bytes {
+            return Ok(false);
+        }
+        let mut from = at.saturating_sub(at.checked_rem(self.cluster_bytes).unwrap_or(0));
+        let end = from.saturating_add(self.cluster_bytes).min(self.len_bytes);
+        // A backing file may have smaller clusters.
+        while from < end {
+            let (mapping, len_bytes) = disk.get_mapping(from, end.saturating_sub(from))?;
+            match mapping {
+                Mapping::Raw { writable: true, .. } | Mapping::Zero { .. } if len_bytes > 0 => {
+                    from = from.saturating_add(len_bytes);
+                }
+                Mapping::Eof { .. } => break,
+                _ => return Ok(true),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Data that is written is on the disk.
+    fn sync_data(&self) -> io::Result<()> {
+        match self.files.first() {
+            Some(image) => image.file().sync_data(),
+            None => Ok(()),
+        }
     }
 
     /// Returns when all earlier writes survive a crash.
@@ -136,6 +188,8 @@ impl VirtualDisk {
     /// Any failure after which a write may not survive.
     pub fn flush(&self) -> io::Result<()> {
         let disk = self.disk.read();
+        let _alone = self.tables.lock();
+        self.sync_data()?;
         disk.flush()?;
         disk.sync()
     }
@@ -145,28 +199,28 @@ impl VirtualDisk {
     /// # Errors
     /// Of the device; [`io::ErrorKind::InvalidInput`] past the end.
     pub fn discard(&self, at: u64, len_bytes: u64) -> io::Result<()> {
-        self.check(at, len_bytes)?;
-        match self.disk.write().discard_to_any(at, len_bytes) {
+        self.end(at, len_bytes)?;
+        let mut disk = self.disk.write();
+        let _alone = self.tables.lock();
+        self.sync_data()?;
+        match disk.discard_to_any(at, len_bytes) {
             Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(()),
             done => done,
         }
     }
 
-    fn check(&self, at: u64, len_bytes: u64) -> io::Result<()> {
-        match at
-            .checked_add(len_bytes)
-            .is_some_and(|end| end <= self.len_bytes)
-        {
-            true => Ok(()),
-            false => Err(io::ErrorKind::InvalidInput.into()),
-        }
+    /// The end of a range that must be inside of the disk.
+    fn end(&self, at: u64, len_bytes: u64) -> io::Result<u64> {
+        let end = at.checked_add(len_bytes);
+        end.filter(|end| *end <= self.len_bytes)
+            .ok_or_else(|| io::ErrorKind::InvalidInput.into())
     }
 }
 
 impl ReadAt for VirtualDisk {
     fn read_exact_at(&self, buffer: &mut [u8], at: u64) -> io::Result<()> {
-        match self.check(at, buffer.len() as u64) {
-            Ok(()) => self.disk.read().read(buffer, at),
+        match self.end(at, buffer.len() as u64) {
+            Ok(_) => self.disk.read().read(buffer, at),
             Err(_) => Err(io::ErrorKind::UnexpectedEof.into()),
         }
     }
@@ -180,6 +234,8 @@ impl ReadAt for VirtualDisk {
 struct Chain<'a> {
     backing: &'a Backing,
     files: Vec<LockedFile>,
+    /// Of the image itself.
+    cluster_bytes: u64,
 }
 
 impl Chain<'_> {
@@ -216,9 +272,24 @@ impl Chain<'_> {
         write: bool,
         lock: LockMode,
     ) -> io::Result<Qcow2<Storage>> {
-        Header::read(&file)?.check()?;
-        let mut image = Qcow2::<Storage>::open_image(Storage::try_from(file)?, write)?;
-        image.set_data_file(None);
+        let header = Header::read(&file)?;
+        header.check()?;
+        if self.files.len() == 1 {
+            self.cluster_bytes = header.cluster_bytes();
+        }
+        let mut image = match write {
+            true => {
+                let tables = Storage::try_from(synchronous(&file)?)?;
+                let mut image = Qcow2::<Storage>::open_image(tables, true)?;
+                image.set_data_file(Some(Storage::try_from(file)?));
+                image
+            }
+            false => {
+                let mut image = Qcow2::<Storage>::open_image(Storage::try_from(file)?, false)?;
+                image.set_data_file(None);
+                image
+            }
+        };
         let Some(name) = image.implicit_backing_file().cloned() else {
             image.set_backing(None);
             return Ok(image);
@@ -269,6 +340,13 @@ impl Chain<'_> {
         let mut folders = named.ancestors().skip(1);
         folders.any(|folder| std::fs::canonicalize(folder).is_ok_and(|it| self.backing.allows(&it)))
     }
+}
+
+/// The same file, whose writes are on the disk when they return.
+fn synchronous(file: &File) -> io::Result<File> {
+    let flags = OFlags::RDWR | OFlags::DSYNC | OFlags::CLOEXEC;
+    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+    Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
 }
 
 fn of_backing(file: &Path, error: &io::Error) -> String {

@@ -308,7 +308,7 @@ fn what_cannot_be_right_is_refused() {
     let refused = fails(["resize", text(&image), "64M"], 1);
     assert!(refused.contains("qemu-img resize"), "{refused}");
     qemu(&["resize", "-q", text(&image), "64M"]);
-    ok(["resize", text(&image)]);
+    ok(["resize", text(&image), "max"]);
     check(&image);
     ok(["resize", text(&image), "24M"]);
     check(&image);
@@ -355,4 +355,73 @@ fn an_image_that_qemu_has_open_is_not_written() {
     rustix::fs::fcntl_lock(&holder, rustix::fs::FlockOperation::LockExclusive).unwrap();
     let refused = fails(["mkdir", &at(&image, "/x")], 1);
     assert!(refused.contains("in use"), "{refused}");
+}
+
+/// Kills a copy at some moment. What was copied before is there, and the image is as sound as a raw one.
+#[test]
+fn a_killed_copy_leaves_a_sound_image() {
+    let Some(folder) = place() else { return };
+    let [base, image] = ["base.raw", "disk.qcow2"].map(|name| folder.path().join(name));
+    ok(["mkfs", "-q", text(&base), "64M"]);
+    qemu(&[
+        "create",
+        "-q",
+        "-f",
+        "qcow2",
+        "-b",
+        "base.raw",
+        "-F",
+        "raw",
+        text(&image),
+    ]);
+    let source = folder.path().join("source");
+    fs::create_dir(&source).unwrap();
+    for number in 0..200 {
+        let len = 1 + number * 397 % 30_000;
+        fs::write(source.join(number.to_string()), noise(len, number as u64)).unwrap();
+    }
+    let allow = text(folder.path());
+    for kill in 0..12_u64 {
+        let target = at(&image, &format!("/kept{kill}"));
+        let file = source.join("7");
+        ok(["cp", "--backing", allow, text(&file), &target]);
+        let mut copy = crate::common::throughline()
+            .args(["cp", "-r", "--backing", allow, text(&source)])
+            .arg(at(&image, &format!("/copy{kill}")))
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(kill * 9));
+        copy.kill().unwrap();
+        copy.wait().unwrap();
+        // 3: clusters are leaked, which a killed writer may do.
+        let checked = program::command("qemu-img")
+            .args(["check", "-q", text(&image)])
+            .output();
+        let code = checked.unwrap().status.code();
+        assert!(matches!(code, Some(0 | 3)), "kill {kill}: {code:?}");
+        ok(["replay", "--backing", allow, text(&image)]);
+        let raw = image.with_extension("as_raw");
+        qemu(&["convert", "-O", "raw", text(&image), text(&raw)]);
+        let ran = program::command("e2fsck")
+            .arg("-fn")
+            .arg(&raw)
+            .output()
+            .unwrap();
+        assert!(ran.status.success(), "kill {kill}: {ran:?}");
+        let kept = ok(["ls", &at(&raw, "/")]);
+        for earlier in 0..=kill {
+            assert!(
+                kept.contains(&format!("kept{earlier}")),
+                "kill {kill}: {kept}"
+            );
+        }
+        ok([
+            "rm",
+            "-rf",
+            "--backing",
+            allow,
+            &at(&image, &format!("/copy{kill}")),
+        ]);
+    }
 }
