@@ -12,7 +12,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("throughline-archive", &[]),
     ("throughline-registry", &["throughline-archive"]),
     ("throughline-device", &[]),
-    ("throughline-image", &[]),
+    ("throughline-image", &["throughline-device"]),
     ("throughline-block", &["throughline-device"]),
     (
         "throughline-fileio",

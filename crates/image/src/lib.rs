@@ -27,6 +27,7 @@
 mod format;
 mod gpt;
 mod mbr;
+mod qcow2_check;
 mod qcow2_header;
 mod source;
 mod table;

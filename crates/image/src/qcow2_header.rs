@@ -1,4 +1,4 @@
-//! The fields of a qcow2 header that decide whether an image may be opened.
+//! The header of a qcow2 image, as far as it decides whether the image may be opened.
 //!
 //! By QEMU's specification, `docs/interop/qcow2.txt`. Numbers are big-endian.
 
@@ -24,7 +24,16 @@ const SUBCLUSTERS: u64 = 1 << 4;
 /// See the head of this file.
 pub(crate) struct Header {
     version: u32,
-    cluster_bits: u32,
+    pub(crate) cluster_bits: u32,
+    pub(crate) l1_entries: u32,
+    pub(crate) l1_offset: u64,
+    pub(crate) refcount_table_offset: u64,
+    pub(crate) refcount_table_clusters: u32,
+    /// The logarithm of the bits of a reference count.
+    pub(crate) refcount_order: u32,
+    /// The number of snapshots.
+    pub(crate) snapshots: u32,
+    pub(crate) snapshots_offset: u64,
     encryption: u32,
     incompatible: u64,
 }
@@ -46,12 +55,20 @@ impl Header {
         let word = |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk()).copied();
         let number = |at| u32::from_be_bytes(word(at).unwrap_or_default());
         let version = number(4);
-        let long = u64::from(number(72)) << 32 | u64::from(number(76));
+        let long =
+            |at: usize| u64::from(number(at)) << 32 | u64::from(number(at.saturating_add(4)));
         Ok(Header {
             version,
             cluster_bits: number(20),
+            l1_entries: number(36),
+            l1_offset: long(40),
+            refcount_table_offset: long(48),
+            refcount_table_clusters: number(56),
+            refcount_order: if version >= 3 { number(96) } else { 4 },
+            snapshots: number(60),
+            snapshots_offset: long(64),
             encryption: number(32),
-            incompatible: if version >= 3 { long } else { 0 },
+            incompatible: if version >= 3 { long(72) } else { 0 },
         })
     }
 

@@ -4,6 +4,8 @@
 //! - An image never makes another file be opened, unless its user has allowed that file ([`Backing`]).
 //! - Every file of a chain is locked: the first one as its user says, the others against writers.
 //! - A chain has at most [`MAX_CHAIN`] files.
+//! - An image is written only if its tables agree ([`qcow2_check`]): on tables that do not, `imago` gives
+//!   clusters away twice, and its allocator can recurse without end.
 //!
 //! What a power cut leaves. `imago` writes what refers to a cluster after the cluster and its reference count,
 //! but waits for the disk in between only where it is told to. So:
@@ -18,6 +20,7 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use imago::file::File as Storage;
@@ -29,6 +32,7 @@ use rustix::fs::{Mode, OFlags};
 use throughline_device::{LockMode, LockedFile, OpenOptions};
 
 use crate::format::Format;
+use crate::qcow2_check;
 use crate::qcow2_header::Header;
 use crate::source::ReadAt;
 
@@ -116,7 +120,11 @@ impl VirtualDisk {
             files: Vec::new(),
             cluster_bytes: 1,
         };
-        let (disk, format) = chain.open(path, options.format, options.write, options.lock)?;
+        // Whoever made the image may have found a panic in what reads it.
+        let opened = catch_unwind(AssertUnwindSafe(|| {
+            chain.open(path, options.format, options.write, options.lock)
+        }));
+        let (disk, format) = opened.unwrap_or_else(|_| Err(damaged("reading its tables failed")))?;
         Ok(VirtualDisk {
             len_bytes: disk.size(),
             disk: RwLock::new(disk),
@@ -279,6 +287,7 @@ impl Chain<'_> {
         }
         let mut image = match write {
             true => {
+                qcow2_check::check(&file, &header)?;
                 let tables = Storage::try_from(synchronous(&file)?)?;
                 let mut image = Qcow2::<Storage>::open_image(tables, true)?;
                 image.set_data_file(Some(Storage::try_from(file)?));
