@@ -124,7 +124,8 @@ impl VirtualDisk {
         let opened = catch_unwind(AssertUnwindSafe(|| {
             chain.open(path, options.format, options.write, options.lock)
         }));
-        let (disk, format) = opened.unwrap_or_else(|_| Err(damaged("reading its tables failed")))?;
+        let (disk, format) =
+            opened.unwrap_or_else(|_| Err(damaged("reading its tables failed")))?;
         Ok(VirtualDisk {
             len_bytes: disk.size(),
             disk: RwLock::new(disk),

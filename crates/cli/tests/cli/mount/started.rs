@@ -355,3 +355,52 @@ fn the_server_does_not_hold_the_output_of_the_start() {
     }
     ok(["umount", point.str()]);
 }
+
+#[test]
+fn an_image_in_another_format_is_mounted_with_its_backing_file() {
+    if skipped() {
+        return;
+    }
+    if !throughline_testkit::program::has(&["qemu-img"]) {
+        throughline_testkit::missing!("qemu-img is not installed");
+        return;
+    }
+    let base = image();
+    let top = base.sibling("top.qcow2");
+    let qemu = |arguments: &[&str]| {
+        let ran = Command::new("qemu-img").args(arguments).output().unwrap();
+        assert!(ran.status.success(), "{ran:?}");
+    };
+    let name = top.to_str().unwrap();
+    qemu(&[
+        "create",
+        "-q",
+        "-f",
+        "qcow2",
+        "-b",
+        base.str(),
+        "-F",
+        "raw",
+        name,
+    ]);
+    let before = fs::read(base.path()).unwrap();
+    let point = Point::new(&base, "point");
+    let refused = run(["mount", name, point.str()]);
+    assert!(
+        refused.stderr.contains("which is not allowed"),
+        "{}",
+        refused.stderr
+    );
+    let options = format!("format=qcow2,backing={}", base.str());
+    ok(["mount", "-o", &options, name, point.str()]);
+    let bytes = noise(3 << 20, 4);
+    fs::write(point.path("new"), &bytes).unwrap();
+    assert!(fs::read(point.path("new")).unwrap() == bytes);
+    // umount(1) looks whether the image was closed cleanly, by the same format and backing file.
+    ok(["umount", point.str()]);
+    qemu(&["check", "-q", name]);
+    assert!(fs::read(base.path()).unwrap() == before);
+    ok(["mount", "--backing", base.str(), name, point.str()]);
+    assert!(fs::read(point.path("new")).unwrap() == bytes);
+    ok(["umount", point.str()]);
+}
