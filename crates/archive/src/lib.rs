@@ -37,5 +37,6 @@ pub use memory::{InMemory, Memory};
 pub use merge::Merge;
 pub use meta::{Device, Kind, Meta, NAME_MAX, TARGET_MAX, Time, Xattr};
 pub use source::{Access, Item, OpenContent, Piece, Source, Sources, Visited};
+pub use stream::{is_compressed, unpack};
 pub use tar::{Written, write_tar};
 pub use tree::{Child, NodeId, NodeRef, Step, Tree, Walk};

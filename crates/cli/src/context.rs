@@ -36,7 +36,7 @@ pub(crate) struct Globals {
     /// Format of the image: raw or qcow2, instead of by its content. Name it as raw if a stranger or a
     /// guest may have written its beginning
     #[arg(long, global = true, value_name = "FORMAT")]
-    pub(crate) format: Option<Format>,
+    pub(crate) image_format: Option<Format>,
     /// Allow an image to have this backing file, or backing files in this directory (may be repeated);
     /// without it, an image cannot make another file be opened
     #[arg(long, global = true, value_name = "PATH")]
@@ -201,7 +201,7 @@ impl Globals {
             .buffered(!self.direct)
             .write(access != Access::Read)
             .offset(self.offset)
-            .format(self.format)
+            .format(self.image_format)
             .backing(self.backing())
             .cache_bytes(self.cache)
             .dirty_limits(DirtyLimits::new(self.dirty_limit, self.dirty_background))
@@ -223,7 +223,10 @@ impl Globals {
         let bytes = |bytes: Option<u64>| bytes.map(|bytes| bytes.to_string());
         let yes = |yes: bool| yes.then(|| "yes".to_owned());
         add("offset", bytes(Some(self.offset).filter(|at| *at > 0)));
-        add("format", self.format.map(|format| format.to_string()));
+        add(
+            "image-format",
+            self.image_format.map(|format| format.to_string()),
+        );
         add("direct", yes(self.direct));
         add("host-cache", yes(self.host_cache));
         add("cache", bytes(self.cache));

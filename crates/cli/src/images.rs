@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use throughline::internal::{OpenPartitions, VolumeLayers};
-use throughline::{Metadata, Node, OpenOptions, Volume};
+use throughline::{Format, Metadata, Node, OpenOptions, Volume};
 use throughline_explain::ours::{Watch, Watched, listening};
 use throughline_forms::files;
 
@@ -19,6 +19,7 @@ use crate::place::Place;
 use crate::precious;
 use crate::problem::{Doing, Failure, Problem};
 use crate::text::quote;
+use crate::unpacked::Unpacked;
 
 /// An opened place in an image.
 pub(crate) struct Opened {
@@ -75,6 +76,7 @@ struct OpenImage {
 pub(crate) struct Images {
     globals: Globals,
     open: Vec<OpenImage>,
+    unpacked: Unpacked,
     /// The trace of all images, if the command is explained.
     pub(crate) watch: Option<Arc<Watch>>,
     /// Armed when the first image is opened for writing.
@@ -89,6 +91,7 @@ impl Images {
         Images {
             globals,
             open: Vec::new(),
+            unpacked: Unpacked::default(),
             watch: None,
             interrupt: Interrupt::default(),
             umask,
@@ -143,6 +146,8 @@ impl Images {
                 .with_next("name an image file or a block device")
                 .met(cannot()));
         }
+        let shown = file;
+        let file = (self.unpacked).path_of(&shown, access, &self.globals)?;
         let mut options = self.globals.open_options(access)?;
         options.partition(partition);
         let start_bytes = options
@@ -180,7 +185,7 @@ impl Images {
         };
         let place = (self.globals.offset, "--offset ");
         let volume = opened.map_err(|error| {
-            opening_hint_at(error.into(), &file, start_bytes, place).met(cannot())
+            opening_hint_at(error.into(), &shown, start_bytes, place).met(cannot())
         })?;
         if access == Access::Write && !self.globals.quiet && start_bytes != self.globals.offset {
             note_copied_table(&options, &file);
@@ -209,6 +214,11 @@ impl Images {
             watched,
         });
         Ok((self.open.len() - 1, volume))
+    }
+
+    /// The path by which an image is read: its own, or that of what a compressed one decompresses to.
+    pub(crate) fn read_path(&mut self, image: &Path) -> Result<PathBuf, Failure> {
+        self.unpacked.path_of(image, Access::Read, &self.globals)
     }
 
     /// The trace of an image that is about to be opened, if the command is explained.
@@ -348,8 +358,17 @@ pub(crate) fn opening_hint(problem: Problem, image: &Path, offset: u64, option: 
     if !is_none.iter().any(|words| reason.contains(words)) {
         return problem;
     }
-    let found = precious::open(image).and_then(|file| files::identify(&file, offset));
-    if let Some(found) = found {
+    let file = precious::open(image);
+    if let Some(file) = &file
+        && matches!(Format::of(file), Ok(Format::Qcow2))
+    {
+        return Problem {
+            reason: "the disk in the qcow2 image holds no ext file system".to_owned(),
+            ..problem
+        }
+        .with_next("'throughline mkfs IMAGE' makes one");
+    }
+    if let Some(found) = file.and_then(|file| files::identify(&file, offset)) {
         return Problem {
             reason: format!("not an ext2, ext3 or ext4 volume: it is {}", found.what),
             ..problem

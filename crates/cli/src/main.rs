@@ -28,6 +28,7 @@ mod sources;
 mod text;
 mod texts;
 mod unanswered;
+mod unpacked;
 mod walk;
 
 use std::ffi::OsStr;

@@ -115,15 +115,9 @@ fn open_hint(source: &io::Error) -> Option<String> {
         let file = quote(&needed.file);
         return Some(format!("if the image may read that file: --backing {file}"));
     }
-    why.is::<Doubtful>().then(|| match source.kind() {
-        io::ErrorKind::Unsupported => {
-            "convert it: qemu-img convert -O qcow2 FILE NEW; or name its format: --format raw"
-                .to_owned()
-        }
-        _ => {
-            "name its format: --format raw, if a guest or a stranger may have written its beginning"
-                .to_owned()
-        }
+    why.is::<Doubtful>().then(|| {
+        "name its format: --image-format raw, if a guest or a stranger may have written its beginning"
+            .to_owned()
     })
 }
 

@@ -20,48 +20,22 @@ pub enum Format {
 /// All of them, by name.
 const NAMES: [(&str, Format); 2] = [("raw", Format::Raw), ("qcow2", Format::Qcow2)];
 
-/// `QFI` and 0xfb, the first bytes of qcow2.
+/// `QFI` and 0xfb, the first bytes of qcow2; then follows the version.
 const QCOW2: [u8; 4] = [0x51, 0x46, 0x49, 0xfb];
-/// The first bytes of formats that are known, but not read.
-const OTHERS: [(&[u8], &str); 6] = [
-    (b"KDMV", "vmdk"),
-    (b"# Disk D", "vmdk"),
-    (b"vhdxfile", "vhdx"),
-    (b"conectix", "vhd"),
-    (b"<<< Orac", "vdi"),
-    (b"<<< QEMU", "vdi"),
-];
-
 impl Format {
-    /// The format of a file, by its first bytes. Whoever can write to a raw disk, such as a guest, can make it
-    /// begin like another format. So a file that also holds an ext volume as if it was raw is refused.
+    /// The format of a file, by its first bytes. Whoever can write to a raw disk, such as a guest, can make
+    /// it begin like another format. So a file that also holds an ext volume as if it was raw is refused.
     ///
     /// # Errors
-    /// [`io::ErrorKind::InvalidData`] if it can be both; [`io::ErrorKind::Unsupported`] for a format that is
-    /// not read; of the device.
+    /// [`io::ErrorKind::InvalidData`] if it can be both; of the device.
     pub fn of(file: &impl ReadAt) -> io::Result<Format> {
-        let start = read::<8>(file, 0)?.unwrap_or_default();
-        let mut others = OTHERS.iter().filter(|(magic, _)| start.starts_with(magic));
-        let name = match others.next() {
-            Some((_, name)) => name,
-            None if start.starts_with(&QCOW2) => "qcow2",
-            None => return Ok(Format::Raw),
-        };
-        let is_volume = volume_at(file, 0)?.is_some();
-        match name.parse() {
-            Ok(format) if !is_volume => Ok(format),
-            Ok(_) => Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                Doubtful(format!(
-                    "it begins like {name}, but also holds an ext volume as a raw image"
-                )),
-            )),
-            // The bytes before a volume are anybody's.
-            Err(_) if is_volume => Ok(Format::Raw),
-            Err(_) => Err(io::Error::new(
-                io::ErrorKind::Unsupported,
-                Doubtful(format!("images of the format {name} are not read")),
-            )),
+        match read::<8>(file, 0)? {
+            Some([a, b, c, d, 0, 0, 0, 2 | 3]) if [a, b, c, d] == QCOW2 => {}
+            _ => return Ok(Format::Raw),
+        }
+        match volume_at(file, 0)? {
+            None => Ok(Format::Qcow2),
+            Some(_) => Err(io::Error::new(io::ErrorKind::InvalidData, Doubtful)),
         }
     }
 }
@@ -73,10 +47,10 @@ impl fmt::Display for Format {
     }
 }
 
-/// Why the format of a file has to be named, or the file to be converted.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct Doubtful(String);
+/// A file may be of two formats, so its format has to be named.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("it begins like qcow2, but also holds an ext volume as a raw image")]
+pub struct Doubtful;
 
 /// A name of a format that does not exist.
 #[derive(Clone, Debug, thiserror::Error)]

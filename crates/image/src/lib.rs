@@ -1,5 +1,5 @@
-//! Images of disks as people have them: their formats (raw, qcow2), and the tables of partitions that say where
-//! file systems are in them.
+//! Images of disks as people have them: their formats (raw, qcow2), and the tables of partitions that say
+//! where file systems are in them.
 //!
 //! ```
 //! # let folder = tempfile::tempdir().unwrap();

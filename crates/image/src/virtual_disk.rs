@@ -4,11 +4,13 @@
 //! - An image never makes another file be opened, unless its user has allowed that file ([`Backing`]).
 //! - Every file of a chain is locked: the first one as its user says, the others against writers.
 //! - A chain has at most [`MAX_CHAIN`] files.
-//! - An image is written only if its tables agree ([`qcow2_check`]): on tables that do not, `imago` gives
-//!   clusters away twice, and its allocator can recurse without end.
+//! - An image is written only if its tables agree: on tables that do not, `imago` gives clusters away twice, and
+//!   its allocator can recurse without end.
 //!
 //! What a power cut leaves. `imago` writes what refers to a cluster after the cluster and its reference count,
 //! but waits for the disk in between only where it is told to. So:
+//! - `imago` refers to a new table before its count is on the disk. So after a crash, counts can be too low. They
+//!   are mended before an image is written again ([`qcow2_check::mend`]).
 //! - Tables and reference counts are written through a descriptor with `O_DSYNC`, each when the one before it
 //!   is on the disk. There are few such writes: they are cached until [`VirtualDisk::flush`].
 //! - Before that writes them, all data is on the disk.
@@ -93,6 +95,7 @@ pub struct VirtualDisk {
     /// Held while clusters are copied or freed, and while tables are written.
     tables: Mutex<()>,
     cluster_bytes: u64,
+    write: bool,
     format: Format,
     name: String,
     len_bytes: u64,
@@ -131,6 +134,7 @@ impl VirtualDisk {
             disk: RwLock::new(disk),
             tables: Mutex::new(()),
             cluster_bytes: chain.cluster_bytes,
+            write: options.write,
             format,
             name: path.display().to_string(),
             files: chain.files,
@@ -226,6 +230,16 @@ impl VirtualDisk {
     }
 }
 
+impl Drop for VirtualDisk {
+    /// Writes what is cached, in order.
+    fn drop(&mut self) {
+        if self.write {
+            // Who closes a volume has flushed it, and knows of errors.
+            let _ = self.flush();
+        }
+    }
+}
+
 impl ReadAt for VirtualDisk {
     fn read_exact_at(&self, buffer: &mut [u8], at: u64) -> io::Result<()> {
         match self.end(at, buffer.len() as u64) {
@@ -288,13 +302,17 @@ impl Chain<'_> {
         }
         let mut image = match write {
             true => {
-                qcow2_check::check(&file, &header)?;
-                let tables = Storage::try_from(synchronous(&file)?)?;
+                let tables = synchronous(&file)?;
+                qcow2_check::mend(&file, &header)?;
+                let tables = Storage::try_from(tables)?;
                 let mut image = Qcow2::<Storage>::open_image(tables, true)?;
                 image.set_data_file(Some(Storage::try_from(file)?));
                 image
             }
             false => {
+                if lock != LockMode::None {
+                    qcow2_check::check(&file, &header)?;
+                }
                 let mut image = Qcow2::<Storage>::open_image(Storage::try_from(file)?, false)?;
                 image.set_data_file(None);
                 image
@@ -322,6 +340,8 @@ impl Chain<'_> {
         let opened = self.open(&backing, format, false, lock);
         let (disk, _) = opened.map_err(|error| match error.get_ref() {
             Some(why) if why.is::<NotAllowed>() => error,
+            // Of the backing file of the backing file.
+            Some(why) if why.to_string().starts_with("backing file") => error,
             _ => io::Error::new(error.kind(), of_backing(&backing, &error)),
         })?;
         image.set_backing(Some(disk));
@@ -331,6 +351,13 @@ impl Chain<'_> {
     /// The backing file that an image at `path` names.
     fn place(&self, name: &str, path: &Path) -> io::Result<PathBuf> {
         let name = name.strip_prefix("file:").unwrap_or(name);
+        if name.is_empty() {
+            return Err(damaged("the name of its backing file is empty"));
+        }
+        let protocol = name.split_once(':').map_or("", |(protocol, _)| protocol);
+        if !protocol.is_empty() && !protocol.contains('/') && !path.with_file_name(name).exists() {
+            return Err(unsupported(format!("a backing file by '{protocol}:'")));
+        }
         let folder = path.parent().unwrap_or(Path::new(""));
         let named = folder.join(name);
         let file = match std::fs::canonicalize(&named) {
@@ -347,8 +374,11 @@ impl Chain<'_> {
     }
 
     fn allows_missing(&self, named: &Path) -> bool {
-        let mut folders = named.ancestors().skip(1);
-        folders.any(|folder| std::fs::canonicalize(folder).is_ok_and(|it| self.backing.allows(&it)))
+        let Ok(named) = std::path::absolute(named) else {
+            return false;
+        };
+        let mut allowed = self.backing.allowed.iter();
+        allowed.any(|path| std::path::absolute(path).is_ok_and(|path| named.starts_with(path)))
     }
 }
 

@@ -88,29 +88,41 @@ pub(crate) fn run(args: &InfoArgs, context: &mut Context) -> Result<(), Failure>
 }
 
 /// Whether it is clear which volume an image means.
-fn is_placed(image: &Path, context: &Context) -> Result<bool, Failure> {
+fn is_placed(image: &Path, context: &mut Context) -> Result<bool, Failure> {
     let ImageName { file, partition } = ImageName::of(image);
+    let file = context.images.read_path(&file)?;
     let mut options = context.globals.open_options(Access::Read)?;
     Ok(options.partition(partition).start_bytes(&file).is_ok())
 }
 
 /// The partitions of a disk of which no partition is named.
-fn table_of(image: &Path, context: &Context) -> Result<Option<PartitionTable>, Failure> {
+fn table_of(image: &Path, context: &mut Context) -> Result<Option<PartitionTable>, Failure> {
     let ImageName { file, partition } = ImageName::of(image);
     if context.globals.offset != 0 || partition.is_some() {
         return Ok(None);
     }
+    let file = context.images.read_path(&file)?;
     let options = context.globals.open_options(Access::Read)?;
     // What is wrong with it, opening says.
     Ok(options.partitions(&file).ok().flatten())
 }
 
 /// Adds the format of the image, if it is not the bytes of the disk as they are.
-fn add_format(value: &mut Value, image: &Path, context: &Context) -> Result<(), Failure> {
+fn add_format(value: &mut Value, image: &Path, context: &mut Context) -> Result<(), Failure> {
     let options = context.globals.open_options(Access::Read)?;
-    match options.format_of(ImageName::of(image).file) {
-        Ok(Format::Raw) | Err(_) => {}
-        Ok(format) => value["image_format"] = json!(format.to_string()),
+    let image = ImageName::of(image).file;
+    let file = context.images.read_path(&image)?;
+    let mut words = Vec::new();
+    if let Ok(format) = options.format_of(&file)
+        && format != Format::Raw
+    {
+        words.push(format.to_string());
+    }
+    if file != image {
+        words.push("compressed".to_owned());
+    }
+    if !words.is_empty() {
+        value["image_format"] = json!(words.join(", "));
     }
     Ok(())
 }

@@ -17,6 +17,7 @@ use crate::mount::{self, Plan, Stay, Trouble};
 use crate::output::note;
 use crate::problem::{Doing, Failure};
 use crate::text::quote;
+use crate::unpacked;
 
 /// Arguments of `mount`.
 #[derive(Args, Debug)]
@@ -110,8 +111,12 @@ fn plan(
     let globals = &context.globals;
     let ImageName { file, partition } = ImageName::of(image);
     options.offset_bytes = globals.offset;
+    if unpacked::is_compressed_image(&file, globals) {
+        let problem = unpacked::read_only(&file);
+        return Err(problem.met(format!("cannot mount {}", quote(image))));
+    }
     options.partition.clone_from(&partition);
-    options.format = globals.format;
+    options.format = globals.image_format;
     for path in &globals.backing {
         let whole = std::path::absolute(path);
         options

@@ -8,6 +8,7 @@ mod bisect;
 mod changes;
 mod common;
 mod compared;
+mod compressed;
 mod copied_modes;
 mod copy;
 mod damage;

@@ -242,8 +242,8 @@ fn a_raw_disk_that_begins_like_another_format_is_not_guessed() {
     bytes[..1024].copy_from_slice(&fs::read(&header).unwrap()[..1024]);
     fs::write(&raw, &bytes).unwrap();
     let refused = fails(["ls", &at(&raw, "/")], 1);
-    assert!(refused.contains("--format raw"), "{refused}");
-    assert!(ok(["ls", "--format", "raw", &at(&raw, "/")]).contains("lost+found"));
+    assert!(refused.contains("--image-format raw"), "{refused}");
+    assert!(ok(["ls", "--image-format", "raw", &at(&raw, "/")]).contains("lost+found"));
     // Without a volume, it is what it says; but the file that it names is not opened.
     bytes[1024..4096].fill(0);
     fs::write(&raw, &bytes).unwrap();
@@ -253,7 +253,7 @@ fn a_raw_disk_that_begins_like_another_format_is_not_guessed() {
         "{refused}"
     );
     crate::common::fails(
-        ["ls", "--format", "qcow", &at(&raw, "/")],
+        ["ls", "--image-format", "qcow", &at(&raw, "/")],
         2,
         "raw and qcow2",
     );
@@ -283,21 +283,9 @@ fn what_cannot_be_right_is_refused() {
         let refused = fails(["ls", &at(&image, "/")], 1);
         assert!(refused.contains(why), "{refused}");
     }
-    for format in ["vmdk", "vdi", "vhdx"] {
-        let other = folder.path().join(format);
-        qemu(&["create", "-q", "-f", format, text(&other), "32M"]);
-        let refused = fails(["ls", &at(&other, "/")], 1);
-        assert!(
-            refused.contains(format) && refused.contains("qemu-img convert"),
-            "{refused}"
-        );
-    }
-    // Neither is overwritten by mistake.
-    for name in ["disk.qcow2", "vmdk"] {
-        let target = folder.path().join(name);
-        let refused = fails(["cp", text(&source), text(&target)], 1);
-        assert!(refused.contains("image of a disk"), "{refused}");
-    }
+    // It is not overwritten by mistake.
+    let refused = fails(["cp", text(&source), text(&image)], 1);
+    assert!(refused.contains("image of a disk"), "{refused}");
     flagged(0);
     let refused = fails(["mkfs", text(&image)], 1);
     assert!(refused.contains("-F"), "{refused}");
@@ -363,46 +351,68 @@ fn a_killed_copy_leaves_a_sound_image() {
     let Some(folder) = place() else { return };
     let [base, image] = ["base.raw", "disk.qcow2"].map(|name| folder.path().join(name));
     ok(["mkfs", "-q", text(&base), "64M"]);
-    qemu(&[
-        "create",
-        "-q",
-        "-f",
-        "qcow2",
-        "-b",
-        "base.raw",
-        "-F",
-        "raw",
-        text(&image),
-    ]);
-    let source = folder.path().join("source");
-    fs::create_dir(&source).unwrap();
+    // Small clusters have many tables.
+    let shape = ["cluster_size=512", "cluster_size=4096", "cluster_size=64k"];
+    for (shape, kills) in shape.into_iter().zip([8, 8, 4]) {
+        let _ = fs::remove_file(&image);
+        qemu(&[
+            "create",
+            "-q",
+            "-f",
+            "qcow2",
+            "-o",
+            shape,
+            "-b",
+            "base.raw",
+            "-F",
+            "raw",
+            text(&image),
+        ]);
+        kill_copies(&image, folder.path(), kills);
+    }
+}
+
+fn kill_copies(image: &Path, folder: &Path, kills: u64) {
+    let allow = text(folder);
+    let source = folder.join("source");
+    fs::create_dir_all(&source).unwrap();
     for number in 0..200 {
         let len = 1 + number * 397 % 30_000;
         fs::write(source.join(number.to_string()), noise(len, number as u64)).unwrap();
     }
-    let allow = text(folder.path());
-    for kill in 0..12_u64 {
-        let target = at(&image, &format!("/kept{kill}"));
+    for kill in 0..kills {
+        let target = at(image, &format!("/kept{kill}"));
         let file = source.join("7");
         ok(["cp", "--backing", allow, text(&file), &target]);
         let mut copy = crate::common::throughline()
             .args(["cp", "-r", "--backing", allow, text(&source)])
-            .arg(at(&image, &format!("/copy{kill}")))
+            .arg(at(image, &format!("/copy{kill}")))
             .stderr(std::process::Stdio::null())
             .spawn()
             .unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(kill * 9));
+        std::thread::sleep(std::time::Duration::from_millis(kill * 40));
         copy.kill().unwrap();
         copy.wait().unwrap();
+        // Both mend what the killed one left.
+        match kill % 2 {
+            0 => ok(["replay", "--backing", allow, text(image)]),
+            _ => ok([
+                "-q",
+                "mkdir",
+                "-p",
+                "--backing",
+                allow,
+                &at(image, "/mends"),
+            ]),
+        };
         // 3: clusters are leaked, which a killed writer may do.
         let checked = program::command("qemu-img")
-            .args(["check", "-q", text(&image)])
+            .args(["check", "-q", text(image)])
             .output();
         let code = checked.unwrap().status.code();
         assert!(matches!(code, Some(0 | 3)), "kill {kill}: {code:?}");
-        ok(["replay", "--backing", allow, text(&image)]);
         let raw = image.with_extension("as_raw");
-        qemu(&["convert", "-O", "raw", text(&image), text(&raw)]);
+        qemu(&["convert", "-O", "raw", text(image), text(&raw)]);
         let ran = program::command("e2fsck")
             .arg("-fn")
             .arg(&raw)
@@ -421,7 +431,7 @@ fn a_killed_copy_leaves_a_sound_image() {
             "-rf",
             "--backing",
             allow,
-            &at(&image, &format!("/copy{kill}")),
+            &at(image, &format!("/copy{kill}")),
         ]);
     }
 }

@@ -7,7 +7,6 @@
 mod known;
 
 use std::fs::File;
-use std::io::ErrorKind;
 use std::os::unix::fs::FileExt;
 
 use throughline::{Format, PartitionError, PartitionTable};
@@ -53,12 +52,8 @@ pub fn holds_ext(file: &File, offset: u64) -> Option<&'static str> {
     if offset != 0 && is_ext(file, offset) {
         return Some("it holds an ext volume at --offset");
     }
-    match Format::of(file) {
-        Ok(Format::Qcow2) => return Some("it is an image of a disk (qcow2)"),
-        Err(error) if error.kind() == ErrorKind::Unsupported => {
-            return Some("it is an image of a disk, of a format that is not read");
-        }
-        _ => {}
+    if matches!(Format::of(file), Ok(Format::Qcow2)) {
+        return Some("it is an image of a disk (qcow2)");
     }
     match PartitionTable::read(file) {
         Ok(Some(table)) => {

@@ -137,6 +137,8 @@ impl OpenOptions {
     pub fn recover(&self, path: impl AsRef<Path>) -> Result<RecoveryReport> {
         let path = path.as_ref();
         let mut options = self.clone();
+        // A crash may also have left the tables of the image behind; who opens it for writing mends them.
+        drop(options.write(true).virtual_device(path)?);
         let before = options.write(false).no_replay(true).open(path)?;
         let needed = before.fs().needs_recovery();
         let mut state = RecoveryReport::of(&before);

@@ -109,7 +109,7 @@ fn is_watched(command: &Command) -> bool {
 fn over(inner: Globals, outer: &Globals) -> Globals {
     let Globals {
         offset,
-        format,
+        image_format,
         backing,
         engine,
         direct,
@@ -127,7 +127,7 @@ fn over(inner: Globals, outer: &Globals) -> Globals {
     } = inner;
     Globals {
         offset: if offset == 0 { outer.offset } else { offset },
-        format: format.or(outer.format),
+        image_format: image_format.or(outer.image_format),
         backing: match backing.is_empty() {
             true => outer.backing.clone(),
             false => backing,

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use throughline::pack::{Packed, PackedPartition};
-use throughline::{Made, MkfsError, MkfsOptions};
+use throughline::{Format, Made, MkfsError, MkfsOptions};
 use throughline_forms::files;
 
 pub(crate) use arguments::{MkfsArgs, VolumeArgs};
@@ -49,6 +49,16 @@ pub(crate) fn run(args: &MkfsArgs, context: &mut Context) -> Result<(), Failure>
     set_time(&mut options)?;
     if let Some(found) = &found {
         found.limit(args, &mut options)?;
+    }
+    if context
+        .globals
+        .image_format
+        .is_some_and(|it| it != Format::Raw)
+        && !image.exists()
+    {
+        let problem = Problem::new("a new image is raw")
+            .with_next("qemu-img create -f qcow2 IMAGE SIZE, then mkfs IMAGE");
+        return Err(problem.met(doing()));
     }
     if inside::is_virtual(image, &open).map_err(|error| error.met(doing()))? {
         let made = inside::make(args, (image, found.is_some()), &mut options, &open)?;
