@@ -1,9 +1,10 @@
 //! Whether the tables of a qcow2 image agree.
 //!
 //! A writer that is killed can leave clusters in use that are counted as free; a hostile image can say
-//! anything. Writing would then give a cluster away twice, or change a snapshot. So before an image is written,
-//! clusters that are counted too seldom are counted anew ([`mend`]), and it is refused if something that may be
-//! changed in place is referred to several times. Clusters that are counted too often are only lost.
+//! anything. Writing would then give a cluster away twice, or change a snapshot. So before an image is
+//! written, clusters that are counted too seldom are counted anew ([`mend`]), and it is refused if something
+//! that may be changed in place is referred to several times. Clusters that are counted too often are only
+//! lost.
 //!
 //! Before an image is read, all that it refers to must be in the file ([`check`]).
 //!

@@ -83,8 +83,8 @@ impl Header {
         const REASONS: [(u64, &str); 5] = [
             (
                 DIRTY,
-                "a qcow2 image that was not closed, with lazy reference counts: 'qemu-img check -r all' mends \
-                 it",
+                "a qcow2 image with lazy reference counts that was not closed: 'qemu-img check -r all' \
+                 mends it",
             ),
             (
                 CORRUPT,

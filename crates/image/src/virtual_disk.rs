@@ -4,19 +4,19 @@
 //! - An image never makes another file be opened, unless its user has allowed that file ([`Backing`]).
 //! - Every file of a chain is locked: the first one as its user says, the others against writers.
 //! - A chain has at most [`MAX_CHAIN`] files.
-//! - An image is written only if its tables agree: on tables that do not, `imago` gives clusters away twice, and
-//!   its allocator can recurse without end.
+//! - An image is written only if its tables agree: on tables that do not, `imago` gives clusters away twice,
+//!   and its allocator can recurse without end.
 //!
-//! What a power cut leaves. `imago` writes what refers to a cluster after the cluster and its reference count,
-//! but waits for the disk in between only where it is told to. So:
-//! - `imago` refers to a new table before its count is on the disk. So after a crash, counts can be too low. They
-//!   are mended before an image is written again ([`qcow2_check::mend`]).
-//! - Tables and reference counts are written through a descriptor with `O_DSYNC`, each when the one before it
-//!   is on the disk. There are few such writes: they are cached until [`VirtualDisk::flush`].
+//! What a crash leaves. `imago` writes data before the table that refers to it, but waits for the disk in
+//! between only where it is told to. So:
+//! - `imago` refers to a new table before its count is on the disk. So after a crash, counts can be too low.
+//!   They are mended before an image is written again ([`qcow2_check::mend`]).
+//! - Tables and reference counts are written through a descriptor with `O_DSYNC`, each when the one before
+//!   it is on the disk. There are few such writes: they are cached until [`VirtualDisk::flush`].
 //! - Before that writes them, all data is on the disk.
-//! - A write to a part of a cluster that was in a backing file, compressed or shared with a snapshot copies the
-//!   rest of the cluster, which may have been promised long ago. Such a copy is on the disk before anything can
-//!   refer to it.
+//! - A write to a part of a cluster that was in a backing file, compressed or shared with a snapshot copies
+//!   the rest of the cluster, which may have been promised long ago. Such a copy is on the disk before
+//!   anything can refer to it.
 
 use std::fmt;
 use std::fs::File;
