@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use throughline_block::Disk;
-use throughline_device::BlockDevice;
+use throughline_device::{BlockDevice, LockMode};
 use throughline_ext::Fs;
 use throughline_fileio::PageCache;
 
@@ -14,14 +14,14 @@ pub use throughline_device::{given_descriptor, given_file};
 pub use throughline_fileio::memory::{allowed_bytes, default_budget_bytes};
 pub use throughline_make::{NewFile, parse_on_error};
 
-use crate::PartitionTable;
 use crate::error::{Error, Result};
 use crate::mode::FileOptions;
-use crate::open::{OpenOptions, located, table};
+use crate::open::{OpenOptions, located, not_opened, table};
 use crate::raw::RawFile;
 use crate::resize::{NewSize, ResizeError, ResizeReport, resize_on};
 pub use crate::size::parse_size;
 use crate::volume::Volume;
+use crate::{Format, PartitionTable};
 
 /// The layers below a volume.
 pub trait VolumeLayers {
@@ -134,16 +134,32 @@ impl OpenPartitions for OpenOptions {
 
 /// Opens the disk in an image.
 pub trait OpenVirtual {
+    /// The format of the image at `path`, as it was named or by content.
+    ///
+    /// # Errors
+    /// [`Error::Open`](crate::Error::Open).
+    fn format_of(&self, path: &Path) -> Result<Format>;
+
     /// The disk in the image at `path`, locked; `None` if it is the file itself.
     ///
     /// # Errors
     /// [`Error::Open`](crate::Error::Open).
-    fn virtual_device(&self, path: &Path) -> Result<Option<Arc<dyn BlockDevice>>>;
+    fn virtual_device(&self, path: &Path, write: bool) -> Result<Option<Arc<dyn BlockDevice>>>;
 }
 
 impl OpenVirtual for OpenOptions {
-    fn virtual_device(&self, path: &Path) -> Result<Option<Arc<dyn BlockDevice>>> {
-        self.virtual_device(path)
+    fn format_of(&self, path: &Path) -> Result<Format> {
+        let format = self.shape.detected(path);
+        format.map_err(|source| Error::open(path, source))
+    }
+
+    fn virtual_device(&self, path: &Path, write: bool) -> Result<Option<Arc<dyn BlockDevice>>> {
+        let lock = match write {
+            true => LockMode::Exclusive,
+            false => LockMode::Shared,
+        };
+        let device = self.shape.device(path, write, lock);
+        device.map_err(|source| not_opened(path, source))
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use clap::Args;
 use rustix::io::Errno;
 use serde_json::{Value, json};
-use throughline::internal::OpenPartitions;
+use throughline::internal::{OpenPartitions, OpenVirtual};
 use throughline::{CacheState, Format, LogInfo, OnError, PartitionTable, Volume, VolumeInfo};
 use throughline_forms::time::rfc3339;
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde_json::{Value, json};
-use throughline::internal::{OpenPartitions, parse_size};
+use throughline::internal::{OpenPartitions, OpenVirtual, parse_size};
 use throughline::{Format, NewSize, ResizeError, ResizeReport};
 
 use super::df::image_of;

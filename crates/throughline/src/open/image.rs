@@ -4,14 +4,13 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
+use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags};
-use throughline_device::LockMode;
-use throughline_image::{DiskOptions, Format, ReadAt, VirtualDisk};
+use throughline_device::{BlockDevice, LockMode};
+use throughline_image::{Backing, DiskOptions, Format, ReadAt, VirtualDisk};
 
-use super::OpenOptions;
-use crate::error::{Error, Result};
-use crate::own::Device;
+use crate::own::{Device, Own};
 
 /// A disk, to look at what is on it. It is not locked.
 pub(crate) enum Image {
@@ -24,16 +23,16 @@ pub(crate) enum Image {
 impl Image {
     /// # Errors
     /// As [`VirtualDisk::open`].
-    pub(crate) fn peek(options: &OpenOptions, path: &Path) -> io::Result<Image> {
+    pub(crate) fn peek(shape: &Shape, path: &Path) -> io::Result<Image> {
         let file = open(path)?;
         let kind = file.metadata()?.file_type();
         if !kind.is_file() && !kind.is_block_device() {
             return Ok(Image::Other(file));
         }
-        match options.format.map_or_else(|| Format::of(&file), Ok)? {
+        match shape.format.map_or_else(|| Format::of(&file), Ok)? {
             Format::Raw => Ok(Image::Raw(file)),
             format => {
-                let disk = options.disk_options(format, false, LockMode::None);
+                let disk = shape.disk_options(format, false, LockMode::None);
                 VirtualDisk::open(path, &disk).map(Image::Virtual)
             }
         }
@@ -67,7 +66,15 @@ impl ReadAt for Image {
     }
 }
 
-impl OpenOptions {
+/// How the disk lies in its file.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Shape {
+    /// `None`: by content.
+    pub(super) format: Option<Format>,
+    pub(super) backing: Backing,
+}
+
+impl Shape {
     fn disk_options(&self, format: Format, write: bool, lock: LockMode) -> DiskOptions {
         DiskOptions {
             format: Some(format),
@@ -80,14 +87,8 @@ impl OpenOptions {
     /// The format of the image at `path`, as it was named or by content.
     ///
     /// # Errors
-    /// [`Error::Open`].
-    pub fn format_of(&self, path: impl AsRef<Path>) -> Result<Format> {
-        let path = path.as_ref();
-        self.detected(path)
-            .map_err(|source| Error::open(path, source))
-    }
-
-    fn detected(&self, path: &Path) -> io::Result<Format> {
+    /// As [`Format::of`].
+    pub(crate) fn detected(&self, path: &Path) -> io::Result<Format> {
         if let Some(format) = self.format {
             return Ok(format);
         }
@@ -103,12 +104,12 @@ impl OpenOptions {
     ///
     /// # Errors
     /// As [`VirtualDisk::open`].
-    pub(crate) fn virtual_disk(
+    pub(crate) fn device(
         &self,
         path: &Path,
         write: bool,
         lock: LockMode,
-    ) -> io::Result<Option<VirtualDisk>> {
+    ) -> io::Result<Option<Arc<dyn BlockDevice>>> {
         let format = match self.detected(path) {
             Ok(format) => format,
             // Whether the file can be opened and read is seen when it is.
@@ -117,7 +118,10 @@ impl OpenOptions {
         };
         match format {
             Format::Raw => Ok(None),
-            format => VirtualDisk::open(path, &self.disk_options(format, write, lock)).map(Some),
+            format => {
+                let disk = VirtualDisk::open(path, &self.disk_options(format, write, lock))?;
+                Ok(Some(Arc::new(Own::new(disk)?)))
+            }
         }
     }
 }

@@ -13,6 +13,8 @@ use throughline_device::EngineChoice;
 use throughline_fileio::DirtyLimits;
 use throughline_image::{Backing, Format};
 
+use image::Shape;
+pub(crate) use opening::not_opened;
 pub use partition::partitions;
 pub(crate) use partition::{located, table};
 pub use volume::VolumeOptions;
@@ -43,8 +45,7 @@ pub struct OpenOptions {
     /// How long its place is: a partition. `None`: to the end of the device.
     pub(crate) len_bytes: Option<u64>,
     partition: Option<String>,
-    format: Option<Format>,
-    backing: Backing,
+    pub(crate) shape: Shape,
     bio_target_bytes: Option<u32>,
     allow_unclean: bool,
     create: bool,
@@ -86,8 +87,7 @@ impl OpenOptions {
             offset_bytes: 0,
             len_bytes: None,
             partition: None,
-            format: None,
-            backing: Backing::none(),
+            shape: Shape::default(),
             bio_target_bytes: None,
             allow_unclean: false,
             create: false,
@@ -143,14 +143,14 @@ impl OpenOptions {
     /// the beginning of another format into it, such as a guest, should be named as [`Format::Raw`]. Applies
     /// to volumes that are opened by path; [`OpenOptions::open_raw`] opens the file as it is.
     pub fn format(&mut self, format: Option<Format>) -> &mut Self {
-        self.format = format;
+        self.shape.format = format;
         self
     }
 
     /// The backing files that an image of the format qcow2 may name. The default: none, so that an image
     /// cannot make this process open another file.
     pub fn backing(&mut self, backing: Backing) -> &mut Self {
-        self.backing = backing;
+        self.shape.backing = backing;
         self
     }
 

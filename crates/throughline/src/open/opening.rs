@@ -62,7 +62,7 @@ impl OpenOptions {
     /// requested and the descriptor is read-only.
     pub fn open_fd(&self, fd: impl Into<OwnedFd>) -> Result<Volume> {
         let fd = fd.into();
-        self.open(self.path_of(&fd)?)
+        self.open(path_of(&fd, self.write)?)
     }
 
     /// As [`OpenOptions::open_raw`], on an open file or block device of the host, as with
@@ -72,20 +72,7 @@ impl OpenOptions {
     /// The same.
     pub fn open_raw_fd(&self, fd: impl Into<OwnedFd>) -> Result<RawFile> {
         let fd = fd.into();
-        self.open_raw(self.path_of(&fd)?)
-    }
-
-    /// The `/proc` path of a descriptor, which the device layer recognizes.
-    fn path_of(&self, fd: &OwnedFd) -> Result<PathBuf> {
-        let path = PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
-        let flags =
-            rustix::fs::fcntl_getfl(fd).map_err(|errno| Error::open(&path, errno.into()))?;
-        if self.write && flags & OFlags::RWMODE == OFlags::RDONLY {
-            let why = "the descriptor is open for reading only";
-            let denied = io::Error::new(io::ErrorKind::PermissionDenied, why);
-            return Err(Error::open(&path, denied));
-        }
-        Ok(path)
+        self.open_raw(path_of(&fd, self.write)?)
     }
 
     /// Opens a volume on your own [`Device`]. [`OpenOptions::offset`] applies; engine, direct I/O and locking
@@ -94,19 +81,12 @@ impl OpenOptions {
     /// # Errors
     /// As [`OpenOptions::open`].
     pub fn open_device(&self, device: impl Device + 'static) -> Result<Volume> {
-        let own = Own::new(device).map_err(|source| self.failed_device(source))?;
+        let own = Own::new(device).map_err(failed_device)?;
         self.on_block_device(Arc::new(own))
     }
 
     pub(crate) fn on_block_device(&self, device: Arc<dyn BlockDevice>) -> Result<Volume> {
-        self.open_on(
-            self.disk_on(device)
-                .map_err(|source| self.failed_device(source))?,
-        )
-    }
-
-    fn failed_device(&self, source: io::Error) -> Error {
-        Error::open(Path::new("(device)"), source)
+        self.open_on(self.disk_on(device).map_err(failed_device)?)
     }
 
     pub(crate) fn open_on(&self, disk: Arc<Disk>) -> Result<Volume> {
@@ -138,7 +118,8 @@ impl OpenOptions {
         let path = path.as_ref();
         let mut options = self.clone();
         // A crash may also have left the tables of the image behind; who opens it for writing mends them.
-        drop(options.write(true).virtual_device(path)?);
+        let tables = (self.shape).device(path, true, LockMode::Exclusive);
+        drop(tables.map_err(|source| not_opened(path, source))?);
         let before = options.write(false).no_replay(true).open(path)?;
         let needed = before.fs().needs_recovery();
         let mut state = RecoveryReport::of(&before);
@@ -168,14 +149,12 @@ impl OpenOptions {
     /// # Errors
     /// [`Error::Open`].
     pub fn open_raw_device(&self, device: impl Device + 'static) -> Result<RawFile> {
-        let own = Own::new(device).map_err(|source| self.failed_device(source))?;
+        let own = Own::new(device).map_err(failed_device)?;
         self.raw_on_block_device(Arc::new(own))
     }
 
     pub(crate) fn raw_on_block_device(&self, device: Arc<dyn BlockDevice>) -> Result<RawFile> {
-        let disk = self
-            .disk_on(device)
-            .map_err(|source| self.failed_device(source))?;
+        let disk = self.disk_on(device).map_err(failed_device)?;
         Ok(self.raw(disk))
     }
 
@@ -197,27 +176,11 @@ impl OpenOptions {
     }
 
     pub(crate) fn disk(&self, path: &Path) -> Result<Arc<Disk>> {
-        match self.virtual_device(path)? {
-            Some(device) => (self.disk_on(device)).map_err(|source| not_opened(path, source)),
-            None => self.disk_with(path, false, false),
-        }
-    }
-
-    /// The disk in the image at `path`, locked; `None` if it is the file itself.
-    pub(crate) fn virtual_device(&self, path: &Path) -> Result<Option<Arc<dyn BlockDevice>>> {
         let failed = |source| not_opened(path, source);
-        let disk = self.virtual_disk(path, self.write, self.lock());
-        match disk.map_err(failed)? {
-            Some(disk) => Ok(Some(Arc::new(Own::new(disk).map_err(failed)?))),
-            None => Ok(None),
-        }
-    }
-
-    fn lock(&self) -> LockMode {
-        match (self.write, self.beside_writer) {
-            (false, true) => LockMode::None,
-            (false, false) => LockMode::Shared,
-            (true, _) => LockMode::Exclusive,
+        let lock = lock(self.write, self.beside_writer);
+        match self.shape.device(path, self.write, lock).map_err(failed)? {
+            Some(device) => self.disk_on(device).map_err(failed),
+            None => self.disk_with(path, false, false),
         }
     }
 
@@ -234,7 +197,7 @@ impl OpenOptions {
                 .write(self.write)
                 .create(create)
                 .truncate(truncate)
-                .lock(self.lock())
+                .lock(lock(self.write, self.beside_writer))
                 .begin_bytes(self.offset_bytes)
                 .claim(!self.held_by_mount)
                 .open(path)
@@ -267,8 +230,33 @@ impl OpenOptions {
     }
 }
 
+/// The `/proc` path of a descriptor, which the device layer recognizes.
+fn path_of(fd: &OwnedFd, write: bool) -> Result<PathBuf> {
+    let path = PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+    let flags = rustix::fs::fcntl_getfl(fd).map_err(|errno| Error::open(&path, errno.into()))?;
+    if write && flags & OFlags::RWMODE == OFlags::RDONLY {
+        let why = "the descriptor is open for reading only";
+        let denied = io::Error::new(io::ErrorKind::PermissionDenied, why);
+        return Err(Error::open(&path, denied));
+    }
+    Ok(path)
+}
+
+fn failed_device(source: io::Error) -> Error {
+    Error::open(Path::new("(device)"), source)
+}
+
+/// The lock on a file that is opened so.
+fn lock(write: bool, beside_writer: bool) -> LockMode {
+    match (write, beside_writer) {
+        (false, true) => LockMode::None,
+        (false, false) => LockMode::Shared,
+        (true, _) => LockMode::Exclusive,
+    }
+}
+
 /// Why a file could not be opened.
-fn not_opened(path: &Path, source: io::Error) -> Error {
+pub(crate) fn not_opened(path: &Path, source: io::Error) -> Error {
     let inner = source.get_ref();
     if let Some(held) = inner.and_then(|why| why.downcast_ref::<HeldByKernel>()) {
         return Error::Caller(Reason::InUse {

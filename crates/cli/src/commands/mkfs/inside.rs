@@ -39,7 +39,7 @@ pub(super) fn make(
             "IMAGE@2 means its second partition; -F overwrites the disk, and all that it holds is lost",
         );
     }
-    let device = open.virtual_device(image).map_err(failed)?;
+    let device = open.virtual_device(image, !args.dry_run).map_err(failed)?;
     let made = match (args.dry_run, device) {
         (_, None) => Err(MkfsError::Invalid("the image has changed".to_owned())),
         (true, Some(device)) => options.plan(Some(device.len_bytes())),
