@@ -185,8 +185,8 @@ impl OpenOptions {
         )?))
     }
 
-    /// Opens `path` and locks it, for a format that does the I/O itself. The options that change its length do
-    /// not apply.
+    /// Opens `path` and locks it, for a format that does the I/O itself. The options that change its length
+    /// do not apply.
     ///
     /// # Errors
     /// As [`OpenOptions::open`].

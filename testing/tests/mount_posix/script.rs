@@ -3,8 +3,8 @@
 //! `alice: unlink a` runs a call in alice's process (see [`throughline_testing::actor`]); without a name, in
 //! root's. A digit after a name denotes another process of the same user: `root2`. `& alice: flock f ex wait`
 //! starts a call that blocks, `~ alice` waits until she waits for a lock, `= alice` waits for her answer.
-//! `end alice` ends the process normally, `kill alice` kills it. `released 2` waits until the server knows that
-//! all files but two are closed: the kernel's ext4 knows it when close(2) returns. `#` begins a comment.
+//! `end alice` ends the process normally, `kill alice` kills it. `released 2` waits until the server knows
+//! that all files but two are closed: the kernel's ext4 knows it when close(2) returns. `#` begins a comment.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
