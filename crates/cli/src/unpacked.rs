@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use throughline::Format;
-use throughline::archive::unpack;
+use throughline::archive::{is_compressed, unpack};
 
 use crate::context::Globals;
 use crate::images::Access;
@@ -36,28 +36,19 @@ impl Unpacked {
         let Some((id, file)) = candidate(image, globals) else {
             return Ok(image.to_owned());
         };
+        if access == Access::Write && is_compressed(&file) {
+            return Err(read_only(image).met(cannot()));
+        }
         if !self.files.iter().any(|(known, _)| *known == id) {
             let of = file.metadata().map_or(0, |meta| meta.len());
-            let quiet = globals.quiet || access == Access::Write;
-            let progress = Progress::bytes(Some(of), quiet);
+            let progress = Progress::bytes(Some(of), globals.quiet);
             progress.name("decompressing");
-            let is_written = access == Access::Write;
-            let found = match is_written {
-                // Whether it is compressed is enough.
-                true => is_compressed(&file).then_some(None),
-                false => unpack(&file, &|done| progress.at(done, of))
-                    .doing(cannot)?
-                    .map(Some),
-            };
+            let unpacked = unpack(&file, &|done| progress.at(done, of));
             progress.clear();
-            match found {
+            match unpacked.doing(cannot)? {
                 None => return Ok(image.to_owned()),
-                Some(None) => return Err(read_only(image).met(cannot())),
-                Some(Some(file)) => self.files.push((id, file)),
+                Some(unpacked) => self.files.push((id, unpacked)),
             }
-        }
-        if access == Access::Write {
-            return Err(read_only(image).met(cannot()));
         }
         let known = self.files.iter().find(|(known, _)| *known == id);
         Ok(known.map_or(image.to_owned(), |(_, file)| {
@@ -69,10 +60,6 @@ impl Unpacked {
 /// Whether a file begins as a compressed one, and is not known as something else.
 pub(crate) fn is_compressed_image(image: &Path, globals: &Globals) -> bool {
     candidate(image, globals).is_some_and(|(_, file)| is_compressed(&file))
-}
-
-fn is_compressed(file: &File) -> bool {
-    throughline::archive::is_compressed(file)
 }
 
 /// A file that may be a compressed image. The first bytes of an ext volume are anybody's.
