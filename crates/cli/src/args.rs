@@ -23,7 +23,7 @@ use crate::context::{GLOBAL_OPTIONS, Globals};
 )]
 pub(crate) struct Cli {
     /// Print results as JSON (info, mkfs, pack, resize, ls, tree, stat, getfattr, df, du, tune, replay,
-    /// status, explain, cp --stats, lab bisect, lab compare, lab founding, lab gate, lab models)
+    /// overlay diff, status, explain, cp --stats, lab bisect, lab compare, lab founding, lab gate, lab models)
     #[arg(long)]
     pub(crate) json: bool,
     /// Options for all commands.
@@ -235,6 +235,12 @@ pub(crate) enum Command {
     /// Exit codes, as of e2fsck, combined with OR for several images: 0: recovered, or nothing to do; 4:
     /// errors remain, run e2fsck -f; 8: recovery failed. 2: wrong command line.
     Replay(commands::replay::ReplayArgs),
+    /// Work with overlays: list what one changed, merge it into a new image, lay it over another base
+    ///
+    /// --overlay FILE, of mount, cp and every command that changes an image, writes the changes to FILE, a
+    /// qcow2 image that QEMU can use, too. The commands here need the base to be allowed, as every image that
+    /// names another file: --backing BASE.
+    Overlay(commands::overlay::OverlayArgs),
     /// Mount an image as a directory for all programs, without root
     ///
     /// Returns when the mount is ready and leaves a server in the background, which 'throughline umount'
@@ -337,6 +343,7 @@ impl Command {
             Command::Du(args) => args.json.json,
             Command::Tune(args) => args.json.json,
             Command::Replay(args) => args.json.json,
+            Command::Overlay(args) => args.json(),
             Command::Resize(args) => args.json.json,
             Command::Status(args) => args.json.json,
             Command::Lab(args) => args.json(),

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use throughline::{Backing, DirtyLimits, EngineChoice, Format, OpenOptions, Volume, VolumeOptions};
+use throughline::{
+    Backing, DirtyLimits, EngineChoice, Format, ImageOptions, OpenOptions, Volume, VolumeOptions,
+};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::images::{Access, Images, Opened};
@@ -41,6 +43,10 @@ pub(crate) struct Globals {
     /// without it, an image cannot make another file be opened
     #[arg(long, global = true, value_name = "PATH")]
     pub(crate) backing: Vec<PathBuf>,
+    /// Write changes to this qcow2 image, not to the image itself, which becomes its backing file; it is made
+    /// if it is not there. What reads the image sees the changes
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(crate) overlay: Option<PathBuf>,
     /// I/O engine; auto uses io_uring if the kernel allows it
     #[arg(
         long,
@@ -201,8 +207,7 @@ impl Globals {
             .buffered(!self.direct)
             .write(access != Access::Read)
             .offset(self.offset)
-            .format(self.image_format)
-            .backing(self.backing())
+            .image(&self.image_options())
             .cache_bytes(self.cache)
             .dirty_limits(DirtyLimits::new(self.dirty_limit, self.dirty_background))
             .readahead_max(self.readahead)
@@ -210,10 +215,14 @@ impl Globals {
         Ok(options)
     }
 
-    /// The backing files that images may have.
-    pub(crate) fn backing(&self) -> Backing {
-        let allowed = self.backing.iter();
-        allowed.fold(Backing::none(), |backing, path| backing.allow(path))
+    /// How disks lie in their images.
+    pub(crate) fn image_options(&self) -> ImageOptions {
+        let mut options = ImageOptions::new();
+        options
+            .format(self.image_format)
+            .backing(Backing::from_iter(&self.backing))
+            .overlay(self.overlay.clone());
+        options
     }
 
     /// The options given for opening files, except the engine: names and values.
@@ -227,6 +236,8 @@ impl Globals {
             "image-format",
             self.image_format.map(|format| format.to_string()),
         );
+        let overlay = self.overlay.as_ref();
+        add("overlay", overlay.map(|path| path.display().to_string()));
         add("direct", yes(self.direct));
         add("host-cache", yes(self.host_cache));
         add("cache", bytes(self.cache));

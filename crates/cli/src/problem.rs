@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use throughline::{Abort, Doubtful, Error, NotAllowed, PartitionError, Reason};
+use throughline::{Abort, Doubtful, Error, NotAllowed, OtherBase, PartitionError, Reason};
 
 use crate::text::quote;
 
@@ -114,6 +114,16 @@ fn open_hint(source: &io::Error) -> Option<String> {
     if let Some(needed) = why.downcast_ref::<NotAllowed>() {
         let file = quote(&needed.file);
         return Some(format!("if the image may read that file: --backing {file}"));
+    }
+    if let Some(other) = why.downcast_ref::<OtherBase>() {
+        let overlay = quote(&other.overlay);
+        return Some(match &other.base {
+            Some(base) => format!(
+                "open {}, or: throughline overlay rebase {overlay} BASE",
+                quote(base)
+            ),
+            None => "name another file: it is made if it is not there".to_owned(),
+        });
     }
     why.is::<Doubtful>().then(|| {
         "name its format: --image-format raw, if a guest or a stranger may have written its beginning"

@@ -21,7 +21,7 @@ pub enum Format {
 const NAMES: [(&str, Format); 2] = [("raw", Format::Raw), ("qcow2", Format::Qcow2)];
 
 /// `QFI` and 0xfb, the first bytes of qcow2; then follows the version.
-const QCOW2: [u8; 4] = [0x51, 0x46, 0x49, 0xfb];
+pub(crate) const QCOW2: [u8; 4] = [0x51, 0x46, 0x49, 0xfb];
 impl Format {
     /// The format of a file, by its first bytes. Whoever can write to a raw disk, such as a guest, can make
     /// it begin like another format. So a file that also holds an ext volume as if it was raw is refused.

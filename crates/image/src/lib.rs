@@ -27,15 +27,17 @@
 mod format;
 mod gpt;
 mod mbr;
-mod qcow2_check;
-mod qcow2_header;
+pub mod overlay;
+mod qcow2;
 mod source;
+mod store;
 mod table;
 mod virtual_disk;
 mod volume;
 
 pub use format::{Doubtful, Format, UnknownFormat};
 pub use source::ReadAt;
+pub use store::Store;
 pub use table::{Error, Partition, Table};
 pub use virtual_disk::{Backing, DiskOptions, NotAllowed, VirtualDisk};
 pub use volume::{Signature, volume_at};

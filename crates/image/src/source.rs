@@ -31,7 +31,10 @@ impl ReadAt for File {
 }
 
 /// Reads `LEN` bytes at byte `at`; `None` if the disk ends before.
-pub(crate) fn read<const LEN: usize>(disk: &impl ReadAt, at: u64) -> io::Result<Option<[u8; LEN]>> {
+pub(crate) fn read<const LEN: usize>(
+    disk: &(impl ReadAt + ?Sized),
+    at: u64,
+) -> io::Result<Option<[u8; LEN]>> {
     let mut bytes = [0; LEN];
     match disk.read_exact_at(&mut bytes, at) {
         Ok(()) => Ok(Some(bytes)),

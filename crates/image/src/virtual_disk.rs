@@ -4,39 +4,18 @@
 //! - An image never makes another file be opened, unless its user has allowed that file ([`Backing`]).
 //! - Every file of a chain is locked: the first one as its user says, the others against writers.
 //! - A chain has at most [`MAX_CHAIN`] files.
-//! - An image is written only if its tables agree: on tables that do not, `imago` gives clusters away twice,
-//!   and its allocator can recurse without end.
-//!
-//! What a crash leaves. `imago` writes data before the table that refers to it, but waits for the disk in
-//! between only where it is told to. So:
-//! - `imago` refers to a new table before its count is on the disk. So after a crash, counts can be too low.
-//!   They are mended before an image is written again ([`qcow2_check::mend`]).
-//! - Tables and reference counts are written through a descriptor with `O_DSYNC`, each when the one before
-//!   it is on the disk. There are few such writes: they are cached until [`VirtualDisk::flush`].
-//! - Before that writes them, all data is on the disk.
-//! - A write to a part of a cluster that was in a backing file, compressed or shared with a snapshot copies
-//!   the rest of the cluster, which may have been promised long ago. Such a copy is on the disk before
-//!   anything can refer to it.
 
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
-use imago::file::File as Storage;
-use imago::qcow2::Qcow2;
-use imago::raw::Raw;
-use imago::{FormatAccess, Mapping};
-use parking_lot::{Mutex, RwLock};
-use rustix::fs::{Mode, OFlags};
 use throughline_device::{LockMode, LockedFile, OpenOptions};
 
 use crate::format::Format;
-use crate::qcow2_check;
-use crate::qcow2_header::Header;
+use crate::qcow2::{self, Base, Header, Opening, Qcow2};
 use crate::source::ReadAt;
+use crate::store::Store;
 
 /// The maximum number of files of a chain.
 const MAX_CHAIN: usize = 64;
@@ -45,6 +24,15 @@ const MAX_CHAIN: usize = 64;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Backing {
     allowed: Vec<PathBuf>,
+}
+
+impl<P: Into<PathBuf>> FromIterator<P> for Backing {
+    fn from_iter<I: IntoIterator<Item = P>>(paths: I) -> Backing {
+        let allowed = paths.into_iter().map(Into::into);
+        Backing {
+            allowed: allowed.collect(),
+        }
+    }
 }
 
 impl Backing {
@@ -78,8 +66,6 @@ pub struct NotAllowed {
 /// How to open a [`VirtualDisk`].
 #[derive(Clone, Debug)]
 pub struct DiskOptions {
-    /// The format; `None`: by content ([`Format::of`]).
-    pub format: Option<Format>,
     /// For writing, too.
     pub write: bool,
     /// The lock on the image. Its backing files are locked as shared, unless this is [`LockMode::None`].
@@ -90,27 +76,22 @@ pub struct DiskOptions {
 
 /// See the head of this file. Its contents can be read and written by several threads.
 pub struct VirtualDisk {
-    // Discarding needs it alone. Dropped before the locks, as that writes what is cached.
-    disk: RwLock<FormatAccess<Storage>>,
-    /// Held while clusters are copied or freed, and while tables are written.
-    tables: Mutex<()>,
-    cluster_bytes: u64,
+    // Dropped before the locks, as that writes what is in memory.
+    disk: Qcow2,
     write: bool,
-    format: Format,
     name: String,
-    len_bytes: u64,
     /// The image, then its backing files.
-    files: Vec<LockedFile>,
+    _files: Vec<LockedFile>,
 }
 
 impl fmt::Debug for VirtualDisk {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({})", self.name, self.format)
+        f.write_str(&self.name)
     }
 }
 
 impl VirtualDisk {
-    /// Opens the image at `path`.
+    /// Opens the qcow2 image at `path`.
     ///
     /// # Errors
     /// - As [`OpenOptions::open`].
@@ -121,29 +102,52 @@ impl VirtualDisk {
         let mut chain = Chain {
             backing: &options.backing,
             files: Vec::new(),
-            cluster_bytes: 1,
         };
-        // Whoever made the image may have found a panic in what reads it.
-        let opened = catch_unwind(AssertUnwindSafe(|| {
-            chain.open(path, options.format, options.write, options.lock)
-        }));
-        let (disk, format) =
-            opened.unwrap_or_else(|_| Err(damaged("reading its tables failed")))?;
+        let locked = chain.lock(path, options.write, options.lock)?;
+        let disk = chain.qcow2(locked, path, options.write, options.lock)?;
         Ok(VirtualDisk {
-            len_bytes: disk.size(),
-            disk: RwLock::new(disk),
-            tables: Mutex::new(()),
-            cluster_bytes: chain.cluster_bytes,
+            disk,
             write: options.write,
-            format,
             name: path.display().to_string(),
-            files: chain.files,
+            _files: chain.files,
         })
     }
 
-    /// The format.
-    pub fn format(&self) -> Format {
-        self.format
+    /// The disk of a qcow2 image in a store of yours, over `base` where the image has nothing. The image's own
+    /// name of a backing file is not used. Nothing is locked.
+    ///
+    /// # Errors
+    /// As [`VirtualDisk::open`].
+    pub fn in_store(
+        store: Box<dyn Store>,
+        base: Option<Box<dyn ReadAt + Send + Sync>>,
+        write: bool,
+    ) -> io::Result<VirtualDisk> {
+        let header = Header::read(&*store)?;
+        let opening = if write { Opening::Write } else { Opening::Read };
+        Ok(VirtualDisk {
+            disk: Qcow2::open(store, header, base, opening)?,
+            write,
+            name: "qcow2".into(),
+            _files: Vec::new(),
+        })
+    }
+
+    /// Makes an empty qcow2 image of a disk of `len_bytes` in an empty store. `backing` is the name of a
+    /// backing file and its format, as the image is to have them.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::InvalidInput`] if the disk is too large or the name too long; of the device.
+    pub fn create(
+        store: &dyn Store,
+        len_bytes: u64,
+        backing: Option<(&str, Format)>,
+    ) -> io::Result<()> {
+        let format = backing
+            .map(|(_, format)| format.to_string())
+            .unwrap_or_default();
+        let backing = backing.map(|(name, _)| (name, format.as_str()));
+        qcow2::create(store, len_bytes, backing)
     }
 
     /// The path by which it was opened.
@@ -151,48 +155,21 @@ impl VirtualDisk {
         &self.name
     }
 
+    /// The first bytes from `at` on that the image has itself, not its backing file, and where they end.
+    ///
+    /// # Errors
+    /// If the tables are damaged; of the device.
+    pub fn next_own(&self, at: u64) -> io::Result<Option<(u64, u64)>> {
+        self.disk.next_own(at)
+    }
+
     /// Writes all of `bytes` at byte `at`.
     ///
     /// # Errors
     /// Of the device; [`io::ErrorKind::InvalidInput`] past the end.
     pub fn write_all_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
-        let end = self.end(at, bytes.len() as u64)?;
-        let disk = self.disk.read();
-        if !self.copies(&disk, at)? && !self.copies(&disk, end)? {
-            return disk.write(bytes, at);
-        }
-        let _alone = self.tables.lock();
-        disk.write(bytes, at)?;
-        self.sync_data()
-    }
-
-    /// Whether a write that begins or ends at byte `at` copies the rest of the cluster there.
-    fn copies(&self, disk: &FormatAccess<Storage>, at: u64) -> io::Result<bool> {
-        if at.is_multiple_of(self.cluster_bytes) || at >= self.len_bytes {
-            return Ok(false);
-        }
-        let mut from = at.saturating_sub(at.checked_rem(self.cluster_bytes).unwrap_or(0));
-        let end = from.saturating_add(self.cluster_bytes).min(self.len_bytes);
-        // A backing file may have smaller clusters.
-        while from < end {
-            let (mapping, len_bytes) = disk.get_mapping(from, end.saturating_sub(from))?;
-            match mapping {
-                Mapping::Raw { writable: true, .. } | Mapping::Zero { .. } if len_bytes > 0 => {
-                    from = from.saturating_add(len_bytes);
-                }
-                Mapping::Eof { .. } => break,
-                _ => return Ok(true),
-            }
-        }
-        Ok(false)
-    }
-
-    /// Data that is written is on the disk.
-    fn sync_data(&self) -> io::Result<()> {
-        match self.files.first() {
-            Some(image) => image.file().sync_data(),
-            None => Ok(()),
-        }
+        self.check(at, bytes.len() as u64)?;
+        self.disk.write(bytes, at)
     }
 
     /// Returns when all earlier writes survive a crash.
@@ -200,11 +177,7 @@ impl VirtualDisk {
     /// # Errors
     /// Any failure after which a write may not survive.
     pub fn flush(&self) -> io::Result<()> {
-        let disk = self.disk.read();
-        let _alone = self.tables.lock();
-        self.sync_data()?;
-        disk.flush()?;
-        disk.sync()
+        self.disk.flush()
     }
 
     /// The bytes are no longer needed. They may keep their content.
@@ -212,44 +185,37 @@ impl VirtualDisk {
     /// # Errors
     /// Of the device; [`io::ErrorKind::InvalidInput`] past the end.
     pub fn discard(&self, at: u64, len_bytes: u64) -> io::Result<()> {
-        self.end(at, len_bytes)?;
-        let mut disk = self.disk.write();
-        let _alone = self.tables.lock();
-        self.sync_data()?;
-        match disk.discard_to_any(at, len_bytes) {
-            Err(error) if error.kind() == io::ErrorKind::Unsupported => Ok(()),
-            done => done,
-        }
+        self.check(at, len_bytes)?;
+        self.disk.discard(at, len_bytes)
     }
 
-    /// The end of a range that must be inside of the disk.
-    fn end(&self, at: u64, len_bytes: u64) -> io::Result<u64> {
+    /// A range must be inside of the disk.
+    fn check(&self, at: u64, len_bytes: u64) -> io::Result<()> {
         let end = at.checked_add(len_bytes);
-        end.filter(|end| *end <= self.len_bytes)
-            .ok_or_else(|| io::ErrorKind::InvalidInput.into())
+        match end.is_some_and(|end| end <= self.disk.len_bytes()) {
+            true => Ok(()),
+            false => Err(io::ErrorKind::InvalidInput.into()),
+        }
     }
 }
 
 impl Drop for VirtualDisk {
-    /// Writes what is cached, in order.
+    /// Writes what is in memory, in order.
     fn drop(&mut self) {
         if self.write {
             // Who closes a volume has flushed it, and knows of errors.
-            let _ = self.flush();
+            let _ = self.disk.close();
         }
     }
 }
 
 impl ReadAt for VirtualDisk {
     fn read_exact_at(&self, buffer: &mut [u8], at: u64) -> io::Result<()> {
-        match self.end(at, buffer.len() as u64) {
-            Ok(_) => self.disk.read().read(buffer, at),
-            Err(_) => Err(io::ErrorKind::UnexpectedEof.into()),
-        }
+        self.disk.read_exact_at(buffer, at)
     }
 
     fn len_bytes(&self) -> io::Result<u64> {
-        Ok(self.len_bytes)
+        Ok(self.disk.len_bytes())
     }
 }
 
@@ -257,72 +223,44 @@ impl ReadAt for VirtualDisk {
 struct Chain<'a> {
     backing: &'a Backing,
     files: Vec<LockedFile>,
-    /// Of the image itself.
-    cluster_bytes: u64,
 }
 
 impl Chain<'_> {
-    fn open(
-        &mut self,
-        path: &Path,
-        format: Option<Format>,
-        write: bool,
-        lock: LockMode,
-    ) -> io::Result<(FormatAccess<Storage>, Format)> {
+    /// Opens a file, and keeps its lock.
+    fn lock(&mut self, path: &Path, write: bool, lock: LockMode) -> io::Result<File> {
         if self.files.len() >= MAX_CHAIN {
             return Err(damaged(format!("more than {MAX_CHAIN} backing files")));
         }
-        let mut options = OpenOptions::new().direct(false).write(write);
-        options = options.lock(lock);
+        let options = OpenOptions::new().direct(false).write(write).lock(lock);
         let locked = options.open_locked(path)?;
-        let format = match format {
-            Some(format) => format,
-            None => Format::of(locked.file())?,
-        };
         let file = locked.file().try_clone()?;
         self.files.push(locked);
-        let disk = match format {
-            Format::Raw => FormatAccess::new(Raw::open_image(Storage::try_from(file)?, write)?),
-            Format::Qcow2 => FormatAccess::new(self.qcow2(file, path, write, lock)?),
-        };
-        Ok((disk, format))
+        Ok(file)
     }
 
-    fn qcow2(
-        &mut self,
-        file: File,
-        path: &Path,
-        write: bool,
-        lock: LockMode,
-    ) -> io::Result<Qcow2<Storage>> {
+    fn qcow2(&mut self, file: File, path: &Path, write: bool, lock: LockMode) -> io::Result<Qcow2> {
         let header = Header::read(&file)?;
-        header.check()?;
-        if self.files.len() == 1 {
-            self.cluster_bytes = header.cluster_bytes();
-        }
-        let mut image = match write {
-            true => {
-                let tables = synchronous(&file)?;
-                qcow2_check::mend(&file, &header)?;
-                let tables = Storage::try_from(tables)?;
-                let mut image = Qcow2::<Storage>::open_image(tables, true)?;
-                image.set_data_file(Some(Storage::try_from(file)?));
-                image
-            }
-            false => {
-                if lock != LockMode::None {
-                    qcow2_check::check(&file, &header)?;
-                }
-                let mut image = Qcow2::<Storage>::open_image(Storage::try_from(file)?, false)?;
-                image.set_data_file(None);
-                image
-            }
+        header.check(write)?;
+        let opening = match (write, lock) {
+            (true, _) => Opening::Write,
+            (false, LockMode::None) => Opening::Peek,
+            (false, _) => Opening::Read,
         };
-        let Some(name) = image.implicit_backing_file().cloned() else {
-            image.set_backing(None);
-            return Ok(image);
+        let base = match header.backing_file() {
+            Some(name) => Some(self.base(name, header.backing_format(), path, lock)?),
+            None => None,
         };
-        let format = image.implicit_backing_format().map(String::as_str);
+        Qcow2::open(Box::new(file), header, base, opening)
+    }
+
+    /// What an image at `path` is laid over.
+    fn base(
+        &mut self,
+        name: &str,
+        format: Option<&str>,
+        path: &Path,
+        lock: LockMode,
+    ) -> io::Result<Base> {
         let format = match format {
             None => None,
             // As QEMU calls what is raw where it is not a device.
@@ -332,20 +270,31 @@ impl Chain<'_> {
                     .map_err(|_| unsupported(format!("a backing file of the format '{name}'")))?,
             ),
         };
-        let backing = self.place(&name, path)?;
+        let backing = self.place(name, path)?;
         let lock = match lock {
             LockMode::None => LockMode::None,
             _ => LockMode::Shared,
         };
-        let opened = self.open(&backing, format, false, lock);
-        let (disk, _) = opened.map_err(|error| match error.get_ref() {
-            Some(why) if why.is::<NotAllowed>() => error,
-            // Of the backing file of the backing file.
-            Some(why) if why.to_string().starts_with("backing file") => error,
-            _ => io::Error::new(error.kind(), of_backing(&backing, &error)),
-        })?;
-        image.set_backing(Some(disk));
-        Ok(image)
+        self.open_base(&backing, format, lock)
+            .map_err(|error| match error.get_ref() {
+                Some(why) if why.is::<NotAllowed>() => error,
+                // Of the backing file of the backing file.
+                Some(why) if why.to_string().starts_with("backing file") => error,
+                _ => io::Error::new(error.kind(), of_backing(&backing, &error)),
+            })
+    }
+
+    fn open_base(
+        &mut self,
+        path: &Path,
+        format: Option<Format>,
+        lock: LockMode,
+    ) -> io::Result<Base> {
+        let file = self.lock(path, false, lock)?;
+        Ok(match format.map_or_else(|| Format::of(&file), Ok)? {
+            Format::Raw => Box::new(file),
+            Format::Qcow2 => Box::new(self.qcow2(file, path, false, lock)?),
+        })
     }
 
     /// The backing file that an image at `path` names.
@@ -380,13 +329,6 @@ impl Chain<'_> {
         let mut allowed = self.backing.allowed.iter();
         allowed.any(|path| std::path::absolute(path).is_ok_and(|path| named.starts_with(path)))
     }
-}
-
-/// The same file, whose writes are on the disk when they return.
-fn synchronous(file: &File) -> io::Result<File> {
-    let flags = OFlags::RDWR | OFlags::DSYNC | OFlags::CLOEXEC;
-    let path = format!("/proc/self/fd/{}", file.as_raw_fd());
-    Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
 }
 
 fn of_backing(file: &Path, error: &io::Error) -> String {

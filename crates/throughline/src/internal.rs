@@ -145,11 +145,17 @@ pub trait OpenVirtual {
     /// # Errors
     /// [`Error::Open`](crate::Error::Open).
     fn virtual_device(&self, path: &Path, write: bool) -> Result<Option<Arc<dyn BlockDevice>>>;
+
+    /// Makes a qcow2 image of an empty disk, in a new file.
+    ///
+    /// # Errors
+    /// [`Error::Open`](crate::Error::Open).
+    fn make_qcow2(&self, path: &Path, len_bytes: u64) -> Result<()>;
 }
 
 impl OpenVirtual for OpenOptions {
     fn format_of(&self, path: &Path) -> Result<Format> {
-        let format = self.shape.detected(path);
+        let format = self.image.detected(path);
         format.map_err(|source| Error::open(path, source))
     }
 
@@ -158,8 +164,13 @@ impl OpenVirtual for OpenOptions {
             true => LockMode::Exclusive,
             false => LockMode::Shared,
         };
-        let device = self.shape.device(path, write, lock);
+        let device = self.image.device(path, write, lock);
         device.map_err(|source| not_opened(path, source))
+    }
+
+    fn make_qcow2(&self, path: &Path, len_bytes: u64) -> Result<()> {
+        let made = throughline_image::overlay::create_empty(path, len_bytes);
+        made.map_err(|source| Error::open(path, source))
     }
 }
 

@@ -24,6 +24,7 @@ pub(crate) mod mkfs;
 pub(crate) mod mknod;
 pub(crate) mod mount;
 pub(crate) mod mv;
+pub(crate) mod overlay;
 pub(crate) mod pack;
 pub(crate) mod readlink;
 pub(crate) mod replay;
@@ -89,6 +90,7 @@ pub(crate) fn run(command: Command, context: &mut Context) -> Result<(), Failure
         Command::Df(args) => df::run(&args, context),
         Command::Du(args) => du::run(&args, context),
         Command::Tune(args) => tune::run(&args, context),
+        Command::Overlay(args) => overlay::run(&args, context),
         Command::Replay(args) => replay::run(&args, context),
         Command::Resize(args) => resize::run(&args, context),
         Command::Mount(args) => mount::run(&args, context),

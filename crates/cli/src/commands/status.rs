@@ -29,9 +29,9 @@ its directory. For a mount that cannot be queried, it shows the image and whethe
 \"answers\": false if the server did not answer within 2 s.
 
   version, pid, pid_namespace     the server, and the PID namespace of its pid
-  image, offset_bytes, partition, format, backing, log
-                                  the image; the volume's start or partition, the image's format and the
-                                  allowed backing files, if given; the log file
+  image, offset_bytes, partition, format, backing, overlay, log
+                                  the image; the volume's start or partition, the image's format, the
+                                  allowed backing files and the overlay, if given; the log file
   open_files                      files that programs have open
   mounted_s, label, read_only
   damaged_places                  number of damaged places found, at most 4096; the log has inodes and blocks

@@ -8,7 +8,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use throughline::{Backing, Format, JournalState, OpenOptions};
+use throughline::{ImageOptions, JournalState, OpenOptions};
 use throughline_fuse::mounts::{self, Mount};
 use throughline_fuse::{Unmount, UnmountError, unmount};
 
@@ -112,6 +112,17 @@ fn unmounted(dir: &Path, result: Result<(), UnmountError>) -> Result<(), Failure
     Err(problem.met(format!("cannot unmount {}", quote(dir))))
 }
 
+/// How a mount reads its image, by its status.
+fn image_options(state: &serde_json::Value) -> ImageOptions {
+    let backing = state["backing"].as_array().into_iter().flatten();
+    let mut options = ImageOptions::new();
+    options
+        .format(state["format"].as_str().and_then(|it| it.parse().ok()))
+        .backing(backing.filter_map(|path| path.as_str()).collect())
+        .overlay(state["overlay"].as_str().map(PathBuf::from));
+    options
+}
+
 /// The process that serves a mount, and its image.
 struct Server {
     process: OwnedFd,
@@ -119,8 +130,7 @@ struct Server {
     image: PathBuf,
     offset_bytes: u64,
     partition: Option<String>,
-    format: Option<Format>,
-    backing: Backing,
+    options: ImageOptions,
     read_only: bool,
     log: String,
 }
@@ -160,10 +170,7 @@ impl Server {
                 image: text("image").into(),
                 offset_bytes: state["offset_bytes"].as_u64().unwrap_or_default(),
                 partition: state["partition"].as_str().map(str::to_owned),
-                format: state["format"].as_str().and_then(|it| it.parse().ok()),
-                backing: (state["backing"].as_array().into_iter().flatten())
-                    .filter_map(|path| path.as_str())
-                    .fold(Backing::none(), Backing::allow),
+                options: image_options(&state),
                 read_only: state["read_only"].as_bool().unwrap_or(true),
                 log: text("log"),
             }))
@@ -218,8 +225,7 @@ impl Server {
             .no_replay(true)
             .offset(self.offset_bytes)
             .partition(self.partition.clone())
-            .format(self.format)
-            .backing(self.backing.clone())
+            .image(&self.options)
             .open(&self.image);
         let Ok(volume) = volume else {
             return true;

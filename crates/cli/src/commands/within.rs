@@ -101,6 +101,7 @@ fn is_for_files(command: &Command) -> bool {
         command,
         Command::Tune(_)
             | Command::Replay(_)
+            | Command::Overlay(_)
             | Command::Resize(_)
             | Command::Mount(_)
             | Command::Umount(_)

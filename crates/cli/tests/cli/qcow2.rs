@@ -272,10 +272,7 @@ fn what_cannot_be_right_is_refused() {
         fs::write(&image, bytes).unwrap();
     };
     for (flags, why) in [
-        (1, "qemu-img check -r all"),
-        (2, "marked as corrupt"),
         (4, "another file"),
-        (8, "zstd"),
         (16, "extended L2"),
         (64, "unknown"),
     ] {
@@ -283,6 +280,11 @@ fn what_cannot_be_right_is_refused() {
         let refused = fails(["ls", &at(&image, "/")], 1);
         assert!(refused.contains(why), "{refused}");
     }
+    // What is marked as corrupt can be read.
+    flagged(2);
+    ok(["ls", &at(&image, "/")]);
+    let refused = fails(["mkdir", &at(&image, "/x")], 1);
+    assert!(refused.contains("qemu-img check -r all"), "{refused}");
     // It is not overwritten by mistake.
     let refused = fails(["cp", text(&source), text(&image)], 1);
     assert!(refused.contains("image of a disk"), "{refused}");
@@ -328,6 +330,21 @@ fn partitions_in_an_image_are_found() {
     assert!(ok(["ls", &at(&image, "/")]).contains("here"));
     assert!(ok(["info", text(&image)]).contains("data"));
     qemu(&["check", "-q", text(&image)]);
+}
+
+#[test]
+fn a_new_image_is_made() {
+    let Some(folder) = place() else { return };
+    let image = folder.path().join("new.qcow2");
+    let make = ["mkfs", "-q", "--image-format", "qcow2", text(&image)];
+    let refused = crate::common::fails(make, 2, "size");
+    assert!(!image.exists(), "{refused:?}");
+    ok(make.into_iter().chain(["1G"]));
+    assert!(fs::metadata(&image).unwrap().len() < 64 << 20);
+    assert!(qemu(&["info", text(&image)]).contains("1 GiB"));
+    check(&image);
+    ok(["mkdir", &at(&image, "/x")]);
+    check(&image);
 }
 
 #[test]

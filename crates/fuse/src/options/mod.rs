@@ -46,6 +46,8 @@ pub struct MountOptions {
     pub format: Option<Format>,
     /// The files and directories that may be, or hold, backing files of the image.
     pub backing: Vec<PathBuf>,
+    /// The qcow2 image that changes are written to, instead of the image.
+    pub overlay: Option<PathBuf>,
     /// Show the image without replaying its journal; only for read-only mounts.
     pub no_replay: bool,
     /// Grow the volume to the size of its device or file before it is mounted.
@@ -129,6 +131,7 @@ impl Default for MountOptions {
             partition: None,
             format: None,
             backing: Vec::new(),
+            overlay: None,
             no_replay: false,
             resize: false,
             errors: None,
@@ -191,15 +194,17 @@ impl MountOptions {
             .on_error(self.errors)
             .discard(self.discard)
             .durable_within(self.commit.unwrap_or(DEFAULT_COMMIT));
-        let allowed = self.backing.iter();
-        let backing = allowed.fold(Backing::none(), |backing, path| backing.allow(path));
+        let mut image = throughline::ImageOptions::new();
+        image
+            .format(self.format)
+            .backing(Backing::from_iter(&self.backing))
+            .overlay(self.overlay.clone());
         options
             .write(!self.read_only)
             .no_replay(self.no_replay)
             .offset(self.offset_bytes)
             .partition(self.partition.clone())
-            .format(self.format)
-            .backing(backing)
+            .image(&image)
             .cache_bytes(Some(self.cache_bytes()))
             .volume(&volume);
     }

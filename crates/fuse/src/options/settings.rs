@@ -16,6 +16,7 @@ impl MountOptions {
                 self.format.map(|it| it.to_string()).unwrap_or_default(),
             ),
             ("backing", text(&self.backing)),
+            ("overlay", text(&self.overlay)),
             ("noload", text(&self.no_replay)),
             ("resize", text(&self.resize)),
             ("errors", text(&self.errors)),

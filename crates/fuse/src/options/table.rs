@@ -119,6 +119,17 @@ static TABLE: &[Known] = &[
             Ok(())
         },
     ),
+    with_value(
+        "overlay",
+        "FILE",
+        Group::Image,
+        "write changes to this qcow2 image, not to the image itself; it is made if it is not there",
+        |options, text| {
+            let path = std::path::absolute(text).map_err(|error| error.to_string())?;
+            options.overlay = Some(path);
+            Ok(())
+        },
+    ),
     flag(
         "noload",
         Group::Image,

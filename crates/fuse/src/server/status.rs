@@ -194,6 +194,7 @@ impl Status {
             "partition": self.options.partition,
             "format": self.options.format.map(|format| format.to_string()),
             "backing": self.options.backing,
+            "overlay": self.options.overlay,
             "log": self.options.log_file.as_ref().map(|path| path.to_string_lossy().into_owned()),
             "mounted_s": self.since.elapsed().as_secs_f64(),
             "requests": {

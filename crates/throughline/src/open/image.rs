@@ -1,14 +1,15 @@
 //! The disk in an image: the file itself, or what its format makes of it.
 
+use std::borrow::Cow;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags};
-use throughline_device::{BlockDevice, LockMode};
-use throughline_image::{Backing, DiskOptions, Format, ReadAt, VirtualDisk};
+use throughline_device::{BlockDevice, LockMode, LockedFile, OpenOptions as DeviceOptions};
+use throughline_image::{Backing, DiskOptions, Format, ReadAt, VirtualDisk, overlay};
 
 use crate::own::{Device, Own};
 
@@ -17,23 +18,46 @@ pub(crate) enum Image {
     Raw(File),
     /// Neither a file nor a block device.
     Other(File),
-    Virtual(VirtualDisk),
+    Virtual(Box<VirtualDisk>),
 }
 
 impl Image {
     /// # Errors
     /// As [`VirtualDisk::open`].
-    pub(crate) fn peek(shape: &Shape, path: &Path) -> io::Result<Image> {
+    pub(crate) fn peek(options: &ImageOptions, path: &Path) -> io::Result<Image> {
+        let (options, path) = options.file(path, false)?;
         let file = open(path)?;
         let kind = file.metadata()?.file_type();
         if !kind.is_file() && !kind.is_block_device() {
             return Ok(Image::Other(file));
         }
-        match shape.format.map_or_else(|| Format::of(&file), Ok)? {
+        match options.format.map_or_else(|| Format::of(&file), Ok)? {
             Format::Raw => Ok(Image::Raw(file)),
-            format => {
-                let disk = shape.disk_options(format, false, LockMode::None);
-                VirtualDisk::open(path, &disk).map(Image::Virtual)
+            _ => {
+                let disk = options.disk_options(false, LockMode::None);
+                let disk = VirtualDisk::open(path, &disk)?;
+                Ok(Image::Virtual(Box::new(disk)))
+            }
+        }
+    }
+
+    /// The disk in the image at `path`, for reading, and the lock on its file if the disk does not have it.
+    ///
+    /// # Errors
+    /// As [`VirtualDisk::open`].
+    pub(crate) fn locked(
+        options: &ImageOptions,
+        path: &Path,
+    ) -> io::Result<(Image, Option<LockedFile>)> {
+        match options.detected(path)? {
+            Format::Raw => {
+                let open = DeviceOptions::new().direct(false).lock(LockMode::Shared);
+                let locked = open.open_locked(path)?;
+                Ok((Image::Raw(locked.file().try_clone()?), Some(locked)))
+            }
+            _ => {
+                let disk = VirtualDisk::open(path, &options.disk_options(false, LockMode::Shared))?;
+                Ok((Image::Virtual(Box::new(disk)), None))
             }
         }
     }
@@ -54,34 +78,136 @@ impl ReadAt for Image {
     fn read_exact_at(&self, buffer: &mut [u8], at: u64) -> io::Result<()> {
         match self {
             Image::Raw(file) | Image::Other(file) => ReadAt::read_exact_at(file, buffer, at),
-            Image::Virtual(disk) => ReadAt::read_exact_at(disk, buffer, at),
+            Image::Virtual(disk) => ReadAt::read_exact_at(&**disk, buffer, at),
         }
     }
 
     fn len_bytes(&self) -> io::Result<u64> {
         match self {
             Image::Raw(file) | Image::Other(file) => file.len_bytes(),
-            Image::Virtual(disk) => ReadAt::len_bytes(disk),
+            Image::Virtual(disk) => ReadAt::len_bytes(&**disk),
         }
     }
 }
 
-/// How the disk lies in its file.
+/// How a disk lies in its image, of a volume that is opened by path.
+///
+/// ```no_run
+/// use throughline::{Backing, ImageOptions, OpenOptions};
+///
+/// # fn main() -> throughline::Result<()> {
+/// // What is written goes to changes.qcow2, which is made if it is not there; base.img stays as it is.
+/// let mut image = ImageOptions::new();
+/// image.overlay(Some("changes.qcow2".into()));
+/// let volume = OpenOptions::new().write(true).image(&image).open("base.img")?;
+/// volume.create("/etc/hostname")?.write_all_at(b"one\n", 0)?;
+/// volume.close()?;
+///
+/// // The same disk, by the name of the overlay.
+/// let mut image = ImageOptions::new();
+/// image.backing(Backing::none().allow("base.img"));
+/// OpenOptions::new().image(&image).open("changes.qcow2")?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Shape {
-    /// `None`: by content.
-    pub(super) format: Option<Format>,
-    pub(super) backing: Backing,
+pub struct ImageOptions {
+    format: Option<Format>,
+    backing: Backing,
+    overlay: Option<PathBuf>,
 }
 
-impl Shape {
-    fn disk_options(&self, format: Format, write: bool, lock: LockMode) -> DiskOptions {
+impl ImageOptions {
+    /// By content, without backing files and without an overlay.
+    pub fn new() -> ImageOptions {
+        ImageOptions::default()
+    }
+
+    /// The format of the image; `None`, the default: by content. A raw image of somebody who may have written
+    /// the beginning of another format into it, such as a guest, should be named as [`Format::Raw`].
+    pub fn format(&mut self, format: Option<Format>) -> &mut Self {
+        self.format = format;
+        self
+    }
+
+    /// The backing files that an image of the format qcow2 may name. The default: none, so that an image
+    /// cannot make this process open another file.
+    pub fn backing(&mut self, backing: Backing) -> &mut Self {
+        self.backing = backing;
+        self
+    }
+
+    /// A qcow2 image that holds what is changed: the image that is opened is its backing file, and is only
+    /// read. It is made when the image is first opened for writing. Whoever opens the image for reading sees it
+    /// with the overlay, if there is one. An overlay of another image is not read, and not written.
+    pub fn overlay(&mut self, overlay: Option<PathBuf>) -> &mut Self {
+        self.overlay = overlay;
+        self
+    }
+
+    /// The same, of the image itself.
+    pub(crate) fn without_overlay(&self) -> ImageOptions {
+        ImageOptions {
+            overlay: None,
+            ..self.clone()
+        }
+    }
+
+    pub(crate) fn disk_options(&self, write: bool, lock: LockMode) -> DiskOptions {
         DiskOptions {
-            format: Some(format),
             write,
             lock,
             backing: self.backing.clone(),
         }
+    }
+
+    /// The file that holds the disk of the image at `path`, and how it is opened. `make` also makes an
+    /// overlay that is not there.
+    fn file<'a>(
+        &'a self,
+        path: &'a Path,
+        make: bool,
+    ) -> io::Result<(Cow<'a, ImageOptions>, &'a Path)> {
+        let Some(overlay) = &self.overlay else {
+            return Ok((Cow::Borrowed(self), path));
+        };
+        let alone = self.without_overlay();
+        let base = match overlay::base_of(overlay) {
+            Ok(base) => base,
+            Err(error) if error.kind() == io::ErrorKind::NotFound && make => {
+                let format = alone.detected(path)?;
+                let len_bytes = Image::peek(&alone, path)?.len_bytes()?;
+                overlay::create(overlay, path, format, len_bytes)
+                    .map_err(|error| of(overlay, &error))?;
+                Some(path.to_owned())
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok((Cow::Owned(alone), path));
+            }
+            Err(error) => return Err(of(overlay, &error)),
+        };
+        let is_over = match &base {
+            Some(base) => base.canonicalize().ok() == path.canonicalize().ok(),
+            None => false,
+        };
+        if !is_over && !make {
+            return Ok((Cow::Owned(alone), path));
+        }
+        if !is_over {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                OtherBase {
+                    overlay: overlay.clone(),
+                    base,
+                },
+            ));
+        }
+        let over = ImageOptions {
+            format: Some(Format::Qcow2),
+            backing: alone.backing.allow(path),
+            overlay: None,
+        };
+        Ok((Cow::Owned(over), overlay))
     }
 
     /// The format of the image at `path`, as it was named or by content.
@@ -89,6 +215,9 @@ impl Shape {
     /// # Errors
     /// As [`Format::of`].
     pub(crate) fn detected(&self, path: &Path) -> io::Result<Format> {
+        if self.overlay.is_some() {
+            return Ok(Format::Qcow2);
+        }
         if let Some(format) = self.format {
             return Ok(format);
         }
@@ -110,7 +239,8 @@ impl Shape {
         write: bool,
         lock: LockMode,
     ) -> io::Result<Option<Arc<dyn BlockDevice>>> {
-        let format = match self.detected(path) {
+        let (options, path) = self.file(path, write)?;
+        let format = match options.detected(path) {
             Ok(format) => format,
             // Whether the file can be opened and read is seen when it is.
             Err(error) if error.raw_os_error().is_some() => Format::Raw,
@@ -118,12 +248,33 @@ impl Shape {
         };
         match format {
             Format::Raw => Ok(None),
-            format => {
-                let disk = VirtualDisk::open(path, &self.disk_options(format, write, lock))?;
+            _ => {
+                let disk = VirtualDisk::open(path, &options.disk_options(write, lock))?;
                 Ok(Some(Arc::new(Own::new(disk)?)))
             }
         }
     }
+}
+
+/// An overlay holds changes of another image than the one that is opened.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("the overlay {} is one of {}", overlay.display(), named(base.as_deref()))]
+pub struct OtherBase {
+    /// The overlay.
+    pub overlay: PathBuf,
+    /// The image that it is laid over; `None`: it is an image of its own.
+    pub base: Option<PathBuf>,
+}
+
+fn named(base: Option<&Path>) -> String {
+    base.map_or_else(|| "no image".to_owned(), |base| base.display().to_string())
+}
+
+fn of(overlay: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(
+        error.kind(),
+        format!("the overlay {}: {error}", overlay.display()),
+    )
 }
 
 impl Device for VirtualDisk {

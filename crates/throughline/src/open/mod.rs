@@ -11,9 +11,9 @@ use std::sync::Arc;
 use throughline_block::Listener;
 use throughline_device::EngineChoice;
 use throughline_fileio::DirtyLimits;
-use throughline_image::{Backing, Format};
 
-use image::Shape;
+pub(crate) use image::Image;
+pub use image::{ImageOptions, OtherBase};
 pub(crate) use opening::not_opened;
 pub use partition::partitions;
 pub(crate) use partition::{located, table};
@@ -45,7 +45,7 @@ pub struct OpenOptions {
     /// How long its place is: a partition. `None`: to the end of the device.
     pub(crate) len_bytes: Option<u64>,
     partition: Option<String>,
-    pub(crate) shape: Shape,
+    pub(crate) image: ImageOptions,
     bio_target_bytes: Option<u32>,
     allow_unclean: bool,
     create: bool,
@@ -87,7 +87,7 @@ impl OpenOptions {
             offset_bytes: 0,
             len_bytes: None,
             partition: None,
-            shape: Shape::default(),
+            image: ImageOptions::new(),
             bio_target_bytes: None,
             allow_unclean: false,
             create: false,
@@ -139,18 +139,10 @@ impl OpenOptions {
         self
     }
 
-    /// The format of the image; `None`, the default: by content. A raw image of somebody who may have written
-    /// the beginning of another format into it, such as a guest, should be named as [`Format::Raw`]. Applies
-    /// to volumes that are opened by path; [`OpenOptions::open_raw`] opens the file as it is.
-    pub fn format(&mut self, format: Option<Format>) -> &mut Self {
-        self.shape.format = format;
-        self
-    }
-
-    /// The backing files that an image of the format qcow2 may name. The default: none, so that an image
-    /// cannot make this process open another file.
-    pub fn backing(&mut self, backing: Backing) -> &mut Self {
-        self.shape.backing = backing;
+    /// How the disk lies in the image: its format, its backing files, an overlay. Applies to volumes that are
+    /// opened by path; [`OpenOptions::open_raw`] opens the file as it is.
+    pub fn image(&mut self, image: &ImageOptions) -> &mut Self {
+        self.image = image.clone();
         self
     }
 

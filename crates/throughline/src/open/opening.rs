@@ -118,7 +118,7 @@ impl OpenOptions {
         let path = path.as_ref();
         let mut options = self.clone();
         // A crash may also have left the tables of the image behind; who opens it for writing mends them.
-        let tables = (self.shape).device(path, true, LockMode::Exclusive);
+        let tables = (self.image).device(path, true, LockMode::Exclusive);
         drop(tables.map_err(|source| not_opened(path, source))?);
         let before = options.write(false).no_replay(true).open(path)?;
         let needed = before.fs().needs_recovery();
@@ -178,7 +178,7 @@ impl OpenOptions {
     pub(crate) fn disk(&self, path: &Path) -> Result<Arc<Disk>> {
         let failed = |source| not_opened(path, source);
         let lock = lock(self.write, self.beside_writer);
-        match self.shape.device(path, self.write, lock).map_err(failed)? {
+        match self.image.device(path, self.write, lock).map_err(failed)? {
             Some(device) => self.disk_on(device).map_err(failed),
             None => self.disk_with(path, false, false),
         }

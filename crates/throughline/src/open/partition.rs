@@ -30,7 +30,7 @@ pub fn partitions(path: impl AsRef<Path>) -> Result<Option<Table>> {
 /// The same, of an image that is opened with these options.
 pub(crate) fn table(options: &OpenOptions, path: &Path) -> Result<Option<Table>> {
     let failed = |source| Error::open(path, source);
-    let disk = Image::peek(&options.shape, path).map_err(failed)?;
+    let disk = Image::peek(&options.image, path).map_err(failed)?;
     match disk.has_partitions() {
         true => Table::read(&disk).map_err(|error| failed(why(error))),
         false => Ok(None),
@@ -50,7 +50,7 @@ pub(crate) fn located(options: &OpenOptions, path: &Path) -> Result<OpenOptions>
             None => Ok(located),
         };
     }
-    let found = Image::peek(&options.shape, path).and_then(|disk| find(&disk, wanted.as_deref()));
+    let found = Image::peek(&options.image, path).and_then(|disk| find(&disk, wanted.as_deref()));
     match (found, wanted) {
         (Ok(None), _) => {}
         (Ok(Some(partition)), _) => {

@@ -87,6 +87,7 @@ fn is_watched(command: &Command) -> bool {
         | Command::Du(_)
         | Command::Tune(_)
         | Command::Replay(_)
+        | Command::Overlay(_)
         | Command::Tar(_)
         | Command::Mount(_) => true,
         Command::Lab(args) => args.measures(),
@@ -111,6 +112,7 @@ fn over(inner: Globals, outer: &Globals) -> Globals {
         offset,
         image_format,
         backing,
+        overlay,
         engine,
         direct,
         host_cache,
@@ -132,6 +134,7 @@ fn over(inner: Globals, outer: &Globals) -> Globals {
             true => outer.backing.clone(),
             false => backing,
         },
+        overlay: overlay.or_else(|| outer.overlay.clone()),
         engine: if engine == Engine::Auto {
             outer.engine
         } else {

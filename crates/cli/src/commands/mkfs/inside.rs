@@ -16,6 +16,28 @@ pub(super) fn is_virtual(image: &Path, open: &OpenOptions) -> Result<bool, Probl
     }
 }
 
+/// Makes the file system in a new qcow2 image, as large as the file system.
+pub(super) fn make_new(
+    args: &MkfsArgs,
+    image: &Path,
+    options: &mut MkfsOptions,
+    open: &OpenOptions,
+) -> Result<Made, Failure> {
+    let doing = || super::doing(args);
+    let planned = options.plan(None);
+    let planned = planned.map_err(|error| super::failure(error, args, doing))?;
+    if args.dry_run {
+        return Ok(planned);
+    }
+    let bytes = planned.blocks.saturating_mul(planned.block_bytes.into());
+    let made = open.make_qcow2(image, bytes);
+    made.map_err(|error| Problem::from(error).met(doing()))?;
+    make(args, (image, false), options, open).inspect_err(|_| {
+        // What could not be made is not left behind.
+        let _ = std::fs::remove_file(image);
+    })
+}
+
 /// Makes the file system, where the options say.
 pub(super) fn make(
     args: &MkfsArgs,

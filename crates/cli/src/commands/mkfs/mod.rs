@@ -50,15 +50,9 @@ pub(crate) fn run(args: &MkfsArgs, context: &mut Context) -> Result<(), Failure>
     if let Some(found) = &found {
         found.limit(args, &mut options)?;
     }
-    if context
-        .globals
-        .image_format
-        .is_some_and(|it| it != Format::Raw)
-        && !image.exists()
-    {
-        let problem = Problem::new("a new image is raw")
-            .with_next("qemu-img create -f qcow2 IMAGE SIZE, then mkfs IMAGE");
-        return Err(problem.met(doing()));
+    if context.globals.image_format == Some(Format::Qcow2) && !image.exists() {
+        let made = inside::make_new(args, image, &mut options, &open)?;
+        return finish(&made, None, None, args, context);
     }
     if inside::is_virtual(image, &open).map_err(|error| error.met(doing()))? {
         let made = inside::make(args, (image, found.is_some()), &mut options, &open)?;

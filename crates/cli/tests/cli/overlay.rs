@@ -1,0 +1,357 @@
+//! Overlays: `--overlay`, and the commands of `overlay`. The judges are `qemu-img`, `e2fsck -fn`, and that the
+//! base keeps its bytes.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use tempfile::TempDir;
+use throughline_testkit::program::{self, has};
+
+use crate::common::{noise, ok, run, tools_are_missing};
+
+struct Place {
+    folder: TempDir,
+}
+
+impl Place {
+    /// With a base, and its bytes; `None` if a tool is missing.
+    fn new() -> Option<(Place, Vec<u8>)> {
+        if tools_are_missing() {
+            return None;
+        }
+        if !has(&["qemu-img"]) {
+            throughline_testkit::missing!("qemu-img is not installed");
+            return None;
+        }
+        let place = Place {
+            folder: tempfile::tempdir().unwrap(),
+        };
+        fs::create_dir(place.path("tree")).unwrap();
+        fs::create_dir(place.path("tree/gone")).unwrap();
+        fs::write(place.path("tree/kept"), noise(300_000, 1)).unwrap();
+        fs::write(place.path("tree/changed"), "old\n").unwrap();
+        fs::write(place.path("tree/gone/file"), "gone\n").unwrap();
+        ok([
+            "pack",
+            "-q",
+            "-s",
+            "16M",
+            &place.text("base.img"),
+            &place.text("tree"),
+        ]);
+        let bytes = fs::read(place.path("base.img")).unwrap();
+        Some((place, bytes))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn text(&self, name: &str) -> String {
+        self.path(name).to_str().unwrap().to_owned()
+    }
+
+    fn qemu(&self, arguments: &[&str]) -> String {
+        let mut command = program::command("qemu-img");
+        let ran = command.current_dir(self.folder.path()).args(arguments);
+        let ran = ran.output().unwrap();
+        assert!(ran.status.success(), "qemu-img {arguments:?}: {ran:?}");
+        String::from_utf8_lossy(&ran.stdout).into_owned()
+    }
+
+    /// The disk that an overlay shows is sound, by other programs.
+    fn check(&self, overlay: &str) {
+        self.qemu(&["check", "-q", overlay]);
+        self.qemu(&["convert", "-O", "raw", overlay, "shown.img"]);
+        fsck(&self.path("shown.img"));
+    }
+
+    fn changes(&self, overlay: &str) -> String {
+        ok([
+            "overlay",
+            "diff",
+            "--backing",
+            &self.text("."),
+            &self.text(overlay),
+        ])
+        
+    }
+
+    /// Adds, changes and deletes files through an overlay.
+    fn change(&self, overlay: &str, base: &str) {
+        let overlay = self.text(overlay);
+        fs::write(self.path("new"), "new\n").unwrap();
+        let inside = |path: &str| format!("{}:{path}", self.text(base));
+        let with = ["--overlay", overlay.as_str()];
+        ok(["cp", with[0], with[1], &self.text("new"), &inside("/added")]);
+        ok([
+            "cp",
+            with[0],
+            with[1],
+            &self.text("new"),
+            &inside("/changed"),
+        ]);
+        ok(["rm", "-r", with[0], with[1], &inside("/gone")]);
+        assert_eq!(
+            ok(["cat", with[0], with[1], &inside("/changed")]),
+            "new\n"
+        );
+    }
+}
+
+fn fsck(image: &Path) {
+    let ran = program::command("e2fsck")
+        .arg("-fn")
+        .arg(image)
+        .output()
+        .unwrap();
+    assert!(ran.status.success(), "{ran:?}");
+}
+
+fn fails<'a>(arguments: impl IntoIterator<Item = &'a str>, code: i32) -> String {
+    crate::common::fails(arguments, code, "throughline: ").stderr
+}
+
+const CHANGES: &str = "M /changed\nD /gone\nD /gone/file\nA /added\n";
+
+#[test]
+fn changes_go_to_the_overlay() {
+    let Some((place, base)) = Place::new() else {
+        return;
+    };
+    place.change("over.qcow2", "base.img");
+    assert!(
+        fs::read(place.path("base.img")).unwrap() == base,
+        "the base has changed"
+    );
+    let cat = format!("{}:/changed", place.text("base.img"));
+    assert_eq!(ok(["cat", &cat]), "old\n");
+    place.check("over.qcow2");
+    assert_eq!(place.changes("over.qcow2"), CHANGES);
+    let ranges = ok([
+        "overlay",
+        "diff",
+        "--ranges",
+        "--json",
+        "--backing",
+        &place.text("base.img"),
+        &place.text("over.qcow2"),
+    ]);
+    let ranges: Vec<serde_json::Value> = serde_json::from_str(&ranges).unwrap();
+    assert!(!ranges.is_empty());
+    let shown = fs::read(place.path("shown.img")).unwrap();
+    let mut at = 0;
+    for range in &ranges {
+        let start = range["start_bytes"].as_u64().unwrap() as usize;
+        assert!(shown[at..start] == base[at..start], "bytes {at} to {start}");
+        at = start + range["len_bytes"].as_u64().unwrap() as usize;
+    }
+    assert!(shown[at..] == base[at..]);
+    // QEMU finds the base, whose name is relative.
+    let info = place.qemu(&["info", "over.qcow2"]);
+    assert!(info.contains("backing file: base.img"), "{info}");
+    assert!(info.contains("backing file format: raw"), "{info}");
+}
+
+#[test]
+fn an_overlay_in_another_folder_over_a_partition() {
+    let Some((place, _)) = Place::new() else {
+        return;
+    };
+    fs::create_dir(place.path("elsewhere")).unwrap();
+    fs::write(place.path("elsewhere/new"), "one\n").unwrap();
+    ok([
+        "pack",
+        "-q",
+        "-s",
+        "16M",
+        "--partition",
+        "gpt",
+        &place.text("disk.img"),
+        &place.text("tree"),
+    ]);
+    let base = fs::read(place.path("disk.img")).unwrap();
+    let overlay = place.text("elsewhere/over.qcow2");
+    let inside = format!("{}@1:/one", place.text("disk.img"));
+    ok([
+        "cp",
+        "--overlay",
+        &overlay,
+        &place.text("elsewhere/new"),
+        &inside,
+    ]);
+    assert!(
+        fs::read(place.path("disk.img")).unwrap() == base,
+        "the base has changed"
+    );
+    assert_eq!(place.changes("elsewhere/over.qcow2"), "A /one\n");
+    let of_overlay = format!("{overlay}@1:/one");
+    let backing = place.text("disk.img");
+    assert_eq!(
+        ok(["cat", "--backing", &backing, &of_overlay]),
+        "one\n"
+    );
+    // Without leave, an overlay opens no other file.
+    let said = fails(["overlay", "diff", &overlay], 1);
+    assert!(said.contains("--backing"), "{said}");
+}
+
+#[test]
+fn commit_and_rebase() {
+    let Some((place, base)) = Place::new() else {
+        return;
+    };
+    place.change("over.qcow2", "base.img");
+    let backing = place.text(".");
+    let [overlay, new] = ["over.qcow2", "new.img"].map(|name| place.text(name));
+    ok([
+        "overlay",
+        "commit",
+        "-q",
+        "--backing",
+        &backing,
+        &overlay,
+        &new,
+    ]);
+    fsck(&place.path("new.img"));
+    place.qemu(&["compare", "over.qcow2", "new.img"]);
+    let said = fails(
+        ["overlay", "commit", "--backing", &backing, &overlay, &new],
+        1,
+    );
+    assert!(said.contains("exists"), "{said}");
+
+    // Over the new base, it shows the same.
+    place.qemu(&["convert", "-O", "raw", "over.qcow2", "before.img"]);
+    ok(["overlay", "rebase", "--backing", &backing, &overlay, &new]);
+    place.qemu(&[
+        "compare",
+        "-f",
+        "qcow2",
+        "-F",
+        "raw",
+        "over.qcow2",
+        "before.img",
+    ]);
+    let info = place.qemu(&["info", "over.qcow2"]);
+    assert!(info.contains("backing file: new.img"), "{info}");
+    assert_eq!(place.changes("over.qcow2"), "");
+
+    // And back, over a base that differs.
+    ok([
+        "overlay",
+        "rebase",
+        "--backing",
+        &backing,
+        &overlay,
+        &place.text("base.img"),
+    ]);
+    place.qemu(&[
+        "compare",
+        "-f",
+        "qcow2",
+        "-F",
+        "raw",
+        "over.qcow2",
+        "before.img",
+    ]);
+    place.check("over.qcow2");
+    assert_eq!(place.changes("over.qcow2"), CHANGES);
+    assert!(
+        fs::read(place.path("base.img")).unwrap() == base,
+        "the base has changed"
+    );
+
+    let said = fails(
+        [
+            "overlay",
+            "rebase",
+            "--backing",
+            &backing,
+            &overlay,
+            &overlay,
+        ],
+        1,
+    );
+    assert!(said.contains("the overlay itself"), "{said}");
+}
+
+/// Names of bases of any length, on both sides of the first sector.
+#[test]
+fn bases_with_long_names() {
+    let Some((place, _)) = Place::new() else {
+        return;
+    };
+    place.change("over.qcow2", "base.img");
+    place.qemu(&["convert", "-O", "raw", "over.qcow2", "before.img"]);
+    let deep = "d".repeat(200);
+    fs::create_dir(place.path(&deep)).unwrap();
+    let backing = place.text(".");
+    for (len, fits) in [
+        (100, true),
+        (250, true),
+        (20, true),
+        (240, true),
+        (255, true),
+    ] {
+        let name = format!("{deep}/{}", "b".repeat(len));
+        fs::copy(place.path("base.img"), place.path(&name)).unwrap();
+        let arguments = [
+            "overlay",
+            "rebase",
+            "--backing",
+            &backing,
+            &place.text("over.qcow2"),
+            &place.text(&name),
+        ];
+        assert_eq!(run(arguments).code == Some(0), fits, "{len}");
+        place.qemu(&[
+            "compare",
+            "-f",
+            "qcow2",
+            "-F",
+            "raw",
+            "over.qcow2",
+            "before.img",
+        ]);
+        place.check("over.qcow2");
+    }
+}
+
+#[test]
+fn what_is_wrong_is_said() {
+    let Some((place, base)) = Place::new() else {
+        return;
+    };
+    place.change("over.qcow2", "base.img");
+    fs::copy(place.path("base.img"), place.path("other.img")).unwrap();
+    let overlay = place.text("over.qcow2");
+    let other = format!("{}:/x", place.text("other.img"));
+    // Writing to another image with it.
+    let said = fails(["mkdir", "--overlay", &overlay, &other], 1);
+    assert!(
+        said.contains("base.img") && said.contains("rebase"),
+        "{said}"
+    );
+    assert!(
+        fs::read(place.path("other.img")).unwrap() == base,
+        "the other image was written"
+    );
+    // What is no overlay.
+    for name in ["new", "base.img"] {
+        let said = fails(["mkdir", "--overlay", &place.text(name), &other], 1);
+        assert!(said.contains("not a qcow2 image"), "{said}");
+        let said = fails(["overlay", "diff", &place.text(name)], 1);
+        assert!(said.contains("not a qcow2 image"), "{said}");
+    }
+    // One writer at a time, and none to the base meanwhile.
+    let said = fails(["mkdir", "--overlay", &place.text("no/such"), &other], 1);
+    assert!(said.contains("No such file"), "{said}");
+    // A base that is gone.
+    fs::remove_file(place.path("base.img")).unwrap();
+    let said = fails(
+        ["overlay", "diff", "--backing", &place.text("."), &overlay],
+        1,
+    );
+    assert!(said.contains("base.img"), "{said}");
+}

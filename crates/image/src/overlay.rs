@@ -1,0 +1,197 @@
+//! Overlays: qcow2 images that hold what was changed of a base, which is never written.
+//!
+//! Invariants:
+//! - A file that is not finished has another name, so an overlay is there as a whole or not at all.
+//! - The base that an overlay names changes in one write of a sector: a cut leaves the old or the new one.
+
+use std::fs::{File, Permissions};
+use std::io;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use tempfile::NamedTempFile;
+
+use crate::format::Format;
+use crate::qcow2::{self, Header};
+use crate::source::ReadAt;
+use crate::virtual_disk::VirtualDisk;
+
+/// The bytes that are compared or copied at once: the clusters of new images.
+const STEP_BYTES: u64 = 64 << 10;
+
+/// Makes an overlay over `base`, a disk of `len_bytes` in an image of this format. It names the base relative
+/// to its own folder if both are in the same one.
+///
+/// # Errors
+/// [`io::ErrorKind::AlreadyExists`]; [`io::ErrorKind::InvalidInput`] if the disk is too large or the name too
+/// long; of the file system.
+pub fn create(overlay: &Path, base: &Path, format: Format, len_bytes: u64) -> io::Result<()> {
+    let name = name_of(overlay, base)?;
+    make(overlay, len_bytes, Some((&name, &format.to_string())))
+}
+
+/// Makes an empty qcow2 image of a disk of `len_bytes`, over nothing.
+///
+/// # Errors
+/// The same.
+pub fn create_empty(path: &Path, len_bytes: u64) -> io::Result<()> {
+    make(path, len_bytes, None)
+}
+
+fn make(path: &Path, len_bytes: u64, backing: Option<(&str, &str)>) -> io::Result<()> {
+    let folder = folder_of(path);
+    let file = temporary(folder)?;
+    qcow2::create(file.as_file(), len_bytes, backing)?;
+    file.persist_noclobber(path).map_err(|error| error.error)?;
+    File::open(folder)?.sync_all()
+}
+
+/// The file that the overlay at `path` names as its base; `None` if it names none. It is not opened.
+///
+/// # Errors
+/// [`io::ErrorKind::InvalidData`] if it is no qcow2 image; of the device.
+pub fn base_of(path: &Path) -> io::Result<Option<PathBuf>> {
+    let file = File::open(path)?;
+    if Format::of(&file)? != Format::Qcow2 {
+        let why = "it is no overlay: it is not a qcow2 image";
+        return Err(io::Error::new(io::ErrorKind::InvalidData, why));
+    }
+    let header = Header::read(&file)?;
+    Ok(header.backing_file().map(|name| {
+        let name = name.strip_prefix("file:").unwrap_or(name);
+        folder_of(path).join(name)
+    }))
+}
+
+/// Makes the overlay at `path`, whose disk is `disk`, one over `base`, whose disk is `new`: where the two bases
+/// differ and the overlay has nothing, the bytes of the old one are copied to it first. `progress` is told how
+/// many bytes were compared.
+///
+/// # Errors
+/// As [`create`], and of both disks and `progress`.
+pub fn rebase(
+    (path, disk): (&Path, VirtualDisk),
+    (base, format, new): (&Path, Format, &dyn ReadAt),
+    progress: &mut dyn FnMut(u64) -> io::Result<()>,
+) -> io::Result<()> {
+    let name = name_of(path, base)?;
+    let len_bytes = ReadAt::len_bytes(&disk)?;
+    let new_bytes = new.len_bytes()?;
+    let mut buffers = [vec![0; step()], vec![0; step()]];
+    let mut at = 0;
+    let mut own = disk.next_own(0)?;
+    while at < len_bytes {
+        progress(at)?;
+        if let Some((from, end)) = own
+            && from <= at
+        {
+            at = end;
+            own = disk.next_own(at)?;
+            continue;
+        }
+        let next = own.map_or(len_bytes, |(from, _)| from);
+        let end = at.saturating_add(STEP_BYTES).min(next);
+        let len = usize::try_from(end.saturating_sub(at)).unwrap_or(0);
+        let [before, after] = &mut buffers;
+        let (before, after) = (before.split_at_mut(len).0, after.split_at_mut(len).0);
+        // What the overlay does not have is read from its base.
+        disk.read_exact_at(before, at)?;
+        read_padded(new, new_bytes, after, at)?;
+        if before != after {
+            disk.write_all_at(before, at)?;
+        }
+        at = end;
+    }
+    disk.flush()?;
+    progress(len_bytes)?;
+    // Before the lock on the overlay is released.
+    let file = File::options().read(true).write(true).open(path)?;
+    qcow2::set_backing(&file, &name, &format.to_string())?;
+    drop(disk);
+    Ok(())
+}
+
+/// Reads bytes that may be past the end: they are zeros.
+fn read_padded(disk: &dyn ReadAt, len_bytes: u64, buffer: &mut [u8], at: u64) -> io::Result<()> {
+    let there = usize::try_from(len_bytes.saturating_sub(at)).unwrap_or(usize::MAX);
+    let (there, past) = buffer.split_at_mut(there.min(buffer.len()));
+    past.fill(0);
+    match there.is_empty() {
+        true => Ok(()),
+        false => disk.read_exact_at(there, at),
+    }
+}
+
+/// Copies a disk to a new file, without its zeros. `progress` is told how many bytes were read.
+///
+/// # Errors
+/// [`io::ErrorKind::AlreadyExists`]; of the device and the file system.
+pub fn flatten(
+    disk: &dyn ReadAt,
+    to: &Path,
+    progress: &mut dyn FnMut(u64) -> io::Result<()>,
+) -> io::Result<()> {
+    let folder = folder_of(to);
+    let file = temporary(folder)?;
+    let len_bytes = disk.len_bytes()?;
+    file.as_file().set_len(len_bytes)?;
+    let mut buffer = vec![0; step().saturating_mul(16)];
+    let mut at = 0;
+    while at < len_bytes {
+        progress(at)?;
+        let rest = usize::try_from(len_bytes.saturating_sub(at)).unwrap_or(usize::MAX);
+        let len = rest.min(buffer.len());
+        let part = buffer.split_at_mut(len).0;
+        disk.read_exact_at(part, at)?;
+        for chunk in part.chunks(step()) {
+            if chunk.iter().any(|byte| *byte != 0) {
+                file.as_file().write_all_at(chunk, at)?;
+            }
+            at = at.saturating_add(u64::try_from(chunk.len()).unwrap_or(u64::MAX));
+        }
+    }
+    progress(len_bytes)?;
+    file.as_file().sync_all()?;
+    file.persist_noclobber(to).map_err(|error| error.error)?;
+    File::open(folder)?.sync_all()
+}
+
+fn step() -> usize {
+    usize::try_from(STEP_BYTES).unwrap_or(1 << 16)
+}
+
+/// A file with the permissions of other new files.
+fn temporary(folder: &Path) -> io::Result<NamedTempFile> {
+    let mut options = tempfile::Builder::new();
+    options.prefix(".throughline-");
+    // Less those of the umask.
+    options.permissions(Permissions::from_mode(0o666));
+    options.tempfile_in(folder)
+}
+
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
+        Some(folder) => folder,
+        None => Path::new("/"),
+    }
+}
+
+/// How an overlay at `overlay` names its base.
+fn name_of(overlay: &Path, base: &Path) -> io::Result<String> {
+    let folder = folder_of(overlay).canonicalize()?;
+    let base = base.canonicalize()?;
+    let name = match base.strip_prefix(&folder) {
+        // A name with a colon would be taken for a protocol.
+        Ok(name) if name.components().count() == 1 && !has_colon(name) => name,
+        _ => &base,
+    };
+    name.to_str().map(str::to_owned).ok_or_else(|| {
+        let why = "the name of the base is not UTF-8, which an overlay cannot hold";
+        io::Error::new(io::ErrorKind::InvalidInput, why)
+    })
+}
+
+fn has_colon(name: &Path) -> bool {
+    name.to_str().is_some_and(|name| name.contains(':'))
+}

@@ -1,0 +1,352 @@
+//! Power cuts of an image, simulated: of what was written since the last sync, any part may be lost, in
+//! sectors. What was promised must be there, other bytes must be old or new, `qemu-img check` finds no error,
+//! and after the next opening no leak either.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::sync::{Arc, Mutex};
+
+use throughline_device::LockMode;
+use throughline_image::{Backing, DiskOptions, Format, ReadAt, Store, VirtualDisk};
+use throughline_testkit::program::{self, has};
+use throughline_testkit::seed;
+
+const SECTOR: usize = 512;
+const DISK_BYTES: usize = 2 << 20;
+
+/// A generator of numbers (xorshift).
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, most: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0 >> 11) as usize % most
+    }
+}
+
+/// A file, and what a power cut may take from it.
+#[derive(Default)]
+struct File {
+    now: Vec<u8>,
+    /// As of the last sync.
+    durable: Vec<u8>,
+    /// Since then.
+    written: Vec<(usize, Vec<u8>)>,
+    /// The power is to be cut after so many more calls.
+    cut_after: Option<usize>,
+    /// What was there then.
+    at_cut: Option<Left>,
+}
+
+/// What a cut finds.
+struct Left {
+    durable: Vec<u8>,
+    written: Vec<(usize, Vec<u8>)>,
+}
+
+impl File {
+    fn left(&self) -> Left {
+        Left {
+            durable: self.durable.clone(),
+            written: self.written.clone(),
+        }
+    }
+
+    /// Before each call that writes or syncs.
+    fn count_down(&mut self) {
+        self.cut_after = match self.cut_after {
+            Some(0) => {
+                self.at_cut = Some(self.left());
+                None
+            }
+            Some(calls) => Some(calls - 1),
+            None => None,
+        };
+    }
+}
+
+#[derive(Clone, Default)]
+struct Cuttable(Arc<Mutex<File>>);
+
+impl Left {
+    /// What a cut leaves: any part of each write, in sectors, and in any order.
+    fn cut(&self, numbers: &mut Numbers) -> Vec<u8> {
+        let mut left = self.durable.clone();
+        let kept = numbers.below(5);
+        for (at, bytes) in &self.written {
+            let mut from = 0;
+            while from < bytes.len() {
+                let at = at + from;
+                let len = (SECTOR - at % SECTOR).min(bytes.len() - from);
+                if numbers.below(4) < kept {
+                    if left.len() < at + len {
+                        left.resize(at + len, 0);
+                    }
+                    left[at..at + len].copy_from_slice(&bytes[from..from + len]);
+                }
+                from += len;
+            }
+        }
+        left
+    }
+}
+
+impl Cuttable {
+    fn cut(&self, numbers: &mut Numbers) -> Vec<u8> {
+        self.0.lock().unwrap().left().cut(numbers)
+    }
+
+    fn cut_after(&self, calls: usize) {
+        self.0.lock().unwrap().cut_after = Some(calls);
+    }
+
+    /// What the cut left that was ordered last, if the power was cut since then.
+    fn was_cut(&self, numbers: &mut Numbers) -> Option<Vec<u8>> {
+        let mut file = self.0.lock().unwrap();
+        file.cut_after = None;
+        file.at_cut.take().map(|left| left.cut(numbers))
+    }
+}
+
+impl ReadAt for Cuttable {
+    fn read_exact_at(&self, buffer: &mut [u8], at: u64) -> io::Result<()> {
+        let file = self.0.lock().unwrap();
+        let at = usize::try_from(at).unwrap();
+        match file.now.get(at..at + buffer.len()) {
+            Some(bytes) => buffer.copy_from_slice(bytes),
+            None => return Err(io::ErrorKind::UnexpectedEof.into()),
+        }
+        Ok(())
+    }
+
+    fn len_bytes(&self) -> io::Result<u64> {
+        Ok(self.0.lock().unwrap().now.len() as u64)
+    }
+}
+
+impl Store for Cuttable {
+    fn write_all_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        let mut file = self.0.lock().unwrap();
+        let at = usize::try_from(at).unwrap();
+        let end = at + bytes.len();
+        file.count_down();
+        if file.now.len() < end {
+            file.now.resize(end, 0);
+        }
+        file.now[at..end].copy_from_slice(bytes);
+        file.written.push((at, bytes.to_vec()));
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut file = self.0.lock().unwrap();
+        file.count_down();
+        file.durable = file.now.clone();
+        file.written.clear();
+        Ok(())
+    }
+
+    /// What is freed may become anything: a hole, at once.
+    fn free(&self, at: u64, len_bytes: u64) {
+        let len = self.len_bytes().unwrap();
+        let len_bytes = len_bytes.min(len.saturating_sub(at));
+        self.write_all_at(&vec![0xdd; len_bytes as usize], at)
+            .unwrap();
+    }
+}
+
+/// The bytes that each sector may have after a cut.
+struct Model {
+    now: Vec<u8>,
+    /// The values of a sector since the last flush, if there are several.
+    allowed: HashMap<usize, Vec<u8>>,
+}
+
+impl Model {
+    fn write(&mut self, at: usize, len: usize, mark: u8) {
+        for sector in (at..at + len).step_by(SECTOR) {
+            let before = self.now[sector];
+            self.allowed
+                .entry(sector)
+                .or_insert_with(|| vec![before])
+                .push(mark);
+        }
+        self.now[at..at + len].fill(mark);
+    }
+
+    fn check(&self, found: &[u8], seed: u64) {
+        for sector in (0..found.len()).step_by(SECTOR) {
+            let bytes = &found[sector..sector + SECTOR];
+            let first = bytes[0];
+            assert!(
+                bytes.iter().all(|byte| *byte == first),
+                "seed {seed}: sector {sector} is mixed"
+            );
+            let is_right = match self.allowed.get(&sector) {
+                Some(allowed) => allowed.contains(&first),
+                None => first == self.now[sector],
+            };
+            assert!(
+                is_right,
+                "seed {seed}: byte {sector} is {first}, not {}",
+                self.now[sector]
+            );
+        }
+    }
+}
+
+struct Judge {
+    folder: tempfile::TempDir,
+}
+
+impl Judge {
+    fn new() -> Judge {
+        let folder = tempfile::tempdir().unwrap();
+        Judge { folder }
+    }
+
+    fn run(&self, arguments: &[&str]) -> Option<i32> {
+        let mut command = program::command("qemu-img");
+        command.current_dir(self.folder.path()).args(arguments);
+        command.output().unwrap().status.code()
+    }
+
+    /// Looks at what a cut left.
+    fn judge(&self, left: &[u8], model: &Model, seed: u64) {
+        fs::write(self.folder.path().join("cut"), left).unwrap();
+        // 3: leaks only.
+        let checked = self.run(&["check", "-q", "cut"]);
+        assert!(
+            matches!(checked, Some(0 | 3)),
+            "seed {seed}: qemu-img check: {checked:?}"
+        );
+        let options = DiskOptions {
+            write: true,
+            lock: LockMode::Exclusive,
+            backing: Backing::none().allow(self.folder.path()),
+        };
+        let disk = VirtualDisk::open(&self.folder.path().join("cut"), &options).unwrap();
+        let mut found = vec![0; DISK_BYTES];
+        disk.read_exact_at(&mut found, 0).unwrap();
+        model.check(&found, seed);
+        drop(disk);
+        assert_eq!(
+            self.run(&["check", "-q", "cut"]),
+            Some(0),
+            "seed {seed}: after it was opened"
+        );
+    }
+}
+
+/// A base, all of whose sectors differ from what is written.
+fn base() -> Vec<u8> {
+    (0..DISK_BYTES)
+        .map(|at| 200 + (at / SECTOR % 50) as u8)
+        .collect()
+}
+
+fn cut_once(judge: &Judge, seed: u64) {
+    let mut numbers = Numbers(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let store = Cuttable::default();
+    let has_base = numbers.below(2) == 0;
+    let shapes = [
+        "cluster_size=512",
+        "cluster_size=4k",
+        "cluster_size=64k",
+        "refcount_bits=1",
+    ];
+    match numbers.below(5) {
+        0 => VirtualDisk::create(
+            &store,
+            DISK_BYTES as u64,
+            has_base.then_some(("base", Format::Raw)),
+        )
+        .unwrap(),
+        shape => {
+            let mut arguments = vec!["create", "-q", "-f", "qcow2", "-o", shapes[shape - 1]];
+            if has_base {
+                arguments.extend(["-b", "base", "-F", "raw"]);
+            }
+            arguments.extend(["made", "2M"]);
+            assert_eq!(judge.run(&arguments), Some(0));
+            let bytes = fs::read(judge.folder.path().join("made")).unwrap();
+            store.write_all_at(&bytes, 0).unwrap();
+            store.sync().unwrap();
+        }
+    }
+    let mut model = Model {
+        now: if has_base {
+            base()
+        } else {
+            vec![0; DISK_BYTES]
+        },
+        allowed: HashMap::new(),
+    };
+    let over: Option<Box<dyn ReadAt + Send + Sync>> = match has_base {
+        true => Some(Box::new(
+            fs::File::open(judge.folder.path().join("base")).unwrap(),
+        )),
+        false => None,
+    };
+    let disk = VirtualDisk::in_store(Box::new(store.clone()), over, true).unwrap();
+    for step in 0..numbers.below(120) {
+        let at = numbers.below(DISK_BYTES / SECTOR) * SECTOR;
+        let longest = [4, 60, 700][numbers.below(3)];
+        let len = ((1 + numbers.below(longest)) * SECTOR).min(DISK_BYTES - at);
+        match numbers.below(8) {
+            0 => {
+                store.cut_after(numbers.below(8));
+                disk.flush().unwrap();
+                if let Some(left) = store.was_cut(&mut numbers) {
+                    judge.judge(&left, &model, seed);
+                }
+                model.allowed.clear();
+            }
+            1 => {
+                disk.discard(at as u64, len as u64).unwrap();
+                let mut now = vec![0; len];
+                disk.read_exact_at(&mut now, at as u64).unwrap();
+                for (ahead, sector) in now.chunks(SECTOR).enumerate() {
+                    model.write(at + ahead * SECTOR, SECTOR, sector[0]);
+                }
+            }
+            _ => {
+                let mark = (step % 190 + 1) as u8;
+                model.write(at, len, mark);
+                disk.write_all_at(&vec![mark; len], at as u64).unwrap();
+            }
+        }
+        if numbers.below(40) == 0 {
+            judge.judge(&store.cut(&mut numbers), &model, seed);
+        }
+    }
+    judge.judge(&store.cut(&mut numbers), &model, seed);
+    store.cut_after(numbers.below(8));
+    drop(disk);
+    if let Some(left) = store.was_cut(&mut numbers) {
+        judge.judge(&left, &model, seed);
+    }
+    judge.judge(&store.cut(&mut numbers), &model, seed);
+}
+
+#[test]
+fn a_power_cut_takes_only_what_was_not_promised() {
+    if !has(&["qemu-img"]) {
+        throughline_testkit::missing!("qemu-img is not installed (qemu-utils)");
+        return;
+    }
+    let judge = Judge::new();
+    fs::write(judge.folder.path().join("base"), base()).unwrap();
+    let soak = std::env::var("THROUGHLINE_SOAK").is_ok_and(|set| set == "1");
+    let first = seed::of_run(0).wrapping_mul(1 << 20);
+    for seed in 1..=if soak { 1000 } else { 60 } {
+        cut_once(&judge, first.wrapping_add(seed));
+    }
+    assert!(
+        fs::read(judge.folder.path().join("base")).unwrap() == base(),
+        "the base was written"
+    );
+}
