@@ -34,10 +34,11 @@ impl Place {
         ok([
             "pack",
             "-q",
-            "-s",
+            "--size",
             "16M",
-            &place.text("base.img"),
             &place.text("tree"),
+            "-o",
+            &place.text("base.img"),
         ]);
         let bytes = fs::read(place.path("base.img")).unwrap();
         Some((place, bytes))
@@ -74,7 +75,6 @@ impl Place {
             &self.text("."),
             &self.text(overlay),
         ])
-        
     }
 
     /// Adds, changes and deletes files through an overlay.
@@ -92,10 +92,7 @@ impl Place {
             &inside("/changed"),
         ]);
         ok(["rm", "-r", with[0], with[1], &inside("/gone")]);
-        assert_eq!(
-            ok(["cat", with[0], with[1], &inside("/changed")]),
-            "new\n"
-        );
+        assert_eq!(ok(["cat", with[0], with[1], &inside("/changed")]), "new\n");
     }
 }
 
@@ -163,12 +160,13 @@ fn an_overlay_in_another_folder_over_a_partition() {
     ok([
         "pack",
         "-q",
-        "-s",
+        "--size",
         "16M",
         "--partition",
         "gpt",
-        &place.text("disk.img"),
         &place.text("tree"),
+        "-o",
+        &place.text("disk.img"),
     ]);
     let base = fs::read(place.path("disk.img")).unwrap();
     let overlay = place.text("elsewhere/over.qcow2");
@@ -187,10 +185,7 @@ fn an_overlay_in_another_folder_over_a_partition() {
     assert_eq!(place.changes("elsewhere/over.qcow2"), "A /one\n");
     let of_overlay = format!("{overlay}@1:/one");
     let backing = place.text("disk.img");
-    assert_eq!(
-        ok(["cat", "--backing", &backing, &of_overlay]),
-        "one\n"
-    );
+    assert_eq!(ok(["cat", "--backing", &backing, &of_overlay]), "one\n");
     // Without leave, an overlay opens no other file.
     let said = fails(["overlay", "diff", &overlay], 1);
     assert!(said.contains("--backing"), "{said}");

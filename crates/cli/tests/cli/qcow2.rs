@@ -271,11 +271,7 @@ fn what_cannot_be_right_is_refused() {
         bytes[79] = flags;
         fs::write(&image, bytes).unwrap();
     };
-    for (flags, why) in [
-        (4, "another file"),
-        (16, "extended L2"),
-        (64, "unknown"),
-    ] {
+    for (flags, why) in [(4, "another file"), (16, "extended L2"), (64, "unknown")] {
         flagged(flags);
         let refused = fails(["ls", &at(&image, "/")], 1);
         assert!(refused.contains(why), "{refused}");

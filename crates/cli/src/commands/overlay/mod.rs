@@ -44,7 +44,7 @@ enum OverlayCommand {
 struct DiffArgs {
     /// Overlay, and the partition in it if there are several (OVERLAY@2)
     #[arg(value_name = "OVERLAY")]
-    overlay: PathBuf,
+    file: PathBuf,
     /// List the bytes of the disk that the overlay has itself (begin and length), in clusters
     #[arg(long)]
     ranges: bool,
@@ -57,7 +57,7 @@ struct DiffArgs {
 struct CommitArgs {
     /// Overlay
     #[arg(value_name = "OVERLAY")]
-    overlay: PathBuf,
+    file: PathBuf,
     /// New image
     #[arg(value_name = "NEW")]
     to: PathBuf,
@@ -68,7 +68,7 @@ struct CommitArgs {
 struct RebaseArgs {
     /// Overlay
     #[arg(value_name = "OVERLAY")]
-    overlay: PathBuf,
+    file: PathBuf,
     /// New base
     #[arg(value_name = "BASE")]
     base: PathBuf,
@@ -89,29 +89,23 @@ pub(crate) fn run(args: &OverlayArgs, context: &mut Context) -> Result<(), Failu
         return Err(Failure::Usage(why.into()));
     }
     match &args.command {
-        OverlayCommand::Diff(args) => diff::run(&args.overlay, args.ranges, context),
+        OverlayCommand::Diff(args) => diff::run(&args.file, args.ranges, context),
         OverlayCommand::Commit(args) => {
-            let doing = || {
-                format!(
-                    "cannot commit {} to {}",
-                    quote(&args.overlay),
-                    quote(&args.to)
-                )
-            };
+            let doing = || format!("cannot commit {} to {}", quote(&args.file), quote(&args.to));
             long(context, doing, |image, progress| {
-                overlay::commit(&args.overlay, image, &args.to, progress)
+                overlay::commit(&args.file, image, &args.to, progress)
             })
         }
         OverlayCommand::Rebase(args) => {
             let doing = || {
                 format!(
                     "cannot lay {} over {}",
-                    quote(&args.overlay),
+                    quote(&args.file),
                     quote(&args.base)
                 )
             };
             long(context, doing, |image, progress| {
-                overlay::rebase(&args.overlay, image, &args.base, progress)
+                overlay::rebase(&args.file, image, &args.base, progress)
             })
         }
     }
