@@ -404,3 +404,43 @@ fn an_image_in_another_format_is_mounted_with_its_backing_file() {
     assert!(fs::read(point.path("new")).unwrap() == bytes);
     ok(["umount", point.str()]);
 }
+
+/// What is written through a mount goes to the overlay.
+#[test]
+fn a_mount_writes_to_an_overlay() {
+    if skipped() {
+        return;
+    }
+    if !throughline_testkit::program::has(&["qemu-img"]) {
+        throughline_testkit::missing!("qemu-img is not installed");
+        return;
+    }
+    let base = image();
+    let top = base.sibling("top.qcow2");
+    let name = top.to_str().unwrap();
+    let check = || {
+        let ran = Command::new("qemu-img")
+            .args(["check", "-q", name])
+            .output()
+            .unwrap();
+        assert!(ran.status.success(), "{ran:?}");
+    };
+    let before = fs::read(base.path()).unwrap();
+    let point = Point::new(&base, "point");
+    let bytes = noise(3 << 20, 4);
+    ok(["mount", "--overlay", name, base.str(), point.str()]);
+    fs::write(point.path("new"), &bytes).unwrap();
+    assert!(fs::read(point.path("new")).unwrap() == bytes);
+    ok(["umount", point.str()]);
+    check();
+    let options = format!("overlay={name}");
+    ok(["mount", "-o", &options, base.str(), point.str()]);
+    assert!(fs::read(point.path("new")).unwrap() == bytes);
+    fs::remove_file(point.path("new")).unwrap();
+    ok(["umount", point.str()]);
+    check();
+    assert!(
+        fs::read(base.path()).unwrap() == before,
+        "the base has changed"
+    );
+}
