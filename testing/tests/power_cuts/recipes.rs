@@ -62,6 +62,12 @@ pub const RECIPES: &[Recipe] = &[
         "-b 1024 -t ext4 -J size=1 -O orphan_file",
     ),
     journaled(
+        "ext4 1k quota",
+        8,
+        true,
+        "-b 1024 -t ext4 -J size=1 -O quota,project -E quotatype=usrquota:grpquota:prjquota",
+    ),
+    journaled(
         "ext4 1k no metadata_csum, no 64bit",
         8,
         true,

@@ -85,6 +85,7 @@ impl Inodes {
         let place = self.inode_place(ino)?;
         let inode = Arc::new(Inode {
             made_in: Some(h.tid()),
+            usage: self.usage_of_new(),
             ..Inode::new(self, ino, raw, place)
         });
         self.inodes.replace(&inode);
@@ -138,7 +139,16 @@ impl Inodes {
                 }
             },
         )
-        .map_err(|e| e.in_inode(inode.ino))
+        .map_err(|e| e.in_inode(inode.ino))?;
+        let moved = match self.quotas.is_on() {
+            true => inode.usage.store(self.charge_of(inode.ino, image)),
+            false => None,
+        };
+        drop(raw);
+        match moved {
+            Some(moved) => self.charge(h, &inode.usage, moved),
+            None => Ok(()),
+        }
     }
 
     /// An inode at byte `offset` of its block.
@@ -160,6 +170,7 @@ impl Inodes {
 
     /// Frees the inode: stores its last image, and removes its object from the table.
     pub(crate) fn retire_inode(&self, h: &mut Handle<'_>, inode: &Inode) -> Result<()> {
+        inode.usage.end();
         self.store(h, inode)?;
         {
             // Other code checks the flag and stores the image under this lock.
