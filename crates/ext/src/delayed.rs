@@ -30,6 +30,7 @@ use crate::error::{Reason, Result};
 use crate::inode::Inode;
 use crate::inode::Inodes;
 use crate::map::{self, Format, Kind, TableName};
+use crate::quota::charge;
 use crate::quota::limit::with_limits;
 use state::State;
 pub(crate) use state::{Delayed, Lent, Pending};
@@ -178,7 +179,7 @@ impl State {
         match &mut self.held {
             Some((held, _)) => held.add(bytes, 0, fs.now().seconds.max(0).cast_unsigned()),
             None => {
-                let hold = fs.hold_for(inode, bytes, 0)?;
+                let hold = charge::hold_for(fs, inode, bytes, 0)?;
                 self.held = hold.map(|hold| (hold, fs.geo.block_log));
                 Ok(())
             }

@@ -231,7 +231,7 @@ impl Inode {
             index: Index::default(),
             map: RwLock::new(()),
             csum_seed: base.geo.inode_seed(ino, raw.generation()),
-            usage: base.usage_of_loaded(ino, &raw),
+            usage: crate::quota::charge::usage_of_loaded(base, ino, &raw),
             flags: Seen::new(&raw),
             times: TimesState::default(),
             raw: Image::new(raw),

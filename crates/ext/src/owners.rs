@@ -4,7 +4,7 @@ use crate::attrs::Attrs;
 use crate::error::Result;
 use crate::inode::Inode;
 use crate::quota::limit::Hold;
-use crate::quota::tree;
+use crate::quota::{charge, tree};
 use crate::xattr;
 
 impl Attrs {
@@ -24,10 +24,10 @@ impl Attrs {
         if inode.usage.must_count() {
             inode.usage.set_counted(xattr::count_values(self, inode)?);
         }
-        let Some(charge) = self.charge_of(inode.ino, &inode.image()) else {
+        let Some(counted) = charge::charge_of(self, inode.ino, &inode.image()) else {
             return Ok(None);
         };
-        let mut ids = charge.ids;
+        let mut ids = counted.ids;
         let mut changed = [None; 3];
         for ((id, new), changed) in ids.iter_mut().zip(new).zip(&mut changed) {
             if let Some(new) = new.filter(|new| new != id) {
@@ -37,7 +37,7 @@ impl Attrs {
         }
         self.with_room(|| tree::ensure(self, ids))?;
         let pending = inode.delayed.pending().units << self.geo.block_log;
-        let inodes = inode.usage.inodes();
-        self.hold(changed, charge.bytes.saturating_add(pending), inodes)
+        let inodes = inode.usage.charged().map_or(0, |charged| charged.inodes);
+        charge::hold(self, changed, counted.bytes.saturating_add(pending), inodes)
     }
 }

@@ -43,7 +43,7 @@ use throughline_extfmt::quota::QuotaKind;
 use throughline_extfmt::{InodeNumber, Superblock};
 
 use crate::base::Base;
-use crate::error::Error;
+use crate::error::{Error, Result};
 use crate::lock_order::{Rank, locked};
 use crate::options::QuotaLimits;
 use file::QuotaFile;
@@ -158,36 +158,30 @@ impl Quotas {
     }
 }
 
-impl Base {
-    /// The owner with this id, in memory; its usage is read from the quota file if it is not there yet. If
-    /// the file is damaged where it should be, the damage is recorded, and the owner begins without usage.
-    pub(crate) fn owner(&self, kind: QuotaKind, id: u32) -> Arc<Owner> {
-        let quotas = &self.quotas;
-        if let Some(owner) = locked(Rank::Owners, 0, || quotas.owners.read()).get(&(kind, id)) {
-            return Arc::clone(owner);
-        }
-        // Held while the entry is read: it must not change between that and the insertion.
-        let mut owners = locked(Rank::Owners, 0, || quotas.owners.write());
-        if let Some(owner) = owners.get(&(kind, id)) {
-            return Arc::clone(owner);
-        }
-        let found = self.find_entry(kind, id).map_err(|error| match error {
-            // Recorded too: what this owner uses will not be on the disk.
-            Error::Device(error) => Error::corrupt(format!(
-                "the quota file of {}s cannot be read: {error}",
-                kind.name()
-            )),
-            other => other,
-        });
-        let found = self.note_damage(found);
-        let owner = Arc::new(match found {
-            Ok(found) => Owner::new(kind, id, found),
-            Err(_) => Owner::lost(kind, id),
-        });
-        if owners.len() >= KEEP_OWNERS {
-            owners.retain(|_, owner| Arc::strong_count(owner) > 1 || owner.must_stay());
-        }
-        owners.insert((kind, id), Arc::clone(&owner));
-        owner
+/// The owner with this id, in memory; its usage is read from the quota file if it is not there yet. If the
+/// file is damaged where it should be, the damage is recorded, and the owner begins without usage.
+///
+/// # Errors
+/// Device errors: nothing is known then, and the next call reads again.
+pub(crate) fn find_owner(base: &Base, kind: QuotaKind, id: u32) -> Result<Arc<Owner>> {
+    let quotas = &base.quotas;
+    if let Some(owner) = locked(Rank::Owners, 0, || quotas.owners.read()).get(&(kind, id)) {
+        return Ok(Arc::clone(owner));
     }
+    // Held while the entry is read: it must not change between that and the insertion.
+    let mut owners = locked(Rank::Owners, 0, || quotas.owners.write());
+    if let Some(owner) = owners.get(&(kind, id)) {
+        return Ok(Arc::clone(owner));
+    }
+    let found = base.note_damage(find::entry(base, kind, id));
+    let owner = Arc::new(match found {
+        Ok(found) => Owner::new(kind, id, found),
+        Err(Error::Corrupt(_)) => Owner::lost(kind, id),
+        Err(error) => return Err(error),
+    });
+    if owners.len() >= KEEP_OWNERS {
+        owners.retain(|_, owner| Arc::strong_count(owner) > 1 || owner.must_stay());
+    }
+    owners.insert((kind, id), Arc::clone(&owner));
+    Ok(owner)
 }

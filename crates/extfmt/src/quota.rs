@@ -1,17 +1,17 @@
 //! Quota files (`quota`): what each user, group or project uses, and its limits.
 //!
-//! The format is "vfsv1" (version 1 of the second quota format; Linux `Documentation/filesystems/quota.rst` and
-//! quota-tools' `quotafile.5`). A file is an array of blocks of 1 KiB, whatever the volume's block size:
+//! The format is "vfsv1", version 1 of the second quota format, as in the files that `mke2fs` makes. A file
+//! is an array of blocks of 1 KiB, whatever the volume's block size:
 //!
 //! ```text
-//!   block 0        header: magic, version, grace times, number of blocks, heads of the two lists of free space
+//!   block 0        header: magic, version, grace times, number of blocks, heads of two lists
 //!   block 1        root of a radix tree: 256 block numbers, indexed by the highest byte of the id
 //!   other blocks   inner blocks of the tree, four levels in all, one for each byte of the id;
 //!                  leaves: a header and 14 entries of 72 bytes, in no order; free blocks
 //! ```
 //!
-//! Blocks that are free form a list through their headers; so do leaves with room for an entry. Block number 0
-//! means "none". An entry of zeros is free. The entry of id 0 that is otherwise zero has an inode time of 1.
+//! Blocks that are free form a list through their headers; so do leaves with room for an entry. Block number
+//! 0 means "none". An entry of zeros is free. The entry of id 0 that is otherwise zero has an inode time of 1.
 
 use std::mem::size_of;
 

@@ -97,6 +97,19 @@ fn features_that_are_not_written_are_refused_by_name() {
 }
 
 #[test]
+fn a_volume_with_quotas_does_not_shrink() {
+    if !e2fs::is_there() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    assert!(made(&image, "-t ext4 -b 1024 -J size=1 -O quota", 20_000));
+    let text = refused(&image, NewSize::Min);
+    assert!(text.contains("tune2fs -O ^quota"), "{text}");
+    e2fs::assert_clean(&image);
+}
+
+#[test]
 fn a_damaged_volume_is_left_to_e2fsck() {
     if !e2fs::is_there() {
         return;

@@ -2,6 +2,7 @@
 
 use super::{Inode, Inodes};
 use crate::error::{Error, Reason, Result};
+use crate::quota::charge;
 use crate::quota::limit::Hold;
 
 impl Inodes {
@@ -18,7 +19,7 @@ impl Inodes {
         let mut want = want;
         loop {
             let bytes = u64::from(want) << self.geo.block_log;
-            match self.hold_for((inode.ino, &image), bytes, 0) {
+            match charge::hold_for(self, (inode.ino, &image), bytes, 0) {
                 Err(Error::Caller(Reason::Quota)) if want > 1 => want /= 2,
                 held => return Ok((held?, want)),
             }
@@ -34,7 +35,6 @@ impl Inodes {
             return Ok(());
         }
         let bytes = blocks << self.geo.block_log;
-        self.hold_for((inode.ino, &inode.image()), bytes, inodes)
-            .map(drop)
+        charge::hold_for(self, (inode.ino, &inode.image()), bytes, inodes).map(drop)
     }
 }

@@ -165,7 +165,7 @@ impl Names {
         quota::tree::ensure(self, owners)?;
         let blocks = u64::from(kind.has_block(self));
         let bytes = blocks << self.geo.block_log;
-        let _held = self.hold(owners.map(Some), bytes, 1)?;
+        let _held = quota::charge::hold(self, owners.map(Some), bytes, 1)?;
         let credits = credits + lists.as_ref().map_or(0, Prepared::credits);
         let made = self.transact(credits, |h| {
             let inode = make_inode(self, h, parent, kind, mode, new)?;

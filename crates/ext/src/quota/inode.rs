@@ -113,11 +113,10 @@ impl OfInode {
         }
     }
 
-    /// The inodes that it counts.
-    pub(crate) fn inodes(&self) -> u64 {
+    /// What it counts.
+    pub(crate) fn charged(&self) -> Option<Charge> {
         let state = self.0.lock();
-        let charged = state.as_ref().and_then(|state| state.charged);
-        charged.map_or(0, |charged| charged.inodes)
+        state.as_ref().and_then(|state| state.charged)
     }
 
     /// Records how many of its attributes have their value in an inode: `before`, as the last stored image

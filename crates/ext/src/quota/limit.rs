@@ -1,8 +1,8 @@
 //! Limits: space and inodes are held for an operation before it begins, or for data until it is written back.
 //!
-//! What is held counts as used when limits are checked, so that write-back never exceeds a limit, and does not
-//! check any. As in the kernel, the hard limit is never passed, and the soft limit only until its grace time
-//! ends; blocks of mappings are not held, and root has no limits.
+//! What is held counts as used when limits are checked, so that write-back never exceeds a limit, and does
+//! not check any. As in the kernel, the hard limit is never passed, and the soft limit only until its grace
+//! time ends; blocks of mappings are not held, and root has no limits.
 
 use std::cell::Cell;
 use std::sync::Arc;

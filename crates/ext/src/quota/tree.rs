@@ -11,7 +11,8 @@ use throughline_extfmt::quota::{
 use throughline_extfmt::{FileBlock, FsBlock};
 
 use super::file::QuotaFile;
-use super::find::{Path, located};
+use super::find::{self, Path, located};
+use super::find_owner;
 use super::owner::{EntryPlace, Owner};
 use super::setup::MAX_BLOCKS;
 use crate::balloc::GROUP_CREDITS;
@@ -37,7 +38,7 @@ pub(crate) fn ensure(fs: &Inodes, ids: [u32; 3]) -> Result<()> {
     let kinds: Vec<_> = fs.quotas.kinds().collect();
     for kind in kinds {
         let id = ids.get(kind.index()).copied().unwrap_or(0);
-        let owner = fs.owner(kind, id);
+        let owner = find_owner(fs, kind, id)?;
         if owner.is_unplaced() {
             place(fs, &owner)?;
         }
@@ -124,7 +125,7 @@ fn grow_for(fs: &Inodes, file: &QuotaFile, id: u32) -> Result<()> {
     let step = |h: &mut Handle<'_>| {
         let _tree = file.tree();
         let header = file.header();
-        let path = fs.quota_path(file, id)?;
+        let path = find::path(fs, file, id)?;
         let missing = path.inner.iter().filter(|number| **number == 0).count() as u64;
         let leaf = u64::from(header.dqi_free_entry.get() == 0);
         // Free blocks of the file may turn out to be unusable, so they do not count.
@@ -167,7 +168,7 @@ fn extend(fs: &Inodes, h: &mut Handle<'_>, file: &QuotaFile, inode: &Inode) -> R
 /// Adds an entry. Everything is checked before the first change.
 fn insert(fs: &Inodes, h: &mut Handle<'_>, file: &QuotaFile, owner: &Owner) -> Result<()> {
     let mut change = Change::new(fs, file);
-    let path = fs.quota_path(file, owner.id)?;
+    let path = find::path(fs, file, owner.id)?;
     if path.leaf != 0 {
         return Err(file.corrupt(format!("id {} has a leaf already", owner.id)));
     }
@@ -219,7 +220,7 @@ fn remove(
     (id, at): (u32, EntryPlace),
 ) -> Result<()> {
     let mut change = Change::new(fs, file);
-    let path = fs.quota_path(file, id)?;
+    let path = find::path(fs, file, id)?;
     let leaf = change.leaf(path.leaf)?;
     let slot = at.offset.checked_sub(leaf.place_offset);
     let slot = slot.filter(|_| leaf.place_block == at.block);
@@ -245,7 +246,7 @@ fn remove(
 fn emptied_levels(fs: &Inodes, file: &QuotaFile, path: &Path, id: u32) -> Result<usize> {
     let mut emptied = LEVELS as usize;
     for level in (1..LEVELS as usize).rev() {
-        let (bytes, place) = fs.quota_block(file, path.inner[level])?;
+        let (bytes, place) = find::block(fs, file, path.inner[level])?;
         let mut block = place.of(&bytes).to_vec();
         format::set_child(&mut block, id, level as u32, 0);
         if !format::is_empty(&block) {
@@ -285,7 +286,7 @@ impl<'a> Change<'a> {
     fn take_block(&mut self) -> Result<u32> {
         let free = self.header.dqi_free_blk.get();
         if free != 0 {
-            let (bytes, place) = self.fs.quota_block(self.file, free)?;
+            let (bytes, place) = find::block(self.fs, self.file, free)?;
             let damaged = |e| located(self.file, e, place.block);
             let found = format::leaf_header(place.of(&bytes)).map_err(damaged)?;
             let next = found.dqdh_next_free.get();
@@ -324,7 +325,7 @@ impl<'a> Change<'a> {
         self.header
             .check_block(number)
             .map_err(|e| Error::from(e).in_inode(self.file.ino))?;
-        let (bytes, place) = self.fs.quota_block(self.file, number)?;
+        let (bytes, place) = find::block(self.fs, self.file, number)?;
         let block = place.of(&bytes);
         let damaged = |e| located(self.file, e, place.block);
         let header = format::leaf_header(block).map_err(damaged)?;

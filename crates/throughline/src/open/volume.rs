@@ -126,11 +126,11 @@ impl VolumeOptions {
     }
 
     /// Enforces the limits of users, groups or projects, on a volume with the feature `quota`. By default, it
-    /// keeps their usage and enforces nothing. QuotaLimits apply to every caller, unless
+    /// keeps their usage and enforces nothing. They apply to every caller, unless
     /// [`with_limits`](crate::with_limits) says otherwise.
     ///
-    /// Opening for writing fails with [`Error::Unsupported`](crate::Error::Unsupported) if the volume keeps no
-    /// such usage.
+    /// Opening for writing fails with [`Error::Unsupported`](crate::Error::Unsupported) if the volume does not
+    /// keep such usage.
     pub fn limits(&mut self, limits: QuotaLimits) -> &mut Self {
         self.fs.limits = limits;
         self

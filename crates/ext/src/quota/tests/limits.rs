@@ -6,6 +6,7 @@ use std::sync::Arc;
 use throughline_extfmt::quota::QuotaKind;
 
 use super::make;
+use crate::quota::find_owner;
 use crate::testing::Image;
 use crate::{
     Attributes, Error, Fallocate, Fs, Inode, NewInode, NewKind, OpenOptions, QuotaLimits, Reason,
@@ -40,7 +41,7 @@ fn limited() -> Option<(Image, Arc<Fs>)> {
 
 /// Sets a user's limits: space in KiB, and inodes; soft and hard.
 fn set(fs: &Fs, (soft, hard): (u64, u64), inodes: (u64, u64)) {
-    let owner = fs.owner(QuotaKind::User, USER);
+    let owner = find_owner(fs, QuotaKind::User, USER).expect("an owner");
     let mut state = owner.state();
     state.entry.dqb_bsoftlimit.set(soft);
     state.entry.dqb_bhardlimit.set(hard);
@@ -136,7 +137,7 @@ fn the_soft_limit_is_hard_after_its_grace_time() {
     let file = create(&fs, "file", NewKind::File).expect("created");
     assert_eq!(write(&fs, &file, 0, 32 << 10).expect("written"), 32 << 10);
     fs.sync().expect("a sync");
-    let owner = fs.owner(QuotaKind::User, USER);
+    let owner = find_owner(&fs, QuotaKind::User, USER).expect("an owner");
     let ends = owner.state().entry.dqb_btime.get();
     let now = fs.now().seconds.cast_unsigned();
     assert!(
@@ -177,13 +178,13 @@ fn a_gift_counts_for_the_new_owner() {
     fs.set_attributes(&file, &give).expect("given");
     assert!(
         is_refused(&write(&fs, &file, 60 << 10, 5 << 10)) || {
-            let state = fs.owner(QuotaKind::User, USER);
+            let state = find_owner(&fs, QuotaKind::User, USER).expect("an owner");
             let state = state.state();
             state.entry.dqb_curspace.get() + state.held_bytes <= 64 << 10
         }
     );
     fs.sync().expect("a sync");
-    let owner = fs.owner(QuotaKind::User, 5);
+    let owner = find_owner(&fs, QuotaKind::User, 5).expect("an owner");
     assert_eq!(owner.state().held_bytes, 0);
     drop((file, root, owner));
     close(&image, fs);
