@@ -11,7 +11,8 @@
 //! ```
 //!
 //! Blocks that are free form a list through their headers; so do leaves with room for an entry. Block number
-//! 0 means "none". An entry of zeros is free. The entry of id 0 that is otherwise zero has an inode time of 1.
+//! 0 means "none". An entry of zeros is free; the entry of id 0 that is otherwise zero has an inode time of
+//! 1.
 
 use std::mem::size_of;
 

@@ -168,7 +168,10 @@ fn damaged_images_get_another_size() {
                 .over(name, || resized::resize(&base.bytes, kind))
                 .expect("a sound image");
             let stays = name.contains("quotas") && kind % 2 == 0;
-            assert!(resized || stays || name.contains("read only"), "{name}, {kind}");
+            assert!(
+                resized || stays || name.contains("read only"),
+                "{name}, {kind}"
+            );
         }
     }
     let again = one_image(bases, |bytes, seed| {

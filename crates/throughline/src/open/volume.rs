@@ -129,8 +129,8 @@ impl VolumeOptions {
     /// keeps their usage and enforces nothing. They apply to every caller, unless
     /// [`with_limits`](crate::with_limits) says otherwise.
     ///
-    /// Opening for writing fails with [`Error::Unsupported`](crate::Error::Unsupported) if the volume does not
-    /// keep such usage.
+    /// Opening for writing fails with [`Error::Unsupported`](crate::Error::Unsupported) if the volume does
+    /// not keep such usage.
     pub fn limits(&mut self, limits: QuotaLimits) -> &mut Self {
         self.fs.limits = limits;
         self
