@@ -19,7 +19,7 @@ use throughline_testing::model::{
 use throughline_testing::{Fault, FaultDevice};
 
 /// The shapes that the countdown runs on.
-const NAMES: &[&str] = &["ext2 1k", "ext3 1k", "ext4 1k", "inline_data 1k"];
+const NAMES: &[&str] = &["ext2 1k", "ext3 1k", "ext4 1k", "inline_data 1k", "quota"];
 /// MiB of the images: small, since every run has its own, but large enough for a backup superblock, which is
 /// needed after a torn write of the superblock.
 const MIB: u64 = 10;

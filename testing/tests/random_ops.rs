@@ -93,6 +93,7 @@ fn threads_on_one_volume_do_what_their_models_do() {
         "no dir_index",
         "orphan_file",
         "ext2 1k",
+        "quota",
     ];
     for (index, name) in names.iter().enumerate() {
         let shape = SHAPES

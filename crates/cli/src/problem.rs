@@ -160,6 +160,9 @@ fn caller(reason: Reason) -> Problem {
             "remove files, or grow the image: throughline resize IMAGE +1G; 'throughline df' and 'df -i' \
              show what is left"
         }
+        Reason::Quota => {
+            "remove files of this owner, or raise the limit: setquota(8) on a mount of the kernel"
+        }
         Reason::NameTooLong => {
             "a name has at most 255 bytes, a symbolic link's target less than a block"
         }

@@ -142,7 +142,7 @@ impl Alloc {
 
     /// Writes the superblock in a transaction of its own.
     pub(crate) fn write_super(&self, edit: impl FnOnce(&mut Superblock)) -> Result<()> {
-        let mut h = Handle::begin(&self.journal, 1)?;
+        let mut h = Handle::begin(&self.journal, 1, 0)?;
         self.update_super(&mut h, edit)?;
         h.stop()
     }

@@ -172,6 +172,11 @@ impl Names {
             set.check_inode(inode, &inode.raw.read())?;
             self.drop_capability(inode)?;
         }
+        let moves = set.uid.is_some() || set.gid.is_some();
+        let _held = match moves {
+            true => self.prepare_owners(inode, [set.uid, set.gid, None])?,
+            false => None,
+        };
         let unused = {
             // The ACL repeats the permissions, so the two change together.
             let _exclusive = set.permissions.map(|_| xattr::ChangeLocks::lock(inode));
@@ -195,6 +200,9 @@ impl Names {
                 }
             }
         };
+        if moves {
+            inode.delayed.hold_anew(self, inode);
+        }
         xattr::free(self, unused)?;
         // As after a write, times alone may follow later.
         match set.permissions.is_some() || set.takes_privileges() {

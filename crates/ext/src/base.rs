@@ -26,6 +26,7 @@ use crate::damage::Damage;
 use crate::error::{Error, Reason, Result};
 use crate::handle::Handle;
 use crate::mmp::MmpGuard;
+use crate::quota::Quotas;
 use crate::sums::Sums;
 
 /// Upper limit on the credits of one step of a long operation.
@@ -46,6 +47,8 @@ pub struct Base {
     pub(crate) life: Life,
     pub(crate) settings: Settings,
     pub(crate) sums: Sums,
+    /// What users, groups and projects use.
+    pub(crate) quotas: Quotas,
     /// Source of all timestamps that are written.
     pub(crate) clock: SharedClock,
 }
@@ -114,7 +117,7 @@ impl Base {
         if !self.changed.load(Ordering::Relaxed) {
             self.changed.store(true, Ordering::Relaxed);
         }
-        Handle::begin(&self.journal, credits).map_err(|error| {
+        Handle::begin(&self.journal, credits, self.quotas.credits()).map_err(|error| {
             self.note_stop();
             // The volume may have been taken down since the check above.
             self.check_staying().err().unwrap_or(error)
@@ -124,7 +127,13 @@ impl Base {
     /// Maximum credits for one step of a long operation: at most half of the journal's limit per handle, to
     /// leave room for other handles.
     pub(crate) fn step_credits(&self) -> u32 {
-        (self.journal.max_credits() / 2).min(MAX_STEP_CREDITS)
+        (self.max_credits() / 2).min(MAX_STEP_CREDITS)
+    }
+
+    /// The most credits that a handle can have.
+    pub(crate) fn max_credits(&self) -> u32 {
+        let most = self.journal.max_credits();
+        most.saturating_sub(self.quotas.credits())
     }
 
     /// Fails if the volume cannot be changed.

@@ -23,13 +23,15 @@ pub(crate) mod state;
 #[cfg(test)]
 mod tests;
 
-use throughline_extfmt::FileBlock;
+use throughline_extfmt::{FileBlock, InodeImage, InodeNumber};
 use throughline_fileio::Holes;
 
 use crate::error::{Reason, Result};
 use crate::inode::Inode;
 use crate::inode::Inodes;
 use crate::map::{self, Format, Kind, TableName};
+use crate::quota::charge;
+use crate::quota::limit::with_limits;
 use state::State;
 pub(crate) use state::{Delayed, Lent, Pending};
 
@@ -60,7 +62,11 @@ impl Delayed {
         if needs.units == 0 && needs.converts == 0 {
             return Ok(needs.holes);
         }
+        let image = fs.quotas.any_limited().then(|| inode.image());
         let mut state = self.state.lock();
+        if let Some(image) = image {
+            state.hold(fs, (inode.ino, &image), needs.units)?;
+        }
         let before = (state.converts, state.units);
         // A block that was already dirty is counted twice; the limit keeps that from accumulating.
         state.converts = state.converts.min(dirty_blocks) + needs.converts;
@@ -85,6 +91,7 @@ impl Delayed {
                 added.iter().for_each(|table| {
                     state.missing.remove(table);
                 });
+                state.settle_hold();
                 return Err(error);
             }
         }
@@ -96,6 +103,7 @@ impl Delayed {
         let mut state = self.state.lock();
         let units = units.min(state.units);
         state.units -= units;
+        state.settle_hold();
         let blocks = units + state.surplus(fs, inode);
         if blocks > 0 {
             fs.unreserve(blocks);
@@ -117,6 +125,7 @@ impl Delayed {
         if restored > 0 {
             state.units += restored;
             fs.reserve_again(restored);
+            state.settle_hold();
         }
         let surplus = state.surplus(fs, inode);
         if surplus > 0 {
@@ -137,6 +146,21 @@ impl Delayed {
         }
     }
 
+    /// The inode has other owners: they hold what the former ones held.
+    pub(crate) fn hold_anew(&self, fs: &Inodes, inode: &Inode) {
+        if !fs.quotas.any_limited() {
+            return;
+        }
+        let image = inode.image();
+        let mut state = self.state.lock();
+        if state.held.take().is_some() {
+            // Was checked before the change.
+            let _any = with_limits(false);
+            let (units, block) = (state.units + state.claimed, (inode.ino, &image));
+            let _held = state.hold(fs, block, units);
+        }
+    }
+
     /// Called when nothing of the file is dirty or being written: no conversion is pending.
     pub(crate) fn all_clean(&self, fs: &Inodes, inode: &Inode) {
         let mut state = self.state.lock();
@@ -149,6 +173,19 @@ impl Delayed {
 }
 
 impl State {
+    /// Holds quota for that many more data blocks, if limits are enforced.
+    fn hold(&mut self, fs: &Inodes, inode: (InodeNumber, &InodeImage), units: u64) -> Result<()> {
+        let bytes = units << fs.geo.block_log;
+        match &mut self.held {
+            Some((held, _)) => held.add(bytes, 0, fs.now().seconds.max(0).cast_unsigned()),
+            None => {
+                let hold = charge::hold_for(fs, inode, bytes, 0)?;
+                self.held = hold.map(|hold| (hold, fs.geo.block_log));
+                Ok(())
+            }
+        }
+    }
+
     /// Blocks that the mapping may need.
     fn needed(&self, fs: &Inodes, inode: &Inode) -> u64 {
         let entries = (self.units + self.claimed).saturating_add(2 * self.converts);

@@ -55,6 +55,9 @@ pub enum Reason {
     /// No free blocks or inodes are left for this caller.
     #[error("no space left on device")]
     NoSpace,
+    /// The owner's limit of space or inodes is reached.
+    #[error("disk quota exceeded")]
+    Quota,
     /// The file would exceed the maximum size of its format.
     #[error("file too large")]
     TooLarge,
@@ -223,6 +226,7 @@ impl From<Error> for throughline_fileio::Error {
         match error {
             Error::Device(e) => Self::Device(e),
             Error::Caller(Reason::NoSpace) => Self::Caller(R::NoSpace),
+            Error::Caller(Reason::Quota) => Self::Caller(R::Quota),
             Error::Caller(Reason::TooLarge) => Self::Caller(R::TooLarge),
             Error::Caller(Reason::ReadOnly) => Self::Caller(R::ReadOnly),
             Error::Caller(Reason::WouldBlock) => Self::Caller(R::WouldBlock),
@@ -241,6 +245,7 @@ impl From<throughline_fileio::Error> for Error {
         }
         match error {
             E::Caller(R::NoSpace) => Reason::NoSpace.into(),
+            E::Caller(R::Quota) => Reason::Quota.into(),
             E::Caller(R::TooLarge) => Reason::TooLarge.into(),
             E::Caller(R::ReadOnly) => Reason::ReadOnly.into(),
             E::Caller(R::WouldBlock) => Reason::WouldBlock.into(),

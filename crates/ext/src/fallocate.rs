@@ -225,10 +225,9 @@ fn allocate_blocks(fs: &Data, inode: &Inode, blocks: Span, taken: &mut Vec<Span>
 /// Allocates the first run of a hole as unwritten. Returns its length in blocks.
 fn allocate_hole(fs: &Data, inode: &Inode, at: u64, hole: Mapping) -> Result<u32> {
     let at = FileBlock(at as u32);
-    let run = fs.claim(
-        map::goal(fs, inode, at)?,
-        hole.len_blocks.min(MAX_UNWRITTEN_LEN),
-    )?;
+    let want = hole.len_blocks.min(MAX_UNWRITTEN_LEN);
+    let (_held, want) = fs.hold_blocks(inode, want)?;
+    let run = fs.claim(map::goal(fs, inode, at)?, want)?;
     let extent = Extent {
         block: at,
         len: run.len,
@@ -313,7 +312,7 @@ fn punch_step(
     edges: &mut Edges<'_>,
 ) -> Result<Option<u64>> {
     let credits = map::take_credits(fs, inode).saturating_add(edges.credits());
-    let credits = credits.min(fs.journal.max_credits());
+    let credits = credits.min(fs.max_credits());
     fs.transact_on(inode, credits, |h| {
         let _map = inode.map_exclusive();
         edges.enter(h)?;
@@ -342,7 +341,7 @@ fn zero_on_device(fs: &Data, inode: &Inode, offset: u64, end: u64, grow: bool) -
     while let Some(from) = at {
         at = fs.with_room(|| {
             let credits = most * CONVERT_CREDITS + INODE_CREDITS + edges.credits();
-            let credits = credits.min(fs.journal.max_credits());
+            let credits = credits.min(fs.max_credits());
             fs.transact_on(inode, credits, |h| {
                 let _map = inode.map_exclusive();
                 edges.enter(h)?;
@@ -378,7 +377,7 @@ fn collapse_on_device(fs: &Data, inode: &Inode, blocks: Span, size: u64) -> Resu
     truncate::preload_for_free(fs, inode, (blocks.from, blocks.to))?;
     let shift = LEAVES_CREDITS + INODE_CREDITS;
     let both = map::take_credits(fs, inode) + shift;
-    let credits = both.min(fs.journal.max_credits()).max(shift);
+    let credits = both.min(fs.max_credits()).max(shift);
     let mut left = Collapse {
         free_to: Some(blocks.to),
         shift_from: Some(blocks.to),

@@ -169,6 +169,7 @@ impl Attrs {
         if usize::from(self.geo.inode_bytes) <= BASE_BYTES {
             return Err(unsupported("projects: the inodes are too small"));
         }
+        let _held = self.prepare_owners(inode, [None, None, Some(project)])?;
         self.transact(1, |h| {
             {
                 let mut raw = inode.raw.write();
@@ -187,7 +188,9 @@ impl Attrs {
                 raw.set_time(Time::Change, self.now());
             }
             self.store_attributes(h, inode)
-        })
+        })?;
+        inode.delayed.hold_anew(self, inode);
+        Ok(())
     }
 
     /// The generation of an inode (`FS_IOC_GETVERSION`).

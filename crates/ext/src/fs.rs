@@ -22,6 +22,7 @@ use crate::names::Names;
 use crate::open::Recovery;
 use crate::open_file::OpenFile;
 use crate::primary;
+use crate::quota::tree;
 
 /// An open volume, shared by all threads. [`Fs::close`] or [`Fs::shut_down`] closes it and reports errors;
 /// drop closes it and can only log them.
@@ -94,6 +95,7 @@ impl Fs {
         let flushed = self.cache.flush_all();
         let emptied = self.finish_emptied();
         going_on?;
+        tree::place_all(self)?;
         self.store_kept_times()?;
         self.sync_metadata()?;
         flushed?;
@@ -155,6 +157,7 @@ impl Fs {
         let result = self
             .sync()
             .and_then(|()| crate::reclaim::end_all(self))
+            .and_then(|()| tree::remove_idle(self))
             .and_then(|()| self.mark_closed());
         if result.is_ok() {
             // Discards what the last commits freed, if discarding is enabled.

@@ -17,19 +17,22 @@ use crate::lock_order::{Place, Rank};
 #[must_use = "a change must be ended with `stop`"]
 pub struct Handle<'a> {
     inner: throughline_journal::Handle<'a>,
+    /// Credits left for what [`Handle::modify_beside`] changes.
+    beside: u32,
     _place: Place,
 }
 
 impl<'a> Handle<'a> {
-    /// Enters the lock order, then begins.
-    pub(crate) fn begin(journal: &'a Journal, credits: u32) -> Result<Self> {
+    /// Enters the lock order, then begins. `beside`: credits for [`Handle::modify_beside`], in addition.
+    pub(crate) fn begin(journal: &'a Journal, credits: u32, beside: u32) -> Result<Self> {
         let place = Place::enter(Rank::Handle, 0);
         #[cfg(test)]
         if EACH.get() {
             journal.sync()?;
         }
         Ok(Self {
-            inner: journal.begin(credits)?,
+            inner: journal.begin(credits.saturating_add(beside))?,
+            beside,
             _place: place,
         })
     }
@@ -98,10 +101,26 @@ impl<'a> Handle<'a> {
         self.inner.forget(block);
     }
 
+    /// As [`Handle::modify`], for a block that the operation knows nothing of: it uses credits of its own.
+    ///
+    /// # Errors
+    /// As [`Handle::modify`].
+    pub(crate) fn modify_beside<R>(
+        &mut self,
+        block: FsBlock,
+        change: impl FnOnce(&mut [u8]) -> R,
+    ) -> Result<R> {
+        let before = self.inner.credits_left();
+        let result = self.inner.modify(block, change)?;
+        let used = before.saturating_sub(self.inner.credits_left());
+        self.beside = self.beside.saturating_sub(used);
+        Ok(result)
+    }
+
     /// Credits left in this handle. An operation that may need more than one handle can have must stop first,
     /// with a sound volume, and begin another.
     pub(crate) fn credits_left(&self) -> u32 {
-        self.inner.credits_left()
+        self.inner.credits_left().saturating_sub(self.beside)
     }
 
     /// Ends the change, which is complete.

@@ -5,6 +5,7 @@
 //! an inode without other holders may be evicted at any time ([`table`]), as long as it was stored.
 //! [`crate::times`] holds inodes with times that are not stored yet.
 
+mod hold;
 mod image;
 pub(crate) mod inodes;
 mod make;
@@ -84,6 +85,8 @@ pub struct Inode {
     pub(crate) cached: OnceLock<Cached>,
     /// Space reserved for data that is only cached.
     pub(crate) delayed: Delayed,
+    /// What it counts for its owners.
+    pub(crate) usage: crate::quota::inode::OfInode,
     /// What the disk still shows while a truncation to 0 is deferred.
     pub(crate) emptied: EmptiedState,
     /// Serializes buffered writes past the end.
@@ -228,6 +231,7 @@ impl Inode {
             index: Index::default(),
             map: RwLock::new(()),
             csum_seed: base.geo.inode_seed(ino, raw.generation()),
+            usage: crate::quota::charge::usage_of_loaded(base, ino, &raw),
             flags: Seen::new(&raw),
             times: TimesState::default(),
             raw: Image::new(raw),

@@ -2,9 +2,11 @@
 //!
 //! ```text
 //! rename → directory inode (by number) → file inode (by number) → unused inode (by number)
-//!   → end of file (by number) → journal handle → shared attributes → mapping (by number)
+//!   → end of file (by number) → journal handle → tree of a quota file → shared attributes
+//!   → mapping (by number)
 //!   → space reserved for a file → discarding of freed blocks → freed blocks → allocation group (by number)
-//!   → orphan record of an inode (by number) → orphan list or slots → superblock
+//!   → orphan record of an inode (by number) → orphan list or slots → owners of quotas → usage of an owner
+//!   → superblock
 //!   → metadata buffer → device queue
 //! ```
 //!
@@ -32,6 +34,8 @@ pub(crate) enum Rank {
     Extend,
     /// An open journal handle.
     Handle,
+    /// The tree of a quota file, while an entry is added or removed; by kind.
+    QuotaTree,
     /// Attributes shared between inodes, while a reference is added or dropped.
     Shares,
     /// An inode's block mapping; ascending by inode number.
@@ -46,6 +50,10 @@ pub(crate) enum Rank {
     Orphan,
     /// The orphan list, or a block of orphan slots.
     OrphanSlots,
+    /// The table of users, groups and projects in memory.
+    Owners,
+    /// What one of them uses; by kind and number.
+    Usage,
     /// The superblock's bytes.
     Super,
 }

@@ -37,6 +37,7 @@ use crate::mmp::MmpGuard;
 use crate::names::Names;
 use crate::options::OpenOptions;
 use crate::primary::{self, Primary};
+use crate::quota::{Quotas, setup};
 use crate::reclaim::{self, OrphansProcessed};
 use crate::replay::Replayed;
 use crate::sums::Sums;
@@ -68,6 +69,7 @@ const RO_COMPAT_WRITE: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::DIR_NLINK)
     .union(RoCompat::EXTRA_ISIZE)
     .union(RoCompat::METADATA_CSUM)
+    .union(RoCompat::QUOTA)
     .union(RoCompat::PROJECT)
     .union(RoCompat::ORPHAN_PRESENT);
 
@@ -220,7 +222,11 @@ impl Fs {
         uncounted |= recovery.unchecked;
         let log = find_log(&disk, found.clone(), options)?;
         let mut fs = Self::assemble(disk, found, Access::Write, options, log.as_deref(), mmp)?;
-        if uncounted && let Err(error) = fs.recount() {
+        let counted = match uncounted {
+            true => fs.recount(),
+            false => Ok(()),
+        };
+        if let Err(error) = counted.and_then(|()| setup::start(&fs)) {
             // A close would write outdated counts to the superblock and mark them as valid.
             fs.abandon();
             return Err(error);
@@ -276,6 +282,7 @@ impl Fs {
         };
         let fs = Self::assemble(disk, found, Access::Write, &options, None, None)?;
         fs.recount()?;
+        setup::start(&fs)?;
         Ok(fs)
     }
 
@@ -299,6 +306,7 @@ impl Fs {
             journal: journal(&disk, &geo, &access, options, log)?,
             superblock: Mutex::new(sb),
             sums: Sums::new(&geo, &disk, sb.s_kbytes_written.get()),
+            quotas: Quotas::new(&sb, options.limits),
             disk,
             geo,
             access,

@@ -18,6 +18,17 @@ pub enum AccessTimes {
     Strict,
 }
 
+/// Whose limits of space and inodes are enforced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct QuotaLimits {
+    /// Those of users (`usrquota`).
+    pub users: bool,
+    /// Those of groups (`grpquota`).
+    pub groups: bool,
+    /// Those of projects (`prjquota`).
+    pub projects: bool,
+}
+
 /// Options for opening a volume. The default is read-only.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -60,6 +71,9 @@ pub struct OpenOptions {
     pub auto_da_alloc: bool,
     /// Recorded in the superblock as the last mount point; `None` leaves it unchanged.
     pub last_mounted: Option<String>,
+    /// Enforces the limits of users, groups and projects, on a volume with the feature `quota`. Usage is kept
+    /// in any case. See [`crate::with_limits`] for root.
+    pub limits: QuotaLimits,
     /// Source of the timestamps written to the volume.
     pub clock: SharedClock,
     /// Seed for inode generations and for the groups of new directories; `None`: random.
@@ -86,6 +100,7 @@ impl Default for OpenOptions {
             acl: true,
             auto_da_alloc: true,
             last_mounted: None,
+            limits: QuotaLimits::default(),
             clock: SharedClock::SYSTEM,
             seed: None,
         }

@@ -43,6 +43,11 @@ impl Data {
     pub(crate) fn with_room<R>(&self, mut operation: impl FnMut() -> Result<R>) -> Result<R> {
         let before = self.journal.committed();
         let mut outcome = operation();
+        if matches!(outcome, Err(Error::Caller(Reason::Quota))) && self.emptied.is_any() {
+            // Files with a deferred truncation still count with their old blocks.
+            self.carry_out_truncations()?;
+            outcome = operation();
+        }
         // Space that became durable after the search is no longer pending, but was not found either.
         let is_full = |outcome: &Result<R>| matches!(outcome, Err(Error::Caller(Reason::NoSpace)));
         let mut awaited =

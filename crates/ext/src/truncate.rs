@@ -198,7 +198,7 @@ fn shrink(fs: &Data, inode: &Inode, size: u64, touch: bool, mut edges: Edges<'_>
     let before = map::size(fs, inode)?;
     let keep = size.div_ceil(fs.geo.block_bytes.into());
     let credits = map::take_credits(fs, inode).saturating_add(edges.credits());
-    let mut end = fs.transact_on(inode, credits.min(fs.journal.max_credits()), |h| {
+    let mut end = fs.transact_on(inode, credits.min(fs.max_credits()), |h| {
         let blocks = keep..u64::from(u32::MAX);
         shrink_step(fs, h, inode, (size, blocks), touch, &mut edges)
     })?;

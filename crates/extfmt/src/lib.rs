@@ -34,6 +34,7 @@ pub mod layout;
 pub mod mmp;
 pub mod nokey;
 pub mod orphan;
+pub mod quota;
 pub mod superblock;
 pub mod time;
 pub mod units;

@@ -36,6 +36,9 @@ pub enum Reason {
     /// No free blocks.
     #[error("no space left on the device")]
     NoSpace,
+    /// The owner's limit of space is reached.
+    #[error("disk quota exceeded")]
+    Quota,
     /// The range ends past the maximum file size.
     #[error("file too large")]
     TooLarge,

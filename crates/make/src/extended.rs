@@ -9,7 +9,7 @@ const OPTION: &str = "-E";
 const ALL: &str = "the words are assume_storage_prezeroed[=0|1], discard, hash_seed=UUID, \
                    lazy_itable_init[=0|1], lazy_journal_init[=0|1], mmp_update_interval=SECONDS, \
                    no_copy_xattrs, nodiscard, num_backup_sb=0|1|2, offset=BYTES, orphan_file_size=BLOCKS, \
-                   packed_meta_blocks[=0|1], resize=BLOCKS, root_owner[=UID:GID], stride=BLOCKS, \
+                   packed_meta_blocks[=0|1], quotatype=TYPE[:TYPE]..., resize=BLOCKS, root_owner[=UID:GID], stride=BLOCKS, \
                    stripe_width=BLOCKS, test_fs";
 
 /// What `-E` says.
@@ -26,6 +26,7 @@ pub(crate) struct Extended {
     pub(crate) backups: Option<u32>,
     pub(crate) root_owner: Option<(u32, u32)>,
     pub(crate) orphan_file: Option<Amount>,
+    pub(crate) quota_kinds: Option<[bool; 3]>,
     pub(crate) hash_seed: Option<[u8; 16]>,
     pub(crate) mmp_interval: Option<u16>,
     pub(crate) test_fs: bool,
@@ -47,6 +48,7 @@ impl Extended {
             backups: later.backups.or(self.backups),
             root_owner: later.root_owner.or(self.root_owner),
             orphan_file: later.orphan_file.or(self.orphan_file),
+            quota_kinds: later.quota_kinds.or(self.quota_kinds),
             hash_seed: later.hash_seed.or(self.hash_seed),
             mmp_interval: later.mmp_interval.or(self.mmp_interval),
             test_fs: later.test_fs || self.test_fs,
@@ -88,11 +90,7 @@ impl Extended {
                         "-E {name}: the feature casefold is not written by this version"
                     )));
                 }
-                "quotatype" => {
-                    return Err(Error::unsupported(
-                        "-E quotatype: the feature quota is not written by this version",
-                    ));
-                }
+                "quotatype" => self.quota_kinds = Some(quota_kinds(value)?),
                 _ => return Err(words::wrong(OPTION, name, ALL)),
             }
         }
@@ -117,6 +115,26 @@ fn owner(value: Option<&str>) -> Result<(u32, u32)> {
                 "UID:GID is needed, as numbers",
             )
         })
+}
+
+/// Kinds of quotas: `usrquota`, `grpquota` and `prjquota`, joined by colons.
+fn quota_kinds(value: Option<&str>) -> Result<[bool; 3]> {
+    let text = value.unwrap_or_default();
+    let mut kinds = [false; 3];
+    for word in text.split(':') {
+        let names = ["usrquota", "grpquota", "prjquota"];
+        match names.iter().position(|name| *name == word) {
+            Some(kind) => kinds[kind] = true,
+            None => {
+                return Err(words::wrong(
+                    OPTION,
+                    &format!("quotatype={text}"),
+                    "usrquota, grpquota and prjquota are the types, joined by colons",
+                ));
+            }
+        }
+    }
+    Ok(kinds)
 }
 
 fn seed(value: Option<&str>) -> Result<[u8; 16]> {

@@ -43,6 +43,7 @@ const MADE: Features = Features {
         .union(RoCompat::DIR_NLINK)
         .union(RoCompat::EXTRA_ISIZE)
         .union(RoCompat::METADATA_CSUM)
+        .union(RoCompat::QUOTA)
         .union(RoCompat::PROJECT),
 };
 
@@ -157,6 +158,9 @@ impl Features {
         if self.ro_compat.contains(RoCompat::METADATA_CSUM) {
             // Both would claim the checksum field of the descriptors.
             self.ro_compat.remove(RoCompat::GDT_CSUM);
+        }
+        if self.ro_compat.contains(RoCompat::QUOTA) && request.quota_kinds.is_some_and(|it| it[2]) {
+            self.ro_compat.insert(RoCompat::PROJECT);
         }
         let (compat, incompat, ro_compat) = (self.compat, self.incompat, self.ro_compat);
         let refuse = |wrong: bool, text: &str| match wrong {

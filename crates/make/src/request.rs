@@ -50,6 +50,8 @@ pub(crate) struct Request {
     pub(crate) backups: u32,
     pub(crate) root_owner: (u32, u32),
     pub(crate) orphan_file_bytes: Option<u64>,
+    /// Of users, groups and projects; `None`: by the features.
+    pub(crate) quota_kinds: Option<[bool; 3]>,
     /// Whether the inode tables need not be zeroed.
     pub(crate) lazy_itable: bool,
     /// Whether the inode tables are known to be zero.

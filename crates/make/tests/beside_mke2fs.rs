@@ -296,7 +296,6 @@ fn what_is_refused_says_what_is_allowed_and_writes_nothing() {
     for (list, said) in [
         ("bogus", "has_journal"),
         ("bigalloc", "bigalloc is not written"),
-        ("quota", "quota is not written"),
         ("casefold", "casefold is not written"),
         ("encrypt", "encrypt is not written"),
         ("verity", "verity is not written"),
@@ -312,7 +311,7 @@ fn what_is_refused_says_what_is_allowed_and_writes_nothing() {
         "root_owner=a",
         "hash_seed=1",
         "encoding=utf8",
-        "quotatype=usrquota",
+        "quotatype=usr",
     ] {
         assert!(options.extended(words).is_err(), "{words}");
     }

@@ -140,6 +140,7 @@ fn errno_of(reason: &Reason) -> Option<Errno> {
         Reason::IsDir => Errno::ISDIR,
         Reason::NotEmpty => Errno::NOTEMPTY,
         Reason::NoSpace => Errno::NOSPC,
+        Reason::Quota => Errno::DQUOT,
         Reason::TooLarge => Errno::FBIG,
         Reason::NameTooLong => Errno::NAMETOOLONG,
         Reason::ReadOnly => Errno::ROFS,

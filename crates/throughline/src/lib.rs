@@ -231,8 +231,8 @@ pub use throughline_block::{
 pub use throughline_device::{AlignedBuf, EngineChoice, KernelHolder, Limits, Op, kernel_holder};
 pub use throughline_ext::{
     Abort, AccessTimes, Acl, AclEntry, AclTag, Clock, Corrupt, Fallocate, InodeFlags,
-    JournalCounts, LogInfo, OnError, OpenFor, OrphansProcessed, Reason, Recovery, RenameMode,
-    Replayed, StatFs, TakeDown, XattrMode,
+    JournalCounts, LogInfo, OnError, OpenFor, OrphansProcessed, QuotaLimits, Reason, Recovery,
+    RenameMode, Replayed, StatFs, TakeDown, XattrMode, with_limits,
 };
 pub use throughline_fileio::throttle::{Pauses, ThrottleState};
 pub use throughline_fileio::writeback::WritebackCounts;

@@ -49,8 +49,13 @@ pub(crate) const RECIPES: &[Recipe] = &[
         "",
     ),
     recipe(
+        "ext4 with quotas",
+        "-t ext4 -b 1024 -O quota,project -E quotatype=usrquota:grpquota:prjquota -J size=1",
+        "",
+    ),
+    recipe(
         "ext4 to be read only",
-        "-t ext4 -b 1024 -O bigalloc,quota,casefold,verity,project -C 4096 -J size=1",
+        "-t ext4 -b 1024 -O bigalloc,casefold,verity,project -C 4096 -J size=1",
         "",
     ),
     recipe("ext3 to recover", "-t ext3 -b 1024 -J size=1", LOGGED),

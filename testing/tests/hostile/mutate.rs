@@ -299,7 +299,7 @@ fn field(bytes: &[u8], target: &Target, rng: &mut Rng) -> (usize, usize) {
             (4 * rng.usize(..target.len / 4)) & if rng.bool() { !0 } else { 31 },
             4,
         ),
-        Kind::Orphans(_) => (4 * rng.usize(..4), 4),
+        Kind::Orphans(_) | Kind::Quota => (4 * rng.usize(..8), 4),
         Kind::Names(_) => name_field(bytes, target, rng),
         Kind::BlockBitmap(_) | Kind::InodeBitmap(_) => (rng.usize(..target.len / 8) * 8, 8),
     }

@@ -6,6 +6,7 @@ use throughline_extfmt::extent::{self, Node};
 use throughline_extfmt::features::Compat;
 use throughline_extfmt::htree::{self, IndexNode, Root, TreeFormat};
 use throughline_extfmt::inode::{FileType, InodeFlags};
+use throughline_extfmt::quota::QuotaKind;
 use throughline_extfmt::{
     FsBlock, Geometry, GroupDesc, GroupNumber, InodeImage, InodeNumber, Superblock, bitmap,
     group_desc, indirect, orphan, xattr,
@@ -27,6 +28,8 @@ pub(crate) enum Kind {
     Pointers,
     Xattrs,
     Orphans(InodeNumber),
+    /// A block of a quota file.
+    Quota,
     Journal,
 }
 
@@ -151,6 +154,13 @@ impl Base {
             // Past the first few there are only zeros.
             for block in map.data.iter().take(24) {
                 self.push_block(Kind::Journal, *block);
+            }
+        } else if QuotaKind::ALL
+            .iter()
+            .any(|kind| kind.inode(superblock) == Some(number))
+        {
+            for block in &map.data {
+                self.push_block(Kind::Quota, *block);
             }
         } else if self.geometry.compat.contains(Compat::ORPHAN_FILE)
             && number.0 == superblock.s_orphan_file_inum.get()
@@ -281,7 +291,7 @@ impl Base {
                 let _ = orphan::set_slot(block, 0, InodeNumber(first), place, seed);
             }
             Kind::Journal => self.seal_journal(bytes, target),
-            Kind::Pointers => {}
+            Kind::Pointers | Kind::Quota => {}
         }
     }
 

@@ -51,6 +51,16 @@ const RECIPES: &[Recipe] = &[
     ),
     recipe("ext4, 4k", &["-t", "ext4", "-b", "4096"], false),
     recipe(
+        "ext4, 1k, quota",
+        &["-t", "ext4", "-b", "1024", "-O", "quota,project"],
+        false,
+    ),
+    recipe(
+        "fast commits, 4k, quota",
+        &["-t", "ext4", "-b", "4096", "-O", "fast_commit,quota"],
+        true,
+    ),
+    recipe(
         "fast commits, 1k",
         &["-t", "ext4", "-b", "1024", "-O", "fast_commit"],
         true,

@@ -82,8 +82,6 @@ fn read_only(args: &[&str], feature: &str) {
     let Some(image) = Image::make(&all, "64M") else {
         return;
     };
-    // mke2fs does not count in its quota files what it copies.
-    image.repair();
     image.check("as mke2fs and e2fsck made it");
     reads_only(&image, &mut expected, feature);
 }
@@ -112,20 +110,6 @@ fn reads_only(image: &Image, expected: &mut Expected, feature: &str) {
 fn bigalloc_is_read() {
     read_only(&["-O", "bigalloc", "-C", "16384", "-b", "1024"], "bigalloc");
     read_only(&["-O", "bigalloc", "-C", "65536", "-b", "4096"], "bigalloc");
-}
-
-#[test]
-fn quota_is_read() {
-    read_only(&["-O", "quota"], "quota");
-    read_only(
-        &[
-            "-O",
-            "quota,project",
-            "-E",
-            "quotatype=usrquota:grpquota:prjquota",
-        ],
-        "quota",
-    );
 }
 
 #[test]

@@ -83,6 +83,18 @@ writable! {
     mmp: &["-t", "ext4", "-b", "1024", "-O", "mmp", "-E", "mmp_update_interval=1", "-N", "8192"],
         "64M", Small;
     project: &["-t", "ext4", "-b", "1024", "-O", "project", "-N", "8192"], "64M", Small;
+    quota: &["-t", "ext4", "-b", "1024", "-O", "quota", "-N", "8192"], "64M", Full;
+    quota_of_all_kinds:
+        &[
+            "-t", "ext4", "-b", "4096", "-O", "quota,project,ea_inode,orphan_file", "-N", "8192",
+            "-E", "quotatype=usrquota:grpquota:prjquota",
+        ],
+        "64M", Full;
+    quota_without_journal:
+        &["-t", "ext4", "-b", "2048", "-O", "quota,inline_data,^has_journal", "-N", "8192"], "64M", Small;
+    quota_without_extents:
+        &["-t", "ext4", "-b", "1024", "-O", "quota,^extent,^64bit,^metadata_csum", "-N", "8192"],
+        "64M", Small;
     stable_inodes: &["-t", "ext4", "-b", "1024", "-O", "stable_inodes", "-N", "8192"], "64M", Small;
     fast_commit: &["-t", "ext4", "-b", "1024", "-O", "fast_commit", "-N", "8192"], "64M", Small;
     lazily_made_tables:
@@ -123,6 +135,7 @@ fn cross_product() {
         "^dir_index",
         "^filetype",
         "^has_journal",
+        "quota,project",
     ];
     for block in ["1024", "2048", "4096", "16384"] {
         for inode in ["256", "512"] {

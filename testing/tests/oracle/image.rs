@@ -185,6 +185,12 @@ pub const SHAPES: &[Shape] = &[
         true,
         "-t ext4 -O metadata_csum_seed,project,stable_inodes,ea_inode",
     ),
+    shape(
+        "quota",
+        1024,
+        true,
+        "-t ext4 -O quota,project,ea_inode -E quotatype=usrquota:grpquota:prjquota",
+    ),
     shape("mmp", 1024, true, "-t ext4 -O mmp -E mmp_update_interval=1"),
     shape("fast_commit", 1024, true, "-t ext4 -O fast_commit").mib(32),
     shape("no journal", 4096, true, "-t ext4 -O ^has_journal"),

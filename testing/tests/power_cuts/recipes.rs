@@ -62,6 +62,12 @@ pub const RECIPES: &[Recipe] = &[
         "-b 1024 -t ext4 -J size=1 -O orphan_file",
     ),
     journaled(
+        "ext4 1k quota",
+        8,
+        true,
+        "-b 1024 -t ext4 -J size=1 -O quota,project",
+    ),
+    journaled(
         "ext4 1k no metadata_csum, no 64bit",
         8,
         true,
@@ -157,6 +163,10 @@ impl Recipe {
         arguments.extend(whole.into_iter().chain(self.mke2fs.split(' ')));
         assert!(e2fs::mke2fs(&path, "", &arguments));
         e2fs::debugfs_write(&path, "mkdir /shared");
+        if self.mke2fs.contains("quota") {
+            // debugfs does not count what it makes.
+            e2fs::repair(&path);
+        }
         e2fs::assert_clean(&path);
         Image::read_file(&path).unwrap()
     }

@@ -91,6 +91,11 @@ pub(crate) const RECIPES: &[(&str, u64, &[u64])] = &[
         &[100_000],
     ),
     (
+        "-t ext4 -b 1024 -J size=1 -O quota,project",
+        9_000,
+        &[9_500, 100_000],
+    ),
+    (
         "-t ext4 -b 1024 -J size=1 -O inline_data",
         9_000,
         &[100_000],

@@ -87,13 +87,26 @@ fn features_that_are_not_written_are_refused_by_name() {
     }
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");
-    for feature in ["bigalloc", "quota", "verity", "casefold", "encrypt"] {
+    for feature in ["bigalloc", "verity", "casefold", "encrypt"] {
         if !e2fs::mke2fs_if_supported(&image, "20M", &["-t", "ext4", "-O", feature]) {
             continue;
         }
         let text = refused(&image, NewSize::More(20 << 20));
         assert!(text.contains(feature), "{feature}: {text}");
     }
+}
+
+#[test]
+fn a_volume_with_quotas_does_not_shrink() {
+    if !e2fs::is_there() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let image = folder.path().join("image");
+    assert!(made(&image, "-t ext4 -b 1024 -J size=1 -O quota", 20_000));
+    let text = refused(&image, NewSize::Min);
+    assert!(text.contains("tune2fs -O ^quota"), "{text}");
+    e2fs::assert_clean(&image);
 }
 
 #[test]

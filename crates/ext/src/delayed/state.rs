@@ -6,6 +6,7 @@ use parking_lot::Mutex;
 use throughline_extfmt::{FileBlock, FsBlock};
 
 use crate::map::kind::TableName;
+use crate::quota::limit::Hold;
 
 /// See [`crate::delayed`].
 #[derive(Default)]
@@ -33,6 +34,8 @@ pub(super) struct State {
     pub(super) twice: bool,
     /// Tables that an indirect map will need.
     pub(super) missing: BTreeSet<TableName>,
+    /// The quota held for reserved and claimed data blocks, if limits are enforced.
+    pub(super) held: Option<(Hold, u32)>,
     /// Where the last claim ended, in the file and on the volume, so that the next one can follow it.
     pub(super) last: Option<(u64, FsBlock)>,
 }
@@ -94,6 +97,7 @@ impl Delayed {
         state.lent = state.lent.saturating_sub(tables);
         state.nodes += tables;
         state.short = state.short.saturating_sub(lent.short.into());
+        state.settle_hold();
     }
 
     /// Ends a loan: the file owns the blocks.
@@ -102,6 +106,7 @@ impl Delayed {
         state.claimed = state.claimed.saturating_sub(lent.units.into());
         state.lent = state.lent.saturating_sub(lent.tables.into());
         state.short = state.short.saturating_sub(lent.short.into());
+        state.settle_hold();
     }
 
     /// Records that `blocks` unwritten blocks were converted.
@@ -151,6 +156,19 @@ impl Delayed {
 }
 
 impl State {
+    /// Holds no more and no less than what data blocks are reserved or claimed for.
+    pub(super) fn settle_hold(&mut self) {
+        let Some((hold, block_log)) = &mut self.held else {
+            return;
+        };
+        let bytes = (self.units + self.claimed) << *block_log;
+        if bytes == 0 {
+            self.held = None;
+        } else if bytes != hold.bytes() {
+            hold.set_bytes(bytes);
+        }
+    }
+
     pub(super) fn is_idle(&self) -> bool {
         self.units + self.claimed + self.converts == 0
     }

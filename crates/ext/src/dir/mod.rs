@@ -127,8 +127,16 @@ fn check_index(dir: &Inode) -> Result<()> {
 /// Where `name` can be added. It must not exist.
 ///
 /// # Errors
-/// `Exists`; `Unsupported` for an unsupported hash version.
+/// `Exists`; `Quota` if the directory must grow and may not; `Unsupported` for an unsupported hash version.
 pub(crate) fn room(fs: &Names, dir: &Inode, name: &[u8]) -> Result<Room> {
+    let room = find_room(fs, dir, name)?;
+    if matches!(room, Room::None) {
+        fs.check_limits(dir, 1, 0)?;
+    }
+    Ok(room)
+}
+
+fn find_room(fs: &Names, dir: &Inode, name: &[u8]) -> Result<Room> {
     match shape(fs, dir) {
         Shape::Inline => match inline::find(fs, dir, name)? {
             Some(_) => Err(Reason::Exists.into()),

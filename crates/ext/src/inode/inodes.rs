@@ -20,6 +20,7 @@ use crate::changes::Changes;
 use crate::error::{Error, Reason, Result};
 use crate::handle::Handle;
 use crate::orphan::Orphans;
+use crate::quota::charge;
 use crate::times::Times;
 
 /// Blocks of an inode table that are read at once, aligned: as the kernel does by default.
@@ -69,9 +70,11 @@ impl Inodes {
         // counts: in between, another thread may have created, changed and dropped the inode.
         let found = self.load_image(ino, place);
         self.note_damage(found)?;
-        self.inodes.get_or_insert(ino, || {
+        let inode = self.inodes.get_or_insert(ino, || {
             Ok(Inode::new(self, ino, self.load_image(ino, place)?, place))
-        })
+        })?;
+        charge::preload(self, &inode.usage);
+        Ok(inode)
     }
 
     /// Inserts a new inode into the table (its number was free until now). The caller stores it in the same
@@ -85,6 +88,7 @@ impl Inodes {
         let place = self.inode_place(ino)?;
         let inode = Arc::new(Inode {
             made_in: Some(h.tid()),
+            usage: charge::usage_of_new(self),
             ..Inode::new(self, ino, raw, place)
         });
         self.inodes.replace(&inode);
@@ -138,7 +142,16 @@ impl Inodes {
                 }
             },
         )
-        .map_err(|e| e.in_inode(inode.ino))
+        .map_err(|e| e.in_inode(inode.ino))?;
+        let moved = match self.quotas.is_on() {
+            true => inode.usage.store(charge::charge_of(self, inode.ino, image)),
+            false => None,
+        };
+        drop(raw);
+        match moved {
+            Some(moved) => charge::charge(self, h, &inode.usage, moved),
+            None => Ok(()),
+        }
     }
 
     /// An inode at byte `offset` of its block.
@@ -160,6 +173,7 @@ impl Inodes {
 
     /// Frees the inode: stores its last image, and removes its object from the table.
     pub(crate) fn retire_inode(&self, h: &mut Handle<'_>, inode: &Inode) -> Result<()> {
+        inode.usage.end();
         self.store(h, inode)?;
         {
             // Other code checks the flag and stores the image under this lock.

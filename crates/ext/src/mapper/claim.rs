@@ -114,11 +114,16 @@ impl<P: Place> FileMapper<P> {
         let tables = map::tables_for(fs, inode, first, want)?;
         let claimed = match self.claim_reserved(goal, want, tables)? {
             Some(claimed) => claimed,
-            None => divide(
-                fs.claim(goal, want.saturating_add(tables))?,
-                (want, tables),
-                |over| fs.release(over),
-            ),
+            None => {
+                // Data that was accepted is written back whatever the limits.
+                let (held, want) = match P::WRITE_BACK {
+                    true => (None, want),
+                    false => fs.hold_blocks(inode, want)?,
+                };
+                call.held.extend(held);
+                let run = fs.claim(goal, want.saturating_add(tables))?;
+                divide(run, (want, tables), |over| fs.release(over))
+            }
         };
         let data = claimed.data;
         let next = (

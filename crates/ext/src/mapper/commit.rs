@@ -71,7 +71,7 @@ impl<P: Place> FileMapper<P> {
         // A rewritten file frees all its old blocks in the same transaction.
         let freed = inode.emptied.credits();
         let most = match freed {
-            Some(freed) => fs.journal.max_credits().saturating_sub(freed),
+            Some(freed) => fs.max_credits().saturating_sub(freed),
             None => fs.step_credits(),
         };
         let credits = all.min(most).max(first);

@@ -29,6 +29,7 @@ use crate::data::Data;
 use crate::error::Result;
 use crate::inode::{Inode, Inodes};
 use crate::map::{self, Kind};
+use crate::quota::limit::Hold;
 use claim::Claimed;
 
 /// The file of a mapper, and the type of its caller.
@@ -90,6 +91,8 @@ struct Call {
     last: Option<(u64, FsBlock)>,
     /// Reserved blocks that the current commit has mapped.
     entered: u64,
+    /// Quota for the claimed blocks, unless it is held for the file.
+    held: Vec<Hold>,
 }
 
 impl Call {
@@ -253,6 +256,7 @@ impl<P: Place> Mapper for FileMapper<P> {
         let mut call = self.call.lock();
         call.clear_finished();
         let entered = std::mem::take(&mut call.entered);
+        call.held.clear();
         drop(call);
         if P::WRITE_BACK {
             let restored = if result.is_err() { entered } else { 0 };
@@ -264,6 +268,7 @@ impl<P: Place> Mapper for FileMapper<P> {
     }
 
     fn abandon(&self, claims: &[Claim]) {
+        self.call.lock().held.clear();
         for claim in claims.iter().filter(|c| c.kind == ClaimKind::New) {
             if let Some(claimed) = self.take_claim(claim) {
                 self.discard(claimed.data);

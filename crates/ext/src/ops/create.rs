@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use throughline_extfmt::inode::{FileType, InodeFlags};
+use throughline_extfmt::features::Incompat;
+use throughline_extfmt::inode::{FAST_SYMLINK_MAX, FileType, InodeFlags};
 
 use super::symlink::check_target;
 use super::{is_there, may_add, need_dir};
@@ -14,7 +15,7 @@ use crate::names::Names;
 use crate::orphan::ORPHAN_CREDITS;
 use crate::xattr::Prepared;
 use crate::xattr::acl::{self, Inherited};
-use crate::{dir, namei, orphan};
+use crate::{dir, namei, orphan, quota};
 
 /// Blocks that one creation may change: the inode, its bitmap and descriptor; its first block and its bits;
 /// the name; and the orphan record if the name fails for lack of space.
@@ -76,6 +77,15 @@ impl NewKind<'_> {
             Self::BlockDevice { .. } => FileType::BlockDevice,
             Self::Fifo => FileType::Fifo,
             Self::Socket => FileType::Socket,
+        }
+    }
+
+    /// Whether a new inode of this kind has a block.
+    fn has_block(&self, fs: &Names) -> bool {
+        match self {
+            Self::Dir => !fs.geo.incompat.contains(Incompat::INLINE_DATA),
+            Self::Symlink(target) => target.len() > FAST_SYMLINK_MAX,
+            _ => false,
         }
     }
 
@@ -151,6 +161,11 @@ impl Names {
         name: impl FnOnce(&mut Handle<'_>, &Arc<Inode>) -> Result<()>,
     ) -> Result<Arc<Inode>> {
         let Inherited { mode, lists } = inherit(self, parent, kind, new)?;
+        let owners = owners_of_new(self, parent, new);
+        quota::tree::ensure(self, owners)?;
+        let blocks = u64::from(kind.has_block(self));
+        let bytes = blocks << self.geo.block_log;
+        let _held = quota::charge::hold(self, owners.map(Some), bytes, 1)?;
         let credits = credits + lists.as_ref().map_or(0, Prepared::credits);
         let made = self.transact(credits, |h| {
             let inode = make_inode(self, h, parent, kind, mode, new)?;
@@ -191,6 +206,19 @@ fn unless_refused(
 fn make_orphan(fs: &Inodes, h: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
     inode.raw.write().set_links_count(0);
     orphan::add(fs, h, inode)
+}
+
+/// User, group and project of a new inode.
+fn owners_of_new(fs: &Inodes, parent: &Inode, new: NewInode) -> [u32; 3] {
+    let raw = parent.raw.read();
+    let gid = match raw.mode() & SETGID != 0 {
+        true => raw.gid(),
+        false => new.gid,
+    };
+    let inherits = raw.flags().contains(InodeFlags::PROJINHERIT);
+    drop(raw);
+    let project = if inherits { fs.project(parent) } else { 0 };
+    [new.uid, gid, project]
 }
 
 /// The mode of a new inode, and the ACLs that it inherits.

@@ -29,7 +29,7 @@ use throughline_extfmt::fast_commit::Change;
 
 use crate::error::Result;
 use crate::names::Names;
-use crate::reclaim;
+use crate::{quota, reclaim};
 use ranges::Space;
 
 /// Far more blocks than a step may change: in memory, credits cost nothing.
@@ -59,6 +59,7 @@ pub(super) fn apply(fs: &Names, commits: &[Vec<Change>]) -> Result<()> {
     replay.drop_nameless()?;
     replay.count_subdirectories()?;
     replay.free_unmapped()?;
+    quota::tree::place_all(fs)?;
     fs.write_super(|_| ())?;
     Ok(fs.journal.sync()?)
 }

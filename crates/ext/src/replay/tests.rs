@@ -220,12 +220,15 @@ impl Volume {
     fn commits(&self) -> Vec<Tags> {
         let (root, new, new_dir) = (InodeNumber::ROOT, InodeNumber(NEW), InodeNumber(NEW_DIR));
         let ((old, old_image), (victim, _)) = (&self.old, &self.victim);
-        let made = self.fresh(0o100_600, 1, 5 << 10);
+        let mut made = self.fresh(0o100_600, 1, 5 << 10);
+        made.set_uid(70_000);
         let mut linked = made.clone();
         linked.set_links_count(2);
         let mut cut = old_image.clone();
         cut.set_size_bytes(5 << 10);
-        let again = self.fresh(0o100_640, 1, 1 << 10);
+        cut.set_uid(5);
+        let mut again = self.fresh(0o100_640, 1, 1 << 10);
+        again.set_gid(99);
         vec![
             vec![
                 inode(new, &made),
@@ -329,10 +332,11 @@ fn expected() -> BTreeMap<String, (u16, u64, Vec<u8>)> {
     .into()
 }
 
-const FEATURES: [&str; 3] = [
+const FEATURES: [&str; 4] = [
     "metadata_csum,64bit",
     "^metadata_csum,^64bit",
     "orphan_file",
+    "quota,project",
 ];
 
 #[test]

@@ -128,7 +128,7 @@ fn check(fs: &Fs, doomed: &[InodeNumber], names: &Names) -> Result<()> {
             let why = format!("moving inode {ino}, which belongs to the volume itself");
             return Err(Error::Unsupported(why));
         }
-        if !fs.is_read_only() && credits(names, *ino) > fs.journal.max_credits() {
+        if !fs.is_read_only() && credits(names, *ino) > fs.max_credits() {
             let (names, values) = names.of(*ino);
             let why = format!(
                 "moving inode {ino}, which has {} names: they do not fit one transaction of the journal",

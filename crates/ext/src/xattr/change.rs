@@ -217,6 +217,7 @@ pub(crate) struct Prepared {
     pub(super) layout: Layout,
     pub(super) old_block: Option<FsBlock>,
     value_blocks_before: i64,
+    values_before: u64,
     /// Index and name of the attributes that it sets or removes.
     pub(super) edited: Vec<(u8, Vec<u8>)>,
     gained: Vec<Pinned>,
@@ -241,6 +242,7 @@ impl Prepared {
             layout: there.layout.clone(),
             old_block: there.block,
             value_blocks_before: there.layout.value_blocks(),
+            values_before: there.layout.values(),
             edited: Vec::new(),
             gained: Vec::new(),
             lost: Vec::new(),
@@ -364,7 +366,13 @@ impl Prepared {
     fn count_blocks(&self, fs: &Attrs, inode: &Inode, block: Option<&NewBlock>) -> Result<()> {
         let first = block.is_some_and(|block| block.old.is_none());
         let values = self.layout.value_blocks() - self.value_blocks_before;
-        map::add_blocks(fs, inode, values + i64::from(first))
+        let blocks = values + i64::from(first);
+        let after = self.layout.values();
+        let gained = after.saturating_sub(self.values_before);
+        fs.check_limits(inode, blocks.max(0).cast_unsigned(), gained)?;
+        map::add_blocks(fs, inode, blocks)?;
+        inode.usage.set_values(self.values_before, after);
+        Ok(())
     }
 
     /// Releases the hold on its values, whether it was applied or not.

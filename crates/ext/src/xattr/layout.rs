@@ -87,6 +87,13 @@ impl Layout {
         self.body.iter().chain(&self.block).map(blocks).sum()
     }
 
+    /// The number of values in inodes.
+    pub(super) fn values(&self) -> u64 {
+        let all = self.body.iter().chain(&self.block);
+        all.filter(|a| matches!(a.value, Value::Inode { .. }))
+            .count() as u64
+    }
+
     /// An attribute, and its place.
     pub(super) fn find(&self, key: &Key<'_>) -> Option<(&Attribute, Spot)> {
         let find = |list: &'_ [Attribute]| list.iter().position(|a| key.is_of(a));

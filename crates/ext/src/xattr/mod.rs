@@ -37,7 +37,7 @@ use crate::error::{Error, Reason, Result};
 use crate::inode::{Inode, Inodes};
 
 pub(crate) use change::{ChangeLocks, Prepared, Step, free};
-pub(crate) use release::{RELEASE_CREDITS, release};
+pub(crate) use release::{RELEASE_CREDITS, count_values, release};
 pub(crate) use shared::Xattrs;
 
 /// Longest attribute name in bytes, with its prefix.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use throughline_extfmt::FsBlock;
+use throughline_extfmt::features::Incompat;
 use throughline_extfmt::xattr::{self as format, Attribute, Value};
 
 use crate::attrs::Attrs;
@@ -47,12 +48,16 @@ pub(crate) fn release(fs: &Attrs, h: &mut Handle<'_>, inode: &Inode) -> Result<R
             in_block = format::read_block(bytes).map_err(in_inode)?;
         }
     }
+    let before = count_values(fs, inode)?;
     let mut values = take_values(fs, &mut own, VALUES_PER_STEP)?;
     let from_own = !values.is_empty();
     let rest = VALUES_PER_STEP - values.len();
     values.extend(take_values(fs, &mut in_block, rest)?);
     let from_block = values.len() > VALUES_PER_STEP - rest;
     let all = !own.iter().chain(&in_block).any(is_in_inode);
+    inode
+        .usage
+        .set_values(before, before.saturating_sub(values.len() as u64));
     match block {
         Some((at, bytes)) if all => {
             // Drop the snapshot first, else the change would copy the block.
@@ -81,6 +86,19 @@ pub(crate) fn release(fs: &Attrs, h: &mut Handle<'_>, inode: &Inode) -> Result<R
         .filter_map(|value| values::drop_user(fs, h, &mut known, value).transpose())
         .collect::<Result<_>>()?;
     Ok(Released { unused, all })
+}
+
+/// Counts the inode's attributes whose values are in inodes, if its usage needs that.
+pub(crate) fn count_values(fs: &Inodes, inode: &Inode) -> Result<u64> {
+    if !fs.quotas.is_on() || !fs.geo.incompat.contains(Incompat::EA_INODE) {
+        return Ok(0);
+    }
+    let mut all = attributes_of_body(inode)?;
+    if let Some((at, bytes)) = block(fs, inode)? {
+        let listed = format::read_block(&bytes);
+        all.extend(listed.map_err(|e| Error::from(e).in_inode(inode.ino).in_block(at))?);
+    }
+    Ok(all.iter().filter(|a| is_in_inode(a)).count() as u64)
 }
 
 fn is_in_inode(attribute: &Attribute) -> bool {

@@ -191,8 +191,8 @@ impl<'a> Writer<'a> {
         Ok(())
     }
 
-    /// The promise of a piece, and the end of the piece. On a nearly full volume the piece is halved, down to
-    /// one block, until there is space for it.
+    /// The promise of a piece, and the end of the piece. On a nearly full volume, and near a limit, the piece
+    /// is halved, down to one block, until there is space for it.
     fn promise(&self, piece_end: u64) -> Result<(Promise<'a>, u64)> {
         let block = u64::from(self.space.block_bytes());
         let mut end = piece_end;
@@ -201,7 +201,7 @@ impl<'a> Writer<'a> {
             let half = self.at + (end - self.at) / 2;
             let half = half - half % block;
             match promise {
-                Err(Error::Caller(Reason::NoSpace)) if half > self.at => end = half,
+                Err(Error::Caller(Reason::NoSpace | Reason::Quota)) if half > self.at => end = half,
                 other => return Ok((other?, end)),
             }
         }

@@ -157,8 +157,17 @@ pub(super) static REFUSED: &[(&str, &str)] = &[
         "only whole volumes can be mounted: mount the volume, then bind the directory",
     ),
     ("dax", "an image is not memory"),
-    ("usrquota", "quotas are not supported"),
-    ("grpquota", "quotas are not supported"),
-    ("prjquota", "quotas are not supported"),
+    (
+        "jqfmt",
+        "only quota files inside the volume are supported: tune2fs -O quota",
+    ),
+    (
+        "usrjquota",
+        "only quota files inside the volume are supported: tune2fs -O quota",
+    ),
+    (
+        "grpjquota",
+        "only quota files inside the volume are supported: tune2fs -O quota",
+    ),
     ("sb", "backup superblocks are for 'e2fsck -b'"),
 ];

@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use throughline::internal::parse_size;
-use throughline::{Backing, Format, OnError};
+use throughline::{Backing, Format, OnError, QuotaLimits};
 use tracing::level_filters::LevelFilter;
 
 pub use choices::{CHOICES, Choice, Choices};
@@ -95,6 +95,8 @@ pub struct MountOptions {
     pub user_xattr: bool,
     /// Freed blocks are discarded: they become holes in the image.
     pub discard: bool,
+    /// Whose limits of space and inodes are enforced.
+    pub limits: QuotaLimits,
     /// Files are opened without a request, as on a read-only mount.
     pub small_files: bool,
     /// New files inherit the group of their directory, setgid or not.
@@ -147,6 +149,7 @@ impl Default for MountOptions {
             exec: true,
             commit: None,
             auto_da_alloc: true,
+            limits: QuotaLimits::default(),
             sync: false,
             dirsync: false,
             atime: Atime::Relative,
@@ -189,6 +192,7 @@ impl MountOptions {
             .directory_access_times(self.dir_atime)
             .lazy_times(self.lazytime)
             .auto_da_alloc(self.auto_da_alloc)
+            .limits(self.limits)
             .synchronous(self.sync)
             .synchronous_names(self.dirsync)
             .on_error(self.errors)

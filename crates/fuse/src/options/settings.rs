@@ -35,6 +35,7 @@ impl MountOptions {
             ("acl", text(&self.acl)),
             ("user_xattr", text(&self.user_xattr)),
             ("discard", text(&self.discard)),
+            ("quota", text(&self.limits)),
             ("small_files", text(&self.small_files)),
             ("grpid", text(&self.group_of_directory)),
             ("minixdf", text(&self.minix_df)),

@@ -3,7 +3,7 @@
 //! Invariants: each name is in the table once. An ignored option is in the group for such options in the
 //! help, and ignoring it breaks no promise.
 
-use throughline::UnknownFormat;
+use throughline::{QuotaLimits, UnknownFormat};
 use tracing::level_filters::LevelFilter;
 
 use super::group::Group;
@@ -401,6 +401,36 @@ static TABLE: &[Known] = &[
         Group::Features,
         "discard freed blocks once the change is durable: they become holes in the image",
         sets!(discard = true),
+    ),
+    flag(
+        "usrquota",
+        Group::Features,
+        "enforce the limits of users, on a volume with the feature quota",
+        sets!(limits.users = true),
+    ),
+    flag(
+        "quota",
+        Group::Features,
+        "the same as usrquota",
+        sets!(limits.users = true),
+    ),
+    flag(
+        "grpquota",
+        Group::Features,
+        "enforce the limits of groups",
+        sets!(limits.groups = true),
+    ),
+    flag(
+        "prjquota",
+        Group::Features,
+        "enforce the limits of projects",
+        sets!(limits.projects = true),
+    ),
+    flag(
+        "noquota",
+        Group::Features,
+        "enforce no limits; usage is kept nonetheless (the default)",
+        sets!(limits = QuotaLimits::default()),
     ),
     flag(
         "nodiscard",

@@ -15,11 +15,12 @@ use zerocopy::{FromZeros, IntoBytes};
 
 use super::build::Build;
 use super::journal::JournalSize;
+use super::quota;
 use crate::error::Result;
 
 /// `/lost+found`: the first inode that is not reserved.
 pub(crate) const LOST_AND_FOUND: InodeNumber = InodeNumber(11);
-/// The orphan file follows it.
+/// The orphan file follows it, unless there is a quota file of projects.
 pub(crate) const ORPHAN_FILE: InodeNumber = InodeNumber(12);
 
 /// lost+found is made large enough for a few hundred names, so that a check that finds files on a full volume
@@ -253,14 +254,15 @@ impl Build<'_> {
         let count = orphan_blocks(self)?;
         let mut inode = self.inode(REGULAR, 1);
         let goal = self.geo.first_data_block.0;
-        let runs: Vec<Range<u64>> = self.map(ORPHAN_FILE, &mut inode, count, goal)?;
-        let seed = self.geo.inode_seed(ORPHAN_FILE, 0);
+        let ino = quota::orphan_file(self.request);
+        let runs: Vec<Range<u64>> = self.map(ino, &mut inode, count, goal)?;
+        let seed = self.geo.inode_seed(ino, 0);
         for block in runs.into_iter().flatten() {
             let mut content = vec![0; self.geo.block_bytes as usize];
             orphan::init(&mut content, throughline_extfmt::FsBlock(block), seed);
             self.content.insert(block, content);
         }
-        self.add(ORPHAN_FILE, inode);
+        self.add(ino, inode);
         Ok(())
     }
 }

@@ -4,7 +4,7 @@
 //! request ─► numbers   groups, inodes, descriptors, reserved descriptors
 //!         ─► geometry  (extfmt: where superblocks and descriptors are)
 //!         ─► place     bitmaps and inode tables
-//!         ─► files     root, lost+found, reserved descriptors, journal, MMP, orphan file
+//!         ─► files     root, lost+found, reserved descriptors, journal, MMP, quota files, orphan file
 //!         ─► counts    of each group and of the volume; which groups stay uninitialised
 //! ```
 //!
@@ -16,6 +16,7 @@ pub(crate) mod files;
 mod journal;
 mod numbers;
 pub(crate) mod place;
+mod quota;
 pub(crate) mod space;
 mod superblock;
 
@@ -30,7 +31,7 @@ use self::build::Build;
 use self::journal::JournalSize;
 use self::numbers::Numbers;
 use self::space::Space;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::pack::measure::Measured;
 use crate::pack::place::{self as contents, Lacking, Placed};
 use crate::request::Request;
@@ -117,6 +118,13 @@ impl<'w> Plan<'w> {
             overhead += u64::from(size.blocks) + u64::from(size.fast_commit_blocks);
         }
         let mmp = build.mmp()?;
+        if tree.is_some() && !quota::kinds(&request).is_empty() {
+            return Err(Error::unsupported(
+                "a tree of files and the feature quota: make the volume without it, then add it with \
+                 'tune2fs -O quota'",
+            ));
+        }
+        build.quota_files()?;
         build.orphan_file()?;
         let tree = match tree
             .map(|tree| contents::place(&mut build, tree))

@@ -2,14 +2,15 @@
 
 use throughline_extfmt::checksum::{CRC32C_INIT, crc32c};
 use throughline_extfmt::features::{Compat, Incompat, RoCompat};
+use throughline_extfmt::quota::QuotaKind;
 use throughline_extfmt::superblock::{CHECKSUM_CRC32C, Flags, MAGIC, OnError, REV_DYNAMIC, State};
 use throughline_extfmt::{InodeNumber, Superblock};
 use zerocopy::FromZeros;
 
 use super::Plan;
 use super::build::EXTRA_ISIZE;
-use super::files::ORPHAN_FILE;
 use super::numbers::Numbers;
+use super::quota;
 use crate::request::Request;
 
 /// `s_jnl_backup_type`: the superblock keeps a copy of the journal's inode.
@@ -164,6 +165,14 @@ pub(super) fn finish(plan: &mut Plan<'_>, request: &Request, overhead: u64, mmp:
         sb.s_mmp_interval.set(request.mmp_interval);
     }
     if sb.compat().contains(Compat::ORPHAN_FILE) {
-        sb.s_orphan_file_inum.set(ORPHAN_FILE.0);
+        sb.s_orphan_file_inum.set(quota::orphan_file(request).0);
+    }
+    for kind in quota::kinds(request) {
+        let place = match kind {
+            QuotaKind::User => &mut sb.s_usr_quota_inum,
+            QuotaKind::Group => &mut sb.s_grp_quota_inum,
+            QuotaKind::Project => &mut sb.s_prj_quota_inum,
+        };
+        place.set(quota::inode_of(kind).0);
     }
 }

@@ -256,6 +256,7 @@ impl<'o> Resolver<'o> {
                 Amount::Blocks(blocks) => blocks.saturating_mul(u64::from(self.block_bytes)),
                 Amount::Bytes(bytes) => bytes,
             }),
+            quota_kinds: extended.quota_kinds,
             lazy_itable: manner.lazy_itable,
             itable_zeroed: prezeroed,
             mmp_interval: match extended.mmp_interval {

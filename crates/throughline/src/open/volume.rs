@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use throughline_ext::{AccessTimes, Clock, OnError, SharedClock};
+use throughline_ext::{AccessTimes, Clock, OnError, QuotaLimits, SharedClock};
 
 /// How a volume behaves while it is open: what `mount -o` sets for ext4, and the sources of times and random
 /// numbers. [`OpenOptions::volume`](crate::OpenOptions::volume) takes them.
@@ -122,6 +122,17 @@ impl VolumeOptions {
     /// journal, until they are durable.
     pub fn auto_da_alloc(&mut self, whole: bool) -> &mut Self {
         self.fs.auto_da_alloc = whole;
+        self
+    }
+
+    /// Enforces the limits of users, groups or projects, on a volume with the feature `quota`. By default, it
+    /// keeps their usage and enforces nothing. They apply to every caller, unless
+    /// [`with_limits`](crate::with_limits) says otherwise.
+    ///
+    /// Opening for writing fails with [`Error::Unsupported`](crate::Error::Unsupported) if the volume does
+    /// not keep such usage.
+    pub fn limits(&mut self, limits: QuotaLimits) -> &mut Self {
+        self.fs.limits = limits;
         self
     }
 

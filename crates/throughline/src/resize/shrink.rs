@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use throughline_block::Disk;
 use throughline_device::DeviceKind;
-use throughline_ext::{Geometry, Tenants};
+use throughline_ext::{Geometry, RoCompat, Tenants};
 use throughline_make::resize::{self, Contents, Resized};
 
 use super::{ResizeError, Show, check_backups};
@@ -43,6 +43,12 @@ pub(super) fn plan(volume: &Volume, blocks: Option<u64>) -> Result<Plan, ResizeE
             stages,
         });
     };
+    if superblock.ro_compat().contains(RoCompat::QUOTA) {
+        // Blocks of quota files are metadata, which is written through the journal and cannot be moved.
+        let why = "shrinking a volume with the feature quota: remove it before (tune2fs -O ^quota), and add \
+                   it again afterwards";
+        return Err(Error::Unsupported(why.to_owned()).into());
+    }
     let (_, after) = resize::shrunk(&superblock, end)?;
     let found = fs.tenants(end).map_err(damaged)?;
     if found.bad_blocks > 0 {

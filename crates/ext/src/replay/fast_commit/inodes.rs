@@ -155,8 +155,12 @@ impl Replay<'_> {
     fn put(&mut self, ino: InodeNumber, image: InodeImage) -> Result<()> {
         self.changed.insert(ino);
         let fs = self.fs;
+        let old = self.find(ino)?;
         fs.transact(CREDITS, |h| {
             let inode = fs.insert_inode(h, ino, image)?;
+            if let Some(old) = &old {
+                inode.usage.take_over(&old.usage);
+            }
             fs.store(h, &inode)
         })
     }

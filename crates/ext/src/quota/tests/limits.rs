@@ -1,0 +1,201 @@
+//! Limits of users: hard, soft with its grace time, and what they apply to.
+
+use std::io::IoSlice;
+use std::sync::Arc;
+
+use throughline_extfmt::quota::QuotaKind;
+
+use super::make;
+use crate::quota::find_owner;
+use crate::testing::Image;
+use crate::{
+    Attributes, Error, Fallocate, Fs, Inode, NewInode, NewKind, OpenOptions, QuotaLimits, Reason,
+    Result, with_limits,
+};
+
+const USER: u32 = 1000;
+const NEW: NewInode = NewInode {
+    permissions: 0o644,
+    uid: USER,
+    gid: 7,
+    umask: 0,
+};
+
+fn options() -> OpenOptions {
+    OpenOptions {
+        write: true,
+        limits: QuotaLimits {
+            users: true,
+            ..QuotaLimits::default()
+        },
+        ..OpenOptions::default()
+    }
+}
+
+/// A volume on which the limits of users are enforced.
+fn limited() -> Option<(Image, Arc<Fs>)> {
+    let image = make("40M", "quota,project", &["-b", "1024"])?;
+    let fs = image.try_open(&options()).expect("opens");
+    Some((image, Arc::new(fs)))
+}
+
+/// Sets a user's limits: space in KiB, and inodes; soft and hard.
+fn set(fs: &Fs, (soft, hard): (u64, u64), inodes: (u64, u64)) {
+    let owner = find_owner(fs, QuotaKind::User, USER).expect("an owner");
+    let mut state = owner.state();
+    state.entry.dqb_bsoftlimit.set(soft);
+    state.entry.dqb_bhardlimit.set(hard);
+    state.entry.dqb_isoftlimit.set(inodes.0);
+    state.entry.dqb_ihardlimit.set(inodes.1);
+}
+
+fn create(fs: &Fs, name: &str, kind: NewKind<'_>) -> Result<Arc<Inode>> {
+    let root = fs.root().expect("the root");
+    fs.create(&root, name.as_bytes(), kind, NEW)
+}
+
+fn is_refused<T>(result: &Result<T>) -> bool {
+    matches!(result, Err(Error::Caller(Reason::Quota)))
+}
+
+/// Writes through the cache; returns the bytes that were accepted.
+fn write(fs: &Arc<Fs>, file: &Arc<Inode>, offset: u64, len: usize) -> Result<usize> {
+    let open = fs.open_file(file)?;
+    let bytes = vec![5; len];
+    let wait = throughline_fileio::Wait::Yes;
+    Ok(open
+        .write(true, Some(offset), &[IoSlice::new(&bytes)], wait)?
+        .1)
+}
+
+fn close(image: &Image, fs: Arc<Fs>) {
+    fs.shut_down().expect("closed");
+    drop(fs);
+    image.check("limits");
+}
+
+#[test]
+fn nothing_passes_the_hard_limit() {
+    let Some((image, fs)) = limited() else {
+        return;
+    };
+    set(&fs, (0, 64), (0, 4));
+    let file = create(&fs, "file", NewKind::File).expect("created");
+    assert_eq!(write(&fs, &file, 0, 100 << 10).expect("a part"), 64 << 10);
+    assert!(is_refused(&write(&fs, &file, 64 << 10, 1)));
+    // Before and after write-back.
+    fs.sync().expect("a sync");
+    assert!(is_refused(&write(&fs, &file, 64 << 10, 1)));
+    assert_eq!(write(&fs, &file, 0, 64 << 10).expect("in place"), 64 << 10);
+    assert!(is_refused(&fs.fallocate(
+        &file,
+        Fallocate::Allocate,
+        70 << 10,
+        1024
+    )));
+    let direct = fs.write_at(&file, 80 << 10, &[IoSlice::new(&[1; 4096])]);
+    assert!(is_refused(&direct), "{direct:?}");
+    assert!(is_refused(&create(&fs, "dir", NewKind::Dir)));
+    let link = create(&fs, "link", NewKind::Symlink(&[b't'; 200]));
+    assert!(is_refused(&link));
+    fs.truncate(&file, 60 << 10).expect("truncated");
+    assert!(create(&fs, "dir", NewKind::Dir).is_ok());
+    create(&fs, "one", NewKind::File).expect("created");
+    create(&fs, "two", NewKind::Fifo).expect("created");
+    assert!(is_refused(&create(&fs, "three", NewKind::File)));
+    {
+        let _root = with_limits(false);
+        create(&fs, "three", NewKind::File).expect("created by root");
+        assert_eq!(write(&fs, &file, 0, 200 << 10).expect("by root"), 200 << 10);
+    }
+    drop(file);
+    close(&image, fs);
+}
+
+#[test]
+fn a_rewritten_file_does_not_count_twice() {
+    let Some((image, fs)) = limited() else {
+        return;
+    };
+    fs.enable_deferred_truncation();
+    set(&fs, (0, 100), (0, 0));
+    let file = create(&fs, "file", NewKind::File).expect("created");
+    for _ in 0..3 {
+        fs.truncate(&file, 0).expect("truncated");
+        assert_eq!(write(&fs, &file, 0, 90 << 10).expect("written"), 90 << 10);
+    }
+    drop(file);
+    close(&image, fs);
+}
+
+#[test]
+fn the_soft_limit_is_hard_after_its_grace_time() {
+    let Some((image, fs)) = limited() else {
+        return;
+    };
+    set(&fs, (16, 64), (0, 0));
+    let file = create(&fs, "file", NewKind::File).expect("created");
+    assert_eq!(write(&fs, &file, 0, 32 << 10).expect("written"), 32 << 10);
+    fs.sync().expect("a sync");
+    let owner = find_owner(&fs, QuotaKind::User, USER).expect("an owner");
+    let ends = owner.state().entry.dqb_btime.get();
+    let now = fs.now().seconds.cast_unsigned();
+    assert!(
+        ends > now + 600_000 && ends <= now + 604_800,
+        "{ends} {now}"
+    );
+    assert_eq!(write(&fs, &file, 32 << 10, 1024).expect("written"), 1024);
+    owner.state().entry.dqb_btime.set(now - 1);
+    assert!(is_refused(&write(&fs, &file, 40 << 10, 1024)));
+    fs.truncate(&file, 8 << 10).expect("truncated");
+    fs.sync().expect("a sync");
+    assert_eq!(owner.state().entry.dqb_btime.get(), 0);
+    assert_eq!(write(&fs, &file, 40 << 10, 1024).expect("written"), 1024);
+    drop((file, owner));
+    close(&image, fs);
+}
+
+#[test]
+fn a_gift_counts_for_the_new_owner() {
+    let Some((image, fs)) = limited() else {
+        return;
+    };
+    set(&fs, (0, 64), (0, 0));
+    let root = fs.root().expect("the root");
+    let other = NewInode { uid: 5, ..NEW };
+    let file = fs
+        .create(&root, b"big", NewKind::File, other)
+        .expect("created");
+    // Some of it is only in memory.
+    assert_eq!(write(&fs, &file, 0, 100 << 10).expect("written"), 100 << 10);
+    let give = Attributes {
+        uid: Some(USER),
+        ..Attributes::default()
+    };
+    assert!(is_refused(&fs.set_attributes(&file, &give)));
+    fs.truncate(&file, 50 << 10).expect("truncated");
+    assert_eq!(write(&fs, &file, 0, 60 << 10).expect("written"), 60 << 10);
+    fs.set_attributes(&file, &give).expect("given");
+    assert!(
+        is_refused(&write(&fs, &file, 60 << 10, 5 << 10)) || {
+            let state = find_owner(&fs, QuotaKind::User, USER).expect("an owner");
+            let state = state.state();
+            state.entry.dqb_curspace.get() + state.held_bytes <= 64 << 10
+        }
+    );
+    fs.sync().expect("a sync");
+    let owner = find_owner(&fs, QuotaKind::User, 5).expect("an owner");
+    assert_eq!(owner.state().held_bytes, 0);
+    drop((file, root, owner));
+    close(&image, fs);
+}
+
+#[test]
+fn limits_need_the_feature() {
+    let Some(image) = Image::make("24M", &["-t", "ext4"]) else {
+        return;
+    };
+    let refused = image.try_open(&options()).map(drop);
+    assert!(matches!(refused, Err(Error::Unsupported(why)) if why.contains("quota")));
+    image.check("refused");
+}
