@@ -60,6 +60,7 @@ mod options;
 mod orphan;
 mod primary;
 mod privileges;
+mod protected;
 mod reclaim;
 mod regular;
 mod replay;

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use throughline_block::Disk;
+use throughline_extfmt::casefold::CaseFolding;
 use throughline_extfmt::features::{Compat, Incompat, RoCompat};
 use throughline_extfmt::superblock::State;
 use throughline_extfmt::{Geometry, Superblock};
@@ -52,13 +53,12 @@ const INCOMPAT_WRITE: Incompat = Incompat::FILETYPE
     .union(Incompat::EA_INODE)
     .union(Incompat::CSUM_SEED)
     .union(Incompat::LARGE_DIR)
-    .union(Incompat::INLINE_DATA);
-
-/// Incompatible features supported for reading (`needs_recovery` has its own rules).
-const INCOMPAT_READ: Incompat = INCOMPAT_WRITE
-    .union(Incompat::RECOVER)
+    .union(Incompat::INLINE_DATA)
     .union(Incompat::ENCRYPT)
     .union(Incompat::CASEFOLD);
+
+/// Incompatible features supported for reading (`needs_recovery` has its own rules).
+const INCOMPAT_READ: Incompat = INCOMPAT_WRITE.union(Incompat::RECOVER);
 
 /// Read-only-compatible features that writes maintain.
 const RO_COMPAT_WRITE: RoCompat = RoCompat::SPARSE_SUPER
@@ -69,6 +69,7 @@ const RO_COMPAT_WRITE: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::EXTRA_ISIZE)
     .union(RoCompat::METADATA_CSUM)
     .union(RoCompat::PROJECT)
+    .union(RoCompat::VERITY)
     .union(RoCompat::ORPHAN_PRESENT);
 
 /// What a volume's features allow.
@@ -92,10 +93,10 @@ pub(crate) fn gate(sb: &Superblock) -> Gate {
     if !unknown.is_empty() {
         return Gate::Refuse(format!("incompatible feature {unknown}"));
     }
-    let read_only = incompat.difference(INCOMPAT_WRITE | Incompat::RECOVER);
-    if !read_only.is_empty() {
+    if incompat.contains(Incompat::CASEFOLD) && CaseFolding::of(sb).is_none() {
+        let encoding = sb.s_encoding.get();
         return Gate::Read(format!(
-            "feature {read_only} is not maintained by this version"
+            "feature casefold with character encoding {encoding} is not maintained by this version"
         ));
     }
     let read_only = ro_compat.difference(RO_COMPAT_WRITE);

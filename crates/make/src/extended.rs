@@ -1,12 +1,15 @@
 //! The words of `-E`.
 
+use throughline_extfmt::casefold;
+
 use crate::error::{Error, Result};
 use crate::words::{self, Amount};
 
 const OPTION: &str = "-E";
 
 /// The words, for messages.
-const ALL: &str = "the words are assume_storage_prezeroed[=0|1], discard, hash_seed=UUID, \
+const ALL: &str = "the words are assume_storage_prezeroed[=0|1], discard, encoding=utf8, \
+                   encoding_flags=strict|nostrict, hash_seed=UUID, \
                    lazy_itable_init[=0|1], lazy_journal_init[=0|1], mmp_update_interval=SECONDS, \
                    no_copy_xattrs, nodiscard, num_backup_sb=0|1|2, offset=BYTES, orphan_file_size=BLOCKS, \
                    packed_meta_blocks[=0|1], resize=BLOCKS, root_owner[=UID:GID], stride=BLOCKS, \
@@ -28,6 +31,10 @@ pub(crate) struct Extended {
     pub(crate) orphan_file: Option<Amount>,
     pub(crate) hash_seed: Option<[u8; 16]>,
     pub(crate) mmp_interval: Option<u16>,
+    /// `s_encoding`.
+    pub(crate) encoding: Option<u16>,
+    /// `s_encoding_flags`.
+    pub(crate) encoding_flags: Option<u16>,
     pub(crate) test_fs: bool,
     pub(crate) discard: Option<bool>,
 }
@@ -49,6 +56,8 @@ impl Extended {
             orphan_file: later.orphan_file.or(self.orphan_file),
             hash_seed: later.hash_seed.or(self.hash_seed),
             mmp_interval: later.mmp_interval.or(self.mmp_interval),
+            encoding: later.encoding.or(self.encoding),
+            encoding_flags: later.encoding_flags.or(self.encoding_flags),
             test_fs: later.test_fs || self.test_fs,
             discard: later.discard.or(self.discard),
         }
@@ -83,11 +92,8 @@ impl Extended {
                 "nodiscard" => self.discard = Some(false),
                 // About -d, which copies.
                 "no_copy_xattrs" => {}
-                "encoding" | "encoding_flags" => {
-                    return Err(Error::unsupported(format!(
-                        "-E {name}: the feature casefold is not written by this version"
-                    )));
-                }
+                "encoding" => self.encoding = Some(encoding(value)?),
+                "encoding_flags" => self.encoding_flags = Some(encoding_flags(value)?),
                 "quotatype" => {
                     return Err(Error::unsupported(
                         "-E quotatype: the feature quota is not written by this version",
@@ -117,6 +123,35 @@ fn owner(value: Option<&str>) -> Result<(u32, u32)> {
                 "UID:GID is needed, as numbers",
             )
         })
+}
+
+fn encoding(value: Option<&str>) -> Result<u16> {
+    match value {
+        Some("utf8" | "utf8-12.1") => Ok(casefold::UTF8_12_1),
+        _ => {
+            let text = value.unwrap_or_default();
+            Err(words::wrong(
+                OPTION,
+                &format!("encoding={text}"),
+                "the encodings are utf8 and utf8-12.1",
+            ))
+        }
+    }
+}
+
+fn encoding_flags(value: Option<&str>) -> Result<u16> {
+    match value {
+        Some("strict") => Ok(casefold::STRICT),
+        Some("nostrict") => Ok(0),
+        _ => {
+            let text = value.unwrap_or_default();
+            Err(words::wrong(
+                OPTION,
+                &format!("encoding_flags={text}"),
+                "the flags are strict and nostrict",
+            ))
+        }
+    }
 }
 
 fn seed(value: Option<&str>) -> Result<[u8; 16]> {

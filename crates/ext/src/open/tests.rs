@@ -98,9 +98,6 @@ fn features_that_are_not_maintained_make_it_read_only() {
     for (feature, args) in [
         ("bigalloc", &["-t", "ext4", "-O", "bigalloc"][..]),
         ("quota", &["-t", "ext4", "-O", "quota"]),
-        ("verity", &["-t", "ext4", "-O", "verity"]),
-        ("encrypt", &["-t", "ext4", "-O", "encrypt"]),
-        ("casefold", &["-t", "ext4", "-O", "casefold"]),
     ] {
         let Some(image) = Image::make("64M", args) else {
             continue;
