@@ -41,6 +41,9 @@ pub(crate) struct Globals {
     /// without it, an image cannot make another file be opened
     #[arg(long, global = true, value_name = "PATH")]
     pub(crate) backing: Vec<PathBuf>,
+    /// Device or file of the image's external journal
+    #[arg(long, global = true, value_name = "PATH")]
+    pub(crate) journal: Option<PathBuf>,
     /// I/O engine; auto uses io_uring if the kernel allows it
     #[arg(
         long,
@@ -189,6 +192,7 @@ impl Globals {
             ));
         }
         let mut volume = VolumeOptions::new();
+        volume.journal(self.journal.clone());
         if let Some(seconds) = self.commit {
             volume.commit_interval(Duration::from_secs(seconds.into()));
         }
@@ -227,6 +231,8 @@ impl Globals {
             "image-format",
             self.image_format.map(|format| format.to_string()),
         );
+        let journal = self.journal.as_ref();
+        add("journal", journal.map(|path| path.display().to_string()));
         add("direct", yes(self.direct));
         add("host-cache", yes(self.host_cache));
         add("cache", bytes(self.cache));

@@ -30,13 +30,14 @@ use crate::base::{Access, Base, Life, Settings};
 use crate::damage::Damage;
 use crate::data::Data;
 use crate::error::{Error, Reason, Result};
+use crate::external::{self, External};
 use crate::fs::Fs;
 use crate::groups::Groups;
 use crate::ialloc::Ialloc;
 use crate::inode::Inodes;
 use crate::mmp::MmpGuard;
 use crate::names::Names;
-use crate::options::OpenOptions;
+use crate::options::{JournalDevice, OpenOptions};
 use crate::primary::{self, Primary};
 use crate::reclaim::{self, OrphansProcessed};
 use crate::replay::Replayed;
@@ -136,11 +137,12 @@ impl Fs {
     /// it first; opening for reading shows the recovered state and does not modify the volume.
     ///
     /// # Errors
-    /// `Unsupported` for an unknown incompatible feature, by name. For writing, also for an external journal,
-    /// for a volume that has recorded errors ([`OpenOptions::allow_unclean`]), and for a journal that holds
-    /// transactions although the superblock says that it needs no recovery. `Corrupt` if this is not an ext
-    /// volume, if its superblock contradicts itself or the device's length, or if its journal is damaged.
-    /// `Busy` if another machine has it open (`mmp`). `ReadOnly` for writing to a read-only device.
+    /// `Unsupported` for an unknown incompatible feature, by name. For writing, also for an external journal
+    /// that was not named, for a volume that has recorded errors ([`OpenOptions::allow_unclean`]), and for a
+    /// journal that holds transactions although the superblock says that it needs no recovery. `Corrupt` if
+    /// this is not an ext volume, if its superblock contradicts itself or the device's length, or if its
+    /// journal is damaged. `Busy` if another machine has it open (`mmp`). `ReadOnly` for writing to a
+    /// read-only device.
     pub fn open(disk: Arc<Disk>, options: &OpenOptions) -> Result<Self> {
         let sb = primary::read(&disk)?;
         let gate = gate(&sb);
@@ -148,6 +150,12 @@ impl Fs {
             return Err(Error::Unsupported(why));
         }
         let found = Primary::check(&disk, sb)?;
+        let disk = match &options.journal {
+            Some(JournalDevice(journal)) if external::is_used(&sb) => {
+                external::join(&disk, journal, &sb, &found.geo)?
+            }
+            _ => disk,
+        };
         let access = match gate {
             _ if !options.write => Access::Read,
             Gate::Read(why) => Access::Refused(why),
@@ -184,7 +192,7 @@ impl Fs {
     pub fn unwritten_features(&self) -> Option<String> {
         match gate(&self.superblock()) {
             Gate::Write => {
-                let is_external = has_external_journal(&self.superblock());
+                let is_external = external::is_used(&self.superblock());
                 is_external.then(|| EXTERNAL_JOURNAL.to_owned())
             }
             Gate::Read(why) | Gate::Refuse(why) => Some(why),
@@ -193,7 +201,7 @@ impl Fs {
 
     /// Claims the volume, recovers it if needed, and marks it as in use.
     fn open_to_write(disk: Arc<Disk>, mut found: Primary, options: &OpenOptions) -> Result<Self> {
-        check_device(&disk, &found.superblock)?;
+        check_device(&disk, &found.superblock, options)?;
         // Before reading anything that another machine may be writing.
         let mmp = if found.geo.incompat.contains(Incompat::MMP) {
             let guard = MmpGuard::take(&disk, &found.superblock, &found.geo)?;
@@ -298,6 +306,7 @@ impl Fs {
         }
         let base = Base {
             journal: journal(&disk, &geo, &access, options, log)?,
+            external: External::of(&sb, &geo, options),
             superblock: Mutex::new(sb),
             sums: Sums::new(&geo, &disk, sb.s_kbytes_written.get()),
             disk,
@@ -408,24 +417,21 @@ fn find_log(
     crate::replay::log_runs_to_write(&fs)
 }
 
-/// Checks that the device can be written and the journal is internal.
-fn check_device(disk: &Disk, sb: &Superblock) -> Result<()> {
+/// Checks that the device can be written and the journal is there.
+fn check_device(disk: &Disk, sb: &Superblock, options: &OpenOptions) -> Result<()> {
     if disk.info().read_only {
         return Err(Reason::ReadOnly.into());
     }
-    if has_external_journal(sb) {
+    if external::is_used(sb) && options.journal.is_none() {
         return Err(unwritable(&format!(
-            "{EXTERNAL_JOURNAL}. Open it read-only"
+            "{EXTERNAL_JOURNAL}: {}. Or open it read-only",
+            external::NEXT
         )));
     }
     Ok(())
 }
 
 const EXTERNAL_JOURNAL: &str = "the journal is on another device (external journal)";
-
-fn has_external_journal(sb: &Superblock) -> bool {
-    sb.compat().contains(Compat::HAS_JOURNAL) && sb.s_journal_inum.get() == 0
-}
 
 /// Checks that the state of the recovered volume allows writing.
 fn check_state(sb: &Superblock, options: &OpenOptions) -> Result<()> {

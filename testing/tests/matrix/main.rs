@@ -6,6 +6,7 @@
 mod attributes;
 mod debugfs;
 mod expected;
+mod external;
 mod face;
 mod fs;
 mod gated;

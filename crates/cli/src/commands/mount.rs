@@ -123,6 +123,10 @@ fn plan(
             .backing
             .push(whole.doing(|| format!("cannot find {}", quote(path)))?);
     }
+    if let Some(path) = &globals.journal {
+        let whole = std::path::absolute(path);
+        options.journal = Some(whole.doing(|| format!("cannot find {}", quote(path)))?);
+    }
     options.no_replay = globals.no_replay;
     options.cache = globals.cache.map(CacheSize::Bytes);
     options.commit = globals

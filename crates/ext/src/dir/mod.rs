@@ -8,8 +8,8 @@
 //! hashed   leaves of entries, found through a tree of name hashes in the first block and below
 //! ```
 //!
-//! A directory with the flag `casefold` compares and hashes names in their folded form, and keeps them as they
-//! were created ([`throughline_extfmt::casefold`]).
+//! A directory with the flag `casefold` compares and hashes names in their folded form, and keeps them as
+//! they were created ([`throughline_extfmt::casefold`]).
 //!
 //! Invariants:
 //! - The caller holds the directory's lock, exclusively for changes. The result of a lookup ([`Found`],

@@ -97,7 +97,8 @@ impl Names {
     ///
     /// # Errors
     /// `Exists`, `NotDir`, `NotFound` (the directory was removed; an empty link target), `NameTooLong`,
-    /// `Invalid`, `NoKey` (an encrypted directory), `TooManyLinks`, `NoSpace`, `Permission` (an immutable directory), `ReadOnly`.
+    /// `Invalid`, `NoKey` (an encrypted directory), `TooManyLinks`, `NoSpace`, `Permission` (an immutable
+    /// directory), `ReadOnly`.
     pub fn create(
         &self,
         parent: &Arc<Inode>,

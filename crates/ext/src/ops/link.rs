@@ -25,8 +25,9 @@ impl Names {
     ///
     /// # Errors
     /// `Permission` for a directory, an immutable inode or a system inode, `Exists`, `NotDir`, `NotFound`
-    /// (the inode or directory was removed meanwhile), `NoKey` (an encrypted directory), `TooManyLinks`, `CrossDevice` (the directory passes on
-    /// a different project), `NameTooLong`, `Invalid`, `NoSpace`, `ReadOnly`.
+    /// (the inode or directory was removed meanwhile), `NoKey` (an encrypted directory), `TooManyLinks`,
+    /// `CrossDevice` (the directory passes on a different project), `NameTooLong`, `Invalid`, `NoSpace`,
+    /// `ReadOnly`.
     pub fn link(&self, inode: &Arc<Inode>, parent: &Arc<Inode>, name: &[u8]) -> Result<()> {
         namei::check_new_name(name)?;
         need_dir(parent)?;

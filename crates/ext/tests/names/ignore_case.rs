@@ -1,5 +1,5 @@
-//! Directories that ignore case (`casefold`, `chattr +F`): random operations against a model that folds names by
-//! a table of its own, and names of many scripts, in every format of directories.
+//! Directories that ignore case (`casefold`, `chattr +F`): random operations against a model that folds names
+//! by a table of its own, and names of many scripts, in every format of directories.
 
 use std::collections::BTreeSet;
 
@@ -260,7 +260,8 @@ fn names_that_are_not_utf8_are_refused_in_strict_mode_alone() {
             fs.create(&root, b"a\xFF", NewKind::File, OWNER)
                 .expect("another name");
         }
-        // Not assigned in Unicode 12.1: no case, and valid. A name of ignorable characters is as good as empty.
+        // Not assigned in Unicode 12.1: no case, and valid. A name of ignorable characters is as good as
+        // empty.
         fs.create(&root, "\u{A7C7}".as_bytes(), NewKind::File, OWNER)
             .expect("new");
         fs.create(&root, "\u{A7C8}".as_bytes(), NewKind::File, OWNER)

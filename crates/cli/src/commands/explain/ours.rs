@@ -111,6 +111,7 @@ fn over(inner: Globals, outer: &Globals) -> Globals {
         offset,
         image_format,
         backing,
+        journal,
         engine,
         direct,
         host_cache,
@@ -132,6 +133,7 @@ fn over(inner: Globals, outer: &Globals) -> Globals {
             true => outer.backing.clone(),
             false => backing,
         },
+        journal: journal.or_else(|| outer.journal.clone()),
         engine: if engine == Engine::Auto {
             outer.engine
         } else {
