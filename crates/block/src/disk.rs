@@ -67,6 +67,17 @@ impl Disk {
         })
     }
 
+    /// The disk of a device that takes the place of this one's: with the same listeners and target size.
+    ///
+    /// # Errors
+    /// As [`Disk::new`].
+    pub fn replaced(&self, device: Arc<dyn BlockDevice>) -> Result<Self> {
+        let mut disk = Self::new(device)?;
+        disk.listeners = Arc::clone(&self.listeners);
+        disk.set_bio_target_bytes(self.target.chosen());
+        Ok(disk)
+    }
+
     /// The device itself.
     pub fn device(&self) -> &Arc<dyn BlockDevice> {
         &self.device

@@ -98,6 +98,11 @@ impl Target {
         }
     }
 
+    /// The chosen size, if one was chosen.
+    pub(crate) fn chosen(&self) -> Option<u32> {
+        Some(self.chosen.load(Ordering::Relaxed)).filter(|&bytes| bytes > 0)
+    }
+
     pub(crate) fn choose(&self, bytes: Option<u32>) {
         self.chosen
             .store(bytes.map_or(0, |bytes| bytes.max(1)), Ordering::Relaxed);

@@ -47,6 +47,9 @@ pub(crate) struct Globals {
     /// if it is not there. What reads the image sees the changes
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) overlay: Option<PathBuf>,
+    /// Device or file of the image's external journal
+    #[arg(long, global = true, value_name = "PATH")]
+    pub(crate) journal: Option<PathBuf>,
     /// I/O engine; auto uses io_uring if the kernel allows it
     #[arg(
         long,
@@ -195,6 +198,7 @@ impl Globals {
             ));
         }
         let mut volume = VolumeOptions::new();
+        volume.journal(self.journal.clone());
         if let Some(seconds) = self.commit {
             volume.commit_interval(Duration::from_secs(seconds.into()));
         }
@@ -238,6 +242,8 @@ impl Globals {
         );
         let overlay = self.overlay.as_ref();
         add("overlay", overlay.map(|path| path.display().to_string()));
+        let journal = self.journal.as_ref();
+        add("journal", journal.map(|path| path.display().to_string()));
         add("direct", yes(self.direct));
         add("host-cache", yes(self.host_cache));
         add("cache", bytes(self.cache));

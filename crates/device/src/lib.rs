@@ -52,6 +52,7 @@ mod fuse;
 mod fuse_entry;
 #[cfg(not(miri))]
 mod host;
+mod joined;
 mod lane;
 mod limits;
 mod memory;
@@ -84,6 +85,7 @@ pub use host::{
     HeldByKernel, KernelHolder, LockMode, LockedFile, given_descriptor, given_file, kernel_holder,
     unescaped,
 };
+pub use joined::JoinedDevice;
 pub use lane::Lane;
 pub use limits::{DeviceInfo, DeviceKind, Limits};
 pub use memory::MemoryDevice;

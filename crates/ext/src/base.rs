@@ -24,6 +24,7 @@ use throughline_journal::{Abort, Block, Journal, SharedClock};
 
 use crate::damage::Damage;
 use crate::error::{Error, Reason, Result};
+use crate::external::External;
 use crate::handle::Handle;
 use crate::mmp::MmpGuard;
 use crate::quota::Quotas;
@@ -37,6 +38,8 @@ const MAX_STEP_CREDITS: u32 = 512;
 pub struct Base {
     pub(crate) disk: Arc<Disk>,
     pub(crate) journal: Journal,
+    /// The journal, if it is on another device that was named.
+    pub(crate) external: Option<External>,
     pub(crate) geo: Geometry,
     pub(crate) access: Access,
     pub(crate) superblock: Mutex<Superblock>,
@@ -105,6 +108,14 @@ impl Life {
 }
 
 impl Base {
+    /// The length of the volume's device, in bytes; with an external journal, up to the volume's end.
+    pub fn device_bytes(&self) -> u64 {
+        match &self.external {
+            Some(_) => self.geo.blocks.saturating_mul(self.geo.block_bytes.into()),
+            None => self.disk.len_bytes(),
+        }
+    }
+
     /// Begins a metadata change of up to `credits` blocks.
     ///
     /// # Errors

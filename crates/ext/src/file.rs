@@ -212,7 +212,7 @@ impl Data {
         if inode.flags.any(InodeFlags::IMMUTABLE) {
             return Err(Reason::Permission.into());
         }
-        Ok(())
+        self.check_unprotected(inode)
     }
 
     /// Fails if the file is append-only, so that existing bytes must not change.

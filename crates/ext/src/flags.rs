@@ -84,10 +84,15 @@ impl Attrs {
     ///
     /// # Errors
     /// `Unsupported` for flags that are never shown, that have no meaning on such an inode, or that would
-    /// change the storage format (journaled data, case-insensitive names); also if the extents flag changes
-    /// and the file is too large to convert, in which case its other flags have been changed. `Permission`
-    /// for other changes of an inode that stays immutable; `ReadOnly`; device errors.
-    pub fn set_flags(&self, inode: &Inode, flags: InodeFlags) -> Result<()> {
+    /// change the storage format (journaled data; case-insensitive names unless it `may_fold`); also if the
+    /// extents flag changes and the file is too large to convert, in which case its other flags have been
+    /// changed. `Permission` for other changes of an inode that stays immutable; `ReadOnly`; device errors.
+    pub(crate) fn set_flags_and(
+        &self,
+        inode: &Inode,
+        flags: InodeFlags,
+        may_fold: bool,
+    ) -> Result<()> {
         self.check_writable()?;
         if !VISIBLE.contains(flags) {
             return Err(unsupported("unknown inode flags"));
@@ -98,7 +103,7 @@ impl Attrs {
             return Err(unsupported("these inode flags on an inode of this type"));
         }
         let extents = flags.contains(InodeFlags::EXTENTS);
-        let converts = self.change_flags(inode, flags)?;
+        let converts = self.change_flags(inode, flags, may_fold)?;
         if converts {
             self.convert_mapping(inode, extents)?;
         }
@@ -128,7 +133,7 @@ impl Attrs {
     }
 
     /// Sets all flags except the extents flag. Returns whether that is to change.
-    fn change_flags(&self, inode: &Inode, flags: InodeFlags) -> Result<bool> {
+    fn change_flags(&self, inode: &Inode, flags: InodeFlags, may_fold: bool) -> Result<bool> {
         let is_file = inode.kind == Some(FileType::Regular);
         let _io = is_file.then(|| inode.io_exclusive());
         if is_file && flags.contains(InodeFlags::IMMUTABLE) {
@@ -142,7 +147,7 @@ impl Attrs {
                     return Err(Reason::NotFound.into());
                 }
                 let old = raw.flags();
-                check_change(old, flags)?;
+                check_change(old, flags, may_fold)?;
                 let kept = MODIFIABLE - InodeFlags::EXTENTS;
                 raw.set_flags((old - kept) | (flags & kept));
                 raw.set_time(Time::Change, self.now());
@@ -227,7 +232,7 @@ impl Attrs {
     /// append-only later; an immutable file rejects all writes, even through open handles.
     ///
     /// # Errors
-    /// `Permission`.
+    /// `Permission`, for a file with fs-verity too; `NoKey` for changing an encrypted file.
     pub fn check_open(&self, inode: &Inode, wanted: OpenFor) -> Result<()> {
         let changes = wanted.write || wanted.truncate;
         let immutable = changes && inode.flags.any(InodeFlags::IMMUTABLE);
@@ -235,7 +240,10 @@ impl Attrs {
         if immutable || !only_appends && inode.flags.any(InodeFlags::APPEND) {
             return Err(Reason::Permission.into());
         }
-        Ok(())
+        match changes {
+            true => self.check_unprotected(inode),
+            false => Ok(()),
+        }
     }
 
     /// Whether `inode` may be linked into `dir`: entries of a directory that passes its project on must
@@ -253,14 +261,14 @@ impl Attrs {
 }
 
 /// Whether the flags may change from `old` to `new`.
-fn check_change(old: InodeFlags, new: InodeFlags) -> Result<()> {
+fn check_change(old: InodeFlags, new: InodeFlags, may_fold: bool) -> Result<()> {
     let changed = (old ^ new) & FIXED;
     if changed.contains(InodeFlags::JOURNAL_DATA) {
         return Err(unsupported(
             "changing whether data goes through the journal",
         ));
     }
-    if changed.contains(InodeFlags::CASEFOLD) {
+    if changed.contains(InodeFlags::CASEFOLD) && !may_fold {
         return Err(unsupported("changing whether names ignore case"));
     }
     // An inode that stays immutable must not change otherwise.

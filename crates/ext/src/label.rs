@@ -7,6 +7,7 @@ use zerocopy::IntoBytes;
 
 use crate::alloc::Alloc;
 use crate::error::{Error, Reason, Result};
+use crate::external;
 use crate::lock_order::{Rank, locked};
 use crate::primary;
 
@@ -51,7 +52,8 @@ impl Alloc {
     ///
     /// # Errors
     /// `Unsupported` if group checksums (`uninit_bg`) or attribute hashes (`ea_inode`) would have to change,
-    /// or if the UUID is part of encryption keys (`stable_inodes`); `ReadOnly`; journal errors.
+    /// if the UUID is part of encryption keys (`stable_inodes`), or if an external journal knows the volume
+    /// by it; `ReadOnly`; journal errors.
     pub fn set_uuid(&self, uuid: [u8; 16]) -> Result<()> {
         let seed = uuid_seed(self)?;
         let groups = self.geo.superblock_groups().skip(1);
@@ -89,6 +91,9 @@ fn uuid_seed(fs: &Alloc) -> Result<Option<u32>> {
     };
     let geo = &fs.geo;
     is(geo.compat.contains(Compat::STABLE_INODES), "stable_inodes")?;
+    // The journal lists its users by UUID.
+    let is_external = external::is_used(&fs.superblock.lock());
+    is(is_external, "an external journal")?;
     if geo.incompat.contains(Incompat::CSUM_SEED) || geo.csum_seed.is_some() {
         return Ok(geo.csum_seed);
     }

@@ -114,12 +114,9 @@ impl Names {
             b".." => self.parent(dir)?,
             _ => {
                 let _held = dir.dir_shared();
-                let found = match self.is_encrypted(dir) {
-                    true => dir::nokey::lookup(self, dir, name)?,
-                    false => dir::lookup(self, dir, name)?.map(|found| found.ino),
-                };
+                let found = dir::nokey::lookup(self, dir, name)?.ok_or(Reason::NotFound)?;
                 // Loaded under the lock: as long as the name exists, so does the inode.
-                let inode = self.named_inode(dir, found.ok_or(Reason::NotFound)?)?;
+                let inode = self.named_inode(dir, found.ino)?;
                 and(&inode)?;
                 return Ok(inode);
             }

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use throughline_block::Disk;
+use throughline_extfmt::casefold::CaseFolding;
 use throughline_extfmt::features::{Compat, Incompat, RoCompat};
 use throughline_extfmt::superblock::State;
 use throughline_extfmt::{Geometry, Superblock};
@@ -29,13 +30,14 @@ use crate::base::{Access, Base, Life, Settings};
 use crate::damage::Damage;
 use crate::data::Data;
 use crate::error::{Error, Reason, Result};
+use crate::external::{self, External};
 use crate::fs::Fs;
 use crate::groups::Groups;
 use crate::ialloc::Ialloc;
 use crate::inode::Inodes;
 use crate::mmp::MmpGuard;
 use crate::names::Names;
-use crate::options::OpenOptions;
+use crate::options::{JournalDevice, OpenOptions};
 use crate::primary::{self, Primary};
 use crate::quota::{Quotas, setup};
 use crate::reclaim::{self, OrphansProcessed};
@@ -53,13 +55,12 @@ const INCOMPAT_WRITE: Incompat = Incompat::FILETYPE
     .union(Incompat::EA_INODE)
     .union(Incompat::CSUM_SEED)
     .union(Incompat::LARGE_DIR)
-    .union(Incompat::INLINE_DATA);
-
-/// Incompatible features supported for reading (`needs_recovery` has its own rules).
-const INCOMPAT_READ: Incompat = INCOMPAT_WRITE
-    .union(Incompat::RECOVER)
+    .union(Incompat::INLINE_DATA)
     .union(Incompat::ENCRYPT)
     .union(Incompat::CASEFOLD);
+
+/// Incompatible features supported for reading (`needs_recovery` has its own rules).
+const INCOMPAT_READ: Incompat = INCOMPAT_WRITE.union(Incompat::RECOVER);
 
 /// Read-only-compatible features that writes maintain.
 const RO_COMPAT_WRITE: RoCompat = RoCompat::SPARSE_SUPER
@@ -71,6 +72,7 @@ const RO_COMPAT_WRITE: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::METADATA_CSUM)
     .union(RoCompat::QUOTA)
     .union(RoCompat::PROJECT)
+    .union(RoCompat::VERITY)
     .union(RoCompat::ORPHAN_PRESENT);
 
 /// What a volume's features allow.
@@ -94,10 +96,10 @@ pub(crate) fn gate(sb: &Superblock) -> Gate {
     if !unknown.is_empty() {
         return Gate::Refuse(format!("incompatible feature {unknown}"));
     }
-    let read_only = incompat.difference(INCOMPAT_WRITE | Incompat::RECOVER);
-    if !read_only.is_empty() {
+    if incompat.contains(Incompat::CASEFOLD) && CaseFolding::of(sb).is_none() {
+        let encoding = sb.s_encoding.get();
         return Gate::Read(format!(
-            "feature {read_only} is not maintained by this version"
+            "feature casefold with character encoding {encoding} is not maintained by this version"
         ));
     }
     let read_only = ro_compat.difference(RO_COMPAT_WRITE);
@@ -137,11 +139,12 @@ impl Fs {
     /// it first; opening for reading shows the recovered state and does not modify the volume.
     ///
     /// # Errors
-    /// `Unsupported` for an unknown incompatible feature, by name. For writing, also for an external journal,
-    /// for a volume that has recorded errors ([`OpenOptions::allow_unclean`]), and for a journal that holds
-    /// transactions although the superblock says that it needs no recovery. `Corrupt` if this is not an ext
-    /// volume, if its superblock contradicts itself or the device's length, or if its journal is damaged.
-    /// `Busy` if another machine has it open (`mmp`). `ReadOnly` for writing to a read-only device.
+    /// `Unsupported` for an unknown incompatible feature, by name. For writing, also for an external journal
+    /// that was not named, for a volume that has recorded errors ([`OpenOptions::allow_unclean`]), and for a
+    /// journal that holds transactions although the superblock says that it needs no recovery. `Corrupt` if
+    /// this is not an ext volume, if its superblock contradicts itself or the device's length, or if its
+    /// journal is damaged. `Busy` if another machine has it open (`mmp`). `ReadOnly` for writing to a
+    /// read-only device.
     pub fn open(disk: Arc<Disk>, options: &OpenOptions) -> Result<Self> {
         let sb = primary::read(&disk)?;
         let gate = gate(&sb);
@@ -149,6 +152,12 @@ impl Fs {
             return Err(Error::Unsupported(why));
         }
         let found = Primary::check(&disk, sb)?;
+        let disk = match &options.journal {
+            Some(JournalDevice(journal)) if external::is_used(&sb) => {
+                external::join(&disk, journal, &sb, &found.geo)?
+            }
+            _ => disk,
+        };
         let access = match gate {
             _ if !options.write => Access::Read,
             Gate::Read(why) => Access::Refused(why),
@@ -185,7 +194,7 @@ impl Fs {
     pub fn unwritten_features(&self) -> Option<String> {
         match gate(&self.superblock()) {
             Gate::Write => {
-                let is_external = has_external_journal(&self.superblock());
+                let is_external = external::is_used(&self.superblock());
                 is_external.then(|| EXTERNAL_JOURNAL.to_owned())
             }
             Gate::Read(why) | Gate::Refuse(why) => Some(why),
@@ -194,7 +203,7 @@ impl Fs {
 
     /// Claims the volume, recovers it if needed, and marks it as in use.
     fn open_to_write(disk: Arc<Disk>, mut found: Primary, options: &OpenOptions) -> Result<Self> {
-        check_device(&disk, &found.superblock)?;
+        check_device(&disk, &found.superblock, options)?;
         // Before reading anything that another machine may be writing.
         let mmp = if found.geo.incompat.contains(Incompat::MMP) {
             let guard = MmpGuard::take(&disk, &found.superblock, &found.geo)?;
@@ -304,6 +313,7 @@ impl Fs {
         }
         let base = Base {
             journal: journal(&disk, &geo, &access, options, log)?,
+            external: External::of(&sb, &geo, options),
             superblock: Mutex::new(sb),
             sums: Sums::new(&geo, &disk, sb.s_kbytes_written.get()),
             quotas: Quotas::new(&sb, options.limits),
@@ -415,24 +425,21 @@ fn find_log(
     crate::replay::log_runs_to_write(&fs)
 }
 
-/// Checks that the device can be written and the journal is internal.
-fn check_device(disk: &Disk, sb: &Superblock) -> Result<()> {
+/// Checks that the device can be written and the journal is there.
+fn check_device(disk: &Disk, sb: &Superblock, options: &OpenOptions) -> Result<()> {
     if disk.info().read_only {
         return Err(Reason::ReadOnly.into());
     }
-    if has_external_journal(sb) {
+    if external::is_used(sb) && options.journal.is_none() {
         return Err(unwritable(&format!(
-            "{EXTERNAL_JOURNAL}. Open it read-only"
+            "{EXTERNAL_JOURNAL}: {}. Or open it read-only",
+            external::NEXT
         )));
     }
     Ok(())
 }
 
 const EXTERNAL_JOURNAL: &str = "the journal is on another device (external journal)";
-
-fn has_external_journal(sb: &Superblock) -> bool {
-    sb.compat().contains(Compat::HAS_JOURNAL) && sb.s_journal_inum.get() == 0
-}
 
 /// Checks that the state of the recovered volume allows writing.
 fn check_state(sb: &Superblock, options: &OpenOptions) -> Result<()> {

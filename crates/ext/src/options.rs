@@ -1,7 +1,10 @@
 //! Options for opening a volume.
 
+use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
+use throughline_device::BlockDevice;
 use throughline_extfmt::superblock::OnError;
 use throughline_fileio::CacheOptions;
 use throughline_journal::SharedClock;
@@ -29,6 +32,18 @@ pub struct QuotaLimits {
     pub projects: bool,
 }
 
+/// The device of an external journal.
+#[derive(Clone)]
+pub struct JournalDevice(pub Arc<dyn BlockDevice>);
+
+impl fmt::Debug for JournalDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("JournalDevice")
+            .field(&self.0.info().name)
+            .finish()
+    }
+}
+
 /// Options for opening a volume. The default is read-only.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
@@ -46,6 +61,8 @@ pub struct OpenOptions {
     pub commit_interval: Duration,
     /// Read the volume without its journal (`noload`). For reading only.
     pub no_replay: bool,
+    /// The device of an external journal. Ignored by a volume that has its journal inside, or none.
+    pub journal: Option<JournalDevice>,
     /// Options of the file data cache.
     pub cache: CacheOptions,
     /// When reads update access times.
@@ -89,6 +106,7 @@ impl Default for OpenOptions {
             metadata_cache_bytes: 32 << 20,
             commit_interval: Duration::from_secs(5),
             no_replay: false,
+            journal: None,
             cache: CacheOptions::default(),
             access_times: AccessTimes::default(),
             directory_access_times: true,

@@ -1,4 +1,4 @@
-//! Replays an internal journal: the changes that it holds and that are not in place yet.
+//! Replays a journal: the changes that it holds and that are not in place yet.
 //!
 //! ```text
 //!   log ─► blocks ──────────────────────────┬─► to read: laid over the device
@@ -30,6 +30,7 @@ use throughline_journal::recovery::{
 };
 
 use crate::error::{Error, Reason, Result};
+use crate::external;
 use crate::fs::Fs;
 use crate::inode::Inodes;
 use crate::map::{self, Kind};
@@ -114,14 +115,17 @@ pub(crate) fn write_home(
 }
 
 fn external() -> Error {
-    let text = "the journal needs recovery and is on another device (external journal)";
-    Error::Unsupported(text.into())
+    Error::Unsupported(format!(
+        "the journal needs recovery and is on another device (external journal): {}",
+        external::NEXT
+    ))
 }
 
 /// The disk of `fs`, which was opened without its journal, in its state after the replay.
 ///
 /// # Errors
-/// `Unsupported` for an external journal, or one with unknown features; `Corrupt`; device errors.
+/// `Unsupported` for an external journal that was not named, or one with unknown features; `Corrupt`; device
+/// errors.
 pub(crate) fn overlay(fs: &Inodes) -> Result<Arc<Disk>> {
     let Some(Found { replay, .. }) = read(fs)? else {
         return Err(external());
@@ -177,14 +181,17 @@ pub(crate) fn check_empty(fs: &Inodes) -> Result<()> {
     }
 }
 
-/// An internal journal.
+/// A journal.
 struct Found {
     runs: Vec<JournalRun>,
     replay: Replay,
 }
 
-/// The blocks of the internal journal; `None` if there is none.
+/// The blocks of the journal; `None` if there is none, or if it is on another device that was not named.
 pub(crate) fn log_runs(fs: &Inodes) -> Result<Option<Vec<JournalRun>>> {
+    if let Some(external) = &fs.external {
+        return Ok(Some(external.runs()));
+    }
     let ino = InodeNumber(fs.superblock.lock().s_journal_inum.get());
     if !fs.geo.compat.contains(Compat::HAS_JOURNAL) || ino == InodeNumber::NONE {
         return Ok(None);
@@ -195,13 +202,13 @@ pub(crate) fn log_runs(fs: &Inodes) -> Result<Option<Vec<JournalRun>>> {
 /// The blocks of the journal of a volume to be written; fails if they overlap other structures.
 pub(crate) fn log_runs_to_write(fs: &Inodes) -> Result<Option<Vec<JournalRun>>> {
     let runs = log_runs(fs)?;
-    if let Some(runs) = &runs {
+    if let Some(runs) = runs.as_ref().filter(|_| fs.external.is_none()) {
         place::check(fs, runs)?;
     }
     Ok(runs)
 }
 
-/// The contents of the internal journal; `None` if there is none.
+/// The contents of the journal; `None` as for [`log_runs`].
 fn read(fs: &Inodes) -> Result<Option<Found>> {
     let Some(runs) = log_runs(fs)? else {
         return Ok(None);

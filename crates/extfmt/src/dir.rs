@@ -193,6 +193,17 @@ pub fn find_in_checked<'a>(
     found.map(|(offset, record)| walk.entry(offset, record))
 }
 
+/// The first entry in use whose name `is` accepts, in a region that has passed [`check`] since it last
+/// changed.
+pub fn find_where<'a>(
+    region: &'a [u8],
+    format: &DirFormat,
+    is: impl Fn(&[u8]) -> bool,
+) -> Option<DirEntry<'a>> {
+    let mut used = entries(region, format).flatten();
+    used.find(|entry| entry.is_used() && is(entry.name))
+}
+
 /// What a search for a place for a new name finds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Vacancy {
@@ -216,6 +227,22 @@ pub fn vacancy(region: &[u8], format: &DirFormat, name: &[u8]) -> Vacancy {
         is_named(region, offset, record, name).then_some(Vacancy::Taken)
     });
     taken.unwrap_or(vacancy)
+}
+
+/// As [`vacancy`], for a name of `len_bytes` that exists if `is` accepts the name of an entry.
+pub fn vacancy_where(
+    region: &[u8],
+    format: &DirFormat,
+    len_bytes: usize,
+    is: impl Fn(&[u8]) -> bool,
+) -> Vacancy {
+    if find_where(region, format, is).is_some() {
+        return Vacancy::Taken;
+    }
+    let wanted = record_bytes(len_bytes);
+    let room = entries(region, format)
+        .skim(|offset, record| (record.spare() >= wanted).then_some(Vacancy::Room(offset)));
+    room.unwrap_or(Vacancy::Full)
 }
 
 /// Makes a region one free record, followed by the tail if the format has one (set its checksum

@@ -1,7 +1,8 @@
 //! The mapping of journal blocks to file system blocks, for recovery and for writing.
 //!
 //! Invariant: the runs map every block of the journal, from 0 and without a gap, to blocks inside the file
-//! system.
+//! system, or, if the journal is on another device that is joined with the file system's, to blocks behind
+//! it.
 
 use throughline_extfmt::{Corrupt, FsBlock};
 
@@ -16,13 +17,14 @@ pub(crate) struct LogMap {
 }
 
 impl LogMap {
-    /// Checks that `runs` have no gap and lie inside a file system of `fs_blocks` blocks.
+    /// Checks that `runs` have no gap and lie inside a file system of `fs_blocks` blocks, or behind it.
     pub(crate) fn new(runs: &[JournalRun], fs_blocks: u64, block_bytes: u32) -> Result<Self> {
         let mut blocks = 0_u32;
         for run in runs {
             let end = run.first.checked_add(u64::from(run.len));
-            let is_inside = end.is_some_and(|end| end.0 <= fs_blocks);
-            if !is_inside || run.journal_block != blocks || run.len == 0 {
+            let is_behind = run.first.0 >= fs_blocks;
+            let is_possible = end.is_some_and(|end| end.0 <= fs_blocks || is_behind);
+            if !is_possible || run.journal_block != blocks || run.len == 0 {
                 return Err(Error::corrupt(format!(
                     "the journal's mapping is damaged at journal block {blocks}"
                 )));

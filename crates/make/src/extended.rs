@@ -1,12 +1,15 @@
 //! The words of `-E`.
 
+use throughline_extfmt::casefold;
+
 use crate::error::{Error, Result};
 use crate::words::{self, Amount};
 
 const OPTION: &str = "-E";
 
 /// The words, for messages.
-const ALL: &str = "the words are assume_storage_prezeroed[=0|1], discard, hash_seed=UUID, \
+const ALL: &str = "the words are assume_storage_prezeroed[=0|1], discard, encoding=utf8, \
+                   encoding_flags=strict|nostrict, hash_seed=UUID, \
                    lazy_itable_init[=0|1], lazy_journal_init[=0|1], mmp_update_interval=SECONDS, \
                    no_copy_xattrs, nodiscard, num_backup_sb=0|1|2, offset=BYTES, orphan_file_size=BLOCKS, \
                    packed_meta_blocks[=0|1], quotatype=TYPE[:TYPE]..., resize=BLOCKS, root_owner[=UID:GID], stride=BLOCKS, \
@@ -29,6 +32,10 @@ pub(crate) struct Extended {
     pub(crate) quota_kinds: Option<[bool; 3]>,
     pub(crate) hash_seed: Option<[u8; 16]>,
     pub(crate) mmp_interval: Option<u16>,
+    /// `s_encoding`.
+    pub(crate) encoding: Option<u16>,
+    /// `s_encoding_flags`.
+    pub(crate) encoding_flags: Option<u16>,
     pub(crate) test_fs: bool,
     pub(crate) discard: Option<bool>,
 }
@@ -51,6 +58,8 @@ impl Extended {
             quota_kinds: later.quota_kinds.or(self.quota_kinds),
             hash_seed: later.hash_seed.or(self.hash_seed),
             mmp_interval: later.mmp_interval.or(self.mmp_interval),
+            encoding: later.encoding.or(self.encoding),
+            encoding_flags: later.encoding_flags.or(self.encoding_flags),
             test_fs: later.test_fs || self.test_fs,
             discard: later.discard.or(self.discard),
         }
@@ -85,11 +94,8 @@ impl Extended {
                 "nodiscard" => self.discard = Some(false),
                 // About -d, which copies.
                 "no_copy_xattrs" => {}
-                "encoding" | "encoding_flags" => {
-                    return Err(Error::unsupported(format!(
-                        "-E {name}: the feature casefold is not written by this version"
-                    )));
-                }
+                "encoding" => self.encoding = Some(encoding(value)?),
+                "encoding_flags" => self.encoding_flags = Some(encoding_flags(value)?),
                 "quotatype" => self.quota_kinds = Some(quota_kinds(value)?),
                 _ => return Err(words::wrong(OPTION, name, ALL)),
             }
@@ -135,6 +141,35 @@ fn quota_kinds(value: Option<&str>) -> Result<[bool; 3]> {
         }
     }
     Ok(kinds)
+}
+
+fn encoding(value: Option<&str>) -> Result<u16> {
+    match value {
+        Some("utf8" | "utf8-12.1") => Ok(casefold::UTF8_12_1),
+        _ => {
+            let text = value.unwrap_or_default();
+            Err(words::wrong(
+                OPTION,
+                &format!("encoding={text}"),
+                "the encodings are utf8 and utf8-12.1",
+            ))
+        }
+    }
+}
+
+fn encoding_flags(value: Option<&str>) -> Result<u16> {
+    match value {
+        Some("strict") => Ok(casefold::STRICT),
+        Some("nostrict") => Ok(0),
+        _ => {
+            let text = value.unwrap_or_default();
+            Err(words::wrong(
+                OPTION,
+                &format!("encoding_flags={text}"),
+                "the flags are strict and nostrict",
+            ))
+        }
+    }
 }
 
 fn seed(value: Option<&str>) -> Result<[u8; 16]> {

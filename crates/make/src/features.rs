@@ -35,7 +35,9 @@ const MADE: Features = Features {
         .union(Incompat::EA_INODE)
         .union(Incompat::CSUM_SEED)
         .union(Incompat::LARGE_DIR)
-        .union(Incompat::INLINE_DATA),
+        .union(Incompat::INLINE_DATA)
+        .union(Incompat::ENCRYPT)
+        .union(Incompat::CASEFOLD),
     ro_compat: RoCompat::SPARSE_SUPER
         .union(RoCompat::LARGE_FILE)
         .union(RoCompat::HUGE_FILE)
@@ -44,7 +46,8 @@ const MADE: Features = Features {
         .union(RoCompat::EXTRA_ISIZE)
         .union(RoCompat::METADATA_CSUM)
         .union(RoCompat::QUOTA)
-        .union(RoCompat::PROJECT),
+        .union(RoCompat::PROJECT)
+        .union(RoCompat::VERITY),
 };
 
 /// Other names of features.

@@ -57,6 +57,8 @@ pub(crate) struct Request {
     /// Whether the inode tables are known to be zero.
     pub(crate) itable_zeroed: bool,
     pub(crate) mmp_interval: u16,
+    /// `s_encoding` and `s_encoding_flags`.
+    pub(crate) encoding: (u16, u16),
     pub(crate) test_fs: bool,
     pub(crate) label: Vec<u8>,
     pub(crate) last_mounted: Vec<u8>,

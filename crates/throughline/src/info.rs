@@ -77,7 +77,7 @@ pub enum JournalState {
     NeedsRecovery,
     /// The volume is open for writing and uses the journal.
     InUse,
-    /// The journal is on another device.
+    /// The journal is on another device, and empty.
     External,
 }
 
@@ -195,7 +195,7 @@ fn device_of(fs: &Fs) -> DeviceState {
         },
         engine: info.engine,
         direct: info.direct,
-        len_bytes: disk.len_bytes(),
+        len_bytes: fs.device_bytes(),
         bio_target_bytes: disk.bio_target_bytes(),
         limits: info.limits,
     }
@@ -220,12 +220,12 @@ fn format_of(sb: &Superblock) -> &'static str {
 pub(crate) fn journal_of(fs: &Fs, sb: &Superblock) -> JournalState {
     if !sb.compat().contains(Compat::HAS_JOURNAL) {
         JournalState::None
-    } else if sb.s_journal_inum.get() == 0 {
-        JournalState::External
     } else if !fs.is_read_only() {
         JournalState::InUse
     } else if sb.incompat().contains(Incompat::RECOVER) {
         JournalState::NeedsRecovery
+    } else if sb.s_journal_inum.get() == 0 {
+        JournalState::External
     } else {
         JournalState::Clean
     }

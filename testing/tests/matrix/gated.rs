@@ -113,21 +113,6 @@ fn bigalloc_is_read() {
 }
 
 #[test]
-fn verity_is_read() {
-    read_only(&["-O", "verity"], "verity");
-}
-
-#[test]
-fn casefold_is_read() {
-    read_only(&["-O", "casefold", "-E", "encoding=utf8"], "casefold");
-}
-
-#[test]
-fn encrypt_is_read() {
-    read_only(&["-O", "encrypt"], "encrypt");
-}
-
-#[test]
 fn unknown_read_only_compatible_feature_is_read() {
     if !tool::has_tools() {
         return;

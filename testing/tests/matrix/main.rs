@@ -6,6 +6,7 @@
 mod attributes;
 mod debugfs;
 mod expected;
+mod external;
 mod face;
 mod fs;
 mod gated;
@@ -97,6 +98,14 @@ writable! {
         "64M", Small;
     stable_inodes: &["-t", "ext4", "-b", "1024", "-O", "stable_inodes", "-N", "8192"], "64M", Small;
     fast_commit: &["-t", "ext4", "-b", "1024", "-O", "fast_commit", "-N", "8192"], "64M", Small;
+    encrypt_and_verity: &["-t", "ext4", "-b", "1024", "-O", "encrypt,verity", "-N", "8192"], "64M", Full;
+    casefold: &["-t", "ext4", "-b", "1024", "-O", "casefold", "-N", "8192"], "64M", Full;
+    casefold_inline:
+        &[
+            "-t", "ext4", "-b", "1024", "-O", "casefold,inline_data,^metadata_csum", "-E",
+            "encoding_flags=strict", "-N", "8192",
+        ],
+        "64M", Full;
     lazily_made_tables:
         &["-t", "ext4", "-b", "1024", "-E", "lazy_itable_init=1,lazy_journal_init=1", "-N", "8192"],
         "64M", Full;

@@ -52,7 +52,7 @@ fn populate(root: &Path, key: &Path) -> Option<()> {
     Some(())
 }
 
-fn image(recipe: &str) -> Option<DiskImage> {
+pub(crate) fn image(recipe: &str) -> Option<DiskImage> {
     if !Mounted::possible() || !program::has(&["xfs_io", "e2fsck"]) {
         return None;
     }
@@ -69,7 +69,7 @@ fn image(recipe: &str) -> Option<DiskImage> {
 }
 
 /// What is visible of a file: inode number, mode, size, links, and target.
-type Seen = (u64, u32, u64, u64, Option<PathBuf>);
+pub(crate) type Seen = (u64, u32, u64, u64, Option<PathBuf>);
 
 /// Everything that a listing shows below a directory, each entry looked up by its listed name.
 fn seen(dir: &Path, at: &Path, all: &mut BTreeMap<PathBuf, Seen>) -> io::Result<()> {
@@ -92,7 +92,7 @@ fn seen(dir: &Path, at: &Path, all: &mut BTreeMap<PathBuf, Seen>) -> io::Result<
     Ok(())
 }
 
-fn tree(root: &Path) -> BTreeMap<PathBuf, Seen> {
+pub(crate) fn tree(root: &Path) -> BTreeMap<PathBuf, Seen> {
     let mut all = BTreeMap::new();
     seen(root, Path::new(""), &mut all).expect("all of it can be listed and looked up");
     all

@@ -9,9 +9,11 @@ mod damage;
 #[path = "../kill/diary.rs"]
 mod diary;
 mod encrypted;
+mod encrypted_changes;
 mod failures;
 mod full;
 mod idle;
+mod ignore_case;
 mod kills;
 #[path = "../kill/load.rs"]
 mod load;

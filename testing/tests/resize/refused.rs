@@ -87,7 +87,7 @@ fn features_that_are_not_written_are_refused_by_name() {
     }
     let folder = tempfile::tempdir().unwrap();
     let image = folder.path().join("image");
-    for feature in ["bigalloc", "verity", "casefold", "encrypt"] {
+    for feature in ["bigalloc"] {
         if !e2fs::mke2fs_if_supported(&image, "20M", &["-t", "ext4", "-O", feature]) {
             continue;
         }

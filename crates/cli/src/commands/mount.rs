@@ -127,6 +127,10 @@ fn plan(
         let whole = std::path::absolute(path);
         options.overlay = Some(whole.doing(|| format!("cannot find {}", quote(path)))?);
     }
+    if let Some(path) = &globals.journal {
+        let whole = std::path::absolute(path);
+        options.journal = Some(whole.doing(|| format!("cannot find {}", quote(path)))?);
+    }
     options.no_replay = globals.no_replay;
     options.cache = globals.cache.map(CacheSize::Bytes);
     options.commit = globals

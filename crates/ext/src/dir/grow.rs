@@ -17,6 +17,7 @@ use super::entry::{
 };
 use super::htree::{Path, Tree};
 use super::split::{self, Item};
+use super::wanted::Wanted;
 use crate::balloc::GROUP_CREDITS;
 use crate::error::{Error, Reason, Result};
 use crate::handle::Handle;
@@ -52,9 +53,10 @@ pub(super) fn insert(
 /// Adds the name, or takes one step to make room for it (`false`).
 fn step(fs: &Names, h: &mut Handle<'_>, dir: &Inode, entry: &NewEntry<'_>) -> Result<bool> {
     let blocks = DirBlocks::new(fs, dir)?;
+    let wanted = Wanted::new(fs, dir, entry.name);
     if shape(fs, dir) == Shape::Hashed {
         let tree = Tree::open_to_change(&blocks)?;
-        return match tree.room(entry.name)? {
+        return match tree.room(&wanted)? {
             Room::Leaf(block, offset) => blocks.insert(h, (block, offset), entry),
             _ => tree.grow(h, tree.hash(entry.name)).map(|()| false),
         };
@@ -62,7 +64,7 @@ fn step(fs: &Names, h: &mut Handle<'_>, dir: &Inode, entry: &NewEntry<'_>) -> Re
     drop_stale_index(&blocks)?;
     let first = blocks.read(FIRST)?;
     if blocks.count == 1
-        && let Room::Leaf(block, offset) = blocks.room_in(&first, entry.name)?
+        && let Room::Leaf(block, offset) = blocks.room_in(&first, &wanted)?
     {
         // It was converted from inline in this insertion.
         return blocks.insert(h, (block, offset), entry);

@@ -1,7 +1,7 @@
 //! How a volume hashes names, and the position of a hash in a directory listing.
 
 use throughline_extfmt::Superblock;
-
+use throughline_extfmt::casefold::CaseFolding;
 use throughline_extfmt::features::Compat;
 use throughline_extfmt::hash::{HashVersion, NameHash};
 use throughline_extfmt::inode::InodeFlags;
@@ -17,6 +17,8 @@ pub(crate) struct HashRules {
     pub(super) seed: [u32; 4],
     /// For directories that become hashed.
     default: HashVersion,
+    /// For directories that ignore case.
+    folding: Option<CaseFolding>,
 }
 
 impl HashRules {
@@ -39,13 +41,29 @@ impl HashRules {
             unsigned,
             seed: sb.hash_seed(),
             default,
+            folding: CaseFolding::of(sb),
         }
     }
 
-    /// Whether directories with these flags are, or can become, hashed in a way this crate supports.
-    /// (Case-insensitive names are hashed in a folded form, which it does not.)
+    /// Whether directories with these flags are, or can become, hashed in a way this crate supports. (Names
+    /// that are both encrypted and case-insensitive are hashed with a key.)
     pub(super) fn indexes(&self, flags: InodeFlags) -> bool {
-        self.dir_index && !flags.contains(InodeFlags::CASEFOLD)
+        self.dir_index && (!flags.contains(InodeFlags::CASEFOLD) || self.folding(flags).is_some())
+    }
+
+    /// How directories with these flags fold names; `None` if they compare them as bytes.
+    pub(super) fn folding(&self, flags: InodeFlags) -> Option<CaseFolding> {
+        let is_plain = flags.contains(InodeFlags::CASEFOLD) && !flags.contains(InodeFlags::ENCRYPT);
+        self.folding.filter(|_| is_plain)
+    }
+
+    /// How names of a directory with these flags are hashed once it has a tree.
+    pub(super) fn hashing(&self, flags: InodeFlags) -> Hashing {
+        Hashing {
+            version: self.default,
+            seed: self.seed,
+            folding: self.folding(flags),
+        }
     }
 
     /// The hash version code for new trees.
@@ -62,20 +80,39 @@ impl HashRules {
     pub(super) fn hash(&self, version: HashVersion, name: &[u8]) -> Option<NameHash> {
         version.hash(name, self.seed)
     }
-
-    /// The position of a name in a listing by hash, for a directory that has no tree yet.
-    pub(super) fn key(&self, name: &[u8]) -> u64 {
-        key(self.default, self.seed, name)
-    }
 }
 
-/// The position of a name in a listing by hash.
-pub(super) fn key(version: HashVersion, seed: [u32; 4], name: &[u8]) -> u64 {
-    let legacy = matches!(version, HashVersion::Legacy | HashVersion::LegacyUnsigned);
-    let hash = version
-        .hash(name, seed)
-        .unwrap_or(NameHash { major: 0, minor: 0 });
-    key_of(hash, name, legacy)
+/// How the names of one directory are hashed.
+#[derive(Clone, Copy)]
+pub(super) struct Hashing {
+    pub(super) version: HashVersion,
+    seed: [u32; 4],
+    folding: Option<CaseFolding>,
+}
+
+impl Hashing {
+    /// The same, in a tree with another hash version.
+    pub(super) fn with_version(self, version: HashVersion) -> Self {
+        Self { version, ..self }
+    }
+
+    /// The hash of a name; 0 for a version that this crate cannot compute.
+    pub(super) fn hash(&self, name: &[u8]) -> NameHash {
+        let folded = self.folding.and_then(|folding| folding.fold(name));
+        let hash = self
+            .version
+            .hash(folded.as_deref().unwrap_or(name), self.seed);
+        hash.unwrap_or(NameHash { major: 0, minor: 0 })
+    }
+
+    /// The position of a name in a listing by hash.
+    pub(super) fn key(&self, name: &[u8]) -> u64 {
+        let legacy = matches!(
+            self.version,
+            HashVersion::Legacy | HashVersion::LegacyUnsigned
+        );
+        key_of(self.hash(name), name, legacy)
+    }
 }
 
 /// The position of a name, from its hash.

@@ -15,7 +15,8 @@ use throughline_extfmt::htree::{IndexNode, Root};
 
 use super::block::{DirBlock, DirBlocks};
 use super::entry::{FIRST, Found, Room};
-use super::hash::key;
+use super::hash::Hashing;
+use super::wanted::Wanted;
 use crate::error::{Error, Result};
 
 /// Most leaves that names with one hash may fill. More do not arise by chance.
@@ -24,7 +25,7 @@ const MAX_CONTINUED: usize = 4096;
 /// A hashed directory whose root was read and checked.
 pub(super) struct Tree<'a> {
     pub(super) blocks: &'a DirBlocks<'a>,
-    version: HashVersion,
+    hashing: Hashing,
     pub(super) indirect_levels: u8,
     /// The root as it was read, for the first path.
     root: Cell<Option<DirBlock>>,
@@ -62,7 +63,11 @@ impl<'a> Tree<'a> {
             None | Some(HashVersion::SipHash) => None,
             Some(version) => Some(Self {
                 blocks,
-                version,
+                hashing: blocks
+                    .fs
+                    .hash_rules
+                    .hashing(blocks.dir.raw.read().flags())
+                    .with_version(version),
                 indirect_levels: root.indirect_levels,
                 root: Cell::new(Some(block)),
             }),
@@ -78,19 +83,17 @@ impl<'a> Tree<'a> {
 
     /// The hash version of its names.
     pub(super) fn version(&self) -> HashVersion {
-        self.version
+        self.hashing.version
     }
 
     /// The hash of a name.
     pub(super) fn hash(&self, name: &[u8]) -> u32 {
-        self.version
-            .hash(name, self.blocks.fs.hash_rules.seed)
-            .map_or(0, |hash| hash.major)
+        self.hashing.hash(name).major
     }
 
     /// The position of a name in a listing.
     pub(super) fn key(&self, name: &[u8]) -> u64 {
-        key(self.version, self.blocks.fs.hash_rules.seed, name)
+        self.hashing.key(name)
     }
 
     /// The path to the first leaf that can hold names with `hash`.
@@ -193,14 +196,16 @@ impl<'a> Tree<'a> {
     }
 
     /// Finds a name.
-    pub(super) fn find(&self, name: &[u8]) -> Result<Option<Found>> {
-        self.visit(self.hash(name), |leaf| Ok(self.blocks.find_in(leaf, name)))
+    pub(super) fn find(&self, name: &Wanted<'_>) -> Result<Option<Found>> {
+        self.visit(self.hash(name.name), |leaf| {
+            Ok(self.blocks.find_in(leaf, name))
+        })
     }
 
     /// Where a new name can be added.
-    pub(super) fn room(&self, name: &[u8]) -> Result<Room> {
+    pub(super) fn room(&self, name: &Wanted<'_>) -> Result<Room> {
         let mut place = Room::None;
-        self.visit(self.hash(name), |leaf| {
+        self.visit(self.hash(name.name), |leaf| {
             let room = self.blocks.room_in(leaf, name)?;
             if place == Room::None {
                 place = room;

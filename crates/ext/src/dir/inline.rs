@@ -16,6 +16,7 @@ use throughline_extfmt::{Corrupt as FormatCorrupt, InodeImage, InodeNumber};
 use super::entry::{DOTDOT_OFFSET, DOTS_BYTES, Found, NewEntry, Region, Spot};
 use super::grow;
 use super::list::{self, DirEntry};
+use super::wanted::Wanted;
 use crate::error::{Corrupt, Error, Result};
 use crate::handle::Handle;
 use crate::inode::{Inode, Inodes};
@@ -131,14 +132,14 @@ pub(super) fn readable_entries(fs: &Names, dir: &Inode) -> (Vec<DirEntry>, Vec<C
 }
 
 /// As [`find`], reading around damage.
-pub(super) fn find_readable(fs: &Names, dir: &Inode, name: &[u8]) -> Option<Found> {
+pub(super) fn find_readable(fs: &Names, dir: &Inode, name: &Wanted<'_>) -> Option<Found> {
     let format = format(fs);
     readable_regions(fs, dir)
         .0
         .iter()
         .find_map(|(region, bytes)| {
             let mut left = format::salvage(bytes, &format).flatten();
-            let entry = left.find(|entry| entry.name == name)?;
+            let entry = left.find(|entry| name.is(entry.name))?;
             Some(Found {
                 ino: entry.inode,
                 at: Spot::Inline(*region, entry.offset),
@@ -147,9 +148,15 @@ pub(super) fn find_readable(fs: &Names, dir: &Inode, name: &[u8]) -> Option<Foun
 }
 
 /// Finds a name.
-pub(super) fn find(fs: &Names, dir: &Inode, name: &[u8]) -> Result<Option<Found>> {
+pub(super) fn find(fs: &Names, dir: &Inode, name: &Wanted<'_>) -> Result<Option<Found>> {
+    let format = format(fs);
     for (region, bytes) in regions(fs, dir)? {
-        let found = format::find(&bytes, &format(fs), name).map_err(|what| damage(dir, what))?;
+        let found = match name.is_exact() {
+            true => format::find(&bytes, &format, name.name),
+            false => format::check(&bytes, &format)
+                .map(|()| format::find_where(&bytes, &format, |other| name.is(other))),
+        };
+        let found = found.map_err(|what| damage(dir, what))?;
         if let Some(entry) = found {
             return Ok(Some(Found {
                 ino: entry.inode,

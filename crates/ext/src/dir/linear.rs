@@ -5,6 +5,7 @@ use throughline_extfmt::{FileBlock, FsBlock};
 
 use super::block::{DirBlock, DirBlocks};
 use super::entry::{FIRST, Found, Room, Spot};
+use super::wanted::Wanted;
 use crate::error::{Reason, Result};
 
 /// Blocks read ahead of a search at once.
@@ -37,8 +38,11 @@ impl DirBlocks<'_> {
     }
 
     /// Finds a name in one block.
-    pub(super) fn find_in(&self, block: &DirBlock, name: &[u8]) -> Option<Found> {
-        let entry = format::find_in_checked(&block.bytes, &block.format, name)?;
+    pub(super) fn find_in(&self, block: &DirBlock, name: &Wanted<'_>) -> Option<Found> {
+        let entry = match name.is_exact() {
+            true => format::find_in_checked(&block.bytes, &block.format, name.name),
+            false => format::find_where(&block.bytes, &block.format, |other| name.is(other)),
+        }?;
         Some(Found {
             ino: entry.inode,
             at: Spot::Leaf(block.block, entry.offset),
@@ -46,8 +50,13 @@ impl DirBlocks<'_> {
     }
 
     /// Where `name` would fit in this block; an error if it is already there.
-    pub(super) fn room_in(&self, block: &DirBlock, name: &[u8]) -> Result<Room> {
-        match format::vacancy(&block.bytes, &block.format, name) {
+    pub(super) fn room_in(&self, block: &DirBlock, name: &Wanted<'_>) -> Result<Room> {
+        let (bytes, format) = (&block.bytes, &block.format);
+        let vacancy = match name.is_exact() {
+            true => format::vacancy(bytes, format, name.name),
+            false => format::vacancy_where(bytes, format, name.name.len(), |other| name.is(other)),
+        };
+        match vacancy {
             Vacancy::Taken => Err(Reason::Exists.into()),
             Vacancy::Room(offset) => Ok(Room::Leaf(block.block, offset)),
             Vacancy::Full => Ok(Room::None),
@@ -56,13 +65,13 @@ impl DirBlocks<'_> {
 }
 
 /// Finds a name.
-pub(super) fn find(blocks: &DirBlocks<'_>, name: &[u8]) -> Result<Option<Found>> {
+pub(super) fn find(blocks: &DirBlocks<'_>, name: &Wanted<'_>) -> Result<Option<Found>> {
     blocks.walk(FIRST, |_, block| Ok(blocks.find_in(block, name)))
 }
 
 /// Where a new name can be added: the first block with room. The same pass checks that the name does not
 /// exist.
-pub(super) fn room(blocks: &DirBlocks<'_>, name: &[u8]) -> Result<Room> {
+pub(super) fn room(blocks: &DirBlocks<'_>, name: &Wanted<'_>) -> Result<Room> {
     let mut place = Room::None;
     blocks.walk(FIRST, |_, block| {
         let room = blocks.room_in(block, name)?;

@@ -109,7 +109,7 @@ pub(crate) fn list(fs: &Names, dir: &Inode, from: u64) -> Result<Listing> {
 fn inline_names(fs: &Names, dir: &Inode, from: u64) -> Listing {
     let (mut names, skipped) = inline::readable_entries(fs, dir);
     if fs.hash_rules.indexes(dir.raw.read().flags()) {
-        order_by_hash(fs, &mut names);
+        order_by_hash(fs, dir, &mut names);
     }
     names.retain(|entry| entry.next > from);
     Listing { names, skipped }
@@ -134,7 +134,7 @@ fn batch(blocks: &DirBlocks<'_>, from: u64) -> Result<Batch> {
     }
     if fs.hash_rules.indexes(dir.raw.read().flags()) && blocks.count == 1 {
         let mut entries = in_block(blocks, 0)?.entries;
-        order_by_hash(fs, &mut entries);
+        order_by_hash(fs, dir, &mut entries);
         return Ok(Batch {
             entries,
             next: None,
@@ -179,12 +179,13 @@ fn in_order_of_disk(blocks: &DirBlocks<'_>, from: u64) -> Result<Batch> {
 }
 
 /// Puts names into the order that they will have once the directory is hashed.
-fn order_by_hash(fs: &Names, entries: &mut [DirEntry]) {
+fn order_by_hash(fs: &Names, dir: &Inode, entries: &mut [DirEntry]) {
+    let hashing = fs.hash_rules.hashing(dir.raw.read().flags());
     for entry in &mut *entries {
         let key = match entry.name.as_slice() {
             b"." => DOT,
             b".." => DOTDOT,
-            name => fs.hash_rules.key(name),
+            name => hashing.key(name),
         };
         entry.next = key.saturating_add(1);
     }

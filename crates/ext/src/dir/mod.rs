@@ -8,6 +8,9 @@
 //! hashed   leaves of entries, found through a tree of name hashes in the first block and below
 //! ```
 //!
+//! A directory with the flag `casefold` compares and hashes names in their folded form, and keeps them as
+//! they were created ([`throughline_extfmt::casefold`]).
+//!
 //! Invariants:
 //! - The caller holds the directory's lock, exclusively for changes. The result of a lookup ([`Found`],
 //!   [`Room`]) is valid until the lock is released or the directory is changed.
@@ -30,6 +33,7 @@ mod list;
 pub(crate) mod nokey;
 mod salvage;
 mod split;
+mod wanted;
 
 use throughline_extfmt::inode::FileType;
 use throughline_extfmt::{InodeNumber, dir as format};
@@ -46,6 +50,7 @@ pub use list::{DirEntry, Listing, ReadDir};
 
 use block::DirBlocks;
 use entry::{NewEntry, Shape, Spot, index_damaged, is_removed, shape};
+use wanted::Wanted;
 
 /// Finds a name other than `.` and `..`; a removed directory has none. Damage is read around: the result is
 /// for reading only, and [`lookup_to_change`] is for everything else.
@@ -53,8 +58,9 @@ pub(crate) fn lookup(fs: &Names, dir: &Inode, name: &[u8]) -> Result<Option<Foun
     if is_removed(fs, dir) {
         return Ok(None);
     }
+    let wanted = Wanted::new(fs, dir, name);
     if shape(fs, dir) == Shape::Inline {
-        return Ok(inline::find_readable(fs, dir, name));
+        return Ok(inline::find_readable(fs, dir, &wanted));
     }
     let is_hashed = shape(fs, dir) == Shape::Hashed;
     let known = fs.around_damage(lookup_to_change(fs, dir, name))?;
@@ -71,7 +77,7 @@ pub(crate) fn lookup(fs: &Names, dir: &Inode, name: &[u8]) -> Result<Option<Foun
     if !may_be_left {
         return Ok(None);
     }
-    match (blocks.find_readable(name)?, blocks.take_skipped().pop()) {
+    match (blocks.find_readable(&wanted)?, blocks.take_skipped().pop()) {
         // The name may have been in a part that cannot be read.
         (None, Some(damage)) => Err(damage.into()),
         (found, _) => Ok(found),
@@ -101,6 +107,7 @@ pub(crate) fn lookup_to_change(fs: &Names, dir: &Inode, name: &[u8]) -> Result<O
     if is_removed(fs, dir) {
         return Ok(None);
     }
+    let name = &Wanted::new(fs, dir, name);
     match shape(fs, dir) {
         Shape::Inline => inline::find(fs, dir, name),
         Shape::Linear => linear::find(&DirBlocks::new(fs, dir)?, name),
@@ -127,7 +134,8 @@ fn check_index(dir: &Inode) -> Result<()> {
 /// Where `name` can be added. It must not exist.
 ///
 /// # Errors
-/// `Exists`; `Quota` if the directory must grow and may not; `Unsupported` for an unsupported hash version.
+/// `Exists`; `Invalid` for a name that the directory does not take; `Quota` if the directory must grow and may
+/// not; `Unsupported` for an unsupported hash version.
 pub(crate) fn room(fs: &Names, dir: &Inode, name: &[u8]) -> Result<Room> {
     let room = find_room(fs, dir, name)?;
     if matches!(room, Room::None) {
@@ -137,6 +145,8 @@ pub(crate) fn room(fs: &Names, dir: &Inode, name: &[u8]) -> Result<Room> {
 }
 
 fn find_room(fs: &Names, dir: &Inode, name: &[u8]) -> Result<Room> {
+    let name = &Wanted::new(fs, dir, name);
+    name.check_new()?;
     match shape(fs, dir) {
         Shape::Inline => match inline::find(fs, dir, name)? {
             Some(_) => Err(Reason::Exists.into()),

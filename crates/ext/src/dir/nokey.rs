@@ -4,27 +4,16 @@
 //! The form includes the name's hash if the directory is searched or listed by hash, else 0, so that names
 //! look as they do in the kernel.
 
-use throughline_extfmt::InodeNumber;
-use throughline_extfmt::features::Incompat;
 use throughline_extfmt::hash::{HashVersion, NameHash};
-use throughline_extfmt::inode::InodeFlags;
 use throughline_extfmt::nokey::{self, Shown};
 
 use super::block::DirBlocks;
-use super::entry::{Shape, shape};
+use super::entry::{Found, Shape, shape};
 use super::list::{self, DirEntry};
 use super::{hash, htree, index_is_sound};
-use crate::error::Result;
+use crate::error::{Reason, Result};
 use crate::inode::Inode;
 use crate::names::Names;
-
-impl Names {
-    /// Whether an inode's contents (for a directory, its names) are encrypted.
-    pub fn is_encrypted(&self, inode: &Inode) -> bool {
-        self.geo.incompat.contains(Incompat::ENCRYPT)
-            && inode.raw.read().flags().contains(InodeFlags::ENCRYPT)
-    }
-}
 
 /// The hash version of the directory's names, if they are hashed.
 fn hashes(fs: &Names, dir: &Inode) -> Result<Option<HashVersion>> {
@@ -58,13 +47,49 @@ pub(super) fn show(fs: &Names, dir: &Inode, entries: &mut [DirEntry]) -> Result<
     Ok(())
 }
 
-/// The inode that a no-key name stands for. The directory's lock is held.
-pub(crate) fn lookup(fs: &Names, dir: &Inode, form: &[u8]) -> Result<Option<InodeNumber>> {
+/// As [`super::lookup`], for a name as it is shown. The directory's lock is held.
+pub(crate) fn lookup(fs: &Names, dir: &Inode, name: &[u8]) -> Result<Option<Found>> {
+    if !fs.is_encrypted(dir) {
+        return super::lookup(fs, dir, name);
+    }
+    match stored(fs, dir, name)? {
+        Some(stored) => super::lookup(fs, dir, &stored),
+        None => Ok(None),
+    }
+}
+
+/// As [`super::lookup_to_change`], for a name as it is shown. The directory's lock is held.
+pub(crate) fn lookup_to_change(fs: &Names, dir: &Inode, name: &[u8]) -> Result<Option<Found>> {
+    if !fs.is_encrypted(dir) {
+        return super::lookup_to_change(fs, dir, name);
+    }
+    match stored(fs, dir, name)? {
+        Some(stored) => super::lookup_to_change(fs, dir, &stored),
+        None => Ok(None),
+    }
+}
+
+/// Fails if a new name would have to be encrypted. The directory's lock is held.
+///
+/// # Errors
+/// `NoKey`; `Exists` if the name exists, which is reported first.
+pub(crate) fn refuse_new(fs: &Names, dir: &Inode, name: &[u8]) -> Result<()> {
+    if !fs.is_encrypted(dir) {
+        return Ok(());
+    }
+    Err(match lookup_to_change(fs, dir, name)? {
+        Some(_) => Reason::Exists.into(),
+        None => Reason::NoKey.into(),
+    })
+}
+
+/// The stored name that a no-key name stands for; it may not exist.
+fn stored(fs: &Names, dir: &Inode, form: &[u8]) -> Result<Option<Vec<u8>>> {
     let Some(shown) = Shown::read(form) else {
         return Ok(None);
     };
     if let Some(stored) = shown.stored() {
-        return Ok(super::lookup(fs, dir, stored)?.map(|found| found.ino));
+        return Ok(Some(stored.to_vec()));
     }
     // The form holds only part of a long name. Search the names with its hash.
     let version = hashes(fs, dir)?;
@@ -81,7 +106,7 @@ pub(crate) fn lookup(fs: &Names, dir: &Inode, form: &[u8]) -> Result<Option<Inod
         };
         let found = names.iter().find(|entry| shown.is_of(&entry.name));
         if found.is_some() || version.is_some() && !of_hash(&last.name) {
-            return Ok(found.map(|entry| entry.ino));
+            return Ok(found.map(|entry| entry.name.clone()));
         }
         from = last.next;
     }

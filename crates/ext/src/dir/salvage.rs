@@ -9,6 +9,7 @@ use throughline_extfmt::{FileBlock, FsBlock, dir as format};
 use super::block::{DirBlock, DirBlocks};
 use super::entry::{FIRST, Found, Spot};
 use super::list::DirEntry;
+use super::wanted::Wanted;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::map::{self, Kind};
@@ -102,7 +103,7 @@ impl DirBlocks<'_> {
     }
 
     /// Finds a name by reading the blocks in disk order.
-    pub(super) fn find_readable(&self, name: &[u8]) -> Result<Option<Found>> {
+    pub(super) fn find_readable(&self, name: &Wanted<'_>) -> Result<Option<Found>> {
         let mut at = FIRST;
         while at.0 < self.count {
             let mut blocks = 1;
@@ -110,7 +111,7 @@ impl DirBlocks<'_> {
                 Readable::Nothing(len) => blocks = len.max(1),
                 Readable::Block(block) => {
                     let mut entries = self.readable_entries(&block);
-                    if let Some(entry) = entries.find(|entry| entry.name == name) {
+                    if let Some(entry) = entries.find(|entry| name.is(entry.name)) {
                         return Ok(Some(Found {
                             ino: entry.inode,
                             at: Spot::Leaf(block.block, entry.offset),

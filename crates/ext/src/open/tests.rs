@@ -97,9 +97,6 @@ fn unknown_features_are_named() {
 fn features_that_are_not_maintained_make_it_read_only() {
     for (feature, args) in [
         ("bigalloc", &["-t", "ext4", "-O", "bigalloc"][..]),
-        ("verity", &["-t", "ext4", "-O", "verity"]),
-        ("encrypt", &["-t", "ext4", "-O", "encrypt"]),
-        ("casefold", &["-t", "ext4", "-O", "casefold"]),
     ] {
         let Some(image) = Image::make("64M", args) else {
             continue;

@@ -107,7 +107,8 @@ impl Names {
     ///
     /// # Errors
     /// `Exists`, `NotDir`, `NotFound` (the directory was removed; an empty link target), `NameTooLong`,
-    /// `Invalid`, `TooManyLinks`, `NoSpace`, `Permission` (an immutable directory), `ReadOnly`.
+    /// `Invalid`, `NoKey` (an encrypted directory), `TooManyLinks`, `NoSpace`, `Permission` (an immutable
+    /// directory), `ReadOnly`.
     pub fn create(
         &self,
         parent: &Arc<Inode>,
@@ -133,6 +134,11 @@ impl Names {
     ) -> Result<Arc<Inode>> {
         let _lock = parent.dir_exclusive();
         is_there(parent)?;
+        match name {
+            Some(name) => dir::nokey::refuse_new(self, parent, name)?,
+            None if self.is_encrypted(parent) => return Err(Reason::NoKey.into()),
+            None => {}
+        }
         let room = name
             .map(|name| dir::room(self, parent, name).map(|room| (name, room)))
             .transpose()?;

@@ -25,8 +25,9 @@ impl Names {
     ///
     /// # Errors
     /// `Permission` for a directory, an immutable inode or a system inode, `Exists`, `NotDir`, `NotFound`
-    /// (the inode or directory was removed meanwhile), `TooManyLinks`, `CrossDevice` (the directory passes on
-    /// a different project), `NameTooLong`, `Invalid`, `NoSpace`, `ReadOnly`.
+    /// (the inode or directory was removed meanwhile), `NoKey` (an encrypted directory), `TooManyLinks`,
+    /// `CrossDevice` (the directory passes on a different project), `NameTooLong`, `Invalid`, `NoSpace`,
+    /// `ReadOnly`.
     pub fn link(&self, inode: &Arc<Inode>, parent: &Arc<Inode>, name: &[u8]) -> Result<()> {
         namei::check_new_name(name)?;
         need_dir(parent)?;
@@ -71,7 +72,7 @@ impl Names {
             return Err(Reason::IsDir.into());
         }
         let lock = parent.dir_exclusive();
-        let found = dir::lookup_to_change(self, parent, name)?.ok_or(Reason::NotFound)?;
+        let found = dir::nokey::lookup_to_change(self, parent, name)?.ok_or(Reason::NotFound)?;
         let inode = self.named_inode(parent, found.ino)?;
         watch.add(&inode);
         may_remove(parent, &inode)?;
@@ -150,6 +151,7 @@ impl Names {
 fn try_link(fs: &Names, inode: &Arc<Inode>, parent: &Arc<Inode>, name: &[u8]) -> Result<()> {
     let _lock = parent.dir_exclusive();
     is_there(parent)?;
+    dir::nokey::refuse_new(fs, parent, name)?;
     let room = dir::room(fs, parent, name)?;
     may_add(parent)?;
     may_link(inode)?;
@@ -192,7 +194,7 @@ fn rmdir_if_still(fs: &Names, parent: &Inode, name: &[u8], child: &Arc<Inode>) -
         return Err(Reason::Busy("it is the root".into()).into());
     }
     let _locks = lock_directories([parent, child]);
-    let found = dir::lookup_to_change(fs, parent, name)?.ok_or(Reason::NotFound)?;
+    let found = dir::nokey::lookup_to_change(fs, parent, name)?.ok_or(Reason::NotFound)?;
     if found.ino != child.ino {
         return Ok(false);
     }

@@ -11,6 +11,7 @@
 mod create;
 #[cfg(test)]
 mod credit_tests;
+mod ignore_case;
 mod link;
 mod rename;
 mod symlink;

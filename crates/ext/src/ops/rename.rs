@@ -75,7 +75,7 @@ impl Names {
     /// `NotFound`, `NotDir`, `IsDir` (a file over a directory), `NotEmpty`, `Exists` (with
     /// [`RenameMode::NoReplace`]), `Invalid` (a directory into itself), `Busy` (the root, `.` or `..`),
     /// `TooManyLinks`, `NameTooLong`, `CrossDevice` (the directory passes on a different project),
-    /// `Permission`, `NoSpace`, `ReadOnly`.
+    /// `Permission`, `NoKey` (an encrypted directory), `NoSpace`, `ReadOnly`.
     pub fn rename(
         &self,
         old_dir: &Arc<Inode>,
@@ -277,12 +277,19 @@ fn rename_if_still(
         .filter(|target| target.is_dir())
         .unwrap_or(new.dir);
     let _locks = lock_directories([old.dir, new.dir, source_dir, target_dir]);
-    let source = dir::lookup_to_change(fs, old.dir, old.name)?.ok_or(Reason::NotFound)?;
-    let target = dir::lookup_to_change(fs, new.dir, new.name)?;
+    let source = dir::nokey::lookup_to_change(fs, old.dir, old.name)?.ok_or(Reason::NotFound)?;
+    let target = dir::nokey::lookup_to_change(fs, new.dir, new.name)?;
     if source.ino != seen.source.ino
         || target.as_ref().map(|t| t.ino) != seen.target.as_ref().map(|t| t.ino)
     {
         return Ok(false);
+    }
+    let changes = match &target {
+        Some(target) => target.ino != source.ino && !mode.refuses(),
+        None => mode != RenameMode::Exchange,
+    };
+    if changes && (fs.is_encrypted(old.dir) || fs.is_encrypted(new.dir)) {
+        return Err(Reason::NoKey.into());
     }
     let Some((target, target_inode)) = target.zip(seen.target.as_ref()) else {
         if mode == RenameMode::Exchange {

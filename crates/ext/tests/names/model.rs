@@ -31,6 +31,8 @@ struct Node {
 /// The tree; node 0 is the root.
 pub(crate) struct Model {
     nodes: Vec<Option<Node>>,
+    /// Names for which this is equal are one name.
+    form: fn(&str) -> String,
 }
 
 const OWNER: NewInode = NewInode {
@@ -53,7 +55,13 @@ enum Op {
 impl Model {
     /// A volume with an empty root.
     pub(crate) fn new() -> Self {
+        Self::with_form(str::to_owned)
+    }
+
+    /// As [`Model::new`], where names with the same `form` are one name.
+    pub(crate) fn with_form(form: fn(&str) -> String) -> Self {
         Self {
+            form,
             nodes: vec![Some(Node {
                 kind: Kind::Dir(0, BTreeMap::new()),
                 links: 1,
@@ -130,9 +138,31 @@ impl Model {
         }
     }
 
+    /// The name under which `dir` has `name`, or would have it.
+    fn stored(&self, dir: usize, name: &str) -> String {
+        let form = (self.form)(name);
+        let mut names = self.names(dir).keys();
+        let there = names.find(|other| (self.form)(other) == form);
+        there.cloned().unwrap_or_else(|| name.to_owned())
+    }
+
+    /// The operation with the names that the directories have.
+    fn resolved(&self, op: &Op) -> Op {
+        match op {
+            Op::Create(dir, name, kind) => Op::Create(*dir, self.stored(*dir, name), kind.clone()),
+            Op::Remove(dir, name) => Op::Remove(*dir, self.stored(*dir, name)),
+            Op::RemoveDir(dir, name) => Op::RemoveDir(*dir, self.stored(*dir, name)),
+            Op::Link(id, dir, name) => Op::Link(*id, *dir, self.stored(*dir, name)),
+            Op::Rename(old, from, new, to, mode) => {
+                let (from, to) = (self.stored(*old, from), self.stored(*new, to));
+                Op::Rename(*old, from, *new, to, *mode)
+            }
+        }
+    }
+
     /// Performs an operation; returns whether it is allowed.
     fn apply(&mut self, op: &Op) -> bool {
-        match op {
+        match &self.resolved(op) {
             Op::Create(dir, name, kind) => {
                 if self.names(*dir).contains_key(name) {
                     return false;

@@ -40,6 +40,8 @@ pub struct MountOptions {
     pub read_only: bool,
     /// The start of the volume in the image, in bytes.
     pub offset_bytes: u64,
+    /// The device or file of an external journal.
+    pub journal: Option<PathBuf>,
     /// The partition that holds the volume, by number, label or UUID.
     pub partition: Option<String>,
     /// The format of the image, if it was named.
@@ -130,6 +132,7 @@ impl Default for MountOptions {
         MountOptions {
             read_only: false,
             offset_bytes: 0,
+            journal: None,
             partition: None,
             format: None,
             backing: Vec::new(),
@@ -197,6 +200,7 @@ impl MountOptions {
             .synchronous_names(self.dirsync)
             .on_error(self.errors)
             .discard(self.discard)
+            .journal(self.journal.clone())
             .durable_within(self.commit.unwrap_or(DEFAULT_COMMIT));
         let mut image = throughline::ImageOptions::new();
         image

@@ -10,6 +10,7 @@ impl MountOptions {
         }
         vec![
             ("offset", self.offset_bytes.to_string()),
+            ("journal_path", text(&self.journal)),
             ("partition", self.partition.clone().unwrap_or_default()),
             (
                 "format",

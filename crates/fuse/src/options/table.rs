@@ -130,6 +130,18 @@ static TABLE: &[Known] = &[
             Ok(())
         },
     ),
+    with_value(
+        "journal_path",
+        "PATH",
+        Group::Image,
+        "the device or file of an external journal",
+        |options, text| {
+            // The server changes its working directory.
+            let path = std::path::absolute(text).map_err(|error| error.to_string())?;
+            options.journal = Some(path);
+            Ok(())
+        },
+    ),
     flag(
         "noload",
         Group::Image,

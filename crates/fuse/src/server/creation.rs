@@ -51,28 +51,30 @@ impl CreationRequests {
             .map_or(header.gid, |meta| meta.gid())
     }
 
+    /// Makes an inode; returns its directory and it.
     fn make(
         &self,
         request: &Request<'_>,
         name: &[u8],
         kind: NewNode<'_>,
         attributes: &Attributes,
-    ) -> Result<Node, Refusal> {
+    ) -> Result<(Node, Node), Refusal> {
         let dir = self.nodes.get(request.header.nodeid)?;
-        Ok(request.did(ops::create(&dir, name, kind, 0, attributes))?)
+        let node = request.did(ops::create(&dir, name, kind, 0, attributes))?;
+        Ok((dir, node))
     }
 
     pub(super) fn create(&self, request: &Request<'_>) -> Answered {
         let (create, rest) = request.argument::<CreateIn>()?;
         let (name, _) = Request::name(rest)?;
         let attributes = self.new_attributes(&request.header, create.mode, create.umask);
-        let node = self.make(request, name, NewNode::File, &attributes)?;
-        self.made_open(node, create.flags)
+        let (dir, node) = self.make(request, name, NewNode::File, &attributes)?;
+        self.made_open(&dir, node, create.flags)
     }
 
     /// The reply for a new file that is created and opened by one request.
-    pub(super) fn made_open(&self, node: Node, flags: u32) -> Answered {
-        let entry = self.shown.entry(&self.nodes, &node)?;
+    pub(super) fn made_open(&self, dir: &Node, node: Node, flags: u32) -> Answered {
+        let entry = self.shown.entry_in(dir, &self.nodes, &node)?;
         // If the open fails, the kernel gets no entry: take the look-up back.
         let open = match self.no_open {
             true => self.files.created(entry.nodeid, node, flags),
@@ -95,7 +97,7 @@ impl CreationRequests {
             Error::Caller(Reason::NotFound) => Refusal::from(Errno::PERM),
             error => error.into(),
         })?;
-        let answer = self.made_open(node.clone(), create.flags)?;
+        let answer = self.made_open(&dir, node.clone(), create.flags)?;
         self.nodes.lost_a_name(node);
         Ok(answer)
     }
@@ -114,23 +116,23 @@ impl CreationRequests {
             _ => return Err(Errno::INVAL.into()),
         };
         let attributes = self.new_attributes(&request.header, make.mode, make.umask);
-        let node = self.make(request, name, kind, &attributes)?;
-        Answer::of(&self.shown.entry(&self.nodes, &node)?)
+        let (dir, node) = self.make(request, name, kind, &attributes)?;
+        Answer::of(&self.shown.entry_in(&dir, &self.nodes, &node)?)
     }
 
     pub(super) fn mkdir(&self, request: &Request<'_>) -> Answered {
         let (make, rest) = request.argument::<MkdirIn>()?;
         let (name, _) = Request::name(rest)?;
         let attributes = self.new_attributes(&request.header, make.mode, make.umask);
-        let node = self.make(request, name, NewNode::Directory, &attributes)?;
-        Answer::of(&self.shown.entry(&self.nodes, &node)?)
+        let (dir, node) = self.make(request, name, NewNode::Directory, &attributes)?;
+        Answer::of(&self.shown.entry_in(&dir, &self.nodes, &node)?)
     }
 
     pub(super) fn symlink(&self, request: &Request<'_>) -> Answered {
         let (name, rest) = Request::name(request.body)?;
         let (target, _) = Request::name(rest)?;
         let attributes = self.new_attributes(&request.header, 0o777, 0);
-        let node = self.make(request, name, NewNode::Symlink(target), &attributes)?;
-        Answer::of(&self.shown.entry(&self.nodes, &node)?)
+        let (dir, node) = self.make(request, name, NewNode::Symlink(target), &attributes)?;
+        Answer::of(&self.shown.entry_in(&dir, &self.nodes, &node)?)
     }
 }

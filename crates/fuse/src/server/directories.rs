@@ -79,7 +79,10 @@ impl DirectoryRequests {
             return EntryOut::default();
         }
         match dir.lookup_listed(name) {
-            Ok(node) => self.shown.entry(&self.nodes, &node).unwrap_or_default(),
+            Ok(node) => {
+                let entry = self.shown.entry_in(dir, &self.nodes, &node);
+                entry.unwrap_or_default()
+            }
             Err(error) => {
                 if let Error::Corrupt(damage) = &error {
                     self.volume.engine().count_damage(damage);

@@ -44,14 +44,21 @@ pub(super) struct Shared<'a> {
 
 /// Whether files are opened without a request. The server then takes no part in opening files: the kernel
 /// uses its cache for every file but a new one, and keeps cached data across opens. So the choices must allow
-/// both, the mount must be read-only or have `small_files`, and no file may be encrypted, because opening one
-/// without its key has to fail.
+/// both, the mount must be read-only or have `small_files`, and no file may be encrypted or, on a writable
+/// mount, have fs-verity, because opening one without its key, or to write it, has to fail.
 pub(super) fn opens_without_request(volume: &Volume, options: &MountOptions) -> bool {
     let choices = &options.choices;
     let is_chosen = choices.no_open && choices.keep_cache && !choices.direct_io;
-    let is_readable = |info: VolumeInfo| !info.features.iter().any(|name| name == "encrypt");
     let is_possible = options.read_only || options.small_files;
-    is_possible && is_chosen && volume.info().is_ok_and(is_readable)
+    let protects =
+        has_feature(volume, "encrypt") || !options.read_only && has_feature(volume, "verity");
+    is_possible && is_chosen && !protects
+}
+
+/// Whether the volume has a feature; true if it cannot be read.
+fn has_feature(volume: &Volume, feature: &str) -> bool {
+    let has = |info: VolumeInfo| info.features.iter().any(|name| name == feature);
+    volume.info().map_or(true, has)
 }
 
 impl Families {
@@ -103,7 +110,8 @@ impl Families {
             names: NameRequests {
                 nodes: Arc::clone(nodes),
                 shown,
-                negative_cache: choices.negative_cache,
+                // Adding one spelling of a name would leave the others cached as missing.
+                negative_cache: choices.negative_cache && !has_feature(volume, "casefold"),
             },
             space: SpaceRequests::new(volume, nodes, options),
             xattrs: XattrRequests {

@@ -26,12 +26,13 @@ impl NameRequests {
     pub(super) fn lookup(&self, request: &Request<'_>) -> Answered {
         let (name, _) = Request::name(request.body)?;
         let nodeid = request.header.nodeid;
-        let found = match name {
-            b"." => return self.entry(&self.nodes.get_by_handle(nodeid)?),
-            name => self.nodes.get(nodeid)?.lookup(name),
-        };
-        match found {
-            Ok(node) => self.entry(&node),
+        if name == b"." {
+            let node = self.nodes.get_by_handle(nodeid)?;
+            return Answer::of(&self.shown.entry(&self.nodes, &node)?);
+        }
+        let dir = self.nodes.get(nodeid)?;
+        match dir.lookup(name) {
+            Ok(node) => self.entry(&dir, &node),
             Err(Error::Caller(Reason::NotFound)) if self.negative_cache => {
                 Answer::of(&self.shown.no_entry())
             }
@@ -39,8 +40,8 @@ impl NameRequests {
         }
     }
 
-    fn entry(&self, node: &Node) -> Answered {
-        Answer::of(&self.shown.entry(&self.nodes, node)?)
+    fn entry(&self, dir: &Node, node: &Node) -> Answered {
+        Answer::of(&self.shown.entry_in(dir, &self.nodes, node)?)
     }
 
     pub(super) fn link(&self, request: &Request<'_>) -> Answered {
@@ -49,7 +50,7 @@ impl NameRequests {
         let node = self.nodes.get(link.old_nodeid)?;
         let dir = self.nodes.get(request.header.nodeid)?;
         request.did(ops::link(&dir, &node, name))?;
-        self.entry(&node)
+        self.entry(&dir, &node)
     }
 
     pub(super) fn unlink(&self, request: &Request<'_>) -> Answered {

@@ -38,6 +38,26 @@ impl Shown {
         }
     }
 
+    /// As [`Shown::entry`], for a name in `dir`. The kernel compares names as bytes: in a directory that
+    /// ignores case, it does not know that a change of one spelling changes others too. So it asks again each
+    /// time.
+    pub(super) fn entry_in(
+        &self,
+        dir: &Node,
+        nodes: &Nodes,
+        node: &Node,
+    ) -> Result<EntryOut, Refusal> {
+        let entry = self.entry(nodes, node)?;
+        let entry_valid = match dir.ignores_case() {
+            true => 0,
+            false => entry.entry_valid,
+        };
+        Ok(EntryOut {
+            entry_valid,
+            ..entry
+        })
+    }
+
     /// The reply to a look-up of a node; counts the look-up in `nodes`.
     pub(super) fn entry(&self, nodes: &Nodes, node: &Node) -> Result<EntryOut, Refusal> {
         let meta = node.metadata()?;

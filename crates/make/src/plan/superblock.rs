@@ -102,6 +102,8 @@ fn settings(sb: &mut Superblock, request: &Request) {
         word.set(u32::from_le_bytes(*bytes));
     }
     sb.s_def_hash_version = request.hash_version;
+    sb.s_encoding.set(request.encoding.0);
+    sb.s_encoding_flags.set(request.encoding.1);
     let mut flags = Flags::SIGNED_HASH;
     flags.set(Flags::TEST_FILESYS, request.test_fs);
     sb.s_flags.set(flags.bits());

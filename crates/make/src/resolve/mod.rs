@@ -4,6 +4,7 @@ mod values;
 
 use std::time::SystemTime;
 
+use throughline_extfmt::casefold;
 use throughline_extfmt::checksum::crc32c;
 use throughline_extfmt::features::{Compat, Incompat, RoCompat};
 
@@ -175,6 +176,9 @@ impl<'o> Resolver<'o> {
             }
             lists => lists.iter().try_for_each(|list| features.edit(list))?,
         }
+        if self.extended.encoding.is_some() {
+            features.incompat.insert(Incompat::CASEFOLD);
+        }
         if self.options.wants_journal {
             features.compat.insert(Compat::HAS_JOURNAL);
         }
@@ -263,6 +267,7 @@ impl<'o> Resolver<'o> {
                 None | Some(0) => DEFAULT_MMP_INTERVAL_S,
                 Some(seconds) => seconds,
             },
+            encoding: encoding(extended, &features)?,
             test_fs: extended.test_fs,
             label: field("label (-L)", options.label.as_deref(), 16)?,
             last_mounted: field("directory (-M)", options.last_mounted.as_deref(), 63)?,
@@ -286,6 +291,21 @@ impl<'o> Resolver<'o> {
             request.hash_seed = chosen("hash seed", &request);
         }
         Ok((request, manner))
+    }
+}
+
+/// `s_encoding` and its flags.
+fn encoding(extended: &Extended, features: &Features) -> Result<(u16, u16)> {
+    let flags = extended.encoding_flags;
+    if features.incompat.contains(Incompat::CASEFOLD) {
+        let encoding = extended.encoding.unwrap_or(casefold::UTF8_12_1);
+        return Ok((encoding, flags.unwrap_or(0)));
+    }
+    match flags {
+        None => Ok((0, 0)),
+        Some(_) => Err(Error::invalid(
+            "-E encoding_flags needs -E encoding=, or the feature casefold",
+        )),
     }
 }
 

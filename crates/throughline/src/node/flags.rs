@@ -19,11 +19,18 @@ impl Node {
     ///
     /// # Errors
     /// [`Error::Unsupported`](crate::Error::Unsupported) for flags that do not exist, have no meaning for
-    /// this type of inode, or would require a conversion (extents, journalled data, case-insensitive names);
+    /// this type of inode, or would require a conversion (extents, journalled data);
+    /// [`Reason::NotEmpty`](crate::Reason::NotEmpty) if whether names ignore case changes of a directory that
+    /// is not empty;
     /// [`Reason::Permission`](crate::Reason::Permission) for other changes of an inode that stays immutable;
     /// [`Reason::ReadOnly`](crate::Reason::ReadOnly); device errors.
     pub fn set_flags(&self, flags: InodeFlags) -> Result<()> {
         ops::set_flags(self, flags).into_result()
+    }
+
+    /// Whether this is a directory whose names are looked up without regard to case (`chattr +F`).
+    pub fn ignores_case(&self) -> bool {
+        self.fs().ignores_case(self.inode())
     }
 
     /// The inode's project; 0 if the volume does not have projects.

@@ -11,7 +11,7 @@ use throughline_block::Disk;
 use throughline_device::{
     BlockDevice, DeviceInfo, DeviceKind, HeldByKernel, LockMode, OffsetDevice,
 };
-use throughline_ext::{Fs, Reason};
+use throughline_ext::{Fs, JournalDevice, Reason};
 use throughline_fileio::CacheOptions;
 
 use super::{Attached, OpenOptions, located};
@@ -98,6 +98,7 @@ impl OpenOptions {
         if let Some(bytes) = self.cache_bytes {
             options.metadata_cache_bytes = metadata_bytes(bytes);
         }
+        options.journal = self.journal_device()?.map(JournalDevice);
         let fs = Fs::open(disk, &options)?;
         if let Some(why) = fs.read_only_reason().filter(|_| self.write) {
             return Err(Error::Unsupported(format!("writing: {why}")));
@@ -107,6 +108,28 @@ impl OpenOptions {
             volume.fs().discard_freed();
         }
         Ok(volume)
+    }
+
+    /// The device of an external journal, if one is named.
+    fn journal_device(&self) -> Result<Option<Arc<dyn BlockDevice>>> {
+        let Some(path) = &self.volume.journal else {
+            return Ok(None);
+        };
+        let open = |direct| {
+            let device = throughline_device::OpenOptions::new()
+                .engine(self.engine)
+                .direct(direct)
+                .write(self.write)
+                .lock(lock(self.write, self.beside_writer))
+                .open(path);
+            device.map_err(|source| not_opened(path, source))
+        };
+        let mut device = open(self.direct)?;
+        if is_coarse_file(device.info()) {
+            drop(device); // and its lock
+            device = open(false)?;
+        }
+        Ok(Some(device))
     }
 
     /// Completes what a crash interrupted, and nothing else: replays the journal, frees files without names,

@@ -1,5 +1,6 @@
 //! [`VolumeOptions`]: how an open volume behaves.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use throughline_ext::{AccessTimes, Clock, OnError, QuotaLimits, SharedClock};
@@ -26,6 +27,8 @@ use throughline_ext::{AccessTimes, Clock, OnError, QuotaLimits, SharedClock};
 pub struct VolumeOptions {
     pub(super) fs: throughline_ext::OpenOptions,
     pub(super) discard: bool,
+    /// Of an external journal.
+    pub(super) journal: Option<PathBuf>,
 }
 
 impl VolumeOptions {
@@ -38,6 +41,15 @@ impl VolumeOptions {
     /// the kernel). Without a journal, the time until it is in place.
     pub fn commit_interval(&mut self, interval: Duration) -> &mut Self {
         self.fs.commit_interval = interval;
+        self
+    }
+
+    /// The device or file of an external journal (`journal_path=` of a mount). It is locked as the volume is.
+    /// Its UUID must be the one that the volume's superblock names, and it must list the volume among its
+    /// users. A volume with an external journal that was closed can be read without it. Ignored by a volume
+    /// that has its journal inside, or none.
+    pub fn journal(&mut self, path: Option<PathBuf>) -> &mut Self {
+        self.journal = path;
         self
     }
 

@@ -113,6 +113,7 @@ fn over(inner: Globals, outer: &Globals) -> Globals {
         image_format,
         backing,
         overlay,
+        journal,
         engine,
         direct,
         host_cache,
@@ -135,6 +136,7 @@ fn over(inner: Globals, outer: &Globals) -> Globals {
             false => backing,
         },
         overlay: overlay.or_else(|| outer.overlay.clone()),
+        journal: journal.or_else(|| outer.journal.clone()),
         engine: if engine == Engine::Auto {
             outer.engine
         } else {

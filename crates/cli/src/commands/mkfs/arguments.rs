@@ -45,7 +45,8 @@ pub(crate) struct VolumeArgs {
     features: Vec<String>,
     /// Extended options: stride= stripe_width= resize= offset= num_backup_sb= root_owner[=UID:GID]
     /// hash_seed= orphan_file_size= mmp_update_interval= packed_meta_blocks[=0|1] lazy_itable_init[=0|1]
-    /// lazy_journal_init[=0|1] assume_storage_prezeroed[=0|1] discard nodiscard test_fs
+    /// lazy_journal_init[=0|1] assume_storage_prezeroed[=0|1] discard nodiscard test_fs encoding=
+    /// encoding_flags=
     #[arg(short = 'E', value_name = "WORDS", short_alias = 'R')]
     extended: Vec<String>,
     /// Make a journal

@@ -9,6 +9,7 @@ mod elsewhere;
 mod ended;
 mod entered;
 mod explained;
+mod external;
 mod fakeroot;
 mod helper;
 mod hosts;

@@ -360,10 +360,10 @@ fn a_node_that_cannot_be_opened_after_creation_is_not_counted() {
         let node = root.create(name, kind, &Attributes::new());
         node.expect("a node")
     };
-    let file = creation.made_open(make(b"file", NewNode::File), 0);
+    let file = creation.made_open(&root, make(b"file", NewNode::File), 0);
     assert!(file.is_ok());
     assert_eq!((mount.known(), mount.handles()), (1, 1));
-    let refused = creation.made_open(make(b"directory", NewNode::Directory), 0);
+    let refused = creation.made_open(&root, make(b"directory", NewNode::Directory), 0);
     assert!(refused.is_err());
     assert_eq!((mount.known(), mount.handles()), (1, 1));
 }
