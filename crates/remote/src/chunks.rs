@@ -1,4 +1,5 @@
-//! [`Chunks`]: the chunks in memory: those that were read, in bounded number, and those that are on their way.
+//! [`Chunks`]: the chunks in memory: those that were read, in bounded number, and those that are on their
+//! way.
 
 use std::collections::HashMap;
 use std::ops::Range;

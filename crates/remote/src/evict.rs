@@ -18,8 +18,8 @@ struct Old {
     path: PathBuf,
 }
 
-/// Removes files below `root` until they have at most `max_bytes`, and a sixteenth of the file system is free.
-/// One process does so at a time.
+/// Removes files below `root` until they have at most `max_bytes`, and a sixteenth of the file system is
+/// free. One process does so at a time.
 pub(crate) fn bound(root: &Path, max_bytes: u64) -> io::Result<()> {
     let lock = File::options()
         .create(true)

@@ -14,9 +14,10 @@
 //! ```
 //!
 //! ```text
-//!  Object      ReadAt: bytes ↔ chunks; which chunks are read ahead of the reader
+//!  Object      ReadAt: bytes ↔ chunks
 //!    chunks    in memory: ready ones (bounded), and those that somebody fetches
 //!    cache     on disk: one file for each chunk, shared by processes; evict: its bound
+//!    ahead     what is fetched before it is read
 //!    fetch     one request for a run of chunks; repeats it within its time
 //!    pin       what identifies the object; store: where it is, and with which credentials
 //! ```
@@ -32,6 +33,7 @@
 //! - Credentials, the queries of URLs among them, are in no message, and in no name of a file.
 #![forbid(unsafe_code)]
 
+mod ahead;
 mod cache;
 mod chunks;
 mod evict;

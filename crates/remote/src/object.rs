@@ -12,6 +12,7 @@ use throughline_image::ReadAt;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
 
+use crate::ahead::Ahead;
 use crate::cache::Cache;
 use crate::chunks::{Chunk, Chunks, Found};
 use crate::failure::Failure;
@@ -55,6 +56,7 @@ pub(crate) struct Inner {
     pub(crate) chunks: Chunks,
     pub(crate) requests: Semaphore,
     pub(crate) counters: Counts,
+    ahead: Ahead,
     cache: Option<Arc<Cache>>,
     stores: Arc<Stores>,
 }
@@ -156,6 +158,7 @@ impl Object {
             chunks: Chunks::new((options.memory_bytes / chunk_bytes) as usize),
             requests: Semaphore::new(options.in_flight),
             counters: Counts::default(),
+            ahead: Ahead::default(),
             stores: Arc::default(),
             place,
             pin,
@@ -182,6 +185,11 @@ impl Object {
         self.inner.options.chunk_bytes
     }
 
+    /// What one request asks for at most.
+    pub fn request_bytes(&self) -> u32 {
+        self.inner.options.request_bytes
+    }
+
     /// What tells this version of the object from others.
     pub fn version(&self) -> String {
         self.inner.pin.key()
@@ -202,6 +210,22 @@ impl Object {
         let end = at.saturating_add(len_bytes).min(self.len_bytes());
         if at < end {
             self.fetch(self.chunks(at..end), None);
+            self.fetch_ahead(&(at..end));
+        }
+    }
+
+    /// Requests what follows a read, if it is part of a long run.
+    fn fetch_ahead(&self, bytes: &Range<u64>) {
+        let chunk = self.inner.chunk_bytes();
+        let options = &self.inner.options;
+        let step = options.request_chunks().saturating_mul(chunk);
+        // What is fetched ahead has to stay in memory until it is read.
+        let max = (options.flying_chunks() / 2).saturating_mul(chunk);
+        if let Some(ahead) = self.inner.ahead.read(bytes, step, max) {
+            let ahead = ahead.start..ahead.end.min(self.len_bytes());
+            // A chunk that the run only begins is fetched when more of it is due.
+            let chunks = ahead.start.div_ceil(chunk)..ahead.end.div_ceil(chunk);
+            self.fetch(chunks, None);
         }
     }
 
@@ -261,6 +285,7 @@ impl ReadAt for Object {
         let end = end.filter(|end| *end <= self.len_bytes());
         let end = end.ok_or(io::ErrorKind::UnexpectedEof)?;
         let chunks = self.chunks(at..end);
+        self.fetch_ahead(&(at..end));
         let ahead = self.inner.options.flying_chunks();
         let mut begun = chunks.start;
         let mut rest = buffer;

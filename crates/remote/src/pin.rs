@@ -2,7 +2,7 @@
 //!
 //! A strong ETag is sent with every request (`If-Match`), and compared with the one of every reply, as there
 //! are servers that ignore the condition. A weak ETag never matches a condition, so it is only compared.
-//! Without an ETag, time of change and length do it.
+//! Without an ETag, the time of change and the length of every reply are compared.
 
 use object_store::{GetOptions, GetRange, ObjectMeta};
 
@@ -22,7 +22,7 @@ impl Pin {
     /// [`Failure::Unpinned`].
     pub(crate) fn of(meta: &ObjectMeta) -> Result<Pin, Failure> {
         let pin = Pin {
-            etag: meta.e_tag.clone().filter(|etag| !etag.is_empty()),
+            etag: meta.e_tag.clone().filter(|etag| !is_empty(etag)),
             changed_ns: meta.last_modified.timestamp_nanos_opt().unwrap_or(0),
             meta: meta.clone(),
             len_bytes: meta.size,
@@ -41,8 +41,8 @@ impl Pin {
         };
         match &self.etag {
             Some(etag) if !etag.starts_with("W/") => options.if_match = Some(etag.clone()),
-            Some(_) => {}
-            None => options.if_unmodified_since = Some(self.meta.last_modified),
+            // A time of change is sent in whole seconds, but some servers compare fractions.
+            _ => {}
         }
         options
     }
@@ -58,6 +58,9 @@ impl Pin {
         }
         match &self.etag {
             Some(_) if reply.e_tag != self.etag => replaced("its ETag"),
+            None if reply.e_tag.as_ref().is_some_and(|etag| !is_empty(etag)) => {
+                replaced("its ETag")
+            }
             None if reply.last_modified != self.meta.last_modified => {
                 replaced("its time of change")
             }
@@ -78,4 +81,9 @@ impl Pin {
             None => format!("time {changed_ns} {len_bytes}"),
         }
     }
+}
+
+/// Servers send empty ETags for objects of which they know none.
+fn is_empty(etag: &str) -> bool {
+    etag.trim_start_matches("W/").trim_matches('"').is_empty()
 }

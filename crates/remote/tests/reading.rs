@@ -192,6 +192,11 @@ fn an_object_that_is_replaced_is_an_error_and_never_a_mixture() {
         ((Some("W/\"1\""), None), (Some("W/\"2\""), None), true),
         ((Some("\"1\""), None), (None, Some(time(9))), false),
         ((None, Some(time(1))), (None, Some(time(9))), false),
+        (
+            (Some("\"\""), Some(time(1))),
+            (Some("\"\""), Some(time(9))),
+            true,
+        ),
     ] {
         let (old, bytes) = content(5, len as usize);
         let server = Server::of(tempfile::tempfile().unwrap());

@@ -229,96 +229,90 @@ fn read_request(reader: &mut impl BufRead) -> io::Result<Option<Asked>> {
 
 fn serve(connection: &TcpStream, shared: &Shared) -> io::Result<()> {
     let mut reader = BufReader::new(connection.try_clone()?);
-    let mut writer = connection;
     while let Some(asked) = read_request(&mut reader)? {
-        let is_head = asked.method == "HEAD";
-        let mut state = shared.state();
-        state
-            .requests
-            .push((asked.method.clone(), asked.range.clone()));
-        let fault = match is_head {
-            true => None,
-            false => state.next.pop_front().or(state.always),
-        };
-        let (object, etag, changed) = (
-            Arc::clone(&state.object),
-            state.etag.clone(),
-            state.last_modified.clone(),
-        );
-        let is_other = state.conditions && asked.if_match.is_some() && asked.if_match != etag;
-        drop(state);
-        let len = object.metadata()?.len();
-        let status = match fault {
-            Some(Fault::Status(status)) => Some(status),
-            Some(Fault::Closed) => return Ok(()),
-            Some(fault @ Fault::Silent) => {
-                shared.wait(fault);
-                return Ok(());
-            }
-            _ => is_other.then_some(412),
-        };
-        if let Some(status) = status {
-            write!(writer, "HTTP/1.1 {status} No\r\nContent-Length: 0\r\n\r\n")?;
-            continue;
-        }
-        let mut is_part = !is_head && asked.range.is_some();
-        let mut range = asked.range.unwrap_or(0..len);
-        range.end = range.end.min(len);
-        match fault {
-            Some(Fault::OtherRange) => range = range.start + 512..(range.end + 512).min(len),
-            Some(Fault::Whole) => (range, is_part) = (0..len, false),
-            _ => {}
-        }
-        let body = range.end.saturating_sub(range.start);
-        let sent = match fault {
-            Some(Fault::Cut | Fault::Short | Fault::Stalled) => body / 2,
-            _ => body,
-        };
-        let promised = if fault == Some(Fault::Short) {
-            sent
-        } else {
-            body
-        };
-        let mut head = format!(
-            "HTTP/1.1 {}\r\n",
-            if is_part {
-                "206 Partial Content"
-            } else {
-                "200 OK"
-            }
-        );
-        let _ = write!(
-            head,
-            "Content-Length: {promised}\r\nAccept-Ranges: bytes\r\n"
-        );
-        if is_part {
-            let last = range.end.saturating_sub(1);
-            let _ = write!(
-                head,
-                "Content-Range: bytes {}-{last}/{len}\r\n",
-                range.start
-            );
-        }
-        for (name, value) in [("ETag", etag), ("Last-Modified", changed)] {
-            if let Some(value) = value {
-                let _ = write!(head, "{name}: {value}\r\n");
-            }
-        }
-        write!(writer, "{head}\r\n")?;
-        if is_head {
-            continue;
-        }
-        send(&mut writer, &object, range.start, sent)?;
-        match fault {
-            Some(Fault::Cut) => return Ok(()),
-            Some(fault @ Fault::Stalled) => {
-                shared.wait(fault);
-                return Ok(());
-            }
-            _ => {}
+        if !reply(connection, shared, asked)? {
+            break;
         }
     }
     Ok(())
+}
+
+/// Answers a request. Returns whether the connection goes on.
+fn reply(mut writer: &TcpStream, shared: &Shared, asked: Asked) -> io::Result<bool> {
+    let is_head = asked.method == "HEAD";
+    let mut state = shared.state();
+    state.requests.push((asked.method, asked.range.clone()));
+    let fault = match is_head {
+        true => None,
+        false => state.next.pop_front().or(state.always),
+    };
+    let object = Arc::clone(&state.object);
+    let named = [
+        ("ETag", state.etag.clone()),
+        ("Last-Modified", state.last_modified.clone()),
+    ];
+    let is_other = state.conditions && asked.if_match.is_some() && asked.if_match != state.etag;
+    drop(state);
+    let status = match fault {
+        Some(Fault::Status(status)) => Some(status),
+        Some(Fault::Closed) => return Ok(false),
+        Some(fault @ Fault::Silent) => {
+            shared.wait(fault);
+            return Ok(false);
+        }
+        _ => is_other.then_some(412),
+    };
+    if let Some(status) = status {
+        write!(writer, "HTTP/1.1 {status} No\r\nContent-Length: 0\r\n\r\n")?;
+        return Ok(true);
+    }
+    let len = object.metadata()?.len();
+    let mut is_part = !is_head && asked.range.is_some();
+    let mut range = asked.range.unwrap_or(0..len);
+    range.end = range.end.min(len);
+    match fault {
+        Some(Fault::OtherRange) => range = range.start + 512..(range.end + 512).min(len),
+        Some(Fault::Whole) => (range, is_part) = (0..len, false),
+        _ => {}
+    }
+    let body = range.end.saturating_sub(range.start);
+    let sent = match fault {
+        Some(Fault::Cut | Fault::Short | Fault::Stalled) => body / 2,
+        _ => body,
+    };
+    let promised = if fault == Some(Fault::Short) {
+        sent
+    } else {
+        body
+    };
+    let status = if is_part {
+        "206 Partial Content"
+    } else {
+        "200 OK"
+    };
+    let mut head = format!("HTTP/1.1 {status}\r\nContent-Length: {promised}\r\n");
+    if is_part {
+        let last = range.end.saturating_sub(1);
+        let _ = write!(
+            head,
+            "Content-Range: bytes {}-{last}/{len}\r\n",
+            range.start
+        );
+    }
+    for (name, value) in named {
+        if let Some(value) = value {
+            let _ = write!(head, "{name}: {value}\r\n");
+        }
+    }
+    write!(writer, "{head}\r\n")?;
+    if is_head {
+        return Ok(true);
+    }
+    send(&mut writer, &object, range.start, sent)?;
+    if let Some(fault @ Fault::Stalled) = fault {
+        shared.wait(fault);
+    }
+    Ok(!matches!(fault, Some(Fault::Cut | Fault::Stalled)))
 }
 
 fn send(to: &mut impl Write, object: &File, mut at: u64, len: u64) -> io::Result<()> {

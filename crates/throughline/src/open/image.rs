@@ -10,6 +10,7 @@ use rustix::fs::{Mode, OFlags};
 use throughline_device::{BlockDevice, LockMode};
 use throughline_image::{Backing, DiskOptions, Format, ReadAt, VirtualDisk};
 
+use super::object;
 use crate::own::{Device, Own};
 
 /// A disk, to look at what is on it. It is not locked.
@@ -18,12 +19,24 @@ pub(crate) enum Image {
     /// Neither a file nor a block device.
     Other(File),
     Virtual(VirtualDisk),
+    /// In object storage.
+    Object(Looked),
 }
+
+/// What is only looked at.
+pub(crate) type Looked = Arc<dyn ReadAt + Send + Sync>;
 
 impl Image {
     /// # Errors
     /// As [`VirtualDisk::open`].
     pub(crate) fn peek(shape: &Shape, path: &Path) -> io::Result<Image> {
+        if let Some(object) = object::peek(path) {
+            let image = Image::Object(object?);
+            return match shape.format.map_or_else(|| Format::of(&image), Ok)? {
+                Format::Raw => Ok(image),
+                _ => Err(object::not_raw()),
+            };
+        }
         let file = open(path)?;
         let kind = file.metadata()?.file_type();
         if !kind.is_file() && !kind.is_block_device() {
@@ -55,6 +68,7 @@ impl ReadAt for Image {
         match self {
             Image::Raw(file) | Image::Other(file) => ReadAt::read_exact_at(file, buffer, at),
             Image::Virtual(disk) => ReadAt::read_exact_at(disk, buffer, at),
+            Image::Object(object) => object.read_exact_at(buffer, at),
         }
     }
 
@@ -62,6 +76,7 @@ impl ReadAt for Image {
         match self {
             Image::Raw(file) | Image::Other(file) => file.len_bytes(),
             Image::Virtual(disk) => ReadAt::len_bytes(disk),
+            Image::Object(object) => object.len_bytes(),
         }
     }
 }
@@ -92,6 +107,9 @@ impl Shape {
         if let Some(format) = self.format {
             return Ok(format);
         }
+        if let Some(object) = object::peek(path) {
+            return Format::of(&Image::Object(object?));
+        }
         let file = open(path)?;
         let kind = file.metadata()?.file_type();
         match kind.is_file() || kind.is_block_device() {
@@ -110,6 +128,9 @@ impl Shape {
         write: bool,
         lock: LockMode,
     ) -> io::Result<Option<Arc<dyn BlockDevice>>> {
+        if let Some(device) = object::device(path, self.format, write) {
+            return device.map(Some);
+        }
         let format = match self.detected(path) {
             Ok(format) => format,
             // Whether the file can be opened and read is seen when it is.
