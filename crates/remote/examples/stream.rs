@@ -6,13 +6,14 @@
 //! ```
 //!
 //! Each round reads the whole object once in each way, in calls of 8 MiB and without a cache on disk, then
-//! with a new one. The URL is one of http:// or https://.
+//! with a new one. The URL is one of s3://, with the environment for it, https:// or http://.
 
 use std::error::Error;
 use std::sync::Arc;
 use std::time::Instant;
 
 use futures_util::StreamExt;
+use object_store::aws::AmazonS3Builder;
 use object_store::http::HttpBuilder;
 use object_store::path::Path;
 use object_store::{ClientOptions, ObjectStore, ObjectStoreExt};
@@ -65,10 +66,18 @@ fn ours(url: &str, options: &Options) -> Result<f64, Box<dyn Error>> {
 fn theirs(url: &str, options: &Options) -> Result<f64, Box<dyn Error>> {
     let url = url::Url::parse(url)?;
     let path = Path::from_url_path(url.path())?;
-    let client = ClientOptions::new().with_allow_http(true);
-    let store = HttpBuilder::new().with_client_options(client);
-    let store = store.with_url(&url[..url::Position::BeforePath]).build()?;
-    let store: Arc<dyn ObjectStore> = Arc::new(store);
+    let store: Arc<dyn ObjectStore> = match url.scheme() {
+        "s3" => Arc::new(AmazonS3Builder::from_env().with_url(url.as_str()).build()?),
+        _ => {
+            let client = ClientOptions::new().with_allow_http(true);
+            let builder = HttpBuilder::new().with_client_options(client);
+            Arc::new(
+                builder
+                    .with_url(&url[..url::Position::BeforePath])
+                    .build()?,
+            )
+        }
+    };
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()

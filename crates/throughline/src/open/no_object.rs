@@ -17,6 +17,7 @@ pub fn object_shown(_path: &Path) -> Option<String> {
     None
 }
 
+#[derive(Debug)]
 pub struct HeldObject {}
 
 pub fn hold_object(_path: &Path) -> Option<io::Result<HeldObject>> {

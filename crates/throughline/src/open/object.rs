@@ -35,6 +35,7 @@ pub fn object_shown(path: &Path) -> Option<String> {
 }
 
 /// An object that is found once while this is alive, however often it is opened.
+#[derive(Debug)]
 pub struct HeldObject {
     _object: Arc<Object>,
 }
