@@ -69,6 +69,12 @@ impl Stored {
         command
     }
 
+    /// Removes what is cached on disk. A chunk may be added meanwhile.
+    fn forget(&self) {
+        let objects = self.cache.path().join("objects");
+        while fs::remove_dir_all(&objects).is_err() && objects.exists() {}
+    }
+
     fn at(&self, path: &str) -> String {
         format!("{}:{path}", self.server.url())
     }
@@ -128,9 +134,7 @@ fn every_command_that_reads_takes_an_object() {
         let ran = stored.good(&arguments);
         assert!(ran.text().contains(word), "{arguments:?}: {}", ran.text());
     }
-    let tar = stored.image.sibling("all.tar");
-    stored.good(&["tar", "-cf", tar.to_str().unwrap(), &stored.at("/")]);
-    assert!(fs::metadata(&tar).unwrap().len() > 9 << 20);
+    assert!(stored.good(&["tar", &stored.at("/")]).stdout.len() > 9 << 20);
 }
 
 #[test]
@@ -145,7 +149,6 @@ fn what_writes_says_what_to_do_instead() {
         vec!["rm", &stored.at("/etc/motd")],
         vec!["cp", "/etc/hostname", &stored.at("/etc")],
         vec!["label", &url, "new"],
-        vec!["tune", &url, "-c", "3"],
         vec!["resize", &url, "20G"],
         vec!["replay", &url],
         vec!["mkfs", &url, "1G"],
@@ -172,8 +175,8 @@ fn errors_name_the_reason_and_no_credentials() {
     }
     let stored = stored();
     let secret = format!(
-        "{}?sig=SECRET",
-        stored.server.url().replace("//", "//user:SECRET@")
+        "{}?sig=hidden-word",
+        stored.server.url().replace("//", "//user:hidden-word@")
     );
     let place = format!("{secret}:/etc");
     assert_eq!(stored.good(&["ls", &place]).text(), "motd\n");
@@ -183,11 +186,11 @@ fn errors_name_the_reason_and_no_credentials() {
         (Fault::Silent, "no good answer within 2 s"),
         (Fault::Whole, "does not serve parts"),
     ] {
-        fs::remove_dir_all(stored.cache.path().join("objects")).unwrap();
+        stored.forget();
         stored.server.fail_always(Some(fault));
         let error = stored.fails(&["ls", &place]);
         assert!(error.contains(word), "{fault:?}: {error}");
-        assert!(!error.contains("SECRET"), "{error}");
+        assert!(!error.contains("hidden-word"), "{error}");
         stored.server.fail_always(None);
         assert_eq!(stored.good(&["ls", &place]).text(), "motd\n");
     }
@@ -269,8 +272,8 @@ fn a_partition_in_an_object() {
         return;
     }
     let mut stored = stored();
-    let disk = stored.image.sibling("disk");
     stored.image = Image::new("16M", &["-t", "ext4", "-L", "inner"]);
+    let disk = stored.image.sibling("disk");
     stored.image.debugfs_write("mkdir here");
     let file = File::create(&disk).unwrap();
     file.set_len(64 << 20).unwrap();
@@ -331,7 +334,7 @@ fn a_mount_stays_alive_and_recovers_with_its_server() {
             Fault::Cut,
             Fault::Status(403),
         ] {
-            fs::remove_dir_all(stored.cache.path().join("objects"))?;
+            stored.forget();
             stored.server.fail_always(Some(fault));
             let error = fs::read(point.join("large")).unwrap_err();
             assert_eq!(
@@ -457,7 +460,7 @@ fn a_real_server_of_s3() {
             "password-of-tests",
             "no such object",
         ),
-        ("s3://bucket/disk.img:/", "wrong", "denies access"),
+        ("s3://bucket/disk.img:/", "another-key", "denies access"),
     ] {
         let mut command = server.command(cache, &["ls", name]);
         let ran = Ran::from(command.env("AWS_SECRET_ACCESS_KEY", key).output().unwrap());
