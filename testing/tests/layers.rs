@@ -13,6 +13,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("throughline-registry", &["throughline-archive"]),
     ("throughline-device", &[]),
     ("throughline-image", &["throughline-device"]),
+    ("throughline-remote", &["throughline-image"]),
     ("throughline-block", &["throughline-device"]),
     (
         "throughline-fileio",
@@ -51,6 +52,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &[
             "throughline-archive",
             "throughline-image",
+            "throughline-remote",
             "throughline-make",
             "throughline-ext",
             "throughline-fileio",

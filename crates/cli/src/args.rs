@@ -14,6 +14,7 @@ use crate::context::{GLOBAL_OPTIONS, Globals};
 /// everything else is a path on the host. IMAGE:/path is a host path only if IMAGE does not exist and the
 /// directory 'IMAGE:' does. In a disk with partitions, IMAGE means the only partition with an ext file
 /// system, IMAGE@2 means partition 2, and IMAGE@root that with the label root.
+/// IMAGE may be an object in object storage, which is only read: s3://BUCKET/KEY, gs://, az:// or https://.
 #[derive(Debug, Parser)]
 #[command(
     name = "throughline",

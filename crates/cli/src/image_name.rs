@@ -6,6 +6,8 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use crate::objects;
+
 /// A file or block device, and the partition in it that is meant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ImageName {
@@ -20,10 +22,13 @@ impl ImageName {
             file: name.to_owned(),
             partition: None,
         };
-        if name.symlink_metadata().is_ok() {
+        if !objects::is_object(name) && name.symlink_metadata().is_ok() {
             return whole;
         }
         let bytes = name.as_os_str().as_bytes();
+        if objects::is_object(name) {
+            return of_object(bytes).unwrap_or(whole);
+        }
         let splits = (1..bytes.len()).rev().filter(|at| bytes[*at] == b'@');
         let mut found = splits.filter_map(|at| {
             let file = PathBuf::from(OsStr::from_bytes(&bytes[..at]));
@@ -46,8 +51,23 @@ impl ImageName {
 
     /// Whether a name refers to an image that exists, or to a partition in one.
     pub(crate) fn exists(name: &Path) -> bool {
-        is_file_or_device(&ImageName::of(name).file)
+        let file = ImageName::of(name).file;
+        objects::is_object(&file) || is_file_or_device(&file)
     }
+}
+
+/// The last `@` after the last `/` separates an object and a partition; `%40` is one in a name.
+fn of_object(bytes: &[u8]) -> Option<ImageName> {
+    let last = bytes.iter().rposition(|byte| *byte == b'/')?;
+    let at = bytes
+        .iter()
+        .rposition(|byte| *byte == b'@')
+        .filter(|at| *at > last)?;
+    let partition = std::str::from_utf8(&bytes[at + 1..]).ok()?;
+    Some(ImageName {
+        file: PathBuf::from(OsStr::from_bytes(&bytes[..at])),
+        partition: (!partition.is_empty()).then(|| partition.to_owned()),
+    })
 }
 
 fn is_file_or_device(path: &Path) -> bool {
@@ -80,6 +100,12 @@ mod tests {
             let found = ImageName::of(&at(name));
             assert_eq!(found.file, at(file), "{name}");
             assert_eq!(found.partition.as_deref(), partition, "{name}");
+        }
+        if cfg!(feature = "remote") {
+            let found = ImageName::of(Path::new("https://u:p@h/d.img@label=root"));
+            assert_eq!(found.file, Path::new("https://u:p@h/d.img"));
+            assert_eq!(found.partition.as_deref(), Some("label=root"));
+            assert_eq!(ImageName::of(Path::new("https://u:p@h/d")).partition, None);
         }
         assert!(ImageName::exists(&at("disk@1")));
         assert!(!ImageName::exists(&at("folder@1")));

@@ -1,10 +1,10 @@
 //! The images that a command has opened.
 
-use std::os::unix::fs::MetadataExt;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use throughline::internal::{OpenPartitions, VolumeLayers};
+use throughline::internal::{HeldObject, OpenPartitions, VolumeLayers, hold_object};
 use throughline::{Format, Metadata, Node, OpenOptions, Volume};
 use throughline_explain::ours::{Watch, Watched, listening};
 use throughline_forms::files;
@@ -14,6 +14,7 @@ use crate::context::Globals;
 use crate::copy::LongCalls;
 use crate::image_name::ImageName;
 use crate::interrupt::Interrupt;
+use crate::objects::{self, Identity};
 use crate::output::{Complaints, note};
 use crate::place::Place;
 use crate::precious;
@@ -77,6 +78,8 @@ pub(crate) struct Images {
     globals: Globals,
     open: Vec<OpenImage>,
     unpacked: Unpacked,
+    /// The objects among the images.
+    objects: HashMap<PathBuf, HeldObject>,
     /// The trace of all images, if the command is explained.
     pub(crate) watch: Option<Arc<Watch>>,
     /// Armed when the first image is opened for writing.
@@ -92,6 +95,7 @@ impl Images {
             globals,
             open: Vec::new(),
             unpacked: Unpacked::default(),
+            objects: HashMap::new(),
             watch: None,
             interrupt: Interrupt::default(),
             umask,
@@ -138,14 +142,16 @@ impl Images {
         access: Access,
         in_use: bool,
     ) -> Result<(usize, Volume), Failure> {
-        let cannot = || format!("cannot open {}", quote(image));
+        let shown_image = objects::shown(image);
+        let cannot = || format!("cannot open {}", quote(&shown_image));
         let ImageName { file, partition } = ImageName::of(image);
-        let host = std::fs::metadata(&file).doing(cannot)?;
-        if host.is_dir() {
+        let host = Identity::of(&file).doing(cannot)?;
+        if host.is_dir {
             return Err(Problem::new("Is a directory")
                 .with_next("name an image file or a block device")
                 .met(cannot()));
         }
+        self.hold(&file)?;
         let shown = file;
         let file = (self.unpacked).path_of(&shown, access, &self.globals)?;
         let mut options = self.globals.open_options(access)?;
@@ -153,7 +159,7 @@ impl Images {
         let start_bytes = options
             .start_bytes(&file)
             .map_err(|error| Problem::from(error).met(cannot()))?;
-        let id = (host.dev(), host.ino(), start_bytes);
+        let id = (host.device, host.inode, start_bytes);
         if let Some(number) = self.open.iter().position(|open| open.id == id) {
             let open = &self.open[number];
             if access == Access::Write && open.access == Access::Read {
@@ -202,7 +208,7 @@ impl Images {
         if !mended.is_empty() && !self.globals.quiet {
             note(&format!(
                 "{} was not closed cleanly: {}",
-                quote(image),
+                quote(&shown_image),
                 mended.join("; ")
             ));
         }
@@ -218,7 +224,21 @@ impl Images {
 
     /// The path by which an image is read: its own, or that of what a compressed one decompresses to.
     pub(crate) fn read_path(&mut self, image: &Path) -> Result<PathBuf, Failure> {
+        self.hold(image)?;
         self.unpacked.path_of(image, Access::Read, &self.globals)
+    }
+
+    /// Finds an object once in this run.
+    fn hold(&mut self, image: &Path) -> Result<(), Failure> {
+        if self.objects.contains_key(image) {
+            return Ok(());
+        }
+        if let Some(held) = hold_object(image) {
+            let cannot = || format!("cannot open {}", quote(objects::shown(image)));
+            let held = held.map_err(|error| Problem::opening(&error).met(cannot()))?;
+            self.objects.insert(image.to_owned(), held);
+        }
+        Ok(())
     }
 
     /// The trace of an image that is about to be opened, if the command is explained.
@@ -284,7 +304,7 @@ pub(crate) fn note_holder(image: &Path) {
 /// The usage error for a place that must be in an image.
 pub(crate) fn not_in_an_image(place: &Place) -> Failure {
     match place {
-        Place::Host(path) if path.is_file() => Failure::Usage(format!(
+        Place::Host(path) if path.is_file() || objects::is_object(path) => Failure::Usage(format!(
             "{place} does not name a file in an image: write {} for its root",
             quote(format!("{}:/", path.display()))
         )),

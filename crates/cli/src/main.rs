@@ -17,6 +17,7 @@ mod images;
 mod interrupt;
 mod logging;
 mod mount;
+mod objects;
 mod output;
 mod pattern;
 mod place;

@@ -9,6 +9,8 @@
 //! 4. Otherwise, the first `:/` separates image and path (and opening reports that there is no such image).
 //! 5. Everything else, including `./a:b`, is a host path.
 //!
+//! In the name of an object (`s3://bucket/disk.img:/path`), the `:/` after its scheme does not count.
+//!
 //! In a shell ([`Base`]), 1 and 2 apply; `host:PATH` is a host path, and everything else is in the shell's
 //! image.
 
@@ -19,6 +21,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use crate::image_name::ImageName;
+use crate::objects;
 use crate::text::quote;
 
 /// A place that a command reads from or writes to.
@@ -118,11 +121,12 @@ impl Place {
             return Place::Stream;
         }
         let bytes = argument.as_bytes();
+        let scheme_bytes = objects::scheme_bytes(bytes);
         let splits = || {
             bytes
                 .windows(2)
                 .enumerate()
-                .filter(|(at, two)| *at > 0 && *two == b":/")
+                .filter(move |(at, two)| *at > scheme_bytes && *two == b":/")
         };
         let left = |at: usize| Path::new(OsStr::from_bytes(&bytes[..at]));
         let is_dir = |path: &Path| std::fs::metadata(path).map(|meta| meta.is_dir());
@@ -182,10 +186,17 @@ impl From<OsString> for Place {
     }
 }
 
-/// Quoted, for messages.
+/// Quoted, for messages, without credentials.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&quote(self.to_argument()))
+        let shown = match self {
+            Place::Image { image, path } => Place::Image {
+                image: objects::shown(image),
+                path: path.clone(),
+            },
+            other => other.clone(),
+        };
+        f.write_str(&quote(shown.to_argument()))
     }
 }
 
@@ -216,6 +227,25 @@ mod tests {
     fn the_first_split_wins_when_nothing_exists() {
         assert_eq!(parse("no-such.img:/a:/b"), image("no-such.img", "/a:/b"));
         assert_eq!(parse("/no/such.img:/"), image("/no/such.img", "/"));
+    }
+
+    #[test]
+    #[cfg(feature = "remote")]
+    fn objects_are_images() {
+        assert_eq!(
+            parse("s3://b/k.img:/etc/x"),
+            image("s3://b/k.img", "/etc/x")
+        );
+        assert_eq!(
+            parse("s3://b/k.img@2:/etc"),
+            image("s3://b/k.img@2", "/etc")
+        );
+        assert_eq!(
+            parse("http://h:80/k:/a:/b"),
+            image("http://h:80/k", "/a:/b")
+        );
+        assert_eq!(parse("s3://b/k.img"), Place::Host("s3://b/k.img".into()));
+        assert_eq!(parse("/s3://b"), image("/s3", "//b"), "not a scheme");
     }
 
     #[test]

@@ -33,6 +33,14 @@ impl Problem {
         }
     }
 
+    /// The problem of an image that cannot be opened.
+    pub(crate) fn opening(source: &io::Error) -> Problem {
+        Problem {
+            next: open_hint(source),
+            ..Problem::new(words(source))
+        }
+    }
+
     /// Adds what to do next.
     pub(crate) fn with_next(mut self, next: impl Into<String>) -> Problem {
         self.next = Some(next.into());
@@ -83,10 +91,7 @@ impl From<Error> for Problem {
     fn from(error: Error) -> Problem {
         let number = error.raw_os_error();
         let problem = match error {
-            Error::Open { source, .. } => Problem {
-                next: open_hint(&source),
-                ..Problem::new(words(&source))
-            },
+            Error::Open { source, .. } => Problem::opening(&source),
             Error::Caller(reason) => caller(reason),
             Error::Device(device) => {
                 Problem::new(device.to_string()).with_next(device_hint(&device))
@@ -108,6 +113,9 @@ impl From<Error> for Problem {
 /// The next step if a file cannot be opened as the disk that it holds.
 fn open_hint(source: &io::Error) -> Option<String> {
     let why = source.get_ref()?;
+    if let Some(next) = object_hint(source) {
+        return Some(next.to_owned());
+    }
     if why.is::<PartitionError>() {
         return Some("'throughline info IMAGE' shows the partitions".to_owned());
     }
@@ -131,6 +139,35 @@ fn open_hint(source: &io::Error) -> Option<String> {
     })
 }
 
+/// The next step if an object cannot be opened or read.
+#[cfg(feature = "remote")]
+fn object_hint(error: &io::Error) -> Option<&'static str> {
+    use throughline::ObjectFailure;
+
+    Some(match error.get_ref()?.downcast_ref::<ObjectFailure>()? {
+        ObjectFailure::Denied(_) => {
+            "credentials are read from the environment, such as AWS_ACCESS_KEY_ID and \
+             AWS_SECRET_ACCESS_KEY; AWS_SKIP_SIGNATURE=true reads what is public"
+        }
+        ObjectFailure::NotFound => {
+            "check the bucket and the key; AWS_ENDPOINT_URL names another server"
+        }
+        ObjectFailure::Exhausted { .. } => {
+            "check the network and the server; THROUGHLINE_OBJECT_TIMEOUT=60 waits for 60 s"
+        }
+        ObjectFailure::Replaced(_) => "run the command again, or mount the image again",
+        ObjectFailure::Refused(_) => {
+            "the environment has the settings of the store: AWS_REGION, AWS_ENDPOINT_URL, AWS_ALLOW_HTTP"
+        }
+        _ => return None,
+    })
+}
+
+#[cfg(not(feature = "remote"))]
+fn object_hint(_error: &io::Error) -> Option<&'static str> {
+    None
+}
+
 /// The problem of a volume that was stopped by an earlier failure.
 fn stopped(why: &Arc<Abort>) -> Problem {
     let text = Error::Stopped(Arc::clone(why)).to_string();
@@ -146,7 +183,9 @@ fn device_hint(device: &(dyn std::error::Error + 'static)) -> &'static str {
     let cause = device
         .source()
         .and_then(|source| source.downcast_ref::<Arc<io::Error>>());
-    if cause.is_some_and(|cause| cause.kind() == io::ErrorKind::StorageFull) {
+    if let Some(next) = cause.and_then(|cause| object_hint(cause)) {
+        next
+    } else if cause.is_some_and(|cause| cause.kind() == io::ErrorKind::StorageFull) {
         HOST_IS_FULL
     } else {
         "the host's kernel log (dmesg) has details about a failing device"

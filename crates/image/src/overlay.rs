@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
 use crate::format::Format;
-use crate::qcow2::{self, Header};
+use crate::qcow2::{self, Header, NewBacking};
 use crate::source::ReadAt;
-use crate::virtual_disk::VirtualDisk;
+use crate::virtual_disk::{OpenBase, VirtualDisk};
 
 /// The bytes that are compared or copied at once: the clusters of new images.
 const STEP_BYTES: u64 = 64 << 10;
@@ -27,7 +27,31 @@ const STEP_BYTES: u64 = 64 << 10;
 /// long; of the file system.
 pub fn create(overlay: &Path, base: &Path, format: Format, len_bytes: u64) -> io::Result<()> {
     let name = name_of(overlay, base)?;
-    make(overlay, len_bytes, Some((&name, &format.to_string())))
+    let backing = NewBacking {
+        name: &name,
+        format: &format.to_string(),
+        version: None,
+    };
+    make(overlay, len_bytes, Some(backing))
+}
+
+/// Makes an overlay over a base that its user opens, by the name that it has for its user. It is opened over
+/// this version of the base only ([`VirtualDisk::open_over`]).
+///
+/// # Errors
+/// The same.
+pub fn create_over(
+    overlay: &Path,
+    name: &str,
+    base: &OpenBase,
+    len_bytes: u64,
+) -> io::Result<()> {
+    let backing = NewBacking {
+        name,
+        format: "raw",
+        version: Some(&base.version),
+    };
+    make(overlay, len_bytes, Some(backing))
 }
 
 /// Makes an empty qcow2 image of a disk of `len_bytes`, over nothing.
@@ -38,7 +62,7 @@ pub fn create_empty(path: &Path, len_bytes: u64) -> io::Result<()> {
     make(path, len_bytes, None)
 }
 
-fn make(path: &Path, len_bytes: u64, backing: Option<(&str, &str)>) -> io::Result<()> {
+fn make(path: &Path, len_bytes: u64, backing: Option<NewBacking<'_>>) -> io::Result<()> {
     let folder = folder_of(path);
     let file = temporary(folder)?;
     qcow2::create(file.as_file(), len_bytes, backing)?;
@@ -58,6 +82,9 @@ pub fn base_of(path: &Path) -> io::Result<Option<PathBuf>> {
     }
     let header = Header::read(&file)?;
     Ok(header.backing_file().map(|name| {
+        if name.contains("://") {
+            return PathBuf::from(name);
+        }
         let name = name.strip_prefix("file:").unwrap_or(name);
         folder_of(path).join(name)
     }))

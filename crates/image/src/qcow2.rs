@@ -50,7 +50,7 @@ use tables::Tables;
 
 pub(crate) use backing::set_backing;
 pub(crate) use create::create;
-pub(crate) use header::Header;
+pub(crate) use header::{Header, NewBacking};
 
 /// The most clusters that are claimed at once.
 const MAX_CLAIM: usize = 1 << 10;

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
 /// Bytes that can be read at any place: a file, a block device, or what behaves like one.
 pub trait ReadAt {
@@ -17,6 +18,16 @@ pub trait ReadAt {
     /// # Errors
     /// Of the device.
     fn len_bytes(&self) -> io::Result<u64>;
+}
+
+impl<T: ReadAt + ?Sized> ReadAt for Arc<T> {
+    fn read_exact_at(&self, buffer: &mut [u8], at: u64) -> io::Result<()> {
+        (**self).read_exact_at(buffer, at)
+    }
+
+    fn len_bytes(&self) -> io::Result<u64> {
+        (**self).len_bytes()
+    }
 }
 
 impl ReadAt for File {

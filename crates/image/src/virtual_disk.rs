@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use throughline_device::{LockMode, LockedFile, OpenOptions};
 
 use crate::format::Format;
-use crate::qcow2::{self, Base, Header, Opening, Qcow2};
+use crate::qcow2::{self, Base, Header, NewBacking, Opening, Qcow2};
 use crate::source::ReadAt;
 use crate::store::Store;
 
@@ -74,6 +74,20 @@ pub struct DiskOptions {
     pub backing: Backing,
 }
 
+/// What an image is laid over, opened by its user.
+pub struct OpenBase {
+    /// Its disk.
+    pub disk: Box<dyn ReadAt + Send + Sync>,
+    /// Another content has another version.
+    pub version: String,
+}
+
+impl fmt::Debug for OpenBase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("OpenBase").field(&self.version).finish()
+    }
+}
+
 /// See the head of this file. Its contents can be read and written by several threads.
 pub struct VirtualDisk {
     // Dropped before the locks, as that writes what is in memory.
@@ -99,9 +113,26 @@ impl VirtualDisk {
     /// - [`io::ErrorKind::Unsupported`] for what is not supported, or not for writing;
     /// - [`io::ErrorKind::InvalidData`] if it is damaged.
     pub fn open(path: &Path, options: &DiskOptions) -> io::Result<VirtualDisk> {
+        Self::open_with(path, options, None)
+    }
+
+    /// The same, of an image that is laid over `base`, whatever the image says of it.
+    ///
+    /// # Errors
+    /// As [`VirtualDisk::open`]; [`io::ErrorKind::InvalidData`] if the image was made over another version.
+    pub fn open_over(path: &Path, options: &DiskOptions, base: OpenBase) -> io::Result<VirtualDisk> {
+        Self::open_with(path, options, Some(base))
+    }
+
+    fn open_with(
+        path: &Path,
+        options: &DiskOptions,
+        base: Option<OpenBase>,
+    ) -> io::Result<VirtualDisk> {
         let mut chain = Chain {
             backing: &options.backing,
             files: Vec::new(),
+            base,
         };
         let locked = chain.lock(path, options.write, options.lock)?;
         let disk = chain.qcow2(locked, path, options.write, options.lock)?;
@@ -143,10 +174,13 @@ impl VirtualDisk {
         len_bytes: u64,
         backing: Option<(&str, Format)>,
     ) -> io::Result<()> {
-        let format = backing
-            .map(|(_, format)| format.to_string())
-            .unwrap_or_default();
-        let backing = backing.map(|(name, _)| (name, format.as_str()));
+        let format = backing.map(|(_, format)| format.to_string());
+        let format = format.unwrap_or_default();
+        let backing = backing.map(|(name, _)| NewBacking {
+            name,
+            format: &format,
+            version: None,
+        });
         qcow2::create(store, len_bytes, backing)
     }
 
@@ -223,6 +257,8 @@ impl ReadAt for VirtualDisk {
 struct Chain<'a> {
     backing: &'a Backing,
     files: Vec<LockedFile>,
+    /// What the first image is laid over, if its user opens that.
+    base: Option<OpenBase>,
 }
 
 impl Chain<'_> {
@@ -247,6 +283,16 @@ impl Chain<'_> {
             (false, _) => Opening::Read,
         };
         let base = match header.backing_file() {
+            Some(_) if self.base.is_some() => {
+                let base = self.base.take();
+                let made_over = header.backing_version();
+                if base.as_ref().is_some_and(|base| made_over.is_some_and(|it| it != base.version)) {
+                    return Err(damaged(
+                        "its base has been replaced since it was made: it fits only the version of then",
+                    ));
+                }
+                base.map(|base| base.disk)
+            }
             Some(name) => Some(self.base(name, header.backing_format(), path, lock)?),
             None => None,
         };

@@ -2,7 +2,7 @@
 
 use throughline_extfmt::casefold;
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::words::{self, Amount};
 
 const OPTION: &str = "-E";

@@ -45,8 +45,10 @@ pub enum Error {
 
 impl Error {
     pub(crate) fn open(path: &Path, source: io::Error) -> Error {
+        // The name of an object may hold credentials.
+        let shown = crate::open::object::object_shown(path);
         Error::Open {
-            path: path.to_owned(),
+            path: shown.map_or_else(|| path.to_owned(), PathBuf::from),
             source: Arc::new(source),
         }
     }

@@ -246,6 +246,8 @@ pub use throughline_make::resize::Resized;
 pub use throughline_make::{
     Config as MkfsConfig, Error as MkfsError, Made, MkfsOptions, VolumeSize,
 };
+#[cfg(feature = "remote")]
+pub use throughline_remote::Failure as ObjectFailure;
 pub use volume::{Tuning, Volume};
 pub use xattrs::Xattrs;
 

@@ -13,6 +13,7 @@
 pub mod cases;
 pub mod e2fs;
 pub mod kernel;
+pub mod objects;
 pub mod program;
 pub mod seed;
 pub mod sources;

@@ -15,6 +15,7 @@ use crate::args::JsonFlag;
 use crate::context::Context;
 use crate::image_name::ImageName;
 use crate::images::Access;
+use crate::objects;
 use crate::place::Place;
 use crate::problem::{Doing, Failure};
 use crate::text::quote;
@@ -43,14 +44,15 @@ pub(crate) fn run(args: &InfoArgs, context: &mut Context) -> Result<(), Failure>
             }
             opened => opened,
         };
-        let mut shown = json!({ "image": image.to_string_lossy() });
+        let name = objects::shown(&image);
+        let mut shown = json!({ "image": name.to_string_lossy() });
         let is_volume = opened.is_ok();
         match opened {
             Ok(volume) => {
                 let info = volume
                     .info()
                     .doing(|| format!("cannot read {}", quote(&image)))?;
-                shown = value(&image.to_string_lossy(), &info);
+                shown = value(&name.to_string_lossy(), &info);
             }
             // A disk with several volumes, or with none: its partitions are what there is to show.
             Err(failure) if table.is_some() && !is_placed(&image, context)? => {
@@ -75,7 +77,7 @@ pub(crate) fn run(args: &InfoArgs, context: &mut Context) -> Result<(), Failure>
             context.out.line(fill("info", &shown)?)?;
         } else {
             let why = shown["no_volume"].as_str().unwrap_or_default();
-            let image = image.display();
+            let image = name.display();
             let text = format!("Image:         {image}\nVolume:        none: {why}");
             context.out.line(text)?;
         }

@@ -14,6 +14,7 @@ use crate::context::Context;
 use crate::image_name::ImageName;
 use crate::images::Access;
 use crate::mount::{self, Plan, Stay, Trouble};
+use crate::objects;
 use crate::output::note;
 use crate::problem::{Doing, Failure};
 use crate::text::quote;
@@ -144,6 +145,9 @@ fn plan(
     if partition.is_some() && options.partition != partition {
         let why = "the name of the image and -o partition= mean different partitions";
         return Err(Failure::plain(why));
+    }
+    if options.fs_name.is_none() && objects::is_object(&file) {
+        options.fs_name = Some(objects::shown(image).display().to_string());
     }
     if options.fs_name.is_none() && options.partition.is_some() && file.is_file() {
         options.fs_name = Some(image.display().to_string());

@@ -13,6 +13,7 @@ use crate::args::JsonFlag;
 use crate::context::Context;
 use crate::image_name::ImageName;
 use crate::images::{Access, opening_hint_at};
+use crate::objects::Identity;
 use crate::place::Place;
 use crate::problem::{Failure, Problem};
 use crate::text::quote;
@@ -91,7 +92,7 @@ fn recover(context: &mut Context, image: &Path) -> Result<RecoveryReport, Failur
 }
 
 fn check_kind(image: &Path) -> Result<(), Problem> {
-    if std::fs::metadata(image)?.is_dir() {
+    if Identity::of(image)?.is_dir {
         return Err(
             Problem::new("Is a directory").with_next("name an image file or a block device")
         );

@@ -17,6 +17,7 @@ use throughline_fuse::options::{MountOptions, OptionError, escape};
 use super::trouble::{EXIT_SYSTEM, EXIT_USAGE};
 use super::{EXIT_FAILED, Plan, Stay, Trouble};
 use crate::image_name::ImageName;
+use crate::objects;
 use crate::output::say;
 use crate::problem::Failure;
 
@@ -115,7 +116,7 @@ fn plan(line: CommandLine, image: PathBuf, dir: PathBuf) -> Plan {
     options.subtype.get_or_insert_with(|| "ext4".to_owned());
     options
         .fs_name
-        .get_or_insert_with(|| image.to_string_lossy().into_owned());
+        .get_or_insert_with(|| objects::shown(&image).to_string_lossy().into_owned());
     let open: OpenOptions = options.volume_options();
     let stay = if line.foreground || options.debug {
         Stay::Guarded

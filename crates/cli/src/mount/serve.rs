@@ -17,6 +17,7 @@ use super::{Plan, deserted, keeper, point};
 use crate::commands::replay::parts;
 use crate::commands::resize;
 use crate::images::note_holder;
+use crate::objects::{self, Identity};
 use crate::output::note;
 use crate::problem::Problem;
 use crate::text::quote;
@@ -89,7 +90,7 @@ pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
     let quiet = plan.quiet;
     // Not joined: if the mount never answers, the thread lasts until the process exits.
     thread::spawn(move || announce(&answers, role, quiet));
-    tracing::info!(image = %plan.image.display(), point = %dir.display(), "mounted");
+    tracing::info!(image = %objects::shown(&plan.image).display(), point = %dir.display(), "mounted");
     let served = session.run_and(|| {
         // If this fails, the next mount of the image only waits for a shorter time.
         let _ = std::fs::write("/proc/self/comm", CLOSING_NAME);
@@ -100,14 +101,20 @@ pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
     tracing::info!(point = %dir.display(), "unmounted");
     served.map_err(|error| {
         tracing::error!(%error, "the image was not closed cleanly");
-        Trouble::Failed(EXIT_FAILED, trouble::serving(&plan.image, error))
+        Trouble::Failed(
+            EXIT_FAILED,
+            trouble::serving(&objects::shown(&plan.image), error),
+        )
     })
 }
 
 /// Grows the volume to the size of its device or file.
 fn grow(plan: &Plan, image: &Path) -> Result<(), Trouble> {
     let done = plan.open.resize(image, NewSize::Max).map_err(|error| {
-        let failure = resize::problem(error).met(format!("cannot grow {}", quote(&plan.image)));
+        let failure = resize::problem(error).met(format!(
+            "cannot grow {}",
+            quote(objects::shown(&plan.image))
+        ));
         Trouble::Failed(EXIT_FAILED, failure)
     })?;
     if done.size.blocks != done.size.blocks_before {
@@ -146,11 +153,14 @@ fn open(
     is_claimed: bool,
 ) -> Result<Volume, Trouble> {
     let failed = |problem: Problem| {
-        let failure = problem.met(format!("cannot open {}", quote(&plan.image)));
+        let failure = problem.met(format!(
+            "cannot open {}",
+            quote(objects::shown(&plan.image))
+        ));
         Trouble::Failed(EXIT_FAILED, failure)
     };
-    let found = std::fs::metadata(image).map_err(|error| failed(error.into()))?;
-    if found.is_dir() {
+    let found = Identity::of(image).map_err(|error| failed(error.into()))?;
+    if found.is_dir {
         return Err(failed(
             Problem::new("Is a directory").with_next("name an image file or a block device"),
         ));
@@ -166,7 +176,7 @@ fn open(
                 options.read_only = true;
                 how.write(false);
                 if !plan.quiet {
-                    let image = quote(&plan.image);
+                    let image = quote(objects::shown(&plan.image));
                     note(&format!("{image} is write-protected, mounted read-only"));
                 }
             }
@@ -186,7 +196,7 @@ fn open(
     if !mended.is_empty() && !plan.quiet {
         note(&format!(
             "{} was not closed cleanly: {}",
-            quote(&plan.image),
+            quote(objects::shown(&plan.image)),
             mended.join("; ")
         ));
     }

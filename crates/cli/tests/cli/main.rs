@@ -24,6 +24,7 @@ mod kept;
 mod lab;
 mod mkfs;
 mod mount;
+mod objects;
 mod overlay;
 mod overwritten;
 mod pack_edges;

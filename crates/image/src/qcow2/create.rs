@@ -4,7 +4,7 @@ use std::io;
 
 use super::broken;
 use super::cluster::{Clusters, long};
-use super::header::NewHeader;
+use super::header::{NewBacking, NewHeader};
 use crate::store::Store;
 
 /// The logarithm of the size of the clusters of a new image: QEMU's default.
@@ -20,7 +20,7 @@ const MAX_L1_BYTES: u64 = 32 << 20;
 pub(crate) fn create(
     file: &dyn Store,
     len_bytes: u64,
-    backing: Option<(&str, &str)>,
+    backing: Option<NewBacking<'_>>,
 ) -> io::Result<()> {
     let clusters = Clusters::new(CLUSTER_BITS, 3)?;
     let covered = long(clusters.entries()).saturating_mul(clusters.bytes());

@@ -38,6 +38,8 @@ const SUBCLUSTERS: u64 = 1 << 4;
 pub(super) const END: u32 = 0;
 pub(super) const BACKING_FORMAT: u32 = 0xe279_2aca;
 const FEATURE_NAMES: u32 = 0x6803_f857;
+/// Ours, which QEMU skips: `TLbv`, the version of the backing file.
+const BACKING_VERSION: u32 = 0x544c_6276;
 
 /// See the head of this file.
 #[derive(Debug)]
@@ -66,6 +68,7 @@ pub(crate) struct Header {
     pub(super) backing_place: (u64, u32),
     backing_file: Option<String>,
     backing_format: Option<String>,
+    backing_version: Option<String>,
     has_unknown_extensions: bool,
 }
 
@@ -112,6 +115,7 @@ impl Header {
             backing_place: (long(8), number(16)),
             backing_file: None,
             backing_format: None,
+            backing_version: None,
             has_unknown_extensions: false,
         };
         header.check_version()?;
@@ -140,6 +144,11 @@ impl Header {
     /// The format of the backing file.
     pub(crate) fn backing_format(&self) -> Option<&str> {
         self.backing_format.as_deref()
+    }
+
+    /// The only version of the backing file that fits.
+    pub(crate) fn backing_version(&self) -> Option<&str> {
+        self.backing_version.as_deref()
     }
 
     /// Whether clusters may be used by something that is not known here.
@@ -250,6 +259,10 @@ impl Header {
                     let format = text(file, at, len_bytes, "the format of its backing file")?;
                     self.backing_format = Some(format);
                 }
+                BACKING_VERSION if len_bytes <= MAX_NAME_BYTES => {
+                    let version = text(file, at, len_bytes, "the version of its backing file")?;
+                    self.backing_version = Some(version);
+                }
                 FEATURE_NAMES => {}
                 _ => self.has_unknown_extensions = true,
             }
@@ -272,8 +285,16 @@ pub(super) struct NewHeader<'a> {
     pub(super) l1_entries: u32,
     pub(super) l1_offset: u64,
     pub(super) refcount_table_offset: u64,
-    /// The name of a backing file, and its format.
-    pub(super) backing: Option<(&'a str, &'a str)>,
+    pub(super) backing: Option<NewBacking<'a>>,
+}
+
+/// What a new image is laid over.
+#[derive(Clone, Copy)]
+pub(crate) struct NewBacking<'a> {
+    pub(crate) name: &'a str,
+    pub(crate) format: &'a str,
+    /// The only version of it that fits.
+    pub(crate) version: Option<&'a str>,
 }
 
 impl NewHeader<'_> {
@@ -281,11 +302,14 @@ impl NewHeader<'_> {
     /// If the name is too long.
     pub(super) fn bytes(&self) -> io::Result<Vec<u8>> {
         let mut tail = Vec::new();
-        if let Some((_, format)) = self.backing {
-            put_extension(&mut tail, BACKING_FORMAT, format.as_bytes());
+        if let Some(backing) = self.backing {
+            put_extension(&mut tail, BACKING_FORMAT, backing.format.as_bytes());
+        }
+        if let Some(version) = self.backing.and_then(|backing| backing.version) {
+            put_extension(&mut tail, BACKING_VERSION, version.as_bytes());
         }
         put_extension(&mut tail, END, &[]);
-        let name = self.backing.map_or("", |(name, _)| name);
+        let name = self.backing.map_or("", |backing| backing.name);
         let name_bytes = u32::try_from(name.len()).unwrap_or(u32::MAX);
         // Up to the extensions, the header has 112 bytes.
         let name_at = match name.is_empty() {

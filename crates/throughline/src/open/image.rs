@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags};
 use throughline_device::{BlockDevice, LockMode, LockedFile, OpenOptions as DeviceOptions};
-use throughline_image::{Backing, DiskOptions, Format, ReadAt, VirtualDisk, overlay};
+use throughline_image::{Backing, DiskOptions, Format, OpenBase, ReadAt, VirtualDisk, overlay};
 
+use super::object;
 use crate::own::{Device, Own};
 
 /// A disk, to look at what is on it. It is not locked.
@@ -19,13 +20,31 @@ pub(crate) enum Image {
     /// Neither a file nor a block device.
     Other(File),
     Virtual(Box<VirtualDisk>),
+    /// In object storage.
+    Object(Looked),
 }
+
+/// What is only looked at.
+pub(crate) type Looked = Arc<dyn ReadAt + Send + Sync>;
 
 impl Image {
     /// # Errors
     /// As [`VirtualDisk::open`].
     pub(crate) fn peek(options: &ImageOptions, path: &Path) -> io::Result<Image> {
-        let (options, path) = options.file(path, false)?;
+        let found = options.found(path, false)?;
+        if let Some(base) = found.base {
+            let disk = found.options.disk_options(false, LockMode::None);
+            let disk = VirtualDisk::open_over(found.path, &disk, base)?;
+            return Ok(Image::Virtual(Box::new(disk)));
+        }
+        let (options, path) = (found.options, found.path);
+        if let Some(object) = object::peek(path) {
+            let image = Image::Object(object?);
+            return match options.format.map_or_else(|| Format::of(&image), Ok)? {
+                Format::Raw => Ok(image),
+                _ => Err(object::not_raw()),
+            };
+        }
         let file = open(path)?;
         let kind = file.metadata()?.file_type();
         if !kind.is_file() && !kind.is_block_device() {
@@ -79,6 +98,7 @@ impl ReadAt for Image {
         match self {
             Image::Raw(file) | Image::Other(file) => ReadAt::read_exact_at(file, buffer, at),
             Image::Virtual(disk) => ReadAt::read_exact_at(&**disk, buffer, at),
+            Image::Object(object) => object.read_exact_at(buffer, at),
         }
     }
 
@@ -86,6 +106,7 @@ impl ReadAt for Image {
         match self {
             Image::Raw(file) | Image::Other(file) => file.len_bytes(),
             Image::Virtual(disk) => ReadAt::len_bytes(&**disk),
+            Image::Object(object) => object.len_bytes(),
         }
     }
 }
@@ -161,53 +182,59 @@ impl ImageOptions {
         }
     }
 
-    /// The file that holds the disk of the image at `path`, and how it is opened. `make` also makes an
-    /// overlay that is not there.
-    fn file<'a>(
-        &'a self,
-        path: &'a Path,
-        make: bool,
-    ) -> io::Result<(Cow<'a, ImageOptions>, &'a Path)> {
-        let Some(overlay) = &self.overlay else {
-            return Ok((Cow::Borrowed(self), path));
+    /// The file that holds the disk of the image at `path`. `make` also makes an overlay that is not there.
+    fn found<'a>(&'a self, path: &'a Path, make: bool) -> io::Result<Found<'a>> {
+        let alone = |options| Found {
+            options,
+            path,
+            base: None,
         };
-        let alone = self.without_overlay();
+        let Some(overlay) = &self.overlay else {
+            return Ok(alone(Cow::Borrowed(self)));
+        };
+        let options = self.without_overlay();
         let base = match overlay::base_of(overlay) {
             Ok(base) => base,
             Err(error) if error.kind() == io::ErrorKind::NotFound && make => {
-                let format = alone.detected(path)?;
-                let len_bytes = Image::peek(&alone, path)?.len_bytes()?;
-                overlay::create(overlay, path, format, len_bytes)
-                    .map_err(|error| of(overlay, &error))?;
+                options.make_overlay(overlay, path)?;
                 Some(path.to_owned())
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Ok((Cow::Owned(alone), path));
+                return Ok(alone(Cow::Owned(options)));
             }
             Err(error) => return Err(of(overlay, &error)),
         };
-        let is_over = match &base {
-            Some(base) => base.canonicalize().ok() == path.canonicalize().ok(),
-            None => false,
-        };
-        if !is_over && !make {
-            return Ok((Cow::Owned(alone), path));
-        }
-        if !is_over {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidInput,
-                OtherBase {
-                    overlay: overlay.clone(),
-                    base,
-                },
-            ));
+        if !base.as_ref().is_some_and(|base| is_same(base, path)) {
+            return match make {
+                false => Ok(alone(Cow::Owned(options))),
+                true => {
+                    let overlay = overlay.clone();
+                    let other = OtherBase { overlay, base };
+                    Err(io::Error::new(io::ErrorKind::InvalidInput, other))
+                }
+            };
         }
         let over = ImageOptions {
             format: Some(Format::Qcow2),
-            backing: alone.backing.allow(path),
+            backing: options.backing.allow(path),
             overlay: None,
         };
-        Ok((Cow::Owned(over), overlay))
+        Ok(Found {
+            options: Cow::Owned(over),
+            path: overlay,
+            base: object::base(path).transpose()?,
+        })
+    }
+
+    /// Makes an overlay over the image at `path`.
+    fn make_overlay(&self, overlay: &Path, path: &Path) -> io::Result<()> {
+        let format = self.detected(path)?;
+        let len_bytes = Image::peek(self, path)?.len_bytes()?;
+        let made = match object::base(path).transpose()? {
+            None => overlay::create(overlay, path, format, len_bytes),
+            Some(base) => overlay::create_over(overlay, &path.to_string_lossy(), &base, len_bytes),
+        };
+        made.map_err(|error| of(overlay, &error))
     }
 
     /// The format of the image at `path`, as it was named or by content.
@@ -220,6 +247,9 @@ impl ImageOptions {
         }
         if let Some(format) = self.format {
             return Ok(format);
+        }
+        if let Some(object) = object::peek(path) {
+            return Format::of(&Image::Object(object?));
         }
         let file = open(path)?;
         let kind = file.metadata()?.file_type();
@@ -239,7 +269,16 @@ impl ImageOptions {
         write: bool,
         lock: LockMode,
     ) -> io::Result<Option<Arc<dyn BlockDevice>>> {
-        let (options, path) = self.file(path, write)?;
+        let found = self.found(path, write)?;
+        let disk = found.options.disk_options(write, lock);
+        if let Some(base) = found.base {
+            let disk = VirtualDisk::open_over(found.path, &disk, base)?;
+            return Ok(Some(Arc::new(Own::new(disk)?)));
+        }
+        let (options, path) = (found.options, found.path);
+        if let Some(device) = object::device(path, options.format, write) {
+            return device.map(Some);
+        }
         let format = match options.detected(path) {
             Ok(format) => format,
             // Whether the file can be opened and read is seen when it is.
@@ -254,6 +293,19 @@ impl ImageOptions {
             }
         }
     }
+}
+
+/// Where the disk of an image is.
+struct Found<'a> {
+    options: Cow<'a, ImageOptions>,
+    path: &'a Path,
+    /// What the file is laid over, if that is not a file.
+    base: Option<OpenBase>,
+}
+
+/// Whether two names mean one image.
+fn is_same(one: &Path, other: &Path) -> bool {
+    one == other || one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|it| it == one))
 }
 
 /// An overlay holds changes of another image than the one that is opened.

@@ -1,6 +1,11 @@
 //! [`OpenOptions`]: the choices for opening an image, a plain file or a device.
 
 mod image;
+#[cfg(feature = "remote")]
+pub(crate) mod object;
+#[cfg(not(feature = "remote"))]
+#[path = "no_object.rs"]
+pub(crate) mod object;
 mod opening;
 mod partition;
 mod volume;

@@ -13,8 +13,9 @@ use throughline_device::{
 };
 use throughline_ext::{Fs, JournalDevice, Reason};
 use throughline_fileio::CacheOptions;
+use throughline_image::Format;
 
-use super::{Attached, OpenOptions, located};
+use super::{Attached, OpenOptions, located, object};
 use crate::error::{Error, Result};
 use crate::mode::{FileOptions, Mode};
 use crate::own::{Device, Own};
@@ -41,6 +42,9 @@ impl OpenOptions {
     /// [`kernel_holder`](crate::kernel_holder)).
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Volume> {
         let path = path.as_ref();
+        // An object is not found again by each look at it.
+        let held = object::peek(path).transpose();
+        let _held = held.map_err(|source| not_opened(path, source))?;
         let mut located = located(self, path)?;
         let disk = located.disk(path)?;
         let through_cache = self.direct && is_coarse_file(disk.info());
@@ -162,8 +166,12 @@ impl OpenOptions {
     /// # Errors
     /// [`Error::Open`]; [`Reason::Invalid`] if creating or truncating is requested without writing.
     pub fn open_raw(&self, path: impl AsRef<Path>) -> Result<RawFile> {
-        let disk = self.disk_with(path.as_ref(), self.create, self.truncate)?;
-        Ok(self.raw(disk))
+        let path = path.as_ref();
+        let disk = match object::device(path, Some(Format::Raw), self.write) {
+            Some(device) => device.and_then(|device| self.disk_on(device)),
+            None => return Ok(self.raw(self.disk_with(path, self.create, self.truncate)?)),
+        };
+        Ok(self.raw(disk.map_err(|source| not_opened(path, source))?))
     }
 
     /// As [`OpenOptions::open_raw`], on your own [`Device`]. [`OpenOptions::offset`] applies; engine, direct

@@ -21,6 +21,7 @@ use crate::commands::pack::note_clamped;
 use crate::context::Context;
 use crate::image_name::ImageName;
 use crate::images::Access;
+use crate::objects;
 use crate::output::note;
 use crate::precious;
 use crate::problem::{Failure, Problem};
@@ -38,6 +39,7 @@ pub(crate) fn run(args: &MkfsArgs, context: &mut Context) -> Result<(), Failure>
         true => Access::Read,
         false => Access::Write,
     };
+    objects::check_host(&args.image).map_err(|problem| problem.met(doing()))?;
     let open = context.globals.open_options(access)?;
     let found =
         partition::find(args, context.globals.offset, &open).map_err(|error| error.met(doing()))?;

@@ -20,6 +20,7 @@ use crate::args::JsonFlag;
 use crate::commands::mkfs::{VolumeArgs, epoch};
 use crate::context::Context;
 use crate::image_name::ImageName;
+use crate::objects;
 use crate::output::note;
 use crate::place::Place;
 use crate::precious;
@@ -171,6 +172,7 @@ pub(crate) fn run(args: &PackArgs, context: &mut Context) -> Result<(), Failure>
         ));
     }
     let doing = || format!("cannot pack into {}", quote(image));
+    objects::check_host(image).map_err(|problem| problem.met(doing()))?;
     if let Some(why) = precious::in_use(image) {
         return Err(Problem::new(why).met(doing()));
     }

@@ -1,0 +1,126 @@
+//! [`Failure`]: why an object cannot be opened or read, and whether it helps to try again.
+
+use std::io;
+use std::time::Duration;
+
+use crate::name::without_secrets;
+
+/// Why an object cannot be opened or read. No text holds credentials.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Failure {
+    /// It is another object than the one that was opened.
+    #[error("the object was replaced since it was opened ({0}); open it again to read the new one")]
+    Replaced(String),
+    /// There is none.
+    #[error("there is no such object")]
+    NotFound,
+    /// The server does not accept the credentials, or there are none.
+    #[error("the server denies access: credentials are missing, wrong or expired ({0})")]
+    Denied(String),
+    /// Nothing by which a changed object could be told from this one.
+    #[error(
+        "the server sends neither ETag nor Last-Modified: a change of the object would not be noticed"
+    )]
+    Unpinned,
+    /// Only whole objects can be fetched from this server.
+    #[error("the server does not serve parts of the object: copy it to a file first")]
+    NoRanges,
+    /// The server or the settings refuse the request.
+    #[error("{0}")]
+    Refused(String),
+    /// No good answer in time.
+    #[error("no good answer within {} s, in {attempts} attempts: {last}", patience.as_secs_f32())]
+    Exhausted {
+        /// The time.
+        patience: Duration,
+        /// How often it was tried.
+        attempts: u32,
+        /// Why the last attempt failed.
+        last: String,
+    },
+}
+
+impl Failure {
+    /// For a caller that opens the object: with the kind that a file of the host would have.
+    pub(crate) fn opening(self) -> io::Error {
+        let kind = match &self {
+            Failure::NotFound => io::ErrorKind::NotFound,
+            Failure::Denied(_) => io::ErrorKind::PermissionDenied,
+            Failure::Unpinned | Failure::NoRanges => io::ErrorKind::Unsupported,
+            _ => io::ErrorKind::Other,
+        };
+        io::Error::new(kind, self)
+    }
+
+    /// For a caller that reads an open object: an error of the device.
+    pub(crate) fn reading(self) -> io::Error {
+        io::Error::other(self)
+    }
+}
+
+/// Why one attempt failed.
+#[derive(Debug)]
+pub(crate) enum Attempt {
+    /// It may succeed the next time.
+    Again(String),
+    Final(Failure),
+}
+
+impl From<object_store::Error> for Attempt {
+    fn from(error: object_store::Error) -> Attempt {
+        use object_store::Error;
+
+        let text = chain(&error);
+        match error {
+            Error::NotFound { .. } => Attempt::Final(Failure::NotFound),
+            Error::Precondition { .. } | Error::NotModified { .. } => {
+                let why = "the server has another version".to_owned();
+                Attempt::Final(Failure::Replaced(why))
+            }
+            Error::PermissionDenied { .. } => Attempt::Final(Failure::Denied("status 403".into())),
+            Error::Unauthenticated { .. } => Attempt::Final(Failure::Denied("status 401".into())),
+            // Of a server of HTTP that sent the whole object.
+            Error::NotSupported { .. } => Attempt::Final(Failure::NoRanges),
+            Error::InvalidPath { .. }
+            | Error::NotImplemented { .. }
+            | Error::UnknownConfigurationKey { .. } => Attempt::Final(Failure::Refused(text)),
+            _ => unclear(text),
+        }
+    }
+}
+
+/// What the texts of `object_store` say, as it does not export the types of these errors.
+fn unclear(text: String) -> Attempt {
+    if text.contains("ExpiredToken") || text.contains("InvalidToken") {
+        return Attempt::Final(Failure::Denied("the token is expired or invalid".into()));
+    }
+    if text.contains("non-partial response") {
+        return Attempt::Final(Failure::NoRanges);
+    }
+    let status = text.split_once("status code: ").map(|(_, rest)| rest);
+    let status = status.and_then(|rest| rest.get(..3)?.parse::<u16>().ok());
+    match status {
+        // A precondition that a store did not translate.
+        Some(412) => Attempt::Final(Failure::Replaced("status 412".into())),
+        Some(408 | 425 | 429) => Attempt::Again(text),
+        Some(400..=499) => Attempt::Final(Failure::Refused(text)),
+        _ => Attempt::Again(text),
+    }
+}
+
+/// An error with its causes, in one line of bounded length.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut next = error.source();
+    while let Some(cause) = next {
+        let cause_text = cause.to_string();
+        if !text.contains(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        next = cause.source();
+    }
+    let text = without_secrets(&text).replace(['\n', '\r'], " ");
+    text.chars().take(300).collect()
+}

@@ -1,0 +1,53 @@
+//! Objects in object storage as read-only disks: `s3://`, `gs://`, `az://`, `https://` and `http://`.
+//!
+//! ```no_run
+//! use throughline_image::ReadAt;
+//! use throughline_remote::{Object, ObjectName, Options};
+//!
+//! # fn main() -> std::io::Result<()> {
+//! let name: ObjectName = "s3://bucket/disk.img".parse().map_err(std::io::Error::other)?;
+//! let object = Object::open(&name, &Options::from_env())?;
+//! let mut first = [0; 512];
+//! object.read_exact_at(&mut first, 0)?;
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! ```text
+//!  Object      ReadAt: bytes ↔ chunks
+//!    chunks    in memory: ready ones (bounded), and those that somebody fetches
+//!    cache     on disk: one file for each chunk, shared by processes; evict: its bound
+//!    ahead     what is fetched before it is read
+//!    fetch     one request for a run of chunks; repeats it within its time
+//!    pin       what identifies the object; store: where it is, and with which credentials
+//! ```
+//!
+//! Invariants:
+//! - All bytes that are read through one [`Object`] are of one version of the object. Every reply is checked
+//!   against the ETag (or time of change) and the length that were found when it was opened.
+//! - In a process, a chunk is fetched once at a time; other readers wait for it.
+//! - A chunk from the disk is returned only if its checksum is right.
+//! - Every read returns within a bound, whatever the server does. A chunk that failed is tried again by the
+//!   next read.
+//! - Callers block; threads of a runtime that the object owns do the work, and are joined when it is dropped.
+//! - Credentials, the queries of URLs among them, are in no message, and in no name of a file.
+#![forbid(unsafe_code)]
+
+mod ahead;
+mod cache;
+mod chunks;
+mod evict;
+mod failure;
+mod fetch;
+mod name;
+mod object;
+mod options;
+mod pin;
+mod shared;
+mod store;
+
+pub use failure::Failure;
+pub use name::{NotAnObject, ObjectName};
+pub use object::{Counters, Object};
+pub use options::Options;
+pub use shared::open_shared;

@@ -1,0 +1,359 @@
+//! [`Object`]: an object of a store as a read-only disk.
+
+use std::fmt;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+
+use parking_lot::{Condvar, Mutex};
+use throughline_image::ReadAt;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Semaphore;
+
+use crate::ahead::Ahead;
+use crate::cache::Cache;
+use crate::chunks::{Chunk, Chunks, Found};
+use crate::failure::Failure;
+use crate::fetch;
+use crate::name::ObjectName;
+use crate::options::Options;
+use crate::pin::Pin;
+use crate::store::Place;
+
+/// An object, as of when it was opened. See the [crate](crate) for what that means.
+pub struct Object {
+    inner: Arc<Inner>,
+    /// `None` when it is being dropped.
+    runtime: Option<Runtime>,
+}
+
+/// What was fetched since an object was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Requests, without the first one, that finds the object.
+    pub requests: u64,
+    /// Chunks that arrived.
+    pub chunks: u64,
+    /// Bytes that arrived, those of replies that failed among them.
+    pub bytes: u64,
+}
+
+#[derive(Default)]
+pub(crate) struct Counts {
+    pub(crate) requests: AtomicU64,
+    pub(crate) chunks: AtomicU64,
+    pub(crate) bytes: AtomicU64,
+}
+
+/// What requests share.
+pub(crate) struct Inner {
+    pub(crate) name: ObjectName,
+    pub(crate) place: Place,
+    pub(crate) pin: Pin,
+    pub(crate) options: Options,
+    pub(crate) chunks: Chunks,
+    pub(crate) requests: Semaphore,
+    pub(crate) counters: Counts,
+    ahead: Ahead,
+    cache: Option<Arc<Cache>>,
+    stores: Arc<Stores>,
+}
+
+/// Chunks that are being written to the cache.
+#[derive(Default)]
+struct Stores {
+    count: Mutex<usize>,
+    none: Condvar,
+}
+
+/// One of them.
+struct Store(Arc<Stores>);
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        let mut count = self.0.count.lock();
+        *count = count.saturating_sub(1);
+        if *count == 0 {
+            self.0.none.notify_all();
+        }
+    }
+}
+
+impl Inner {
+    fn chunk_bytes(&self) -> u64 {
+        u64::from(self.options.chunk_bytes)
+    }
+
+    /// The bytes of chunks.
+    pub(crate) fn bytes(&self, chunks: Range<u64>) -> Range<u64> {
+        let end = chunks.end.saturating_mul(self.chunk_bytes());
+        chunks.start.saturating_mul(self.chunk_bytes())..end.min(self.pin.len_bytes)
+    }
+
+    /// The length of a chunk: the last one may be shorter.
+    pub(crate) fn chunk_len(&self, index: u64) -> usize {
+        let bytes = self.bytes(index..index.saturating_add(1));
+        bytes.end.saturating_sub(bytes.start) as usize
+    }
+
+    /// Writes a chunk to the cache, beside the thread that received it.
+    pub(crate) fn store(&self, index: u64, chunk: &Chunk) {
+        let Some(cache) = self.cache.clone() else {
+            return;
+        };
+        *self.stores.count.lock() += 1;
+        let (chunk, store) = (Arc::clone(chunk), Store(Arc::clone(&self.stores)));
+        tokio::task::spawn_blocking(move || {
+            cache.put(index, &chunk);
+            drop(store);
+        });
+    }
+}
+
+impl Object {
+    /// Finds an object, with one request. Nothing is read.
+    ///
+    /// # Errors
+    /// As for files: [`io::ErrorKind::NotFound`], [`io::ErrorKind::PermissionDenied`]; others with a
+    /// [`Failure`] in them.
+    pub fn open(name: &ObjectName, options: &Options) -> io::Result<Object> {
+        let options = options.checked();
+        let patience = options.patience;
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .max_blocking_threads(2)
+            .thread_name("object")
+            .enable_all()
+            .build()?;
+        // The clients of some stores are made inside of a runtime.
+        let place = {
+            let _inside = runtime.enter();
+            Place::of(name, patience).map_err(Failure::opening)
+        };
+        let place = match place {
+            Ok(place) => place,
+            Err(error) => return Err(ended(runtime, error)),
+        };
+        // The caller may be a thread of another runtime, so that this one cannot be entered.
+        let (sender, receiver) = mpsc::channel();
+        runtime.spawn(async move {
+            let pin = fetch::pin(&place, patience).await;
+            let _ = sender.send((place, pin));
+        });
+        let pinned = receiver.recv();
+        let (place, pin) = match pinned {
+            Ok((place, Ok(pin))) => (place, pin),
+            Ok((_, Err(failure))) => return Err(ended(runtime, failure.opening())),
+            Err(_) => {
+                let why = io::Error::other("the request for the object failed");
+                return Err(ended(runtime, why));
+            }
+        };
+        let chunk_bytes = u64::from(options.chunk_bytes);
+        let inner = Inner {
+            name: name.clone(),
+            cache: cache(&place, &pin, &options).map(Arc::new),
+            chunks: Chunks::new((options.memory_bytes / chunk_bytes) as usize),
+            requests: Semaphore::new(options.in_flight),
+            counters: Counts::default(),
+            ahead: Ahead::default(),
+            stores: Arc::default(),
+            place,
+            pin,
+            options,
+        };
+        Ok(Object {
+            inner: Arc::new(inner),
+            runtime: Some(runtime),
+        })
+    }
+
+    /// Its name, without credentials.
+    pub fn name(&self) -> &ObjectName {
+        &self.inner.name
+    }
+
+    /// Its length.
+    pub fn len_bytes(&self) -> u64 {
+        self.inner.pin.len_bytes
+    }
+
+    /// The unit in which it is fetched.
+    pub fn chunk_bytes(&self) -> u32 {
+        self.inner.options.chunk_bytes
+    }
+
+    /// What one request asks for at most.
+    pub fn request_bytes(&self) -> u32 {
+        self.inner.options.request_bytes
+    }
+
+    /// What tells this version of the object from others.
+    pub fn version(&self) -> String {
+        self.inner.pin.key()
+    }
+
+    /// What was fetched until now.
+    pub fn counters(&self) -> Counters {
+        let counters = &self.inner.counters;
+        Counters {
+            requests: counters.requests.load(Ordering::Relaxed),
+            chunks: counters.chunks.load(Ordering::Relaxed),
+            bytes: counters.bytes.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Begins to fetch bytes that will be read, without waiting for them. Errors are returned by that read.
+    pub fn begin(&self, at: u64, len_bytes: u64) {
+        let end = at.saturating_add(len_bytes).min(self.len_bytes());
+        if at < end {
+            self.fetch(self.chunks(at..end), None);
+            self.fetch_ahead(&(at..end));
+        }
+    }
+
+    /// Requests what follows a read, if it is part of a long run.
+    fn fetch_ahead(&self, bytes: &Range<u64>) {
+        let chunk = self.inner.chunk_bytes();
+        let options = &self.inner.options;
+        let step = options.request_chunks().saturating_mul(chunk);
+        // What is fetched ahead has to stay in memory until it is read.
+        let max = (options.flying_chunks() / 2).saturating_mul(chunk);
+        if let Some(ahead) = self.inner.ahead.read(bytes, step, max) {
+            let ahead = ahead.start..ahead.end.min(self.len_bytes());
+            // A chunk that the run only begins is fetched when more of it is due.
+            let chunks = ahead.start.div_ceil(chunk)..ahead.end.div_ceil(chunk);
+            self.fetch(chunks, None);
+        }
+    }
+
+    fn chunks(&self, bytes: Range<u64>) -> Range<u64> {
+        let chunk = self.inner.chunk_bytes().max(1);
+        bytes.start / chunk..bytes.end.div_ceil(chunk)
+    }
+
+    /// Requests what is missing of these chunks.
+    fn fetch(&self, chunks: Range<u64>, needed: Option<u64>) {
+        let inner = &self.inner;
+        let cache = inner.cache.as_ref();
+        let mut missing = inner.chunks.missing(chunks);
+        missing.retain(|index| {
+            needed == Some(*index) || !cache.is_some_and(|cache| cache.has(*index))
+        });
+        if missing.is_empty() {
+            return;
+        }
+        let (max, run) = (
+            inner.options.flying_chunks(),
+            inner.options.request_chunks(),
+        );
+        for run in inner.chunks.claim(&missing, needed, max, run) {
+            match &self.runtime {
+                Some(runtime) => drop(runtime.spawn(fetch::fetch(Arc::clone(inner), run))),
+                None => run.for_each(|index| {
+                    let failure = Failure::Refused("the object is being closed".to_owned());
+                    inner.chunks.finish(index, Err(failure));
+                }),
+            }
+        }
+    }
+
+    fn chunk(&self, index: u64) -> Result<Chunk, Failure> {
+        let inner = &self.inner;
+        loop {
+            match inner.chunks.find(index) {
+                Found::Ready(chunk) => return Ok(chunk),
+                Found::Pending(pending) => return inner.chunks.wait(&pending),
+                Found::Missing => {}
+            }
+            let cache = inner.cache.as_ref();
+            if let Some(bytes) = cache.and_then(|cache| cache.get(index, inner.chunk_len(index))) {
+                let chunk = Chunk::new(bytes);
+                inner.chunks.keep(index, Arc::clone(&chunk));
+                return Ok(chunk);
+            }
+            self.fetch(index..index.saturating_add(1), Some(index));
+        }
+    }
+}
+
+impl ReadAt for Object {
+    fn read_exact_at(&self, buffer: &mut [u8], at: u64) -> io::Result<()> {
+        let end = at.checked_add(buffer.len() as u64);
+        let end = end.filter(|end| *end <= self.len_bytes());
+        let end = end.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let chunks = self.chunks(at..end);
+        self.fetch_ahead(&(at..end));
+        let ahead = self.inner.options.flying_chunks();
+        let mut begun = chunks.start;
+        let mut rest = buffer;
+        for index in chunks.clone() {
+            // As much is requested as may be in flight, in portions that are worth a request.
+            if begun < chunks.end && begun <= index.saturating_add(ahead / 2) {
+                let until = index.saturating_add(ahead).min(chunks.end);
+                self.fetch(begun..until, None);
+                begun = until;
+            }
+            let chunk = self.chunk(index).map_err(Failure::reading)?;
+            let begin = self.inner.bytes(index..index.saturating_add(1)).start;
+            let skip = at.saturating_sub(begin) as usize;
+            let part = chunk.get(skip..).unwrap_or_default();
+            let (now, later) = rest.split_at_mut(part.len().min(rest.len()));
+            now.copy_from_slice(part.get(..now.len()).unwrap_or_default());
+            rest = later;
+        }
+        Ok(())
+    }
+
+    fn len_bytes(&self) -> io::Result<u64> {
+        Ok(self.inner.pin.len_bytes)
+    }
+}
+
+/// The cache on disk, if there is to be one, and can be.
+fn cache(place: &Place, pin: &Pin, options: &Options) -> Option<Cache> {
+    let below = options.cache.as_ref().filter(|_| options.cache_bytes > 0)?;
+    let key = format!("{}\n{}\n{}", place.key, pin.key(), options.chunk_bytes);
+    let opened = Cache::open(below, &key, options.cache_bytes);
+    opened
+        .inspect_err(|error| {
+            let below = below.display();
+            tracing::warn!("objects are not cached in {below}: {error}");
+        })
+        .ok()
+}
+
+/// Joins the threads of a runtime. A thread of another runtime may not wait for them itself.
+fn end(runtime: Runtime) {
+    let joined = std::thread::Builder::new().spawn(move || drop(runtime));
+    if let Ok(joined) = joined {
+        let _ = joined.join();
+    }
+}
+
+fn ended(runtime: Runtime, error: io::Error) -> io::Error {
+    end(runtime);
+    error
+}
+
+impl Drop for Object {
+    /// Requests in flight are given up; chunks that have arrived get to the cache.
+    fn drop(&mut self) {
+        let mut count = self.inner.stores.count.lock();
+        while *count > 0 {
+            self.inner.stores.none.wait(&mut count);
+        }
+        drop(count);
+        if let Some(runtime) = self.runtime.take() {
+            end(runtime);
+        }
+    }
+}
+
+impl fmt::Debug for Object {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({})", self.inner.name, self.inner.pin.key())
+    }
+}

@@ -1,0 +1,110 @@
+//! The store that a URL names, with the credentials and settings of the environment, as `object_store` reads
+//! them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use object_store::ClientConfigKey::{self, ConnectTimeout, Timeout};
+use object_store::ClientOptions;
+use object_store::ObjectStore;
+use object_store::RetryConfig;
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::http::HttpBuilder;
+use object_store::path::Path;
+
+use crate::failure::{Attempt, Failure};
+use crate::name::ObjectName;
+
+/// A store, and the object in it.
+pub(crate) struct Place {
+    pub(crate) store: Arc<dyn ObjectStore>,
+    pub(crate) path: Path,
+    /// Where it is, without credentials: the same for the same object.
+    pub(crate) key: String,
+}
+
+/// Requests are repeated by [`crate::fetch`], which also knows what has arrived.
+fn once() -> RetryConfig {
+    RetryConfig {
+        max_retries: 0,
+        ..RetryConfig::default()
+    }
+}
+
+/// Times of the client: [`crate::fetch`] bounds a reply, as its time depends on its length.
+fn times(patience: Duration) -> [(ClientConfigKey, String); 2] {
+    let connect_ms = (patience / 3).as_millis().clamp(50, 10_000);
+    [
+        (ConnectTimeout, format!("{connect_ms}ms")),
+        (Timeout, "1h".to_owned()),
+    ]
+}
+
+impl Place {
+    /// # Errors
+    /// If the settings are not complete.
+    pub(crate) fn of(name: &ObjectName, patience: Duration) -> Result<Place, Failure> {
+        // The library of TLS is chosen once for a process; if somebody has done so, it is used.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let built = Place::build(name, patience);
+        built.map_err(|error| match Attempt::from(error) {
+            Attempt::Again(text) => Failure::Refused(text),
+            Attempt::Final(failure) => failure,
+        })
+    }
+
+    fn build(name: &ObjectName, patience: Duration) -> object_store::Result<Place> {
+        let url = name.url();
+        let path = Path::from_url_path(url.path())?;
+        let times = times(patience);
+        let mut endpoint = None;
+        let store: Arc<dyn ObjectStore> = match url.scheme() {
+            "s3" => {
+                let mut builder = AmazonS3Builder::from_env().with_url(url.as_str());
+                for (key, value) in times {
+                    builder = builder.with_config(AmazonS3ConfigKey::Client(key), value);
+                }
+                endpoint = builder
+                    .get_config_value(&AmazonS3ConfigKey::S3Endpoint)
+                    .or_else(|| builder.get_config_value(&AmazonS3ConfigKey::Endpoint));
+                Arc::new(builder.with_retry(once()).build()?)
+            }
+            "gs" => {
+                let mut builder = GoogleCloudStorageBuilder::from_env().with_url(url.as_str());
+                for (key, value) in times {
+                    builder = builder.with_config(GoogleConfigKey::Client(key), value);
+                }
+                endpoint = builder.get_config_value(&GoogleConfigKey::BaseUrl);
+                Arc::new(builder.with_retry(once()).build()?)
+            }
+            "az" => {
+                let mut builder = MicrosoftAzureBuilder::from_env().with_url(url.as_str());
+                for (key, value) in times {
+                    builder = builder.with_config(AzureConfigKey::Client(key), value);
+                }
+                let account = builder.get_config_value(&AzureConfigKey::AccountName);
+                let at = builder.get_config_value(&AzureConfigKey::Endpoint);
+                endpoint = Some(format!("{account:?} {at:?}"));
+                Arc::new(builder.with_retry(once()).build()?)
+            }
+            scheme => {
+                let mut base = url.clone();
+                base.set_path("/");
+                let mut client = ClientOptions::new().with_allow_http(scheme == "http");
+                for (key, value) in times {
+                    client = client.with_config(key, value);
+                }
+                let builder = HttpBuilder::new().with_url(base.as_str());
+                let builder = builder.with_client_options(client);
+                Arc::new(builder.with_retry(once()).build()?)
+            }
+        };
+        Ok(Place {
+            store,
+            path,
+            key: format!("{name}\n{}", endpoint.unwrap_or_default()),
+        })
+    }
+}

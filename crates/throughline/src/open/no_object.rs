@@ -1,0 +1,45 @@
+//! What `object.rs` has, in a build without the feature `remote`: every path is one of the host.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use throughline_device::BlockDevice;
+use throughline_image::{Format, OpenBase};
+
+use super::image::Looked;
+
+pub fn object_scheme_bytes(_name: &[u8]) -> Option<usize> {
+    None
+}
+
+pub fn object_shown(_path: &Path) -> Option<String> {
+    None
+}
+
+#[derive(Debug)]
+pub struct HeldObject {}
+
+pub fn hold_object(_path: &Path) -> Option<io::Result<HeldObject>> {
+    None
+}
+
+pub(crate) fn peek(_path: &Path) -> Option<io::Result<Looked>> {
+    None
+}
+
+pub(crate) fn base(_path: &Path) -> Option<io::Result<OpenBase>> {
+    None
+}
+
+pub(super) fn device(
+    _path: &Path,
+    _format: Option<Format>,
+    _write: bool,
+) -> Option<io::Result<Arc<dyn BlockDevice>>> {
+    None
+}
+
+pub(super) fn not_raw() -> io::Error {
+    io::ErrorKind::Unsupported.into()
+}
