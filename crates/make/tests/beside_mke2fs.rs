@@ -296,6 +296,7 @@ fn what_is_refused_says_what_is_allowed_and_writes_nothing() {
     for (list, said) in [
         ("bogus", "has_journal"),
         ("bigalloc", "bigalloc is not written"),
+        ("quota", "quota is not written"),
         ("casefold", "casefold is not written"),
         ("encrypt", "encrypt is not written"),
         ("verity", "verity is not written"),

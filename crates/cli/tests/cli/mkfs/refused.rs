@@ -55,7 +55,7 @@ fn wrong_words_write_nothing() {
     for (words, code, said) in [
         (&["-O", "bogus"][..], 2, "has_journal"),
         (&["-O", "bigalloc"], 2, "bigalloc is not written"),
-        (&["-E", "quotatype=usr"], 2, "usrquota"),
+        (&["-O", "quota"], 2, "quota is not written"),
         (&["-O", "casefold"], 2, "casefold is not written"),
         (&["-E", "bogus"], 2, "stripe_width"),
         (&["-J", "device=/dev/null"], 2, "external journals"),
