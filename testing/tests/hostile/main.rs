@@ -167,7 +167,8 @@ fn damaged_images_get_another_size() {
             let resized = WATCH
                 .over(name, || resized::resize(&base.bytes, kind))
                 .expect("a sound image");
-            assert!(resized || name.contains("read only"), "{name}, {kind}");
+            let is_refused = name.contains("read only") || name.contains("of clusters");
+            assert!(resized || is_refused, "{name}, {kind}");
         }
     }
     let again = one_image(bases, |bytes, seed| {

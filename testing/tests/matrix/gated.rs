@@ -109,12 +109,6 @@ fn reads_only(image: &Image, expected: &mut Expected, feature: &str) {
 }
 
 #[test]
-fn bigalloc_is_read() {
-    read_only(&["-O", "bigalloc", "-C", "16384", "-b", "1024"], "bigalloc");
-    read_only(&["-O", "bigalloc", "-C", "65536", "-b", "4096"], "bigalloc");
-}
-
-#[test]
 fn quota_is_read() {
     read_only(&["-O", "quota"], "quota");
     read_only(

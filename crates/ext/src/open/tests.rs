@@ -96,8 +96,7 @@ fn unknown_features_are_named() {
 #[test]
 fn features_that_are_not_maintained_make_it_read_only() {
     for (feature, args) in [
-        ("bigalloc", &["-t", "ext4", "-O", "bigalloc"][..]),
-        ("quota", &["-t", "ext4", "-O", "quota"]),
+        ("quota", &["-t", "ext4", "-O", "quota"][..]),
         ("verity", &["-t", "ext4", "-O", "verity"]),
         ("encrypt", &["-t", "ext4", "-O", "encrypt"]),
         ("casefold", &["-t", "ext4", "-O", "casefold"]),

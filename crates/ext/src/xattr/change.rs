@@ -216,7 +216,7 @@ impl There {
 pub(crate) struct Prepared {
     pub(super) layout: Layout,
     pub(super) old_block: Option<FsBlock>,
-    value_blocks_before: i64,
+    value_clusters_before: i64,
     /// Index and name of the attributes that it sets or removes.
     pub(super) edited: Vec<(u8, Vec<u8>)>,
     gained: Vec<Pinned>,
@@ -240,7 +240,7 @@ impl Prepared {
         let mut prepared = Self {
             layout: there.layout.clone(),
             old_block: there.block,
-            value_blocks_before: there.layout.value_blocks(),
+            value_clusters_before: there.layout.value_clusters(),
             edited: Vec::new(),
             gained: Vec::new(),
             lost: Vec::new(),
@@ -363,7 +363,7 @@ impl Prepared {
     /// including shared ones.
     fn count_blocks(&self, fs: &Attrs, inode: &Inode, block: Option<&NewBlock>) -> Result<()> {
         let first = block.is_some_and(|block| block.old.is_none());
-        let values = self.layout.value_blocks() - self.value_blocks_before;
+        let values = self.layout.value_clusters() - self.value_clusters_before;
         map::add_blocks(fs, inode, values + i64::from(first))
     }
 
