@@ -7,7 +7,7 @@ mod oracle;
 
 use std::sync::Arc;
 
-use oracle::image::{SHAPES, Scratch, Shape, bytes_of, load, tools};
+use oracle::image::{Scratch, Shape, bytes_of, load, shape_of, tools};
 use oracle::seeds::{chosen, run_all, soak};
 use throughline::internal::OpenBlockDevice;
 use throughline::{DirtyLimits, Fallocate, File, FileOptions, OpenOptions, Volume};
@@ -15,13 +15,15 @@ use throughline_device::{BlockDevice, Op};
 use throughline_testing::sectors::{SECTOR_BYTES, Sector, filled, parse};
 use throughline_testing::{Fault, FaultDevice};
 
-const NAMES: [&str; 6] = [
+const NAMES: [&str; 8] = [
     "ext4 4k",
     "ext4 1k",
     "no journal",
     "ext3 1k",
     "ext2 1k",
     "ext2 4k",
+    "bigalloc 4k in 16k",
+    "bigalloc 1k in 16k",
 ];
 const FILES: u64 = 5;
 /// The initial content of all free space.
@@ -141,8 +143,7 @@ fn judge(file: &File, number: u64) -> Result<(), String> {
 fn cut(seed: u64, scratch: &Scratch) -> Result<bool, String> {
     let name = NAMES[seed as usize % NAMES.len()];
     let named = |what: String| format!("seed {seed}, {name}: {what}");
-    let shape = SHAPES.iter().find(|shape| shape.name == name);
-    let image = base(shape.expect("a shape of the table"), scratch).map_err(named)?;
+    let image = base(shape_of(name), scratch).map_err(named)?;
     let mut random = fastrand::Rng::with_seed(seed ^ 0xcc7);
     // A complete run gives the approximate number of writes.
     let counted = Arc::new(FaultDevice::counting(load(&image)).only(&[Op::Write]));

@@ -7,7 +7,7 @@ mod oracle;
 
 use std::sync::Arc;
 
-use oracle::image::{SHAPES, Scratch, Shape, bytes_of, load, tools};
+use oracle::image::{Scratch, Shape, bytes_of, load, shape_of, tools};
 use oracle::seeds::{Deadline, chosen, run_all, soak};
 use throughline::internal::OpenBlockDevice;
 use throughline::{DirtyLimits, FileOptions, Handle, OpenOptions, RawFile, Volume};
@@ -69,11 +69,6 @@ fn volume(shape: &Shape, scratch: &Scratch) -> (Volume, Arc<FaultDevice>, Arc<dy
     let device = Arc::new(device.only_where(is_data));
     let volume = options().open_block_device(Arc::clone(&device) as _);
     (volume.expect("opens"), device, below)
-}
-
-fn shape(name: &str) -> &'static Shape {
-    let shape = SHAPES.iter().find(|shape| shape.name == name);
-    shape.expect("a shape of the table")
 }
 
 /// Some writes of whole sectors at random places, also applied to `model`. Returns the first error.
@@ -252,8 +247,8 @@ fn a_file_that_fails_keeps_no_other_from_the_device() {
     }
     let _deadline = Deadline::new("two files".into());
     let scratch = Scratch::new();
-    for name in ["ext4 4k", "ext3 1k", "ext2 1k"] {
-        let below = scratch.device(shape(name));
+    for name in ["ext4 4k", "ext3 1k", "ext2 1k", "bigalloc 4k in 16k"] {
+        let below = scratch.device(shape_of(name));
         let device = FaultDevice::new(Arc::clone(&below), Fault::From(0));
         let device = Arc::new(device.only_where(|request| is_data_of(request, 1)));
         let volume = options()
@@ -295,9 +290,16 @@ fn a_file_that_fails_keeps_no_other_from_the_device() {
 
 /// Random write failures on a volume with several threads, each with its own file; then the device recovers.
 fn by_chance(seed: u64, scratch: &Scratch) -> Check {
-    let names = ["ext4 4k", "ext4 1k", "ext3 1k", "ext2 1k"];
+    let names = [
+        "ext4 4k",
+        "ext4 1k",
+        "ext3 1k",
+        "ext2 1k",
+        "bigalloc 1k in 4k",
+        "bigalloc 4k in 64k",
+    ];
     let name = names[seed as usize % names.len()];
-    let (volume, device, below) = volume(shape(name), scratch);
+    let (volume, device, below) = volume(shape_of(name), scratch);
     device.set_fault(Fault::Some(50 << (seed % 4)));
     let models: Vec<Result<(String, Vec<u8>), String>> = std::thread::scope(|scope| {
         let volume = &volume;
@@ -400,7 +402,7 @@ fn closing_on_a_dead_device_returns_an_error() {
     }
     let _deadline = Deadline::new("closing".into());
     let scratch = Scratch::new();
-    let (volume, device, below) = volume(shape("ext4 4k"), &scratch);
+    let (volume, device, below) = volume(shape_of("ext4 4k"), &scratch);
     let file = volume.create_file("/f").unwrap();
     file.write_all_at(&filled(64 << 10, 1, 0, 1), 0).unwrap();
     device.set_fault(Fault::From(0));

@@ -6,7 +6,7 @@ mod oracle;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use oracle::image::{SHAPES, Scratch, Shape, tools};
+use oracle::image::{Scratch, Shape, shape_of, tools};
 use oracle::seeds::{Deadline, soak};
 use throughline::internal::OpenBlockDevice;
 use throughline::{DirtyLimits, Error, File, FileOptions, OpenOptions, RawFile, Reason, Volume};
@@ -14,7 +14,9 @@ use throughline_device::BlockDevice;
 use throughline_testing::sectors::{SECTOR_BYTES, Sector, filled, parse};
 use throughline_testkit::kernel;
 
-const NAMES: [&str; 7] = [
+const NAMES: [&str; 10] = [
+    "bigalloc 4k in 16k",
+    "bigalloc 1k in 4k",
     "ext4 4k",
     "ext4 1k",
     "ext3 1k",
@@ -22,6 +24,7 @@ const NAMES: [&str; 7] = [
     "ext2 1k",
     "uninit_bg",
     "tiny",
+    "bigalloc 1k in 16k",
 ];
 const SECTOR: u64 = SECTOR_BYTES as u64;
 
@@ -35,10 +38,9 @@ fn options(cache_bytes: u64) -> OpenOptions {
 }
 
 fn shape(name: &str, mib: u64) -> Shape {
-    let shape = SHAPES.iter().find(|shape| shape.name == name);
     Shape {
         mib,
-        ..*shape.expect("a shape of the table")
+        ..*shape_of(name)
     }
 }
 
@@ -227,7 +229,7 @@ fn many_writers_fill_a_disk_together() {
     }
     const WRITERS: u64 = 8;
     let scratch = Scratch::new();
-    for (index, name) in NAMES.iter().enumerate().take(if soak() { 7 } else { 5 }) {
+    for (index, name) in NAMES.iter().enumerate().take(if soak() { 10 } else { 7 }) {
         let _deadline = Deadline::new(format!("many, {name}"));
         let device = scratch.device(&shape(name, 16));
         let volume = options(4 << 20)
@@ -269,7 +271,15 @@ fn promises_are_given_back() {
         return;
     }
     let scratch = Scratch::new();
-    for name in ["ext4 4k", "ext4 1k", "ext3 1k", "ext2 1k"] {
+    let names = [
+        "ext4 4k",
+        "ext4 1k",
+        "ext3 1k",
+        "ext2 1k",
+        "bigalloc 4k in 16k",
+        "bigalloc 1k in 4k",
+    ];
+    for name in names {
         let _deadline = Deadline::new(format!("promises, {name}"));
         let device = scratch.device(&shape(name, 12));
         let volume = options(64 << 20)

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use oracle::image::{SHAPES, Scratch, Shape, bytes_of, load, tools};
+use oracle::image::{Scratch, Shape, bytes_of, load, shape_of, tools};
 use oracle::subject::VolumeSubject;
 use throughline_device::{BlockDevice, Op};
 use throughline_testing::model::{
@@ -19,7 +19,14 @@ use throughline_testing::model::{
 use throughline_testing::{Fault, FaultDevice};
 
 /// The shapes that the countdown runs on.
-const NAMES: &[&str] = &["ext2 1k", "ext3 1k", "ext4 1k", "inline_data 1k", "quota"];
+const NAMES: &[&str] = &[
+    "ext2 1k",
+    "ext3 1k",
+    "ext4 1k",
+    "inline_data 1k",
+    "quota",
+    "bigalloc 1k in 4k",
+];
 /// MiB of the images: small, since every run has its own, but large enough for a backup superblock, which is
 /// needed after a torn write of the superblock.
 const MIB: u64 = 10;
@@ -331,11 +338,7 @@ fn every_request_may_fail() {
     }
     let mut wrong = Vec::new();
     for name in NAMES {
-        let shape = SHAPES
-            .iter()
-            .find(|shape| shape.name == *name)
-            .expect("a shape of the table");
-        wrong.extend(countdown(shape));
+        wrong.extend(countdown(shape_of(name)));
     }
     assert!(
         wrong.is_empty(),

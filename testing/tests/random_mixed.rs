@@ -7,7 +7,7 @@ mod oracle;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use oracle::image::{SHAPES, Scratch, Shape, tools};
+use oracle::image::{CLUSTERED, SHAPES, Scratch, Shape, shape_of, tools};
 use oracle::seeds::{Deadline, chosen, run_all, soak};
 use oracle::subject::VolumeSubject;
 use throughline::{DirtyLimits, OpenOptions};
@@ -15,6 +15,8 @@ use throughline_testing::model::{Bounds, Driver, Handle, Profile};
 
 /// Every shape twice, with a different profile each time.
 const SEEDS: u64 = 82;
+/// With `bigalloc`: each shape 8 times.
+const CLUSTERED_SEEDS: u64 = 40;
 const SOAK_SEEDS: u64 = 10_000;
 /// Seeds that once found a bug.
 const FOUND: [u64; 0] = [];
@@ -58,9 +60,9 @@ fn compare(driver: &mut Driver, subject: &mut VolumeSubject) -> Result<(), Strin
 
 /// Runs one seed: a shape, a profile and a cache. Returns the counts of "no space" and "would block", and of
 /// files left.
-fn run(seed: u64, scratch: &Scratch) -> Result<(u32, u32, usize), String> {
-    let shape: &Shape = &SHAPES[seed as usize % SHAPES.len()];
-    let profile = PROFILES[(seed as usize / SHAPES.len() + seed as usize) % PROFILES.len()];
+fn run(seed: u64, scratch: &Scratch, shapes: &[Shape]) -> Result<(u32, u32, usize), String> {
+    let shape: &Shape = &shapes[seed as usize % shapes.len()];
+    let profile = PROFILES[(seed as usize / shapes.len() + seed as usize) % PROFILES.len()];
     let device = scratch.device(shape);
     let bounds = Bounds {
         mixed: true,
@@ -97,7 +99,7 @@ fn handles_of_all_kinds_do_what_the_model_does() {
     let most = if soak() { SOAK_SEEDS } else { SEEDS };
     let found = FOUND.into_iter().filter(|seed| *seed >= most);
     let seeds = chosen().unwrap_or_else(|| (0..most).chain(found).collect());
-    let counts = run_all(&seeds, run);
+    let counts = run_all(&seeds, |seed, scratch| run(seed, scratch, SHAPES));
     let sum = counts.iter().fold((0, 0, 0), |sum, one| {
         (sum.0 + one.0, sum.1 + one.1, sum.2 + one.2)
     });
@@ -114,6 +116,22 @@ fn handles_of_all_kinds_do_what_the_model_does() {
     );
 }
 
+/// The same with `bigalloc`, where runs in flight share clusters.
+#[test]
+fn handles_of_all_kinds_on_clusters_do_what_the_model_does() {
+    if !tools() {
+        return;
+    }
+    let most = if soak() { SOAK_SEEDS } else { CLUSTERED_SEEDS };
+    let seeds = chosen().unwrap_or_else(|| (0..most).collect());
+    let counts = run_all(&seeds, |seed, scratch| run(seed, scratch, CLUSTERED));
+    let files: usize = counts.iter().map(|one| one.2).sum();
+    assert!(
+        chosen().is_some() || files > 400,
+        "the operations say too little"
+    );
+}
+
 /// Threads in separate directories share one small cache, while another thread changes its limits and syncs.
 /// They contend in the cache, the flusher, the throttle, the allocators and the journal.
 #[test]
@@ -121,7 +139,15 @@ fn threads_in_one_cache_do_what_their_models_do() {
     if !tools() {
         return;
     }
-    let names = ["ext4 4k", "ext4 1k", "ext3 1k", "inline_data 4k", "ext2 4k"];
+    let names = [
+        "ext4 4k",
+        "ext4 1k",
+        "ext3 1k",
+        "inline_data 4k",
+        "ext2 4k",
+        "bigalloc 4k in 16k",
+        "bigalloc 1k in 4k",
+    ];
     let most = if soak() { 2000 } else { names.len() as u64 };
     let seeds = chosen().unwrap_or_else(|| (0..most).collect());
     let scratch = Scratch::new();
@@ -137,10 +163,7 @@ fn threads_in_one_cache_do_what_their_models_do() {
 const THREADS: u64 = 4;
 
 fn together(seed: u64, name: &str, scratch: &Scratch) -> Result<(), String> {
-    let shape = SHAPES
-        .iter()
-        .find(|shape| shape.name == name)
-        .expect("a shape of the table");
+    let shape = shape_of(name);
     let device = scratch.device(&Shape { mib: 96, ..*shape });
     let bounds = Bounds {
         exclusive: false,

@@ -7,13 +7,15 @@ mod oracle;
 
 use std::sync::Arc;
 
-use oracle::image::{SHAPES, Scratch, Shape, tools};
+use oracle::image::{CLUSTERED, SHAPES, Scratch, Shape, shape_of, tools};
 use oracle::seeds::{chosen, run_all, soak};
 use oracle::subject::VolumeSubject;
 use throughline_testing::model::{Bounds, Driver, Profile};
 
 const SEEDS: u64 = 200;
 const SOAK_SEEDS: u64 = 5000;
+/// With `bigalloc`: each shape 12 times.
+const CLUSTERED_SEEDS: u64 = 60;
 /// Seeds that once found a bug.
 const FOUND: [u64; 5] = [245, 286, 450, 491, 696];
 const OPERATIONS: u32 = 2000;
@@ -23,9 +25,9 @@ const OPERATIONS: u32 = 2000;
 type Counts = (u32, u32, usize);
 
 /// Runs one seed: a shape and a profile.
-fn run(seed: u64, scratch: &Scratch) -> Result<Counts, String> {
-    let shape: &Shape = &SHAPES[seed as usize % SHAPES.len()];
-    let profile = Profile::ALL[(seed as usize / SHAPES.len() + seed as usize) % Profile::ALL.len()];
+fn run(seed: u64, scratch: &Scratch, shapes: &[Shape]) -> Result<Counts, String> {
+    let shape: &Shape = &shapes[seed as usize % shapes.len()];
+    let profile = Profile::ALL[(seed as usize / shapes.len() + seed as usize) % Profile::ALL.len()];
     let device = scratch.device(shape);
     let mut driver = Driver::new(seed, profile, shape.bounds());
     let named = |what: String| format!("seed {seed}, {}, {profile:?}: {what}", shape.name);
@@ -61,7 +63,7 @@ fn random_operations_do_what_the_model_does() {
     let most = if soak() { SOAK_SEEDS } else { SEEDS };
     let found = FOUND.into_iter().filter(|seed| *seed >= most);
     let seeds = chosen().unwrap_or_else(|| (0..most).chain(found).collect());
-    let counts = run_all(&seeds, run);
+    let counts = run_all(&seeds, |seed, scratch| run(seed, scratch, SHAPES));
     let (no_space, unsupported, files) = counts.iter().fold((0, 0, 0), |sum, one| {
         (sum.0 + one.0, sum.1 + one.1, sum.2 + one.2)
     });
@@ -72,6 +74,22 @@ fn random_operations_do_what_the_model_does() {
     // A driver that does next to nothing must not pass.
     assert!(
         chosen().is_some() || (no_space > 100 && files > 10_000),
+        "the operations say too little"
+    );
+}
+
+/// The same with `bigalloc`.
+#[test]
+fn random_operations_on_clusters_do_what_the_model_does() {
+    if !tools() {
+        return;
+    }
+    let most = if soak() { SOAK_SEEDS } else { CLUSTERED_SEEDS };
+    let seeds = chosen().unwrap_or_else(|| (0..most).collect());
+    let counts = run_all(&seeds, |seed, scratch| run(seed, scratch, CLUSTERED));
+    let files: usize = counts.iter().map(|one| one.2).sum();
+    assert!(
+        chosen().is_some() || files > 2_000,
         "the operations say too little"
     );
 }
@@ -94,12 +112,11 @@ fn threads_on_one_volume_do_what_their_models_do() {
         "orphan_file",
         "ext2 1k",
         "quota",
+        "bigalloc 4k in 64k",
+        "bigalloc 1k in 4k",
     ];
     for (index, name) in names.iter().enumerate() {
-        let shape = SHAPES
-            .iter()
-            .find(|shape| shape.name == *name)
-            .expect("a shape of the table");
+        let shape = shape_of(name);
         let device = scratch.device(&Shape { mib: 96, ..*shape });
         let bounds = Bounds {
             exclusive: false,

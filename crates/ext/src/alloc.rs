@@ -91,7 +91,7 @@ impl Alloc {
 
     fn put_counts(&self, sb: &mut Superblock) {
         if self.access == Access::Write {
-            sb.set_free_blocks_count(self.balloc.free_on_disk());
+            sb.set_free_blocks_count(self.balloc.free_on_disk() << self.geo.cluster_ratio_log);
             sb.s_free_inodes_count.set(self.ialloc.free_inodes());
         }
     }

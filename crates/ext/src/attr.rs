@@ -112,7 +112,7 @@ impl Names {
     /// # Errors
     /// `Corrupt` for an invalid mode or size.
     pub fn metadata(&self, inode: &Inode) -> Result<Metadata> {
-        let (raw, pending) = with_pending(inode);
+        let (raw, pending) = with_pending(self, inode);
         let damaged = |what: throughline_extfmt::Corrupt| Error::from(what).in_inode(inode.ino);
         let file_type = raw.file_type().map_err(damaged)?;
         let is_device = matches!(file_type, FileType::CharDevice | FileType::BlockDevice);
@@ -247,13 +247,13 @@ fn size_in(geo: &Geometry, inode: &Inode, raw: &InodeImage) -> Result<u64> {
 }
 
 /// The inode image, and what write-back will add to the inode's blocks.
-fn with_pending(inode: &Inode) -> (RwLockReadGuard<'_, InodeImage>, Pending) {
+fn with_pending<'i>(fs: &Inodes, inode: &'i Inode) -> (RwLockReadGuard<'i, InodeImage>, Pending) {
     if coherent::is_clean(inode) {
         return (inode.raw.read(), Pending::NOTHING);
     }
     // Write-back moves blocks from one to the other under this lock.
     let _map = inode.map_shared();
-    let pending = inode.delayed.pending();
+    let pending = inode.delayed.pending(fs.geo.cluster_ratio_log);
     (inode.raw.read(), pending)
 }
 

@@ -30,6 +30,7 @@ impl Alloc {
             free_inodes = free_inodes.saturating_add(inodes);
         }
         let sb = self.superblock();
+        let free_blocks = free_blocks << self.geo.cluster_ratio_log;
         if sb.free_blocks_count() != free_blocks || sb.s_free_inodes_count.get() != free_inodes {
             return Err(Error::corrupt(format!(
                 "the superblock has {} free blocks and {} free inodes, the groups {free_blocks} and \

@@ -154,7 +154,12 @@ pub(crate) fn drop_cached(fs: &Data, inode: &Inode, range: Range<u64>) {
     let space = &cached.space;
     if !space.is_empty() && !range.is_empty() {
         let host = Bare { fs, inode, space };
-        space.discard(&host, coherence::whole_blocks(space, range));
+        let blocks = coherence::whole_blocks(space, range);
+        space.discard(&host, blocks.clone());
+        let log = fs.geo.block_log;
+        inode
+            .delayed
+            .dropped(fs, (blocks.start >> log, blocks.end >> log));
     }
     if space.dirty_bytes() == 0 {
         inode.delayed.all_clean(fs, inode);

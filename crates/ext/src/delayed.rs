@@ -8,7 +8,9 @@
 //!
 //! Invariants:
 //! - The blocks that the volume's allocator has reserved ([`crate::Blocks::reserve`]) are the sum of `units`
-//!   and `nodes` over all inodes.
+//!   and `nodes` over all inodes. With `bigalloc`, they are the clusters in `clusters` and a cluster for each
+//!   of the `nodes`, and `units` only tell when none is needed: a hole in a cluster that the file has, or
+//!   that is reserved or claimed for it, costs nothing.
 //! - `nodes` and `lent` together cover the mapping blocks needed for all units not entered yet, wherever
 //!   and in whatever order they are allocated. They may exceed that number only until the next
 //!   [`Delayed::adjust_reservation`].
@@ -19,6 +21,7 @@
 //! individually; in an extent tree, the nodes for one extent per block at most. Unwritten blocks already
 //! have their space, but converting one may split its extent in three, which adds two.
 
+pub(crate) mod clusters;
 pub(crate) mod state;
 #[cfg(test)]
 mod tests;
@@ -40,6 +43,8 @@ pub(crate) use state::{Delayed, Lent, Pending};
 struct Needs {
     holes: Holes,
     units: u64,
+    /// Extents that the holes become, with `bigalloc`.
+    extents: u64,
     converts: u64,
     missing: Vec<TableName>,
 }
@@ -62,12 +67,15 @@ impl Delayed {
         if needs.units == 0 && needs.converts == 0 {
             return Ok(needs.holes);
         }
+        let has_clusters = fs.geo.cluster_ratio_log > 0;
+        // While it is held, no cluster passes from a claim to the mapping.
+        let _map = has_clusters.then(|| inode.map_shared());
         let image = fs.quotas.any_limited().then(|| inode.image());
         let mut state = self.state.lock();
         if let Some(image) = image {
             state.hold(fs, (inode.ino, &image), needs.units)?;
         }
-        let before = (state.converts, state.units);
+        let before = (state.converts, state.units, state.extents);
         // A block that was already dirty is counted twice; the limit keeps that from accumulating.
         state.converts = state.converts.min(dirty_blocks) + needs.converts;
         state.units += needs.units;
@@ -76,18 +84,29 @@ impl Delayed {
             .into_iter()
             .filter(|table| state.missing.insert(*table))
             .collect();
-        let nodes = state.lacking(fs, inode);
-        let done = match needs.units + nodes {
-            0 => Ok(()),
-            blocks => fs.reserve(blocks, needs.units == 0),
+        let mut clusters = Vec::new();
+        let data = if has_clusters {
+            state.extents += needs.extents;
+            self.reserve_clusters(fs, inode, &needs.holes, &mut clusters)
+        } else {
+            Ok(needs.units)
         };
+        let nodes = state.lacking(fs, inode);
+        let done = data.and_then(|data| match data + nodes {
+            0 => Ok(()),
+            blocks => fs.reserve(blocks, data == 0),
+        });
         match done {
             Ok(()) => {
                 state.nodes += nodes;
                 state.twice |= again && needs.units > 0;
             }
             Err(error) => {
-                (state.converts, state.units) = before;
+                (state.converts, state.units, state.extents) = before;
+                let mut known = self.clusters.lock();
+                clusters.into_iter().for_each(|cluster| {
+                    known.unreserve(cluster);
+                });
                 added.iter().for_each(|table| {
                     state.missing.remove(table);
                 });
@@ -101,13 +120,72 @@ impl Delayed {
     /// Gives up the space for `units` data blocks, and for the mapping that they would have needed.
     pub(crate) fn unreserve(&self, fs: &Inodes, inode: &Inode, units: u64) {
         let mut state = self.state.lock();
-        let units = units.min(state.units);
+        let (units, before) = (units.min(state.units), state.units + state.claimed);
         state.units -= units;
         state.settle_hold();
-        let blocks = units + state.surplus(fs, inode);
+        state.scale_extents(before);
+        let data = match fs.geo.cluster_ratio_log {
+            0 => units,
+            // Which clusters are not needed is not known until there is no data.
+            _ => 0,
+        };
+        let blocks = data + self.surplus(&mut state, fs, inode);
         if blocks > 0 {
             fs.unreserve(blocks);
         }
+    }
+
+    /// Records the clusters that the holes need as reserved, and adds them to `added`. Returns their number.
+    /// The mapping lock is held.
+    fn reserve_clusters(
+        &self,
+        fs: &Inodes,
+        inode: &Inode,
+        holes: &Holes,
+        added: &mut Vec<u32>,
+    ) -> Result<u64> {
+        let mut known = self.clusters.lock();
+        for (first, last) in each_hole(fs, holes) {
+            for cluster in first..=last {
+                // In the middle, the hole is all of the cluster.
+                let is_edge = cluster == first || cluster == last;
+                if is_edge
+                    && !known.is_known(cluster)
+                    && map::clusters::cluster_at(fs, inode, cluster)?.is_some()
+                {
+                    continue;
+                }
+                if known.reserve(cluster) {
+                    added.push(cluster);
+                }
+            }
+        }
+        Ok(added.len() as u64)
+    }
+
+    /// The data of the file blocks in `from..to` was dropped from memory: clusters that are only there need
+    /// no reservation.
+    pub(crate) fn dropped(&self, fs: &Inodes, (from, to): (u64, u64)) {
+        let log = fs.geo.cluster_ratio_log;
+        if log == 0 {
+            return;
+        }
+        let cluster = |at: u64| u32::try_from(at).unwrap_or(u32::MAX);
+        let (first, end) = (from.div_ceil(1 << log), to >> log);
+        let mut known = self.clusters.lock();
+        let surplus = known.unreserve_range(cluster(first), cluster(end));
+        if surplus > 0 {
+            fs.unreserve(surplus);
+        }
+    }
+
+    /// Removes what is reserved beyond the need. Returns its number.
+    fn surplus(&self, state: &mut State, fs: &Inodes, inode: &Inode) -> u64 {
+        let clusters = match state.units + state.claimed {
+            0 if fs.geo.cluster_ratio_log > 0 => self.clusters.lock().unreserve_all(),
+            _ => 0,
+        };
+        clusters + state.surplus(fs, inode)
     }
 
     /// Records that the tables leading to a range of an indirect map exist.
@@ -124,10 +202,12 @@ impl Delayed {
         let mut state = self.state.lock();
         if restored > 0 {
             state.units += restored;
-            fs.reserve_again(restored);
+            if fs.geo.cluster_ratio_log == 0 {
+                fs.reserve_again(restored);
+            }
             state.settle_hold();
         }
-        let surplus = state.surplus(fs, inode);
+        let surplus = self.surplus(&mut state, fs, inode);
         if surplus > 0 {
             fs.unreserve(surplus);
         }
@@ -165,7 +245,7 @@ impl Delayed {
     pub(crate) fn all_clean(&self, fs: &Inodes, inode: &Inode) {
         let mut state = self.state.lock();
         state.converts = 0;
-        let surplus = state.surplus(fs, inode);
+        let surplus = self.surplus(&mut state, fs, inode);
         if surplus > 0 {
             fs.unreserve(surplus);
         }
@@ -188,7 +268,12 @@ impl State {
 
     /// Blocks that the mapping may need.
     fn needed(&self, fs: &Inodes, inode: &Inode) -> u64 {
-        let entries = (self.units + self.claimed).saturating_add(2 * self.converts);
+        let blocks = self.units + self.claimed;
+        let extents = match fs.geo.cluster_ratio_log {
+            0 => blocks,
+            _ => blocks.min(self.extents),
+        };
+        let entries = extents.saturating_add(2 * self.converts);
         map::nodes_needed(fs, inode, entries).saturating_add(self.missing.len() as u64)
     }
 
@@ -202,6 +287,7 @@ impl State {
     fn surplus(&mut self, fs: &Inodes, inode: &Inode) -> u64 {
         if self.units + self.claimed == 0 {
             self.missing.clear();
+            self.extents = 0;
             self.twice = false;
         }
         let over = (self.nodes + self.lent).saturating_sub(self.needed(fs, inode));
@@ -209,6 +295,13 @@ impl State {
         self.nodes -= over;
         over
     }
+}
+
+/// The first and last cluster of each hole.
+fn each_hole<'h>(fs: &Inodes, holes: &'h Holes) -> impl Iterator<Item = (u32, u32)> + use<'h> {
+    let log = fs.geo.block_log + fs.geo.cluster_ratio_log;
+    let runs = holes.runs.iter().filter(|(_, len)| *len > 0);
+    runs.map(move |(at, len)| ((at >> log) as u32, ((at + len - 1) >> log) as u32))
 }
 
 impl Needs {
@@ -237,6 +330,8 @@ impl Needs {
             }
             at += len;
         }
+        let holes = each_hole(fs, &needs.holes);
+        needs.extents = holes.map(|(first, last)| u64::from(last - first) + 1).sum();
         Ok(needs)
     }
 

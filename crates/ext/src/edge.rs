@@ -17,6 +17,10 @@
 //! If the change would leave more extents than fit in the inode, the remainder of a short extent beside the
 //! edge is copied with the edge ([`COPY_BYTES`]), so that it stays one extent.
 //!
+//! With `bigalloc`, the new block is in a new cluster, because a cluster of the file is one cluster of the
+//! volume. So that is done only if nothing else is mapped in the cluster; else the zeros go into the block
+//! itself, as on a full volume.
+//!
 //! The caller handles the page cache: it writes the block back before the change, and drops it afterwards.
 
 use std::ops::Range;
@@ -30,6 +34,7 @@ use crate::data::Data;
 use crate::error::{Error, Reason, Result};
 use crate::handle::Handle;
 use crate::inode::{Inode, Inodes};
+use crate::map::clusters::{self, Placed};
 use crate::map::{self, CONVERT_CREDITS, Kind, extents};
 use crate::regular;
 
@@ -52,8 +57,8 @@ struct Edge {
     zeros: Range<u64>,
     /// The old blocks: that block, or it and its neighbours.
     old: Extent,
-    /// The new blocks, already written; `None` if there was no room.
-    new: Option<Run>,
+    /// The new blocks, already written; `None` if there was no room, or if they share their cluster.
+    new: Option<Placed>,
     /// The zeros went through the journal.
     is_journaled: bool,
 }
@@ -81,7 +86,7 @@ impl<'a> Edges<'a> {
             let Some(block) = data_block(fs, inode, range)? else {
                 continue;
             };
-            let extent_part = match is_tight {
+            let extent_part = match is_tight && fs.geo.cluster_ratio_log == 0 {
                 true => extent_part(fs, inode, range, &block)?,
                 false => None,
             };
@@ -95,7 +100,7 @@ impl<'a> Edges<'a> {
                 Some(_) => edge.written(|edge| write_new(fs, edge, Blocks::claim))?,
                 None => edge,
             };
-            if edge.new.is_none() {
+            if edge.new.is_none() && clusters::is_alone(fs, inode, block.block)? {
                 edge.old = block;
                 edge = edge
                     .written(|edge| fs.with_room(|| write_new(fs, edge, Blocks::claim_metadata)))?;
@@ -151,7 +156,7 @@ impl<'a> Edges<'a> {
 
 impl Edge {
     /// Writes the new blocks; `new` stays `None` if there is no room.
-    fn written(mut self, write: impl FnOnce(&Self) -> Result<Run>) -> Result<Self> {
+    fn written(mut self, write: impl FnOnce(&Self) -> Result<Placed>) -> Result<Self> {
         self.new = match write(&self) {
             Err(Error::Caller(Reason::NoSpace)) => None,
             other => Some(other?),
@@ -161,17 +166,17 @@ impl Edge {
 
     /// Replaces the old blocks by the new ones; `false` if there are none, or no room in the mapping.
     fn take_place(&mut self, fs: &Data, h: &mut Handle<'_>, inode: &Inode) -> Result<bool> {
-        let Some(new) = self.new else {
+        let Some(Placed { data, claimed }) = self.new else {
             return Ok(false);
         };
-        match map::replace(fs, h, inode, &self.old, new.start) {
+        match map::replace(fs, h, inode, &self.old, data.start) {
             Err(Error::Caller(_)) => return Ok(false),
             other => other?,
         }
         // Once confirmed, the blocks are no longer claimed. A failure from here on leaves the change half
         // done.
         self.new = None;
-        fs.confirm(h, new)?;
+        claimed.map_or(Ok(()), |run| fs.confirm(h, run))?;
         fs.free(h, self.old.start, self.old.len.into())
             .map_err(|e| e.in_inode(inode.ino))?;
         Ok(true)
@@ -196,8 +201,8 @@ impl Edge {
 impl Drop for Edges<'_> {
     fn drop(&mut self) {
         for edge in &self.left {
-            if let Some(new) = edge.new {
-                self.fs.release(new);
+            if let Some(run) = edge.new.and_then(|new| new.claimed) {
+                self.fs.release(run);
             }
         }
     }
@@ -249,7 +254,7 @@ fn write_new(
     fs: &Data,
     edge: &Edge,
     claim: fn(&Blocks, FsBlock, u32) -> Result<Run>,
-) -> Result<Run> {
+) -> Result<Placed> {
     let (log, old) = (fs.geo.block_log, &edge.old);
     fs.check_data_range(old.start, old.len.into())?;
     let mut bytes = vec![0; (old.len as usize) << log];
@@ -257,17 +262,23 @@ fn write_new(
     let first = u64::from(old.block.0) << log;
     let zeros = (edge.zeros.start - first) as usize..(edge.zeros.end - first) as usize;
     bytes[zeros].fill(0);
-    let new = claim(fs, old.start, old.len)?;
-    let written = match new.len == old.len {
-        true => fs.disk.write_at(new.start.0 << log, &bytes, false),
+    let run = claim(fs, old.start, old.len)?;
+    // At the same place in its cluster.
+    let skip = old.block.0 & ((1 << fs.geo.cluster_ratio_log) - 1);
+    let data = clusters::within(run.start, skip, old.len, run.len);
+    let written = match data.len == old.len {
+        true => fs.disk.write_at(data.start.0 << log, &bytes, false),
         false => {
-            fs.release(new);
+            fs.release(run);
             return Err(Reason::NoSpace.into());
         }
     };
     if let Err(error) = written {
-        fs.release(new);
+        fs.release(run);
         return Err(error.into());
     }
-    Ok(new)
+    Ok(Placed {
+        data,
+        claimed: Some(run),
+    })
 }

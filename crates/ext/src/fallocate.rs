@@ -6,6 +6,8 @@
 //! zeroed blocks are replaced in the same transaction ([`crate::edge`]), and a collapse closes its gap in
 //! it.
 
+use std::ops::Range;
+
 use throughline_extfmt::FileBlock;
 use throughline_extfmt::extent::{Extent, MAX_UNWRITTEN_LEN};
 
@@ -18,7 +20,7 @@ use crate::error::{Error, Reason, Result};
 use crate::handle::Handle;
 use crate::inline;
 use crate::inode::{INODE_CREDITS, Inode, Inodes};
-use crate::map::{self, CONVERT_CREDITS, Format, INSERT_CREDITS, Kind, Mapping, extents};
+use crate::map::{self, CONVERT_CREDITS, Format, INSERT_CREDITS, Kind, Mapping, clusters, extents};
 use crate::regular;
 use crate::truncate;
 
@@ -35,10 +37,11 @@ pub enum Fallocate {
     ZeroRange,
     /// Makes the range read as zero, and keeps the size.
     ZeroRangeKeepSize,
-    /// Removes the range and moves the data after it down. Whole blocks only, ending before the end of the
-    /// file.
+    /// Removes the range and moves the data after it down. Whole blocks only (clusters with `bigalloc`),
+    /// ending before the end of the file.
     Collapse,
-    /// Inserts a hole and moves the data after it up. Whole blocks only, beginning within the file.
+    /// Inserts a hole and moves the data after it up. Whole blocks only (clusters with `bigalloc`), beginning
+    /// within the file.
     Insert,
 }
 
@@ -155,13 +158,26 @@ fn allocate_while_dirty(fs: &Data, inode: &Inode, offset: u64, end: u64, grow: b
     let _frozen = if grow && end > seen && seen > map::size(fs, inode)? {
         coherent::before_move(inode)?
     } else {
-        coherent::flush(inode, offset..end)?;
+        // Dirty data beside the range may have reserved a cluster that the range needs.
+        let clusters = clusters_of(fs, offset, end);
+        coherent::flush(inode, clusters)?;
         coherent::freeze(inode)
     };
     let done = allocate(fs, inode, offset, end, grow);
     inode.delayed.renew(fs, inode);
     coherent::resized(inode, map::size(fs, inode)?.max(seen));
     done
+}
+
+/// The bytes of the clusters that a byte range touches.
+fn clusters_of(fs: &Data, offset: u64, end: u64) -> Range<u64> {
+    let bytes = cluster_bytes(fs);
+    let end = end.checked_next_multiple_of(bytes).unwrap_or(u64::MAX);
+    offset - offset % bytes..end
+}
+
+fn cluster_bytes(fs: &Inodes) -> u64 {
+    u64::from(fs.geo.block_bytes) << fs.geo.cluster_ratio_log
 }
 
 /// Sets the size last. If there is not enough space, frees what it allocated, so that a failed call leaves
@@ -225,26 +241,27 @@ fn allocate_blocks(fs: &Data, inode: &Inode, blocks: Span, taken: &mut Vec<Span>
 /// Allocates the first run of a hole as unwritten. Returns its length in blocks.
 fn allocate_hole(fs: &Data, inode: &Inode, at: u64, hole: Mapping) -> Result<u32> {
     let at = FileBlock(at as u32);
-    let want = hole.len_blocks.min(MAX_UNWRITTEN_LEN);
+    let goal = map::goal(fs, inode, at)?;
+    let want = clusters::fitting(fs, at, hole.len_blocks, MAX_UNWRITTEN_LEN);
     let (_held, want) = fs.hold_blocks(inode, want)?;
-    let run = fs.claim(map::goal(fs, inode, at)?, want)?;
+    let placed = clusters::place(fs, inode, at, want, |want| fs.claim(goal, want))?;
     let extent = Extent {
         block: at,
-        len: run.len,
-        start: run.start,
+        len: placed.data.len,
+        start: placed.data.start,
         unwritten: true,
     };
     let entered = fs.transact_on(inode, INSERT_CREDITS + GROUP_CREDITS + INODE_CREDITS, |h| {
         let _map = inode.map_exclusive();
-        map::enter(fs, h, inode, extent, None)?;
-        fs.confirm(h, run)?;
+        let gained = map::enter(fs, h, inode, extent, None)?;
+        gained.map_or(Ok(()), |run| fs.confirm(h, run))?;
         fs.store(h, inode)
     });
     match entered {
-        Ok(()) => Ok(run.len),
+        Ok(()) => Ok(extent.len),
         Err(error) => {
             if matches!(error, Error::Caller(_)) {
-                fs.release(run);
+                placed.claimed.into_iter().for_each(|run| fs.release(run));
             }
             Err(error)
         }
@@ -469,12 +486,15 @@ fn insert_on_device(fs: &Data, inode: &Inode, blocks: Span, new_size: u64) -> Re
 }
 
 fn aligned(fs: &Inodes, offset: u64, end: u64) -> Result<Span> {
-    let bytes = u64::from(fs.geo.block_bytes);
+    // A cluster of the file stays a cluster of the volume.
+    let bytes = cluster_bytes(fs);
     if !offset.is_multiple_of(bytes) || !end.is_multiple_of(bytes) {
-        return Err(Reason::Invalid("the range is not whole blocks").into());
+        return Err(
+            Reason::Invalid("the range is not whole blocks, or clusters with bigalloc").into(),
+        );
     }
     Ok(Span {
-        from: offset / bytes,
-        to: end / bytes,
+        from: offset >> fs.geo.block_log,
+        to: end >> fs.geo.block_log,
     })
 }

@@ -184,8 +184,8 @@ fn enter_block(fs: &Inodes, h: &mut Handle<'_>, inode: &Inode, run: Option<Run>)
             start: run.start,
             unwritten: false,
         };
-        map::enter(fs, h, inode, extent, None)?;
-        fs.confirm(h, run)?;
+        let gained = map::enter(fs, h, inode, extent, None)?;
+        gained.map_or(Ok(()), |run| fs.confirm(h, run))?;
     }
     map::set_size(inode, size);
     regular::touch(fs, inode);

@@ -69,6 +69,7 @@ const RO_COMPAT_WRITE: RoCompat = RoCompat::SPARSE_SUPER
     .union(RoCompat::GDT_CSUM)
     .union(RoCompat::DIR_NLINK)
     .union(RoCompat::EXTRA_ISIZE)
+    .union(RoCompat::BIGALLOC)
     .union(RoCompat::METADATA_CSUM)
     .union(RoCompat::QUOTA)
     .union(RoCompat::PROJECT)
@@ -108,7 +109,27 @@ pub(crate) fn gate(sb: &Superblock) -> Gate {
             "feature {read_only} is not maintained by this version"
         ));
     }
-    Gate::Write
+    match clusters_unwritten(sb) {
+        Some(why) => Gate::Read(why.into()),
+        None => Gate::Write,
+    }
+}
+
+/// Why a volume with `bigalloc` cannot be written, if so. `mke2fs` makes none of these.
+fn clusters_unwritten(sb: &Superblock) -> Option<&'static str> {
+    if !sb.ro_compat().contains(RoCompat::BIGALLOC) {
+        return None;
+    }
+    if !sb.incompat().contains(Incompat::EXTENTS) {
+        return Some("bigalloc without extents is not maintained by this version");
+    }
+    let ratio_log = sb
+        .s_log_cluster_size
+        .get()
+        .checked_sub(sb.s_log_block_size.get())?;
+    let blocks = 1_u64.checked_shl(ratio_log)?;
+    let is_whole = sb.blocks_count().is_multiple_of(blocks);
+    (!is_whole).then_some("a last cluster that is not whole is not maintained by this version")
 }
 
 /// What recovery did when a volume was opened for writing after an unclean close.
@@ -199,6 +220,14 @@ impl Fs {
             }
             Gate::Read(why) | Gate::Refuse(why) => Some(why),
         }
+    }
+
+    /// Why this version does not resize a volume with these features; `None` if it does.
+    pub fn unresized_features(&self) -> Option<String> {
+        let has_clusters = self.geo.ro_compat.contains(RoCompat::BIGALLOC);
+        let why = "a volume with bigalloc is not resized by this version; resize2fs -f does it";
+        let clustered = has_clusters.then(|| why.to_owned());
+        self.unwritten_features().or(clustered)
     }
 
     /// Claims the volume, recovers it if needed, and marks it as in use.

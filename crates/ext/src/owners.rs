@@ -36,7 +36,7 @@ impl Attrs {
             }
         }
         self.with_room(|| tree::ensure(self, ids))?;
-        let pending = inode.delayed.pending().units << self.geo.block_log;
+        let pending = inode.delayed.pending(self.geo.cluster_ratio_log).units << self.geo.block_log;
         let inodes = inode.usage.charged().map_or(0, |charged| charged.inodes);
         charge::hold(self, changed, counted.bytes.saturating_add(pending), inodes)
     }

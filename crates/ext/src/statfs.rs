@@ -67,7 +67,18 @@ impl Data {
 /// Blocks of the volume's own structures, counted as the kernel does if the superblock has no count.
 fn overhead(fs: &Data) -> Result<u64> {
     let mut blocks = fs.geo.first_data_block.0;
-    for group in (0..fs.geo.groups).map(GroupNumber) {
+    let log = fs.geo.cluster_ratio_log;
+    if log > 0 {
+        // Structures share clusters.
+        let mut next = 0;
+        for (start, end) in fs.zones()?.within(0, fs.geo.blocks) {
+            let first = (start >> log).max(next);
+            next = end.div_ceil(1 << log);
+            blocks = blocks.saturating_add(next.saturating_sub(first) << log);
+        }
+    }
+    let groups = if log > 0 { 0 } else { fs.geo.groups };
+    for group in (0..groups).map(GroupNumber) {
         let group_own =
             u64::from(fs.geo.fixed_blocks(group)).saturating_add(fs.geo.inode_table_blocks.into());
         blocks = blocks.saturating_add(group_own).saturating_add(2);

@@ -79,6 +79,16 @@ pub(crate) const SHAPES: &[(&str, &str, &[&str])] = &[
         &["-t", "ext4", "-b", "1024", "-E", "lazy_itable_init=1"],
     ),
     (
+        "bigalloc-1k-4k",
+        "20M",
+        &["-t", "ext4", "-b", "1024", "-O", "bigalloc", "-C", "4096"],
+    ),
+    (
+        "bigalloc-4k-64k",
+        "300M",
+        &["-t", "ext4", "-b", "4096", "-O", "bigalloc", "-C", "65536"],
+    ),
+    (
         "few-inodes",
         "64M",
         &["-t", "ext4", "-b", "1024", "-N", "64"],
@@ -231,7 +241,8 @@ impl Image {
             .to_owned()
     }
 
-    /// Free blocks and inodes from `dumpe2fs`: first from the superblock, then summed over the groups.
+    /// Free blocks and inodes from `dumpe2fs`: first from the superblock, then summed over the groups, which
+    /// count in clusters.
     pub(crate) fn free_counts(&self) -> [(u64, u64); 2] {
         let text = e2fs::dumpe2fs(&self.path, &[]);
         let field = |name: &str| {
@@ -244,11 +255,21 @@ impl Image {
                 .and_then(|n| n.parse().ok())
                 .expect(name)
         };
+        let bytes = |name: &str| -> u64 { self.header(name).parse().expect(name) };
+        let blocks_of = |unit: &str| match unit {
+            "clusters" => bytes("Cluster size") / bytes("Block size"),
+            _ => 1,
+        };
         let mut sums = (0, 0);
         for line in text
             .lines()
-            .filter(|line| line.contains(" free blocks, ") && line.contains(" free inodes, "))
+            .filter(|line| line.starts_with("  ") && line.contains(" free inodes, "))
         {
+            let unit = if line.contains(" free clusters, ") {
+                "clusters"
+            } else {
+                "blocks"
+            };
             let words: Vec<&str> = line.split_whitespace().collect();
             let before = |word: &str| {
                 let at = words
@@ -256,7 +277,7 @@ impl Image {
                     .position(|pair| pair[0] == "free" && pair[1].starts_with(word));
                 words[at.expect(word) - 1].parse::<u64>().expect(word)
             };
-            sums.0 += before("blocks");
+            sums.0 += before(unit) * blocks_of(unit);
             sums.1 += before("inodes");
         }
         [(field("Free blocks:"), field("Free inodes:")), sums]

@@ -90,7 +90,9 @@ fn shorten(fs: &Data, inode: &Inode, size: u64) -> Result<()> {
     let has_tables = Format::of(&inode.raw.read()) == Format::Indirect;
     // Remaining data must be on the device before the committed size covers it. Also, a table that loses its
     // last block is freed, and pending write-back may rely on it.
-    let rest = size > map::size(fs, inode)? || has_tables && !inode.delayed.is_idle();
+    // The same holds for a cluster.
+    let is_needed = has_tables || fs.geo.cluster_ratio_log > 0;
+    let rest = size > map::size(fs, inode)? || is_needed && !inode.delayed.is_idle();
     let _frozen = coherent::before_loss(inode, size..u64::MAX, rest)?;
     let done = if size == 0 && emptied::defer(fs, inode)? {
         coherent::drop_cached(fs, inode, coherent::ALL);
@@ -151,7 +153,8 @@ pub(crate) fn preload_for_free(fs: &Data, inode: &Inode, (from, to): (u64, u64))
         let most = u32::try_from(to - at).unwrap_or(u32::MAX);
         let found = map::lookup(fs, inode, FileBlock(block), most)?;
         if let Kind::Data(start) | Kind::Unwritten(start) = found.kind {
-            fs.check_freeable(start, found.len_blocks.into())
+            map::clusters::check_place(fs, FileBlock(block), start)
+                .and_then(|()| fs.check_freeable(start, found.len_blocks.into()))
                 .map_err(|e| e.in_inode(inode.ino))?;
         }
         at += u64::from(found.len_blocks);
@@ -304,13 +307,12 @@ pub(crate) fn free_range(
     let mut freed: SmallVec<[Extent; 16]> = SmallVec::new();
     let is_metadata = map::is_metadata(inode);
     let budget = map::take_budget(fs, inode, h.credits_left());
-    let left = map::take(fs, h, inode, range, budget, |extent| freed.push(extent))?;
-    for extent in &freed {
-        if is_metadata {
-            (0..u64::from(extent.len)).for_each(|i| h.forget(FsBlock(extent.start.0 + i)));
-        }
-        fs.free(h, extent.start, extent.len.into())
-            .map_err(|e| e.in_inode(inode.ino))?;
+    let taken = map::take(fs, h, inode, range, budget, |extent| freed.push(extent))?;
+    for extent in freed.iter().filter(|_| is_metadata) {
+        (0..u64::from(extent.len)).for_each(|i| h.forget(FsBlock(extent.start.0 + i)));
     }
-    Ok(left)
+    for (start, len) in taken.lost {
+        fs.free(h, start, len).map_err(|e| e.in_inode(inode.ino))?;
+    }
+    Ok(taken.left)
 }

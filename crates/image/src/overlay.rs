@@ -40,12 +40,7 @@ pub fn create(overlay: &Path, base: &Path, format: Format, len_bytes: u64) -> io
 ///
 /// # Errors
 /// The same.
-pub fn create_over(
-    overlay: &Path,
-    name: &str,
-    base: &OpenBase,
-    len_bytes: u64,
-) -> io::Result<()> {
+pub fn create_over(overlay: &Path, name: &str, base: &OpenBase, len_bytes: u64) -> io::Result<()> {
     let backing = NewBacking {
         name,
         format: "raw",

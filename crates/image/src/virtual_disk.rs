@@ -120,7 +120,11 @@ impl VirtualDisk {
     ///
     /// # Errors
     /// As [`VirtualDisk::open`]; [`io::ErrorKind::InvalidData`] if the image was made over another version.
-    pub fn open_over(path: &Path, options: &DiskOptions, base: OpenBase) -> io::Result<VirtualDisk> {
+    pub fn open_over(
+        path: &Path,
+        options: &DiskOptions,
+        base: OpenBase,
+    ) -> io::Result<VirtualDisk> {
         Self::open_with(path, options, Some(base))
     }
 
@@ -286,7 +290,10 @@ impl Chain<'_> {
             Some(_) if self.base.is_some() => {
                 let base = self.base.take();
                 let made_over = header.backing_version();
-                if base.as_ref().is_some_and(|base| made_over.is_some_and(|it| it != base.version)) {
+                if base
+                    .as_ref()
+                    .is_some_and(|base| made_over.is_some_and(|it| it != base.version))
+                {
                     return Err(damaged(
                         "its base has been replaced since it was made: it fits only the version of then",
                     ));

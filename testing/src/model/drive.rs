@@ -222,15 +222,21 @@ impl Driver {
             .map_err(|refusal| format!("space: {refusal:?}"))?;
         if self.bounds.exclusive
             && space.free_inodes > 0
-            && space.free_blocks > blocks + METADATA_BLOCKS + blocks / 64
+            && space.free_blocks > blocks + METADATA_BLOCKS * self.ratio() + blocks / 64
         {
             return Err(format!("no space for {blocks} blocks, with {space:?}"));
         }
         Ok(())
     }
 
+    /// Blocks of a cluster.
+    fn ratio(&self) -> u64 {
+        self.bounds.cluster_bytes / self.bounds.block_bytes
+    }
+
+    /// The most blocks that this many bytes take.
     pub(super) fn blocks(&self, bytes: u64) -> u64 {
-        bytes / self.bounds.block_bytes + 2
+        (bytes / self.bounds.cluster_bytes + 2) * self.ratio()
     }
 
     pub(super) fn written(
@@ -300,7 +306,7 @@ impl Driver {
             self.check_full(subject, self.blocks(len))?;
             return self.half_allocated(subject, path, mode, offset, len);
         }
-        let block = self.bounds.block_bytes;
+        let block = self.bounds.cluster_bytes;
         let whole = offset.is_multiple_of(block) && len.is_multiple_of(block);
         self.judge(subject, answer, 0, |tree| {
             let id = tree.find_file(path)?;

@@ -40,6 +40,9 @@ impl Profile {
 pub struct Bounds {
     /// Block size in bytes.
     pub block_bytes: u64,
+    /// Bytes of a cluster, which is what a file is given and what a collapse or insert is aligned to; those
+    /// of a block without `bigalloc`.
+    pub cluster_bytes: u64,
     /// The highest offset that is occasionally written to.
     pub far_bytes: u64,
     /// Maximum length of one write or allocation, in bytes.
@@ -354,9 +357,9 @@ impl Generator {
         if matches!(mode, FallocateMode::Collapse | FallocateMode::Insert)
             && self.random.u8(..10) > 0
         {
-            let block = self.bounds.block_bytes;
-            offset = self.random.u64(..=size) / block * block;
-            len = len.next_multiple_of(block);
+            let cluster = self.bounds.cluster_bytes;
+            offset = self.random.u64(..=size) / cluster * cluster;
+            len = len.next_multiple_of(cluster);
         }
         if self.random.u8(..4) == 0 {
             Op::Truncate(path, offset)

@@ -177,7 +177,7 @@ impl Hot {
     }
 
     fn fallocate(&mut self, path: Path, size: u64) -> Op {
-        let block = self.bounds.block_bytes;
+        let block = self.bounds.cluster_bytes;
         let (offset, len) = (self.offset(size), self.len());
         let (mode, whole) = match self.random.u8(..8) {
             0 => (FallocateMode::Allocate, false),

@@ -54,6 +54,11 @@ pub(crate) const RECIPES: &[Recipe] = &[
         "",
     ),
     recipe(
+        "ext4 of clusters",
+        "-t ext4 -b 1024 -O bigalloc,inline_data -C 4096 -J size=1",
+        "",
+    ),
+    recipe(
         "ext4 to be read only",
         "-t ext4 -b 1024 -O bigalloc,casefold,verity,project -C 4096 -J size=1",
         "",

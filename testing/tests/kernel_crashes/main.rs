@@ -61,6 +61,25 @@ const RECIPES: &[Recipe] = &[
         true,
     ),
     recipe(
+        "clusters of 4k",
+        &["-t", "ext4", "-b", "1024", "-O", "bigalloc", "-C", "4096"],
+        false,
+    ),
+    recipe(
+        "fast commits, clusters of 16k",
+        &[
+            "-t",
+            "ext4",
+            "-b",
+            "4096",
+            "-O",
+            "fast_commit,bigalloc",
+            "-C",
+            "16384",
+        ],
+        true,
+    ),
+    recipe(
         "fast commits, 1k",
         &["-t", "ext4", "-b", "1024", "-O", "fast_commit"],
         true,

@@ -69,23 +69,6 @@ fn unsupported(result: throughline::Result<Volume>, words: &str) {
     }
 }
 
-/// A volume with `feature`, filled by `mke2fs`: opening for writing fails with an error that names the
-/// feature, and reading changes nothing.
-fn read_only(args: &[&str], feature: &str) {
-    if !tool::has_tools() {
-        return;
-    }
-    let tree = tempfile::tempdir().expect("a place for temporary files");
-    let mut expected = host_tree(tree.path());
-    let mut all = vec!["-t", "ext4", "-d", tree.path().to_str().expect("UTF-8")];
-    all.extend(args);
-    let Some(image) = Image::make(&all, "64M") else {
-        return;
-    };
-    image.check("as mke2fs and e2fsck made it");
-    reads_only(&image, &mut expected, feature);
-}
-
 fn reads_only(image: &Image, expected: &mut Expected, feature: &str) {
     let before = image.digest();
     unsupported(image.open_writable(), feature);
@@ -104,12 +87,6 @@ fn reads_only(image: &Image, expected: &mut Expected, feature: &str) {
         before,
         "{feature}: reading changed the image"
     );
-}
-
-#[test]
-fn bigalloc_is_read() {
-    read_only(&["-O", "bigalloc", "-C", "16384", "-b", "1024"], "bigalloc");
-    read_only(&["-O", "bigalloc", "-C", "65536", "-b", "4096"], "bigalloc");
 }
 
 #[test]

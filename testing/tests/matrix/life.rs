@@ -36,7 +36,10 @@ pub(crate) fn run_made(make: impl Fn() -> Option<Image>, load: Load) {
         .open_writable()
         .expect("the new volume opens for writing");
     let info = volume.info().expect("what the volume is");
-    let shape = shape(&info.features, info.block_bytes, load);
+    let shape = Shape {
+        cluster_bytes: image.cluster_bytes(info.block_bytes.into()),
+        ..shape(&info.features, info.block_bytes, load)
+    };
     let owner = (
         rustix::process::geteuid().as_raw(),
         rustix::process::getegid().as_raw(),
@@ -162,6 +165,7 @@ fn shape(features: &[String], block_bytes: u32, load: Load) -> Shape {
     };
     Shape {
         block_bytes: block_bytes.into(),
+        cluster_bytes: block_bytes.into(),
         extents: has("extent"),
         names,
         large_file: has("large_file"),

@@ -115,6 +115,29 @@ writable! {
     one_group: &["-t", "ext4", "-b", "4096", "-O", "^has_journal", "-N", "4096"], "16M", Small;
     many_groups: &["-t", "ext4", "-b", "1024", "-g", "256", "-O", "^flex_bg,^resize_inode", "-N", "8192"],
         "48M", Small;
+    bigalloc_1k_in_4k:
+        &["-t", "ext4", "-b", "1024", "-O", "bigalloc", "-C", "4096", "-N", "8192"], "64M", Full;
+    bigalloc_1k_in_16k:
+        &["-t", "ext4", "-b", "1024", "-O", "bigalloc,inline_data", "-C", "16384", "-N", "8192"],
+        "96M", Full;
+    bigalloc_4k_in_16k:
+        &["-t", "ext4", "-b", "4096", "-O", "bigalloc", "-C", "16384", "-N", "8192"], "96M", Full;
+    bigalloc_4k_in_64k:
+        &["-t", "ext4", "-b", "4096", "-O", "bigalloc", "-C", "65536", "-N", "8192"], "160M", Full;
+    bigalloc_4k_in_1m:
+        &["-t", "ext4", "-b", "4096", "-O", "bigalloc", "-C", "1048576", "-N", "8192"], "512M", Small;
+    bigalloc_bare:
+        &[
+            "-t", "ext4", "-b", "1024", "-O", "bigalloc,^has_journal,^metadata_csum,^flex_bg",
+            "-C", "8192", "-N", "8192",
+        ],
+        "96M", Small;
+    bigalloc_of_many_groups:
+        &[
+            "-t", "ext4", "-b", "1024", "-O", "bigalloc,^resize_inode,ea_inode", "-C", "4096",
+            "-g", "4096", "-N", "8192",
+        ],
+        "64M", Small;
     many_groups_of_4k: &["-t", "ext4", "-b", "4096", "-g", "512", "-N", "8192"], "64M", Full;
 }
 

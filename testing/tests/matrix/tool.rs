@@ -29,6 +29,14 @@ impl Image {
         e2fs::mke2fs_if_supported(&path, size, args).then_some(Self { dir, path })
     }
 
+    /// Bytes of a cluster as `dumpe2fs` shows them; those of a block without `bigalloc`.
+    pub(crate) fn cluster_bytes(&self, block_bytes: u64) -> u64 {
+        let shown = e2fs::dumpe2fs(&self.path, &["-h"]);
+        let mut lines = shown.lines();
+        let bytes = lines.find_map(|line| line.strip_prefix("Cluster size:"));
+        bytes.map_or(block_bytes, |bytes| bytes.trim().parse().expect("a number"))
+    }
+
     /// A copy in its own directory, with holes preserved.
     pub(crate) fn copy(&self) -> Self {
         let dir = TempDir::with_prefix("throughline-matrix-").expect("a place for temporary files");

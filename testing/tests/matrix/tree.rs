@@ -10,6 +10,8 @@ use crate::fs::{FileSystem, Step};
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shape {
     pub(crate) block_bytes: u64,
+    /// Bytes of a cluster; of a block without `bigalloc`.
+    pub(crate) cluster_bytes: u64,
     /// Files have extents: all of `fallocate` works.
     pub(crate) extents: bool,
     /// Names in the large directory.
@@ -203,6 +205,7 @@ impl<'a> Pair<'a> {
         ));
         if shape.extents {
             self.allocated(dir, shape.block_bytes);
+            self.moved(dir, shape.cluster_bytes);
         }
     }
 
@@ -233,6 +236,9 @@ impl<'a> Pair<'a> {
             19 * block,
             3 * block,
         ));
+    }
+
+    fn moved(&mut self, dir: &str, block: u64) {
         for (name, mode) in [
             ("collapsed", Fallocate::Collapse),
             ("inserted", Fallocate::Insert),

@@ -20,6 +20,8 @@ pub struct Shape {
     pub tune2fs: &'static str,
     /// Bytes of a block.
     pub block_bytes: u64,
+    /// Bytes of a cluster.
+    pub cluster_bytes: u64,
     /// Whether files have extents.
     pub extents: bool,
     /// Whether inodes store nanoseconds.
@@ -42,6 +44,7 @@ pub const fn shape(
         mib,
         tune2fs: "",
         block_bytes,
+        cluster_bytes: block_bytes,
         extents,
         nanoseconds: true,
         far_bytes: 3 << 30,
@@ -65,6 +68,12 @@ impl Shape {
         self
     }
 
+    /// Sets the bytes of its clusters.
+    pub const fn clusters(mut self, cluster_bytes: u64) -> Self {
+        self.cluster_bytes = cluster_bytes;
+        self
+    }
+
     const fn tuned(mut self, tune2fs: &'static str) -> Self {
         self.tune2fs = tune2fs;
         self
@@ -74,6 +83,7 @@ impl Shape {
     pub fn bounds(&self) -> Bounds {
         Bounds {
             block_bytes: self.block_bytes,
+            cluster_bytes: self.cluster_bytes,
             far_bytes: self.far_bytes,
             long_bytes: 700 << 10,
             extents: self.extents,
@@ -199,6 +209,55 @@ pub const SHAPES: &[Shape] = &[
     shape("tiny", 1024, true, "-t ext4 -O ^has_journal").mib(2),
     shape("tiny ext2", 1024, false, "-t ext2").mib(2),
 ];
+
+/// `bigalloc`, with and without other features.
+pub const CLUSTERED: &[Shape] = &[
+    shape(
+        "bigalloc 4k in 16k",
+        4096,
+        true,
+        "-t ext4 -O bigalloc -C 16384",
+    )
+    .clusters(16384),
+    shape(
+        "bigalloc 4k in 64k",
+        4096,
+        true,
+        "-t ext4 -O bigalloc -C 65536",
+    )
+    .clusters(65536)
+    .mib(64),
+    shape(
+        "bigalloc 1k in 4k",
+        1024,
+        true,
+        "-t ext4 -O bigalloc,inline_data -C 4096",
+    )
+    .clusters(4096),
+    shape(
+        "bigalloc 1k in 16k",
+        1024,
+        true,
+        "-t ext4 -O bigalloc,ea_inode -C 16384",
+    )
+    .clusters(16384)
+    .mib(32),
+    shape(
+        "bigalloc 1k in 64k",
+        1024,
+        true,
+        "-t ext4 -O bigalloc,^has_journal,^metadata_csum,^flex_bg -C 65536",
+    )
+    .clusters(65536)
+    .mib(64),
+];
+
+/// A shape of the tables.
+pub fn shape_of(name: &str) -> &'static Shape {
+    let mut shapes = SHAPES.iter().chain(CLUSTERED);
+    let found = shapes.find(|shape| shape.name == name);
+    found.expect("a shape of the tables")
+}
 
 /// Whether e2fsprogs is installed; prints what is missing.
 pub fn tools() -> bool {

@@ -99,6 +99,18 @@ pub const RECIPES: &[Recipe] = &[
         false,
         "-b 1024 -t ext4 -J size=1 -O ^extent,^64bit,metadata_csum",
     ),
+    journaled(
+        "ext4 1k in clusters of 4k",
+        8,
+        true,
+        "-b 1024 -t ext4 -J size=1 -O bigalloc -C 4096",
+    ),
+    journaled(
+        "ext4 4k in clusters of 16k",
+        24,
+        true,
+        "-b 4096 -t ext4 -J size=4 -O bigalloc -C 16384",
+    ),
     Recipe {
         extents: true,
         sector_bytes: 1024,
@@ -140,10 +152,18 @@ impl Recipe {
     /// # Panics
     /// If the arguments do not specify it.
     pub fn block_bytes(&self) -> u64 {
+        self.argument("-b").expect("a block size is given")
+    }
+
+    /// Bytes of a cluster; of a block without `bigalloc`.
+    pub fn cluster_bytes(&self) -> u64 {
+        self.argument("-C").unwrap_or_else(|| self.block_bytes())
+    }
+
+    fn argument(&self, name: &str) -> Option<u64> {
         let mut arguments = self.mke2fs.split(' ');
-        let found = arguments.find(|argument| *argument == "-b");
-        let bytes = found.and_then(|_| arguments.next()?.parse().ok());
-        bytes.expect("a block size is given")
+        arguments.find(|argument| *argument == name)?;
+        arguments.next()?.parse().ok()
     }
 
     /// An empty volume with a directory `/shared`; created once.

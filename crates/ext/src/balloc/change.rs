@@ -231,9 +231,13 @@ fn check_bits_set(
         .geo
         .group_first_block(group)
         .0
-        .saturating_add(first.into());
+        .saturating_add(u64::from(first) << fs.geo.cluster_ratio_log);
+    let what = match fs.geo.cluster_ratio_log {
+        0 => "blocks",
+        _ => "clusters",
+    };
     Err(Error::corrupt(format!(
-        "{free} of the {len} blocks to free from {start} on are already free"
+        "{free} of the {len} {what} to free from {start} on are already free"
     )))
 }
 
@@ -241,7 +245,7 @@ fn check_bits_set(
 /// change at once.
 fn load_map(fs: &Blocks, group: GroupNumber) -> Result<BlockMap> {
     let desc = fs.group_desc(group)?;
-    let blocks = fs.geo.group_blocks(group);
+    let blocks = fs.geo.group_clusters(group);
     let mut map = if block_uninit(fs, &desc) {
         BlockMap::new(&initial_bitmap(fs, group)?, blocks)
     } else {
@@ -279,7 +283,7 @@ fn check_bitmap(
             return Err(Corrupt::new(what));
         }
     }
-    let free = bitmap::count_clear(bytes, 0..fs.geo.group_blocks(group));
+    let free = bitmap::count_clear(bytes, 0..fs.geo.group_clusters(group));
     check_count(group, free, &desc)
 }
 
@@ -290,22 +294,23 @@ fn initial_bitmap(fs: &Blocks, group: GroupNumber) -> Result<Vec<u8>> {
         bitmap::set_range(&mut bits, first..end);
     }
     let (blocks, all) = (
-        fs.geo.group_blocks(group),
+        fs.geo.group_clusters(group),
         fs.geo.block_bytes.saturating_mul(8),
     );
     bitmap::set_range(&mut bits, blocks..all);
     Ok(bits)
 }
 
-/// The fixed metadata in a group, as bit ranges.
+/// The fixed metadata in a group, as bit ranges. A cluster that it fills in part is all its own.
 fn zone_bits(fs: &Blocks, group: GroupNumber) -> Result<impl Iterator<Item = (u32, u32)>> {
     let FsBlock(start) = fs.geo.group_first_block(group);
     let end = start.saturating_add(fs.geo.group_blocks(group).into());
-    let bit = move |block: u64| (block.clamp(start, end) - start) as u32;
-    Ok(fs
-        .zones()?
-        .within(start, end)
-        .map(move |zone| (bit(zone.0), bit(zone.1))))
+    let log = fs.geo.cluster_ratio_log;
+    let within = move |block: u64| block.clamp(start, end) - start;
+    Ok(fs.zones()?.within(start, end).map(move |zone| {
+        let end = within(zone.1).div_ceil(1 << log);
+        ((within(zone.0) >> log) as u32, end as u32)
+    }))
 }
 
 /// Whether the group's block bitmap was never written.

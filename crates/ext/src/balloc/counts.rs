@@ -1,4 +1,4 @@
-//! The allocator's counts: how many blocks each holder is entitled to, before specific blocks are chosen.
+//! The allocator's counts, in clusters: how many each holder is entitled to, before specific ones are chosen.
 //!
 //! ```text
 //!   free (according to the bitmaps)
@@ -113,7 +113,7 @@ impl Balloc {
         self.counts.lock().left_for(Purpose::Data, self)
     }
 
-    /// Promises 1 to `want` blocks to a search, which then chooses them. If all remaining blocks are
+    /// Promises 1 to `want` clusters to a search, which then chooses them. If all remaining blocks are
     /// promised to other searches, waits until those end, since they may use fewer. A search holds its
     /// promise before it starts, so it never waits here.
     pub(super) fn promise(&self, want: u32, purpose: Purpose) -> Result<Promise<'_>> {
@@ -127,7 +127,7 @@ impl Balloc {
                 }
                 return Ok(Promise {
                     balloc: self,
-                    blocks: promised as u32,
+                    clusters: promised as u32,
                     claimed: 0,
                     purpose,
                 });
@@ -196,12 +196,6 @@ impl Balloc {
         counts.awaiting = counts.awaiting.saturating_add(blocks.into());
     }
 
-    /// Allocated blocks became free at once.
-    pub(super) fn taken_back(&self, blocks: u32) {
-        let mut counts = self.counts.lock();
-        counts.free = counts.free.saturating_add(blocks.into());
-    }
-
     /// Freed blocks may be reused.
     pub(super) fn became_reusable(&self, blocks: u32) {
         let mut counts = self.counts.lock();
@@ -222,7 +216,7 @@ impl Balloc {
 /// returns to where it came from.
 pub(super) struct Promise<'b> {
     balloc: &'b Balloc,
-    pub(super) blocks: u32,
+    pub(super) clusters: u32,
     pub(super) claimed: u32,
     purpose: Purpose,
 }
@@ -230,10 +224,10 @@ pub(super) struct Promise<'b> {
 impl Drop for Promise<'_> {
     fn drop(&mut self) {
         let mut counts = self.balloc.counts.lock();
-        counts.promised = counts.promised.saturating_sub(self.blocks.into());
+        counts.promised = counts.promised.saturating_sub(self.clusters.into());
         counts.claimed = counts.claimed.saturating_add(self.claimed.into());
         if self.purpose == Purpose::Reserved {
-            counts.reserved += u64::from(self.blocks.saturating_sub(self.claimed));
+            counts.reserved += u64::from(self.clusters.saturating_sub(self.claimed));
         }
         drop(counts);
         self.balloc.search_ended.notify_all();

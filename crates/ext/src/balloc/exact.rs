@@ -8,8 +8,8 @@ use crate::error::Result;
 use crate::handle::Handle;
 
 impl Blocks {
-    /// Allocates those of the blocks that are free, ignoring reserves ([`super::GROUP_CREDITS`] per group).
-    /// Returns them.
+    /// Allocates those of the blocks' clusters that are free, ignoring reserves ([`super::GROUP_CREDITS`] per
+    /// group). Returns them.
     ///
     /// # Errors
     /// Errors of the journal; `Corrupt`.
@@ -26,9 +26,10 @@ impl Blocks {
             while let Some(found) = claim()? {
                 self.balloc.claimed(found.len);
                 let group_start = self.geo.group_first_block(group).0;
+                let log = self.geo.cluster_ratio_log;
                 let run = Run {
-                    start: FsBlock(group_start.saturating_add(found.first.into())),
-                    len: found.len,
+                    start: FsBlock(group_start.saturating_add(u64::from(found.first) << log)),
+                    len: found.len << log,
                 };
                 if let Err(error) = self.confirm(h, run) {
                     self.release(run);

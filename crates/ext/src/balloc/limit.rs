@@ -42,7 +42,7 @@ impl BlockLimit {
     /// The limit as a bit of a group's bitmap.
     pub(super) fn bit(&self, geo: &Geometry, group: GroupNumber) -> u32 {
         let within = self.0.0.saturating_sub(geo.group_first_block(group).0);
-        u32::try_from(within).unwrap_or(u32::MAX)
+        u32::try_from(within >> geo.cluster_ratio_log).unwrap_or(u32::MAX)
     }
 }
 

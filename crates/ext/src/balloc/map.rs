@@ -1,5 +1,5 @@
-//! The free blocks of one group, in memory: what its bitmap says, less claimed blocks and freed blocks that
-//! wait ([`super::awaiting`]).
+//! The free clusters of one group (blocks without `bigalloc`), in memory: what its bitmap says, less claimed
+//! clusters and freed ones that wait ([`super::awaiting`]).
 //!
 //! Invariants: a set bit of `used` is allocated on disk, claimed or waiting; `free` is the number of clear
 //! bits; no run of clear bits is longer than `longest`, and no clear bit lies below `first_free`.
@@ -8,9 +8,9 @@ use throughline_extfmt::bitmap;
 
 /// See the head of this file.
 pub(crate) struct BlockMap {
-    /// One bit per block, from the group's first block.
+    /// One bit per cluster, from the group's first block.
     used: Box<[u8]>,
-    /// Blocks in the group.
+    /// Clusters in the group.
     blocks: u32,
     free: u32,
     claimed: u32,

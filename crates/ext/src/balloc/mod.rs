@@ -11,6 +11,11 @@
 //! [`map::BlockMap`] in memory: the blocks that its bitmap on disk shows as used, and those claimed or
 //! waiting.
 //!
+//! With `bigalloc`, the unit of the bitmaps is a cluster of several blocks. Bits, maps and counts are in
+//! clusters; the functions here take and return blocks, and round them outwards ([`Blocks::whole_clusters`]).
+//! A claimed run consists of whole clusters, so it may be longer than what was wanted. Which clusters a file
+//! has is decided above ([`crate::clusters`]). Without `bigalloc`, a cluster is a block.
+//!
 //! Invariants:
 //! - A block is free, claimed, allocated or waiting. In the counts, `free` is what the bitmaps say; `claimed`
 //!   and `awaiting` are parts of it.
@@ -97,9 +102,10 @@ pub(crate) struct Balloc {
     counts: Mutex<Counts>,
     /// Notified when promised blocks become claimed or free again.
     search_ended: Condvar,
-    /// Blocks reserved for root. 0 if the caller may use them.
+    /// Clusters reserved for root. 0 if the caller may use them.
     kept_for_root: u64,
-    /// Blocks kept for mappings, as in the kernel: without them, data on the disk could no longer be mapped.
+    /// Clusters kept for mappings, as in the kernel: without them, data on the disk could no longer be
+    /// mapped.
     kept_for_maps: u64,
     awaiting: Awaiting,
     groups: GroupTable,
@@ -121,11 +127,14 @@ impl Balloc {
         });
         Self {
             counts: Mutex::new(Counts {
-                free: sb.free_blocks_count().min(geo.blocks),
+                free: sb.free_blocks_count().min(geo.blocks) >> geo.cluster_ratio_log,
                 ..Counts::default()
             }),
             search_ended: Condvar::new(),
-            kept_for_root: if use_reserved { 0 } else { sb.r_blocks_count() },
+            kept_for_root: match use_reserved {
+                true => 0,
+                false => sb.r_blocks_count() >> geo.cluster_ratio_log,
+            },
             kept_for_maps: kept_for_maps(geo),
             awaiting: Awaiting::default(),
             groups: GroupTable::new(geo.block_bytes),
@@ -146,11 +155,11 @@ impl Balloc {
     }
 }
 
-/// Blocks that data leaves to mappings: 1/50 of the volume, at most 4096. 0 without extents: the reserve is
+/// Clusters that data leaves to mappings: 1/50 of the volume, at most 4096. 0 without extents: the reserve is
 /// for converting and splitting extents.
 fn kept_for_maps(geo: &Geometry) -> u64 {
     if geo.incompat.contains(Incompat::EXTENTS) {
-        (geo.blocks / 50).min(4096)
+        ((geo.blocks >> geo.cluster_ratio_log) / 50).min(4096)
     } else {
         0
     }
@@ -187,9 +196,11 @@ impl Blocks {
     fn claim_for(&self, purpose: Purpose, goal: FsBlock, want: u32) -> Result<Run> {
         self.check_writable()?;
         self.release_durable();
-        let mut promise = self.balloc.promise(want.max(1), purpose)?;
-        let found = self.find_run(goal, promise.blocks);
-        promise.claimed = found.as_ref().map_or(0, |run| run.len);
+        let ratio_log = self.geo.cluster_ratio_log;
+        let clusters = want.max(1).div_ceil(1 << ratio_log);
+        let mut promise = self.balloc.promise(clusters, purpose)?;
+        let found = self.find_run(goal, promise.clusters);
+        promise.claimed = found.as_ref().map_or(0, |run| run.len >> ratio_log);
         drop(promise);
         self.note_damage(found)
     }
@@ -199,43 +210,42 @@ impl Blocks {
     /// # Errors
     /// Errors of the journal; `Corrupt` if the bitmap on disk shows a block as in use.
     pub(crate) fn confirm(&self, h: &mut Handle<'_>, run: Run) -> Result<()> {
-        let (group, first) = self.bit_of(run)?;
-        let result = self.change_group(h, group, |change| change.allocate(first, run.len));
+        let (group, first, len) = self.bits_of(run)?;
+        let result = self.change_group(h, group, |change| change.allocate(first, len));
         self.note_damage(result)?;
-        self.balloc.confirmed(run.len);
+        self.balloc.confirmed(len);
         Ok(())
     }
 
     /// Ends the claim of a run, or of a part of one.
     pub(crate) fn release(&self, run: Run) {
-        if self.unclaim(run) {
-            self.balloc.released(run.len, 0);
+        if let Some(clusters) = self.unclaim(run) {
+            self.balloc.released(clusters, 0);
         }
     }
 
     /// Returns a claimed run, or a part of one, to the reserved blocks.
     pub(crate) fn release_to_reserve(&self, run: Run) {
-        if self.unclaim(run) {
-            self.balloc.released(run.len, run.len);
+        if let Some(clusters) = self.unclaim(run) {
+            self.balloc.released(clusters, clusters);
         }
     }
 
-    fn unclaim(&self, run: Run) -> bool {
-        let Ok((group, first)) = self.bit_of(run) else {
-            return false;
-        };
+    /// The number of clusters whose claim ends.
+    fn unclaim(&self, run: Run) -> Option<u32> {
+        let (group, first, len) = self.bits_of(run).ok()?;
         // A group with claims is in memory, so this reads nothing and cannot fail.
-        self.with_map(group, |map| map.release(first, run.len))
-            .is_ok()
+        self.with_map(group, |map| map.release(first, len)).ok()?;
+        Some(len)
     }
 
-    /// Reserves blocks for data not written yet: only [`Blocks::claim_reserved`] can claim them. With
+    /// Reserves clusters for data not written yet: only [`Blocks::claim_reserved`] can claim them. With
     /// `map_only`, they are for the mapping of data that already has blocks, and may use the last free
-    /// blocks.
+    /// clusters.
     ///
     /// # Errors
-    /// `NoSpace`; no block is reserved then.
-    pub(crate) fn reserve(&self, blocks: u64, map_only: bool) -> Result<()> {
+    /// `NoSpace`; nothing is reserved then.
+    pub(crate) fn reserve(&self, clusters: u64, map_only: bool) -> Result<()> {
         self.check_writable()?;
         let purpose = if map_only {
             Purpose::Metadata
@@ -243,24 +253,24 @@ impl Blocks {
             Purpose::Data
         };
         self.release_durable();
-        self.balloc.reserve(blocks, purpose)
+        self.balloc.reserve(clusters, purpose)
     }
 
-    /// Makes reserved blocks available again.
-    pub(crate) fn unreserve(&self, blocks: u64) {
-        self.balloc.unreserve(blocks);
+    /// Makes reserved clusters available again.
+    pub(crate) fn unreserve(&self, clusters: u64) {
+        self.balloc.unreserve(clusters);
     }
 
-    /// Reserves again as many blocks as were just allocated from the reserve, without checking that others
+    /// Reserves again as many clusters as were just allocated from the reserve, without checking that others
     /// are left.
-    pub(crate) fn reserve_again(&self, blocks: u64) {
-        self.balloc.reserve_again(blocks);
+    pub(crate) fn reserve_again(&self, clusters: u64) {
+        self.balloc.reserve_again(clusters);
     }
 
-    /// Frees allocated blocks; they can be reused once this is durable. The range may cross group borders
-    /// ([`GROUP_CREDITS`] per group). The handle must have forgotten any metadata blocks in it. If a group's
-    /// bitmap or descriptor is damaged, its blocks stay in use until `e2fsck` repairs it, as in the kernel's
-    /// ext4; the file is freed nonetheless.
+    /// Frees the clusters of allocated blocks; they can be reused once this is durable. The range may cross
+    /// group borders ([`GROUP_CREDITS`] per group). The handle must have forgotten any metadata blocks in it.
+    /// If a group's bitmap or descriptor is damaged, its blocks stay in use until `e2fsck` repairs it, as in
+    /// the kernel's ext4; the file is freed nonetheless.
     ///
     /// # Errors
     /// `Corrupt`, with nothing changed, if the range is outside the volume, in its fixed metadata, or already
@@ -271,6 +281,7 @@ impl Blocks {
     }
 
     fn free_checked(&self, h: &mut Handle<'_>, start: FsBlock, len: u64) -> Result<()> {
+        let (start, len) = self.whole_clusters(start, len);
         self.check_data_range(start, len)?;
         // The change of a group checks it first, so only a change of several must check them beforehand.
         if self.by_group(start, len).nth(1).is_some() {
@@ -318,22 +329,6 @@ impl Blocks {
         Ok(self.change_around_damage(found)?.is_some())
     }
 
-    /// Frees a block that this handle allocated and that nothing refers to. It can be reused at once.
-    ///
-    /// # Errors
-    /// Errors of the journal.
-    pub(crate) fn take_back(&self, h: &mut Handle<'_>, block: FsBlock) -> Result<()> {
-        let run = Run {
-            start: block,
-            len: 1,
-        };
-        let (group, first) = self.bit_of(run)?;
-        self.change_group(h, group, |change| change.free(first, 1))?;
-        self.with_map(group, |map| map.became_reusable(first, 1))?;
-        self.balloc.taken_back(1);
-        Ok(())
-    }
-
     /// As [`Blocks::alloc_block`], from reserved blocks.
     ///
     /// # Errors
@@ -364,10 +359,11 @@ impl Blocks {
 
     /// Free blocks, and how many of them an ordinary user cannot use: for `df`.
     pub(crate) fn free_and_kept(&self, sb: &Superblock) -> (u64, u64) {
+        let ratio_log = self.geo.cluster_ratio_log;
         (
-            self.balloc.free_after_commit(),
+            self.balloc.free_after_commit() << ratio_log,
             sb.r_blocks_count()
-                .saturating_add(self.balloc.kept_for_maps),
+                .saturating_add(self.balloc.kept_for_maps << ratio_log),
         )
     }
 
@@ -394,31 +390,43 @@ impl Blocks {
         }
     }
 
-    /// The group of a run, and the run's first bit there.
-    fn bit_of(&self, run: Run) -> Result<(GroupNumber, u32)> {
+    /// The smallest range of whole clusters that contains a range of blocks.
+    pub(crate) fn whole_clusters(&self, start: FsBlock, len: u64) -> (FsBlock, u64) {
+        let log = self.geo.cluster_ratio_log;
+        if log == 0 {
+            return (start, len);
+        }
+        let first = start.0 >> log;
+        let end = start.0.saturating_add(len).div_ceil(1 << log);
+        (FsBlock(first << log), end.saturating_sub(first) << log)
+    }
+
+    /// The group of a run, the run's first bit there, and the number of its bits.
+    fn bits_of(&self, run: Run) -> Result<(GroupNumber, u32, u32)> {
         let mut parts = self.by_group(run.start, run.len.into());
         match (parts.next(), parts.next()) {
-            (Some((group, first, _)), None) => Ok((group, first)),
+            (Some(bits), None) => Ok(bits),
             _ => Err(Reason::Invalid("a run of blocks that is not in one group").into()),
         }
     }
 
-    /// Splits a range of the volume by group: group, first bit, number of bits.
+    /// Splits a range of the volume, rounded to whole clusters, by group: group, first bit, number of bits.
     pub(crate) fn by_group(
         &self,
         start: FsBlock,
         len: u64,
     ) -> impl Iterator<Item = (GroupNumber, u32, u32)> + '_ {
-        let end = start.0.saturating_add(len);
-        let mut at = start.0;
+        let ratio_log = self.geo.cluster_ratio_log;
+        let (FsBlock(mut at), len) = self.whole_clusters(start, len);
+        let end = at.saturating_add(len);
         std::iter::from_fn(move || {
             let group = self.geo.group_of_block(FsBlock(at)).filter(|_| at < end)?;
             let group_start = self.geo.group_first_block(group).0;
             let group_end = group_start.saturating_add(self.geo.group_blocks(group).into());
             let part = (
                 group,
-                (at - group_start) as u32,
-                (end.min(group_end) - at) as u32,
+                ((at - group_start) >> ratio_log) as u32,
+                (end.min(group_end) - at).div_ceil(1 << ratio_log) as u32,
             );
             at = group_end;
             Some(part)

@@ -25,7 +25,7 @@ const GROUPS_SEARCHED: u32 = 32;
 /// no space.
 const TRIES: u32 = 16;
 
-/// Where to search, and for how much.
+/// Where to search, and for how much, in clusters.
 struct Wanted {
     /// The goal's group.
     group: u32,
@@ -33,15 +33,17 @@ struct Wanted {
     bit: u32,
     want: u32,
     enough: u32,
+    enough_at_goal: u32,
 }
 
 impl Blocks {
-    /// Claims a run of 1 to `want` blocks. The caller holds a promise for them.
+    /// Claims a run of 1 to `want` clusters. The caller holds a promise for them.
     pub(super) fn find_run(&self, goal: FsBlock, want: u32) -> Result<Run> {
         let (group, bit) = match self.geo.group_of_block(goal) {
             Some(group) => (
                 group.0,
-                goal.0.saturating_sub(self.geo.group_first_block(group).0) as u32,
+                (goal.0.saturating_sub(self.geo.group_first_block(group).0)
+                    >> self.geo.cluster_ratio_log) as u32,
             ),
             None => (0, 0),
         };
@@ -49,7 +51,8 @@ impl Blocks {
             group,
             bit,
             want,
-            enough: want.min(LONG_ENOUGH),
+            enough: want.min((LONG_ENOUGH >> self.geo.cluster_ratio_log).max(1)),
+            enough_at_goal: want.min((ENOUGH_AT_GOAL >> self.geo.cluster_ratio_log).max(1)),
         };
         for _ in 0..TRIES {
             if let Some(run) = find_long_run(self, &wanted)? {
@@ -170,10 +173,10 @@ fn run_of(fs: &Blocks, group: GroupNumber, run: FreeRun) -> Run {
         .geo
         .group_first_block(group)
         .0
-        .saturating_add(run.first.into());
+        .saturating_add(u64::from(run.first) << fs.geo.cluster_ratio_log);
     Run {
         start: FsBlock(start),
-        len: run.len,
+        len: run.len << fs.geo.cluster_ratio_log,
     }
 }
 
@@ -188,7 +191,7 @@ enum Found {
 fn search_map(map: &mut BlockMap, wanted: &Wanted, goal: u32) -> Option<Found> {
     let at_goal = map
         .run_at(goal, wanted.want)
-        .filter(|run| run.len >= wanted.want.min(ENOUGH_AT_GOAL));
+        .filter(|run| run.len >= wanted.enough_at_goal);
     let run = match at_goal {
         Some(run) => run,
         None => map.find(goal, wanted.enough, wanted.want)?,

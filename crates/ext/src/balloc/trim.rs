@@ -22,7 +22,7 @@ const RUNS_AT_ONCE: usize = 32;
 /// Blocks discarded per hold of the group's lock, so that it is not held for long.
 const BLOCKS_AT_ONCE: u32 = 16384;
 
-/// Which free runs of a group to discard: up to bit `end`, of at least `least` blocks.
+/// Which free runs of a group to discard: up to bit `end`, of at least `least` clusters.
 struct Wanted {
     end: u32,
     least: u32,
@@ -46,7 +46,7 @@ impl Blocks {
     pub fn trim(&self, range: Range<u64>, least_bytes: u64) -> Result<u64> {
         self.check_writable()?;
         let block_bytes = u64::from(self.geo.block_bytes);
-        let group_bytes = block_bytes.saturating_mul(self.geo.clusters_per_group.into());
+        let group_bytes = block_bytes.saturating_mul(self.geo.blocks_per_group.into());
         if range.end.saturating_sub(range.start) < block_bytes
             || range.start >> self.geo.block_log >= self.geo.blocks
             || least_bytes > group_bytes
@@ -57,12 +57,13 @@ impl Blocks {
             return Err(no_discard());
         }
         self.release_durable();
-        let first = range
-            .start
-            .div_ceil(block_bytes)
-            .max(self.geo.first_data_block.0);
-        let end = (range.end >> self.geo.block_log).min(self.geo.blocks);
-        let least = least_bytes.div_ceil(block_bytes).max(1) as u32;
+        let ratio_log = self.geo.cluster_ratio_log;
+        let unit_bytes = block_bytes << ratio_log;
+        // Only whole clusters.
+        let first =
+            (range.start.div_ceil(unit_bytes) << ratio_log).max(self.geo.first_data_block.0);
+        let end = (range.end >> self.geo.block_log).min(self.geo.blocks) >> ratio_log << ratio_log;
+        let least = least_bytes.div_ceil(unit_bytes).max(1) as u32;
         let mut blocks = 0u64;
         for (group, first, len) in self.by_group(FsBlock(first), end.saturating_sub(first)) {
             let wanted = Wanted {
@@ -93,9 +94,10 @@ impl Blocks {
             }
             for freed in durable {
                 let group_start = self.geo.group_first_block(freed.group).0;
-                let start = group_start.saturating_add(freed.first.into());
+                let log = self.geo.cluster_ratio_log;
+                let start = group_start.saturating_add(u64::from(freed.first) << log);
                 if self.balloc.discards()
-                    && let Err(error) = discard(self, start, freed.len)
+                    && let Err(error) = discard(self, start, freed.len << log)
                 {
                     // Discarding is only an optimization: the volume is unaffected.
                     self.balloc.discards.store(false, Ordering::Release);
@@ -134,9 +136,11 @@ fn trim_some(
         if run.len < wanted.least {
             continue;
         }
-        discard(fs, group_start.saturating_add(run.first.into()), run.len)?;
+        let log = fs.geo.cluster_ratio_log;
+        let start = group_start.saturating_add(u64::from(run.first) << log);
+        discard(fs, start, run.len << log)?;
         runs += 1;
-        blocks = blocks.saturating_add(run.len);
+        blocks = blocks.saturating_add(run.len << log);
     }
     Ok(Step {
         next: None,

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use parking_lot::Mutex;
 use throughline_extfmt::{FileBlock, FsBlock};
 
+use super::clusters::Clusters;
 use crate::map::kind::TableName;
 use crate::quota::limit::Hold;
 
@@ -12,6 +13,8 @@ use crate::quota::limit::Hold;
 #[derive(Default)]
 pub(crate) struct Delayed {
     pub(super) state: Mutex<State>,
+    /// With `bigalloc`.
+    pub(crate) clusters: Mutex<Clusters>,
 }
 
 #[derive(Default)]
@@ -27,6 +30,9 @@ pub(super) struct State {
     /// Mapping blocks that claims may need beyond what they were lent. They take them from `nodes` when they
     /// are entered, so later claims leave that many there.
     pub(super) short: u64,
+    /// With `bigalloc`: extents that `units` and `claimed` may need. An estimate: a cluster's blocks that are
+    /// dirtied together become one extent.
+    pub(super) extents: u64,
     /// Unwritten blocks to be converted.
     pub(super) converts: u64,
     /// Space was reserved again for blocks being written back: `units` may count blocks that are mapped by
@@ -103,7 +109,9 @@ impl Delayed {
     /// Ends a loan: the file owns the blocks.
     pub(crate) fn entered(&self, lent: Lent) {
         let mut state = self.state.lock();
+        let before = state.units + state.claimed;
         state.claimed = state.claimed.saturating_sub(lent.units.into());
+        state.scale_extents(before);
         state.lent = state.lent.saturating_sub(lent.tables.into());
         state.short = state.short.saturating_sub(lent.short.into());
         state.settle_hold();
@@ -129,11 +137,20 @@ impl Delayed {
     }
 
     /// What write-back will add to the file's blocks.
-    pub(crate) fn pending(&self) -> Pending {
+    pub(crate) fn pending(&self, ratio_log: u32) -> Pending {
         let state = self.state.lock();
+        let is_exact = !state.twice && state.nodes + state.lent == 0;
+        if ratio_log == 0 {
+            return Pending {
+                units: state.units + state.claimed,
+                is_exact,
+            };
+        }
+        let clusters = self.clusters.lock().pending();
         Pending {
-            units: state.units + state.claimed,
-            is_exact: !state.twice && state.nodes + state.lent == 0,
+            units: clusters << ratio_log,
+            // More may be reserved than is needed.
+            is_exact: is_exact && clusters == 0,
         }
     }
 
@@ -166,6 +183,14 @@ impl State {
             self.held = None;
         } else if bytes != hold.bytes() {
             hold.set_bytes(bytes);
+        }
+    }
+
+    /// Reduces the number of extents in proportion to the data blocks, of which there were `before`.
+    pub(super) fn scale_extents(&mut self, before: u64) {
+        let left = self.units + self.claimed;
+        if self.extents > 0 && left < before {
+            self.extents = self.extents.saturating_mul(left).div_ceil(before);
         }
     }
 

@@ -114,7 +114,7 @@ pub(crate) fn defer(fs: &Data, inode: &Inode) -> Result<bool> {
     let Some(found) = map::survey(fs, inode, size, MAX_RUNS)? else {
         return Ok(false);
     };
-    let blocks = found.blocks();
+    let blocks = found.blocks(&fs.geo);
     let credits = credits(fs, &found);
     if blocks == 0 || credits > fs.step_credits() / 2 {
         return Ok(false);

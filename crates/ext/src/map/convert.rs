@@ -24,6 +24,10 @@ const POINTER_BYTES: usize = 4;
 /// # Errors
 /// `Unsupported` if the mapping is too large; nothing has changed then. `Corrupt`.
 pub(crate) fn convert(fs: &Inodes, inode: &Inode, extents: bool) -> Result<()> {
+    if fs.geo.cluster_ratio_log > 0 {
+        let what = "files without extents on a volume of clusters (bigalloc)";
+        return Err(Error::Unsupported(what.into()));
+    }
     let _map = inode.map_exclusive();
     let mut raw = inode.raw.write();
     let from = Format::of(&raw);

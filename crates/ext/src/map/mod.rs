@@ -10,6 +10,7 @@
 //! leave the changed inode in memory for the caller to store. A change that fails with a [`crate::Reason`]
 //! leaves the tree as it was, so that the handle can end normally.
 
+pub(crate) mod clusters;
 mod convert;
 mod credits;
 pub(crate) mod extents;
@@ -23,9 +24,11 @@ mod survey;
 mod tests;
 mod tree;
 
+use smallvec::SmallVec;
 use throughline_extfmt::extent::Extent;
 use throughline_extfmt::{FileBlock, FsBlock, InodeImage};
 
+use crate::balloc::Run;
 use crate::error::{Error, Reason, Result};
 use crate::handle::Handle;
 use crate::inode::Inode;
@@ -187,7 +190,8 @@ pub(crate) fn each_table(
     indirect::each_table(block.0, len, fs.geo.block_bytes, found)
 }
 
-/// Maps the hole at `extent`, and counts its blocks. The caller sets the blocks' bits.
+/// Maps the hole at `extent`, and counts the clusters that the file gains. Returns them; the caller sets
+/// their bits ([`crate::balloc::Blocks::confirm`]).
 ///
 /// # Errors
 /// No space for a node, `TooLarge`: nothing has changed then. `Corrupt`; journal errors.
@@ -197,8 +201,12 @@ pub(crate) fn enter(
     inode: &Inode,
     extent: Extent,
     spare: Option<&mut Spare>,
-) -> Result<()> {
-    add_blocks(fs, inode, extent.len.into())?;
+) -> Result<Option<Run>> {
+    let view = View::new(fs, inode);
+    check_clustered(&view)?;
+    let gained = clusters::gained(&view, &extent).map_err(|e| e.in_inode(inode.ino))?;
+    let count = i64::from(gained.map_or(0, |run| run.len) >> fs.geo.cluster_ratio_log);
+    add_blocks(fs, inode, count)?;
     let mut tree = Tree::new(fs, h, inode, spare);
     let done = match tree.format() {
         Format::Extents => extents::insert(&mut tree, extent),
@@ -214,13 +222,30 @@ pub(crate) fn enter(
         )),
         Format::None => Err(Error::corrupt("a file without a mapping is to get blocks")),
     };
-    done.or_else(|e| add_blocks(fs, inode, -i64::from(extent.len)).and(Err(e)))
-        .map_err(|e| e.in_inode(inode.ino))
+    done.or_else(|e| add_blocks(fs, inode, -count).and(Err(e)))
+        .map_err(|e| e.in_inode(inode.ino))?;
+    Ok(gained)
+}
+
+/// A part of a range that was unmapped.
+pub(crate) struct Taken {
+    /// The end of the rest; `None` when done.
+    pub(crate) left: Option<u64>,
+    /// The clusters that the file has no more, as runs of blocks.
+    pub(crate) lost: clusters::Runs,
+}
+
+/// With `bigalloc`, all files have extents.
+fn check_clustered(view: &View<'_>) -> Result<()> {
+    if view.format != Format::Indirect || view.fs.geo.cluster_ratio_log == 0 {
+        return Ok(());
+    }
+    Err(Error::corrupt("block pointers on a volume of clusters").in_inode(view.inode.ino))
 }
 
 /// Unmaps blocks in `from..to`, the last first, as many as `budget` allows. Frees nodes that become empty,
-/// and passes each run to `freed`. The blocks are subtracted from the inode's count; the caller clears their
-/// bits. Returns the end of the rest; `None` when done.
+/// and passes each run to `freed`. The clusters that the file loses are subtracted from the inode's count;
+/// the caller clears their bits.
 pub(crate) fn take(
     fs: &Inodes,
     h: &mut Handle<'_>,
@@ -228,11 +253,12 @@ pub(crate) fn take(
     (from, to): (u64, u64),
     budget: Budget,
     mut freed: impl FnMut(Extent),
-) -> Result<Option<u64>> {
-    let mut blocks = 0i64;
+) -> Result<Taken> {
+    check_clustered(&View::new(fs, inode))?;
+    let mut gone: SmallVec<[Extent; 16]> = SmallVec::new();
     let mut tree = Tree::new(fs, h, inode, None);
     let count = |extent: Extent| {
-        blocks += i64::from(extent.len);
+        gone.push(extent);
         freed(extent);
     };
     let left = match tree.format() {
@@ -243,8 +269,18 @@ pub(crate) fn take(
         Format::None => Ok(None),
     };
     let left = left.map_err(|e| e.in_inode(inode.ino))?;
-    add_blocks(fs, inode, -blocks)?;
-    Ok(left)
+    let view = View::new(fs, inode);
+    let lost = clusters::lost(&view, &gone).map_err(|e| e.in_inode(inode.ino))?;
+    if gone
+        .iter()
+        .any(|extent| !clusters::is_within(&lost, extent))
+    {
+        // The blocks may be mapped again at once, unlike those of a cluster that was freed.
+        inode.mapping.set_zeroed(h.tid());
+    }
+    let blocks: u64 = lost.iter().map(|(_, len)| *len).sum();
+    add_blocks(fs, inode, -((blocks >> fs.geo.cluster_ratio_log) as i64))?;
+    Ok(Taken { left, lost })
 }
 
 /// Replaces the blocks of `old` by others; the caller updates the bits of both. Credits: [`CONVERT_CREDITS`].
@@ -432,16 +468,20 @@ pub(crate) fn add_block(
     inode: &Inode,
     at: FileBlock,
 ) -> Result<FsBlock> {
-    let block = fs.alloc_block(h, goal(fs, inode, at)?)?;
+    let goal = goal(fs, inode, at)?;
+    let placed = clusters::place(fs, inode, at, 1, |want| fs.claim_metadata(goal, want))?;
     let extent = Extent {
         block: at,
         len: 1,
-        start: block,
+        start: placed.data.start,
         unwritten: false,
     };
-    if let Err(error) = enter(fs, h, inode, extent, None) {
-        fs.take_back(h, block)?;
-        return Err(error);
+    match enter(fs, h, inode, extent, None) {
+        Ok(gained) => gained.map_or(Ok(()), |run| fs.confirm(h, run))?,
+        Err(error) => {
+            placed.claimed.into_iter().for_each(|run| fs.release(run));
+            return Err(error);
+        }
     }
-    Ok(block)
+    Ok(placed.data.start)
 }

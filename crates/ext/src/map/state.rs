@@ -28,7 +28,7 @@ pub(crate) struct State {
     size: AtomicU64,
     /// The tick of the last change of the times; see [`crate::file`].
     pub(crate) touched: AtomicU64,
-    /// The newest transaction that marked data as unwritten; 0: none.
+    /// The newest transaction that marked data as unwritten, or unmapped it in a cluster that stays; 0: none.
     zeroed: AtomicU32,
     pending: Mutex<Vec<(u64, u64)>>,
     ended: Condvar,
@@ -65,13 +65,15 @@ impl State {
             .store(size.map_or(0, |s| s.saturating_add(1)), Ordering::Release);
     }
 
-    /// Records that data became unwritten in `tid`: until that is durable, the committed state still shows
-    /// the old contents of these blocks. The mapping's lock is held exclusively.
+    /// Records that data became unwritten in `tid`, or was unmapped in a cluster that stays: until that is
+    /// durable, the committed state still shows the old contents of these blocks. The mapping's lock is held
+    /// exclusively.
     pub(super) fn set_zeroed(&self, tid: Tid) {
         self.zeroed.store(tid.0, Ordering::Release);
     }
 
-    /// The transaction that must be durable before unwritten blocks are overwritten; `None` if there is none.
+    /// The transaction that must be durable before unwritten blocks, or holes in a cluster, are overwritten;
+    /// `None` if there is none.
     pub(crate) fn zeroed(&self) -> Option<Tid> {
         match self.zeroed.load(Ordering::Acquire) {
             0 => None,

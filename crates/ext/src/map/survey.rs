@@ -2,10 +2,10 @@
 //! while the disk still has its old contents ([`crate::emptied`]).
 
 use throughline_extfmt::extent::Extent;
-use throughline_extfmt::{FileBlock, FsBlock, InodeImage};
+use throughline_extfmt::{FileBlock, FsBlock, Geometry, InodeImage};
 
 use super::tree::View;
-use super::{Format, Kind, extents, indirect, look};
+use super::{Format, Kind, clusters, extents, indirect, look};
 use crate::error::Result;
 use crate::inode::Inode;
 use crate::inode::Inodes;
@@ -42,17 +42,19 @@ pub(crate) fn each_piece(
 /// All blocks of a mapping.
 #[derive(Debug, Default)]
 pub(crate) struct Survey {
-    /// First block and length of each run, written or unwritten.
+    /// First block and length of each run, written or unwritten; with `bigalloc`, of the clusters that the
+    /// file has.
     pub(crate) data: Vec<(FsBlock, u32)>,
     /// Indirect tables or tree nodes.
     pub(crate) nodes: Vec<FsBlock>,
 }
 
 impl Survey {
-    /// Total number of blocks.
-    pub(crate) fn blocks(&self) -> u64 {
+    /// Total number of blocks. A node has a cluster of its own.
+    pub(crate) fn blocks(&self, geo: &Geometry) -> u64 {
         let data = self.data.iter().map(|(_, len)| u64::from(*len));
-        data.sum::<u64>().saturating_add(self.nodes.len() as u64)
+        let nodes = (self.nodes.len() as u64) << geo.cluster_ratio_log;
+        data.sum::<u64>().saturating_add(nodes)
     }
 }
 
@@ -75,22 +77,28 @@ pub(crate) fn survey(fs: &Inodes, inode: &Inode, size: u64, most: usize) -> Resu
     let Some(nodes) = nodes else {
         return Ok(None);
     };
-    let mut found = Survey {
-        data: Vec::new(),
-        nodes,
-    };
+    let mut extents: Vec<Extent> = Vec::new();
     let mut at = 0;
     while at < end {
         let left = u32::try_from(end - at).unwrap_or(u32::MAX);
         let piece = look(&view, FileBlock(at as u32), left)?;
         if let Kind::Data(start) | Kind::Unwritten(start) = piece.kind {
-            if found.data.len() == most {
+            if extents.len() == most {
                 return Ok(None);
             }
-            found.data.push((start, piece.len_blocks));
+            extents.push(Extent {
+                block: FileBlock(at as u32),
+                len: piece.len_blocks,
+                start,
+                unwritten: false,
+            });
         }
         at += u64::from(piece.len_blocks);
     }
+    let found = Survey {
+        data: clusters::whole(fs, extents.into_iter()).map_err(|e| e.in_inode(inode.ino))?,
+        nodes,
+    };
     for (start, len) in &found.data {
         fs.check_data_range(*start, (*len).into())?;
     }
@@ -100,7 +108,7 @@ pub(crate) fn survey(fs: &Inodes, inode: &Inode, size: u64, most: usize) -> Resu
     let raw = inode.raw.read();
     let attributes = u64::from(raw.file_acl(&fs.geo) != FsBlock(0));
     let counted = raw.blocks_512(&fs.geo) / u64::from(fs.geo.block_bytes / 512);
-    let is_all = counted == found.blocks() + attributes;
+    let is_all = counted == found.blocks(&fs.geo) + attributes;
     // An indirect map was not searched past the end of the file.
     Ok((view.format == Format::Extents || is_all).then_some(found))
 }

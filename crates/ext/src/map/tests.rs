@@ -10,6 +10,9 @@ use crate::{Fallocate, Fs, Inode, NewInode, NewKind};
 const SHAPES: &[&[&str]] = &[
     &["-t", "ext4", "-b", "1024", "-g", "256"],
     &["-t", "ext4", "-b", "4096", "-J", "size=4"],
+    &[
+        "-t", "ext4", "-b", "1024", "-O", "bigalloc", "-C", "4096", "-J", "size=1",
+    ],
     &["-t", "ext3", "-b", "1024", "-g", "512"],
     &["-t", "ext2", "-b", "1024", "-g", "512"],
     &["-t", "ext2", "-b", "4096"],

@@ -258,17 +258,17 @@ fn seal(format: Format, bytes: &mut [u8], seed: Option<u32>) -> throughline_extf
     }
 }
 
-/// Adds blocks to `i_blocks`, or subtracts them.
+/// Adds clusters (blocks without `bigalloc`) to `i_blocks`, or subtracts them.
 ///
 /// # Errors
 /// `TooLarge` if the format cannot count that many; nothing has changed then.
-pub(crate) fn add_blocks(fs: &Inodes, inode: &Inode, blocks: i64) -> Result<()> {
+pub(crate) fn add_blocks(fs: &Inodes, inode: &Inode, clusters: i64) -> Result<()> {
     let mut raw = inode.raw.write();
-    let sectors = u64::from(fs.geo.block_bytes / 512);
-    let change = blocks.unsigned_abs().saturating_mul(sectors);
+    let sectors = u64::from(fs.geo.block_bytes / 512) << fs.geo.cluster_ratio_log;
+    let change = clusters.unsigned_abs().saturating_mul(sectors);
     let before = raw.blocks_512(&fs.geo);
     // An inode with too low a count must not prevent its blocks from being freed.
-    let after = if blocks < 0 {
+    let after = if clusters < 0 {
         before.saturating_sub(change)
     } else {
         before.saturating_add(change)

@@ -1,6 +1,8 @@
 //! Blocks for a write: existing ones, or a run claimed from the allocator; and claims that end without a
 //! commit.
 
+use std::ops::RangeInclusive;
+
 use throughline_extfmt::{FileBlock, FsBlock};
 use throughline_fileio::{Claim, ClaimKind};
 
@@ -8,11 +10,13 @@ use super::{Call, FileMapper, Place, blocks_of};
 use crate::balloc::Run;
 use crate::delayed::Lent;
 use crate::error::{Reason, Result};
-use crate::map::{self, Kind, Mapping};
+use crate::map::{self, Kind, Mapping, clusters};
 
 /// Blocks claimed for one piece of a write.
 #[derive(Clone, Copy)]
 pub(super) struct Claimed {
+    /// The first file block.
+    pub(super) first: FileBlock,
     pub(super) data: Run,
     /// For tables.
     pub(super) spare: Option<Run>,
@@ -112,18 +116,19 @@ impl<P: Place> FileMapper<P> {
         let want = hole.len_blocks.min(fs.geo.blocks_per_group);
         let goal = self.goal(call, first)?;
         let tables = map::tables_for(fs, inode, first, want)?;
-        let claimed = match self.claim_reserved(goal, want, tables)? {
-            Some(claimed) => claimed,
-            None => {
-                // Data that was accepted is written back whatever the limits.
-                let (held, want) = match P::WRITE_BACK {
-                    true => (None, want),
-                    false => fs.hold_blocks(inode, want)?,
-                };
-                call.held.extend(held);
-                let run = fs.claim(goal, want.saturating_add(tables))?;
-                divide(run, (want, tables), |over| fs.release(over))
-            }
+        // Data that was accepted is written back whatever the limits.
+        let (held, want) = match P::WRITE_BACK {
+            true => (None, want),
+            false => fs.hold_blocks(inode, want)?,
+        };
+        call.held.extend(held);
+        let claimed = if fs.geo.cluster_ratio_log > 0 {
+            self.claim_clustered(goal, first, want)?
+        } else if let Some(claimed) = self.claim_reserved(goal, first, (want, tables))? {
+            claimed
+        } else {
+            let run = fs.claim(goal, want.saturating_add(tables))?;
+            divide(run, first, (want, tables), |over| fs.release(over))
         };
         let data = claimed.data;
         let next = (
@@ -152,7 +157,12 @@ impl<P: Place> FileMapper<P> {
     }
 
     /// Claims from the file's reservation; `None` if it is empty.
-    fn claim_reserved(&self, goal: FsBlock, want: u32, tables: u32) -> Result<Option<Claimed>> {
+    fn claim_reserved(
+        &self,
+        goal: FsBlock,
+        first: FileBlock,
+        (want, tables): (u32, u32),
+    ) -> Result<Option<Claimed>> {
         if !P::WRITE_BACK {
             return Ok(None);
         }
@@ -164,7 +174,7 @@ impl<P: Place> FileMapper<P> {
         let run = fs
             .claim_reserved(goal, lent.units + lent.tables)
             .inspect_err(|_| delayed.take_back(lent))?;
-        let claimed = divide(run, (lent.units, lent.tables), |over| {
+        let claimed = divide(run, first, (lent.units, lent.tables), |over| {
             fs.release_to_reserve(over);
         });
         let claimed = Claimed {
@@ -229,7 +239,11 @@ impl<P: Place> FileMapper<P> {
                 self.fs().release(run);
             }
         };
-        release(claimed.data);
+        if self.fs().geo.cluster_ratio_log > 0 {
+            self.clusters_given_back(&claimed);
+        } else {
+            release(claimed.data);
+        }
         claimed.spare.into_iter().for_each(release);
         if claimed.reserved {
             self.inode().delayed.take_back(claimed.lent());
@@ -237,9 +251,130 @@ impl<P: Place> FileMapper<P> {
     }
 }
 
+/// With `bigalloc`: blocks in a cluster that the file has or that another claim has claimed for it, else in
+/// new clusters ([`crate::map::clusters`]).
+impl<P: Place> FileMapper<P> {
+    /// Claims blocks for the beginning of the hole at `first`, of `want` blocks.
+    pub(super) fn claim_clustered(
+        &self,
+        goal: FsBlock,
+        first: FileBlock,
+        want: u32,
+    ) -> Result<Claimed> {
+        let delayed = &self.inode().delayed;
+        let want = clusters::fitting(self.fs(), first, want, u32::MAX);
+        self.wait_for_unmapping(first)?;
+        let lent = if P::WRITE_BACK {
+            delayed.lend(want, 0)
+        } else {
+            Lent::default()
+        };
+        let is_reserved = lent.units > 0;
+        let want = if is_reserved { lent.units } else { want };
+        let data = self
+            .in_clusters(goal, first, want)
+            .inspect_err(|_| delayed.take_back(lent))?;
+        delayed.take_back(Lent {
+            units: lent.units.saturating_sub(data.len),
+            ..Lent::default()
+        });
+        Ok(Claimed {
+            first,
+            data,
+            spare: None,
+            owed: 0,
+            short: 0,
+            reserved: is_reserved,
+        })
+    }
+
+    /// Waits until no data is overwritten that the committed state still shows: that of a block that was
+    /// unmapped while its cluster stayed.
+    fn wait_for_unmapping(&self, first: FileBlock) -> Result<()> {
+        let (fs, inode) = (self.fs(), self.inode());
+        let committed = fs.journal.committed();
+        let Some(tid) = inode.mapping.zeroed().filter(|tid| tid.is_after(committed)) else {
+            return Ok(());
+        };
+        let has_cluster = {
+            let _map = inode.map_shared();
+            let cluster = first.0 >> fs.geo.cluster_ratio_log;
+            clusters::cluster_at(fs, inode, cluster)?.is_some()
+        };
+        match has_cluster {
+            true => fs.sync_through(tid),
+            false => Ok(()),
+        }
+    }
+
+    fn in_clusters(&self, goal: FsBlock, first: FileBlock, want: u32) -> Result<Run> {
+        let (fs, inode) = (self.fs(), self.inode());
+        let log = fs.geo.cluster_ratio_log;
+        let (own, skip) = (first.0 >> log, first.0 & ((1 << log) - 1));
+        let _map = inode.map_shared();
+        let mut known = inode.delayed.clusters.lock();
+        let at = match known.share(own) {
+            Some(at) => Some(at),
+            None => clusters::cluster_at(fs, inode, own)?,
+        };
+        if let Some(at) = at {
+            if known.unreserve(own) {
+                fs.unreserve(1);
+            }
+            return Ok(clusters::within(at, skip, want, 1 << log));
+        }
+        let most = clusters::new_clusters(fs, inode, first, want)?;
+        let (count, is_reserved) = known.run(own, most);
+        let run = match is_reserved {
+            true => fs.claim_reserved(goal, count << log)?,
+            false => fs.claim(goal, count << log)?,
+        };
+        known.claim(own, (run.start, run.len >> log), log);
+        Ok(clusters::within(run.start, skip, want, run.len))
+    }
+
+    /// Ends a claim that is mapped now. The mapping lock is held exclusively.
+    pub(super) fn clusters_entered(&self, claimed: &Claimed) {
+        if let Some(clusters) = self.clusters_of(claimed) {
+            self.inode().delayed.clusters.lock().entered(clusters);
+        }
+    }
+
+    /// Ends a claim that is not mapped: releases the clusters that no other claim needs.
+    pub(super) fn clusters_given_back(&self, claimed: &Claimed) {
+        let Some(clusters) = self.clusters_of(claimed) else {
+            return;
+        };
+        let fs = self.fs();
+        let mut known = self.inode().delayed.clusters.lock();
+        for released in known.given_back(clusters) {
+            let run = Run {
+                start: released.at,
+                len: 1 << fs.geo.cluster_ratio_log,
+            };
+            match released.is_reserved {
+                true => fs.release_to_reserve(run),
+                false => fs.release(run),
+            }
+        }
+    }
+
+    /// The clusters of the file that a claim has blocks in; `None` without `bigalloc`.
+    fn clusters_of(&self, claimed: &Claimed) -> Option<RangeInclusive<u32>> {
+        let log = self.fs().geo.cluster_ratio_log;
+        let last = claimed.first.0.saturating_add(claimed.data.len - 1);
+        (log > 0).then(|| claimed.first.0 >> log..=last >> log)
+    }
+}
+
 /// Splits a claimed run into `tables` blocks in front, if it is long enough for both, and up to `want` blocks
 /// of data; passes the rest to `back`.
-fn divide(run: Run, (want, tables): (u32, u32), back: impl FnOnce(Run)) -> Claimed {
+fn divide(
+    run: Run,
+    first: FileBlock,
+    (want, tables): (u32, u32),
+    back: impl FnOnce(Run),
+) -> Claimed {
     // A run too short for both holds data only; tables then come from elsewhere.
     let tables = if run.len > tables { tables } else { 0 };
     let part = |from: u32, len: u32| Run {
@@ -252,6 +387,7 @@ fn divide(run: Run, (want, tables): (u32, u32), back: impl FnOnce(Run)) -> Claim
         back(part(tables + data.len, over));
     }
     Claimed {
+        first,
         data,
         spare: (tables > 0).then(|| part(0, tables)),
         owed: 0,

@@ -159,18 +159,22 @@ impl<P: Place> FileMapper<P> {
             ..claimed
         };
         let tables = claimed.lent().tables - rest.lent().tables;
-        if result.is_err() {
-            if claimed.reserved {
-                inode.delayed.entered(Lent {
-                    tables,
-                    ..Lent::default()
-                });
+        let gained = match result {
+            Ok(gained) => gained,
+            Err(error) => {
+                if claimed.reserved {
+                    inode.delayed.entered(Lent {
+                        tables,
+                        ..Lent::default()
+                    });
+                }
+                self.keep(claim, rest);
+                return Err(error);
             }
-            self.keep(claim, rest);
-            return result;
-        }
+        };
         self.take_claim(claim);
-        let result = fs.confirm(h, data);
+        let result = gained.map_or(Ok(()), |run| fs.confirm(h, run));
+        self.clusters_entered(&claimed);
         if !claimed.reserved {
             rest.spare.into_iter().for_each(|rest| fs.release(rest));
             return result;

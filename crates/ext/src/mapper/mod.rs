@@ -12,6 +12,8 @@
 //! Write-back takes its blocks from the file's reservation ([`crate::delayed`]) and does not change the
 //! times: the writes have set them.
 //!
+//! With `bigalloc`, claims share the clusters of the file ([`crate::map::clusters`]).
+//!
 //! [`claim`] finds the blocks, [`commit`] maps them once their data is on the device.
 
 mod claim;

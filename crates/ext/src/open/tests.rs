@@ -94,29 +94,6 @@ fn unknown_features_are_named() {
 }
 
 #[test]
-fn features_that_are_not_maintained_make_it_read_only() {
-    for (feature, args) in [
-        ("bigalloc", &["-t", "ext4", "-O", "bigalloc"][..]),
-    ] {
-        let Some(image) = Image::make("64M", args) else {
-            continue;
-        };
-        let fs = image.try_open(&writing()).expect(feature);
-        assert!(
-            fs.read_only_reason()
-                .is_some_and(|why| why.contains(feature)),
-            "{feature}"
-        );
-        assert!(unsupported(fs.begin(1)).contains(feature));
-        fs.inode(throughline_extfmt::InodeNumber::ROOT)
-            .expect(feature);
-        fs.statfs().expect(feature);
-        fs.close().expect(feature);
-        image.check(feature);
-    }
-}
-
-#[test]
 fn a_truncated_or_empty_image_is_refused() {
     let Some(image) = Image::make("16M", &["-t", "ext4"]) else {
         return;

@@ -23,7 +23,7 @@ const OWNER: NewInode = NewInode {
 const FOREIGN: u8 = 0xEE;
 
 /// Name, arguments of `mke2fs`, number of free blocks.
-const VOLUMES: [(&str, &[&str], u64); 5] = [
+const VOLUMES: [(&str, &[&str], u64); 6] = [
     (
         "extents",
         &["-t", "ext4", "-b", "1024", "-J", "size=1"],
@@ -35,6 +35,13 @@ const VOLUMES: [(&str, &[&str], u64); 5] = [
         2000,
     ),
     ("full", &["-t", "ext4", "-b", "1024", "-J", "size=1"], 160),
+    (
+        "clusters",
+        &[
+            "-t", "ext4", "-b", "1024", "-J", "size=1", "-O", "bigalloc", "-C", "4096",
+        ],
+        2000,
+    ),
     (
         "full, indirect",
         &["-t", "ext3", "-b", "1024", "-J", "size=1"],

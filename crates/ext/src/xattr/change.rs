@@ -216,7 +216,7 @@ impl There {
 pub(crate) struct Prepared {
     pub(super) layout: Layout,
     pub(super) old_block: Option<FsBlock>,
-    value_blocks_before: i64,
+    value_clusters_before: i64,
     values_before: u64,
     /// Index and name of the attributes that it sets or removes.
     pub(super) edited: Vec<(u8, Vec<u8>)>,
@@ -241,7 +241,7 @@ impl Prepared {
         let mut prepared = Self {
             layout: there.layout.clone(),
             old_block: there.block,
-            value_blocks_before: there.layout.value_blocks(),
+            value_clusters_before: there.layout.value_clusters(),
             values_before: there.layout.values(),
             edited: Vec::new(),
             gained: Vec::new(),
@@ -365,12 +365,13 @@ impl Prepared {
     /// including shared ones.
     fn count_blocks(&self, fs: &Attrs, inode: &Inode, block: Option<&NewBlock>) -> Result<()> {
         let first = block.is_some_and(|block| block.old.is_none());
-        let values = self.layout.value_blocks() - self.value_blocks_before;
-        let blocks = values + i64::from(first);
+        let values = self.layout.value_clusters() - self.value_clusters_before;
+        let clusters = values + i64::from(first);
         let after = self.layout.values();
         let gained = after.saturating_sub(self.values_before);
-        fs.check_limits(inode, blocks.max(0).cast_unsigned(), gained)?;
-        map::add_blocks(fs, inode, blocks)?;
+        let blocks = clusters.max(0).cast_unsigned() << fs.geo.cluster_ratio_log;
+        fs.check_limits(inode, blocks, gained)?;
+        map::add_blocks(fs, inode, clusters)?;
         inode.usage.set_values(self.values_before, after);
         Ok(())
     }

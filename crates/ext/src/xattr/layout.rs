@@ -16,6 +16,8 @@ pub(super) struct Shape {
     pub(super) body_bytes: usize,
     /// Block size in bytes.
     pub(super) block_bytes: usize,
+    /// Bytes of a cluster; of a block without `bigalloc`.
+    pub(super) cluster_bytes: usize,
     /// Whether values may be in inodes.
     pub(super) inodes: bool,
 }
@@ -43,6 +45,7 @@ impl Shape {
         Self {
             body_bytes,
             block_bytes: fs.geo.block_bytes as usize,
+            cluster_bytes: (fs.geo.block_bytes as usize) << fs.geo.cluster_ratio_log,
             inodes: fs.geo.incompat.contains(Incompat::EA_INODE),
         }
     }
@@ -78,10 +81,10 @@ impl Layout {
         self.shape
     }
 
-    /// Total blocks of values in inodes.
-    pub(super) fn value_blocks(&self) -> i64 {
+    /// Total clusters of values in inodes.
+    pub(super) fn value_clusters(&self) -> i64 {
         let blocks = |attribute: &Attribute| match attribute.value {
-            Value::Inode { size, .. } => (size as usize).div_ceil(self.shape.block_bytes) as i64,
+            Value::Inode { size, .. } => (size as usize).div_ceil(self.shape.cluster_bytes) as i64,
             Value::Bytes(_) => 0,
         };
         self.body.iter().chain(&self.block).map(blocks).sum()

@@ -8,12 +8,26 @@ use throughline_testing::Mount;
 
 use crate::support::{Image, Modelled, Random, create, read_all};
 
-/// Arguments of `mke2fs`, and whether files have extents.
-const SHAPES: &[(&[&str], bool)] = &[
-    (&["-t", "ext2", "-b", "1024"], false),
-    (&["-t", "ext3", "-b", "4096"], false),
-    (&["-t", "ext4", "-b", "1024"], true),
-    (&["-t", "ext4", "-b", "4096", "-O", "inline_data"], true),
+/// Arguments of `mke2fs`, whether files have extents, and the bytes of a cluster.
+const SHAPES: &[(&[&str], bool, usize)] = &[
+    (&["-t", "ext2", "-b", "1024"], false, 1024),
+    (&["-t", "ext3", "-b", "4096"], false, 4096),
+    (&["-t", "ext4", "-b", "1024"], true, 1024),
+    (
+        &["-t", "ext4", "-b", "4096", "-O", "inline_data"],
+        true,
+        4096,
+    ),
+    (
+        &["-t", "ext4", "-b", "1024", "-O", "bigalloc", "-C", "4096"],
+        true,
+        4096,
+    ),
+    (
+        &["-t", "ext4", "-b", "4096", "-O", "bigalloc", "-C", "16384"],
+        true,
+        16384,
+    ),
 ];
 
 fn ours(image: &Image, seed: u64, block: usize, extents: bool) -> Vec<(String, Vec<u8>)> {
@@ -97,14 +111,14 @@ fn the_kernel_and_we_read_each_other() {
         throughline_testkit::missing!("not root");
         return;
     }
-    for (shape, (args, extents)) in SHAPES.iter().enumerate() {
-        let Some(image) = Image::make("32M", args) else {
+    for (shape, (args, extents, cluster)) in SHAPES.iter().enumerate() {
+        let Some(image) = Image::make("64M", args) else {
             continue;
         };
         let block: usize = args[3].parse().expect("a block size");
         let seed = 77 + shape as u64;
         println!("{args:?}: seed {seed}");
-        let written = ours(&image, seed, block, *extents);
+        let written = ours(&image, seed, *cluster, *extents);
         image.check("ours");
         let Some(mount) = Mount::or_skip(image.path(), true) else {
             return;
@@ -132,7 +146,7 @@ fn the_kernel_and_we_read_each_other() {
                 inode,
                 model: model.clone(),
                 limit,
-                block,
+                block: *cluster,
                 extents: *extents,
             };
             // Then change files that the kernel wrote.

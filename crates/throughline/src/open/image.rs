@@ -305,7 +305,10 @@ struct Found<'a> {
 
 /// Whether two names mean one image.
 fn is_same(one: &Path, other: &Path) -> bool {
-    one == other || one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|it| it == one))
+    one == other
+        || one
+            .canonicalize()
+            .is_ok_and(|one| other.canonicalize().is_ok_and(|it| it == one))
 }
 
 /// An overlay holds changes of another image than the one that is opened.

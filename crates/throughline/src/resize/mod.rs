@@ -326,9 +326,9 @@ fn recover_first(options: &OpenOptions, disk: &Arc<Disk>) -> Result<Recovery, Re
     checked.map(|()| recovery)
 }
 
-/// Checks that this version writes all features of a volume.
+/// Checks that this version writes all features of a volume, and resizes volumes with them.
 fn check_features(volume: &Volume) -> Result<(), ResizeError> {
-    match volume.fs().unwritten_features() {
+    match volume.fs().unresized_features() {
         None => Ok(()),
         Some(why) => Err(Error::Unsupported(format!("resizing: {why}")).into()),
     }

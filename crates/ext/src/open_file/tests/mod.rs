@@ -1,5 +1,6 @@
 //! Buffered files: data read back, the resulting volume, and that no reservation leaks.
 
+mod clusters;
 mod model;
 
 use std::io::{IoSlice, IoSliceMut};
@@ -23,6 +24,14 @@ const SHAPES: &[(&str, &[&str])] = &[
     ("24M", &["-t", "ext2", "-b", "1024"]),
     ("24M", &["-t", "ext3", "-b", "4096"]),
     ("24M", &["-t", "ext4", "-O", "inline_data", "-I", "256"]),
+    (
+        "24M",
+        &["-t", "ext4", "-b", "1024", "-O", "bigalloc", "-C", "4096"],
+    ),
+    (
+        "64M",
+        &["-t", "ext4", "-b", "4096", "-O", "bigalloc", "-C", "65536"],
+    ),
 ];
 
 fn open(image: &Image, budget_bytes: u64) -> Arc<Fs> {

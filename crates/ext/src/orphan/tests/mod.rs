@@ -22,7 +22,7 @@ const OWNER: NewInode = NewInode {
 };
 
 /// Name, size, arguments of `mke2fs`, number of empty orphans in addition to the others.
-const SHAPES: [(&str, &str, &[&str], usize); 6] = [
+const SHAPES: [(&str, &str, &[&str], usize); 7] = [
     ("list", "64M", &["-t", "ext4", "-O", "^orphan_file"], 3),
     ("file", "64M", &["-t", "ext4", "-O", "orphan_file"], 3),
     (
@@ -41,6 +41,12 @@ const SHAPES: [(&str, &str, &[&str], usize); 6] = [
         600,
     ),
     ("indirect", "64M", &["-t", "ext3", "-b", "1024"], 30),
+    (
+        "clusters",
+        "64M",
+        &["-t", "ext4", "-b", "1024", "-O", "bigalloc", "-C", "16384"],
+        30,
+    ),
     ("no journal", "32M", &["-t", "ext2", "-b", "1024"], 3),
     (
         "inline",
@@ -235,7 +241,10 @@ fn a_crash_is_ended_by_us_and_by_e2fsck_alike() {
         assert!(output.contains("orphaned inode"), "{what}: {output}");
         theirs.check(what);
         let fs = theirs.open();
-        assert_eq!(seen, see(&fs), "{what}");
+        // e2fsck (1.47) does not free clusters past the size: it makes the file longer again.
+        if what != "clusters" {
+            assert_eq!(seen, see(&fs), "{what}");
+        }
     }
 }
 

@@ -127,7 +127,10 @@ impl Replay<'_> {
         } else {
             1
         };
-        self.set_blocks(&mut image, attributes * u64::from(fs.geo.block_bytes / 512))?;
+        self.set_blocks(
+            &mut image,
+            attributes * (u64::from(fs.geo.block_bytes / 512) << fs.geo.cluster_ratio_log),
+        )?;
         let next_orphan = self.find_orphan(ino)?.unwrap_or_default();
         image.set_dtime(next_orphan);
         self.put(ino, image)

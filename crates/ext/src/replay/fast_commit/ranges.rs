@@ -1,4 +1,5 @@
-//! File ranges, and which blocks are free in the end.
+//! File ranges, and which blocks are free in the end. A cluster (`bigalloc`) is in use if any of its blocks
+//! is.
 
 use throughline_extfmt::extent::Extent;
 use throughline_extfmt::fast_commit::Change;
@@ -154,21 +155,23 @@ impl Replay<'_> {
         let is_metadata = inode.is_dir() || inode.is_symlink();
         let mut end = Some(to);
         while let Some(to) = end.filter(|to| *to > from) {
-            let mut freed = Vec::new();
+            let mut freed: Vec<Extent> = Vec::new();
+            let mut lost = map::clusters::Runs::new();
             end = fs.transact(CREDITS, |h| {
                 let _map = inode.map_exclusive();
-                let left = map::take(fs, h, inode, (from, to), STEP, |extent| freed.push(extent))?;
+                let taken = map::take(fs, h, inode, (from, to), STEP, |extent| freed.push(extent))?;
+                lost = taken.lost;
                 for extent in freed.iter().filter(|_| is_metadata) {
                     let blocks = extent.start.0..extent.start.0.saturating_add(extent.len.into());
                     blocks.for_each(|block| h.forget(FsBlock(block)));
                 }
                 fs.store(h, inode)?;
-                Ok(left)
+                Ok(taken.left)
             })?;
-            for extent in freed {
-                fs.check_data_range(extent.start, extent.len.into())
+            for (start, len) in lost {
+                fs.check_data_range(start, len)
                     .map_err(|e| e.in_inode(inode.ino))?;
-                self.space.doubt(extent.start, extent.len.into());
+                self.space.doubt(start, len);
             }
         }
         Ok(())
@@ -211,7 +214,11 @@ impl Replay<'_> {
                 return Err(Error::corrupt(what).in_block(FsBlock(*start)));
             }
         }
-        Ok(unite(all))
+        let whole = |(start, end): (u64, u64)| {
+            let (FsBlock(start), len) = self.fs.whole_clusters(FsBlock(start), end - start);
+            (start, start.saturating_add(len))
+        };
+        Ok(unite(all.into_iter().map(whole).collect()))
     }
 
     fn mapped_by(&self, inode: &Inode, all: &mut Runs) -> Result<()> {
