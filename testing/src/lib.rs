@@ -4,6 +4,7 @@
 
 pub mod actor;
 pub mod attributes;
+mod cuttable;
 mod disk_image;
 mod held;
 pub mod model;
@@ -17,6 +18,7 @@ pub mod transport;
 mod view;
 
 pub use actor::{Actor, Ids};
+pub use cuttable::Cuttable;
 pub use disk_image::DiskImage;
 pub use held::lock_from;
 pub use mount::Mount;

@@ -48,6 +48,11 @@ impl Backing {
         self
     }
 
+    /// Whether this name, of something that is not a file, is one of them.
+    pub fn allows_name(&self, name: &Path) -> bool {
+        self.allowed.iter().any(|path| path == name)
+    }
+
     /// Whether a file, named by its absolute path without symbolic links, is one of them.
     fn allows(&self, file: &Path) -> bool {
         let mut allowed = self.allowed.iter();

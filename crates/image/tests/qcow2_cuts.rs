@@ -4,159 +4,15 @@
 
 use std::collections::HashMap;
 use std::fs;
-use std::io;
-use std::sync::{Arc, Mutex};
 
 use throughline_device::LockMode;
 use throughline_image::{Backing, DiskOptions, Format, ReadAt, Store, VirtualDisk};
+use throughline_testing::Cuttable;
 use throughline_testkit::program::{self, has};
 use throughline_testkit::seed;
 
 const SECTOR: usize = 512;
 const DISK_BYTES: usize = 2 << 20;
-
-/// A generator of numbers (xorshift).
-struct Numbers(u64);
-
-impl Numbers {
-    fn below(&mut self, most: usize) -> usize {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) as usize % most
-    }
-}
-
-/// A file, and what a power cut may take from it.
-#[derive(Default)]
-struct File {
-    now: Vec<u8>,
-    /// As of the last sync.
-    durable: Vec<u8>,
-    /// Since then.
-    written: Vec<(usize, Vec<u8>)>,
-    /// The power is to be cut after so many more calls.
-    cut_after: Option<usize>,
-    /// What was there then.
-    at_cut: Option<Left>,
-}
-
-/// What a cut finds.
-struct Left {
-    durable: Vec<u8>,
-    written: Vec<(usize, Vec<u8>)>,
-}
-
-impl File {
-    fn left(&self) -> Left {
-        Left {
-            durable: self.durable.clone(),
-            written: self.written.clone(),
-        }
-    }
-
-    /// Before each call that writes or syncs.
-    fn count_down(&mut self) {
-        self.cut_after = match self.cut_after {
-            Some(0) => {
-                self.at_cut = Some(self.left());
-                None
-            }
-            Some(calls) => Some(calls - 1),
-            None => None,
-        };
-    }
-}
-
-#[derive(Clone, Default)]
-struct Cuttable(Arc<Mutex<File>>);
-
-impl Left {
-    /// What a cut leaves: any part of each write, in sectors, and in any order.
-    fn cut(&self, numbers: &mut Numbers) -> Vec<u8> {
-        let mut left = self.durable.clone();
-        let kept = numbers.below(5);
-        for (at, bytes) in &self.written {
-            let mut from = 0;
-            while from < bytes.len() {
-                let at = at + from;
-                let len = (SECTOR - at % SECTOR).min(bytes.len() - from);
-                if numbers.below(4) < kept {
-                    if left.len() < at + len {
-                        left.resize(at + len, 0);
-                    }
-                    left[at..at + len].copy_from_slice(&bytes[from..from + len]);
-                }
-                from += len;
-            }
-        }
-        left
-    }
-}
-
-impl Cuttable {
-    fn cut(&self, numbers: &mut Numbers) -> Vec<u8> {
-        self.0.lock().unwrap().left().cut(numbers)
-    }
-
-    fn cut_after(&self, calls: usize) {
-        self.0.lock().unwrap().cut_after = Some(calls);
-    }
-
-    /// What the cut left that was ordered last, if the power was cut since then.
-    fn was_cut(&self, numbers: &mut Numbers) -> Option<Vec<u8>> {
-        let mut file = self.0.lock().unwrap();
-        file.cut_after = None;
-        file.at_cut.take().map(|left| left.cut(numbers))
-    }
-}
-
-impl ReadAt for Cuttable {
-    fn read_exact_at(&self, buffer: &mut [u8], at: u64) -> io::Result<()> {
-        let file = self.0.lock().unwrap();
-        let at = usize::try_from(at).unwrap();
-        match file.now.get(at..at + buffer.len()) {
-            Some(bytes) => buffer.copy_from_slice(bytes),
-            None => return Err(io::ErrorKind::UnexpectedEof.into()),
-        }
-        Ok(())
-    }
-
-    fn len_bytes(&self) -> io::Result<u64> {
-        Ok(self.0.lock().unwrap().now.len() as u64)
-    }
-}
-
-impl Store for Cuttable {
-    fn write_all_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
-        let mut file = self.0.lock().unwrap();
-        let at = usize::try_from(at).unwrap();
-        let end = at + bytes.len();
-        file.count_down();
-        if file.now.len() < end {
-            file.now.resize(end, 0);
-        }
-        file.now[at..end].copy_from_slice(bytes);
-        file.written.push((at, bytes.to_vec()));
-        Ok(())
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        let mut file = self.0.lock().unwrap();
-        file.count_down();
-        file.durable = file.now.clone();
-        file.written.clear();
-        Ok(())
-    }
-
-    /// What is freed may become anything: a hole, at once.
-    fn free(&self, at: u64, len_bytes: u64) {
-        let len = self.len_bytes().unwrap();
-        let len_bytes = len_bytes.min(len.saturating_sub(at));
-        self.write_all_at(&vec![0xdd; len_bytes as usize], at)
-            .unwrap();
-    }
-}
 
 /// The bytes that each sector may have after a cut.
 struct Model {
@@ -249,16 +105,16 @@ fn base() -> Vec<u8> {
 }
 
 fn cut_once(judge: &Judge, seed: u64) {
-    let mut numbers = Numbers(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
+    let mut numbers = fastrand::Rng::with_seed(seed);
     let store = Cuttable::default();
-    let has_base = numbers.below(2) == 0;
+    let has_base = numbers.usize(..2) == 0;
     let shapes = [
         "cluster_size=512",
         "cluster_size=4k",
         "cluster_size=64k",
         "refcount_bits=1",
     ];
-    match numbers.below(5) {
+    match numbers.usize(..5) {
         0 => VirtualDisk::create(
             &store,
             DISK_BYTES as u64,
@@ -292,13 +148,13 @@ fn cut_once(judge: &Judge, seed: u64) {
         false => None,
     };
     let disk = VirtualDisk::in_store(Box::new(store.clone()), over, true).unwrap();
-    for step in 0..numbers.below(120) {
-        let at = numbers.below(DISK_BYTES / SECTOR) * SECTOR;
-        let longest = [4, 60, 700][numbers.below(3)];
-        let len = ((1 + numbers.below(longest)) * SECTOR).min(DISK_BYTES - at);
-        match numbers.below(8) {
+    for step in 0..numbers.usize(..120) {
+        let at = numbers.usize(..DISK_BYTES / SECTOR) * SECTOR;
+        let longest = [4, 60, 700][numbers.usize(..3)];
+        let len = ((1 + numbers.usize(..longest)) * SECTOR).min(DISK_BYTES - at);
+        match numbers.usize(..8) {
             0 => {
-                store.cut_after(numbers.below(8));
+                store.cut_after(numbers.usize(..8));
                 disk.flush().unwrap();
                 if let Some(left) = store.was_cut(&mut numbers) {
                     judge.judge(&left, &model, seed);
@@ -319,12 +175,12 @@ fn cut_once(judge: &Judge, seed: u64) {
                 disk.write_all_at(&vec![mark; len], at as u64).unwrap();
             }
         }
-        if numbers.below(40) == 0 {
+        if numbers.usize(..40) == 0 {
             judge.judge(&store.cut(&mut numbers), &model, seed);
         }
     }
     judge.judge(&store.cut(&mut numbers), &model, seed);
-    store.cut_after(numbers.below(8));
+    store.cut_after(numbers.usize(..8));
     drop(disk);
     if let Some(left) = store.was_cut(&mut numbers) {
         judge.judge(&left, &model, seed);

@@ -115,5 +115,5 @@ fn disk(overlay: &Path, image: &ImageOptions, write: bool) -> io::Result<Virtual
         true => LockMode::Exclusive,
         false => LockMode::Shared,
     };
-    VirtualDisk::open(overlay, &image.disk_options(write, lock))
+    image.disk(overlay, write, lock)
 }

@@ -472,3 +472,49 @@ fn a_real_server_of_s3() {
         assert!(!ran.stderr.contains(key), "{}", ran.stderr);
     }
 }
+
+/// Changes of an object go to an overlay, which fits one version of it.
+#[test]
+fn an_overlay_takes_changes_of_an_object() {
+    if tools_are_missing() {
+        return;
+    }
+    let stored = stored();
+    let url = stored.server.url();
+    let [overlay, new] = ["over.qcow2", "new"].map(|name| stored.image.sibling(name));
+    let (overlay, new) = (overlay.to_str().unwrap(), new.to_str().unwrap());
+    fs::write(new, "new\n").unwrap();
+    stored.good(&["cp", "--overlay", overlay, new, &stored.at("/etc/new")]);
+    stored.good(&["cp", "--overlay", overlay, new, &stored.at("/etc/motd")]);
+    let cat = |path| stored.good(&["cat", "--overlay", overlay, &stored.at(path)]);
+    assert_eq!(cat("/etc/motd").text(), "new\n");
+    assert_eq!(
+        stored.good(&["cat", &stored.at("/etc/motd")]).text(),
+        "hello\n"
+    );
+    assert_eq!(
+        stored
+            .good(&["overlay", "diff", "--backing", &url, overlay])
+            .text(),
+        "M /etc/motd\nA /etc/new\n"
+    );
+    let requests = stored.server.take_requests();
+    assert!(
+        requests
+            .iter()
+            .all(|(method, _)| method == "GET" || method == "HEAD"),
+        "{requests:?}"
+    );
+
+    // Another object by the same name.
+    let other = stored.image.sibling("other");
+    fs::copy(stored.image.path(), &other).unwrap();
+    let later = "Fri, 27 Nov 2026 00:00:00 GMT";
+    stored
+        .server
+        .replace(File::open(&other).unwrap(), Some("\"other\""), Some(later));
+    let said = stored.fails(&["cat", "--overlay", overlay, &stored.at("/etc/motd")]);
+    assert!(said.contains("replaced"), "{said}");
+    let said = stored.fails(&["rm", "--overlay", overlay, &stored.at("/etc/motd")]);
+    assert!(said.contains("replaced"), "{said}");
+}

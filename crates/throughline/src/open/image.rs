@@ -68,6 +68,10 @@ impl Image {
         options: &ImageOptions,
         path: &Path,
     ) -> io::Result<(Image, Option<LockedFile>)> {
+        if object::is_named(path) {
+            let why = "an object can only be the base of a new overlay: --overlay makes one";
+            return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+        }
         match options.detected(path)? {
             Format::Raw => {
                 let open = DeviceOptions::new().direct(false).lock(LockMode::Shared);
@@ -190,7 +194,10 @@ impl ImageOptions {
             base: None,
         };
         let Some(overlay) = &self.overlay else {
-            return Ok(alone(Cow::Borrowed(self)));
+            return Ok(Found {
+                base: self.object_under(path)?,
+                ..alone(Cow::Borrowed(self))
+            });
         };
         let options = self.without_overlay();
         let base = match overlay::base_of(overlay) {
@@ -224,6 +231,31 @@ impl ImageOptions {
             path: overlay,
             base: object::base(path).transpose()?,
         })
+    }
+
+    /// The object that the image at `path` is laid over, if it is allowed.
+    fn object_under(&self, path: &Path) -> io::Result<Option<OpenBase>> {
+        if self.backing == Backing::none() || object::is_named(path) {
+            return Ok(None);
+        }
+        match overlay::base_of(path) {
+            Ok(Some(base)) if self.backing.allows_name(&base) => object::base(&base).transpose(),
+            // Whether it can be opened is seen when it is.
+            _ => Ok(None),
+        }
+    }
+
+    /// The disk in a qcow2 image.
+    ///
+    /// # Errors
+    /// As [`VirtualDisk::open`].
+    pub(crate) fn disk(&self, path: &Path, write: bool, lock: LockMode) -> io::Result<VirtualDisk> {
+        let found = self.found(path, write)?;
+        let disk = found.options.disk_options(write, lock);
+        match found.base {
+            Some(base) => VirtualDisk::open_over(found.path, &disk, base),
+            None => VirtualDisk::open(found.path, &disk),
+        }
     }
 
     /// Makes an overlay over the image at `path`.

@@ -28,6 +28,10 @@ pub(crate) fn peek(_path: &Path) -> Option<io::Result<Looked>> {
     None
 }
 
+pub(crate) fn is_named(_path: &Path) -> bool {
+    false
+}
+
 pub(crate) fn base(_path: &Path) -> Option<io::Result<OpenBase>> {
     None
 }

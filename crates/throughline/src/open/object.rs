@@ -53,6 +53,11 @@ pub(crate) fn peek(path: &Path) -> Option<io::Result<Looked>> {
     Some(named(path)?.map(|object| object as Looked))
 }
 
+/// Whether a path names an object.
+pub(crate) fn is_named(path: &Path) -> bool {
+    ObjectName::of_path(path).is_some()
+}
+
 /// The object at `path` as the base of an overlay; `None` for a path on the host.
 pub(crate) fn base(path: &Path) -> Option<io::Result<OpenBase>> {
     Some(named(path)?.map(|object| OpenBase {
@@ -77,8 +82,7 @@ fn open(
     write: bool,
 ) -> io::Result<Arc<dyn BlockDevice>> {
     if write {
-        let why =
-            "an object is only read: to change it, copy it to a file, change that, and upload it";
+        let why = "an object is only read: an overlay takes changes; or copy it to a file, change that, and upload it";
         return Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, why));
     }
     if format.map_or_else(|| Format::of(&*object), Ok)? != Format::Raw {
@@ -126,7 +130,7 @@ impl BlockDevice for Disk {
     /// Without a part of a block at its end.
     fn len_bytes(&self) -> u64 {
         let block = u64::from(self.info.limits.logical_block_bytes);
-        self.object.len_bytes() / block * block
+        Object::len_bytes(&self.object) / block * block
     }
 
     fn open_queue(&self) -> io::Result<Box<dyn Queue>> {
