@@ -96,7 +96,11 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("throughline-testkit", &[]),
     (
         "throughline-testing",
-        &["throughline-device", "throughline-testkit"],
+        &[
+            "throughline-device",
+            "throughline-image",
+            "throughline-testkit",
+        ],
     ),
 ];
 

@@ -47,6 +47,17 @@ impl Drop for Lengthy<'_> {
     }
 }
 
+/// The disk of a device that takes the place of another one's: with the same listeners and target size.
+///
+/// # Errors
+/// As [`Disk::new`].
+pub fn replaced(disk: &Disk, device: Arc<dyn BlockDevice>) -> Result<Disk> {
+    let mut new = Disk::new(device)?;
+    new.listeners = Arc::clone(&disk.listeners);
+    new.set_bio_target_bytes(disk.target.chosen());
+    Ok(new)
+}
+
 impl Disk {
     /// Opens a handle to `device`.
     ///
@@ -65,17 +76,6 @@ impl Disk {
             lengthy: AtomicU64::new(0),
             device,
         })
-    }
-
-    /// The disk of a device that takes the place of this one's: with the same listeners and target size.
-    ///
-    /// # Errors
-    /// As [`Disk::new`].
-    pub fn replaced(&self, device: Arc<dyn BlockDevice>) -> Result<Self> {
-        let mut disk = Self::new(device)?;
-        disk.listeners = Arc::clone(&self.listeners);
-        disk.set_bio_target_bytes(self.target.chosen());
-        Ok(disk)
     }
 
     /// The device itself.

@@ -20,7 +20,7 @@ mod target;
 mod trace;
 
 pub use counters::Counters;
-pub use disk::Disk;
+pub use disk::{Disk, replaced};
 pub use error::{CallerFault, Error, Result};
 pub use events::{BioInfo, Event, Listener};
 pub use limits::SplitReason;

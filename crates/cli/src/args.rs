@@ -24,7 +24,8 @@ use crate::context::{GLOBAL_OPTIONS, Globals};
 )]
 pub(crate) struct Cli {
     /// Print results as JSON (info, mkfs, pack, resize, ls, tree, stat, getfattr, df, du, tune, replay,
-    /// overlay diff, status, explain, cp --stats, lab bisect, lab compare, lab founding, lab gate, lab models)
+    /// overlay diff, status, explain, cp --stats, lab bisect, lab compare, lab founding, lab gate, lab
+    /// models)
     #[arg(long)]
     pub(crate) json: bool,
     /// Options for all commands.

@@ -108,7 +108,10 @@ pub(crate) fn join(
     let joined =
         first.and_then(|first| JoinedDevice::new(Arc::new(first) as _, Arc::clone(journal), begin));
     let joined = joined.map_err(|error| Error::Unsupported(format!("the journal: {error}")))?;
-    Ok(Arc::new(disk.replaced(Arc::new(joined))?))
+    Ok(Arc::new(throughline_block::replaced(
+        disk,
+        Arc::new(joined),
+    )?))
 }
 
 /// Checks that the device is the journal of this volume.

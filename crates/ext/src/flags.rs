@@ -67,6 +67,13 @@ pub struct OpenFor {
 }
 
 impl Attrs {
+    /// Whether a directory's names are looked up without regard to case.
+    pub fn ignores_case(&self, dir: &Inode) -> bool {
+        self.geo.incompat.contains(Incompat::CASEFOLD)
+            && dir.is_dir()
+            && dir.flags.any(InodeFlags::CASEFOLD)
+    }
+
     /// The flags of an inode as shown to programs (`FS_IOC_GETFLAGS`).
     pub fn flags(&self, inode: &Inode) -> InodeFlags {
         let shown = inode.raw.read().flags() & VISIBLE;

@@ -85,9 +85,9 @@ pub fn base_of(path: &Path) -> io::Result<Option<PathBuf>> {
     }))
 }
 
-/// Makes the overlay at `path`, whose disk is `disk`, one over `base`, whose disk is `new`: where the two bases
-/// differ and the overlay has nothing, the bytes of the old one are copied to it first. `progress` is told how
-/// many bytes were compared.
+/// Makes the overlay at `path`, whose disk is `disk`, one over `base`, whose disk is `new`: where the two
+/// bases differ and the overlay has nothing, the bytes of the old one are copied to it first. `progress` is
+/// told how many bytes were compared.
 ///
 /// # Errors
 /// As [`create`], and of both disks and `progress`.

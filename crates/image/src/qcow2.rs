@@ -1,7 +1,7 @@
 //! [`Qcow2`]: a disk in clusters of a file, with tables that say where each is.
 //!
-//! By QEMU's specification, `docs/interop/qcow2.txt`: a table of the first level (L1) has the places of tables
-//! of the second level (L2), whose entries have the places of the clusters of the disk. A table of reference
+//! By QEMU's specification, `docs/interop/qcow2.txt`: a table of the first level (L1) has the places of
+//! tables of the second level (L2), whose entries have the places of the clusters of the disk. A table of reference
 //! counts has the places of blocks of counts, one for each cluster of the file.
 //!
 //! What a power cut leaves. Data is written at once, to a cluster that nothing refers to, or in place. Tables
@@ -15,8 +15,8 @@
 //! 5. what is no longer used is free from now on. Its counts are written with the next flush.
 //!
 //! Invariants, also at any moment of a cut:
-//! - What a table in the file refers to is on the disk, and is counted. So a cut only leaves clusters that are
-//!   counted and not used; they are counted anew when the image is opened for writing again.
+//! - What a table in the file refers to is on the disk, and is counted. So a cut only leaves clusters that
+//!   are counted and not used; they are counted anew when the image is opened for writing again.
 //! - A cluster is written in place only if one entry refers to it.
 //! - A cluster that was freed is not used for anything else before the disk has the table without it.
 //!

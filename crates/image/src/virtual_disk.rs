@@ -153,8 +153,8 @@ impl VirtualDisk {
         })
     }
 
-    /// The disk of a qcow2 image in a store of yours, over `base` where the image has nothing. The image's own
-    /// name of a backing file is not used. Nothing is locked.
+    /// The disk of a qcow2 image in a store of yours, over `base` where the image has nothing. The image's
+    /// own name of a backing file is not used. Nothing is locked.
     ///
     /// # Errors
     /// As [`VirtualDisk::open`].

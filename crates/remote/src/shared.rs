@@ -16,7 +16,9 @@ use crate::options::Options;
 /// seen by every request, as always.
 const MOMENT: Duration = Duration::from_secs(5);
 
-static OPEN: Mutex<Option<HashMap<ObjectName, (Weak<Object>, Instant)>>> = Mutex::new(None);
+/// Objects by name, and when they were found.
+type Open = HashMap<ObjectName, (Weak<Object>, Instant)>;
+static OPEN: Mutex<Option<Open>> = Mutex::new(None);
 
 /// The object with this name: one that is open in this process since a moment, or opened with the options of
 /// the environment.

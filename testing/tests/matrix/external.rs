@@ -145,7 +145,11 @@ fn assert_ours(volume: &Volume, from: usize) {
     for at in from..from + FILES {
         let (name, data) = content(at);
         let found = volume.read(format!("/{name}")).ok();
-        assert_eq!(found, ((at - from) % 3 != 0).then_some(data), "{name}");
+        assert_eq!(
+            found,
+            (!(at - from).is_multiple_of(3)).then_some(data),
+            "{name}"
+        );
     }
 }
 
@@ -153,7 +157,11 @@ fn assert_theirs(root: &Path, from: usize) {
     for at in from..from + FILES {
         let (name, data) = content(at);
         let found = fs::read(root.join(&name)).ok();
-        assert_eq!(found, ((at - from) % 3 != 0).then_some(data), "{name}");
+        assert_eq!(
+            found,
+            (!(at - from).is_multiple_of(3)).then_some(data),
+            "{name}"
+        );
     }
 }
 

@@ -1,5 +1,5 @@
-//! Overlays: `--overlay`, and the commands of `overlay`. The judges are `qemu-img`, `e2fsck -fn`, and that the
-//! base keeps its bytes.
+//! Overlays: `--overlay`, and the commands of `overlay`. The judges are `qemu-img`, `e2fsck -fn`, and that
+//! the base keeps its bytes.
 
 use std::fs;
 use std::path::{Path, PathBuf};

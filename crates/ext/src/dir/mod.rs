@@ -134,8 +134,8 @@ fn check_index(dir: &Inode) -> Result<()> {
 /// Where `name` can be added. It must not exist.
 ///
 /// # Errors
-/// `Exists`; `Invalid` for a name that the directory does not take; `Quota` if the directory must grow and may
-/// not; `Unsupported` for an unsupported hash version.
+/// `Exists`; `Invalid` for a name that the directory does not take; `Quota` if the directory must grow and
+/// may not; `Unsupported` for an unsupported hash version.
 pub(crate) fn room(fs: &Names, dir: &Inode, name: &[u8]) -> Result<Room> {
     let room = find_room(fs, dir, name)?;
     if matches!(room, Room::None) {

@@ -11,13 +11,6 @@ use crate::inode::Inode;
 use crate::names::Names;
 
 impl Names {
-    /// Whether a directory's names are looked up without regard to case.
-    pub fn ignores_case(&self, dir: &Inode) -> bool {
-        self.geo.incompat.contains(Incompat::CASEFOLD)
-            && dir.is_dir()
-            && dir.flags.any(InodeFlags::CASEFOLD)
-    }
-
     /// Sets the flags of an inode (`FS_IOC_SETFLAGS`): all flags that a program can change are set as given;
     /// those that are only shown are ignored. The caller must check permission: only the owner may, and
     /// immutable and append-only need a capability. When a file becomes immutable, its data is on the device

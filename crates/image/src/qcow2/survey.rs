@@ -2,8 +2,8 @@
 //!
 //! A writer that is killed can leave clusters in use that are counted as free; a hostile image can say
 //! anything. Writing would then give a cluster away twice, or change a snapshot. So before an image is
-//! written, everything that refers to clusters is read, and counted ([`for_writing`]). The image is refused if
-//! something that may be changed in place is used several times.
+//! written, everything that refers to clusters is read, and counted ([`for_writing`]). The image is refused
+//! if something that may be changed in place is used several times.
 //!
 //! Before an image is read, all that it refers to must be in the file ([`for_reading`]).
 //!

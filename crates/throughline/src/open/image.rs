@@ -163,8 +163,8 @@ impl ImageOptions {
     }
 
     /// A qcow2 image that holds what is changed: the image that is opened is its backing file, and is only
-    /// read. It is made when the image is first opened for writing. Whoever opens the image for reading sees it
-    /// with the overlay, if there is one. An overlay of another image is not read, and not written.
+    /// read. It is made when the image is first opened for writing. Whoever opens the image for reading sees
+    /// it with the overlay, if there is one. An overlay of another image is not read, and not written.
     pub fn overlay(&mut self, overlay: Option<PathBuf>) -> &mut Self {
         self.overlay = overlay;
         self
