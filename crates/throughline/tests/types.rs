@@ -123,7 +123,7 @@ fn every_type_is_debug_send_and_sync() {
         Xattrs,
     ];
     #[cfg(feature = "remote")]
-    types![ObjectFailure];
+    let _ = types![ObjectFailure];
     let root = include_str!("../src/lib.rs");
     let exported = root.split("\npub use ").skip(1);
     let exported = exported.flat_map(|list| {
