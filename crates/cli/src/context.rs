@@ -48,8 +48,8 @@ pub(crate) struct Globals {
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) overlay: Option<PathBuf>,
     /// Device or file of the image's external journal
-    #[arg(long, global = true, value_name = "PATH")]
-    pub(crate) journal: Option<PathBuf>,
+    #[arg(long = "journal", global = true, value_name = "PATH")]
+    pub(crate) journal_device: Option<PathBuf>,
     /// I/O engine; auto uses io_uring if the kernel allows it
     #[arg(
         long,
@@ -198,7 +198,7 @@ impl Globals {
             ));
         }
         let mut volume = VolumeOptions::new();
-        volume.journal(self.journal.clone());
+        volume.journal(self.journal_device.clone());
         if let Some(seconds) = self.commit {
             volume.commit_interval(Duration::from_secs(seconds.into()));
         }
@@ -242,7 +242,7 @@ impl Globals {
         );
         let overlay = self.overlay.as_ref();
         add("overlay", overlay.map(|path| path.display().to_string()));
-        let journal = self.journal.as_ref();
+        let journal = self.journal_device.as_ref();
         add("journal", journal.map(|path| path.display().to_string()));
         add("direct", yes(self.direct));
         add("host-cache", yes(self.host_cache));

@@ -120,7 +120,7 @@ fn check(journal: &Disk, sb: &Superblock, geo: &Geometry) -> Result<()> {
         true => Err(Error::from(Reason::Invalid(what))),
         false => Ok(()),
     };
-    let none = "what is named as the journal is not an external journal";
+    let none = "what is named as the journal holds no external journal";
     let own = match primary::read(journal) {
         Err(Error::Corrupt(_)) => return Err(Reason::Invalid(none).into()),
         own => own?,

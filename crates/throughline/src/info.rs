@@ -140,6 +140,15 @@ pub(crate) fn io_counts(fs: &Fs) -> IoCounts {
     }
 }
 
+/// Names of all features.
+pub(crate) fn features(fs: &Fs) -> Vec<String> {
+    let geometry = fs.geometry();
+    let mut features = geometry.compat.names();
+    features.extend(geometry.incompat.names());
+    features.extend(geometry.ro_compat.names());
+    features
+}
+
 pub(crate) fn of(fs: &Fs) -> Result<VolumeInfo> {
     let geometry = fs.geometry();
     let sb = fs.superblock();
@@ -149,14 +158,11 @@ pub(crate) fn of(fs: &Fs) -> Result<VolumeInfo> {
         Err(throughline_ext::Error::Corrupt(damage)) => (None, Some(damage)),
         Err(other) => return Err(other.into()),
     };
-    let mut features = geometry.compat.names();
-    features.extend(geometry.incompat.names());
-    features.extend(geometry.ro_compat.names());
     Ok(VolumeInfo {
         format: format_of(&sb),
         label: String::from_utf8_lossy(&space.label).into_owned(),
         uuid: uuid_text(&space.uuid),
-        features,
+        features: features(fs),
         block_bytes: geometry.block_bytes,
         blocks: geometry.blocks,
         groups: geometry.groups,

@@ -32,6 +32,8 @@ pub trait VolumeLayers {
     fn cache(&self) -> &Arc<PageCache>;
     /// The file system.
     fn engine(&self) -> &Fs;
+    /// Names of the volume's features, which are known without I/O.
+    fn features(&self) -> Vec<String>;
 }
 
 impl VolumeLayers for Volume {
@@ -45,6 +47,10 @@ impl VolumeLayers for Volume {
 
     fn engine(&self) -> &Fs {
         self.fs()
+    }
+
+    fn features(&self) -> Vec<String> {
+        crate::info::features(self.fs())
     }
 }
 

@@ -264,7 +264,7 @@ fn journals_that_do_not_belong_to_the_volume_are_refused() {
     make_journal(&other, "4096", JOURNAL_UUID).expect("made");
     refused(with(&other), "blocks of another size");
     fs::write(&other, vec![0; 1 << 20]).expect("written");
-    refused(with(&other), "is not an external journal");
+    refused(with(&other), "holds no external journal");
     refused(with(&pair.image), "is in use by this process");
     let missing = pair.dir.path().join("missing");
     assert!(matches!(with(&missing), Err(Error::Open { .. })));

@@ -128,7 +128,7 @@ fn plan(
         let whole = std::path::absolute(path);
         options.overlay = Some(whole.doing(|| format!("cannot find {}", quote(path)))?);
     }
-    if let Some(path) = &globals.journal {
+    if let Some(path) = &globals.journal_device {
         let whole = std::path::absolute(path);
         options.journal = Some(whole.doing(|| format!("cannot find {}", quote(path)))?);
     }

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use throughline::{Volume, VolumeInfo};
+use throughline::Volume;
+use throughline::internal::VolumeLayers;
 
 use super::attributes::AttributeRequests;
 use super::creation::CreationRequests;
@@ -55,10 +56,9 @@ pub(super) fn opens_without_request(volume: &Volume, options: &MountOptions) -> 
     is_possible && is_chosen && !protects
 }
 
-/// Whether the volume has a feature; true if it cannot be read.
+/// Whether the volume has a feature.
 fn has_feature(volume: &Volume, feature: &str) -> bool {
-    let has = |info: VolumeInfo| info.features.iter().any(|name| name == feature);
-    volume.info().map_or(true, has)
+    volume.features().iter().any(|name| name == feature)
 }
 
 impl Families {

@@ -20,6 +20,9 @@ const LARGE_FILE_BYTES: u64 = i32::MAX as u64;
 /// Seconds between checks, where there are periodic ones.
 const CHECK_INTERVAL_S: u32 = 180 * 24 * 3600;
 
+/// `s_encrypt_algos`: AES-256-XTS for contents, AES-256-CTS for names.
+const ENCRYPTION: [u8; 4] = [1, 4, 0, 0];
+
 /// The superblock with all numbers that do not depend on what is in use.
 pub(super) fn initial(request: &Request, numbers: &Numbers) -> Superblock {
     let mut sb = Superblock::new_zeroed();
@@ -102,6 +105,9 @@ fn settings(sb: &mut Superblock, request: &Request) {
         word.set(u32::from_le_bytes(*bytes));
     }
     sb.s_def_hash_version = request.hash_version;
+    if request.features.incompat.contains(Incompat::ENCRYPT) {
+        sb.s_encrypt_algos = ENCRYPTION;
+    }
     sb.s_encoding.set(request.encoding.0);
     sb.s_encoding_flags.set(request.encoding.1);
     let mut flags = Flags::SIGNED_HASH;

@@ -113,7 +113,7 @@ fn over(inner: Globals, outer: &Globals) -> Globals {
         image_format,
         backing,
         overlay,
-        journal,
+        journal_device,
         engine,
         direct,
         host_cache,
@@ -136,7 +136,7 @@ fn over(inner: Globals, outer: &Globals) -> Globals {
             false => backing,
         },
         overlay: overlay.or_else(|| outer.overlay.clone()),
-        journal: journal.or_else(|| outer.journal.clone()),
+        journal_device: journal_device.or_else(|| outer.journal_device.clone()),
         engine: if engine == Engine::Auto {
             outer.engine
         } else {

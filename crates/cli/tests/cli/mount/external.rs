@@ -42,7 +42,7 @@ fn an_external_journal_is_named_by_its_path() {
     let other = image.sibling("other");
     std::fs::write(&other, [0; 4096]).unwrap();
     let wrong = [&["--journal", other.to_str().unwrap()][..], &copy].concat();
-    fails(wrong, 1, "is not an external journal");
+    fails(wrong, 1, "holds no external journal");
     if skipped() {
         return;
     }
