@@ -49,19 +49,15 @@ pub(crate) const RECIPES: &[Recipe] = &[
         "",
     ),
     recipe(
-        "ext4 with quotas",
-        "-t ext4 -b 1024 -O quota,project -E quotatype=usrquota:grpquota:prjquota -J size=1",
-        "",
-    ),
-    recipe(
-        "ext4 of clusters",
-        "-t ext4 -b 1024 -O bigalloc,inline_data -C 4096 -J size=1",
+        "ext4 of clusters, with quotas",
+        "-t ext4 -b 1024 -O bigalloc,inline_data,quota,project -C 4096 -J size=1 \
+         -E quotatype=usrquota:grpquota:prjquota",
         "",
     ),
     recipe(
         "ext4 to be read only",
         "-t ext4 -b 1024 -O bigalloc,casefold,verity,project -C 4096 -J size=1",
-        "",
+        "feature FEATURE_R31",
     ),
     recipe("ext3 to recover", "-t ext3 -b 1024 -J size=1", LOGGED),
     recipe("ext4 to recover", "-t ext4 -b 1024 -J size=1", LOGGED),

@@ -9,17 +9,21 @@ use throughline_image::{Format, OpenBase};
 
 use super::image::Looked;
 
+/// `None`: no name is one of an object.
 pub fn object_scheme_bytes(_name: &[u8]) -> Option<usize> {
     None
 }
 
+/// `None`, as well.
 pub fn object_shown(_path: &Path) -> Option<String> {
     None
 }
 
+/// There are none.
 #[derive(Debug)]
 pub struct HeldObject {}
 
+/// `None`, as well.
 pub fn hold_object(_path: &Path) -> Option<io::Result<HeldObject>> {
     None
 }
