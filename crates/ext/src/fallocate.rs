@@ -371,8 +371,10 @@ fn zero_on_device(fs: &Data, inode: &Inode, offset: u64, end: u64, grow: bool) -
         let reached = at.map_or(end, |at| at << fs.geo.block_log);
         coherent::drop_cached(fs, inode, offset..reached);
     }
+    // Edges that are in the journal are committed when they end: with the larger size.
+    let allocated = allocate(fs, inode, offset, end, grow);
     end_edges(fs, inode, edges)?;
-    allocate(fs, inode, offset, end, grow)
+    allocated
 }
 
 fn collapse(fs: &Data, inode: &Inode, offset: u64, end: u64) -> Result<()> {
