@@ -1,8 +1,8 @@
 //! [`Qcow2`]: a disk in clusters of a file, with tables that say where each is.
 //!
 //! By QEMU's specification, `docs/interop/qcow2.txt`: a table of the first level (L1) has the places of
-//! tables of the second level (L2), whose entries have the places of the clusters of the disk. A table of reference
-//! counts has the places of blocks of counts, one for each cluster of the file.
+//! tables of the second level (L2), whose entries have the places of the clusters of the disk. A table of
+//! reference counts has the places of blocks of counts, one for each cluster of the file.
 //!
 //! What a power cut leaves. Data is written at once, to a cluster that nothing refers to, or in place. Tables
 //! are changed in memory. [`Qcow2::flush`] (in `flush.rs`) writes them in this order, each step on the disk

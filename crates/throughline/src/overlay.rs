@@ -1,5 +1,5 @@
-//! Overlays: what was changed of an image, in a qcow2 file of its own. [`ImageOptions::overlay`] makes and uses
-//! them; here is what is done with them later.
+//! Overlays: what was changed of an image, in a qcow2 file of its own. [`ImageOptions::overlay`] makes and
+//! uses them; here is what is done with them later.
 
 use std::io;
 use std::ops::Range;

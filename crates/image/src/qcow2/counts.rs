@@ -5,7 +5,8 @@
 //!
 //! Invariants:
 //! - A cluster is given away only if nothing in memory and nothing on the disk refers to it: what is no
-//!   longer used is released by [`Counts::release`] when the table that referred to it is on the disk without it.
+//!   longer used is released by [`Counts::release`] when the table that referred to it is on the disk
+//!   without it.
 //! - [`Counts::changed_blocks`] lists all that the file does not have yet.
 
 use std::collections::BTreeSet;

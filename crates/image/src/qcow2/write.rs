@@ -103,7 +103,7 @@ impl Qcow2 {
         Ok(wanted)
     }
 
-    /// Claims up to `wanted` clusters for those of the disk from `first` on. Their tables can be changed then.
+    /// Claims up to `wanted` clusters for those of the disk from `first` on. Then their tables can change.
     fn claim(&self, first: u64, wanted: usize) -> io::Result<(u64, usize)> {
         let mut state = self.state.lock();
         // The first cluster of each table.
