@@ -1,6 +1,6 @@
 //! Power cuts of a volume in an overlay. After each, the volume is recovered in the overlay: what was synced
-//! is there, what replaces a file is whole, `e2fsck -fn` and `qemu-img check` find nothing, and no byte of the
-//! base has changed.
+//! is there, what replaces a file is whole, `e2fsck -fn` and `qemu-img check` find nothing, and no byte of
+//! the base has changed.
 
 use std::collections::BTreeMap;
 use std::fs;
