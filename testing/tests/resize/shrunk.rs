@@ -128,7 +128,11 @@ fn shrunk_volumes_are_clean_and_whole() {
     if !with_tools() {
         return;
     }
-    for (words, _, steps) in RECIPES {
+    // With quotas, shrinking is refused (`refused.rs`).
+    let shrinkable = RECIPES
+        .iter()
+        .filter(|(words, ..)| !words.contains("quota"));
+    for (words, _, steps) in shrinkable {
         let kib = steps.iter().copied().filter(|kib| *kib <= 130_000).max();
         // `mke2fs` refuses to reserve descriptors for less than it makes.
         let words = words.replace(" -E resize=20000", "");

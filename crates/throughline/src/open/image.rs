@@ -125,7 +125,7 @@ impl ReadAt for Image {
 /// let mut image = ImageOptions::new();
 /// image.overlay(Some("changes.qcow2".into()));
 /// let volume = OpenOptions::new().write(true).image(&image).open("base.img")?;
-/// volume.create("/etc/hostname")?.write_all_at(b"one\n", 0)?;
+/// volume.write("/etc/hostname", "one\n")?;
 /// volume.close()?;
 ///
 /// // The same disk, by the name of the overlay.
