@@ -54,6 +54,7 @@ fn bases() -> Vec<(&'static str, Base)> {
 fn over_threads(work: impl Fn() + Sync) {
     static TURN: parking_lot::Mutex<()> = parking_lot::Mutex::new(());
     let _turn = TURN.lock();
+    WATCH.begin();
     std::thread::scope(|scope| {
         for _ in 0..THREADS {
             scope.spawn(&work);

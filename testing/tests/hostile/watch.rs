@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::panic;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::ThreadId;
 use std::time::{Duration, Instant};
@@ -19,7 +20,7 @@ type Running = Arc<Mutex<HashMap<ThreadId, (String, Instant)>>>;
 pub(crate) struct Watch {
     running: Running,
     slowest: Mutex<(Duration, String)>,
-    resident_kib: u64,
+    resident_kib: AtomicU64,
     addresses_kib: u64,
 }
 
@@ -54,9 +55,16 @@ impl Watch {
         Watch {
             running,
             slowest: Mutex::default(),
-            resident_kib: status_kib("VmHWM:"),
+            resident_kib: AtomicU64::new(status_kib("VmHWM:")),
             addresses_kib: status_kib("VmPeak:"),
         }
+    }
+
+    /// A test begins: what the allocator keeps of the ones before is not memory of its images.
+    pub(crate) fn begin(&self) {
+        std::fs::write("/proc/self/clear_refs", "5").expect("the peak can be reset");
+        self.resident_kib
+            .store(status_kib("VmHWM:"), Ordering::SeqCst);
     }
 
     /// Runs `work` on the image `what`. Returns whether it ended without a panic.
@@ -65,7 +73,8 @@ impl Watch {
         let lock = || self.running.lock().unwrap_or_else(PoisonError::into_inner);
         lock().insert(me, (what.to_owned(), Instant::now()));
         let result = panic::catch_unwind(panic::AssertUnwindSafe(work)).ok();
-        let resident = status_kib("VmHWM:").saturating_sub(self.resident_kib);
+        let resident =
+            status_kib("VmHWM:").saturating_sub(self.resident_kib.load(Ordering::SeqCst));
         let addresses = status_kib("VmPeak:").saturating_sub(self.addresses_kib);
         // Not under the lock: the hook takes it too.
         let running = format!("{:?}", lock());
