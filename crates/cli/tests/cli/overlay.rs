@@ -271,6 +271,25 @@ fn commit_and_rebase() {
     assert!(said.contains("the overlay itself"), "{said}");
 }
 
+/// Snapshots in an overlay show its base, too: it is not replaced.
+#[test]
+fn an_overlay_with_snapshots_keeps_its_base() {
+    let Some((place, _)) = Place::new() else {
+        return;
+    };
+    place.change("over.qcow2", "base.img");
+    fs::copy(place.path("base.img"), place.path("other.img")).unwrap();
+    place.qemu(&["snapshot", "-c", "one", "over.qcow2"]);
+    let [backing, overlay, other] = [".", "over.qcow2", "other.img"].map(|name| place.text(name));
+    let said = fails(
+        ["overlay", "rebase", "--backing", &backing, &overlay, &other],
+        1,
+    );
+    assert!(said.contains("snapshots"), "{said}");
+    let info = place.qemu(&["info", "over.qcow2"]);
+    assert!(info.contains("backing file: base.img"), "{info}");
+}
+
 /// Names of bases of any length, on both sides of the first sector.
 #[test]
 fn bases_with_long_names() {

@@ -16,13 +16,19 @@ const PLACES: [u64; 2] = [512, 2048];
 /// one: what refers to a name is in the first sector, and a name behind it is on the disk before.
 ///
 /// # Errors
-/// [`io::ErrorKind::Unsupported`] for an image with extensions that are not known here;
+/// [`io::ErrorKind::Unsupported`] for an image with snapshots, or with extensions that are not known here;
 /// [`io::ErrorKind::InvalidInput`] if the name is too long; of the device.
 pub(crate) fn set_backing(file: &dyn Store, name: &str, format: &str) -> io::Result<()> {
     let header = Header::read(file)?;
     if header.has_unknown_parts() {
         return Err(unsupported(
             "changing the backing file of a qcow2 image with unknown extensions: 'qemu-img rebase' does it",
+        ));
+    }
+    if header.snapshots > 0 {
+        return Err(unsupported(
+            "changing the base of a qcow2 image with snapshots, which would show the new base as well: \
+             'qemu-img snapshot -d' removes them",
         ));
     }
     let mut first = vec![0; SECTOR_BYTES];
