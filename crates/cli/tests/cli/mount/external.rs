@@ -50,7 +50,7 @@ fn an_external_journal_is_named_by_its_path() {
     let point = Point::new(&image, "point");
     super::ok(["mount", "-o", &options, image.str(), point.str()]);
     std::fs::write(point.path("mounted"), "more").unwrap();
-    point.unmount();
+    super::ok(["umount", point.str()]);
     check();
     assert_eq!(ok(["cat", &image.at("/mounted")]), "more");
 }
