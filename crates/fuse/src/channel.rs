@@ -16,7 +16,8 @@ use throughline_device::{AlignedBuf, FuseEntry, OP_IN_AT, PAYLOAD_AT, RING_AT};
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::wire::{
-    InHeader, NotifyInvalEntry, NotifyInvalInode, OutHeader, RingInOut, WRITE_DATA_AT,
+    InHeader, NotifyInvalEntry, NotifyInvalInode, NotifyRetrieve, OutHeader, RingInOut,
+    WRITE_DATA_AT,
 };
 
 /// A page: the alignment of request and reply data.
@@ -136,6 +137,23 @@ impl Channel {
             flags: NotifyInvalEntry::EXPIRE_ONLY,
         };
         self.send(0, NotifyInvalEntry::CODE, &[notice.as_bytes(), name, &[0]])
+            .map(drop)
+    }
+
+    /// Makes the kernel send a request that needs no service ([`Scratch::is_nudge`]), to the queue of the
+    /// processor on which this runs. `nodeid` is a regular file that the kernel knows; of others, it sends
+    /// nothing. `number` is one that no other such request has.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn nudge(&self, nodeid: u64, number: u64) -> io::Result<()> {
+        let notice = NotifyRetrieve {
+            // The kernel counts its own requests up from 0, by two.
+            unique: 1 << 63 | number << 1,
+            nodeid,
+            ..NotifyRetrieve::default()
+        };
+        self.send(0, NotifyRetrieve::CODE, &[notice.as_bytes()])
             .map(drop)
     }
 
@@ -369,6 +387,22 @@ impl Scratch {
             *reply_bytes = len;
             *touched_bytes = (*touched_bytes).max(len);
         }
+    }
+
+    /// The header of the request that has arrived in an entry and is not taken yet.
+    pub(crate) fn arrived(&self) -> Option<InHeader> {
+        match &self.memory {
+            Memory::Own(_) => None,
+            Memory::Entry { entry, .. } => InHeader::read_from_prefix(entry.memory()?)
+                .ok()
+                .map(|(header, _)| header),
+        }
+    }
+
+    /// Whether the request was caused by [`Channel::nudge`], and is served by committing its entry.
+    pub(crate) fn is_nudge(&self) -> bool {
+        self.header()
+            .is_some_and(|header| header.opcode == NotifyRetrieve::REPLY)
     }
 
     /// The header of the request; `None` if the bytes are not a request.

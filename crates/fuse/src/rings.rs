@@ -13,6 +13,13 @@
 //! Invariants:
 //! - While a request is served, another entry of its queue is free, or about to be. A thread that takes a
 //!   request when there is none starts another thread, up to a bound for each queue.
+//! - The kernel gives a new entry the next request only, not one that was queued before while no entry was
+//!   free: an entry takes that when it is committed. So a new thread nudges the kernel: it causes a request
+//!   that needs no service, on its own queue, whose commit takes what is queued. Otherwise such a request
+//!   would wait for those before it; for ever, if one of these waits for it in turn, as a change does that
+//!   waits for pages to be written back ([`crate::coherence`]). The nudge names a regular file, because the
+//!   kernel ignores others: the last of which a request came. Either that is still served, so the kernel
+//!   knows the file, or its commit has taken what is queued.
 //! - A thread that waits for a turn ([`crate::turns`]) does not count towards the bound. The holders of
 //!   turns wait for the kernel, which may wait for other requests, and the bound is larger than their number.
 //! - A thread whose entry is with the kernel does nothing but wait. In particular, notifications for which
@@ -26,7 +33,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::thread::Scope;
 
@@ -42,6 +49,7 @@ use crate::options::Choices;
 use crate::placement::Placement;
 use crate::service::Service;
 use crate::turns::MAX_TURNS;
+use crate::wire::Opcode;
 
 /// The maximum number of threads of all queues that serve at the same time, unless the minimum of
 /// [`QUEUE_THREADS`] requires more.
@@ -105,6 +113,8 @@ pub(crate) struct Rings<'a> {
     /// The log says that a thread could not be added.
     warned: AtomicBool,
     notices: Bell,
+    /// The number of nudges.
+    nudges: AtomicU64,
 }
 
 /// The threads of one processor's queue.
@@ -114,6 +124,8 @@ struct Queue {
     waiting: AtomicUsize,
     /// All threads except those that wait for a turn.
     threads: AtomicUsize,
+    /// The node id of the regular file that a request named last, or 0.
+    regular: AtomicU64,
 }
 
 /// Whether all queues have an entry. Unknown at first.
@@ -175,6 +187,7 @@ impl<'a> Rings<'a> {
                 processor: *processor,
                 waiting: AtomicUsize::new(0),
                 threads: AtomicUsize::new(0),
+                regular: AtomicU64::new(0),
             })
         };
         let (least, most) = QUEUE_THREADS;
@@ -190,6 +203,7 @@ impl<'a> Rings<'a> {
             ended: AtomicBool::new(false),
             warned: AtomicBool::new(false),
             notices: Bell::default(),
+            nudges: AtomicU64::new(0),
         }
     }
 
@@ -299,12 +313,24 @@ impl<'a> Rings<'a> {
             return;
         }
         let started = self.spawn(scope, queue, |scratch| {
-            scratch
-                .inspect_err(|error| self.warn_once("adding an entry of a ring", error))
-                .ok()
+            let added =
+                scratch.inspect_err(|error| self.warn_once("adding an entry of a ring", error));
+            added.ok().inspect(|_| self.nudge(queue))
         });
         if let Err(error) = started {
             self.warn_once("starting a thread", &error);
+        }
+    }
+
+    /// Makes the kernel pass on the requests that were queued before the current thread's entry was registered.
+    fn nudge(&self, queue: &Queue) {
+        let number = self.nudges.fetch_add(1, Ordering::Relaxed);
+        let regular = queue.regular.load(Ordering::Relaxed);
+        if regular == 0 {
+            return;
+        }
+        if let Err(error) = self.connection.nudge(regular, number) {
+            self.warn_once("nudging the kernel", &error);
         }
     }
 
@@ -341,6 +367,7 @@ impl<'a> Rings<'a> {
                 }
             }
             queue.waiting.fetch_sub(1, Ordering::Relaxed);
+            queue.notes(&scratch);
             self.ensure_waiter(scope, queue);
             self.serve(scope, queue, &mut scratch);
             self.limit_memory(&mut scratch, &mut keeps);
@@ -365,7 +392,7 @@ impl<'a> Rings<'a> {
         // A panic is a bug of ours; it fails its own request only, by the reply that is prepared.
         let served = std::panic::catch_unwind(AssertUnwindSafe(|| {
             scratch.take_from_entry()?;
-            while !self.server.serve_entry(&self.connection, scratch)? {
+            while !scratch.is_nudge() && !self.server.serve_entry(&self.connection, scratch)? {
                 queue.threads.fetch_sub(1, Ordering::Relaxed);
                 self.ensure_waiter(scope, queue);
                 self.server.await_turn();
@@ -409,6 +436,16 @@ impl<'a> Rings<'a> {
 }
 
 impl Queue {
+    /// Notes the file of a request that has arrived.
+    fn notes(&self, scratch: &Scratch) {
+        let named = scratch
+            .arrived()
+            .filter(|header| Opcode::of(header.opcode).is_some_and(Opcode::is_of_regular_file));
+        if let Some(header) = named {
+            self.regular.store(header.nodeid, Ordering::Relaxed);
+        }
+    }
+
     /// One of its threads ends.
     fn end(&self) {
         self.waiting.fetch_sub(1, Ordering::Relaxed);

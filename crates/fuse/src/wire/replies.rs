@@ -49,6 +49,9 @@ replies! {
     NotifyInvalInode { nodeid: u64, offset: i64, len: i64 }
     /// A notification: a name in a directory has to be looked up again. The name follows, with a NUL.
     NotifyInvalEntry { parent: u64, namelen: u32, flags: u32 }
+    /// A notification: the kernel is to send what it caches of an inode, as a request `NOTIFY_REPLY` with this
+    /// number.
+    NotifyRetrieve { unique: u64, nodeid: u64, offset: u64, size: u32, padding: u32 }
     /// Before each name of READDIR; the name follows, padded to eight bytes.
     Dirent { ino: u64, off: u64, namelen: u32, kind: u32 }
 }
@@ -56,6 +59,13 @@ replies! {
 impl NotifyInvalInode {
     /// The code of the notification, in the header's `error` field.
     pub(crate) const CODE: i32 = 2;
+}
+
+impl NotifyRetrieve {
+    /// The code of the notification, in the header's `error` field.
+    pub(crate) const CODE: i32 = 5;
+    /// The operation of the request that it causes.
+    pub(crate) const REPLY: u32 = 41;
 }
 
 impl NotifyInvalEntry {

@@ -2,7 +2,7 @@
 //! the image is closed.
 
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::Signal;
+use rustix::thread::CpuSet;
 
 use super::{Point, image, mounted, mounts, ok, signal, skipped, wait, wait_gone};
 use crate::common::{Image, noise, throughline};
@@ -297,4 +298,76 @@ fn a_second_signal_ends_a_server_at_once() {
     }
     fs::copy(&image, upper.path()).unwrap();
     upper.assert_clean();
+}
+
+const READERS: usize = 6;
+
+/// Binds the current thread, so that its requests go to one queue.
+fn on_the_first_processor() {
+    let mut only = CpuSet::new();
+    only.set(0);
+    rustix::thread::sched_setaffinity(None, &only).unwrap();
+}
+
+/// More requests arrive than threads are free, and these wait for the device: those behind them are served.
+#[test]
+fn requests_behind_others_that_wait_for_the_device_are_served() {
+    if skipped() {
+        return;
+    }
+    let below = Image::new("128M", &["-t", "ext4"]);
+    let host = mounted(&below, "");
+    let upper = Image::new("32M", &["-t", "ext4", "-b", "4096"]);
+    let image = host.path("image");
+    fs::copy(upper.path(), &image).unwrap();
+    let point = Point::new(&upper, "upper");
+    let arguments = ["mount", image.to_str().unwrap(), point.str()];
+    ok(arguments);
+    let paths: [PathBuf; READERS] =
+        std::array::from_fn(|number| point.path(&format!("file-{number}")));
+    for path in &paths {
+        fs::write(path, [7; 4096]).unwrap();
+    }
+    ok(["umount", point.str()]);
+    ok(arguments);
+    let connections = Connections::new(upper.sibling("connections"));
+    let files = paths.map(|path| File::open(path).unwrap());
+    wait("the device is idle", || connections.waiting(&host) == 0);
+    let device = Stopped::new(host.pid());
+    let server = Stopped::new(point.pid());
+    std::thread::scope(|scope| {
+        let more = |before: u64| {
+            wait("a request is queued", || {
+                connections.waiting(&point) > before
+            });
+        };
+        let readers = files.each_ref().map(|mut file| {
+            let before = connections.waiting(&point);
+            let reader = scope.spawn(move || {
+                on_the_first_processor();
+                let mut byte = [0];
+                file.read_exact(&mut byte).map(|()| byte)
+            });
+            more(before);
+            reader
+        });
+        let before = connections.waiting(&point);
+        let asker = scope.spawn(|| {
+            on_the_first_processor();
+            rustix::fs::statfs(&point.dir)
+        });
+        more(before);
+        drop(server);
+        wait("the last request is answered", || asker.is_finished());
+        asker.join().unwrap().unwrap();
+        assert!(readers.iter().all(|reader| !reader.is_finished()));
+        drop(device);
+        for reader in readers {
+            assert_eq!(reader.join().unwrap().unwrap(), [7]);
+        }
+    });
+    drop(files);
+    ok(["umount", point.str()]);
+    ok(["umount", host.path("").to_str().unwrap()]);
+    below.assert_clean();
 }
