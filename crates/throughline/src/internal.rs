@@ -189,6 +189,16 @@ pub trait OpenBlockDevice {
     /// As [`OpenOptions::open`].
     fn open_block_device(&self, device: Arc<dyn BlockDevice>) -> Result<Volume>;
 
+    /// As [`OpenOptions::open_device`], of a volume whose journal is on another device.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    fn open_with_journal(
+        &self,
+        device: Arc<dyn BlockDevice>,
+        journal: Arc<dyn BlockDevice>,
+    ) -> Result<Volume>;
+
     /// As [`OpenOptions::open_raw_device`].
     ///
     /// # Errors
@@ -209,6 +219,14 @@ pub trait OpenBlockDevice {
 impl OpenBlockDevice for OpenOptions {
     fn open_block_device(&self, device: Arc<dyn BlockDevice>) -> Result<Volume> {
         self.on_block_device(device)
+    }
+
+    fn open_with_journal(
+        &self,
+        device: Arc<dyn BlockDevice>,
+        journal: Arc<dyn BlockDevice>,
+    ) -> Result<Volume> {
+        self.on_devices(device, journal)
     }
 
     fn open_raw_block_device(&self, device: Arc<dyn BlockDevice>) -> Result<RawFile> {

@@ -93,6 +93,17 @@ impl OpenOptions {
         self.open_on(self.disk_on(device).map_err(failed_device)?)
     }
 
+    /// A volume, and its journal's device.
+    pub(crate) fn on_devices(
+        &self,
+        device: Arc<dyn BlockDevice>,
+        journal: Arc<dyn BlockDevice>,
+    ) -> Result<Volume> {
+        let mut options = self.clone();
+        options.volume.fs.journal = Some(JournalDevice(journal));
+        options.on_block_device(device)
+    }
+
     pub(crate) fn open_on(&self, disk: Arc<Disk>) -> Result<Volume> {
         let mut options = self.volume.fs.clone();
         options.write = self.write;
@@ -102,7 +113,9 @@ impl OpenOptions {
         if let Some(bytes) = self.cache_bytes {
             options.metadata_cache_bytes = metadata_bytes(bytes);
         }
-        options.journal = self.journal_device()?.map(JournalDevice);
+        if let Some(journal) = self.journal_device()? {
+            options.journal = Some(JournalDevice(journal));
+        }
         let fs = Fs::open(disk, &options)?;
         if let Some(why) = fs.read_only_reason().filter(|_| self.write) {
             return Err(Error::Unsupported(format!("writing: {why}")));
