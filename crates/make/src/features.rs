@@ -45,6 +45,7 @@ const MADE: Features = Features {
         .union(RoCompat::DIR_NLINK)
         .union(RoCompat::EXTRA_ISIZE)
         .union(RoCompat::METADATA_CSUM)
+        .union(RoCompat::QUOTA)
         .union(RoCompat::PROJECT)
         .union(RoCompat::VERITY),
 };

@@ -68,8 +68,6 @@ pub(crate) struct Found {
     pub(crate) inline: Inline,
     /// Times of files after this are set to it.
     pub(crate) clamp: Option<u64>,
-    /// The owner of the root directory, if it is not the tree's.
-    pub(crate) root_owner: Option<(u32, u32)>,
 }
 
 /// Clears the target for a plan whose data is written before [`write`], which then finds it

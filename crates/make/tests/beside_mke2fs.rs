@@ -296,7 +296,6 @@ fn what_is_refused_says_what_is_allowed_and_writes_nothing() {
     for (list, said) in [
         ("bogus", "has_journal"),
         ("bigalloc", "bigalloc is not written"),
-        ("quota", "quota is not written"),
         ("journal_dev", "external journal"),
     ] {
         let refused = options.features(list).map(|_| ()).unwrap_err().to_string();

@@ -80,7 +80,7 @@ pub(crate) fn choose<'w>(
     let mut guess = walk.bytes.saturating_add(free).clamp(1 << 20, 1 << 50);
     for round in 1.. {
         let (mut request, manner) = resolved(options, guess, walk)?;
-        let measured = measure(&request, walk)?;
+        let measured = measure(&request, walk, options)?;
         let wanted = free.div_ceil(u64::from(request.block_bytes));
         request.inodes = match options.inodes {
             Some(count) => asked(count, &measured)?,
@@ -163,7 +163,7 @@ fn resolved(options: &MkfsOptions, bytes: u64, walk: &Walk<'_>) -> Result<(Reque
 
 fn exact<'w>(options: &MkfsOptions, bytes: u64, walk: &'w Walk<'w>) -> Result<Sized<'w>> {
     let (mut request, manner) = resolved(options, bytes, walk)?;
-    let measured = measure(&request, walk)?;
+    let measured = measure(&request, walk, options)?;
     request.inodes = match options.inodes {
         Some(count) => asked(count, &measured)?,
         None => InodeCount::AtLeast(measured.inodes().max(by_rule(&request, bytes))),
@@ -225,13 +225,22 @@ fn asked(count: u64, measured: &Measured<'_>) -> Result<InodeCount> {
     }
 }
 
-fn measure<'w>(request: &Request, walk: &'w Walk<'w>) -> Result<Measured<'w>> {
+fn measure<'w>(
+    request: &Request,
+    walk: &'w Walk<'w>,
+    options: &MkfsOptions,
+) -> Result<Measured<'w>> {
     let mut probe = request.clone();
     probe.blocks = PROBE_BLOCKS;
     probe.inodes = InodeCount::AtLeast(1);
     probe.journal = JournalRequest::default();
     let plan = Plan::new(&probe)?;
-    Measured::new(walk, &plan.geo, &plan.superblock)
+    Measured::new(
+        walk,
+        &plan.geo,
+        &plan.superblock,
+        options.extended.root_owner,
+    )
 }
 
 struct Search<'s, 'w> {

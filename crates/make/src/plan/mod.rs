@@ -31,7 +31,7 @@ use self::build::Build;
 use self::journal::JournalSize;
 use self::numbers::Numbers;
 use self::space::Space;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::pack::measure::Measured;
 use crate::pack::place::{self as contents, Lacking, Placed};
 use crate::request::Request;
@@ -118,20 +118,17 @@ impl<'w> Plan<'w> {
             overhead += u64::from(size.blocks) + u64::from(size.fast_commit_blocks);
         }
         let mmp = build.mmp()?;
-        if tree.is_some() && !quota::kinds(&request).is_empty() {
-            return Err(Error::unsupported(
-                "a tree of files and the feature quota: make the volume without it, then add it with \
-                 'tune2fs -O quota'",
-            ));
-        }
-        build.quota_files()?;
+        let quotas = build.quota_files(tree)?;
         build.orphan_file()?;
         let tree = match tree
             .map(|tree| contents::place(&mut build, tree))
             .transpose()?
         {
             None => None,
-            Some(Ok(placed)) => Some(placed),
+            Some(Ok(placed)) => {
+                build.count_usage(&quotas, &placed);
+                Some(placed)
+            }
             Some(Err(lacking)) => return Ok(Err(lacking)),
         };
         let last_inode = build.inodes.keys().next_back().copied().unwrap_or(0);

