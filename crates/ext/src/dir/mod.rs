@@ -139,7 +139,8 @@ fn check_index(dir: &Inode) -> Result<()> {
 pub(crate) fn room(fs: &Names, dir: &Inode, name: &[u8]) -> Result<Room> {
     let room = find_room(fs, dir, name)?;
     if matches!(room, Room::None) {
-        fs.check_limits(dir, 1, 0)?;
+        // Refused before anything changes.
+        drop(fs.hold_growth(dir)?);
     }
     Ok(room)
 }
