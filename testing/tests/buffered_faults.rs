@@ -7,7 +7,7 @@ mod oracle;
 
 use std::sync::Arc;
 
-use oracle::image::{Scratch, Shape, bytes_of, load, shape_of, tools};
+use oracle::image::{Scratch, Shape, bytes_of, shape_of, tools};
 use oracle::seeds::{Deadline, chosen, run_all, soak};
 use throughline::internal::OpenBlockDevice;
 use throughline::{DirtyLimits, FileOptions, Handle, OpenOptions, RawFile, Volume};

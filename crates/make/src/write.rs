@@ -465,7 +465,7 @@ impl<'d> Writer<'d> {
     }
 
     /// Discards the whole logical blocks in a range and zeroes the rest of it. Whether that was possible.
-    fn discard(&mut self, range: Range<u64>) -> Result<bool> {
+    pub(crate) fn discard(&mut self, range: Range<u64>) -> Result<bool> {
         let (inside, unit) = (
             range.start + self.offset..range.end + self.offset,
             self.unit(),
@@ -507,7 +507,7 @@ impl<'d> Writer<'d> {
     }
 
     /// Writes what is left, and makes all of it durable.
-    fn finish(mut self) -> Result<()> {
+    pub(crate) fn finish(mut self) -> Result<()> {
         self.flush()?;
         Ok(self.disk.flush()?)
     }

@@ -114,7 +114,7 @@ pub(super) fn first_block(
     parent: InodeNumber,
     records: &[u8],
 ) -> Result<()> {
-    let held = fs.hold_growth(dir)?;
+    let held = map::hold::growth(fs, dir)?;
     let block = map::append_block(fs, h, dir)?;
     fs.store(h, dir)?;
     drop(held);
@@ -175,7 +175,7 @@ impl DirBlocks<'_> {
         if at.0 > BLOCK_MASK || size > MAX_BYTES_SHORT && !long {
             return Err(Reason::NoSpace.into());
         }
-        let _held = self.fs.hold_growth(self.dir)?;
+        let _held = map::hold::growth(self.fs, self.dir)?;
         let block = map::append_block(self.fs, h, self.dir)?;
         self.fs.store(h, self.dir)?;
         Ok((at, block))

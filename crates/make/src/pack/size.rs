@@ -121,6 +121,7 @@ pub(crate) fn check(options: &MkfsOptions, size: PackSize) -> Result<()> {
         PackSize::Exact(bytes) => bytes,
         _ => USUAL_BYTES,
     };
+    refuse_outside(options)?;
     let mut options = options.clone();
     options.size(VolumeSize::Bytes(bytes));
     let (request, _) = resolve::resolve(&options, Target { bytes: None })?;
@@ -131,12 +132,23 @@ pub(crate) fn check(options: &MkfsOptions, size: PackSize) -> Result<()> {
     }
 }
 
+/// Nothing but the image is written.
+fn refuse_outside(options: &MkfsOptions) -> Result<()> {
+    match options.journal.device {
+        Some(_) => Err(Error::unsupported(
+            "a tree of files on a volume whose journal is outside (-J device=)",
+        )),
+        None => Ok(()),
+    }
+}
+
 /// The request for a size. The kernel adds the feature `ext_attr` when it sets the first extended attribute,
 /// whatever the options of mkfs were; so do we. Revision 0 has no features.
 ///
 /// Without a block size in the options, blocks are so large that all attributes and links fit, if they do in
 /// those of [`USUAL_BLOCK_BYTES`].
 fn resolved(options: &MkfsOptions, bytes: u64, walk: &Walk<'_>) -> Result<(Request, Manner)> {
+    refuse_outside(options)?;
     let mut options = options.clone();
     options.size(VolumeSize::Bytes(bytes));
     let (mut request, manner) = loop {

@@ -31,7 +31,9 @@ use self::build::Build;
 use self::journal::JournalSize;
 use self::numbers::Numbers;
 use self::space::Space;
-use crate::error::Result;
+pub(crate) use self::superblock::of_journal_device;
+use crate::error::{Error, Result};
+use crate::journal_device;
 use crate::pack::measure::Measured;
 use crate::pack::place::{self as contents, Lacking, Placed};
 use crate::request::Request;
@@ -80,6 +82,11 @@ impl<'w> Plan<'w> {
         request: &Request,
         tree: Option<&'w Measured<'w>>,
     ) -> Result<std::result::Result<Plan<'w>, Lacking>> {
+        if journal_device::is_asked(request) {
+            return Err(Error::invalid(
+                "a journal device (-O journal_dev) holds no files",
+            ));
+        }
         let mut request = request.clone();
         let mut features = request.features;
         features.settle(&request)?;

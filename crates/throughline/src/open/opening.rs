@@ -26,6 +26,17 @@ use crate::volume::Volume;
 /// The smallest block size of an ext volume.
 const SMALLEST_BLOCK_BYTES: u32 = 1024;
 
+/// Opens a volume, and its journal's device.
+pub(crate) fn on_devices(
+    options: &OpenOptions,
+    device: Arc<dyn BlockDevice>,
+    journal: Arc<dyn BlockDevice>,
+) -> Result<Volume> {
+    let mut options = options.clone();
+    options.volume.fs.journal = Some(JournalDevice(journal));
+    options.on_block_device(device)
+}
+
 impl OpenOptions {
     /// Opens a volume.
     ///
@@ -91,17 +102,6 @@ impl OpenOptions {
 
     pub(crate) fn on_block_device(&self, device: Arc<dyn BlockDevice>) -> Result<Volume> {
         self.open_on(self.disk_on(device).map_err(failed_device)?)
-    }
-
-    /// A volume, and its journal's device.
-    pub(crate) fn on_devices(
-        &self,
-        device: Arc<dyn BlockDevice>,
-        journal: Arc<dyn BlockDevice>,
-    ) -> Result<Volume> {
-        let mut options = self.clone();
-        options.volume.fs.journal = Some(JournalDevice(journal));
-        options.on_block_device(device)
     }
 
     pub(crate) fn open_on(&self, disk: Arc<Disk>) -> Result<Volume> {
