@@ -51,8 +51,8 @@ pub struct Bounds {
     pub extents: bool,
     /// Whether times have nanoseconds.
     pub nanoseconds: bool,
-    /// Whether names are matched without case. All names are then text (`e2fsck` 1.47 cannot hash others), and
-    /// no two differ in case only.
+    /// Whether names are matched without case. All names are then text (`e2fsck` 1.47 cannot hash others),
+    /// and no two differ in case only.
     pub folds: bool,
     /// Whether the volume is used exclusively: its root is the tree's root, and "no space" can be checked.
     pub exclusive: bool,

@@ -6,8 +6,8 @@
 //! - The seed determines the order of completions and how late they come, as far as the submitter's waits
 //!   allow.
 //! - Its blocks have 512 bytes: longer writes may be torn.
-//! - Parts of it ([`PowerDevice::part`]) are devices of their own that lose power together: a flush of one makes
-//!   nothing durable in another.
+//! - Parts of it ([`PowerDevice::part`]) are devices of their own that lose power together: a flush of one
+//!   makes nothing durable in another.
 //! - While it runs, reads return what was written. Its contents after a power loss are determined by the
 //!   [`Record`].
 

@@ -8,9 +8,9 @@
 //!
 //! Invariants:
 //! - A write is durable once it has completed with FUA, or once a flush of its range, submitted after its
-//!   completion, has completed. Of all other writes any subset of sectors may be on the medium; where they overlap, in any
-//!   order that their submissions and completions allow. A discard is never durable: its range holds zeros or
-//!   the old data.
+//!   completion, has completed. Of all other writes any subset of sectors may be on the medium; where they
+//!   overlap, in any order that their submissions and completions allow. A discard is never durable: its
+//!   range holds zeros or the old data.
 //! - A state is a function of the record and the [`Cut`] only.
 
 use std::ops::Range;

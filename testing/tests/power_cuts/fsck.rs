@@ -110,8 +110,8 @@ impl Fsck {
 }
 
 /// The messages of `e2fsck -fy`, except the replay of the journal, the orphans and the superblock's counts,
-/// which a journaled volume leaves for the next open; and except repairs that it (1.47) causes itself: when it
-/// clears an orphan, it does not decrement the count of its attribute values, and its block of attributes
+/// which a journaled volume leaves for the next open; and except repairs that it (1.47) causes itself: when
+/// it clears an orphan, it does not decrement the count of its attribute values, and its block of attributes
 /// stays in the usage of the owner.
 pub fn repairs(text: &str) -> Vec<&str> {
     let cleared = text.contains("Clearing orphaned inode ");
@@ -150,7 +150,8 @@ pub fn repairs(text: &str) -> Vec<&str> {
     lines.filter(|line| !expected(line)).collect()
 }
 
-/// Whether a usage, in a line as `…:actual (0, 1) != expected (1024, 1)`, has too many bytes and no other error.
+/// Whether a usage, in a line such as `actual (0, 1) != expected (1024, 1)`, has too many bytes and no other
+/// error.
 fn counts_too_much(line: &str) -> bool {
     let pair = |after: &str| -> Option<(u64, u64)> {
         let (_, rest) = line.split_once(after)?;

@@ -40,8 +40,8 @@ pub(super) struct State {
     pub(super) twice: bool,
     /// Tables that an indirect map will need.
     pub(super) missing: BTreeSet<TableName>,
-    /// The quota held for reserved and claimed data blocks, or with `bigalloc` for clusters that the file does
-    /// not have yet, if limits are enforced.
+    /// The quota held for reserved and claimed data blocks, if limits are enforced; with `bigalloc`, for the
+    /// clusters that the file does not have yet.
     pub(super) held: Option<Held>,
     /// Where the last claim ended, in the file and on the volume, so that the next one can follow it.
     pub(super) last: Option<(u64, FsBlock)>,

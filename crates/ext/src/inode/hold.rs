@@ -1,5 +1,5 @@
-//! Quota held for more of an inode. It is held until it is charged, so that two operations do not pass a limit
-//! together. With `bigalloc`, whole clusters are charged, and held.
+//! Quota held for more of an inode. It is held until it is charged, so that two operations do not pass a
+//! limit together. With `bigalloc`, whole clusters are charged, and held.
 
 use super::{Inode, Inodes};
 use crate::error::Result;
