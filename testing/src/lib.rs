@@ -26,8 +26,8 @@ pub use mounted::{Mounted, skip_reason};
 pub use pair::{Pair, Side};
 pub use serve::serve;
 pub use simdevice::{
-    Change, Cut, Event, Fault, FaultDevice, Filter, Image, Keep, Logged, PowerDevice, Record,
-    States,
+    Change, Cut, Event, Fault, FaultDevice, Filter, Image, Keep, Logged, PowerDevice, PowerPart,
+    Record, States,
 };
 pub use throughline_testkit::program;
 pub use view::{Entry, View};

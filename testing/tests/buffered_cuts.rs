@@ -176,7 +176,7 @@ fn after(below: &Arc<dyn BlockDevice>, scratch: &Scratch) -> Result<(), String> 
     if !(0..=1).contains(&code) {
         return Err(format!("e2fsck -fy exited with {code}: {output}"));
     }
-    let repaired = load(&std::fs::read(scratch.path()).map_err(|e| e.to_string())?);
+    let repaired = scratch.repaired();
     scratch.check(&*repaired)?;
     let volume = OpenOptions::new()
         .write(true)

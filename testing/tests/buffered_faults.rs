@@ -7,7 +7,7 @@ mod oracle;
 
 use std::sync::Arc;
 
-use oracle::image::{Scratch, Shape, bytes_of, load, shape_of, tools};
+use oracle::image::{Scratch, Shape, bytes_of, shape_of, tools};
 use oracle::seeds::{Deadline, chosen, run_all, soak};
 use throughline::internal::OpenBlockDevice;
 use throughline::{DirtyLimits, FileOptions, Handle, OpenOptions, RawFile, Volume};
@@ -411,6 +411,6 @@ fn closing_on_a_dead_device_returns_an_error() {
     // Nothing was promised to be there; after a repair the volume is consistent.
     let (code, output) = scratch.e2fsck(&*below, &["-fy"]);
     assert!((0..=1).contains(&code), "{output}");
-    let repaired = load(&std::fs::read(scratch.path()).unwrap());
+    let repaired = scratch.repaired();
     scratch.check(&*repaired).unwrap();
 }

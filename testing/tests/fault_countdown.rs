@@ -26,6 +26,9 @@ const NAMES: &[&str] = &[
     "inline_data 1k",
     "quota",
     "bigalloc 1k in 4k",
+    "casefold",
+    "encrypt, verity",
+    "journal outside",
 ];
 /// MiB of the images: small, since every run has its own, but large enough for a backup superblock, which is
 /// needed after a torn write of the superblock.
@@ -265,7 +268,7 @@ fn run(image: &[u8], fault: Fault, scratch: &Scratch) -> Result<bool, String> {
     if !(0..=1).contains(&code) {
         return Err(format!("e2fsck -fy exited with {code}: {output}"));
     }
-    let repaired = load(&std::fs::read(scratch.path()).unwrap());
+    let repaired = scratch.repaired();
     scratch
         .check(&*repaired)
         .map_err(|what| format!("after e2fsck -fy ({output}): {what}"))?;

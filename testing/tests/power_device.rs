@@ -198,3 +198,38 @@ fn an_image_passes_through_a_file() {
     assert_eq!(back.fingerprint(&image), other.fingerprint(&image));
     assert_ne!(back.fingerprint(&image), image.fingerprint(&image));
 }
+
+#[test]
+fn a_flush_of_a_part_is_for_that_part() {
+    let device = device();
+    let [first, second] = [device.part(0..4096), device.part(4096..8192)];
+    let mut queues = [first.open_queue().unwrap(), second.open_queue().unwrap()];
+    write(&mut *queues[0], 512, 1, 1, false);
+    write(&mut *queues[1], 0, 2, 1, false);
+    flush(&mut *queues[1]);
+    let record = device.record();
+    let sectors = |at| {
+        let found = possible(&record, at, 9);
+        found
+            .into_iter()
+            .map(|bytes| (bytes[1], bytes[8]))
+            .collect()
+    };
+    let one_is_lost: BTreeSet<_> = sectors(record.end());
+    assert_eq!(one_is_lost, [(0, 2), (1, 2)].into());
+    flush(&mut *queues[0]);
+    let record = device.record();
+    assert_eq!(possible(&record, record.end(), 9).len(), 1);
+    assert_eq!(first.len_bytes(), 4096);
+    assert!(range_fails(&mut *queues[0], 4096));
+}
+
+/// Whether a write of a sector there is refused.
+fn range_fails(queue: &mut dyn Queue, at: u64) -> bool {
+    let mut done = Vec::new();
+    scope(queue, |s| {
+        s.submit(0, Op::Write, at, [Segment::Write(&[0; SECTOR])], false);
+        s.reap(1, &mut done);
+    });
+    done.pop().unwrap().result.is_err()
+}

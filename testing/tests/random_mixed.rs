@@ -7,19 +7,13 @@ mod oracle;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use oracle::image::{CLUSTERED, SHAPES, Scratch, Shape, shape_of, tools};
-use oracle::seeds::{Deadline, chosen, run_all, soak};
+use oracle::image::{LATER, SHAPES, Scratch, Shape, shape_of, tools};
+use oracle::seeds::{Counts, Deadline, Seeds, chosen, soak};
 use oracle::subject::VolumeSubject;
 use throughline::{DirtyLimits, OpenOptions};
 use throughline_testing::model::{Bounds, Driver, Handle, Profile};
 
-/// Every shape twice, with a different profile each time.
-const SEEDS: u64 = 82;
-/// With `bigalloc`: each shape 8 times.
-const CLUSTERED_SEEDS: u64 = 40;
 const SOAK_SEEDS: u64 = 10_000;
-/// Seeds that once found a bug.
-const FOUND: [u64; 0] = [];
 const OPERATIONS: u32 = 1000;
 
 const PROFILES: [Profile; 7] = [
@@ -58,9 +52,8 @@ fn compare(driver: &mut Driver, subject: &mut VolumeSubject) -> Result<(), Strin
     Ok(())
 }
 
-/// Runs one seed: a shape, a profile and a cache. Returns the counts of "no space" and "would block", and of
-/// files left.
-fn run(seed: u64, scratch: &Scratch, shapes: &[Shape]) -> Result<(u32, u32, usize), String> {
+/// Runs one seed: a shape, a profile and a cache.
+fn run(seed: u64, scratch: &Scratch, shapes: &[Shape]) -> Result<Counts, String> {
     let shape: &Shape = &shapes[seed as usize % shapes.len()];
     let profile = PROFILES[(seed as usize / shapes.len() + seed as usize) % PROFILES.len()];
     let device = scratch.device(shape);
@@ -88,48 +81,39 @@ fn run(seed: u64, scratch: &Scratch, shapes: &[Shape]) -> Result<(u32, u32, usiz
     subject
         .close()
         .map_err(|refusal| named(format!("close again: {refusal:?}")))?;
-    Ok((driver.no_space, driver.would_block, driver.tree.len()))
+    Ok(Counts {
+        no_space: driver.no_space,
+        refused: driver.would_block,
+        files: driver.tree.len(),
+    })
 }
 
 #[test]
 fn handles_of_all_kinds_do_what_the_model_does() {
-    if !tools() {
-        return;
-    }
-    let most = if soak() { SOAK_SEEDS } else { SEEDS };
-    let found = FOUND.into_iter().filter(|seed| *seed >= most);
-    let seeds = chosen().unwrap_or_else(|| (0..most).chain(found).collect());
-    let counts = run_all(&seeds, |seed, scratch| run(seed, scratch, SHAPES));
-    let sum = counts.iter().fold((0, 0, 0), |sum, one| {
-        (sum.0 + one.0, sum.1 + one.1, sum.2 + one.2)
-    });
-    eprintln!(
-        "{} seeds: {} times no space, {} times would block, {} files left",
-        seeds.len(),
-        sum.0,
-        sum.1,
-        sum.2
-    );
-    assert!(
-        chosen().is_some() || sum.0 > 50,
-        "the operations say too little"
-    );
+    // Every shape twice, with a different profile each time.
+    let seeds = Seeds {
+        usual: 2 * SHAPES.len() as u64,
+        soak: SOAK_SEEDS,
+        found: &[],
+    };
+    let sum = seeds.run("mixed", |seed, scratch| run(seed, scratch, SHAPES));
+    let says_enough = sum.is_none_or(|sum| sum.no_space > 50);
+    assert!(says_enough, "the operations say too little");
 }
 
-/// The same with `bigalloc`, where runs in flight share clusters.
+/// The same with later features; with `bigalloc`, runs in flight share clusters.
 #[test]
-fn handles_of_all_kinds_on_clusters_do_what_the_model_does() {
-    if !tools() {
-        return;
-    }
-    let most = if soak() { SOAK_SEEDS } else { CLUSTERED_SEEDS };
-    let seeds = chosen().unwrap_or_else(|| (0..most).collect());
-    let counts = run_all(&seeds, |seed, scratch| run(seed, scratch, CLUSTERED));
-    let files: usize = counts.iter().map(|one| one.2).sum();
-    assert!(
-        chosen().is_some() || files > 400,
-        "the operations say too little"
-    );
+fn handles_of_all_kinds_on_later_shapes_do_what_the_model_does() {
+    let seeds = Seeds {
+        usual: 8 * LATER.len() as u64,
+        soak: SOAK_SEEDS,
+        found: &[],
+    };
+    let sum = seeds.run("mixed, later shapes", |seed, scratch| {
+        run(seed, scratch, LATER)
+    });
+    let says_enough = sum.is_none_or(|sum| sum.files > 1_000);
+    assert!(says_enough, "the operations say too little");
 }
 
 /// Threads in separate directories share one small cache, while another thread changes its limits and syncs.
@@ -147,6 +131,8 @@ fn threads_in_one_cache_do_what_their_models_do() {
         "ext2 4k",
         "bigalloc 4k in 16k",
         "bigalloc 1k in 4k",
+        "encrypt, casefold, verity",
+        "journal outside",
     ];
     let most = if soak() { 2000 } else { names.len() as u64 };
     let seeds = chosen().unwrap_or_else(|| (0..most).collect());

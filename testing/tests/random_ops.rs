@@ -7,22 +7,15 @@ mod oracle;
 
 use std::sync::Arc;
 
-use oracle::image::{CLUSTERED, SHAPES, Scratch, Shape, shape_of, tools};
-use oracle::seeds::{chosen, run_all, soak};
+use oracle::image::{LATER, SHAPES, Scratch, Shape, shape_of, tools};
+use oracle::seeds::{Counts, Seeds};
 use oracle::subject::VolumeSubject;
 use throughline_testing::model::{Bounds, Driver, Profile};
 
-const SEEDS: u64 = 200;
 const SOAK_SEEDS: u64 = 5000;
-/// With `bigalloc`: each shape 12 times.
-const CLUSTERED_SEEDS: u64 = 60;
 /// Seeds that once found a bug.
 const FOUND: [u64; 5] = [245, 286, 450, 491, 696];
 const OPERATIONS: u32 = 2000;
-
-/// How often there was no space, and how often an operation was unsupported; and the number of files left at
-/// the end.
-type Counts = (u32, u32, usize);
 
 /// Runs one seed: a shape and a profile.
 fn run(seed: u64, scratch: &Scratch, shapes: &[Shape]) -> Result<Counts, String> {
@@ -52,46 +45,39 @@ fn run(seed: u64, scratch: &Scratch, shapes: &[Shape]) -> Result<Counts, String>
     subject
         .close()
         .map_err(|refusal| named(format!("close again: {refusal:?}")))?;
-    Ok((driver.no_space, driver.unsupported, driver.tree.len()))
+    Ok(Counts {
+        no_space: driver.no_space,
+        refused: driver.unsupported,
+        files: driver.tree.len(),
+    })
 }
+
+// A driver that does next to nothing must not pass.
 
 #[test]
 fn random_operations_do_what_the_model_does() {
-    if !tools() {
-        return;
-    }
-    let most = if soak() { SOAK_SEEDS } else { SEEDS };
-    let found = FOUND.into_iter().filter(|seed| *seed >= most);
-    let seeds = chosen().unwrap_or_else(|| (0..most).chain(found).collect());
-    let counts = run_all(&seeds, |seed, scratch| run(seed, scratch, SHAPES));
-    let (no_space, unsupported, files) = counts.iter().fold((0, 0, 0), |sum, one| {
-        (sum.0 + one.0, sum.1 + one.1, sum.2 + one.2)
-    });
-    eprintln!(
-        "{} seeds: {files} files left, {no_space} times no space, {unsupported} times unsupported",
-        seeds.len()
-    );
-    // A driver that does next to nothing must not pass.
-    assert!(
-        chosen().is_some() || (no_space > 100 && files > 10_000),
-        "the operations say too little"
-    );
+    let seeds = Seeds {
+        usual: 200,
+        soak: SOAK_SEEDS,
+        found: &FOUND,
+    };
+    let sum = seeds.run("direct", |seed, scratch| run(seed, scratch, SHAPES));
+    let says_enough = sum.is_none_or(|sum| sum.no_space > 100 && sum.files > 10_000);
+    assert!(says_enough, "the operations say too little");
 }
 
-/// The same with `bigalloc`.
 #[test]
-fn random_operations_on_clusters_do_what_the_model_does() {
-    if !tools() {
-        return;
-    }
-    let most = if soak() { SOAK_SEEDS } else { CLUSTERED_SEEDS };
-    let seeds = chosen().unwrap_or_else(|| (0..most).collect());
-    let counts = run_all(&seeds, |seed, scratch| run(seed, scratch, CLUSTERED));
-    let files: usize = counts.iter().map(|one| one.2).sum();
-    assert!(
-        chosen().is_some() || files > 2_000,
-        "the operations say too little"
-    );
+fn random_operations_on_later_shapes_do_what_the_model_does() {
+    let seeds = Seeds {
+        usual: 12 * LATER.len() as u64,
+        soak: SOAK_SEEDS,
+        found: &[],
+    };
+    let sum = seeds.run("direct, later shapes", |seed, scratch| {
+        run(seed, scratch, LATER)
+    });
+    let says_enough = sum.is_none_or(|sum| sum.files > 5_000);
+    assert!(says_enough, "the operations say too little");
 }
 
 /// Threads in separate directories of one volume; they contend in the allocators, the journal and the tables.
@@ -114,6 +100,9 @@ fn threads_on_one_volume_do_what_their_models_do() {
         "quota",
         "bigalloc 4k in 64k",
         "bigalloc 1k in 4k",
+        "casefold",
+        "encrypt, verity",
+        "journal outside 4k",
     ];
     for (index, name) in names.iter().enumerate() {
         let shape = shape_of(name);

@@ -35,8 +35,8 @@ use crate::inode::Inodes;
 use crate::map::{self, Format, Kind, TableName};
 use crate::quota::charge;
 use crate::quota::limit::with_limits;
-use state::State;
 pub(crate) use state::{Delayed, Lent, Pending};
+use state::{Held, State};
 
 /// What a range will need.
 #[derive(Default)]
@@ -72,8 +72,8 @@ impl Delayed {
         let _map = has_clusters.then(|| inode.map_shared());
         let image = fs.quotas.any_limited().then(|| inode.image());
         let mut state = self.state.lock();
-        if let Some(image) = image {
-            state.hold(fs, (inode.ino, &image), needs.units)?;
+        if let Some(image) = image.as_ref().filter(|_| !has_clusters) {
+            state.hold(fs, (inode.ino, image), needs.units)?;
         }
         let before = (state.converts, state.units, state.extents);
         // A block that was already dirty is counted twice; the limit keeps that from accumulating.
@@ -87,7 +87,11 @@ impl Delayed {
         let mut clusters = Vec::new();
         let data = if has_clusters {
             state.extents += needs.extents;
-            self.reserve_clusters(fs, inode, &needs.holes, &mut clusters)
+            let reserved = self.reserve_clusters(fs, inode, &needs.holes, &mut clusters);
+            reserved.and_then(|count| {
+                let held = image.map(|image| state.hold(fs, (inode.ino, &image), count));
+                held.unwrap_or(Ok(())).map(|()| count)
+            })
         } else {
             Ok(needs.units)
         };
@@ -107,10 +111,11 @@ impl Delayed {
                 clusters.into_iter().for_each(|cluster| {
                     known.unreserve(cluster);
                 });
+                drop(known);
                 added.iter().for_each(|table| {
                     state.missing.remove(table);
                 });
-                state.settle_hold();
+                state.settle_hold(&self.clusters);
                 return Err(error);
             }
         }
@@ -122,7 +127,6 @@ impl Delayed {
         let mut state = self.state.lock();
         let (units, before) = (units.min(state.units), state.units + state.claimed);
         state.units -= units;
-        state.settle_hold();
         state.scale_extents(before);
         let data = match fs.geo.cluster_ratio_log {
             0 => units,
@@ -130,6 +134,7 @@ impl Delayed {
             _ => 0,
         };
         let blocks = data + self.surplus(&mut state, fs, inode);
+        state.settle_hold(&self.clusters);
         if blocks > 0 {
             fs.unreserve(blocks);
         }
@@ -174,7 +179,9 @@ impl Delayed {
         let (first, end) = (from.div_ceil(1 << log), to >> log);
         let mut known = self.clusters.lock();
         let surplus = known.unreserve_range(cluster(first), cluster(end));
+        drop(known);
         if surplus > 0 {
+            self.state.lock().settle_hold(&self.clusters);
             fs.unreserve(surplus);
         }
     }
@@ -205,9 +212,9 @@ impl Delayed {
             if fs.geo.cluster_ratio_log == 0 {
                 fs.reserve_again(restored);
             }
-            state.settle_hold();
         }
         let surplus = self.surplus(&mut state, fs, inode);
+        state.settle_hold(&self.clusters);
         if surplus > 0 {
             fs.unreserve(surplus);
         }
@@ -236,8 +243,11 @@ impl Delayed {
         if state.held.take().is_some() {
             // Was checked before the change.
             let _any = with_limits(false);
-            let (units, block) = (state.units + state.claimed, (inode.ino, &image));
-            let _held = state.hold(fs, block, units);
+            let count = match fs.geo.cluster_ratio_log {
+                0 => state.units + state.claimed,
+                _ => self.clusters.lock().pending(),
+            };
+            let _held = state.hold(fs, (inode.ino, &image), count);
         }
     }
 
@@ -246,6 +256,7 @@ impl Delayed {
         let mut state = self.state.lock();
         state.converts = 0;
         let surplus = self.surplus(&mut state, fs, inode);
+        state.settle_hold(&self.clusters);
         if surplus > 0 {
             fs.unreserve(surplus);
         }
@@ -253,14 +264,20 @@ impl Delayed {
 }
 
 impl State {
-    /// Holds quota for that many more data blocks, if limits are enforced.
-    fn hold(&mut self, fs: &Inodes, inode: (InodeNumber, &InodeImage), units: u64) -> Result<()> {
-        let bytes = units << fs.geo.block_log;
+    /// Holds quota for that many more data blocks, or clusters with `bigalloc`, if limits are enforced.
+    fn hold(&mut self, fs: &Inodes, inode: (InodeNumber, &InodeImage), count: u64) -> Result<()> {
+        let bytes = fs.cluster_bytes(count);
         match &mut self.held {
-            Some((held, _)) => held.add(bytes, 0, fs.now().seconds.max(0).cast_unsigned()),
+            Some(held) => held
+                .hold
+                .add(bytes, 0, fs.now().seconds.max(0).cast_unsigned()),
             None => {
                 let hold = charge::hold_for(fs, inode, bytes, 0)?;
-                self.held = hold.map(|hold| (hold, fs.geo.block_log));
+                self.held = hold.map(|hold| Held {
+                    hold,
+                    unit_bytes: fs.cluster_bytes(1),
+                    by_clusters: fs.geo.cluster_ratio_log > 0,
+                });
                 Ok(())
             }
         }

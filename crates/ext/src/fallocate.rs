@@ -243,7 +243,7 @@ fn allocate_hole(fs: &Data, inode: &Inode, at: u64, hole: Mapping) -> Result<u32
     let at = FileBlock(at as u32);
     let goal = map::goal(fs, inode, at)?;
     let want = clusters::fitting(fs, at, hole.len_blocks, MAX_UNWRITTEN_LEN);
-    let (_held, want) = fs.hold_blocks(inode, want)?;
+    let (_held, want) = map::hold::blocks(fs, inode, at, want)?;
     let placed = clusters::place(fs, inode, at, want, |want| fs.claim(goal, want))?;
     let extent = Extent {
         block: at,

@@ -108,6 +108,7 @@ pub(crate) fn spill(fs: &Data, inode: &Inode) -> Result<()> {
 
 fn try_spill(fs: &Data, inode: &Inode) -> Result<()> {
     let content = content(fs, inode, &inode.raw.read())?;
+    let _held = fs.hold_clusters(inode, u64::from(!content.is_empty()), 0)?;
     let run = if content.is_empty() {
         None
     } else {
@@ -142,7 +143,6 @@ pub(crate) fn put_back(fs: &Inodes, inode: &Inode, before: &InodeImage) {
 
 /// Claims a block and writes the bytes to it.
 fn write_block(fs: &Inodes, inode: &Inode, content: &[u8]) -> Result<Run> {
-    fs.check_limits(inode, 1, 0)?;
     let run = fs.claim(fs.goal_for(inode), 1)?;
     let mut block = vec![0; fs.geo.block_bytes as usize];
     block[..content.len()].copy_from_slice(content);

@@ -10,7 +10,8 @@
 //! - A byte of 0x80 to 0xBF where a character should begin stands for itself. After a combining character,
 //!   what e2fsprogs makes of it is not understood: such names are refused.
 //! - A name that is not UTF-8 otherwise has no folded form. It is compared and hashed as it is. On a volume
-//!   in strict mode, no such name is created.
+//!   in strict mode, no such name is created. (`e2fsck` 1.47 computes no hash of such a name, takes that of
+//!   the name before it, and so reports sound hashed directories.)
 //!
 //! Unicode's stability policies say that case folding and decomposition of assigned characters do not
 //! change. So tables of a newer version serve, if they are applied only to what 12.1 assigns.

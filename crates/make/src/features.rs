@@ -30,6 +30,7 @@ const MADE: Features = Features {
         .union(Incompat::META_BG)
         .union(Incompat::EXTENTS)
         .union(Incompat::BIT64)
+        .union(Incompat::JOURNAL_DEV)
         .union(Incompat::MMP)
         .union(Incompat::FLEX_BG)
         .union(Incompat::EA_INODE)
@@ -45,6 +46,7 @@ const MADE: Features = Features {
         .union(RoCompat::DIR_NLINK)
         .union(RoCompat::EXTRA_ISIZE)
         .union(RoCompat::METADATA_CSUM)
+        .union(RoCompat::QUOTA)
         .union(RoCompat::PROJECT)
         .union(RoCompat::VERITY),
 };
@@ -125,10 +127,6 @@ impl Features {
         };
         match beyond.names().first() {
             None => Ok(()),
-            Some(name) if name == "journal_dev" => Err(Error::unsupported(
-                "the feature journal_dev makes an external journal, which this version neither makes nor \
-                 writes",
-            )),
             Some(name) => Err(Error::unsupported(format!(
                 "the feature {name} is not written by this version, so no volume is made with it"
             ))),

@@ -1,13 +1,17 @@
 //! The words of `-J`.
 
+use std::path::PathBuf;
+
 use crate::error::{Error, Result};
 use crate::words::{self, Amount};
 
 const OPTION: &str = "-J";
 
 /// What `-J` says.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct JournalWords {
+    /// The device of the journal, if it is outside.
+    pub(crate) device: Option<PathBuf>,
     pub(crate) size_mib: Option<u32>,
     pub(crate) fast_commit_kib: Option<u32>,
     pub(crate) location: Option<Amount>,
@@ -31,16 +35,15 @@ impl JournalWords {
                     self.fast_commit_kib = Some(kib as u32);
                 }
                 "location" => self.location = Some(words::amount(OPTION, name, value)?),
-                "device" => {
-                    return Err(Error::unsupported(
-                        "-J device: external journals are not written by this version",
-                    ));
-                }
+                "device" => match value {
+                    Some(path) if !path.is_empty() => self.device = Some(path.into()),
+                    _ => return Err(Error::invalid("-J device=PATH names a journal device")),
+                },
                 _ => {
                     return Err(words::wrong(
                         OPTION,
                         name,
-                        "the words are size=MIB, fast_commit_size=KIB and location=BLOCK",
+                        "the words are size=MIB, fast_commit_size=KIB, location=BLOCK and device=PATH",
                     ));
                 }
             }

@@ -20,6 +20,7 @@ mod disk;
 mod error;
 mod extended;
 mod features;
+mod journal_device;
 mod journal_words;
 mod make;
 mod new_file;

@@ -8,9 +8,11 @@ use std::sync::Arc;
 
 use throughline_block::Disk;
 use throughline_device::{BlockDevice, DeviceKind, EngineChoice, LockMode, OpenOptions};
+use throughline_extfmt::features::Compat;
 use throughline_extfmt::superblock::OnError;
 
 use crate::error::{Error, Result};
+use crate::journal_device::{self, External};
 use crate::options::{MkfsOptions, VolumeSize};
 use crate::plan::Plan;
 use crate::request::Request;
@@ -82,7 +84,7 @@ impl MkfsOptions {
         };
         if !exists {
             // Refused before the file is created.
-            Plan::new(&resolve::resolve(self, Target { bytes: None })?.0)?;
+            self.plan(None)?;
         }
         let is_device = found.is_ok_and(|found| found.file_type().is_block_device());
         let mut open = OpenOptions::new()
@@ -154,12 +156,48 @@ impl MkfsOptions {
             refuse_occupied(&disk, offset)?;
         }
         let (request, manner) = resolve::resolve(self, Target { bytes: Some(room) })?;
-        let plan = Plan::new(&request)?;
-        if end > len {
-            disk.set_len(end)?;
+        let how = self.how(manner, is_blank);
+        let lengthen = || match end > len {
+            true => disk.set_len(end),
+            false => Ok(()),
+        };
+        if journal_device::is_asked(&request) {
+            journal_device::check(&request)?;
+            lengthen()?;
+            journal_device::make(&request, &disk, how)?;
+            return Ok(journal_device::made(&request));
         }
-        write::write(&plan, &disk, self.how(manner, is_blank), &Found::default())?;
+        let (plan, external) = self.planned(&request, true)?;
+        lengthen()?;
+        write::write(&plan, &disk, how, &Found::default())?;
+        if let Some(external) = external.filter(|_| !self.only_supers) {
+            external.add_user(&request.uuid)?;
+        }
         Ok(made(&plan, &request))
+    }
+
+    /// The plan of a volume, and the journal device that it gets.
+    fn planned(&self, request: &Request, write: bool) -> Result<(Plan<'static>, Option<External>)> {
+        let Some(path) = &self.journal.device else {
+            return Ok((Plan::new(request)?, None));
+        };
+        if self.journal.size_mib.is_some() || self.journal.location.is_some() {
+            return Err(Error::invalid(
+                "-J device=: size= and location= are of a journal in the volume",
+            ));
+        }
+        let features = request.features.compat & (Compat::ORPHAN_FILE | Compat::FAST_COMMIT);
+        if let Some(name) = features.names().first() {
+            return Err(Error::unsupported(format!(
+                "the feature {name} together with a journal outside the volume (-J device=)"
+            )));
+        }
+        let external = External::open(path, request.block_bytes, write)?;
+        let mut inside = request.clone();
+        inside.features.compat.remove(Compat::HAS_JOURNAL);
+        let mut plan = Plan::new(&inside)?;
+        external.join(&mut plan);
+        Ok((plan, Some(external)))
     }
 
     fn how(&self, manner: Manner, is_blank: bool) -> How {
@@ -208,7 +246,11 @@ impl MkfsOptions {
             bytes: bytes.map(|bytes| bytes.saturating_sub(self.offset())),
         };
         let (request, _) = resolve::resolve(self, target)?;
-        Ok(made(&Plan::new(&request)?, &request))
+        if journal_device::is_asked(&request) {
+            journal_device::check(&request)?;
+            return Ok(journal_device::made(&request));
+        }
+        Ok(made(&self.planned(&request, false)?.0, &request))
     }
 }
 
@@ -256,7 +298,9 @@ pub(crate) fn made(plan: &Plan<'_>, request: &Request) -> Made {
         journal_blocks: plan.journal.map_or(0, |size| {
             u64::from(size.blocks) + u64::from(size.fast_commit_blocks)
         }),
-        too_small_for_journal: request.features.has_journal() && plan.journal.is_none(),
+        too_small_for_journal: request.features.has_journal()
+            && plan.journal.is_none()
+            && !plan.superblock.compat().contains(Compat::HAS_JOURNAL),
         features: plan_features(plan),
         uuid: geo.uuid,
         label: request.label.clone(),

@@ -68,8 +68,6 @@ pub(crate) struct Found {
     pub(crate) inline: Inline,
     /// Times of files after this are set to it.
     pub(crate) clamp: Option<u64>,
-    /// The owner of the root directory, if it is not the tree's.
-    pub(crate) root_owner: Option<(u32, u32)>,
 }
 
 /// Clears the target for a plan whose data is written before [`write`], which then finds it
@@ -467,7 +465,7 @@ impl<'d> Writer<'d> {
     }
 
     /// Discards the whole logical blocks in a range and zeroes the rest of it. Whether that was possible.
-    fn discard(&mut self, range: Range<u64>) -> Result<bool> {
+    pub(crate) fn discard(&mut self, range: Range<u64>) -> Result<bool> {
         let (inside, unit) = (
             range.start + self.offset..range.end + self.offset,
             self.unit(),
@@ -509,7 +507,7 @@ impl<'d> Writer<'d> {
     }
 
     /// Writes what is left, and makes all of it durable.
-    fn finish(mut self) -> Result<()> {
+    pub(crate) fn finish(mut self) -> Result<()> {
         self.flush()?;
         Ok(self.disk.flush()?)
     }

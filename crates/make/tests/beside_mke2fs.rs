@@ -3,6 +3,7 @@
 #![forbid(unsafe_code)]
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -10,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use throughline_block::Disk;
 use throughline_device::{BlockDevice, MemoryDevice};
 use throughline_make::{Config, Error, Made, MkfsOptions, VolumeSize};
-use throughline_testkit::{e2fs, program};
+use throughline_testkit::{e2fs, kernel, program};
 
 const UUID: &str = "6b33f586-a183-4383-921d-30da3fef2e5c";
 const SEED: &str = "11111111-2222-3333-4444-555555555555";
@@ -296,8 +297,6 @@ fn what_is_refused_says_what_is_allowed_and_writes_nothing() {
     for (list, said) in [
         ("bogus", "has_journal"),
         ("bigalloc", "bigalloc is not written"),
-        ("quota", "quota is not written"),
-        ("journal_dev", "external journal"),
     ] {
         let refused = options.features(list).map(|_| ()).unwrap_err().to_string();
         assert!(refused.contains(said), "{list}: {refused}");
@@ -314,7 +313,7 @@ fn what_is_refused_says_what_is_allowed_and_writes_nothing() {
     ] {
         assert!(options.extended(words).is_err(), "{words}");
     }
-    for words in ["bogus", "size=0", "device=/dev/null", "location=x"] {
+    for words in ["bogus", "size=0", "device=", "device", "location=x"] {
         assert!(options.journal_options(words).is_err(), "{words}");
     }
     assert!(
@@ -353,4 +352,135 @@ fn tiny_sizes() {
         }
     }
     assert!(made > 60, "{made}");
+}
+
+#[test]
+fn journal_devices_have_the_bytes_of_mke2fs() {
+    if !e2fs::is_there() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let (a, b) = (folder.path().join("a"), folder.path().join("b"));
+    for (mib, block_bytes) in [(1, 1024), (16, 1024), (16, 4096), (300, 2048), (128, 65536)] {
+        let block = block_bytes.to_string();
+        let words = ["-O", "journal_dev", "-b", &block, "-L", "log"];
+        // What was there must not be taken for a log.
+        fs::write(&a, vec![0xC0; mib << 20]).unwrap();
+        let mut options = options((mib as u64) << 20);
+        options
+            .features("journal_dev")
+            .unwrap()
+            .block_bytes(block_bytes)
+            .label("log")
+            .overwrite(true);
+        let made = options.make(&a).unwrap();
+        assert_eq!(
+            made.journal_blocks,
+            (mib as u64) << 20 >> block_bytes.ilog2()
+        );
+        let _ = fs::remove_file(&b);
+        theirs(&b, (mib as u64) << 20, &words);
+        assert!(
+            fs::read(&a).unwrap() == fs::read(&b).unwrap(),
+            "{mib} MiB, {block_bytes}"
+        );
+    }
+}
+
+/// The volume and the journal, beside those of mke2fs, which takes block devices only.
+#[test]
+fn volumes_with_a_journal_outside_have_the_bytes_of_mke2fs() {
+    if !e2fs::is_there() || !kernel::may_use_loops() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    for (fs_type, features) in [("ext4", ""), ("ext3", ""), ("ext4", "quota,inline_data")] {
+        let journals = [path("our journal"), path("their journal")];
+        for journal in &journals {
+            let mut device = options(16 << 20);
+            device.features("journal_dev").unwrap().block_bytes(4096);
+            device.overwrite(true).make(journal).unwrap();
+        }
+        let Some(device) = kernel::Loop::new(&journals[1], &[]) else {
+            return;
+        };
+        let words = format!("device={}", device.node());
+        let mut all = vec!["-t", fs_type, "-b", "4096", "-J", &words];
+        all.extend(
+            ["-O", features]
+                .into_iter()
+                .filter(|_| !features.is_empty()),
+        );
+        let (a, b) = (path("ours"), path("theirs"));
+        let _ = fs::remove_file(&b);
+        theirs(&b, 64 << 20, &all);
+        fs::File::open(device.node()).unwrap().sync_all().unwrap();
+        let mut ours = options(64 << 20);
+        ours.fs_type(fs_type).block_bytes(4096).overwrite(true);
+        if !features.is_empty() {
+            ours.features(features).unwrap();
+        }
+        let place = format!("device={}", journals[0].display());
+        ours.journal_options(&place).unwrap();
+        let planned = ours.plan_for(&a).unwrap();
+        let made = ours.make(&a).unwrap();
+        assert_eq!(planned.features, made.features);
+        assert!(made.features.contains(&"has_journal".to_owned()));
+        let mut check = e2fs::tool("e2fsck");
+        check.args(["-fn", "-j"]).arg(&journals[0]).arg(&a);
+        program::run(&mut check, e2fs::LIMIT).good("e2fsck");
+        // The number of the block device.
+        let number_at = 1024 + 0xE4;
+        let number = fs::read(&b).unwrap()[number_at..number_at + 4].to_vec();
+        assert_ne!(number, [0; 4]);
+        let file = fs::File::options().write(true).open(&b).unwrap();
+        for copy in [0, 32768 * 4096_u64] {
+            let end = file.metadata().unwrap().len();
+            let at = copy + if copy == 0 { number_at as u64 } else { 0xE4 };
+            if at < end {
+                file.write_all_at(&[0; 4], at).unwrap();
+            }
+        }
+        assert_same(&a, &b, 4096, &format!("{fs_type} {features}"));
+        let [ours, theirs] = journals.map(|journal| fs::read(journal).unwrap());
+        assert!(ours == theirs, "{fs_type} {features}: the journals");
+    }
+}
+
+#[test]
+fn a_journal_outside_belongs_to_one_volume() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    let journal = path("journal");
+    let with_journal = |block_bytes: u32, name: &str| {
+        let mut ours = options(32 << 20);
+        ours.block_bytes(block_bytes);
+        ours.journal_options(&format!("device={}", journal.display()))
+            .unwrap();
+        ours.make(path(name)).map(drop)
+    };
+    let said = |result: throughline_make::Result<()>, words: &str| {
+        let error = result.expect_err(words).to_string();
+        assert!(error.contains(words), "{error}: {words}");
+    };
+    said(with_journal(1024, "a"), "journal");
+    fs::write(&journal, vec![0; 4 << 20]).unwrap();
+    said(with_journal(1024, "a"), "holds no journal");
+    let mut device = options(4 << 20);
+    device.features("journal_dev").unwrap().block_bytes(1024);
+    device.make(&journal).unwrap();
+    said(with_journal(4096, "a"), "another size");
+    assert!(!path("a").exists(), "what fails makes nothing");
+    with_journal(1024, "a").unwrap();
+    let before = fs::read(&journal).unwrap();
+    said(with_journal(1024, "b"), "is or was the journal of a volume");
+    assert_eq!(fs::read(&journal).unwrap(), before);
+    let mut both = options(4 << 20);
+    both.features("journal_dev,extent").unwrap();
+    said(both.make(path("c")).map(drop), "no other features");
+    let mut small = options(1000 << 10);
+    small.features("journal_dev").unwrap();
+    said(small.make(path("c")).map(drop), "1024");
+    assert!(!path("c").exists());
 }

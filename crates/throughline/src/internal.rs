@@ -17,7 +17,7 @@ pub use throughline_make::{NewFile, parse_on_error};
 use crate::error::{Error, Result};
 use crate::mode::FileOptions;
 pub use crate::open::object::{HeldObject, hold_object, object_scheme_bytes, object_shown};
-use crate::open::{OpenOptions, located, not_opened, table};
+use crate::open::{OpenOptions, located, not_opened, on_devices, table};
 use crate::raw::RawFile;
 use crate::resize::{NewSize, ResizeError, ResizeReport, resize_on};
 pub use crate::size::parse_size;
@@ -189,6 +189,16 @@ pub trait OpenBlockDevice {
     /// As [`OpenOptions::open`].
     fn open_block_device(&self, device: Arc<dyn BlockDevice>) -> Result<Volume>;
 
+    /// As [`OpenOptions::open_device`], of a volume whose journal is on another device.
+    ///
+    /// # Errors
+    /// As [`OpenOptions::open`].
+    fn open_with_journal(
+        &self,
+        device: Arc<dyn BlockDevice>,
+        journal: Arc<dyn BlockDevice>,
+    ) -> Result<Volume>;
+
     /// As [`OpenOptions::open_raw_device`].
     ///
     /// # Errors
@@ -209,6 +219,14 @@ pub trait OpenBlockDevice {
 impl OpenBlockDevice for OpenOptions {
     fn open_block_device(&self, device: Arc<dyn BlockDevice>) -> Result<Volume> {
         self.on_block_device(device)
+    }
+
+    fn open_with_journal(
+        &self,
+        device: Arc<dyn BlockDevice>,
+        journal: Arc<dyn BlockDevice>,
+    ) -> Result<Volume> {
+        on_devices(self, device, journal)
     }
 
     fn open_raw_block_device(&self, device: Arc<dyn BlockDevice>) -> Result<RawFile> {

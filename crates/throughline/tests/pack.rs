@@ -33,6 +33,16 @@ const KINDS: &[&[&str]] = &[
     &["-t", "ext4", "-O", "sparse_super2"],
     &["-t", "ext4", "-I", "128"],
     &["-t", "ext4", "-O", "^filetype,^dir_nlink,^huge_file"],
+    &["-t", "ext4", "-O", "quota"],
+    &[
+        "-t",
+        "ext4",
+        "-b",
+        "1024",
+        "-O",
+        "quota,project,orphan_file,inline_data",
+    ],
+    &["-t", "ext3", "-b", "1024", "-O", "quota,^dir_index"],
 ];
 
 fn options(words: &[&str]) -> MkfsOptions {
@@ -295,6 +305,35 @@ fn every_kind_of_volume_holds_the_tree() {
 }
 
 /// A volume that was packed is one that can be written.
+/// Their entries fill several blocks of the quota files, whose size is known before the usage is.
+#[test]
+fn usage_of_many_owners_is_counted() {
+    if !e2fs::is_there() {
+        return;
+    }
+    let mut maker = Maker::new();
+    for number in 0..300_u32 {
+        let owner = Meta {
+            uid: number % 97 * 1000,
+            gid: number % 41,
+            ..meta(0o644)
+        };
+        let size = number as usize * 311 % 9000;
+        maker.file(&format!("f{number}"), &owner, &bytes(size, number as u8));
+    }
+    let (tree, sources) = maker.finish();
+    let folder = tempfile::tempdir().unwrap();
+    for features in ["quota", "quota,project,^extent,^64bit"] {
+        let image = folder.path().join(features);
+        let mut pack = PackOptions::new();
+        pack.mkfs(options(&["-t", "ext4", "-b", "1024", "-O", features]));
+        pack.pack(&tree, &sources, &image).unwrap();
+        e2fs::assert_clean(&image);
+        let listed = e2fs::debugfs(&image, "list_quota user");
+        assert_eq!(listed.lines().count(), 1 + 97, "{listed}");
+    }
+}
+
 #[test]
 fn a_packed_volume_can_be_written() {
     if !e2fs::is_there() {

@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::{Seek, Write};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -98,6 +99,82 @@ fn repeatable(arguments: &[&str]) -> Vec<String> {
     }
     all
 }
+
+/// Lets a directory of a volume with `casefold` match names without case, and what is made in it.
+///
+/// # Panics
+/// If `debugfs` fails.
+#[track_caller]
+pub fn set_casefold(image: &Path, directory: &str) {
+    let about = debugfs(image, &format!("stat {directory}"));
+    let flags = about
+        .split("Flags: 0x")
+        .nth(1)
+        .and_then(|text| text.split_whitespace().next());
+    let flags = flags.and_then(|text| u32::from_str_radix(text, 16).ok());
+    let flags = flags.expect("debugfs prints the flags") | CASEFOLD;
+    debugfs_write(
+        image,
+        &format!("set_inode_field {directory} flags {flags:#x}"),
+    );
+}
+
+/// The inode's flag.
+const CASEFOLD: u32 = 0x4000_0000;
+
+/// Gives a volume without a journal one on a device of its own, in another file of `size`. `mke2fs` does that
+/// for block devices only. Returns whether `mke2fs` is there.
+///
+/// # Panics
+/// If it fails.
+#[track_caller]
+pub fn add_journal_device(image: &Path, journal: &Path, size: &str, block_bytes: u64) -> bool {
+    let file = |path| File::options().read(true).write(true).open(path);
+    let mut user = [0; 16];
+    let volume = file(image).expect("the volume");
+    volume
+        .read_exact_at(&mut user, SUPERBLOCK_AT + UUID_AT)
+        .expect("its superblock");
+    let mut own = user;
+    own[0] ^= 0xff;
+    let hex: Vec<String> = own.iter().map(|byte| format!("{byte:02x}")).collect();
+    let part = |range: std::ops::Range<usize>| hex[range].concat();
+    let uuid = [
+        part(0..4),
+        part(4..6),
+        part(6..8),
+        part(8..10),
+        part(10..16),
+    ]
+    .join("-");
+    let block = block_bytes.to_string();
+    if !mke2fs(
+        journal,
+        size,
+        &["-b", &block, "-O", "journal_dev", "-U", &uuid],
+    ) {
+        return false;
+    }
+    debugfs_write(
+        image,
+        &format!("feature has_journal\nssv journal_uuid {uuid}"),
+    );
+    // The number of the journal's users, and the only one.
+    let device = file(journal).expect("the journal");
+    // The block behind that with the superblock of the device.
+    let log = (SUPERBLOCK_AT / block_bytes + 1) * block_bytes;
+    let written = device.write_all_at(&1_u32.to_be_bytes(), log + USERS_AT);
+    let written = written.and_then(|()| device.write_all_at(&user, log + USER_AT));
+    written.expect("written");
+    true
+}
+
+/// In bytes: the superblock on its device, and the UUID in it.
+const SUPERBLOCK_AT: u64 = 1024;
+const UUID_AT: u64 = 0x68;
+/// In the journal's superblock, in bytes: the number of users, and the UUID of the first one.
+const USERS_AT: u64 = 0x40;
+const USER_AT: u64 = 0x100;
 
 /// Runs `e2fsck` on an image. The result is not judged.
 ///

@@ -51,12 +51,17 @@ pub struct Bounds {
     pub extents: bool,
     /// Whether times have nanoseconds.
     pub nanoseconds: bool,
+    /// Whether names are matched without case. All names are then text (`e2fsck` 1.47 cannot hash others),
+    /// and no two differ in case only.
+    pub folds: bool,
     /// Whether the volume is used exclusively: its root is the tree's root, and "no space" can be checked.
     pub exclusive: bool,
     /// Whether handles of all kinds and their calls are used; otherwise only direct ones.
     pub mixed: bool,
 }
 
+/// Letters that folding changes, of up to three bytes in either case.
+const FOLDED: [&str; 9] = ["q", "é", "e\u{301}", "ß", "ς", "ж", "ǆ", "각", "\u{ad}"];
 /// Maximum number of directories in a tree.
 const MAX_DIRS: usize = 40;
 /// Maximum depth of a tree.
@@ -144,6 +149,14 @@ impl Generator {
         let long = if self.profile == Profile::Names { 5 } else { 1 };
         match random.u32(..20) {
             0..8 => format!("n{}", random.u32(..60)).into_bytes(),
+            8 if self.bounds.folds => {
+                self.serial += 1;
+                let mut name = format!("{}-", self.serial);
+                for _ in 0..random.usize(1..80) {
+                    name.push_str(FOLDED[random.usize(..FOLDED.len())]);
+                }
+                name.into_bytes()
+            }
             8 => (0..random.usize(1..256))
                 .map(|_| byte_of_name(random.u8(..)))
                 .collect(),

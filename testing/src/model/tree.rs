@@ -289,13 +289,18 @@ impl Tree {
 
     /// Renames.
     pub fn rename(&mut self, from: &[u8], to: &[u8], mode: RenameMode) -> Expected<()> {
-        let source = self.find(from)?;
         let (to_parent, to_name) = split(to);
+        let is_long = to_name.len() > 255;
+        let source = self.find(from).map_err(|mut wrong| {
+            // Both may be found first.
+            wrong.extend(is_long.then_some(Refusal::NameTooLong));
+            wrong
+        })?;
         let to_dir = self.find(to_parent)?;
         if !self.node(to_dir).is_dir() {
             return Err(vec![Refusal::NotDir]);
         }
-        if to_name.len() > 255 {
+        if is_long {
             return Err(vec![Refusal::NameTooLong]);
         }
         let target = self.entries(to_dir).get(to_name).copied();

@@ -81,6 +81,26 @@ impl Image {
         Ok(())
     }
 
+    /// Its first `bytes`, and the rest.
+    ///
+    /// # Panics
+    /// If that is not a multiple of 4096, or past the end.
+    pub fn split_at(&self, bytes: u64) -> (Image, Image) {
+        assert!(bytes.is_multiple_of(PAGE_BYTES as u64));
+        let (first, rest) = self.pages.split_at(bytes as usize / PAGE_BYTES);
+        let image = |pages: &[Arc<Page>]| Image {
+            pages: pages.to_vec(),
+        };
+        (image(first), image(rest))
+    }
+
+    /// It, and another one behind it.
+    #[must_use]
+    pub fn joined(mut self, rest: Image) -> Image {
+        self.pages.extend(rest.pages);
+        self
+    }
+
     /// Length in bytes.
     pub fn len_bytes(&self) -> u64 {
         (self.pages.len() * PAGE_BYTES) as u64

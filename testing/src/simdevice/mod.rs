@@ -27,7 +27,7 @@ use parking_lot::Mutex;
 use throughline_device::{BlockDevice, DeviceInfo, Op, Queue, Request};
 
 pub use image::Image;
-pub use power::PowerDevice;
+pub use power::{PowerDevice, PowerPart};
 pub use record::{Change, Cut, Event, Keep, Record, States};
 
 use queue::FaultQueue;

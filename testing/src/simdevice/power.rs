@@ -6,10 +6,13 @@
 //! - The seed determines the order of completions and how late they come, as far as the submitter's waits
 //!   allow.
 //! - Its blocks have 512 bytes: longer writes may be torn.
+//! - Parts of it ([`PowerDevice::part`]) are devices of their own that lose power together: a flush of one
+//!   makes nothing durable in another.
 //! - While it runs, reads return what was written. Its contents after a power loss are determined by the
 //!   [`Record`].
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -78,6 +81,19 @@ impl PowerDevice {
         Record::new(self.base.clone(), events)
     }
 
+    /// A range of it, as a device of its own. (Such as a volume, and the journal that is on another device.)
+    ///
+    /// # Panics
+    /// If it is not inside the device.
+    pub fn part(&self, range: Range<u64>) -> PowerPart {
+        assert!(range.start <= range.end && range.end <= self.len_bytes());
+        PowerPart {
+            info: self.info.clone(),
+            range,
+            state: Arc::clone(&self.state),
+        }
+    }
+
     /// The current contents, as reads return them.
     pub fn contents(&self) -> Image {
         self.state.lock().now.clone()
@@ -94,9 +110,30 @@ impl BlockDevice for PowerDevice {
     }
 
     fn open_queue(&self) -> io::Result<Box<dyn Queue>> {
+        self.part(0..self.len_bytes()).open_queue()
+    }
+}
+
+/// A range of a [`PowerDevice`], as a device of its own.
+pub struct PowerPart {
+    info: DeviceInfo,
+    range: Range<u64>,
+    state: Arc<Mutex<State>>,
+}
+
+impl BlockDevice for PowerPart {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn len_bytes(&self) -> u64 {
+        self.range.end - self.range.start
+    }
+
+    fn open_queue(&self) -> io::Result<Box<dyn Queue>> {
         Ok(Box::new(PowerQueue {
             limits: self.info.limits,
-            len_bytes: self.len_bytes(),
+            range: self.range.clone(),
             state: Arc::clone(&self.state),
             waiting: Vec::new(),
         }))
@@ -105,15 +142,16 @@ impl BlockDevice for PowerDevice {
 
 struct PowerQueue {
     limits: Limits,
-    len_bytes: u64,
+    /// What the requests are for; their offsets begin at its start.
+    range: Range<u64>,
     state: Arc<Mutex<State>>,
     /// Carried out but not yet reported; with the number of the submission event, if there is one.
     waiting: Vec<(Completion, Option<usize>)>,
 }
 
 impl State {
-    fn carry_out(&mut self, request: &mut Request) -> Option<usize> {
-        let mut at = request.offset_bytes();
+    fn carry_out(&mut self, request: &mut Request, range: &Range<u64>) -> Option<usize> {
+        let mut at = range.start + request.offset_bytes();
         let change = match request.op() {
             Op::Read => {
                 for memory in request.slices_mut() {
@@ -122,7 +160,7 @@ impl State {
                 }
                 return None;
             }
-            Op::Flush => Change::Flush,
+            Op::Flush => Change::Flush(range.clone()),
             Op::Write => Change::Write {
                 offset: at,
                 bytes: request.slices().collect::<Vec<_>>().concat().into(),
@@ -148,9 +186,10 @@ impl State {
 
 impl Queue for PowerQueue {
     fn submit(&mut self, mut request: Request) {
-        let admitted = self.limits.admit_strictly(&request, self.len_bytes);
+        let len_bytes = self.range.end - self.range.start;
+        let admitted = self.limits.admit_strictly(&request, len_bytes);
         let submitted = match &admitted {
-            Ok(()) => self.state.lock().carry_out(&mut request),
+            Ok(()) => self.state.lock().carry_out(&mut request, &self.range),
             Err(_) => None,
         };
         let completion = Completion {

@@ -7,10 +7,10 @@
 //! ```
 //!
 //! Invariants:
-//! - A write is durable once it has completed with FUA, or once a flush submitted after its completion has
-//!   completed. Of all other writes any subset of sectors may be on the medium; where they overlap, in any
-//!   order that their submissions and completions allow. A discard is never durable: its range holds zeros or
-//!   the old data.
+//! - A write is durable once it has completed with FUA, or once a flush of its range, submitted after its
+//!   completion, has completed. Of all other writes any subset of sectors may be on the medium; where they
+//!   overlap, in any order that their submissions and completions allow. A discard is never durable: its
+//!   range holds zeros or the old data.
 //! - A state is a function of the record and the [`Cut`] only.
 
 use std::ops::Range;
@@ -40,8 +40,9 @@ pub enum Change {
         /// Zeros.
         bytes: Arc<[u8]>,
     },
-    /// Makes durable what was completed before.
-    Flush,
+    /// Makes durable what was completed before in a range: that of a whole device, or of one of several that
+    /// lose power together.
+    Flush(Range<u64>),
 }
 
 impl Change {
@@ -51,7 +52,7 @@ impl Change {
             Change::Write { offset, bytes, .. } | Change::Discard { offset, bytes } => {
                 Some((*offset, bytes))
             }
-            Change::Flush => None,
+            Change::Flush(_) => None,
         }
     }
 }
@@ -86,6 +87,9 @@ pub enum Keep {
     /// Some, and some torn, by the seed.
     Some(u64),
 }
+
+/// Flushes by their submission: when it was, and the earliest completion of that or any later one.
+type Flushes = Vec<(usize, usize)>;
 
 /// The initial contents of a device and all requests since.
 #[derive(Clone)]
@@ -123,30 +127,49 @@ impl Record {
     }
 
     fn find_durable(&mut self) {
-        let mut flushes: Vec<(usize, usize)> = Vec::new(); // submitted, completed
+        let flushes = self.flushes();
         for (at, event) in self.events.iter().enumerate() {
-            if matches!(event, Event::Submitted(Change::Flush)) {
-                flushes.push((at, self.completed[at]));
-            }
-        }
-        // The earliest completion of any flush from each one on.
-        let mut earliest = usize::MAX;
-        for flush in flushes.iter_mut().rev() {
-            earliest = earliest.min(flush.1);
-            flush.1 = earliest;
-        }
-        for (at, event) in self.events.iter().enumerate() {
-            let Event::Submitted(Change::Write { fua, .. }) = event else {
+            let Event::Submitted(Change::Write { fua, offset, .. }) = event else {
                 continue;
             };
             let done = self.completed[at];
-            let next = flushes.partition_point(|(submitted, _)| *submitted < done);
-            let by_flush = flushes.get(next).map_or(usize::MAX, |(_, by)| *by);
+            let by_flush = flushes
+                .iter()
+                .filter(|(range, _)| range.contains(offset))
+                .filter_map(|(_, flushes)| {
+                    let next = flushes.partition_point(|(submitted, _)| *submitted < done);
+                    flushes.get(next).map(|(_, by)| *by)
+                })
+                .min()
+                .unwrap_or(usize::MAX);
             let by = if *fua { by_flush.min(done) } else { by_flush };
             if by < self.events.len() {
                 self.durable_from[at] = by + 1;
             }
         }
+    }
+
+    /// The flushes of each range.
+    fn flushes(&self) -> Vec<(Range<u64>, Flushes)> {
+        let mut all: Vec<(Range<u64>, Flushes)> = Vec::new();
+        for (at, event) in self.events.iter().enumerate() {
+            let Event::Submitted(Change::Flush(range)) = event else {
+                continue;
+            };
+            let flush = (at, self.completed[at]);
+            match all.iter_mut().find(|(known, _)| known == range) {
+                Some((_, flushes)) => flushes.push(flush),
+                None => all.push((range.clone(), vec![flush])),
+            }
+        }
+        for (_, flushes) in &mut all {
+            let mut earliest = usize::MAX;
+            for flush in flushes.iter_mut().rev() {
+                earliest = earliest.min(flush.1);
+                flush.1 = earliest;
+            }
+        }
+        all
     }
 
     /// Makes a range atomic, as disks do for more than a sector: for a superblock whose checksum is in its
@@ -194,7 +217,13 @@ impl Record {
             Event::Submitted(Change::Discard { offset, bytes }) => {
                 format!("{number}: discard {offset}+{}\n", bytes.len())
             }
-            Event::Submitted(Change::Flush) => format!("{number}: flush\n"),
+            Event::Submitted(Change::Flush(range)) => {
+                format!(
+                    "{number}: flush {}+{}\n",
+                    range.start,
+                    range.end - range.start
+                )
+            }
             Event::Completed(which) => format!("{number}: {which} done\n"),
             Event::Marked => format!("{number}: mark\n"),
         };
@@ -204,7 +233,7 @@ impl Record {
     /// The positions right after the completion of a flush or of a write with FUA.
     pub fn barriers(&self) -> Vec<usize> {
         let barrier = |number: &usize| match &self.events[*number] {
-            Event::Submitted(Change::Flush) => true,
+            Event::Submitted(Change::Flush(_)) => true,
             Event::Submitted(Change::Write { fua, .. }) => *fua,
             _ => false,
         };

@@ -8,6 +8,8 @@ use throughline_device::{BlockDevice, MemoryDevice, Op, Segment, scope};
 use throughline_testing::model::Bounds;
 use throughline_testkit::{e2fs, program};
 
+use super::external;
+
 /// One shape of a volume.
 pub struct Shape {
     /// Its name in messages.
@@ -18,6 +20,10 @@ pub struct Shape {
     pub mib: u64,
     /// Arguments of a `tune2fs` afterwards; none if empty.
     pub tune2fs: &'static str,
+    /// Whether the root, and so every directory, matches names without case.
+    pub folds: bool,
+    /// Size of a journal on a device of its own, in MiB; 0: it is inside, or there is none.
+    pub journal_mib: u64,
     /// Bytes of a block.
     pub block_bytes: u64,
     /// Bytes of a cluster.
@@ -43,6 +49,8 @@ pub const fn shape(
         mke2fs,
         mib,
         tune2fs: "",
+        folds: false,
+        journal_mib: 0,
         block_bytes,
         cluster_bytes: block_bytes,
         extents,
@@ -79,6 +87,16 @@ impl Shape {
         self
     }
 
+    const fn folding(mut self) -> Self {
+        self.folds = true;
+        self
+    }
+
+    const fn journal_of(mut self, mib: u64) -> Self {
+        self.journal_mib = mib;
+        self
+    }
+
     /// What the driver may do to it.
     pub fn bounds(&self) -> Bounds {
         Bounds {
@@ -88,6 +106,7 @@ impl Shape {
             long_bytes: 700 << 10,
             extents: self.extents,
             nanoseconds: self.nanoseconds,
+            folds: self.folds,
             exclusive: true,
             mixed: false,
         }
@@ -210,8 +229,9 @@ pub const SHAPES: &[Shape] = &[
     shape("tiny ext2", 1024, false, "-t ext2").mib(2),
 ];
 
-/// `bigalloc`, with and without other features.
-pub const CLUSTERED: &[Shape] = &[
+/// Shapes of later features: `bigalloc`, names without case, volumes that may have encrypted or verified
+/// files, and journals outside. They are apart so that a seed keeps its shape of [`SHAPES`].
+pub const LATER: &[Shape] = &[
     shape(
         "bigalloc 4k in 16k",
         4096,
@@ -250,11 +270,42 @@ pub const CLUSTERED: &[Shape] = &[
     )
     .clusters(65536)
     .mib(64),
+    shape("casefold", 1024, true, "-t ext4 -O casefold").folding(),
+    shape(
+        "casefold strict, inline_data",
+        4096,
+        true,
+        "-t ext4 -O casefold,inline_data,^metadata_csum -E encoding_flags=strict",
+    )
+    .folding(),
+    shape("encrypt, verity", 1024, true, "-t ext4 -O encrypt,verity"),
+    shape(
+        "encrypt, casefold, verity",
+        1024,
+        true,
+        "-t ext4 -O encrypt,casefold,verity,project,quota",
+    )
+    .folding(),
+    shape("journal outside", 1024, true, "-t ext4 -O ^has_journal").journal_of(2),
+    shape(
+        "journal outside 4k",
+        4096,
+        true,
+        "-t ext4 -O ^has_journal,quota",
+    )
+    .journal_of(8),
+    shape(
+        "journal outside, no extents",
+        1024,
+        false,
+        "-t ext3 -I 256 -O ^has_journal",
+    )
+    .journal_of(2),
 ];
 
 /// A shape of the tables.
 pub fn shape_of(name: &str) -> &'static Shape {
-    let mut shapes = SHAPES.iter().chain(CLUSTERED);
+    let mut shapes = SHAPES.iter().chain(LATER);
     let found = shapes.find(|shape| shape.name == name);
     found.expect("a shape of the tables")
 }
@@ -285,7 +336,12 @@ impl Scratch {
         self.dir.path().join("image")
     }
 
-    /// An image of a shape, in a file.
+    /// The file with the journal of the image, if that is outside.
+    fn journal_path(&self) -> PathBuf {
+        self.dir.path().join("journal")
+    }
+
+    /// An image of a shape, in a file; a journal outside in another one.
     pub fn make(&self, shape: &Shape) -> PathBuf {
         let path = self.path();
         let _ = std::fs::remove_file(&path);
@@ -298,19 +354,49 @@ impl Scratch {
             tune.args(shape.tune2fs.split(' ')).arg(&path);
             program::run(&mut tune, e2fs::LIMIT).good(shape.name);
         }
+        if shape.folds {
+            e2fs::set_casefold(&path, "/");
+        }
+        if shape.journal_mib > 0 {
+            let journal = self.journal_path();
+            let _ = std::fs::remove_file(&journal);
+            let size = format!("{}m", shape.journal_mib);
+            e2fs::add_journal_device(&path, &journal, &size, shape.block_bytes);
+        }
         path
     }
 
-    /// The same, loaded into a device in memory.
+    /// The same, loaded into a device in memory; a journal outside is behind the volume.
     pub fn device(&self, shape: &Shape) -> Arc<dyn BlockDevice> {
-        load(&std::fs::read(self.make(shape)).unwrap())
+        let mut bytes = std::fs::read(self.make(shape)).unwrap();
+        if shape.journal_mib > 0 {
+            bytes.extend(std::fs::read(self.journal_path()).unwrap());
+        }
+        load(&bytes)
+    }
+
+    /// What `e2fsck` has left in the scratch file.
+    pub fn repaired(&self) -> Arc<dyn BlockDevice> {
+        let mut bytes = std::fs::read(self.path()).unwrap();
+        if let Some(begin) = external::journal_begin(&bytes[1024..]) {
+            bytes.truncate(begin as usize);
+            bytes.extend(std::fs::read(self.journal_path()).unwrap());
+        }
+        load(&bytes)
     }
 
     /// Runs `e2fsck` with `arguments` on the content of `device`; returns its exit code and output.
     pub fn e2fsck(&self, device: &dyn BlockDevice, arguments: &[&str]) -> (i32, String) {
         let path = self.path();
-        save(device, &path);
-        let ran = e2fs::e2fsck(&path, arguments);
+        let bytes = bytes_of(device);
+        let begin = external::journal_begin(&bytes[1024..]);
+        let (volume, journal) = bytes.split_at(begin.map_or(bytes.len(), |begin| begin as usize));
+        std::fs::write(&path, volume).unwrap();
+        let place = begin.map(|_| self.journal_path());
+        if let Some(place) = &place {
+            std::fs::write(place, journal).unwrap();
+        }
+        let ran = external::e2fsck(&path, place.as_deref(), arguments);
         (ran.code(), ran.text())
     }
 

@@ -2,6 +2,7 @@
 //! subject.
 #![allow(dead_code, unreachable_pub)] // each test uses a part of it
 
+pub mod external;
 pub mod image;
 pub mod seeds;
 pub mod subject;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-use super::image::Scratch;
+use super::image::{Scratch, tools};
 
 /// A run takes a second or two. This is not a measurement: it catches runs that hang.
 const DEADLINE: Duration = Duration::from_secs(180);
@@ -28,6 +28,53 @@ pub fn chosen() -> Option<Vec<u64>> {
         None => (number(&text), number(&text) + 1),
     };
     Some((first..end).collect())
+}
+
+/// What the runs of a test counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    /// How often there was no space.
+    pub no_space: u32,
+    /// How often an operation was unsupported, or would have waited.
+    pub refused: u32,
+    /// Files left at the end.
+    pub files: usize,
+}
+
+/// How many seeds a test runs.
+pub struct Seeds {
+    pub usual: u64,
+    pub soak: u64,
+    /// Seeds that once found a bug.
+    pub found: &'static [u64],
+}
+
+impl Seeds {
+    /// Runs the seeds, or those that the user chose, and returns the sum; `None` if the tools are missing, or
+    /// if the seeds were chosen, so that the sum says nothing.
+    pub fn run(
+        &self,
+        what: &str,
+        run: impl Fn(u64, &Scratch) -> Result<Counts, String> + Sync,
+    ) -> Option<Counts> {
+        if !tools() {
+            return None;
+        }
+        let most = if soak() { self.soak } else { self.usual };
+        let found = self.found.iter().copied().filter(|seed| *seed >= most);
+        let chosen = chosen();
+        let is_chosen = chosen.is_some();
+        let seeds = chosen.unwrap_or_else(|| (0..most).chain(found).collect());
+        let sum = run_all(&seeds, run)
+            .into_iter()
+            .fold(Counts::default(), |sum, one| Counts {
+                no_space: sum.no_space + one.no_space,
+                refused: sum.refused + one.refused,
+                files: sum.files + one.files,
+            });
+        eprintln!("{what}: {} seeds: {sum:?}", seeds.len());
+        (!is_chosen).then_some(sum)
+    }
 }
 
 /// Ends the process with a message if it is not dropped in time: a hanging test would otherwise print

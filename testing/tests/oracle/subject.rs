@@ -7,10 +7,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use throughline::internal::OpenBlockDevice;
+use super::external;
 use throughline::{
-    Attributes, DeviceNumber, Error, Fallocate, File, FileOptions, FileType, NewNode, OpenOptions,
-    Reason, SyncRange, Volume,
+    Attributes, DeviceNumber, Error, Fallocate, File, FileOptions, FileType, InodeFlags, NewNode,
+    OpenOptions, Reason, SyncRange, Volume,
 };
 use throughline_device::BlockDevice;
 use throughline_testing::model::{
@@ -24,6 +24,9 @@ pub struct VolumeSubject {
     options: OpenOptions,
     /// `None` while it is being reopened.
     volume: Option<Arc<Volume>>,
+    /// Whether names are matched without case. Names of files that exist are then written in another case
+    /// than that of their entries.
+    folds: bool,
     /// The prefix of every path.
     prefix: Vec<u8>,
     kept: [Option<File>; SLOTS],
@@ -37,12 +40,11 @@ impl VolumeSubject {
 
     /// The same, with these options.
     pub fn open_with(device: Arc<dyn BlockDevice>, options: &OpenOptions) -> Answer<Self> {
-        let volume = options
-            .open_block_device(Arc::clone(&device))
-            .map_err(refusal)?;
+        let volume = external::open(options, Arc::clone(&device)).map_err(refusal)?;
         Ok(Self {
             device,
             options: options.clone(),
+            folds: folds(&volume),
             volume: Some(Arc::new(volume)),
             prefix: Vec::new(),
             kept: Default::default(),
@@ -58,6 +60,7 @@ impl VolumeSubject {
             device: Arc::clone(&self.device),
             options: self.options.clone(),
             volume: self.volume.clone(),
+            folds: self.folds,
             prefix: dir.as_bytes().to_vec(),
             kept: Default::default(),
         })
@@ -69,6 +72,7 @@ impl VolumeSubject {
             device: Arc::clone(&other.device),
             options: other.options.clone(),
             volume: other.volume.clone(),
+            folds: self.folds,
             prefix: self.prefix.clone(),
             kept: Default::default(),
         }
@@ -95,12 +99,38 @@ impl VolumeSubject {
     }
 
     fn path(&self, name: &[u8]) -> PathBuf {
-        PathBuf::from(OsString::from_vec([&self.prefix, name].concat()))
+        let exact = [&self.prefix, name].concat();
+        if !self.folds {
+            return PathBuf::from(OsString::from_vec(exact));
+        }
+        let mut path = PathBuf::from("/");
+        for name in exact.split(|byte| *byte == b'/').skip(1) {
+            let there = path.join(OsStr::from_bytes(name));
+            path = match self.volume().symlink_metadata(&there) {
+                Ok(_) => path.join(OsString::from_vec(other_case(name))),
+                Err(_) => there,
+            };
+        }
+        path
     }
 
     /// The open volume.
     pub fn volume(&self) -> &Volume {
         self.volume.as_ref().expect("open except while reopening")
+    }
+}
+
+/// Whether the root matches names without case.
+fn folds(volume: &Volume) -> bool {
+    let root = volume.node_by_ino(2);
+    root.is_ok_and(|root| root.flags().contains(InodeFlags::CASEFOLD))
+}
+
+/// The name in capitals.
+fn other_case(name: &[u8]) -> Vec<u8> {
+    match std::str::from_utf8(name) {
+        Ok(text) => text.to_uppercase().into_bytes(),
+        Err(_) => name.to_vec(),
     }
 }
 
@@ -458,10 +488,7 @@ impl Subject for VolumeSubject {
         if let Some(volume) = self.volume.take().and_then(Arc::into_inner) {
             volume.close().map_err(refusal)?;
         }
-        let volume = self
-            .options
-            .open_block_device(Arc::clone(&self.device))
-            .map_err(refusal)?;
+        let volume = external::open(&self.options, Arc::clone(&self.device)).map_err(refusal)?;
         self.volume = Some(Arc::new(volume));
         Ok(())
     }

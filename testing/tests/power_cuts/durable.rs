@@ -9,12 +9,12 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use throughline::internal::OpenBlockDevice;
 use throughline::{Error, Fallocate, File, FileOptions, Reason, Volume};
 use throughline_testing::{Image, PowerDevice, Record};
 
 use super::fsck::{Fsck, cannot_truncate, repairs};
 use super::judge;
+use super::oracle::external;
 use super::oracle::image::tools;
 use super::oracle::seeds::{chosen, run_all, soak};
 use super::recipes::{OLD, RECIPES, Recipe};
@@ -350,7 +350,7 @@ fn play(recipe: &'static Recipe, seed: u64, full: bool) -> Result<Played, String
     let message = |error: Error| format!("{error}");
     let mut random = fastrand::Rng::with_seed(seed);
     let device = Arc::new(PowerDevice::new(recipe.image(), seed));
-    let volume = run::options(seed).open_block_device(Arc::clone(&device) as _);
+    let volume = external::open_power(&run::options(seed), &device);
     let volume = volume.map_err(message)?;
     let block = u64::from(volume.block_bytes());
     let keeper = volume.create_new("/keeper");

@@ -4,13 +4,13 @@
 
 use std::sync::Arc;
 
-use throughline::internal::OpenBlockDevice;
 use throughline::{Error, Fallocate, FileOptions, Reason, Volume};
 use throughline_testing::{Cut, Image, Keep, PowerDevice};
 
 use super::durable::{bytes, fill};
 use super::fsck::Fsck;
 use super::judge;
+use super::oracle::external;
 use super::oracle::image::tools;
 use super::recipes::{RECIPES, Recipe};
 use super::run::SUPERBLOCK;
@@ -25,7 +25,7 @@ const FULL_NAMES: u32 = 16;
 /// A full volume with a durable file of some blocks.
 fn start(recipe: &Recipe) -> throughline::Result<(Image, Vec<u8>)> {
     let device = Arc::new(PowerDevice::new(recipe.image(), 0));
-    let volume = tree::options().open_block_device(Arc::clone(&device) as _)?;
+    let volume = external::open_power(&tree::options(), &device)?;
     let content = bytes(&mut fastrand::Rng::with_seed(3), 9 * recipe.block_bytes());
     let file = volume.create_new(PATH)?;
     file.write_all_at(&content, 0)?;
@@ -68,7 +68,7 @@ fn punch(recipe: &Recipe) -> Result<usize, String> {
     let mut new = old.clone();
     new[from as usize..(from + len) as usize].fill(0);
     let device = Arc::new(PowerDevice::new(image, 0));
-    let volume = tree::options().open_block_device(Arc::clone(&device) as _);
+    let volume = external::open_power(&tree::options(), &device);
     let volume = volume.map_err(|error| error.to_string())?;
     check_full(&volume)?;
     let file = FileOptions::new().open(&volume, PATH).unwrap();

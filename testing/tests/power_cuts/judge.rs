@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use throughline::internal::OpenBlockDevice;
 use throughline_testing::{Image, PowerDevice};
 
 use super::fsck::{Fsck, cannot_truncate, left_values, repairs};
 use super::history::{History, Lane};
 use super::names::{Id, Kind, Names};
+use super::oracle::external;
 use super::recipes::Recipe;
 use super::tree::{self, Entry, EntryKind, Tree};
 
@@ -217,7 +217,7 @@ fn differences(one: &Names, other: &Names) -> Vec<String> {
 /// Our recovery: opens the volume for writing, and closes it.
 pub fn recover(state: &Image) -> Result<Arc<PowerDevice>, String> {
     let device = Arc::new(PowerDevice::new(state.clone(), 0));
-    let volume = tree::options().open_block_device(Arc::clone(&device) as _);
+    let volume = external::open_power(&tree::options(), &device);
     let volume = volume.map_err(|error| format!("our recovery: {error}"))?;
     volume
         .close()

@@ -18,6 +18,8 @@ pub struct Recipe {
     mke2fs: &'static str,
     /// Size in MiB.
     mib: u64,
+    /// Size of a journal on a device of its own, in KiB; 0: it is inside, or there is none.
+    journal_kib: u64,
     /// Whether it has a journal and makes all promises.
     pub journaled: bool,
     /// Whether files have extents, and can have unwritten blocks.
@@ -32,6 +34,7 @@ const fn journaled(name: &'static str, mib: u64, extents: bool, mke2fs: &'static
         name,
         mke2fs,
         mib,
+        journal_kib: 0,
         journaled: true,
         extents,
         sector_bytes: 512,
@@ -43,9 +46,24 @@ const fn plain(name: &'static str, mib: u64, mke2fs: &'static str) -> Recipe {
         name,
         mke2fs,
         mib,
+        journal_kib: 0,
         journaled: false,
         extents: false,
         sector_bytes: 512,
+    }
+}
+
+/// With a journal on a device of its own, behind the volume.
+const fn outside(
+    name: &'static str,
+    mib: u64,
+    extents: bool,
+    mke2fs: &'static str,
+    journal_kib: u64,
+) -> Recipe {
+    Recipe {
+        journal_kib,
+        ..journaled(name, mib, extents, mke2fs)
     }
 }
 
@@ -135,6 +153,39 @@ pub const RECIPES: &[Recipe] = &[
         true,
         "-b 1024 -t ext4 -J size=1 -O inline_data,ea_inode -I 512 -g 1024",
     ),
+    journaled(
+        "ext4 1k casefold",
+        8,
+        true,
+        "-b 1024 -t ext4 -J size=1 -O casefold,inline_data",
+    ),
+    journaled(
+        "ext4 1k encrypt, verity",
+        8,
+        true,
+        "-b 1024 -t ext4 -J size=1 -O encrypt,verity,stable_inodes",
+    ),
+    outside(
+        "ext4 1k, journal outside",
+        8,
+        true,
+        "-b 1024 -t ext4 -O ^has_journal",
+        1100,
+    ),
+    outside(
+        "ext4 4k quota, journal outside",
+        16,
+        true,
+        "-b 4096 -t ext4 -O ^has_journal,quota",
+        4400,
+    ),
+    outside(
+        "ext3 1k, journal outside",
+        8,
+        false,
+        "-b 1024 -t ext3 -O ^has_journal",
+        1100,
+    ),
 ];
 
 impl Recipe {
@@ -183,11 +234,23 @@ impl Recipe {
         arguments.extend(whole.into_iter().chain(self.mke2fs.split(' ')));
         assert!(e2fs::mke2fs(&path, "", &arguments));
         e2fs::debugfs_write(&path, "mkdir /shared");
+        if self.mke2fs.contains("casefold") {
+            e2fs::set_casefold(&path, "/");
+            e2fs::set_casefold(&path, "/shared");
+        }
         if self.mke2fs.contains("quota") {
             // debugfs does not count what it makes.
             e2fs::repair(&path);
         }
         e2fs::assert_clean(&path);
-        Image::read_file(&path).unwrap()
+        let image = Image::read_file(&path).unwrap();
+        if self.journal_kib == 0 {
+            return image;
+        }
+        let journal = dir.path().join("journal");
+        let size = format!("{}k", self.journal_kib);
+        e2fs::add_journal_device(&path, &journal, &size, self.block_bytes());
+        let image = Image::read_file_like(&path, &image).unwrap();
+        image.joined(Image::read_file(&journal).unwrap())
     }
 }

@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use throughline::internal::OpenBlockDevice;
 use throughline::{Attributes, File, FileOptions, RenameMode, Result, Volume, VolumeOptions};
 use throughline_testing::PowerDevice;
 
 use super::fsck::Fsck;
+use super::oracle::external;
 use super::oracle::image::tools;
 use super::oracle::seeds::{chosen, run_all, soak};
 use super::recipes::{RECIPES, Recipe};
@@ -248,7 +248,7 @@ fn play(
     let age_ms = AGES_MS[random.usize(..AGES_MS.len())];
     let age = Duration::from_millis(age_ms);
     let options = run::options_with(seed, VolumeOptions::new().dirty_age(age));
-    let volume = options.open_block_device(Arc::clone(&device) as _)?;
+    let volume = external::open_power(&options, &device)?;
     volume.create_dir_all("/r/tmp")?;
     let mut saver = Saver {
         log: volume.create_new("/r/log")?,

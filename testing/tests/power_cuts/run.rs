@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use throughline::internal::{OpenBlockDevice, VolumeLayers};
+use throughline::internal::VolumeLayers;
 use throughline::{DirtyLimits, OpenOptions, VolumeOptions};
 use throughline_ext::Planted;
 use throughline_testing::{Image, PowerDevice, Record};
@@ -12,6 +12,7 @@ use throughline_testing::{Image, PowerDevice, Record};
 use super::actor::{Actor, Board};
 use super::history::History;
 use super::names::Span;
+use super::oracle::external;
 use super::random::Player;
 use super::recipes::Recipe;
 use super::tree::{self, Tree};
@@ -83,7 +84,7 @@ pub fn play(
     bug: Option<Planted>,
 ) -> Result<Played, String> {
     let device = Arc::new(PowerDevice::new(start.image, seed));
-    let volume = options(seed).open_block_device(Arc::clone(&device) as _);
+    let volume = external::open_power(&options(seed), &device);
     let volume = volume.map_err(|error| format!("opening: {error}"))?;
     if let Some(bug) = bug {
         volume.engine().plant(bug);

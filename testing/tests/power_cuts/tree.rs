@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
-use throughline::internal::OpenBlockDevice;
 use throughline::{FileType, OpenOptions, Volume};
 use throughline_testing::attributes::Found;
 use throughline_testing::{Image, PowerDevice};
 
 use super::names::Id;
+use super::oracle::external;
 
 /// The type of an object with a name; the workloads create no others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,7 +51,7 @@ pub fn options() -> OpenOptions {
 /// What could not be read.
 pub fn read(image: &Image) -> Result<Tree, String> {
     let device = Arc::new(PowerDevice::new(image.clone(), 0));
-    let volume = options().write(false).open_block_device(device);
+    let volume = external::open_power(options().write(false), &device);
     let volume = volume.map_err(|error| format!("opening for reading: {error}"))?;
     let mut tree = Tree::new();
     walk(&volume, "", &mut tree).map_err(|error| format!("reading the tree: {error}"))?;

@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use throughline::internal::OpenBlockDevice;
 use throughline::{DirtyLimits, FileOptions, Volume};
 use throughline_testing::PowerDevice;
 
 use super::durable::bytes;
 use super::judge;
+use super::oracle::external;
 use super::oracle::image::tools;
 use super::recipes::{RECIPES, Recipe};
 use super::tree;
@@ -34,7 +34,7 @@ fn left(recipe: &Recipe) -> Result<(), String> {
     options
         .cache_bytes(Some(4 << 20))
         .dirty_limits(DirtyLimits::new(Some(LIMIT_BYTES), None));
-    let volume = options.open_block_device(Arc::clone(&device) as _).unwrap();
+    let volume = external::open_power(&options, &device).unwrap();
     let mut random = fastrand::Rng::with_seed(1);
     let (old, new) = (
         bytes(&mut random, OLD_BYTES),

@@ -40,10 +40,20 @@ pub(super) struct State {
     pub(super) twice: bool,
     /// Tables that an indirect map will need.
     pub(super) missing: BTreeSet<TableName>,
-    /// The quota held for reserved and claimed data blocks, if limits are enforced.
-    pub(super) held: Option<(Hold, u32)>,
+    /// The quota held for reserved and claimed data blocks, if limits are enforced; with `bigalloc`, for the
+    /// clusters that the file does not have yet.
+    pub(super) held: Option<Held>,
     /// Where the last claim ended, in the file and on the volume, so that the next one can follow it.
     pub(super) last: Option<(u64, FsBlock)>,
+}
+
+/// Held quota.
+pub(super) struct Held {
+    pub(super) hold: Hold,
+    /// Of a block, or of a cluster.
+    pub(super) unit_bytes: u64,
+    /// Whether clusters are counted.
+    pub(super) by_clusters: bool,
 }
 
 /// Reserved space that is lent to one claim.
@@ -103,7 +113,7 @@ impl Delayed {
         state.lent = state.lent.saturating_sub(tables);
         state.nodes += tables;
         state.short = state.short.saturating_sub(lent.short.into());
-        state.settle_hold();
+        state.settle_hold(&self.clusters);
     }
 
     /// Ends a loan: the file owns the blocks.
@@ -114,7 +124,7 @@ impl Delayed {
         state.scale_extents(before);
         state.lent = state.lent.saturating_sub(lent.tables.into());
         state.short = state.short.saturating_sub(lent.short.into());
-        state.settle_hold();
+        state.settle_hold(&self.clusters);
     }
 
     /// Records that `blocks` unwritten blocks were converted.
@@ -173,16 +183,20 @@ impl Delayed {
 }
 
 impl State {
-    /// Holds no more and no less than what data blocks are reserved or claimed for.
-    pub(super) fn settle_hold(&mut self) {
-        let Some((hold, block_log)) = &mut self.held else {
+    /// Holds no more and no less than what is reserved or claimed for data.
+    pub(super) fn settle_hold(&mut self, clusters: &Mutex<Clusters>) {
+        let Some(held) = &mut self.held else {
             return;
         };
-        let bytes = (self.units + self.claimed) << *block_log;
+        let count = match held.by_clusters {
+            true => clusters.lock().pending(),
+            false => self.units + self.claimed,
+        };
+        let bytes = count.saturating_mul(held.unit_bytes);
         if bytes == 0 {
             self.held = None;
-        } else if bytes != hold.bytes() {
-            hold.set_bytes(bytes);
+        } else if bytes != held.hold.bytes() {
+            held.hold.set_bytes(bytes);
         }
     }
 

@@ -114,8 +114,10 @@ pub(super) fn first_block(
     parent: InodeNumber,
     records: &[u8],
 ) -> Result<()> {
+    let held = map::hold::growth(fs, dir)?;
     let block = map::append_block(fs, h, dir)?;
     fs.store(h, dir)?;
+    drop(held);
     let blocks = DirBlocks::new(fs, dir)?;
     let code = FileType::Directory.dir_code();
     let dot = |inode, name| DirEntry {
@@ -173,6 +175,7 @@ impl DirBlocks<'_> {
         if at.0 > BLOCK_MASK || size > MAX_BYTES_SHORT && !long {
             return Err(Reason::NoSpace.into());
         }
+        let _held = map::hold::growth(self.fs, self.dir)?;
         let block = map::append_block(self.fs, h, self.dir)?;
         self.fs.store(h, self.dir)?;
         Ok((at, block))

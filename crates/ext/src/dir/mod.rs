@@ -41,6 +41,7 @@ use throughline_extfmt::{InodeNumber, dir as format};
 use crate::error::{Error, Reason, Result};
 use crate::handle::Handle;
 use crate::inode::Inode;
+use crate::map;
 use crate::names::Names;
 
 pub(crate) use entry::{Found, Room};
@@ -139,7 +140,8 @@ fn check_index(dir: &Inode) -> Result<()> {
 pub(crate) fn room(fs: &Names, dir: &Inode, name: &[u8]) -> Result<Room> {
     let room = find_room(fs, dir, name)?;
     if matches!(room, Room::None) {
-        fs.check_limits(dir, 1, 0)?;
+        // Refused before anything changes.
+        drop(map::hold::growth(fs, dir)?);
     }
     Ok(room)
 }

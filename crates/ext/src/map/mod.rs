@@ -14,6 +14,7 @@ pub(crate) mod clusters;
 mod convert;
 mod credits;
 pub(crate) mod extents;
+pub(crate) mod hold;
 pub(crate) mod indirect;
 pub(crate) mod kind;
 mod size;

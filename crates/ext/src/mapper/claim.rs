@@ -119,7 +119,7 @@ impl<P: Place> FileMapper<P> {
         // Data that was accepted is written back whatever the limits.
         let (held, want) = match P::WRITE_BACK {
             true => (None, want),
-            false => fs.hold_blocks(inode, want)?,
+            false => map::hold::blocks(fs, inode, first, want)?,
         };
         call.held.extend(held);
         let claimed = if fs.geo.cluster_ratio_log > 0 {

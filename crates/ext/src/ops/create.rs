@@ -170,8 +170,7 @@ impl Names {
         let owners = owners_of_new(self, parent, new);
         quota::tree::ensure(self, owners)?;
         let blocks = u64::from(kind.has_block(self));
-        let bytes = blocks << self.geo.block_log;
-        let _held = quota::charge::hold(self, owners.map(Some), bytes, 1)?;
+        let _held = quota::charge::hold(self, owners.map(Some), self.cluster_bytes(blocks), 1)?;
         let credits = credits + lists.as_ref().map_or(0, Prepared::credits);
         let made = self.transact(credits, |h| {
             let inode = make_inode(self, h, parent, kind, mode, new)?;

@@ -7,6 +7,7 @@
 //!
 //! All checks that can fail a request come before the first change.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use throughline_extfmt::features::Compat;
@@ -20,6 +21,7 @@ use crate::error::{Error, Reason, Result};
 use crate::handle::Handle;
 use crate::inode::{INODE_CREDITS, Inode};
 use crate::map;
+use crate::quota::limit::Hold;
 
 use super::layout::{Layout, Shape, Spot};
 use super::place::{NewBlock, Place, put_block};
@@ -222,6 +224,8 @@ pub(crate) struct Prepared {
     pub(super) edited: Vec<(u8, Vec<u8>)>,
     gained: Vec<Pinned>,
     lost: Vec<(InodeNumber, Spot)>,
+    /// The quota for what it adds, until it is over.
+    held: RefCell<Option<Hold>>,
 }
 
 impl Prepared {
@@ -246,6 +250,7 @@ impl Prepared {
             edited: Vec::new(),
             gained: Vec::new(),
             lost: Vec::new(),
+            held: RefCell::default(),
         };
         for (key, value) in edits {
             if let Err(error) = prepared.edit(fs, (near, owner), key, *value, shared) {
@@ -329,7 +334,7 @@ impl Prepared {
             None
         };
         let lost = self.lost_values(fs, block.as_ref()).and_then(|lost| {
-            self.count_blocks(fs, inode, block.as_ref())?;
+            *self.held.borrow_mut() = self.count_blocks(fs, inode, block.as_ref())?;
             Ok(lost)
         });
         if lost.is_err()
@@ -362,18 +367,22 @@ impl Prepared {
     }
 
     /// Updates the inode's block count: the attribute block, shared or not, and the values in inodes,
-    /// including shared ones.
-    fn count_blocks(&self, fs: &Attrs, inode: &Inode, block: Option<&NewBlock>) -> Result<()> {
+    /// including shared ones. Returns the quota that is held for them until the inode is stored.
+    fn count_blocks(
+        &self,
+        fs: &Attrs,
+        inode: &Inode,
+        block: Option<&NewBlock>,
+    ) -> Result<Option<Hold>> {
         let first = block.is_some_and(|block| block.old.is_none());
         let values = self.layout.value_clusters() - self.value_clusters_before;
         let clusters = values + i64::from(first);
         let after = self.layout.values();
         let gained = after.saturating_sub(self.values_before);
-        let blocks = clusters.max(0).cast_unsigned() << fs.geo.cluster_ratio_log;
-        fs.check_limits(inode, blocks, gained)?;
+        let held = fs.hold_clusters(inode, clusters.max(0).cast_unsigned(), gained)?;
         map::add_blocks(fs, inode, clusters)?;
         inode.usage.set_values(self.values_before, after);
-        Ok(())
+        Ok(held)
     }
 
     /// Releases the hold on its values, whether it was applied or not.

@@ -70,11 +70,7 @@ impl Placed<'_> {
         let mut inode = InodeImage::new(geo.inode_bytes, EXTRA_ISIZE);
         let mode = kind.file_type().mode_bits() | attributes.permissions & 0o7777;
         inode.base_mut().set_mode(mode);
-        let owner = (attributes.uid, attributes.gid);
-        let (uid, gid) = match node {
-            ROOT => found.root_owner.unwrap_or(owner),
-            _ => owner,
-        };
+        let (uid, gid) = self.measured.owner(node);
         inode.base_mut().set_uid(uid);
         inode.base_mut().set_gid(gid);
         let links = self.measured.links(node) + self.measured.more_links(node);
@@ -173,20 +169,20 @@ impl Placed<'_> {
         Ok(())
     }
 
+    /// Blocks that count for a node: those of its data, of its map and of its attributes.
+    pub(crate) fn blocks_of(&self, node: NodeId) -> u64 {
+        let mapped = self.extents(node).iter();
+        let mapped: u64 = mapped.map(|extent| u64::from(extent.len)).sum();
+        mapped + self.deep(node).map_or(0, |deep| deep.own) + u64::from(self.acl(node).is_some())
+    }
+
     fn count_blocks(&self, geo: &Geometry, node: NodeId, inode: &mut InodeImage) -> Result<()> {
-        let mapped: u64 = self
-            .extents(node)
-            .iter()
-            .map(|extent| u64::from(extent.len))
-            .sum();
-        let mut count = mapped + self.deep(node).map_or(0, |deep| deep.own);
         if let Some(block) = self.acl(node) {
             inode.base_mut().set_file_acl(geo, FsBlock(block));
-            count += 1;
         }
         match inode
             .base_mut()
-            .set_blocks_512(geo, count << (geo.block_log - 9))
+            .set_blocks_512(geo, self.blocks_of(node) << (geo.block_log - 9))
         {
             true => Ok(()),
             false => Err(Error::invalid(format!(

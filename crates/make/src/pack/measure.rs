@@ -60,6 +60,8 @@ impl Needs {
 pub(crate) struct Measured<'w> {
     pub(crate) walk: &'w Walk<'w>,
     pub(crate) shape: Shape,
+    /// The owner of the root directory, if it is not the tree's.
+    root_owner: Option<(u32, u32)>,
     /// Blocks of directories, where it is more than one.
     large: HashMap<NodeId, u32>,
     /// Blocks of directories, pointers, attributes, and long links.
@@ -97,9 +99,10 @@ fn body_bytes(inode_bytes: u16) -> usize {
 impl Shape {
     fn new(geo: &Geometry, sb: &Superblock) -> Shape {
         let has_orphans = geo.compat.contains(Compat::ORPHAN_FILE);
+        let has_projects = sb.s_prj_quota_inum.get() != 0;
         Shape {
             directories: Directories::new(geo, sb),
-            first: LOST_AND_FOUND.0 + 1 + u32::from(has_orphans),
+            first: LOST_AND_FOUND.0 + 1 + u32::from(has_orphans) + u32::from(has_projects),
             body_bytes: body_bytes(geo.inode_bytes),
             geo: geo.clone(),
         }
@@ -112,10 +115,16 @@ impl<'w> Measured<'w> {
     ///
     /// # Errors
     /// What such a volume cannot hold, with its path.
-    pub(crate) fn new(walk: &'w Walk<'w>, geo: &Geometry, sb: &Superblock) -> Result<Measured<'w>> {
+    pub(crate) fn new(
+        walk: &'w Walk<'w>,
+        geo: &Geometry,
+        sb: &Superblock,
+        root_owner: Option<(u32, u32)>,
+    ) -> Result<Measured<'w>> {
         let mut measured = Measured {
             walk,
             shape: Shape::new(geo, sb),
+            root_owner,
             large: HashMap::new(),
             metadata_blocks: 0,
             data_blocks: 0,
@@ -169,6 +178,15 @@ impl<'w> Measured<'w> {
             // A directory with more than fit is one that is not counted.
             links if links > LINKS_MAX => 1,
             links => links as u16,
+        }
+    }
+
+    /// User and group.
+    pub(crate) fn owner(&self, node: NodeId) -> (u32, u32) {
+        let attributes = self.walk.tree.attributes(node);
+        match self.root_owner.filter(|_| node == ROOT) {
+            Some(owner) => owner,
+            None => (attributes.uid, attributes.gid),
         }
     }
 

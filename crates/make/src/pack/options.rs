@@ -318,7 +318,6 @@ impl PackOptions {
         let found = Found {
             inline: passed.inline,
             clamp: self.latest(),
-            root_owner: options.extended.root_owner,
         };
         write::write(&plan, disk, how(Clear::Blank), &found)?;
         Ok((plan, request))

@@ -80,7 +80,7 @@ pub(crate) fn choose<'w>(
     let mut guess = walk.bytes.saturating_add(free).clamp(1 << 20, 1 << 50);
     for round in 1.. {
         let (mut request, manner) = resolved(options, guess, walk)?;
-        let measured = measure(&request, walk)?;
+        let measured = measure(&request, walk, options)?;
         let wanted = free.div_ceil(u64::from(request.block_bytes));
         request.inodes = match options.inodes {
             Some(count) => asked(count, &measured)?,
@@ -121,6 +121,7 @@ pub(crate) fn check(options: &MkfsOptions, size: PackSize) -> Result<()> {
         PackSize::Exact(bytes) => bytes,
         _ => USUAL_BYTES,
     };
+    refuse_outside(options)?;
     let mut options = options.clone();
     options.size(VolumeSize::Bytes(bytes));
     let (request, _) = resolve::resolve(&options, Target { bytes: None })?;
@@ -131,12 +132,23 @@ pub(crate) fn check(options: &MkfsOptions, size: PackSize) -> Result<()> {
     }
 }
 
+/// Nothing but the image is written.
+fn refuse_outside(options: &MkfsOptions) -> Result<()> {
+    match options.journal.device {
+        Some(_) => Err(Error::unsupported(
+            "a tree of files on a volume whose journal is outside (-J device=)",
+        )),
+        None => Ok(()),
+    }
+}
+
 /// The request for a size. The kernel adds the feature `ext_attr` when it sets the first extended attribute,
 /// whatever the options of mkfs were; so do we. Revision 0 has no features.
 ///
 /// Without a block size in the options, blocks are so large that all attributes and links fit, if they do in
 /// those of [`USUAL_BLOCK_BYTES`].
 fn resolved(options: &MkfsOptions, bytes: u64, walk: &Walk<'_>) -> Result<(Request, Manner)> {
+    refuse_outside(options)?;
     let mut options = options.clone();
     options.size(VolumeSize::Bytes(bytes));
     let (mut request, manner) = loop {
@@ -163,7 +175,7 @@ fn resolved(options: &MkfsOptions, bytes: u64, walk: &Walk<'_>) -> Result<(Reque
 
 fn exact<'w>(options: &MkfsOptions, bytes: u64, walk: &'w Walk<'w>) -> Result<Sized<'w>> {
     let (mut request, manner) = resolved(options, bytes, walk)?;
-    let measured = measure(&request, walk)?;
+    let measured = measure(&request, walk, options)?;
     request.inodes = match options.inodes {
         Some(count) => asked(count, &measured)?,
         None => InodeCount::AtLeast(measured.inodes().max(by_rule(&request, bytes))),
@@ -225,13 +237,22 @@ fn asked(count: u64, measured: &Measured<'_>) -> Result<InodeCount> {
     }
 }
 
-fn measure<'w>(request: &Request, walk: &'w Walk<'w>) -> Result<Measured<'w>> {
+fn measure<'w>(
+    request: &Request,
+    walk: &'w Walk<'w>,
+    options: &MkfsOptions,
+) -> Result<Measured<'w>> {
     let mut probe = request.clone();
     probe.blocks = PROBE_BLOCKS;
     probe.inodes = InodeCount::AtLeast(1);
     probe.journal = JournalRequest::default();
     let plan = Plan::new(&probe)?;
-    Measured::new(walk, &plan.geo, &plan.superblock)
+    Measured::new(
+        walk,
+        &plan.geo,
+        &plan.superblock,
+        options.extended.root_owner,
+    )
 }
 
 struct Search<'s, 'w> {

@@ -31,7 +31,9 @@ use self::build::Build;
 use self::journal::JournalSize;
 use self::numbers::Numbers;
 use self::space::Space;
+pub(crate) use self::superblock::of_journal_device;
 use crate::error::{Error, Result};
+use crate::journal_device;
 use crate::pack::measure::Measured;
 use crate::pack::place::{self as contents, Lacking, Placed};
 use crate::request::Request;
@@ -80,6 +82,11 @@ impl<'w> Plan<'w> {
         request: &Request,
         tree: Option<&'w Measured<'w>>,
     ) -> Result<std::result::Result<Plan<'w>, Lacking>> {
+        if journal_device::is_asked(request) {
+            return Err(Error::invalid(
+                "a journal device (-O journal_dev) holds no files",
+            ));
+        }
         let mut request = request.clone();
         let mut features = request.features;
         features.settle(&request)?;
@@ -118,20 +125,17 @@ impl<'w> Plan<'w> {
             overhead += u64::from(size.blocks) + u64::from(size.fast_commit_blocks);
         }
         let mmp = build.mmp()?;
-        if tree.is_some() && !quota::kinds(&request).is_empty() {
-            return Err(Error::unsupported(
-                "a tree of files and the feature quota: make the volume without it, then add it with \
-                 'tune2fs -O quota'",
-            ));
-        }
-        build.quota_files()?;
+        let quotas = build.quota_files(tree)?;
         build.orphan_file()?;
         let tree = match tree
             .map(|tree| contents::place(&mut build, tree))
             .transpose()?
         {
             None => None,
-            Some(Ok(placed)) => Some(placed),
+            Some(Ok(placed)) => {
+                build.count_usage(&quotas, &placed);
+                Some(placed)
+            }
             Some(Err(lacking)) => return Ok(Err(lacking)),
         };
         let last_inode = build.inodes.keys().next_back().copied().unwrap_or(0);

@@ -17,6 +17,8 @@ use crate::request::Request;
 const JOURNAL_BACKUP_BLOCKS: u8 = 1;
 /// The largest file without `large_file`.
 const LARGE_FILE_BYTES: u64 = i32::MAX as u64;
+/// Most blocks of a group of a journal device, which has none.
+const JOURNAL_GROUP_BLOCKS: u32 = 65528;
 /// Seconds between checks, where there are periodic ones.
 const CHECK_INTERVAL_S: u32 = 180 * 24 * 3600;
 
@@ -71,6 +73,29 @@ pub(super) fn initial(request: &Request, numbers: &Numbers) -> Superblock {
         sb.s_backup_bgs = numbers.backup_bgs.map(Into::into);
     }
     settings(&mut sb, request);
+    sb
+}
+
+/// The superblock of a journal device.
+pub(crate) fn of_journal_device(request: &Request) -> Superblock {
+    let mut sb = Superblock::new_zeroed();
+    sb.s_magic.set(MAGIC);
+    let log = request.block_bytes.ilog2() - 10;
+    sb.s_log_block_size.set(log);
+    sb.s_log_cluster_size.set(log);
+    sb.s_first_data_block.set(u32::from(log == 0));
+    let per_group = (8 * request.block_bytes).min(JOURNAL_GROUP_BLOCKS);
+    sb.s_blocks_per_group.set(per_group);
+    sb.s_clusters_per_group.set(per_group);
+    sb.s_blocks_count_lo.set(request.blocks as u32);
+    sb.s_inode_size.set(request.inode_bytes);
+    sb.s_first_ino.set(InodeNumber::GOOD_OLD_FIRST.0);
+    sb.s_rev_level.set(REV_DYNAMIC);
+    sb.s_feature_incompat.set(Incompat::JOURNAL_DEV.bits());
+    sb.s_uuid = request.uuid;
+    settings(&mut sb, request);
+    // There are no directories.
+    sb.s_flags.set(0);
     sb
 }
 

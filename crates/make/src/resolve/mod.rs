@@ -176,6 +176,9 @@ impl<'o> Resolver<'o> {
             }
             lists => lists.iter().try_for_each(|list| features.edit(list))?,
         }
+        if features.incompat.contains(Incompat::JOURNAL_DEV) {
+            return self.of_journal_device();
+        }
         if self.extended.encoding.is_some() {
             features.incompat.insert(Incompat::CASEFOLD);
         }
@@ -200,6 +203,25 @@ impl<'o> Resolver<'o> {
                 .remove(RoCompat::HUGE_FILE | RoCompat::METADATA_CSUM);
         }
         Ok(features)
+    }
+
+    /// A journal device has no other feature, and no journal.
+    fn of_journal_device(&self) -> Result<Features> {
+        let options = self.options;
+        if options.features.iter().any(|list| list != "journal_dev") {
+            return Err(Error::invalid(
+                "the feature journal_dev makes a journal device, which has no other features",
+            ));
+        }
+        if options.wants_journal {
+            return Err(Error::invalid(
+                "a journal device (-O journal_dev) is as large as the target, and has no journal (-j, -J)",
+            ));
+        }
+        Ok(Features {
+            incompat: Incompat::JOURNAL_DEV,
+            ..Features::NONE
+        })
     }
 
     fn request(mut self) -> Result<(Request, Manner)> {

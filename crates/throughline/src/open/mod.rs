@@ -19,7 +19,7 @@ use throughline_fileio::DirtyLimits;
 
 pub(crate) use image::Image;
 pub use image::{ImageOptions, OtherBase};
-pub(crate) use opening::not_opened;
+pub(crate) use opening::{not_opened, on_devices};
 pub use partition::partitions;
 pub(crate) use partition::{located, table};
 pub use volume::VolumeOptions;

@@ -26,6 +26,17 @@ use crate::volume::Volume;
 /// The smallest block size of an ext volume.
 const SMALLEST_BLOCK_BYTES: u32 = 1024;
 
+/// Opens a volume, and its journal's device.
+pub(crate) fn on_devices(
+    options: &OpenOptions,
+    device: Arc<dyn BlockDevice>,
+    journal: Arc<dyn BlockDevice>,
+) -> Result<Volume> {
+    let mut options = options.clone();
+    options.volume.fs.journal = Some(JournalDevice(journal));
+    options.on_block_device(device)
+}
+
 impl OpenOptions {
     /// Opens a volume.
     ///
@@ -102,7 +113,9 @@ impl OpenOptions {
         if let Some(bytes) = self.cache_bytes {
             options.metadata_cache_bytes = metadata_bytes(bytes);
         }
-        options.journal = self.journal_device()?.map(JournalDevice);
+        if let Some(journal) = self.journal_device()? {
+            options.journal = Some(JournalDevice(journal));
+        }
         let fs = Fs::open(disk, &options)?;
         if let Some(why) = fs.read_only_reason().filter(|_| self.write) {
             return Err(Error::Unsupported(format!("writing: {why}")));

@@ -52,7 +52,7 @@ pub(crate) struct VolumeArgs {
     /// Make a journal
     #[arg(short = 'j')]
     wants_journal: bool,
-    /// Journal options: size=MIB fast_commit_size=KIB location=BLOCK
+    /// Journal options: size=MIB fast_commit_size=KIB location=BLOCK device=PATH
     #[arg(short = 'J', value_name = "WORDS")]
     journal: Vec<String>,
     /// What it is for: types of mke2fs.conf, such as small, news or largefile

@@ -94,6 +94,12 @@ fn text(made: &Made, uuid: &str, is_dry: bool, is_verbose: bool) -> String {
         bytes => bytes.to_string(),
     };
     let verb = if is_dry { "Would create" } else { "Created" };
+    if made.features == ["journal_dev"] {
+        return format!(
+            "{verb} a journal device with {} {size} blocks\nUUID: {uuid}",
+            made.blocks
+        );
+    }
     let _ = writeln!(
         text,
         "{verb} a file system with {} {size} blocks and {} inodes",

@@ -34,7 +34,11 @@ fn options() -> OpenOptions {
 
 /// A volume on which the limits of users are enforced.
 fn limited() -> Option<(Image, Arc<Fs>)> {
-    let image = make("40M", "quota,project", &["-b", "1024"])?;
+    limited_with("quota,project", &["-b", "1024"])
+}
+
+fn limited_with(features: &str, more: &[&str]) -> Option<(Image, Arc<Fs>)> {
+    let image = make("40M", features, more)?;
     let fs = image.try_open(&options()).expect("opens");
     Some((image, Arc::new(fs)))
 }
@@ -187,6 +191,119 @@ fn a_gift_counts_for_the_new_owner() {
     let owner = find_owner(&fs, QuotaKind::User, 5).expect("an owner");
     assert_eq!(owner.state().held_bytes, 0);
     drop((file, root, owner));
+    close(&image, fs);
+}
+
+/// What the user uses and holds, in KiB.
+fn used_kib(fs: &Fs) -> u64 {
+    let owner = find_owner(fs, QuotaKind::User, USER).expect("an owner");
+    let state = owner.state();
+    (state.entry.dqb_curspace.get() + state.held_bytes) >> 10
+}
+
+#[test]
+fn whole_clusters_count() {
+    let Some((image, fs)) = limited_with("quota,bigalloc", &["-b", "1024", "-C", "16384"]) else {
+        return;
+    };
+    set(&fs, (0, 64), (0, 0));
+    let files: Vec<_> = ["a", "b", "c"]
+        .map(|name| create(&fs, name, NewKind::File).expect("created"))
+        .into();
+    // A block of each of two clusters, in memory.
+    assert_eq!(write(&fs, &files[0], 0, 100).expect("written"), 100);
+    assert_eq!(write(&fs, &files[0], 20 << 10, 100).expect("written"), 100);
+    assert_eq!(used_kib(&fs), 32);
+    // The rest of them costs nothing.
+    assert_eq!(
+        write(&fs, &files[0], 0, 32 << 10).expect("written"),
+        32 << 10
+    );
+    assert_eq!(used_kib(&fs), 32);
+    assert_eq!(write(&fs, &files[1], 0, 1).expect("written"), 1);
+    let direct = fs.write_at(&files[2], 4 << 10, &[IoSlice::new(&[1; 4096])]);
+    assert_eq!(direct.expect("written"), 4096);
+    assert!(is_refused(&write(&fs, &files[1], 16 << 10, 1)));
+    assert!(is_refused(&create(&fs, "dir", NewKind::Dir)));
+    let more = fs.fallocate(&files[2], Fallocate::Allocate, 16 << 10, 1024);
+    assert!(is_refused(&more), "{more:?}");
+    fs.sync().expect("a sync");
+    assert_eq!(used_kib(&fs), 64);
+    assert!(is_refused(&write(&fs, &files[1], 16 << 10, 1)));
+    assert_eq!(
+        write(&fs, &files[1], 0, 16 << 10).expect("its own"),
+        16 << 10
+    );
+    fs.fallocate(&files[2], Fallocate::Allocate, 8 << 10, 8 << 10)
+        .expect("its own cluster");
+    fs.truncate(&files[0], 10 << 10).expect("truncated");
+    assert_eq!(write(&fs, &files[1], 16 << 10, 1).expect("written"), 1);
+    // Dropped before it is written.
+    fs.truncate(&files[1], 0).expect("truncated");
+    fs.sync().expect("a sync");
+    assert_eq!(used_kib(&fs), 32);
+    let owner = find_owner(&fs, QuotaKind::User, USER).expect("an owner");
+    assert_eq!(owner.state().held_bytes, 0);
+    drop((files, owner));
+    close(&image, fs);
+}
+
+/// Adds names to a directory until one is refused; returns their number.
+fn fill(fs: &Fs, dir: &Arc<Inode>) -> usize {
+    let root = NewInode { uid: 0, ..NEW };
+    let refused = (0..1000).find(|number| {
+        let name = format!("{number}-{}", "n".repeat(200));
+        let made = fs.create(dir, name.as_bytes(), NewKind::Fifo, root);
+        is_refused(&made) || made.is_err_and(|error| panic!("{error}"))
+    });
+    refused.expect("the limit is reached")
+}
+
+#[test]
+fn directories_grow_to_their_owners_limit() {
+    for (features, more, kib) in [
+        ("quota,project", &["-b", "1024"][..], 8),
+        ("quota,^dir_index", &["-b", "1024"], 8),
+        ("quota,bigalloc", &["-b", "1024", "-C", "4096"], 8),
+        ("quota,inline_data", &["-b", "1024"], 1),
+    ] {
+        let Some((image, fs)) = limited_with(features, more) else {
+            return;
+        };
+        let dir = create(&fs, "dir", NewKind::Dir).expect("created");
+        set(&fs, (0, kib), (0, 0));
+        let count = fill(&fs, &dir);
+        assert!(count >= 3 * kib as usize / 2, "{features}: {count} names");
+        assert_eq!(used_kib(&fs), kib, "{features}");
+        set(&fs, (0, 2 * kib), (0, 0));
+        create(&fs, "other", NewKind::Dir).expect("not more than a block");
+        drop(dir);
+        close(&image, fs);
+    }
+}
+
+#[test]
+fn attributes_count() {
+    let Some((image, fs)) = limited_with("quota,ea_inode", &["-b", "1024", "-I", "256"]) else {
+        return;
+    };
+    let [a, b] = ["a", "b"].map(|name| create(&fs, name, NewKind::File).expect("created"));
+    set(&fs, (0, 5), (0, 3));
+    let put = |file: &Inode, name: &str, bytes: usize| {
+        let mode = crate::XattrMode::Either;
+        fs.set_xattr(file, name.as_bytes(), &vec![bytes as u8; bytes], mode)
+    };
+    put(&a, "user.block", 500).expect("a block");
+    assert_eq!(used_kib(&fs), 1);
+    // An inode and its blocks; then there is no inode left.
+    put(&a, "user.value", 2500).expect("a value");
+    assert_eq!(used_kib(&fs), 4);
+    assert!(is_refused(&put(&b, "user.value", 1500)));
+    put(&b, "user.block", 600).expect("a block");
+    assert!(is_refused(&write(&fs, &b, 0, 1)));
+    let owner = find_owner(&fs, QuotaKind::User, USER).expect("an owner");
+    assert_eq!(owner.state().held_bytes, 0);
+    drop((a, b, owner));
     close(&image, fs);
 }
 
