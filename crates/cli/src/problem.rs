@@ -152,6 +152,7 @@ fn object_hint(error: &io::Error) -> Option<&'static str> {
         ObjectFailure::NotFound => {
             "check the bucket and the key; AWS_ENDPOINT_URL names another server"
         }
+        ObjectFailure::Exists => "--force replaces it",
         ObjectFailure::Exhausted { .. } => {
             "check the network and the server; THROUGHLINE_OBJECT_TIMEOUT=60 waits for 60 s"
         }
