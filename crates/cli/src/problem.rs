@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use throughline::{Abort, Doubtful, Error, NotAllowed, OtherBase, PartitionError, Reason};
 
+use crate::objects::shown;
 use crate::text::quote;
 
 /// Result of one step of a command.
@@ -128,7 +129,7 @@ fn open_hint(source: &io::Error) -> Option<String> {
         return Some(match &other.base {
             Some(base) => format!(
                 "open {}, or: throughline overlay rebase {overlay} BASE",
-                quote(base)
+                quote(shown(base))
             ),
             None => "name another file: it is made if it is not there".to_owned(),
         });

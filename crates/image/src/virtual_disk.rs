@@ -80,6 +80,15 @@ fn is_url(name: &str) -> bool {
     !scheme.is_empty() && scheme.chars().all(is_usual)
 }
 
+/// A URL without what may be secret in it: a query, and a user's name and password.
+fn without_secrets(url: &str) -> String {
+    let address = url.split(['?', '#']).next().unwrap_or_default();
+    let (scheme, rest) = address.split_once("://").unwrap_or_default();
+    let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+    format!("{scheme}://{host}{path}")
+}
+
 /// Where the backing file is that an image at `path` names: relative names begin in its folder.
 pub(crate) fn backing_place(path: &Path, name: &str) -> PathBuf {
     if is_url(name) {
@@ -446,8 +455,7 @@ impl Chain<'_> {
             return match self.options.backing.allows_url(url) {
                 true => Ok(named),
                 false => {
-                    // What may be secret is in the query.
-                    let file = url.split(['?', '#']).next().unwrap_or_default().into();
+                    let file = without_secrets(url).into();
                     let why = NotAllowed { file };
                     Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
                 }
@@ -519,6 +527,17 @@ mod tests {
             ("/srv/a.img", false),
         ] {
             assert_eq!(backing.allows_url(url), allowed, "{url:?}");
+        }
+    }
+
+    #[test]
+    fn no_secret_of_a_url_is_shown() {
+        for (url, shown) in [
+            ("https://u:p@h:8/k@1/x?sig=s#f", "https://h:8/k@1/x"),
+            ("s3://b/k", "s3://b/k"),
+            ("s3://b", "s3://b"),
+        ] {
+            assert_eq!(without_secrets(url), shown);
         }
     }
 

@@ -209,6 +209,28 @@ fn a_flattened_overlay_is_a_new_base() {
     assert!(said.contains("replaced"), "{said}");
 }
 
+/// As any image that is only read.
+#[test]
+fn an_uploaded_overlay_is_mounted() {
+    if crate::mount::skipped() {
+        return;
+    }
+    let Some(machine) = Machine::new("20M") else {
+        return;
+    };
+    let (over, point) = (machine.text("over.qcow2"), machine.text("point"));
+    machine.good(&machine.upload(&over, &[], "s3://bucket/over"));
+    fs::create_dir(&point).unwrap();
+    machine.good(&["mount", "--backing", BASE, "s3://bucket/over", &point]);
+    let read = fs::read(machine.path("point/changed"));
+    let kept = fs::read(machine.path("point/kept"));
+    let refused = fs::write(machine.path("point/new"), "");
+    machine.good(&["umount", &point]);
+    assert_eq!(read.unwrap(), b"new\n");
+    assert!(kept.unwrap() == noise(9 << 20, 1));
+    assert!(refused.is_err());
+}
+
 /// Requests that go wrong for a while are repeated.
 #[test]
 fn faults_during_an_upload() {

@@ -354,7 +354,10 @@ pub struct OtherBase {
 }
 
 fn named(base: Option<&Path>) -> String {
-    base.map_or_else(|| "no image".to_owned(), |base| base.display().to_string())
+    match base {
+        Some(base) => object::object_shown(base).unwrap_or_else(|| base.display().to_string()),
+        None => "no image".to_owned(),
+    }
 }
 
 fn of(overlay: &Path, error: &io::Error) -> io::Error {

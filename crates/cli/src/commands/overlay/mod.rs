@@ -116,19 +116,15 @@ pub(crate) fn run(args: &OverlayArgs, context: &mut Context) -> Result<(), Failu
     match &args.command {
         OverlayCommand::Diff(args) => diff::run(&args.file, args.ranges, context),
         OverlayCommand::Commit(args) => {
-            let doing = || format!("cannot commit {} to {}", quote(&args.file), quote(&args.to));
+            let file = shown(&args.file);
+            let doing = || format!("cannot commit {} to {}", quote(&file), quote(&args.to));
             long(context, doing, |image, progress| {
                 overlay::commit(&args.file, image, &args.to, progress)
             })
         }
         OverlayCommand::Rebase(args) => {
-            let doing = || {
-                format!(
-                    "cannot lay {} over {}",
-                    quote(&args.file),
-                    quote(&args.base)
-                )
-            };
+            let base = shown(&args.base);
+            let doing = || format!("cannot lay {} over {}", quote(&args.file), quote(&base));
             long(context, doing, |image, progress| {
                 overlay::rebase(&args.file, image, &args.base, progress)
             })
@@ -206,5 +202,5 @@ fn volume(
     let mut options = context.globals.open_options(Access::Read)?;
     options.partition(partition.map(str::to_owned));
     let opened = options.open(file).map_err(Problem::from);
-    opened.map_err(|problem| problem.met(format!("cannot open {}", quote(file))))
+    opened.map_err(|problem| problem.met(format!("cannot open {}", quote(shown(file)))))
 }
