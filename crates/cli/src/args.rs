@@ -357,8 +357,31 @@ impl Command {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     #[test]
     fn the_model_is_consistent() {
         super::Cli::command().debug_assert();
+    }
+
+    /// clap gives a command the options of those above it, but one of its own with the same id hides them;
+    /// if their types differ, parsing panics.
+    #[test]
+    fn no_command_has_an_option_with_the_id_of_a_global_one() {
+        let mut seen = 0;
+        let mut waiting = vec![(super::Cli::command(), BTreeSet::new())];
+        while let Some((command, above)) = waiting.pop() {
+            let ids = command.get_arguments().map(|one| one.get_id().to_string());
+            let clash: Vec<String> = ids.filter(|id| above.contains(id)).collect();
+            assert!(clash.is_empty(), "{}: {clash:?}", command.get_name());
+            let global = command.get_arguments().filter(|one| one.is_global_set());
+            let mut for_below: BTreeSet<String> = above;
+            for_below.extend(global.map(|one| one.get_id().to_string()));
+            for below in command.get_subcommands() {
+                waiting.push((below.clone(), for_below.clone()));
+            }
+            seen += 1;
+        }
+        assert!(seen > 40, "{seen} commands");
     }
 }

@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use throughline::internal::{HeldObject, OpenPartitions, VolumeLayers, hold_object};
+use throughline::internal::{
+    HeldObject, OpenPartitions, VolumeLayers, hold_object, remove_overlay,
+};
 use throughline::{Format, Metadata, Node, OpenOptions, Volume};
 use throughline_explain::ours::{Watch, Watched, listening};
 use throughline_forms::files;
@@ -80,6 +82,8 @@ pub(crate) struct Images {
     unpacked: Unpacked,
     /// The objects among the images.
     objects: HashMap<PathBuf, HeldObject>,
+    /// Whether a volume that was open for writing was changed; `None`: there was none.
+    changed: Option<bool>,
     /// The trace of all images, if the command is explained.
     pub(crate) watch: Option<Arc<Watch>>,
     /// Armed when the first image is opened for writing.
@@ -96,6 +100,7 @@ impl Images {
             open: Vec::new(),
             unpacked: Unpacked::default(),
             objects: HashMap::new(),
+            changed: None,
             watch: None,
             interrupt: Interrupt::default(),
             umask,
@@ -274,11 +279,25 @@ impl Images {
         Ok(())
     }
 
+    /// Removes an overlay that a command has made for nothing.
+    pub(crate) fn remove_unused(&self, overlay: &Path) {
+        // If that fails, somebody else uses it.
+        let _ = match self.changed {
+            Some(true) => Ok(()),
+            Some(false) => remove_overlay(overlay),
+            None => throughline::overlay::remove_unused(overlay).map(drop),
+        };
+    }
+
     /// Writes back and closes every image. Failures are reported.
     pub(crate) fn close(&mut self, complaints: &Complaints) {
         for open in self.open.drain(..) {
             if let Some(watched) = &open.watched {
                 watched.closing(&open.volume);
+            }
+            if open.access == Access::Write {
+                let changed = self.changed.unwrap_or(false) || is_changed(&open.volume);
+                self.changed = Some(changed);
             }
             if let Err(error) = open.volume.close() {
                 let doing = match open.access {
@@ -289,6 +308,16 @@ impl Images {
             }
         }
     }
+}
+
+/// Whether something was changed since a volume was opened.
+fn is_changed(volume: &Volume) -> bool {
+    let status = volume.status();
+    let journal = &status.journal;
+    journal.commits > 0
+        || journal.running_age_ms.is_some()
+        || status.dirty.bytes > 0
+        || status.writeback.runs > 0
 }
 
 /// Prints a note if the kernel may be changing an image that is open for reading.

@@ -98,9 +98,14 @@ fn command_line() -> ExitCode {
             return Unanswered::here().failed.into();
         }
     }
+    let new_overlay = globals.overlay.clone().filter(|overlay| !overlay.exists());
     let mut context = Context::new(globals, json);
     let result = commands::run(command, &mut context);
-    ExitCode::from(conclude(result, &mut context))
+    let code = conclude(result, &mut context);
+    if let Some(overlay) = new_overlay.filter(|_| code != 0) {
+        context.images.remove_unused(&overlay);
+    }
+    ExitCode::from(code)
 }
 
 /// Ends a command: closes its images, reports its failure and returns its exit code.

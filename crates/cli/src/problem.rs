@@ -7,6 +7,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use throughline::{Abort, Doubtful, Error, NotAllowed, OtherBase, PartitionError, Reason};
 
+use crate::objects::shown;
 use crate::text::quote;
 
 /// Result of one step of a command.
@@ -128,7 +129,7 @@ fn open_hint(source: &io::Error) -> Option<String> {
         return Some(match &other.base {
             Some(base) => format!(
                 "open {}, or: throughline overlay rebase {overlay} BASE",
-                quote(base)
+                quote(shown(base))
             ),
             None => "name another file: it is made if it is not there".to_owned(),
         });
@@ -152,6 +153,7 @@ fn object_hint(error: &io::Error) -> Option<&'static str> {
         ObjectFailure::NotFound => {
             "check the bucket and the key; AWS_ENDPOINT_URL names another server"
         }
+        ObjectFailure::Exists => "--force replaces it",
         ObjectFailure::Exhausted { .. } => {
             "check the network and the server; THROUGHLINE_OBJECT_TIMEOUT=60 waits for 60 s"
         }

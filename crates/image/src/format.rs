@@ -28,7 +28,7 @@ impl Format {
     ///
     /// # Errors
     /// [`io::ErrorKind::InvalidData`] if it can be both; of the device.
-    pub fn of(file: &impl ReadAt) -> io::Result<Format> {
+    pub fn of(file: &(impl ReadAt + ?Sized)) -> io::Result<Format> {
         match read::<8>(file, 0)? {
             Some([a, b, c, d, 0, 0, 0, 2 | 3]) if [a, b, c, d] == QCOW2 => {}
             _ => return Ok(Format::Raw),

@@ -39,5 +39,7 @@ pub use format::{Doubtful, Format, UnknownFormat};
 pub use source::ReadAt;
 pub use store::Store;
 pub use table::{Error, Partition, Table};
-pub use virtual_disk::{Backing, DiskOptions, NotAllowed, OpenBase, VirtualDisk};
+pub use virtual_disk::{
+    Backing, DiskOptions, NotAllowed, Object, OpenObject, VirtualDisk, no_objects,
+};
 pub use volume::{Signature, volume_at};

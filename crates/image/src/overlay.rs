@@ -14,37 +14,43 @@ use tempfile::NamedTempFile;
 use crate::format::Format;
 use crate::qcow2::{self, Header, NewBacking};
 use crate::source::ReadAt;
-use crate::virtual_disk::{OpenBase, VirtualDisk};
+use crate::virtual_disk::{VirtualDisk, backing_place};
 
 /// The bytes that are compared or copied at once: the clusters of new images.
 const STEP_BYTES: u64 = 64 << 10;
 
-/// Makes an overlay over `base`, a disk of `len_bytes` in an image of this format. It names the base relative
-/// to its own folder if both are in the same one.
+/// What an overlay is laid over.
+#[derive(Clone, Copy, Debug)]
+pub struct NewBase<'a> {
+    /// Its name: a path, or the URL of an object.
+    pub path: &'a Path,
+    /// How the disk lies in it.
+    pub format: Format,
+    /// Of an object: the only version that fits.
+    pub version: Option<&'a str>,
+}
+
+impl NewBase<'_> {
+    /// How an overlay names it: relative to its own folder if both are files in the same one.
+    fn name_for(&self, overlay: &Path) -> io::Result<String> {
+        match self.version {
+            Some(_) => text(self.path),
+            None => name_of(overlay, self.path),
+        }
+    }
+}
+
+/// Makes an overlay over a base whose disk has `len_bytes`.
 ///
 /// # Errors
 /// [`io::ErrorKind::AlreadyExists`]; [`io::ErrorKind::InvalidInput`] if the disk is too large or the name too
 /// long; of the file system.
-pub fn create(overlay: &Path, base: &Path, format: Format, len_bytes: u64) -> io::Result<()> {
-    let name = name_of(overlay, base)?;
+pub fn create(overlay: &Path, base: NewBase<'_>, len_bytes: u64) -> io::Result<()> {
+    let name = base.name_for(overlay)?;
     let backing = NewBacking {
         name: &name,
-        format: &format.to_string(),
-        version: None,
-    };
-    make(overlay, len_bytes, Some(backing))
-}
-
-/// Makes an overlay over a base that its user opens, by the name that it has for its user. It is opened over
-/// this version of the base only ([`VirtualDisk::open_over`]).
-///
-/// # Errors
-/// The same.
-pub fn create_over(overlay: &Path, name: &str, base: &OpenBase, len_bytes: u64) -> io::Result<()> {
-    let backing = NewBacking {
-        name,
-        format: "raw",
-        version: Some(&base.version),
+        format: &base.format.to_string(),
+        version: base.version,
     };
     make(overlay, len_bytes, Some(backing))
 }
@@ -65,24 +71,35 @@ fn make(path: &Path, len_bytes: u64, backing: Option<NewBacking<'_>>) -> io::Res
     File::open(folder)?.sync_all()
 }
 
-/// The file that the overlay at `path` names as its base; `None` if it names none. It is not opened.
+/// The file or object that the overlay at `path`, whose bytes are `image`, names as its base; `None` if it
+/// names none. It is not opened.
 ///
 /// # Errors
 /// [`io::ErrorKind::InvalidData`] if it is no qcow2 image; of the device.
-pub fn base_of(path: &Path) -> io::Result<Option<PathBuf>> {
-    let file = File::open(path)?;
-    if Format::of(&file)? != Format::Qcow2 {
+pub fn base_of(path: &Path, image: &dyn ReadAt) -> io::Result<Option<PathBuf>> {
+    if Format::of(image)? != Format::Qcow2 {
         let why = "it is no overlay: it is not a qcow2 image";
         return Err(io::Error::new(io::ErrorKind::InvalidData, why));
     }
-    let header = Header::read(&file)?;
-    Ok(header.backing_file().map(|name| {
-        if name.contains("://") {
-            return PathBuf::from(name);
-        }
-        let name = name.strip_prefix("file:").unwrap_or(name);
-        folder_of(path).join(name)
-    }))
+    let header = Header::read(image)?;
+    Ok(header.backing_file().map(|name| backing_place(path, name)))
+}
+
+/// Checks that an overlay can be copied as it is: that it holds all that it refers to.
+///
+/// # Errors
+/// [`io::ErrorKind::InvalidData`]; of the device.
+pub fn check_whole(image: File) -> io::Result<()> {
+    VirtualDisk::in_store(Box::new(image), None, false).map(drop)
+}
+
+/// Whether an overlay holds nothing.
+///
+/// # Errors
+/// As [`check_whole`].
+pub fn is_unused(image: File) -> io::Result<bool> {
+    let disk = VirtualDisk::in_store(Box::new(image), None, false)?;
+    Ok(disk.next_own(0)?.is_none())
 }
 
 /// Makes the overlay at `path`, whose disk is `disk`, one over `base`, whose disk is `new`: where the two
@@ -90,13 +107,21 @@ pub fn base_of(path: &Path) -> io::Result<Option<PathBuf>> {
 /// told how many bytes were compared.
 ///
 /// # Errors
-/// As [`create`], and of both disks and `progress`.
+/// As [`create`], and of both disks and `progress`; [`io::ErrorKind::Unsupported`] for an overlay with
+/// snapshots, before anything is copied.
 pub fn rebase(
     (path, disk): (&Path, VirtualDisk),
-    (base, format, new): (&Path, Format, &dyn ReadAt),
+    (base, new): (NewBase<'_>, &dyn ReadAt),
     progress: &mut dyn FnMut(u64) -> io::Result<()>,
 ) -> io::Result<()> {
-    let name = name_of(path, base)?;
+    let name = base.name_for(path)?;
+    let backing = NewBacking {
+        name: &name,
+        format: &base.format.to_string(),
+        version: base.version,
+    };
+    let file = File::options().read(true).write(true).open(path)?;
+    qcow2::check_backing(&file, backing)?;
     let len_bytes = ReadAt::len_bytes(&disk)?;
     let new_bytes = new.len_bytes()?;
     let mut buffers = [vec![0; step()], vec![0; step()]];
@@ -127,8 +152,7 @@ pub fn rebase(
     disk.flush()?;
     progress(len_bytes)?;
     // Before the lock on the overlay is released.
-    let file = File::options().read(true).write(true).open(path)?;
-    qcow2::set_backing(&file, &name, &format.to_string())?;
+    qcow2::set_backing(&file, backing)?;
     drop(disk);
     Ok(())
 }
@@ -208,6 +232,10 @@ fn name_of(overlay: &Path, base: &Path) -> io::Result<String> {
         Ok(name) if name.components().count() == 1 && !has_colon(name) => name,
         _ => &base,
     };
+    text(name)
+}
+
+fn text(name: &Path) -> io::Result<String> {
     name.to_str().map(str::to_owned).ok_or_else(|| {
         let why = "the name of the base is not UTF-8, which an overlay cannot hold";
         io::Error::new(io::ErrorKind::InvalidInput, why)

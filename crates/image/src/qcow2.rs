@@ -48,7 +48,7 @@ use counts::Counts;
 use survey::{for_reading, for_writing, numbers, table_bytes};
 use tables::Tables;
 
-pub(crate) use backing::set_backing;
+pub(crate) use backing::{check_backing, set_backing};
 pub(crate) use create::create;
 pub(crate) use header::{Header, NewBacking};
 

@@ -30,6 +30,16 @@ impl<T: ReadAt + ?Sized> ReadAt for Arc<T> {
     }
 }
 
+impl<T: ReadAt + ?Sized> ReadAt for Box<T> {
+    fn read_exact_at(&self, buffer: &mut [u8], at: u64) -> io::Result<()> {
+        (**self).read_exact_at(buffer, at)
+    }
+
+    fn len_bytes(&self) -> io::Result<u64> {
+        (**self).len_bytes()
+    }
+}
+
 impl ReadAt for File {
     fn read_exact_at(&self, buffer: &mut [u8], at: u64) -> io::Result<()> {
         FileExt::read_exact_at(self, buffer, at)

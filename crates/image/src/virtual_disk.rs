@@ -48,15 +48,61 @@ impl Backing {
         self
     }
 
-    /// Whether this name, of something that is not a file, is one of them.
-    pub fn allows_name(&self, name: &Path) -> bool {
-        self.allowed.iter().any(|path| path == name)
+    /// Whether this URL, of something that is not a file, is one of them, or below one of them.
+    fn allows_url(&self, url: &str) -> bool {
+        let mut allowed = self.allowed.iter().filter_map(|path| path.to_str());
+        allowed.any(|it| {
+            let rest = url.strip_prefix(it);
+            let below = rest.and_then(|rest| match it.ends_with('/') {
+                true => Some(rest),
+                false => rest.strip_prefix('/'),
+            });
+            // Something that a parser of URLs may understand as another place is not below this one.
+            let is_plain = |part: &str| {
+                let is_usual = |one: char| one.is_ascii_alphanumeric() || "._~+=@,:-".contains(one);
+                !part.is_empty() && part != "." && part != ".." && part.chars().all(is_usual)
+            };
+            url == it || is_url(it) && below.is_some_and(|below| below.split('/').all(is_plain))
+        })
     }
 
     /// Whether a file, named by its absolute path without symbolic links, is one of them.
     fn allows(&self, file: &Path) -> bool {
         let mut allowed = self.allowed.iter();
         allowed.any(|path| std::fs::canonicalize(path).is_ok_and(|path| file.starts_with(path)))
+    }
+}
+
+/// Whether a name is that of something that is not a file.
+fn is_url(name: &str) -> bool {
+    let scheme = name.split_once("://").map_or("", |(scheme, _)| scheme);
+    let is_usual = |one: char| one.is_ascii_alphanumeric() || "+-.".contains(one);
+    !scheme.is_empty() && scheme.chars().all(is_usual)
+}
+
+/// A URL without what may be secret in it: a query, and a user's name and password.
+fn without_secrets(url: &str) -> String {
+    let address = url.split(['?', '#']).next().unwrap_or_default();
+    let (scheme, rest) = address.split_once("://").unwrap_or_default();
+    let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
+    format!("{scheme}://{host}{path}")
+}
+
+/// Where the backing file is that an image at `path` names: relative names begin in its folder.
+pub(crate) fn backing_place(path: &Path, name: &str) -> PathBuf {
+    if is_url(name) {
+        return name.into();
+    }
+    let name = name.strip_prefix("file:").unwrap_or(name);
+    match path.to_str().filter(|path| is_url(path)) {
+        Some(_) if name.starts_with('/') => name.into(),
+        Some(url) => {
+            let address = url.split(['?', '#']).next().unwrap_or_default();
+            let folder = address.rsplit_once('/').map_or("", |(folder, _)| folder);
+            format!("{folder}/{name}").into()
+        }
+        None => path.parent().unwrap_or(Path::new("")).join(name),
     }
 }
 
@@ -77,20 +123,54 @@ pub struct DiskOptions {
     pub lock: LockMode,
     /// The backing files that it may have.
     pub backing: Backing,
+    /// Opens images that are not files.
+    pub objects: OpenObject,
 }
 
-/// What an image is laid over, opened by its user.
-pub struct OpenBase {
-    /// Its disk.
-    pub disk: Box<dyn ReadAt + Send + Sync>,
+/// Opens the image that a name stands for, for reading, if it is not one of a file.
+pub type OpenObject = fn(&Path) -> Option<io::Result<Object>>;
+
+/// There are only files.
+pub fn no_objects(_name: &Path) -> Option<io::Result<Object>> {
+    None
+}
+
+/// The bytes of an image that is not a file. They do not change.
+pub struct Object {
+    /// Those bytes.
+    pub bytes: Box<dyn ReadAt + Send + Sync>,
     /// Another content has another version.
     pub version: String,
 }
 
-impl fmt::Debug for OpenBase {
+impl fmt::Debug for Object {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("OpenBase").field(&self.version).finish()
+        f.debug_tuple("Object").field(&self.version).finish()
     }
+}
+
+/// As of the image.
+impl ReadAt for Object {
+    fn read_exact_at(&self, buffer: &mut [u8], at: u64) -> io::Result<()> {
+        self.bytes.read_exact_at(buffer, at)
+    }
+
+    fn len_bytes(&self) -> io::Result<u64> {
+        self.bytes.len_bytes()
+    }
+}
+
+/// An image that is not a file is only read.
+impl Store for Object {
+    fn write_all_at(&self, _bytes: &[u8], _at: u64) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn free(&self, _at: u64, _len_bytes: u64) {}
 }
 
 /// See the head of this file. Its contents can be read and written by several threads.
@@ -99,6 +179,8 @@ pub struct VirtualDisk {
     disk: Qcow2,
     write: bool,
     name: String,
+    /// Of an image that is no file.
+    version: Option<String>,
     /// The image, then its backing files.
     _files: Vec<LockedFile>,
 }
@@ -110,45 +192,35 @@ impl fmt::Debug for VirtualDisk {
 }
 
 impl VirtualDisk {
-    /// Opens the qcow2 image at `path`.
+    /// Opens the qcow2 image at `path`, or the object of that name.
     ///
     /// # Errors
-    /// - As [`OpenOptions::open`].
+    /// - As [`OpenOptions::open`], and of [`DiskOptions::objects`].
     /// - [`io::ErrorKind::PermissionDenied`] if it needs a file that is not allowed;
     /// - [`io::ErrorKind::Unsupported`] for what is not supported, or not for writing;
-    /// - [`io::ErrorKind::InvalidData`] if it is damaged.
+    /// - [`io::ErrorKind::InvalidData`] if it is damaged, or fits another version of its base.
     pub fn open(path: &Path, options: &DiskOptions) -> io::Result<VirtualDisk> {
-        Self::open_with(path, options, None)
-    }
-
-    /// The same, of an image that is laid over `base`, whatever the image says of it.
-    ///
-    /// # Errors
-    /// As [`VirtualDisk::open`]; [`io::ErrorKind::InvalidData`] if the image was made over another version.
-    pub fn open_over(
-        path: &Path,
-        options: &DiskOptions,
-        base: OpenBase,
-    ) -> io::Result<VirtualDisk> {
-        Self::open_with(path, options, Some(base))
-    }
-
-    fn open_with(
-        path: &Path,
-        options: &DiskOptions,
-        base: Option<OpenBase>,
-    ) -> io::Result<VirtualDisk> {
         let mut chain = Chain {
-            backing: &options.backing,
+            options,
             files: Vec::new(),
-            base,
+            images: 0,
         };
-        let locked = chain.lock(path, options.write, options.lock)?;
-        let disk = chain.qcow2(locked, path, options.write, options.lock)?;
+        let mut version = None;
+        let store: Box<dyn Store> = match (options.objects)(path) {
+            Some(_) if options.write => return Err(io::ErrorKind::ReadOnlyFilesystem.into()),
+            Some(object) => {
+                let object = object?;
+                version = Some(object.version.clone());
+                Box::new(object)
+            }
+            None => Box::new(chain.lock(path, options.write, options.lock)?),
+        };
+        let disk = chain.qcow2(store, path, options.write, options.lock)?;
         Ok(VirtualDisk {
             disk,
             write: options.write,
             name: path.display().to_string(),
+            version,
             _files: chain.files,
         })
     }
@@ -169,6 +241,7 @@ impl VirtualDisk {
             disk: Qcow2::open(store, header, base, opening)?,
             write,
             name: "qcow2".into(),
+            version: None,
             _files: Vec::new(),
         })
     }
@@ -196,6 +269,11 @@ impl VirtualDisk {
     /// The path by which it was opened.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// Of an image that is no file: what tells it from other versions ([`Object::version`]).
+    pub fn version(&self) -> Option<&str> {
+        self.version.as_deref()
     }
 
     /// The first bytes from `at` on that the image has itself, not its backing file, and where they end.
@@ -264,18 +342,15 @@ impl ReadAt for VirtualDisk {
 
 /// The files of a chain while they are opened.
 struct Chain<'a> {
-    backing: &'a Backing,
+    options: &'a DiskOptions,
     files: Vec<LockedFile>,
-    /// What the first image is laid over, if its user opens that.
-    base: Option<OpenBase>,
+    /// How many images were opened.
+    images: usize,
 }
 
 impl Chain<'_> {
     /// Opens a file, and keeps its lock.
     fn lock(&mut self, path: &Path, write: bool, lock: LockMode) -> io::Result<File> {
-        if self.files.len() >= MAX_CHAIN {
-            return Err(damaged(format!("more than {MAX_CHAIN} backing files")));
-        }
         let options = OpenOptions::new().direct(false).write(write).lock(lock);
         let locked = options.open_locked(path)?;
         let file = locked.file().try_clone()?;
@@ -283,8 +358,18 @@ impl Chain<'_> {
         Ok(file)
     }
 
-    fn qcow2(&mut self, file: File, path: &Path, write: bool, lock: LockMode) -> io::Result<Qcow2> {
-        let header = Header::read(&file)?;
+    fn qcow2(
+        &mut self,
+        store: Box<dyn Store>,
+        path: &Path,
+        write: bool,
+        lock: LockMode,
+    ) -> io::Result<Qcow2> {
+        self.images = self.images.saturating_add(1);
+        if self.images > MAX_CHAIN {
+            return Err(damaged(format!("more than {MAX_CHAIN} backing files")));
+        }
+        let header = Header::read(&*store)?;
         header.check(write)?;
         let opening = match (write, lock) {
             (true, _) => Opening::Write,
@@ -292,34 +377,21 @@ impl Chain<'_> {
             (false, _) => Opening::Read,
         };
         let base = match header.backing_file() {
-            Some(_) if self.base.is_some() => {
-                let base = self.base.take();
-                let made_over = header.backing_version();
-                if base
-                    .as_ref()
-                    .is_some_and(|base| made_over.is_some_and(|it| it != base.version))
-                {
-                    return Err(damaged(
-                        "its base has been replaced since it was made: it fits only the version of then",
-                    ));
-                }
-                base.map(|base| base.disk)
-            }
-            Some(name) => Some(self.base(name, header.backing_format(), path, lock)?),
+            Some(name) => Some(self.base(name, &header, path, lock)?),
             None => None,
         };
-        Qcow2::open(Box::new(file), header, base, opening)
+        Qcow2::open(store, header, base, opening)
     }
 
     /// What an image at `path` is laid over.
     fn base(
         &mut self,
         name: &str,
-        format: Option<&str>,
+        header: &Header,
         path: &Path,
         lock: LockMode,
     ) -> io::Result<Base> {
-        let format = match format {
+        let format = match header.backing_format() {
             None => None,
             // As QEMU calls what is raw where it is not a device.
             Some("file" | "host_device") => Some(Format::Raw),
@@ -333,11 +405,14 @@ impl Chain<'_> {
             LockMode::None => LockMode::None,
             _ => LockMode::Shared,
         };
-        self.open_base(&backing, format, lock)
+        let version = header.backing_version();
+        self.open_base(&backing, format, version, lock)
             .map_err(|error| match error.get_ref() {
                 Some(why) if why.is::<NotAllowed>() => error,
                 // Of the backing file of the backing file.
                 Some(why) if why.to_string().starts_with("backing file") => error,
+                // It says more than its text: why an object cannot be opened.
+                Some(_) if is_url(&backing.to_string_lossy()) => error,
                 _ => io::Error::new(error.kind(), of_backing(&backing, &error)),
             })
     }
@@ -346,29 +421,53 @@ impl Chain<'_> {
         &mut self,
         path: &Path,
         format: Option<Format>,
+        made_over: Option<&str>,
         lock: LockMode,
     ) -> io::Result<Base> {
-        let file = self.lock(path, false, lock)?;
-        Ok(match format.map_or_else(|| Format::of(&file), Ok)? {
-            Format::Raw => Box::new(file),
-            Format::Qcow2 => Box::new(self.qcow2(file, path, false, lock)?),
+        let store: Box<dyn Store> = match (self.options.objects)(path) {
+            Some(object) => {
+                let object = object?;
+                if made_over.is_some_and(|version| version != object.version) {
+                    return Err(damaged(
+                        "its base has been replaced since it was made: it fits only the version of then",
+                    ));
+                }
+                Box::new(object)
+            }
+            None if is_url(&path.to_string_lossy()) => {
+                return Err(unsupported("a backing file that is not a file"));
+            }
+            None => Box::new(self.lock(path, false, lock)?),
+        };
+        Ok(match format.map_or_else(|| Format::of(&*store), Ok)? {
+            Format::Raw => Box::new(store),
+            Format::Qcow2 => Box::new(self.qcow2(store, path, false, lock)?),
         })
     }
 
     /// The backing file that an image at `path` names.
     fn place(&self, name: &str, path: &Path) -> io::Result<PathBuf> {
-        let name = name.strip_prefix("file:").unwrap_or(name);
-        if name.is_empty() {
+        if name.is_empty() || name == "file:" {
             return Err(damaged("the name of its backing file is empty"));
         }
+        let named = backing_place(path, name);
+        if let Some(url) = named.to_str().filter(|named| is_url(named)) {
+            return match self.options.backing.allows_url(url) {
+                true => Ok(named),
+                false => {
+                    let file = without_secrets(url).into();
+                    let why = NotAllowed { file };
+                    Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
+                }
+            };
+        }
+        let name = name.strip_prefix("file:").unwrap_or(name);
         let protocol = name.split_once(':').map_or("", |(protocol, _)| protocol);
         if !protocol.is_empty() && !protocol.contains('/') && !path.with_file_name(name).exists() {
             return Err(unsupported(format!("a backing file by '{protocol}:'")));
         }
-        let folder = path.parent().unwrap_or(Path::new(""));
-        let named = folder.join(name);
         let file = match std::fs::canonicalize(&named) {
-            Ok(file) if self.backing.allows(&file) => return Ok(file),
+            Ok(file) if self.options.backing.allows(&file) => return Ok(file),
             Ok(file) => file,
             // What does not exist and is not allowed is not told apart.
             Err(error) => match self.allows_missing(&named) {
@@ -384,7 +483,7 @@ impl Chain<'_> {
         let Ok(named) = std::path::absolute(named) else {
             return false;
         };
-        let mut allowed = self.backing.allowed.iter();
+        let mut allowed = self.options.backing.allowed.iter();
         allowed.any(|path| std::path::absolute(path).is_ok_and(|path| named.starts_with(path)))
     }
 }
@@ -399,4 +498,70 @@ pub(crate) fn damaged(why: impl Into<String>) -> io::Error {
 
 pub(crate) fn unsupported(what: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, what.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_allowed_one_by_one_or_below_a_prefix() {
+        let backing = Backing::from_iter(["s3://bucket/public", "s3://other/one.img", "/srv"]);
+        for (url, allowed) in [
+            ("s3://bucket/public/a.img", true),
+            ("s3://bucket/public/a/b~1.img", true),
+            ("s3://bucket/public", true),
+            ("s3://other/one.img", true),
+            ("s3://bucket/publics/a.img", false),
+            ("s3://bucket/a.img", false),
+            ("s3://other/two.img", false),
+            ("S3://bucket/public/a.img", false),
+            // What a parser of URLs makes another place of.
+            ("s3://bucket/public/../secret", false),
+            ("s3://bucket/public/%2e%2e/secret", false),
+            ("s3://bucket/public/.\n./secret", false),
+            ("s3://bucket/public\\..\\secret", false),
+            ("s3://bucket/public/./a", false),
+            ("s3://bucket/public//a", false),
+            ("s3://bucket/public/a?versionId=1", false),
+            ("/srv/a.img", false),
+        ] {
+            assert_eq!(backing.allows_url(url), allowed, "{url:?}");
+        }
+    }
+
+    #[test]
+    fn no_secret_of_a_url_is_shown() {
+        for (url, shown) in [
+            ("https://u:p@h:8/k@1/x?sig=s#f", "https://h:8/k@1/x"),
+            ("s3://b/k", "s3://b/k"),
+            ("s3://b", "s3://b"),
+        ] {
+            assert_eq!(without_secrets(url), shown);
+        }
+    }
+
+    #[test]
+    fn a_relative_name_is_beside_its_image() {
+        for (image, name, place) in [
+            ("s3://b/k/over.qcow2", "base.img", "s3://b/k/base.img"),
+            (
+                "https://h/k/over?sig=a/b",
+                "base.img",
+                "https://h/k/base.img",
+            ),
+            ("s3://b/over", "s3://c/base.img", "s3://c/base.img"),
+            ("s3://b/over", "/srv/base.img", "/srv/base.img"),
+            ("dir/over", "file:base.img", "dir/base.img"),
+            ("over", "base.img", "base.img"),
+            ("dir/over", "/srv/base.img", "/srv/base.img"),
+            ("./s3://b/over", "base.img", "./s3://b/base.img"),
+        ] {
+            assert_eq!(
+                backing_place(Path::new(image), name),
+                Path::new(place),
+                "{image}"
+            );
+        }
+    }
 }

@@ -22,7 +22,7 @@ pub struct Signature {
 ///
 /// # Errors
 /// Of the device.
-pub fn volume_at(disk: &impl ReadAt, start_bytes: u64) -> io::Result<Option<Signature>> {
+pub fn volume_at(disk: &(impl ReadAt + ?Sized), start_bytes: u64) -> io::Result<Option<Signature>> {
     let Some(at) = start_bytes.checked_add(SUPERBLOCK_BYTES) else {
         return Ok(None);
     };

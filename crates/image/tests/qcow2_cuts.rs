@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::fs;
 
 use throughline_device::LockMode;
-use throughline_image::{Backing, DiskOptions, Format, ReadAt, Store, VirtualDisk};
+use throughline_image::{Backing, DiskOptions, Format, ReadAt, Store, VirtualDisk, no_objects};
 use throughline_testing::Cuttable;
 use throughline_testkit::program::{self, has};
 use throughline_testkit::seed;
@@ -90,6 +90,7 @@ impl Judge {
             write: true,
             lock: LockMode::Exclusive,
             backing: Backing::none().allow(self.folder.path()),
+            objects: no_objects,
         };
         let disk = VirtualDisk::open(&self.folder.path().join("cut"), &options).unwrap();
         let mut found = vec![0; DISK_BYTES];

@@ -1,11 +1,15 @@
 //! Images as `qemu-img` makes them: compressed, with snapshots, not closed, with narrow counts.
 
 use std::fs;
+use std::fs::File;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use throughline_device::LockMode;
-use throughline_image::{Backing, DiskOptions, ReadAt, VirtualDisk};
+use throughline_image::{Backing, DiskOptions, ReadAt, Store, VirtualDisk, no_objects};
 use throughline_testkit::program::{self, has};
 
 const DISK_BYTES: usize = 4 << 20;
@@ -62,6 +66,7 @@ fn open(image: &Path, write: bool) -> std::io::Result<VirtualDisk> {
             false => LockMode::Shared,
         },
         backing: Backing::none().allow(image.parent().unwrap()),
+        objects: no_objects,
     };
     VirtualDisk::open(image, &options)
 }
@@ -274,4 +279,92 @@ fn threads_share_clusters() {
     for (at, byte) in raw.iter().enumerate() {
         assert_eq!(usize::from(*byte), at / 512 % 4 * 16 + 3, "byte {at}");
     }
+}
+
+/// A file of which one write fails: the one after so many others.
+struct Failing {
+    file: File,
+    left: Arc<AtomicU64>,
+}
+
+impl ReadAt for Failing {
+    fn read_exact_at(&self, buffer: &mut [u8], at: u64) -> io::Result<()> {
+        ReadAt::read_exact_at(&self.file, buffer, at)
+    }
+
+    fn len_bytes(&self) -> io::Result<u64> {
+        ReadAt::len_bytes(&self.file)
+    }
+}
+
+impl Store for Failing {
+    fn write_all_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
+        match self.left.fetch_sub(1, Ordering::Relaxed) {
+            1 => Err(io::Error::other("it fails once")),
+            _ => Store::write_all_at(&self.file, bytes, at),
+        }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn free(&self, at: u64, len_bytes: u64) {
+        Store::free(&self.file, at, len_bytes);
+    }
+}
+
+/// Whichever write fails, what is written again is there, and no cluster is lost until the next opening.
+#[test]
+fn a_write_that_fails_costs_no_cluster() {
+    let Some(place) = Place::new() else {
+        return;
+    };
+    for number in 1..400 {
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(place.path("one.qcow2"));
+        let file = file.unwrap();
+        VirtualDisk::create(&file, DISK_BYTES as u64, None).unwrap();
+        let left = Arc::new(AtomicU64::new(number));
+        let store = Failing {
+            file,
+            left: Arc::clone(&left),
+        };
+        let mut model = vec![0; DISK_BYTES];
+        let disk = VirtualDisk::in_store(Box::new(store), None, true).unwrap();
+        let again = |work: &dyn Fn() -> io::Result<()>| work().or_else(|_| work()).unwrap();
+        for (round, at) in [0, 70_000, 500_000, 70_000, 3_000_000]
+            .into_iter()
+            .enumerate()
+        {
+            let bytes = vec![round as u8 + 1; 150_000];
+            again(&|| disk.write_all_at(&bytes, at as u64));
+            model[at..at + bytes.len()].copy_from_slice(&bytes);
+            if round == 2 {
+                again(&|| disk.flush());
+                again(&|| disk.discard(65_536, 65_536));
+                model[65_536..131_072].fill(0);
+            }
+        }
+        // One frees clusters, whose counts the next one writes.
+        again(&|| disk.flush());
+        again(&|| disk.flush());
+        drop(disk);
+        place.check("one.qcow2");
+        let shown = open(&place.path("one.qcow2"), false).unwrap();
+        assert!(
+            content(&shown) == model,
+            "write {number}: it shows something else"
+        );
+        // It counts down past 0 when it has failed.
+        if (1..=number).contains(&left.load(Ordering::Relaxed)) {
+            assert!(number > 10, "only {number} writes");
+            return;
+        }
+    }
+    panic!("more writes than were tried");
 }

@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 
 use throughline_device::LockMode;
-use throughline_image::{Backing, DiskOptions, ReadAt, VirtualDisk};
+use throughline_image::{Backing, DiskOptions, ReadAt, VirtualDisk, no_objects};
 use throughline_testkit::program::{self, has};
 
 const DISK_BYTES: usize = 1 << 20;
@@ -32,6 +32,7 @@ fn options(write: bool, backing: Backing) -> DiskOptions {
             LockMode::Shared
         },
         backing,
+        objects: no_objects,
     }
 }
 

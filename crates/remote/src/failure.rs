@@ -15,6 +15,9 @@ pub enum Failure {
     /// There is none.
     #[error("there is no such object")]
     NotFound,
+    /// There is one, and it is not to be replaced.
+    #[error("there is an object of that name")]
+    Exists,
     /// The server does not accept the credentials, or there are none.
     #[error("the server denies access: credentials are missing, wrong or expired ({0})")]
     Denied(String),
@@ -46,6 +49,7 @@ impl Failure {
     pub(crate) fn opening(self) -> io::Error {
         let kind = match &self {
             Failure::NotFound => io::ErrorKind::NotFound,
+            Failure::Exists => io::ErrorKind::AlreadyExists,
             Failure::Denied(_) => io::ErrorKind::PermissionDenied,
             Failure::Unpinned | Failure::NoRanges => io::ErrorKind::Unsupported,
             _ => io::ErrorKind::Other,
@@ -74,6 +78,7 @@ impl From<object_store::Error> for Attempt {
         let text = chain(&error);
         match error {
             Error::NotFound { .. } => Attempt::Final(Failure::NotFound),
+            Error::AlreadyExists { .. } => Attempt::Final(Failure::Exists),
             Error::Precondition { .. } | Error::NotModified { .. } => {
                 let why = "the server has another version".to_owned();
                 Attempt::Final(Failure::Replaced(why))

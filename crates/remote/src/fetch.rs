@@ -8,33 +8,22 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use object_store::ObjectStoreExt as _;
 use object_store::{GetOptions, ObjectMeta};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use crate::chunks::Chunk;
 use crate::failure::{Attempt, Failure};
 use crate::object::Inner;
 use crate::pin::Pin;
 use crate::store::Place;
-
-/// The first pause before an attempt is repeated.
-const PAUSE: Duration = Duration::from_millis(50);
-/// The longest pause.
-const MAX_PAUSE: Duration = Duration::from_secs(2);
+use crate::tries::Tries;
 
 /// Finds an object, and what identifies it.
 pub(crate) async fn pin(place: &Place, patience: Duration) -> Result<Pin, Failure> {
-    let mut tries = Tries::new(patience);
-    loop {
-        let failed = match timeout_at(tries.deadline(), head(place)).await {
-            Ok(Ok(meta)) => return Pin::of(&meta),
-            Ok(Err(failed)) => failed,
-            Err(_) => tries.silent(),
-        };
-        tries.again(failed).await?;
-    }
+    let meta = Tries::new(patience).until_good(|| head(place)).await?;
+    Pin::of(&meta)
 }
 
-async fn head(place: &Place) -> Result<ObjectMeta, Attempt> {
+pub(crate) async fn head(place: &Place) -> Result<ObjectMeta, Attempt> {
     let head = place.store.head(&place.path).await.map_err(Attempt::from);
     match head {
         // A signed URL may be for GET alone.
@@ -163,59 +152,5 @@ async fn attempt(left: &mut Left, tries: &mut Tries) -> Result<(), Attempt> {
         if left.chunks.is_empty() {
             return Ok(());
         }
-    }
-}
-
-/// The attempts since the last success.
-struct Tries {
-    patience: Duration,
-    /// When it is given up.
-    end: Instant,
-    attempts: u32,
-}
-
-impl Tries {
-    fn new(patience: Duration) -> Tries {
-        Tries {
-            patience,
-            end: Instant::now() + patience,
-            attempts: 1,
-        }
-    }
-
-    fn progress(&mut self) {
-        *self = Tries::new(self.patience);
-    }
-
-    /// How long to wait for the next bytes: a silent connection is given up before the patience ends.
-    fn deadline(&self) -> Instant {
-        self.end.min(Instant::now() + self.patience / 3)
-    }
-
-    fn silent(&self) -> Attempt {
-        let seconds = (self.patience / 3).as_secs_f32();
-        Attempt::Again(format!("no answer for {seconds} s"))
-    }
-
-    /// Returns when the next attempt may begin.
-    async fn again(&mut self, failed: Attempt) -> Result<(), Failure> {
-        let last = match failed {
-            Attempt::Final(failure) => return Err(failure),
-            Attempt::Again(last) => last,
-        };
-        let pause = PAUSE
-            .saturating_mul(1 << self.attempts.min(10))
-            .min(MAX_PAUSE);
-        let next = Instant::now() + pause.min(self.patience / 4);
-        if next >= self.end {
-            return Err(Failure::Exhausted {
-                patience: self.patience,
-                attempts: self.attempts,
-                last,
-            });
-        }
-        self.attempts = self.attempts.saturating_add(1);
-        sleep(next - Instant::now()).await;
-        Ok(())
     }
 }

@@ -1,4 +1,5 @@
-//! Objects in object storage as read-only disks: `s3://`, `gs://`, `az://`, `https://` and `http://`.
+//! Objects in object storage as read-only disks: `s3://`, `gs://`, `az://`, `https://` and `http://`. New
+//! ones are uploaded as a whole.
 //!
 //! ```no_run
 //! use throughline_image::ReadAt;
@@ -18,8 +19,10 @@
 //!    chunks    in memory: ready ones (bounded), and those that somebody fetches
 //!    cache     on disk: one file for each chunk, shared by processes; evict: its bound
 //!    ahead     what is fetched before it is read
-//!    fetch     one request for a run of chunks; repeats it within its time
+//!    fetch     one request for a run of chunks; tries: repeats it within its time
 //!    pin       what identifies the object; store: where it is, and with which credentials
+//!  upload      a new object, in parts; create_only: one that is there is not replaced
+//!    workers   the threads of the requests of either
 //! ```
 //!
 //! Invariants:
@@ -30,12 +33,14 @@
 //! - Every read returns within a bound, whatever the server does. A chunk that failed is tried again by the
 //!   next read.
 //! - Callers block; threads of a runtime that the object owns do the work, and are joined when it is dropped.
+//! - An object is uploaded as a whole or not at all.
 //! - Credentials, the queries of URLs among them, are in no message, and in no name of a file.
 #![forbid(unsafe_code)]
 
 mod ahead;
 mod cache;
 mod chunks;
+mod create_only;
 mod evict;
 mod failure;
 mod fetch;
@@ -45,9 +50,13 @@ mod options;
 mod pin;
 mod shared;
 mod store;
+mod tries;
+mod upload;
+mod workers;
 
 pub use failure::Failure;
 pub use name::{NotAnObject, ObjectName};
 pub use object::{Counters, Object};
 pub use options::Options;
 pub use shared::open_shared;
+pub use upload::{Progress, UploadOptions, upload};

@@ -5,11 +5,9 @@ use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc;
 
 use parking_lot::{Condvar, Mutex};
 use throughline_image::ReadAt;
-use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
 
 use crate::ahead::Ahead;
@@ -20,13 +18,14 @@ use crate::fetch;
 use crate::name::ObjectName;
 use crate::options::Options;
 use crate::pin::Pin;
-use crate::store::Place;
+use crate::store::{Place, Uploads};
+use crate::workers::Workers;
 
 /// An object, as of when it was opened. See the [crate](crate) for what that means.
 pub struct Object {
+    // Its requests are given up before the rest is dropped.
+    workers: Workers,
     inner: Arc<Inner>,
-    /// `None` when it is being dropped.
-    runtime: Option<Runtime>,
 }
 
 /// What was fetched since an object was opened.
@@ -121,36 +120,15 @@ impl Object {
     pub fn open(name: &ObjectName, options: &Options) -> io::Result<Object> {
         let options = options.checked();
         let patience = options.patience;
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(1)
-            .max_blocking_threads(2)
-            .thread_name("object")
-            .enable_all()
-            .build()?;
+        let workers = Workers::new()?;
         // The clients of some stores are made inside of a runtime.
-        let place = {
-            let _inside = runtime.enter();
-            Place::of(name, patience).map_err(Failure::opening)
-        };
-        let place = match place {
-            Ok(place) => place,
-            Err(error) => return Err(ended(runtime, error)),
-        };
-        // The caller may be a thread of another runtime, so that this one cannot be entered.
-        let (sender, receiver) = mpsc::channel();
-        runtime.spawn(async move {
+        let place = workers.inside(|| Place::of(name, patience, Uploads::Replace));
+        let place = place.map_err(Failure::opening)?;
+        let (place, pin) = workers.wait(async move {
             let pin = fetch::pin(&place, patience).await;
-            let _ = sender.send((place, pin));
-        });
-        let pinned = receiver.recv();
-        let (place, pin) = match pinned {
-            Ok((place, Ok(pin))) => (place, pin),
-            Ok((_, Err(failure))) => return Err(ended(runtime, failure.opening())),
-            Err(_) => {
-                let why = io::Error::other("the request for the object failed");
-                return Err(ended(runtime, why));
-            }
-        };
+            (place, pin)
+        })?;
+        let pin = pin.map_err(Failure::opening)?;
         let chunk_bytes = u64::from(options.chunk_bytes);
         let inner = Inner {
             name: name.clone(),
@@ -165,8 +143,8 @@ impl Object {
             options,
         };
         Ok(Object {
+            workers,
             inner: Arc::new(inner),
-            runtime: Some(runtime),
         })
     }
 
@@ -250,13 +228,7 @@ impl Object {
             inner.options.request_chunks(),
         );
         for run in inner.chunks.claim(&missing, needed, max, run) {
-            match &self.runtime {
-                Some(runtime) => drop(runtime.spawn(fetch::fetch(Arc::clone(inner), run))),
-                None => run.for_each(|index| {
-                    let failure = Failure::Refused("the object is being closed".to_owned());
-                    inner.chunks.finish(index, Err(failure));
-                }),
-            }
+            drop(self.workers.spawn(fetch::fetch(Arc::clone(inner), run)));
         }
     }
 
@@ -325,29 +297,12 @@ fn cache(place: &Place, pin: &Pin, options: &Options) -> Option<Cache> {
         .ok()
 }
 
-/// Joins the threads of a runtime. A thread of another runtime may not wait for them itself.
-fn end(runtime: Runtime) {
-    let joined = std::thread::Builder::new().spawn(move || drop(runtime));
-    if let Ok(joined) = joined {
-        let _ = joined.join();
-    }
-}
-
-fn ended(runtime: Runtime, error: io::Error) -> io::Error {
-    end(runtime);
-    error
-}
-
 impl Drop for Object {
     /// Requests in flight are given up; chunks that have arrived get to the cache.
     fn drop(&mut self) {
         let mut count = self.inner.stores.count.lock();
         while *count > 0 {
             self.inner.stores.none.wait(&mut count);
-        }
-        drop(count);
-        if let Some(runtime) = self.runtime.take() {
-            end(runtime);
         }
     }
 }

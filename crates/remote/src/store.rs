@@ -8,21 +8,33 @@ use object_store::ClientConfigKey::{self, ConnectTimeout, Timeout};
 use object_store::ClientOptions;
 use object_store::ObjectStore;
 use object_store::RetryConfig;
-use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
-use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
-use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
+use object_store::aws::{AmazonS3, AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::azure::{AzureConfigKey, MicrosoftAzure, MicrosoftAzureBuilder};
+use object_store::gcp::{GoogleCloudStorage, GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::http::HttpBuilder;
+use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 
+use crate::create_only::CreateOnly;
 use crate::failure::{Attempt, Failure};
 use crate::name::ObjectName;
 
 /// A store, and the object in it.
 pub(crate) struct Place {
     pub(crate) store: Arc<dyn ObjectStore>,
+    /// The same, for uploads in parts; `None` if it takes none.
+    pub(crate) in_parts: Option<Arc<dyn MultipartStore>>,
     pub(crate) path: Path,
     /// Where it is, without credentials: the same for the same object.
     pub(crate) key: String,
+}
+
+/// What an upload in parts does with an object that is there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Uploads {
+    Replace,
+    /// It fails, if the store can tell when the upload is completed: S3 can.
+    Create,
 }
 
 /// Requests are repeated by [`crate::fetch`], which also knows what has arrived.
@@ -45,21 +57,30 @@ fn times(patience: Duration) -> [(ClientConfigKey, String); 2] {
 impl Place {
     /// # Errors
     /// If the settings are not complete.
-    pub(crate) fn of(name: &ObjectName, patience: Duration) -> Result<Place, Failure> {
+    pub(crate) fn of(
+        name: &ObjectName,
+        patience: Duration,
+        uploads: Uploads,
+    ) -> Result<Place, Failure> {
         // The library of TLS is chosen once for a process; if somebody has done so, it is used.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let built = Place::build(name, patience);
+        let built = Place::build(name, patience, uploads);
         built.map_err(|error| match Attempt::from(error) {
             Attempt::Again(text) => Failure::Refused(text),
             Attempt::Final(failure) => failure,
         })
     }
 
-    fn build(name: &ObjectName, patience: Duration) -> object_store::Result<Place> {
+    fn build(
+        name: &ObjectName,
+        patience: Duration,
+        uploads: Uploads,
+    ) -> object_store::Result<Place> {
         let url = name.url();
         let path = Path::from_url_path(url.path())?;
         let times = times(patience);
         let mut endpoint = None;
+        let mut in_parts: Option<Arc<dyn MultipartStore>> = None;
         let store: Arc<dyn ObjectStore> = match url.scheme() {
             "s3" => {
                 let mut builder = AmazonS3Builder::from_env().with_url(url.as_str());
@@ -69,7 +90,12 @@ impl Place {
                 endpoint = builder
                     .get_config_value(&AmazonS3ConfigKey::S3Endpoint)
                     .or_else(|| builder.get_config_value(&AmazonS3ConfigKey::Endpoint));
-                Arc::new(builder.with_retry(once()).build()?)
+                if uploads == Uploads::Create {
+                    builder = builder.with_http_connector(CreateOnly);
+                }
+                let store = Arc::new(builder.with_retry(once()).build()?);
+                in_parts = Some(Arc::<AmazonS3>::clone(&store));
+                store
             }
             "gs" => {
                 let mut builder = GoogleCloudStorageBuilder::from_env().with_url(url.as_str());
@@ -77,7 +103,9 @@ impl Place {
                     builder = builder.with_config(GoogleConfigKey::Client(key), value);
                 }
                 endpoint = builder.get_config_value(&GoogleConfigKey::BaseUrl);
-                Arc::new(builder.with_retry(once()).build()?)
+                let store = Arc::new(builder.with_retry(once()).build()?);
+                in_parts = Some(Arc::<GoogleCloudStorage>::clone(&store));
+                store
             }
             "az" => {
                 let mut builder = MicrosoftAzureBuilder::from_env().with_url(url.as_str());
@@ -87,7 +115,9 @@ impl Place {
                 let account = builder.get_config_value(&AzureConfigKey::AccountName);
                 let at = builder.get_config_value(&AzureConfigKey::Endpoint);
                 endpoint = Some(format!("{account:?} {at:?}"));
-                Arc::new(builder.with_retry(once()).build()?)
+                let store = Arc::new(builder.with_retry(once()).build()?);
+                in_parts = Some(Arc::<MicrosoftAzure>::clone(&store));
+                store
             }
             scheme => {
                 let mut base = url.clone();
@@ -103,6 +133,7 @@ impl Place {
         };
         Ok(Place {
             store,
+            in_parts,
             path,
             key: format!("{name}\n{}", endpoint.unwrap_or_default()),
         })

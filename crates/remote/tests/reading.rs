@@ -29,6 +29,12 @@ fn content(seed: u64, len: usize) -> (File, Vec<u8>) {
     (file, bytes)
 }
 
+/// A server of such a file.
+fn served(seed: u64, len: usize) -> (Server, Vec<u8>) {
+    let (file, bytes) = content(seed, len);
+    (Server::of(file), bytes)
+}
+
 fn options(cache: Option<&Path>) -> Options {
     let mut options = Options::default();
     options.chunk_bytes = CHUNK as u32;
@@ -62,8 +68,7 @@ fn failure(error: &io::Error) -> &Failure {
 #[test]
 fn all_bytes_are_read_and_adjacent_chunks_are_fetched_together() {
     let len = 40 * CHUNK + 1234;
-    let (file, bytes) = content(1, len as usize);
-    let server = Server::of(file);
+    let (server, bytes) = served(1, len as usize);
     let object = open(&server, &options(None)).unwrap();
     assert_eq!(object.len_bytes(), len);
     for range in [
@@ -99,8 +104,7 @@ fn all_bytes_are_read_and_adjacent_chunks_are_fetched_together() {
 #[test]
 fn threads_that_read_the_same_fetch_it_once() {
     let len = 20 * CHUNK;
-    let (file, bytes) = content(2, len as usize);
-    let server = Server::of(file);
+    let (server, bytes) = served(2, len as usize);
     let object = open(&server, &options(None)).unwrap();
     std::thread::scope(|scope| {
         for _ in 0..8 {
@@ -126,8 +130,7 @@ fn what_a_server_does_wrong_for_a_while_is_repeated() {
         Fault::Stalled,
         Fault::OtherRange,
     ] {
-        let (file, bytes) = content(3, len as usize);
-        let server = Server::of(file);
+        let (server, bytes) = served(3, len as usize);
         let mut options = options(None);
         options.patience = Duration::from_secs(6);
         let object = open(&server, &options).unwrap();
@@ -141,8 +144,7 @@ fn what_a_server_does_wrong_for_a_while_is_repeated() {
 #[test]
 fn what_a_server_does_wrong_for_long_is_an_error_and_it_recovers() {
     let len = 6 * CHUNK;
-    let (file, bytes) = content(4, len as usize);
-    let server = Server::of(file);
+    let (server, bytes) = served(4, len as usize);
     let object = open(&server, &options(None)).unwrap();
     for fault in [
         Fault::Status(503),
@@ -283,8 +285,7 @@ fn a_second_open_fetches_nothing_again_and_torn_chunks_are_fetched() {
 
 #[test]
 fn an_object_is_opened_and_dropped_inside_of_another_runtime() {
-    let (file, bytes) = content(11, 5000);
-    let server = Server::of(file);
+    let (server, bytes) = served(11, 5000);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .build()
         .unwrap();
@@ -296,8 +297,7 @@ fn an_object_is_opened_and_dropped_inside_of_another_runtime() {
 
 #[test]
 fn dropping_gives_up_requests_in_flight() {
-    let (file, _) = content(12, 40 * CHUNK as usize);
-    let server = Server::of(file);
+    let (server, _) = served(12, 40 * CHUNK as usize);
     let mut options = options(None);
     options.patience = Duration::from_secs(600);
     let object = open(&server, &options).unwrap();
@@ -308,8 +308,7 @@ fn dropping_gives_up_requests_in_flight() {
 
 #[test]
 fn credentials_are_in_no_error() {
-    let (file, _) = content(13, 5000);
-    let server = Server::of(file);
+    let (server, _) = served(13, 5000);
     let url = format!(
         "{}?sig=SECRET",
         server.url().replace("http://", "http://user:SECRET@")

@@ -139,6 +139,14 @@ impl OpenPartitions for OpenOptions {
     }
 }
 
+/// Removes an overlay, whatever it holds: its user knows that it has no changes. Nobody may have it open.
+///
+/// # Errors
+/// As [`overlay::remove_unused`](crate::overlay::remove_unused).
+pub fn remove_overlay(path: &Path) -> Result<()> {
+    crate::overlay::remove(path, |_| Ok(true)).map(drop)
+}
+
 /// Opens the disk in an image.
 pub trait OpenVirtual {
     /// The format of the image at `path`, as it was named or by content.

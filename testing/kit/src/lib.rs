@@ -9,9 +9,11 @@
 //! | [`left_out!`] | it is not asked for here: only with `THROUGHLINE_SOAK=1`, only without root, only on a kernel or a processor that has a feature | the same message |
 #![forbid(unsafe_code)]
 
+pub mod bucket;
 #[cfg(feature = "proptest")]
 pub mod cases;
 pub mod e2fs;
+mod http;
 pub mod kernel;
 pub mod objects;
 pub mod program;

@@ -4,13 +4,13 @@
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::io::{self, Write};
+use std::net::TcpStream;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+
+use crate::http::{Listener, Request};
 
 /// What is wrong with a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,23 +43,31 @@ struct State {
     next: VecDeque<Fault>,
     /// For all of them, if there is none in `next`.
     always: Option<Fault>,
-    requests: Vec<(String, Option<Range<u64>>)>,
-    connections: Vec<TcpStream>,
-    workers: Vec<JoinHandle<()>>,
+    requests: Vec<Asked>,
+    stopping: bool,
+}
+
+/// A request that was counted.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    /// GET or HEAD.
+    pub method: String,
+    /// The path, of any object: they are all the same one.
+    pub path: String,
+    /// The bytes that it asked for, up to the end of the object.
+    pub range: Option<Range<u64>>,
 }
 
 struct Shared {
     state: Mutex<State>,
-    stopping: AtomicBool,
     /// Notified when it stops or faults are cleared.
     changed: Condvar,
 }
 
 /// The server. It stops when it is dropped.
 pub struct Server {
-    address: SocketAddr,
+    listener: Listener,
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
 }
 
 impl Server {
@@ -68,8 +76,6 @@ impl Server {
     /// # Panics
     /// Without a free port.
     pub fn of(object: File) -> Server {
-        let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port on loopback");
-        let address = listener.local_addr().expect("its address");
         let shared = Arc::new(Shared {
             state: Mutex::new(State {
                 object: Arc::new(object),
@@ -79,24 +85,24 @@ impl Server {
                 next: VecDeque::new(),
                 always: None,
                 requests: Vec::new(),
-                connections: Vec::new(),
-                workers: Vec::new(),
+                stopping: false,
             }),
-            stopping: AtomicBool::new(false),
             changed: Condvar::new(),
         });
-        let accepting = Arc::clone(&shared);
-        let thread = thread::spawn(move || accept(&listener, &accepting));
-        Server {
-            address,
-            shared,
-            thread: Some(thread),
-        }
+        let answering = Arc::clone(&shared);
+        let listener =
+            Listener::new(move |request, connection| reply(connection, &answering, &request));
+        Server { listener, shared }
     }
 
     /// The URL of the object.
     pub fn url(&self) -> String {
-        format!("http://{}/folder/disk.img", self.address)
+        self.url_of("folder")
+    }
+
+    /// The URL of the same object for one of many clients, whose requests are told apart by the path.
+    pub fn url_of(&self, client: &str) -> String {
+        format!("http://{}/{client}/disk.img", self.listener.address())
     }
 
     /// Replaces the object.
@@ -128,28 +134,26 @@ impl Server {
 
     /// The requests until now: methods and ranges. They are counted from the start again.
     pub fn take_requests(&self) -> Vec<(String, Option<Range<u64>>)> {
+        let asked = self.take_asked().into_iter();
+        asked.map(|asked| (asked.method, asked.range)).collect()
+    }
+
+    /// The same, with the path.
+    pub fn take_asked(&self) -> Vec<Asked> {
         std::mem::take(&mut self.shared.state().requests)
+    }
+
+    /// The number of requests that [`Server::take_requests`] would return.
+    pub fn asked_count(&self) -> usize {
+        self.shared.state().requests.len()
     }
 }
 
 impl Drop for Server {
     fn drop(&mut self) {
-        self.shared.stopping.store(true, Ordering::SeqCst);
-        // Ends the waiting for a connection.
-        let _ = TcpStream::connect(self.address);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-        let mut state = self.shared.state();
-        for connection in state.connections.drain(..) {
-            let _ = connection.shutdown(Shutdown::Both);
-        }
-        let workers = std::mem::take(&mut state.workers);
-        drop(state);
+        self.shared.state().stopping = true;
         self.shared.changed.notify_all();
-        for worker in workers {
-            let _ = worker.join();
-        }
+        self.listener.stop();
     }
 }
 
@@ -161,7 +165,7 @@ impl Shared {
     /// Returns when the server stops or a fault that lasts has ended.
     fn wait(&self, fault: Fault) {
         let mut state = self.state();
-        while !self.stopping.load(Ordering::SeqCst) && state.always == Some(fault) {
+        while !state.stopping && state.always == Some(fault) {
             state = self
                 .changed
                 .wait(state)
@@ -170,78 +174,26 @@ impl Shared {
     }
 }
 
-fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
-    while let Ok((connection, _)) = listener.accept() {
-        if shared.stopping.load(Ordering::SeqCst) {
-            return;
-        }
-        let Ok(copy) = connection.try_clone() else {
-            continue;
-        };
-        let serving = Arc::clone(shared);
-        let worker = thread::spawn(move || {
-            // The client may go away at any time.
-            let _ = serve(&connection, &serving);
-            let _ = connection.shutdown(Shutdown::Both);
-        });
-        let mut state = shared.state();
-        state.connections.push(copy);
-        state.workers.push(worker);
-    }
-}
-
-struct Asked {
-    method: String,
-    range: Option<Range<u64>>,
-    if_match: Option<String>,
-}
-
-fn read_request(reader: &mut impl BufRead) -> io::Result<Option<Asked>> {
-    let mut line = String::new();
-    if reader.read_line(&mut line)? == 0 {
-        return Ok(None);
-    }
-    let mut asked = Asked {
-        method: line.split(' ').next().unwrap_or_default().to_owned(),
-        range: None,
-        if_match: None,
-    };
-    loop {
-        line.clear();
-        reader.read_line(&mut line)?;
-        let Some((name, value)) = line.trim_end().split_once(": ") else {
-            return Ok(Some(asked));
-        };
-        match name.to_ascii_lowercase().as_str() {
-            "range" => {
-                let range = value
-                    .strip_prefix("bytes=")
-                    .and_then(|range| range.split_once('-'));
-                asked.range = range.and_then(|(start, end)| {
-                    Some(start.parse().ok()?..end.parse::<u64>().ok()?.saturating_add(1))
-                });
-            }
-            "if-match" => asked.if_match = Some(value.to_owned()),
-            _ => {}
-        }
-    }
-}
-
-fn serve(connection: &TcpStream, shared: &Shared) -> io::Result<()> {
-    let mut reader = BufReader::new(connection.try_clone()?);
-    while let Some(asked) = read_request(&mut reader)? {
-        if !reply(connection, shared, asked)? {
-            break;
-        }
-    }
-    Ok(())
+/// The bytes of `bytes=FIRST-LAST`.
+pub(crate) fn range_of(request: &Request) -> Option<Range<u64>> {
+    let (start, last) = request
+        .header("range")?
+        .strip_prefix("bytes=")?
+        .split_once('-')?;
+    Some(start.parse().ok()?..last.parse::<u64>().ok()?.saturating_add(1))
 }
 
 /// Answers a request. Returns whether the connection goes on.
-fn reply(mut writer: &TcpStream, shared: &Shared, asked: Asked) -> io::Result<bool> {
-    let is_head = asked.method == "HEAD";
+fn reply(mut writer: &TcpStream, shared: &Shared, request: &Request) -> io::Result<bool> {
+    let is_head = request.method == "HEAD";
+    let asked_range = range_of(request);
+    let if_match = request.header("if-match");
     let mut state = shared.state();
-    state.requests.push((asked.method, asked.range.clone()));
+    state.requests.push(Asked {
+        method: request.method.clone(),
+        path: request.target.clone(),
+        range: asked_range.clone(),
+    });
     let fault = match is_head {
         true => None,
         false => state.next.pop_front().or(state.always),
@@ -251,7 +203,7 @@ fn reply(mut writer: &TcpStream, shared: &Shared, asked: Asked) -> io::Result<bo
         ("ETag", state.etag.clone()),
         ("Last-Modified", state.last_modified.clone()),
     ];
-    let is_other = state.conditions && asked.if_match.is_some() && asked.if_match != state.etag;
+    let is_other = state.conditions && if_match.is_some() && if_match != state.etag.as_deref();
     drop(state);
     let status = match fault {
         Some(Fault::Status(status)) => Some(status),
@@ -267,8 +219,8 @@ fn reply(mut writer: &TcpStream, shared: &Shared, asked: Asked) -> io::Result<bo
         return Ok(true);
     }
     let len = object.metadata()?.len();
-    let mut is_part = !is_head && asked.range.is_some();
-    let mut range = asked.range.unwrap_or(0..len);
+    let mut is_part = !is_head && asked_range.is_some();
+    let mut range = asked_range.unwrap_or(0..len);
     range.end = range.end.min(len);
     match fault {
         Some(Fault::OtherRange) => range = range.start + 512..(range.end + 512).min(len),

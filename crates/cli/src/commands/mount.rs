@@ -119,7 +119,10 @@ fn plan(
     options.partition.clone_from(&partition);
     options.format = globals.image_format;
     for path in &globals.backing {
-        let whole = std::path::absolute(path);
+        let whole = match objects::is_object(path) {
+            true => Ok(path.clone()),
+            false => std::path::absolute(path),
+        };
         options
             .backing
             .push(whole.doing(|| format!("cannot find {}", quote(path)))?);

@@ -2,12 +2,12 @@
 
 use std::ffi::OsStr;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use throughline_testkit::e2fs;
 pub(crate) use throughline_testkit::e2fs::{assert_clean, tool};
 pub(crate) use throughline_testkit::kernel::is_root;
+use throughline_testkit::{e2fs, program};
 
 /// An image in a temporary directory.
 pub(crate) struct Image {
@@ -146,6 +146,50 @@ pub(crate) fn throughline() -> Command {
 /// Runs the binary.
 pub(crate) fn run<S: AsRef<OsStr>>(arguments: impl IntoIterator<Item = S>) -> Ran {
     throughline().args(arguments).output().unwrap().into()
+}
+
+/// Runs a command, which must succeed.
+#[track_caller]
+pub(crate) fn good(command: &mut Command) -> Ran {
+    let ran = Ran::from(command.output().unwrap());
+    assert_eq!(ran.code, Some(0), "{command:?}: {}", ran.stderr);
+    ran
+}
+
+/// Whether a test of images of other formats has to be skipped.
+pub(crate) fn qemu_is_missing() -> bool {
+    let is_missing = !program::has(&["qemu-img"]);
+    if is_missing {
+        throughline_testkit::missing!("qemu-img is not installed");
+    }
+    is_missing
+}
+
+/// What `qemu-img` says. It must succeed.
+#[track_caller]
+pub(crate) fn qemu(arguments: &[&str]) -> String {
+    qemu_in(Path::new("."), arguments)
+}
+
+/// The same, with names relative to a folder.
+#[track_caller]
+pub(crate) fn qemu_in(folder: &Path, arguments: &[&str]) -> String {
+    let mut command = program::command("qemu-img");
+    let ran = command
+        .current_dir(folder)
+        .args(arguments)
+        .output()
+        .unwrap();
+    assert!(ran.status.success(), "qemu-img {arguments:?}: {ran:?}");
+    String::from_utf8_lossy(&ran.stdout).into_owned()
+}
+
+/// `e2fsck -fn` of an image, which must be clean.
+#[track_caller]
+pub(crate) fn fsck(image: &Path) {
+    let ran = program::command("e2fsck").arg("-fn").arg(image).output();
+    let ran = ran.unwrap();
+    assert!(ran.status.success(), "{ran:?}");
 }
 
 /// Runs the binary, which must succeed without error output. Returns its output.

@@ -5,16 +5,15 @@
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io;
-use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 use throughline_testkit::objects::{Fault, Server};
 use throughline_testkit::{missing, program};
 
-use crate::common::{Image, Ran, throughline, tools_are_missing};
+use crate::common::{Image, Ran, good, throughline, tools_are_missing};
+use crate::s3::S3;
 
 /// An image of 10 GiB with some files, its server, and a cache.
 struct Stored {
@@ -50,13 +49,6 @@ fn stored() -> Stored {
         server,
         cache: tempfile::tempdir().unwrap(),
     }
-}
-
-#[track_caller]
-fn good(command: &mut Command) -> Ran {
-    let ran = Ran::from(command.output().unwrap());
-    assert_eq!(ran.code, Some(0), "{command:?}: {}", ran.stderr);
-    ran
 }
 
 impl Stored {
@@ -361,68 +353,6 @@ fn a_mount_stays_alive_and_recovers_with_its_server() {
     }
 }
 
-/// A server of S3, until it is dropped.
-struct S3 {
-    child: Child,
-    endpoint: String,
-}
-
-impl S3 {
-    /// Serves the directories in `root` as buckets.
-    fn new(root: &Path) -> S3 {
-        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
-        let address = taken.local_addr().unwrap().to_string();
-        drop(taken);
-        let mut serve = program::command("versitygw");
-        serve.args([
-            "--access",
-            "user",
-            "--secret",
-            "password-of-tests",
-            "--port",
-            &address,
-        ]);
-        serve.args(["--region", "us-east-1", "posix"]).arg(root);
-        let child = serve.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        let mut server = S3 {
-            child: child.unwrap(),
-            endpoint: format!("http://{address}"),
-        };
-        let end = Instant::now() + Duration::from_secs(60);
-        while TcpStream::connect(&address).is_err() {
-            let ended = server.child.try_wait().unwrap();
-            assert!(
-                ended.is_none() && Instant::now() < end,
-                "no server: {ended:?}"
-            );
-            std::thread::sleep(Duration::from_millis(20));
-        }
-        server
-    }
-
-    fn command(&self, cache: &Path, arguments: &[&str]) -> Command {
-        let mut command = throughline();
-        command.args(arguments).env("THROUGHLINE_CACHE", cache);
-        command
-            .env("AWS_ACCESS_KEY_ID", "user")
-            .env("AWS_SECRET_ACCESS_KEY", "password-of-tests");
-        command
-            .env("AWS_ENDPOINT_URL", &self.endpoint)
-            .env("AWS_ALLOW_HTTP", "true");
-        command
-            .env("AWS_REGION", "us-east-1")
-            .env("THROUGHLINE_OBJECT_TIMEOUT", "5");
-        command
-    }
-}
-
-impl Drop for S3 {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
 /// Copies an image with its holes.
 fn copy_sparse(from: &Path, to: &Path) -> io::Result<()> {
     let done = Command::new("cp")
@@ -439,15 +369,11 @@ fn a_real_server_of_s3() {
     if tools_are_missing() {
         return;
     }
-    if !program::has(&["versitygw"]) {
-        missing!("versitygw (go install github.com/versity/versitygw/cmd/versitygw@latest)");
+    let Some(server) = S3::new() else {
         return;
-    }
+    };
     let stored = stored();
-    let root = tempfile::tempdir_in(stored.image.path().parent().unwrap()).unwrap();
-    fs::create_dir(root.path().join("bucket")).unwrap();
-    copy_sparse(&stored.image.path(), &root.path().join("bucket/disk.img")).unwrap();
-    let server = S3::new(root.path());
+    copy_sparse(&stored.image.path(), &server.path("disk.img")).unwrap();
     let cache = stored.cache.path();
     let run = |arguments: &[&str]| good(&mut server.command(cache, arguments)).text();
     assert_eq!(run(&["ls", "s3://bucket/disk.img:/etc"]), "motd\n");
@@ -508,7 +434,7 @@ fn an_overlay_takes_changes_of_an_object() {
 
     // Another object by the same name.
     let other = stored.image.sibling("other");
-    fs::copy(stored.image.path(), &other).unwrap();
+    copy_sparse(&stored.image.path(), &other).unwrap();
     let later = "Fri, 27 Nov 2026 00:00:00 GMT";
     stored
         .server

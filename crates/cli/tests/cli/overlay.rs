@@ -2,12 +2,10 @@
 //! the base keeps its bytes.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use crate::common::{fsck, noise, ok, qemu_in, qemu_is_missing, tools_are_missing};
 use tempfile::TempDir;
-use throughline_testkit::program::{self, has};
-
-use crate::common::{noise, ok, run, tools_are_missing};
 
 struct Place {
     folder: TempDir,
@@ -19,8 +17,7 @@ impl Place {
         if tools_are_missing() {
             return None;
         }
-        if !has(&["qemu-img"]) {
-            throughline_testkit::missing!("qemu-img is not installed");
+        if qemu_is_missing() {
             return None;
         }
         let place = Place {
@@ -53,11 +50,7 @@ impl Place {
     }
 
     fn qemu(&self, arguments: &[&str]) -> String {
-        let mut command = program::command("qemu-img");
-        let ran = command.current_dir(self.folder.path()).args(arguments);
-        let ran = ran.output().unwrap();
-        assert!(ran.status.success(), "qemu-img {arguments:?}: {ran:?}");
-        String::from_utf8_lossy(&ran.stdout).into_owned()
+        qemu_in(self.folder.path(), arguments)
     }
 
     /// The disk that an overlay shows is sound, by other programs.
@@ -65,6 +58,18 @@ impl Place {
         self.qemu(&["check", "-q", overlay]);
         self.qemu(&["convert", "-O", "raw", overlay, "shown.img"]);
         fsck(&self.path("shown.img"));
+    }
+
+    /// Lays `over.qcow2` over another base.
+    fn rebase(&self, base: &str) {
+        let [backing, overlay, base] = [".", "over.qcow2", base].map(|name| self.text(name));
+        ok(["overlay", "rebase", "--backing", &backing, &overlay, &base]);
+    }
+
+    /// `over.qcow2` shows the same as `before.img`.
+    fn assert_shows_before(&self) {
+        let formats = ["-f", "qcow2", "-F", "raw"];
+        self.qemu(&[&["compare"], &formats[..], &["over.qcow2", "before.img"]].concat());
     }
 
     fn changes(&self, overlay: &str) -> String {
@@ -94,15 +99,6 @@ impl Place {
         ok(["rm", "-r", with[0], with[1], &inside("/gone")]);
         assert_eq!(ok(["cat", with[0], with[1], &inside("/changed")]), "new\n");
     }
-}
-
-fn fsck(image: &Path) {
-    let ran = program::command("e2fsck")
-        .arg("-fn")
-        .arg(image)
-        .output()
-        .unwrap();
-    assert!(ran.status.success(), "{ran:?}");
 }
 
 fn fails<'a>(arguments: impl IntoIterator<Item = &'a str>, code: i32) -> String {
@@ -218,38 +214,15 @@ fn commit_and_rebase() {
 
     // Over the new base, it shows the same.
     place.qemu(&["convert", "-O", "raw", "over.qcow2", "before.img"]);
-    ok(["overlay", "rebase", "--backing", &backing, &overlay, &new]);
-    place.qemu(&[
-        "compare",
-        "-f",
-        "qcow2",
-        "-F",
-        "raw",
-        "over.qcow2",
-        "before.img",
-    ]);
+    place.rebase("new.img");
+    place.assert_shows_before();
     let info = place.qemu(&["info", "over.qcow2"]);
     assert!(info.contains("backing file: new.img"), "{info}");
     assert_eq!(place.changes("over.qcow2"), "");
 
     // And back, over a base that differs.
-    ok([
-        "overlay",
-        "rebase",
-        "--backing",
-        &backing,
-        &overlay,
-        &place.text("base.img"),
-    ]);
-    place.qemu(&[
-        "compare",
-        "-f",
-        "qcow2",
-        "-F",
-        "raw",
-        "over.qcow2",
-        "before.img",
-    ]);
+    place.rebase("base.img");
+    place.assert_shows_before();
     place.check("over.qcow2");
     assert_eq!(place.changes("over.qcow2"), CHANGES);
     assert!(
@@ -278,16 +251,69 @@ fn an_overlay_with_snapshots_keeps_its_base() {
         return;
     };
     place.change("over.qcow2", "base.img");
-    fs::copy(place.path("base.img"), place.path("other.img")).unwrap();
+    let mut other = fs::read(place.path("base.img")).unwrap();
+    other[8 << 20..9 << 20].fill(7);
+    fs::write(place.path("other.img"), other).unwrap();
     place.qemu(&["snapshot", "-c", "one", "over.qcow2"]);
+    let before = fs::read(place.path("over.qcow2")).unwrap();
     let [backing, overlay, other] = [".", "over.qcow2", "other.img"].map(|name| place.text(name));
     let said = fails(
         ["overlay", "rebase", "--backing", &backing, &overlay, &other],
         1,
     );
     assert!(said.contains("snapshots"), "{said}");
+    // Before anything is copied.
+    assert!(fs::read(place.path("over.qcow2")).unwrap() == before);
     let info = place.qemu(&["info", "over.qcow2"]);
     assert!(info.contains("backing file: base.img"), "{info}");
+}
+
+/// A command that fails leaves no empty overlay that it has made, and none of its changes is lost.
+#[test]
+fn an_overlay_made_for_nothing_is_removed() {
+    let Some((place, base)) = Place::new() else {
+        return;
+    };
+    let overlay = place.text("over.qcow2");
+    let inside = |path: &str| format!("{}:{path}", place.text("base.img"));
+    let none = place.text("no-such-file");
+    let fails = |arguments: &[&str]| {
+        let arguments = arguments.iter().copied();
+        fails(arguments.chain(["--overlay", &overlay]), 1)
+    };
+    fails(&["cp", &none, &inside("/")]);
+    assert!(!place.path("over.qcow2").exists());
+    fails(&["mkdir", &inside("/kept")]);
+    fails(&["rm", &inside("/none")]);
+    assert!(!place.path("over.qcow2").exists());
+    // An image that holds no volume.
+    fs::write(place.path("zeros"), vec![0; 1 << 20]).unwrap();
+    fails(&["mkdir", &format!("{}:/x", place.text("zeros"))]);
+    assert!(!place.path("over.qcow2").exists());
+
+    // One of two was copied.
+    fails(&["cp", &place.text("tree/changed"), &none, &inside("/gone/")]);
+    let cat = ["cat", "--overlay", &overlay, &inside("/gone/changed")];
+    assert_eq!(ok(cat), "old\n");
+    // One that was there before stays, also if it is empty.
+    fs::remove_file(&overlay).unwrap();
+    place.qemu(&[
+        "create",
+        "-q",
+        "-f",
+        "qcow2",
+        "-b",
+        "base.img",
+        "-F",
+        "raw",
+        "over.qcow2",
+    ]);
+    fails(&["mkdir", &inside("/kept")]);
+    assert!(place.path("over.qcow2").exists());
+    assert!(
+        fs::read(place.path("base.img")).unwrap() == base,
+        "the base has changed"
+    );
 }
 
 /// Names of bases of any length, on both sides of the first sector.
@@ -300,34 +326,11 @@ fn bases_with_long_names() {
     place.qemu(&["convert", "-O", "raw", "over.qcow2", "before.img"]);
     let deep = "d".repeat(200);
     fs::create_dir(place.path(&deep)).unwrap();
-    let backing = place.text(".");
-    for (len, fits) in [
-        (100, true),
-        (250, true),
-        (20, true),
-        (240, true),
-        (255, true),
-    ] {
+    for len in [100, 250, 20, 240, 255] {
         let name = format!("{deep}/{}", "b".repeat(len));
         fs::copy(place.path("base.img"), place.path(&name)).unwrap();
-        let arguments = [
-            "overlay",
-            "rebase",
-            "--backing",
-            &backing,
-            &place.text("over.qcow2"),
-            &place.text(&name),
-        ];
-        assert_eq!(run(arguments).code == Some(0), fits, "{len}");
-        place.qemu(&[
-            "compare",
-            "-f",
-            "qcow2",
-            "-F",
-            "raw",
-            "over.qcow2",
-            "before.img",
-        ]);
+        place.rebase(&name);
+        place.assert_shows_before();
         place.check("over.qcow2");
     }
 }

@@ -7,28 +7,17 @@ use std::path::{Path, PathBuf};
 use tempfile::TempDir;
 use throughline_testkit::program::{self, has};
 
-use crate::common::{noise, ok, run, tools_are_missing};
+use crate::common::{noise, ok, qemu, qemu_is_missing, run, tools_are_missing};
 
 /// A directory for images; `None` if a tool is missing.
 fn place() -> Option<TempDir> {
     if tools_are_missing() {
         return None;
     }
-    if !has(&["qemu-img"]) {
-        throughline_testkit::missing!("qemu-img is not installed");
+    if qemu_is_missing() {
         return None;
     }
     Some(tempfile::tempdir().unwrap())
-}
-
-fn qemu(arguments: &[&str]) -> String {
-    let ran = program::command("qemu-img")
-        .args(arguments)
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&ran.stdout).into_owned();
-    assert!(ran.status.success(), "qemu-img {arguments:?}: {ran:?}");
-    text
 }
 
 /// What it says when it fails.

@@ -35,8 +35,8 @@ const COMPRESSION: u64 = 1 << 3;
 const SUBCLUSTERS: u64 = 1 << 4;
 
 /// Extensions of the header.
-pub(super) const END: u32 = 0;
-pub(super) const BACKING_FORMAT: u32 = 0xe279_2aca;
+const END: u32 = 0;
+const BACKING_FORMAT: u32 = 0xe279_2aca;
 const FEATURE_NAMES: u32 = 0x6803_f857;
 /// Ours, which QEMU skips: `TLbv`, the version of the backing file.
 const BACKING_VERSION: u32 = 0x544c_6276;
@@ -297,18 +297,26 @@ pub(crate) struct NewBacking<'a> {
     pub(crate) version: Option<&'a str>,
 }
 
+impl NewBacking<'_> {
+    /// Appends the extensions of a header that say this, and their end.
+    pub(super) fn put_extensions(&self, tail: &mut Vec<u8>) {
+        put_extension(tail, BACKING_FORMAT, self.format.as_bytes());
+        if let Some(version) = self.version {
+            put_extension(tail, BACKING_VERSION, version.as_bytes());
+        }
+        put_extension(tail, END, &[]);
+    }
+}
+
 impl NewHeader<'_> {
     /// # Errors
     /// If the name is too long.
     pub(super) fn bytes(&self) -> io::Result<Vec<u8>> {
         let mut tail = Vec::new();
-        if let Some(backing) = self.backing {
-            put_extension(&mut tail, BACKING_FORMAT, backing.format.as_bytes());
+        match self.backing {
+            Some(backing) => backing.put_extensions(&mut tail),
+            None => put_extension(&mut tail, END, &[]),
         }
-        if let Some(version) = self.backing.and_then(|backing| backing.version) {
-            put_extension(&mut tail, BACKING_VERSION, version.as_bytes());
-        }
-        put_extension(&mut tail, END, &[]);
         let name = self.backing.map_or("", |backing| backing.name);
         let name_bytes = u32::try_from(name.len()).unwrap_or(u32::MAX);
         // Up to the extensions, the header has 112 bytes.
@@ -347,7 +355,7 @@ impl NewHeader<'_> {
     }
 }
 
-pub(super) fn put_extension(tail: &mut Vec<u8>, kind: u32, data: &[u8]) {
+fn put_extension(tail: &mut Vec<u8>, kind: u32, data: &[u8]) {
     tail.extend(kind.to_be_bytes());
     tail.extend(u32::try_from(data.len()).unwrap_or(0).to_be_bytes());
     tail.extend(data);

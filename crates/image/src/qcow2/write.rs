@@ -74,16 +74,13 @@ impl Qcow2 {
         let end = end.min(self.clusters.start(first.saturating_add(long(claimed))));
         let part = size(end.saturating_sub(at));
         let part = bytes.get(..part).unwrap_or(bytes);
-        match self.fill(part, at, place) {
-            Ok(()) => {
-                self.enter(first, place, claimed)?;
-                Ok(part.len())
-            }
-            Err(error) => {
-                self.give_back(place, claimed);
-                Err(error)
-            }
-        }
+        let (entered, written) = match self.fill(part, at, place) {
+            Ok(()) => self.enter(first, place, claimed),
+            failed => (0, failed),
+        };
+        // What no table refers to is free again.
+        self.give_back(place, entered, claimed);
+        written.map(|()| part.len())
     }
 
     /// The number of clusters from `first` on, at most to `last`, that need a new place.
@@ -150,21 +147,28 @@ impl Qcow2 {
         self.read_run(&run, buffer, at)
     }
 
-    /// The tables say that the clusters of the disk from `first` on are at `place`.
-    fn enter(&self, first: u64, place: u64, claimed: usize) -> io::Result<()> {
+    /// The tables say that the clusters of the disk from `first` on are at `place`. Returns for how many they
+    /// do, also if one fails.
+    fn enter(&self, first: u64, place: u64, claimed: usize) -> (usize, io::Result<()>) {
         let mut state = self.state.lock();
-        for ahead in 0..long(claimed) {
-            let number = first.saturating_add(ahead);
-            let place = place.saturating_add(self.clusters.start(ahead));
-            state.replace(&*self.file, self.clusters, number, copied(place))?;
+        for done in 0..claimed {
+            let number = first.saturating_add(long(done));
+            let place = place.saturating_add(self.clusters.start(long(done)));
+            let entered = state.replace(&*self.file, self.clusters, number, copied(place));
+            if entered.is_err() {
+                return (done, entered);
+            }
         }
-        Ok(())
+        (claimed, Ok(()))
     }
 
-    fn give_back(&self, place: u64, claimed: usize) {
-        if let Some(counts) = &mut self.state.lock().counts {
-            let end = place.saturating_add(self.clusters.start(long(claimed)));
-            counts.release(place, end, &mut Vec::new());
+    /// The clusters claimed at `place` are free, without the first ones, that were entered.
+    fn give_back(&self, place: u64, entered: usize, claimed: usize) {
+        let at = |clusters| place.saturating_add(self.clusters.start(long(clusters)));
+        if entered < claimed
+            && let Some(counts) = &mut self.state.lock().counts
+        {
+            counts.release(at(entered), at(claimed), &mut Vec::new());
         }
     }
 

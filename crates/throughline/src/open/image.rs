@@ -9,55 +9,34 @@ use std::sync::Arc;
 
 use rustix::fs::{Mode, OFlags};
 use throughline_device::{BlockDevice, LockMode, LockedFile, OpenOptions as DeviceOptions};
-use throughline_image::{Backing, DiskOptions, Format, OpenBase, ReadAt, VirtualDisk, overlay};
+use throughline_image::overlay::{self, NewBase};
+use throughline_image::{Backing, DiskOptions, Format, Object, ReadAt, VirtualDisk};
 
 use super::object;
 use crate::own::{Device, Own};
 
-/// A disk, to look at what is on it. It is not locked.
+/// A disk, to look at what is on it.
 pub(crate) enum Image {
     Raw(File),
     /// Neither a file nor a block device.
     Other(File),
     Virtual(Box<VirtualDisk>),
     /// In object storage.
-    Object(Looked),
+    Object(Object),
 }
 
-/// What is only looked at.
-pub(crate) type Looked = Arc<dyn ReadAt + Send + Sync>;
-
 impl Image {
+    /// Without a lock.
+    ///
     /// # Errors
     /// As [`VirtualDisk::open`].
     pub(crate) fn peek(options: &ImageOptions, path: &Path) -> io::Result<Image> {
-        let found = options.found(path, false)?;
-        if let Some(base) = found.base {
-            let disk = found.options.disk_options(false, LockMode::None);
-            let disk = VirtualDisk::open_over(found.path, &disk, base)?;
-            return Ok(Image::Virtual(Box::new(disk)));
-        }
-        let (options, path) = (found.options, found.path);
-        if let Some(object) = object::peek(path) {
-            let image = Image::Object(object?);
-            return match options.format.map_or_else(|| Format::of(&image), Ok)? {
-                Format::Raw => Ok(image),
-                _ => Err(object::not_raw()),
-            };
-        }
-        let file = open(path)?;
-        let kind = file.metadata()?.file_type();
-        if !kind.is_file() && !kind.is_block_device() {
-            return Ok(Image::Other(file));
-        }
-        match options.format.map_or_else(|| Format::of(&file), Ok)? {
-            Format::Raw => Ok(Image::Raw(file)),
-            _ => {
-                let disk = options.disk_options(false, LockMode::None);
-                let disk = VirtualDisk::open(path, &disk)?;
-                Ok(Image::Virtual(Box::new(disk)))
-            }
-        }
+        Ok(match options.found(path, false)? {
+            Found::Raw(file) => Image::Raw(file),
+            Found::Other(file) => Image::Other(file),
+            Found::Object(object) => Image::Object(object),
+            Found::Qcow2(image) => Image::Virtual(Box::new(image.open(false, LockMode::None)?)),
+        })
     }
 
     /// The disk in the image at `path`, for reading, and the lock on its file if the disk does not have it.
@@ -68,20 +47,31 @@ impl Image {
         options: &ImageOptions,
         path: &Path,
     ) -> io::Result<(Image, Option<LockedFile>)> {
-        if object::is_named(path) {
-            let why = "an object can only be the base of a new overlay: --overlay makes one";
-            return Err(io::Error::new(io::ErrorKind::Unsupported, why));
-        }
-        match options.detected(path)? {
-            Format::Raw => {
+        Ok(match options.found(path, false)? {
+            Found::Object(object) => (Image::Object(object), None),
+            Found::Qcow2(image) => {
+                let disk = image.open(false, LockMode::Shared)?;
+                (Image::Virtual(Box::new(disk)), None)
+            }
+            Found::Raw(_) | Found::Other(_) => {
                 let open = DeviceOptions::new().direct(false).lock(LockMode::Shared);
                 let locked = open.open_locked(path)?;
-                Ok((Image::Raw(locked.file().try_clone()?), Some(locked)))
+                (Image::Raw(locked.file().try_clone()?), Some(locked))
             }
-            _ => {
-                let disk = VirtualDisk::open(path, &options.disk_options(false, LockMode::Shared))?;
-                Ok((Image::Virtual(Box::new(disk)), None))
-            }
+        })
+    }
+
+    /// The image, which is at `path`, as the base of an overlay.
+    pub(crate) fn at<'a>(&'a self, path: &'a Path) -> NewBase<'a> {
+        let (format, version) = match self {
+            Image::Raw(_) | Image::Other(_) => (Format::Raw, None),
+            Image::Virtual(disk) => (Format::Qcow2, disk.version()),
+            Image::Object(object) => (Format::Raw, Some(object.version.as_str())),
+        };
+        NewBase {
+            path,
+            format,
+            version,
         }
     }
 
@@ -170,6 +160,10 @@ impl ImageOptions {
         self
     }
 
+    pub(crate) fn overlay_path(&self) -> Option<&Path> {
+        self.overlay.as_deref()
+    }
+
     /// The same, of the image itself.
     pub(crate) fn without_overlay(&self) -> ImageOptions {
         ImageOptions {
@@ -178,94 +172,68 @@ impl ImageOptions {
         }
     }
 
-    pub(crate) fn disk_options(&self, write: bool, lock: LockMode) -> DiskOptions {
-        DiskOptions {
-            write,
-            lock,
-            backing: self.backing.clone(),
-        }
-    }
-
-    /// The file that holds the disk of the image at `path`. `make` also makes an overlay that is not there.
+    /// What the image at `path` is. `make` also makes an overlay that is not there.
     fn found<'a>(&'a self, path: &'a Path, make: bool) -> io::Result<Found<'a>> {
-        let alone = |options| Found {
-            options,
-            path,
-            base: None,
-        };
-        let Some(overlay) = &self.overlay else {
-            return Ok(Found {
-                base: self.object_under(path)?,
-                ..alone(Cow::Borrowed(self))
-            });
-        };
-        let options = self.without_overlay();
-        let base = match overlay::base_of(overlay) {
-            Ok(base) => base,
-            Err(error) if error.kind() == io::ErrorKind::NotFound && make => {
-                options.make_overlay(overlay, path)?;
-                Some(path.to_owned())
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Ok(alone(Cow::Owned(options)));
-            }
-            Err(error) => return Err(of(overlay, &error)),
-        };
-        if !base.as_ref().is_some_and(|base| is_same(base, path)) {
-            return match make {
-                false => Ok(alone(Cow::Owned(options))),
-                true => {
-                    let overlay = overlay.clone();
-                    let other = OtherBase { overlay, base };
-                    Err(io::Error::new(io::ErrorKind::InvalidInput, other))
-                }
-            };
+        if let Some(over) = self.overlaid(path, make)? {
+            return Ok(Found::Qcow2(over));
         }
-        let over = ImageOptions {
-            format: Some(Format::Qcow2),
-            backing: options.backing.allow(path),
-            overlay: None,
+        let format = |image: &dyn ReadAt| self.format.map_or_else(|| Format::of(image), Ok);
+        let qcow2 = || {
+            let backing = Cow::Borrowed(&self.backing);
+            Found::Qcow2(Qcow2 { path, backing })
         };
-        Ok(Found {
-            options: Cow::Owned(over),
-            path: overlay,
-            base: object::base(path).transpose()?,
+        if let Some(object) = object::open(path) {
+            let object = object?;
+            return Ok(match format(&object)? {
+                Format::Raw => Found::Object(object),
+                _ => qcow2(),
+            });
+        }
+        let file = open(path)?;
+        let kind = file.metadata()?.file_type();
+        if !kind.is_file() && !kind.is_block_device() {
+            return Ok(Found::Other(file));
+        }
+        Ok(match format(&file)? {
+            Format::Raw => Found::Raw(file),
+            _ => qcow2(),
         })
     }
 
-    /// The object that the image at `path` is laid over, if it is allowed.
-    fn object_under(&self, path: &Path) -> io::Result<Option<OpenBase>> {
-        if self.backing == Backing::none() || object::is_named(path) {
+    /// The overlay, if there is one of the image at `path`.
+    fn overlaid<'a>(&'a self, path: &'a Path, make: bool) -> io::Result<Option<Qcow2<'a>>> {
+        let Some(overlay) = &self.overlay else {
             return Ok(None);
+        };
+        let base = match base_of(overlay) {
+            Ok(base) => base,
+            Err(error) if error.kind() == io::ErrorKind::NotFound && make => {
+                self.make_overlay(overlay, path)?;
+                Some(path.to_owned())
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(of(overlay, &error)),
+        };
+        if base.as_ref().is_some_and(|base| is_same(base, path)) {
+            return Ok(Some(Qcow2 {
+                path: overlay,
+                backing: Cow::Owned(self.backing.clone().allow(path)),
+            }));
         }
-        match overlay::base_of(path) {
-            Ok(Some(base)) if self.backing.allows_name(&base) => object::base(&base).transpose(),
-            // Whether it can be opened is seen when it is.
-            _ => Ok(None),
-        }
-    }
-
-    /// The disk in a qcow2 image.
-    ///
-    /// # Errors
-    /// As [`VirtualDisk::open`].
-    pub(crate) fn disk(&self, path: &Path, write: bool, lock: LockMode) -> io::Result<VirtualDisk> {
-        let found = self.found(path, write)?;
-        let disk = found.options.disk_options(write, lock);
-        match found.base {
-            Some(base) => VirtualDisk::open_over(found.path, &disk, base),
-            None => VirtualDisk::open(found.path, &disk),
+        match make {
+            false => Ok(None),
+            true => {
+                let overlay = overlay.clone();
+                let other = OtherBase { overlay, base };
+                Err(io::Error::new(io::ErrorKind::InvalidInput, other))
+            }
         }
     }
 
     /// Makes an overlay over the image at `path`.
     fn make_overlay(&self, overlay: &Path, path: &Path) -> io::Result<()> {
-        let format = self.detected(path)?;
-        let len_bytes = Image::peek(self, path)?.len_bytes()?;
-        let made = match object::base(path).transpose()? {
-            None => overlay::create(overlay, path, format, len_bytes),
-            Some(base) => overlay::create_over(overlay, &path.to_string_lossy(), &base, len_bytes),
-        };
+        let base = Image::peek(&self.without_overlay(), path)?;
+        let made = overlay::create(overlay, base.at(path), base.len_bytes()?);
         made.map_err(|error| of(overlay, &error))
     }
 
@@ -280,14 +248,23 @@ impl ImageOptions {
         if let Some(format) = self.format {
             return Ok(format);
         }
-        if let Some(object) = object::peek(path) {
-            return Format::of(&Image::Object(object?));
-        }
-        let file = open(path)?;
-        let kind = file.metadata()?.file_type();
-        match kind.is_file() || kind.is_block_device() {
-            true => Format::of(&file),
-            false => Ok(Format::Raw),
+        Ok(match self.found(path, false)? {
+            Found::Qcow2(_) => Format::Qcow2,
+            Found::Raw(_) | Found::Other(_) | Found::Object(_) => Format::Raw,
+        })
+    }
+
+    /// The disk in a qcow2 image.
+    ///
+    /// # Errors
+    /// As [`VirtualDisk::open`]; [`io::ErrorKind::InvalidInput`] if it is another image.
+    pub(crate) fn disk(&self, path: &Path, write: bool, lock: LockMode) -> io::Result<VirtualDisk> {
+        match self.found(path, write)? {
+            Found::Qcow2(image) => image.open(write, lock),
+            _ => {
+                let why = "it is no overlay: it is not a qcow2 image";
+                Err(io::Error::new(io::ErrorKind::InvalidInput, why))
+            }
         }
     }
 
@@ -301,38 +278,61 @@ impl ImageOptions {
         write: bool,
         lock: LockMode,
     ) -> io::Result<Option<Arc<dyn BlockDevice>>> {
-        let found = self.found(path, write)?;
-        let disk = found.options.disk_options(write, lock);
-        if let Some(base) = found.base {
-            let disk = VirtualDisk::open_over(found.path, &disk, base)?;
-            return Ok(Some(Arc::new(Own::new(disk)?)));
+        if write && self.overlay.is_none() && object::is_named(path) {
+            return Err(object::only_read());
         }
-        let (options, path) = (found.options, found.path);
-        if let Some(device) = object::device(path, options.format, write) {
-            return device.map(Some);
-        }
-        let format = match options.detected(path) {
-            Ok(format) => format,
-            // Whether the file can be opened and read is seen when it is.
-            Err(error) if error.raw_os_error().is_some() => Format::Raw,
-            Err(error) => return Err(error),
-        };
-        match format {
-            Format::Raw => Ok(None),
-            _ => {
-                let disk = VirtualDisk::open(path, &options.disk_options(write, lock))?;
+        match self.found(path, write) {
+            Ok(Found::Raw(_) | Found::Other(_)) => Ok(None),
+            Ok(Found::Object(_)) => object::device(path, write).transpose(),
+            Ok(Found::Qcow2(image)) => {
+                let disk = image.open(write, lock)?;
                 Ok(Some(Arc::new(Own::new(disk)?)))
             }
+            // Whether the file can be opened and read is seen when it is.
+            Err(error) if error.raw_os_error().is_some() => Ok(None),
+            Err(error) => Err(error),
         }
     }
 }
 
-/// Where the disk of an image is.
-struct Found<'a> {
-    options: Cow<'a, ImageOptions>,
+/// What an image is.
+enum Found<'a> {
+    /// The bytes of a file or a block device are the disk.
+    Raw(File),
+    /// Neither a file nor a block device.
+    Other(File),
+    /// The bytes of an object are the disk.
+    Object(Object),
+    /// A qcow2 image, of a file or an object.
+    Qcow2(Qcow2<'a>),
+}
+
+struct Qcow2<'a> {
     path: &'a Path,
-    /// What the file is laid over, if that is not a file.
-    base: Option<OpenBase>,
+    backing: Cow<'a, Backing>,
+}
+
+impl Qcow2<'_> {
+    fn open(self, write: bool, lock: LockMode) -> io::Result<VirtualDisk> {
+        let options = DiskOptions {
+            write,
+            lock,
+            backing: self.backing.into_owned(),
+            objects: object::open,
+        };
+        VirtualDisk::open(self.path, &options)
+    }
+}
+
+/// The image that an overlay names as its base; `None` if it names none.
+///
+/// # Errors
+/// As [`overlay::base_of`].
+pub(crate) fn base_of(overlay: &Path) -> io::Result<Option<PathBuf>> {
+    match object::open(overlay) {
+        Some(object) => overlay::base_of(overlay, &object?),
+        None => overlay::base_of(overlay, &File::open(overlay)?),
+    }
 }
 
 /// Whether two names mean one image.
@@ -354,7 +354,10 @@ pub struct OtherBase {
 }
 
 fn named(base: Option<&Path>) -> String {
-    base.map_or_else(|| "no image".to_owned(), |base| base.display().to_string())
+    match base {
+        Some(base) => object::object_shown(base).unwrap_or_else(|| base.display().to_string()),
+        None => "no image".to_owned(),
+    }
 }
 
 fn of(overlay: &Path, error: &io::Error) -> io::Error {

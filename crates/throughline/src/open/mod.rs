@@ -17,7 +17,7 @@ use throughline_block::Listener;
 use throughline_device::EngineChoice;
 use throughline_fileio::DirtyLimits;
 
-pub(crate) use image::Image;
+pub(crate) use image::{Image, base_of};
 pub use image::{ImageOptions, OtherBase};
 pub(crate) use opening::{not_opened, on_devices};
 pub use partition::partitions;

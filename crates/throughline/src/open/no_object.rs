@@ -5,9 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use throughline_device::BlockDevice;
-use throughline_image::{Format, OpenBase};
-
-use super::image::Looked;
+use throughline_image::{Object, ReadAt};
 
 /// `None`: no name is one of an object.
 pub fn object_scheme_bytes(_name: &[u8]) -> Option<usize> {
@@ -28,7 +26,7 @@ pub fn hold_object(_path: &Path) -> Option<io::Result<HeldObject>> {
     None
 }
 
-pub(crate) fn peek(_path: &Path) -> Option<io::Result<Looked>> {
+pub(crate) fn open(_path: &Path) -> Option<io::Result<Object>> {
     None
 }
 
@@ -36,18 +34,19 @@ pub(crate) fn is_named(_path: &Path) -> bool {
     false
 }
 
-pub(crate) fn base(_path: &Path) -> Option<io::Result<OpenBase>> {
-    None
-}
-
-pub(super) fn device(
+pub(crate) fn upload(
     _path: &Path,
-    _format: Option<Format>,
-    _write: bool,
-) -> Option<io::Result<Arc<dyn BlockDevice>>> {
+    _from: &dyn ReadAt,
+    _replace: bool,
+    _progress: crate::overlay::Progress<'_>,
+) -> Option<io::Result<()>> {
     None
 }
 
-pub(super) fn not_raw() -> io::Error {
-    io::ErrorKind::Unsupported.into()
+pub(super) fn device(_path: &Path, _write: bool) -> Option<io::Result<Arc<dyn BlockDevice>>> {
+    None
+}
+
+pub(super) fn only_read() -> io::Error {
+    io::ErrorKind::ReadOnlyFilesystem.into()
 }

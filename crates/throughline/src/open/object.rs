@@ -11,10 +11,8 @@ use std::sync::Arc;
 use throughline_device::{
     BlockDevice, Completion, DeviceInfo, DeviceKind, Limits, Op, Queue, Request,
 };
-use throughline_image::{Format, OpenBase, ReadAt};
-use throughline_remote::{Object, ObjectName, open_shared};
-
-use super::image::Looked;
+use throughline_image::{Object as Image, ReadAt};
+use throughline_remote::{Object, ObjectName, UploadOptions, open_shared, upload as send};
 
 /// The object that a path names; `None` for a path on the host.
 fn named(path: &Path) -> Option<io::Result<Arc<Object>>> {
@@ -48,9 +46,12 @@ pub fn hold_object(path: &Path) -> Option<io::Result<HeldObject>> {
     Some(named(path)?.map(|_object| HeldObject { _object }))
 }
 
-/// The object at `path`, to look at what is on it; `None` for a path on the host.
-pub(crate) fn peek(path: &Path) -> Option<io::Result<Looked>> {
-    Some(named(path)?.map(|object| object as Looked))
+/// The object at `path`, as an image; `None` for a path on the host.
+pub(crate) fn open(path: &Path) -> Option<io::Result<Image>> {
+    Some(named(path)?.map(|object| Image {
+        version: object.version(),
+        bytes: Box::new(object),
+    }))
 }
 
 /// Whether a path names an object.
@@ -58,36 +59,37 @@ pub(crate) fn is_named(path: &Path) -> bool {
     ObjectName::of_path(path).is_some()
 }
 
-/// The object at `path` as the base of an overlay; `None` for a path on the host.
-pub(crate) fn base(path: &Path) -> Option<io::Result<OpenBase>> {
-    Some(named(path)?.map(|object| OpenBase {
-        version: object.version(),
-        disk: Box::new(object),
-    }))
-}
-
-/// The device of the object at `path`; `None` for a path on the host.
-pub(super) fn device(
+/// Uploads bytes as the object that `path` names; `None` for a path on the host.
+pub(crate) fn upload(
     path: &Path,
-    format: Option<Format>,
-    write: bool,
-) -> Option<io::Result<Arc<dyn BlockDevice>>> {
-    let object = named(path)?;
-    Some(object.and_then(|object| open(object, format, write)))
+    from: &dyn ReadAt,
+    replace: bool,
+    progress: crate::overlay::Progress<'_>,
+) -> Option<io::Result<()>> {
+    let name = match ObjectName::of_path(path)? {
+        Ok(name) => name,
+        Err(error) => return Some(Err(io::Error::new(io::ErrorKind::InvalidInput, error))),
+    };
+    let mut options = UploadOptions::from_env();
+    options.replace = replace;
+    Some(send(&name, from, &options, progress))
 }
 
-fn open(
-    object: Arc<Object>,
-    format: Option<Format>,
-    write: bool,
-) -> io::Result<Arc<dyn BlockDevice>> {
-    if write {
-        let why = "an object is only read: an overlay takes changes; or copy it to a file, change that, and upload it";
-        return Err(io::Error::new(io::ErrorKind::ReadOnlyFilesystem, why));
+/// The device of the raw image that is the object at `path`; `None` for a path on the host.
+pub(super) fn device(path: &Path, write: bool) -> Option<io::Result<Arc<dyn BlockDevice>>> {
+    if write && is_named(path) {
+        return Some(Err(only_read()));
     }
-    if format.map_or_else(|| Format::of(&*object), Ok)? != Format::Raw {
-        return Err(not_raw());
-    }
+    Some(named(path)?.map(raw))
+}
+
+/// Why nothing is written to an object.
+pub(super) fn only_read() -> io::Error {
+    let why = "an object is only read: an overlay takes changes; or copy it to a file, change that, and upload it";
+    io::Error::new(io::ErrorKind::ReadOnlyFilesystem, why)
+}
+
+fn raw(object: Arc<Object>) -> Arc<dyn BlockDevice> {
     let info = DeviceInfo {
         name: object.name().to_string(),
         kind: DeviceKind::Other,
@@ -104,18 +106,11 @@ fn open(
             ..Limits::default()
         },
     };
-    Ok(Arc::new(Disk { object, info }))
+    Arc::new(Disk { object, info })
 }
 
 /// Requests that a thread has in flight; the object bounds their bytes.
 const QUEUE_DEPTH: u32 = 64;
-
-/// Why only raw images are read.
-pub(super) fn not_raw() -> io::Error {
-    let why =
-        "the object is a qcow2 image: only raw images are read as objects. Copy it to a file first";
-    io::Error::new(io::ErrorKind::Unsupported, why)
-}
 
 struct Disk {
     object: Arc<Object>,

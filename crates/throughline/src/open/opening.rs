@@ -13,11 +13,11 @@ use throughline_device::{
 };
 use throughline_ext::{Fs, JournalDevice, Reason};
 use throughline_fileio::CacheOptions;
-use throughline_image::Format;
 
 use super::{Attached, OpenOptions, located, object};
 use crate::error::{Error, Result};
 use crate::mode::{FileOptions, Mode};
+use crate::overlay::remove_unused;
 use crate::own::{Device, Own};
 use crate::raw::RawFile;
 use crate::recovery::RecoveryReport;
@@ -53,20 +53,13 @@ impl OpenOptions {
     /// [`kernel_holder`](crate::kernel_holder)).
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Volume> {
         let path = path.as_ref();
-        // An object is not found again by each look at it.
-        let held = object::peek(path).transpose();
-        let _held = held.map_err(|source| not_opened(path, source))?;
-        let mut located = located(self, path)?;
-        let disk = located.disk(path)?;
-        let through_cache = self.direct && is_coarse_file(disk.info());
-        match located.open_on(disk) {
-            // Its blocks may be smaller than the unit of direct I/O on the host's file system.
-            Err(Error::Unsupported(_)) if through_cache => {
-                located.direct(false);
-                located.open_on(located.disk(path)?)
-            }
-            opened => opened,
+        let new_overlay = (self.image.overlay_path()).filter(|overlay| !overlay.exists());
+        let opened = open(self, path);
+        if let (Err(_), Some(overlay)) = (&opened, new_overlay) {
+            // It was made for nothing.
+            let _ = remove_unused(overlay);
         }
+        opened
     }
 
     /// Opens the volume on an open file or block device of the host: a `std::fs::File`, or any other owner of
@@ -180,7 +173,7 @@ impl OpenOptions {
     /// [`Error::Open`]; [`Reason::Invalid`] if creating or truncating is requested without writing.
     pub fn open_raw(&self, path: impl AsRef<Path>) -> Result<RawFile> {
         let path = path.as_ref();
-        let disk = match object::device(path, Some(Format::Raw), self.write) {
+        let disk = match object::device(path, self.write) {
             Some(device) => device.and_then(|device| self.disk_on(device)),
             None => return Ok(self.raw(self.disk_with(path, self.create, self.truncate)?)),
         };
@@ -271,6 +264,23 @@ impl OpenOptions {
             disk.listen(Arc::clone(listener));
         }
         Ok(Arc::new(disk))
+    }
+}
+
+fn open(options: &OpenOptions, path: &Path) -> Result<Volume> {
+    // An object is not found again by each look at it.
+    let held = object::open(path).transpose();
+    let _held = held.map_err(|source| not_opened(path, source))?;
+    let mut located = located(options, path)?;
+    let disk = located.disk(path)?;
+    let through_cache = options.direct && is_coarse_file(disk.info());
+    match located.open_on(disk) {
+        // Its blocks may be smaller than the unit of direct I/O on the host's file system.
+        Err(Error::Unsupported(_)) if through_cache => {
+            located.direct(false);
+            located.open_on(located.disk(path)?)
+        }
+        opened => opened,
     }
 }
 

@@ -10,13 +10,14 @@ use throughline::{Dir, Metadata, overlay};
 use super::{base_of, volume};
 use crate::context::Context;
 use crate::image_name::ImageName;
+use crate::objects::shown;
 use crate::problem::{Failure, Problem};
 use crate::text::quote;
 
 /// Lists what an overlay changed.
 pub(super) fn run(overlay: &Path, ranges: bool, context: &mut Context) -> Result<(), Failure> {
     let ImageName { file, partition } = ImageName::of(overlay);
-    let doing = || format!("cannot compare {}", quote(overlay));
+    let doing = || format!("cannot compare {}", quote(shown(overlay)));
     let base = base_of(&file).map_err(|problem| problem.met(doing()))?;
     if ranges {
         let found = overlay::ranges(&file, &context.globals.image_options());

@@ -11,6 +11,8 @@ use throughline::overlay;
 use crate::args::JsonFlag;
 use crate::context::Context;
 use crate::images::Access;
+use crate::objects::{is_object, shown};
+use crate::output::note;
 use crate::problem::{Failure, Problem};
 use crate::progress::Progress;
 use crate::text::quote;
@@ -37,6 +39,12 @@ enum OverlayCommand {
     /// Bytes in which the two bases differ are copied to the overlay; the bases are only read. Use it when a
     /// base was moved or replaced by a copy, or after commit, with the new image as the base.
     Rebase(RebaseArgs),
+    /// Upload an overlay, or the image that it shows, to object storage
+    ///
+    /// The object is there as a whole or not at all, and an object that is there is not replaced. Other
+    /// machines can use it as an image or as a base (s3://BUCKET/KEY, gs:// or az://). Nothing is copied on
+    /// this machine.
+    Upload(UploadArgs),
 }
 
 /// Arguments of `overlay diff`.
@@ -74,6 +82,23 @@ struct RebaseArgs {
     base: PathBuf,
 }
 
+/// Arguments of `overlay upload`.
+#[derive(Args, Debug)]
+struct UploadArgs {
+    /// Overlay
+    #[arg(value_name = "OVERLAY")]
+    file: PathBuf,
+    /// Object: s3://BUCKET/KEY, gs://BUCKET/KEY or az://CONTAINER/KEY
+    #[arg(value_name = "OBJECT")]
+    object: PathBuf,
+    /// Upload base and changes as one raw image, not the overlay itself (qcow2)
+    #[arg(long)]
+    flatten: bool,
+    /// Replace an object that is there
+    #[arg(short, long)]
+    force: bool,
+}
+
 impl OverlayArgs {
     /// Whether results are printed as JSON.
     pub(crate) fn json(&self) -> bool {
@@ -91,24 +116,46 @@ pub(crate) fn run(args: &OverlayArgs, context: &mut Context) -> Result<(), Failu
     match &args.command {
         OverlayCommand::Diff(args) => diff::run(&args.file, args.ranges, context),
         OverlayCommand::Commit(args) => {
-            let doing = || format!("cannot commit {} to {}", quote(&args.file), quote(&args.to));
+            let file = shown(&args.file);
+            let doing = || format!("cannot commit {} to {}", quote(&file), quote(&args.to));
             long(context, doing, |image, progress| {
                 overlay::commit(&args.file, image, &args.to, progress)
             })
         }
         OverlayCommand::Rebase(args) => {
-            let doing = || {
-                format!(
-                    "cannot lay {} over {}",
-                    quote(&args.file),
-                    quote(&args.base)
-                )
-            };
+            let base = shown(&args.base);
+            let doing = || format!("cannot lay {} over {}", quote(&args.file), quote(&base));
             long(context, doing, |image, progress| {
                 overlay::rebase(&args.file, image, &args.base, progress)
             })
         }
+        OverlayCommand::Upload(args) => upload(args, context),
     }
+}
+
+fn upload(args: &UploadArgs, context: &mut Context) -> Result<(), Failure> {
+    let to = shown(&args.object);
+    let doing = || format!("cannot upload {} to {}", quote(&args.file), quote(&to));
+    let what = overlay::Upload {
+        flatten: args.flatten,
+        replace: args.force,
+    };
+    let done = long(context, doing, |image, progress| {
+        overlay::upload(&args.file, image, &args.object, what, progress)
+    });
+    done?;
+    let base = overlay::base(&args.file).ok().flatten();
+    if let Some(base) = base.filter(|base| !is_object(base))
+        && !args.flatten
+        && !context.globals.quiet
+    {
+        note(&format!(
+            "the base of the uploaded overlay is a file, {}: it is read only where that is. --flatten uploads \
+             both as one image",
+            quote(&base)
+        ));
+    }
+    Ok(())
 }
 
 /// Does something long, with progress on a terminal.
@@ -155,5 +202,5 @@ fn volume(
     let mut options = context.globals.open_options(Access::Read)?;
     options.partition(partition.map(str::to_owned));
     let opened = options.open(file).map_err(Problem::from);
-    opened.map_err(|problem| problem.met(format!("cannot open {}", quote(file))))
+    opened.map_err(|problem| problem.met(format!("cannot open {}", quote(shown(file)))))
 }

@@ -9,7 +9,7 @@ use throughline_testing::program::{kill_group, wait as wait_child};
 use throughline_testing::transport;
 
 use super::*;
-use crate::common::{assert_clean, noise};
+use crate::common::{assert_clean, noise, qemu, qemu_is_missing};
 
 /// `./dev test` runs these tests on both transports.
 #[test]
@@ -361,16 +361,11 @@ fn an_image_in_another_format_is_mounted_with_its_backing_file() {
     if skipped() {
         return;
     }
-    if !throughline_testkit::program::has(&["qemu-img"]) {
-        throughline_testkit::missing!("qemu-img is not installed");
+    if qemu_is_missing() {
         return;
     }
     let base = image();
     let top = base.sibling("top.qcow2");
-    let qemu = |arguments: &[&str]| {
-        let ran = Command::new("qemu-img").args(arguments).output().unwrap();
-        assert!(ran.status.success(), "{ran:?}");
-    };
     let name = top.to_str().unwrap();
     qemu(&[
         "create",
@@ -411,20 +406,12 @@ fn a_mount_writes_to_an_overlay() {
     if skipped() {
         return;
     }
-    if !throughline_testkit::program::has(&["qemu-img"]) {
-        throughline_testkit::missing!("qemu-img is not installed");
+    if qemu_is_missing() {
         return;
     }
     let base = image();
     let top = base.sibling("top.qcow2");
     let name = top.to_str().unwrap();
-    let check = || {
-        let ran = Command::new("qemu-img")
-            .args(["check", "-q", name])
-            .output()
-            .unwrap();
-        assert!(ran.status.success(), "{ran:?}");
-    };
     let before = fs::read(base.path()).unwrap();
     let point = Point::new(&base, "point");
     let bytes = noise(3 << 20, 4);
@@ -432,13 +419,13 @@ fn a_mount_writes_to_an_overlay() {
     fs::write(point.path("new"), &bytes).unwrap();
     assert!(fs::read(point.path("new")).unwrap() == bytes);
     ok(["umount", point.str()]);
-    check();
+    qemu(&["check", "-q", name]);
     let options = format!("overlay={name}");
     ok(["mount", "-o", &options, base.str(), point.str()]);
     assert!(fs::read(point.path("new")).unwrap() == bytes);
     fs::remove_file(point.path("new")).unwrap();
     ok(["umount", point.str()]);
-    check();
+    qemu(&["check", "-q", name]);
     assert!(
         fs::read(base.path()).unwrap() == before,
         "the base has changed"
