@@ -322,7 +322,7 @@ impl<'a> Rings<'a> {
         }
     }
 
-    /// Makes the kernel pass on the requests that were queued before the current thread's entry was registered.
+    /// Makes the kernel pass on the requests that were queued before it got the current thread's entry.
     fn nudge(&self, queue: &Queue) {
         let number = self.nudges.fetch_add(1, Ordering::Relaxed);
         let regular = queue.regular.load(Ordering::Relaxed);

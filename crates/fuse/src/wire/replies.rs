@@ -49,9 +49,11 @@ replies! {
     NotifyInvalInode { nodeid: u64, offset: i64, len: i64 }
     /// A notification: a name in a directory has to be looked up again. The name follows, with a NUL.
     NotifyInvalEntry { parent: u64, namelen: u32, flags: u32 }
-    /// A notification: the kernel is to send what it caches of an inode, as a request `NOTIFY_REPLY` with this
-    /// number.
-    NotifyRetrieve { unique: u64, nodeid: u64, offset: u64, size: u32, padding: u32 }
+    /// A notification: the kernel is to send what it caches of an inode, as a request `NOTIFY_REPLY` with
+    /// this number.
+    NotifyRetrieve {
+        unique: u64, nodeid: u64, offset: u64, size: u32, padding: u32,
+    }
     /// Before each name of READDIR; the name follows, padded to eight bytes.
     Dirent { ino: u64, off: u64, namelen: u32, kind: u32 }
 }
