@@ -1,9 +1,12 @@
 //! The state of a command: global options, open images and output.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use throughline::internal::remove_overlay_if;
 use throughline::{
     Backing, DirtyLimits, EngineChoice, Format, ImageOptions, OpenOptions, Volume, VolumeOptions,
 };
@@ -47,6 +50,9 @@ pub(crate) struct Globals {
     /// if it is not there. What reads the image sees the changes
     #[arg(long, global = true, value_name = "FILE")]
     pub(crate) overlay: Option<PathBuf>,
+    /// Set before images are closed: an overlay that was made for nothing is removed.
+    #[arg(skip)]
+    pub(crate) unwanted: Arc<AtomicBool>,
     /// Device or file of the image's external journal
     #[arg(long = "journal", global = true, value_name = "PATH")]
     pub(crate) journal_device: Option<PathBuf>,
@@ -226,6 +232,13 @@ impl Globals {
             .format(self.image_format)
             .backing(Backing::from_iter(&self.backing))
             .overlay(self.overlay.clone());
+        if self
+            .overlay
+            .as_ref()
+            .is_some_and(|overlay| !overlay.exists())
+        {
+            remove_overlay_if(&mut options, Arc::clone(&self.unwanted));
+        }
         options
     }
 
@@ -398,8 +411,9 @@ impl Context {
     }
 
     /// Writes back and closes every image.
-    pub(crate) fn close(&mut self) {
-        self.images.close(&self.complaints);
+    pub(crate) fn close(&mut self, failed: bool) {
+        let failed = failed || self.complaints.any();
+        self.images.close(failed, &self.complaints);
     }
 }
 

@@ -3,10 +3,9 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use throughline::internal::{
-    HeldObject, OpenPartitions, VolumeLayers, hold_object, remove_overlay,
-};
+use throughline::internal::{HeldObject, OpenPartitions, VolumeLayers, hold_object};
 use throughline::{Format, Metadata, Node, OpenOptions, Volume};
 use throughline_explain::ours::{Watch, Watched, listening};
 use throughline_forms::files;
@@ -82,8 +81,6 @@ pub(crate) struct Images {
     unpacked: Unpacked,
     /// The objects among the images.
     objects: HashMap<PathBuf, HeldObject>,
-    /// Whether a volume that was open for writing was changed; `None`: there was none.
-    changed: Option<bool>,
     /// The trace of all images, if the command is explained.
     pub(crate) watch: Option<Arc<Watch>>,
     /// Armed when the first image is opened for writing.
@@ -100,7 +97,6 @@ impl Images {
             open: Vec::new(),
             unpacked: Unpacked::default(),
             objects: HashMap::new(),
-            changed: None,
             watch: None,
             interrupt: Interrupt::default(),
             umask,
@@ -279,25 +275,16 @@ impl Images {
         Ok(())
     }
 
-    /// Removes an overlay that a command has made for nothing.
-    pub(crate) fn remove_unused(&self, overlay: &Path) {
-        // If that fails, somebody else uses it.
-        let _ = match self.changed {
-            Some(true) => Ok(()),
-            Some(false) => remove_overlay(overlay),
-            None => throughline::overlay::remove_unused(overlay).map(drop),
-        };
-    }
-
-    /// Writes back and closes every image. Failures are reported.
-    pub(crate) fn close(&mut self, complaints: &Complaints) {
+    /// Writes back and closes every image. Failures are reported. An overlay that the command has made for
+    /// nothing, as it `failed`, is removed.
+    pub(crate) fn close(&mut self, failed: bool, complaints: &Complaints) {
+        let mut written = self.open.iter().filter(|it| it.access == Access::Write);
+        if failed && !written.any(|it| is_changed(&it.volume)) {
+            self.globals.unwanted.store(true, Ordering::Relaxed);
+        }
         for open in self.open.drain(..) {
             if let Some(watched) = &open.watched {
                 watched.closing(&open.volume);
-            }
-            if open.access == Access::Write {
-                let changed = self.changed.unwrap_or(false) || is_changed(&open.volume);
-                self.changed = Some(changed);
             }
             if let Err(error) = open.volume.close() {
                 let doing = match open.access {

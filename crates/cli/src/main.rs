@@ -103,7 +103,8 @@ fn command_line() -> ExitCode {
     let result = commands::run(command, &mut context);
     let code = conclude(result, &mut context);
     if let Some(overlay) = new_overlay.filter(|_| code != 0) {
-        context.images.remove_unused(&overlay);
+        // It was made by a command that could not open it.
+        let _ = throughline::overlay::remove_unused(overlay);
     }
     ExitCode::from(code)
 }
@@ -111,7 +112,7 @@ fn command_line() -> ExitCode {
 /// Ends a command: closes its images, reports its failure and returns its exit code.
 fn conclude(result: Result<(), Failure>, context: &mut Context) -> u8 {
     // Even after a failure, write back what was done so far.
-    context.close();
+    context.close(result.is_err());
     let result = result.and_then(|()| context.out.flush());
     match result {
         Ok(()) if !context.complaints.any() => 0,

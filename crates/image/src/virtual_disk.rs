@@ -9,6 +9,8 @@ use std::fmt;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use throughline_device::{LockMode, LockedFile, OpenOptions};
 
@@ -179,8 +181,11 @@ pub struct VirtualDisk {
     disk: Qcow2,
     write: bool,
     name: String,
+    path: PathBuf,
     /// Of an image that is no file.
     version: Option<String>,
+    /// When this is set, the file is removed when the disk is closed.
+    unwanted: Option<Arc<AtomicBool>>,
     /// The image, then its backing files.
     _files: Vec<LockedFile>,
 }
@@ -220,7 +225,9 @@ impl VirtualDisk {
             disk,
             write: options.write,
             name: path.display().to_string(),
+            path: path.to_owned(),
             version,
+            unwanted: None,
             _files: chain.files,
         })
     }
@@ -241,7 +248,9 @@ impl VirtualDisk {
             disk: Qcow2::open(store, header, base, opening)?,
             write,
             name: "qcow2".into(),
+            path: PathBuf::new(),
             version: None,
+            unwanted: None,
             _files: Vec::new(),
         })
     }
@@ -269,6 +278,19 @@ impl VirtualDisk {
     /// The path by which it was opened.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// If the image is open for writing and has nothing of its own now, its file is removed when the disk is
+    /// closed, if its user has set `unwanted` then. It is locked all the time, so nobody else has written to
+    /// it.
+    ///
+    /// # Errors
+    /// As of [`VirtualDisk::next_own`].
+    pub fn remove_if(&mut self, unwanted: Arc<AtomicBool>) -> io::Result<()> {
+        if self.write && self.next_own(0)?.is_none() {
+            self.unwanted = Some(unwanted);
+        }
+        Ok(())
     }
 
     /// Of an image that is no file: what tells it from other versions ([`Object::version`]).
@@ -326,6 +348,14 @@ impl Drop for VirtualDisk {
         if self.write {
             // Who closes a volume has flushed it, and knows of errors.
             let _ = self.disk.close();
+        }
+        if self
+            .unwanted
+            .as_ref()
+            .is_some_and(|it| it.load(Ordering::Relaxed))
+        {
+            // The locks are released after this.
+            let _ = std::fs::remove_file(&self.path);
         }
     }
 }

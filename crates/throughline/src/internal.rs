@@ -4,6 +4,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use throughline_block::Disk;
 use throughline_device::{BlockDevice, LockMode};
@@ -22,7 +23,7 @@ use crate::raw::RawFile;
 use crate::resize::{NewSize, ResizeError, ResizeReport, resize_on};
 pub use crate::size::parse_size;
 use crate::volume::Volume;
-use crate::{Format, PartitionTable};
+use crate::{Format, ImageOptions, PartitionTable};
 
 /// The layers below a volume.
 pub trait VolumeLayers {
@@ -139,12 +140,9 @@ impl OpenPartitions for OpenOptions {
     }
 }
 
-/// Removes an overlay, whatever it holds: its user knows that it has no changes. Nobody may have it open.
-///
-/// # Errors
-/// As [`overlay::remove_unused`](crate::overlay::remove_unused).
-pub fn remove_overlay(path: &Path) -> Result<()> {
-    crate::overlay::remove(path, |_| Ok(true)).map(drop)
+/// When `unwanted` is set, an overlay that was empty when it was opened is removed when it is closed.
+pub fn remove_overlay_if(options: &mut ImageOptions, unwanted: Arc<AtomicBool>) {
+    options.unwanted = Some(unwanted);
 }
 
 /// Opens the disk in an image.

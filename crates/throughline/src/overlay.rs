@@ -1,7 +1,6 @@
 //! Overlays: what was changed of an image, in a qcow2 file of its own. [`ImageOptions::overlay`] makes and
 //! uses them; here is what is done with them later.
 
-use std::fs::File;
 use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -178,19 +177,16 @@ fn refuse_circle(overlay: &Path, base: &Path) -> io::Result<()> {
 /// # Errors
 /// [`Error::Open`]; [`Reason::Busy`](crate::Reason::Busy) if somebody has.
 pub fn remove_unused(overlay: impl AsRef<Path>) -> Result<bool> {
-    remove(overlay.as_ref(), overlay::is_unused)
-}
-
-/// Removes an overlay if it is such a one. While it is locked: nobody has begun to write to it.
-pub(crate) fn remove(overlay: &Path, is_it: fn(File) -> io::Result<bool>) -> Result<bool> {
+    let overlay = overlay.as_ref();
     let remove = || -> io::Result<bool> {
         let options = DeviceOptions::new().direct(false).write(true);
         let locked = options.lock(LockMode::Exclusive).open_locked(overlay)?;
-        let is_it = is_it(locked.file().try_clone()?)?;
-        if is_it {
+        let is_unused = overlay::is_unused(locked.file().try_clone()?)?;
+        if is_unused {
+            // While it is locked: nobody has begun to write to it.
             std::fs::remove_file(overlay)?;
         }
-        Ok(is_it)
+        Ok(is_unused)
     };
     remove().map_err(|source| not_opened(overlay, source))
 }

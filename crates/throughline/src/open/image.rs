@@ -6,6 +6,7 @@ use std::io;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use rustix::fs::{Mode, OFlags};
 use throughline_device::{BlockDevice, LockMode, LockedFile, OpenOptions as DeviceOptions};
@@ -130,6 +131,8 @@ pub struct ImageOptions {
     format: Option<Format>,
     backing: Backing,
     overlay: Option<PathBuf>,
+    /// When this is set, an overlay that was empty when it was opened is removed when it is closed.
+    pub(crate) unwanted: Option<Arc<AtomicBool>>,
 }
 
 impl ImageOptions {
@@ -285,7 +288,10 @@ impl ImageOptions {
             Ok(Found::Raw(_) | Found::Other(_)) => Ok(None),
             Ok(Found::Object(_)) => object::device(path, write).transpose(),
             Ok(Found::Qcow2(image)) => {
-                let disk = image.open(write, lock)?;
+                let mut disk = image.open(write, lock)?;
+                if let (Some(_), Some(unwanted)) = (&self.overlay, &self.unwanted) {
+                    disk.remove_if(Arc::clone(unwanted))?;
+                }
                 Ok(Some(Arc::new(Own::new(disk)?)))
             }
             // Whether the file can be opened and read is seen when it is.

@@ -113,6 +113,7 @@ fn over(inner: Globals, outer: &Globals) -> Globals {
         image_format,
         backing,
         overlay,
+        unwanted: _,
         journal_device,
         engine,
         direct,
@@ -136,6 +137,7 @@ fn over(inner: Globals, outer: &Globals) -> Globals {
             false => backing,
         },
         overlay: overlay.or_else(|| outer.overlay.clone()),
+        unwanted: Arc::clone(&outer.unwanted),
         journal_device: journal_device.or_else(|| outer.journal_device.clone()),
         engine: if engine == Engine::Auto {
             outer.engine
