@@ -221,14 +221,19 @@ fn an_uploaded_overlay_is_mounted() {
     let (over, point) = (machine.text("over.qcow2"), machine.text("point"));
     machine.good(&machine.upload(&over, &[], "s3://bucket/over"));
     fs::create_dir(&point).unwrap();
-    machine.good(&["mount", "--backing", BASE, "s3://bucket/over", &point]);
-    let read = fs::read(machine.path("point/changed"));
-    let kept = fs::read(machine.path("point/kept"));
-    let refused = fs::write(machine.path("point/new"), "");
-    machine.good(&["umount", &point]);
-    assert_eq!(read.unwrap(), b"new\n");
-    assert!(kept.unwrap() == noise(9 << 20, 1));
-    assert!(refused.is_err());
+    for (option, value) in [
+        ("--backing", BASE.to_owned()),
+        ("-o", format!("backing={BASE}")),
+    ] {
+        machine.good(&["mount", option, &value, "s3://bucket/over", &point]);
+        let read = fs::read(machine.path("point/changed"));
+        let kept = fs::read(machine.path("point/kept"));
+        let refused = fs::write(machine.path("point/new"), "");
+        machine.good(&["umount", &point]);
+        assert_eq!(read.unwrap(), b"new\n");
+        assert!(kept.unwrap() == noise(9 << 20, 1));
+        assert!(refused.is_err());
+    }
 }
 
 /// Requests that go wrong for a while are repeated.

@@ -3,6 +3,9 @@
 //! Invariants: each name is in the table once. An ignored option is in the group for such options in the
 //! help, and ignoring it breaks no promise.
 
+use std::path::Path;
+
+use throughline::internal::object_shown;
 use throughline::{QuotaLimits, UnknownFormat};
 use tracing::level_filters::LevelFilter;
 
@@ -113,8 +116,11 @@ static TABLE: &[Known] = &[
         Group::Image,
         "allow the image to have this backing file, or backing files in this directory (may be repeated)",
         |options, text| {
-            // The server changes its working directory.
-            let path = std::path::absolute(text).map_err(|error| error.to_string())?;
+            // The server changes its working directory. A URL is whole as it is.
+            let path = match object_shown(Path::new(text)) {
+                Some(_) => text.into(),
+                None => std::path::absolute(text).map_err(|error| error.to_string())?,
+            };
             options.backing.push(path);
             Ok(())
         },
