@@ -13,13 +13,14 @@
 //! Invariants:
 //! - While a request is served, another entry of its queue is free, or about to be. A thread that takes a
 //!   request when there is none starts another thread, up to a bound for each queue.
-//! - The kernel gives a new entry the next request only, not one that was queued before while no entry was
-//!   free: an entry takes that when it is committed. So a new thread nudges the kernel: it causes a request
-//!   that needs no service, on its own queue, whose commit takes what is queued. Otherwise such a request
-//!   would wait for those before it; for ever, if one of these waits for it in turn, as a change does that
-//!   waits for pages to be written back ([`crate::coherence`]). The nudge names a regular file, because the
-//!   kernel ignores others: the last of which a request came. Either that is still served, so the kernel
-//!   knows the file, or its commit has taken what is queued.
+//! - No request stays queued while an entry is free. The kernel looks at its queue only when an entry is
+//!   committed, not when one is registered. So a request that was queued while no entry was free would stay
+//!   there, although a new thread is idle, until another thread commits: for ever if that thread waits for
+//!   the request itself, as a change does that makes the kernel write back pages ([`crate::coherence`]). A
+//!   new thread therefore nudges the kernel: it causes a request on its own queue that needs no service, and
+//!   the commit of that fetches what is queued. The kernel accepts the nudge only for a regular file that it
+//!   knows. It is the one that a request of the queue named last: that request either is still served, so
+//!   the kernel knows the file, or its commit has fetched what was queued.
 //! - A thread that waits for a turn ([`crate::turns`]) does not count towards the bound. The holders of
 //!   turns wait for the kernel, which may wait for other requests, and the bound is larger than their number.
 //! - A thread whose entry is with the kernel does nothing but wait. In particular, notifications for which

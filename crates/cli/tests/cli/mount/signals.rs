@@ -122,6 +122,17 @@ impl Drop for Stopped {
     }
 }
 
+/// An image in the mount of another: the outer image, its mount with these options, the inner image, of this
+/// size, and the path of its copy in the mount.
+fn stacked(size: &str, options: &str) -> (Image, Point, Image, PathBuf) {
+    let below = Image::new("128M", &["-t", "ext4"]);
+    let host = mounted(&below, options);
+    let upper = Image::new(size, &["-t", "ext4", "-b", "4096"]);
+    let image = host.path("image");
+    fs::copy(upper.path(), &image).unwrap();
+    (below, host, upper, image)
+}
+
 /// The kernel's list of FUSE connections, mounted until this is dropped.
 struct Connections {
     dir: PathBuf,
@@ -157,11 +168,7 @@ fn a_server_whose_device_does_not_answer_ends_all_the_same() {
     if skipped() {
         return;
     }
-    let below = Image::new("128M", &["-t", "ext4"]);
-    let host = mounted(&below, "");
-    let upper = Image::new("32M", &["-t", "ext4", "-b", "4096"]);
-    let image = host.path("image");
-    fs::copy(upper.path(), &image).unwrap();
+    let (_below, host, upper, image) = stacked("32M", "");
     let point = Point::new(&upper, "upper");
     let arguments = ["mount", image.to_str().unwrap(), point.str()];
     ok(arguments);
@@ -204,11 +211,7 @@ fn a_slow_device_is_waited_for() {
     if skipped() {
         return;
     }
-    let below = Image::new("128M", &["-t", "ext4"]);
-    let host = mounted(&below, "");
-    let upper = Image::new("64M", &["-t", "ext4", "-b", "4096"]);
-    let image = host.path("image");
-    fs::copy(upper.path(), &image).unwrap();
+    let (_below, host, upper, image) = stacked("64M", "");
     let point = Point::new(&upper, "upper");
     ok(["mount", image.to_str().unwrap(), point.str()]);
     let data = noise(8 << 20, 3);
@@ -250,12 +253,8 @@ fn a_second_signal_ends_a_server_at_once() {
     if skipped() {
         return;
     }
-    let below = Image::new("128M", &["-t", "ext4"]);
     // Over io_uring, the kernel hands a request to a free thread even while the server is stopped.
-    let host = mounted(&below, "without=io_uring");
-    let upper = Image::new("32M", &["-t", "ext4", "-b", "4096"]);
-    let image = host.path("image");
-    fs::copy(upper.path(), &image).unwrap();
+    let (_below, host, upper, image) = stacked("32M", "without=io_uring");
     let connections = Connections::new(upper.sibling("connections"));
     for guarded in [false, true] {
         let point = Point::new(&upper, &format!("upper-{guarded}"));
@@ -315,11 +314,7 @@ fn requests_behind_others_that_wait_for_the_device_are_served() {
     if skipped() {
         return;
     }
-    let below = Image::new("128M", &["-t", "ext4"]);
-    let host = mounted(&below, "");
-    let upper = Image::new("32M", &["-t", "ext4", "-b", "4096"]);
-    let image = host.path("image");
-    fs::copy(upper.path(), &image).unwrap();
+    let (below, host, upper, image) = stacked("32M", "");
     let point = Point::new(&upper, "upper");
     let arguments = ["mount", image.to_str().unwrap(), point.str()];
     ok(arguments);
