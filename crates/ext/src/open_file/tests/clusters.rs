@@ -297,9 +297,16 @@ fn a_full_volume_is_full_to_the_last_cluster() {
             fs.fallocate(&a, Fallocate::PunchHole, from, len)
                 .expect("punched");
         };
+        let nodes = || whole(fs, &a).nodes.len() as u64;
+        let nodes_before = nodes();
         punch(cluster, cluster - block);
         assert!(is_full(direct(&other, cluster, &bytes)), "{what}");
         punch(2 * cluster - block, block);
+        // A node that the split extent needed came from what data leaves to mappings, which is filled up first.
+        // Whether it needed one depends on when the data was written back.
+        for extra in 0..nodes() - nodes_before {
+            punch((2 + extra) * cluster, cluster);
+        }
         direct(&other, cluster, &bytes).expect("the cluster that was freed");
         assert!(is_full(direct(&other, 3 * cluster, &bytes)), "{what}");
     });
