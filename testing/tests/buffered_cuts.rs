@@ -8,7 +8,7 @@ mod oracle;
 use std::sync::Arc;
 
 use oracle::image::{Scratch, Shape, bytes_of, load, shape_of, tools};
-use oracle::seeds::{chosen, run_all, soak};
+use oracle::seeds::{chosen, run_all, seeds, soak};
 use throughline::internal::OpenBlockDevice;
 use throughline::{DirtyLimits, Fallocate, File, FileOptions, OpenOptions, Volume};
 use throughline_device::{BlockDevice, Op};
@@ -203,7 +203,7 @@ fn a_device_that_stops_shows_nothing_old() {
         return;
     }
     let most = if soak() { 600 } else { 18 };
-    let seeds = chosen().unwrap_or_else(|| (0..most).collect());
+    let seeds = seeds(most);
     let came = run_all(&seeds, cut);
     assert!(
         chosen().is_some() || came.iter().filter(|came| **came).count() > came.len() / 2,

@@ -8,7 +8,7 @@ mod oracle;
 use std::sync::Arc;
 
 use oracle::image::{Scratch, Shape, bytes_of, shape_of, tools};
-use oracle::seeds::{Deadline, chosen, run_all, soak};
+use oracle::seeds::{Deadline, run_all, seeds, soak};
 use throughline::internal::OpenBlockDevice;
 use throughline::{DirtyLimits, FileOptions, Handle, OpenOptions, RawFile, Volume};
 use throughline_device::{BlockDevice, MemoryDevice, Op, Request};
@@ -390,7 +390,7 @@ fn writes_that_fail_by_chance_lose_nothing() {
         return;
     }
     let most = if soak() { 1000 } else { 12 };
-    let seeds = chosen().unwrap_or_else(|| (0..most).collect());
+    let seeds = seeds(most);
     run_all(&seeds, by_chance);
 }
 

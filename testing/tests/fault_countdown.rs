@@ -330,6 +330,7 @@ fn countdown(shape: &Shape) -> Vec<String> {
         shape.name,
         counting.requests()
     );
+    throughline_testkit::ledger::judged(tried as u64, "injected faults");
     assert!(seen > tried as u64 / 2, "{}: faults go unseen", shape.name);
     wrong
 }

@@ -48,7 +48,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "throughline",
+        "throughline-fs",
         &[
             "throughline-archive",
             "throughline-image",
@@ -63,12 +63,12 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // File I/O for the events of its throttle.
     (
         "throughline-explain",
-        &["throughline", "throughline-fileio"],
+        &["throughline-fs", "throughline-fileio"],
     ),
     (
         "throughline-lab",
         &[
-            "throughline",
+            "throughline-fs",
             "throughline-block",
             "throughline-device",
             "throughline-explain",
@@ -78,12 +78,15 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ),
     // The device crate for aligned memory and for the one ioctl of the connection, both of which need
     // unsafe code.
-    ("throughline-fuse", &["throughline", "throughline-device"]),
-    ("throughline-forms", &["throughline"]),
     (
-        "throughline-cli",
+        "throughline-fuse",
+        &["throughline-fs", "throughline-device"],
+    ),
+    ("throughline-forms", &["throughline-fs"]),
+    (
+        "throughline",
         &[
-            "throughline",
+            "throughline-fs",
             "throughline-explain",
             "throughline-forms",
             "throughline-fuse",
@@ -179,7 +182,7 @@ fn published_crates_present_themselves() {
         let name = package["name"].as_str().expect("a name");
         let readme = package["readme"].as_str();
         let readme = readme.unwrap_or_else(|| panic!("{name} has no README"));
-        let is_own = readme == "README.md" || name == "throughline-cli";
+        let is_own = readme == "README.md" || name == "throughline";
         assert!(is_own, "{name} has the README of the command");
         let docs = &package["metadata"]["docs"]["rs"]["targets"];
         assert!(docs.is_array(), "{name} has no settings for docs.rs");
@@ -196,11 +199,11 @@ fn unsafe_code_is_only_in_device() {
         .filter(|(name, _)| *name != "throughline-device")
     {
         let main = match *name {
-            "throughline" => "crates/throughline/src/lib.rs".into(),
+            "throughline-fs" => "crates/throughline/src/lib.rs".into(),
             "throughline-testing" => "testing/src/lib.rs".into(),
             "throughline-testkit" => "testing/kit/src/lib.rs".into(),
             "throughline-models" => "testing/models/src/lib.rs".into(),
-            "throughline-cli" => "crates/cli/src/main.rs".into(),
+            "throughline" => "crates/cli/src/main.rs".into(),
             other => format!(
                 "crates/{}/src/lib.rs",
                 other.trim_start_matches("throughline-")

@@ -185,5 +185,8 @@ fn a_volume_in_an_overlay_survives_power_cuts() {
     for seed in 1..=if soak { 300 } else { 8 } {
         cut_once(&judge, first.wrapping_add(seed));
     }
-    println!("{} power cuts, all survived", judge.cuts.get());
+    throughline_testkit::ledger::judged(
+        judge.cuts.get() as u64,
+        "power cuts of volumes in overlays",
+    );
 }

@@ -137,7 +137,10 @@ fn survives(fs_type: &str, many: usize) -> usize {
     let path = folder.path().join("image");
     made(&path, fs_type);
     let base = Image::read_file(&path).unwrap();
-    let device = Arc::new(PowerDevice::new(base, 11));
+    let device = Arc::new(PowerDevice::new(
+        base,
+        throughline_testkit::seed::of_run(11),
+    ));
     let volume = options()
         .open_block_device(Arc::clone(&device) as _)
         .unwrap();
@@ -145,7 +148,7 @@ fn survives(fs_type: &str, many: usize) -> usize {
     let expected = archive(&volume);
     volume.close().unwrap();
     let record = device.record().with_whole(SUPERBLOCK);
-    let cuts = record.cuts(many, many as u64);
+    let cuts = record.cuts(many, throughline_testkit::seed::of_run(many as u64));
     record.judge_states(cuts, fs_type, |state| judge(state, &path, &expected))
 }
 
@@ -155,6 +158,6 @@ fn replaced_files_survive_power_cuts() {
         return;
     }
     let all = survives("ext4", 500) + survives("ext3", 400);
-    println!("{all} crash states");
+    throughline_testkit::ledger::judged(all as u64, "crash states of pack");
     assert!(all >= 100, "only {all} states");
 }

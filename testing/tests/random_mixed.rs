@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use oracle::image::{LATER, SHAPES, Scratch, Shape, shape_of, tools};
-use oracle::seeds::{Counts, Deadline, Seeds, chosen, soak};
+use oracle::seeds::{Counts, Deadline, Seeds, seeds, soak};
 use oracle::subject::VolumeSubject;
 use throughline::{DirtyLimits, OpenOptions};
 use throughline_testing::model::{Bounds, Driver, Handle, Profile};
@@ -135,7 +135,7 @@ fn threads_in_one_cache_do_what_their_models_do() {
         "journal outside",
     ];
     let most = if soak() { 2000 } else { names.len() as u64 };
-    let seeds = chosen().unwrap_or_else(|| (0..most).collect());
+    let seeds = seeds(most);
     let scratch = Scratch::new();
     for seed in seeds {
         let name = names[seed as usize % names.len()];

@@ -119,17 +119,19 @@ pub(crate) fn leave_inherited() {
     }
 }
 
-/// The policy of the current thread.
+/// The policy of the current thread. A system call, because the function of this name in musl always fails.
 fn policy() -> libc::c_int {
     // SAFETY: the call has no memory arguments.
-    unsafe { libc::sched_getscheduler(0) }
+    let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
+    policy as libc::c_int
 }
 
-/// Sets the policy of the current thread.
+/// Sets the policy of the current thread. A system call, as in [`policy`].
 fn set_policy(policy: libc::c_int) -> io::Result<()> {
-    let parameters = libc::sched_param { sched_priority: 0 };
-    // SAFETY: the call reads the parameters, which live until it returns.
-    match unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) } {
+    // The kernel's `struct sched_param` has this member only; that of musl has more.
+    let priority: libc::c_int = 0;
+    // SAFETY: the call reads the priority, which lives until it returns.
+    match unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const priority) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }

@@ -209,7 +209,7 @@ fn a_power_cut_takes_only_what_was_not_promised() {
     for seed in 1..=if soak { 1000 } else { 60 } {
         cut_once(&judge, first.wrapping_add(seed));
     }
-    println!("{} power cuts, all survived", judge.cuts.get());
+    throughline_testkit::ledger::judged(judge.cuts.get() as u64, "power cuts of overlays");
     assert!(
         fs::read(judge.folder.path().join("base")).unwrap() == base(),
         "the base was written"

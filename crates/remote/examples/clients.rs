@@ -2,7 +2,7 @@
 //! server on loopback. Prints requests and bytes for each client, and how long all of them took.
 //!
 //! ```text
-//! cargo build --release -p throughline-cli
+//! cargo build --release -p throughline
 //! cargo run --release -p throughline-remote --example clients -- IMAGE CLIENTS COMMAND...
 //! ```
 //!

@@ -15,6 +15,7 @@ pub mod cases;
 pub mod e2fs;
 mod http;
 pub mod kernel;
+pub mod ledger;
 pub mod objects;
 pub mod program;
 pub mod seed;

@@ -82,7 +82,8 @@ fn run_cases(mut cases: Vec<Case<'_>>, thin: usize) {
     let (mut wrong, outcomes) = (wrong.into_inner(), outcomes.into_inner());
     let read = outcomes.iter().filter(|outcome| outcome.read).count();
     let written = outcomes.iter().filter(|outcome| outcome.written).count();
-    eprintln!("{all} images: {read} could be read, {written} written");
+    eprintln!("{read} could be read, {written} written");
+    throughline_testkit::ledger::judged(all as u64, "images with damaged journals");
     wrong.sort();
     assert!(
         wrong.is_empty(),

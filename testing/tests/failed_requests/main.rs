@@ -109,7 +109,7 @@ fn check(test: &str, variants: &[Variant], failures: &[fn(u64) -> Failure], leas
             .unwrap_or(0)
     };
     let refused: usize = (0..variants.len() * failures.len()).map(run).sum();
-    eprintln!("{refused} requests failed");
+    throughline_testkit::ledger::judged(refused as u64, "failed requests of a mount");
     assert!(refused >= least, "only {refused} requests failed");
 }
 

@@ -30,6 +30,12 @@ static WATCH: LazyLock<Watch> = LazyLock::new(|| {
 /// All base images; empty if the tools are missing.
 static BASES: LazyLock<Vec<(&str, Base)>> = LazyLock::new(bases);
 
+/// As many seeds of damage, from that of the run on.
+fn seeds(many: u64) -> Range<u64> {
+    let first = throughline_testkit::seed::of_run(0);
+    first..first + many
+}
+
 fn per_recipe() -> u64 {
     if std::env::var_os("THROUGHLINE_SOAK").is_some() {
         20_000
@@ -131,9 +137,8 @@ fn change_images(bases: &[(&str, Base)], seeds: Range<u64>) {
         },
     );
     let [opened, writable, changed] = [opened, writable, changed].map(AtomicU64::into_inner);
-    eprintln!(
-        "{all} images: {opened} could be read, {writable} opened for writing, {changed} changed"
-    );
+    eprintln!("{opened} could be read, {writable} opened for writing, {changed} changed");
+    throughline_testkit::ledger::judged(all, "damaged images");
     // Damage that the open rejects tests only the open.
     assert!(opened * 2 > all && changed * 4 > all);
 }
@@ -155,7 +160,7 @@ fn damaged_images() {
         exercise::exercise(bytes);
     });
     if !again && !bases.is_empty() {
-        change_images(bases, 0..per_recipe());
+        change_images(bases, seeds(per_recipe()));
     }
 }
 
@@ -179,11 +184,12 @@ fn damaged_images_get_another_size() {
         return;
     }
     let resized = AtomicU64::new(0);
-    let all = each_image(bases, &(0..per_recipe() / 3), resized::resize, |done| {
+    let all = each_image(bases, &seeds(per_recipe() / 3), resized::resize, |done| {
         resized.fetch_add(done.into(), Ordering::Relaxed);
     });
     let resized = resized.into_inner();
-    eprintln!("{all} images: {resized} got another size");
+    eprintln!("{resized} got another size");
+    throughline_testkit::ledger::judged(all, "damaged images that were resized");
     // Damage that the first check finds tests only that.
     assert!(resized * 10 > all);
 }

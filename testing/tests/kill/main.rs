@@ -21,7 +21,7 @@ mod order;
 mod tree;
 
 use oracle::image::tools;
-use oracle::seeds::{chosen, run_all, soak};
+use oracle::seeds::{chosen, run_all, seeds, soak};
 
 /// Chains of kills on one image each, in the fast test.
 const CHAINS: u64 = 20;
@@ -34,7 +34,7 @@ fn killed_at_any_moment() {
         return;
     }
     let chains = if soak() { 10 * CHAINS } else { CHAINS };
-    let seeds = chosen().unwrap_or_else(|| (0..chains).collect());
+    let seeds = seeds(chains);
     let all: Vec<chain::Counts> = run_all(&seeds, |seed, scratch| {
         chain::run(seed, KILLS, false, scratch)
             .map_err(|what| format!("THROUGHLINE_SEED={seed} (chain): {what}"))
@@ -42,6 +42,7 @@ fn killed_at_any_moment() {
     let mut sum = chain::Counts::default();
     all.iter().for_each(|counts| sum.add(counts));
     eprintln!("{sum:?}");
+    throughline_testkit::ledger::judged(sum.kills, "kills of a process");
     if chosen().is_none() {
         assert_eq!(
             sum.kills,

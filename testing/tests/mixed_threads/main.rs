@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use oracle::image::{SHAPES, Scratch, Shape, tools};
-use oracle::seeds::{Deadline, chosen, soak};
+use oracle::seeds::{Deadline, seeds, soak};
 use throughline::internal::OpenBlockDevice;
 use throughline::{
     Advice, DirtyLimits, Fallocate, File, FileOptions, OpenOptions, SyncRange, Volume,
@@ -358,7 +358,7 @@ fn over_shapes(what: &str, run: fn(u64, &str, &Scratch) -> Check) {
     const NAMES: [&str; 4] = ["ext4 4k", "ext4 1k", "ext3 1k", "ext2 4k"];
     let most = if soak() { 400 } else { NAMES.len() as u64 };
     let scratch = Scratch::new();
-    for seed in chosen().unwrap_or_else(|| (0..most).collect()) {
+    for seed in seeds(most) {
         let name = NAMES[seed as usize % NAMES.len()];
         let _deadline = Deadline::new(format!("{what}, seed {seed}"));
         run(seed, name, &scratch).unwrap_or_else(|wrong| {

@@ -1,10 +1,13 @@
 //! Runs many seeds on all cores, with a deadline for each run.
 //!
-//! `THROUGHLINE_SEED=n` runs one seed, `THROUGHLINE_SEED=n..m` a range; `THROUGHLINE_SOAK=1` runs many more.
+//! `THROUGHLINE_SEED=n` runs one seed, `n..m` a range, and `n..` as many as usual from `n` on;
+//! `THROUGHLINE_SOAK=1` runs many more.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
+
+use throughline_testkit::ledger::judged;
 
 use super::image::{Scratch, tools};
 
@@ -16,18 +19,32 @@ pub fn soak() -> bool {
     std::env::var_os("THROUGHLINE_SOAK").is_some()
 }
 
-/// The seeds requested by the user.
+const VARIABLE: &str = "THROUGHLINE_SEED";
+
+fn number(text: &str) -> u64 {
+    let number = text.parse();
+    number.expect(
+        "THROUGHLINE_SEED is a number, or two with .. between, of which the second may be missing",
+    )
+}
+
+/// The seeds that the user chose: how many they are is then the user's choice too.
 pub fn chosen() -> Option<Vec<u64>> {
-    let text = std::env::var("THROUGHLINE_SEED").ok()?;
-    let number = |text: &str| {
-        text.parse()
-            .expect("THROUGHLINE_SEED is a number, or two with .. between")
-    };
-    let (first, end) = match text.split_once("..") {
-        Some((first, end)) => (number(first), number(end)),
-        None => (number(&text), number(&text) + 1),
-    };
-    Some((first..end).collect())
+    let text = std::env::var(VARIABLE).ok()?;
+    match text.split_once("..") {
+        Some((_, "")) => None,
+        Some((first, end)) => Some((number(first)..number(end)).collect()),
+        None => Some(vec![number(&text)]),
+    }
+}
+
+/// The seeds to run: the chosen ones, or `many`, from where the user said or from 0.
+pub fn seeds(many: u64) -> Vec<u64> {
+    chosen().unwrap_or_else(|| {
+        let text = std::env::var(VARIABLE).unwrap_or_default();
+        let first = text.strip_suffix("..").map_or(0, number);
+        (first..first + many).collect()
+    })
 }
 
 /// What the runs of a test counted.
@@ -62,9 +79,11 @@ impl Seeds {
         }
         let most = if soak() { self.soak } else { self.usual };
         let found = self.found.iter().copied().filter(|seed| *seed >= most);
-        let chosen = chosen();
-        let is_chosen = chosen.is_some();
-        let seeds = chosen.unwrap_or_else(|| (0..most).chain(found).collect());
+        let is_chosen = chosen().is_some();
+        let mut seeds = seeds(most);
+        if !is_chosen {
+            seeds.extend(found);
+        }
         let sum = run_all(&seeds, run)
             .into_iter()
             .fold(Counts::default(), |sum, one| Counts {
@@ -72,7 +91,8 @@ impl Seeds {
                 refused: sum.refused + one.refused,
                 files: sum.files + one.files,
             });
-        eprintln!("{what}: {} seeds: {sum:?}", seeds.len());
+        eprintln!("{what}: {sum:?}");
+        judged(seeds.len() as u64, &format!("seeds of {what}"));
         (!is_chosen).then_some(sum)
     }
 }

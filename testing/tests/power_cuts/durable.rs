@@ -16,7 +16,7 @@ use super::fsck::{Fsck, cannot_truncate, repairs};
 use super::judge;
 use super::oracle::external;
 use super::oracle::image::tools;
-use super::oracle::seeds::{chosen, run_all, soak};
+use super::oracle::seeds::{chosen, run_all, seeds, soak};
 use super::recipes::{OLD, RECIPES, Recipe};
 use super::run::{self, SUPERBLOCK};
 use super::tree::{self, Tree};
@@ -472,10 +472,10 @@ fn a_durable_file_that_loses_or_moves_bytes_is_whole() {
     }
     let rounds = if soak() { 10 } else { 2 };
     let most = RECIPES.len() as u64 * rounds;
-    let seeds = chosen().unwrap_or_else(|| (0..most).collect());
+    let seeds = seeds(most);
     let counts = run_all(&seeds, |seed, _| work(seed));
     let states: usize = counts.iter().sum();
-    println!("{states} crash states, {} workloads", seeds.len());
+    throughline_testkit::ledger::judged(states as u64, "crash states of durable writes");
     let least = if soak() { 6_000 } else { 500 };
     assert!(
         chosen().is_some() || states >= least,

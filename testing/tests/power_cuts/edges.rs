@@ -139,7 +139,7 @@ fn a_partial_block_write_is_atomic_on_a_full_volume() {
             Err(what) => wrong.push(format!("{}: {what}", recipe.name)),
         }
     }
-    println!("{states} states of blocks punched in part on a full volume");
+    throughline_testkit::ledger::judged(states as u64, "crash states of blocks punched in part");
     assert!(wrong.is_empty(), "{wrong:#?}");
     assert!(states > 500, "only {states} states");
 }

@@ -35,7 +35,7 @@ use std::path::Path;
 use fsck::Fsck;
 use judge::Case;
 use oracle::image::tools;
-use oracle::seeds::{chosen, run_all, soak};
+use oracle::seeds::{chosen, run_all, seeds, soak};
 use recipes::{RECIPES, Recipe};
 use run::{Played, Script, Start};
 use throughline_testing::Image;
@@ -196,14 +196,13 @@ fn every_power_cut_is_survived() {
     }
     let rounds = if soak() { 8 } else { 1 };
     let most = (RECIPES.len() * (WORK.len() + 1)) as u64 * rounds;
-    let seeds = chosen().unwrap_or_else(|| (0..most).collect());
+    let seeds = seeds(most);
     let counts = run_all(&seeds, |seed, _| work(seed));
     let states: usize = counts.iter().map(|counts| counts.states).sum();
     let in_recovery: usize = counts.iter().map(|counts| counts.in_recovery).sum();
-    println!(
-        "{states} crash states, {in_recovery} of recoveries, {} workloads",
-        seeds.len()
-    );
+    println!("{} workloads", seeds.len());
+    throughline_testkit::ledger::judged(states as u64, "crash states");
+    throughline_testkit::ledger::judged(in_recovery as u64, "crash states of recoveries");
     let least = if soak() { 50_000 } else { 2_000 };
     assert!(
         chosen().is_some() || states >= least,

@@ -262,7 +262,7 @@ fn a_change_in_which_a_request_fails_has_changed_nothing() {
             }
         }
     }
-    println!("{tried} requests failed");
+    throughline_testkit::ledger::judged(tried as u64, "failed requests before a crash");
     assert!(
         wrong.is_empty(),
         "{} wrong:\n{}",

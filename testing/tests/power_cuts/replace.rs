@@ -12,7 +12,7 @@ use throughline_testing::PowerDevice;
 use super::fsck::Fsck;
 use super::oracle::external;
 use super::oracle::image::tools;
-use super::oracle::seeds::{chosen, run_all, soak};
+use super::oracle::seeds::{chosen, run_all, seeds, soak};
 use super::recipes::{RECIPES, Recipe};
 use super::run;
 use super::whole::{self, Contents};
@@ -285,7 +285,10 @@ struct Judged(AtomicUsize);
 
 impl Drop for Judged {
     fn drop(&mut self) {
-        println!("{} states of replaced files", self.0.get_mut());
+        throughline_testkit::ledger::judged(
+            *self.0.get_mut() as u64,
+            "crash states of replaced files",
+        );
     }
 }
 
@@ -322,7 +325,7 @@ fn a_replaced_file_is_whole_after_any_cut() {
     }
     let (rounds, many) = if soak() { (12, 120) } else { (1, 60) };
     let most = RECIPES.len() as u64 * rounds;
-    let seeds = chosen().unwrap_or_else(|| (0..most).collect());
+    let seeds = seeds(most);
     let judged = Judged::default();
     run_all(&seeds, |seed, _| work(seed, 48, many, &judged));
     let states = judged.0.load(Ordering::Relaxed);

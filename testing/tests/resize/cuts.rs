@@ -87,15 +87,19 @@ fn survives(words: &str, old: u64, new: u64, many: usize) -> usize {
     let stale = vec![0xa5; (base.len_bytes() - bytes.len() as u64) as usize];
     base.write(0, &bytes);
     base.write(bytes.len() as u64, &stale);
-    let device = Arc::new(PowerDevice::new(base, 7));
+    let device = Arc::new(PowerDevice::new(base, throughline_testkit::seed::of_run(7)));
     let size = NewSize::Bytes(new << 10);
     let done = tree::options().resize_block_device(Arc::clone(&device) as _, size);
     done.unwrap_or_else(|error| panic!("{words}: {error}"));
     let record = device.record().with_whole(SUPERBLOCK);
     let what = format!("{words}, {old} to {new} KiB");
-    record.judge_states(record.cuts(many, many as u64), &what, |state| {
-        judge(state, &path, (&before, tree_of), size);
-    })
+    record.judge_states(
+        record.cuts(many, throughline_testkit::seed::of_run(many as u64)),
+        &what,
+        |state| {
+            judge(state, &path, (&before, tree_of), size);
+        },
+    )
 }
 
 #[test]
@@ -107,7 +111,7 @@ fn growth_survives_power_cuts() {
         .iter()
         .map(|(words, old, new)| survives(words, *old, *new, 400))
         .sum();
-    println!("{all} crash states");
+    throughline_testkit::ledger::judged(all as u64, "crash states of resize");
     assert!(all >= 300, "only {all} states");
 }
 
@@ -143,7 +147,10 @@ fn shrinking_survives(words: &str, (kib, smaller): (u64, u64), many: usize) -> u
     let bytes = std::fs::read(&path).unwrap();
     let mut base = Image::zeros((kib << 10).next_multiple_of(4096));
     base.write(0, &bytes);
-    let device = Arc::new(PowerDevice::new(base, 11));
+    let device = Arc::new(PowerDevice::new(
+        base,
+        throughline_testkit::seed::of_run(11),
+    ));
     let wanted = match smaller {
         0 => NewSize::Min,
         kib => NewSize::Bytes(kib << 10),
@@ -153,9 +160,13 @@ fn shrinking_survives(words: &str, (kib, smaller): (u64, u64), many: usize) -> u
     let target = NewSize::Bytes(size.blocks * u64::from(size.block_bytes));
     let record = device.record().with_whole(SUPERBLOCK);
     let what = format!("{words}, from {kib} KiB to {wanted:?}");
-    record.judge_states(record.cuts(many, many as u64), &what, |state| {
-        judge(state, &path, (&before, shrunk::content), target);
-    })
+    record.judge_states(
+        record.cuts(many, throughline_testkit::seed::of_run(many as u64)),
+        &what,
+        |state| {
+            judge(state, &path, (&before, shrunk::content), target);
+        },
+    )
 }
 
 #[test]
@@ -171,6 +182,6 @@ fn shrinking_survives_power_cuts() {
         .iter()
         .map(|(words, kib, smaller)| shrinking_survives(words, (*kib, *smaller), many))
         .sum();
-    println!("{all} crash states");
+    throughline_testkit::ledger::judged(all as u64, "crash states of resize");
     assert!(all >= 300, "only {all} states");
 }

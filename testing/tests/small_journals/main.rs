@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use load::{FILES, THREADS};
 use oracle::image::{Scratch, Shape, shape, tools};
-use oracle::seeds::{Deadline, chosen, run_all, soak};
+use oracle::seeds::{Deadline, run_all, seeds, soak};
 use throughline::internal::OpenBlockDevice;
 use throughline::{OpenOptions, Volume, VolumeOptions};
 use throughline_device::BlockDevice;
@@ -114,7 +114,7 @@ fn work_that_is_larger_than_the_log() {
     }
     let shapes = smallest();
     let most = if soak() { 40 } else { 4 };
-    let seeds = chosen().unwrap_or_else(|| (0..most).collect());
+    let seeds = seeds(most);
     run_all(&seeds, |seed, scratch| {
         let shape = &shapes[seed as usize % shapes.len()];
         fill(image(shape, scratch), seed, scratch)
@@ -230,7 +230,7 @@ fn sequence_numbers_and_logs_go_around() {
     let shapes = smallest();
     let firsts = [u32::MAX - 40, u32::MAX - 400, 1, (1 << 31) - 100];
     let most = if soak() { 64 } else { 4 };
-    let seeds = chosen().unwrap_or_else(|| (0..most).collect());
+    let seeds = seeds(most);
     run_all(&seeds, |seed, scratch| {
         let (shape, first) = (
             &shapes[seed as usize % 4],
