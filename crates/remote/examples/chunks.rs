@@ -113,7 +113,7 @@ fn trace(object: &Object) -> Result<u64, Box<dyn Error>> {
     };
     let mut read = 0;
     while read < len / PART {
-        let now = (4 * KIB << next(7)).min(len);
+        let now = ((4 * KIB) << next(7)).min(len);
         let at = next((len - now) / (4 * KIB) + 1) * 4 * KIB;
         let now = now.min(len - at);
         object.read_exact_at(&mut buffer[..now as usize], at)?;
