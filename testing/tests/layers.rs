@@ -13,7 +13,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("throughline-registry", &["throughline-archive"]),
     ("throughline-device", &[]),
     ("throughline-image", &["throughline-device"]),
-    ("throughline-remote", &["throughline-image"]),
+    (
+        "throughline-remote",
+        &["throughline-image", "throughline-device"],
+    ),
     ("throughline-block", &["throughline-device"]),
     (
         "throughline-fileio",

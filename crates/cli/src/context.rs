@@ -43,7 +43,8 @@ pub(crate) struct Globals {
     #[arg(long, global = true, value_name = "FORMAT")]
     pub(crate) image_format: Option<Format>,
     /// Allow an image to have this backing file, or backing files in this directory (may be repeated);
-    /// without it, an image cannot make another file be opened
+    /// without it, an image cannot make another file be opened. An overlay over a signed URL needs the whole
+    /// URL here, as it keeps no signature
     #[arg(long, global = true, value_name = "PATH")]
     pub(crate) backing: Vec<PathBuf>,
     /// Write changes to this qcow2 image, not to the image itself, which becomes its backing file; it is made

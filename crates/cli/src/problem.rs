@@ -5,7 +5,9 @@ use std::io;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use throughline::{Abort, Doubtful, Error, NotAllowed, OtherBase, PartitionError, Reason};
+use throughline::{
+    Abort, Doubtful, Error, NotAllowed, NotWhole, OtherBase, PartitionError, Reason,
+};
 
 use crate::objects::shown;
 use crate::text::quote;
@@ -123,6 +125,12 @@ fn open_hint(source: &io::Error) -> Option<String> {
     if let Some(needed) = why.downcast_ref::<NotAllowed>() {
         let file = quote(&needed.file);
         return Some(format!("if the image may read that file: --backing {file}"));
+    }
+    if let Some(base) = why.downcast_ref::<NotWhole>() {
+        let url = quote(format!("{}?...", base.url));
+        return Some(format!(
+            "give the whole URL, one that is valid now: --backing {url}"
+        ));
     }
     if let Some(other) = why.downcast_ref::<OtherBase>() {
         let overlay = quote(&other.overlay);

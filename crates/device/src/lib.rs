@@ -82,8 +82,8 @@ pub use fuse::clone_fuse_connection;
 pub use fuse_entry::{FuseEntry, FuseRefusal, OP_IN_AT, PAYLOAD_AT, RING_AT};
 #[cfg(not(miri))]
 pub use host::{
-    HeldByKernel, KernelHolder, LockMode, LockedFile, given_descriptor, given_file, kernel_holder,
-    unescaped,
+    HeldByKernel, KernelHolder, LockMode, LockedFile, RangeLocks, given_descriptor, given_file,
+    kernel_holder, unescaped,
 };
 pub use joined::JoinedDevice;
 pub use lane::Lane;

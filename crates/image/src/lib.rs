@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
+mod allowed;
 mod format;
 mod gpt;
 mod mbr;
@@ -35,11 +36,10 @@ mod table;
 mod virtual_disk;
 mod volume;
 
+pub use allowed::{Backing, NotAllowed, NotWhole};
 pub use format::{Doubtful, Format, UnknownFormat};
 pub use source::ReadAt;
 pub use store::Store;
 pub use table::{Error, Partition, Table};
-pub use virtual_disk::{
-    Backing, DiskOptions, NotAllowed, Object, OpenObject, VirtualDisk, no_objects,
-};
+pub use virtual_disk::{DiskOptions, Object, OpenObject, VirtualDisk, no_objects};
 pub use volume::{Signature, volume_at};

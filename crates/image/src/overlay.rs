@@ -11,10 +11,11 @@ use std::path::{Path, PathBuf};
 
 use tempfile::NamedTempFile;
 
+use crate::allowed::{Backing, backing_place, is_url, without_secrets};
 use crate::format::Format;
 use crate::qcow2::{self, Header, NewBacking};
 use crate::source::ReadAt;
-use crate::virtual_disk::{VirtualDisk, backing_place};
+use crate::virtual_disk::VirtualDisk;
 
 /// The bytes that are compared or copied at once: the clusters of new images.
 const STEP_BYTES: u64 = 64 << 10;
@@ -40,19 +41,51 @@ impl NewBase<'_> {
     }
 }
 
-/// Makes an overlay over a base whose disk has `len_bytes`.
+/// What an overlay says of its base.
+struct Named<'a> {
+    name: String,
+    /// The name is a URL without its query and its password.
+    is_shortened: bool,
+    format: String,
+    version: Option<&'a str>,
+}
+
+impl<'a> Named<'a> {
+    fn new(overlay: &Path, base: NewBase<'a>) -> io::Result<Named<'a>> {
+        let mut name = base.name_for(overlay)?;
+        let mut is_shortened = false;
+        if is_url(&name) {
+            let bare = without_secrets(&name);
+            is_shortened = bare != name;
+            name = bare;
+        }
+        Ok(Named {
+            name,
+            is_shortened,
+            format: base.format.to_string(),
+            version: base.version,
+        })
+    }
+
+    fn backing(&self) -> NewBacking<'_> {
+        NewBacking {
+            name: &self.name,
+            format: &self.format,
+            version: self.version,
+            is_shortened: self.is_shortened,
+        }
+    }
+}
+
+/// Makes an overlay over a base whose disk has `len_bytes`. Of a URL with a query or a password, these are
+/// not written: who opens the overlay has to know them.
 ///
 /// # Errors
 /// [`io::ErrorKind::AlreadyExists`]; [`io::ErrorKind::InvalidInput`] if the disk is too large or the name too
 /// long; of the file system.
 pub fn create(overlay: &Path, base: NewBase<'_>, len_bytes: u64) -> io::Result<()> {
-    let name = base.name_for(overlay)?;
-    let backing = NewBacking {
-        name: &name,
-        format: &base.format.to_string(),
-        version: base.version,
-    };
-    make(overlay, len_bytes, Some(backing))
+    let base = Named::new(overlay, base)?;
+    make(overlay, len_bytes, Some(base.backing()))
 }
 
 /// Makes an empty qcow2 image of a disk of `len_bytes`, over nothing.
@@ -85,6 +118,22 @@ pub fn base_of(path: &Path, image: &dyn ReadAt) -> io::Result<Option<PathBuf>> {
     Ok(header.backing_file().map(|name| backing_place(path, name)))
 }
 
+/// Whether an overlay with this base is one of the image at `path`: URLs may differ in their queries, users
+/// and passwords, which overlays do not keep. The version of the base tells objects apart that have only
+/// these.
+pub fn is_base(base: &Path, path: &Path) -> bool {
+    let url = |path: &Path| path.to_str().filter(|it| is_url(it)).map(without_secrets);
+    base == path || url(base).is_some_and(|base| url(path) == Some(base))
+}
+
+/// The base of an overlay as it is opened: by a URL with a query or a password, if that is allowed.
+pub fn whole_base(base: PathBuf, allowed: &Backing) -> PathBuf {
+    match base.to_str().and_then(|url| allowed.whole(url)) {
+        Some(whole) => whole.into(),
+        None => base,
+    }
+}
+
 /// Checks that an overlay can be copied as it is: that it holds all that it refers to.
 ///
 /// # Errors
@@ -114,12 +163,8 @@ pub fn rebase(
     (base, new): (NewBase<'_>, &dyn ReadAt),
     progress: &mut dyn FnMut(u64) -> io::Result<()>,
 ) -> io::Result<()> {
-    let name = base.name_for(path)?;
-    let backing = NewBacking {
-        name: &name,
-        format: &base.format.to_string(),
-        version: base.version,
-    };
+    let base = Named::new(path, base)?;
+    let backing = base.backing();
     let file = File::options().read(true).write(true).open(path)?;
     qcow2::check_backing(&file, backing)?;
     let len_bytes = ReadAt::len_bytes(&disk)?;

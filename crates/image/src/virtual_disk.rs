@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use throughline_device::{LockMode, LockedFile, OpenOptions};
 
+use crate::allowed::{Backing, NotAllowed, NotWhole, backing_place, is_url, without_secrets};
 use crate::format::Format;
 use crate::qcow2::{self, Base, Header, NewBacking, Opening, Qcow2};
 use crate::source::ReadAt;
@@ -21,100 +22,6 @@ use crate::store::Store;
 
 /// The maximum number of files of a chain.
 const MAX_CHAIN: usize = 64;
-
-/// The files that an image may name as its backing files.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Backing {
-    allowed: Vec<PathBuf>,
-}
-
-impl<P: Into<PathBuf>> FromIterator<P> for Backing {
-    fn from_iter<I: IntoIterator<Item = P>>(paths: I) -> Backing {
-        let allowed = paths.into_iter().map(Into::into);
-        Backing {
-            allowed: allowed.collect(),
-        }
-    }
-}
-
-impl Backing {
-    /// None.
-    pub fn none() -> Backing {
-        Backing::default()
-    }
-
-    /// Also this file, or all files below this directory.
-    #[must_use]
-    pub fn allow(mut self, path: impl Into<PathBuf>) -> Backing {
-        self.allowed.push(path.into());
-        self
-    }
-
-    /// Whether this URL, of something that is not a file, is one of them, or below one of them.
-    fn allows_url(&self, url: &str) -> bool {
-        let mut allowed = self.allowed.iter().filter_map(|path| path.to_str());
-        allowed.any(|it| {
-            let rest = url.strip_prefix(it);
-            let below = rest.and_then(|rest| match it.ends_with('/') {
-                true => Some(rest),
-                false => rest.strip_prefix('/'),
-            });
-            // Something that a parser of URLs may understand as another place is not below this one.
-            let is_plain = |part: &str| {
-                let is_usual = |one: char| one.is_ascii_alphanumeric() || "._~+=@,:-".contains(one);
-                !part.is_empty() && part != "." && part != ".." && part.chars().all(is_usual)
-            };
-            url == it || is_url(it) && below.is_some_and(|below| below.split('/').all(is_plain))
-        })
-    }
-
-    /// Whether a file, named by its absolute path without symbolic links, is one of them.
-    fn allows(&self, file: &Path) -> bool {
-        let mut allowed = self.allowed.iter();
-        allowed.any(|path| std::fs::canonicalize(path).is_ok_and(|path| file.starts_with(path)))
-    }
-}
-
-/// Whether a name is that of something that is not a file.
-fn is_url(name: &str) -> bool {
-    let scheme = name.split_once("://").map_or("", |(scheme, _)| scheme);
-    let is_usual = |one: char| one.is_ascii_alphanumeric() || "+-.".contains(one);
-    !scheme.is_empty() && scheme.chars().all(is_usual)
-}
-
-/// A URL without what may be secret in it: a query, and a user's name and password.
-fn without_secrets(url: &str) -> String {
-    let address = url.split(['?', '#']).next().unwrap_or_default();
-    let (scheme, rest) = address.split_once("://").unwrap_or_default();
-    let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
-    format!("{scheme}://{host}{path}")
-}
-
-/// Where the backing file is that an image at `path` names: relative names begin in its folder.
-pub(crate) fn backing_place(path: &Path, name: &str) -> PathBuf {
-    if is_url(name) {
-        return name.into();
-    }
-    let name = name.strip_prefix("file:").unwrap_or(name);
-    match path.to_str().filter(|path| is_url(path)) {
-        Some(_) if name.starts_with('/') => name.into(),
-        Some(url) => {
-            let address = url.split(['?', '#']).next().unwrap_or_default();
-            let folder = address.rsplit_once('/').map_or("", |(folder, _)| folder);
-            format!("{folder}/{name}").into()
-        }
-        None => path.parent().unwrap_or(Path::new("")).join(name),
-    }
-}
-
-/// An image needs a backing file that its user has not allowed.
-#[derive(Clone, Debug, thiserror::Error)]
-#[error("it needs the backing file {}, which is not allowed", file.display())]
-pub struct NotAllowed {
-    /// That file.
-    pub file: PathBuf,
-}
 
 /// How to open a [`VirtualDisk`].
 #[derive(Clone, Debug)]
@@ -271,6 +178,7 @@ impl VirtualDisk {
             name,
             format: &format,
             version: None,
+            is_shortened: false,
         });
         qcow2::create(store, len_bytes, backing)
     }
@@ -430,7 +338,7 @@ impl Chain<'_> {
                     .map_err(|_| unsupported(format!("a backing file of the format '{name}'")))?,
             ),
         };
-        let backing = self.place(name, path)?;
+        let backing = self.place(name, header.backing_is_shortened(), path)?;
         let lock = match lock {
             LockMode::None => LockMode::None,
             _ => LockMode::Shared,
@@ -438,7 +346,7 @@ impl Chain<'_> {
         let version = header.backing_version();
         self.open_base(&backing, format, version, lock)
             .map_err(|error| match error.get_ref() {
-                Some(why) if why.is::<NotAllowed>() => error,
+                Some(why) if why.is::<NotAllowed>() || why.is::<NotWhole>() => error,
                 // Of the backing file of the backing file.
                 Some(why) if why.to_string().starts_with("backing file") => error,
                 // It says more than its text: why an object cannot be opened.
@@ -475,21 +383,14 @@ impl Chain<'_> {
         })
     }
 
-    /// The backing file that an image at `path` names.
-    fn place(&self, name: &str, path: &Path) -> io::Result<PathBuf> {
+    /// The backing file that an image at `path` names, as it is opened.
+    fn place(&self, name: &str, is_shortened: bool, path: &Path) -> io::Result<PathBuf> {
         if name.is_empty() || name == "file:" {
             return Err(damaged("the name of its backing file is empty"));
         }
         let named = backing_place(path, name);
         if let Some(url) = named.to_str().filter(|named| is_url(named)) {
-            return match self.options.backing.allows_url(url) {
-                true => Ok(named),
-                false => {
-                    let file = without_secrets(url).into();
-                    let why = NotAllowed { file };
-                    Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
-                }
-            };
+            return self.url(url, is_shortened).map(PathBuf::from);
         }
         let name = name.strip_prefix("file:").unwrap_or(name);
         let protocol = name.split_once(':').map_or("", |(protocol, _)| protocol);
@@ -500,7 +401,7 @@ impl Chain<'_> {
             Ok(file) if self.options.backing.allows(&file) => return Ok(file),
             Ok(file) => file,
             // What does not exist and is not allowed is not told apart.
-            Err(error) => match self.allows_missing(&named) {
+            Err(error) => match self.options.backing.allows_missing(&named) {
                 true => return Err(io::Error::new(error.kind(), of_backing(&named, &error))),
                 false => named,
             },
@@ -509,12 +410,25 @@ impl Chain<'_> {
         Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
     }
 
-    fn allows_missing(&self, named: &Path) -> bool {
-        let Ok(named) = std::path::absolute(named) else {
-            return false;
-        };
-        let mut allowed = self.options.backing.allowed.iter();
-        allowed.any(|path| std::path::absolute(path).is_ok_and(|path| named.starts_with(path)))
+    /// The URL by which a backing file is opened that has this one. `is_shortened`: it was another one when
+    /// the image was made.
+    fn url(&self, url: &str, is_shortened: bool) -> io::Result<String> {
+        let denied = io::ErrorKind::PermissionDenied;
+        let backing = &self.options.backing;
+        if let Some(whole) = backing.whole(url) {
+            return Ok(whole.to_owned());
+        }
+        if is_shortened {
+            let url = without_secrets(url);
+            return Err(io::Error::new(denied, NotWhole { url }));
+        }
+        match backing.allows_url(url) {
+            true => Ok(url.to_owned()),
+            false => {
+                let file = without_secrets(url).into();
+                Err(io::Error::new(denied, NotAllowed { file }))
+            }
+        }
     }
 }
 
@@ -528,70 +442,4 @@ pub(crate) fn damaged(why: impl Into<String>) -> io::Error {
 
 pub(crate) fn unsupported(what: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, what.into())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn urls_are_allowed_one_by_one_or_below_a_prefix() {
-        let backing = Backing::from_iter(["s3://bucket/public", "s3://other/one.img", "/srv"]);
-        for (url, allowed) in [
-            ("s3://bucket/public/a.img", true),
-            ("s3://bucket/public/a/b~1.img", true),
-            ("s3://bucket/public", true),
-            ("s3://other/one.img", true),
-            ("s3://bucket/publics/a.img", false),
-            ("s3://bucket/a.img", false),
-            ("s3://other/two.img", false),
-            ("S3://bucket/public/a.img", false),
-            // What a parser of URLs makes another place of.
-            ("s3://bucket/public/../secret", false),
-            ("s3://bucket/public/%2e%2e/secret", false),
-            ("s3://bucket/public/.\n./secret", false),
-            ("s3://bucket/public\\..\\secret", false),
-            ("s3://bucket/public/./a", false),
-            ("s3://bucket/public//a", false),
-            ("s3://bucket/public/a?versionId=1", false),
-            ("/srv/a.img", false),
-        ] {
-            assert_eq!(backing.allows_url(url), allowed, "{url:?}");
-        }
-    }
-
-    #[test]
-    fn no_secret_of_a_url_is_shown() {
-        for (url, shown) in [
-            ("https://u:p@h:8/k@1/x?sig=s#f", "https://h:8/k@1/x"),
-            ("s3://b/k", "s3://b/k"),
-            ("s3://b", "s3://b"),
-        ] {
-            assert_eq!(without_secrets(url), shown);
-        }
-    }
-
-    #[test]
-    fn a_relative_name_is_beside_its_image() {
-        for (image, name, place) in [
-            ("s3://b/k/over.qcow2", "base.img", "s3://b/k/base.img"),
-            (
-                "https://h/k/over?sig=a/b",
-                "base.img",
-                "https://h/k/base.img",
-            ),
-            ("s3://b/over", "s3://c/base.img", "s3://c/base.img"),
-            ("s3://b/over", "/srv/base.img", "/srv/base.img"),
-            ("dir/over", "file:base.img", "dir/base.img"),
-            ("over", "base.img", "base.img"),
-            ("dir/over", "/srv/base.img", "/srv/base.img"),
-            ("./s3://b/over", "base.img", "./s3://b/base.img"),
-        ] {
-            assert_eq!(
-                backing_place(Path::new(image), name),
-                Path::new(place),
-                "{image}"
-            );
-        }
-    }
 }

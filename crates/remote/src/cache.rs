@@ -3,6 +3,7 @@
 //! ```text
 //!  DIR/objects/                         mode 0700, and ours; else there is no cache
 //!    .evicting                          locked by the process that removes old chunks
+//!    .fetching                          locked by processes that fetch chunks: see `claims.rs`
 //!    SHA-256 of place, pin and sizes/
 //!      000000000000002a                 chunk 42, mode 0600
 //!        bytes of the chunk │ magic, 8 bytes │ CRC-32C of index and bytes │ length, 4 bytes each
@@ -20,6 +21,7 @@ use std::time::{Duration, SystemTime};
 
 use sha2::{Digest, Sha256};
 
+use crate::claims::Claims;
 use crate::evict;
 
 const MAGIC: [u8; 8] = *b"TLCHUNK1";
@@ -33,6 +35,8 @@ pub(crate) struct Cache {
     /// Of this one.
     dir: PathBuf,
     max_bytes: u64,
+    /// What this process fetches; `None` if it cannot be told to others.
+    pub(crate) claims: Option<Claims>,
     /// Written since old chunks were last looked for.
     written_bytes: AtomicU64,
     warned: AtomicBool,
@@ -54,13 +58,12 @@ impl Cache {
             let why = "it is not a directory that only you can use";
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
         }
-        let name: String = Sha256::digest(key.as_bytes())
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect();
+        let hash: [u8; 32] = Sha256::digest(key.as_bytes()).into();
+        let name: String = hash.iter().map(|byte| format!("{byte:02x}")).collect();
         let dir = root.join(name);
         private_dir(&dir)?;
         Ok(Cache {
+            claims: Claims::open(&root, &hash).ok(),
             root,
             dir,
             max_bytes,

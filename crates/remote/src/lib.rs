@@ -18,6 +18,7 @@
 //!  Object      ReadAt: bytes ↔ chunks
 //!    chunks    in memory: ready ones (bounded), and those that somebody fetches
 //!    cache     on disk: one file for each chunk, shared by processes; evict: its bound
+//!    claims    what processes fetch, for the others
 //!    ahead     what is fetched before it is read
 //!    fetch     one request for a run of chunks; tries: repeats it within its time
 //!    pin       what identifies the object; store: where it is, and with which credentials
@@ -28,7 +29,8 @@
 //! Invariants:
 //! - All bytes that are read through one [`Object`] are of one version of the object. Every reply is checked
 //!   against the ETag (or time of change) and the length that were found when it was opened.
-//! - In a process, a chunk is fetched once at a time; other readers wait for it.
+//! - A chunk is fetched once at a time, by all threads of all processes that share a cache on disk; other
+//!   readers wait for it. They do not wait long for a process that does not go on.
 //! - A chunk from the disk is returned only if its checksum is right.
 //! - Every read returns within a bound, whatever the server does. A chunk that failed is tried again by the
 //!   next read.
@@ -40,6 +42,7 @@
 mod ahead;
 mod cache;
 mod chunks;
+mod claims;
 mod create_only;
 mod evict;
 mod failure;

@@ -13,6 +13,7 @@ use tokio::sync::Semaphore;
 use crate::ahead::Ahead;
 use crate::cache::Cache;
 use crate::chunks::{Chunk, Chunks, Found};
+use crate::claims::Claims;
 use crate::failure::Failure;
 use crate::fetch;
 use crate::name::ObjectName;
@@ -56,7 +57,7 @@ pub(crate) struct Inner {
     pub(crate) requests: Semaphore,
     pub(crate) counters: Counts,
     ahead: Ahead,
-    cache: Option<Arc<Cache>>,
+    pub(crate) cache: Option<Arc<Cache>>,
     stores: Arc<Stores>,
 }
 
@@ -97,7 +98,12 @@ impl Inner {
         bytes.end.saturating_sub(bytes.start) as usize
     }
 
-    /// Writes a chunk to the cache, beside the thread that received it.
+    /// What this process fetches, if other processes share the cache.
+    pub(crate) fn claims(&self) -> Option<&Claims> {
+        self.cache.as_ref()?.claims.as_ref()
+    }
+
+    /// Writes a chunk to the cache, beside the thread that received it. Then it is no longer claimed.
     pub(crate) fn store(&self, index: u64, chunk: &Chunk) {
         let Some(cache) = self.cache.clone() else {
             return;
@@ -106,6 +112,9 @@ impl Inner {
         let (chunk, store) = (Arc::clone(chunk), Store(Arc::clone(&self.stores)));
         tokio::task::spawn_blocking(move || {
             cache.put(index, &chunk);
+            if let Some(claims) = &cache.claims {
+                claims.release(index..index.saturating_add(1));
+            }
             drop(store);
         });
     }

@@ -14,13 +14,22 @@ use crate::open::{Image, ImageOptions, base_of, not_opened, object};
 /// Is told how many bytes of how many are done; an error ends the work.
 pub type Progress<'a> = &'a mut dyn FnMut(u64, u64) -> io::Result<()>;
 
-/// The image that an overlay names as its base; `None` if it names none.
+/// The image that an overlay names as its base; `None` if it names none. Of a URL, it has neither query nor
+/// password: [`base_to_open`].
 ///
 /// # Errors
 /// [`Error::Open`] if it is no qcow2 image, or cannot be read.
 pub fn base(overlay: impl AsRef<Path>) -> Result<Option<PathBuf>> {
     let overlay = overlay.as_ref();
     base_of(overlay).map_err(|source| Error::open(overlay, source))
+}
+
+/// The same, by the URL that `image` allows for it: with its query or its password.
+///
+/// # Errors
+/// As [`base`].
+pub fn base_to_open(overlay: impl AsRef<Path>, image: &ImageOptions) -> Result<Option<PathBuf>> {
+    Ok(base(overlay)?.map(|base| image.whole_base(base)))
 }
 
 /// The bytes of the disk that an overlay has itself, in clusters. `image` says which base it may have.

@@ -9,6 +9,7 @@ use std::net::TcpStream;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::http::{Listener, Request};
 
@@ -43,6 +44,10 @@ struct State {
     next: VecDeque<Fault>,
     /// For all of them, if there is none in `next`.
     always: Option<Fault>,
+    /// Requests whose path and query do not hold this are denied.
+    required: Option<String>,
+    /// How much later replies to GET begin.
+    delay: Duration,
     requests: Vec<Asked>,
     stopping: bool,
 }
@@ -84,6 +89,8 @@ impl Server {
                 conditions: true,
                 next: VecDeque::new(),
                 always: None,
+                required: None,
+                delay: Duration::ZERO,
                 requests: Vec::new(),
                 stopping: false,
             }),
@@ -130,6 +137,16 @@ impl Server {
         state.always = fault;
         drop(state);
         self.shared.changed.notify_all();
+    }
+
+    /// Denies requests whose path and query do not hold this, as a server does without a signature.
+    pub fn require(&self, part: &str) {
+        self.shared.state().required = Some(part.to_owned());
+    }
+
+    /// All replies to GET begin so much later: those of a slow server.
+    pub fn delay(&self, delay: Duration) {
+        self.shared.state().delay = delay;
     }
 
     /// The requests until now: methods and ranges. They are counted from the start again.
@@ -203,8 +220,12 @@ fn reply(mut writer: &TcpStream, shared: &Shared, request: &Request) -> io::Resu
         ("ETag", state.etag.clone()),
         ("Last-Modified", state.last_modified.clone()),
     ];
+    let required = state.required.as_deref();
+    let is_denied = required.is_some_and(|part| !request.target.contains(part));
+    let delay = if is_head { Duration::ZERO } else { state.delay };
     let is_other = state.conditions && if_match.is_some() && if_match != state.etag.as_deref();
     drop(state);
+    std::thread::sleep(delay);
     let status = match fault {
         Some(Fault::Status(status)) => Some(status),
         Some(Fault::Closed) => return Ok(false),
@@ -212,6 +233,7 @@ fn reply(mut writer: &TcpStream, shared: &Shared, request: &Request) -> io::Resu
             shared.wait(fault);
             return Ok(false);
         }
+        _ if is_denied => Some(403),
         _ => is_other.then_some(412),
     };
     if let Some(status) = status {

@@ -16,9 +16,9 @@ use crate::common::{Image, Ran, good, throughline, tools_are_missing};
 use crate::s3::S3;
 
 /// An image of 10 GiB with some files, its server, and a cache.
-struct Stored {
-    image: Image,
-    server: Server,
+pub(crate) struct Stored {
+    pub(crate) image: Image,
+    pub(crate) server: Server,
     cache: tempfile::TempDir,
 }
 
@@ -29,7 +29,7 @@ fn contents(number: u32, len: usize) -> Vec<u8> {
         .collect()
 }
 
-fn stored() -> Stored {
+pub(crate) fn stored() -> Stored {
     let image = Image::new("10G", &["-t", "ext4"]);
     let host = image.sibling("host");
     fs::create_dir_all(host.join("etc")).unwrap();
@@ -72,13 +72,13 @@ impl Stored {
     }
 
     #[track_caller]
-    fn good(&self, arguments: &[&str]) -> Ran {
+    pub(crate) fn good(&self, arguments: &[&str]) -> Ran {
         good(&mut self.command(arguments))
     }
 
     /// The error of a command that fails.
     #[track_caller]
-    fn fails(&self, arguments: &[&str]) -> String {
+    pub(crate) fn fails(&self, arguments: &[&str]) -> String {
         let ran = Ran::from(self.command(arguments).output().unwrap());
         assert_ne!(ran.code, Some(0), "{arguments:?}: {}", ran.text());
         ran.stderr
@@ -354,7 +354,7 @@ fn a_mount_stays_alive_and_recovers_with_its_server() {
 }
 
 /// Copies an image with its holes.
-fn copy_sparse(from: &Path, to: &Path) -> io::Result<()> {
+pub(crate) fn copy_sparse(from: &Path, to: &Path) -> io::Result<()> {
     let done = Command::new("cp")
         .arg("--sparse=always")
         .arg(from)

@@ -10,6 +10,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::ops::Range;
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
@@ -170,11 +171,40 @@ fn whole(kind: libc::c_int) -> libc::flock {
 
 /// Sets our lock on the whole file to `kind`, an `F_*LCK`.
 fn set(file: &File, kind: libc::c_int) -> io::Result<()> {
-    let whole = whole(kind);
-    // SAFETY: the descriptor is open, and the kernel only reads `whole`.
-    match unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_SETLK, &raw const whole) } {
+    set_lock(file, &whole(kind))
+}
+
+fn set_lock(file: &File, lock: &libc::flock) -> io::Result<()> {
+    // SAFETY: the descriptor is open, and the kernel only reads `lock`.
+    match unsafe {
+        libc::fcntl(
+            file.as_raw_fd(),
+            libc::F_OFD_SETLK,
+            std::ptr::from_ref(lock),
+        )
+    } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Sets our lock on these bytes of a file, which need not be there, to `kind`, an `F_*LCK`.
+///
+/// # Errors
+/// [`io::ErrorKind::InvalidInput`] for bytes that no file can have; of the system.
+pub(super) fn set_range(file: &File, kind: libc::c_int, bytes: Range<u64>) -> io::Result<()> {
+    let number = |value: u64| {
+        let value = libc::off_t::try_from(value);
+        value.map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))
+    };
+    let mut lock = whole(kind);
+    number(bytes.end)?;
+    lock.l_start = number(bytes.start)?;
+    lock.l_len = number(bytes.end.saturating_sub(bytes.start))?;
+    // A length of 0 would mean: to the end of the file.
+    match lock.l_len {
+        0 => Ok(()),
+        _ => set_lock(file, &lock),
     }
 }
 

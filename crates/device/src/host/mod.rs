@@ -14,6 +14,7 @@ mod given;
 mod holder;
 mod lock;
 mod mounted;
+mod ranges;
 mod threads;
 mod transfer;
 mod uring;
@@ -32,6 +33,7 @@ pub use holder::{HeldByKernel, KernelHolder, kernel_holder};
 pub use lock::{LockMode, LockedFile};
 pub(crate) use lock::{Locking, lock, open_exclusive, refuse_held};
 pub use mounted::unescaped;
+pub use ranges::RangeLocks;
 
 use crate::{BlockDevice, DeviceInfo, DeviceKind, EngineChoice, Queue};
 use file::HostFile;

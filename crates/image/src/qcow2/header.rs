@@ -40,6 +40,9 @@ const BACKING_FORMAT: u32 = 0xe279_2aca;
 const FEATURE_NAMES: u32 = 0x6803_f857;
 /// Ours, which QEMU skips: `TLbv`, the version of the backing file.
 const BACKING_VERSION: u32 = 0x544c_6276;
+/// Ours as well: `TLbs`, without data. The name of the backing file is a URL, without the query or the
+/// password that it had.
+const BACKING_SHORTENED: u32 = 0x544c_6273;
 
 /// See the head of this file.
 #[derive(Debug)]
@@ -69,6 +72,7 @@ pub(crate) struct Header {
     backing_file: Option<String>,
     backing_format: Option<String>,
     backing_version: Option<String>,
+    backing_is_shortened: bool,
     has_unknown_extensions: bool,
 }
 
@@ -116,6 +120,7 @@ impl Header {
             backing_file: None,
             backing_format: None,
             backing_version: None,
+            backing_is_shortened: false,
             has_unknown_extensions: false,
         };
         header.check_version()?;
@@ -149,6 +154,11 @@ impl Header {
     /// The only version of the backing file that fits.
     pub(crate) fn backing_version(&self) -> Option<&str> {
         self.backing_version.as_deref()
+    }
+
+    /// Whether the name of the backing file is a URL without the query or the password that it had.
+    pub(crate) fn backing_is_shortened(&self) -> bool {
+        self.backing_is_shortened
     }
 
     /// Whether clusters may be used by something that is not known here.
@@ -263,6 +273,7 @@ impl Header {
                     let version = text(file, at, len_bytes, "the version of its backing file")?;
                     self.backing_version = Some(version);
                 }
+                BACKING_SHORTENED => self.backing_is_shortened = true,
                 FEATURE_NAMES => {}
                 _ => self.has_unknown_extensions = true,
             }
@@ -295,6 +306,8 @@ pub(crate) struct NewBacking<'a> {
     pub(crate) format: &'a str,
     /// The only version of it that fits.
     pub(crate) version: Option<&'a str>,
+    /// The name is a URL without the query or the password that it had.
+    pub(crate) is_shortened: bool,
 }
 
 impl NewBacking<'_> {
@@ -303,6 +316,9 @@ impl NewBacking<'_> {
         put_extension(tail, BACKING_FORMAT, self.format.as_bytes());
         if let Some(version) = self.version {
             put_extension(tail, BACKING_VERSION, version.as_bytes());
+        }
+        if self.is_shortened {
+            put_extension(tail, BACKING_SHORTENED, &[]);
         }
         put_extension(tail, END, &[]);
     }

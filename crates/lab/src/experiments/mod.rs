@@ -21,6 +21,7 @@ mod mount_sysbench;
 mod mount_threads;
 mod mount_untar;
 mod open;
+mod overlay_cost;
 mod pack;
 mod pack_large;
 mod pack_million;
@@ -97,6 +98,9 @@ pub const EXPERIMENTS: &[Experiment] = experiments! {
         "images from 100,000 and 1,000,000 small files: time and memory of pack";
     open, "open/1tib",
         "opening a 1 TiB ext4 image on a sparse file: time and memory";
+    overlay_cost, "overlay/cost",
+        "streams, random writes, small files, rewrites, fsyncs and reads through a new overlay over a raw base; \
+         the same on a plain image";
     cache_hit, "cache/hit",
         "4 KiB random reads of a cached file over threads: our page cache, pread on the kernel's, \
          a bare copy";

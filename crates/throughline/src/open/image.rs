@@ -167,6 +167,11 @@ impl ImageOptions {
         self.overlay.as_deref()
     }
 
+    /// The base that an overlay names, as it is opened.
+    pub(crate) fn whole_base(&self, base: PathBuf) -> PathBuf {
+        overlay::whole_base(base, &self.backing)
+    }
+
     /// The same, of the image itself.
     pub(crate) fn without_overlay(&self) -> ImageOptions {
         ImageOptions {
@@ -343,7 +348,7 @@ pub(crate) fn base_of(overlay: &Path) -> io::Result<Option<PathBuf>> {
 
 /// Whether two names mean one image.
 fn is_same(one: &Path, other: &Path) -> bool {
-    one == other
+    overlay::is_base(one, other)
         || one
             .canonicalize()
             .is_ok_and(|one| other.canonicalize().is_ok_and(|it| it == one))

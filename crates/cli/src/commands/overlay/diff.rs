@@ -18,7 +18,7 @@ use crate::text::quote;
 pub(super) fn run(overlay: &Path, ranges: bool, context: &mut Context) -> Result<(), Failure> {
     let ImageName { file, partition } = ImageName::of(overlay);
     let doing = || format!("cannot compare {}", quote(shown(overlay)));
-    let base = base_of(&file).map_err(|problem| problem.met(doing()))?;
+    let base = base_of(&file, context).map_err(|problem| problem.met(doing()))?;
     if ranges {
         let found = overlay::ranges(&file, &context.globals.image_options());
         let found = found.map_err(|error| Problem::from(error).met(doing()))?;
@@ -35,10 +35,9 @@ pub(super) fn run(overlay: &Path, ranges: bool, context: &mut Context) -> Result
         return Ok(());
     }
     let partition = partition.as_deref();
-    let (before, after) = (
-        volume(&base, partition, context)?,
-        volume(&file, partition, context)?,
-    );
+    // The overlay first: a base that is not allowed is not opened.
+    let after = volume(&file, partition, context)?;
+    let before = volume(&base, partition, context)?;
     let mut compared = Compared {
         context,
         found: Vec::new(),

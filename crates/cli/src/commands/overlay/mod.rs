@@ -185,9 +185,10 @@ fn long(
     done.map_err(|error| Problem::from(error).met(doing()))
 }
 
-/// The base of an overlay, which must have one.
-fn base_of(overlay: &Path) -> Result<PathBuf, Problem> {
-    overlay::base(overlay)?.ok_or_else(|| {
+/// The base of an overlay, which must have one, as it is opened.
+fn base_of(overlay: &Path, context: &Context) -> Result<PathBuf, Problem> {
+    let base = overlay::base_to_open(overlay, &context.globals.image_options())?;
+    base.ok_or_else(|| {
         Problem::new("it has no base: it is an image of its own")
             .with_next("'--overlay FILE' of other commands makes an overlay")
     })
