@@ -5,7 +5,9 @@ use std::io;
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use throughline::{Abort, Doubtful, Error, NotAllowed, OtherBase, PartitionError, Reason};
+use throughline::{
+    Abort, Doubtful, Error, NotAllowed, OnlyRead, OtherBase, PartitionError, Reason,
+};
 
 use crate::objects::shown;
 use crate::text::quote;
@@ -133,6 +135,9 @@ fn open_hint(source: &io::Error) -> Option<String> {
             ),
             None => "name another file: it is made if it is not there".to_owned(),
         });
+    }
+    if why.is::<OnlyRead>() {
+        return Some("--overlay FILE keeps changes in a file of their own".to_owned());
     }
     why.is::<Doubtful>().then(|| {
         "name its format: --image-format raw, if a guest or a stranger may have written its beginning"

@@ -1,5 +1,5 @@
-//! Images of disks as people have them: their formats (raw, qcow2), and the tables of partitions that say
-//! where file systems are in them.
+//! Images of disks as people have them: their formats (raw, qcow2, vmdk, vhdx), and the tables of partitions
+//! that say where file systems are in them.
 //!
 //! ```
 //! # let folder = tempfile::tempdir().unwrap();
@@ -24,6 +24,7 @@
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
+mod cursor;
 mod format;
 mod gpt;
 mod mbr;
@@ -32,10 +33,12 @@ mod qcow2;
 mod source;
 mod store;
 mod table;
+mod vhdx;
 mod virtual_disk;
+mod vmdk;
 mod volume;
 
-pub use format::{Doubtful, Format, UnknownFormat};
+pub use format::{Doubtful, Format, OnlyRead, UnknownFormat};
 pub use source::ReadAt;
 pub use store::Store;
 pub use table::{Error, Partition, Table};

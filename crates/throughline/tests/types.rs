@@ -82,6 +82,7 @@ fn every_type_is_debug_send_and_sync() {
         PackInto,
         PackedInto,
         NotAllowed,
+        OnlyRead,
         Partition,
         PartitionError,
         PartitionTable,
