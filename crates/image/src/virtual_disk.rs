@@ -240,7 +240,7 @@ impl VirtualDisk {
         VirtualDisk::open_as(Format::Qcow2, path, options)
     }
 
-    /// Opens the image of a format at `path`, or the object of that name.
+    /// Opens the image of a format at `path`, or the object of that name. A raw one is only read.
     ///
     /// # Errors
     /// - As [`OpenOptions::open`], and of [`DiskOptions::objects`].

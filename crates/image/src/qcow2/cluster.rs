@@ -132,7 +132,7 @@ impl Clusters {
 
     /// The number of bytes of a part.
     fn part_bytes(self) -> u64 {
-        self.bytes() / u64::from(PARTS)
+        self.bytes() >> PARTS.ilog2()
     }
 
     /// The number of bytes from `byte` to the end of its part.
@@ -141,8 +141,8 @@ impl Clusters {
         self.part_bytes().saturating_sub(within)
     }
 
-    /// What an extended entry says of the part that `byte` of the disk is in; a place is that of the byte. The
-    /// lower half of its second word has the bits of parts that are there, the upper one of zeros.
+    /// What an extended entry says of the part that `byte` of the disk is in; a place is that of the byte.
+    /// The lower half of its second word has the bits of parts that are there, the upper one of zeros.
     ///
     /// # Errors
     /// If it cannot be.

@@ -1,5 +1,5 @@
-//! Reading images with extended L2 entries: each of 32 parts of a cluster is there or not. Such images are not
-//! written.
+//! Reading images with extended L2 entries: each of 32 parts of a cluster is there or not. Such images are
+//! not written.
 
 use std::io;
 
