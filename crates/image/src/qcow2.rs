@@ -181,10 +181,7 @@ impl Qcow2 {
 
     fn read_run(&self, run: &Run, buffer: &mut [u8], at: u64) -> io::Result<()> {
         match (run.entry, &self.base) {
-            (Entry::Plain(_), _) => {
-                self.streams.reading(&*self.file, run.place, buffer.len());
-                read_cut_short(&*self.file, buffer, run.place)
-            }
+            (Entry::Plain(_), _) => read_cut_short(&*self.file, buffer, run.place),
             (Entry::Compressed { place, len_bytes }, _) => {
                 let within = self.clusters.within(at);
                 let packed = (place, len_bytes);

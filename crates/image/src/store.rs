@@ -30,9 +30,6 @@ pub trait Store: ReadAt + Send + Sync {
 
     /// A hint: what was written to these bytes can go to the disk now; nothing waits for that.
     fn begin_writing_back(&self, _at: u64, _len_bytes: u64) {}
-
-    /// A hint: these bytes will be read soon.
-    fn begin_reading(&self, _at: u64, _len_bytes: u64) {}
 }
 
 impl Store for File {
@@ -53,9 +50,5 @@ impl Store for File {
     fn begin_writing_back(&self, at: u64, len_bytes: u64) {
         // Linux begins to write dirty pages back, and drops those that are on the disk already.
         let _ = fadvise(self, at, NonZeroU64::new(len_bytes), Advice::DontNeed);
-    }
-
-    fn begin_reading(&self, at: u64, len_bytes: u64) {
-        let _ = fadvise(self, at, NonZeroU64::new(len_bytes), Advice::WillNeed);
     }
 }
