@@ -38,8 +38,8 @@ pub(crate) struct Globals {
         value_parser = parse_size
     )]
     pub(crate) offset: u64,
-    /// Format of the image: raw or qcow2, instead of by its content. Name it as raw if a stranger or a
-    /// guest may have written its beginning
+    /// Format of the image, instead of by its content: raw, qcow2, vmdk or vhdx (the last two are only read).
+    /// Name it as raw if a stranger or a guest may have written its beginning
     #[arg(long, global = true, value_name = "FORMAT")]
     pub(crate) image_format: Option<Format>,
     /// Allow an image to have this backing file, or backing files in this directory (may be repeated);

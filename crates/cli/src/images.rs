@@ -396,13 +396,19 @@ pub(crate) fn opening_hint(problem: Problem, image: &Path, offset: u64, option: 
     }
     let file = precious::open(image);
     if let Some(file) = &file
-        && matches!(Format::of(file), Ok(Format::Qcow2))
+        && let Ok(format) = Format::of(file)
+        && format != Format::Raw
     {
-        return Problem {
-            reason: "the disk in the qcow2 image holds no ext file system".to_owned(),
+        let problem = Problem {
+            reason: format!("the disk in the {format} image holds no ext file system"),
             ..problem
-        }
-        .with_next("'throughline mkfs IMAGE' makes one");
+        };
+        return match format.is_written() {
+            true => problem.with_next("'throughline mkfs IMAGE' makes one"),
+            false => problem.with_next(
+                "check the name: 'throughline mkfs' makes a file system in a raw or qcow2 image",
+            ),
+        };
     }
     if let Some(found) = file.and_then(|file| files::identify(&file, offset)) {
         return Problem {

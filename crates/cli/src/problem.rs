@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use throughline::{
-    Abort, Doubtful, Error, NotAllowed, NotWhole, OtherBase, PartitionError, Reason,
+    Abort, Doubtful, Error, NotAllowed, NotWhole, OnlyRead, OtherBase, PartitionError, Reason,
 };
 
 use crate::objects::shown;
@@ -141,6 +141,9 @@ fn open_hint(source: &io::Error) -> Option<String> {
             ),
             None => "name another file: it is made if it is not there".to_owned(),
         });
+    }
+    if why.is::<OnlyRead>() {
+        return Some("--overlay FILE keeps changes in a file of their own".to_owned());
     }
     why.is::<Doubtful>().then(|| {
         "name its format: --image-format raw, if a guest or a stranger may have written its beginning"

@@ -35,6 +35,14 @@ impl Backing {
         self
     }
 
+    /// Whether this file or URL, named by an image, is one of them.
+    pub fn may_open(&self, named: &Path) -> bool {
+        match named.to_str().filter(|named| is_url(named)) {
+            Some(url) => self.allows_url(url) || self.whole(url).is_some(),
+            None => std::fs::canonicalize(named).is_ok_and(|file| self.allows(&file)),
+        }
+    }
+
     /// One of them that is this URL with a query or a password, which images do not keep.
     pub(crate) fn whole(&self, url: &str) -> Option<&str> {
         let bare = without_secrets(url);

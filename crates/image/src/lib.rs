@@ -1,5 +1,5 @@
-//! Images of disks as people have them: their formats (raw, qcow2), and the tables of partitions that say
-//! where file systems are in them.
+//! Images of disks as people have them: their formats (raw, qcow2, vmdk, vhdx), and the tables of partitions
+//! that say where file systems are in them.
 //!
 //! ```
 //! # let folder = tempfile::tempdir().unwrap();
@@ -25,6 +25,7 @@
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 mod allowed;
+mod cursor;
 mod format;
 mod gpt;
 mod mbr;
@@ -33,11 +34,13 @@ mod qcow2;
 mod source;
 mod store;
 mod table;
+mod vhdx;
 mod virtual_disk;
+mod vmdk;
 mod volume;
 
 pub use allowed::{Backing, NotAllowed, NotWhole};
-pub use format::{Doubtful, Format, UnknownFormat};
+pub use format::{Doubtful, Format, OnlyRead, UnknownFormat};
 pub use source::ReadAt;
 pub use store::Store;
 pub use table::{Error, Partition, Table};

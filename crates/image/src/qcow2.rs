@@ -30,6 +30,8 @@ mod counts;
 mod create;
 mod flush;
 mod header;
+mod parts;
+mod streams;
 mod survey;
 mod tables;
 mod write;
@@ -45,6 +47,7 @@ use crate::virtual_disk::damaged;
 use cluster::{Clusters, Entry, long, size};
 use compressed::Decompressor;
 use counts::Counts;
+use streams::Streams;
 use survey::{for_reading, for_writing, numbers, table_bytes};
 use tables::Tables;
 
@@ -67,6 +70,7 @@ pub(crate) struct Qcow2 {
     clusters: Clusters,
     base: Option<(Base, u64)>,
     decompressor: Decompressor,
+    streams: Streams,
     state: Mutex<State>,
     /// Held by those who claim clusters.
     allocating: Mutex<()>,
@@ -134,6 +138,7 @@ impl Qcow2 {
         };
         let disk = Qcow2 {
             decompressor: Decompressor::new(header.compression(), clusters),
+            streams: Streams::default(),
             clusters,
             base,
             state: Mutex::new(State {
@@ -200,6 +205,9 @@ impl Qcow2 {
 
     /// The bytes from `at` on that are at one place, at most `most`.
     fn run(&self, at: u64, most: u64) -> io::Result<Run> {
+        if self.clusters.has_parts {
+            return self.run_of_parts(at, most);
+        }
         let mut state = self.state.lock();
         let tables = &mut state.tables;
         let first = self.clusters.number(at);

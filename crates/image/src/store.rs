@@ -2,9 +2,10 @@
 
 use std::fs::File;
 use std::io;
+use std::num::NonZeroU64;
 use std::os::unix::fs::FileExt;
 
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate};
 
 use crate::source::ReadAt;
 
@@ -26,6 +27,9 @@ pub trait Store: ReadAt + Send + Sync {
 
     /// The bytes are no longer needed, and may become anything.
     fn free(&self, at: u64, len_bytes: u64);
+
+    /// A hint: what was written to these bytes can go to the disk now; nothing waits for that.
+    fn begin_writing_back(&self, _at: u64, _len_bytes: u64) {}
 }
 
 impl Store for File {
@@ -41,5 +45,10 @@ impl Store for File {
         let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         // Not every file system can: the room is then used for what is written next.
         let _ = fallocate(self, hole, at, len_bytes);
+    }
+
+    fn begin_writing_back(&self, at: u64, len_bytes: u64) {
+        // Linux begins to write dirty pages back, and drops those that are on the disk already.
+        let _ = fadvise(self, at, NonZeroU64::new(len_bytes), Advice::DontNeed);
     }
 }

@@ -15,10 +15,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use throughline_device::{LockMode, LockedFile, OpenOptions};
 
 use crate::allowed::{Backing, NotAllowed, NotWhole, backing_place, is_url, without_secrets};
-use crate::format::Format;
+use crate::format::{Format, OnlyRead};
 use crate::qcow2::{self, Base, Header, NewBacking, Opening, Qcow2};
 use crate::source::ReadAt;
 use crate::store::Store;
+use crate::vhdx::Vhdx;
+use crate::vmdk::Vmdk;
 
 /// The maximum number of files of a chain.
 const MAX_CHAIN: usize = 64;
@@ -85,7 +87,8 @@ impl Store for Object {
 /// See the head of this file. Its contents can be read and written by several threads.
 pub struct VirtualDisk {
     // Dropped before the locks, as that writes what is in memory.
-    disk: Qcow2,
+    disk: Disk,
+    format: Format,
     write: bool,
     name: String,
     path: PathBuf,
@@ -95,6 +98,38 @@ pub struct VirtualDisk {
     unwanted: Option<Arc<AtomicBool>>,
     /// The image, then its backing files.
     _files: Vec<LockedFile>,
+}
+
+enum Disk {
+    Qcow2(Box<Qcow2>),
+    /// Of a format that is only read.
+    Other(Base),
+}
+
+impl Disk {
+    /// The disk, if it is one that can be written.
+    fn own(&self) -> io::Result<&Qcow2> {
+        match self {
+            Disk::Qcow2(disk) => Ok(disk),
+            Disk::Other(_) => Err(io::ErrorKind::ReadOnlyFilesystem.into()),
+        }
+    }
+}
+
+impl ReadAt for Disk {
+    fn read_exact_at(&self, buffer: &mut [u8], at: u64) -> io::Result<()> {
+        match self {
+            Disk::Qcow2(disk) => disk.read_exact_at(buffer, at),
+            Disk::Other(disk) => disk.read_exact_at(buffer, at),
+        }
+    }
+
+    fn len_bytes(&self) -> io::Result<u64> {
+        match self {
+            Disk::Qcow2(disk) => disk.len_bytes(),
+            Disk::Other(disk) => disk.len_bytes(),
+        }
+    }
 }
 
 impl fmt::Debug for VirtualDisk {
@@ -107,11 +142,23 @@ impl VirtualDisk {
     /// Opens the qcow2 image at `path`, or the object of that name.
     ///
     /// # Errors
+    /// As [`VirtualDisk::open_as`].
+    pub fn open(path: &Path, options: &DiskOptions) -> io::Result<VirtualDisk> {
+        VirtualDisk::open_as(Format::Qcow2, path, options)
+    }
+
+    /// Opens the image of a format at `path`, or the object of that name. A raw one is only read.
+    ///
+    /// # Errors
     /// - As [`OpenOptions::open`], and of [`DiskOptions::objects`].
     /// - [`io::ErrorKind::PermissionDenied`] if it needs a file that is not allowed;
     /// - [`io::ErrorKind::Unsupported`] for what is not supported, or not for writing;
     /// - [`io::ErrorKind::InvalidData`] if it is damaged, or fits another version of its base.
-    pub fn open(path: &Path, options: &DiskOptions) -> io::Result<VirtualDisk> {
+    pub fn open_as(format: Format, path: &Path, options: &DiskOptions) -> io::Result<VirtualDisk> {
+        if options.write && !format.is_written() {
+            let why = OnlyRead { format };
+            return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+        }
         let mut chain = Chain {
             options,
             files: Vec::new(),
@@ -127,9 +174,18 @@ impl VirtualDisk {
             }
             None => Box::new(chain.lock(path, options.write, options.lock)?),
         };
-        let disk = chain.qcow2(store, path, options.write, options.lock)?;
+        let disk = match format {
+            Format::Qcow2 => {
+                let disk = chain.qcow2(store, path, options.write, options.lock)?;
+                Disk::Qcow2(Box::new(disk))
+            }
+            Format::Raw => Disk::Other(Box::new(store)),
+            Format::Vmdk => Disk::Other(Box::new(Vmdk::open(Arc::new(store))?)),
+            Format::Vhdx => Disk::Other(Box::new(Vhdx::open(Arc::new(store))?)),
+        };
         Ok(VirtualDisk {
             disk,
+            format,
             write: options.write,
             name: path.display().to_string(),
             path: path.to_owned(),
@@ -152,7 +208,8 @@ impl VirtualDisk {
         let header = Header::read(&*store)?;
         let opening = if write { Opening::Write } else { Opening::Read };
         Ok(VirtualDisk {
-            disk: Qcow2::open(store, header, base, opening)?,
+            disk: Disk::Qcow2(Box::new(Qcow2::open(store, header, base, opening)?)),
+            format: Format::Qcow2,
             write,
             name: "qcow2".into(),
             path: PathBuf::new(),
@@ -183,6 +240,11 @@ impl VirtualDisk {
         qcow2::create(store, len_bytes, backing)
     }
 
+    /// The format of the image.
+    pub fn format(&self) -> Format {
+        self.format
+    }
+
     /// The path by which it was opened.
     pub fn name(&self) -> &str {
         &self.name
@@ -211,7 +273,13 @@ impl VirtualDisk {
     /// # Errors
     /// If the tables are damaged; of the device.
     pub fn next_own(&self, at: u64) -> io::Result<Option<(u64, u64)>> {
-        self.disk.next_own(at)
+        match &self.disk {
+            Disk::Qcow2(disk) => disk.next_own(at),
+            Disk::Other(disk) => {
+                let len_bytes = disk.len_bytes()?;
+                Ok((at < len_bytes).then_some((at, len_bytes)))
+            }
+        }
     }
 
     /// Writes all of `bytes` at byte `at`.
@@ -220,7 +288,7 @@ impl VirtualDisk {
     /// Of the device; [`io::ErrorKind::InvalidInput`] past the end.
     pub fn write_all_at(&self, bytes: &[u8], at: u64) -> io::Result<()> {
         self.check(at, bytes.len() as u64)?;
-        self.disk.write(bytes, at)
+        self.disk.own()?.write(bytes, at)
     }
 
     /// Returns when all earlier writes survive a crash.
@@ -228,7 +296,10 @@ impl VirtualDisk {
     /// # Errors
     /// Any failure after which a write may not survive.
     pub fn flush(&self) -> io::Result<()> {
-        self.disk.flush()
+        match &self.disk {
+            Disk::Qcow2(disk) => disk.flush(),
+            Disk::Other(_) => Ok(()),
+        }
     }
 
     /// The bytes are no longer needed. They may keep their content.
@@ -237,13 +308,14 @@ impl VirtualDisk {
     /// Of the device; [`io::ErrorKind::InvalidInput`] past the end.
     pub fn discard(&self, at: u64, len_bytes: u64) -> io::Result<()> {
         self.check(at, len_bytes)?;
-        self.disk.discard(at, len_bytes)
+        self.disk.own()?.discard(at, len_bytes)
     }
 
     /// A range must be inside of the disk.
     fn check(&self, at: u64, len_bytes: u64) -> io::Result<()> {
         let end = at.checked_add(len_bytes);
-        match end.is_some_and(|end| end <= self.disk.len_bytes()) {
+        let len = self.disk.len_bytes()?;
+        match end.is_some_and(|end| end <= len) {
             true => Ok(()),
             false => Err(io::ErrorKind::InvalidInput.into()),
         }
@@ -255,7 +327,7 @@ impl Drop for VirtualDisk {
     fn drop(&mut self) {
         if self.write {
             // Who closes a volume has flushed it, and knows of errors.
-            let _ = self.disk.close();
+            let _ = self.disk.own().and_then(Qcow2::close);
         }
         if self
             .unwanted
@@ -274,7 +346,7 @@ impl ReadAt for VirtualDisk {
     }
 
     fn len_bytes(&self) -> io::Result<u64> {
-        Ok(self.disk.len_bytes())
+        self.disk.len_bytes()
     }
 }
 
@@ -380,6 +452,8 @@ impl Chain<'_> {
         Ok(match format.map_or_else(|| Format::of(&*store), Ok)? {
             Format::Raw => Box::new(store),
             Format::Qcow2 => Box::new(self.qcow2(store, path, false, lock)?),
+            Format::Vmdk => Box::new(Vmdk::open(Arc::new(store))?),
+            Format::Vhdx => Box::new(Vhdx::open(Arc::new(store))?),
         })
     }
 

@@ -238,7 +238,7 @@ pub use throughline_fileio::throttle::{Pauses, ThrottleState};
 pub use throughline_fileio::writeback::WritebackCounts;
 pub use throughline_fileio::{Advice, DirtyLimits};
 pub use throughline_image::{
-    Backing, Doubtful, Error as PartitionError, Format, NotAllowed, NotWhole, Partition,
+    Backing, Doubtful, Error as PartitionError, Format, NotAllowed, NotWhole, OnlyRead, Partition,
     Signature as PartitionVolume, Table as PartitionTable, UnknownFormat,
 };
 pub use throughline_make::pack;

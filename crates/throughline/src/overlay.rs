@@ -84,7 +84,7 @@ pub fn rebase(
     let of_base = |source| Error::open(base, source);
     // Locked against writers while it is read; an object is of one version.
     let (new, _lock) = Image::locked(&image.without_overlay(), base).map_err(of_base)?;
-    refuse_circle(overlay, base).map_err(of_base)?;
+    refuse_circle(overlay, image, base).map_err(of_base)?;
     let disk = disk(overlay, image, true).map_err(failed)?;
     let total = ReadAt::len_bytes(&disk).map_err(failed)?;
     if new.len_bytes().map_err(of_base)? > total {
@@ -124,7 +124,7 @@ pub fn upload(
         let why = "it is not the name of an object: s3://BUCKET/KEY, gs:// or az://";
         return Err(of_object(io::Error::new(io::ErrorKind::InvalidInput, why)));
     }
-    refuse_base(overlay, to)?;
+    refuse_base(overlay, image, to)?;
     let mut send = |from: &dyn ReadAt| {
         let sent = object::upload(to, from, upload.replace, &mut *progress);
         sent.unwrap_or(Ok(())).map_err(of_object)
@@ -140,10 +140,10 @@ pub fn upload(
 }
 
 /// An overlay is not uploaded to the place of one of its bases.
-fn refuse_base(overlay: &Path, to: &Path) -> Result<()> {
+fn refuse_base(overlay: &Path, image: &ImageOptions, to: &Path) -> Result<()> {
     let shown = object::object_shown(to);
     let is_to = |base: &Path| object::object_shown(base) == shown;
-    let is_base = any_base(overlay, is_to).map_err(|source| Error::open(overlay, source))?;
+    let is_base = any_base(overlay, image, is_to).map_err(|source| Error::open(overlay, source))?;
     match is_base {
         true => {
             let why = "it is a base of the overlay";
@@ -154,8 +154,12 @@ fn refuse_base(overlay: &Path, to: &Path) -> Result<()> {
     }
 }
 
-/// Whether one of the bases of an overlay is such a one.
-fn any_base(overlay: &Path, is_it: impl Fn(&Path) -> bool) -> io::Result<bool> {
+/// Whether one of the bases of an overlay is such a one: of those that it may name, for others are not opened.
+fn any_base(
+    overlay: &Path,
+    image: &ImageOptions,
+    is_it: impl Fn(&Path) -> bool,
+) -> io::Result<bool> {
     let mut base = base_of(overlay)?;
     for _ in 0..64 {
         let Some(at) = base else {
@@ -165,16 +169,19 @@ fn any_base(overlay: &Path, is_it: impl Fn(&Path) -> bool) -> io::Result<bool> {
             return Ok(true);
         }
         // A base that cannot be read, or is raw, names no other.
-        base = base_of(&at).unwrap_or(None);
+        base = match image.may_open(&at) {
+            true => base_of(&image.whole_base(at)).unwrap_or(None),
+            false => None,
+        };
     }
     Ok(false)
 }
 
 /// The new base must not be the overlay, or laid over it.
-fn refuse_circle(overlay: &Path, base: &Path) -> io::Result<()> {
+fn refuse_circle(overlay: &Path, image: &ImageOptions, base: &Path) -> io::Result<()> {
     let overlay = overlay.canonicalize()?;
     let is_it = |base: &Path| base.canonicalize().is_ok_and(|base| base == overlay);
-    if is_it(base) || any_base(base, is_it).unwrap_or(false) {
+    if is_it(base) || any_base(base, image, is_it).unwrap_or(false) {
         let why = "it is the overlay itself, or laid over it";
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }

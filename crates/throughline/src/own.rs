@@ -5,6 +5,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, PoisonError, RwLock};
 
+use smallvec::SmallVec;
 use throughline_device::{
     BlockDevice, Completion, DeviceInfo, DeviceKind, Limits, Op, Queue, Request,
 };
@@ -76,6 +77,20 @@ pub trait Device: Send + Sync {
     /// Any failure to write all of `buf`; part of it may have been written.
     fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()>;
 
+    /// Writes all of `bufs`, one behind another, from byte `offset` on. By default, each by a call of
+    /// [`Device::write_all_at`].
+    ///
+    /// # Errors
+    /// As of that.
+    fn write_all_vectored_at(&self, bufs: &[&[u8]], offset: u64) -> io::Result<()> {
+        let mut at = offset;
+        for buf in bufs {
+            self.write_all_at(buf, at)?;
+            at += buf.len() as u64;
+        }
+        Ok(())
+    }
+
     /// Returns when all earlier writes survive a crash.
     ///
     /// # Errors
@@ -117,6 +132,10 @@ impl<D: Device + ?Sized> Device for Arc<D> {
 
     fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
         (**self).write_all_at(buf, offset)
+    }
+
+    fn write_all_vectored_at(&self, bufs: &[&[u8]], offset: u64) -> io::Result<()> {
+        (**self).write_all_vectored_at(bufs, offset)
     }
 
     fn flush(&self) -> io::Result<()> {
@@ -221,10 +240,8 @@ impl<D: Device> Calls<D> {
                 }
             }
             Op::Write => {
-                for memory in request.slices() {
-                    self.device.write_all_at(memory, at)?;
-                    at += memory.len() as u64;
-                }
+                let slices: SmallVec<[&[u8]; 16]> = request.slices().collect();
+                self.device.write_all_vectored_at(&slices, at)?;
             }
             Op::Flush => self.device.flush()?,
             Op::Discard => self.device.discard(at, request.len_bytes())?,

@@ -83,6 +83,7 @@ fn every_type_is_debug_send_and_sync() {
         PackedInto,
         NotAllowed,
         NotWhole,
+        OnlyRead,
         Partition,
         PartitionError,
         PartitionTable,

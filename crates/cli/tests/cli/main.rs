@@ -26,6 +26,7 @@ mod many_clients;
 mod mkfs;
 mod mount;
 mod objects;
+mod other_formats;
 mod overlay;
 mod overwritten;
 mod pack_edges;

@@ -244,7 +244,7 @@ fn a_raw_disk_that_begins_like_another_format_is_not_guessed() {
     crate::common::fails(
         ["ls", "--image-format", "qcow", &at(&raw, "/")],
         2,
-        "raw and qcow2",
+        "no such format",
     );
 }
 
@@ -260,7 +260,7 @@ fn what_cannot_be_right_is_refused() {
         bytes[79] = flags;
         fs::write(&image, bytes).unwrap();
     };
-    for (flags, why) in [(4, "another file"), (16, "extended L2"), (64, "unknown")] {
+    for (flags, why) in [(4, "another file"), (64, "unknown")] {
         flagged(flags);
         let refused = fails(["ls", &at(&image, "/")], 1);
         assert!(refused.contains(why), "{refused}");

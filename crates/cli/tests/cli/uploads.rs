@@ -155,6 +155,34 @@ fn an_uploaded_overlay_is_an_image_and_a_base_elsewhere() {
     assert!(kept.stdout == noise(9 << 20, 1));
 }
 
+/// What an image names is opened only with leave, also to see that it is not the target.
+#[test]
+fn an_upload_asks_for_nothing_that_an_image_names() {
+    let Some(machine) = Machine::new("40M") else {
+        return;
+    };
+    let (middle, top) = (machine.text("over.qcow2"), machine.text("top.qcow2"));
+    let make = [
+        "create", "-q", "-f", "qcow2", "-u", "-F", "qcow2", "-b", &middle, &top, "40M",
+    ];
+    if !Command::new("qemu-img")
+        .args(make)
+        .status()
+        .is_ok_and(|status| status.success())
+    {
+        throughline_testkit::missing!("qemu-img is not installed (qemu-utils)");
+        return;
+    }
+    machine.bucket.take_count(Step::Get);
+    machine.good(&["overlay", "upload", &top, "s3://bucket/images/top"]);
+    assert_eq!(machine.bucket.take_count(Step::Get), 0);
+    // Without a base that cannot be seen, any object may be replaced; with leave, this one is not.
+    let mut over_base = vec!["overlay", "upload", "--force", "--backing", BASE];
+    over_base.extend(["--backing", &middle, &top, BASE]);
+    let said = machine.fails(&over_base);
+    assert!(said.contains("it is a base of the overlay"), "{said}");
+}
+
 #[test]
 fn a_flattened_overlay_is_a_new_base() {
     let Some(machine) = Machine::new("40M") else {

@@ -48,9 +48,7 @@ fn images_of_disks() {
     let path = dir.path().join("disk");
     for (format, what) in [
         ("qed", "a QED disk image"),
-        ("vmdk", "a VMDK disk image"),
         ("vdi", "a VDI disk image"),
-        ("vhdx", "a VHDX disk image"),
         ("vpc", "a VHD disk image"),
         ("parallels", "a Parallels disk image"),
     ] {

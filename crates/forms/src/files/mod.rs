@@ -52,8 +52,11 @@ pub fn holds_ext(file: &File, offset: u64) -> Option<&'static str> {
     if offset != 0 && is_ext(file, offset) {
         return Some("it holds an ext volume at --offset");
     }
-    if matches!(Format::of(file), Ok(Format::Qcow2)) {
-        return Some("it is an image of a disk (qcow2)");
+    match Format::of(file) {
+        Ok(Format::Qcow2) => return Some("it is an image of a disk (qcow2)"),
+        Ok(Format::Vmdk) => return Some("it is an image of a disk (vmdk)"),
+        Ok(Format::Vhdx) => return Some("it is an image of a disk (vhdx)"),
+        _ => {}
     }
     match PartitionTable::read(file) {
         Ok(Some(table)) => {

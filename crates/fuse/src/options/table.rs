@@ -103,7 +103,7 @@ static TABLE: &[Known] = &[
         "format",
         "FORMAT",
         Group::Image,
-        "the format of the image: raw or qcow2, instead of by its content",
+        "the format of the image, instead of by its content: raw, qcow2, vmdk or vhdx (the last two: ro)",
         |options, text| {
             let format = text.parse();
             options.format = Some(format.map_err(|error: UnknownFormat| error.to_string())?);

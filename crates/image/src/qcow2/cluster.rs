@@ -17,7 +17,12 @@ const ZEROS: u64 = 1;
 pub(super) struct Clusters {
     bits: u32,
     has_zeros: bool,
+    /// Entries of L2 tables have a second word, with bits for [`PARTS`] parts of the cluster.
+    pub(super) has_parts: bool,
 }
+
+/// The parts of a cluster that are there or not one by one, if entries are extended.
+const PARTS: u32 = 32;
 
 impl Clusters {
     /// # Errors
@@ -27,8 +32,25 @@ impl Clusters {
             true => Ok(Clusters {
                 bits,
                 has_zeros: version >= 3,
+                has_parts: false,
             }),
             false => Err(broken("its header has impossible sizes")),
+        }
+    }
+
+    /// The same, with extended entries.
+    ///
+    /// # Errors
+    /// If parts of such clusters would be shorter than sectors.
+    pub(super) fn in_parts(self) -> io::Result<Clusters> {
+        match self.bits >= 14 {
+            true => Ok(Clusters {
+                // Each part has a bit that says so.
+                has_zeros: false,
+                has_parts: true,
+                ..self
+            }),
+            false => Err(broken("its clusters are too short for extended entries")),
         }
     }
 
@@ -46,7 +68,17 @@ impl Clusters {
         self.has_zeros
     }
 
-    /// The number of entries of a table that fills a cluster.
+    /// The number of words of an entry of an L2 table.
+    pub(super) fn words(self) -> usize {
+        if self.has_parts { 2 } else { 1 }
+    }
+
+    /// The number of clusters of the disk that an L2 table has.
+    pub(super) fn in_table(self) -> usize {
+        self.entries() >> u32::from(self.has_parts)
+    }
+
+    /// The number of words of a table that fills a cluster.
     pub(super) fn entries(self) -> usize {
         1 << self.bits.saturating_sub(3)
     }
@@ -98,7 +130,45 @@ impl Clusters {
         }
     }
 
-    /// What an entry of an L2 table says.
+    /// The number of bytes of a part.
+    fn part_bytes(self) -> u64 {
+        self.bytes() >> PARTS.ilog2()
+    }
+
+    /// The number of bytes from `byte` to the end of its part.
+    pub(super) fn rest_of_part(self, byte: u64) -> u64 {
+        let within = byte & self.part_bytes().wrapping_sub(1);
+        self.part_bytes().saturating_sub(within)
+    }
+
+    /// What an extended entry says of the part that `byte` of the disk is in; a place is that of the byte.
+    /// The lower half of its second word has the bits of parts that are there, the upper one of zeros.
+    ///
+    /// # Errors
+    /// If it cannot be.
+    pub(super) fn part(self, entry: u64, parts: u64, byte: u64) -> io::Result<Entry> {
+        let within = self.within(byte);
+        let index = within.checked_div(self.part_bytes()).unwrap_or(0);
+        let bit = |at: u64| {
+            parts
+                .checked_shr(u32::try_from(at).unwrap_or(64))
+                .unwrap_or(0)
+                & 1
+                == 1
+        };
+        let (is_there, is_zeros) = (bit(index), bit(index.saturating_add(PARTS.into())));
+        match self.entry(entry)? {
+            compressed @ Entry::Compressed { .. } => Ok(compressed),
+            Entry::Plain(place) if is_there && !is_zeros => {
+                Ok(Entry::Plain(place.saturating_add(within)))
+            }
+            _ if is_there => Err(broken("a part of a cluster cannot be where it should be")),
+            _ if is_zeros => Ok(Entry::Zeros(None)),
+            _ => Ok(Entry::Absent),
+        }
+    }
+
+    /// What an entry of an L2 table says; of an extended one, its first word.
     ///
     /// # Errors
     /// If it cannot be.

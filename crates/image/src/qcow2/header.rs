@@ -133,7 +133,11 @@ impl Header {
         if self.refcount_order > 6 {
             return Err(broken("its header has impossible sizes"));
         }
-        Clusters::new(self.cluster_bits, self.version)
+        let clusters = Clusters::new(self.cluster_bits, self.version)?;
+        match self.incompatible & SUBCLUSTERS {
+            0 => Ok(clusters),
+            _ => clusters.in_parts(),
+        }
     }
 
     /// The size of a cluster.
@@ -188,23 +192,19 @@ impl Header {
     /// # Errors
     /// [`io::ErrorKind::Unsupported`] for what is not supported.
     pub(crate) fn check(&self, write: bool) -> io::Result<()> {
-        const REASONS: [(u64, &str); 2] = [
-            (DATA_FILE, "a qcow2 image with its data in another file"),
-            (
-                SUBCLUSTERS,
-                "a qcow2 image with extended L2 entries: 'qemu-img convert -O qcow2' makes one without",
-            ),
-        ];
         if self.encryption != 0 {
             return Err(unsupported("an encrypted qcow2 image"));
         }
-        if let Some((_, why)) = REASONS
-            .iter()
-            .find(|(flag, _)| self.incompatible & flag != 0)
-        {
-            return Err(unsupported(*why));
+        if self.incompatible & DATA_FILE != 0 {
+            return Err(unsupported("a qcow2 image with its data in another file"));
         }
-        let unknown = self.incompatible & !(DIRTY | CORRUPT | COMPRESSION);
+        if write && self.incompatible & SUBCLUSTERS != 0 {
+            return Err(unsupported(
+                "writing to a qcow2 image with extended L2 entries: an overlay takes changes, or 'qemu-img \
+                 convert -O qcow2' makes an image without them",
+            ));
+        }
+        let unknown = self.incompatible & !(DIRTY | CORRUPT | COMPRESSION | SUBCLUSTERS);
         if unknown != 0 {
             return Err(unsupported(format!(
                 "a qcow2 image with unknown features ({unknown:#x})"
@@ -219,7 +219,7 @@ impl Header {
             ));
         }
         let clusters = self.clusters()?;
-        let covered = long(clusters.entries()).saturating_mul(clusters.bytes());
+        let covered = long(clusters.in_table()).saturating_mul(clusters.bytes());
         if u64::from(self.l1_entries).saturating_mul(covered) < self.len_bytes {
             return Err(broken("its first table is too short"));
         }

@@ -147,8 +147,9 @@ impl<'a> Survey<'a> {
                     "the table at byte {place} is used too often"
                 )));
             }
-            for entry in numbers(self.file, place, self.clusters.bytes())? {
-                self.cluster(entry, is_active)?;
+            let entries = numbers(self.file, place, self.clusters.bytes())?;
+            for entry in entries.iter().step_by(self.clusters.words()) {
+                self.cluster(*entry, is_active)?;
             }
         }
         Ok(())

@@ -69,7 +69,7 @@ impl Tables {
 
     /// The table and the entry in it of cluster `number` of the disk.
     fn split(&self, number: u64) -> (usize, usize) {
-        let entries = long(self.clusters.entries());
+        let entries = long(self.clusters.in_table());
         (
             size(number.checked_div(entries).unwrap_or(0)),
             size(number.checked_rem(entries).unwrap_or(0)),
@@ -91,12 +91,30 @@ impl Tables {
         }
     }
 
+    /// The same of the part of a cluster that byte `at` of the disk is in.
+    ///
+    /// # Errors
+    /// The same.
+    pub(super) fn part(&mut self, file: &dyn ReadAt, at: u64) -> io::Result<Entry> {
+        let clusters = self.clusters;
+        let (index, within) = self.split(clusters.number(at));
+        let Some(table) = self.load(file, index)? else {
+            return Ok(Entry::Absent);
+        };
+        let first = within.saturating_mul(clusters.words());
+        let words = table.entries.get(first..).unwrap_or_default();
+        match words {
+            [entry, parts, ..] => clusters.part(*entry, *parts, at),
+            _ => Ok(Entry::Absent),
+        }
+    }
+
     /// The number of clusters from `number` on that are in no table: at least 1 if the first one is not.
     pub(super) fn absent(&self, number: u64) -> u64 {
         let (index, within) = self.split(number);
         let after = self.l1.iter().enumerate().skip(index);
         let missing = after.take_while(|(at, entry)| **entry == 0 && !self.cached.contains_key(at));
-        let entries = long(missing.count()).saturating_mul(long(self.clusters.entries()));
+        let entries = long(missing.count()).saturating_mul(long(self.clusters.in_table()));
         entries.saturating_sub(long(within))
     }
 

@@ -125,7 +125,9 @@ impl Qcow2 {
         // The disk may end within a cluster.
         let there = tail.min(self.header.len_bytes.saturating_sub(end));
         if head == 0 && tail == 0 {
-            return self.file.write_all_at(bytes, place);
+            self.file.write_all_at(bytes, place)?;
+            self.streams.written(&*self.file, place, bytes.len());
+            return Ok(());
         }
         let mut whole = vec![0; size(head)];
         self.read_now(&mut whole, at.saturating_sub(head))?;
@@ -134,7 +136,9 @@ impl Qcow2 {
         whole.resize(from.saturating_add(size(tail)), 0);
         let after = whole.get_mut(from..from.saturating_add(size(there)));
         self.read_now(after.unwrap_or_default(), end)?;
-        self.file.write_all_at(&whole, place)
+        self.file.write_all_at(&whole, place)?;
+        self.streams.written(&*self.file, place, whole.len());
+        Ok(())
     }
 
     /// As [`Qcow2::read`], while clusters are in flight.

@@ -30,27 +30,27 @@ impl Image {
     /// Without a lock.
     ///
     /// # Errors
-    /// As [`VirtualDisk::open`].
+    /// As [`VirtualDisk::open_as`].
     pub(crate) fn peek(options: &ImageOptions, path: &Path) -> io::Result<Image> {
         Ok(match options.found(path, false)? {
             Found::Raw(file) => Image::Raw(file),
             Found::Other(file) => Image::Other(file),
             Found::Object(object) => Image::Object(object),
-            Found::Qcow2(image) => Image::Virtual(Box::new(image.open(false, LockMode::None)?)),
+            Found::Virtual(image) => Image::Virtual(Box::new(image.open(false, LockMode::None)?)),
         })
     }
 
     /// The disk in the image at `path`, for reading, and the lock on its file if the disk does not have it.
     ///
     /// # Errors
-    /// As [`VirtualDisk::open`].
+    /// As [`VirtualDisk::open_as`].
     pub(crate) fn locked(
         options: &ImageOptions,
         path: &Path,
     ) -> io::Result<(Image, Option<LockedFile>)> {
         Ok(match options.found(path, false)? {
             Found::Object(object) => (Image::Object(object), None),
-            Found::Qcow2(image) => {
+            Found::Virtual(image) => {
                 let disk = image.open(false, LockMode::Shared)?;
                 (Image::Virtual(Box::new(disk)), None)
             }
@@ -66,7 +66,7 @@ impl Image {
     pub(crate) fn at<'a>(&'a self, path: &'a Path) -> NewBase<'a> {
         let (format, version) = match self {
             Image::Raw(_) | Image::Other(_) => (Format::Raw, None),
-            Image::Virtual(disk) => (Format::Qcow2, disk.version()),
+            Image::Virtual(disk) => (disk.format(), disk.version()),
             Image::Object(object) => (Format::Raw, Some(object.version.as_str())),
         };
         NewBase {
@@ -172,6 +172,11 @@ impl ImageOptions {
         overlay::whole_base(base, &self.backing)
     }
 
+    /// Whether an image may make this file or object be opened.
+    pub(crate) fn may_open(&self, named: &Path) -> bool {
+        self.backing.may_open(named)
+    }
+
     /// The same, of the image itself.
     pub(crate) fn without_overlay(&self) -> ImageOptions {
         ImageOptions {
@@ -183,18 +188,22 @@ impl ImageOptions {
     /// What the image at `path` is. `make` also makes an overlay that is not there.
     fn found<'a>(&'a self, path: &'a Path, make: bool) -> io::Result<Found<'a>> {
         if let Some(over) = self.overlaid(path, make)? {
-            return Ok(Found::Qcow2(over));
+            return Ok(Found::Virtual(over));
         }
         let format = |image: &dyn ReadAt| self.format.map_or_else(|| Format::of(image), Ok);
-        let qcow2 = || {
+        let found = |format| {
             let backing = Cow::Borrowed(&self.backing);
-            Found::Qcow2(Qcow2 { path, backing })
+            Found::Virtual(Virtual {
+                path,
+                format,
+                backing,
+            })
         };
         if let Some(object) = object::open(path) {
             let object = object?;
             return Ok(match format(&object)? {
                 Format::Raw => Found::Object(object),
-                _ => qcow2(),
+                format => found(format),
             });
         }
         let file = open(path)?;
@@ -204,12 +213,12 @@ impl ImageOptions {
         }
         Ok(match format(&file)? {
             Format::Raw => Found::Raw(file),
-            _ => qcow2(),
+            format => found(format),
         })
     }
 
     /// The overlay, if there is one of the image at `path`.
-    fn overlaid<'a>(&'a self, path: &'a Path, make: bool) -> io::Result<Option<Qcow2<'a>>> {
+    fn overlaid<'a>(&'a self, path: &'a Path, make: bool) -> io::Result<Option<Virtual<'a>>> {
         let Some(overlay) = &self.overlay else {
             return Ok(None);
         };
@@ -223,8 +232,9 @@ impl ImageOptions {
             Err(error) => return Err(of(overlay, &error)),
         };
         if base.as_ref().is_some_and(|base| is_same(base, path)) {
-            return Ok(Some(Qcow2 {
+            return Ok(Some(Virtual {
                 path: overlay,
+                format: Format::Qcow2,
                 backing: Cow::Owned(self.backing.clone().allow(path)),
             }));
         }
@@ -257,7 +267,7 @@ impl ImageOptions {
             return Ok(format);
         }
         Ok(match self.found(path, false)? {
-            Found::Qcow2(_) => Format::Qcow2,
+            Found::Virtual(image) => image.format,
             Found::Raw(_) | Found::Other(_) | Found::Object(_) => Format::Raw,
         })
     }
@@ -265,10 +275,10 @@ impl ImageOptions {
     /// The disk in a qcow2 image.
     ///
     /// # Errors
-    /// As [`VirtualDisk::open`]; [`io::ErrorKind::InvalidInput`] if it is another image.
+    /// As [`VirtualDisk::open_as`]; [`io::ErrorKind::InvalidInput`] if it is another image.
     pub(crate) fn disk(&self, path: &Path, write: bool, lock: LockMode) -> io::Result<VirtualDisk> {
         match self.found(path, write)? {
-            Found::Qcow2(image) => image.open(write, lock),
+            Found::Virtual(image) if image.format == Format::Qcow2 => image.open(write, lock),
             _ => {
                 let why = "it is no overlay: it is not a qcow2 image";
                 Err(io::Error::new(io::ErrorKind::InvalidInput, why))
@@ -279,7 +289,7 @@ impl ImageOptions {
     /// The disk in the image at `path`, locked; `None` if it is the file itself.
     ///
     /// # Errors
-    /// As [`VirtualDisk::open`].
+    /// As [`VirtualDisk::open_as`].
     pub(crate) fn device(
         &self,
         path: &Path,
@@ -292,7 +302,7 @@ impl ImageOptions {
         match self.found(path, write) {
             Ok(Found::Raw(_) | Found::Other(_)) => Ok(None),
             Ok(Found::Object(_)) => object::device(path, write).transpose(),
-            Ok(Found::Qcow2(image)) => {
+            Ok(Found::Virtual(image)) => {
                 let mut disk = image.open(write, lock)?;
                 if let (Some(_), Some(unwanted)) = (&self.overlay, &self.unwanted) {
                     disk.remove_if(Arc::clone(unwanted))?;
@@ -314,16 +324,17 @@ enum Found<'a> {
     Other(File),
     /// The bytes of an object are the disk.
     Object(Object),
-    /// A qcow2 image, of a file or an object.
-    Qcow2(Qcow2<'a>),
+    /// An image of another format, of a file or an object.
+    Virtual(Virtual<'a>),
 }
 
-struct Qcow2<'a> {
+struct Virtual<'a> {
     path: &'a Path,
+    format: Format,
     backing: Cow<'a, Backing>,
 }
 
-impl Qcow2<'_> {
+impl Virtual<'_> {
     fn open(self, write: bool, lock: LockMode) -> io::Result<VirtualDisk> {
         let options = DiskOptions {
             write,
@@ -331,7 +342,7 @@ impl Qcow2<'_> {
             backing: self.backing.into_owned(),
             objects: object::open,
         };
-        VirtualDisk::open(self.path, &options)
+        VirtualDisk::open_as(self.format, self.path, &options)
     }
 }
 
@@ -392,12 +403,20 @@ impl Device for VirtualDisk {
         VirtualDisk::write_all_at(self, buf, offset)
     }
 
+    fn write_all_vectored_at(&self, bufs: &[&[u8]], offset: u64) -> io::Result<()> {
+        // Together, as they may fill clusters that none of them fills: a cluster is written whole.
+        match bufs {
+            [buf] => VirtualDisk::write_all_at(self, buf, offset),
+            bufs => VirtualDisk::write_all_at(self, &bufs.concat(), offset),
+        }
+    }
+
     fn flush(&self) -> io::Result<()> {
         VirtualDisk::flush(self)
     }
 
     fn discards(&self) -> bool {
-        true
+        self.format().is_written()
     }
 
     fn discard(&self, offset: u64, len_bytes: u64) -> io::Result<()> {
