@@ -28,6 +28,7 @@ mod allowed;
 mod cursor;
 mod format;
 mod gpt;
+mod image_file;
 mod mbr;
 pub mod overlay;
 mod qcow2;

@@ -6,7 +6,6 @@
 //! - A chain has at most [`MAX_CHAIN`] files.
 
 use std::fmt;
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,6 +15,7 @@ use throughline_device::{LockMode, LockedFile, OpenOptions};
 
 use crate::allowed::{Backing, NotAllowed, NotWhole, backing_place, is_url, without_secrets};
 use crate::format::{Format, OnlyRead};
+use crate::image_file::ImageFile;
 use crate::qcow2::{self, Base, Header, NewBacking, Opening, Qcow2};
 use crate::source::ReadAt;
 use crate::store::Store;
@@ -360,12 +360,12 @@ struct Chain<'a> {
 
 impl Chain<'_> {
     /// Opens a file, and keeps its lock.
-    fn lock(&mut self, path: &Path, write: bool, lock: LockMode) -> io::Result<File> {
+    fn lock(&mut self, path: &Path, write: bool, lock: LockMode) -> io::Result<ImageFile> {
         let options = OpenOptions::new().direct(false).write(write).lock(lock);
         let locked = options.open_locked(path)?;
         let file = locked.file().try_clone()?;
         self.files.push(locked);
-        Ok(file)
+        Ok(ImageFile::new(file, write))
     }
 
     fn qcow2(

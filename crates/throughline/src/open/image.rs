@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use rustix::fs::{Mode, OFlags};
-use throughline_device::{BlockDevice, LockMode, LockedFile, OpenOptions as DeviceOptions};
+use throughline_device::{
+    AlignedBuf, BlockDevice, LockMode, LockedFile, OpenOptions as DeviceOptions,
+};
 use throughline_image::overlay::{self, NewBase};
 use throughline_image::{Backing, DiskOptions, Format, Object, ReadAt, VirtualDisk};
 
@@ -407,7 +409,17 @@ impl Device for VirtualDisk {
         // Together, as they may fill clusters that none of them fills: a cluster is written whole.
         match bufs {
             [buf] => VirtualDisk::write_all_at(self, buf, offset),
-            bufs => VirtualDisk::write_all_at(self, &bufs.concat(), offset),
+            bufs => {
+                let len_bytes = bufs.iter().map(|buf| buf.len()).sum();
+                let mut whole = AlignedBuf::zeroed(len_bytes, 4096);
+                let mut rest = &mut whole[..];
+                for buf in bufs {
+                    let (part, behind) = rest.split_at_mut(buf.len());
+                    part.copy_from_slice(buf);
+                    rest = behind;
+                }
+                VirtualDisk::write_all_at(self, &whole, offset)
+            }
         }
     }
 
