@@ -154,7 +154,7 @@ fn refuse_base(overlay: &Path, image: &ImageOptions, to: &Path) -> Result<()> {
     }
 }
 
-/// Whether one of the bases of an overlay is such a one: of those that it may name, for others are not opened.
+/// Whether one of the bases of an overlay is such a one. Those that it may not name are not opened.
 fn any_base(
     overlay: &Path,
     image: &ImageOptions,

@@ -302,8 +302,8 @@ fn a_full_volume_is_full_to_the_last_cluster() {
         punch(cluster, cluster - block);
         assert!(is_full(direct(&other, cluster, &bytes)), "{what}");
         punch(2 * cluster - block, block);
-        // A node that the split extent needed came from what data leaves to mappings, which is filled up first.
-        // Whether it needed one depends on when the data was written back.
+        // If the split extent needed a node, that came from what data leaves to mappings, which is filled up
+        // first. Whether it needed one depends on when the data was written back.
         for extra in 0..nodes() - nodes_before {
             punch((2 + extra) * cluster, cluster);
         }
