@@ -365,6 +365,30 @@ fn one_of_every_change_is_shown_and_written() {
     }
 }
 
+/// A file's cluster is replaced block by block, as the kernel logs a rewritten file: after the first block, the
+/// file has blocks in both clusters. The old one is free in the end.
+#[test]
+fn a_cluster_that_was_replaced_block_by_block_is_free() {
+    let Some(volume) = Volume::make("bigalloc") else {
+        return;
+    };
+    let (old, image) = &volume.old;
+    let mut cut = image.clone();
+    cut.set_size_bytes(1 << 10);
+    let start = FREE.next_multiple_of(16);
+    let tags = vec![
+        add_range(*old, 0, 1, start, false),
+        del_range(*old, 1, 100),
+        inode(*old, &cut),
+    ];
+    std::fs::write(volume.image.path(), volume.with(&[tags])).expect("written");
+    let fs = volume.image.open();
+    let replayed = fs.recovery().replayed.clone().expect("recovered");
+    assert_eq!(replayed.fast_commits, 1);
+    fs.close().expect("closed");
+    volume.image.check("replaced");
+}
+
 /// The last fast commit is torn: the complete ones before it are replayed.
 #[test]
 fn a_torn_one_ends_them() {
