@@ -238,7 +238,7 @@ fn killed_under_load() {
         files += counts.files;
     }
     eprintln!("{promises} promises, {files} contents of files");
-    throughline_testkit::ledger::judged(killed as u64, "kills of a mount's server");
+    throughline_testkit::ledger::judged(killed, "kills of a mount's server");
     if chosen().is_none() {
         assert!(promises > 10 * killed && files > 5 * killed);
     }
