@@ -365,8 +365,8 @@ fn one_of_every_change_is_shown_and_written() {
     }
 }
 
-/// A file's cluster is replaced block by block, as the kernel logs a rewritten file: after the first block, the
-/// file has blocks in both clusters. The old one is free in the end.
+/// A file's cluster is replaced block by block, as the kernel logs a rewritten file: after the first block,
+/// the file has blocks in both clusters. The old one is free in the end.
 #[test]
 fn a_cluster_that_was_replaced_block_by_block_is_free() {
     let Some(volume) = Volume::make("bigalloc") else {
