@@ -1,8 +1,8 @@
 //! [`Streams`]: long runs of the file that are written one behind another.
 //!
-//! The file is written through the system's cache, in the thread of the caller. So that the disk is busy
-//! meanwhile, a long run that was written begins to go to it at once, not with the next sync. That is a hint,
-//! and promises nothing. What is read, the system reads ahead itself.
+//! What is short, or not aligned, is written through the system's cache ([`crate::image_file`]). So that the
+//! disk is busy meanwhile, a long run of such writes begins to go to it at once, not with the next sync. That
+//! is a hint, and promises nothing.
 
 use parking_lot::Mutex;
 
