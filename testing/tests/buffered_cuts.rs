@@ -205,6 +205,7 @@ fn a_device_that_stops_shows_nothing_old() {
     let most = if soak() { 600 } else { 18 };
     let seeds = seeds(most);
     let came = run_all(&seeds, cut);
+    throughline_testkit::ledger::judged(seeds.len() as u64, "cuts of cached writes");
     assert!(
         chosen().is_some() || came.iter().filter(|came| **came).count() > came.len() / 2,
         "the device hardly ever stopped"

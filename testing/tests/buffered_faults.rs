@@ -392,6 +392,7 @@ fn writes_that_fail_by_chance_lose_nothing() {
     let most = if soak() { 1000 } else { 12 };
     let seeds = seeds(most);
     run_all(&seeds, by_chance);
+    throughline_testkit::ledger::judged(seeds.len() as u64, "seeds of failing writes");
 }
 
 /// A device that fails permanently: closing reports that and returns.

@@ -358,13 +358,15 @@ fn over_shapes(what: &str, run: fn(u64, &str, &Scratch) -> Check) {
     const NAMES: [&str; 4] = ["ext4 4k", "ext4 1k", "ext3 1k", "ext2 4k"];
     let most = if soak() { 400 } else { NAMES.len() as u64 };
     let scratch = Scratch::new();
-    for seed in seeds(most) {
+    let seeds = seeds(most);
+    for &seed in &seeds {
         let name = NAMES[seed as usize % NAMES.len()];
         let _deadline = Deadline::new(format!("{what}, seed {seed}"));
         run(seed, name, &scratch).unwrap_or_else(|wrong| {
             panic!("{what}, THROUGHLINE_SEED={seed} (threads do not repeat), {name}: {wrong}")
         });
     }
+    throughline_testkit::ledger::judged(seeds.len() as u64, &format!("seeds of {what}"));
 }
 
 #[test]

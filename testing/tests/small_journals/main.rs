@@ -120,6 +120,7 @@ fn work_that_is_larger_than_the_log() {
         fill(image(shape, scratch), seed, scratch)
             .map_err(|what| format!("{}, seed {seed}: {what}", shape.name))
     });
+    throughline_testkit::ledger::judged(seeds.len() as u64, "seeds of work larger than the log");
 }
 
 #[test]
@@ -239,4 +240,5 @@ fn sequence_numbers_and_logs_go_around() {
         laps(image(shape, scratch), first, seed, scratch)
             .map_err(|what| format!("{}, seed {seed}, from {first}: {what}", shape.name))
     });
+    throughline_testkit::ledger::judged(seeds.len() as u64, "seeds of laps of the log");
 }
