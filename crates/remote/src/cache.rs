@@ -35,7 +35,7 @@ pub(crate) struct Cache {
     /// Of this one.
     dir: PathBuf,
     max_bytes: u64,
-    /// What this process fetches; `None` if it cannot be told to others.
+    /// By which other processes see what this one fetches; `None` if the cache has no file for that.
     pub(crate) claims: Option<Claims>,
     /// Written since old chunks were last looked for.
     written_bytes: AtomicU64,

@@ -1,5 +1,5 @@
-//! Processes that share a cache on disk fetch each chunk once, and do not wait for one that was killed or
-//! does not go on. The server counts.
+//! Processes that share a cache on disk fetch each chunk once. They do not wait for a process that was killed
+//! or does not go on. The server counts.
 
 use std::fs::{self, File};
 use std::io::Write;

@@ -82,7 +82,7 @@ pub fn rebase(
     let (overlay, base) = (overlay.as_ref(), base.as_ref());
     let failed = |source| Error::open(overlay, source);
     let of_base = |source| Error::open(base, source);
-    // Locked against writers while it is read; an object is of one version.
+    // A file is locked against writers while it is read; an object is pinned to one version.
     let (new, _lock) = Image::locked(&image.without_overlay(), base).map_err(of_base)?;
     refuse_circle(overlay, image, base).map_err(of_base)?;
     let disk = disk(overlay, image, true).map_err(failed)?;

@@ -43,7 +43,7 @@ impl Judge {
         let mut hash = DefaultHasher::new();
         ground.path("").hash(&mut hash);
         left.hash(&mut hash);
-        // It is judged also if it is as one before: more may have been synced since.
+        // Judged even if the bytes are those of an earlier cut: more may have been synced since.
         let is_new = self.seen.insert(hash.finish());
         let cut = ground.path("cut");
         fs::write(&cut, left).unwrap();
