@@ -68,6 +68,8 @@ mod scope;
 #[cfg(not(miri))]
 mod slice;
 #[cfg(not(miri))]
+mod threads;
+#[cfg(not(miri))]
 mod wake_up;
 
 #[cfg(not(miri))]
@@ -100,6 +102,8 @@ pub use request::{Completion, Op, Request};
 pub use scope::{Done, Scope, Segment, scope};
 #[cfg(not(miri))]
 pub use slice::shorten_slice;
+#[cfg(not(miri))]
+pub use threads::{Execute, ThreadsQueue};
 #[cfg(not(miri))]
 pub use wake_up::{round_trip_on_one_processor_us, wake_up_us};
 

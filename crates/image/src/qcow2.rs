@@ -20,8 +20,9 @@
 //! - A cluster is written in place only if one entry refers to it.
 //! - A cluster that was freed is not used for anything else before the disk has the table without it.
 //!
-//! Locks, outermost first: `flushing`, `in_flight`, `allocating`, `state`. No data is read or written under
-//! `state`, but tables are read. `allocating` is held while clusters are claimed, written and entered.
+//! Locks, outermost first: `flushing`, `in_flight`, `placing`, `state`. No data is read or written under
+//! `state`, but tables are read. Clusters are in `placing` while places are claimed for them, written and
+//! entered.
 
 mod backing;
 mod cluster;
@@ -31,6 +32,7 @@ mod create;
 mod flush;
 mod header;
 mod parts;
+mod placing;
 mod streams;
 mod survey;
 mod tables;
@@ -47,6 +49,7 @@ use crate::virtual_disk::damaged;
 use cluster::{Clusters, Entry, long, size};
 use compressed::Decompressor;
 use counts::Counts;
+use placing::Placing;
 use streams::Streams;
 use survey::{for_reading, for_writing, numbers, table_bytes};
 use tables::Tables;
@@ -72,8 +75,7 @@ pub(crate) struct Qcow2 {
     decompressor: Decompressor,
     streams: Streams,
     state: Mutex<State>,
-    /// Held by those who claim clusters.
-    allocating: Mutex<()>,
+    placing: Placing,
     /// Held shared while clusters are read or written in place; alone, for a moment, before others are free.
     in_flight: RwLock<()>,
     flushing: Mutex<()>,
@@ -146,7 +148,7 @@ impl Qcow2 {
                 counts,
                 unused: Vec::new(),
             }),
-            allocating: Mutex::new(()),
+            placing: Placing::default(),
             in_flight: RwLock::new(()),
             flushing: Mutex::new(()),
             failed: OnceLock::new(),

@@ -7,7 +7,8 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use smallvec::SmallVec;
 use throughline_device::{
-    BlockDevice, Completion, DeviceInfo, DeviceKind, Limits, Op, Queue, Request,
+    BlockDevice, Completion, DeviceInfo, DeviceKind, Execute, Limits, Op, Queue, Request,
+    ThreadsQueue,
 };
 
 /// The storage of a volume or a raw file: an array of bytes. Implement it for your own storage and open it
@@ -110,6 +111,13 @@ pub trait Device: Send + Sync {
         Err(io::ErrorKind::Unsupported.into())
     }
 
+    /// The number of calls that are worth having in progress at once. With 1, the default, each is made by the
+    /// thread that needs it, one after another. With more, threads of this library make them: for storage
+    /// with a latency, such as a network's.
+    fn queue_depth(&self) -> u32 {
+        1
+    }
+
     /// The unit of I/O in bytes: a power of two from 512 to the volume's block size. The default is 512.
     fn block_bytes(&self) -> u32 {
         512
@@ -150,6 +158,10 @@ impl<D: Device + ?Sized> Device for Arc<D> {
         (**self).discard(offset, len_bytes)
     }
 
+    fn queue_depth(&self) -> u32 {
+        (**self).queue_depth()
+    }
+
     fn block_bytes(&self) -> u32 {
         (**self).block_bytes()
     }
@@ -159,9 +171,12 @@ impl<D: Device + ?Sized> Device for Arc<D> {
     }
 }
 
-/// Adapts a [`Device`] to the layers below. A request is complete when `submit` returns.
+/// What a request to threads should have: it costs to hand one over.
+const THREADS_BYTES: u32 = 1 << 20;
+
+/// Adapts a [`Device`] to the layers below.
 pub(crate) struct Own<D> {
-    device: Arc<D>,
+    served: Arc<Served<D>>,
     info: DeviceInfo,
 }
 
@@ -174,24 +189,36 @@ impl<D: Device + 'static> Own<D> {
             let why = format!("blocks of {block} bytes: must be a power of two, at least 512");
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
+        let any = Limits::default();
+        let has_threads = device.queue_depth() > 1;
+        let (queue_depth, io_opt_bytes) = match has_threads {
+            true => (device.queue_depth().min(any.queue_depth), THREADS_BYTES),
+            false => (any.queue_depth, any.io_opt_bytes),
+        };
         let limits = Limits {
             logical_block_bytes: block,
             physical_block_bytes: block.max(4096),
             discard: device.discards(),
             write_zeroes: false,
             fua: false,
-            ..Limits::default()
+            queue_depth,
+            io_opt_bytes,
+            ..any
         };
         let info = DeviceInfo {
             name: device.name(),
             kind: DeviceKind::Other,
-            engine: "calls",
+            engine: if has_threads { "threads" } else { "calls" },
             direct: true,
             read_only: false,
             limits,
         };
         Ok(Own {
-            device: Arc::new(device),
+            served: Arc::new(Served {
+                len_bytes: device.len_bytes() / u64::from(block) * u64::from(block),
+                device,
+                limits,
+            }),
             info,
         })
     }
@@ -203,34 +230,31 @@ impl<D: Device + 'static> BlockDevice for Own<D> {
     }
 
     fn len_bytes(&self) -> u64 {
-        whole_blocks(&*self.device)
+        self.served.len_bytes
     }
 
     fn open_queue(&self) -> io::Result<Box<dyn Queue>> {
-        Ok(Box::new(Calls {
-            device: Arc::clone(&self.device),
-            limits: self.info.limits,
-            ready: Vec::new(),
-        }))
+        let served = Arc::clone(&self.served);
+        Ok(match served.device.queue_depth() {
+            0 | 1 => Box::new(Calls {
+                served,
+                ready: Vec::new(),
+            }),
+            _ => Box::new(ThreadsQueue::new(served)),
+        })
     }
 }
 
-/// The length without a partial last block.
-fn whole_blocks(device: &impl Device) -> u64 {
-    let block = u64::from(device.block_bytes().max(1));
-    device.len_bytes() / block * block
-}
-
-/// One thread's queue on the device.
-struct Calls<D> {
-    device: Arc<D>,
+/// The device, as it carries out requests.
+struct Served<D> {
+    device: D,
     limits: Limits,
-    ready: Vec<Completion>,
+    /// Without a partial last block.
+    len_bytes: u64,
 }
 
-impl<D: Device> Calls<D> {
+impl<D: Device> Served<D> {
     fn carry_out(&self, request: &mut Request) -> io::Result<()> {
-        self.limits.admit(request, whole_blocks(&*self.device))?;
         let mut at = request.offset_bytes();
         match request.op() {
             Op::Read => {
@@ -251,12 +275,40 @@ impl<D: Device> Calls<D> {
     }
 }
 
-impl<D: Device> Queue for Calls<D> {
-    fn submit(&mut self, mut request: Request) {
+impl<D: Device + 'static> Execute for Served<D> {
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    fn admit(&self, request: &Request) -> io::Result<()> {
+        self.limits.admit(request, self.len_bytes)
+    }
+
+    fn execute(&self, mut request: Request) -> Completion {
         // The request's memory must be returned even if the device panics.
         let done = catch_unwind(AssertUnwindSafe(|| self.carry_out(&mut request)));
         let result = done.unwrap_or_else(|_| Err(io::Error::other("the device panicked")));
-        self.ready.push(Completion { request, result });
+        Completion { request, result }
+    }
+}
+
+/// One thread's queue on a device that serves one call at a time. A request is complete when `submit`
+/// returns.
+struct Calls<D> {
+    served: Arc<Served<D>>,
+    ready: Vec<Completion>,
+}
+
+impl<D: Device + 'static> Queue for Calls<D> {
+    fn submit(&mut self, request: Request) {
+        let completion = match self.served.admit(&request) {
+            Ok(()) => self.served.execute(request),
+            Err(error) => Completion {
+                request,
+                result: Err(error),
+            },
+        };
+        self.ready.push(completion);
     }
 
     fn kick(&mut self) {}
@@ -270,7 +322,7 @@ impl<D: Device> Queue for Calls<D> {
     }
 
     fn depth(&self) -> usize {
-        self.limits.queue_depth.max(1) as usize
+        self.served.limits.queue_depth.max(1) as usize
     }
 }
 

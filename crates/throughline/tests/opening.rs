@@ -4,8 +4,9 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
 use throughline::{Device, Error, Memory, OpenOptions, Reason, Volume};
 use throughline_testkit::e2fs::{assert_clean, mke2fs};
@@ -125,6 +126,7 @@ struct Moody {
     fails: Arc<AtomicBool>,
     panics: Arc<AtomicBool>,
     block: u32,
+    queue_depth: u32,
 }
 
 impl Moody {
@@ -134,6 +136,7 @@ impl Moody {
             fails: Arc::default(),
             panics: Arc::default(),
             block: 512,
+            queue_depth: 1,
         }
     }
 
@@ -166,6 +169,10 @@ impl Device for Moody {
         self.mood()
     }
 
+    fn queue_depth(&self) -> u32 {
+        self.queue_depth
+    }
+
     fn block_bytes(&self) -> u32 {
         self.block
     }
@@ -177,8 +184,11 @@ impl Device for Moody {
 
 #[test]
 fn errors_and_panics_of_a_device_are_errors_of_the_call() {
-    for how in ["fails", "panics"] {
-        let device = Moody::new(vec![0; 1 << 20]);
+    for (how, queue_depth) in [("fails", 1), ("panics", 1), ("fails", 4), ("panics", 4)] {
+        let device = Moody {
+            queue_depth,
+            ..Moody::new(vec![0; 1 << 20])
+        };
         let mut options = OpenOptions::new();
         let raw = options.write(true).open_raw_device(device.clone()).unwrap();
         raw.write_all_at(b"before", 0).unwrap();
@@ -198,6 +208,60 @@ fn errors_and_panics_of_a_device_are_errors_of_the_call() {
         raw.close().unwrap();
         assert_eq!(&device.memory.to_vec()[..6], b"after.");
     }
+}
+
+/// Memory that answers a read of its second half when another one waits as well.
+struct Pairs {
+    memory: Memory,
+    waiting: Mutex<u32>,
+    more: Condvar,
+}
+
+impl Device for Pairs {
+    fn len_bytes(&self) -> u64 {
+        self.memory.len_bytes()
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        if offset >= self.len_bytes() / 2 {
+            let mut waiting = self.waiting.lock().unwrap();
+            *waiting += 1;
+            self.more.notify_all();
+            let limit = Duration::from_secs(60);
+            let met = self.more.wait_timeout_while(waiting, limit, |it| *it < 2);
+            if met.unwrap().1.timed_out() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        }
+        self.memory.read_exact_at(buf, offset)
+    }
+
+    fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.memory.write_all_at(buf, offset)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn queue_depth(&self) -> u32 {
+        4
+    }
+}
+
+#[test]
+fn a_device_with_a_queue_has_calls_in_progress_at_once() {
+    let bytes: Vec<u8> = (0..16_u32 << 20).map(|at| (at >> 12) as u8).collect();
+    let device = Pairs {
+        memory: Memory::from(bytes.clone()),
+        waiting: Mutex::new(0),
+        more: Condvar::new(),
+    };
+    let raw = OpenOptions::new().open_raw_device(device).unwrap();
+    let half = bytes.len() / 2;
+    let mut back = vec![0; half];
+    raw.read_exact_at(&mut back, half as u64).unwrap();
+    assert!(back == bytes[half..]);
 }
 
 #[test]

@@ -8,6 +8,7 @@
 //!  limits and length                              results, short transfers, the end of the file
 //! ```
 
+mod calls;
 mod discover;
 mod file;
 mod given;
@@ -15,7 +16,6 @@ mod holder;
 mod lock;
 mod mounted;
 mod ranges;
-mod threads;
 mod transfer;
 mod uring;
 
@@ -35,9 +35,8 @@ pub(crate) use lock::{Locking, lock, open_exclusive, refuse_held};
 pub use mounted::unescaped;
 pub use ranges::RangeLocks;
 
-use crate::{BlockDevice, DeviceInfo, DeviceKind, EngineChoice, Queue};
+use crate::{BlockDevice, DeviceInfo, DeviceKind, EngineChoice, Queue, ThreadsQueue};
 use file::HostFile;
-use threads::ThreadsQueue;
 use uring::UringQueue;
 
 /// A regular file or block device with its engine.

@@ -23,8 +23,8 @@ use std::time::Duration;
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 use rustix::io::Errno;
 
+use super::calls::execute;
 use super::file::HostFile;
-use super::threads::execute;
 use super::transfer::{Step, Transfer};
 use crate::request::Segments;
 use crate::{Completion, Op, Queue, Request};

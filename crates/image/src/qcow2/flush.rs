@@ -58,13 +58,20 @@ impl Qcow2 {
     /// # Errors
     /// As of [`Qcow2::flush`].
     pub(super) fn write_tables_if_many(&self) -> io::Result<()> {
-        let state = self.state.lock();
-        let is_full = state.tables.is_full() || state.unused.len() > MAX_UNUSED;
-        drop(state);
-        match is_full {
-            true => self.flush(),
+        if !self.has_many() {
+            return Ok(());
+        }
+        let _one = self.flushing.lock();
+        // Another thread may just have written them.
+        match self.has_many() {
+            true => self.flush_alone(),
             false => Ok(()),
         }
+    }
+
+    fn has_many(&self) -> bool {
+        let state = self.state.lock();
+        state.tables.is_full() || state.unused.len() > MAX_UNUSED
     }
 
     /// Returns when everything that was written before survives a power cut.
@@ -73,6 +80,11 @@ impl Qcow2 {
     /// Of the device. After a failed sync, every later call fails.
     pub(crate) fn flush(&self) -> io::Result<()> {
         let _one = self.flushing.lock();
+        self.flush_alone()
+    }
+
+    /// For the holder of `flushing`.
+    fn flush_alone(&self) -> io::Result<()> {
         self.check_failed()?;
         let mut taken = self.take()?;
         match self.write_all(&mut taken) {

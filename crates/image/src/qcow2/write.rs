@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //! - A new cluster is written whole before a table refers to it.
-//! - Two threads that write to one cluster do not both give it a new place: claims are made one at a time.
+//! - Two threads that write to one cluster do not both give it a new place ([`Placing`](super::placing)).
 
 use std::io;
 
@@ -63,10 +63,11 @@ impl Qcow2 {
     /// Writes to new clusters. Returns how many bytes; 0 if another thread has claimed clusters meanwhile.
     fn write_new(&self, bytes: &[u8], at: u64) -> io::Result<usize> {
         let _in_flight = self.in_flight.read();
-        let _one = self.allocating.lock();
         let end = at.saturating_add(long(bytes.len()));
         let first = self.clusters.number(at);
-        let wanted = self.without_own_place(first, self.clusters.number(end.saturating_sub(1)))?;
+        let last = self.clusters.number(end.saturating_sub(1));
+        let _placing = self.placing.take(first..last.saturating_add(1));
+        let wanted = self.without_own_place(first, last)?;
         if wanted == 0 {
             return Ok(0);
         }
@@ -204,17 +205,17 @@ impl Qcow2 {
     /// Discards the clusters from `number` on, up to `last` and the end of the table. Returns where to go on.
     fn discard_in_table(&self, number: u64, last: u64) -> io::Result<u64> {
         let entry = if self.base.is_some() { zeros() } else { 0 };
+        let after = number.saturating_add(1);
+        let to = after
+            .next_multiple_of(long(self.clusters.entries()))
+            .min(last);
         let _in_flight = self.in_flight.read();
-        let _one = self.allocating.lock();
+        let _placing = self.placing.take(number..to);
         let mut state = self.state.lock();
         let absent = state.tables.absent(number);
         if absent > 0 {
             return Ok(number.saturating_add(absent));
         }
-        let after = number.saturating_add(1);
-        let to = after
-            .next_multiple_of(long(self.clusters.entries()))
-            .min(last);
         for number in number..to {
             match state.tables.entry(&*self.file, number)? {
                 Entry::Absent | Entry::Zeros(None) => {}

@@ -431,6 +431,11 @@ impl Device for VirtualDisk {
         self.format().is_written()
     }
 
+    /// A call waits for the file of the image.
+    fn queue_depth(&self) -> u32 {
+        16
+    }
+
     fn discard(&self, offset: u64, len_bytes: u64) -> io::Result<()> {
         VirtualDisk::discard(self, offset, len_bytes)
     }

@@ -1,4 +1,5 @@
-//! The thread engine: `preadv2` and `pwritev2`, for systems that forbid io_uring.
+//! [`ThreadsQueue`]: a queue on threads, for what carries out one request at a time ([`Execute`]): the system
+//! calls of a file where io_uring is forbidden, and images of formats.
 //!
 //! A single request runs on the thread that waits for it, without a thread switch. With several in flight,
 //! the others go to workers of the queue, started when first needed, at most [`MAX_WORKERS`].
@@ -17,16 +18,12 @@
 //! A worker that panics cannot return its request, so the process aborts, as in [`crate::scope`].
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
-use rustix::fs::fdatasync;
-use rustix::io::{ReadWriteFlags, preadv2, pwritev2};
-
-use super::file::HostFile;
-use super::transfer::{Step, Transfer};
 use crate::scope::AbortOnUnwind;
-use crate::{Completion, Op, Queue, Request, free_thread};
+use crate::{Completion, Limits, Queue, Request, free_thread};
 
 /// The most workers of one queue.
 const MAX_WORKERS: usize = 16;
@@ -34,9 +31,25 @@ const MAX_WORKERS: usize = 16;
 /// Requests queued per worker, including the running one.
 const JOBS_PER_WORKER: usize = 4;
 
+/// Carries out requests, for several threads at once.
+pub trait Execute: Send + Sync + 'static {
+    /// The limits of the device. Of these, [`Limits::queue_depth`] says how many threads are of use.
+    fn limits(&self) -> &Limits;
+
+    /// Checks a request.
+    ///
+    /// # Errors
+    /// If it is not to be carried out, for example because it is outside of the device.
+    fn admit(&self, request: &Request) -> io::Result<()>;
+
+    /// Carries out a whole request on this thread. The process aborts if this panics.
+    fn execute(&self, request: Request) -> Completion;
+}
+
+/// See the head of this file.
 #[repr(align(128))] // written with each request, so on its own cache lines
-pub(super) struct ThreadsQueue {
-    file: Arc<HostFile>,
+pub struct ThreadsQueue<E: Execute> {
+    device: Arc<E>,
     max_workers: usize,
     depth: usize,
     /// Submitted, but not passed to the workers.
@@ -72,12 +85,13 @@ struct State {
     closed: bool,
 }
 
-impl ThreadsQueue {
-    pub(super) fn new(file: Arc<HostFile>) -> ThreadsQueue {
-        let device_depth = (file.info.limits.queue_depth as usize).max(1);
+impl<E: Execute> ThreadsQueue<E> {
+    /// A queue without threads yet.
+    pub fn new(device: Arc<E>) -> ThreadsQueue<E> {
+        let device_depth = (device.limits().queue_depth as usize).max(1);
         let max_workers = device_depth.min(MAX_WORKERS);
         ThreadsQueue {
-            file,
+            device,
             max_workers,
             depth: device_depth.min(max_workers * JOBS_PER_WORKER),
             pending: VecDeque::new(),
@@ -94,11 +108,14 @@ impl ThreadsQueue {
             return;
         }
         let pool = self.pool.get_or_insert_with(WorkerPool::new);
-        pool.grow_to(&self.file, (self.dispatched + count).min(self.max_workers));
+        pool.grow_to(
+            &self.device,
+            (self.dispatched + count).min(self.max_workers),
+        );
         if pool.workers.is_empty() {
             // The system refuses even one thread.
             for request in self.pending.drain(..count) {
-                self.ready.push(execute(&self.file, request));
+                self.ready.push(self.device.execute(request));
             }
             return;
         }
@@ -119,9 +136,9 @@ impl ThreadsQueue {
     }
 }
 
-impl Queue for ThreadsQueue {
+impl<E: Execute> Queue for ThreadsQueue<E> {
     fn submit(&mut self, request: Request) {
-        if let Err(error) = self.file.admit(&request) {
+        if let Err(error) = self.device.admit(&request) {
             self.ready.push(Completion {
                 request,
                 result: Err(error),
@@ -146,7 +163,7 @@ impl Queue for ThreadsQueue {
         self.dispatch(usize::from(self.ready.len() < wait_for));
         while self.ready.len() < wait_for {
             match self.pending.pop_front() {
-                Some(request) => self.ready.push(execute(&self.file, request)),
+                Some(request) => self.ready.push(self.device.execute(request)),
                 None => self.collect(wait_for - self.ready.len()),
             }
         }
@@ -163,7 +180,7 @@ impl Queue for ThreadsQueue {
     }
 }
 
-impl Drop for ThreadsQueue {
+impl<E: Execute> Drop for ThreadsQueue<E> {
     fn drop(&mut self) {
         self.collect(self.dispatched);
         if let Some(pool) = self.pool.take() {
@@ -197,14 +214,14 @@ impl WorkerPool {
     }
 
     /// Starts workers until there are `count`, or the system refuses a thread.
-    fn grow_to(&mut self, file: &Arc<HostFile>, count: usize) {
+    fn grow_to<E: Execute>(&mut self, device: &Arc<E>, count: usize) {
         while self.workers.len() < count {
-            let (file, shared) = (Arc::clone(file), Arc::clone(&self.shared));
+            let (device, shared) = (Arc::clone(device), Arc::clone(&self.shared));
             let worker = thread::Builder::new()
                 .name("throughline-io".into())
                 .spawn(move || {
                     free_thread();
-                    shared.work(&file);
+                    shared.work(&*device);
                 });
             match worker {
                 Ok(worker) => self.workers.push(worker),
@@ -245,7 +262,7 @@ impl Shared {
     }
 
     /// The main loop of a worker.
-    fn work(&self, file: &HostFile) {
+    fn work(&self, device: &impl Execute) {
         let bomb = AbortOnUnwind("an I/O worker panicked");
         let mut state = self.lock();
         loop {
@@ -258,7 +275,7 @@ impl Shared {
                 break; // closed
             };
             drop(state);
-            let completion = execute(file, request);
+            let completion = device.execute(request);
             state = self.lock();
             state.done.push(completion);
             if state.done.len() >= state.wanted {
@@ -274,34 +291,4 @@ impl Shared {
 
 fn sleep<'a>(on: &Condvar, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
     on.wait(state).unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Executes a whole request on this thread.
-pub(super) fn execute(file: &HostFile, request: Request) -> Completion {
-    let mut transfer = Transfer::new(request);
-    loop {
-        let offset = transfer.offset_bytes();
-        let result = match transfer.request.op() {
-            Op::Read => {
-                let mut slices = transfer.read_slices();
-                preadv2(file.fd(), &mut slices, offset, ReadWriteFlags::empty()).map(|n| n as u64)
-            }
-            Op::Write => {
-                let fua = transfer.request.fua();
-                let flags = if fua {
-                    ReadWriteFlags::DSYNC
-                } else {
-                    ReadWriteFlags::empty()
-                };
-                pwritev2(file.fd(), &transfer.write_slices(), offset, flags).map(|n| n as u64)
-            }
-            Op::Flush => fdatasync(file.fd()).map(|()| 0),
-            op => file
-                .clear(op, offset, transfer.request.len_bytes())
-                .map(|()| 0),
-        };
-        if let Step::Finished(result) = transfer.advance(file, result) {
-            return transfer.finish(result);
-        }
-    }
 }
