@@ -1,6 +1,7 @@
 //! [`Session`]: a mounted volume.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 
@@ -84,7 +85,23 @@ impl Session {
         Ok(session)
     }
 
-    pub(crate) fn begin(
+    /// Serves a connection that somebody else has mounted, and unmounts: a descriptor of `/dev/fuse`, or a
+    /// socket of datagrams on which a test plays the part of the kernel.
+    ///
+    /// # Errors
+    /// [`MountError::Mount`].
+    pub fn of_connection(
+        volume: Volume,
+        connection: OwnedFd,
+        source: &Path,
+        options: &MountOptions,
+    ) -> Result<Session, MountError> {
+        Session::begin(volume, None, source, options, |negotiation, config| {
+            fuser::Session::from_fd(negotiation, connection, config.acl, config)
+        })
+    }
+
+    fn begin(
         volume: Volume,
         claim: Option<Claim>,
         source: &Path,

@@ -1,5 +1,6 @@
 //! Untrusted images: structures changed one by one and resealed, random bytes, truncated images. All of it is
-//! read and changed. Errors are allowed; a panic, a hang or unbounded memory is not.
+//! read and changed, also in random order, and by requests to a mount's server. Errors are allowed; a panic, a
+//! hang or unbounded memory is not.
 //!
 //! `THROUGHLINE_HOSTILE='ext4 rich:17'` runs one image again, `THROUGHLINE_SOAK=1` runs many more.
 
@@ -8,6 +9,8 @@ mod edges;
 mod exercise;
 mod mutate;
 mod resized;
+mod sequence;
+mod served;
 mod survey;
 mod watch;
 
@@ -192,6 +195,47 @@ fn damaged_images_get_another_size() {
     throughline_testkit::ledger::judged(all, "damaged images that were resized");
     // Damage that the first check finds tests only that.
     assert!(resized * 10 > all);
+}
+
+/// Random operations, and requests to a mount's server, on damaged images.
+#[test]
+fn damaged_images_in_sequences() {
+    in_sequences(
+        "damaged images, with sequences of operations",
+        sequence::run,
+        40,
+    );
+}
+
+#[test]
+fn damaged_images_are_served() {
+    in_sequences("damaged images that were served", served::run, 30);
+}
+
+/// `run` returns how many steps succeeded: on a sound image, at least `least`.
+fn in_sequences(what: &str, run: fn(&[u8], u64) -> usize, least: usize) {
+    let bases = &*BASES;
+    for (name, base) in bases {
+        let most = (0..8).map(|seed| WATCH.over(name, || run(&base.bytes, seed)));
+        let most = most.map(|done| done.expect("a sound image")).max();
+        let is_refused = name.contains("read only");
+        assert!(is_refused || most >= Some(least), "{name}: {most:?} steps");
+    }
+    let again = one_image(bases, |bytes, seed| {
+        run(bytes, seed);
+    });
+    if again || bases.is_empty() {
+        return;
+    }
+    let reached = AtomicU64::new(0);
+    let all = each_image(bases, &seeds(per_recipe() / 6), run, |done| {
+        reached.fetch_add((done > 10).into(), Ordering::Relaxed);
+    });
+    let reached = reached.into_inner();
+    eprintln!("{reached} of {all} with more than 10 steps that succeeded");
+    throughline_testkit::ledger::judged(all, what);
+    // Damage that the open rejects tests only the open.
+    assert!(reached * 3 > all);
 }
 
 /// Checks the checker: a panic must be noticed.

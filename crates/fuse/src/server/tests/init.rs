@@ -5,7 +5,6 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
-use fuser::SessionACL;
 use throughline::{OpenOptions, Volume};
 
 use super::bytes::{self, Bytes, op};
@@ -75,15 +74,7 @@ fn session(
     for (unique, (number, body)) in (2..).zip(messages) {
         kernel.send(*number, unique, 0, body);
     }
-    let session = Session::begin(
-        volume,
-        None,
-        Path::new("image"),
-        options,
-        |negotiation, config| {
-            fuser::Session::from_fd(negotiation, ours.into(), SessionACL::All, config)
-        },
-    );
+    let session = Session::of_connection(volume, ours.into(), Path::new("image"), options);
     (session, kernel)
 }
 
