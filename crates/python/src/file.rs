@@ -7,6 +7,7 @@ use pyo3::exceptions::{PyOSError, PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyMemoryView, PySlice};
 use throughline::File as Open;
+use throughline::internal::LendCached;
 
 use crate::slot::Slot;
 use crate::stat::{self, Stat};
@@ -56,6 +57,30 @@ impl File {
         Ok(usize::try_from(rest).unwrap_or(usize::MAX))
     }
 
+    /// Copies from the volume's cache into a part of a buffer, if all of it is cached: without memory in
+    /// between, and with the interpreter's lock held, which the buffer needs. Returns the number of bytes.
+    ///
+    /// Objects of Python are made before the cache is locked: making one may run any code of Python.
+    fn copy_cached(&self, part: &Bound<'_, PyAny>, len: usize) -> PyResult<Option<usize>> {
+        let py = part.py();
+        let len = len as u64;
+        let Some(pieces) = self.open.at_once(|open| open.pieces(len)) else {
+            return Ok(None);
+        };
+        let mut buffers = Vec::with_capacity(pieces.len());
+        let mut at = 0;
+        for piece in pieces {
+            buffers.push((piece, PyBuffer::<u8>::get(&slice(part, at, piece)?)?));
+            at += piece;
+        }
+        let mut buffers = buffers.iter();
+        let mut copy = |bytes: &[u8]| match buffers.next() {
+            Some((len, buffer)) if *len == bytes.len() => buffer.copy_from_slice(py, bytes).is_ok(),
+            _ => false,
+        };
+        Ok(self.open.at_once(|open| open.lend(len, &mut copy)))
+    }
+
     fn write_bytes(&self, py: Python<'_>, data: &[u8]) -> PyResult<usize> {
         self.io(py, |open| open.write(data))
     }
@@ -63,13 +88,16 @@ impl File {
 
 #[pymethods]
 impl File {
-    /// Reads at the position into a buffer of bytes; less than its length only at the end of the file, or before
-    /// an error, which the next call returns.
+    /// Reads at the position into a buffer of bytes; less than its length only at the end of the file, or
+    /// before an error, which the next call returns.
     fn readinto(&self, py: Python<'_>, buffer: &Bound<'_, PyMemoryView>) -> PyResult<usize> {
         if PyBuffer::<u8>::get(buffer)?.readonly() {
             return Err(PyTypeError::new_err("the buffer is read-only"));
         }
         in_parts(buffer, |part, memory| {
+            if let Some(read) = self.copy_cached(part, memory.len())? {
+                return Ok(read);
+            }
             let read = self.io(py, |open| open.read(memory))?;
             let into = match read == memory.len() {
                 true => part.clone(),

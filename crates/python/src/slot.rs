@@ -74,6 +74,16 @@ impl<T: Send + Sync> Slot<T> {
         held.as_ref().map(call).ok_or(Gone::Closed)
     }
 
+    /// Calls with the value, with the interpreter's lock held; `None` if that needs to wait, and if the
+    /// value is gone. The call must not wait for anything.
+    pub(crate) fn at_once<R>(&self, call: impl FnOnce(&T) -> Option<R>) -> Option<R> {
+        if !self.is_of_this_process() {
+            return None;
+        }
+        let held = self.value.try_read().ok()?;
+        held.as_ref().and_then(call)
+    }
+
     /// As [`Slot::with`], with the value to itself.
     ///
     /// # Errors

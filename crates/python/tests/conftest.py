@@ -1,10 +1,12 @@
 """Images for the tests, and the judge of what was written to them."""
 
+import importlib
 import os
 import shutil
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,14 @@ def missing(what: str) -> None:
     if os.environ.get("THROUGHLINE_REQUIRE_ALL") == "1":
         pytest.fail(f"THROUGHLINE_REQUIRE_ALL=1, but missing: {what}")
     pytest.skip(f"missing: {what}")
+
+
+def module(name: str) -> Any:
+    """A module that a test needs."""
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        missing(f"the module {name}")
 
 
 def program(name: str) -> str:

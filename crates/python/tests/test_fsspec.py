@@ -20,7 +20,7 @@ from fsspec.tests.abstract import (
 )
 
 import throughline
-from conftest import SIZE, check, debugfs
+from conftest import SIZE, check, debugfs, module
 from throughline.fsspec import ThroughlineFileSystem
 
 
@@ -289,6 +289,19 @@ def test_threads_share_one_volume(fs: ThroughlineFileSystem, image: Path) -> Non
     assert len(fs.ls("/")) == 41
 
 
+def test_files_that_were_not_closed(image: Path) -> None:
+    fs = fsspec.filesystem("throughline", image=str(image))
+    text = fs.open("/text", "w")
+    text.write("not yet written")
+    packed = fs.open("/text.gz", "wb", compression="gzip")
+    packed.write(b"nor this")
+    fs.close()
+    assert fs.cat_file("/text") == b"not yet written"
+    with fs.open("/text.gz", compression="infer") as file:
+        assert file.read() == b"nor this"
+    fs.close()
+
+
 def _read_in_child(fs: Any) -> None:
     assert fs.cat_file("/a") == b"1"
     fs.close()
@@ -310,8 +323,8 @@ def test_other_processes(image: Path) -> None:
 
 
 def test_pandas(image: Path) -> None:
-    pandas = pytest.importorskip("pandas")
-    pytest.importorskip("pyarrow")
+    pandas = module("pandas")
+    module("pyarrow")
     frame = pandas.DataFrame({"x": range(1000), "y": [str(number) for number in range(1000)]})
 
     def read_csv(url: str) -> Any:
@@ -333,9 +346,9 @@ def test_pandas(image: Path) -> None:
 
 
 def test_pyarrow(fs: ThroughlineFileSystem) -> None:
-    pyarrow = pytest.importorskip("pyarrow")
+    pyarrow = module("pyarrow")
     for part in ("dataset", "fs", "parquet"):
-        pytest.importorskip(f"pyarrow.{part}")
+        module(f"pyarrow.{part}")
 
     table = pyarrow.table({"x": list(range(5000)), "key": [number % 3 for number in range(5000)]})
     arrow = pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(fs))

@@ -212,8 +212,9 @@ class Volume:
         self._native = _throughline.Volume(host_path(image), options)
         self._device = next(_devices)
         self._lock = threading.Lock()
-        # What is to be closed before the volume.
-        self._children: weakref.WeakSet[_Closable] = weakref.WeakSet()
+        # What is to be closed before the volume, by the order in which it was opened.
+        self._children: weakref.WeakValueDictionary[int, _Closable] = weakref.WeakValueDictionary()
+        self._counter = itertools.count()
         #: The path of the image, as it was given.
         self.name = os.fsdecode(image)
         #: The mode, as it was given.
@@ -258,8 +259,9 @@ class Volume:
             return
         failed: Exception | None = None
         with self._lock:
-            children = list(self._children)
-        for child in children:
+            children = list(self._children.values())
+        # What wraps another file is the newer one, and is closed before it.
+        for child in reversed(children):
             try:
                 child.close()
             except Exception as error:
@@ -693,11 +695,11 @@ class Volume:
 
     def _opened(self, child: _Closable) -> None:
         with self._lock:
-            self._children.add(child)
+            self._children[next(self._counter)] = child
 
     def _has_open_files(self) -> bool:
         with self._lock:
-            return any(not child.closed for child in self._children)
+            return any(not child.closed for child in self._children.values())
 
     def _stat_result(self, native: _throughline._Stat) -> os.stat_result:
         return stat_result(native, self._device, self._block_size)

@@ -473,6 +473,15 @@ class ThroughlineFileSystem(AbstractFileSystem):  # type: ignore[misc]
         with self.open(path, "xb" if mode == "create" else "wb", **kwargs) as file:
             file.write(value)
 
+    def open(self, path: Any, mode: str = "rb", *arguments: Any, **options: Any) -> Any:
+        """Opens a file, with the modes of the function `open`; see `fsspec`."""
+        file = super().open(path, mode, *arguments, **options)
+        if not hasattr(file, "path"):
+            # It wraps the file that `_open` has opened, and has data that is not yet written to that.
+            with self._using() as volume:
+                volume._opened(file)
+        return file
+
     def _open(
         self,
         path: str,
