@@ -24,6 +24,9 @@ pub(crate) struct Volume {
     umask: u32,
 }
 
+/// Block size, blocks, free blocks, available blocks, inodes, free inodes, ID, longest name.
+type Space = (u32, u64, u64, u64, u32, u32, u64, u32);
+
 /// How a file is opened.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
@@ -135,8 +138,8 @@ impl Volume {
         self.call(py, &at, |volume| volume.open_dir(path(&at))?.sync())
     }
 
-    /// Block size, blocks, free blocks, available blocks, inodes, free inodes, ID, longest name.
-    fn statvfs(&self, py: Python<'_>) -> PyResult<(u32, u64, u64, u64, u32, u32, u64, u32)> {
+    /// The space.
+    fn statvfs(&self, py: Python<'_>) -> PyResult<Space> {
         self.call(py, b"", |volume| {
             let space = volume.stat_fs()?;
             Ok((

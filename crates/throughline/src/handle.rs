@@ -141,11 +141,7 @@ impl Handle {
     }
 
     /// See [`LendCached`](crate::internal::LendCached).
-    pub(crate) fn lend_here(
-        &self,
-        len: u64,
-        lend: &mut dyn FnMut(&[u8]) -> bool,
-    ) -> Option<usize> {
+    pub(crate) fn lend_here(&self, len: u64, lend: &mut dyn FnMut(&[u8]) -> bool) -> Option<usize> {
         if self.mode.direct || self.mode.no_reads {
             return None;
         }

@@ -25,11 +25,13 @@ fn written_data_is_read_before_and_after_write_back() {
         let pieces = file.space().cached_pieces(777, data.len() as u64);
         let mut lent = Vec::new();
         let mut lengths = Vec::new();
-        let count = file.space().lend_cached(777, data.len() as u64, &mut |bytes| {
-            lent.extend_from_slice(bytes);
-            lengths.push(bytes.len());
-            true
-        });
+        let count = file
+            .space()
+            .lend_cached(777, data.len() as u64, &mut |bytes| {
+                lent.extend_from_slice(bytes);
+                lengths.push(bytes.len());
+                true
+            });
         assert_eq!((count, pieces), (Some(data.len()), Some(lengths)));
         assert_eq!(lent, data);
         assert_eq!(file.space().lend_cached(777, 5, &mut |_| false), None);
