@@ -1,5 +1,5 @@
-//! Reads a file of an image from the cache: `read_rate IMAGE /path CALL_BYTES`. Prints the rate in GiB/s, by the
-//! clock and by the time of the processor.
+//! Reads a file of an image from the cache: `read_rate IMAGE /path CALL_BYTES`. Prints the rate in GiB/s, by
+//! the clock and by the time of the processor.
 //!
 //! The first pass fills the cache; the second is measured.
 
