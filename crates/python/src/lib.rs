@@ -12,11 +12,10 @@
 //! Invariants:
 //! - Nothing is read from or written to a device while the interpreter's lock (GIL) is held: every call is
 //!   made in [`Python::detach`](pyo3::Python::detach). Memory of Python objects is only touched while it is
-//!   held.
-//!   What is dropped without having been closed is the exception; the package closes everything.
-//! - A volume, file or listing is closed once. Closing waits for the calls that use it ([`slot`]).
-//! - A process that was forked neither uses nor closes what its parent has open ([`slot`]).
-//! - An error of the library is an `OSError` with its `errno` ([`error`]).
+//!   held. (The exception is what is dropped without having been closed; the package closes everything.)
+//! - A volume, file or listing is closed once. Closing waits for the calls that use it (`slot.rs`).
+//! - A process that was forked neither uses nor closes what its parent has open (`slot.rs`).
+//! - An error of the library is an `OSError` with its `errno` (`error.rs`).
 #![forbid(unsafe_code)]
 
 mod error;
