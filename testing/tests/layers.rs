@@ -97,6 +97,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "throughline-registry",
         ],
     ),
+    ("throughline-python", &["throughline-fs"]),
     // Not part of the tests' crate: the lab measures models, and must not depend on test helpers.
     ("throughline-models", &["throughline-device"]),
     ("throughline-testkit", &[]),

@@ -131,6 +131,29 @@ impl Handle {
         Some(traced(&self.disk, Op::Read, |bytes| *bytes, || Ok(read)))
     }
 
+    /// See [`LendCached`](crate::internal::LendCached).
+    pub(crate) fn pieces_here(&self, len: u64) -> Option<Vec<usize>> {
+        if self.mode.direct || self.mode.no_reads {
+            return None;
+        }
+        let position = self.position.try_lock().ok()?;
+        self.source.cached_pieces(*position, len)
+    }
+
+    /// See [`LendCached`](crate::internal::LendCached).
+    pub(crate) fn lend_here(&self, len: u64, lend: &mut dyn FnMut(&[u8]) -> bool) -> Option<usize> {
+        if self.mode.direct || self.mode.no_reads {
+            return None;
+        }
+        let mut position = self.position.try_lock().ok()?;
+        let read = self.source.lend_cached(*position, len, lend)?;
+        *position = position.saturating_add(read as u64);
+        if !self.mode.unseen {
+            self.source.accessed();
+        }
+        traced(&self.disk, Op::Read, |bytes| *bytes, || Ok(read)).ok()
+    }
+
     /// As [`Handle::read_at`], but fills all of `buf` or fails.
     ///
     /// # Errors

@@ -16,6 +16,7 @@ pub use throughline_fileio::memory::{allowed_bytes, default_budget_bytes};
 pub use throughline_make::{NewFile, parse_on_error};
 
 use crate::error::{Error, Result};
+use crate::handle::Handle;
 use crate::mode::FileOptions;
 pub use crate::open::object::{HeldObject, hold_object, object_scheme_bytes, object_shown};
 use crate::open::{OpenOptions, located, not_opened, on_devices, table};
@@ -96,6 +97,30 @@ pub trait OpenGranted {
 impl OpenGranted for FileOptions {
     fn granted(&mut self, granted: bool) -> &mut Self {
         self.granted(granted)
+    }
+}
+
+/// Reads cached data without a copy in between, for a caller whose memory cannot be lent to Rust: an
+/// interpreter's.
+pub trait LendCached {
+    /// The lengths of the pieces of the cache's memory that hold the `len` bytes from the position on, up to
+    /// the end of the file. `None`: not all of it is cached, or another call uses the position. Never waits
+    /// for the device.
+    fn pieces(&self, len: u64) -> Option<Vec<usize>>;
+
+    /// Calls with those pieces, and moves the position past them. `None` as above, and if a call returns
+    /// `false`: the position is not moved then, though a part may have been lent. **The cache's memory is
+    /// locked meanwhile: a call must only copy, and not wait for anything.**
+    fn lend(&self, len: u64, lend: &mut dyn FnMut(&[u8]) -> bool) -> Option<usize>;
+}
+
+impl LendCached for Handle {
+    fn pieces(&self, len: u64) -> Option<Vec<usize>> {
+        self.pieces_here(len)
+    }
+
+    fn lend(&self, len: u64, lend: &mut dyn FnMut(&[u8]) -> bool) -> Option<usize> {
+        self.lend_here(len, lend)
     }
 }
 

@@ -47,6 +47,17 @@ pub(crate) trait Source: Send + Sync {
     /// for the device. `None` otherwise.
     fn read_cached(&self, offset: u64, buf: &mut [u8]) -> Option<usize>;
 
+    /// The lengths of the pieces of the cache's memory that hold a range, if it is cached as a whole.
+    fn cached_pieces(&self, offset: u64, len: u64) -> Option<Vec<usize>>;
+
+    /// As `read_cached`, but calls with the pieces of the cache's memory, which is locked meanwhile.
+    fn lend_cached(
+        &self,
+        offset: u64,
+        len: u64,
+        lend: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Option<usize>;
+
     /// Records a read for the access time.
     fn accessed(&self) {}
 
@@ -96,6 +107,19 @@ impl Source for Held {
 
     fn read_cached(&self, offset: u64, buf: &mut [u8]) -> Option<usize> {
         self.was_buffered()?.read_cached(offset, buf)
+    }
+
+    fn cached_pieces(&self, offset: u64, len: u64) -> Option<Vec<usize>> {
+        self.was_buffered()?.cached_pieces(offset, len)
+    }
+
+    fn lend_cached(
+        &self,
+        offset: u64,
+        len: u64,
+        lend: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Option<usize> {
+        self.was_buffered()?.lend_cached(offset, len, lend)
     }
 
     fn accessed(&self) {
@@ -191,6 +215,21 @@ impl Source for RawFile {
     fn read_cached(&self, offset: u64, buf: &mut [u8]) -> Option<usize> {
         self.cache()?; // a file that was never read through a cache gets none here
         self.cached().space().read_cached(offset, buf)
+    }
+
+    fn cached_pieces(&self, offset: u64, len: u64) -> Option<Vec<usize>> {
+        self.cache()?;
+        self.cached().space().cached_pieces(offset, len)
+    }
+
+    fn lend_cached(
+        &self,
+        offset: u64,
+        len: u64,
+        lend: &mut dyn FnMut(&[u8]) -> bool,
+    ) -> Option<usize> {
+        self.cache()?;
+        self.cached().space().lend_cached(offset, len, lend)
     }
 
     fn write(
