@@ -1,19 +1,21 @@
 //! The process that serves a mount: checks, opens, mounts, serves requests and closes.
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::path::Path;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use throughline::internal::OpenForMount;
 use throughline::{Error, NewSize, Reason, Volume};
 use throughline_fuse::options::MountOptions;
-use throughline_fuse::{Claim, Session, mounts};
+use throughline_fuse::{Claim, Ending, Outside, Session, mounts};
 
 use super::end::{Device, End};
+use super::keeper::{Duties, Keeper};
 use super::start::{self, Role};
 use super::trouble::{self, EXIT_FAILED, EXIT_SYSTEM, Trouble};
-use super::{Plan, deserted, keeper, point};
+use super::{Plan, deserted, point, sandbox};
 use crate::commands::replay::parts;
 use crate::commands::resize;
 use crate::images::note_holder;
@@ -31,6 +33,8 @@ const UNMOUNTED_WAIT: Duration = Duration::from_secs(10);
 /// How long to wait for a server that is closing: all dirty data may still have to be written back.
 const CLOSING_WAIT: Duration = Duration::from_secs(600);
 const CLOSING_LOOK: Duration = Duration::from_millis(50);
+/// How long a request of an untrusted image may take: twice as long as the kernel waits for a disk.
+const REQUEST_LIMIT: Duration = Duration::from_secs(60);
 
 /// Serves a mount until it is unmounted or a signal arrives.
 pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
@@ -72,20 +76,19 @@ pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
         let failure = Problem::from(error).met(format!("cannot find the mount at {}", quote(&dir)));
         Trouble::Failed(EXIT_SYSTEM, failure)
     })?;
-    // Kept until the process exits, for whatever reason.
-    let _keeper = match plan.options.auto_unmount {
-        true => Some(keeper::start(&ending).map_err(|error| {
-            let failure =
-                Problem::from(error).met("cannot start the process that unmounts after the server");
+    let ending = keep(plan, role, &session, ending, &end)?;
+    // Opened before the sandbox forbids it.
+    let name = std::fs::File::options().write(true).open("/proc/self/comm");
+    sandbox::drop_rights(plan, &session);
+    if plan.options.untrusted {
+        let end = end.clone();
+        let bounded = session.bound_requests(REQUEST_LIMIT, move || end.overrun());
+        bounded.map_err(|error| {
+            let failure = Problem::from(error).met("cannot bound the time of requests");
             Trouble::Failed(EXIT_SYSTEM, failure)
-        })?),
-        false => None,
-    };
-    end.mounted(ending, device);
-    match role {
-        Role::Background => deserted::watch(&dir, end),
-        Role::Foreground | Role::Guarded => {}
+        })?;
     }
+    end.mounted(ending.clone(), device);
     let answers = dir.clone();
     let quiet = plan.quiet;
     // Not joined: if the mount never answers, the thread lasts until the process exits.
@@ -93,7 +96,7 @@ pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
     tracing::info!(image = %objects::shown(&plan.image).display(), point = %dir.display(), "mounted");
     let served = session.run_and(|| {
         // If this fails, the next mount of the image only waits for a shorter time.
-        let _ = std::fs::write("/proc/self/comm", CLOSING_NAME);
+        let _ = name.and_then(|mut name| name.write_all(CLOSING_NAME.as_bytes()));
         if let Some((watched, volume)) = watched {
             watched.closing(&volume);
         }
@@ -101,10 +104,56 @@ pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
     tracing::info!(point = %dir.display(), "unmounted");
     served.map_err(|error| {
         tracing::error!(%error, "the image was not closed cleanly");
+        // The mount may still be there, without a server.
+        if let Err(error) = ending.clean_up() {
+            tracing::error!(%error, "cannot unmount");
+        }
         Trouble::Failed(
             EXIT_FAILED,
             trouble::serving(&objects::shown(&plan.image), error),
         )
+    })
+}
+
+/// Starts the process that unmounts for this one or after it, and the watch over the namespace. Returns how
+/// the mount ends.
+fn keep(
+    plan: &Plan,
+    role: Role,
+    session: &Session,
+    ending: Ending,
+    end: &End,
+) -> Result<Ending, Trouble> {
+    let is_watched = role == Role::Background;
+    let in_sandbox = sandbox::is_for(plan);
+    let duties = Duties {
+        clean_up: plan.options.auto_unmount,
+        unmount: in_sandbox,
+        watch: in_sandbox && is_watched,
+    };
+    if is_watched && !in_sandbox {
+        let (point, end) = (ending.point().to_owned(), end.clone());
+        deserted::watch(&point, std::process::id(), move || end.desert());
+    }
+    if !duties.any() {
+        return Ok(ending);
+    }
+    start::keep_from_children(&start::image(plan));
+    let keeper = Keeper::start(&ending, duties, end.clone()).map_err(|error| {
+        let failure = Problem::from(error).met("cannot start the process that unmounts");
+        Trouble::Failed(EXIT_SYSTEM, failure)
+    })?;
+    Ok(match in_sandbox {
+        true => {
+            let keeper: Arc<dyn Outside> = Arc::new(keeper);
+            session.set_outside(Arc::clone(&keeper));
+            ending.through(keeper)
+        }
+        false => {
+            // Kept until this process exits, for whatever reason.
+            std::mem::forget(keeper);
+            ending
+        }
     })
 }
 
