@@ -13,7 +13,7 @@ use crate::args::Command;
 use crate::context::Globals;
 
 /// Rings for the threads of a copy. Threads that get none use system calls.
-const RINGS: usize = 32;
+const RINGS: usize = 16;
 
 /// Drops the rights that the command does not need.
 pub(crate) fn enter_for(command: &Command, globals: &Globals) {

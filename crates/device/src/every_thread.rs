@@ -100,8 +100,9 @@ fn threads() -> io::Result<Vec<libc::pid_t>> {
 /// Signals a thread and waits until it has handled the signal, or has ended.
 fn signal_one(thread: libc::pid_t, signal: libc::c_int) -> io::Result<()> {
     let before = HANDLED.load(Ordering::SeqCst);
+    let process = rustix::process::getpid().as_raw_pid();
     // SAFETY: a system call without pointers, to a thread of this process.
-    let sent = unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, signal) };
+    let sent = unsafe { libc::syscall(libc::SYS_tgkill, process, thread, signal) };
     if sent != 0 {
         let error = io::Error::last_os_error();
         return match error.raw_os_error() {

@@ -27,8 +27,11 @@ const SERVER: &str = "THROUGHLINE_PLANTED";
 const SANDBOX: &str = "THROUGHLINE_PLANTED_SANDBOX";
 const TEST: &str = "a_planted_exploit_is_refused_everything";
 
+/// An attempt: its name, and what is done.
+type Attempt = (&'static str, fn(&Target) -> io::Result<()>);
+
 /// What an attacker tries.
-const ATTEMPTS: &[(&str, fn(&Target) -> io::Result<()>)] = &[
+const ATTEMPTS: &[Attempt] = &[
     ("open to read", |target| {
         File::open(target.path("secret")).map(drop)
     }),

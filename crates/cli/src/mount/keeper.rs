@@ -368,3 +368,33 @@ fn serve(ending: Option<&Ending>, duties: Duties) {
         }
     });
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_server_sends_is_what_the_keeper_reads() {
+        let asked = Request {
+            verb: Verb::Mode,
+            thread: 0x0102_0304,
+            address: 0x0506_0708_090a_0b0c,
+        };
+        assert_eq!(Request::read(asked.bytes(7)), (7, Some(asked)));
+        for how in [Unmount::Plain, Unmount::Lazy, Unmount::Force] {
+            let asked = Request::from(Verb::of(how));
+            assert_eq!(
+                Request::read(asked.bytes(u32::MAX)),
+                (u32::MAX, Some(asked))
+            );
+        }
+        assert_eq!(Request::read([0; REQUEST_BYTES]), (0, None));
+        let duties = Duties {
+            clean_up: true,
+            unmount: false,
+            watch: true,
+        };
+        assert_eq!(Duties::of_words(&duties.words()), duties);
+        assert!(!Duties::of_words("").any());
+    }
+}

@@ -19,7 +19,7 @@ const OTHER_THREADS: usize = 16;
 /// Queues of a thread: one for data, and one for metadata meanwhile.
 const QUEUES: usize = 2;
 /// More threads use system calls.
-const MAX_ENGINE_RINGS: usize = 256;
+const MAX_ENGINE_RINGS: usize = 96;
 /// The memory of the server of an untrusted image besides its page cache, in bytes: stacks and requests of
 /// its threads, metadata, open files.
 const UNTRUSTED_BYTES: u64 = 512 << 20;

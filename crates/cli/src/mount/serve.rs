@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use throughline::internal::OpenForMount;
 use throughline::{Error, NewSize, Reason, Volume};
+use throughline_explain::ours::Watched;
 use throughline_fuse::options::MountOptions;
 use throughline_fuse::{Claim, Ending, Outside, Session, mounts};
 
@@ -55,23 +56,7 @@ pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
     if plan.options.resize {
         grow(plan, &image)?;
     }
-    let claim = claim(plan, &image, &dir);
-    let mut options = plan.options.clone();
-    let volume = open(plan, &image, &mut options, claim.is_some())?;
-    let watched = plan
-        .watched
-        .clone()
-        .map(|watched| (watched, volume.clone()));
-    if let Some((watched, volume)) = &watched {
-        watched.opened(volume);
-    }
-    let device = Device::of(&volume);
-    let source = shown(&image);
-    let session = match claim {
-        Some(claim) => Session::of_claim(volume, claim, &source, &options),
-        None => Session::mount(volume, &source, &dir, &options),
-    }
-    .map_err(|error| Trouble::Failed(EXIT_FAILED, trouble::mounting(&plan.dir, error)))?;
+    let (session, device, watched) = begin(plan, &image, &dir)?;
     let ending = session.ending(&dir).map_err(|error| {
         let failure = Problem::from(error).met(format!("cannot find the mount at {}", quote(&dir)));
         Trouble::Failed(EXIT_SYSTEM, failure)
@@ -113,6 +98,31 @@ pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
             trouble::serving(&objects::shown(&plan.image), error),
         )
     })
+}
+
+/// What tells of a mount that is explained.
+type Explained = Option<(Arc<Watched>, Volume)>;
+
+/// Opens the image by its path in this process, and mounts it.
+fn begin(plan: &Plan, image: &Path, dir: &Path) -> Result<(Session, Device, Explained), Trouble> {
+    let claim = claim(plan, image, dir);
+    let mut options = plan.options.clone();
+    let volume = open(plan, image, &mut options, claim.is_some())?;
+    let watched = plan
+        .watched
+        .clone()
+        .map(|watched| (watched, volume.clone()));
+    if let Some((watched, volume)) = &watched {
+        watched.opened(volume);
+    }
+    let device = Device::of(&volume);
+    let source = shown(image);
+    let session = match claim {
+        Some(claim) => Session::of_claim(volume, claim, &source, &options),
+        None => Session::mount(volume, &source, dir, &options),
+    }
+    .map_err(|error| Trouble::Failed(EXIT_FAILED, trouble::mounting(&plan.dir, error)))?;
+    Ok((session, device, watched))
 }
 
 /// Starts the process that unmounts for this one or after it, and the watch over the namespace. Returns how

@@ -109,7 +109,8 @@ impl BlockDevice for HostDevice {
         }
         match uring::probe() {
             Ok(ring) => Ok(Box::new(UringQueue::new(ring, Arc::clone(&self.file)))),
-            // A system may allow few rings (RLIMIT_MEMLOCK on old kernels); in a sandbox, their number is fixed.
+            // A system may allow few rings (RLIMIT_MEMLOCK on old kernels). In a sandbox, their number is
+            // fixed.
             Err(_) if self.engine == EngineChoice::Auto || ENGINE.is_fixed() => Ok(threads()),
             Err(error) => Err(error),
         }

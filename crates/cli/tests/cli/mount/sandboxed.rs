@@ -2,11 +2,13 @@
 //! `crates/sandbox/tests/planted.rs`.
 
 use std::fs;
+use std::io::Write;
 
 use rustix::fs::{XattrFlags, getxattr, listxattr, setxattr};
 use rustix::io::Errno;
 use rustix::process::Signal;
 use serde_json::json;
+use throughline_testkit::program::has;
 
 use super::*;
 
@@ -75,6 +77,31 @@ fn a_server_in_the_sandbox_ends_by_a_signal_although_the_mount_is_in_use() {
     point.wait_mounted(false);
     drop(file);
     image.assert_clean();
+}
+
+/// The mode is in the memory of the caller, which the keeper reads for the server.
+#[test]
+fn a_shutdown_loses_what_it_is_asked_to_lose() {
+    if skipped() || !has(&["xfs_io"]) {
+        return;
+    }
+    for (command, is_kept) in [("shutdown", false), ("shutdown -f", true)] {
+        let image = image();
+        let point = mounted(&image, "");
+        let mut file = File::create(point.path("file")).unwrap();
+        file.write_all(b"text").unwrap();
+        drop(file);
+        let ran = program(Command::new("xfs_io").args(["-x", "-c", command, point.str()]));
+        assert_eq!((ran.code, &*ran.stderr), (Some(0), ""));
+        point.unmount();
+        let listed = run(["ls", &image.at("/")]);
+        assert_eq!(
+            listed.text().contains("file"),
+            is_kept,
+            "{command}: {}",
+            listed.text()
+        );
+    }
 }
 
 #[test]
