@@ -24,7 +24,7 @@ pub use held::lock_from;
 pub use mount::Mount;
 pub use mounted::{Mounted, skip_reason};
 pub use pair::{Pair, Side};
-pub use serve::serve;
+pub use serve::{in_sandbox, serve};
 pub use simdevice::{
     Change, Cut, Event, Fault, FaultDevice, Filter, Image, Keep, Logged, PowerDevice, PowerPart,
     Record, States,

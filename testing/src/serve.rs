@@ -23,7 +23,7 @@ const LIFE: Duration = Duration::from_secs(600);
 const LONG_LIFE: Duration = Duration::from_secs(6 * 3600);
 
 /// Declares, in the root of a test crate, the entry point of the process in which [`Mounted`](crate::Mounted)
-/// runs the server. The crate must depend on `throughline-fuse`.
+/// runs the server. The crate must depend on `throughline-fuse` and `throughline-sandbox`.
 #[macro_export]
 macro_rules! mount_server {
     () => {
@@ -35,12 +35,28 @@ macro_rules! mount_server {
                 mount.add(options).map_err(|error| error.to_string())?;
                 let volume = mount.volume_options().open(image);
                 let volume = volume.map_err(|error| error.to_string())?;
-                throughline_fuse::Session::mount(volume, image, point, &mount)
-                    .and_then(throughline_fuse::Session::run)
-                    .map_err(|error| error.to_string())
+                let session = throughline_fuse::Session::mount(volume, image, point, &mount);
+                let session = session.map_err(|error| error.to_string())?;
+                if $crate::in_sandbox() {
+                    let mut policy = throughline_sandbox::Policy::server();
+                    policy.rings = Some(throughline_sandbox::Rings {
+                        engine: 96,
+                        fuse: session.max_entries(),
+                    });
+                    let entered = throughline_sandbox::enter(&policy);
+                    assert_eq!(entered.missing(), [""; 0], "the sandbox is incomplete");
+                }
+                session.run().map_err(|error| error.to_string())
             });
         }
     };
+}
+
+/// Whether servers are to enter the sandbox, as those of `throughline mount` do: with
+/// `THROUGHLINE_TEST_SANDBOX=1`. Not by default, because a server in it cannot detach the mount of a test
+/// that has ended.
+pub fn in_sandbox() -> bool {
+    std::env::var_os("THROUGHLINE_TEST_SANDBOX").is_some()
 }
 
 /// The command that starts the server of a mount: this executable.
@@ -89,7 +105,12 @@ fn watch(point: &Path) {
     let limit = Timespec::try_from(if soak { LONG_LIFE } else { LIFE }).ok();
     let fd = input.as_fd();
     let mut fds = [PollFd::new(&fd, PollFlags::IN)];
-    let why = match poll(&mut fds, limit.as_ref()) {
+    // A signal restricts this thread, as all others, when the server enters the sandbox.
+    let mut polled = poll(&mut fds, limit.as_ref());
+    while polled == Err(rustix::io::Errno::INTR) {
+        polled = poll(&mut fds, limit.as_ref());
+    }
+    let why = match polled {
         Ok(0) => "the time limit has expired",
         Ok(_) => "the test has ended",
         Err(_) => "standard input cannot be polled",

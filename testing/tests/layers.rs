@@ -86,6 +86,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
         &["throughline-fs", "throughline-device"],
     ),
     ("throughline-forms", &["throughline-fs"]),
+    // The device crate for the rights of single threads and for rings, both of which need unsafe code.
+    ("throughline-sandbox", &["throughline-device"]),
     (
         "throughline",
         &[
@@ -95,6 +97,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "throughline-fuse",
             "throughline-lab",
             "throughline-registry",
+            "throughline-sandbox",
         ],
     ),
     ("throughline-python", &["throughline-fs"]),

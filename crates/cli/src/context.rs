@@ -102,6 +102,10 @@ pub(crate) struct Globals {
     /// Read an image without replaying its journal; it may be inconsistent
     #[arg(long = "noload", global = true)]
     pub(crate) no_replay: bool,
+    /// Keep all rights. Otherwise, the server of a mount gives up those that it does not need, and commands
+    /// that work on images start no programs and use no network, if the system allows that
+    #[arg(long, global = true)]
+    pub(crate) no_sandbox: bool,
     /// Log messages of this level and more severe ones [default: off; warn for mount]
     #[arg(long, global = true, value_name = "LEVEL", value_parser = level_parser())]
     pub(crate) log: Option<LevelFilter>,
@@ -267,6 +271,7 @@ impl Globals {
         add("bio-target", bytes(self.bio_target.map(u64::from)));
         add("commit", bytes(self.commit.map(u64::from)));
         add("noload", yes(self.no_replay));
+        add("no-sandbox", yes(self.no_sandbox));
         given
     }
 

@@ -49,8 +49,9 @@ pub(crate) fn start(level: LevelFilter, file: Option<&Path>) -> Result<(), Failu
             log.with_writer(file).try_init()
         }
         None => {
-            // It connects at the first message. A process can have only one.
-            let system = Syslog::new(c"throughline", Options::LOG_PID, Facility::Daemon);
+            // It connects now, as a server may not do so later. A process can have only one.
+            let options = Options::LOG_PID | Options::LOG_NDELAY;
+            let system = Syslog::new(c"throughline", options, Facility::Daemon);
             let terminal = io::stderr.with_filter(|_| !LEFT_TERMINAL.load(Ordering::Relaxed));
             match system {
                 Some(system) => log

@@ -25,6 +25,7 @@ mod precious;
 mod problem;
 mod progress;
 mod registry;
+mod sandboxed;
 mod sources;
 mod text;
 mod texts;
@@ -98,6 +99,7 @@ fn command_line() -> ExitCode {
             return Unanswered::here().failed.into();
         }
     }
+    sandboxed::enter_for(&command, &globals);
     let new_overlay = globals.overlay.clone().filter(|overlay| !overlay.exists());
     let mut context = Context::new(globals, json);
     let result = commands::run(command, &mut context);

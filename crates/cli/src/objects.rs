@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use throughline::internal::{object_scheme_bytes, object_shown};
+use throughline::internal::{object_cache_dir, object_scheme_bytes, object_shown};
 
 use crate::problem::Problem;
 
@@ -22,6 +22,11 @@ pub(crate) fn scheme_bytes(name: &[u8]) -> usize {
 /// The name for messages, without credentials.
 pub(crate) fn shown(image: &Path) -> PathBuf {
     object_shown(image).map_or_else(|| image.to_owned(), PathBuf::from)
+}
+
+/// The directory below which chunks of objects are cached, if there is one.
+pub(crate) fn cache_dir() -> Option<PathBuf> {
+    object_cache_dir()
 }
 
 /// What tells images apart, and whether it is a directory.

@@ -33,9 +33,12 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::ptr::{self, NonNull};
 
-use io_uring::{IoUring, cqueue, opcode, squeue, types};
+use io_uring::register::Restriction;
+use io_uring::{opcode, squeue, types};
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+
+use crate::rings::{FUSE, FuseRing as Ring};
 
 /// The offset of the first argument in an entry's memory, in bytes.
 pub const OP_IN_AT: usize = 128;
@@ -57,15 +60,19 @@ const COMMIT_AND_FETCH: u32 = 2;
 /// The offset of `len` in `struct io_uring_sqe`, in units of four bytes.
 const SQE_LEN_AT: usize = 6;
 
-type Ring = IoUring<squeue::Entry128, cqueue::Entry>;
-
-fn builder() -> io_uring::Builder<squeue::Entry128, cqueue::Entry> {
+/// Makes a ring for the commands of FUSE, and for nothing else. It is disabled, as the thread that enables it
+/// must be the one that uses it.
+pub(crate) fn new_ring() -> io::Result<Ring> {
     let mut builder = Ring::builder();
     builder
         .dontfork()
         .setup_single_issuer()
-        .setup_defer_taskrun();
-    builder
+        .setup_defer_taskrun()
+        .setup_r_disabled();
+    let ring = builder.build(1)?;
+    let mut allowed = [Restriction::sqe_op(opcode::UringCmd80::CODE)];
+    ring.submitter().register_restrictions(&mut allowed)?;
+    Ok(ring)
 }
 
 /// A ring that proves that this process may use io_uring. It is made before that transport is agreed on with
@@ -80,9 +87,7 @@ impl FuseRefusal {
     /// # Errors
     /// System errors: io_uring is forbidden, disabled or too old.
     pub fn new() -> io::Result<FuseRefusal> {
-        // Disabled until it is used, as the thread that enables it must be the one that uses it.
-        let ring = builder().setup_r_disabled().build(1)?;
-        Ok(FuseRefusal { ring })
+        Ok(FuseRefusal { ring: new_ring()? })
     }
 
     /// Makes the kernel use `/dev/fuse` for all requests of `connection`, by a command that it refuses.
@@ -161,7 +166,7 @@ impl FuseEntry {
     /// System errors: no io_uring, no memory.
     pub fn new(connection: OwnedFd, queue: u16, payload_bytes: usize) -> io::Result<FuseEntry> {
         Ok(FuseEntry {
-            ring: builder().build(1)?,
+            ring: FUSE.take(new_ring)?,
             connection,
             queue,
             mapping: Mapping::new(PAYLOAD_AT + payload_bytes)?,
@@ -178,6 +183,7 @@ impl FuseEntry {
     /// If it was called before.
     pub fn register(&mut self) -> io::Result<()> {
         assert_eq!(self.state, State::New, "an entry is registered once");
+        self.ring.submitter().register_enable_rings()?;
         let iovec = |at: usize, len: usize| libc::iovec {
             iov_base: self.mapping.base.as_ptr().wrapping_add(at).cast(),
             iov_len: len,

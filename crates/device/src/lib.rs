@@ -47,6 +47,8 @@ mod background;
 mod buffer;
 mod device;
 #[cfg(not(miri))]
+mod every_thread;
+#[cfg(not(miri))]
 mod fuse;
 #[cfg(not(miri))]
 mod fuse_entry;
@@ -64,6 +66,8 @@ mod pages;
 #[cfg(not(miri))]
 mod processors;
 mod request;
+#[cfg(not(miri))]
+mod rings;
 mod scope;
 #[cfg(not(miri))]
 mod slice;
@@ -78,6 +82,8 @@ pub use allocator::{give_memory_back, limit_allocator};
 pub use background::Background;
 pub use buffer::{AlignedBuf, AlignedPool, PooledBuf};
 pub use device::{BlockDevice, Queue};
+#[cfg(not(miri))]
+pub use every_thread::restrict_every_thread;
 #[cfg(not(miri))]
 pub use fuse::clone_fuse_connection;
 #[cfg(not(miri))]
@@ -99,6 +105,8 @@ pub use pages::{MAX_PAGES_BYTES, MIN_PAGES_BYTES, PagePool, Pages};
 #[cfg(not(miri))]
 pub use processors::{bind_thread, free_thread, possible_processors, spread_thread};
 pub use request::{Completion, Op, Request};
+#[cfg(not(miri))]
+pub use rings::keep_rings;
 pub use scope::{Done, Scope, Segment, scope};
 #[cfg(not(miri))]
 pub use slice::shorten_slice;

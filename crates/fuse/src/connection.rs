@@ -75,6 +75,11 @@ impl Connection {
         })
     }
 
+    /// The number of entries that its queues over io_uring may need.
+    pub(crate) fn max_entries(&self) -> usize {
+        self.able.as_ref().map_or(0, Able::max_entries)
+    }
+
     /// Passes requests to `service` until the mount is gone.
     ///
     /// # Errors

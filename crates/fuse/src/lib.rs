@@ -33,6 +33,7 @@ mod files;
 pub mod mounts;
 mod nodes;
 pub mod options;
+mod outside;
 mod pace;
 mod placement;
 mod policy;
@@ -51,6 +52,7 @@ mod workers;
 
 pub use block_device::Claim;
 pub use options::MountOptions;
+pub use outside::{Outside, asked_shutdown_mode};
 pub use server::{END_WRITING_ATTRIBUTE, STATUS_ATTRIBUTE, serve_null};
 pub use session::{MountError, Session};
 pub use unmount::{Ending, Unmount, UnmountError, unmount};

@@ -58,6 +58,9 @@ const ALL_THREADS: usize = 128;
 /// The smallest and largest bound for one queue.
 const QUEUE_THREADS: (usize, usize) = (8, 16);
 const _: () = assert!(QUEUE_THREADS.0 > MAX_TURNS + 1);
+/// The number of threads waiting for a turn for which there are entries in a sandbox, which makes no more.
+/// Without one, the limit of open files allows about as many.
+const WAITING: usize = 256;
 /// The maximum number of entries that keep the memory of a large request.
 const LARGE_ENTRIES: usize = 8;
 /// The memory that each entry keeps, in bytes.
@@ -86,6 +89,17 @@ impl Able {
             refusal: FuseRefusal::new()?,
             processors: possible_processors()?,
         })
+    }
+
+    /// The maximum number of threads of a queue that serve at the same time.
+    fn bound(&self) -> usize {
+        let (least, most) = QUEUE_THREADS;
+        (ALL_THREADS / self.processors.len()).clamp(least, most)
+    }
+
+    /// The number of entries of all queues that suffices, with room for threads that wait for a turn.
+    pub(crate) fn max_entries(&self) -> usize {
+        self.processors.len() * self.bound() + WAITING
     }
 }
 
@@ -191,13 +205,12 @@ impl<'a> Rings<'a> {
                 regular: AtomicU64::new(0),
             })
         };
-        let (least, most) = QUEUE_THREADS;
         Rings {
             server,
             connection,
             payload_bytes,
             queues: able.processors.iter().map(queue).collect(),
-            bound: (ALL_THREADS / able.processors.len()).clamp(least, most),
+            bound: able.bound(),
             start: Start::default(),
             large: AtomicUsize::new(0),
             idle_policy: choices.idle_policy && may_be_idle(),

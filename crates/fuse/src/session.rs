@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 use fuser::{Config, InitFlags};
 use parking_lot::Mutex;
@@ -12,9 +13,13 @@ use throughline::Volume;
 use crate::block_device::Claim;
 use crate::connection::{Connection, Negotiation};
 use crate::options::MountOptions;
+use crate::outside::Outside;
 use crate::read_ahead;
 use crate::server::Server;
 use crate::unmount::Ending;
+
+/// The interval of [`Session::bound_requests`].
+const LOOK: Duration = Duration::from_secs(1);
 
 /// Why a mount failed.
 #[derive(Debug, thiserror::Error)]
@@ -138,6 +143,46 @@ impl Session {
                 server.close_early();
             }
         }))
+    }
+
+    /// Shows in the mount's status what this process gave up.
+    pub fn set_sandbox(&self, sandbox: serde_json::Value) {
+        self.server.set_sandbox(sandbox);
+    }
+
+    /// Leaves to `outside` what this process may not do.
+    pub fn set_outside(&self, outside: Arc<dyn Outside>) {
+        self.server.set_outside(outside);
+    }
+
+    /// The number of entries that its queues over io_uring may need; 0 without them.
+    pub fn max_entries(&self) -> usize {
+        self.connection.max_entries()
+    }
+
+    /// Calls `over` if a request of an untrusted image takes longer than `limit`, which is checked once a
+    /// second, on a thread that lasts as long as the mount.
+    ///
+    /// # Errors
+    /// The system starts no thread.
+    pub fn bound_requests(
+        &self,
+        limit: Duration,
+        over: impl FnOnce() + Send + 'static,
+    ) -> io::Result<()> {
+        let server = Arc::downgrade(&self.server);
+        let watch = move || {
+            loop {
+                std::thread::sleep(LOOK);
+                match server.upgrade().map(|server| server.longest_request()) {
+                    None => return,
+                    Some(longest) if longest > limit => return over(),
+                    Some(_) => {}
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("fuse-limit".to_owned());
+        thread.spawn(watch).map(drop)
     }
 
     /// Serves the mount until it is unmounted, then closes the volume. When it returns, all data is on the

@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
 use crate::mounts::{self, Mount};
+use crate::outside::Outside;
 
 /// How to unmount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,6 +81,8 @@ pub struct Ending {
     unique: Option<u64>,
     /// Closes the volume, if this must be done before the connection is aborted.
     close_volume: Option<Arc<dyn Fn() + Send + Sync>>,
+    /// Unmounts in place of this process.
+    by: Option<Arc<dyn Outside>>,
 }
 
 impl Ending {
@@ -94,6 +97,7 @@ impl Ending {
             unique: mounts::unique_id(&mount.point),
             mount,
             close_volume: None,
+            by: None,
         })
     }
 
@@ -101,6 +105,15 @@ impl Ending {
     pub(crate) fn closing_first(self, close: impl Fn() + Send + Sync + 'static) -> Ending {
         Ending {
             close_volume: Some(Arc::new(close)),
+            ..self
+        }
+    }
+
+    /// Leaves unmounting to `by`, from now on.
+    #[must_use]
+    pub fn through(self, by: Arc<dyn Outside>) -> Ending {
+        Ending {
+            by: Some(by),
             ..self
         }
     }
@@ -121,9 +134,15 @@ impl Ending {
             unique: unique.parse().ok(),
             mount,
             close_volume: None,
+            by: None,
         };
         let is_same = ending.mount.id == id.parse::<u64>().ok()? && ending.is_visible();
         is_same.then_some(ending)
+    }
+
+    /// The mount point.
+    pub fn point(&self) -> &Path {
+        &self.mount.point
     }
 
     /// A name for the mount, valid in processes of the same mount namespace.
@@ -153,13 +172,10 @@ impl Ending {
             Err(UnmountError::Busy) => {}
             other => return other,
         }
-        let point = &self.mount.point;
-        // The kernel still holds what programs wrote through mappings.
-        if let Ok(root) = std::fs::File::open(point)
-            && let Err(error) = rustix::fs::syncfs(&root)
-        {
+        if let Err(error) = self.sync() {
             tracing::warn!(%error, "syncing what was written through mappings of files");
         }
+        let point = &self.mount.point;
         tracing::warn!(point = %point.display(), "ending the mount although it is in use");
         if let Some(close) = &self.close_volume {
             close();
@@ -167,6 +183,20 @@ impl Ending {
         // Syncing and closing may take long. Another process may have ended the mount meanwhile, and mounted
         // something else there.
         self.unmount_if_there(Unmount::Force)
+    }
+
+    /// Syncs what programs wrote through mappings of files, which the kernel still holds.
+    ///
+    /// # Errors
+    /// The system's. A mount that cannot be opened has nothing to sync.
+    pub fn sync(&self) -> io::Result<()> {
+        if let Some(by) = &self.by {
+            return by.sync();
+        }
+        match std::fs::File::open(&self.mount.point) {
+            Ok(root) => Ok(rustix::fs::syncfs(&root)?),
+            Err(_) => Ok(()),
+        }
     }
 
     /// As [`Ending::end`], for a server that does not answer: does not sync, and does not wait. If
@@ -186,7 +216,13 @@ impl Ending {
 
     /// Unmounts this mount, unless it is gone or covered. The system call takes a path, so a mount that
     /// another process makes between the check and the call would still be hit.
-    fn unmount_if_there(&self, how: Unmount) -> Result<(), UnmountError> {
+    ///
+    /// # Errors
+    /// [`UnmountError`].
+    pub fn unmount_if_there(&self, how: Unmount) -> Result<(), UnmountError> {
+        if let Some(by) = &self.by {
+            return by.unmount(how);
+        }
         let there = mounts::at(&self.mount.point).map_err(UnmountError::System)?;
         if there.is_none_or(|mount| mount.id != self.mount.id) || !self.is_visible() {
             return Ok(());

@@ -18,7 +18,9 @@ pub use throughline_make::{NewFile, parse_on_error};
 use crate::error::{Error, Result};
 use crate::handle::Handle;
 use crate::mode::FileOptions;
-pub use crate::open::object::{HeldObject, hold_object, object_scheme_bytes, object_shown};
+pub use crate::open::object::{
+    HeldObject, hold_object, object_cache_dir, object_scheme_bytes, object_shown,
+};
 use crate::open::{OpenOptions, located, not_opened, on_devices, table};
 use crate::raw::RawFile;
 use crate::resize::{NewSize, ResizeError, ResizeReport, resize_on};

@@ -136,6 +136,7 @@ fn plan(
         options.journal = Some(whole.doing(|| format!("cannot find {}", quote(path)))?);
     }
     options.no_replay = globals.no_replay;
+    options.sandbox = !globals.no_sandbox;
     options.cache = globals.cache.map(CacheSize::Bytes);
     options.commit = globals
         .commit

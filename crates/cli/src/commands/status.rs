@@ -39,6 +39,10 @@ its directory. For a mount that cannot be queried, it shows the image and whethe
     why write-back is failing
   requests                        requests of the kernel: served, refused among them, in progress; \
     data reads and writes, bytes
+  sandbox                         the rights that the server gave up: state on, partial or off; \
+    whether files, system_calls and
+                                  io_uring are restricted; whether the network is open or closed; what \
+    is missing, and why
   transport                       io_uring or /dev/fuse; queues; threads, their maximum number, and \
     those with the policy SCHED_IDLE; the maximum memory of all threads
   choices                         the FUSE features in use (`throughline mount -o with=…`)

@@ -7,6 +7,9 @@
 //! none. An idle mount thus costs no processor time. A process that leaves the namespace without ending is
 //! noticed when it ends.
 //!
+//! It runs in the server or, if that is in a sandbox, from which other processes are not visible enough, in
+//! its keeper.
+//!
 //! Invariant: the server does not end if the processes in the namespace are not visible to it, or if the
 //! namespace or the mount can be reached in another way.
 
@@ -22,8 +25,6 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use throughline_fuse::mounts;
 
-use super::end::End;
-
 /// Interval between two checks. The second check detects processes that were starting during the first.
 const LOOK: Duration = Duration::from_secs(1);
 const LOOKS: u32 = 2;
@@ -33,10 +34,10 @@ const KEPT_LOOK: Duration = Duration::from_secs(10);
 /// The name of the thread.
 const THREAD: &str = "namespace";
 
-/// Ends the server of the mount at `dir` once no other process can reach the mount, if that can be
-/// determined.
-pub(super) fn watch(dir: &Path, end: End) {
-    let Some(place) = Namespace::to_watch() else {
+/// Calls `end` once no process other than the server, this one and their children can reach the mount at
+/// `dir`, if that can be determined.
+pub(super) fn watch(dir: &Path, server: u32, end: impl FnOnce() + Send + 'static) {
+    let Some(place) = Namespace::to_watch(server) else {
         return;
     };
     let dir = dir.to_owned();
@@ -54,8 +55,7 @@ pub(super) fn watch(dir: &Path, end: End) {
                 thread::sleep(KEPT_LOOK);
             }
         }
-        tracing::warn!("no process is left in the mount's namespace: unmounting");
-        end.ask();
+        end();
     };
     if let Err(error) = thread::Builder::new().name(THREAD.into()).spawn(watch) {
         tracing::warn!(%error, "the mount will outlast the other processes of its namespace");
@@ -77,6 +77,8 @@ fn is_private(dir: &Path) -> bool {
 /// A mount namespace, identified by its name in the kernel: `mnt:[4026532178]`.
 struct Namespace {
     name: PathBuf,
+    /// The server and this process, which may be the same.
+    own: [u32; 2],
 }
 
 /// Whether a process is in the namespace.
@@ -91,9 +93,10 @@ enum Lives {
 impl Namespace {
     /// This process's namespace, provided that it is not that of PID 1 and that the processes in it are
     /// visible.
-    fn to_watch() -> Option<Namespace> {
+    fn to_watch(server: u32) -> Option<Namespace> {
         let name = fs::read_link("/proc/self/ns/mnt").ok()?;
-        let place = Namespace { name };
+        let own = [server, std::process::id()];
+        let place = Namespace { name, own };
         let proc = mounts::at(Path::new("/proc")).ok()??;
         let hides = proc.options.contains("hidepid=");
         let first = place.of(Path::new("/proc/1"));
@@ -120,12 +123,17 @@ impl Namespace {
         }
     }
 
-    /// The oldest process in the namespace other than this one and its children, if one is certain to be in
-    /// it.
+    /// Whether a process is the server, this one, or a child of them.
+    fn is_own(&self, process: &Path) -> bool {
+        let has = |pid: u32| self.own.contains(&pid);
+        self.own.into_iter().any(|pid| path(pid) == process) || parent(process).is_some_and(has)
+    }
+
+    /// The oldest process in the namespace other than our own, if one is certain to be in it.
     fn process(&self) -> Option<OwnedFd> {
         let is_here = |pid: u32| {
             let process = path(pid);
-            self.of(&process) == Lives::Here && parent(&process) != Some(std::process::id())
+            self.of(&process) == Lives::Here && !self.is_own(&process)
         };
         others().into_iter().find_map(|pid| {
             if !is_here(pid) {
@@ -138,17 +146,19 @@ impl Namespace {
         })
     }
 
-    /// Whether no process other than this one and its children is in the namespace or can enter it.
+    /// Whether no process other than our own is in the namespace or can enter it.
     fn is_deserted(&self) -> bool {
-        let me = std::process::id();
         let others: Vec<PathBuf> = others().into_iter().map(path).collect();
         let at_home = |process: &PathBuf| self.of(process) != Lives::Elsewhere;
         let deserted = !others
             .iter()
-            .any(|process| at_home(process) && parent(process) != Some(me));
+            .any(|process| at_home(process) && !self.is_own(process));
         // This process sees itself, if it sees any.
-        let sees = path(me).exists();
-        sees && deserted && !others.iter().any(|process| self.is_kept_by(process))
+        let sees = path(std::process::id()).exists();
+        let kept = |process: &PathBuf| {
+            !self.own.into_iter().any(|pid| path(pid) == *process) && self.is_kept_by(process)
+        };
+        sees && deserted && !others.iter().any(kept)
     }
 
     /// Whether the process has the namespace open or sees it mounted as a file.

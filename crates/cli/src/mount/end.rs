@@ -97,6 +97,17 @@ impl End {
         );
     }
 
+    /// Requests the end because no other process can reach the mount.
+    pub(super) fn desert(&self) {
+        tracing::warn!("no process is left in the mount's namespace: unmounting");
+        self.ask();
+    }
+
+    /// Ends the process because a request of an untrusted image takes too long.
+    pub(super) fn overrun(&self) {
+        self.leave("a request takes longer than an untrusted image may make it: the mount ends");
+    }
+
     /// Registers the mount. An earlier request to end takes effect now.
     pub(super) fn mounted(&self, ending: Ending, device: Device) {
         let _ = self.mount.set(Mount { ending, device });

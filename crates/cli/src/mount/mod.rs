@@ -8,7 +8,8 @@
 //!                         waits until it is ready ◄─────────┘
 //!      end.rs        ends the server on request, and in any case in bounded time
 //!      deserted.rs   ends a background server whose mount cannot be reached any more
-//!      keeper.rs     with auto_unmount: unmounts when the server process has exited
+//!      sandbox.rs    drops the rights that serving does not need
+//!      keeper.rs     a process without the sandbox: unmounts for the server, and with auto_unmount after it
 //!      remount.rs    changes an existing mount
 //! ```
 //!
@@ -28,6 +29,7 @@ pub(crate) mod helper;
 mod keeper;
 pub(crate) mod point;
 mod remount;
+mod sandbox;
 mod serve;
 mod start;
 mod trouble;

@@ -1,19 +1,22 @@
 //! The process that serves a mount: checks, opens, mounts, serves requests and closes.
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write};
 use std::path::Path;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use throughline::internal::OpenForMount;
 use throughline::{Error, NewSize, Reason, Volume};
+use throughline_explain::ours::Watched;
 use throughline_fuse::options::MountOptions;
-use throughline_fuse::{Claim, Session, mounts};
+use throughline_fuse::{Claim, Ending, Outside, Session, mounts};
 
 use super::end::{Device, End};
+use super::keeper::{Duties, Keeper};
 use super::start::{self, Role};
 use super::trouble::{self, EXIT_FAILED, EXIT_SYSTEM, Trouble};
-use super::{Plan, deserted, keeper, point};
+use super::{Plan, deserted, point, sandbox};
 use crate::commands::replay::parts;
 use crate::commands::resize;
 use crate::images::note_holder;
@@ -31,6 +34,8 @@ const UNMOUNTED_WAIT: Duration = Duration::from_secs(10);
 /// How long to wait for a server that is closing: all dirty data may still have to be written back.
 const CLOSING_WAIT: Duration = Duration::from_secs(600);
 const CLOSING_LOOK: Duration = Duration::from_millis(50);
+/// How long a request of an untrusted image may take: twice as long as the kernel waits for a disk.
+const REQUEST_LIMIT: Duration = Duration::from_secs(60);
 
 /// Serves a mount until it is unmounted or a signal arrives.
 pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
@@ -51,9 +56,58 @@ pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
     if plan.options.resize {
         grow(plan, &image)?;
     }
-    let claim = claim(plan, &image, &dir);
+    let (session, device, watched) = begin(plan, &image, &dir)?;
+    let ending = session.ending(&dir).map_err(|error| {
+        let failure = Problem::from(error).met(format!("cannot find the mount at {}", quote(&dir)));
+        Trouble::Failed(EXIT_SYSTEM, failure)
+    })?;
+    let ending = keep(plan, role, &session, ending, &end)?;
+    // Opened before the sandbox forbids it.
+    let name = std::fs::File::options().write(true).open("/proc/self/comm");
+    sandbox::drop_rights(plan, &session);
+    if plan.options.untrusted {
+        let end = end.clone();
+        let bounded = session.bound_requests(REQUEST_LIMIT, move || end.overrun());
+        bounded.map_err(|error| {
+            let failure = Problem::from(error).met("cannot bound the time of requests");
+            Trouble::Failed(EXIT_SYSTEM, failure)
+        })?;
+    }
+    end.mounted(ending.clone(), device);
+    let answers = dir.clone();
+    let quiet = plan.quiet;
+    // Not joined: if the mount never answers, the thread lasts until the process exits.
+    thread::spawn(move || announce(&answers, role, quiet));
+    tracing::info!(image = %objects::shown(&plan.image).display(), point = %dir.display(), "mounted");
+    let served = session.run_and(|| {
+        // If this fails, the next mount of the image only waits for a shorter time.
+        let _ = name.and_then(|mut name| name.write_all(CLOSING_NAME.as_bytes()));
+        if let Some((watched, volume)) = watched {
+            watched.closing(&volume);
+        }
+    });
+    tracing::info!(point = %dir.display(), "unmounted");
+    served.map_err(|error| {
+        tracing::error!(%error, "the image was not closed cleanly");
+        // The mount may still be there, without a server.
+        if let Err(error) = ending.clean_up() {
+            tracing::error!(%error, "cannot unmount");
+        }
+        Trouble::Failed(
+            EXIT_FAILED,
+            trouble::serving(&objects::shown(&plan.image), error),
+        )
+    })
+}
+
+/// What tells of a mount that is explained.
+type Explained = Option<(Arc<Watched>, Volume)>;
+
+/// Opens the image by its path in this process, and mounts it.
+fn begin(plan: &Plan, image: &Path, dir: &Path) -> Result<(Session, Device, Explained), Trouble> {
+    let claim = claim(plan, image, dir);
     let mut options = plan.options.clone();
-    let volume = open(plan, &image, &mut options, claim.is_some())?;
+    let volume = open(plan, image, &mut options, claim.is_some())?;
     let watched = plan
         .watched
         .clone()
@@ -62,49 +116,54 @@ pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
         watched.opened(volume);
     }
     let device = Device::of(&volume);
-    let source = shown(&image);
+    let source = shown(image);
     let session = match claim {
         Some(claim) => Session::of_claim(volume, claim, &source, &options),
-        None => Session::mount(volume, &source, &dir, &options),
+        None => Session::mount(volume, &source, dir, &options),
     }
     .map_err(|error| Trouble::Failed(EXIT_FAILED, trouble::mounting(&plan.dir, error)))?;
-    let ending = session.ending(&dir).map_err(|error| {
-        let failure = Problem::from(error).met(format!("cannot find the mount at {}", quote(&dir)));
+    Ok((session, device, watched))
+}
+
+/// Starts the process that unmounts for this one or after it, and the watch over the namespace. Returns how
+/// the mount ends.
+fn keep(
+    plan: &Plan,
+    role: Role,
+    session: &Session,
+    ending: Ending,
+    end: &End,
+) -> Result<Ending, Trouble> {
+    let is_watched = role == Role::Background;
+    let in_sandbox = sandbox::is_for(plan);
+    let duties = Duties {
+        clean_up: plan.options.auto_unmount,
+        unmount: in_sandbox,
+        watch: in_sandbox && is_watched,
+    };
+    if is_watched && !in_sandbox {
+        let (point, end) = (ending.point().to_owned(), end.clone());
+        deserted::watch(&point, std::process::id(), move || end.desert());
+    }
+    if !duties.any() {
+        return Ok(ending);
+    }
+    start::keep_from_children(&start::image(plan));
+    let keeper = Keeper::start(&ending, duties, end.clone()).map_err(|error| {
+        let failure = Problem::from(error).met("cannot start the process that unmounts");
         Trouble::Failed(EXIT_SYSTEM, failure)
     })?;
-    // Kept until the process exits, for whatever reason.
-    let _keeper = match plan.options.auto_unmount {
-        true => Some(keeper::start(&ending).map_err(|error| {
-            let failure =
-                Problem::from(error).met("cannot start the process that unmounts after the server");
-            Trouble::Failed(EXIT_SYSTEM, failure)
-        })?),
-        false => None,
-    };
-    end.mounted(ending, device);
-    match role {
-        Role::Background => deserted::watch(&dir, end),
-        Role::Foreground | Role::Guarded => {}
-    }
-    let answers = dir.clone();
-    let quiet = plan.quiet;
-    // Not joined: if the mount never answers, the thread lasts until the process exits.
-    thread::spawn(move || announce(&answers, role, quiet));
-    tracing::info!(image = %objects::shown(&plan.image).display(), point = %dir.display(), "mounted");
-    let served = session.run_and(|| {
-        // If this fails, the next mount of the image only waits for a shorter time.
-        let _ = std::fs::write("/proc/self/comm", CLOSING_NAME);
-        if let Some((watched, volume)) = watched {
-            watched.closing(&volume);
+    Ok(match in_sandbox {
+        true => {
+            let keeper: Arc<dyn Outside> = Arc::new(keeper);
+            session.set_outside(Arc::clone(&keeper));
+            ending.through(keeper)
         }
-    });
-    tracing::info!(point = %dir.display(), "unmounted");
-    served.map_err(|error| {
-        tracing::error!(%error, "the image was not closed cleanly");
-        Trouble::Failed(
-            EXIT_FAILED,
-            trouble::serving(&objects::shown(&plan.image), error),
-        )
+        false => {
+            // Kept until this process exits, for whatever reason.
+            std::mem::forget(keeper);
+            ending
+        }
     })
 }
 

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use super::Plan;
@@ -42,19 +42,28 @@ pub(super) fn is_keeper() -> bool {
     std::env::var_os(ROLE).is_some_and(|role| role == KEEPER)
 }
 
-/// Starts the process that removes a mount after this process has ended. The end of this process closes the
-/// standard input of the other. The environment variable `name` identifies the mount.
-pub(super) fn start_keeper(name: &str, value: &OsStr) -> io::Result<Child> {
+/// Starts the process that removes a mount. The end of this process closes the standard input of the other.
+/// The environment variables say what it is to do.
+pub(super) fn start_keeper(variables: &[(&str, &OsStr)]) -> io::Result<Child> {
     let mut command = Command::new(this_program());
     command
         .arg0("throughline-keeper")
         .env(ROLE, KEEPER)
-        .env(name, value)
+        .envs(variables.iter().copied())
         .stdin(Stdio::piped())
-        .stdout(Stdio::null())
+        .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .current_dir("/");
     command.spawn()
+}
+
+/// Keeps an image that this process was given as a descriptor, and the lock on it, from processes that it
+/// starts.
+pub(super) fn keep_from_children(image: &Path) {
+    if let Some(file) = throughline::internal::given_file(image) {
+        // An error leaves it open there until this process has ended, and a moment longer.
+        let _ = rustix::io::fcntl_setfd(file, rustix::io::FdFlags::CLOEXEC);
+    }
 }
 
 /// The role of this process if another instance started it.

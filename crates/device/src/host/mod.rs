@@ -34,7 +34,9 @@ pub use lock::{LockMode, LockedFile};
 pub(crate) use lock::{Locking, lock, open_exclusive, refuse_held};
 pub use mounted::unescaped;
 pub use ranges::RangeLocks;
+pub(crate) use uring::new_ring as new_engine_ring;
 
+use crate::rings::ENGINE;
 use crate::{BlockDevice, DeviceInfo, DeviceKind, EngineChoice, Queue, ThreadsQueue};
 use file::HostFile;
 use uring::UringQueue;
@@ -106,8 +108,9 @@ impl BlockDevice for HostDevice {
         }
         match uring::probe() {
             Ok(ring) => Ok(Box::new(UringQueue::new(ring, Arc::clone(&self.file)))),
-            // A system may allow few rings (RLIMIT_MEMLOCK on old kernels).
-            Err(_) if self.engine == EngineChoice::Auto => Ok(threads()),
+            // A system may allow few rings (RLIMIT_MEMLOCK on old kernels). In a sandbox, their number is
+            // fixed.
+            Err(_) if self.engine == EngineChoice::Auto || ENGINE.is_fixed() => Ok(threads()),
             Err(error) => Err(error),
         }
     }

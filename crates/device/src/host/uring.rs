@@ -15,11 +15,13 @@
 //! is the same, without two thread switches. A journal commit would pay for them twice.
 
 use std::io;
+use std::mem::ManuallyDrop;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use io_uring::register::Restriction;
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 use rustix::io::Errno;
 
@@ -27,6 +29,7 @@ use super::calls::execute;
 use super::file::HostFile;
 use super::transfer::{Step, Transfer};
 use crate::request::Segments;
+use crate::rings::{self, ENGINE};
 use crate::{Completion, Op, Queue, Request};
 
 const MAX_DEPTH: usize = 128;
@@ -34,51 +37,92 @@ const MAX_DEPTH: usize = 128;
 /// How often in a row the kernel may refuse entries for lack of resources before the ring is abandoned.
 const MAX_REFUSALS: u32 = 1000;
 
-/// Creates a ring that supports all operations that we need.
+/// A ring that supports all operations that we need, and no others.
 ///
 /// # Errors
 /// [`io::ErrorKind::Unsupported`] if io_uring is forbidden, disabled or too old.
 pub(super) fn probe() -> io::Result<IoUring> {
+    ENGINE.take(new_ring)
+}
+
+/// Makes such a ring.
+///
+/// # Errors
+/// As [`probe`].
+pub(crate) fn new_ring() -> io::Result<IoUring> {
     let unsupported = |why: String| {
         io::Error::new(
             io::ErrorKind::Unsupported,
             format!("io_uring is not available: {why}"),
         )
     };
+    let depth = MAX_DEPTH as u32;
     let mut builder = IoUring::builder();
     builder
         .dontfork()
         .setup_coop_taskrun()
         .setup_taskrun_flag()
-        .setup_submit_all();
+        .setup_submit_all()
+        .setup_r_disabled();
+    let mut is_disabled = true;
     let ring = builder
-        .build(MAX_DEPTH as u32)
-        // Kernels before 5.19 do not know these flags.
-        .or_else(|_| IoUring::builder().dontfork().build(MAX_DEPTH as u32))
+        .build(depth)
+        // Kernels before 5.19 do not know these flags; before 5.10, a ring cannot be restricted.
+        .or_else(|_| {
+            IoUring::builder()
+                .dontfork()
+                .setup_r_disabled()
+                .build(depth)
+        })
+        .or_else(|_| {
+            is_disabled = false;
+            IoUring::builder().dontfork().build(depth)
+        })
         .map_err(|error| unsupported(error.to_string()))?;
     let mut known = Probe::new();
     ring.submitter()
         .register_probe(&mut known)
         .map_err(|error| unsupported(error.to_string()))?;
-    let needed = [
-        opcode::Read::CODE,
-        opcode::Write::CODE,
-        opcode::Readv::CODE,
-        opcode::Writev::CODE,
-        opcode::Fsync::CODE,
-        opcode::Fallocate::CODE,
-    ];
-    if !needed.into_iter().all(|code| known.is_supported(code))
+    if !OPERATIONS.into_iter().all(|code| known.is_supported(code))
         || !ring.params().is_feature_nodrop()
     {
         return Err(unsupported("the kernel's version is too old".into()));
     }
+    if is_disabled {
+        restrict(&ring).map_err(|error| unsupported(error.to_string()))?;
+    } else {
+        rings::note_unrestricted();
+    }
     Ok(ring)
+}
+
+/// The operations of our entries.
+const OPERATIONS: [u8; 6] = [
+    opcode::Read::CODE,
+    opcode::Write::CODE,
+    opcode::Readv::CODE,
+    opcode::Writev::CODE,
+    opcode::Fsync::CODE,
+    opcode::Fallocate::CODE,
+];
+/// `IORING_REGISTER_FILES` and `IORING_UNREGISTER_FILES`.
+const REGISTRATIONS: [u8; 2] = [2, 3];
+
+/// Restricts a ring to [`OPERATIONS`], and enables it.
+fn restrict(ring: &IoUring) -> io::Result<()> {
+    let operations = OPERATIONS.into_iter().map(Restriction::sqe_op);
+    let registrations = REGISTRATIONS.into_iter().map(Restriction::register_op);
+    let flags = Restriction::sqe_flags_allowed(squeue::Flags::FIXED_FILE.bits());
+    let mut allowed: Vec<Restriction> = operations.chain(registrations).collect();
+    allowed.push(flags);
+    ring.submitter().register_restrictions(&mut allowed)?;
+    ring.submitter().register_enable_rings()
 }
 
 #[repr(align(128))] // written with each request, so on its own cache lines
 pub(super) struct UringQueue {
-    ring: IoUring,
+    /// Taken when the queue is dropped.
+    ring: ManuallyDrop<IoUring>,
     file: Arc<HostFile>,
     /// Whether the file is the ring's registered file 0.
     registered: bool,
@@ -114,7 +158,7 @@ impl UringQueue {
             .register_files(&[file.fd().as_raw_fd()])
             .is_ok();
         UringQueue {
-            ring,
+            ring: ManuallyDrop::new(ring),
             file,
             registered,
             slots: (0..depth).map(|_| Slot::default()).collect(),
@@ -368,6 +412,11 @@ impl Drop for UringQueue {
         // next exclusive open of the device would fail as busy.
         if self.registered {
             let _ = self.ring.submitter().unregister_files();
+        }
+        // SAFETY: taken once; the queue is not used after its drop.
+        let ring = unsafe { ManuallyDrop::take(&mut self.ring) };
+        if self.broken.is_none() {
+            ENGINE.give_back(ring);
         }
     }
 }

@@ -49,6 +49,12 @@ impl MountOptions {
                 "mount option 'resize' changes the image: it does not go with 'ro'",
             ));
         }
+        if self.untrusted && (!self.read_only || self.suid || self.dev) {
+            return Err(OptionError::Conflict(
+                "mount option 'untrusted' implies ro, nosuid and nodev: it does not go with rw, suid, dev or \
+                 kernel",
+            ));
+        }
         if self.as_listed && !self.remount {
             return Err(OptionError::Conflict(
                 "mount options 'user_id', 'group_id', 'rootmode' and 'blksize' cannot be chosen: they only \

@@ -123,6 +123,10 @@ pub struct MountOptions {
     pub log: Option<LevelFilter>,
     /// The log file; `None` for syslog.
     pub log_file: Option<PathBuf>,
+    /// The image is a stranger's: see [`MountOptions::check`].
+    pub untrusted: bool,
+    /// The server drops the rights that it does not need. The caller that starts the server implements it.
+    pub sandbox: bool,
     /// The FUSE features to use.
     pub choices: Choices,
 }
@@ -173,6 +177,8 @@ impl Default for MountOptions {
             debug: false,
             log: None,
             log_file: None,
+            untrusted: false,
+            sandbox: true,
             choices: Choices::default(),
         }
     }
@@ -218,9 +224,13 @@ impl MountOptions {
     }
 
     /// Memory for the page cache, in bytes: as set, else a quarter of the memory the process may use, but at
-    /// most [`MAX_USUAL_CACHE_BYTES`].
+    /// most [`MAX_USUAL_CACHE_BYTES`], or [`MAX_UNTRUSTED_CACHE_BYTES`] for an untrusted image.
     pub fn cache_bytes(&self) -> u64 {
-        let usual = throughline::internal::default_budget_bytes().min(MAX_USUAL_CACHE_BYTES);
+        let most = match self.untrusted {
+            true => MAX_UNTRUSTED_CACHE_BYTES,
+            false => MAX_USUAL_CACHE_BYTES,
+        };
+        let usual = throughline::internal::default_budget_bytes().min(most);
         self.cache.map_or(usual, CacheSize::bytes)
     }
 
@@ -278,6 +288,9 @@ pub enum CacheSize {
 /// anywhere, and the owner of an image file says nothing about its content. More memory helps little: the
 /// kernel also caches what programs read, and a stream of writes runs at the speed of the device.
 pub const MAX_USUAL_CACHE_BYTES: u64 = 256 << 20;
+
+/// The same for an untrusted image, in bytes.
+pub const MAX_UNTRUSTED_CACHE_BYTES: u64 = 64 << 20;
 
 /// The commit interval of the kernel's ext4.
 const DEFAULT_COMMIT: Duration = Duration::from_secs(5);

@@ -44,6 +44,8 @@ impl MountOptions {
             ("subtype", text(&self.subtype)),
             ("auto_unmount", text(&self.auto_unmount)),
             ("direct_io", text(&self.choices.direct_io)),
+            ("untrusted", text(&self.untrusted)),
+            ("sandbox", text(&self.sandbox)),
         ]
     }
 

@@ -284,6 +284,31 @@ static TABLE: &[Known] = &[
         sets!(exec = false),
     ),
     flag(
+        "untrusted",
+        Group::Access,
+        "the image is a stranger's: ro, nosuid, nodev; no attributes security.* and trusted.*; a bound on the \
+         server's memory, and on the time of a request, after which the mount ends",
+        |options, _| {
+            options.untrusted = true;
+            options.read_only = true;
+            options.suid = false;
+            options.dev = false;
+            Ok(())
+        },
+    ),
+    flag(
+        "sandbox",
+        Group::Access,
+        "the server gives up all rights that it does not need (the default)",
+        sets!(sandbox = true),
+    ),
+    flag(
+        "nosandbox",
+        Group::Access,
+        "the server keeps the rights of the user who mounts",
+        sets!(sandbox = false),
+    ),
+    flag(
         "kernel",
         Group::Access,
         "like a kernel mount: allow_other, default_permissions, suid, dev",

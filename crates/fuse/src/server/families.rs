@@ -1,6 +1,6 @@
 //! [`Families`]: all families of requests, each with the parts of the mount that it needs.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use throughline::Volume;
 use throughline::internal::VolumeLayers;
@@ -106,6 +106,7 @@ impl Families {
             ioctls: IoctlRequests {
                 volume: volume.clone(),
                 nodes: Arc::clone(nodes),
+                outside: OnceLock::new(),
             },
             names: NameRequests {
                 nodes: Arc::clone(nodes),
@@ -118,6 +119,7 @@ impl Families {
                 nodes: Arc::clone(nodes),
                 long_setxattr,
                 user_xattr: options.user_xattr,
+                untrusted: options.untrusted,
             },
         }
     }

@@ -3,7 +3,7 @@
 //! The kernel checks permissions for the ioctls that it implements itself (flags and projects: the owner, and
 //! capabilities). The rest is checked here.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use rustix::io::Errno;
 use smallvec::SmallVec;
@@ -12,6 +12,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use super::{Answer, Answered, Refusal, Request};
 use crate::nodes::Nodes;
+use crate::outside::Outside;
 use crate::wire::{FsXattr, IoctlIn, IoctlOut, ioctl};
 
 /// Flags in both forms: of an inode, and of `FS_IOC_FSGETXATTR`.
@@ -29,6 +30,8 @@ const COMMON: [(InodeFlags, u32); 7] = [
 pub(super) struct IoctlRequests {
     pub(super) volume: Volume,
     pub(super) nodes: Arc<Nodes>,
+    /// The process outside, if the server is in a sandbox.
+    pub(super) outside: OnceLock<Arc<dyn Outside>>,
 }
 
 impl IoctlRequests {

@@ -53,6 +53,7 @@ use crate::errno;
 use crate::files::Files;
 use crate::nodes::Nodes;
 use crate::options::MountOptions;
+use crate::outside::Outside;
 use crate::service::Service;
 use crate::transport::Transport;
 use crate::turns::{Parked, Turns};
@@ -174,6 +175,21 @@ impl Server {
             tracing::error!(%error, "the image was not closed cleanly");
             self.volume.disk().cut();
         }
+    }
+
+    /// Shows in the status what this process gave up.
+    pub(crate) fn set_sandbox(&self, sandbox: serde_json::Value) {
+        self.status.set_sandbox(sandbox);
+    }
+
+    /// Leaves to `outside` what this process may not do.
+    pub(crate) fn set_outside(&self, outside: Arc<dyn Outside>) {
+        let _ = self.families.ioctls.outside.set(outside);
+    }
+
+    /// How long the longest request in progress has taken; of an untrusted image only.
+    pub(crate) fn longest_request(&self) -> Duration {
+        self.status.longest()
     }
 
     fn serve_or_park(&self, channel: &Arc<Channel>, scratch: &mut Scratch) -> io::Result<()> {

@@ -5,8 +5,9 @@
 //! Each thread counts its requests in its own cache line; the counts are summed when the status is read.
 
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 use rustix::io::Errno;
@@ -43,6 +44,8 @@ pub(super) struct Status {
     options: MountOptions,
     volume: Volume,
     since: Instant,
+    /// What the server gave up, if it has.
+    sandbox: OnceLock<Value>,
     counts: ThreadLocal<CachePadded<Counts>>,
     transport: Transport,
 }
@@ -50,6 +53,9 @@ pub(super) struct Status {
 /// The counts of one thread.
 #[derive(Default)]
 struct Counts {
+    /// When the request in progress began, in milliseconds since the mount, plus one; 0: there is none, or
+    /// the time is not bounded.
+    since_ms: AtomicU64,
     begun: AtomicU64,
     ended: AtomicU64,
     refused: AtomicU64,
@@ -75,6 +81,7 @@ impl Status {
             options: options.clone(),
             volume: volume.clone(),
             since: Instant::now(),
+            sandbox: OnceLock::new(),
             counts: ThreadLocal::new(),
             transport: Transport::default(),
         }
@@ -125,9 +132,30 @@ impl Status {
         &self.transport
     }
 
+    /// Shows from now on what the server gave up.
+    pub(super) fn set_sandbox(&self, sandbox: Value) {
+        let _ = self.sandbox.set(sandbox);
+    }
+
+    /// How long the longest request in progress has taken; of an untrusted image only.
+    pub(super) fn longest(&self) -> Duration {
+        let oldest = self
+            .counts
+            .iter()
+            .filter_map(|counts| counts.since_ms.load(Ordering::Relaxed).checked_sub(1));
+        let begun = oldest.min().map(Duration::from_millis);
+        begun.map_or(Duration::ZERO, |begun| {
+            self.since.elapsed().saturating_sub(begun)
+        })
+    }
+
     /// A request is in progress.
     pub(super) fn begin(&self) {
         let counts = self.counts.get_or_default();
+        if self.options.untrusted {
+            let now_ms = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX - 1);
+            counts.since_ms.store(now_ms + 1, Ordering::Relaxed);
+        }
         counts.begun.fetch_add(1, Ordering::SeqCst);
     }
 
@@ -146,6 +174,9 @@ impl Status {
     /// The request is done, on the same thread.
     pub(super) fn end(&self, opcode: Option<Opcode>, served: Served) {
         let counts = self.counts.get_or_default();
+        if self.options.untrusted {
+            counts.since_ms.store(0, Ordering::Relaxed);
+        }
         let of_data = match opcode {
             Some(Opcode::Read) => Some((&counts.reads, &counts.read_bytes)),
             Some(Opcode::Write) => Some((&counts.writes, &counts.written_bytes)),
@@ -208,6 +239,7 @@ impl Status {
                 "notices_due": notices_due,
             },
             "open_files": open_files,
+            "sandbox": self.sandbox.get(),
             "transport": self.transport.json(),
             "choices": choices,
             "settings": settings,

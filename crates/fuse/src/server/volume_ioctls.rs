@@ -3,14 +3,13 @@
 //! On a local file system, everything but reading the label needs `CAP_SYS_ADMIN`. Here it is allowed for
 //! root and for the user who mounted the volume.
 
-use std::os::unix::fs::FileExt;
-
 use rustix::io::Errno;
 use throughline::TakeDown;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 use super::ioctls::{IoctlRequests, answer};
 use super::{Answered, Refusal, Request};
+use crate::outside::shutdown_mode;
 use crate::wire::{IoctlIn, ioctl};
 
 /// The size of a label in `FS_IOC_GETFSLABEL` and `FS_IOC_SETFSLABEL`, with its terminating NUL.
@@ -62,11 +61,30 @@ impl IoctlRequests {
             }
             ioctl::SHUTDOWN => {
                 check_administers(request)?;
-                let mode = take_down_mode(request.header.pid, ask.arg)?;
+                let mode = self.take_down_mode(request.header.pid, ask.arg)?;
                 self.volume.take_down(mode)?;
                 answer(&())
             }
             _ => Err(Errno::NOTTY.into()),
+        }
+    }
+
+    /// The shutdown mode that the caller requests. If it cannot be read from the caller's memory, it is the
+    /// one that loses nothing.
+    fn take_down_mode(&self, thread: u32, address: u64) -> Result<TakeDown, Refusal> {
+        let read = match self.outside.get() {
+            Some(outside) => outside.shutdown_mode(thread, address),
+            None => shutdown_mode(thread, address),
+        };
+        match read {
+            Ok(0) => Ok(TakeDown::Flush),
+            Ok(1) => Ok(TakeDown::FlushLog),
+            Ok(2) => Ok(TakeDown::NoFlush),
+            Ok(_) => Err(Errno::INVAL.into()),
+            Err(error) => {
+                tracing::warn!(%error, "cannot read the shutdown mode: flushing everything first");
+                Ok(TakeDown::Flush)
+            }
         }
     }
 }
@@ -77,24 +95,5 @@ pub(super) fn check_administers(request: &Request<'_>) -> Result<(), Refusal> {
     match uid == 0 || uid == own.as_raw() {
         true => Ok(()),
         false => Err(Errno::PERM.into()),
-    }
-}
-
-/// The shutdown mode that the caller requests. The number of this ioctl marks its argument as output, so the
-/// kernel does not pass it on, and it is read from the caller's memory. If that fails, the mode is the one
-/// that loses nothing.
-fn take_down_mode(pid: u32, address: u64) -> Result<TakeDown, Refusal> {
-    let mut word = [0; 4];
-    let read = std::fs::File::open(format!("/proc/{pid}/mem"))
-        .and_then(|memory| memory.read_exact_at(&mut word, address));
-    if let Err(error) = read {
-        tracing::warn!(%error, "cannot read the shutdown mode: flushing everything first");
-        return Ok(TakeDown::Flush);
-    }
-    match u32::from_ne_bytes(word) {
-        0 => Ok(TakeDown::Flush),
-        1 => Ok(TakeDown::FlushLog),
-        2 => Ok(TakeDown::NoFlush),
-        _ => Err(Errno::INVAL.into()),
     }
 }

@@ -21,6 +21,8 @@ pub(super) struct XattrRequests {
     pub(super) long_setxattr: bool,
     /// The mount shows `user.` attributes.
     pub(super) user_xattr: bool,
+    /// The mount hides `security.` and `trusted.` attributes.
+    pub(super) untrusted: bool,
 }
 
 impl XattrRequests {
@@ -95,10 +97,13 @@ impl XattrRequests {
 
     /// Refuses names that the mount hides.
     fn check_name(&self, name: &[u8]) -> Result<(), Refusal> {
-        if !self.user_xattr && name.starts_with(b"user.") {
-            return Err(Errno::OPNOTSUPP.into());
+        let is_privileged = name.starts_with(b"security.") || name.starts_with(b"trusted.");
+        let is_hidden =
+            !self.user_xattr && name.starts_with(b"user.") || self.untrusted && is_privileged;
+        match is_hidden {
+            true => Err(Errno::OPNOTSUPP.into()),
+            false => Ok(()),
         }
-        Ok(())
     }
 }
 

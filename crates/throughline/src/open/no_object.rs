@@ -17,6 +17,11 @@ pub fn object_shown(_path: &Path) -> Option<String> {
     None
 }
 
+/// `None`: there are none to cache.
+pub fn object_cache_dir() -> Option<std::path::PathBuf> {
+    None
+}
+
 /// There are none.
 #[derive(Debug)]
 pub struct HeldObject {}

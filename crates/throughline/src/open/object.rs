@@ -32,6 +32,11 @@ pub fn object_shown(path: &Path) -> Option<String> {
     Some(name.map_or_else(|error| error.to_string(), |name| name.to_string()))
 }
 
+/// The directory below which chunks of objects are cached.
+pub fn object_cache_dir() -> Option<std::path::PathBuf> {
+    throughline_remote::Options::from_env().cache
+}
+
 /// An object that is found once while this is alive, however often it is opened.
 #[derive(Debug)]
 pub struct HeldObject {

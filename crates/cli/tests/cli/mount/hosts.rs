@@ -143,7 +143,8 @@ fn a_server_ends_with_the_namespace_of_its_mount() {
     assert_eq!(image.contents("/file"), b"here\n");
 }
 
-/// The server waits for the end of a process in the namespace; it does not look for one again and again.
+/// The server, or its keeper, waits for the end of a process in the namespace; it does not look for one again
+/// and again.
 #[test]
 fn an_idle_server_in_a_namespace_sleeps() {
     if skipped() || !has(&["unshare"]) {
@@ -153,7 +154,8 @@ fn an_idle_server_in_a_namespace_sleeps() {
     let point = Point::new(&image, "mnt");
     let text = r#"$T mount $IMAGE $DIR
         P=$($T status --json $DIR | sed -n 's/.*"pid": *\([0-9]*\).*/\1/p' | head -1)
-        task=$(grep -l '^namespace$' /proc/$P/task/*/comm); task=${task%/comm}
+        for C in $(cat /proc/$P/task/*/children); do children="$children /proc/$C/task/*/comm"; done
+        task=$(grep -l '^namespace$' /proc/$P/task/*/comm $children); task=${task%/comm}
         wakeups() { sed -n 's/^voluntary_ctxt_switches:\s*//p' $task/status; }
         now=no
         for turn in $(seq 60); do before=$now; now=$(wakeups); [ "$before" = "$now" ] && break; sleep 2; done

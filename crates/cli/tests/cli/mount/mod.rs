@@ -17,6 +17,7 @@ mod libfuse;
 mod like_fuse2fs;
 mod refused;
 mod remounted;
+mod sandboxed;
 mod signals;
 mod started;
 mod user;

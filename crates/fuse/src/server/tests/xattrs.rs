@@ -187,6 +187,25 @@ fn user_attributes_can_be_hidden() {
     assert_eq!(list(&mount, node), ["security.b"]);
 }
 
+#[test]
+fn privileged_attributes_of_an_untrusted_image_are_hidden() {
+    let Some(mount) = mount() else { return };
+    let node = mount.file("file");
+    for name in ["user.a", "security.b", "trusted.c"] {
+        set(&mount, node, name, b"value", 0).done();
+    }
+    let options = MountOptions {
+        untrusted: true,
+        ..MountOptions::default()
+    };
+    let mount = mount.again(&options);
+    let node = mount.find("file");
+    for name in ["security.b", "trusted.c"] {
+        get(&mount, node, name).fails(Errno::OPNOTSUPP);
+    }
+    assert_eq!(list(&mount, node), ["user.a"]);
+}
+
 /// `rw-` for the owner, `r--` for user 42, `rwx` for group and mask, nothing for others.
 fn acl() -> Vec<u8> {
     let all = u32::MAX;

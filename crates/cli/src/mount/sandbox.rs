@@ -1,0 +1,109 @@
+//! The sandbox of a server: which rights it gives up once the image is open and mounted, and what its status
+//! says about them.
+
+use std::path::PathBuf;
+
+use rustix::process::{Resource, getrlimit, setrlimit};
+use serde_json::{Value, json};
+use throughline_fuse::Session;
+use throughline_fuse::options::MountOptions;
+use throughline_sandbox::{Entered, Network, Policy, Rings, enter};
+
+use super::Plan;
+use crate::objects;
+
+/// The threads that serve requests through `/dev/fuse`, at most.
+const SERVING_THREADS: usize = 20;
+/// Other threads with queues of the device: readahead, write-back, the journal.
+const OTHER_THREADS: usize = 16;
+/// Queues of a thread: one for data, and one for metadata meanwhile.
+const QUEUES: usize = 2;
+/// More threads use system calls.
+const MAX_ENGINE_RINGS: usize = 96;
+/// The memory of the server of an untrusted image besides its page cache, in bytes: stacks and requests of
+/// its threads, metadata, open files.
+const UNTRUSTED_BYTES: u64 = 512 << 20;
+
+/// Whether the server runs in a sandbox. That of a mount that is explained does not: it runs the kernel's
+/// tools beside it.
+pub(super) fn is_for(plan: &Plan) -> bool {
+    plan.options.sandbox && plan.watched.is_none()
+}
+
+/// Drops the rights of this process that serving the mount does not need, and shows that in its status.
+pub(super) fn drop_rights(plan: &Plan, session: &Session) {
+    if plan.options.untrusted {
+        bound_memory(&plan.options);
+    }
+    if !is_for(plan) {
+        session.set_sandbox(json!({
+            "state": "off",
+            "files": false,
+            "system_calls": false,
+            "io_uring": false,
+            "network": "open",
+            "missing": [],
+        }));
+        return;
+    }
+    let entries = session.max_entries();
+    let threads = SERVING_THREADS.max(entries) + OTHER_THREADS;
+    let mut policy = Policy::server();
+    policy.rings = Some(Rings {
+        engine: (QUEUES * threads).min(MAX_ENGINE_RINGS),
+        fuse: entries,
+    });
+    if is_remote(plan) {
+        policy.network = Network::Open;
+        if let Some(files) = &mut policy.files {
+            // Names are resolved, and credentials renewed, from files in many places.
+            files.read = vec![PathBuf::from("/")];
+            files.below.extend(objects::cache_dir());
+        }
+    }
+    let entered = enter(&policy);
+    for missing in entered.missing() {
+        tracing::info!(%missing, "the sandbox is incomplete");
+    }
+    session.set_sandbox(state(&entered));
+}
+
+fn state(entered: &Entered) -> Value {
+    json!({
+        "state": match entered.missing().is_empty() {
+            true => "on",
+            false => "partial",
+        },
+        "files": entered.files,
+        "system_calls": entered.calls,
+        "io_uring": entered.rings,
+        "network": match entered.network {
+            Network::Closed => "closed",
+            Network::Local => "local",
+            Network::Open => "open",
+        },
+        "missing": entered.missing(),
+    })
+}
+
+/// Whether a part of the image is in object storage.
+fn is_remote(plan: &Plan) -> bool {
+    let options = &plan.options;
+    let named = options
+        .backing
+        .iter()
+        .chain(&options.overlay)
+        .chain(&options.journal);
+    objects::is_object(&plan.image) || named.into_iter().any(|path| objects::is_object(path))
+}
+
+/// Bounds the memory of this process. If it takes more, which only a bug of ours can make it do, it ends.
+fn bound_memory(options: &MountOptions) {
+    let bytes = options.cache_bytes().saturating_add(UNTRUSTED_BYTES);
+    let mut limit = getrlimit(Resource::Data);
+    let most = limit.maximum.unwrap_or(u64::MAX).min(bytes);
+    (limit.current, limit.maximum) = (Some(most), Some(most));
+    if let Err(error) = setrlimit(Resource::Data, limit) {
+        tracing::warn!(%error, "the memory of this server is not bounded");
+    }
+}

@@ -1,0 +1,77 @@
+//! The sandbox of commands: one that works on images starts no programs, controls no process, and uses no
+//! network unless an image is in object storage.
+//!
+//! It may open files, because its user names them, and so it can hold less back than the sandbox of a mount's
+//! server (`mount/sandbox.rs`). What the system lacks of it is not reported: these commands end soon.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStrExt;
+
+use throughline_sandbox::{Network, Policy, Rings, enter};
+
+use crate::args::Command;
+use crate::context::Globals;
+
+/// Rings for the threads of a copy. Threads that get none use system calls.
+const RINGS: usize = 16;
+
+/// Drops the rights that the command does not need.
+pub(crate) fn enter_for(command: &Command, globals: &Globals) {
+    if globals.no_sandbox || !works_on_images(command) {
+        return;
+    }
+    let mut policy = Policy::command();
+    policy.rings = Some(Rings {
+        engine: RINGS,
+        fuse: 0,
+    });
+    if std::env::args_os().any(|word| names_object(&word)) {
+        policy.network = Network::Open;
+    }
+    let entered = enter(&policy);
+    tracing::debug!(missing = ?entered.missing(), "in the sandbox");
+}
+
+/// Whether a command reads images, and needs nothing else. Those that are left out start other programs, or
+/// fetch images of containers.
+fn works_on_images(command: &Command) -> bool {
+    use Command as C;
+    matches!(
+        command,
+        C::Info(_)
+            | C::Ls(_)
+            | C::Tree(_)
+            | C::Stat(_)
+            | C::Cat(_)
+            | C::Cp(_)
+            | C::Rm(_)
+            | C::Mkdir(_)
+            | C::Mv(_)
+            | C::Ln(_)
+            | C::Readlink(_)
+            | C::Chmod(_)
+            | C::Chown(_)
+            | C::Find(_)
+            | C::Mknod(_)
+            | C::Getfattr(_)
+            | C::Setfattr(_)
+            | C::Getfacl(_)
+            | C::Setfacl(_)
+            | C::Lsattr(_)
+            | C::Chattr(_)
+            | C::Label(_)
+            | C::Uuid(_)
+            | C::Touch(_)
+            | C::Truncate(_)
+            | C::Df(_)
+            | C::Du(_)
+            | C::Tar(_)
+            | C::Replay(_)
+            | C::CompletePlace(_)
+    )
+}
+
+/// Whether a word may name an object: in any place, as with `--backing=s3://`.
+fn names_object(word: &OsString) -> bool {
+    word.as_bytes().windows(3).any(|part| part == b"://")
+}

@@ -1,0 +1,172 @@
+//! Restricts all threads of this process by a landlock ruleset, each by itself.
+//!
+//! `landlock_restrict_self(2)` restricts the calling thread and those that it starts later. Only Linux 7.0
+//! can include the others. A thread that is left out keeps its rights, and with them the whole process does:
+//! the threads share their memory. So each thread gets a signal, whose handler makes the system call, as the
+//! C library changes user IDs.
+//!
+//! Invariants:
+//! - The handler is async-signal-safe: three system calls, and atomics.
+//! - The list of threads is read again until it has no thread that was not restricted. A thread that is
+//!   started meanwhile is in the next list; it may be restricted twice, to the same.
+//! - Threads of the kernel (`iou-…`) take no signals. They act with the rights of the thread that submitted
+//!   their work.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+/// How long a thread may take to handle the signal.
+const PATIENCE: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_micros(20);
+/// How often the list of threads is read at most.
+const MAX_ROUNDS: usize = 64;
+/// Added to `SIGRTMIN`, the first signal that the C library leaves to programs.
+const SIGNAL: libc::c_int = 5;
+
+/// The descriptor of the ruleset, or -1 for none.
+static RULESET: AtomicI32 = AtomicI32::new(-1);
+/// Threads that have handled the signal.
+static HANDLED: AtomicUsize = AtomicUsize::new(0);
+/// The first error number of a handler, or 0.
+static FAILED: AtomicI32 = AtomicI32::new(0);
+/// One call at a time.
+static ONE: Mutex<()> = Mutex::new(());
+
+/// Gives this process's threads no new privileges (`PR_SET_NO_NEW_PRIVS`) and, with a ruleset, restricts them
+/// by it. It cannot be undone.
+///
+/// # Errors
+/// A thread could not be restricted. The others are.
+pub fn restrict_every_thread(ruleset: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let _one = ONE.lock();
+    RULESET.store(ruleset.map_or(-1, |fd| fd.as_raw_fd()), Ordering::SeqCst);
+    FAILED.store(0, Ordering::SeqCst);
+    let signal = libc::SIGRTMIN() + SIGNAL;
+    let before = set_handler(signal)?;
+    let signalled = signal_all(signal);
+    restore_handler(signal, &before);
+    signalled?;
+    match FAILED.load(Ordering::SeqCst) {
+        0 => Ok(()),
+        errno => Err(io::Error::from_raw_os_error(errno)),
+    }
+}
+
+fn signal_all(signal: libc::c_int) -> io::Result<()> {
+    let mut handled = HashSet::new();
+    for _ in 0..MAX_ROUNDS {
+        let mut fresh = threads()?;
+        fresh.retain(|thread| !handled.contains(thread));
+        if fresh.is_empty() {
+            return Ok(());
+        }
+        for thread in fresh {
+            signal_one(thread, signal)?;
+            handled.insert(thread);
+        }
+    }
+    Err(io::Error::other(
+        "threads start faster than they can be restricted",
+    ))
+}
+
+/// The threads of this process that are not the kernel's.
+fn threads() -> io::Result<Vec<libc::pid_t>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc/self/task")? {
+        let entry = entry?;
+        let Some(thread) = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.parse().ok())
+        else {
+            continue;
+        };
+        let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+        if !name.starts_with("iou-wrk-") && !name.starts_with("iou-sqp-") {
+            found.push(thread);
+        }
+    }
+    Ok(found)
+}
+
+/// Signals a thread and waits until it has handled the signal, or has ended.
+fn signal_one(thread: libc::pid_t, signal: libc::c_int) -> io::Result<()> {
+    let before = HANDLED.load(Ordering::SeqCst);
+    let process = rustix::process::getpid().as_raw_pid();
+    // SAFETY: a system call without pointers, to a thread of this process.
+    let sent = unsafe { libc::syscall(libc::SYS_tgkill, process, thread, signal) };
+    if sent != 0 {
+        let error = io::Error::last_os_error();
+        return match error.raw_os_error() {
+            Some(libc::ESRCH) => Ok(()),
+            _ => Err(error),
+        };
+    }
+    let begun = Instant::now();
+    while HANDLED.load(Ordering::SeqCst) == before {
+        if !fs::exists(format!("/proc/self/task/{thread}")).unwrap_or(true) {
+            return Ok(());
+        }
+        if begun.elapsed() > PATIENCE {
+            return Err(io::Error::other(format!(
+                "thread {thread} takes no signals"
+            )));
+        }
+        thread::sleep(LOOK);
+    }
+    Ok(())
+}
+
+extern "C" fn handle(_: libc::c_int) {
+    // SAFETY: the location of this thread's errno.
+    let errno = unsafe { libc::__errno_location() };
+    // SAFETY: valid in this thread.
+    let before = unsafe { *errno };
+    // SAFETY: a system call without pointers.
+    let mut done = unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }.into();
+    let ruleset = RULESET.load(Ordering::SeqCst);
+    if done == 0 && ruleset >= 0 {
+        // SAFETY: a system call without pointers.
+        done = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset, 0) };
+    }
+    if done != 0 {
+        // SAFETY: valid in this thread.
+        FAILED.store(unsafe { *errno }, Ordering::SeqCst);
+    }
+    // SAFETY: valid in this thread. The interrupted code may be about to read it.
+    unsafe { *errno = before };
+    HANDLED.fetch_add(1, Ordering::SeqCst);
+}
+
+fn set_handler(signal: libc::c_int) -> io::Result<libc::sigaction> {
+    // SAFETY: plain data, for which zeros are valid.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = handle as extern "C" fn(libc::c_int) as libc::sighandler_t;
+    // Interrupted system calls go on.
+    action.sa_flags = libc::SA_RESTART;
+    // SAFETY: as above.
+    let mut before: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: both are valid; the handler is async-signal-safe (module head).
+    match unsafe { libc::sigaction(signal, &raw const action, &raw mut before) } {
+        0 => Ok(before),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn restore_handler(signal: libc::c_int, before: &libc::sigaction) {
+    let mut ignored = *before;
+    // A thread that was too late would otherwise end the process.
+    if ignored.sa_sigaction == libc::SIG_DFL {
+        ignored.sa_sigaction = libc::SIG_IGN;
+    }
+    // SAFETY: an action that was set before, or ignoring the signal.
+    let _ = unsafe { libc::sigaction(signal, &raw const ignored, std::ptr::null_mut()) };
+}

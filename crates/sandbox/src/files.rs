@@ -1,0 +1,68 @@
+//! The landlock ruleset: what of the file system may be opened.
+//!
+//! A process under landlock can neither mount nor unmount, and cannot read or change the memory of a process
+//! outside. With ABI 6 (Linux 6.12), it cannot signal one either, nor reach its abstract sockets.
+//!
+//! The rights asked for are those of ABI 6; an older kernel enforces those that it knows. Where landlock has
+//! no right for an operation (permissions, owners and attributes of files by their path), `calls.rs` refuses
+//! it.
+
+use std::os::fd::OwnedFd;
+
+use landlock::{
+    ABI, Access, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible, Ruleset, RulesetAttr,
+    RulesetCreatedAttr, RulesetError, Scope, path_beneath_rules,
+};
+
+use crate::Files;
+
+/// The newest ABI whose rights are asked for.
+const RIGHTS: ABI = ABI::V6;
+
+/// A ruleset that allows `allowed`; without `network`, no TCP.
+///
+/// # Errors
+/// The reason why there is none.
+pub(crate) fn ruleset(allowed: &Files, network: bool) -> Result<OwnedFd, String> {
+    match build(allowed, network) {
+        Ok(Some(ruleset)) => Ok(ruleset),
+        Ok(None) => Err("this kernel does not have it, or it is not enabled".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+fn build(allowed: &Files, network: bool) -> Result<Option<OwnedFd>, RulesetError> {
+    let mut ports = BitFlags::from(AccessNet::BindTcp);
+    if !network {
+        ports |= AccessNet::ConnectTcp;
+    }
+    let ruleset = Ruleset::default()
+        .set_compatibility(CompatLevel::BestEffort)
+        .handle_access(AccessFs::from_all(RIGHTS))?
+        .handle_access(ports)?
+        .scope(Scope::from_all(RIGHTS))?
+        .create()?
+        .add_rules(path_beneath_rules(
+            &allowed.read,
+            AccessFs::ReadFile | AccessFs::ReadDir,
+        ))?
+        .add_rules(path_beneath_rules(
+            &allowed.write,
+            AccessFs::ReadFile | AccessFs::WriteFile | AccessFs::IoctlDev,
+        ))?
+        .add_rules(path_beneath_rules(&allowed.below, below()))?;
+    Ok(ruleset.into())
+}
+
+/// Everything with regular files and directories.
+fn below() -> BitFlags<AccessFs> {
+    AccessFs::ReadFile
+        | AccessFs::ReadDir
+        | AccessFs::WriteFile
+        | AccessFs::Truncate
+        | AccessFs::MakeReg
+        | AccessFs::MakeDir
+        | AccessFs::RemoveFile
+        | AccessFs::RemoveDir
+        | AccessFs::Refer
+}

@@ -1,0 +1,170 @@
+//! Drops the rights that a process does not need, before it serves an image of a stranger: an attacker who
+//! can run code in the process, by a bug in the parser of images, finds nothing to do there.
+//!
+//! ```text
+//!  enter(policy) ─► files.rs   landlock: opens nothing but what the policy lists; signals and abstract
+//!      │                       sockets of other processes are out of reach, and so is their memory
+//!      ├────────► calls.rs     seccomp: no exec, fork, ptrace, mount, new namespaces, network …
+//!      └────────► device       no new privileges, on every thread; no ring of io_uring but those that
+//!                              were made before, each restricted to what its owner does
+//! ```
+//!
+//! What is open stays open: the image, the connection to the kernel, the log. An attacker can read and write
+//! the image, and answer the mount's requests as he likes; that is what the process is for.
+//!
+//! Invariants:
+//! - All threads are restricted, or the [`Entered`] says what is missing. A thread that is left out would
+//!   give its rights to the whole process, as threads share their memory.
+//! - Entering cannot be undone, and later threads inherit it.
+//! - A part that the kernel lacks does not prevent the others.
+#![forbid(unsafe_code)]
+
+mod calls;
+mod files;
+
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+
+/// What a process may still do.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Policy {
+    /// Which sockets can be made. Those that are connected already can still be used.
+    pub network: Network,
+    /// What of the file system may be opened; `None`: everything that its permissions allow.
+    pub files: Option<Files>,
+    /// The rings of io_uring to keep; `None`: new ones can be made.
+    pub rings: Option<Rings>,
+}
+
+/// Which sockets a process can make.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Network {
+    /// None.
+    #[default]
+    Closed,
+    /// Those to other processes of this system. The C library finds names of users with them.
+    Local,
+    /// All.
+    Open,
+}
+
+/// Files that may be opened. Those that do not exist are left out.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Files {
+    /// To read: files, and directories with all that is below them.
+    pub read: Vec<PathBuf>,
+    /// To read and to write: files and devices that exist.
+    pub write: Vec<PathBuf>,
+    /// Directories below which files may be made, changed and removed.
+    pub below: Vec<PathBuf>,
+}
+
+/// How many rings of io_uring are made before new ones are refused.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rings {
+    /// For the queues of devices. A thread that gets none uses system calls.
+    pub engine: usize,
+    /// For the entries of a mount's queues over io_uring.
+    pub fuse: usize,
+}
+
+impl Policy {
+    /// That of the server of a mount: it reads `/proc` and `/sys`, and opens the device of FUSE for its
+    /// threads.
+    pub fn server() -> Policy {
+        let paths = |paths: &[&str]| paths.iter().map(PathBuf::from).collect();
+        Policy {
+            network: Network::Closed,
+            files: Some(Files {
+                // The time zone is for the times in the system's log.
+                read: paths(&["/proc", "/sys", "/etc/localtime", "/usr/share/zoneinfo"]),
+                write: paths(&["/dev/fuse", "/dev/null"]),
+                below: Vec::new(),
+            }),
+            rings: None,
+        }
+    }
+
+    /// That of a command that works on images: it opens the files that its user names, and shows names of
+    /// users.
+    pub fn command() -> Policy {
+        Policy {
+            network: Network::Local,
+            ..Policy::default()
+        }
+    }
+}
+
+/// What is in force.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Entered {
+    /// Landlock restricts files.
+    pub files: bool,
+    /// Seccomp restricts system calls.
+    pub calls: bool,
+    /// No ring of io_uring can be made.
+    pub rings: bool,
+    /// The sockets that can be made.
+    pub network: Network,
+    missing: Vec<String>,
+}
+
+impl Entered {
+    /// What the policy asks for, and the system does not have or refused, with the reason.
+    pub fn missing(&self) -> &[String] {
+        &self.missing
+    }
+
+    /// Notes a part that is missing.
+    fn lacks(&mut self, part: &str, why: impl std::fmt::Display) {
+        self.missing.push(format!("{part}: {why}"));
+    }
+}
+
+/// Restricts this process for ever. What cannot be had is in [`Entered::missing`].
+pub fn enter(policy: &Policy) -> Entered {
+    let mut entered = Entered {
+        network: policy.network,
+        ..Entered::default()
+    };
+    if let Some(rings) = policy.rings {
+        match throughline_device::keep_rings(rings.engine, rings.fuse) {
+            Ok(()) => entered.rings = true,
+            Err(error) => entered.lacks("io_uring", error),
+        }
+    }
+    let ruleset = match policy
+        .files
+        .as_ref()
+        .map(|allowed| files::ruleset(allowed, policy.network == Network::Open))
+    {
+        Some(Ok(ruleset)) => Some(ruleset),
+        Some(Err(error)) => {
+            entered.lacks("landlock", error);
+            None
+        }
+        None => None,
+    };
+    // Without a ruleset, this is for "no new privileges".
+    match throughline_device::restrict_every_thread(ruleset.as_ref().map(AsFd::as_fd)) {
+        Ok(()) => entered.files = ruleset.is_some(),
+        Err(error) if ruleset.is_some() => entered.lacks("landlock", error),
+        Err(error) => entered.lacks("no new privileges", error),
+    }
+    match calls::refuse(policy, entered.rings) {
+        Ok(()) => entered.calls = true,
+        Err(error) => {
+            entered.lacks("seccomp", error);
+            entered.network = Network::Open;
+        }
+    }
+    entered
+}
+
+/// The examples of the README are compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
