@@ -3,13 +3,11 @@
     python bench/read.py [DIRECTORY [ROUNDS]]
 
 The file of the plain system is in the kernel's cache, the one in the image in the library's. Each round
-reads both by `readinto` into the same buffer; the order changes. With a third argument, the program that
-reads the file in the image in Rust (crates/throughline/examples/read_rate.rs) is run in each round, too."""
+reads both by `readinto` into the same buffer; the order changes."""
 
 import mmap
 import os
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
@@ -38,7 +36,6 @@ def rate(readinto: Callable[[memoryview], int | None], buffer: memoryview) -> tu
 def main() -> None:
     directory = sys.argv[1] if len(sys.argv) > 1 else None
     rounds = int(sys.argv[2]) if len(sys.argv) > 2 else 7
-    in_rust = sys.argv[3] if len(sys.argv) > 3 else None
     # Of whole pages: some processors copy several times slower to memory that is not aligned, which that of a
     # bytearray is by chance.
     buffer = memoryview(mmap.mmap(-1, CALL))
@@ -66,11 +63,6 @@ def main() -> None:
                 for name in order if number % 2 else reversed(order):
                     with files[name]() as file:
                         found[name].append(rate(file.readinto, buffer))
-                if in_rust is not None:
-                    words = [in_rust, str(image), "/file", str(CALL)]
-                    said = subprocess.run(words, check=True, capture_output=True, text=True).stdout
-                    by_clock, by_processor = (float(word) for word in said.split())
-                    found.setdefault("in an image, Rust", []).append((by_clock, by_processor))
     # The first round fills the caches.
     for what, index in (("by the clock", 0), ("by the time of the processor", 1)):
         base = statistics.median(pair[index] for pair in found["plain file"][1:])
