@@ -475,6 +475,23 @@ mod tests {
         assert!(done.iter().all(|one| one.result.is_ok()));
     }
 
+    /// What a seccomp filter would not see.
+    #[test]
+    fn a_ring_makes_no_sockets_and_opens_no_files() {
+        let Ok(mut ring) = probe() else {
+            return throughline_testkit::left_out!("no io_uring");
+        };
+        let socket = opcode::Socket::new(libc::AF_UNIX, libc::SOCK_STREAM, 0).build();
+        let open = opcode::OpenAt::new(types::Fd(libc::AT_FDCWD), c"/dev/null".as_ptr()).build();
+        for entry in [socket, open] {
+            // SAFETY: the path is static.
+            unsafe { ring.submission().push(&entry) }.unwrap();
+            ring.submit_and_wait(1).unwrap();
+            let completion = ring.completion().next().unwrap();
+            assert_eq!(completion.result(), -libc::EACCES);
+        }
+    }
+
     /// Requests are returned even if the ring is lost.
     #[test]
     fn a_ring_that_is_lost_fails_its_requests() {

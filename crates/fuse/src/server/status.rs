@@ -263,3 +263,31 @@ fn add_volume(all: &mut Value, volume: &Volume) {
     });
     all["journal"]["state"] = json!(volume.journal_state().as_str());
 }
+
+#[cfg(test)]
+mod tests {
+    use throughline::{Memory, MkfsOptions, OpenOptions};
+
+    use super::*;
+
+    #[test]
+    fn the_longest_request_of_an_untrusted_image_is_known() {
+        let memory = Memory::zeroed(8 << 20);
+        Volume::make_on(memory.clone(), &MkfsOptions::new()).unwrap();
+        let volume = OpenOptions::new().open_device(memory).unwrap();
+        let mut options = MountOptions::default();
+        for is_bounded in [false, true] {
+            options.untrusted = is_bounded;
+            let status = Status::new(&volume, "image".into(), &options);
+            assert_eq!(status.longest(), Duration::ZERO);
+            status.begin();
+            // The clock goes on.
+            while is_bounded && status.longest().is_zero() {
+                std::thread::yield_now();
+            }
+            assert_eq!(status.longest().is_zero(), !is_bounded);
+            status.end(None, Served::Refused);
+            assert_eq!(status.longest(), Duration::ZERO);
+        }
+    }
+}
