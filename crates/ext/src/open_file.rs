@@ -94,14 +94,14 @@ impl OpenFile {
         self.space().read_cached(offset, buf)
     }
 
-    /// See [`AddressSpace::cached_pieces`](throughline_fileio::AddressSpace::cached_pieces); `None` also if
+    /// See [`throughline_fileio::cached_pieces`]; `None` also if
     /// the volume was taken down.
     pub fn cached_pieces(&self, offset: u64, len: u64) -> Option<Vec<usize>> {
         let up = !self.fs().is_down();
-        up.then(|| self.space().cached_pieces(offset, len))?
+        up.then(|| throughline_fileio::cached_pieces(self.space(), offset, len))?
     }
 
-    /// See [`AddressSpace::lend_cached`](throughline_fileio::AddressSpace::lend_cached); `None` also if the
+    /// See [`throughline_fileio::lend_cached`]; `None` also if the
     /// volume was taken down.
     pub fn lend_cached(
         &self,
@@ -110,7 +110,7 @@ impl OpenFile {
         lend: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Option<usize> {
         let up = !self.fs().is_down();
-        up.then(|| self.space().lend_cached(offset, len, lend))?
+        up.then(|| throughline_fileio::lend_cached(self.space(), offset, len, lend))?
     }
 
     /// Reads from byte `offset`, through the cache or directly. Returns the number of bytes read, which is

@@ -19,6 +19,7 @@ pub mod writeback;
 
 pub use cache::{
     Accepted, AddressSpace, Backing, CacheOptions, Frozen, Holes, PageCache, ReadCounts,
+    cached_pieces, lend_cached,
 };
 pub use error::{Error, Reason, Result};
 pub use file_lock::{FileExclusive, FileLock, FileShared};

@@ -219,7 +219,7 @@ impl Source for RawFile {
 
     fn cached_pieces(&self, offset: u64, len: u64) -> Option<Vec<usize>> {
         self.cache()?;
-        self.cached().space().cached_pieces(offset, len)
+        throughline_fileio::cached_pieces(self.cached().space(), offset, len)
     }
 
     fn lend_cached(
@@ -229,7 +229,7 @@ impl Source for RawFile {
         lend: &mut dyn FnMut(&[u8]) -> bool,
     ) -> Option<usize> {
         self.cache()?;
-        self.cached().space().lend_cached(offset, len, lend)
+        throughline_fileio::lend_cached(self.cached().space(), offset, len, lend)
     }
 
     fn write(

@@ -27,6 +27,7 @@ mod dirty;
 mod discard;
 mod fill;
 mod folio;
+mod lend;
 mod policy;
 mod promise;
 mod read;
@@ -61,6 +62,7 @@ use crate::throttle::{DirtyLimits, Throttle};
 use crate::writeback::Writeback;
 
 pub use backing::{Backing, Holes};
+pub use lend::{cached_pieces, lend_cached};
 pub use reads::ReadCounts;
 pub use space::{AddressSpace, Frozen};
 pub use write::Accepted;

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use crate::cache::fill::read_in;
-use crate::cache::folio::Folio;
 use crate::cache::span::{SpanState, number_of, range_of};
 use crate::cache::waits::Ticket;
 use crate::cache::{AddressSpace, Backing};
@@ -35,72 +34,6 @@ impl AddressSpace {
         }
         self.cache.reads.hit(end.saturating_sub(offset));
         Some(end.saturating_sub(offset) as usize)
-    }
-}
-
-/// Reading without a copy, for callers whose memory is not Rust's.
-impl AddressSpace {
-    /// The lengths of the pieces of memory that hold the `len` bytes from `offset` on, up to the file's
-    /// size, in order; `None` as for [`read_cached`](Self::read_cached). They may change at any time.
-    pub fn cached_pieces(&self, offset: u64, len: u64) -> Option<Vec<usize>> {
-        let mut pieces = Vec::new();
-        self.each_hit(offset, len, &mut |folio, range| {
-            let memory = folio.memory.is_some();
-            pieces.push(folio.place(range).len());
-            memory
-        })?;
-        Some(pieces)
-    }
-
-    /// As [`read_cached`](Self::read_cached), but calls with each piece of the cache's memory, in order,
-    /// instead of copying it. Returns the number of bytes; `None` also if a call returns `false`. A part may
-    /// have been lent then. **The span is locked meanwhile: a call must only copy, and not wait for
-    /// anything.**
-    pub fn lend_cached(
-        &self,
-        offset: u64,
-        len: u64,
-        lend: &mut dyn FnMut(&[u8]) -> bool,
-    ) -> Option<usize> {
-        let bytes = self.each_hit(offset, len, &mut |folio, range| {
-            let lent = folio.memory.as_ref();
-            let is_taken = lent.is_some_and(|memory| lend(&memory[folio.place(range)]));
-            folio.note_use(range);
-            is_taken
-        })?;
-        self.cache.reads.hit(bytes);
-        Some(bytes as usize)
-    }
-
-    /// Calls with each folio and its part of the range, while all is cached and the calls return `true`.
-    /// Returns the number of bytes.
-    fn each_hit(
-        &self,
-        offset: u64,
-        len: u64,
-        call: &mut dyn FnMut(&Folio, &Range<u64>) -> bool,
-    ) -> Option<u64> {
-        let end = self.size().min(offset.saturating_add(len));
-        let mut at = offset;
-        while at < end {
-            let seen = self.cache.table.look(self.core.id, number_of(at), |span| {
-                let state = span.state.read();
-                let end = range_of(number_of(at)).end.min(end);
-                let mut next = at;
-                while next < end {
-                    let folio = state.find(next)?;
-                    let len = folio.readable(next, end);
-                    if len == 0 || folio.mark.load(Ordering::Relaxed) {
-                        return None;
-                    }
-                    call(folio, &(next..next + len)).then_some(())?;
-                    next += len;
-                }
-                Some(end - at)
-            });
-            at += seen.flatten()?;
-        }
-        Some(end.saturating_sub(offset))
     }
 }
 

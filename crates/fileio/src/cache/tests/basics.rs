@@ -22,19 +22,20 @@ fn written_data_is_read_before_and_after_write_back() {
         assert_eq!(file.space().size(), 777 + data.len() as u64);
         let mut buf = vec![0; data.len()];
         assert_eq!(file.space().read_cached(777, &mut buf), Some(data.len()));
-        let pieces = file.space().cached_pieces(777, data.len() as u64);
+        let pieces = crate::cache::cached_pieces(file.space(), 777, data.len() as u64);
         let mut lent = Vec::new();
         let mut lengths = Vec::new();
-        let count = file
-            .space()
-            .lend_cached(777, data.len() as u64, &mut |bytes| {
-                lent.extend_from_slice(bytes);
-                lengths.push(bytes.len());
-                true
-            });
+        let count = crate::cache::lend_cached(file.space(), 777, data.len() as u64, &mut |bytes| {
+            lent.extend_from_slice(bytes);
+            lengths.push(bytes.len());
+            true
+        });
         assert_eq!((count, pieces), (Some(data.len()), Some(lengths)));
         assert_eq!(lent, data);
-        assert_eq!(file.space().lend_cached(777, 5, &mut |_| false), None);
+        assert_eq!(
+            crate::cache::lend_cached(file.space(), 777, 5, &mut |_| false),
+            None
+        );
         assert!(buf == data);
         assert_eq!(file.read(0, 777).unwrap(), vec![0; 777]);
         file.flush().unwrap();
