@@ -1,7 +1,7 @@
 //! [`Placing`]: the clusters of the disk that are being given another place.
 //!
-//! Invariant: a cluster is in at most one [`Place`] at a time. So two threads that write to one cluster do not
-//! both give it a new place, while others are written to.
+//! Invariant: a cluster is in at most one [`Place`] at a time. So two threads that write to one cluster do
+//! not both give it a new place, while others are written to.
 
 use std::ops::Range;
 
