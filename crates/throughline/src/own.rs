@@ -111,8 +111,8 @@ pub trait Device: Send + Sync {
         Err(io::ErrorKind::Unsupported.into())
     }
 
-    /// The number of calls that are worth having in progress at once. With 1, the default, each is made by the
-    /// thread that needs it, one after another. With more, threads of this library make them: for storage
+    /// The number of calls that are worth having in progress at once. With 1, the default, each is made by
+    /// the thread that needs it, one after another. With more, threads of this library make them: for storage
     /// with a latency, such as a network's.
     fn queue_depth(&self) -> u32 {
         1

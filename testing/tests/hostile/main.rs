@@ -1,6 +1,6 @@
 //! Untrusted images: structures changed one by one and resealed, random bytes, truncated images. All of it is
-//! read and changed, also in random order, and by requests to a mount's server. Errors are allowed; a panic, a
-//! hang or unbounded memory is not.
+//! read and changed, also in random order, and by requests to a mount's server. Errors are allowed; a panic,
+//! a hang or unbounded memory is not.
 //!
 //! `THROUGHLINE_HOSTILE='ext4 rich:17'` runs one image again, `THROUGHLINE_SOAK=1` runs many more.
 

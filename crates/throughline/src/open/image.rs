@@ -433,7 +433,7 @@ impl Device for VirtualDisk {
 
     /// A call waits for the file of the image.
     fn queue_depth(&self) -> u32 {
-        16
+        8
     }
 
     fn discard(&self, offset: u64, len_bytes: u64) -> io::Result<()> {
