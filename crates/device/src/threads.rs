@@ -1,8 +1,9 @@
 //! [`ThreadsQueue`]: a queue on threads, for what carries out one request at a time ([`Execute`]): the system
 //! calls of a file where io_uring is forbidden, and images of formats.
 //!
-//! A single request runs on the thread that waits for it, without a thread switch. With several in flight,
-//! the others go to workers of the queue, started when first needed, at most [`MAX_WORKERS`].
+//! A single request runs on the thread that waits for it, without a thread switch, and a quick one on the
+//! thread that submits it. With several in flight, the others go to workers of the queue, started when first
+//! needed, at most [`MAX_WORKERS`].
 //!
 //! ```text
 //!  owner:  pending ──(all at once)──► jobs ─► worker: execute ─► done ──(all at once)──► ready
@@ -41,6 +42,13 @@ pub trait Execute: Send + Sync + 'static {
     /// # Errors
     /// If it is not to be carried out, for example because it is outside of the device.
     fn admit(&self, request: &Request) -> io::Result<()>;
+
+    /// Whether a request is done before it could be handed to another thread: it is then carried out when it
+    /// is submitted.
+    fn is_quick(&self, request: &Request) -> bool {
+        let _ = request;
+        false
+    }
 
     /// Carries out a whole request on this thread. The process aborts if this panics.
     fn execute(&self, request: Request) -> Completion;
@@ -143,6 +151,10 @@ impl<E: Execute> Queue for ThreadsQueue<E> {
                 request,
                 result: Err(error),
             });
+            return;
+        }
+        if self.device.is_quick(&request) {
+            self.ready.push(self.device.execute(request));
             return;
         }
         if self.pending.len() + self.dispatched >= self.depth {

@@ -118,6 +118,12 @@ pub trait Device: Send + Sync {
         1
     }
 
+    /// Writes shorter than this are made by the thread that needs them, also with a queue: those that are only
+    /// copied to memory, so that it would cost more to hand them over.
+    fn quick_write_bytes(&self) -> u64 {
+        0
+    }
+
     /// The unit of I/O in bytes: a power of two from 512 to the volume's block size. The default is 512.
     fn block_bytes(&self) -> u32 {
         512
@@ -160,6 +166,10 @@ impl<D: Device + ?Sized> Device for Arc<D> {
 
     fn queue_depth(&self) -> u32 {
         (**self).queue_depth()
+    }
+
+    fn quick_write_bytes(&self) -> u64 {
+        (**self).quick_write_bytes()
     }
 
     fn block_bytes(&self) -> u32 {
@@ -216,6 +226,7 @@ impl<D: Device + 'static> Own<D> {
         Ok(Own {
             served: Arc::new(Served {
                 len_bytes: device.len_bytes() / u64::from(block) * u64::from(block),
+                quick_write_bytes: device.quick_write_bytes(),
                 device,
                 limits,
             }),
@@ -251,6 +262,7 @@ struct Served<D> {
     limits: Limits,
     /// Without a partial last block.
     len_bytes: u64,
+    quick_write_bytes: u64,
 }
 
 impl<D: Device> Served<D> {
@@ -282,6 +294,10 @@ impl<D: Device + 'static> Execute for Served<D> {
 
     fn admit(&self, request: &Request) -> io::Result<()> {
         self.limits.admit(request, self.len_bytes)
+    }
+
+    fn is_quick(&self, request: &Request) -> bool {
+        request.op() == Op::Write && request.len_bytes() < self.quick_write_bytes
     }
 
     fn execute(&self, mut request: Request) -> Completion {
