@@ -118,8 +118,8 @@ pub trait Device: Send + Sync {
         1
     }
 
-    /// Writes shorter than this are made by the thread that needs them, also with a queue: those that are only
-    /// copied to memory, so that it would cost more to hand them over.
+    /// Writes shorter than this are made by the thread that needs them, also with a queue: those that are
+    /// only copied to memory, so that it would cost more to hand them over.
     fn quick_write_bytes(&self) -> u64 {
         0
     }
