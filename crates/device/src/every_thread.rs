@@ -7,7 +7,7 @@
 //!
 //! Invariants:
 //! - The handler is async-signal-safe: three system calls, and atomics.
-//! - The list of threads is read again until it has no thread that was not restricted. A thread that is
+//! - The list of threads is read again until every thread in it has been restricted. A thread that is
 //!   started meanwhile is in the next list; it may be restricted twice, to the same.
 //! - Threads of the kernel (`iou-…`) take no signals. They act with the rights of the thread that submitted
 //!   their work.

@@ -71,7 +71,7 @@ pub struct Rings {
 }
 
 impl Policy {
-    /// That of the server of a mount: it reads `/proc` and `/sys`, and opens the device of FUSE for its
+    /// The policy of the server of a mount, which reads `/proc` and `/sys` and opens the device of FUSE for its
     /// threads.
     pub fn server() -> Policy {
         let paths = |paths: &[&str]| paths.iter().map(PathBuf::from).collect();
@@ -87,8 +87,8 @@ impl Policy {
         }
     }
 
-    /// That of a command that works on images: it opens the files that its user names, and shows names of
-    /// users.
+    /// The policy of a command that works on images, which opens the files that its user names and shows
+    /// the names of owners.
     pub fn command() -> Policy {
         Policy {
             network: Network::Local,

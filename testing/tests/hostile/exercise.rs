@@ -195,7 +195,7 @@ fn read_attributes(device: &Arc<dyn BlockDevice>) {
     }
 }
 
-const MODES: [Fallocate; 7] = [
+pub(crate) const MODES: [Fallocate; 7] = [
     Fallocate::Allocate,
     Fallocate::KeepSize,
     Fallocate::PunchHole,

@@ -6,11 +6,10 @@ use std::path::PathBuf;
 use fastrand::Rng;
 use throughline::internal::OpenBlockDevice;
 use throughline::{
-    Attributes, DeviceNumber, Fallocate, File, FileOptions, NewNode, OpenOptions, RenameMode,
-    Volume,
+    Attributes, DeviceNumber, File, FileOptions, NewNode, OpenOptions, RenameMode, Volume,
 };
 
-use crate::exercise::{load, read_all};
+use crate::exercise::{MODES, load, read_all};
 
 /// The most paths that are known at a time.
 const MAX_PATHS: usize = 48;
@@ -213,15 +212,6 @@ impl Sequence {
     }
 
     fn on(&mut self, file: &File) -> Option<()> {
-        const MODES: [Fallocate; 7] = [
-            Fallocate::Allocate,
-            Fallocate::KeepSize,
-            Fallocate::PunchHole,
-            Fallocate::ZeroRange,
-            Fallocate::ZeroRangeKeepSize,
-            Fallocate::Collapse,
-            Fallocate::Insert,
-        ];
         let at = self.place(file);
         let len = [1, 700, 4096, 30_000][self.random.usize(..4)];
         match self.random.u32(..9) {

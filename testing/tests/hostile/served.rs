@@ -21,7 +21,7 @@ const OFFERED: u64 = 0x007f_ffff | 1 << 25 | 1 << 29 | 1 << 30;
 const REPLY_BYTES: usize = 80 << 10;
 const MAX_NODES: usize = 40;
 
-/// The operations, by their numbers in `linux/fuse.h`, that are answered.
+/// Operations, by their numbers in `linux/fuse.h`.
 mod op {
     pub(super) const LOOKUP: u32 = 1;
     pub(super) const FORGET: u32 = 2;
@@ -50,6 +50,7 @@ mod op {
     pub(super) const OPENDIR: u32 = 27;
     pub(super) const READDIR: u32 = 28;
     pub(super) const RELEASEDIR: u32 = 29;
+    pub(super) const SETLKW: u32 = 33;
     pub(super) const CREATE: u32 = 35;
     pub(super) const INTERRUPT: u32 = 36;
     pub(super) const BMAP: u32 = 37;
@@ -243,7 +244,7 @@ impl Kernel {
             _ => self.random.u32(op::LOOKUP..op::END),
         };
         // They end the connection, or wait for what does not come.
-        if matches!(number, op::INIT | op::DESTROY | 33) {
+        if matches!(number, op::INIT | op::DESTROY | op::SETLKW) {
             return;
         }
         let mut body = match self.random.u32(..30) {
@@ -270,8 +271,13 @@ impl Kernel {
             Some(u64::from_ne_bytes(bytes.try_into().ok()?))
         };
         let node = match number {
-            op::LOOKUP | op::CREATE | op::MKDIR | op::MKNOD | op::SYMLINK | op::LINK => long(0),
-            op::READDIRPLUS => long(0),
+            op::LOOKUP
+            | op::CREATE
+            | op::MKDIR
+            | op::MKNOD
+            | op::SYMLINK
+            | op::LINK
+            | op::READDIRPLUS => long(0),
             _ => None,
         };
         let handle = match number {
