@@ -71,8 +71,8 @@ pub struct Rings {
 }
 
 impl Policy {
-    /// The policy of the server of a mount, which reads `/proc` and `/sys` and opens the device of FUSE for its
-    /// threads.
+    /// The policy of the server of a mount, which reads `/proc` and `/sys` and opens the device of FUSE for
+    /// its threads.
     pub fn server() -> Policy {
         let paths = |paths: &[&str]| paths.iter().map(PathBuf::from).collect();
         Policy {
