@@ -101,6 +101,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         ],
     ),
     ("throughline-python", &["throughline-fs"]),
+    ("throughline-capi", &["throughline-fs"]),
     // Not part of the tests' crate: the lab measures models, and must not depend on test helpers.
     ("throughline-models", &["throughline-device"]),
     ("throughline-testkit", &[]),
@@ -203,7 +204,7 @@ fn unsafe_code_is_only_in_device() {
     let root = sources::root();
     for (name, _) in MAY_USE
         .iter()
-        .filter(|(name, _)| *name != "throughline-device")
+        .filter(|(name, _)| !["throughline-device", "throughline-capi"].contains(name))
     {
         let main = match *name {
             "throughline-fs" => "crates/throughline/src/lib.rs".into(),
@@ -221,6 +222,21 @@ fn unsafe_code_is_only_in_device() {
             text.lines().any(|line| line == "#![forbid(unsafe_code)]"),
             "{main} does not forbid unsafe code"
         );
+    }
+}
+
+/// The C library needs it for the names that it exports, and for pointers, which one module handles.
+#[test]
+fn unsafe_code_of_the_c_library_is_in_one_module() {
+    let files = sources::files(&sources::root().join("crates/capi/src"), &["rs"]);
+    assert!(files.len() > 5, "only {} files", files.len());
+    for path in files.iter().filter(|path| !path.ends_with("pointers.rs")) {
+        let text = sources::text(path);
+        let lines = text.lines().map(str::trim);
+        let code = lines.filter(|line| !line.starts_with("//"));
+        for line in code.filter(|line| *line != "#[unsafe(no_mangle)]") {
+            assert!(!line.contains("unsafe"), "{}: {line}", path.display());
+        }
     }
 }
 

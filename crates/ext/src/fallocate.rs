@@ -8,6 +8,7 @@
 
 use std::ops::Range;
 
+use rustix::fs::FallocateFlags;
 use throughline_extfmt::FileBlock;
 use throughline_extfmt::extent::{Extent, MAX_UNWRITTEN_LEN};
 
@@ -43,6 +44,24 @@ pub enum Fallocate {
     /// Inserts a hole and moves the data after it up. Whole blocks only (clusters with `bigalloc`), beginning
     /// within the file.
     Insert,
+}
+
+impl Fallocate {
+    /// What the flags of fallocate(2) (`FALLOC_FL_`) mean; `None` for a combination that ext4 does not have.
+    pub fn of_flags(flags: u32) -> Option<Fallocate> {
+        let flags = FallocateFlags::from_bits(flags)?;
+        let keep = FallocateFlags::KEEP_SIZE;
+        Some(match flags {
+            flags if flags.is_empty() => Fallocate::Allocate,
+            flags if flags == keep => Fallocate::KeepSize,
+            flags if flags == keep | FallocateFlags::PUNCH_HOLE => Fallocate::PunchHole,
+            FallocateFlags::ZERO_RANGE => Fallocate::ZeroRange,
+            flags if flags == keep | FallocateFlags::ZERO_RANGE => Fallocate::ZeroRangeKeepSize,
+            FallocateFlags::COLLAPSE_RANGE => Fallocate::Collapse,
+            FallocateFlags::INSERT_RANGE => Fallocate::Insert,
+            _ => return None,
+        })
+    }
 }
 
 /// Extent leaves shifted in one transaction.

@@ -7,8 +7,9 @@ use std::rc::Rc;
 use crate::format::{self, Value};
 use crate::mode::show;
 use crate::owner::Names;
-use crate::time::{full, since_epoch};
-use throughline::{FileType, Metadata};
+use crate::time::full;
+use throughline::Metadata;
+use throughline::internal::since_epoch;
 
 use crate::kind::{letter, words};
 use crate::text::quote;
@@ -46,7 +47,7 @@ fn value(code: u8, subject: &Subject<'_>, alternate: bool) -> Option<Vec<u8>> {
         b'A' => show(letter(meta.file_type()), meta.mode()),
         b'b' => meta.blocks_512().to_string(),
         b'B' => "512".to_owned(),
-        b'f' => format!("{:x}", kind_bits(meta.file_type()) | meta.mode()),
+        b'f' => format!("{:x}", meta.file_type().mode_bits() | meta.mode()),
         b'F' => words(meta).to_owned(),
         b'g' => meta.gid().to_string(),
         b'G' => named(subject.names.group(meta.gid())),
@@ -77,17 +78,4 @@ fn value(code: u8, subject: &Subject<'_>, alternate: bool) -> Option<Vec<u8>> {
         _ => return None,
     };
     Some(text.into_bytes())
-}
-
-/// The kind as bits of the mode (`S_IFMT`).
-fn kind_bits(kind: FileType) -> u32 {
-    match kind {
-        FileType::Fifo => 0o010_000,
-        FileType::CharDevice => 0o020_000,
-        FileType::Directory => 0o040_000,
-        FileType::BlockDevice => 0o060_000,
-        FileType::File => 0o100_000,
-        FileType::Symlink => 0o120_000,
-        FileType::Socket => 0o140_000,
-    }
 }

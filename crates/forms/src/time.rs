@@ -1,11 +1,12 @@
 //! Times as text: parsed as by `touch -d` and `-t`, formatted as by `ls -l` and `stat`.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan, Zoned};
 use parse_datetime::{ParsedDateTime, parse_datetime};
+use throughline::internal::since_epoch;
 
 /// A time in the time zone of this process, in a format of strftime(3).
 fn shown(time: SystemTime, format: &str) -> String {
@@ -36,21 +37,6 @@ pub fn full(time: SystemTime) -> String {
 /// A time as `find -printf %t` shows it: `Mon May  6 07:08:09.1234567890 2024`.
 pub fn ctime(time: SystemTime) -> String {
     shown(time, "%a %b %e %H:%M:%S.%9f0 %Y")
-}
-
-/// Whole seconds since 1970, rounded down, and the nanoseconds after them.
-pub fn since_epoch(time: SystemTime) -> (i64, u32) {
-    let seconds = |whole: u64| i64::try_from(whole).unwrap_or(i64::MAX);
-    match time.duration_since(UNIX_EPOCH) {
-        Ok(after) => (seconds(after.as_secs()), after.subsec_nanos()),
-        Err(before) => {
-            let before = before.duration();
-            match (seconds(before.as_secs()), before.subsec_nanos()) {
-                (whole, 0) => (-whole, 0),
-                (whole, nanos) => ((-whole).saturating_sub(1), 1_000_000_000 - nanos),
-            }
-        }
-    }
 }
 
 /// Seconds since 1970, as `find -printf %T@` shows them: with ten decimals.

@@ -31,6 +31,7 @@ mod connection;
 mod errno;
 mod files;
 pub mod mounts;
+mod nameless;
 mod nodes;
 pub mod options;
 mod outside;

@@ -7,23 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 use throughline::archive;
+use throughline::internal::{errno_of, errno_of_io, errno_of_making, errno_of_source};
 use throughline::{Error, MkfsError};
-
-const EIO: i32 = 5;
-const EAGAIN: i32 = 11;
-const EACCES: i32 = 13;
-const EBUSY: i32 = 16;
-const EEXIST: i32 = 17;
-const ENOENT: i32 = 2;
-const EINVAL: i32 = 22;
-const EFBIG: i32 = 27;
-const ENOSPC: i32 = 28;
-const EROFS: i32 = 30;
-const EOPNOTSUPP: i32 = 95;
-const ETIMEDOUT: i32 = 110;
-const ESTALE: i32 = 116;
-/// The kernel's number for a damaged file system.
-const EUCLEAN: i32 = 117;
 
 /// An `OSError`.
 fn os_error(errno: i32, text: String, path: &[u8]) -> PyErr {
@@ -31,26 +16,6 @@ fn os_error(errno: i32, text: String, path: &[u8]) -> PyErr {
         return PyOSError::new_err((errno, text));
     }
     PyOSError::new_err((errno, text, OsStr::from_bytes(path).to_owned()))
-}
-
-/// The number for an error of the system that has none.
-fn errno_of(kind: io::ErrorKind) -> i32 {
-    use io::ErrorKind as K;
-    match kind {
-        K::NotFound => ENOENT,
-        K::PermissionDenied => EACCES,
-        K::AlreadyExists => EEXIST,
-        K::ResourceBusy => EBUSY,
-        K::WouldBlock => EAGAIN,
-        K::InvalidInput | K::UnexpectedEof => EINVAL,
-        K::InvalidData => EUCLEAN,
-        K::FileTooLarge => EFBIG,
-        K::StorageFull => ENOSPC,
-        K::ReadOnlyFilesystem => EROFS,
-        K::Unsupported => EOPNOTSUPP,
-        K::TimedOut => ETIMEDOUT,
-        _ => EIO,
-    }
 }
 
 /// The system's own text for a number, as Python's own errors have it.
@@ -70,7 +35,7 @@ fn of_system(error: &io::Error, path: &[u8]) -> PyErr {
         None => None,
     };
     os_error(
-        errno.unwrap_or_else(|| errno_of(error.kind())),
+        errno_of_io(error),
         text.unwrap_or_else(|| error.to_string()),
         path,
     )
@@ -90,9 +55,7 @@ pub(crate) fn of(error: &Error, path: &[u8]) -> PyErr {
     if as_system.raw_os_error().is_some() {
         return of_system(&as_system, path);
     }
-    let errno = error.raw_os_error();
-    let errno = errno.unwrap_or_else(|| errno_of(error.kind()));
-    os_error(errno, error.to_string(), path)
+    os_error(errno_of(error), error.to_string(), path)
 }
 
 /// As [`of`], of a call with the position in a file.
@@ -102,32 +65,18 @@ pub(crate) fn of_io(error: &io::Error) -> PyErr {
 
 /// An error of making the image at `path`.
 pub(crate) fn of_making(error: &MkfsError, path: &[u8]) -> PyErr {
-    let errno = match error {
-        MkfsError::Open { source, path } => {
-            return of_system(source, path.as_os_str().as_bytes());
-        }
-        MkfsError::Source(source) => return of_archive(source),
-        MkfsError::Device(device) => return of(&Error::from(device.clone()), path),
-        MkfsError::Occupied(_) => EEXIST,
-        MkfsError::Unsupported(_) => EOPNOTSUPP,
-        MkfsError::Damaged(_) => EUCLEAN,
-        _ => EINVAL,
-    };
-    os_error(errno, error.to_string(), path)
+    match error {
+        MkfsError::Open { source, path } => of_system(source, path.as_os_str().as_bytes()),
+        MkfsError::Source(source) => of_archive(source),
+        MkfsError::Device(device) => of(&Error::from(device.clone()), path),
+        _ => os_error(errno_of_making(error), error.to_string(), path),
+    }
 }
 
 /// An error of reading what is packed. Its text has the place.
 pub(crate) fn of_archive(error: &archive::Error) -> PyErr {
-    let errno = match error {
-        archive::Error::Io { source, place } => {
-            let path = place.as_bytes();
-            return of_system(source, path);
-        }
-        archive::Error::Unsupported(_) => EOPNOTSUPP,
-        archive::Error::Damaged { .. } => EUCLEAN,
-        archive::Error::Limit { .. } => EFBIG,
-        archive::Error::Changed(_) => ESTALE,
-        _ => EINVAL,
-    };
-    os_error(errno, error.to_string(), b"")
+    match error {
+        archive::Error::Io { source, place } => of_system(source, place.as_bytes()),
+        _ => os_error(errno_of_source(error), error.to_string(), b""),
+    }
 }

@@ -8,7 +8,6 @@ use throughline::{DirEntry, Error, ReadDir};
 
 use crate::error;
 use crate::slot::Slot;
-use crate::stat::type_bits;
 
 /// The names of a directory.
 #[pyclass(frozen, module = "throughline._throughline")]
@@ -52,7 +51,7 @@ impl Reading {
                 None => break,
                 Some(entry) => entry.and_then(|entry| {
                     let file_type = entry.file_type()?;
-                    Ok((entry, type_bits(file_type)))
+                    Ok((entry, file_type.mode_bits()))
                 }),
             };
             match entry {

@@ -6,6 +6,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 use pyo3::types::PyBytes;
+use throughline::internal::from_epoch;
 use throughline::{
     Attributes, Dir, DirBuilder, FileOptions, RenameMode, Result, Volume as Open, XattrMode, Xattrs,
 };
@@ -268,9 +269,9 @@ impl Volume {
         if let Some(gid) = wanted.gid {
             set = set.gid(gid);
         }
-        let time = |time| {
+        let time = |(seconds, nanoseconds)| {
             let outside = || PyValueError::new_err("a time outside of the system's range");
-            stat::to_system(time).ok_or_else(outside)
+            from_epoch(seconds, nanoseconds).ok_or_else(outside)
         };
         if let Some(accessed) = wanted.accessed {
             set = set.accessed(time(accessed)?);

@@ -15,6 +15,7 @@ pub use throughline_device::{given_descriptor, given_file};
 pub use throughline_fileio::memory::{allowed_bytes, default_budget_bytes};
 pub use throughline_make::{NewFile, parse_on_error};
 
+pub use crate::errno::{errno_of, errno_of_io, errno_of_making, errno_of_source};
 use crate::error::{Error, Result};
 use crate::handle::Handle;
 use crate::mode::FileOptions;
@@ -25,6 +26,7 @@ use crate::open::{OpenOptions, located, not_opened, on_devices, table};
 use crate::raw::RawFile;
 use crate::resize::{NewSize, ResizeError, ResizeReport, resize_on};
 pub use crate::size::parse_size;
+pub use crate::time::{from_epoch, since_epoch};
 use crate::volume::Volume;
 use crate::{Format, ImageOptions, PartitionTable};
 

@@ -171,6 +171,7 @@ mod call;
 mod copy;
 mod cursor;
 mod dir;
+mod errno;
 mod error;
 mod file;
 mod handle;

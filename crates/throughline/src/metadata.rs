@@ -49,6 +49,19 @@ impl FileType {
     pub fn is_device(self) -> bool {
         matches!(self, FileType::CharDevice | FileType::BlockDevice)
     }
+
+    /// The type's bits of `st_mode` (`S_IFMT`), as in inode(7).
+    pub fn mode_bits(self) -> u32 {
+        match self {
+            FileType::Fifo => 0o010_000,
+            FileType::CharDevice => 0o020_000,
+            FileType::Directory => 0o040_000,
+            FileType::BlockDevice => 0o060_000,
+            FileType::File => 0o100_000,
+            FileType::Symlink => 0o120_000,
+            FileType::Socket => 0o140_000,
+        }
+    }
 }
 
 #[doc(hidden)]

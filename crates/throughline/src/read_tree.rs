@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 use throughline_archive::{
     self as archive, Device, Extent, FileContent, Item, Kind, Limits, Meta, NodeId, Source,
@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::file::File;
 use crate::metadata::{FileType, Metadata};
 use crate::node::Node;
+use crate::time::since_epoch;
 use crate::volume::Volume;
 
 /// As deep as a walk goes.
@@ -243,23 +244,10 @@ fn meta(node: &Node) -> Result<(Meta, Metadata)> {
 }
 
 fn time(time: SystemTime) -> Time {
-    match time.duration_since(UNIX_EPOCH) {
-        Ok(after) => Time {
-            seconds: after.as_secs() as i64,
-            nanoseconds: after.subsec_nanos(),
-        },
-        Err(before) => {
-            let before = before.duration();
-            let nanoseconds = before.subsec_nanos();
-            let seconds = -(before.as_secs() as i64);
-            match nanoseconds {
-                0 => Time::from_seconds(seconds),
-                _ => Time {
-                    seconds: seconds - 1,
-                    nanoseconds: 1_000_000_000 - nanoseconds,
-                },
-            }
-        }
+    let (seconds, nanoseconds) = since_epoch(time);
+    Time {
+        seconds,
+        nanoseconds,
     }
 }
 
@@ -299,7 +287,7 @@ impl Item for OpenFile {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::{Duration, UNIX_EPOCH};
 
     use super::*;
 

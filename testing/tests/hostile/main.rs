@@ -12,6 +12,7 @@ mod resized;
 mod sequence;
 mod served;
 mod survey;
+mod waiting;
 mod watch;
 
 use std::ops::Range;

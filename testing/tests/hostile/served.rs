@@ -8,8 +8,8 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
 use fastrand::Rng;
-use throughline::OpenOptions;
 use throughline::internal::OpenBlockDevice;
+use throughline::{OpenOptions, Volume};
 use throughline_fuse::{MountOptions, Session};
 
 use crate::exercise::{load, read_all};
@@ -80,27 +80,7 @@ pub(crate) fn run(bytes: &[u8], seed: u64) -> usize {
     let Ok(volume) = open.open_block_device(device.clone()) else {
         return 0;
     };
-    let (end, server) = UnixDatagram::pair().expect("a pair of sockets");
-    let to_shut = server.try_clone().expect("a socket");
-    let mut kernel = Kernel {
-        random,
-        end,
-        unique: 0,
-        nodes: vec![1],
-        handles: vec![0],
-        answered: 0,
-    };
-    let init = [
-        &7_u32.to_ne_bytes()[..],
-        &40_u32.to_ne_bytes(),
-        &words(&[128 << 10]),
-    ]
-    .concat();
-    let flags = words(&[OFFERED as u32, (OFFERED >> 32) as u32]);
-    kernel.send(op::INIT, 0, &[&init[..], &flags, &[0; 44]].concat());
-    let session = Session::of_connection(volume, server.into(), Path::new("image"), &options);
-    let session = session.expect("a session");
-    kernel.answer(op::INIT);
+    let (mut kernel, session, to_shut) = Kernel::mounting(random, volume, &options);
     std::thread::scope(|scope| {
         let served = scope.spawn(|| session.run());
         for _ in 0..REQUESTS {
@@ -125,7 +105,7 @@ fn longs(longs: &[u64]) -> Vec<u8> {
 }
 
 /// The part of the kernel.
-struct Kernel {
+pub(crate) struct Kernel {
     random: Rng,
     end: UnixDatagram,
     unique: u64,
@@ -138,6 +118,46 @@ struct Kernel {
 }
 
 impl Kernel {
+    /// A session whose requests come from a test, and what ends it when its reading side is shut down.
+    pub(crate) fn mounting(
+        random: Rng,
+        volume: Volume,
+        options: &MountOptions,
+    ) -> (Kernel, Session, UnixDatagram) {
+        let (end, server) = UnixDatagram::pair().expect("a pair of sockets");
+        let to_shut = server.try_clone().expect("a socket");
+        let mut kernel = Kernel {
+            random,
+            end,
+            unique: 0,
+            nodes: vec![1],
+            handles: vec![0],
+            answered: 0,
+        };
+        let init = [
+            &7_u32.to_ne_bytes()[..],
+            &40_u32.to_ne_bytes(),
+            &words(&[128 << 10]),
+        ]
+        .concat();
+        let flags = words(&[OFFERED as u32, (OFFERED >> 32) as u32]);
+        kernel.send(op::INIT, 0, &[&init[..], &flags, &[0; 44]].concat());
+        let session = Session::of_connection(volume, server.into(), Path::new("image"), options);
+        let session = session.expect("a session");
+        kernel.answer(op::INIT);
+        (kernel, session, to_shut)
+    }
+
+    /// Sends a look-up of a name in the root directory.
+    pub(crate) fn look_up(&mut self, name: &str) {
+        self.send(op::LOOKUP, 1, &[name.as_bytes(), b"\0"].concat());
+    }
+
+    /// Waits for the reply of a look-up: whether there is such a name.
+    pub(crate) fn found(&mut self) -> bool {
+        self.answer(op::LOOKUP).is_some()
+    }
+
     fn send(&mut self, number: u32, node: u64, body: &[u8]) {
         self.unique += 2;
         let len = u32::try_from(40 + body.len()).expect("short");

@@ -6,9 +6,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use nix::sys::stat::FileStat;
 use rustix::fs::{self, Mode, Timespec, Timestamps};
 use rustix::io::Errno;
+use throughline::internal::since_epoch;
 use throughline::{DeviceNumber, FileType};
 use throughline_forms::owner::Owner;
-use throughline_forms::time::since_epoch;
 
 use super::extended::{Holder, Refused};
 use super::preloadable;

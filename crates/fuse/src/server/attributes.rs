@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use throughline::internal::from_epoch;
 use throughline::{Attributes, Node, ops};
 
 use super::identity::Identity;
@@ -10,7 +11,7 @@ use super::shown::Shown;
 use super::{Answer, Answered, Refusal, Request};
 use crate::files::Files;
 use crate::nodes::Nodes;
-use crate::wire::{GETATTR_FH, GetattrIn, SetattrIn, StatxIn, set_attr, std_time};
+use crate::wire::{GETATTR_FH, GetattrIn, SetattrIn, StatxIn, set_attr};
 
 /// See the head of this file.
 pub(super) struct AttributeRequests {
@@ -84,7 +85,7 @@ fn attributes(set: &SetattrIn) -> Result<Attributes, Errno> {
         attributes = attributes.gid(set.gid);
     }
     if has(set_attr::ATIME) {
-        let time = std_time(set.atime, set.atime_ns).ok_or(Errno::INVAL)?;
+        let time = from_epoch(set.atime, set.atime_ns).ok_or(Errno::INVAL)?;
         attributes = if has(set_attr::ATIME_NOW) {
             attributes.accessed_now()
         } else {
@@ -92,7 +93,7 @@ fn attributes(set: &SetattrIn) -> Result<Attributes, Errno> {
         };
     }
     if has(set_attr::MTIME) {
-        let time = std_time(set.mtime, set.mtime_ns).ok_or(Errno::INVAL)?;
+        let time = from_epoch(set.mtime, set.mtime_ns).ok_or(Errno::INVAL)?;
         attributes = if has(set_attr::MTIME_NOW) {
             attributes.modified_now()
         } else {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rustix::fs::{FallocateFlags, OFlags};
+use rustix::fs::OFlags;
 use rustix::io::Errno;
 use throughline::{Fallocate, OpenFor, ops};
 use zerocopy::FromBytes;
@@ -172,18 +172,7 @@ impl DataRequests {
 
     pub(super) fn fallocate(&self, request: &Request<'_>) -> Answered {
         let (ask, _) = request.argument::<FallocateIn>()?;
-        let flags = FallocateFlags::from_bits(ask.mode).ok_or(Errno::OPNOTSUPP)?;
-        let keep = FallocateFlags::KEEP_SIZE;
-        let mode = match flags {
-            flags if flags.is_empty() => Fallocate::Allocate,
-            flags if flags == keep => Fallocate::KeepSize,
-            flags if flags == keep | FallocateFlags::PUNCH_HOLE => Fallocate::PunchHole,
-            FallocateFlags::ZERO_RANGE => Fallocate::ZeroRange,
-            flags if flags == keep | FallocateFlags::ZERO_RANGE => Fallocate::ZeroRangeKeepSize,
-            FallocateFlags::COLLAPSE_RANGE => Fallocate::Collapse,
-            FallocateFlags::INSERT_RANGE => Fallocate::Insert,
-            _ => return Err(Errno::OPNOTSUPP.into()),
-        };
+        let mode = Fallocate::of_flags(ask.mode).ok_or(Errno::OPNOTSUPP)?;
         let file = self.file(request.header.nodeid, ask.fh)?;
         self.identity
             .drop_privileges_of_others(request, file.node())?;

@@ -3,15 +3,14 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use throughline::{FileType, Metadata, Node, Volume};
+use throughline::internal::since_epoch;
+use throughline::{Metadata, Node, Volume};
 
 use super::Refusal;
 use super::identity::Identity;
 use crate::nodes::{Nodes, nodeid_of};
 use crate::options::Choices;
-use crate::wire::{
-    Attr, AttrOut, EntryOut, Statx, StatxOut, SxTime, device_to_wire, statx_mask, wire_time,
-};
+use crate::wire::{Attr, AttrOut, EntryOut, Statx, StatxOut, SxTime, device_to_wire, statx_mask};
 
 /// How long the kernel may cache names and attributes: without limit, because nothing else changes the image.
 const FOR_GOOD: Duration = Duration::from_secs(1 << 30);
@@ -120,9 +119,9 @@ impl Shown {
     }
 
     fn attr(&self, meta: &Metadata) -> Attr {
-        let (atime, atime_ns) = wire_time(meta.accessed());
-        let (mtime, mtime_ns) = wire_time(meta.modified());
-        let (ctime, ctime_ns) = wire_time(meta.changed());
+        let (atime, atime_ns) = since_epoch(meta.accessed());
+        let (mtime, mtime_ns) = since_epoch(meta.modified());
+        let (ctime, ctime_ns) = since_epoch(meta.changed());
         Attr {
             ino: meta.ino(),
             size: meta.len(),
@@ -147,7 +146,7 @@ impl Shown {
 
     /// Type and permissions.
     fn mode(&self, meta: &Metadata) -> u32 {
-        mode_bits(meta.file_type()) | self.identity.permissions(meta.mode())
+        meta.file_type().mode_bits() | self.identity.permissions(meta.mode())
     }
 
     /// How long the kernel may cache attributes. It fetches those that write-back may change, without a
@@ -160,23 +159,8 @@ impl Shown {
     }
 }
 
-/// The type in the upper bits of a mode.
-fn mode_bits(kind: FileType) -> u32 {
-    use rustix::fs::FileType as Kind;
-    let kind = match kind {
-        FileType::File => Kind::RegularFile,
-        FileType::Directory => Kind::Directory,
-        FileType::Symlink => Kind::Symlink,
-        FileType::Fifo => Kind::Fifo,
-        FileType::Socket => Kind::Socket,
-        FileType::CharDevice => Kind::CharacterDevice,
-        FileType::BlockDevice => Kind::BlockDevice,
-    };
-    kind.as_raw_mode()
-}
-
 fn sx_time(time: SystemTime) -> SxTime {
-    let (seconds, ns) = wire_time(time);
+    let (seconds, ns) = since_epoch(time);
     SxTime {
         seconds,
         ns,

@@ -7,12 +7,10 @@
 mod opcode;
 mod replies;
 mod requests;
-mod times;
 
 pub(crate) use opcode::Opcode;
 pub(crate) use replies::*;
 pub(crate) use requests::*;
-pub(crate) use times::{std_time, wire_time};
 
 /// The offset of a write's data in its request.
 pub(crate) const WRITE_DATA_AT: usize = size_of::<InHeader>() + size_of::<WriteIn>();

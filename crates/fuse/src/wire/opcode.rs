@@ -143,11 +143,12 @@ impl Opcode {
         matches!(self, Opcode::Setattr | Opcode::Open | Opcode::CopyFileRange)
     }
 
-    /// Operations that usually wait for the device.
+    /// Operations that usually wait for the device, or until removed files are freed.
     pub(crate) fn waits_for_device(self) -> bool {
         matches!(
             self,
-            Opcode::Fsync
+            Opcode::Statfs
+                | Opcode::Fsync
                 | Opcode::Fsyncdir
                 | Opcode::Syncfs
                 | Opcode::Ioctl
