@@ -3,11 +3,11 @@
 //!
 //! Invariants:
 //! - What the header requires of a caller is checked where it can be: null pointers, text, flags and numbers.
-//!   What cannot be is said in [`pointers`], the only module with operations on pointers.
+//!   What cannot be is said in `pointers`, the only module with operations on pointers.
 //! - The types of the arguments say what a pointer means. `Option<&T>` and `Option<&mut T>` are handles and
 //!   places that may be null, `Option<Box<T>>` is a handle that is given back, `Option<&mut MaybeUninit<T>>`
 //!   the place of a result.
-//! - A panic does not leave a function: it becomes `-EIO` ([`failure::run`]).
+//! - A panic does not leave a function: it becomes `-EIO` (`failure::run`).
 //! - A handle may be used by any number of threads at once, but not after the call that closes it. Options
 //!   and open directories are for one thread at a time.
 #![allow(non_camel_case_types, reason = "the names are C's")]

@@ -31,7 +31,6 @@ mod connection;
 mod errno;
 mod files;
 pub mod mounts;
-mod nameless;
 mod nodes;
 pub mod options;
 mod outside;

@@ -7,11 +7,11 @@
 //! - The kernel serializes changes of a directory (its inode lock). So a name looked up in a request that
 //!   changes the directory keeps its meaning until the request is done.
 
-use foldhash::HashMap;
-use parking_lot::Mutex;
-use throughline::{Error, Node, Reason, Result, Volume};
+use std::time::Instant;
 
-use crate::nameless::Nameless;
+use foldhash::HashMap;
+use parking_lot::{Condvar, Mutex};
+use throughline::{Error, Node, Reason, Result, Volume};
 
 /// The inode number of the root directory, and its node id.
 pub(crate) const ROOT_INO: u64 = 2;
@@ -19,11 +19,25 @@ pub(crate) const ROOT_NODEID: u64 = 1;
 
 const SHARDS: usize = 16;
 
+/// The maximum number of requests that wait for space at the same time. Each blocks one of the mount's
+/// threads.
+const MAX_ROOM_WAITERS: usize = 4;
+
 /// See the head of this file.
 pub(crate) struct Nodes {
     volume: Volume,
     shards: Box<[Mutex<HashMap<u64, Known>>]>,
-    nameless: Nameless,
+    nameless: Mutex<Nameless>,
+    freed: Condvar,
+}
+
+/// The inodes without names that the table holds.
+#[derive(Default)]
+struct Nameless {
+    held: usize,
+    gone: u64,
+    /// Requests that wait for the next of these inodes to be freed.
+    waiters: usize,
 }
 
 #[derive(Default)]
@@ -44,7 +58,8 @@ impl Nodes {
         Nodes {
             volume,
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
-            nameless: Nameless::new(),
+            nameless: Mutex::default(),
+            freed: Condvar::new(),
         }
     }
 
@@ -102,15 +117,38 @@ impl Nodes {
         if shard.capacity() > 1024 && shard.len() < shard.capacity() / 8 {
             shard.shrink_to_fit();
         }
+        // Not under the lock: an inode without a name is freed now, which does I/O.
         drop(shard);
         if let Some(node) = gone.and_then(|known| known.nameless) {
-            self.nameless.free(*node);
+            drop(node);
+            let mut nameless = self.nameless.lock();
+            nameless.held = nameless.held.saturating_sub(1);
+            nameless.gone += 1;
+            self.freed.notify_all();
         }
     }
 
-    /// The inodes without names.
-    pub(crate) fn nameless(&self) -> &Nameless {
-        &self.nameless
+    /// The number of inodes without names freed so far.
+    pub(crate) fn gone(&self) -> u64 {
+        self.nameless.lock().gone
+    }
+
+    /// Waits, at most until `end`, until more than `seen` inodes without names have been freed. Returns the
+    /// new number, or `None` if none is left to wait for, none was freed in time, or [`MAX_ROOM_WAITERS`]
+    /// requests already wait. An inode that lost its last name is freed when the kernel forgets it, slightly
+    /// after the request that removed the name; a request that finds the volume full in between retries.
+    pub(crate) fn await_room(&self, seen: u64, end: Instant) -> Option<u64> {
+        let mut nameless = self.nameless.lock();
+        if nameless.gone == seen && nameless.waiters >= MAX_ROOM_WAITERS {
+            return None;
+        }
+        nameless.waiters += 1;
+        let mut late = false;
+        while nameless.gone == seen && nameless.held > 0 && !late {
+            late = self.freed.wait_until(&mut nameless, end).timed_out();
+        }
+        nameless.waiters -= 1;
+        (nameless.gone != seen).then_some(nameless.gone)
     }
 
     /// A name of `node` may have been removed. If none is left, the node is held as long as the kernel
@@ -124,7 +162,7 @@ impl Nodes {
         match shard.get_mut(&nodeid) {
             Some(known) if known.nameless.is_none() => {
                 known.nameless = Some(Box::new(node));
-                self.nameless.hold();
+                self.nameless.lock().held += 1;
             }
             _ => {
                 drop(shard);
@@ -144,6 +182,5 @@ impl Nodes {
             let known = std::mem::take(&mut *shard.lock());
             drop(known);
         }
-        self.nameless.end();
     }
 }

@@ -71,8 +71,7 @@ use undelivered::Undelivered;
 /// The interval at which [`Server::close_early`] checks whether the last requests have ended.
 const SHUT_LOOK: Duration = Duration::from_millis(1);
 
-/// How long a request waits for inodes that are being freed: one that finds the volume full, and one that
-/// asks for its space or syncs all of it.
+/// How long a request that finds the volume full waits for inodes that are being freed.
 const ROOM_WAIT: Duration = Duration::from_millis(200);
 
 /// See the head of this file.
@@ -277,12 +276,12 @@ impl Server {
             return answered;
         }
         let end = Instant::now() + ROOM_WAIT;
-        let mut seen = Some(self.nodes.nameless().gone());
+        let mut seen = Some(self.nodes.gone());
         while let Some(gone) = seen {
             // The first retry is immediate: space may have been freed since.
             answered = self.answer(opcode, header, channel, scratch, changed);
             seen = full(&answered)
-                .then(|| self.nodes.nameless().await_room(gone, end))
+                .then(|| self.nodes.await_room(gone, end))
                 .flatten();
         }
         answered
@@ -355,15 +354,11 @@ impl Server {
             Opcode::Listxattr => of.xattrs.listxattr(request),
             Opcode::Removexattr => of.xattrs.removexattr(request),
             Opcode::Ioctl => of.ioctls.ioctl(request),
-            Opcode::Statfs => {
-                self.nodes.nameless().settle(Instant::now() + ROOM_WAIT);
-                of.space.statfs()
-            }
+            Opcode::Statfs => of.space.statfs(),
             Opcode::Bmap => of.space.bmap(request),
             Opcode::Forget => forget::forget(&self.nodes, &self.files, request),
             Opcode::BatchForget => forget::batch_forget(&self.nodes, &self.files, request),
             Opcode::Syncfs => {
-                self.nodes.nameless().settle(Instant::now() + ROOM_WAIT);
                 self.volume.sync()?;
                 Answer::done()
             }

@@ -143,12 +143,11 @@ impl Opcode {
         matches!(self, Opcode::Setattr | Opcode::Open | Opcode::CopyFileRange)
     }
 
-    /// Operations that usually wait for the device, or until removed files are freed.
+    /// Operations that usually wait for the device.
     pub(crate) fn waits_for_device(self) -> bool {
         matches!(
             self,
-            Opcode::Statfs
-                | Opcode::Fsync
+            Opcode::Fsync
                 | Opcode::Fsyncdir
                 | Opcode::Syncfs
                 | Opcode::Ioctl
