@@ -1,9 +1,10 @@
 /* Several threads write files of their own in one volume, and read those of the others.
  *
- *     cc threads.c -o threads $(pkg-config --cflags --libs throughline) -pthread && ./threads disk.img
+ *     cc -D_GNU_SOURCE threads.c -o threads $(pkg-config --cflags --libs throughline) -pthread && ./threads disk.img
  */
 #include <fcntl.h>
 #include <pthread.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

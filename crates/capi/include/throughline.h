@@ -4,30 +4,34 @@
  * header` makes it anew.
  *
  * Functions return 0 or more on success, else a negative errno, whose reason tl_message tells. On an error,
- * the places of results stay as they were. Paths of a volume begin at its root, with or without a slash.
+ * the places of results stay as they were. Paths of a volume begin at its root, with or without a slash at
+ * their start; the root itself is "/". Flags of type int are on unless they are 0.
  *
  * What is required of a caller:
- * 1. A handle came from a function of this library, and was not closed or freed. NULL is refused with
- *    -EINVAL, unless a function says what it means.
+ * 1. A handle came from a function of this library, and was not closed or freed; no other call with it is in
+ *    progress while it is. NULL is refused with -EINVAL, unless a function says what it means.
  * 2. Text ends with a NUL byte, and does not change during the call.
  * 3. Memory that is given with a size has that size. Nobody else uses it during the call; memory that is only
  *    read from may be read by others.
  * 4. A pointer to a result points to memory of its type.
  *
  * Volumes and files may be used by any number of threads at once; options and open directories by one at a
- * time. A signal handler must not call this library, and the child of a fork must not use handles of its
- * parent.
+ * time. A signal handler must not call this library. The child of a fork must not use handles of its parent,
+ * nor close them: it should end with _exit(2) or exec.
+ *
+ * Permissions of files are not checked. What is created belongs to the effective user and group of the
+ * process.
  *
  * What is durable: a change survives a crash of the program or machine once tl_fsync, tl_fdatasync or tl_sync
- * has returned after it. Until then a crash may undo it, but never harms the volume, or a file that was
- * synced. Closing the volume makes all durable.
+ * has returned after it; closing the volume makes all durable. Without that, changes are written within about
+ * 30 seconds (tl_options_durable_within bounds it). A crash may undo what was not durable, but never harms a
+ * file that was synced, nor a volume with a journal. One without a journal needs e2fsck after a crash.
  */
 
 
 #ifndef THROUGHLINE_H
 #define THROUGHLINE_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -123,7 +127,7 @@ extern "C" {
 #endif // __cplusplus
 
 // What went wrong in the last call of this thread that returned a negative number. Never NULL. It is valid
-// until the next such call of this thread.
+// until the next such call of this thread, or the thread's end.
 const char *tl_message(void);
 
 // The version of the library, such as "0.1.0".
@@ -137,7 +141,7 @@ tl_options *tl_options_new(void);
 void tl_options_free(tl_options *options);
 
 // Opens for writing, too.
-int tl_options_write(tl_options *options, bool write);
+int tl_options_write(tl_options *options, int write);
 
 // The partition of a disk: a number, label or UUID. NULL: the only one with a volume.
 int tl_options_partition(tl_options *options, const char *name);
@@ -165,13 +169,13 @@ int tl_options_cache(tl_options *options, uint64_t bytes);
 
 // Opens a volume that was not closed cleanly as it is, without replaying its journal; for reading only.
 int tl_options_no_replay(tl_options *options,
-                         bool no_replay);
+                         int no_replay);
 
 // Every call that changes something returns when the change survives a crash.
-int tl_options_synchronous(tl_options *options, bool synchronous);
+int tl_options_synchronous(tl_options *options, int synchronous);
 
 // What is freed is discarded: an image file gets holes.
-int tl_options_discard(tl_options *options, bool discard);
+int tl_options_discard(tl_options *options, int discard);
 
 // What is changed survives a crash after so many seconds at the latest, though nobody asks for it.
 int tl_options_durable_within(tl_options *options, double seconds);
@@ -202,7 +206,7 @@ int64_t tl_label(const tl_volume *volume,
 // Sets the label: at most 16 bytes.
 int tl_set_label(const tl_volume *volume, const char *label);
 
-// 1 if the volume cannot be written to, else 0.
+// 1 if the volume cannot be written to, or not any more after a failure; else 0.
 int tl_is_read_only(const tl_volume *volume);
 
 // Opens a file with flags of open(2): O_RDONLY, O_WRONLY or O_RDWR, with O_CREAT, O_EXCL, O_TRUNC, O_APPEND,
@@ -261,7 +265,7 @@ int64_t tl_seek_hole(const tl_file *file,
 int tl_opendir(const tl_volume *volume, const char *at, tl_dir **directory);
 
 // Fills in the next name, without "." and "..", and returns 1; 0 after the last one. After an error that is
-// `-EUCLEAN`, damage, more names may follow.
+// `-EUCLEAN`, damage, more names may follow. Names that are removed meanwhile may be left out.
 int tl_readdir(tl_dir *directory,
                tl_dirent *entry);
 
@@ -309,7 +313,7 @@ int64_t tl_readlink(const tl_volume *volume,
                     size_t size);
 
 // The metadata of what is at a path. A symbolic link is followed if `follow`.
-int tl_stat_at(const tl_volume *volume, const char *at, bool follow, tl_stat *stat);
+int tl_stat_at(const tl_volume *volume, const char *at, int follow, tl_stat *stat);
 
 // Sets the permissions; a symbolic link is followed.
 int tl_chmod(const tl_volume *volume, const char *at, uint32_t mode);
@@ -319,7 +323,7 @@ int tl_chown(const tl_volume *volume,
              const char *at,
              uint32_t uid,
              uint32_t gid,
-             bool follow);
+             int follow);
 
 // Sets the times of the last read and of the last change of the contents; NULL: now. A symbolic link is
 // followed if `follow`.
@@ -327,7 +331,7 @@ int tl_utimes(const tl_volume *volume,
               const char *at,
               const tl_time *atime,
               const tl_time *mtime,
-              bool follow);
+              int follow);
 
 // Copies the value of an extended attribute, and returns its length; `size` 0 asks only for that. `-ERANGE`
 // if it is longer than `size`, `-ENODATA` if there is none. A symbolic link is followed.
@@ -401,10 +405,10 @@ int tl_mkfs_options_time(tl_mkfs_options *options, const tl_time *time);
 // Whether the UUID and the seed of hashes that are not given follow from all else: the same bytes each time,
 // with the time given, too.
 int tl_mkfs_options_reproducible(tl_mkfs_options *options,
-                                 bool reproducible);
+                                 int reproducible);
 
 // Whether the target may hold anything that is lost: mke2fs -F.
-int tl_mkfs_options_overwrite(tl_mkfs_options *options, bool overwrite);
+int tl_mkfs_options_overwrite(tl_mkfs_options *options, int overwrite);
 
 // Makes a volume of so many bytes in a file, which is created, or on a block device; `size` 0: as large as
 // the file or device is. `options` may be NULL. `-EEXIST` if the target holds something, unless it may be

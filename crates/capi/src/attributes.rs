@@ -18,12 +18,12 @@ use crate::volume::tl_volume;
 pub extern "C" fn tl_stat_at(
     volume: Option<&tl_volume>,
     at: Text<'_>,
-    follow: bool,
+    follow: c_int,
     stat: Option<&mut MaybeUninit<tl_stat>>,
 ) -> c_int {
     done(|| {
         let volume = given(volume)?;
-        let meta = match follow {
+        let meta = match follow != 0 {
             true => volume.0.metadata(at.path()?)?,
             false => volume.0.symlink_metadata(at.path()?)?,
         };
@@ -52,7 +52,7 @@ pub extern "C" fn tl_chown(
     at: Text<'_>,
     uid: u32,
     gid: u32,
-    follow: bool,
+    follow: c_int,
 ) -> c_int {
     done(|| {
         let mut wanted = Attributes::new();
@@ -62,7 +62,7 @@ pub extern "C" fn tl_chown(
         if gid != u32::MAX {
             wanted = wanted.gid(gid);
         }
-        set(given(volume)?, at.path()?, follow, &wanted)
+        set(given(volume)?, at.path()?, follow != 0, &wanted)
     })
 }
 
@@ -74,7 +74,7 @@ pub extern "C" fn tl_utimes(
     at: Text<'_>,
     atime: Option<&tl_time>,
     mtime: Option<&tl_time>,
-    follow: bool,
+    follow: c_int,
 ) -> c_int {
     done(|| {
         let wanted = Attributes::new();
@@ -86,7 +86,7 @@ pub extern "C" fn tl_utimes(
             Some(time) => wanted.modified(time.to_system()?),
             None => wanted.modified_now(),
         };
-        set(given(volume)?, at.path()?, follow, &wanted)
+        set(given(volume)?, at.path()?, follow != 0, &wanted)
     })
 }
 

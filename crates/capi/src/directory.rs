@@ -5,9 +5,9 @@ use std::mem::MaybeUninit;
 use std::os::unix::ffi::OsStringExt;
 
 use rustix::io::Errno;
-use throughline::ReadDir;
+use throughline::{Error, ReadDir, Reason};
 
-use crate::failure::{Failure, done, run};
+use crate::failure::{Failure, done, freed, run};
 use crate::pointers::{Text, given};
 use crate::volume::tl_volume;
 
@@ -49,7 +49,7 @@ pub extern "C" fn tl_opendir(
 }
 
 /// Fills in the next name, without "." and "..", and returns 1; 0 after the last one. After an error that is
-/// `-EUCLEAN`, damage, more names may follow.
+/// `-EUCLEAN`, damage, more names may follow. Names that are removed meanwhile may be left out.
 #[unsafe(no_mangle)]
 pub extern "C" fn tl_readdir(
     directory: Option<&mut tl_dir>,
@@ -57,14 +57,21 @@ pub extern "C" fn tl_readdir(
 ) -> c_int {
     let result = run(|| {
         let (directory, entry) = (given(directory)?, given(entry)?);
-        let Some(next) = directory.names.next().transpose()? else {
-            return Ok(0);
+        let (next, file_type) = loop {
+            let Some(next) = directory.names.next().transpose()? else {
+                return Ok(0);
+            };
+            match next.file_type() {
+                // It was removed since it was listed.
+                Err(Error::Caller(Reason::NotFound)) => {}
+                file_type => break (next, file_type?),
+            }
         };
         let with_nul = |_| Failure::new(Errno::UCLEAN, "a name with a NUL byte");
         directory.name = CString::new(next.file_name().into_vec()).map_err(with_nul)?;
         entry.write(tl_dirent {
             ino: next.ino(),
-            type_bits: next.file_type()?.mode_bits(),
+            type_bits: file_type.mode_bits(),
             reserved: 0,
             name: directory.name.as_ptr(),
         });
@@ -76,5 +83,5 @@ pub extern "C" fn tl_readdir(
 /// Closes a directory; NULL is ignored.
 #[unsafe(no_mangle)]
 pub extern "C" fn tl_closedir(directory: Option<Box<tl_dir>>) {
-    drop(directory);
+    freed(directory);
 }

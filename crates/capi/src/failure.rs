@@ -76,6 +76,14 @@ pub(crate) fn done(body: impl FnOnce() -> Result<(), Failure>) -> c_int {
     c_int::try_from(result).unwrap_or(-Errno::IO.raw_os_error())
 }
 
+/// Drops the object of a handle. A defect there does not reach the caller either.
+pub(crate) fn freed<T>(object: Option<Box<T>>) {
+    let _ = run(|| {
+        drop(object);
+        Ok(0)
+    });
+}
+
 fn said(panic: &dyn std::any::Any) -> &str {
     let text = panic.downcast_ref::<&str>().copied();
     let owned = || panic.downcast_ref::<String>().map(String::as_str);
@@ -83,7 +91,7 @@ fn said(panic: &dyn std::any::Any) -> &str {
 }
 
 /// What went wrong in the last call of this thread that returned a negative number. Never NULL. It is valid
-/// until the next such call of this thread.
+/// until the next such call of this thread, or the thread's end.
 #[unsafe(no_mangle)]
 pub extern "C" fn tl_message() -> *const c_char {
     LAST.try_with(|last| last.borrow().as_ptr())

@@ -7,7 +7,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 use throughline::{Attributes, Fallocate, File, FileOptions};
 
-use crate::failure::{Failure, done, run};
+use crate::failure::{Failure, done, freed, run};
 use crate::pointers::{Memory, MemoryMut, Text, given};
 use crate::stat::tl_stat;
 use crate::volume::tl_volume;
@@ -75,7 +75,7 @@ pub extern "C" fn tl_file_open(
 /// it is written back.
 #[unsafe(no_mangle)]
 pub extern "C" fn tl_file_close(file: Option<Box<tl_file>>) {
-    drop(file);
+    freed(file);
 }
 
 /// Reads at an offset, and returns the number of bytes: less than `size` only at the end of the file, or

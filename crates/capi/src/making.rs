@@ -6,7 +6,7 @@ use throughline::archive::{Limits, Merge};
 use throughline::pack::{PackOptions, PackSize};
 use throughline::{MkfsError, MkfsOptions, VolumeSize};
 
-use crate::failure::{Failure, done};
+use crate::failure::{Failure, done, freed};
 use crate::pointers::{Memory, Text, given};
 use crate::stat::tl_time;
 
@@ -33,7 +33,7 @@ pub extern "C" fn tl_mkfs_options_new() -> Box<tl_mkfs_options> {
 /// Frees options; NULL is ignored.
 #[unsafe(no_mangle)]
 pub extern "C" fn tl_mkfs_options_free(options: Option<Box<tl_mkfs_options>>) {
-    drop(options);
+    freed(options);
 }
 
 /// "ext2", "ext3", "ext4", or a type of mke2fs.conf: mke2fs -t.
@@ -183,10 +183,10 @@ pub extern "C" fn tl_mkfs_options_time(
 #[unsafe(no_mangle)]
 pub extern "C" fn tl_mkfs_options_reproducible(
     options: Option<&mut tl_mkfs_options>,
-    reproducible: bool,
+    reproducible: c_int,
 ) -> c_int {
     set(options, |options| {
-        options.reproducible(reproducible);
+        options.reproducible(reproducible != 0);
         Ok(())
     })
 }
@@ -195,12 +195,12 @@ pub extern "C" fn tl_mkfs_options_reproducible(
 #[unsafe(no_mangle)]
 pub extern "C" fn tl_mkfs_options_overwrite(
     options: Option<&mut tl_mkfs_options>,
-    overwrite: bool,
+    overwrite: c_int,
 ) -> c_int {
     done(|| {
         let options = given(options)?;
-        options.overwrite = overwrite;
-        options.mkfs.overwrite(overwrite);
+        options.overwrite = overwrite != 0;
+        options.mkfs.overwrite(options.overwrite);
         Ok(())
     })
 }

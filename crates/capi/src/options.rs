@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use throughline::{Backing, Format, ImageOptions, OpenOptions, UnknownFormat, VolumeOptions};
 
-use crate::failure::{Failure, done};
+use crate::failure::{Failure, done, freed};
 use crate::pointers::{Text, given};
 
 /// Options of tl_open. Only one thread may use them at a time.
@@ -69,14 +69,14 @@ pub extern "C" fn tl_options_new() -> Box<tl_options> {
 /// Frees options; NULL is ignored.
 #[unsafe(no_mangle)]
 pub extern "C" fn tl_options_free(options: Option<Box<tl_options>>) {
-    drop(options);
+    freed(options);
 }
 
 /// Opens for writing, too.
 #[unsafe(no_mangle)]
-pub extern "C" fn tl_options_write(options: Option<&mut tl_options>, write: bool) -> c_int {
+pub extern "C" fn tl_options_write(options: Option<&mut tl_options>, write: c_int) -> c_int {
     set(options, |options| {
-        options.write = write;
+        options.write = write != 0;
         Ok(())
     })
 }
@@ -150,9 +150,12 @@ pub extern "C" fn tl_options_cache(options: Option<&mut tl_options>, bytes: u64)
 
 /// Opens a volume that was not closed cleanly as it is, without replaying its journal; for reading only.
 #[unsafe(no_mangle)]
-pub extern "C" fn tl_options_no_replay(options: Option<&mut tl_options>, no_replay: bool) -> c_int {
+pub extern "C" fn tl_options_no_replay(
+    options: Option<&mut tl_options>,
+    no_replay: c_int,
+) -> c_int {
     set(options, |options| {
-        options.no_replay = no_replay;
+        options.no_replay = no_replay != 0;
         Ok(())
     })
 }
@@ -161,19 +164,19 @@ pub extern "C" fn tl_options_no_replay(options: Option<&mut tl_options>, no_repl
 #[unsafe(no_mangle)]
 pub extern "C" fn tl_options_synchronous(
     options: Option<&mut tl_options>,
-    synchronous: bool,
+    synchronous: c_int,
 ) -> c_int {
     set(options, |options| {
-        options.synchronous = synchronous;
+        options.synchronous = synchronous != 0;
         Ok(())
     })
 }
 
 /// What is freed is discarded: an image file gets holes.
 #[unsafe(no_mangle)]
-pub extern "C" fn tl_options_discard(options: Option<&mut tl_options>, discard: bool) -> c_int {
+pub extern "C" fn tl_options_discard(options: Option<&mut tl_options>, discard: c_int) -> c_int {
     set(options, |options| {
-        options.discard = discard;
+        options.discard = discard != 0;
         Ok(())
     })
 }

@@ -103,9 +103,12 @@ pub extern "C" fn tl_set_label(volume: Option<&tl_volume>, label: Text<'_>) -> c
     done(|| Ok(given(volume)?.0.set_label(label.bytes()?)?))
 }
 
-/// 1 if the volume cannot be written to, else 0.
+/// 1 if the volume cannot be written to, or not any more after a failure; else 0.
 #[unsafe(no_mangle)]
 pub extern "C" fn tl_is_read_only(volume: Option<&tl_volume>) -> c_int {
-    let answer = run(|| Ok(given(volume)?.0.is_read_only().into()));
+    let answer = run(|| {
+        let volume = &given(volume)?.0;
+        Ok((volume.is_read_only() || volume.stopped().is_some()).into())
+    });
     c_int::try_from(answer).unwrap_or_default()
 }

@@ -1,6 +1,7 @@
 /* What a caller does wrong, and what the edges are: each line prints a function and what it returned. */
 #include <errno.h>
 #include <fcntl.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <throughline.h>
@@ -19,6 +20,8 @@ static const char *name(int64_t result) {
     case ERANGE: return "ERANGE";
     case ENODATA: return "ENODATA";
     case EBUSY: return "EBUSY";
+    case EAGAIN: return "EAGAIN";
+    case ENOTDIR: return "ENOTDIR";
     case EEXIST: return "EEXIST";
     case EROFS: return "EROFS";
     case EISDIR: return "EISDIR";
@@ -32,6 +35,7 @@ int main(int count, char **arguments) {
     const char *image = count > 1 ? arguments[1] : "";
     tl_volume *volume = NULL, *second = NULL;
     tl_file *file = NULL, *read_only = NULL;
+    tl_mkfs_options *over = tl_mkfs_options_new();
     tl_stat stat;
     tl_time wrong = {0, 1000000000, 0};
     char small[2], large[300];
@@ -105,10 +109,19 @@ int main(int count, char **arguments) {
     SHOW(tl_rename(volume, "/f", "/h", 0));
     SHOW(tl_mknod(volume, "/n", 0040000, 0, 0));
     SHOW(tl_mknod(volume, "/n", 0010644, 0, 0));
+    SHOW(tl_symlink(volume, "/d", "/to-d"));
+    SHOW(tl_mkdir(volume, "/d", 0700));
+    SHOW(tl_rmtree(volume, "/to-d/"));
+    SHOW(tl_mkfs_options_overwrite(over, 2));
+    SHOW(tl_mkfs(image, 0, over) < 0);
+    SHOW(tl_pack("include", image, 0, NULL, over) < 0);
+    SHOW(tl_is_read_only(volume));
     SHOW(tl_set_label(volume, "new label"));
     SHOW(tl_label(volume, large, sizeof large));
     SHOW(tl_close(volume));
     SHOW(tl_pwrite(file, "xyz", 3, 0));
     tl_file_close(file);
+    SHOW(tl_pack("include", image, 0, NULL, over));
+    tl_mkfs_options_free(over);
     return 0;
 }

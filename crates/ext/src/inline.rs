@@ -1,5 +1,6 @@
 //! Files with inline data: the first 60 bytes in `i_block`, the rest in the value of the attribute
-//! `system.data`, which always exists. A file that outgrows its inode moves to a block and never moves back.
+//! `system.data`, which always exists. A file that outgrows its inode moves to a block and never moves back. A
+//! file may be larger than what its inode holds, and ends in zeroes then: mke2fs makes such of sparse files.
 
 use std::io::{IoSlice, IoSliceMut};
 
@@ -21,14 +22,16 @@ use crate::regular;
 /// Reads a file's bytes from `offset` on. Returns the number of bytes read.
 ///
 /// # Errors
-/// `Corrupt` if the inode holds fewer bytes than its size.
+/// `Corrupt` if the inode of anything but a regular file holds fewer bytes than its size.
 pub(crate) fn read(fs: &Inodes, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<usize> {
-    let content = content(fs, inode, &inode.raw.read())?;
-    let from = usize::try_from(offset)
-        .unwrap_or(usize::MAX)
-        .min(content.len());
-    let len = buf.len().min(content.len() - from);
-    buf[..len].copy_from_slice(&content[from..from + len]);
+    let (content, size) = content(fs, inode, &inode.raw.read())?;
+    let rest = usize::try_from(size.saturating_sub(offset)).unwrap_or(usize::MAX);
+    let len = buf.len().min(rest);
+    let from = usize::try_from(offset).unwrap_or(usize::MAX);
+    let held = content.get(from..).unwrap_or_default();
+    let (front, zeroes) = buf[..len].split_at_mut(len.min(held.len()));
+    front.copy_from_slice(&held[..front.len()]);
+    zeroes.fill(0);
     Ok(len)
 }
 
@@ -64,7 +67,10 @@ pub(crate) fn write(
     offset: u64,
     bufs: &[IoSlice<'_>],
 ) -> Result<Option<usize>> {
-    let mut content = content(fs, inode, &inode.raw.read())?;
+    let (mut content, size) = content(fs, inode, &inode.raw.read())?;
+    if size > content.len() as u64 {
+        return Ok(None);
+    }
     let len: usize = bufs.iter().map(|b| b.len()).sum();
     let Some((from, end)) = usize::try_from(offset)
         .ok()
@@ -90,7 +96,7 @@ pub(crate) fn write(
 /// # Errors
 /// As [`write`].
 pub(crate) fn resize(fs: &Inodes, inode: &Inode, size: u64) -> Result<bool> {
-    let mut content = content(fs, inode, &inode.raw.read())?;
+    let (mut content, _) = content(fs, inode, &inode.raw.read())?;
     if size > fs.geo.inode_bytes.into() {
         return Ok(false);
     }
@@ -107,7 +113,7 @@ pub(crate) fn spill(fs: &Data, inode: &Inode) -> Result<()> {
 }
 
 fn try_spill(fs: &Data, inode: &Inode) -> Result<()> {
-    let content = content(fs, inode, &inode.raw.read())?;
+    let (content, _) = content(fs, inode, &inode.raw.read())?;
     let _held = fs.hold_clusters(inode, u64::from(!content.is_empty()), 0)?;
     let run = if content.is_empty() {
         None
@@ -192,8 +198,8 @@ fn enter_block(fs: &Inodes, h: &mut Handle<'_>, inode: &Inode, run: Option<Run>)
     fs.store(h, inode)
 }
 
-/// The file's bytes.
-fn content(fs: &Inodes, inode: &Inode, raw: &InodeImage) -> Result<Vec<u8>> {
+/// The file's bytes, as far as the inode holds them, and its size. What lies between is zero.
+fn content(fs: &Inodes, inode: &Inode, raw: &InodeImage) -> Result<(Vec<u8>, u64)> {
     let size = raw
         .size_bytes(&fs.geo)
         .map_err(|e| Error::from(e).in_inode(inode.ino))?;
@@ -202,12 +208,16 @@ fn content(fs: &Inodes, inode: &Inode, raw: &InodeImage) -> Result<Vec<u8>> {
     content.extend_from_slice(&rest);
     match usize::try_from(size) {
         Ok(size) if size <= content.len() => content.truncate(size),
+        _ if !inode.is_symlink() => {}
         _ => {
-            let what = format!("a file of {size} bytes with {} in its inode", content.len());
+            let what = format!(
+                "a target of {size} bytes with {} in its inode",
+                content.len()
+            );
             return Err(Error::corrupt(what).in_inode(inode.ino));
         }
     }
-    Ok(content)
+    Ok((content, size))
 }
 
 /// The value of `system.data`, and the other attributes in the inode.

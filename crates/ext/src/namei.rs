@@ -27,6 +27,8 @@ pub enum Last {
     Follow,
     /// Not followed, unless the path ends in `/`.
     NoFollow,
+    /// Not followed: the name itself is changed. What is there may be anything, also if the path ends in `/`.
+    Name,
 }
 
 /// The result of a path walk.
@@ -289,11 +291,13 @@ impl Walk<'_> {
             }
             return Err(Reason::NotFound.into());
         };
-        if inode.is_symlink() && (!part.last || part.slash || last == Last::Follow) {
+        let is_changed = part.last && last == Last::Name;
+        let is_followed = !part.last || part.slash || last == Last::Follow;
+        if inode.is_symlink() && is_followed && !is_changed {
             self.follow(&inode)?;
             return Ok(None);
         }
-        if part.slash && !inode.is_dir() {
+        if part.slash && !inode.is_dir() && !is_changed {
             return Err(Reason::NotDir.into());
         }
         if part.last && !matches!(part.name.as_slice(), b"." | b"..") {

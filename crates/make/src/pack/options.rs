@@ -19,7 +19,7 @@ use super::planned::Packed;
 use super::size::{self, PackSize, Sized};
 use super::tree::{Input, Kind};
 use super::walk::Walk;
-use super::whole::{derived, new_file, persist};
+use super::whole::{derived, hold, new_file, persist};
 use crate::config::Config;
 use crate::error::{Error, Result};
 use crate::make::made;
@@ -138,6 +138,7 @@ impl PackOptions {
         if let Some(HashTree::File(hashes)) = &self.around.hashes {
             self.refuse_occupied(hashes)?;
         }
+        let _replaced = hold(path)?;
         let (walk, options) = self.walked(tree, sources)?;
         let (sized, frame) = self.sized(&options, &walk)?;
         let unnamed = new_file(path)?;

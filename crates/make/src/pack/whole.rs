@@ -1,12 +1,13 @@
 //! A whole image: the volume, and what is around it.
 
 use std::fs::File;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 use throughline_block::Disk;
-use throughline_device::OffsetDevice;
+use throughline_device::{BlockDevice, EngineChoice, LockMode, OffsetDevice, OpenOptions};
 
 use super::frame::{self, Frame, HashTree};
 use super::options::{PackOptions, open};
@@ -134,6 +135,33 @@ fn create(path: &Path, sized: &Sized<'_>, frame: &Frame) -> Result<Disk> {
 /// A new file in the directory of a path.
 pub(super) fn new_file(path: &Path) -> Result<NewFile> {
     NewFile::new(path).map_err(|source| Error::Open {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+/// Locks the file that will be replaced, if there is one and as long as the result lasts: who has it open would
+/// go on writing to a file without a name.
+///
+/// # Errors
+/// [`Error::Open`] if it is in use.
+pub(super) fn hold(path: &Path) -> Result<Option<Arc<dyn BlockDevice>>> {
+    if !path.metadata().is_ok_and(|found| found.len() > 0) {
+        return Ok(None);
+    }
+    let open = || {
+        let options = OpenOptions::new().direct(false);
+        options.engine(EngineChoice::Threads)
+    };
+    let held = open().write(true).lock(LockMode::Exclusive).open(path);
+    let held = match held {
+        // What may not be written may be replaced.
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            open().lock(LockMode::Shared).open(path)
+        }
+        held => held,
+    };
+    held.map(Some).map_err(|source| Error::Open {
         path: path.to_owned(),
         source,
     })

@@ -317,7 +317,11 @@ impl Dir {
         kind: NewNode<'_>,
         attributes: &Attributes,
     ) -> Result<Node> {
-        self.find(path, Last::NoFollow)?.create(kind, attributes)
+        let found = self.find(path, Last::Name)?;
+        if !matches!(kind, NewNode::File | NewNode::Directory) {
+            found.free_name_of_other()?;
+        }
+        found.create(kind, attributes)
     }
 
     /// Creates the hard link `link` to a file. A final symbolic link is not followed, but linked itself.
@@ -339,8 +343,8 @@ impl Dir {
     /// [`Reason::NotFound`] for an inode that can have no name, [`Reason::CrossDevice`] for one of another
     /// volume, [`Reason::NoSpace`], [`Reason::ReadOnly`].
     pub fn link_node(&self, node: &Node, link: impl AsRef<Path>) -> Result<()> {
-        let found = self.find(link, Last::NoFollow)?;
-        ops::link(&found.parent()?, node, found.free_name()?).into_result()
+        let found = self.find(link, Last::Name)?;
+        ops::link(&found.parent()?, node, found.free_name_of_other()?).into_result()
     }
 
     /// Removes the name of anything but a directory. The file is freed when its last name is gone and it is
@@ -351,7 +355,7 @@ impl Dir {
     /// # Errors
     /// [`Reason::NotFound`], [`Reason::IsDir`], [`Reason::Permission`], [`Reason::ReadOnly`].
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
-        let found = self.find(path, Last::NoFollow)?.removable()?;
+        let found = self.find(path, Last::Name)?.removable()?;
         if found.place.slash {
             return Err(Reason::NotDir.into());
         }
@@ -366,7 +370,7 @@ impl Dir {
     /// [`Reason::NotFound`], [`Reason::NotDir`], [`Reason::NotEmpty`], [`Reason::Permission`],
     /// [`Reason::ReadOnly`], [`Reason::Busy`] for the root.
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
-        let found = self.find(path, Last::NoFollow)?.removable()?;
+        let found = self.find(path, Last::Name)?.removable()?;
         ops::rmdir(&found.parent()?, &found.place.name).into_result()
     }
 
@@ -394,8 +398,8 @@ impl Dir {
         to: impl AsRef<Path>,
         mode: RenameMode,
     ) -> Result<()> {
-        let from = self.find(from, Last::NoFollow)?.removable()?;
-        let to = self.find(to, Last::NoFollow)?.removable()?;
+        let from = self.find(from, Last::Name)?.removable()?;
+        let to = self.find(to, Last::Name)?.removable()?;
         let is_other = |inode: &Arc<Inode>| !inode.is_dir();
         if (from.place.slash || to.place.slash) && from.place.inode.as_ref().is_some_and(is_other) {
             return Err(Reason::NotDir.into());

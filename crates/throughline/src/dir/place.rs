@@ -60,10 +60,23 @@ impl<'a> Found<'a> {
         }
     }
 
-    /// Checks that the name can be removed.
+    /// The same, for anything but a directory: the path must not end in a slash.
+    pub(crate) fn free_name_of_other(&self) -> Result<&[u8]> {
+        let name = self.free_name()?;
+        match self.place.slash {
+            true => Err(Reason::NotFound.into()),
+            false => Ok(name),
+        }
+    }
+
+    /// Checks that the name can be removed: with a slash at the end, only that of a directory.
     pub(crate) fn removable(self) -> Result<Found<'a>> {
-        match self.place.name.is_empty() {
-            true => Err(Reason::Busy("it is the root of the volume".into()).into()),
+        let is_other = |inode: &Arc<Inode>| !inode.is_dir();
+        if self.place.name.is_empty() {
+            return Err(Reason::Busy("it is the root of the volume".into()).into());
+        }
+        match self.place.slash && self.place.inode.as_ref().is_some_and(is_other) {
+            true => Err(Reason::NotDir.into()),
             false => Ok(self),
         }
     }

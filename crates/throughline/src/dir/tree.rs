@@ -21,7 +21,7 @@ impl Dir {
     /// a directory; [`Reason::NameTooLong`] for more than 2048 nested directories; [`Error::Corrupt`] for a
     /// directory that is found twice; as [`Dir::remove_dir`] and [`Dir::remove_file`].
     pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
-        let found = self.find(path, Last::NoFollow)?.removable()?;
+        let found = self.find(path, Last::Name)?.removable()?;
         let parent = found.parent()?;
         let mut removal = Removal::default();
         removal.enter(parent.lookup(&found.place.name)?, found.place.name)?;
