@@ -1,6 +1,7 @@
 //! Files with inline data: the first 60 bytes in `i_block`, the rest in the value of the attribute
-//! `system.data`, which always exists. A file that outgrows its inode moves to a block and never moves back. A
-//! file may be larger than what its inode holds, and ends in zeroes then: mke2fs makes such of sparse files.
+//! `system.data`, which always exists. A file that outgrows its inode moves to a block and never moves back.
+//! A file may be larger than what its inode holds, and ends in zeroes then: mke2fs makes such of sparse
+//! files.
 
 use std::io::{IoSlice, IoSliceMut};
 

@@ -1,5 +1,5 @@
-//! Files with inline data that are larger than their inodes: `mke2fs -d` makes such of sparse files. The kernel
-//! reads what the inode does not hold as zeroes.
+//! Files with inline data that are larger than their inodes: `mke2fs -d` makes such of sparse files. The
+//! kernel reads what the inode does not hold as zeroes.
 
 use std::fs;
 

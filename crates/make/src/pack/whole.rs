@@ -140,8 +140,8 @@ pub(super) fn new_file(path: &Path) -> Result<NewFile> {
     })
 }
 
-/// Locks the file that will be replaced, if there is one and as long as the result lasts: who has it open would
-/// go on writing to a file without a name.
+/// Locks the file that will be replaced, if there is one and as long as the result lasts: who has it open
+/// would go on writing to a file without a name.
 ///
 /// # Errors
 /// [`Error::Open`] if it is in use.
