@@ -38,7 +38,7 @@ fn text(output: Output) -> String {
 }
 
 impl Installed {
-    /// `None` after the reason was said, if a program is missing.
+    /// `None` if a program is missing; the reason was printed.
     fn new() -> Option<Installed> {
         for program in ["cc", "pkg-config", "valgrind"] {
             if !has(program) {

@@ -199,7 +199,7 @@ fn enter_block(fs: &Inodes, h: &mut Handle<'_>, inode: &Inode, run: Option<Run>)
     fs.store(h, inode)
 }
 
-/// The file's bytes, as far as the inode holds them, and its size. What lies between is zero.
+/// The file's bytes, as far as the inode holds them, and its size. What lies between reads as zeroes.
 fn content(fs: &Inodes, inode: &Inode, raw: &InodeImage) -> Result<(Vec<u8>, u64)> {
     let size = raw
         .size_bytes(&fs.geo)
