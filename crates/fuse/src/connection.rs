@@ -4,7 +4,7 @@
 //! threads (`workers`) take over the connection.
 
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,9 +28,19 @@ const MAX_REQUEST_BYTES: u32 = 4 << 20;
 /// Background requests of the kernel in flight: readahead, releases, parts of large direct I/Os.
 const MAX_BACKGROUND: u16 = 64;
 
-/// See the head of this file. Unmounted when it is dropped.
+/// Where a connection comes from.
+pub(crate) enum Origin<'a> {
+    /// `fuser` mounts at a directory. Dropped, the connection is unmounted.
+    Directory(&'a Path),
+    /// Somebody else has mounted, and unmounts.
+    Descriptor(OwnedFd),
+}
+
+/// See the head of this file.
 pub(crate) struct Connection {
     mount: fuser::Session<Negotiation>,
+    /// Whether dropping `mount` unmounts.
+    unmounts: bool,
     /// The capabilities that were agreed on.
     pub(crate) agreed: InitFlags,
     request_bytes: usize,
@@ -40,14 +50,14 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Mounts with `negotiate`. `source` is shown in the list of mounts.
+    /// Mounts if that is to be done, and negotiates. `source` is shown in the list of mounts.
     ///
     /// # Errors
     /// [`MountError::Mount`].
     pub(crate) fn new(
+        origin: Origin<'_>,
         source: &Path,
         options: &MountOptions,
-        negotiate: impl FnOnce(Negotiation, Config) -> io::Result<fuser::Session<Negotiation>>,
     ) -> Result<Connection, MountError> {
         throughline_device::limit_allocator(ARENAS);
         let request_bytes = request_bytes();
@@ -58,7 +68,13 @@ impl Connection {
             request_bytes,
             agreed: Arc::clone(&agreed),
         };
-        let mount = negotiate(negotiation, config(source, options)).map_err(MountError::Mount)?;
+        let config = config(source, options);
+        let unmounts = matches!(origin, Origin::Directory(_));
+        let mount = match origin {
+            Origin::Directory(at) => fuser::Session::new(negotiation, at, &config),
+            Origin::Descriptor(fd) => fuser::Session::from_fd(negotiation, fd, config.acl, config),
+        };
+        let mount = mount.map_err(MountError::Mount)?;
         let agreed = InitFlags::from_bits_retain(agreed.load(Ordering::Acquire));
         let over_rings = agreed.contains(InitFlags::FUSE_OVER_IO_URING);
         if able.is_some() && !over_rings {
@@ -68,6 +84,7 @@ impl Connection {
         }
         Ok(Connection {
             mount,
+            unmounts,
             agreed,
             request_bytes: request_bytes as usize,
             choices: options.choices,
@@ -91,14 +108,16 @@ impl Connection {
     }
 
     /// The mount is gone. `fuser` 0.18 takes an ended connection for a live one and would unmount whatever is
-    /// mounted there by now. The descriptors are closed with the process.
+    /// mounted there by now: its descriptors stay open until the process ends.
     pub(crate) fn has_ended(self) {
-        std::mem::forget(self.mount);
+        if self.unmounts {
+            std::mem::forget(self.mount);
+        }
     }
 }
 
 /// What is requested from the kernel in INIT. `fuser` calls no other method of it.
-pub(crate) struct Negotiation {
+struct Negotiation {
     capabilities: InitFlags,
     request_bytes: u32,
     /// The capabilities that were agreed on, as bits.

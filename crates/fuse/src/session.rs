@@ -6,12 +6,12 @@ use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use fuser::{Config, InitFlags};
+use fuser::InitFlags;
 use parking_lot::Mutex;
 use throughline::Volume;
 
 use crate::block_device::Claim;
-use crate::connection::{Connection, Negotiation};
+use crate::connection::{Connection, Origin};
 use crate::options::MountOptions;
 use crate::outside::Outside;
 use crate::read_ahead;
@@ -58,9 +58,7 @@ impl Session {
         at: &Path,
         options: &MountOptions,
     ) -> Result<Session, MountError> {
-        let session = Session::begin(volume, None, source, options, |negotiation, config| {
-            fuser::Session::new(negotiation, at, &config)
-        })?;
+        let session = Session::begin(volume, None, source, options, Origin::Directory(at))?;
         read_ahead::raise(at);
         Ok(session)
     }
@@ -77,15 +75,8 @@ impl Session {
     ) -> Result<Session, MountError> {
         let connection = claim.connection().map_err(MountError::Mount)?;
         let at = claim.point().to_owned();
-        let session = Session::begin(
-            volume,
-            Some(claim),
-            source,
-            options,
-            |negotiation, config| {
-                fuser::Session::from_fd(negotiation, connection, config.acl, config)
-            },
-        )?;
+        let origin = Origin::Descriptor(connection);
+        let session = Session::begin(volume, Some(claim), source, options, origin)?;
         read_ahead::raise(&at);
         Ok(session)
     }
@@ -101,9 +92,8 @@ impl Session {
         source: &Path,
         options: &MountOptions,
     ) -> Result<Session, MountError> {
-        Session::begin(volume, None, source, options, |negotiation, config| {
-            fuser::Session::from_fd(negotiation, connection, config.acl, config)
-        })
+        let origin = Origin::Descriptor(connection);
+        Session::begin(volume, None, source, options, origin)
     }
 
     fn begin(
@@ -111,9 +101,9 @@ impl Session {
         claim: Option<Claim>,
         source: &Path,
         options: &MountOptions,
-        negotiate: impl FnOnce(Negotiation, Config) -> io::Result<fuser::Session<Negotiation>>,
+        origin: Origin<'_>,
     ) -> Result<Session, MountError> {
-        let connection = Connection::new(source, options, negotiate)?;
+        let connection = Connection::new(origin, source, options)?;
         let long_setxattr = connection.agreed.contains(InitFlags::FUSE_SETXATTR_EXT);
         let server = Server::new(volume.clone(), source, options, long_setxattr);
         let server = Arc::new(server);

@@ -22,12 +22,14 @@ const MAX_FILES: usize = 60;
 /// A device in memory that holds `bytes`, then `more` zeros. Zeros take no memory.
 pub(crate) fn load(bytes: &[u8], more: u64) -> Arc<dyn BlockDevice> {
     const PIECE: usize = 64 << 10;
+    let zeros = vec![0; PIECE];
     let device = MemoryDevice::new(bytes.len() as u64 + more);
     let mut queue = device.open_queue().unwrap();
     let mut done = Vec::new();
     scope(&mut *queue, |scope| {
         for (index, piece) in bytes[..bytes.len() & !511].chunks(PIECE).enumerate() {
-            if piece.iter().any(|byte| *byte != 0) {
+            // Compared as a whole: a fuzzer counts every comparison of a byte.
+            if piece != &zeros[..piece.len()] {
                 scope.submit(
                     0,
                     Op::Write,

@@ -1,42 +1,45 @@
-//! Random sequences of operations on an untrusted image, by paths and by files that stay open. Each is of the
-//! seed alone. Errors are allowed; a panic, a hang or unbounded memory is not.
+//! Random sequences of operations on an untrusted image, by paths and by files that stay open. Each follows
+//! from its choices alone. Errors are allowed; a panic, a hang or unbounded memory is not.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
-use fastrand::Rng;
 use throughline::internal::OpenBlockDevice;
 use throughline::{
     Attributes, DeviceNumber, File, FileOptions, NewNode, OpenOptions, RenameMode, Volume,
 };
+use throughline_device::BlockDevice;
 
-use crate::exercise::{MODES, load, read_all};
+use crate::choices::Choices;
+use crate::exercise::MODES;
 
 /// The most paths that are known at a time.
 const MAX_PATHS: usize = 48;
 const MAX_OPEN: usize = 6;
 const OPERATIONS: u32 = 80;
 
-/// Makes a sequence of `seed` on the image. Returns how many operations succeeded.
-pub(crate) fn run(bytes: &[u8], seed: u64) -> usize {
-    let device = load(bytes, 0);
+/// Makes a sequence of operations on the image. Returns how many succeeded.
+pub(crate) fn run(device: &Arc<dyn BlockDevice>, choices: Choices<'_>) -> usize {
     let mut options = OpenOptions::new();
     let options = options.write(true).allow_unclean(true);
-    let Ok(volume) = options.open_block_device(device.clone()) else {
+    let Ok(volume) = options.open_block_device(Arc::clone(device)) else {
         return 0;
     };
     let mut sequence = Sequence {
-        random: Rng::with_seed(seed ^ 0x5e9),
+        choices,
         paths: found(&volume),
         open: Vec::new(),
         made: 0,
     };
-    let done = (0..OPERATIONS).filter(|_| sequence.step(&volume).is_some());
-    let done = done.count();
+    let mut done = 0;
+    for _ in 0..OPERATIONS {
+        if sequence.choices.is_spent() {
+            break;
+        }
+        done += usize::from(sequence.step(&volume).is_some());
+    }
     drop(sequence);
     let _ = volume.close();
-    if let Ok(volume) = OpenOptions::new().open_block_device(device) {
-        read_all(&volume);
-    }
     done
 }
 
@@ -58,18 +61,18 @@ fn found(volume: &Volume) -> Vec<PathBuf> {
     paths
 }
 
-struct Sequence {
-    random: Rng,
+struct Sequence<'a> {
+    choices: Choices<'a>,
     paths: Vec<PathBuf>,
     open: Vec<File>,
     /// The number of names that were made up.
     made: u32,
 }
 
-impl Sequence {
+impl Sequence<'_> {
     /// `None`: it failed.
     fn step(&mut self, volume: &Volume) -> Option<()> {
-        match self.random.u32(..24) {
+        match self.choices.word_below(24) {
             0 => volume.create_dir(self.new_path()).ok().map(drop),
             1 => volume.create_file(self.new_path()).ok().map(drop),
             2 => volume.symlink(self.some(), self.new_path()).ok(),
@@ -92,14 +95,14 @@ impl Sequence {
     }
 
     fn some(&mut self) -> PathBuf {
-        let at = self.random.usize(..self.paths.len());
+        let at = self.choices.index(self.paths.len());
         self.paths[at].clone()
     }
 
     /// A new name in some directory, which is known from now on.
     fn new_path(&mut self) -> PathBuf {
         self.made += 1;
-        let len = [3, 20, 200][self.random.usize(..3)];
+        let len = self.choices.of(&[3, 20, 200]);
         let path = self.some().join(format!("{:0len$}", self.made));
         let last = self.paths.len();
         match last < MAX_PATHS {
@@ -110,22 +113,22 @@ impl Sequence {
     }
 
     fn node(&mut self, volume: &Volume) -> Option<()> {
-        let kind = [
+        let kind = self.choices.of(&[
             NewNode::Fifo,
             NewNode::Socket,
             NewNode::CharDevice(DeviceNumber { major: 4, minor: 1 }),
-        ][self.random.usize(..3)];
+        ]);
         let made = volume.make_node(self.new_path(), kind, &Attributes::new());
         made.ok().map(drop)
     }
 
     fn rename(&mut self, volume: &Volume) -> Option<()> {
-        let mode = [
+        let mode = self.choices.of(&[
             RenameMode::Replace,
             RenameMode::NoReplace,
             RenameMode::Exchange,
-        ][self.random.usize(..3)];
-        let to = match self.random.bool() {
+        ]);
+        let to = match self.choices.bool() {
             true => self.some(),
             false => self.new_path(),
         };
@@ -150,9 +153,9 @@ impl Sequence {
 
     fn set_attributes(&mut self, volume: &Volume) -> Option<()> {
         let attributes = Attributes::new()
-            .mode(self.random.u32(..) & 0o7777)
-            .uid(self.random.u32(..70_000))
-            .gid(self.random.u32(..70_000));
+            .mode(self.choices.any_word() & 0o7777)
+            .uid(self.choices.word_below(70_000))
+            .gid(self.choices.word_below(70_000));
         let path = self.some();
         volume.set_attributes(path, &attributes).ok()
     }
@@ -160,9 +163,9 @@ impl Sequence {
     fn xattrs(&mut self, volume: &Volume) -> Option<()> {
         let path = self.some();
         let xattrs = volume.xattrs(path).ok()?;
-        let name = format!("user.{}", self.random.u32(..6));
-        let len = [0, 10, 300, 4000][self.random.usize(..4)];
-        match self.random.u32(..4) {
+        let name = format!("user.{}", self.choices.word_below(6));
+        let len = self.choices.of(&[0, 10, 300, 4000]);
+        match self.choices.word_below(4) {
             0 => xattrs.remove(&name).ok(),
             1 => {
                 for name in xattrs.names().ok()?.iter().take(20) {
@@ -176,11 +179,11 @@ impl Sequence {
 
     fn open(&mut self, volume: &Volume) -> Option<()> {
         let mut options = FileOptions::new();
-        options.read(true).write(true).direct(self.random.bool());
-        options.create(self.random.bool());
+        options.read(true).write(true).direct(self.choices.bool());
+        options.create(self.choices.bool());
         let file = options.open(volume, self.some()).ok()?;
         if self.open.len() == MAX_OPEN {
-            let at = self.random.usize(..MAX_OPEN);
+            let at = self.choices.index(MAX_OPEN);
             self.open.swap_remove(at);
         }
         self.open.push(file);
@@ -190,13 +193,13 @@ impl Sequence {
     /// A byte of a file: often at its ends, of its blocks or of its data.
     fn place(&mut self, file: &File) -> u64 {
         let size = file.metadata().map_or(0, |metadata| metadata.len());
-        match self.random.u32(..6) {
+        match self.choices.word_below(6) {
             0 => 0,
             1 => size,
-            2 => size.saturating_sub(self.random.u64(..5000)),
-            3 => self.random.u64(..64) * 1024,
-            4 => 1 << self.random.u32(..63),
-            _ => self.random.u64(..=size.min(1 << 20)),
+            2 => size.saturating_sub(self.choices.below(5000)),
+            3 => self.choices.below(64) * 1024,
+            4 => 1 << self.choices.word_below(63),
+            _ => self.choices.within(0..=size.min(1 << 20)),
         }
     }
 
@@ -204,7 +207,7 @@ impl Sequence {
         if self.open.is_empty() {
             return None;
         }
-        let which = self.random.usize(..self.open.len());
+        let which = self.choices.index(self.open.len());
         let file = self.open.swap_remove(which);
         let done = self.on(&file);
         self.open.push(file);
@@ -213,13 +216,13 @@ impl Sequence {
 
     fn on(&mut self, file: &File) -> Option<()> {
         let at = self.place(file);
-        let len = [1, 700, 4096, 30_000][self.random.usize(..4)];
-        match self.random.u32(..9) {
+        let len = self.choices.of(&[1, 700, 4096, 30_000]);
+        match self.choices.word_below(9) {
             0 | 1 => file.write_at(&vec![9; len], at).ok().map(drop),
             2 | 3 => file.read_at(&mut vec![0; len], at).ok().map(drop),
             4 => file.set_len(at).ok(),
             5 => {
-                let mode = MODES[self.random.usize(..MODES.len())];
+                let mode = self.choices.of(&MODES);
                 file.allocate(mode, at & !1023, (len as u64) << 4 & !1023)
                     .ok()
             }

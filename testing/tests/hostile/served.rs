@@ -6,13 +6,14 @@
 use std::net::Shutdown;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
+use std::sync::Arc;
 
-use fastrand::Rng;
 use throughline::internal::OpenBlockDevice;
 use throughline::{OpenOptions, Volume};
+use throughline_device::BlockDevice;
 use throughline_fuse::{MountOptions, Session};
 
-use crate::exercise::{load, read_all};
+use crate::choices::Choices;
 
 const REQUESTS: u32 = 120;
 /// What the test offers in INIT, as Linux does: all that needs no ring.
@@ -69,30 +70,28 @@ mod op {
     pub(super) const END: u32 = 54;
 }
 
-/// Serves an image to the requests of `seed`. Returns how many succeeded.
-pub(crate) fn run(bytes: &[u8], seed: u64) -> usize {
-    let mut random = Rng::with_seed(seed ^ 0xf05e);
-    let device = load(bytes, 0);
+/// Serves an image to a sequence of requests. Returns how many succeeded.
+pub(crate) fn run(device: &Arc<dyn BlockDevice>, mut choices: Choices<'_>) -> usize {
     let mut options = MountOptions::default();
-    options.read_only = random.u32(..8) == 0;
+    options.read_only = choices.below(8) == 0;
     let mut open = OpenOptions::new();
     open.write(!options.read_only).allow_unclean(true);
-    let Ok(volume) = open.open_block_device(device.clone()) else {
+    let Ok(volume) = open.open_block_device(Arc::clone(device)) else {
         return 0;
     };
-    let (mut kernel, session, to_shut) = Kernel::mounting(random, volume, &options);
+    let (mut kernel, session, to_shut) = Kernel::mounting(choices, volume, &options);
     std::thread::scope(|scope| {
         let served = scope.spawn(|| session.run());
         for _ in 0..REQUESTS {
+            if kernel.choices.is_spent() {
+                break;
+            }
             kernel.step();
         }
         to_shut.shutdown(Shutdown::Read).expect("the end");
         // It may fail to close a damaged volume.
         let _ = served.join().expect("no panic");
     });
-    if let Ok(volume) = OpenOptions::new().open_block_device(device) {
-        read_all(&volume);
-    }
     kernel.answered
 }
 
@@ -105,8 +104,8 @@ fn longs(longs: &[u64]) -> Vec<u8> {
 }
 
 /// The part of the kernel.
-pub(crate) struct Kernel {
-    random: Rng,
+pub(crate) struct Kernel<'a> {
+    choices: Choices<'a>,
     end: UnixDatagram,
     unique: u64,
     /// Nodes that the server named, the root first.
@@ -117,17 +116,17 @@ pub(crate) struct Kernel {
     answered: usize,
 }
 
-impl Kernel {
+impl<'a> Kernel<'a> {
     /// A session whose requests come from a test, and what ends it when its reading side is shut down.
     pub(crate) fn mounting(
-        random: Rng,
+        choices: Choices<'a>,
         volume: Volume,
         options: &MountOptions,
-    ) -> (Kernel, Session, UnixDatagram) {
+    ) -> (Self, Session, UnixDatagram) {
         let (end, server) = UnixDatagram::pair().expect("a pair of sockets");
         let to_shut = server.try_clone().expect("a socket");
         let mut kernel = Kernel {
-            random,
+            choices,
             end,
             unique: 0,
             nodes: vec![1],
@@ -161,7 +160,7 @@ impl Kernel {
     fn send(&mut self, number: u32, node: u64, body: &[u8]) {
         self.unique += 2;
         let len = u32::try_from(40 + body.len()).expect("short");
-        let caller = [0, 1000][self.random.usize(..2)];
+        let caller = self.choices.of(&[0, 1000]);
         let head = [
             words(&[len, number]),
             longs(&[self.unique, node]),
@@ -195,18 +194,18 @@ impl Kernel {
     }
 
     fn node(&mut self) -> u64 {
-        match self.random.u32(..20) {
-            0 => self.random.u64(..40),
-            1 => self.random.u64(..),
-            _ => self.nodes[self.random.usize(..self.nodes.len())],
+        match self.choices.word_below(20) {
+            0 => self.choices.below(40),
+            1 => self.choices.any(),
+            _ => self.choices.of(&self.nodes),
         }
     }
 
     fn handle(&mut self) -> u64 {
-        match self.random.u32(..12) {
-            0 => self.random.u64(..9),
-            1 => self.random.u64(..),
-            _ => self.handles[self.random.usize(..self.handles.len())],
+        match self.choices.word_below(12) {
+            0 => self.choices.below(9),
+            1 => self.choices.any(),
+            _ => self.choices.of(&self.handles),
         }
     }
 
@@ -228,13 +227,13 @@ impl Kernel {
             "..",
             "far",
         ];
-        let mut name = match self.random.u32(..8) {
-            0 => vec![b'n'; self.random.usize(..300)],
-            1 => (0..self.random.usize(..20))
-                .map(|_| self.random.u8(..))
+        let mut name = match self.choices.word_below(8) {
+            0 => vec![b'n'; self.choices.index(300)],
+            1 => (0..self.choices.index(20))
+                .map(|_| self.choices.any_byte())
                 .collect(),
-            2 | 3 => format!("new-{}", self.random.u32(..30)).into_bytes(),
-            _ => NAMES[self.random.usize(..NAMES.len())].into(),
+            2 | 3 => format!("new-{}", self.choices.word_below(30)).into_bytes(),
+            _ => self.choices.of(&NAMES).into(),
         };
         name.push(0);
         name
@@ -242,39 +241,39 @@ impl Kernel {
 
     /// A place or length in a file.
     fn place(&mut self) -> u64 {
-        match self.random.u32(..5) {
+        match self.choices.word_below(5) {
             0 => 0,
-            1 => self.random.u64(..64) * 1024,
-            2 => 1 << self.random.u32(..64),
-            3 => self.random.u64(..),
-            _ => self.random.u64(..300_000),
+            1 => self.choices.below(64) * 1024,
+            2 => 1 << self.choices.word_below(64),
+            3 => self.choices.any(),
+            _ => self.choices.below(300_000),
         }
     }
 
     fn step(&mut self) {
-        let number = match self.random.u32(..4) {
+        let number = match self.choices.word_below(4) {
             // What leads to new nodes and handles.
-            0 => [
+            0 => self.choices.of(&[
                 op::LOOKUP,
                 op::READDIRPLUS,
                 op::OPEN,
                 op::CREATE,
                 op::OPENDIR,
-            ][self.random.usize(..5)],
-            _ => self.random.u32(op::LOOKUP..op::END),
+            ]),
+            _ => op::LOOKUP + self.choices.word_below(op::END - op::LOOKUP),
         };
         // They end the connection, or wait for what does not come.
         if matches!(number, op::INIT | op::DESTROY | op::SETLKW) {
             return;
         }
-        let mut body = match self.random.u32(..30) {
-            0 => (0..self.random.usize(..200))
-                .map(|_| self.random.u8(..))
+        let mut body = match self.choices.word_below(30) {
+            0 => (0..self.choices.index(200))
+                .map(|_| self.choices.any_byte())
                 .collect(),
             _ => self.body(number),
         };
-        if self.random.u32(..30) == 0 {
-            body.truncate(self.random.usize(..=body.len()));
+        if self.choices.word_below(30) == 0 {
+            body.truncate(self.choices.index(body.len() + 1));
         }
         let node = self.node();
         self.send(number, node, &body);
@@ -310,7 +309,7 @@ impl Kernel {
                 continue;
             };
             if all.len() == MAX_NODES {
-                let at = 1 + self.random.usize(..MAX_NODES - 1);
+                let at = 1 + self.choices.index(MAX_NODES - 1);
                 all.swap_remove(at);
             }
             all.push(new);
@@ -321,27 +320,29 @@ impl Kernel {
     fn body(&mut self, number: u32) -> Vec<u8> {
         let (handle, node) = (self.handle(), self.node());
         let (at, len) = (self.place(), self.place());
-        let size = self.random.u32(..REPLY_BYTES as u32 - 16384);
-        let mode = 0o600 | self.random.u32(..) & 0o7777;
+        let size = self.choices.word_below(REPLY_BYTES as u32 - 16384);
+        let mode = 0o600 | self.choices.any_word() & 0o7777;
         match number {
             op::LOOKUP | op::UNLINK | op::RMDIR | op::REMOVEXATTR => self.name(),
-            op::FORGET => longs(&[self.random.u64(..3)]),
+            op::FORGET => longs(&[self.choices.below(3)]),
             op::BATCH_FORGET => [words(&[1, 0]), longs(&[node, 1])].concat(),
-            op::GETATTR => [words(&[self.random.u32(..2), 0]), longs(&[handle])].concat(),
+            op::GETATTR => [words(&[self.choices.word_below(2), 0]), longs(&[handle])].concat(),
             op::SETATTR => self.setattr(handle, mode),
             op::SYMLINK => [self.name(), self.name()].concat(),
             op::MKNOD => {
-                let kind = [0o100_000, 0o010_000, 0o020_000, 0o140_000][self.random.usize(..4)];
+                let kind = self
+                    .choices
+                    .of(&[0o100_000, 0o010_000, 0o020_000, 0o140_000]);
                 [words(&[kind | mode, 0x0401, 0, 0]), self.name()].concat()
             }
             op::MKDIR => [words(&[mode, 0]), self.name()].concat(),
             op::RENAME => [longs(&[node]), self.name(), self.name()].concat(),
             op::RENAME2 => {
-                let head = [longs(&[node]), words(&[self.random.u32(..4), 0])].concat();
+                let head = [longs(&[node]), words(&[self.choices.word_below(4), 0])].concat();
                 [head, self.name(), self.name()].concat()
             }
             op::LINK => [longs(&[node]), self.name()].concat(),
-            op::OPEN | op::OPENDIR => words(&[self.random.u32(..3) | self.flags(), 0]),
+            op::OPEN | op::OPENDIR => words(&[self.choices.word_below(3) | self.flags(), 0]),
             op::CREATE => {
                 let flags = 0o100 | 2 | self.flags();
                 [words(&[flags, 0o100_000 | mode, 0, 0]), self.name()].concat()
@@ -354,7 +355,7 @@ impl Kernel {
             ]
             .concat(),
             op::WRITE => {
-                let size = self.random.u32(..20_000);
+                let size = self.choices.word_below(20_000);
                 let head = [
                     longs(&[handle, at]),
                     words(&[size, 0]),
@@ -368,8 +369,8 @@ impl Kernel {
             }
             op::FSYNC | op::FLUSH => longs(&[handle, 0, 0]),
             op::SETXATTR => {
-                let size = [0, 5, 300, 3000][self.random.usize(..4)];
-                let head = words(&[size, self.random.u32(..3), 0, 0]);
+                let size = self.choices.of(&[0, 5, 300, 3000]);
+                let head = words(&[size, self.choices.word_below(3), 0, 0]);
                 [head, self.xattr(), vec![1; size as usize]].concat()
             }
             op::GETXATTR => [words(&[size, 0]), self.xattr()].concat(),
@@ -377,26 +378,30 @@ impl Kernel {
             op::BMAP => [longs(&[at]), words(&[1024, 0])].concat(),
             op::IOCTL => {
                 let command = [0x8008_6601, 0x4008_6602, 0xc020_660b, 0x801c_581f];
-                let command = command[self.random.usize(..4)];
+                let command = self.choices.of(&command);
                 let head = [longs(&[handle]), words(&[0, command]), longs(&[0])].concat();
-                [head, words(&[64, 64]), vec![self.random.u8(..); 64]].concat()
+                [head, words(&[64, 64]), vec![self.choices.any_byte(); 64]].concat()
             }
             op::FALLOCATE => {
-                let mode = [0, 1, 3, 8, 16, 17, 32][self.random.usize(..7)];
+                let mode = self.choices.of(&[0, 1, 3, 8, 16, 17, 32]);
                 [longs(&[handle, at & !1023, len & !1023]), words(&[mode, 0])].concat()
             }
-            op::LSEEK => [longs(&[handle, at]), words(&[3 + self.random.u32(..2), 0])].concat(),
+            op::LSEEK => [
+                longs(&[handle, at]),
+                words(&[3 + self.choices.word_below(2), 0]),
+            ]
+            .concat(),
             op::COPY_FILE_RANGE => longs(&[handle, at, node, self.handle(), len, len & 0xffff, 0]),
             op::STATX => [words(&[0, 0]), longs(&[handle]), words(&[0, 0x7ff])].concat(),
             op::READLINK | op::STATFS => Vec::new(),
             op::SYNCFS => longs(&[0]),
-            _ => vec![0; self.random.usize(..64)],
+            _ => vec![0; self.choices.index(64)],
         }
     }
 
     /// Flags of open(2): to cut, to append, direct.
     fn flags(&mut self) -> u32 {
-        [0, 0o1000, 0o2000, 0o40_000][self.random.usize(..4)]
+        self.choices.of(&[0, 0o1000, 0o2000, 0o40_000])
     }
 
     fn xattr(&mut self) -> Vec<u8> {
@@ -407,15 +412,15 @@ impl Kernel {
             "system.posix_acl_access",
             "",
         ];
-        let mut name = of[self.random.usize(..of.len())].as_bytes().to_vec();
-        name.extend(self.random.u32(..5).to_string().as_bytes());
+        let mut name = self.choices.of(&of).as_bytes().to_vec();
+        name.extend(self.choices.word_below(5).to_string().as_bytes());
         name.push(0);
         name
     }
 
     fn setattr(&mut self, handle: u64, mode: u32) -> Vec<u8> {
-        let valid = self.random.u32(..) & 0x1fff;
-        let (size, owner) = (self.place(), self.random.u32(..70_000));
+        let valid = self.choices.any_word() & 0x1fff;
+        let (size, owner) = (self.place(), self.choices.word_below(70_000));
         let head = [words(&[valid, 0]), longs(&[handle, size, 0, 1, 2, 3])].concat();
         [head, words(&[4, 5, 6, mode, 0, owner, owner, 0])].concat()
     }

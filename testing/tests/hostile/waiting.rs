@@ -6,11 +6,11 @@ use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, Sender, TryRecvError, channel};
 use std::time::Duration;
 
-use fastrand::Rng;
 use parking_lot::{Condvar, Mutex};
 use throughline::{Device, Memory, MkfsOptions, OpenOptions, Volume};
 use throughline_fuse::MountOptions;
 
+use crate::choices::Choices;
 use crate::served::Kernel;
 
 /// A device whose reads wait while it is shut.
@@ -60,8 +60,11 @@ fn a_request_that_takes_too_long_is_noticed() {
     let mut options = MountOptions::default();
     options.read_only = true;
     options.untrusted = true;
-    let (mut kernel, session, to_shut) =
-        Kernel::mounting(Rng::with_seed(1), volume.expect("a sound volume"), &options);
+    let (mut kernel, session, to_shut) = Kernel::mounting(
+        Choices::of_seed(1),
+        volume.expect("a sound volume"),
+        &options,
+    );
     let (over, is_over) = channel();
     let (other_over, other_is_over) = channel();
     let set = |limit, over: Sender<()>| {

@@ -21,7 +21,7 @@ use super::directories::Page;
 use super::stale::Changed;
 use super::{Answer, Answered, Refusal, Request};
 use crate::channel::{Body, Channel, Scratch};
-use crate::connection::Connection;
+use crate::connection::{Connection, Origin};
 use crate::options::{Choices, MountOptions};
 use crate::policy::Policy;
 use crate::service::Service;
@@ -45,9 +45,7 @@ const MAX_FILE_BYTES: u64 = 1 << 30;
 /// # Errors
 /// [`MountError::Mount`], [`MountError::Serve`].
 pub fn serve_null(at: &Path, options: &MountOptions) -> Result<(), MountError> {
-    let mut connection = Connection::new(Path::new("null"), options, |negotiation, config| {
-        fuser::Session::new(negotiation, at, &config)
-    })?;
+    let mut connection = Connection::new(Origin::Directory(at), Path::new("null"), options)?;
     let null = Null {
         tree: Tree::default(),
         choices: options.choices,
