@@ -27,6 +27,7 @@ mod pass;
 mod source;
 mod stream;
 mod tar;
+mod threads;
 mod tree;
 
 pub use content::{Content, Extent, FileContent, SourceId};

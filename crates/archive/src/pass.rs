@@ -8,6 +8,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 use crate::error::{Error, Result};
 use crate::source::{Access, CHUNK, Piece, Source, Visited};
+use crate::threads;
 use crate::tree::NodeId;
 
 type Visit<'v> = dyn FnMut(NodeId, u64, &[u8]) -> Visited + 'v;
@@ -90,13 +91,13 @@ fn sequential(
     std::thread::scope(|scope| {
         let (full, ready) = bounded(AHEAD * threads);
         let (recycle, empty) = bounded(AHEAD * threads);
-        for _ in 0..threads {
+        let (next, stop) = (&next, &stop);
+        threads::start(scope, threads, || {
             let channels = Channels {
                 full: full.clone(),
                 empty: empty.clone(),
             };
-            let (next, stop) = (&next, &stop);
-            scope.spawn(move || {
+            move || {
                 while !stop.load(Ordering::Relaxed) {
                     let Some((source, pieces)) = next.lock().expect("no thread panics").next()
                     else {
@@ -108,8 +109,8 @@ fn sequential(
                         return;
                     }
                 }
-            });
-        }
+            }
+        })?;
         drop(full);
         let visited = visit_all(&ready, &recycle, visit);
         stop.store(true, Ordering::Relaxed);

@@ -18,6 +18,14 @@ pub enum Error {
     /// The device failed.
     #[error(transparent)]
     Device(throughline_block::Error),
+    /// The system refused something that is needed, such as a thread.
+    #[error("{what}: {source}")]
+    System {
+        /// What was refused.
+        what: &'static str,
+        /// The system's error.
+        source: Arc<std::io::Error>,
+    },
     /// The volume is sound, but this library does not support the operation on it.
     #[error("unsupported: {0}")]
     Unsupported(String),
@@ -208,6 +216,7 @@ impl From<throughline_journal::Error> for Error {
                 _ => Self::Stopped(why),
             },
             E::Device(e) => Self::Device(e),
+            E::System { what, source } => Self::System { what, source },
             E::Unsupported(what) => Self::Unsupported(what),
             E::Corrupt { block, what } => Self::Corrupt(Corrupt {
                 inode: None,

@@ -101,11 +101,12 @@ impl MmpGuard {
                 shared,
                 renewal: Mutex::new(Some((stop, thread))),
             }),
-            Err(e) => {
+            Err(error) => {
                 shared.write(SEQ_CLEAN, update_s)?;
-                Err(Error::Unsupported(format!(
-                    "cannot start the thread of multiple-mount protection: {e}"
-                )))
+                Err(Error::System {
+                    what: "starting the thread of multiple-mount protection",
+                    source: Arc::new(error),
+                })
             }
         }
     }

@@ -23,6 +23,14 @@ pub enum Error {
     /// The device failed an operation.
     #[error(transparent)]
     Device(#[from] throughline_block::Error),
+    /// The system refused something that is needed, such as a thread.
+    #[error("{what}: {source}")]
+    System {
+        /// What was refused.
+        what: &'static str,
+        /// The system's error.
+        source: Arc<std::io::Error>,
+    },
     /// The image needs something that is not supported.
     #[error("unsupported: {0}")]
     Unsupported(String),

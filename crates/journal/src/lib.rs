@@ -208,8 +208,9 @@ impl Journal {
         } else {
             let signals = Arc::clone(&core.signals);
             let daemon = Daemon::start(Arc::clone(&core), signals, commit_interval);
-            Some(daemon.map_err(|e| {
-                Error::Unsupported(format!("cannot start the journal's thread: {e}"))
+            Some(daemon.map_err(|error| Error::System {
+                what: "starting the journal's thread",
+                source: Arc::new(error),
             })?)
         };
         Ok(Self {

@@ -32,6 +32,14 @@ pub enum Error {
         /// The reason.
         source: io::Error,
     },
+    /// The system refused something that is needed, such as a thread.
+    #[error("{what}: {source}")]
+    System {
+        /// What was refused.
+        what: &'static str,
+        /// The reason.
+        source: io::Error,
+    },
     /// A source of what is packed could not be read, or changed while it was read.
     #[error(transparent)]
     Source(#[from] throughline_archive::Error),

@@ -29,7 +29,9 @@ pub fn errno_of_io(error: &io::Error) -> i32 {
 /// The number of an error of making an image.
 pub fn errno_of_making(error: &MkfsError) -> i32 {
     let errno = match error {
-        MkfsError::Open { source, .. } => return errno_of_io(source),
+        MkfsError::Open { source, .. } | MkfsError::System { source, .. } => {
+            return errno_of_io(source);
+        }
         MkfsError::Source(source) => return errno_of_source(source),
         MkfsError::Device(device) => return errno_of(&Error::from(device.clone())),
         MkfsError::Occupied(_) => Errno::EXIST,

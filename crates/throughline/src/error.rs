@@ -29,6 +29,14 @@ pub enum Error {
     /// The device failed.
     #[error(transparent)]
     Device(DeviceError),
+    /// The system refused something that is needed, such as a thread.
+    #[error("{what}: {source}")]
+    System {
+        /// What was refused.
+        what: &'static str,
+        /// The system's error.
+        source: Arc<io::Error>,
+    },
     /// The volume is in order, but this library does not support the request on it.
     #[error("unsupported: {0}")]
     Unsupported(String),
@@ -61,6 +69,7 @@ impl From<throughline_ext::Error> for Error {
         match error {
             E::Caller(reason) => Error::Caller(reason),
             E::Device(device) => Error::Device(device),
+            E::System { what, source } => Error::System { what, source },
             E::Unsupported(what) => Error::Unsupported(what),
             E::Corrupt(corrupt) => Error::Corrupt(corrupt),
             E::Stopped(why) => Error::Stopped(why),
@@ -88,7 +97,9 @@ impl Error {
     pub fn raw_os_error(&self) -> Option<i32> {
         let errno = match self {
             Error::Caller(reason) => errno_of(reason)?,
-            Error::Open { source, .. } => return source.raw_os_error(),
+            Error::Open { source, .. } | Error::System { source, .. } => {
+                return source.raw_os_error();
+            }
             Error::Device(_) => return Some(self.io_error()?.raw_os_error().unwrap_or(EIO)),
             Error::Unsupported(_) => Errno::OPNOTSUPP,
             // The kernel's EFSCORRUPTED.
@@ -102,7 +113,7 @@ impl Error {
     /// The underlying error of the device or the system.
     pub fn io_error(&self) -> Option<&io::Error> {
         match self {
-            Error::Open { source, .. } => Some(source),
+            Error::Open { source, .. } | Error::System { source, .. } => Some(source),
             Error::Device(DeviceError::Device { source, .. }) => Some(source),
             _ => None,
         }
@@ -120,7 +131,7 @@ impl Error {
                 Reason::AttributeName => K::InvalidInput,
                 _ => errno_of(reason).map_or(K::InvalidInput, |errno| errno.kind()),
             },
-            Error::Open { .. } | Error::Device(_) => {
+            Error::Open { .. } | Error::Device(_) | Error::System { .. } => {
                 self.io_error().map_or(K::Other, io::Error::kind)
             }
             Error::Down => K::Other,

@@ -3,6 +3,7 @@
 //! Some requests are as a kernel would send them, with nodes and handles that the server gave; some have
 //! other nodes, handles or numbers; some are bytes at random. Every request that has a reply gets one.
 
+use std::io;
 use std::net::Shutdown;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
@@ -95,6 +96,16 @@ pub(crate) fn run(device: &Arc<dyn BlockDevice>, mut choices: Choices<'_>) -> us
     kernel.answered
 }
 
+/// A fuzzer's alarm interrupts calls.
+fn retried<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    loop {
+        match call() {
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            result => return result,
+        }
+    }
+}
+
 fn words(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
@@ -167,7 +178,7 @@ impl<'a> Kernel<'a> {
             words(&[caller, caller, std::process::id(), 0]),
         ];
         let message = [&head.concat()[..], body].concat();
-        self.end.send(&message).expect("a request is sent");
+        retried(|| self.end.send(&message)).expect("a request is sent");
     }
 
     /// Waits for the reply to the last request; `None`: it is an error.
@@ -183,7 +194,7 @@ impl<'a> Kernel<'a> {
         }
         let mut buf = vec![0; REPLY_BYTES + 4096];
         loop {
-            let len = self.end.recv(&mut buf).expect("a reply");
+            let len = retried(|| self.end.recv(&mut buf)).expect("a reply");
             let at = |at: usize| buf[at..at + 8].try_into().expect("8 bytes");
             // Others are notifications.
             if u64::from_ne_bytes(at(8)) == self.unique {

@@ -16,6 +16,7 @@ use crossbeam_channel::{Receiver, Sender};
 
 use super::look::Seen;
 use crate::error::{Error, Result};
+use crate::threads;
 
 const JOBS_AHEAD: u64 = 64;
 const NAMES_TOGETHER: usize = 256;
@@ -105,28 +106,28 @@ impl Ahead {
     pub(super) fn start<'s, 'e>(
         scope: &'s Scope<'s, 'e>,
         is_unwanted: &'e (dyn Fn(&Path) -> bool + Sync),
-    ) -> Ahead {
+    ) -> Result<Ahead> {
         let (jobs, to_do) = crossbeam_channel::unbounded::<(u64, Job)>();
         let (result, done) = crossbeam_channel::unbounded();
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        for _ in 0..threads.min(MOST_THREADS) {
+        threads::start(scope, threads.min(MOST_THREADS), || {
             let (to_do, result) = (to_do.clone(), result.clone());
-            scope.spawn(move || {
+            move || {
                 for (number, job) in to_do {
                     let run = AssertUnwindSafe(|| job.run(is_unwanted));
                     // Nobody takes it after an error.
                     let _ = result.send((number, catch_unwind(run)));
                 }
-            });
-        }
-        Ahead {
+            }
+        })?;
+        Ok(Ahead {
             waiting: VecDeque::new(),
             jobs,
             done,
             given: 0,
             taken: 0,
             early: HashMap::new(),
-        }
+        })
     }
 
     /// Adds a job behind all others.

@@ -43,7 +43,7 @@ pub(crate) fn scan(
     scan.tree.mkdir(b"/", &meta)?;
     let is_unwanted = |path: &Path| unwanted(inside(root, path));
     std::thread::scope(|scope| {
-        let mut ahead = Ahead::start(scope, &is_unwanted);
+        let mut ahead = Ahead::start(scope, &is_unwanted)?;
         ahead.push(Job::list(root.to_owned(), 0));
         while let Some(listed) = ahead.next() {
             scan.enter(listed?, &mut ahead)?;

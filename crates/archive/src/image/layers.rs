@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::limits::Limits;
 use crate::stream::{Compression, StreamInput, Window, decoder, from_read};
 use crate::tar::{Entry, Reader};
+use crate::threads;
 use crossbeam_channel::{Receiver, Sender, bounded};
 
 /// Which image of several to take.
@@ -325,9 +326,9 @@ pub(crate) fn scan_layers(
         let _ = allow.try_send(());
     }
     std::thread::scope(|scope| {
-        for _ in 0..threads {
+        threads::start(scope, threads, || {
             let (work, allowed) = (&work, allowed.clone());
-            scope.spawn(move || {
+            move || {
                 while allowed.recv().is_ok() {
                     // In order, so that the layer that is waited for is always being read.
                     let Some((layer, sender)) = work.lock().expect("no thread panics").next()
@@ -339,8 +340,8 @@ pub(crate) fn scan_layers(
                         return;
                     }
                 }
-            });
-        }
+            }
+        })?;
         let mut added = Ok(());
         'layers: for (index, receiver) in receivers.iter().enumerate() {
             for batch in receiver {

@@ -265,6 +265,11 @@ impl UringQueue {
                 Ok(bytes) => Ok(bytes),
                 Err(_) => Err(Errno::from_raw_os_error(-completion.result())),
             };
+            // The kernel starts no worker, for a limit on processes, say. It would not start one later.
+            if let Err(Errno::AGAIN | Errno::CANCELED) = result {
+                self.do_here(index);
+                continue;
+            }
             let transfer = self.slots[index]
                 .transfer
                 .as_mut()
@@ -277,13 +282,24 @@ impl UringQueue {
         }
     }
 
+    /// Makes the system calls of a slot whose entry has completed without being carried out. What was done of it
+    /// before is done again.
+    fn do_here(&mut self, index: usize) {
+        let transfer = self.empty(index);
+        self.ready.push(execute(&self.file, transfer.request));
+    }
+
     /// Empties a slot whose entry has completed, or will never reach the kernel.
     fn finish(&mut self, index: usize, result: io::Result<()>) {
+        let transfer = self.empty(index);
+        self.ready.push(transfer.finish(result));
+    }
+
+    fn empty(&mut self, index: usize) -> Transfer {
         let slot = &mut self.slots[index];
         slot.rest.clear();
-        let transfer = slot.transfer.take().expect("a slot in use");
-        self.ready.push(transfer.finish(result));
         self.free.push(index);
+        slot.transfer.take().expect("a slot in use")
     }
 }
 
@@ -423,6 +439,11 @@ impl Drop for UringQueue {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::process::CommandExt;
+    use std::process::Command;
+
     use super::*;
     use crate::host::lock::{Lock, LockedFile};
     use crate::{EngineChoice, OpenOptions, Segment, scope};
@@ -490,6 +511,47 @@ mod tests {
             let completion = ring.completion().next().unwrap();
             assert_eq!(completion.result(), -libc::EACCES);
         }
+    }
+
+    /// A limit on processes leaves the kernel without workers: it does not carry out what blocks.
+    #[test]
+    fn without_workers_requests_are_made_here() {
+        const LIMITED: &str = "THROUGHLINE_TEST_LIMITED";
+        if std::env::var_os(LIMITED).is_none() {
+            // As a user whom limits concern, and who can reach the program.
+            let dir = tempfile::tempdir().unwrap();
+            std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
+            let program = dir.path().join("test");
+            std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+            let mut again = Command::new("prlimit");
+            if rustix::process::geteuid().is_root() {
+                again.uid(65534).gid(65534);
+            }
+            let run = again
+                .args(["--nproc=1".as_ref(), program.as_os_str()])
+                .args(["--exact", "--nocapture", "--test-threads=1"])
+                .arg("host::uring::tests::without_workers_requests_are_made_here")
+                .env(LIMITED, "1")
+                .current_dir("/")
+                .output()
+                .unwrap();
+            let said = [run.stdout, run.stderr].concat();
+            let said = String::from_utf8_lossy(&said);
+            assert!(run.status.success() && said.contains("1 passed"), "{said}");
+            return;
+        }
+        let Ok(ring) = probe() else {
+            return throughline_testkit::left_out!("no io_uring");
+        };
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(65536).unwrap();
+        let mut queue = queue(&file, ring);
+        let mut done = Vec::new();
+        scope(&mut queue, |s| {
+            (0..3).for_each(|tag| s.submit_range(tag, Op::Flush, 0, 0));
+            s.reap(3, &mut done);
+        });
+        assert!(done.iter().all(|one| one.result.is_ok()), "{done:?}");
     }
 
     /// Requests are returned even if the ring is lost.

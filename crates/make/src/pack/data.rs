@@ -12,6 +12,7 @@
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::thread::Builder;
 
 use sha2::{Digest, Sha256};
 use throughline_block::Disk;
@@ -185,9 +186,14 @@ impl Pass<'_> {
             failure: Failure::default(),
         };
         std::thread::scope(|scope| {
-            for _ in 0..self.threads().min(slices.chunks.len()) {
-                scope.spawn(|| self.work(&work));
+            // This thread works, too, and alone if the system allows no other.
+            for _ in 1..self.threads().min(slices.chunks.len()) {
+                let started = Builder::new().spawn_scoped(scope, || self.work(&work));
+                if started.is_err() {
+                    break;
+                }
             }
+            self.work(&work);
         });
         match work.failure.into_error() {
             Some(error) => Err(error),

@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::io;
 use std::ops::Range;
 use std::sync::mpsc;
+use std::thread::Builder;
 
 use sha2::{Digest, Sha256};
 use throughline_archive as archive;
@@ -74,7 +75,7 @@ pub(super) fn run(
         let (queue, batches) = mpsc::sync_channel::<Batch>(WAITING);
         let (give, spare) = mpsc::channel();
         let failure = &failure;
-        scope.spawn(move || {
+        let write = move || {
             for mut batch in batches {
                 let pieces: Vec<(u64, &[u8])> = batch
                     .pieces
@@ -91,7 +92,12 @@ pub(super) fn run(
                 // At the end of the stream, nobody takes it.
                 let _ = give.send(batch);
             }
-        });
+        };
+        let started = Builder::new().spawn_scoped(scope, write);
+        started.map_err(|source| Error::System {
+            what: "starting a thread",
+            source,
+        })?;
         let mut taker = Taker::new(pass, slices, sums, inline, (queue, spare));
         let input = pass.placed.measured.walk.tree;
         let mut visit = |node, offset, bytes: &[u8]| taker.take(node, offset, bytes);
