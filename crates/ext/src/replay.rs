@@ -26,7 +26,8 @@ use throughline_extfmt::superblock::State;
 use throughline_extfmt::{FileBlock, InodeNumber};
 use throughline_journal::OverlayDevice;
 use throughline_journal::recovery::{
-    JournalRun, MAX_JOURNAL_BLOCKS, Replay, append, recover, reset, write_home as write_log_home,
+    JournalRun, MAX_JOURNAL_BLOCKS, Replay, append, check, recover, reset,
+    write_home as write_log_home,
 };
 
 use crate::error::{Error, Reason, Result};
@@ -94,17 +95,13 @@ pub(crate) fn write_home(
     let recovered = shown(fs, &replay, applied.as_deref())?;
     admit(&recovered, replay.recorded_errno)?;
     let (disk, block_bytes, blocks) = (&fs.disk, fs.geo.block_bytes, fs.geo.blocks);
+    let appended = applied.map(|applied| applied.written());
+    let count = appended.as_ref().map_or(0, |appended| appended.len());
+    check(disk, block_bytes, blocks, &runs, count)?;
     write_log_home(disk, block_bytes, blocks, &runs, &replay)?;
     let mut last = replay.clone();
-    if let Some(applied) = applied {
-        last = append(
-            disk,
-            block_bytes,
-            blocks,
-            &runs,
-            &replay,
-            &applied.written(),
-        )?;
+    if let Some(appended) = appended {
+        last = append(disk, block_bytes, blocks, &runs, &replay, &appended)?;
         write_log_home(disk, block_bytes, blocks, &runs, &last)?;
     }
     if replay.recorded_errno != 0 {

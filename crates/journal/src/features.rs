@@ -1,6 +1,6 @@
-//! The journal features that recovery and the log writer support.
+//! The journals that recovery and the log writer support.
 
-use throughline_extfmt::jbd2::{JournalIncompat, JournalSuperblock};
+use throughline_extfmt::jbd2::{JournalGeometry, JournalIncompat, JournalSuperblock};
 
 use crate::error::{Error, Result};
 
@@ -21,4 +21,18 @@ pub(crate) fn check(sb: &JournalSuperblock) -> Result<()> {
     let text =
         format!("unknown journal features: incompat {unknown:#x}, ro_compat {unknown_ro:#x}");
     Err(Error::Unsupported(text))
+}
+
+/// The kernel's minimum.
+const MIN_LOG_BLOCKS: u32 = 256;
+
+/// Refuses a journal that is too short to be written to.
+pub(crate) fn check_size(geometry: &JournalGeometry) -> Result<()> {
+    let blocks = geometry.end.saturating_sub(geometry.first);
+    match blocks < MIN_LOG_BLOCKS {
+        true => Err(Error::Unsupported(format!(
+            "a journal with {blocks} log blocks, fewer than {MIN_LOG_BLOCKS}"
+        ))),
+        false => Ok(()),
+    }
 }

@@ -129,6 +129,29 @@ fn every_field_of_the_log() {
     run_cases(cases, 24);
 }
 
+/// Logs at the start of a journal whose superblock says that it is short: long enough for the log, or not, or
+/// too short to write to.
+#[test]
+fn journals_cut_short() {
+    let place = Place { start: 1, ..PLACE };
+    let logs: Vec<_> = BASES.iter().map(|base| (base, base.craft(place))).collect();
+    let mut cases = Vec::new();
+    for (base, sound) in &logs {
+        let fields = fields::of_log(sound);
+        let length = fields.into_iter().find(|field| field.name == "s_maxlen");
+        let length = length.expect("a field");
+        for value in (0..24).chain([40, 100]).chain(254..260) {
+            cases.push(Case {
+                name: format!("{}: {value} blocks", base.kind.name),
+                base,
+                sound,
+                make: Box::new(move || fields::damage(sound, &length, value, true)),
+            });
+        }
+    }
+    run_cases(cases, 1);
+}
+
 #[test]
 fn every_field_of_a_fast_commit() {
     let mut logs = logs();

@@ -19,9 +19,6 @@ use crate::features;
 use crate::map::LogMap;
 use crate::tid::Tid;
 
-/// The minimum number of log blocks.
-const MIN_LOG_BLOCKS: u32 = 256;
-
 /// See the head of this file.
 pub(crate) struct Superblock {
     offset: u64,
@@ -68,12 +65,7 @@ impl Superblock {
             offset,
             state: Mutex::new(State { superblock, block }),
         };
-        let log_blocks = geometry.end.saturating_sub(geometry.first);
-        if log_blocks < MIN_LOG_BLOCKS {
-            return Err(Error::Unsupported(format!(
-                "a journal with {log_blocks} log blocks, fewer than {MIN_LOG_BLOCKS}"
-            )));
-        }
+        features::check_size(&geometry)?;
         if changed {
             this.write(disk, |_| ())?;
         }

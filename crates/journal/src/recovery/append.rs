@@ -23,24 +23,27 @@ use crate::error::{Error, Result};
 const BATCH_BYTES: usize = 4 << 20;
 
 impl Log<'_> {
-    /// Appends `blocks`, ascending and distinct, as the transaction after the last one of `replay`, which
+    /// Fails if `count` blocks are too many for one transaction.
+    pub(super) fn check_room(&self, count: usize) -> Result<()> {
+        let descriptors = count.div_ceil(self.format.tags_per_block());
+        let needed = count.saturating_add(descriptors).saturating_add(1);
+        let room = (self.geometry.end - self.geometry.first) as usize;
+        match needed > room {
+            true => Err(Error::Unsupported(format!(
+                "the fast commits change {count} blocks, too many for one transaction in a log of {room} \
+                 blocks. Mount the image with Linux, or run e2fsck, to replay them"
+            ))),
+            false => Ok(()),
+        }
+    }
+
+    /// Appends `blocks`, ascending and distinct, for which there is room, as the transaction after the last one of `replay`, which
     /// must be home. Returns the replay of the new transaction.
     pub(super) fn append(
         &self,
         replay: &Replay,
         blocks: &[(FsBlock, Box<[u8]>)],
     ) -> Result<Replay> {
-        let descriptors = blocks.len().div_ceil(self.format.tags_per_block());
-        let needed = blocks.len().saturating_add(descriptors).saturating_add(1);
-        let room = (self.geometry.end - self.geometry.first) as usize;
-        if needed > room {
-            let text = format!(
-                "the fast commits change {} blocks, too many for one transaction in a log of {room} blocks. \
-                 Mount the image with Linux, or run e2fsck, to replay them",
-                blocks.len()
-            );
-            return Err(Error::Unsupported(text));
-        }
         let mut writer = Writer::new(self, replay);
         self.start_at(writer.at, replay.next_sequence)?;
         for tagged in blocks.chunks(self.format.tags_per_block()) {

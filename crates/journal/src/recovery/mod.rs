@@ -37,6 +37,7 @@ use throughline_extfmt::FsBlock;
 use throughline_extfmt::fast_commit::Change;
 
 use crate::error::Result;
+use crate::features;
 
 /// The most blocks that a journal may have; `mke2fs` makes no larger ones.
 pub const MAX_JOURNAL_BLOCKS: u32 = 10_240_000;
@@ -127,6 +128,23 @@ pub fn recover(
     Ok(replay)
 }
 
+/// Whether the journal can be replayed to the end, and written to afterwards: checked before the first write, so
+/// that a volume that is refused is not changed. `appended` is the number of blocks that [`append`] will get.
+///
+/// # Errors
+/// [`crate::Error::Unsupported`] for a log that is too short; otherwise as [`recover`].
+pub fn check(
+    disk: &Disk,
+    block_bytes: u32,
+    fs_blocks: u64,
+    runs: &[JournalRun],
+    appended: usize,
+) -> Result<()> {
+    let log = log::Log::open(disk, block_bytes, fs_blocks, runs)?;
+    features::check_size(&log.geometry)?;
+    log.check_room(appended)
+}
+
 /// Writes all blocks of `replay`, found by [`recover`] in the same journal, home in ascending order and long
 /// bios, and flushes. The journal is not changed, so a crash during the call is recovered again. Call
 /// [`reset`] next.
@@ -145,11 +163,11 @@ pub fn write_home(
 
 /// Appends `blocks` of the file system, ascending and distinct, to the log as one more transaction. They are
 /// the result of applying the fast commits of `replay`, which the new transaction's commit supersedes.
-/// `replay` must be all that the log holds, and must be home ([`write_home`]). Returns the replay of the new
+/// `replay` must be all that the log holds, and must be home ([`write_home`]); [`check`] has found room. Returns the replay of the new
 /// transaction, to be passed to [`write_home`] and then to [`reset`].
 ///
 /// # Errors
-/// [`crate::Error::Unsupported`] for more blocks than fit into the log; otherwise as [`write_home`].
+/// As [`write_home`].
 pub fn append(
     disk: &Disk,
     block_bytes: u32,
