@@ -1,5 +1,5 @@
-//! What the targets of whole volumes share: sound images of all kinds, damaged as an input says, with checksums
-//! made right.
+//! What the targets of whole volumes share: sound images of all kinds, damaged as an input says, with
+//! checksums made right.
 //!
 //! The images are made at the start; that needs e2fsprogs. The first byte of an input chooses the image.
 

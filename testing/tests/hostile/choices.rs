@@ -1,4 +1,5 @@
-//! What a random sequence asks for at each step: numbers that a seed generates, or that a fuzzer's input holds.
+//! What a random sequence asks for at each step: numbers that a seed generates, or that a fuzzer's input
+//! holds.
 
 use std::ops::RangeInclusive;
 

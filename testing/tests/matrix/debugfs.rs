@@ -86,7 +86,7 @@ fn compare_dir(what: &str, dir: &str, answer: &str, expected: &mut Expected) {
         let stat = expected.stat(&path);
         assert_eq!(
             mode,
-            type_bits(stat.kind) | stat.mode,
+            stat.kind.mode_bits() | stat.mode,
             "{what}: debugfs ls: mode of {path}"
         );
         assert_eq!(
@@ -95,18 +95,6 @@ fn compare_dir(what: &str, dir: &str, answer: &str, expected: &mut Expected) {
             "{what}: debugfs ls: owner of {path}"
         );
         assert_eq!(len, stat.len, "{what}: debugfs ls: size of {path}");
-    }
-}
-
-fn type_bits(kind: FileType) -> u32 {
-    match kind {
-        FileType::Fifo => 0o010_000,
-        FileType::CharDevice => 0o020_000,
-        FileType::Directory => 0o040_000,
-        FileType::BlockDevice => 0o060_000,
-        FileType::File => 0o100_000,
-        FileType::Symlink => 0o120_000,
-        FileType::Socket => 0o140_000,
     }
 }
 

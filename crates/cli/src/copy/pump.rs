@@ -5,9 +5,9 @@
 //! through one buffer of the calling thread.
 
 use std::os::fd::BorrowedFd;
+use std::thread::Builder;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-
 use rustix::io::Errno;
 use throughline::AlignedBuf;
 
@@ -258,20 +258,22 @@ pub(crate) fn copy_large(transfer: &Transfer<'_>, buffers: &mut Buffers) -> Resu
         transfer,
         end_bytes: 0,
     };
-    let (len_bytes, written) = std::thread::scope(|scope| {
+    let parallel = std::thread::scope(|scope| {
         let empty_out = &empty_out;
-        let reader = scope.spawn(move || read_all(transfer, empty_out, &full_in));
+        let read = move || read_all(transfer, empty_out, &full_in);
+        let reader = Builder::new().spawn_scoped(scope, read).ok()?;
         let written = write_all(&mut writer, full_out, &empty_in);
         drop(empty_in);
         // The reader ends at the end of the file, on an error, or when the writer has ended.
-        (
-            reader
-                .join()
-                .unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
-            written,
-        )
+        let len_bytes = reader.join();
+        let len_bytes = len_bytes.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        Some((len_bytes, written))
     });
     buffers.0.extend(empty_out.try_iter());
+    let Some((len_bytes, written)) = parallel else {
+        // The system starts no thread.
+        return copy_small(transfer, &mut buffers.0[0]);
+    };
     let copied = written?;
     writer.finish(len_bytes?)?;
     Ok(copied)

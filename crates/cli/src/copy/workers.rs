@@ -8,6 +8,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::Builder;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use rustix::io::Errno;
@@ -279,13 +280,23 @@ impl Drop for Queue<'_> {
 }
 
 /// Runs `body` in parallel with the workers. All jobs are done when it returns.
-pub(crate) fn with_workers<R>(shared: &Shared<'_>, body: impl FnOnce(Queue<'_>) -> R) -> R {
+///
+/// # Errors
+/// Those of `body`; the system starts no thread.
+pub(crate) fn with_workers<R>(
+    shared: &Shared<'_>,
+    body: impl FnOnce(Queue<'_>) -> std::result::Result<R, Failure>,
+) -> std::result::Result<R, Failure> {
     let (full, jobs) = bounded(WAITING);
     let under_way = UnderWay::default();
     std::thread::scope(|scope| {
-        for _ in 0..WORKERS {
+        for number in 0..WORKERS {
             let (jobs, under_way) = (jobs.clone(), &under_way);
-            scope.spawn(move || work(shared, &jobs, under_way));
+            let worker = move || work(shared, &jobs, under_way);
+            match Builder::new().spawn_scoped(scope, worker) {
+                Err(_) if number > 0 => break,
+                started => drop(started.doing(|| "cannot start a thread")?),
+            }
         }
         drop(jobs);
         body(Queue {

@@ -14,6 +14,7 @@ mod copy;
 mod damage;
 mod demonstrated;
 mod explain;
+mod few_threads;
 mod founding;
 mod gated;
 mod generated;

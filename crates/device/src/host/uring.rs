@@ -282,8 +282,8 @@ impl UringQueue {
         }
     }
 
-    /// Makes the system calls of a slot whose entry has completed without being carried out. What was done of it
-    /// before is done again.
+    /// Makes the system calls of a slot whose entry has completed without being carried out. What was done of
+    /// it before is done again.
     fn do_here(&mut self, index: usize) {
         let transfer = self.empty(index);
         self.ready.push(execute(&self.file, transfer.request));

@@ -37,8 +37,8 @@ impl Log<'_> {
         }
     }
 
-    /// Appends `blocks`, ascending and distinct, for which there is room, as the transaction after the last one of `replay`, which
-    /// must be home. Returns the replay of the new transaction.
+    /// Appends `blocks`, ascending and distinct, for which there is room, as the transaction after the last
+    /// one of `replay`, which must be home. Returns the replay of the new transaction.
     pub(super) fn append(
         &self,
         replay: &Replay,

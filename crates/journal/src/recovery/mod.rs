@@ -128,8 +128,9 @@ pub fn recover(
     Ok(replay)
 }
 
-/// Whether the journal can be replayed to the end, and written to afterwards: checked before the first write, so
-/// that a volume that is refused is not changed. `appended` is the number of blocks that [`append`] will get.
+/// Whether the journal can be replayed to the end, and written to afterwards: checked before the first write,
+/// so that a volume that is refused is not changed. `appended` is the number of blocks that [`append`] will
+/// get.
 ///
 /// # Errors
 /// [`crate::Error::Unsupported`] for a log that is too short; otherwise as [`recover`].
@@ -163,8 +164,8 @@ pub fn write_home(
 
 /// Appends `blocks` of the file system, ascending and distinct, to the log as one more transaction. They are
 /// the result of applying the fast commits of `replay`, which the new transaction's commit supersedes.
-/// `replay` must be all that the log holds, and must be home ([`write_home`]); [`check`] has found room. Returns the replay of the new
-/// transaction, to be passed to [`write_home`] and then to [`reset`].
+/// `replay` must be all that the log holds, and must be home ([`write_home`]); [`check`] has found room.
+/// Returns the replay of the new transaction, to be passed to [`write_home`] and then to [`reset`].
 ///
 /// # Errors
 /// As [`write_home`].
