@@ -25,12 +25,12 @@ type Instant = (i64, i64);
 pub(super) struct Moment([Instant; 3]);
 
 impl Moment {
+    /// The type of the nanoseconds depends on how rustix makes system calls.
     fn of(stat: &Stat) -> Self {
-        let nanos = |n: u64| i64::try_from(n).expect("nanoseconds");
         Self([
-            (stat.st_atime, nanos(stat.st_atime_nsec)),
-            (stat.st_mtime, nanos(stat.st_mtime_nsec)),
-            (stat.st_ctime, nanos(stat.st_ctime_nsec)),
+            (stat.st_atime, stat.st_atime_nsec as i64),
+            (stat.st_mtime, stat.st_mtime_nsec as i64),
+            (stat.st_ctime, stat.st_ctime_nsec as i64),
         ])
     }
 }

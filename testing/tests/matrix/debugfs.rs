@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use throughline::FileType;
-
 use crate::expected::Expected;
 use crate::fs::{FileSystem, Stat, join};
 use crate::tool::Image;
