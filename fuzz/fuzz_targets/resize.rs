@@ -1,4 +1,4 @@
 //! Whole volumes, damaged as the input says, grow and shrink.
 #![no_main]
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| throughline_fuzz::resize(data));
+libfuzzer_sys::fuzz_target!(init: throughline_fuzz::make_images(), |data: &[u8]| throughline_fuzz::resize(data));

@@ -38,6 +38,11 @@ static BASES: LazyLock<Vec<Base>> = LazyLock::new(|| {
         .expect("mke2fs, debugfs and e2fsck are needed")
 });
 
+/// Makes the images, before the first input, whose time is measured.
+pub fn make_images() {
+    LazyLock::force(&BASES);
+}
+
 fn damaged(choice: u8, patches: &[u8]) -> Vec<u8> {
     mutate::patch(&BASES[usize::from(choice) % BASES.len()], patches)
 }
