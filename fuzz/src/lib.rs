@@ -38,7 +38,7 @@ static BASES: LazyLock<Vec<Base>> = LazyLock::new(|| {
         .expect("mke2fs, debugfs and e2fsck are needed")
 });
 
-/// Makes the images, before the first input, whose time is measured.
+/// Makes the images, so that the time of the first input does not include it.
 pub fn make_images() {
     LazyLock::force(&BASES);
 }

@@ -30,7 +30,7 @@ const MAX_BACKGROUND: u16 = 64;
 
 /// Where a connection comes from.
 pub(crate) enum Origin<'a> {
-    /// `fuser` mounts at a directory. Dropped, the connection is unmounted.
+    /// `fuser` mounts at a directory, and unmounts when the connection is dropped.
     Directory(&'a Path),
     /// Somebody else has mounted, and unmounts.
     Descriptor(OwnedFd),

@@ -129,8 +129,8 @@ fn every_field_of_the_log() {
     run_cases(cases, 24);
 }
 
-/// Logs at the start of a journal whose superblock says that it is short: long enough for the log, or not, or
-/// too short to write to.
+/// Journals whose superblock claims fewer blocks than there are: enough for the log, too few for it, or too
+/// few to be written to. The logs are at their start.
 #[test]
 fn journals_cut_short() {
     let place = Place { start: 1, ..PLACE };

@@ -18,7 +18,7 @@ impl Choices<'_> {
         Choices::Seed(Rng::with_seed(seed))
     }
 
-    /// Whether there is nothing left to choose by: the sequence ends.
+    /// Whether the input is used up: the sequence ends.
     pub(crate) fn is_spent(&self) -> bool {
         matches!(self, Choices::Input([]))
     }

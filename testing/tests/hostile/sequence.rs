@@ -18,7 +18,7 @@ const MAX_PATHS: usize = 48;
 const MAX_OPEN: usize = 6;
 const OPERATIONS: u32 = 80;
 
-/// Makes a sequence of operations on the image. Returns how many succeeded.
+/// Performs a sequence of operations on the image. Returns how many succeeded.
 pub(crate) fn run(device: &Arc<dyn BlockDevice>, choices: Choices<'_>) -> usize {
     let mut options = OpenOptions::new();
     let options = options.write(true).allow_unclean(true);

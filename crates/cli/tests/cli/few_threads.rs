@@ -7,6 +7,8 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output};
 
+use throughline_testing::program::has;
+
 use crate::common::{fsck, is_root, throughline, tools_are_missing};
 
 /// A user who runs nothing else.
@@ -27,7 +29,7 @@ fn limited(threads: u32, dir: &Path, arguments: &[&str]) -> Output {
 
 #[test]
 fn commands_under_a_limit_on_threads() {
-    if tools_are_missing() {
+    if tools_are_missing() || !has(&["prlimit"]) {
         return;
     }
     if !is_root() {

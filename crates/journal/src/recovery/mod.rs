@@ -128,9 +128,8 @@ pub fn recover(
     Ok(replay)
 }
 
-/// Whether the journal can be replayed to the end, and written to afterwards: checked before the first write,
-/// so that a volume that is refused is not changed. `appended` is the number of blocks that [`append`] will
-/// get.
+/// Checks that the journal can be replayed to the end, and written to afterwards. Call it before the first
+/// write, so that a volume that is refused is not changed. `appended` is the number of blocks for [`append`].
 ///
 /// # Errors
 /// [`crate::Error::Unsupported`] for a log that is too short; otherwise as [`recover`].
