@@ -8,7 +8,7 @@ use crate::problem::{Failure, Problem};
 use crate::sources::Wanted;
 
 /// What is in front of the name, as for skopeo.
-const SCHEME: &str = "docker://";
+pub(crate) const SCHEME: &str = "docker://";
 
 /// The name of an image, if the source is one of a registry.
 pub(crate) fn name(source: &Path) -> Option<&str> {

@@ -1,5 +1,5 @@
 //! The sandbox of commands: one that works on images starts no programs, controls no process, and uses no
-//! network unless an image is in object storage.
+//! network unless an image is in object storage. With an image of a registry, there is no sandbox.
 //!
 //! It may open files, because its user names them, and so it can hold less back than the sandbox of a mount's
 //! server (`mount/sandbox.rs`). What the system lacks of it is not reported: these commands end soon.
@@ -11,13 +11,15 @@ use throughline_sandbox::{Network, Policy, Rings, enter};
 
 use crate::args::Command;
 use crate::context::Globals;
+use crate::registry;
 
 /// Rings for the threads of a copy. Threads that get none use system calls.
 const RINGS: usize = 16;
 
 /// Drops the rights that the command does not need.
 pub(crate) fn enter_for(command: &Command, globals: &Globals) {
-    if globals.no_sandbox || !works_on_images(command) {
+    // Other programs keep the credentials of registries.
+    if globals.no_sandbox || !works_on_images(command) || any_word_has(registry::SCHEME) {
         return;
     }
     let mut policy = Policy::command();
@@ -25,15 +27,15 @@ pub(crate) fn enter_for(command: &Command, globals: &Globals) {
         engine: RINGS,
         fuse: 0,
     });
-    if std::env::args_os().any(|word| names_object(&word)) {
+    if any_word_has("://") {
         policy.network = Network::Open;
     }
     let entered = enter(&policy);
     tracing::debug!(missing = ?entered.missing(), "in the sandbox");
 }
 
-/// Whether a command reads images, and needs nothing else. Those that are left out start other programs, or
-/// fetch images of containers.
+/// Whether a command works on images, and needs nothing else. Those that are left out start other programs:
+/// those that mount, measure and explain.
 fn works_on_images(command: &Command) -> bool {
     use Command as C;
     matches!(
@@ -44,6 +46,12 @@ fn works_on_images(command: &Command) -> bool {
             | C::Stat(_)
             | C::Cat(_)
             | C::Cp(_)
+            | C::Mkfs(_)
+            | C::Pack(_)
+            | C::Resize(_)
+            | C::Tune(_)
+            | C::Overlay(_)
+            | C::Shell(_)
             | C::Rm(_)
             | C::Mkdir(_)
             | C::Mv(_)
@@ -71,7 +79,12 @@ fn works_on_images(command: &Command) -> bool {
     )
 }
 
-/// Whether a word may name an object: in any place, as with `--backing=s3://`.
-fn names_object(word: &OsString) -> bool {
-    word.as_bytes().windows(3).any(|part| part == b"://")
+/// Whether a word of the command line has this in any place, as `--backing=s3://` has.
+fn any_word_has(text: &str) -> bool {
+    let has = |word: OsString| {
+        word.as_bytes()
+            .windows(text.len())
+            .any(|part| part == text.as_bytes())
+    };
+    std::env::args_os().any(has)
 }

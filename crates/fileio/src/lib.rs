@@ -16,6 +16,7 @@ pub mod readahead;
 mod sync;
 pub mod throttle;
 pub mod writeback;
+mod zeros;
 
 pub use cache::{
     Accepted, AddressSpace, Backing, CacheOptions, Frozen, Holes, PageCache, ReadCounts,

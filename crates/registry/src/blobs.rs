@@ -70,24 +70,32 @@ pub(crate) fn fetch(
     let threads = AT_ONCE.min(wanted.len());
     let next = Mutex::new(wanted.into_iter());
     let failed = Mutex::new(None);
-    std::thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                loop {
-                    let taken = next.lock().unwrap_or_else(PoisonError::into_inner).next();
-                    let Some((blob, start)) = taken.filter(|_| fetch.goes_on()) else {
-                        return;
-                    };
-                    if let Err(error) = fetch.one(blob, start) {
-                        fetch.stop.store(true, Ordering::Relaxed);
-                        let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
-                        // The first is the one that counts: others were stopped by it.
-                        failed.get_or_insert(error);
-                        return;
-                    }
-                }
-            });
+    let work = || {
+        loop {
+            let taken = next.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let Some((blob, start)) = taken.filter(|_| fetch.goes_on()) else {
+                return;
+            };
+            if let Err(error) = fetch.one(blob, start) {
+                fetch.stop.store(true, Ordering::Relaxed);
+                let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+                // The first is the one that counts: others were stopped by it.
+                failed.get_or_insert(error);
+                return;
+            }
         }
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            // A limit on processes may allow fewer.
+            if std::thread::Builder::new()
+                .spawn_scoped(scope, work)
+                .is_err()
+            {
+                break;
+            }
+        }
+        work();
     });
     if let Some(error) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
         return Err(error);

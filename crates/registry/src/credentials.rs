@@ -265,13 +265,21 @@ fn run(program: &str, input: &str) -> std::result::Result<(bool, Vec<u8>), Strin
         let _ = writeln!(stdin, "{input}");
     }
     let stdout = child.stdout.take();
-    let reader = std::thread::spawn(move || {
+    let read = move || {
         let mut said = Vec::new();
         if let Some(stdout) = stdout {
             let _ = stdout.take(FILE_MAX).read_to_end(&mut said);
         }
         said
-    });
+    };
+    let reader = match std::thread::Builder::new().spawn(read) {
+        Ok(reader) => reader,
+        Err(error) => {
+            let _ = child.kill();
+            let _ = child.wait();
+            return Err(format!("cannot be read: {error}"));
+        }
+    };
     let end = Instant::now() + HELPER;
     let status = loop {
         match child.try_wait() {

@@ -239,8 +239,7 @@ impl Upload {
                     let sent = target.part(&id, next, bytes.into()).await;
                     let _ = sender.send((next, sent));
                 };
-                let handle = self.workers.spawn(work);
-                flying.handles.extend(handle.map(|it| it.abort_handle()));
+                flying.handles.push(self.workers.spawn(work).abort_handle());
                 flying.count += 1;
                 next += 1;
             }

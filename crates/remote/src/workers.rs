@@ -1,29 +1,39 @@
-//! [`Workers`]: the threads that carry out requests, for callers that block.
+//! [`Workers`]: the thread that carries out requests, for callers that block.
 
 use std::io;
 use std::sync::mpsc;
+use std::thread::JoinHandle;
 
-use tokio::runtime::{Builder, Runtime};
-use tokio::task::JoinHandle;
+use tokio::runtime::{Builder, Handle};
+use tokio::sync::oneshot;
+use tokio::task;
 
-/// Threads that are joined when this is dropped; what they have not finished is given up.
+/// A thread that is joined when this is dropped; what it has not finished is given up.
 pub(crate) struct Workers {
+    runtime: Handle,
     /// `None` when it is being dropped.
-    runtime: Option<Runtime>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl Workers {
     /// # Errors
     /// Of the system.
     pub(crate) fn new() -> io::Result<Workers> {
-        let runtime = Builder::new_multi_thread()
-            .worker_threads(1)
+        // Not one that starts its own threads: it panics if the system refuses them.
+        let runtime = Builder::new_current_thread()
             .max_blocking_threads(2)
-            .thread_name("object")
+            .thread_name("object-name")
             .enable_all()
             .build()?;
+        let handle = runtime.handle().clone();
+        let (stop, stopped) = oneshot::channel();
+        let thread = std::thread::Builder::new().name("object".to_owned());
+        let thread = thread.spawn(move || drop(runtime.block_on(stopped)))?;
         Ok(Workers {
-            runtime: Some(runtime),
+            runtime: handle,
+            stop: Some(stop),
+            thread: Some(thread),
         })
     }
 
@@ -31,13 +41,13 @@ impl Workers {
     pub(crate) fn spawn(
         &self,
         work: impl Future<Output = ()> + Send + 'static,
-    ) -> Option<JoinHandle<()>> {
-        Some(self.runtime.as_ref()?.spawn(work))
+    ) -> task::JoinHandle<()> {
+        self.runtime.spawn(work)
     }
 
     /// Calls something inside of the runtime.
     pub(crate) fn inside<T>(&self, make: impl FnOnce() -> T) -> T {
-        let _inside = self.runtime.as_ref().map(Runtime::enter);
+        let _inside = self.runtime.enter();
         make()
     }
 
@@ -61,12 +71,10 @@ impl Workers {
 }
 
 impl Drop for Workers {
-    /// Joins the threads. A thread of another runtime may not wait for them itself.
     fn drop(&mut self) {
-        let runtime = self.runtime.take();
-        let joined = std::thread::Builder::new().spawn(move || drop(runtime));
-        if let Ok(joined) = joined {
-            let _ = joined.join();
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
         }
     }
 }

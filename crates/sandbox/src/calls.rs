@@ -184,8 +184,8 @@ fn filter(policy: &Policy, rings: bool) -> Result<SeccompFilter, seccompiler::Ba
     rules.insert(libc::SYS_clone, when(0, Dword, no_thread, 0)?);
     // Signals only to this process.
     let own = u64::from(std::process::id());
-    rules.insert(libc::SYS_kill, when(0, Dword, SeccompCmpOp::Ne, own)?);
     rules.insert(libc::SYS_tgkill, when(0, Dword, SeccompCmpOp::Ne, own)?);
+    rules.insert(libc::SYS_kill, signals(policy, own)?);
     if policy.network == Network::Local {
         let local = bits(libc::AF_UNIX);
         rules.insert(libc::SYS_socket, when(0, Dword, SeccompCmpOp::Ne, local)?);
@@ -207,7 +207,24 @@ fn filter(policy: &Policy, rings: bool) -> Result<SeccompFilter, seccompiler::Ba
     )
 }
 
-/// One condition on an argument, of which the kernel reads so many bits.
+/// Rules that refuse `kill` for other processes than this one.
+fn signals(policy: &Policy, own: u64) -> Result<Vec<SeccompRule>, seccompiler::BackendError> {
+    if !policy.suspend {
+        return when(0, Dword, SeccompCmpOp::Ne, own);
+    }
+    // Process 0 is the group of the caller.
+    let of_group = SeccompCondition::new(0, Dword, SeccompCmpOp::Eq, 0)?;
+    let of_one = SeccompCondition::new(0, Dword, SeccompCmpOp::Ne, 0)?;
+    let of_other = SeccompCondition::new(0, Dword, SeccompCmpOp::Ne, own)?;
+    let stop = bits(libc::SIGTSTP);
+    let is_other_signal = SeccompCondition::new(1, Dword, SeccompCmpOp::Ne, stop)?;
+    Ok(vec![
+        SeccompRule::new(vec![of_one, of_other])?,
+        SeccompRule::new(vec![of_group, is_other_signal])?,
+    ])
+}
+
+/// Rules that refuse a call on one condition on an argument, of which the kernel reads so many bits.
 fn when(
     argument: u8,
     bits: SeccompCmpArgLen,

@@ -35,6 +35,8 @@ pub struct Policy {
     pub files: Option<Files>,
     /// The rings of io_uring to keep; `None`: new ones can be made.
     pub rings: Option<Rings>,
+    /// The process can suspend its process group, as Ctrl-Z in a line editor does.
+    pub suspend: bool,
 }
 
 /// Which sockets a process can make.
@@ -83,7 +85,7 @@ impl Policy {
                 write: paths(&["/dev/fuse", "/dev/null"]),
                 below: Vec::new(),
             }),
-            rings: None,
+            ..Policy::default()
         }
     }
 
@@ -92,6 +94,7 @@ impl Policy {
     pub fn command() -> Policy {
         Policy {
             network: Network::Local,
+            suspend: true,
             ..Policy::default()
         }
     }

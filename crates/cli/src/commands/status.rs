@@ -186,19 +186,20 @@ pub(super) enum Answer {
     State(Value),
     /// The server has ended, or denies access.
     None,
-    /// No answer within [`PATIENCE`].
+    /// No answer within [`PATIENCE`], or no process to ask with.
     NotYet,
 }
 
 /// A query in a separate process: a process that waits for a hung server cannot be killed, not even by
 /// SIGKILL.
-pub(super) struct AskedApart(Receiver<Option<Value>>);
+pub(super) struct AskedApart(Receiver<Answer>);
 
 impl AskedApart {
     pub(super) fn start(place: &Path) -> AskedApart {
         let (sender, answer) = mpsc::channel();
         let place = place.to_owned();
-        thread::spawn(move || {
+        // Without a thread there is no answer.
+        let _ = thread::Builder::new().spawn(move || {
             // The receiver may be gone.
             let _ = sender.send(say(&place));
         });
@@ -211,24 +212,31 @@ impl AskedApart {
             .0
             .recv_timeout(PATIENCE.saturating_sub(asked.elapsed()))
         {
-            Ok(Some(state)) => Answer::State(state),
-            Ok(None) | Err(RecvTimeoutError::Disconnected) => Answer::None,
-            Err(RecvTimeoutError::Timeout) => Answer::NotYet,
+            Ok(answer) => answer,
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => Answer::NotYet,
         }
     }
 }
 
-/// The output of `throughline status --json`, run as a separate process, which may outlive this one.
-fn say(place: &Path) -> Option<Value> {
-    let output = Command::new(std::env::current_exe().ok()?)
+/// What `throughline status --json` says, run as a separate process, which may outlive this one.
+fn say(place: &Path) -> Answer {
+    let Ok(program) = std::env::current_exe() else {
+        return Answer::NotYet;
+    };
+    let output = Command::new(program)
         .args(["status", "--json", "--"])
         .arg(place)
         .stdin(Stdio::null())
         .stderr(Stdio::null())
-        .output()
-        .ok()?;
-    let state = output.status.success().then_some(output.stdout)?;
-    serde_json::from_slice(&state).ok()
+        .output();
+    match output {
+        Ok(output) if output.status.success() => {
+            serde_json::from_slice(&output.stdout).map_or(Answer::None, Answer::State)
+        }
+        Ok(_) => Answer::None,
+        // The system refused the process.
+        Err(_) => Answer::NotYet,
+    }
 }
 
 fn refused(errno: Errno) -> Problem {

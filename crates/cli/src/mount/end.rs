@@ -10,9 +10,11 @@
 //!   [`FLUSH_PATIENCE`] while a flush or durable write is in flight.
 //! - If the process exits without closing the image, it first makes all later requests to the device fail:
 //!   nothing is written afterwards.
+//! - The threads that this needs are there from the start: a limit on processes may refuse them later.
 
 use std::io::{self, Read};
-use std::sync::{Arc, OnceLock, mpsc};
+use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -44,10 +46,14 @@ const LAST_PATIENCE: Duration = Duration::from_millis(500);
 const WORK: u64 = 8;
 
 /// Ends this server. Clones share one state.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 pub(super) struct End {
     mount: Arc<OnceLock<Mount>>,
     asked: Arc<OnceLock<()>>,
+    /// Wakes the thread that unmounts.
+    unmounts: Sender<()>,
+    /// Wakes the thread that watches the progress.
+    watches: Sender<()>,
 }
 
 /// What to end.
@@ -58,27 +64,45 @@ struct Mount {
 
 impl End {
     /// Arms the signals: from now on, they request the end of the server.
+    ///
+    /// # Errors
+    /// The system's, if it refuses a thread.
     pub(super) fn at_signals() -> io::Result<End> {
         let mut signals = signals()?;
-        let end = End::default();
-        let asked = end.clone();
-        thread::spawn(move || {
+        let (unmounts, unmount_requests) = mpsc::channel();
+        let (watches, watch_requests) = mpsc::channel();
+        let end = End {
+            mount: Arc::default(),
+            asked: Arc::default(),
+            unmounts,
+            watches,
+        };
+        // On a thread of its own, because it may wait for the server.
+        end.start("end-unmount", move |end| end.unmount_at(unmount_requests))?;
+        end.start("end-watch", move |end| {
+            if watch_requests.recv().is_ok() {
+                end.watch();
+            }
+        })?;
+        end.start("end-signals", move |end| {
             let mut requests = Requests::default();
             for signal in signals.forever() {
                 tracing::info!(signal, "unmounting");
                 match requests.next(signal) {
-                    Request::End => asked.ask(),
-                    Request::EndNow => asked.now(),
+                    Request::End => end.ask(),
+                    Request::EndNow => end.now(),
                 }
             }
-        });
+        })?;
         Ok(end)
     }
 
     /// The guard, which started this process, requests the end by a byte ([`Request`]) or by exiting.
-    pub(super) fn with_guard(&self) {
-        let end = self.clone();
-        thread::spawn(move || {
+    ///
+    /// # Errors
+    /// The system's, if it refuses a thread.
+    pub(super) fn with_guard(&self) -> io::Result<()> {
+        self.start("end-guard", |end| {
             let mut byte = [0];
             while io::stdin().lock().read_exact(&mut byte).is_ok() {
                 match byte == [Request::EndNow as u8] {
@@ -87,7 +111,14 @@ impl End {
                 }
             }
             end.ask();
-        });
+        })
+    }
+
+    /// Starts a thread, which nobody joins.
+    fn start(&self, name: &str, work: impl FnOnce(End) + Send + 'static) -> io::Result<()> {
+        let end = self.clone();
+        let thread = thread::Builder::new().name(name.to_owned());
+        thread.spawn(move || work(end)).map(drop)
     }
 
     /// Ends the process at once.
@@ -119,20 +150,22 @@ impl End {
     /// Requests the end. Further calls only retry the unmount, because closing an image may take long.
     pub(super) fn ask(&self) {
         if self.asked.set(()).is_ok() {
-            let end = self.clone();
-            thread::spawn(move || end.watch());
+            let _ = self.watches.send(());
         }
         self.unmount();
     }
 
-    /// Unmounts on a separate thread, because this may wait for the server.
     fn unmount(&self) {
-        let end = self.clone();
-        thread::spawn(move || {
-            if let Some(Err(error)) = end.mount.get().map(|mount| mount.ending.end()) {
+        let _ = self.unmounts.send(());
+    }
+
+    /// Unmounts at each of these requests.
+    fn unmount_at(&self, requests: Receiver<()>) {
+        for () in requests {
+            if let Some(Err(error)) = self.mount.get().map(|mount| mount.ending.end()) {
                 tracing::error!(%error, "cannot unmount");
             }
-        });
+        }
     }
 
     /// Ends the process once it makes no more progress.
@@ -146,8 +179,10 @@ impl End {
                 Look::Slow if cut || self.waits_for_volume() => {}
                 Look::Slow => {
                     cut = true;
-                    let end = self.clone();
-                    thread::spawn(move || end.cut());
+                    // The loop goes on: this may wait for the server.
+                    if self.start("end-cut", |end| end.cut()).is_err() {
+                        self.cut();
+                    }
                 }
                 Look::Hung => self.leave(
                     "the device does not respond, or a request does not complete: the image is not \
@@ -195,14 +230,18 @@ pub(super) fn signals() -> io::Result<Signals> {
     Signals::new([SIGINT, SIGTERM, SIGHUP])
 }
 
-/// Runs `work`, which may hang, for at most [`LAST_PATIENCE`].
-fn patiently(work: impl FnOnce() + Send + 'static) {
+/// Runs `work`, which may hang, for at most [`LAST_PATIENCE`]; without a limit if no thread can be started.
+fn patiently(work: impl FnOnce() + Clone + Send + 'static) {
     let (sender, wait) = mpsc::channel();
-    thread::spawn(move || {
+    let here = work.clone();
+    let started = thread::Builder::new().spawn(move || {
         work();
         let _ = sender.send(());
     });
-    let _ = wait.recv_timeout(LAST_PATIENCE);
+    match started {
+        Ok(_) => drop(wait.recv_timeout(LAST_PATIENCE)),
+        Err(_) => here(),
+    }
 }
 
 /// A request to a server; the value is its byte on the pipe from the guard.

@@ -360,11 +360,15 @@ fn serve(ending: Option<&Ending>, duties: Duties) {
             };
             at_work.fetch_add(1, Ordering::Relaxed);
             let at_work = &at_work;
-            scope.spawn(move || {
+            let work = move || {
                 let answer = ending.map_or_else(|| OK.to_owned(), |ending| request.serve(ending));
                 let _ = writeln!(io::stdout(), "{number} {answer}");
                 at_work.fetch_sub(1, Ordering::Relaxed);
-            });
+            };
+            // Without a thread of its own, later requests wait for this one.
+            if thread::Builder::new().spawn_scoped(scope, work).is_err() {
+                work();
+            }
         }
     });
 }

@@ -15,7 +15,7 @@ use throughline_fuse::{Claim, Ending, Outside, Session, mounts};
 use super::end::{Device, End};
 use super::keeper::{Duties, Keeper};
 use super::start::{self, Role};
-use super::trouble::{self, EXIT_FAILED, EXIT_SYSTEM, Trouble};
+use super::trouble::{self, EXIT_FAILED, EXIT_SYSTEM, Trouble, no_thread};
 use super::{Plan, deserted, point, sandbox};
 use crate::commands::replay::parts;
 use crate::commands::resize;
@@ -41,14 +41,9 @@ const REQUEST_LIMIT: Duration = Duration::from_secs(60);
 pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
     start::start_session(role);
     let dir = point::check(&plan.dir).map_err(|failure| Trouble::Failed(EXIT_FAILED, failure))?;
-    let end = End::at_signals().map_err(|error| {
-        Trouble::Failed(
-            EXIT_SYSTEM,
-            Problem::from(error).met("cannot set up signal handling"),
-        )
-    })?;
+    let end = End::at_signals().map_err(no_thread)?;
     if role == Role::Guarded {
-        end.with_guard();
+        end.with_guard().map_err(no_thread)?;
     }
     trouble::check_beforehand(&plan.options)
         .map_err(|failure| Trouble::Failed(EXIT_FAILED, failure))?;
@@ -77,7 +72,9 @@ pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
     let answers = dir.clone();
     let quiet = plan.quiet;
     // Not joined: if the mount never answers, the thread lasts until the process exits.
-    thread::spawn(move || announce(&answers, role, quiet));
+    let announcer = thread::Builder::new().name("announce".to_owned());
+    let announced = announcer.spawn(move || announce(&answers, role, quiet));
+    announced.map_err(no_thread)?;
     tracing::info!(image = %objects::shown(&plan.image).display(), point = %dir.display(), "mounted");
     let served = session.run_and(|| {
         // If this fails, the next mount of the image only waits for a shorter time.

@@ -1,7 +1,6 @@
 //! Starts this program again as a server, and waits until it is ready, or until it has ended.
 
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -105,21 +104,19 @@ pub(super) fn detach(plan: &Plan) -> Result<(), Trouble> {
 /// process of the same service, and the forwarded one would then count as a second request.
 pub(super) fn guard(plan: &Plan) -> Result<(), Trouble> {
     let mut signals = signals().map_err(cannot_start)?;
-    let mut server = spawn(plan, GUARDED, Stdio::piped(), Stdio::inherit())?;
-    let guard = server.stdin.take().map(std::os::fd::OwnedFd::from);
-    let pipe = guard.as_ref().map(std::os::fd::OwnedFd::try_clone);
-    let mut pipe = File::from(
-        pipe.transpose()
-            .map_err(cannot_start)?
-            .ok_or_else(|| cannot_start(io::Error::other("the server has no standard input")))?,
-    );
-    std::thread::spawn(move || {
+    let (input, mut requests_to) = io::pipe().map_err(cannot_start)?;
+    // While this is open, this process is there.
+    let guard = requests_to.try_clone().map_err(cannot_start)?;
+    let forward = move || {
         let mut requests = Requests::default();
         for signal in signals.forever() {
             // The server may have exited.
-            let _ = pipe.write_all(&[requests.next(signal) as u8]);
+            let _ = requests_to.write_all(&[requests.next(signal) as u8]);
         }
-    });
+    };
+    let thread = std::thread::Builder::new().name("guard".to_owned());
+    thread.spawn(forward).map_err(cannot_start)?;
+    let mut server = spawn(plan, GUARDED, input.into(), Stdio::inherit())?;
     let status = server.wait().map_err(cannot_start)?;
     drop(guard);
     ended(status)

@@ -36,6 +36,12 @@ impl Trouble {
     }
 }
 
+/// The system refused a thread.
+pub(super) fn no_thread(error: io::Error) -> Trouble {
+    let failure = Problem::from(error).met("cannot start a thread");
+    Trouble::Failed(EXIT_SYSTEM, failure)
+}
+
 const FUSE_DEVICE: &str = "/dev/fuse";
 const FUSE_CONF: &str = "/etc/fuse.conf";
 

@@ -45,6 +45,7 @@ mod reproduced;
 mod resized;
 mod runs;
 mod s3;
+mod sandboxed_commands;
 mod shell;
 mod shown;
 mod signed;

@@ -31,9 +31,7 @@ use crate::error::{Error, Reason, Result};
 use crate::mapper::Target;
 use crate::throttle::Wait;
 use crate::writeback::LONG_BYTES;
-
-/// Zeros, as many as the largest allocation unit has bytes.
-static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+use crate::zeros::zeros;
 
 /// Divisor of the budget: a longer run of writes is treated as a stream, which is seldom read soon.
 const LONG_RUN_SHARE: u64 = 8;
@@ -114,7 +112,7 @@ fn zero_tail(host: &Arc<dyn Backing>, offset: u64, wait: Wait) -> Result<u64> {
     if !matches!(known.target, Target::Data { .. }) {
         return Ok(0);
     }
-    let zeros = [IoSlice::new(&ZEROS[..(end - size) as usize])];
+    let zeros = [IoSlice::new(zeros(end - size))];
     let mut writer = Writer {
         host,
         space,

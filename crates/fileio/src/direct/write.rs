@@ -17,17 +17,13 @@ use super::bounce::{Bounce, Store};
 use super::memory::{Alignment, Step, WriteMemory};
 use crate::error::{Error, Reason, Result};
 use crate::mapper::{Claim, ClaimKind, Mapper, Target};
+use crate::zeros::zeros;
 
 /// A batch is committed once it has this many bytes.
 const BATCH_BYTES: u64 = 64 << 20;
 
 /// A batch is committed once it has this many claims.
 const BATCH_CLAIMS: usize = 1024;
-
-/// Zeros for the unwritten parts of new blocks. Aligned for every known device.
-#[repr(align(4096))]
-struct Zeros([u8; 64 << 10]);
-static ZEROS: Zeros = Zeros([0; 64 << 10]);
 
 /// Writes `bufs` in order at byte `offset` of the file, and grows the file if they end past its end. Returns
 /// the number of bytes written and committed. It is less than given only if an error occurred later; the next
@@ -61,9 +57,9 @@ fn zero_past_end(disk: &Disk, mapper: &dyn Mapper, offset: u64) -> Result<()> {
         return Ok(());
     }
     while at < end {
-        let len = (end - at).min(ZEROS.0.len() as u64);
-        let zeros = [IoSlice::new(&ZEROS.0[..len as usize])];
-        at += write_all(disk, mapper, at, at + len, &zeros, false)? as u64;
+        let zeros = zeros(end - at);
+        let to = at + zeros.len() as u64;
+        at += write_all(disk, mapper, at, to, &[IoSlice::new(zeros)], false)? as u64;
     }
     Ok(())
 }
@@ -377,9 +373,9 @@ fn shifted(claim: &Claim, at: u64) -> u64 {
 /// Writes zeros to the device range `from..to`, in whole blocks; does nothing if it is empty.
 fn write_zeros(pipeline: &mut Pipeline<'_, '_, '_>, mut from: u64, to: u64) -> Result<()> {
     while from < to {
-        let len = (to - from).min(ZEROS.0.len() as u64);
-        pipeline.add(from, Segment::Write(&ZEROS.0[..len as usize]))?;
-        from += len;
+        let zeros = zeros(to - from);
+        pipeline.add(from, Segment::Write(zeros))?;
+        from += zeros.len() as u64;
     }
     Ok(())
 }

@@ -14,10 +14,8 @@ use throughline_block::Disk;
 
 use crate::cache::{Backing, Frozen};
 use crate::error::{Error, Reason, Result};
+use crate::zeros::zeros;
 use crate::{buffered, coherence, direct};
-
-/// Zeros for partial blocks at the edges of a range; no block is larger.
-static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
 
 impl RawFile {
     /// Sets the length of a plain file; new bytes read as zero.
@@ -258,8 +256,7 @@ impl Drop for RawFile {
 
 /// Writes zeros to less than one block.
 fn zero_edge(disk: &Disk, identity: &Identity<'_>, edge: Range<u64>) -> Result<()> {
-    let len = (edge.end - edge.start).min(ZEROS.len() as u64);
-    let zeros = [IoSlice::new(&ZEROS[..len as usize])];
+    let zeros = [IoSlice::new(zeros(edge.end - edge.start))];
     host_result(direct::write(disk, identity, edge.start, &zeros))?;
     Ok(())
 }
