@@ -36,6 +36,14 @@ pub enum Error {
         /// The system's error.
         source: Arc<io::Error>,
     },
+    /// The system refused what a request needs: a queue, a thread.
+    #[error("{what}: {source}")]
+    System {
+        /// What was refused.
+        what: &'static str,
+        /// The system's error.
+        source: Arc<io::Error>,
+    },
 }
 
 /// Why a request was refused before it reached the device.
@@ -60,6 +68,12 @@ pub enum CallerFault {
 }
 
 impl Error {
+    /// The system refused something, which `what` names.
+    pub fn system(what: &'static str, source: io::Error) -> Self {
+        let source = Arc::new(source);
+        Self::System { what, source }
+    }
+
     /// A device error with the system's error as its source.
     pub fn device(op: Op, offset_bytes: u64, len_bytes: u64, source: io::Error) -> Self {
         Self::Device {

@@ -27,6 +27,11 @@ use crate::counters::{Counters, QueueCounters};
 use crate::error::{Error, Result};
 use crate::meter::Meter;
 
+/// The error if a queue cannot be opened.
+fn refused(source: io::Error) -> Error {
+    Error::system("opening a queue of the device", source)
+}
+
 /// A queue with its counters and meter.
 pub(crate) struct Slot {
     pub(crate) queue: Box<dyn Queue>,
@@ -103,10 +108,7 @@ impl Queues {
     }
 
     fn open(&self) -> Result<Place> {
-        let queue = self
-            .device
-            .open_queue()
-            .map_err(|source| Error::device(Op::Read, 0, 0, source))?;
+        let queue = self.device.open_queue().map_err(refused)?;
         let counters = self.new_counters();
         Ok(Box::new(CachePadded::new(Slot {
             queue,
@@ -119,8 +121,7 @@ impl Queues {
     /// Opens a queue for requests that own their memory. It is in no thread's stack. Returns it with its
     /// counters.
     pub(crate) fn open_lane(&self) -> Result<(Lane, Arc<QueueCounters>)> {
-        let failed = |source| Error::device(Op::Write, 0, 0, source);
-        let lane = Lane::open(&*self.device).map_err(failed)?;
+        let lane = Lane::open(&*self.device).map_err(refused)?;
         Ok((lane, self.new_counters()))
     }
 

@@ -192,7 +192,10 @@ impl Error {
 
 impl From<throughline_block::Error> for Error {
     fn from(error: throughline_block::Error) -> Self {
-        Self::Device(error)
+        match error {
+            throughline_block::Error::System { what, source } => Self::System { what, source },
+            other => Self::Device(other),
+        }
     }
 }
 
@@ -215,7 +218,7 @@ impl From<throughline_journal::Error> for Error {
                 Abort::Write(error) => Self::Device(error.clone()),
                 _ => Self::Stopped(why),
             },
-            E::Device(e) => Self::Device(e),
+            E::Device(e) => e.into(),
             E::System { what, source } => Self::System { what, source },
             E::Unsupported(what) => Self::Unsupported(what),
             E::Corrupt { block, what } => Self::Corrupt(Corrupt {
@@ -260,7 +263,7 @@ impl From<throughline_fileio::Error> for Error {
             E::Caller(R::WouldBlock) => Reason::WouldBlock.into(),
             E::Caller(R::Invalid(what)) => Reason::Invalid(what).into(),
             E::Caller(_) => Reason::Invalid("file I/O request").into(),
-            E::Device(e) => Self::Device(e),
+            E::Device(e) => e.into(),
             E::Unsupported(what) => Self::Unsupported(what),
             E::Corrupt(what) => Self::corrupt(what),
             other => Self::corrupt(other.to_string()),

@@ -264,7 +264,10 @@ impl Fs {
             true => fs.recount(),
             false => Ok(()),
         };
-        if let Err(error) = counted.and_then(|()| setup::start(&fs)) {
+        let started = counted
+            .and_then(|()| Ok(fs.cache.writeback().start()?))
+            .and_then(|()| setup::start(&fs));
+        if let Err(error) = started {
             // A close would write outdated counts to the superblock and mark them as valid.
             fs.abandon();
             return Err(error);

@@ -47,6 +47,8 @@ struct Workers<'a> {
     waiting: AtomicUsize,
     working: AtomicUsize,
     ended: AtomicBool,
+    /// A thread was refused, and the log says so.
+    warned: AtomicBool,
     failure: Mutex<Option<io::Error>>,
     /// When memory was last returned to the system.
     memory_given: Mutex<Option<Instant>>,
@@ -88,6 +90,7 @@ pub(crate) fn run(
         waiting: AtomicUsize::new(0),
         working: AtomicUsize::new(0),
         ended: AtomicBool::new(false),
+        warned: AtomicBool::new(false),
         failure: Mutex::new(None),
         memory_given: Mutex::new(None),
     };
@@ -360,8 +363,10 @@ impl Workers<'_> {
                 self.work(scope);
             });
         if let Err(error) = started {
-            // The existing threads go on serving.
-            tracing::warn!(%error, "starting a thread");
+            // The existing threads go on serving, and each request tries again to add one.
+            if !self.warned.swap(true, Ordering::Relaxed) {
+                tracing::warn!(%error, "starting a thread");
+            }
             self.threads.fetch_sub(1, Ordering::Relaxed);
         }
     }

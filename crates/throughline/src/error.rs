@@ -88,7 +88,10 @@ impl From<throughline_fileio::Error> for Error {
 
 impl From<DeviceError> for Error {
     fn from(error: DeviceError) -> Error {
-        Error::Device(error)
+        match error {
+            DeviceError::System { what, source } => Error::System { what, source },
+            other => Error::Device(other),
+        }
     }
 }
 

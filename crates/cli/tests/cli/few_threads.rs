@@ -1,39 +1,31 @@
 //! Under a limit on processes (RLIMIT_NPROC), a command or a mount goes on with fewer threads, or says that it
 //! cannot: it does not panic, and leaves nothing half done.
 
-use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use std::path::Path;
+use std::process::{Command, Output};
 
-use rustix::mount::UnmountFlags;
 use throughline_testing::program::has;
 
 use crate::common::{fsck, is_root, throughline, tools_are_missing};
 use crate::mount;
 
-/// Users who run nothing else: the limit counts all processes of a user.
+/// A user who runs nothing else: the limit counts all processes of a user.
 const USER: u32 = 61_234;
-const MOUNT_USER: u32 = 61_235;
 
-/// A command by a user, in `dir`.
-fn by(user: u32, dir: &Path, program: impl AsRef<OsStr>) -> Command {
-    let mut command = Command::new(program);
-    command.uid(user).gid(user).current_dir(dir);
-    command
-}
-
-/// The program by a user who may have so many threads.
-fn limited(threads: u32, user: u32, dir: &Path, arguments: &[&str]) -> Command {
-    let mut command = by(user, dir, "prlimit");
-    command
+/// Runs the program as a user who may have so many threads.
+fn limited(threads: u32, dir: &Path, arguments: &[&str]) -> Output {
+    Command::new("prlimit")
         .arg(format!("--nproc={threads}"))
         .arg(dir.join("throughline"))
-        .args(arguments);
-    command
+        .args(arguments)
+        .uid(USER)
+        .gid(USER)
+        .current_dir(dir)
+        .output()
+        .unwrap()
 }
 
 /// A directory with the program, which every user can reach and write to.
@@ -70,15 +62,17 @@ fn commands_under_a_limit_on_threads() {
             &["mkfs", "-F", "made", "32M"],
             &["cp", "-r", "tree", "made:/"],
         ];
-        for (command, done) in commands.iter().zip(&mut done) {
-            let ran = limited(threads, USER, dir, command).output().unwrap();
+        let mut copied = [false; 3];
+        for ((command, done), copied) in commands.iter().zip(&mut done).zip(&mut copied) {
+            let ran = limited(threads, dir, command);
             let said = String::from_utf8_lossy(&ran.stderr);
             assert!(!said.contains("panicked"), "{threads}, {command:?}: {said}");
             assert!(
                 ran.status.code().is_some(),
                 "{threads}, {command:?}: {ran:?}"
             );
-            match ran.status.success() {
+            *copied = ran.status.success();
+            match *copied {
                 true => *done += 1,
                 false => assert!(!said.is_empty(), "{threads}, {command:?}"),
             }
@@ -88,119 +82,90 @@ fn commands_under_a_limit_on_threads() {
                 fsck(&image);
             }
         }
+        // What it is said to have copied is there.
+        for (image, tree) in [("packed", "/"), ("made", "/tree")] {
+            let file = |name: &str| {
+                let place = format!("{}:{tree}/{name}", dir.join(image).display());
+                throughline().args(["cat", &place]).output().unwrap().stdout
+            };
+            let is_whole =
+                || file("large") == vec![7; 12 << 20] && file("below/7") == vec![7; 9000];
+            let copied = match image {
+                "packed" => copied[0],
+                _ => copied[2],
+            };
+            assert!(!copied || is_whole(), "{threads}, {image}");
+        }
     }
     assert!(done.iter().all(|done| *done > 2), "{done:?}");
     assert!(done.iter().any(|done| *done < 13), "nothing was limited");
 }
 
-/// A mount of `made` at `mnt` that was asked for, in the foreground.
-struct Served {
-    server: Child,
-    dir: PathBuf,
+/// Mounts `made` at `mnt` as a user under a limit, one who has a name and runs nothing else, uses the mount, and ends it by `throughline umount` or by a
+/// signal. In a namespace, where the user may open the device of FUSE. Exits with 3 if there is no mount.
+const MOUNT: &str = r#"
+mknod -m 666 fuse c 10 229
+mount --bind fuse /dev/fuse
+chown games made mnt
+setpriv $WHO ./throughline mkfs -qF -E root_owner made 256M
+setpriv $WHO prlimit --nproc="$THREADS" ./throughline mount -f made mnt >log 2>&1 &
+server=$!
+trap 'kill -9 $server 2>/dev/null || true' EXIT
+failed() {
+  kill $server 2>/dev/null || true
+  if wait $server; then exit 4; else exit 3; fi
 }
-
-impl Served {
-    fn start(threads: u32, dir: &Path) -> Served {
-        let server = limited(threads, MOUNT_USER, dir, &["mount", "-f", "made", "mnt"])
-            .stdout(Stdio::null())
-            .stderr(File::create(dir.join("log")).unwrap())
-            .spawn()
-            .unwrap();
-        let dir = dir.to_owned();
-        Served { server, dir }
-    }
-
-    /// What it has said so far. It has not panicked.
-    fn said(&self) -> String {
-        let said = String::from_utf8_lossy(&fs::read(self.dir.join("log")).unwrap()).into_owned();
-        assert!(!said.contains("panicked"), "{said}");
-        said
-    }
-
-    /// Waits until it serves, and returns true, or until it has ended with a failure.
-    fn serves(&mut self) -> bool {
-        wait(|| {
-            let ended = self.server.try_wait().unwrap();
-            if let Some(status) = ended {
-                assert!(!status.success() && !self.said().is_empty());
-            }
-            ended
-                .map(|_| false)
-                .or_else(|| self.said().contains("the mount is ready").then_some(true))
-        })
-    }
-}
-
-impl Drop for Served {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            let _ = rustix::mount::unmount(self.dir.join("mnt"), UnmountFlags::DETACH);
-            let _ = self.server.kill();
-            let _ = self.server.wait();
-        }
-    }
-}
-
-/// Waits for an answer.
-fn wait<T>(mut answer: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + Duration::from_secs(60);
-    loop {
-        if let Some(answer) = answer() {
-            return answer;
-        }
-        assert!(Instant::now() < end, "nothing happens");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
+until grep -q " $PWD/mnt fuse" /proc/self/mounts; do
+  kill -0 $server 2>/dev/null || failed
+  sleep 0.01
+done
+setpriv $WHO sh -ec 'mkdir mnt/dir; cp throughline mnt/dir/; cmp throughline mnt/dir/throughline' || failed
+case $END in umount) setpriv $WHO ./throughline umount mnt ;; *) kill -s "$END" $server ;; esac
+wait $server
+"#;
+/// Exit code of [`MOUNT`].
+const NO_MOUNT: i32 = 3;
 
 #[test]
 fn mounts_under_a_limit_on_threads() {
-    if mount::skipped() || !has(&["prlimit", "fusermount3"]) {
+    if mount::skipped() || !has(&["prlimit", "setpriv", "unshare", "fusermount3"]) {
         return;
-    }
-    if !is_root() {
-        return throughline_testkit::left_out!("only root runs programs as another user");
     }
     let dir = shared();
     let dir = dir.path();
-    let program = dir.join("throughline");
-    let good = |command: &mut Command| {
-        let ran = command.output().unwrap();
-        assert!(ran.status.success(), "{ran:?}");
-    };
     fs::create_dir(dir.join("mnt")).unwrap();
-    std::os::unix::fs::chown(dir.join("mnt"), Some(MOUNT_USER), None).unwrap();
+    let made = dir.join("made");
+    File::create(&made).unwrap();
+    let program = fs::read(dir.join("throughline")).unwrap();
     let (mut served, mut refused) = (0, 0);
     for threads in (1..36).step_by(2) {
-        good(by(MOUNT_USER, dir, &program).args(["mkfs", "-qF", "made", "32M"]));
-        let mut mount = Served::start(threads, dir);
-        if !mount.serves() {
-            refused += 1;
-            continue;
-        }
-        served += 1;
-        let write =
-            "mkdir mnt/dir && cp throughline mnt/dir/ && cmp throughline mnt/dir/throughline";
-        good(by(MOUNT_USER, dir, "sh").args(["-c", write]));
-        // By umount(8) of the user, or by a signal, which the server's own threads serve.
-        match threads % 4 {
-            1 => good(by(MOUNT_USER, dir, &program).args(["umount", "mnt"])),
-            _ => rustix::process::kill_process(
-                rustix::process::Pid::from_child(&mount.server),
-                rustix::process::Signal::TERM,
-            )
-            .unwrap(),
-        }
-        let status = wait(|| mount.server.try_wait().unwrap());
-        assert!(status.success(), "{threads}: {status}, {}", mount.said());
-        fsck(&dir.join("made"));
-        let read = by(MOUNT_USER, dir, &program)
-            .args(["cat", "made:/dir/throughline"])
-            .output();
+        let ran = Command::new("unshare")
+            .args(["-m", "sh", "-ec", MOUNT])
+            .current_dir(dir)
+            .env("WHO", "--reuid=games --regid=games --clear-groups")
+            .env("THREADS", threads.to_string())
+            .env("END", if threads % 4 == 1 { "umount" } else { "TERM" })
+            .output()
+            .unwrap();
+        let _ = fs::remove_file(dir.join("fuse"));
+        let log = fs::read_to_string(dir.join("log")).unwrap();
         assert!(
-            read.unwrap().stdout == fs::read(&program).unwrap(),
-            "{threads}"
+            !log.contains("panicked") && !log.is_empty(),
+            "{threads}: {log}"
         );
+        fsck(&made);
+        match ran.status.code() {
+            Some(0) => {
+                served += 1;
+                let file = throughline()
+                    .arg("cat")
+                    .arg(format!("{}:/dir/throughline", made.display()))
+                    .output();
+                assert!(file.unwrap().stdout == program, "{threads}");
+            }
+            Some(NO_MOUNT) => refused += 1,
+            _ => panic!("{threads}: {ran:?}, {log}"),
+        }
     }
     assert!(
         served > 2 && refused > 0,

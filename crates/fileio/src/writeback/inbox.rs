@@ -91,6 +91,11 @@ impl Inbox {
         self.unwatched.take()
     }
 
+    /// Whether there are files that the flusher has not seen.
+    pub(super) fn has_dirtied(&self) -> bool {
+        !self.dirtied.lock().is_empty()
+    }
+
     /// Announces that no flusher is running that would look at dirty files.
     pub(super) fn set_unwatched(&self) {
         self.unwatched.set();

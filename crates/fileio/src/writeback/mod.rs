@@ -44,7 +44,6 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use throughline_block::Disk;
-use throughline_device::Op;
 
 use crate::cache::{Accepted, Backing, Writing};
 use crate::error::{Error, Result};
@@ -65,7 +64,8 @@ const AGE: Duration = Duration::from_secs(30);
 /// Minimum amount of data behind a sequential writer before it is written.
 const BEHIND_BYTES: u64 = 4 << 20;
 
-/// The interface to the flusher: its inbox and its thread, which starts with the first dirty file.
+/// The interface to the flusher: its inbox and its thread, which starts with the first dirty file if not
+/// before ([`Writeback::start`]).
 pub struct Writeback {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -222,7 +222,8 @@ impl Writeback {
 
     /// See [`PageCache::flush_all`](crate::PageCache::flush_all).
     pub(crate) fn flush_all(&self) -> Result<()> {
-        if self.thread.lock().is_none() {
+        // Without a thread, there may be files for which none could be started.
+        if self.thread.lock().is_none() && !self.shared.inbox.has_dirtied() {
             return Ok(());
         }
         let (reply, waiter) = Reply::new();
@@ -270,11 +271,14 @@ impl Writeback {
         self.shared.inbox.wake();
     }
 
-    fn send(&self, message: Message) {
-        self.shared.inbox.send(message);
+    /// Starts the thread if it is not running, so that later calls need not start it.
+    ///
+    /// # Errors
+    /// The system's, if it refuses a thread.
+    pub fn start(&self) -> Result<()> {
         let mut thread = self.thread.lock();
         if thread.as_ref().is_some_and(|handle| !handle.is_finished()) {
-            return;
+            return Ok(());
         }
         let shared = Arc::clone(&self.shared);
         let spawned = thread::Builder::new()
@@ -284,14 +288,17 @@ impl Writeback {
                 throughline_device::shorten_slice();
                 Flusher::new(shared).run();
             });
-        match spawned {
-            Ok(handle) => *thread = Some(handle),
-            Err(source) => {
-                // The message stays queued for the next attempt; waiting threads get the error.
-                self.shared.inbox.set_unwatched();
-                let error = throughline_block::Error::device(Op::Write, 0, 0, source);
-                self.shared.inbox.refuse_waiters(&error.into());
-            }
+        let what = "starting the thread that writes back";
+        *thread = Some(spawned.map_err(|error| throughline_block::Error::system(what, error))?);
+        Ok(())
+    }
+
+    fn send(&self, message: Message) {
+        self.shared.inbox.send(message);
+        if let Err(error) = self.start() {
+            // The message stays queued for the next attempt; waiting threads get the error.
+            self.shared.inbox.set_unwatched();
+            self.shared.inbox.refuse_waiters(&error);
         }
     }
 }
