@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
 
 use crate::unmount::{Unmount, UnmountError};
 use crate::wire::ioctl;
@@ -44,7 +45,7 @@ pub(crate) fn shutdown_mode(thread: u32, address: u64) -> io::Result<u32> {
 /// The same; the thread does not wait in such a call.
 pub fn asked_shutdown_mode(thread: u32, address: u64) -> io::Result<u32> {
     let calls = || {
-        let text = std::fs::read_to_string(format!("/proc/{thread}/syscall")).ok()?;
+        let text = call_of(thread)?;
         let mut words = text.split_whitespace();
         let call: u32 = words.next()?.parse().ok()?;
         let number = |word: &str| u64::from_str_radix(word.trim_start_matches("0x"), 16).ok();
@@ -64,6 +65,25 @@ pub fn asked_shutdown_mode(thread: u32, address: u64) -> io::Result<u32> {
     }
 }
 
+/// The system call that a thread waits in. A thread that has made a call may not wait in it yet.
+fn call_of(thread: u32) -> Option<String> {
+    let end = Instant::now() + WAIT;
+    loop {
+        let text = std::fs::read_to_string(format!("/proc/{thread}/syscall")).ok()?;
+        if text.trim_end() != "running" {
+            return Some(text);
+        }
+        if Instant::now() >= end {
+            return None;
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// For how long a thread may run before it waits in its call: it may have lost its processor.
+const WAIT: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(1);
+
 /// The number of the system call.
 #[cfg(target_arch = "x86_64")]
 const IOCTL: u32 = 16;
@@ -81,5 +101,25 @@ mod tests {
         let thread = rustix::thread::gettid().as_raw_pid().cast_unsigned();
         assert_eq!(shutdown_mode(thread, address).unwrap(), secret);
         assert!(asked_shutdown_mode(thread, address).is_err());
+    }
+
+    /// This thread runs while it asks, as one does that has made a call and does not wait in it yet.
+    #[test]
+    fn a_thread_that_does_not_wait_yet_is_looked_at_again() {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        let (number, numbers) = std::sync::mpsc::channel();
+        let thread = std::thread::spawn(move || {
+            let own = rustix::thread::gettid().as_raw_pid().cast_unsigned();
+            number.send(own).unwrap();
+            while receiver.try_recv().is_err() {}
+            std::thread::park();
+        });
+        let own = numbers.recv().unwrap();
+        let asked = std::thread::spawn(move || call_of(own));
+        sender.send(()).unwrap();
+        let call = asked.join().unwrap().expect("a call");
+        assert_ne!(call.trim_end(), "running");
+        thread.thread().unpark();
+        thread.join().unwrap();
     }
 }

@@ -135,6 +135,16 @@ impl Session {
         }))
     }
 
+    /// What another thread calls to write everything to the device, if the mount may not be ended properly.
+    /// It does nothing once the volume is being closed, and does not keep it open.
+    pub fn syncing(&self) -> impl Fn() -> throughline::Result<()> + Send + Sync + use<> {
+        let to_end = Arc::clone(&self.to_end);
+        move || match to_end.lock().upgrade() {
+            Some(server) => server.sync(),
+            None => Ok(()),
+        }
+    }
+
     /// Shows in the mount's status what this process gave up.
     pub fn set_sandbox(&self, sandbox: serde_json::Value) {
         self.server.set_sandbox(sandbox);

@@ -3,7 +3,8 @@
 //! The mount is removed, the requests in progress complete, and the image is closed. This may take long, and
 //! continues as long as the device completes requests. If the device does not respond, or a request does not
 //! complete because of a bug, the process exits anyway. The image is then as after a crash: data that was
-//! reported as durable is there. A second request to end has the same effect at once.
+//! reported as durable is there, and if the mount could not be removed, everything that was written before. A
+//! second request to end has the same effect at once.
 //!
 //! Invariants:
 //! - After a request to end, the server exits if its device completes nothing for [`PATIENCE`], or for
@@ -39,6 +40,8 @@ const AGAIN_AFTER: Duration = Duration::from_millis(500);
 /// After this, the connection is aborted even if the mount could not be unmounted.
 const CUT_AFTER: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(100);
+/// Between attempts to unmount.
+const PAUSE: Duration = Duration::from_millis(500);
 /// Time limit for each last step before the process exits without closing the image.
 const LAST_PATIENCE: Duration = Duration::from_millis(500);
 /// If nothing is in flight, this many completions within [`PATIENCE`] count as progress of the device. Fewer
@@ -60,6 +63,8 @@ pub(super) struct End {
 struct Mount {
     ending: Ending,
     device: Device,
+    /// Writes everything to the device.
+    sync: Box<dyn Fn() -> throughline::Result<()> + Send + Sync>,
 }
 
 impl End {
@@ -140,8 +145,18 @@ impl End {
     }
 
     /// Registers the mount. An earlier request to end takes effect now.
-    pub(super) fn mounted(&self, ending: Ending, device: Device) {
-        let _ = self.mount.set(Mount { ending, device });
+    pub(super) fn mounted(
+        &self,
+        ending: Ending,
+        device: Device,
+        sync: impl Fn() -> throughline::Result<()> + Send + Sync + 'static,
+    ) {
+        let sync = Box::new(sync);
+        let _ = self.mount.set(Mount {
+            ending,
+            device,
+            sync,
+        });
         if self.asked.get().is_some() {
             self.unmount();
         }
@@ -159,11 +174,22 @@ impl End {
         let _ = self.unmounts.send(());
     }
 
-    /// Unmounts at each of these requests.
+    /// Unmounts at each of these requests. If that fails, the process may end with the mount, so everything is
+    /// written to the device before it is tried again.
     fn unmount_at(&self, requests: Receiver<()>) {
         for () in requests {
-            if let Some(Err(error)) = self.mount.get().map(|mount| mount.ending.end()) {
-                tracing::error!(%error, "cannot unmount");
+            let Some(mount) = self.mount.get() else {
+                continue;
+            };
+            let Err(error) = mount.ending.end() else {
+                continue;
+            };
+            tracing::error!(%error, "cannot unmount");
+            if let Err(error) = (mount.sync)() {
+                tracing::error!(%error, "cannot write back");
+            }
+            while mount.ending.end().is_err() {
+                thread::sleep(PAUSE);
             }
         }
     }

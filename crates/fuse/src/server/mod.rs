@@ -177,6 +177,11 @@ impl Server {
         }
     }
 
+    /// Writes everything to the device.
+    pub(crate) fn sync(&self) -> throughline::Result<()> {
+        self.volume.sync()
+    }
+
     /// Shows in the status what this process gave up.
     pub(crate) fn set_sandbox(&self, sandbox: serde_json::Value) {
         self.status.set_sandbox(sandbox);
