@@ -174,8 +174,8 @@ impl End {
         let _ = self.unmounts.send(());
     }
 
-    /// Unmounts at each of these requests. If that fails, the process may end with the mount, so everything is
-    /// written to the device before it is tried again.
+    /// Unmounts at each of these requests. If that fails, the process may end with the mount, so everything
+    /// is written to the device before it is tried again.
     fn unmount_at(&self, requests: Receiver<()>) {
         for () in requests {
             let Some(mount) = self.mount.get() else {

@@ -1,5 +1,5 @@
-//! Under a limit on processes (RLIMIT_NPROC), a command or a mount goes on with fewer threads, or says that it
-//! cannot: it does not panic, and leaves nothing half done.
+//! Under a limit on processes (RLIMIT_NPROC), a command or a mount goes on with fewer threads, or says that
+//! it cannot: it does not panic, and leaves nothing half done.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -101,8 +101,9 @@ fn commands_under_a_limit_on_threads() {
     assert!(done.iter().any(|done| *done < 13), "nothing was limited");
 }
 
-/// Mounts `made` at `mnt` as a user under a limit, one who has a name and runs nothing else, uses the mount, and
-/// ends it by `throughline umount` or by a signal. In a namespace, where the user may open the device of FUSE.
+/// Mounts `made` at `mnt` as a user under a limit, one who has a name and runs nothing else, uses the mount,
+/// and ends it by `throughline umount` or by a signal. In a namespace, where the user may open the device of
+/// FUSE.
 const MOUNT: &str = r#"
 mknod -m 666 fuse c 10 229
 mount --bind fuse /dev/fuse

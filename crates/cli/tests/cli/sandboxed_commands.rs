@@ -1,4 +1,5 @@
-//! Commands that work on images are in a sandbox, which every thread of them has entered before it reads input.
+//! Commands that work on images are in a sandbox, which every thread of them has entered before it reads
+//! input.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
