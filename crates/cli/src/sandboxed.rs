@@ -27,7 +27,8 @@ pub(crate) fn enter_for(command: &Command, globals: &Globals) {
         engine: RINGS,
         fuse: 0,
     });
-    if any_word_has("://") {
+    // Lines of a shell name objects, too.
+    if any_word_has("://") || matches!(command, Command::Shell(_)) {
         policy.network = Network::Open;
     }
     let entered = enter(&policy);

@@ -267,7 +267,11 @@ fn through_helper(point: &Path, how: Unmount) -> Result<(), UnmountError> {
     } else if message.contains("not found in /etc/mtab") || message.contains("not mounted") {
         UnmountError::NotMounted
     } else {
-        UnmountError::Helper(message.trim().to_owned())
+        let text = match message.trim() {
+            "" => format!("fusermount3: {}", output.status),
+            said => said.to_owned(),
+        };
+        UnmountError::Helper(text)
     })
 }
 

@@ -3,8 +3,8 @@
 //! The mount is removed, the requests in progress complete, and the image is closed. This may take long, and
 //! continues as long as the device completes requests. If the device does not respond, or a request does not
 //! complete because of a bug, the process exits anyway. The image is then as after a crash: data that was
-//! reported as durable is there, and if the mount could not be removed, everything that was written before. A
-//! second request to end has the same effect at once.
+//! reported as durable is there, and everything that was written before if only the mount could not be
+//! removed, or its connection not be aborted. A second request to end has the same effect at once.
 //!
 //! Invariants:
 //! - After a request to end, the server exits if its device completes nothing for [`PATIENCE`], or for
@@ -40,6 +40,8 @@ const AGAIN_AFTER: Duration = Duration::from_millis(500);
 /// After this, the connection is aborted even if the mount could not be unmounted.
 const CUT_AFTER: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(100);
+const HUNG: &str = "the device does not respond, or a request does not complete: the image is not closed, and is \
+     left as after a crash";
 /// Between attempts to unmount.
 const PAUSE: Duration = Duration::from_millis(500);
 /// Time limit for each last step before the process exits without closing the image.
@@ -65,6 +67,8 @@ struct Mount {
     device: Device,
     /// Writes everything to the device.
     sync: Box<dyn Fn() -> throughline::Result<()> + Send + Sync>,
+    /// Whether the mount was removed, once that was tried and everything was written.
+    removed: OnceLock<bool>,
 }
 
 impl End {
@@ -156,6 +160,7 @@ impl End {
             ending,
             device,
             sync,
+            removed: OnceLock::new(),
         });
         if self.asked.get().is_some() {
             self.unmount();
@@ -174,22 +179,25 @@ impl End {
         let _ = self.unmounts.send(());
     }
 
-    /// Unmounts at each of these requests. If that fails, the process may end with the mount, so everything
-    /// is written to the device before it is tried again.
+    /// Unmounts at each of these requests, and writes everything to the device: the process may end with the
+    /// mount if it cannot be removed, or if its connection cannot be aborted while programs use it.
     fn unmount_at(&self, requests: Receiver<()>) {
         for () in requests {
             let Some(mount) = self.mount.get() else {
                 continue;
             };
-            let Err(error) = mount.ending.end() else {
-                continue;
-            };
-            tracing::error!(%error, "cannot unmount");
-            if let Err(error) = (mount.sync)() {
-                tracing::error!(%error, "cannot write back");
+            let ended = mount.ending.end();
+            if let Err(error) = &ended {
+                tracing::error!(%error, "cannot unmount");
             }
-            while mount.ending.end().is_err() {
-                thread::sleep(PAUSE);
+            match (mount.sync)() {
+                Ok(()) => drop(mount.removed.set(ended.is_ok())),
+                Err(error) => tracing::error!(%error, "cannot write back"),
+            }
+            if ended.is_err() {
+                while mount.ending.end().is_err() {
+                    thread::sleep(PAUSE);
+                }
             }
         }
     }
@@ -210,11 +218,25 @@ impl End {
                         self.cut();
                     }
                 }
-                Look::Hung => self.leave(
-                    "the device does not respond, or a request does not complete: the image is not \
-                     closed, and is left as after a crash",
-                ),
+                Look::Hung => self.leave(self.why_hung()),
             }
+        }
+    }
+
+    /// Why the server does not end.
+    fn why_hung(&self) -> &'static str {
+        let mount = self.mount.get();
+        match mount.and_then(|mount| mount.removed.get()) {
+            _ if self.device().in_flight > 0 => HUNG,
+            Some(false) => {
+                "the mount cannot be removed: what was written before is in the image, which is left as \
+                 after a crash"
+            }
+            Some(true) => {
+                "programs still use the mount, and its connection cannot be aborted: what was written before \
+                 is in the image, which is left as after a crash"
+            }
+            None => HUNG,
         }
     }
 

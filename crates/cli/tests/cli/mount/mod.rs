@@ -13,6 +13,7 @@ mod external;
 mod fakeroot;
 mod helper;
 mod hosts;
+mod in_use;
 mod libfuse;
 mod like_fuse2fs;
 mod refused;
