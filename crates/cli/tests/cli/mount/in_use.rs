@@ -28,9 +28,12 @@ until grep -q " $PWD/mnt fuse" /proc/self/mounts; do
   sleep 0.01
 done
 $user sh -ec 'echo text > mnt/file'
-$user sh -ec 'exec 9<mnt/file; exec sleep 600' &
+$user sh -ec 'exec 9<mnt/file; exec sleep 600' >holder 2>&1 &
 holder=$!
-until [ -e /proc/$holder/fd/9 ]; do sleep 0.01; done
+until [ -L /proc/$holder/fd/9 ]; do
+  kill -0 $holder
+  sleep 0.01
+done
 kill -s TERM $server
 wait $server
 "#;
