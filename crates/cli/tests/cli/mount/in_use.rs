@@ -16,9 +16,9 @@ const SCRIPT: &str = r#"
 umount /sys/fs/fuse/connections 2>/dev/null || true
 mknod -m 666 fuse c 10 229
 mount --bind fuse /dev/fuse
-user="setpriv --reuid=games --regid=games --clear-groups"
+user="setpriv --reuid=lp --regid=lp --clear-groups"
 touch made
-chown games made mnt
+chown lp made mnt
 $user ./throughline mkfs -qF -E root_owner made 64M
 $user ./throughline mount -f -o commit=60 made mnt >log 2>&1 &
 server=$!
