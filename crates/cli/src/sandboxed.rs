@@ -80,7 +80,7 @@ fn works_on_images(command: &Command) -> bool {
     )
 }
 
-/// Whether a word of the command line has this in any place, as `--backing=s3://` has.
+/// Whether a word of the command line contains `text`, in any place: `--backing=s3://` contains `://`.
 fn any_word_has(text: &str) -> bool {
     let has = |word: OsString| {
         word.as_bytes()

@@ -3,12 +3,8 @@
 
 mod common;
 
-use std::fs::Permissions;
 use std::io::{self, IoSlice, IoSliceMut};
-use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -386,9 +382,9 @@ fn a_write_that_would_wait_fails() {
 fn what_no_thread_can_write_back_is_not_said_to_be_written() {
     const FILE: &str = "THROUGHLINE_TEST_FILE";
     let Some(path) = std::env::var_os(FILE).map(PathBuf::from) else {
-        return run_limited(
-            FILE,
+        return throughline_testkit::limited::run_again(
             "what_no_thread_can_write_back_is_not_said_to_be_written",
+            FILE,
         );
     };
     let file = plain(&path);
@@ -406,30 +402,4 @@ fn what_no_thread_can_write_back_is_not_said_to_be_written() {
         closed.is_err() || std::fs::read(&path).unwrap() == b"hello!",
         "{closed:?}"
     );
-}
-
-/// Runs a test of this program again as a user who may have no other thread. The environment variable names a
-/// file that it may write.
-fn run_limited(variable: &str, test: &str) {
-    // Reachable for that user.
-    let dir = tempfile::tempdir().unwrap();
-    std::fs::set_permissions(dir.path(), Permissions::from_mode(0o777)).unwrap();
-    let program = dir.path().join("test");
-    std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
-    let mut again = Command::new("prlimit");
-    if rustix::process::geteuid().is_root() {
-        again.uid(65534).gid(65534);
-    }
-    let run = again
-        .args(["--nproc=1".as_ref(), program.as_os_str()])
-        .args(["--exact", "--nocapture", "--test-threads=1", test])
-        .env(variable, dir.path().join("file"))
-        .current_dir("/")
-        .output();
-    let Ok(run) = run else {
-        return throughline_testkit::missing!("no prlimit");
-    };
-    let said = [run.stdout, run.stderr].concat();
-    let said = String::from_utf8_lossy(&said);
-    assert!(run.status.success() && said.contains("1 passed"), "{said}");
 }

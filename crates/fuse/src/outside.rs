@@ -103,7 +103,7 @@ mod tests {
         assert!(asked_shutdown_mode(thread, address).is_err());
     }
 
-    /// This thread runs while it asks, as one does that has made a call and does not wait in it yet.
+    /// The thread runs at first, like a caller that does not sleep in its call yet.
     #[test]
     fn a_thread_that_does_not_wait_yet_is_looked_at_again() {
         let (sender, receiver) = std::sync::mpsc::channel();

@@ -11,7 +11,7 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, getpid, getppid};
 use throughline_sandbox::{Policy, enter};
 
-/// The environment variable that makes this program the command.
+/// With this environment variable, this program acts as the command.
 const COMMAND: &str = "THROUGHLINE_SANDBOXED_COMMAND";
 const TEST: &str = "a_command_suspends_its_group_and_sends_no_other_signals";
 /// Exit code of a command that found no seccomp.

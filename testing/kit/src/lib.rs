@@ -16,6 +16,7 @@ pub mod e2fs;
 mod http;
 pub mod kernel;
 pub mod ledger;
+pub mod limited;
 pub mod objects;
 pub mod program;
 pub mod seed;

@@ -3,15 +3,17 @@
 //! The mount is removed, the requests in progress complete, and the image is closed. This may take long, and
 //! continues as long as the device completes requests. If the device does not respond, or a request does not
 //! complete because of a bug, the process exits anyway. The image is then as after a crash: data that was
-//! reported as durable is there, and everything that was written before if only the mount could not be
-//! removed, or its connection not be aborted. A second request to end has the same effect at once.
+//! reported as durable is there. A second request to end has the same effect at once.
+//!
+//! The process also exits if the mount cannot be removed, or if programs use it and cannot be disconnected.
+//! Then everything that was written before the request is in the image.
 //!
 //! Invariants:
 //! - After a request to end, the server exits if its device completes nothing for [`PATIENCE`], or for
 //!   [`FLUSH_PATIENCE`] while a flush or durable write is in flight.
 //! - If the process exits without closing the image, it first makes all later requests to the device fail:
 //!   nothing is written afterwards.
-//! - The threads that this needs are there from the start: a limit on processes may refuse them later.
+//! - The threads for this are started with the server, because a limit on processes may refuse them later.
 
 use std::io::{self, Read};
 use std::sync::mpsc::{self, Receiver, Sender};
@@ -186,7 +188,7 @@ impl End {
             let Some(mount) = self.mount.get() else {
                 continue;
             };
-            let ended = mount.ending.end();
+            let mut ended = mount.ending.end();
             if let Err(error) = &ended {
                 tracing::error!(%error, "cannot unmount");
             }
@@ -194,10 +196,9 @@ impl End {
                 Ok(()) => drop(mount.removed.set(ended.is_ok())),
                 Err(error) => tracing::error!(%error, "cannot write back"),
             }
-            if ended.is_err() {
-                while mount.ending.end().is_err() {
-                    thread::sleep(PAUSE);
-                }
+            while ended.is_err() {
+                thread::sleep(PAUSE);
+                ended = mount.ending.end();
             }
         }
     }

@@ -1,5 +1,4 @@
-//! Commands that work on images are in a sandbox, which every thread of them has entered before it reads
-//! input.
+//! Commands that work on images run in a sandbox. All their threads are in it before they read input.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

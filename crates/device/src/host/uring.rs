@@ -439,10 +439,6 @@ impl Drop for UringQueue {
 
 #[cfg(test)]
 mod tests {
-    use std::fs::Permissions;
-    use std::os::unix::fs::PermissionsExt;
-    use std::os::unix::process::CommandExt;
-    use std::process::Command;
 
     use super::*;
     use crate::host::lock::{Lock, LockedFile};
@@ -518,29 +514,10 @@ mod tests {
     fn without_workers_requests_are_made_here() {
         const LIMITED: &str = "THROUGHLINE_TEST_LIMITED";
         if std::env::var_os(LIMITED).is_none() {
-            // As a user whom limits concern, and who can reach the program.
-            let dir = tempfile::tempdir().unwrap();
-            std::fs::set_permissions(dir.path(), Permissions::from_mode(0o755)).unwrap();
-            let program = dir.path().join("test");
-            std::fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
-            let mut again = Command::new("prlimit");
-            if rustix::process::geteuid().is_root() {
-                again.uid(65534).gid(65534);
-            }
-            let run = again
-                .args(["--nproc=1".as_ref(), program.as_os_str()])
-                .args(["--exact", "--nocapture", "--test-threads=1"])
-                .arg("host::uring::tests::without_workers_requests_are_made_here")
-                .env(LIMITED, "1")
-                .current_dir("/")
-                .output();
-            let Ok(run) = run else {
-                return throughline_testkit::missing!("no prlimit");
-            };
-            let said = [run.stdout, run.stderr].concat();
-            let said = String::from_utf8_lossy(&said);
-            assert!(run.status.success() && said.contains("1 passed"), "{said}");
-            return;
+            return throughline_testkit::limited::run_again(
+                "host::uring::tests::without_workers_requests_are_made_here",
+                LIMITED,
+            );
         }
         let Ok(ring) = probe() else {
             return throughline_testkit::left_out!("no io_uring");
