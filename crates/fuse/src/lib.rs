@@ -54,5 +54,5 @@ pub use block_device::Claim;
 pub use options::MountOptions;
 pub use outside::{Outside, asked_shutdown_mode};
 pub use server::{END_WRITING_ATTRIBUTE, STATUS_ATTRIBUTE, serve_null};
-pub use session::{MountError, Session};
+pub use session::{MountError, Session, StillOpen};
 pub use unmount::{Ending, Unmount, UnmountError, unmount};

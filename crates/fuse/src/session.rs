@@ -40,11 +40,36 @@ pub enum MountError {
 pub struct Session {
     connection: Connection,
     server: Arc<Server>,
-    /// The server, while another thread may close it early. That thread holds the lock meanwhile.
-    to_end: Arc<Mutex<Weak<Server>>>,
+    open: StillOpen,
     volume: Volume,
     /// Set if a block device was mounted before its volume was opened.
     claim: Option<Claim>,
+}
+
+/// The volume of a mount until [`Session::run`] closes it, for other threads. Does not keep it open.
+#[derive(Clone)]
+pub struct StillOpen(Arc<Mutex<Weak<Server>>>);
+
+impl StillOpen {
+    /// Writes everything to the device. `None` if the volume is closed, or being closed, by [`Session::run`].
+    ///
+    /// # Errors
+    /// As [`Volume::sync`].
+    pub fn sync(&self) -> Option<throughline::Result<()>> {
+        let held = self.0.lock();
+        held.upgrade().map(|server| server.sync())
+    }
+
+    /// Closes the volume while the kernel still has the mount: waits for the requests in progress, and refuses
+    /// all later ones. Nothing is written after it returns; if closing fails, the device is cut off. `None` as
+    /// for [`StillOpen::sync`].
+    ///
+    /// # Errors
+    /// As [`Volume::end_writing`].
+    pub fn close(&self) -> Option<throughline::Result<()>> {
+        let held = self.0.lock();
+        held.upgrade().map(|server| server.close_early())
+    }
 }
 
 impl Session {
@@ -109,7 +134,7 @@ impl Session {
         let server = Arc::new(server);
         Ok(Session {
             connection,
-            to_end: Arc::new(Mutex::new(Arc::downgrade(&server))),
+            open: StillOpen(Arc::new(Mutex::new(Arc::downgrade(&server)))),
             server,
             volume,
             claim,
@@ -126,23 +151,17 @@ impl Session {
         if self.claim.is_none() {
             return Ok(ending);
         }
-        let to_end = Arc::clone(&self.to_end);
+        let open = self.still_open();
         Ok(ending.closing_first(move || {
-            let held = to_end.lock();
-            if let Some(server) = held.upgrade() {
-                server.close_early();
+            if let Some(Err(error)) = open.close() {
+                tracing::error!(%error, "the image was not closed cleanly");
             }
         }))
     }
 
-    /// What another thread calls to write everything to the device, if the mount may not be ended properly.
-    /// It does nothing once the volume is being closed, and does not keep it open.
-    pub fn syncing(&self) -> impl Fn() -> throughline::Result<()> + Send + Sync + use<> {
-        let to_end = Arc::clone(&self.to_end);
-        move || match to_end.lock().upgrade() {
-            Some(server) => server.sync(),
-            None => Ok(()),
-        }
+    /// The volume, for a thread that ends the mount although the kernel may keep it.
+    pub fn still_open(&self) -> StillOpen {
+        self.open.clone()
     }
 
     /// Shows in the mount's status what this process gave up.
@@ -202,7 +221,7 @@ impl Session {
         let served = self.connection.serve(&*self.server);
         ended();
         // Waits for a thread that is closing the volume early, and for its reference to the server.
-        *self.to_end.lock() = Weak::new();
+        *self.open.0.lock() = Weak::new();
         self.server.end();
         drop(self.server);
         if served.is_ok() {

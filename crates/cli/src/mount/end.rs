@@ -5,8 +5,8 @@
 //! complete because of a bug, the process exits anyway. The image is then as after a crash: data that was
 //! reported as durable is there. A second request to end has the same effect at once.
 //!
-//! The process also exits if the mount cannot be removed, or if programs use it and cannot be disconnected.
-//! Then everything that was written before the request is in the image.
+//! If the mount cannot be removed, or programs use it and cannot be disconnected, the server writes
+//! everything back, closes the image under them, and exits.
 //!
 //! Invariants:
 //! - After a request to end, the server exits if its device completes nothing for [`PATIENCE`], or for
@@ -16,6 +16,7 @@
 //! - The threads for this are started with the server, because a limit on processes may refuse them later.
 
 use std::io::{self, Read};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, OnceLock};
 use std::thread;
@@ -26,7 +27,7 @@ use signal_hook::iterator::Signals;
 use signal_hook::low_level;
 use throughline::Volume;
 use throughline::internal::VolumeLayers;
-use throughline_fuse::Ending;
+use throughline_fuse::{Ending, StillOpen};
 
 use super::trouble::EXIT_FAILED;
 
@@ -39,11 +40,10 @@ const FLUSH_PATIENCE: Duration = Duration::from_secs(30);
 /// delivered twice: timeout(1) sends a signal to the process and to its group, systemd to all processes of a
 /// service.
 const AGAIN_AFTER: Duration = Duration::from_millis(500);
-/// After this, the connection is aborted even if the mount could not be unmounted.
+/// After this, the connection is aborted even if the mount could not be unmounted; if it cannot be aborted,
+/// the image is closed all the same.
 const CUT_AFTER: Duration = Duration::from_secs(2);
 const LOOK: Duration = Duration::from_millis(100);
-const HUNG: &str = "the device does not respond, or a request does not complete: the image is not closed, and is \
-     left as after a crash";
 /// Between attempts to unmount.
 const PAUSE: Duration = Duration::from_millis(500);
 /// Time limit for each last step before the process exits without closing the image.
@@ -67,10 +67,10 @@ pub(super) struct End {
 struct Mount {
     ending: Ending,
     device: Device,
-    /// Writes everything to the device.
-    sync: Box<dyn Fn() -> throughline::Result<()> + Send + Sync>,
-    /// Whether the mount was removed, once that was tried and everything was written.
-    removed: OnceLock<bool>,
+    open: StillOpen,
+    /// Whether it was tried to remove the mount, and everything written after that.
+    is_tried: AtomicBool,
+    is_removed: AtomicBool,
 }
 
 impl End {
@@ -151,18 +151,13 @@ impl End {
     }
 
     /// Registers the mount. An earlier request to end takes effect now.
-    pub(super) fn mounted(
-        &self,
-        ending: Ending,
-        device: Device,
-        sync: impl Fn() -> throughline::Result<()> + Send + Sync + 'static,
-    ) {
-        let sync = Box::new(sync);
+    pub(super) fn mounted(&self, ending: Ending, device: Device, open: StillOpen) {
         let _ = self.mount.set(Mount {
             ending,
             device,
-            sync,
-            removed: OnceLock::new(),
+            open,
+            is_tried: AtomicBool::new(false),
+            is_removed: AtomicBool::new(false),
         });
         if self.asked.get().is_some() {
             self.unmount();
@@ -181,8 +176,8 @@ impl End {
         let _ = self.unmounts.send(());
     }
 
-    /// Unmounts at each of these requests, and writes everything to the device: the process may end with the
-    /// mount if it cannot be removed, or if its connection cannot be aborted while programs use it.
+    /// Unmounts at each of these requests, and writes everything to the device: the image may have to be
+    /// closed with the mount in use.
     fn unmount_at(&self, requests: Receiver<()>) {
         for () in requests {
             let Some(mount) = self.mount.get() else {
@@ -192,53 +187,77 @@ impl End {
             if let Err(error) = &ended {
                 tracing::error!(%error, "cannot unmount");
             }
-            match (mount.sync)() {
-                Ok(()) => drop(mount.removed.set(ended.is_ok())),
-                Err(error) => tracing::error!(%error, "cannot write back"),
+            if let Some(Err(error)) = mount.open.sync() {
+                tracing::error!(%error, "cannot write back");
             }
+            mount.is_removed.store(ended.is_ok(), Ordering::SeqCst);
+            mount.is_tried.store(true, Ordering::SeqCst);
             while ended.is_err() {
                 thread::sleep(PAUSE);
                 ended = mount.ending.end();
             }
+            mount.is_removed.store(true, Ordering::SeqCst);
         }
     }
 
     /// Ends the process once it makes no more progress.
     fn watch(&self) {
         let mut progress = Progress::new(Instant::now(), self.device());
-        let mut cut = false;
+        let (mut is_cut, mut is_closing) = (false, false);
         loop {
             thread::sleep(LOOK);
             match progress.look(Instant::now(), self.device()) {
                 Look::On => {}
-                Look::Slow if cut || self.waits_for_volume() => {}
-                Look::Slow => {
-                    cut = true;
-                    // The loop goes on: this may wait for the server.
-                    if self.start("end-cut", |end| end.cut()).is_err() {
-                        self.cut();
-                    }
+                Look::Slow if !is_cut && !self.waits_for_volume() => {
+                    is_cut = true;
+                    self.start_or_run("end-cut", End::cut);
                 }
-                Look::Hung => self.leave(self.why_hung()),
+                Look::Slow if !is_closing && self.has_tried_to_unmount() => {
+                    is_closing = true;
+                    self.start_or_run("end-close", End::close);
+                }
+                Look::Slow => {}
+                Look::Hung => self.leave(
+                    "the device does not respond, or a request does not complete: the image is not closed, \
+                     and is left as after a crash",
+                ),
             }
         }
     }
 
-    /// Why the server does not end.
-    fn why_hung(&self) -> &'static str {
-        let mount = self.mount.get();
-        match mount.and_then(|mount| mount.removed.get()) {
-            _ if self.device().in_flight > 0 => HUNG,
-            Some(false) => {
-                "the mount cannot be removed: what was written before is in the image, which is left as \
-                 after a crash"
-            }
-            Some(true) => {
-                "programs still use the mount, and its connection cannot be aborted: what was written before \
-                 is in the image, which is left as after a crash"
-            }
-            None => HUNG,
+    /// Does what may wait for the server or the device.
+    fn start_or_run(&self, name: &str, work: fn(&End)) {
+        if self.start(name, move |end| work(&end)).is_err() {
+            work(self);
         }
+    }
+
+    /// Closes the image under the programs that still use the mount, and ends the process. Does nothing if
+    /// the mount has ended: the image is then being closed.
+    fn close(&self) {
+        let Some(mount) = self.mount.get() else {
+            return;
+        };
+        let Some(closed) = mount.open.close() else {
+            return;
+        };
+        let is_removed = mount.is_removed.load(Ordering::SeqCst);
+        match &closed {
+            Err(error) => tracing::error!(%error, "the image was not closed cleanly"),
+            Ok(()) if is_removed => {
+                tracing::warn!("the image is closed: programs that use the mount get errors")
+            }
+            Ok(()) => tracing::error!("the image is closed, but the mount cannot be removed"),
+        }
+        self.exit(match closed.is_ok() && is_removed {
+            true => 0,
+            false => EXIT_FAILED,
+        });
+    }
+
+    fn has_tried_to_unmount(&self) -> bool {
+        let mount = self.mount.get();
+        mount.is_some_and(|mount| mount.is_tried.load(Ordering::SeqCst))
     }
 
     fn cut(&self) {
@@ -267,10 +286,15 @@ impl End {
                 mount.device.cut();
             }
         });
-        // A thread of this process that waits for its own mount would prevent the process from exiting.
+        self.exit(EXIT_FAILED);
+    }
+
+    /// Ends the process. Aborts the connection first: a thread of this process that waits for its own mount
+    /// would prevent that.
+    fn exit(&self, code: u8) {
         let end = self.clone();
         patiently(move || end.cut());
-        low_level::exit(EXIT_FAILED.into());
+        low_level::exit(code.into());
     }
 }
 

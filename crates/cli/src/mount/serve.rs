@@ -68,7 +68,7 @@ pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
             Trouble::Failed(EXIT_SYSTEM, failure)
         })?;
     }
-    end.mounted(ending.clone(), device, session.syncing());
+    end.mounted(ending.clone(), device, session.still_open());
     let answers = dir.clone();
     let quiet = plan.quiet;
     // Not joined: if the mount never answers, the thread lasts until the process exits.

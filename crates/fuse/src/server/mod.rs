@@ -165,16 +165,20 @@ impl Server {
 
     /// Closes the volume while the kernel still has the mount: waits for the requests in progress, and
     /// refuses all later ones. Nothing is written after it returns; if closing fails, the device is cut off.
-    pub(crate) fn close_early(&self) {
+    ///
+    /// # Errors
+    /// As [`Volume::end_writing`].
+    pub(crate) fn close_early(&self) -> throughline::Result<()> {
         self.shut.store(true, Ordering::SeqCst);
         while self.status.at_work() > 0 {
             std::thread::sleep(SHUT_LOOK);
         }
         self.end();
-        if let Err(error) = self.volume.end_writing() {
-            tracing::error!(%error, "the image was not closed cleanly");
+        let ended = self.volume.end_writing();
+        if ended.is_err() {
             self.volume.disk().cut();
         }
+        ended
     }
 
     /// Writes everything to the device.

@@ -94,7 +94,10 @@ fn a_shutdown_loses_what_it_is_asked_to_lose() {
         let ran = program(Command::new("xfs_io").args(["-x", "-c", command, point.str()]));
         assert_eq!((ran.code, &*ran.stderr), (Some(0), ""));
         point.unmount();
-        let listed = run(["ls", &image.at("/")]);
+        wait("no process uses the image", || {
+            users_of(&image.path()).is_empty()
+        });
+        let listed = ok(["ls", &image.at("/")]);
         assert_eq!(
             listed.text().contains("file"),
             is_kept,

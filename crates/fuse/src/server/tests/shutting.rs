@@ -42,7 +42,7 @@ fn after_an_early_close_all_requests_fail_and_the_volume_is_clean() {
     mount
         .ask(op::WRITE, node, bytes::write(fh, 4, b"more"))
         .ok();
-    mount.server.close_early();
+    mount.server.close_early().expect("no error");
     let closed = mount.device.to_vec();
     for (number, body) in requests(node, fh) {
         let reply = mount.ask(number, node, body);
@@ -66,7 +66,7 @@ fn a_device_is_cut_off_if_its_volume_cannot_be_closed() {
     let Some(mount) = mount() else { return };
     mount.file_with("file", b"data");
     mount.device.fail_writes(true);
-    mount.server.close_early();
+    mount.server.close_early().unwrap_err();
     mount.device.fail_writes(false);
     let left = mount.device.to_vec();
     assert!(mount.server.volume.sync().is_err());
