@@ -108,11 +108,28 @@ struct Stopped {
 impl Stopped {
     fn new(server: i32) -> Stopped {
         signal(server, Signal::STOP);
-        wait("it has stopped", || {
-            fs::read_to_string(format!("/proc/{server}/stat"))
-                .is_ok_and(|stat| stat.contains(") T "))
+        wait("all of its threads have stopped", || {
+            let mut threads = fs::read_dir(format!("/proc/{server}/task")).unwrap();
+            threads.all(|thread| {
+                let stat = fs::read_to_string(thread.unwrap().path().join("stat"));
+                // Threads of the kernel do not stop.
+                stat.is_ok_and(|stat| stat.contains(") T ") || stat.contains(" (iou-"))
+            })
         });
         Stopped { server }
+    }
+
+    /// Stops the server of a mount while it has no request: one that it has taken and not answered cannot be
+    /// interrupted, not even by an exit.
+    fn while_idle(host: &Point, connections: &Connections) -> Stopped {
+        let server = host.pid();
+        let mut found = None;
+        wait("the device is idle", || {
+            let stopped = Stopped::new(server);
+            found = (connections.waiting(host) == 0).then_some(stopped);
+            found.is_some()
+        });
+        found.unwrap()
     }
 }
 
@@ -275,9 +292,7 @@ fn a_second_signal_ends_a_server_at_once() {
         let synced = File::create(point.path("synced")).unwrap();
         (&synced).write_all(&[7; 100_000]).unwrap();
         synced.sync_all().unwrap();
-        // A request that the device has taken and not answered cannot be interrupted, not even by an exit.
-        wait("the device is idle", || connections.waiting(&host) == 0);
-        let stopped = Stopped::new(host.pid());
+        let stopped = Stopped::while_idle(&host, &connections);
         (&synced).write_all(&[8; 100_000]).unwrap();
         let asked = i32::try_from(server.id()).unwrap();
         wait("the server has ended", || {
@@ -327,8 +342,7 @@ fn requests_behind_others_that_wait_for_the_device_are_served() {
     ok(arguments);
     let connections = Connections::new(upper.sibling("connections"));
     let files = paths.map(|path| File::open(path).unwrap());
-    wait("the device is idle", || connections.waiting(&host) == 0);
-    let device = Stopped::new(host.pid());
+    let device = Stopped::while_idle(&host, &connections);
     let server = Stopped::new(point.pid());
     std::thread::scope(|scope| {
         let more = |before: u64| {
