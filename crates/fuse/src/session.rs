@@ -60,9 +60,9 @@ impl StillOpen {
         held.upgrade().map(|server| server.sync())
     }
 
-    /// Closes the volume while the kernel still has the mount: waits for the requests in progress, and refuses
-    /// all later ones. Nothing is written after it returns; if closing fails, the device is cut off. `None` as
-    /// for [`StillOpen::sync`].
+    /// Closes the volume while the kernel still has the mount: waits for the requests in progress, and
+    /// refuses all later ones. Nothing is written after it returns; if closing fails, the device is cut off.
+    /// `None` as for [`StillOpen::sync`].
     ///
     /// # Errors
     /// As [`Volume::end_writing`].
