@@ -9,7 +9,7 @@ use crate::wire::ioctl;
 
 /// A process that does for a server what that may not do itself.
 pub trait Outside: Send + Sync {
-    /// As [`crate::unmount`], if the mount is there and not covered by another one.
+    /// As [`crate::Ending::unmount_if_there`].
     ///
     /// # Errors
     /// [`UnmountError`].

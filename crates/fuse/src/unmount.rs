@@ -36,6 +36,9 @@ pub enum UnmountError {
     /// Nothing is mounted there.
     #[error("not mounted")]
     NotMounted,
+    /// Something else is mounted over it.
+    #[error("another mount covers it")]
+    Covered,
     /// The system refused.
     #[error("{0}")]
     System(#[source] io::Error),
@@ -153,8 +156,7 @@ impl Ending {
         name
     }
 
-    /// Detaches the mount of a server that has ended, or is about to. Does nothing in the cases of
-    /// [`Ending::end`].
+    /// Detaches the mount of a server that has ended, or is about to. Does nothing if it is already gone.
     ///
     /// # Errors
     /// [`UnmountError`].
@@ -163,7 +165,7 @@ impl Ending {
     }
 
     /// Unmounts it even if it is in use: written data is synced first, and open files get errors afterwards.
-    /// Does nothing if the mount is already gone, or is covered by another mount.
+    /// Does nothing if the mount is already gone.
     ///
     /// # Errors
     /// [`UnmountError`].
@@ -214,7 +216,7 @@ impl Ending {
         self.unique.is_none() || now.is_none() || self.unique == now
     }
 
-    /// Unmounts this mount, unless it is gone or covered. The system call takes a path, so a mount that
+    /// Unmounts this mount, unless it is gone. The system call takes a path, so a mount that
     /// another process makes between the check and the call would still be hit.
     ///
     /// # Errors
@@ -223,9 +225,15 @@ impl Ending {
         if let Some(by) = &self.by {
             return by.unmount(how);
         }
-        let there = mounts::at(&self.mount.point).map_err(UnmountError::System)?;
-        if there.is_none_or(|mount| mount.id != self.mount.id) || !self.is_visible() {
-            return Ok(());
+        let mut there = mounts::all().map_err(UnmountError::System)?;
+        there.retain(|mount| mount.point == self.mount.point);
+        let is_ours = |mount: &Mount| mount.id == self.mount.id;
+        match there.last() {
+            Some(top) if is_ours(top) && self.is_visible() => {}
+            Some(top) if !is_ours(top) && there.iter().any(is_ours) => {
+                return Err(UnmountError::Covered);
+            }
+            _ => return Ok(()),
         }
         match unmount(&self.mount.point, how) {
             Err(UnmountError::NotMounted) => Ok(()),
@@ -359,5 +367,24 @@ mod tests {
         ending.clean_up().unwrap();
         ending.cut().unwrap();
         assert_eq!(mounts::at(&point).unwrap(), None);
+    }
+
+    #[test]
+    fn a_covered_mount_is_not_unmounted_and_that_is_said() {
+        let folder = tempfile::tempdir().unwrap();
+        let point = folder.path().canonicalize().unwrap();
+        let Some(first) = mounted(&point) else {
+            return;
+        };
+        let ending = Ending::of(&point).unwrap();
+        let Some(cover) = mounted(&point) else {
+            return;
+        };
+        assert!(matches!(ending.end(), Err(UnmountError::Covered)));
+        assert!(matches!(ending.cut(), Err(UnmountError::Covered)));
+        cover.unmount();
+        ending.end().unwrap();
+        assert_eq!(mounts::at(&point).unwrap(), None);
+        drop(first);
     }
 }

@@ -242,8 +242,9 @@ fn say(place: &Path) -> Answer {
 fn refused(errno: Errno) -> Problem {
     match errno {
         Errno::NODATA | Errno::OPNOTSUPP => Problem::new("it is not a throughline mount"),
-        errno if is_ended(errno) => Problem::new("its server has ended")
-            .with_next("remove it: throughline umount DIR; the next mount replays the journal"),
+        errno if is_ended(errno) => Problem::new("its server has ended").with_next(
+            "remove it: throughline umount DIR; the next mount replays the journal if needed",
+        ),
         Errno::ACCESS => Problem::from(errno).with_next("run this as the user who mounted it"),
         other => other.into(),
     }

@@ -55,8 +55,8 @@ fn one(dir: &Path, lazy: bool, quiet: bool) -> Result<(), Failure> {
         unmounted(dir, unmount(&place, Unmount::Lazy))?;
         if !quiet {
             note(&format!(
-                "the server of {} had already ended; committed changes are in {}, and the next mount \
-                 replays its journal",
+                "the server of {} had already ended; if it did not close {}, the next mount replays the \
+                 journal, with all committed changes",
                 quote(dir),
                 quote(&mount.source)
             ));

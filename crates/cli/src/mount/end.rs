@@ -68,7 +68,7 @@ struct Mount {
     ending: Ending,
     device: Device,
     open: StillOpen,
-    /// Whether it was tried to remove the mount, and everything written after that.
+    /// Whether it was tried to remove the mount, and what the kernel still held was written.
     is_tried: AtomicBool,
     is_removed: AtomicBool,
 }
@@ -203,24 +203,28 @@ impl End {
     /// Ends the process once it makes no more progress.
     fn watch(&self) {
         let mut progress = Progress::new(Instant::now(), self.device());
+        let asked = Instant::now();
         let (mut is_cut, mut is_closing) = (false, false);
         loop {
             thread::sleep(LOOK);
-            match progress.look(Instant::now(), self.device()) {
-                Look::On => {}
-                Look::Slow if !is_cut && !self.waits_for_volume() => {
-                    is_cut = true;
-                    self.start_or_run("end-cut", End::cut);
-                }
-                Look::Slow if !is_closing && self.has_tried_to_unmount() => {
-                    is_closing = true;
-                    self.start_or_run("end-close", End::close);
-                }
-                Look::Slow => {}
-                Look::Hung => self.leave(
+            let look = progress.look(Instant::now(), self.device());
+            if look == Look::Hung {
+                self.leave(
                     "the device does not respond, or a request does not complete: the image is not closed, \
                      and is left as after a crash",
-                ),
+                );
+            }
+            let is_slow = look == Look::Slow && !self.waits_for_volume();
+            if is_slow && !is_cut {
+                is_cut = true;
+                self.start_or_run("end-cut", End::cut);
+            }
+            // Programs that still use the mount may make requests of the device for as long as they like;
+            // what unmounts may not respond.
+            let is_over = asked.elapsed() >= CUT_AFTER && self.has_tried_to_unmount();
+            if (is_slow || is_over) && !is_closing {
+                is_closing = true;
+                self.start_or_run("end-close", End::close);
             }
         }
     }
