@@ -297,7 +297,10 @@ impl End {
     /// would prevent that.
     fn exit(&self, code: u8) {
         let end = self.clone();
-        patiently(move || end.cut());
+        patiently(move || {
+            // An error was logged at the first attempt.
+            let _ = end.mount.get().map(|mount| mount.ending.cut());
+        });
         low_level::exit(code.into());
     }
 }
