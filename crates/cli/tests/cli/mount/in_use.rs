@@ -3,6 +3,7 @@
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 use std::process::Command;
 
 use throughline_testing::program::has;
@@ -21,8 +22,8 @@ mount --bind fuse /dev/fuse
 user="setpriv --reuid=lp --regid=lp --clear-groups"
 touch made
 chown lp made mnt
-$user ./throughline mkfs -qF -E root_owner made 64M
-PATH="$PWD/programs:$PATH" $user ./throughline mount -f -o commit=60 made mnt >log 2>&1 &
+$user ../throughline mkfs -qF -E root_owner made 64M
+PATH="$PWD/programs:$PATH" $user ../throughline mount -f -o commit=60 made mnt >log 2>&1 &
 server=$!
 trap 'kill -9 $server $writer 2>/dev/null || true' EXIT
 until grep -q " $PWD/mnt fuse" /proc/self/mounts; do
@@ -71,17 +72,20 @@ fn a_mount_in_use_that_is_ended_closes_its_image() {
     if skipped() || !has(&["setpriv", "unshare", "fusermount3"]) {
         return;
     }
-    for (case, writes, before, code) in CASES {
-        let dir = tempfile::tempdir().unwrap();
-        let dir = dir.path();
-        fs::copy(throughline().get_program(), dir.join("throughline")).unwrap();
-        fs::create_dir(dir.join("mnt")).unwrap();
-        fs::set_permissions(dir, Permissions::from_mode(0o777)).unwrap();
+    let shared = tempfile::tempdir().unwrap();
+    let shared = shared.path();
+    let allow_all = |dir: &Path| fs::set_permissions(dir, Permissions::from_mode(0o777)).unwrap();
+    allow_all(shared);
+    fs::copy(throughline().get_program(), shared.join("throughline")).unwrap();
+    for (number, (case, writes, before, code)) in CASES.into_iter().enumerate() {
+        let dir = shared.join(number.to_string());
+        fs::create_dir_all(dir.join("mnt")).unwrap();
+        allow_all(&dir);
         let ran = Command::new("timeout")
             .args(["100", "unshare", "-m", "sh", "-ec"])
             .arg(SCRIPT.replace("BEFORE", before))
             .env("WRITES", if writes { "on" } else { "once" })
-            .current_dir(dir)
+            .current_dir(&dir)
             .output()
             .unwrap();
         let text = |name| fs::read_to_string(dir.join(name)).unwrap();
