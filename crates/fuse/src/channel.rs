@@ -141,12 +141,12 @@ impl Channel {
     }
 
     /// Makes the kernel send a request that needs no service ([`Scratch::is_nudge`]), to the queue of the
-    /// processor on which this runs. `nodeid` is a regular file that the kernel knows; of others, it sends
-    /// nothing. `number` is one that no other such request has.
+    /// processor on which this runs. `nodeid` is a regular file. `number` is one that no other such request
+    /// has. Returns false if the kernel does not know the file, and sends nothing.
     ///
     /// # Errors
     /// The system's.
-    pub(crate) fn nudge(&self, nodeid: u64, number: u64) -> io::Result<()> {
+    pub(crate) fn nudge(&self, nodeid: u64, number: u64) -> io::Result<bool> {
         let notice = NotifyRetrieve {
             // The kernel counts its own requests up from 0, by two.
             unique: 1 << 63 | number << 1,
@@ -154,7 +154,6 @@ impl Channel {
             ..NotifyRetrieve::default()
         };
         self.send(0, NotifyRetrieve::CODE, &[notice.as_bytes()])
-            .map(drop)
     }
 
     /// Returns whether the kernel received it.

@@ -20,7 +20,8 @@
 //!   new thread therefore nudges the kernel: it causes a request on its own queue that needs no service, and
 //!   the commit of that fetches what is queued. The kernel accepts the nudge only for a regular file that it
 //!   knows. It is the one that a request of the queue named last: that request either is still served, so
-//!   the kernel knows the file, or its commit has fetched what was queued.
+//!   the kernel knows the file, or its commit has fetched what was queued. If the queue has had requests of
+//!   directories only, a file of another queue will do.
 //! - A thread that waits for a turn ([`crate::turns`]) does not count towards the bound. The holders of
 //!   turns wait for the kernel, which may wait for other requests, and the bound is larger than their number.
 //! - A thread whose entry is with the kernel does nothing but wait. In particular, notifications for which
@@ -31,6 +32,7 @@
 //!   queue gets no entry, the kernel is made to use `/dev/fuse`.
 
 use std::io;
+use std::iter;
 use std::os::fd::AsFd;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -338,13 +340,17 @@ impl<'a> Rings<'a> {
 
     /// Makes the kernel pass on the requests that were queued before it got the current thread's entry.
     fn nudge(&self, queue: &Queue) {
-        let number = self.nudges.fetch_add(1, Ordering::Relaxed);
-        let regular = queue.regular.load(Ordering::Relaxed);
-        if regular == 0 {
-            return;
-        }
-        if let Err(error) = self.connection.nudge(regular, number) {
-            self.warn_once("nudging the kernel", &error);
+        let named = |queue: &Queue| queue.regular.load(Ordering::Relaxed);
+        let others = self.queues.iter().map(|other| named(other));
+        let files = iter::once(named(queue)).chain(others);
+        for file in files.filter(|file| *file != 0) {
+            let number = self.nudges.fetch_add(1, Ordering::Relaxed);
+            match self.connection.nudge(file, number) {
+                Ok(true) => return,
+                // The kernel does not know the file any more.
+                Ok(false) => {}
+                Err(error) => self.warn_once("nudging the kernel", &error),
+            }
         }
     }
 
