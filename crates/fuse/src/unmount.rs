@@ -216,8 +216,8 @@ impl Ending {
         self.unique.is_none() || now.is_none() || self.unique == now
     }
 
-    /// Unmounts this mount, unless it is gone. The system call takes a path, so a mount that
-    /// another process makes between the check and the call would still be hit.
+    /// Unmounts this mount, unless it is gone. The system call takes a path, so a mount that another process
+    /// makes between the check and the call would still be hit.
     ///
     /// # Errors
     /// [`UnmountError`].

@@ -5,8 +5,8 @@
 //! complete because of a bug, the process exits anyway. The image is then as after a crash: data that was
 //! reported as durable is there. A second request to end has the same effect at once.
 //!
-//! If the mount cannot be removed, or programs use it and cannot be disconnected, the server writes
-//! everything back, closes the image under them, and exits.
+//! If the mount cannot be removed, or programs use it and cannot be disconnected, the server closes the image
+//! all the same, [`CUT_AFTER`] after the request, and exits. From then on, the programs get errors.
 //!
 //! Invariants:
 //! - After a request to end, the server exits if its device completes nothing for [`PATIENCE`], or for
@@ -68,7 +68,7 @@ struct Mount {
     ending: Ending,
     device: Device,
     open: StillOpen,
-    /// Whether it was tried to remove the mount, and what the kernel still held was written.
+    /// An attempt to unmount, and a sync after it, have returned.
     is_tried: AtomicBool,
     is_removed: AtomicBool,
 }
@@ -229,15 +229,16 @@ impl End {
         }
     }
 
-    /// Does what may wait for the server or the device.
+    /// Does what may wait for the server or the device on a thread of its own, or here if the system refuses
+    /// one.
     fn start_or_run(&self, name: &str, work: fn(&End)) {
         if self.start(name, move |end| work(&end)).is_err() {
             work(self);
         }
     }
 
-    /// Closes the image under the programs that still use the mount, and ends the process. Does nothing if
-    /// the mount has ended: the image is then being closed.
+    /// Closes the image although programs may still use the mount, and ends the process. Does nothing if the
+    /// mount has ended: the image is then being closed.
     fn close(&self) {
         let Some(mount) = self.mount.get() else {
             return;
