@@ -1,5 +1,4 @@
-//! FUSE requests over io_uring (Linux 6.14 and newer): [`FuseEntry`], a place for one request, with a ring of
-//! its own.
+//! FUSE requests over io_uring (Linux 6.14 and newer): [`FuseEntry`], a place for one request.
 //!
 //! ```text
 //!  register ──► with the kernel ──► wait() == true ──► held: request in `memory`, reply written there
@@ -10,6 +9,10 @@
 //! Each processor has a queue in the kernel, and an entry belongs to one queue. The kernel passes a request
 //! to the entry of its processor's queue that became free last. All queues need an entry before the kernel
 //! uses any. Requests without a reply, interrupts and notifications stay on `/dev/fuse`.
+//!
+//! The kernel completes the command of an entry on the thread that sent the command. So a thread that serves
+//! requests has an entry with a ring of its own. An entry of a [`crate::FuseReserve`] has none until it gets
+//! its first request, and then a new thread may go on with it: each commit is a new command, of any ring.
 //!
 //! Layout of an entry's memory (`struct fuse_uring_req_header` of the kernel's `fuse.h`, then the payload):
 //!
@@ -30,7 +33,7 @@
 
 use std::ffi::c_void;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::ptr::{self, NonNull};
 
 use io_uring::register::Restriction;
@@ -57,56 +60,30 @@ const IOVECS_AT: usize = 1024;
 const REGISTER: u32 = 1;
 /// `FUSE_IO_URING_CMD_COMMIT_AND_FETCH`.
 const COMMIT_AND_FETCH: u32 = 2;
+/// The maximum size of a completion queue. The kernel keeps completions for which there is no room.
+const MAX_COMPLETIONS: u32 = 1 << 16;
 /// The offset of `len` in `struct io_uring_sqe`, in units of four bytes.
 const SQE_LEN_AT: usize = 6;
 
 /// Makes a ring for the commands of FUSE, and for nothing else. It is disabled, as the thread that enables it
 /// must be the one that uses it.
 pub(crate) fn new_ring() -> io::Result<Ring> {
+    ring_for(1)
+}
+
+/// The same, for the commands of `entries` entries.
+pub(crate) fn ring_for(entries: u32) -> io::Result<Ring> {
     let mut builder = Ring::builder();
     builder
         .dontfork()
         .setup_single_issuer()
         .setup_defer_taskrun()
-        .setup_r_disabled();
+        .setup_r_disabled()
+        .setup_cqsize(entries.next_power_of_two().clamp(2, MAX_COMPLETIONS));
     let ring = builder.build(1)?;
     let mut allowed = [Restriction::sqe_op(opcode::UringCmd80::CODE)];
     ring.submitter().register_restrictions(&mut allowed)?;
     Ok(ring)
-}
-
-/// A ring that proves that this process may use io_uring. It is made before that transport is agreed on with
-/// the kernel, because after that, all requests wait until it is in use or [refused](FuseRefusal::refuse).
-pub struct FuseRefusal {
-    ring: Ring,
-}
-
-impl FuseRefusal {
-    /// Creates the ring.
-    ///
-    /// # Errors
-    /// System errors: io_uring is forbidden, disabled or too old.
-    pub fn new() -> io::Result<FuseRefusal> {
-        Ok(FuseRefusal { ring: new_ring()? })
-    }
-
-    /// Makes the kernel use `/dev/fuse` for all requests of `connection`, by a command that it refuses.
-    ///
-    /// # Errors
-    /// System errors of the ring.
-    pub fn refuse(mut self, connection: BorrowedFd<'_>) -> io::Result<()> {
-        self.ring.submitter().register_enable_rings()?;
-        let entry = command(connection.as_raw_fd(), REGISTER, u16::MAX, 0, None);
-        // SAFETY: the command refers to no memory.
-        unsafe { self.ring.submission().push(&entry) }.map_err(io::Error::other)?;
-        self.ring.submit()?;
-        match self.ring.completion().next() {
-            Some(refused) if refused.result() < 0 => Ok(()),
-            _ => Err(io::Error::other(
-                "the kernel took a command with a wrong queue",
-            )),
-        }
-    }
 }
 
 /// A mapping of zeros. Its owner decides who accesses it.
@@ -144,10 +121,16 @@ enum State {
     Ended,
 }
 
-/// See the head of this file. Used by one thread: the kernel refuses others.
-pub struct FuseEntry {
+/// What the thread of an entry sends its commands with.
+struct Own {
     ring: Ring,
     connection: OwnedFd,
+}
+
+/// See the head of this file. Its commands are sent by one thread: the kernel refuses others.
+pub struct FuseEntry {
+    /// `None`: the reserve sends its commands. It may also do so until [`FuseEntry::begin`].
+    own: Option<Own>,
     queue: u16,
     mapping: Mapping,
     state: State,
@@ -159,22 +142,53 @@ unsafe impl Send for FuseEntry {}
 unsafe impl Sync for FuseEntry {}
 
 impl FuseEntry {
-    /// An entry for a queue, which is the number of a processor. `payload_bytes` is at least the largest
-    /// request and reply that were agreed on. Memory that is not touched costs nothing.
+    /// An entry with a ring of its own for a queue, which is the number of a processor. `payload_bytes` is at
+    /// least the largest request and reply that were agreed on. Memory that is not touched costs nothing.
     ///
     /// # Errors
     /// System errors: no io_uring, no memory.
     pub fn new(connection: OwnedFd, queue: u16, payload_bytes: usize) -> io::Result<FuseEntry> {
+        let mut entry = FuseEntry::without_ring(queue, payload_bytes)?;
+        entry.take_ring(connection)?;
+        Ok(entry)
+    }
+
+    pub(crate) fn without_ring(queue: u16, payload_bytes: usize) -> io::Result<FuseEntry> {
         Ok(FuseEntry {
-            ring: FUSE.take(new_ring)?,
-            connection,
+            own: None,
             queue,
             mapping: Mapping::new(PAYLOAD_AT + payload_bytes)?,
             state: State::New,
         })
     }
 
-    /// Hands the entry to the kernel for the first time, and does not wait for a request.
+    /// The number of its processor.
+    pub fn queue(&self) -> u16 {
+        self.queue
+    }
+
+    /// Takes a ring of its own, unless it has one, for a thread that is to call [`FuseEntry::begin`]. The
+    /// ring commits over `connection`.
+    ///
+    /// # Errors
+    /// System errors; the entry is as before.
+    pub fn take_ring(&mut self, connection: OwnedFd) -> io::Result<()> {
+        if self.own.is_none() {
+            let ring = FUSE.take(new_ring)?;
+            self.own = Some(Own { ring, connection });
+        }
+        Ok(())
+    }
+
+    /// Makes the current thread the one that uses the entry's ring.
+    ///
+    /// # Errors
+    /// System errors: the entry has no ring, or began before.
+    pub fn begin(&mut self) -> io::Result<()> {
+        self.own()?.ring.submitter().register_enable_rings()
+    }
+
+    /// Begins, and hands the entry to the kernel for the first time. Does not wait for a request.
     ///
     /// # Errors
     /// The kernel's. The kernel then uses `/dev/fuse` for all requests, unless it already uses the rings.
@@ -182,22 +196,11 @@ impl FuseEntry {
     /// # Panics
     /// If it was called before.
     pub fn register(&mut self) -> io::Result<()> {
-        assert_eq!(self.state, State::New, "an entry is registered once");
-        self.ring.submitter().register_enable_rings()?;
-        let iovec = |at: usize, len: usize| libc::iovec {
-            iov_base: self.mapping.base.as_ptr().wrapping_add(at).cast(),
-            iov_len: len,
-        };
-        let iovecs = [
-            iovec(0, HEADERS_BYTES),
-            iovec(PAYLOAD_AT, self.mapping.len - PAYLOAD_AT),
-        ];
-        let at = self.mapping.base.as_ptr().wrapping_add(IOVECS_AT);
-        // SAFETY: in the mapping, which only we access in this state, and aligned: `IOVECS_AT` in a page.
-        unsafe { at.cast::<[libc::iovec; 2]>().write(iovecs) };
-        let number = self.connection.as_raw_fd();
-        self.push(&command(number, REGISTER, self.queue, 0, Some(at)))?;
-        self.ring.submit()?;
+        self.begin()?;
+        let number = self.own()?.connection.as_raw_fd();
+        let command = self.registration(number);
+        self.push(&command)?;
+        self.own()?.ring.submit()?;
         self.complete().inspect_err(|_| self.state = State::Ended)
     }
 
@@ -207,7 +210,7 @@ impl FuseEntry {
     /// As [`FuseEntry::wait`].
     pub fn commit(&mut self) -> io::Result<()> {
         self.push_commit()?;
-        self.ring.submit()?;
+        self.own()?.ring.submit()?;
         Ok(())
     }
 
@@ -219,18 +222,14 @@ impl FuseEntry {
     pub fn wait(&mut self) -> io::Result<bool> {
         self.push_commit()?;
         while self.state == State::Waiting {
-            match self.ring.submit_and_wait(1) {
+            match self.own()?.ring.submit_and_wait(1) {
                 Ok(_) => {}
                 Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
                 Err(error) => return Err(error),
             }
             self.complete()?;
         }
-        let State::Arrived { commit_id } = self.state else {
-            return Ok(false);
-        };
-        self.state = State::Held { commit_id };
-        Ok(true)
+        Ok(self.hold())
     }
 
     /// The memory, with the request in it; `None` if there is none.
@@ -269,29 +268,75 @@ impl FuseEntry {
         let _ = unsafe { madvise(rest.as_mut_ptr().cast(), rest.len(), Advice::LinuxDontNeed) };
     }
 
-    fn push_commit(&mut self) -> io::Result<()> {
-        let State::Held { commit_id } = self.state else {
-            return Ok(());
-        };
-        let number = self.connection.as_raw_fd();
-        let entry = command(number, COMMIT_AND_FETCH, self.queue, commit_id, None);
-        self.push(&entry)
+    fn own(&mut self) -> io::Result<&mut Own> {
+        let own = self.own.as_mut();
+        own.ok_or_else(|| io::Error::other("the entry has no ring of its own"))
     }
 
-    fn push(&mut self, entry: &squeue::Entry128) -> io::Result<()> {
+    /// The command that hands the entry to the kernel for the first time.
+    ///
+    /// # Panics
+    /// If the kernel has had it before.
+    pub(crate) fn registration(&mut self, connection: RawFd) -> squeue::Entry128 {
+        assert_eq!(self.state, State::New, "an entry is registered once");
+        let iovec = |at: usize, len: usize| libc::iovec {
+            iov_base: self.mapping.base.as_ptr().wrapping_add(at).cast(),
+            iov_len: len,
+        };
+        let iovecs = [
+            iovec(0, HEADERS_BYTES),
+            iovec(PAYLOAD_AT, self.mapping.len - PAYLOAD_AT),
+        ];
+        let at = self.mapping.base.as_ptr().wrapping_add(IOVECS_AT);
+        // SAFETY: in the mapping, which only we access in this state, and aligned: `IOVECS_AT` in a page.
+        unsafe { at.cast::<[libc::iovec; 2]>().write(iovecs) };
+        command(connection, REGISTER, self.queue, 0, Some(at))
+    }
+
+    /// The command that commits the reply; `None` if there is no request.
+    pub(crate) fn commitment(&self, connection: RawFd) -> Option<squeue::Entry128> {
+        let State::Held { commit_id } = self.state else {
+            return None;
+        };
+        let command = command(connection, COMMIT_AND_FETCH, self.queue, commit_id, None);
+        Some(command)
+    }
+
+    fn push_commit(&mut self) -> io::Result<()> {
+        let Some(own) = &self.own else {
+            return Ok(());
+        };
+        match self.commitment(own.connection.as_raw_fd()) {
+            Some(command) => self.push(&command),
+            None => Ok(()),
+        }
+    }
+
+    fn push(&mut self, command: &squeue::Entry128) -> io::Result<()> {
         // SAFETY: the kernel reads the iovecs when the command is submitted, and accesses the entry's memory
         // until the completion; both are in the mapping, which is kept in `State::Waiting`.
-        unsafe { self.ring.submission().push(entry) }.map_err(io::Error::other)?;
-        self.state = State::Waiting;
+        unsafe { self.own()?.ring.submission().push(command) }.map_err(io::Error::other)?;
+        self.set_waiting();
         Ok(())
+    }
+
+    /// A command of the entry is on its way to the kernel.
+    pub(crate) fn set_waiting(&mut self) {
+        self.state = State::Waiting;
     }
 
     /// Takes the completion of the command, if it has come.
     fn complete(&mut self) -> io::Result<()> {
-        let Some(completion) = self.ring.completion().next() else {
-            return Ok(());
-        };
-        let errno = match completion.result() {
+        let completion = self.own()?.ring.completion().next();
+        completion.map_or(Ok(()), |completion| self.completed(completion.result()))
+    }
+
+    /// The command of the entry has ended with this result.
+    ///
+    /// # Errors
+    /// The command's; none if the connection has ended.
+    pub(crate) fn completed(&mut self, result: i32) -> io::Result<()> {
+        let errno = match result {
             0.. => {
                 let at = self.mapping.base.as_ptr().wrapping_add(COMMIT_ID_AT);
                 // SAFETY: in the mapping, aligned, and the kernel has done with it.
@@ -311,6 +356,15 @@ impl FuseEntry {
             other => Err(other.into()),
         }
     }
+
+    /// Makes the memory accessible if a request has arrived, and returns whether it has.
+    pub(crate) fn hold(&mut self) -> bool {
+        let State::Arrived { commit_id } = self.state else {
+            return false;
+        };
+        self.state = State::Held { commit_id };
+        true
+    }
 }
 
 impl Drop for FuseEntry {
@@ -320,6 +374,11 @@ impl Drop for FuseEntry {
             self.mapping.unmap();
         }
     }
+}
+
+/// A command that the kernel refuses, after which it uses `/dev/fuse`: the queue does not exist.
+pub(crate) fn refused_command(connection: RawFd) -> squeue::Entry128 {
+    command(connection, REGISTER, u16::MAX, 0, None)
 }
 
 /// A command of FUSE on a ring (`struct fuse_uring_cmd_req`).
@@ -346,23 +405,17 @@ fn command(
 }
 
 #[cfg(test)]
-mod tests {
-    use std::os::fd::{AsFd, OwnedFd};
+pub(crate) mod tests {
+    use std::os::fd::OwnedFd;
 
     use super::*;
 
-    /// `None`, said so, where io_uring is not available.
-    fn refusal() -> Option<FuseRefusal> {
-        match FuseRefusal::new() {
-            Ok(refusal) => Some(refusal),
-            Err(error) => {
-                throughline_testkit::left_out!("no io_uring: {error}");
-                None
-            }
+    /// A connection that nothing is mounted on; `None`, said so, where there is no io_uring or FUSE.
+    pub(crate) fn unmounted() -> Option<OwnedFd> {
+        if let Err(error) = new_ring() {
+            throughline_testkit::left_out!("no io_uring: {error}");
+            return None;
         }
-    }
-
-    fn fuse() -> Option<OwnedFd> {
         let file = std::fs::File::options()
             .read(true)
             .write(true)
@@ -378,11 +431,11 @@ mod tests {
 
     #[test]
     fn other_descriptors_and_unmounted_connections_are_refused() {
-        if refusal().is_none() {
+        let Some(unmounted) = unmounted() else {
             return;
-        }
+        };
         let file = OwnedFd::from(tempfile::tempfile().unwrap());
-        for connection in [Some(file), fuse()].into_iter().flatten() {
+        for connection in [file, unmounted] {
             let mut entry = FuseEntry::new(connection, 0, 8192).unwrap();
             assert!(entry.memory().is_none());
             let registered = entry.register();
@@ -390,16 +443,6 @@ mod tests {
             assert_eq!(entry.state, State::Ended);
             assert!(entry.memory().is_none());
         }
-    }
-
-    #[test]
-    fn a_transport_is_refused_from_any_thread() {
-        let (Some(refusal), Some(connection)) = (refusal(), fuse()) else {
-            return;
-        };
-        std::thread::scope(|scope| {
-            scope.spawn(|| refusal.refuse(connection.as_fd()).unwrap());
-        });
     }
 
     #[test]

@@ -53,6 +53,8 @@ mod fuse;
 #[cfg(not(miri))]
 mod fuse_entry;
 #[cfg(not(miri))]
+mod fuse_reserve;
+#[cfg(not(miri))]
 mod host;
 mod joined;
 mod lane;
@@ -87,7 +89,9 @@ pub use every_thread::restrict_every_thread;
 #[cfg(not(miri))]
 pub use fuse::clone_fuse_connection;
 #[cfg(not(miri))]
-pub use fuse_entry::{FuseEntry, FuseRefusal, OP_IN_AT, PAYLOAD_AT, RING_AT};
+pub use fuse_entry::{FuseEntry, OP_IN_AT, PAYLOAD_AT, RING_AT};
+#[cfg(not(miri))]
+pub use fuse_reserve::FuseReserve;
 #[cfg(not(miri))]
 pub use host::{
     HeldByKernel, KernelHolder, LockMode, LockedFile, RangeLocks, given_descriptor, given_file,

@@ -237,6 +237,14 @@ impl Scratch {
         }
     }
 
+    /// The entry; `None` if the memory is of no entry.
+    pub(crate) fn into_entry(self) -> Option<FuseEntry> {
+        match self.memory {
+            Memory::Own(_) => None,
+            Memory::Entry { entry, .. } => Some(*entry),
+        }
+    }
+
     /// An empty scratch of the same size, for requests that are read.
     pub(crate) fn another(&mut self) -> Scratch {
         Scratch::new(self.buf().len() - PAGE_BYTES)
@@ -385,16 +393,6 @@ impl Scratch {
         {
             *reply_bytes = len;
             *touched_bytes = (*touched_bytes).max(len);
-        }
-    }
-
-    /// The header of the request that has arrived in an entry and is not taken yet.
-    pub(crate) fn arrived(&self) -> Option<InHeader> {
-        match &self.memory {
-            Memory::Own(_) => None,
-            Memory::Entry { entry, .. } => InHeader::read_from_prefix(entry.memory()?)
-                .ok()
-                .map(|(header, _)| header),
         }
     }
 

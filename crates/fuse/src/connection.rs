@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fuser::{Config, InitFlags, KernelConfig, MountOption, SessionACL};
+use throughline_device::PAYLOAD_AT;
 
 use crate::channel::Channel;
 use crate::mounts;
@@ -95,6 +96,12 @@ impl Connection {
     /// The number of entries that its queues over io_uring may need.
     pub(crate) fn max_entries(&self) -> usize {
         self.able.as_ref().map_or(0, Able::max_entries)
+    }
+
+    /// The memory of the entries that the kernel has from the start, in bytes. Most of it is not touched.
+    pub(crate) fn reserved_bytes(&self) -> u64 {
+        let entries = self.able.as_ref().map_or(0, Able::reserved_entries);
+        (entries * (self.request_bytes + PAYLOAD_AT)) as u64
     }
 
     /// Passes requests to `service` until the mount is gone.

@@ -23,6 +23,7 @@
 //!   ours.
 #![forbid(unsafe_code)]
 
+mod bell;
 mod beside;
 mod block_device;
 mod channel;

@@ -11,29 +11,27 @@
 //! another entry.
 //!
 //! Invariants:
-//! - While a request is served, another entry of its queue is free, or about to be. A thread that takes a
-//!   request when there is none starts another thread, up to a bound for each queue.
-//! - No request stays queued while an entry is free. The kernel looks at its queue only when an entry is
-//!   committed, not when one is registered. So a request that was queued while no entry was free would stay
-//!   there, although a new thread is idle, until another thread commits: for ever if that thread waits for
-//!   the request itself, as a change does that makes the kernel write back pages ([`crate::coherence`]). A
-//!   new thread therefore nudges the kernel: it causes a request on its own queue that needs no service, and
-//!   the commit of that fetches what is queued. The kernel accepts the nudge only for a regular file that it
-//!   knows. It is the one that a request of the queue named last: that request either is still served, so
-//!   the kernel knows the file, or its commit has fetched what was queued. If the queue has had requests of
-//!   directories only, a file of another queue will do.
-//! - A thread that waits for a turn ([`crate::turns`]) does not count towards the bound. The holders of
-//!   turns wait for the kernel, which may wait for other requests, and the bound is larger than their number.
+//! - The kernel has all entries of a queue from the start ([`FuseReserve`]). An entry gets its thread with
+//!   its
+//!   first request. So no request stays in the kernel's queue, unless as many are being served as the queue
+//!   has entries: the kernel looks at its queue only when an entry is committed, not when one is registered.
+//! - A thread that waits for a turn ([`crate::turns`]) is replaced by another one with a new entry. The
+//!   holders of turns wait for the kernel, which may wait for other requests, and each queue has more entries
+//!   than there are turns.
+//! - A request that was queued while the new entry was on its way is passed on, too: the new thread nudges
+//!   the kernel. It causes a request on its own queue that needs no service, and the commit of that fetches
+//!   what is queued. The kernel accepts the nudge only for a regular file that it knows, such as the file of
+//!   the request that waits for a turn.
 //! - A thread whose entry is with the kernel does nothing but wait. In particular, notifications for which
 //!   the kernel may wait for requests are sent by a thread without an entry.
 //! - A thread never ends before the connection: closing its ring would lose a request that arrives meanwhile.
 //!   Surplus threads sleep.
-//! - The kernel uses no ring before all queues have an entry. Until then, no thread serves requests. If a
-//!   queue gets no entry, the kernel is made to use `/dev/fuse`.
+//! - The kernel uses no ring before all queues have an entry. If one gets none, the kernel is made to use
+//!   `/dev/fuse`.
+//! - If no thread can be started, the thread of the reserve serves the request.
 
 use std::io;
-use std::iter;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -41,25 +39,23 @@ use std::sync::mpsc;
 use std::thread::Scope;
 
 use crossbeam_utils::CachePadded;
-use parking_lot::{Condvar, Mutex};
 use throughline_device::{
-    Background, FuseEntry, FuseRefusal, PAYLOAD_AT, bind_thread, clone_fuse_connection,
+    Background, FuseEntry, FuseReserve, PAYLOAD_AT, bind_thread, clone_fuse_connection,
     free_thread, possible_processors,
 };
 
+use crate::bell::Bell;
 use crate::channel::{Channel, Scratch};
 use crate::options::Choices;
 use crate::placement::Placement;
 use crate::service::Service;
 use crate::turns::MAX_TURNS;
-use crate::wire::Opcode;
 
-/// The maximum number of threads of all queues that serve at the same time, unless the minimum of
-/// [`QUEUE_THREADS`] requires more.
-const ALL_THREADS: usize = 128;
-/// The smallest and largest bound for one queue.
-const QUEUE_THREADS: (usize, usize) = (8, 16);
-const _: () = assert!(QUEUE_THREADS.0 > MAX_TURNS + 1);
+/// The number of entries of all queues, unless the minimum of [`QUEUE_ENTRIES`] requires more.
+const ALL_ENTRIES: usize = 128;
+/// The smallest and largest number of entries of one queue.
+const QUEUE_ENTRIES: (usize, usize) = (8, 16);
+const _: () = assert!(QUEUE_ENTRIES.0 > MAX_TURNS + 1);
 /// The number of threads waiting for a turn for which there are entries in a sandbox, which makes no more.
 /// Without one, the limit of open files allows about as many.
 const WAITING: usize = 256;
@@ -73,7 +69,7 @@ const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
 /// What the transport needs, determined before it is negotiated with the kernel.
 pub(crate) struct Able {
-    refusal: FuseRefusal,
+    reserve: FuseReserve,
     processors: Vec<u16>,
 }
 
@@ -87,22 +83,30 @@ impl Able {
         if std::fs::read_to_string(SWITCH).is_ok_and(|text| text.trim() == "N") {
             return Err(io::Error::other(format!("{SWITCH} is off")));
         }
+        let processors = possible_processors()?;
+        let reserved = processors.len() * queue_entries(processors.len());
         Ok(Able {
-            refusal: FuseRefusal::new()?,
-            processors: possible_processors()?,
+            reserve: FuseReserve::new(reserved)?,
+            processors,
         })
     }
 
-    /// The maximum number of threads of a queue that serve at the same time.
-    fn bound(&self) -> usize {
-        let (least, most) = QUEUE_THREADS;
-        (ALL_THREADS / self.processors.len()).clamp(least, most)
+    /// The number of entries of all queues that the kernel has from the start.
+    pub(crate) fn reserved_entries(&self) -> usize {
+        let queues = self.processors.len();
+        queues * queue_entries(queues)
     }
 
     /// The number of entries of all queues that suffices, with room for threads that wait for a turn.
     pub(crate) fn max_entries(&self) -> usize {
-        self.processors.len() * self.bound() + WAITING
+        self.reserved_entries() + WAITING
     }
+}
+
+/// The number of entries of each of `queues` queues, without those of threads that wait for a turn.
+fn queue_entries(queues: usize) -> usize {
+    let (least, most) = QUEUE_ENTRIES;
+    (ALL_ENTRIES / queues).clamp(least, most)
 }
 
 /// Whether this process may give its threads the policy `SCHED_IDLE`.
@@ -119,9 +123,6 @@ pub(crate) struct Rings<'a> {
     connection: Arc<Channel>,
     payload_bytes: usize,
     queues: Vec<CachePadded<Queue>>,
-    /// The maximum number of threads of a queue that serve at the same time.
-    bound: usize,
-    start: Start,
     /// Entries that keep the memory of a large request.
     large: AtomicUsize,
     /// Threads have the policy `SCHED_IDLE` ([`crate::placement`]).
@@ -134,61 +135,13 @@ pub(crate) struct Rings<'a> {
     nudges: AtomicU64,
 }
 
-/// The threads of one processor's queue.
+/// One processor's queue.
 struct Queue {
     processor: u16,
-    /// The threads that wait for a request, or are about to.
-    waiting: AtomicUsize,
-    /// All threads except those that wait for a turn.
-    threads: AtomicUsize,
-    /// The node id of the regular file that a request named last, or 0.
-    regular: AtomicU64,
-}
-
-/// Whether all queues have an entry. Unknown at first.
-#[derive(Default)]
-struct Start {
-    known: Mutex<Option<bool>>,
-    changed: Condvar,
-}
-
-impl Start {
-    fn set(&self, complete: bool) {
-        *self.known.lock() = Some(complete);
-        self.changed.notify_all();
-    }
-
-    fn wait(&self) -> bool {
-        let mut known = self.known.lock();
-        loop {
-            match *known {
-                Some(complete) => return complete,
-                None => self.changed.wait(&mut known),
-            }
-        }
-    }
-}
-
-/// Wakes the thread that sends notifications.
-#[derive(Default)]
-struct Bell {
-    rung: Mutex<bool>,
-    changed: Condvar,
-}
-
-impl Bell {
-    fn ring(&self) {
-        *self.rung.lock() = true;
-        self.changed.notify_one();
-    }
-
-    fn wait(&self) {
-        let mut rung = self.rung.lock();
-        while !*rung {
-            self.changed.wait(&mut rung);
-        }
-        *rung = false;
-    }
+    /// The entries that take no request: their threads wait for a turn, or have lost them.
+    absent: AtomicUsize,
+    /// The entries that replace them.
+    added: AtomicUsize,
 }
 
 impl<'a> Rings<'a> {
@@ -202,9 +155,8 @@ impl<'a> Rings<'a> {
         let queue = |processor: &u16| {
             CachePadded::new(Queue {
                 processor: *processor,
-                waiting: AtomicUsize::new(0),
-                threads: AtomicUsize::new(0),
-                regular: AtomicU64::new(0),
+                absent: AtomicUsize::new(0),
+                added: AtomicUsize::new(0),
             })
         };
         Rings {
@@ -212,8 +164,6 @@ impl<'a> Rings<'a> {
             connection,
             payload_bytes,
             queues: able.processors.iter().map(queue).collect(),
-            bound: able.bound(),
-            start: Start::default(),
             large: AtomicUsize::new(0),
             idle_policy: choices.idle_policy && may_be_idle(),
             ended: AtomicBool::new(false),
@@ -223,7 +173,7 @@ impl<'a> Rings<'a> {
         }
     }
 
-    /// Starts the first thread of each queue. Returns whether the kernel uses the rings from now on; if not,
+    /// Hands the entries of all queues to the kernel. Returns whether it uses the rings from now on; if not,
     /// it uses `/dev/fuse`.
     ///
     /// # Errors
@@ -233,50 +183,64 @@ impl<'a> Rings<'a> {
         scope: &'scope Scope<'scope, '_>,
         able: Able,
     ) -> io::Result<bool> {
-        let started = self.start_all(scope);
-        self.start.set(started.is_ok());
-        match started {
-            Ok(()) => {
-                let queues = self.queues.len();
-                tracing::info!(queues, "requests come over io_uring");
-                let bytes = self.payload_bytes + PAYLOAD_AT;
-                (self.server.transport()).set(queues, queues * self.bound, bytes);
-                Ok(true)
-            }
-            Err(error) => {
-                tracing::warn!(%error, "requests come through /dev/fuse: starting io_uring failed");
-                self.end();
-                able.refusal.refuse(self.connection.as_fd())?;
-                Ok(false)
-            }
+        // A thread that cannot be started must not take the reserve with it.
+        let (give, given) = mpsc::channel();
+        let (tell, told) = mpsc::channel();
+        if let Err(error) = self.start_threads(scope, given, tell) {
+            return self.refuse(able.reserve, &error);
         }
+        // The thread waits for it.
+        let _ = give.send(able.reserve);
+        let ended = |_| Err(io::Error::other("a thread ended"));
+        told.recv().unwrap_or_else(ended)
     }
 
-    fn start_all<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) -> io::Result<()> {
+    fn start_threads<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        given: mpsc::Receiver<FuseReserve>,
+        tell: mpsc::Sender<io::Result<bool>>,
+    ) -> io::Result<()> {
         std::thread::Builder::new()
             .name("fuse-notices".to_owned())
             .spawn_scoped(scope, || self.send_notices())?;
-        let (tell, told) = mpsc::channel();
-        for queue in &self.queues {
-            let tell = tell.clone();
-            self.spawn(scope, queue, move |scratch| {
-                let (registered, scratch) = match scratch {
-                    Ok(scratch) => (Ok(()), Some(scratch)),
-                    Err(error) => (Err(error), None),
+        std::thread::Builder::new()
+            .name("fuse-reserve".to_owned())
+            .spawn_scoped(scope, move || {
+                let Ok(mut reserve) = given.recv() else {
+                    return;
                 };
-                // The receiver stops at the first error.
-                let _ = tell.send(registered);
-                // The receiver waits until all senders are dropped.
-                drop(tell);
-                scratch.filter(|_| self.start.wait())
+                let registered = self.register(&mut reserve);
+                // The receiver waits for it.
+                match registered {
+                    Ok(()) => {
+                        let _ = tell.send(Ok(true));
+                        self.serve_reserve(scope, reserve);
+                    }
+                    Err(error) => drop(tell.send(self.refuse(reserve, &error))),
+                }
             })?;
-        }
-        drop(tell);
-        let registered: Vec<()> = told.into_iter().collect::<io::Result<_>>()?;
-        match registered.len() == self.queues.len() {
-            true => Ok(()),
-            false => Err(io::Error::other("a thread ended")),
-        }
+        Ok(())
+    }
+
+    /// Makes the kernel use `/dev/fuse`.
+    fn refuse(&self, reserve: FuseReserve, why: &io::Error) -> io::Result<bool> {
+        tracing::warn!(error = %why, "requests come through /dev/fuse: starting io_uring failed");
+        self.end();
+        reserve.refuse(self.connection.as_fd())?;
+        Ok(false)
+    }
+
+    fn register(&self, reserve: &mut FuseReserve) -> io::Result<()> {
+        let queues = self.queues.len();
+        let entries = queues * queue_entries(queues);
+        let processors = self.queues.iter().map(|queue| queue.processor).cycle();
+        let connection = self.own_connection()?;
+        reserve.register(connection, processors.take(entries), self.payload_bytes)?;
+        tracing::info!(queues, entries, "requests come over io_uring");
+        let bytes = self.payload_bytes + PAYLOAD_AT;
+        self.server.transport().set(queues, entries, bytes);
+        Ok(())
     }
 
     /// The connection has ended.
@@ -285,84 +249,161 @@ impl<'a> Rings<'a> {
         self.notices.ring();
     }
 
-    /// Starts a thread for `queue`. `ready` gets the memory of its entry, which the kernel has accepted, and
-    /// returns it if the thread is to serve.
+    /// Gives the entries of the reserve threads when they get their first requests, until all have one.
+    fn serve_reserve<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        mut reserve: FuseReserve,
+    ) {
+        loop {
+            match reserve.wait() {
+                Ok(Some(entry)) => self.give_thread(scope, &mut reserve, entry),
+                Ok(None) => return,
+                Err(error) => tracing::error!(%error, "waiting for a request"),
+            }
+        }
+    }
+
+    fn give_thread<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        reserve: &mut FuseReserve,
+        mut entry: FuseEntry,
+    ) {
+        let mut queues = self.queues.iter();
+        let Some(queue) = queues.find(|queue| queue.processor == entry.queue()) else {
+            unreachable!("the reserve has entries of our queues");
+        };
+        // A thread that cannot be started must not take the request with it.
+        let (give, given) = mpsc::channel::<FuseEntry>();
+        let begin = move || {
+            let mut entry = given.recv().ok()?;
+            let begun = entry.begin();
+            let begun = begun.inspect_err(|error| tracing::error!(%error, "using a ring"));
+            begun.ok().map(|()| Scratch::of_entry(entry))
+        };
+        let ring = self
+            .own_connection()
+            .and_then(|connection| entry.take_ring(connection));
+        match ring.and_then(|()| self.spawn(scope, queue, begin)) {
+            // The thread waits for it.
+            Ok(()) => drop(give.send(entry)),
+            Err(error) => {
+                self.warn_once("starting a thread", &error);
+                self.serve_here(scope, queue, reserve, entry);
+            }
+        }
+    }
+
+    /// Serves a request on the thread of the reserve.
+    fn serve_here<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        queue: &'scope Queue,
+        reserve: &mut FuseReserve,
+        entry: FuseEntry,
+    ) {
+        let mut scratch = Scratch::of_entry(entry);
+        self.serve(scope, queue, &mut scratch);
+        scratch.discard(SMALL_BYTES);
+        let entry = scratch.into_entry();
+        if let Some(Err(error)) = entry.map(|entry| reserve.commit(entry)) {
+            tracing::error!(%error, "answering a request");
+        }
+        if self.server.has_notices() {
+            self.notices.ring();
+        }
+    }
+
+    /// Starts a thread for `queue`. `begin` gets its entry, with the first request in it.
     fn spawn<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
         queue: &'scope Queue,
-        ready: impl FnOnce(io::Result<Scratch>) -> Option<Scratch> + Send + 'scope,
+        begin: impl FnOnce() -> Option<Scratch> + Send + 'scope,
     ) -> io::Result<()> {
-        queue.waiting.fetch_add(1, Ordering::Relaxed);
-        queue.threads.fetch_add(1, Ordering::Relaxed);
-        let started = std::thread::Builder::new()
+        std::thread::Builder::new()
             .name("fuse-ring".to_owned())
             .spawn_scoped(scope, move || {
                 // The thread that started this one may be in the background.
                 free_thread();
                 bind_thread(queue.processor);
-                if let Some(scratch) = ready(self.new_entry(queue)) {
-                    self.server.transport().begin_thread();
+                self.server.transport().begin_thread();
+                if let Some(scratch) = begin() {
                     self.work(scope, queue, scratch);
-                    self.server.transport().end_thread();
                 }
-                queue.end();
-            });
-        started.map(drop).inspect_err(|_| queue.end())
+                self.server.transport().end_thread();
+            })
+            .map(drop)
+    }
+
+    /// An entry of the queue takes no request for now: replaces it, unless one is left of those that replaced
+    /// others. `file` is a regular file that the kernel knows, if one is known here.
+    fn replace<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        queue: &'scope Queue,
+        file: Option<u64>,
+    ) {
+        let absent = queue.absent.fetch_add(1, Ordering::Relaxed) + 1;
+        let more = |added| (added < absent).then_some(added + 1);
+        let is_more = (queue.added)
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
+            .is_ok();
+        if !is_more || self.ended.load(Ordering::Acquire) {
+            return;
+        }
+        // The next that is replaced tries again.
+        let failed = move |what: &str, error: &io::Error| {
+            queue.added.fetch_sub(1, Ordering::Relaxed);
+            self.warn_once(what, error);
+        };
+        let begin = move || {
+            let added = self.new_entry(queue);
+            let added = added.inspect_err(|error| failed("adding an entry of a ring", error));
+            let mut scratch = added.ok()?;
+            if let Some(file) = file {
+                self.nudge(file);
+            }
+            let arrived = scratch.wait();
+            let arrived = arrived.inspect_err(|error| failed("waiting for a request", error));
+            arrived.is_ok_and(|arrived| arrived).then_some(scratch)
+        };
+        if let Err(error) = self.spawn(scope, queue, begin) {
+            failed("starting a thread", &error);
+        }
     }
 
     fn new_entry(&self, queue: &Queue) -> io::Result<Scratch> {
-        let connection = self.connection.as_fd();
-        // A descriptor of its own, because threads that share one contend for its reference count.
-        let own = clone_fuse_connection(connection).or_else(|_| connection.try_clone_to_owned())?;
-        let mut entry = FuseEntry::new(own, queue.processor, self.payload_bytes)?;
+        let connection = self.own_connection()?;
+        let mut entry = FuseEntry::new(connection, queue.processor, self.payload_bytes)?;
         entry.register()?;
         Ok(Scratch::of_entry(entry))
     }
 
-    /// Starts another thread for the queue if none of them waits for requests.
-    fn ensure_waiter<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, queue: &'scope Queue) {
-        if queue.waiting.load(Ordering::Relaxed) > 0
-            || queue.threads.load(Ordering::Relaxed) >= self.bound
-            || self.ended.load(Ordering::Acquire)
-        {
-            return;
-        }
-        let started = self.spawn(scope, queue, |scratch| {
-            let added =
-                scratch.inspect_err(|error| self.warn_once("adding an entry of a ring", error));
-            added.ok().inspect(|_| self.nudge(queue))
-        });
-        if let Err(error) = started {
-            self.warn_once("starting a thread", &error);
-        }
+    /// A descriptor for one thread: threads that share one contend for its reference count.
+    fn own_connection(&self) -> io::Result<OwnedFd> {
+        let connection = self.connection.as_fd();
+        clone_fuse_connection(connection).or_else(|_| connection.try_clone_to_owned())
     }
 
     /// Makes the kernel pass on the requests that were queued before it got the current thread's entry.
-    fn nudge(&self, queue: &Queue) {
-        let named = |queue: &Queue| queue.regular.load(Ordering::Relaxed);
-        let others = self.queues.iter().map(|other| named(other));
-        let files = iter::once(named(queue)).chain(others);
-        for file in files.filter(|file| *file != 0) {
-            let number = self.nudges.fetch_add(1, Ordering::Relaxed);
-            match self.connection.nudge(file, number) {
-                Ok(true) => return,
-                // The kernel does not know the file any more.
-                Ok(false) => {}
-                Err(error) => self.warn_once("nudging the kernel", &error),
-            }
+    fn nudge(&self, nodeid: u64) {
+        let number = self.nudges.fetch_add(1, Ordering::Relaxed);
+        if let Err(error) = self.connection.nudge(nodeid, number) {
+            self.warn_once("nudging the kernel", &error);
         }
     }
 
-    /// Logs a warning, but only the first one: the existing threads go on serving, and every request tries
-    /// again to add a thread.
+    /// Logs a warning, but only the first one: the existing threads go on serving, and later requests try
+    /// again.
     fn warn_once(&self, what: &str, error: &io::Error) {
         if !self.warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(%error, "{what}");
         }
     }
 
-    /// Serves requests of the queue until the connection ends.
+    /// Serves the request in `scratch`, and those that follow, until the connection ends.
     fn work<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
@@ -374,31 +415,25 @@ impl<'a> Rings<'a> {
         let background = background.and_then(Result::ok);
         let mut placement = Placement::new(queue.processor, background, self.server.transport());
         loop {
-            match scratch.wait() {
-                Ok(true) => {}
-                Ok(false) => return,
-                Err(error) => {
-                    // This entry is lost, but its queue needs one.
-                    tracing::error!(%error, "waiting for a request");
-                    queue.waiting.fetch_sub(1, Ordering::Relaxed);
-                    self.ensure_waiter(scope, queue);
-                    queue.waiting.fetch_add(1, Ordering::Relaxed);
-                    return;
-                }
-            }
-            queue.waiting.fetch_sub(1, Ordering::Relaxed);
-            queue.notes(&scratch);
-            self.ensure_waiter(scope, queue);
             self.serve(scope, queue, &mut scratch);
             self.limit_memory(&mut scratch, &mut keeps);
             placement.served(scratch.reply_bytes());
-            queue.waiting.fetch_add(1, Ordering::Relaxed);
             if self.server.has_notices() {
                 // The notifications must follow the reply.
                 if let Err(error) = scratch.commit() {
                     tracing::error!(%error, "answering a request");
                 }
                 self.notices.ring();
+            }
+            match scratch.wait() {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(error) => {
+                    // This entry is lost.
+                    tracing::error!(%error, "waiting for a request");
+                    self.replace(scope, queue, None);
+                    return;
+                }
             }
         }
     }
@@ -413,10 +448,10 @@ impl<'a> Rings<'a> {
         let served = std::panic::catch_unwind(AssertUnwindSafe(|| {
             scratch.take_from_entry()?;
             while !scratch.is_nudge() && !self.server.serve_entry(&self.connection, scratch)? {
-                queue.threads.fetch_sub(1, Ordering::Relaxed);
-                self.ensure_waiter(scope, queue);
+                let file = scratch.header().map(|header| header.nodeid);
+                self.replace(scope, queue, file);
                 self.server.await_turn();
-                queue.threads.fetch_add(1, Ordering::Relaxed);
+                queue.absent.fetch_sub(1, Ordering::Relaxed);
             }
             Ok(())
         }));
@@ -452,23 +487,5 @@ impl<'a> Rings<'a> {
             self.server.send_notices(&self.connection);
             self.notices.wait();
         }
-    }
-}
-
-impl Queue {
-    /// Notes the file of a request that has arrived.
-    fn notes(&self, scratch: &Scratch) {
-        let named = scratch
-            .arrived()
-            .filter(|header| Opcode::of(header.opcode).is_some_and(Opcode::is_of_regular_file));
-        if let Some(header) = named {
-            self.regular.store(header.nodeid, Ordering::Relaxed);
-        }
-    }
-
-    /// One of its threads ends.
-    fn end(&self) {
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
-        self.threads.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -179,6 +179,11 @@ impl Session {
         self.connection.max_entries()
     }
 
+    /// The address space of those entries that the kernel has from the start, in bytes.
+    pub fn reserved_bytes(&self) -> u64 {
+        self.connection.reserved_bytes()
+    }
+
     /// Calls `over` if a request of an untrusted image takes longer than `limit`, which is checked once a
     /// second, on a thread that lasts as long as the mount.
     ///

@@ -20,8 +20,8 @@ const OTHER_THREADS: usize = 16;
 const QUEUES: usize = 2;
 /// More threads use system calls.
 const MAX_ENGINE_RINGS: usize = 96;
-/// The memory of the server of an untrusted image besides its page cache, in bytes: stacks and requests of
-/// its threads, metadata, open files.
+/// The memory of the server of an untrusted image besides its page cache and the requests over io_uring, in
+/// bytes: stacks of its threads, metadata, open files.
 const UNTRUSTED_BYTES: u64 = 512 << 20;
 
 /// Whether the server runs in a sandbox. That of a mount that is explained does not: it runs the kernel's
@@ -33,7 +33,7 @@ pub(super) fn is_for(plan: &Plan) -> bool {
 /// Drops the rights of this process that serving the mount does not need, and shows that in its status.
 pub(super) fn drop_rights(plan: &Plan, session: &Session) {
     if plan.options.untrusted {
-        bound_memory(&plan.options);
+        bound_memory(&plan.options, session.reserved_bytes());
     }
     if !is_for(plan) {
         session.set_sandbox(json!({
@@ -98,8 +98,9 @@ fn is_remote(plan: &Plan) -> bool {
 }
 
 /// Bounds the memory of this process. If it takes more, which only a bug of ours can make it do, it ends.
-fn bound_memory(options: &MountOptions) {
+fn bound_memory(options: &MountOptions, reserved_bytes: u64) {
     let bytes = options.cache_bytes().saturating_add(UNTRUSTED_BYTES);
+    let bytes = bytes.saturating_add(reserved_bytes);
     let mut limit = getrlimit(Resource::Data);
     let most = limit.maximum.unwrap_or(u64::MAX).min(bytes);
     (limit.current, limit.maximum) = (Some(most), Some(most));

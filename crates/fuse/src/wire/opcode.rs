@@ -117,21 +117,6 @@ impl Opcode {
         )
     }
 
-    /// Operations of which the kernel knows that their inode is a regular file, and keeps it while they are
-    /// served.
-    pub(crate) fn is_of_regular_file(self) -> bool {
-        matches!(
-            self,
-            Opcode::Open
-                | Opcode::Read
-                | Opcode::Write
-                | Opcode::Flush
-                | Opcode::Fsync
-                | Opcode::Fallocate
-                | Opcode::CopyFileRange
-        )
-    }
-
     /// Operations after whose success the kernel keeps attributes of the request's inode that they change:
     /// the change time after an IOCTL, the access time of the source of a copy.
     pub(crate) fn hides_changes(self) -> bool {
