@@ -11,8 +11,9 @@
 //! uses any. Requests without a reply, interrupts and notifications stay on `/dev/fuse`.
 //!
 //! The kernel completes the command of an entry on the thread that sent the command. So a thread that serves
-//! requests has an entry with a ring of its own. An entry of a [`crate::FuseReserve`] has none until it gets
-//! its first request, and then a new thread may go on with it: each commit is a new command, of any ring.
+//! requests has an entry with a ring of its own. Those of a [`crate::FuseReserve`] share its ring until they
+//! get their first requests. Then another thread may go on with the entry, as each commit is a new command,
+//! which may come from any ring.
 //!
 //! Layout of an entry's memory (`struct fuse_uring_req_header` of the kernel's `fuse.h`, then the payload):
 //!
@@ -60,6 +61,8 @@ const IOVECS_AT: usize = 1024;
 const REGISTER: u32 = 1;
 /// `FUSE_IO_URING_CMD_COMMIT_AND_FETCH`.
 const COMMIT_AND_FETCH: u32 = 2;
+/// The maximum size of a submission queue: room for commands that could not be submitted.
+const SUBMISSIONS: u32 = 8;
 /// The maximum size of a completion queue. The kernel keeps completions for which there is no room.
 const MAX_COMPLETIONS: u32 = 1 << 16;
 /// The offset of `len` in `struct io_uring_sqe`, in units of four bytes.
@@ -80,7 +83,7 @@ pub(crate) fn ring_for(entries: u32) -> io::Result<Ring> {
         .setup_defer_taskrun()
         .setup_r_disabled()
         .setup_cqsize(entries.next_power_of_two().clamp(2, MAX_COMPLETIONS));
-    let ring = builder.build(1)?;
+    let ring = builder.build(entries.min(SUBMISSIONS))?;
     let mut allowed = [Restriction::sqe_op(opcode::UringCmd80::CODE)];
     ring.submitter().register_restrictions(&mut allowed)?;
     Ok(ring)
@@ -303,10 +306,8 @@ impl FuseEntry {
     }
 
     fn push_commit(&mut self) -> io::Result<()> {
-        let Some(own) = &self.own else {
-            return Ok(());
-        };
-        match self.commitment(own.connection.as_raw_fd()) {
+        let number = self.own()?.connection.as_raw_fd();
+        match self.commitment(number) {
             Some(command) => self.push(&command),
             None => Ok(()),
         }

@@ -3,8 +3,8 @@
 //! ```text
 //!             ┌── queue 1: entry entry entry … ◄── request, when no thread's entry is free
 //!  one ring ──┤                                       │
-//!             └── queue 2: entry entry entry …        └─► wait() ─► a new thread: take_ring(), begin()
-//!                                                               └► or, without one: commit()
+//!             └── queue 2: entry entry entry …        └─► wait() ─► another thread: take_ring(), begin()
+//!                                                               └► or, if there is none: commit()
 //! ```
 //!
 //! The kernel leaves a request queued if no entry is free when it comes, and looks at the queue again only
@@ -15,12 +15,18 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::iter::repeat_n;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 
 use io_uring::squeue;
+use rustix::io::Errno;
 
 use crate::fuse_entry::{FuseEntry, refused_command, ring_for};
 use crate::rings::FuseRing as Ring;
+
+/// How long the ring waits for memory.
+const RETRY: Duration = Duration::from_millis(10);
 
 /// See the head of this file.
 pub struct FuseReserve {
@@ -53,30 +59,53 @@ impl FuseReserve {
         })
     }
 
-    /// Hands an entry to the kernel for each of `queues`, of which each may occur more than once.
-    /// `payload_bytes` as of [`FuseEntry::new`].
+    /// Hands `entries` entries of each of `queues` to the kernel. `payload_bytes` as of [`FuseEntry::new`].
     ///
     /// # Errors
-    /// System errors; the transport is to be [refused](FuseReserve::refuse) then.
+    /// System errors; the transport is to be [refused](FuseReserve::refuse) then. An error that comes when
+    /// each queue has an entry is returned by [`FuseReserve::wait`]: the kernel uses the entries that it has.
     pub fn register(
         &mut self,
         connection: OwnedFd,
-        queues: impl IntoIterator<Item = u16>,
+        queues: &[u16],
+        entries: usize,
         payload_bytes: usize,
     ) -> io::Result<()> {
         self.enable()?;
         let number = connection.as_raw_fd();
         self.connection = Some(connection);
-        for queue in queues {
-            let mut entry = FuseEntry::without_ring(queue, payload_bytes)?;
+        let all = queues.iter().flat_map(|queue| repeat_n(*queue, entries));
+        let made: Vec<FuseEntry> = all
+            .map(|queue| FuseEntry::without_ring(queue, payload_bytes))
+            .collect::<io::Result<_>>()?;
+        // The kernel uses the entries as soon as the last queue has one.
+        let at_last = (queues.len() * entries).saturating_sub(entries);
+        for (at, mut entry) in made.into_iter().enumerate() {
             let command = entry.registration(number);
-            self.send(entry, command)?;
-            self.take_completions();
-            if let Some(error) = self.errors.pop_front() {
-                return Err(error);
+            let sent = self.send(entry, command);
+            match sent.and_then(|place| self.registered(place)) {
+                Ok(()) => {}
+                Err(error) if at <= at_last => return Err(error),
+                Err(error) => {
+                    self.errors.push_back(error);
+                    break;
+                }
             }
         }
         Ok(())
+    }
+
+    /// Whether the kernel has taken the entry.
+    fn registered(&mut self, place: usize) -> io::Result<()> {
+        let arrived = self.arrived.len();
+        self.take_completions();
+        if let Some(error) = self.errors.pop_front() {
+            return Err(error);
+        }
+        match self.with_kernel[place].is_some() || self.arrived.len() > arrived {
+            true => Ok(()),
+            false => Err(Errno::NOTCONN.into()),
+        }
     }
 
     /// Makes the kernel use `/dev/fuse` for all requests of `connection`, by a command that it refuses.
@@ -99,11 +128,12 @@ impl FuseReserve {
     }
 
     /// Waits for a request. Returns its entry, which holds it: give it a ring and a thread, or
-    /// [commit](FuseReserve::commit) it. `None` if the kernel has no entry of the reserve: all have threads,
-    /// or the connection has ended.
+    /// [commit](FuseReserve::commit) it. `None` if the kernel has no entry of the reserve any more: all have
+    /// threads, or the connection has ended.
     ///
     /// # Errors
-    /// The kernel's: one entry is of no more use, or all.
+    /// The kernel's. One entry is of no more use; after an error of the ring, all are, and the next call
+    /// returns `None`.
     pub fn wait(&mut self) -> io::Result<Option<FuseEntry>> {
         loop {
             self.take_completions();
@@ -116,11 +146,15 @@ impl FuseReserve {
             if self.with_kernel.iter().all(Option::is_none) {
                 return Ok(None);
             }
-            match self.ring.submit_and_wait(1) {
-                Ok(_) => {}
-                Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
-                Err(error) => {
-                    // Their memory is left to the kernel.
+            let Err(error) = self.ring.submit_and_wait(1) else {
+                continue;
+            };
+            match error.raw_os_error() {
+                Some(libc::EINTR) => {}
+                // The system is short of memory.
+                Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM) => std::thread::sleep(RETRY),
+                _ => {
+                    // The memory of the entries is left to the kernel.
                     self.with_kernel.clear();
                     return Err(error);
                 }
@@ -128,14 +162,15 @@ impl FuseReserve {
         }
     }
 
-    /// Commits the reply in the memory of an entry without a ring, which the reserve takes back.
+    /// Commits the reply in the memory of an entry that [`FuseReserve::wait`] returned, and takes it back, if
+    /// no other thread has [begun](FuseEntry::begin) to use it.
     ///
     /// # Errors
     /// System errors; the entry is of no more use then.
     pub fn commit(&mut self, entry: FuseEntry) -> io::Result<()> {
         let number = self.connection.as_ref().map_or(-1, AsRawFd::as_raw_fd);
         match entry.commitment(number) {
-            Some(command) => self.send(entry, command),
+            Some(command) => self.send(entry, command).map(drop),
             None => Ok(()),
         }
     }
@@ -148,8 +183,8 @@ impl FuseReserve {
         Ok(())
     }
 
-    /// Sends a command of an entry.
-    fn send(&mut self, mut entry: FuseEntry, command: squeue::Entry128) -> io::Result<()> {
+    /// Sends a command of an entry. Returns its place.
+    fn send(&mut self, mut entry: FuseEntry, command: squeue::Entry128) -> io::Result<usize> {
         let free = self.with_kernel.iter().position(Option::is_none);
         let place = free.unwrap_or(self.with_kernel.len());
         let command = command.user_data(place as u64);
@@ -162,7 +197,7 @@ impl FuseReserve {
             None => self.with_kernel.push(Some(entry)),
         }
         self.ring.submit()?;
-        Ok(())
+        Ok(place)
     }
 
     /// Takes the completions that have come. The entries of requests become `arrived`, those of an ended
@@ -213,9 +248,9 @@ mod tests {
         let own = || connection.try_clone().unwrap();
         let mut reserve = FuseReserve::new(4).unwrap();
         assert!(reserve.wait().unwrap().is_none());
-        assert!(reserve.register(own(), [0, 1, 0, 1], 8192).is_err());
+        assert!(reserve.register(own(), &[0, 1], 2, 8192).is_err());
         assert!(reserve.wait().unwrap().is_none());
-        assert!(reserve.register(own(), [0], 8192).is_err());
+        assert!(reserve.register(own(), &[0], 1, 8192).is_err());
         reserve.refuse(connection.as_fd()).unwrap();
     }
 }

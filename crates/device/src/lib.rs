@@ -110,7 +110,7 @@ pub use pages::{MAX_PAGES_BYTES, MIN_PAGES_BYTES, PagePool, Pages};
 pub use processors::{bind_thread, free_thread, possible_processors, spread_thread};
 pub use request::{Completion, Op, Request};
 #[cfg(not(miri))]
-pub use rings::keep_rings;
+pub use rings::{allow_fuse_entries, keep_rings};
 pub use scope::{Done, Scope, Segment, scope};
 #[cfg(not(miri))]
 pub use slice::shorten_slice;

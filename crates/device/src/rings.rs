@@ -27,6 +27,8 @@ pub(crate) static ENGINE: Kept<IoUring> = Kept::new();
 /// Rings of entries of FUSE.
 pub(crate) static FUSE: Kept<FuseRing> = Kept::new();
 
+/// Descriptors of an entry of FUSE: a ring and a connection.
+const FILES_OF_ENTRY: usize = 2;
 /// Descriptors for everything else.
 const OTHER_FILES: usize = 128;
 
@@ -83,8 +85,7 @@ pub(crate) fn note_unrestricted() {
 /// # Errors
 /// The system refuses so many, or cannot restrict them. Rings are then made as before.
 pub fn keep_rings(engine: usize, fuse: usize) -> io::Result<()> {
-    // Each entry of FUSE needs a descriptor of its connection as well.
-    allow_files(engine + 2 * fuse + OTHER_FILES)?;
+    allow_files(engine + FILES_OF_ENTRY * fuse + OTHER_FILES)?;
     let for_engine: Vec<IoUring> = match new_engine_ring() {
         Err(error) if error.kind() == io::ErrorKind::Unsupported => Vec::new(),
         first => std::iter::once(first)
@@ -101,6 +102,14 @@ pub fn keep_rings(engine: usize, fuse: usize) -> io::Result<()> {
     ENGINE.set(for_engine);
     FUSE.set(for_fuse);
     Ok(())
+}
+
+/// Raises this process's limit of open files, so that it can have `count` entries of FUSE.
+///
+/// # Errors
+/// The system does not allow that many.
+pub fn allow_fuse_entries(count: usize) -> io::Result<()> {
+    allow_files(FILES_OF_ENTRY * count + OTHER_FILES)
 }
 
 /// Raises this process's limit of open files to `count`, if it is lower.

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fuser::{Config, InitFlags, KernelConfig, MountOption, SessionACL};
-use throughline_device::PAYLOAD_AT;
 
 use crate::channel::Channel;
 use crate::mounts;
@@ -98,10 +97,10 @@ impl Connection {
         self.able.as_ref().map_or(0, Able::max_entries)
     }
 
-    /// The memory of the entries that the kernel has from the start, in bytes. Most of it is not touched.
-    pub(crate) fn reserved_bytes(&self) -> u64 {
-        let entries = self.able.as_ref().map_or(0, Able::reserved_entries);
-        (entries * (self.request_bytes + PAYLOAD_AT)) as u64
+    /// As [`Able::reserved_bytes`]; 0 without rings.
+    pub(crate) fn reserved_bytes(&self) -> usize {
+        let able = self.able.as_ref();
+        able.map_or(0, |able| able.reserved_bytes(self.request_bytes))
     }
 
     /// Passes requests to `service` until the mount is gone.

@@ -5,7 +5,7 @@
 //!                        │ one request
 //!                        ▼
 //!  workers ─► channel: into page-aligned memory of the thread          channel.rs, workers.rs, pace.rs
-//!  or rings: the kernel writes into memory of the thread               rings.rs
+//!  or rings: the kernel writes into memory of the thread               rings/
 //!                        ▼
 //!  server: one file per family of requests                             server/
 //!      nodes.rs  referenced inodes            files.rs  open handles      policy.rs  choice of cache

@@ -179,8 +179,8 @@ impl Session {
         self.connection.max_entries()
     }
 
-    /// The address space of those entries that the kernel has from the start, in bytes.
-    pub fn reserved_bytes(&self) -> u64 {
+    /// The address space of those entries that the kernel has from the start, and of their threads, in bytes.
+    pub fn reserved_bytes(&self) -> usize {
         self.connection.reserved_bytes()
     }
 

@@ -20,8 +20,8 @@ const OTHER_THREADS: usize = 16;
 const QUEUES: usize = 2;
 /// More threads use system calls.
 const MAX_ENGINE_RINGS: usize = 96;
-/// The memory of the server of an untrusted image besides its page cache and the requests over io_uring, in
-/// bytes: stacks of its threads, metadata, open files.
+/// The memory of the server of an untrusted image, in bytes, besides its page cache and what is reserved for
+/// requests over io_uring: metadata, open files, other threads and requests.
 const UNTRUSTED_BYTES: u64 = 512 << 20;
 
 /// Whether the server runs in a sandbox. That of a mount that is explained does not: it runs the kernel's
@@ -98,9 +98,9 @@ fn is_remote(plan: &Plan) -> bool {
 }
 
 /// Bounds the memory of this process. If it takes more, which only a bug of ours can make it do, it ends.
-fn bound_memory(options: &MountOptions, reserved_bytes: u64) {
+fn bound_memory(options: &MountOptions, reserved_bytes: usize) {
     let bytes = options.cache_bytes().saturating_add(UNTRUSTED_BYTES);
-    let bytes = bytes.saturating_add(reserved_bytes);
+    let bytes = bytes.saturating_add(reserved_bytes as u64);
     let mut limit = getrlimit(Resource::Data);
     let most = limit.maximum.unwrap_or(u64::MAX).min(bytes);
     (limit.current, limit.maximum) = (Some(most), Some(most));

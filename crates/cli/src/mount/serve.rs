@@ -237,7 +237,7 @@ fn open(
                 }
             }
             Err(Error::Caller(Reason::Busy(by)))
-                if since.elapsed() < closing_wait(&by) && !is_mounted(image) =>
+                if since.elapsed() < closing_wait(&by) && !is_mounted(image, is_claimed) =>
             {
                 thread::sleep(CLOSING_LOOK);
             }
@@ -268,12 +268,14 @@ fn closing_wait(by: &str) -> Duration {
     }
 }
 
-/// Whether the image is the source of a mount that is visible to this process.
-fn is_mounted(image: &Path) -> bool {
+/// Whether the image is the source of a mount that is visible to this process, besides its own one, which
+/// there is if it has claimed the image.
+fn is_mounted(image: &Path, is_claimed: bool) -> bool {
     let shown = shown(image);
     mounts::all().is_ok_and(|all| {
-        let mut fuse = all.iter().filter(|mount| mount.is_fuse());
-        fuse.any(|mount| mount.source == shown.as_os_str())
+        let fuse = all.iter().filter(|mount| mount.is_fuse());
+        let of_image = fuse.filter(|mount| mount.source == shown.as_os_str());
+        of_image.count() > usize::from(is_claimed)
     })
 }
 

@@ -4,6 +4,8 @@
 //!  program on processor 1 ── request ──► queue 1 of the kernel ──► its entry that became free last
 //!                                                                       │
 //!  thread of that entry, bound to processor 1:  wait ─► serve ─► commit and wait, in one system call
+//!
+//!  the first request of an entry:  thread of the reserve ─► a spare thread, which keeps the entry
 //! ```
 //!
 //! So a request is served on the processor that made it, and no other processor is woken. A thread that
@@ -12,9 +14,8 @@
 //!
 //! Invariants:
 //! - The kernel has all entries of a queue from the start ([`FuseReserve`]). An entry gets its thread with
-//!   its
-//!   first request. So no request stays in the kernel's queue, unless as many are being served as the queue
-//!   has entries: the kernel looks at its queue only when an entry is committed, not when one is registered.
+//!   the first request. So a request stays queued only while each entry of the queue has another one. The
+//!   kernel looks at the queue when an entry is committed, not when one is registered.
 //! - A thread that waits for a turn ([`crate::turns`]) is replaced by another one with a new entry. The
 //!   holders of turns wait for the kernel, which may wait for other requests, and each queue has more entries
 //!   than there are turns.
@@ -27,8 +28,10 @@
 //! - A thread never ends before the connection: closing its ring would lose a request that arrives meanwhile.
 //!   Surplus threads sleep.
 //! - The kernel uses no ring before all queues have an entry. If one gets none, the kernel is made to use
-//!   `/dev/fuse`.
-//! - If no thread can be started, the thread of the reserve serves the request.
+//!   `/dev/fuse`. After that, it cannot any more, and the queues go on with the entries that they have.
+//! - Spare threads are started ahead. If none is left, because the process may have no more threads or files,
+//!   the thread of the reserve serves the request. If that waits (for the device, a turn), first requests of
+//!   all entries wait with it. So there are more spare threads than turns.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -40,8 +43,8 @@ use std::thread::Scope;
 
 use crossbeam_utils::CachePadded;
 use throughline_device::{
-    Background, FuseEntry, FuseReserve, PAYLOAD_AT, bind_thread, clone_fuse_connection,
-    free_thread, possible_processors,
+    Background, FuseEntry, FuseReserve, PAYLOAD_AT, allow_fuse_entries, bind_thread,
+    clone_fuse_connection, free_thread,
 };
 
 use crate::bell::Bell;
@@ -49,65 +52,18 @@ use crate::channel::{Channel, Scratch};
 use crate::options::Choices;
 use crate::placement::Placement;
 use crate::service::Service;
-use crate::turns::MAX_TURNS;
 
-/// The number of entries of all queues, unless the minimum of [`QUEUE_ENTRIES`] requires more.
-const ALL_ENTRIES: usize = 128;
-/// The smallest and largest number of entries of one queue.
-const QUEUE_ENTRIES: (usize, usize) = (8, 16);
-const _: () = assert!(QUEUE_ENTRIES.0 > MAX_TURNS + 1);
-/// The number of threads waiting for a turn for which there are entries in a sandbox, which makes no more.
-/// Without one, the limit of open files allows about as many.
-const WAITING: usize = 256;
+mod able;
+mod spares;
+
+pub(crate) use able::Able;
+
+/// The address space of a thread's stack, in bytes.
+const STACK_BYTES: usize = 2 << 20;
 /// The maximum number of entries that keep the memory of a large request.
 const LARGE_ENTRIES: usize = 8;
 /// The memory that each entry keeps, in bytes.
 const SMALL_BYTES: usize = 64 << 10;
-
-/// Whether root has switched the transport on in the kernel.
-const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
-
-/// What the transport needs, determined before it is negotiated with the kernel.
-pub(crate) struct Able {
-    reserve: FuseReserve,
-    processors: Vec<u16>,
-}
-
-impl Able {
-    /// Determines whether this process can use the transport.
-    ///
-    /// # Errors
-    /// The reason why not.
-    pub(crate) fn new() -> io::Result<Able> {
-        // Where there is no switch, the kernel says in INIT whether it has the transport.
-        if std::fs::read_to_string(SWITCH).is_ok_and(|text| text.trim() == "N") {
-            return Err(io::Error::other(format!("{SWITCH} is off")));
-        }
-        let processors = possible_processors()?;
-        let reserved = processors.len() * queue_entries(processors.len());
-        Ok(Able {
-            reserve: FuseReserve::new(reserved)?,
-            processors,
-        })
-    }
-
-    /// The number of entries of all queues that the kernel has from the start.
-    pub(crate) fn reserved_entries(&self) -> usize {
-        let queues = self.processors.len();
-        queues * queue_entries(queues)
-    }
-
-    /// The number of entries of all queues that suffices, with room for threads that wait for a turn.
-    pub(crate) fn max_entries(&self) -> usize {
-        self.reserved_entries() + WAITING
-    }
-}
-
-/// The number of entries of each of `queues` queues, without those of threads that wait for a turn.
-fn queue_entries(queues: usize) -> usize {
-    let (least, most) = QUEUE_ENTRIES;
-    (ALL_ENTRIES / queues).clamp(least, most)
-}
 
 /// Whether this process may give its threads the policy `SCHED_IDLE`.
 fn may_be_idle() -> bool {
@@ -123,6 +79,8 @@ pub(crate) struct Rings<'a> {
     connection: Arc<Channel>,
     payload_bytes: usize,
     queues: Vec<CachePadded<Queue>>,
+    /// The number of entries of each queue that the kernel has from the start.
+    entries: usize,
     /// Entries that keep the memory of a large request.
     large: AtomicUsize,
     /// Threads have the policy `SCHED_IDLE` ([`crate::placement`]).
@@ -164,6 +122,7 @@ impl<'a> Rings<'a> {
             connection,
             payload_bytes,
             queues: able.processors.iter().map(queue).collect(),
+            entries: able.entries,
             large: AtomicUsize::new(0),
             idle_policy: choices.idle_policy && may_be_idle(),
             ended: AtomicBool::new(false),
@@ -183,6 +142,9 @@ impl<'a> Rings<'a> {
         scope: &'scope Scope<'scope, '_>,
         able: Able,
     ) -> io::Result<bool> {
+        if let Err(error) = allow_fuse_entries(able.max_entries()) {
+            tracing::info!(%error, "not all entries of the rings may get threads");
+        }
         // A thread that cannot be started must not take the reserve with it.
         let (give, given) = mpsc::channel();
         let (tell, told) = mpsc::channel();
@@ -210,12 +172,16 @@ impl<'a> Rings<'a> {
                 let Ok(mut reserve) = given.recv() else {
                     return;
                 };
-                let registered = self.register(&mut reserve);
+                let started = self.start_spares(scope);
+                let registered = started.and_then(|spares| {
+                    self.register(&mut reserve)?;
+                    Ok(spares)
+                });
                 // The receiver waits for it.
                 match registered {
-                    Ok(()) => {
+                    Ok(spares) => {
                         let _ = tell.send(Ok(true));
-                        self.serve_reserve(scope, reserve);
+                        self.serve_reserve(scope, reserve, spares);
                     }
                     Err(error) => drop(tell.send(self.refuse(reserve, &error))),
                 }
@@ -232,11 +198,10 @@ impl<'a> Rings<'a> {
     }
 
     fn register(&self, reserve: &mut FuseReserve) -> io::Result<()> {
-        let queues = self.queues.len();
-        let entries = queues * queue_entries(queues);
-        let processors = self.queues.iter().map(|queue| queue.processor).cycle();
+        let processors: Vec<u16> = self.queues.iter().map(|queue| queue.processor).collect();
         let connection = self.own_connection()?;
-        reserve.register(connection, processors.take(entries), self.payload_bytes)?;
+        reserve.register(connection, &processors, self.entries, self.payload_bytes)?;
+        let (queues, entries) = (processors.len(), processors.len() * self.entries);
         tracing::info!(queues, entries, "requests come over io_uring");
         let bytes = self.payload_bytes + PAYLOAD_AT;
         self.server.transport().set(queues, entries, bytes);
@@ -249,90 +214,28 @@ impl<'a> Rings<'a> {
         self.notices.ring();
     }
 
-    /// Gives the entries of the reserve threads when they get their first requests, until all have one.
-    fn serve_reserve<'scope>(
-        &'scope self,
-        scope: &'scope Scope<'scope, '_>,
-        mut reserve: FuseReserve,
-    ) {
-        loop {
-            match reserve.wait() {
-                Ok(Some(entry)) => self.give_thread(scope, &mut reserve, entry),
-                Ok(None) => return,
-                Err(error) => tracing::error!(%error, "waiting for a request"),
-            }
-        }
+    fn queue_of(&self, entry: &FuseEntry) -> &Queue {
+        let queue = (self.queues.iter()).find(|queue| queue.processor == entry.queue());
+        queue.expect("the entries are of our queues")
     }
 
-    fn give_thread<'scope>(
-        &'scope self,
-        scope: &'scope Scope<'scope, '_>,
-        reserve: &mut FuseReserve,
-        mut entry: FuseEntry,
-    ) {
-        let mut queues = self.queues.iter();
-        let Some(queue) = queues.find(|queue| queue.processor == entry.queue()) else {
-            unreachable!("the reserve has entries of our queues");
-        };
-        // A thread that cannot be started must not take the request with it.
-        let (give, given) = mpsc::channel::<FuseEntry>();
-        let begin = move || {
-            let mut entry = given.recv().ok()?;
-            let begun = entry.begin();
-            let begun = begun.inspect_err(|error| tracing::error!(%error, "using a ring"));
-            begun.ok().map(|()| Scratch::of_entry(entry))
-        };
-        let ring = self
-            .own_connection()
-            .and_then(|connection| entry.take_ring(connection));
-        match ring.and_then(|()| self.spawn(scope, queue, begin)) {
-            // The thread waits for it.
-            Ok(()) => drop(give.send(entry)),
-            Err(error) => {
-                self.warn_once("starting a thread", &error);
-                self.serve_here(scope, queue, reserve, entry);
-            }
-        }
-    }
-
-    /// Serves a request on the thread of the reserve.
-    fn serve_here<'scope>(
-        &'scope self,
-        scope: &'scope Scope<'scope, '_>,
-        queue: &'scope Queue,
-        reserve: &mut FuseReserve,
-        entry: FuseEntry,
-    ) {
-        let mut scratch = Scratch::of_entry(entry);
-        self.serve(scope, queue, &mut scratch);
-        scratch.discard(SMALL_BYTES);
-        let entry = scratch.into_entry();
-        if let Some(Err(error)) = entry.map(|entry| reserve.commit(entry)) {
-            tracing::error!(%error, "answering a request");
-        }
-        if self.server.has_notices() {
-            self.notices.ring();
-        }
-    }
-
-    /// Starts a thread for `queue`. `begin` gets its entry, with the first request in it.
+    /// Starts a thread. `begin` gets its queue, and its entry with the first request in it.
     fn spawn<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
-        queue: &'scope Queue,
-        begin: impl FnOnce() -> Option<Scratch> + Send + 'scope,
+        begin: impl FnOnce() -> Option<(&'scope Queue, Scratch)> + Send + 'scope,
     ) -> io::Result<()> {
         std::thread::Builder::new()
             .name("fuse-ring".to_owned())
+            .stack_size(STACK_BYTES)
             .spawn_scoped(scope, move || {
-                // The thread that started this one may be in the background.
+                // The thread that started this one may be bound to a processor, or in the background.
                 free_thread();
-                bind_thread(queue.processor);
-                self.server.transport().begin_thread();
-                if let Some(scratch) = begin() {
+                if let Some((queue, scratch)) = begin() {
+                    self.server.transport().begin_thread();
                     self.work(scope, queue, scratch);
+                    self.server.transport().end_thread();
                 }
-                self.server.transport().end_thread();
             })
             .map(drop)
     }
@@ -345,8 +248,9 @@ impl<'a> Rings<'a> {
         queue: &'scope Queue,
         file: Option<u64>,
     ) {
-        let absent = queue.absent.fetch_add(1, Ordering::Relaxed) + 1;
-        let more = |added| (added < absent).then_some(added + 1);
+        queue.absent.fetch_add(1, Ordering::Relaxed);
+        let absent = || queue.absent.load(Ordering::Relaxed);
+        let more = |added| (added < absent()).then_some(added + 1);
         let is_more = (queue.added)
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
             .is_ok();
@@ -359,6 +263,7 @@ impl<'a> Rings<'a> {
             self.warn_once(what, error);
         };
         let begin = move || {
+            bind_thread(queue.processor);
             let added = self.new_entry(queue);
             let added = added.inspect_err(|error| failed("adding an entry of a ring", error));
             let mut scratch = added.ok()?;
@@ -367,9 +272,11 @@ impl<'a> Rings<'a> {
             }
             let arrived = scratch.wait();
             let arrived = arrived.inspect_err(|error| failed("waiting for a request", error));
-            arrived.is_ok_and(|arrived| arrived).then_some(scratch)
+            arrived
+                .is_ok_and(|arrived| arrived)
+                .then_some((queue, scratch))
         };
-        if let Err(error) = self.spawn(scope, queue, begin) {
+        if let Err(error) = self.spawn(scope, begin) {
             failed("starting a thread", &error);
         }
     }
