@@ -27,6 +27,15 @@ pub fn clone_fuse_connection(connection: BorrowedFd<'_>) -> io::Result<OwnedFd> 
     Ok(fresh.into())
 }
 
+/// A descriptor of the same connection, for one thread: threads contend for the reference count of a shared
+/// one.
+///
+/// # Errors
+/// System errors.
+pub(crate) fn own_connection(connection: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    clone_fuse_connection(connection).or_else(|_| connection.try_clone_to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::fd::AsFd;

@@ -13,7 +13,7 @@
 //! The kernel completes the command of an entry on the thread that sent the command. So a thread that serves
 //! requests has an entry with a ring of its own. Those of a [`crate::FuseReserve`] share its ring until they
 //! get their first requests. Then another thread may go on with the entry, as each commit is a new command,
-//! which may come from any ring.
+//! which may come from any ring, over any descriptor of the same connection.
 //!
 //! Layout of an entry's memory (`struct fuse_uring_req_header` of the kernel's `fuse.h`, then the payload):
 //!
@@ -27,21 +27,23 @@
 //! Invariants:
 //! - The kernel accesses the memory only between an accepted command and its completion. References to it
 //!   exist only in [`State::Held`]: otherwise [`FuseEntry::memory`] returns `None`.
-//! - The number of a request is read when it arrives, before the memory can be written to. So an entry
-//!   commits only its own request: with the number of another, the kernel would use that one's memory.
+//! - The number of a request is read when it arrives, before the memory can be written to, and an entry keeps
+//!   its connection. So it commits only its own request: for another, the kernel would use that one's memory.
 //! - Memory that the kernel may still access is not unmapped. A command cannot be cancelled without losing a
 //!   request that arrives meanwhile, so an entry lasts as long as the connection.
 
 use std::ffi::c_void;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
+use std::sync::Arc;
 
-use io_uring::register::Restriction;
-use io_uring::{opcode, squeue, types};
+use io_uring::squeue;
 use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
+use crate::fuse::own_connection;
+use crate::fuse_ring::{COMMIT_AND_FETCH, REGISTER, command, enter, new_ring};
 use crate::rings::{FUSE, FuseRing as Ring};
 
 /// The offset of the first argument in an entry's memory, in bytes.
@@ -57,37 +59,6 @@ const HEADERS_BYTES: usize = 288;
 const COMMIT_ID_AT: usize = RING_AT + 8;
 /// The offset of the two iovecs that REGISTER reads.
 const IOVECS_AT: usize = 1024;
-/// `FUSE_IO_URING_CMD_REGISTER`.
-const REGISTER: u32 = 1;
-/// `FUSE_IO_URING_CMD_COMMIT_AND_FETCH`.
-const COMMIT_AND_FETCH: u32 = 2;
-/// The maximum size of a submission queue: room for commands that could not be submitted.
-const SUBMISSIONS: u32 = 8;
-/// The maximum size of a completion queue. The kernel keeps completions for which there is no room.
-const MAX_COMPLETIONS: u32 = 1 << 16;
-/// The offset of `len` in `struct io_uring_sqe`, in units of four bytes.
-const SQE_LEN_AT: usize = 6;
-
-/// Makes a ring for the commands of FUSE, and for nothing else. It is disabled, as the thread that enables it
-/// must be the one that uses it.
-pub(crate) fn new_ring() -> io::Result<Ring> {
-    ring_for(1)
-}
-
-/// The same, for the commands of `entries` entries.
-pub(crate) fn ring_for(entries: u32) -> io::Result<Ring> {
-    let mut builder = Ring::builder();
-    builder
-        .dontfork()
-        .setup_single_issuer()
-        .setup_defer_taskrun()
-        .setup_r_disabled()
-        .setup_cqsize(entries.next_power_of_two().clamp(2, MAX_COMPLETIONS));
-    let ring = builder.build(entries.min(SUBMISSIONS))?;
-    let mut allowed = [Restriction::sqe_op(opcode::UringCmd80::CODE)];
-    ring.submitter().register_restrictions(&mut allowed)?;
-    Ok(ring)
-}
 
 /// A mapping of zeros. Its owner decides who accesses it.
 struct Mapping {
@@ -100,7 +71,11 @@ impl Mapping {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address chosen by the system affects no other memory.
         let base = unsafe { mmap_anonymous(ptr::null_mut(), len, access, MapFlags::PRIVATE) }?;
-        let base = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        let base: NonNull<u8> = NonNull::new(base.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
+        // A huge page would take memory for what is not touched, also of the entries beside this one. Kernels
+        // without huge pages refuse this.
+        // SAFETY: it does not change what the mapping contains.
+        let _ = unsafe { madvise(base.as_ptr().cast(), len, Advice::LinuxNoHugepage) };
         Ok(Mapping { base, len })
     }
 
@@ -116,7 +91,7 @@ enum State {
     New,
     /// A command is with the kernel, or may be.
     Waiting,
-    /// A request has arrived, of this number, and [`FuseEntry::wait`] has not returned yet.
+    /// A request of this number has arrived, and nobody has asked for it yet.
     Arrived { commit_id: u64 },
     /// The request is in the memory.
     Held { commit_id: u64 },
@@ -124,16 +99,11 @@ enum State {
     Ended,
 }
 
-/// What the thread of an entry sends its commands with.
-struct Own {
-    ring: Ring,
-    connection: OwnedFd,
-}
-
-/// See the head of this file. Its commands are sent by one thread: the kernel refuses others.
+/// See the head of this file. The commands of one ring are sent by one thread: the kernel refuses others.
 pub struct FuseEntry {
     /// `None`: the reserve sends its commands. It may also do so until [`FuseEntry::begin`].
-    own: Option<Own>,
+    ring: Option<Ring>,
+    connection: Arc<OwnedFd>,
     queue: u16,
     mapping: Mapping,
     state: State,
@@ -146,19 +116,30 @@ unsafe impl Sync for FuseEntry {}
 
 impl FuseEntry {
     /// An entry with a ring of its own for a queue, which is the number of a processor. `payload_bytes` is at
-    /// least the largest request and reply that were agreed on. Memory that is not touched costs nothing.
+    /// least the largest request and reply that were agreed on. Memory that is not touched is not taken.
     ///
     /// # Errors
     /// System errors: no io_uring, no memory.
-    pub fn new(connection: OwnedFd, queue: u16, payload_bytes: usize) -> io::Result<FuseEntry> {
-        let mut entry = FuseEntry::without_ring(queue, payload_bytes)?;
-        entry.take_ring(connection)?;
+    pub fn new(
+        connection: BorrowedFd<'_>,
+        queue: u16,
+        payload_bytes: usize,
+    ) -> io::Result<FuseEntry> {
+        let connection = Arc::new(own_connection(connection)?);
+        let mut entry = FuseEntry::without_ring(connection, queue, payload_bytes)?;
+        // The last that can fail: a ring that was made ahead is not given back.
+        entry.ring = Some(FUSE.take(new_ring)?);
         Ok(entry)
     }
 
-    pub(crate) fn without_ring(queue: u16, payload_bytes: usize) -> io::Result<FuseEntry> {
+    pub(crate) fn without_ring(
+        connection: Arc<OwnedFd>,
+        queue: u16,
+        payload_bytes: usize,
+    ) -> io::Result<FuseEntry> {
         Ok(FuseEntry {
-            own: None,
+            ring: None,
+            connection,
             queue,
             mapping: Mapping::new(PAYLOAD_AT + payload_bytes)?,
             state: State::New,
@@ -170,15 +151,16 @@ impl FuseEntry {
         self.queue
     }
 
-    /// Takes a ring of its own, unless it has one, for a thread that is to call [`FuseEntry::begin`]. The
-    /// ring commits over `connection`.
+    /// Takes a ring and a descriptor of the connection, for a thread that is to call [`FuseEntry::begin`].
+    /// Does nothing if it has them.
     ///
     /// # Errors
     /// System errors; the entry is as before.
-    pub fn take_ring(&mut self, connection: OwnedFd) -> io::Result<()> {
-        if self.own.is_none() {
-            let ring = FUSE.take(new_ring)?;
-            self.own = Some(Own { ring, connection });
+    pub fn take_ring(&mut self) -> io::Result<()> {
+        if self.ring.is_none() {
+            let connection = own_connection(self.connection.as_fd())?;
+            self.ring = Some(FUSE.take(new_ring)?);
+            self.connection = Arc::new(connection);
         }
         Ok(())
     }
@@ -188,7 +170,7 @@ impl FuseEntry {
     /// # Errors
     /// System errors: the entry has no ring, or began before.
     pub fn begin(&mut self) -> io::Result<()> {
-        self.own()?.ring.submitter().register_enable_rings()
+        self.ring()?.submitter().register_enable_rings()
     }
 
     /// Begins, and hands the entry to the kernel for the first time. Does not wait for a request.
@@ -200,10 +182,9 @@ impl FuseEntry {
     /// If it was called before.
     pub fn register(&mut self) -> io::Result<()> {
         self.begin()?;
-        let number = self.own()?.connection.as_raw_fd();
-        let command = self.registration(number);
+        let command = self.registration();
         self.push(&command)?;
-        self.own()?.ring.submit()?;
+        enter(self.ring()?, 0)?;
         self.complete().inspect_err(|_| self.state = State::Ended)
     }
 
@@ -213,8 +194,7 @@ impl FuseEntry {
     /// As [`FuseEntry::wait`].
     pub fn commit(&mut self) -> io::Result<()> {
         self.push_commit()?;
-        self.own()?.ring.submit()?;
-        Ok(())
+        enter(self.ring()?, 0)
     }
 
     /// Commits the reply in the memory, if there is a request, and waits for the next. Returns `false` if the
@@ -225,11 +205,7 @@ impl FuseEntry {
     pub fn wait(&mut self) -> io::Result<bool> {
         self.push_commit()?;
         while self.state == State::Waiting {
-            match self.own()?.ring.submit_and_wait(1) {
-                Ok(_) => {}
-                Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
-                Err(error) => return Err(error),
-            }
+            enter(self.ring()?, 1)?;
             self.complete()?;
         }
         Ok(self.hold())
@@ -271,16 +247,16 @@ impl FuseEntry {
         let _ = unsafe { madvise(rest.as_mut_ptr().cast(), rest.len(), Advice::LinuxDontNeed) };
     }
 
-    fn own(&mut self) -> io::Result<&mut Own> {
-        let own = self.own.as_mut();
-        own.ok_or_else(|| io::Error::other("the entry has no ring of its own"))
+    fn ring(&mut self) -> io::Result<&mut Ring> {
+        let ring = self.ring.as_mut();
+        ring.ok_or_else(|| io::Error::other("the entry has no ring of its own"))
     }
 
     /// The command that hands the entry to the kernel for the first time.
     ///
     /// # Panics
     /// If the kernel has had it before.
-    pub(crate) fn registration(&mut self, connection: RawFd) -> squeue::Entry128 {
+    pub(crate) fn registration(&mut self) -> squeue::Entry128 {
         assert_eq!(self.state, State::New, "an entry is registered once");
         let iovec = |at: usize, len: usize| libc::iovec {
             iov_base: self.mapping.base.as_ptr().wrapping_add(at).cast(),
@@ -293,21 +269,27 @@ impl FuseEntry {
         let at = self.mapping.base.as_ptr().wrapping_add(IOVECS_AT);
         // SAFETY: in the mapping, which only we access in this state, and aligned: `IOVECS_AT` in a page.
         unsafe { at.cast::<[libc::iovec; 2]>().write(iovecs) };
-        command(connection, REGISTER, self.queue, 0, Some(at))
+        command(
+            self.connection.as_raw_fd(),
+            REGISTER,
+            self.queue,
+            0,
+            Some(at),
+        )
     }
 
     /// The command that commits the reply; `None` if there is no request.
-    pub(crate) fn commitment(&self, connection: RawFd) -> Option<squeue::Entry128> {
+    pub(crate) fn commitment(&self) -> Option<squeue::Entry128> {
         let State::Held { commit_id } = self.state else {
             return None;
         };
-        let command = command(connection, COMMIT_AND_FETCH, self.queue, commit_id, None);
+        let number = self.connection.as_raw_fd();
+        let command = command(number, COMMIT_AND_FETCH, self.queue, commit_id, None);
         Some(command)
     }
 
     fn push_commit(&mut self) -> io::Result<()> {
-        let number = self.own()?.connection.as_raw_fd();
-        match self.commitment(number) {
+        match self.commitment() {
             Some(command) => self.push(&command),
             None => Ok(()),
         }
@@ -316,7 +298,7 @@ impl FuseEntry {
     fn push(&mut self, command: &squeue::Entry128) -> io::Result<()> {
         // SAFETY: the kernel reads the iovecs when the command is submitted, and accesses the entry's memory
         // until the completion; both are in the mapping, which is kept in `State::Waiting`.
-        unsafe { self.own()?.ring.submission().push(command) }.map_err(io::Error::other)?;
+        unsafe { self.ring()?.submission().push(command) }.map_err(io::Error::other)?;
         self.set_waiting();
         Ok(())
     }
@@ -328,14 +310,14 @@ impl FuseEntry {
 
     /// Takes the completion of the command, if it has come.
     fn complete(&mut self) -> io::Result<()> {
-        let completion = self.own()?.ring.completion().next();
+        let completion = self.ring()?.completion().next();
         completion.map_or(Ok(()), |completion| self.completed(completion.result()))
     }
 
     /// The command of the entry has ended with this result.
     ///
     /// # Errors
-    /// The command's; none if the connection has ended.
+    /// The command failed for another reason than the end of the connection.
     pub(crate) fn completed(&mut self, result: i32) -> io::Result<()> {
         let errno = match result {
             0.. => {
@@ -377,34 +359,6 @@ impl Drop for FuseEntry {
     }
 }
 
-/// A command that the kernel refuses, after which it uses `/dev/fuse`: the queue does not exist.
-pub(crate) fn refused_command(connection: RawFd) -> squeue::Entry128 {
-    command(connection, REGISTER, u16::MAX, 0, None)
-}
-
-/// A command of FUSE on a ring (`struct fuse_uring_cmd_req`).
-fn command(
-    connection: RawFd,
-    operation: u32,
-    queue: u16,
-    commit_id: u64,
-    iovecs: Option<*mut u8>,
-) -> squeue::Entry128 {
-    let mut bytes = [0; 80];
-    bytes[8..16].copy_from_slice(&commit_id.to_ne_bytes());
-    bytes[16..18].copy_from_slice(&queue.to_ne_bytes());
-    let entry = opcode::UringCmd80::new(types::Fd(connection), operation)
-        .cmd(bytes)
-        .addr(iovecs.map(|iovecs| iovecs as u64));
-    let mut entry = entry.build();
-    if iovecs.is_some() {
-        let words = (&raw mut entry).cast::<u32>().wrapping_add(SQE_LEN_AT);
-        // SAFETY: `Entry128` is `struct io_uring_sqe`, whose field `len` is there; the crate has no setter.
-        unsafe { words.write(2) };
-    }
-    entry
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use std::os::fd::OwnedFd;
@@ -437,7 +391,7 @@ pub(crate) mod tests {
         };
         let file = OwnedFd::from(tempfile::tempfile().unwrap());
         for connection in [file, unmounted] {
-            let mut entry = FuseEntry::new(connection, 0, 8192).unwrap();
+            let mut entry = FuseEntry::new(connection.as_fd(), 0, 8192).unwrap();
             assert!(entry.memory().is_none());
             let registered = entry.register();
             assert!(registered.is_err() || !entry.wait().unwrap());
@@ -446,21 +400,25 @@ pub(crate) mod tests {
         }
     }
 
+    /// Whatever the system does for other memory.
     #[test]
-    fn a_command_has_the_layout_of_the_kernel() {
-        let mut iovecs = [0_u8; 32];
-        let at = iovecs.as_mut_ptr();
-        let entry = command(7, REGISTER, 0x0102, 0x0304_0506_0708_090a, Some(at));
-        // SAFETY: plain bytes, all initialised.
-        let bytes: [u8; 128] = unsafe { std::mem::transmute(entry) };
-        let u32_at = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
-        let u64_at = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap());
-        // IORING_OP_URING_CMD, the descriptor, the command, address and number of the iovecs.
-        assert_eq!((bytes[0], u32_at(4), u32_at(8)), (46, 7, REGISTER));
-        assert_eq!((u64_at(16), u32_at(24)), (at as u64, 2));
-        // The command's own bytes.
-        assert_eq!((u64_at(48), u64_at(56)), (0, 0x0304_0506_0708_090a));
-        assert_eq!(bytes[64..66], 0x0102_u16.to_ne_bytes());
-        assert!(bytes[66..].iter().all(|byte| *byte == 0));
+    fn an_entry_takes_no_huge_pages() {
+        let mapping = Mapping::new(4 << 20).unwrap();
+        let at = mapping.base.as_ptr() as usize;
+        let contains_it = |line: &&str| {
+            let range = line
+                .split(' ')
+                .next()
+                .and_then(|range| range.split_once('-'));
+            let number = |text| usize::from_str_radix(text, 16);
+            range.is_some_and(|(start, end)| {
+                number(start).is_ok_and(|start| start <= at)
+                    && number(end).is_ok_and(|end| at < end)
+            })
+        };
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut lines = maps.lines().skip_while(|line| !contains_it(line));
+        let flags = lines.find(|line| line.starts_with("VmFlags:")).unwrap();
+        assert!(flags.contains(" nh"), "{flags}");
     }
 }

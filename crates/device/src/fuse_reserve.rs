@@ -15,29 +15,33 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::iter::repeat_n;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::time::Duration;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::Arc;
 
 use io_uring::squeue;
 use rustix::io::Errno;
 
-use crate::fuse_entry::{FuseEntry, refused_command, ring_for};
+use crate::fuse::own_connection;
+use crate::fuse_entry::FuseEntry;
+use crate::fuse_ring::{enter, refused_command, ring_for};
 use crate::rings::FuseRing as Ring;
 
-/// How long the ring waits for memory.
-const RETRY: Duration = Duration::from_millis(10);
+/// The `user_data` of the command that the kernel refuses.
+const REFUSED: u64 = u64::MAX;
 
 /// See the head of this file.
 pub struct FuseReserve {
     ring: Ring,
     enabled: bool,
-    connection: Option<OwnedFd>,
+    /// The ring is of no more use. The memory of the entries is left to the kernel.
+    failed: bool,
     /// The entries whose commands this ring has sent; the index is the command's `user_data`.
     with_kernel: Vec<Option<FuseEntry>>,
+    /// The indices without an entry.
+    free: Vec<usize>,
     /// Entries that hold a request and were not returned yet.
     arrived: VecDeque<FuseEntry>,
-    /// Commands failed, or the ring.
+    /// Why entries were lost.
     errors: VecDeque<io::Error>,
 }
 
@@ -52,60 +56,56 @@ impl FuseReserve {
         Ok(FuseReserve {
             ring: ring_for(u32::try_from(max_entries).unwrap_or(u32::MAX >> 1))?,
             enabled: false,
-            connection: None,
+            failed: false,
             with_kernel: Vec::new(),
+            free: Vec::new(),
             arrived: VecDeque::new(),
             errors: VecDeque::new(),
         })
     }
 
-    /// Hands `entries` entries of each of `queues` to the kernel. `payload_bytes` as of [`FuseEntry::new`].
+    /// Hands `entries` entries of each of `queues` to the kernel, and returns how many it has taken. See
+    /// [`FuseEntry::new`] for `payload_bytes`. The kernel uses the entries as soon as the last queue has one.
+    /// Call this on the processor of that queue, so that no program makes a request there before it has all.
     ///
     /// # Errors
-    /// System errors; the transport is to be [refused](FuseReserve::refuse) then. An error that comes when
-    /// each queue has an entry is returned by [`FuseReserve::wait`]: the kernel uses the entries that it has.
+    /// System errors; the kernel uses no entry, and the transport is to be [refused](FuseReserve::refuse). If
+    /// the kernel refuses some entries of the last queue, [`FuseReserve::wait`] returns that later.
     pub fn register(
         &mut self,
-        connection: OwnedFd,
+        connection: BorrowedFd<'_>,
         queues: &[u16],
         entries: usize,
         payload_bytes: usize,
-    ) -> io::Result<()> {
+    ) -> io::Result<usize> {
         self.enable()?;
-        let number = connection.as_raw_fd();
-        self.connection = Some(connection);
-        let all = queues.iter().flat_map(|queue| repeat_n(*queue, entries));
-        let made: Vec<FuseEntry> = all
-            .map(|queue| FuseEntry::without_ring(queue, payload_bytes))
-            .collect::<io::Result<_>>()?;
-        // The kernel uses the entries as soon as the last queue has one.
-        let at_last = (queues.len() * entries).saturating_sub(entries);
-        for (at, mut entry) in made.into_iter().enumerate() {
-            let command = entry.registration(number);
-            let sent = self.send(entry, command);
-            match sent.and_then(|place| self.registered(place)) {
-                Ok(()) => {}
-                Err(error) if at <= at_last => return Err(error),
-                Err(error) => {
-                    self.errors.push_back(error);
-                    break;
-                }
+        let connection = Arc::new(own_connection(connection)?);
+        let entry = |queue| FuseEntry::without_ring(Arc::clone(&connection), queue, payload_bytes);
+        // Memory that is missing is noticed before the kernel uses any entry.
+        let made = queues.iter().map(|queue| {
+            let of_queue = (0..entries).map(|_| entry(*queue));
+            of_queue.collect::<io::Result<Vec<_>>>()
+        });
+        let made = made.collect::<io::Result<Vec<_>>>()?;
+        for (entries, left) in made.into_iter().zip((0..queues.len()).rev()) {
+            let (count, before) = (entries.len(), self.taken());
+            for mut entry in entries {
+                let command = entry.registration();
+                self.push(entry, command)?;
+            }
+            self.enter(0)?;
+            self.take_completions();
+            let accepted = self.taken().saturating_sub(before);
+            if accepted < count && (left > 0 || accepted == 0) {
+                return Err(self.errors.pop_front().unwrap_or(Errno::NOTCONN.into()));
             }
         }
-        Ok(())
+        Ok(self.taken())
     }
 
-    /// Whether the kernel has taken the entry.
-    fn registered(&mut self, place: usize) -> io::Result<()> {
-        let arrived = self.arrived.len();
-        self.take_completions();
-        if let Some(error) = self.errors.pop_front() {
-            return Err(error);
-        }
-        match self.with_kernel[place].is_some() || self.arrived.len() > arrived {
-            true => Ok(()),
-            false => Err(Errno::NOTCONN.into()),
-        }
+    /// The number of entries that the kernel has, or that have arrived.
+    fn taken(&self) -> usize {
+        self.with_kernel.len() - self.free.len() + self.arrived.len()
     }
 
     /// Makes the kernel use `/dev/fuse` for all requests of `connection`, by a command that it refuses.
@@ -117,7 +117,7 @@ impl FuseReserve {
         let refused = refused_command(connection.as_raw_fd()).user_data(REFUSED);
         // SAFETY: the command refers to no memory.
         unsafe { self.ring.submission().push(&refused) }.map_err(io::Error::other)?;
-        self.ring.submit()?;
+        enter(&self.ring, 0)?;
         let mut completions = self.ring.completion();
         match completions.find(|completion| completion.user_data() == REFUSED) {
             Some(refused) if refused.result() < 0 => Ok(()),
@@ -129,11 +129,10 @@ impl FuseReserve {
 
     /// Waits for a request. Returns its entry, which holds it: give it a ring and a thread, or
     /// [commit](FuseReserve::commit) it. `None` if the kernel has no entry of the reserve any more: all have
-    /// threads, or the connection has ended.
+    /// threads, or the connection has ended, or the ring is of no more use.
     ///
     /// # Errors
-    /// The kernel's. One entry is of no more use; after an error of the ring, all are, and the next call
-    /// returns `None`.
+    /// The kernel's, for an entry that is lost; or those of the ring.
     pub fn wait(&mut self) -> io::Result<Option<FuseEntry>> {
         loop {
             self.take_completions();
@@ -143,22 +142,10 @@ impl FuseReserve {
             if let Some(error) = self.errors.pop_front() {
                 return Err(error);
             }
-            if self.with_kernel.iter().all(Option::is_none) {
+            if self.failed || self.taken() == 0 {
                 return Ok(None);
             }
-            let Err(error) = self.ring.submit_and_wait(1) else {
-                continue;
-            };
-            match error.raw_os_error() {
-                Some(libc::EINTR) => {}
-                // The system is short of memory.
-                Some(libc::EAGAIN | libc::EBUSY | libc::ENOMEM) => std::thread::sleep(RETRY),
-                _ => {
-                    // The memory of the entries is left to the kernel.
-                    self.with_kernel.clear();
-                    return Err(error);
-                }
-            }
+            self.enter(1)?;
         }
     }
 
@@ -168,11 +155,11 @@ impl FuseReserve {
     /// # Errors
     /// System errors; the entry is of no more use then.
     pub fn commit(&mut self, entry: FuseEntry) -> io::Result<()> {
-        let number = self.connection.as_ref().map_or(-1, AsRawFd::as_raw_fd);
-        match entry.commitment(number) {
-            Some(command) => self.send(entry, command).map(drop),
-            None => Ok(()),
+        if let Some(command) = entry.commitment() {
+            self.push(entry, command)?;
+            self.enter(0)?;
         }
+        Ok(())
     }
 
     fn enable(&mut self) -> io::Result<()> {
@@ -183,32 +170,41 @@ impl FuseReserve {
         Ok(())
     }
 
-    /// Sends a command of an entry. Returns its place.
-    fn send(&mut self, mut entry: FuseEntry, command: squeue::Entry128) -> io::Result<usize> {
-        let free = self.with_kernel.iter().position(Option::is_none);
-        let place = free.unwrap_or(self.with_kernel.len());
+    fn enter(&mut self, completions: usize) -> io::Result<()> {
+        enter(&self.ring, completions).inspect_err(|_| self.failed = true)
+    }
+
+    /// Puts a command of an entry into the queue of the ring.
+    fn push(&mut self, mut entry: FuseEntry, command: squeue::Entry128) -> io::Result<()> {
+        if self.failed {
+            return Err(io::Error::other("the ring has failed"));
+        }
+        if self.ring.submission().is_full() {
+            self.enter(0)?;
+        }
+        let place = self.free.last().copied().unwrap_or(self.with_kernel.len());
         let command = command.user_data(place as u64);
         // SAFETY: the kernel reads the iovecs when the command is submitted, and accesses the entry's memory
         // until the completion; both are in its mapping, which is kept while the entry waits.
         unsafe { self.ring.submission().push(&command) }.map_err(io::Error::other)?;
         entry.set_waiting();
-        match free {
+        match self.free.pop() {
             Some(place) => self.with_kernel[place] = Some(entry),
             None => self.with_kernel.push(Some(entry)),
         }
-        self.ring.submit()?;
-        Ok(place)
+        Ok(())
     }
 
     /// Takes the completions that have come. The entries of requests become `arrived`, those of an ended
     /// connection are dropped.
     fn take_completions(&mut self) {
         for completion in self.ring.completion() {
-            let place = usize::try_from(completion.user_data()).ok();
-            let entry = place.and_then(|place| self.with_kernel.get_mut(place));
-            let Some(mut entry) = entry.and_then(Option::take) else {
+            let place = usize::try_from(completion.user_data()).unwrap_or(usize::MAX);
+            let entry = self.with_kernel.get_mut(place).and_then(Option::take);
+            let Some(mut entry) = entry else {
                 continue;
             };
+            self.free.push(place);
             match entry.completed(completion.result()) {
                 Ok(()) if entry.hold() => self.arrived.push_back(entry),
                 Ok(()) => {}
@@ -217,9 +213,6 @@ impl FuseReserve {
         }
     }
 }
-
-/// The `user_data` of the command that the kernel refuses.
-const REFUSED: u64 = u64::MAX;
 
 #[cfg(test)]
 mod tests {
@@ -245,12 +238,12 @@ mod tests {
         let Some(connection) = unmounted() else {
             return;
         };
-        let own = || connection.try_clone().unwrap();
+        let connection = connection.as_fd();
         let mut reserve = FuseReserve::new(4).unwrap();
         assert!(reserve.wait().unwrap().is_none());
-        assert!(reserve.register(own(), &[0, 1], 2, 8192).is_err());
+        assert!(reserve.register(connection, &[0, 1], 2, 8192).is_err());
         assert!(reserve.wait().unwrap().is_none());
-        assert!(reserve.register(own(), &[0], 1, 8192).is_err());
-        reserve.refuse(connection.as_fd()).unwrap();
+        assert!(reserve.register(connection, &[0], 1, 8192).is_err());
+        reserve.refuse(connection).unwrap();
     }
 }

@@ -55,6 +55,8 @@ mod fuse_entry;
 #[cfg(not(miri))]
 mod fuse_reserve;
 #[cfg(not(miri))]
+mod fuse_ring;
+#[cfg(not(miri))]
 mod host;
 mod joined;
 mod lane;

@@ -16,7 +16,7 @@ use io_uring::{IoUring, cqueue, squeue};
 use parking_lot::Mutex;
 use rustix::process::{Resource, getrlimit, setrlimit};
 
-use crate::fuse_entry;
+use crate::fuse_ring;
 use crate::host::new_engine_ring;
 
 /// A ring of [`crate::FuseEntry`], disabled: the thread that enables it is the only one that may use it.
@@ -97,7 +97,7 @@ pub fn keep_rings(engine: usize, fuse: usize) -> io::Result<()> {
         return Err(io::Error::new(io::ErrorKind::Unsupported, why));
     }
     let for_fuse: Vec<FuseRing> = (0..fuse)
-        .map(|_| fuse_entry::new_ring())
+        .map(|_| fuse_ring::new_ring())
         .collect::<io::Result<_>>()?;
     ENGINE.set(for_engine);
     FUSE.set(for_fuse);
@@ -107,23 +107,25 @@ pub fn keep_rings(engine: usize, fuse: usize) -> io::Result<()> {
 /// Raises this process's limit of open files, so that it can have `count` entries of FUSE.
 ///
 /// # Errors
-/// The system does not allow that many.
+/// The system does not allow that many; the limit is as high as it may be.
 pub fn allow_fuse_entries(count: usize) -> io::Result<()> {
     allow_files(FILES_OF_ENTRY * count + OTHER_FILES)
 }
 
-/// Raises this process's limit of open files to `count`, if it is lower.
+/// Raises this process's limit of open files to `count` if it is lower, or as far as it may.
 fn allow_files(count: usize) -> io::Result<()> {
     let count = count as u64;
     let mut limit = getrlimit(Resource::Nofile);
     if limit.current.is_none_or(|current| current >= count) {
         return Ok(());
     }
-    if limit.maximum.is_some_and(|maximum| maximum < count) {
-        return Err(io::Error::other(format!(
+    let allowed = limit.maximum.unwrap_or(u64::MAX).min(count);
+    limit.current = Some(allowed);
+    setrlimit(Resource::Nofile, limit)?;
+    match allowed < count {
+        true => Err(io::Error::other(format!(
             "too few open files are allowed: it takes {count}"
-        )));
+        ))),
+        false => Ok(()),
     }
-    limit.current = Some(count);
-    Ok(setrlimit(Resource::Nofile, limit)?)
 }

@@ -30,6 +30,7 @@ const _: () = assert!(PAYLOAD_AT == PAGE_BYTES);
 /// See the head of this file.
 pub(crate) struct Channel {
     fd: OwnedFd,
+    takes_turns: bool,
 }
 
 /// The result of reading a request.
@@ -45,7 +46,23 @@ pub(crate) enum Received {
 
 impl Channel {
     pub(crate) fn new(fd: OwnedFd) -> Channel {
-        Channel { fd }
+        Channel {
+            fd,
+            takes_turns: true,
+        }
+    }
+
+    /// For a thread that must not wait for the kernel, because the kernel may wait for that thread.
+    pub(crate) fn without_turns(fd: OwnedFd) -> Channel {
+        Channel {
+            fd,
+            takes_turns: false,
+        }
+    }
+
+    /// Whether its requests may take turns ([`crate::turns`]).
+    pub(crate) fn takes_turns(&self) -> bool {
+        self.takes_turns
     }
 
     /// Sets whether [`receive`](Channel::receive) blocks, for all readers of the channel.

@@ -163,7 +163,7 @@ impl KernelPages {
     /// Applies a change of the range that bypasses the kernel's cache.
     ///
     /// # Errors
-    /// [`Later`] if it needs a turn and none is free: nothing is applied.
+    /// [`Later`] if it needs a turn and none is free, or the channel takes none: nothing is applied.
     pub(crate) fn change<T>(
         &self,
         (channel, turns): (&Channel, &Turns),
@@ -177,7 +177,8 @@ impl KernelPages {
             return Ok(apply());
         }
         drop(state);
-        let _turn = turns.take().ok_or(Later)?;
+        let turn = channel.takes_turns().then(|| turns.take()).flatten();
+        let _turn = turn.ok_or(Later)?;
         let window = self.open_window(pages(&range));
         window.clear(channel);
         let applied = apply();
@@ -360,6 +361,12 @@ mod tests {
         assert!(change(Before::Dropped).is_err());
         drop(taken);
         assert_eq!(change(Before::Dropped).unwrap(), 7);
+        let null = File::options().write(true).open("/dev/null").unwrap();
+        let kernel = (&Channel::without_turns(null.into()), &turns);
+        let refused = file
+            .pages()
+            .change(kernel, 0..100, Before::Dropped, || unreachable!());
+        assert!(refused.is_err());
         // The next open starts without fills.
         drop(file);
         assert!(!opened(&inodes, false, false).pages().state.read().filled);

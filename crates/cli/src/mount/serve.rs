@@ -224,6 +224,7 @@ fn open(
     let since = Instant::now();
     let mut how = plan.open.clone();
     how.held_by_mount(is_claimed);
+    let mut waits = false;
     let volume = loop {
         match how.open(image) {
             Err(Error::Open { source, .. })
@@ -239,6 +240,9 @@ fn open(
             Err(Error::Caller(Reason::Busy(by)))
                 if since.elapsed() < closing_wait(&by) && !is_mounted(image, is_claimed) =>
             {
+                if !std::mem::replace(&mut waits, true) {
+                    tracing::info!(%by, "waiting for the image");
+                }
                 thread::sleep(CLOSING_LOOK);
             }
             Err(error) => return Err(failed(trouble::opening(plan, image, error))),

@@ -121,6 +121,11 @@ until grep -q " $PWD/mnt fuse" /proc/self/mounts; do
   sleep 0.01
 done
 setpriv $WHO sh -ec 'mkdir mnt/dir; cp throughline mnt/dir/; cmp throughline mnt/dir/throughline' || failed
+# Past the kernel's cache, which has these pages: the server waits for the kernel.
+for at in 0 1 2; do
+  setpriv $WHO dd if=throughline of=mnt/dir/throughline bs=64k count=8 skip=$((8 * at)) seek=$((8 * at)) \
+    conv=notrunc oflag=direct >direct$at 2>&1 || grep -q 'temporarily unavailable' direct$at || failed
+done
 case $END in umount) setpriv $WHO ./throughline umount mnt ;; *) kill -s "$END" $server ;; esac
 wait $server
 "#;

@@ -12,9 +12,9 @@ const ALL_ENTRIES: usize = 128;
 /// The smallest and largest number of entries of one queue.
 const QUEUE_ENTRIES: (usize, usize) = (8, 16);
 const _: () = assert!(QUEUE_ENTRIES.0 > MAX_TURNS + 1);
-/// The number of threads waiting for a turn for which there are entries in a sandbox, which makes no more.
-/// Without one, the limit of open files allows about as many.
-const WAITING: usize = 256;
+/// The maximum number of entries that are added for threads that wait for a turn. In a sandbox, the rings for
+/// them are made ahead.
+pub(super) const WAITING: usize = 256;
 
 /// Whether root has switched the transport on in the kernel.
 const SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";

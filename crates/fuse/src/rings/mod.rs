@@ -16,25 +16,20 @@
 //! - The kernel has all entries of a queue from the start ([`FuseReserve`]). An entry gets its thread with
 //!   the first request. So a request stays queued only while each entry of the queue has another one. The
 //!   kernel looks at the queue when an entry is committed, not when one is registered.
-//! - A thread that waits for a turn ([`crate::turns`]) is replaced by another one with a new entry. The
-//!   holders of turns wait for the kernel, which may wait for other requests, and each queue has more entries
-//!   than there are turns.
-//! - A request that was queued while the new entry was on its way is passed on, too: the new thread nudges
-//!   the kernel. It causes a request on its own queue that needs no service, and the commit of that fetches
-//!   what is queued. The kernel accepts the nudge only for a regular file that it knows, such as the file of
-//!   the request that waits for a turn.
-//! - A thread whose entry is with the kernel does nothing but wait. In particular, notifications for which
-//!   the kernel may wait for requests are sent by a thread without an entry.
-//! - A thread never ends before the connection: closing its ring would lose a request that arrives meanwhile.
+//! - A thread that waits for a turn is replaced (`added.rs`). Each queue keeps an entry whose thread neither
+//!   has a turn nor waits for one: a thread with a turn waits for the kernel, which may wait for a request.
+//! - A thread that has an entry does nothing but wait while its entry is with the kernel. In particular,
+//!   notifications for which the kernel may wait for requests are sent by a thread without an entry.
+//! - It never ends before the connection: closing its ring would lose a request that arrives meanwhile.
 //!   Surplus threads sleep.
 //! - The kernel uses no ring before all queues have an entry. If one gets none, the kernel is made to use
 //!   `/dev/fuse`. After that, it cannot any more, and the queues go on with the entries that they have.
-//! - Spare threads are started ahead. If none is left, because the process may have no more threads or files,
-//!   the thread of the reserve serves the request. If that waits (for the device, a turn), first requests of
-//!   all entries wait with it. So there are more spare threads than turns.
+//! - The thread of the reserve serves a request if the process may have no more threads or files. It takes no
+//!   turn and waits for none, as the kernel may wait for requests that only this thread can pass on. If it
+//!   waits for the device, the first requests of all entries wait with it.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -42,9 +37,9 @@ use std::sync::mpsc;
 use std::thread::Scope;
 
 use crossbeam_utils::CachePadded;
+use rustix::io::Errno;
 use throughline_device::{
-    Background, FuseEntry, FuseReserve, PAYLOAD_AT, allow_fuse_entries, bind_thread,
-    clone_fuse_connection, free_thread,
+    Background, FuseEntry, FuseReserve, PAYLOAD_AT, allow_fuse_entries, bind_thread, free_thread,
 };
 
 use crate::bell::Bell;
@@ -54,9 +49,11 @@ use crate::placement::Placement;
 use crate::service::Service;
 
 mod able;
+mod added;
 mod spares;
 
 pub(crate) use able::Able;
+use added::Queue;
 
 /// The address space of a thread's stack, in bytes.
 const STACK_BYTES: usize = 2 << 20;
@@ -79,6 +76,8 @@ pub(crate) struct Rings<'a> {
     connection: Arc<Channel>,
     payload_bytes: usize,
     queues: Vec<CachePadded<Queue>>,
+    /// The entries of all queues that were added.
+    added: AtomicUsize,
     /// The number of entries of each queue that the kernel has from the start.
     entries: usize,
     /// Entries that keep the memory of a large request.
@@ -93,15 +92,6 @@ pub(crate) struct Rings<'a> {
     nudges: AtomicU64,
 }
 
-/// One processor's queue.
-struct Queue {
-    processor: u16,
-    /// The entries that take no request: their threads wait for a turn, or have lost them.
-    absent: AtomicUsize,
-    /// The entries that replace them.
-    added: AtomicUsize,
-}
-
 impl<'a> Rings<'a> {
     pub(crate) fn new(
         server: &'a dyn Service,
@@ -110,18 +100,13 @@ impl<'a> Rings<'a> {
         able: &Able,
         choices: &Choices,
     ) -> Rings<'a> {
-        let queue = |processor: &u16| {
-            CachePadded::new(Queue {
-                processor: *processor,
-                absent: AtomicUsize::new(0),
-                added: AtomicUsize::new(0),
-            })
-        };
+        let queue = |processor: &u16| CachePadded::new(Queue::new(*processor));
         Rings {
             server,
             connection,
             payload_bytes,
             queues: able.processors.iter().map(queue).collect(),
+            added: AtomicUsize::new(0),
             entries: able.entries,
             large: AtomicUsize::new(0),
             idle_policy: choices.idle_policy && may_be_idle(),
@@ -199,9 +184,12 @@ impl<'a> Rings<'a> {
 
     fn register(&self, reserve: &mut FuseReserve) -> io::Result<()> {
         let processors: Vec<u16> = self.queues.iter().map(|queue| queue.processor).collect();
-        let connection = self.own_connection()?;
-        reserve.register(connection, &processors, self.entries, self.payload_bytes)?;
-        let (queues, entries) = (processors.len(), processors.len() * self.entries);
+        let queues = processors.len();
+        bind_thread(processors[queues - 1]);
+        let connection = self.connection.as_fd();
+        let taken = reserve.register(connection, &processors, self.entries, self.payload_bytes);
+        free_thread();
+        let entries = taken?;
         tracing::info!(queues, entries, "requests come over io_uring");
         let bytes = self.payload_bytes + PAYLOAD_AT;
         self.server.transport().set(queues, entries, bytes);
@@ -238,68 +226,6 @@ impl<'a> Rings<'a> {
                 }
             })
             .map(drop)
-    }
-
-    /// An entry of the queue takes no request for now: replaces it, unless one is left of those that replaced
-    /// others. `file` is a regular file that the kernel knows, if one is known here.
-    fn replace<'scope>(
-        &'scope self,
-        scope: &'scope Scope<'scope, '_>,
-        queue: &'scope Queue,
-        file: Option<u64>,
-    ) {
-        queue.absent.fetch_add(1, Ordering::Relaxed);
-        let absent = || queue.absent.load(Ordering::Relaxed);
-        let more = |added| (added < absent()).then_some(added + 1);
-        let is_more = (queue.added)
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, more)
-            .is_ok();
-        if !is_more || self.ended.load(Ordering::Acquire) {
-            return;
-        }
-        // The next that is replaced tries again.
-        let failed = move |what: &str, error: &io::Error| {
-            queue.added.fetch_sub(1, Ordering::Relaxed);
-            self.warn_once(what, error);
-        };
-        let begin = move || {
-            bind_thread(queue.processor);
-            let added = self.new_entry(queue);
-            let added = added.inspect_err(|error| failed("adding an entry of a ring", error));
-            let mut scratch = added.ok()?;
-            if let Some(file) = file {
-                self.nudge(file);
-            }
-            let arrived = scratch.wait();
-            let arrived = arrived.inspect_err(|error| failed("waiting for a request", error));
-            arrived
-                .is_ok_and(|arrived| arrived)
-                .then_some((queue, scratch))
-        };
-        if let Err(error) = self.spawn(scope, begin) {
-            failed("starting a thread", &error);
-        }
-    }
-
-    fn new_entry(&self, queue: &Queue) -> io::Result<Scratch> {
-        let connection = self.own_connection()?;
-        let mut entry = FuseEntry::new(connection, queue.processor, self.payload_bytes)?;
-        entry.register()?;
-        Ok(Scratch::of_entry(entry))
-    }
-
-    /// A descriptor for one thread: threads that share one contend for its reference count.
-    fn own_connection(&self) -> io::Result<OwnedFd> {
-        let connection = self.connection.as_fd();
-        clone_fuse_connection(connection).or_else(|_| connection.try_clone_to_owned())
-    }
-
-    /// Makes the kernel pass on the requests that were queued before it got the current thread's entry.
-    fn nudge(&self, nodeid: u64) {
-        let number = self.nudges.fetch_add(1, Ordering::Relaxed);
-        if let Err(error) = self.connection.nudge(nodeid, number) {
-            self.warn_once("nudging the kernel", &error);
-        }
     }
 
     /// Logs a warning, but only the first one: the existing threads go on serving, and later requests try
@@ -351,25 +277,27 @@ impl<'a> Rings<'a> {
         queue: &'scope Queue,
         scratch: &mut Scratch,
     ) {
-        // A panic is a bug of ours; it fails its own request only, by the reply that is prepared.
-        let served = std::panic::catch_unwind(AssertUnwindSafe(|| {
+        contain(|| {
             scratch.take_from_entry()?;
             while !scratch.is_nudge() && !self.server.serve_entry(&self.connection, scratch)? {
                 let file = scratch.header().map(|header| header.nodeid);
-                self.replace(scope, queue, file);
-                self.server.await_turn();
+                let others_serve = self.replace(scope, queue, file);
+                if others_serve {
+                    self.server.await_turn();
+                }
                 queue.absent.fetch_sub(1, Ordering::Relaxed);
+                if !others_serve {
+                    return self.refuse_turn(scratch);
+                }
             }
             Ok(())
-        }));
-        match served {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => {
-                let error: io::Error = error;
-                tracing::warn!(%error, "answering a request");
-            }
-            Err(_) => tracing::error!("a request panicked: this is a bug"),
-        }
+        });
+    }
+
+    /// No thread is left that may wait for a turn.
+    fn refuse_turn(&self, scratch: &mut Scratch) -> io::Result<()> {
+        let unique = scratch.header().map_or(0, |header| header.unique);
+        scratch.refuse(&self.connection, unique, Errno::AGAIN)
     }
 
     /// Returns the memory of a large request to the system, unless this entry is one of the [`LARGE_ENTRIES`]
@@ -394,5 +322,14 @@ impl<'a> Rings<'a> {
             self.server.send_notices(&self.connection);
             self.notices.wait();
         }
+    }
+}
+
+/// Serves a request. A panic is a bug of ours; it fails its own request only, by the reply that is prepared.
+fn contain(serve: impl FnOnce() -> io::Result<()>) {
+    match std::panic::catch_unwind(AssertUnwindSafe(serve)) {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(%error, "answering a request"),
+        Err(_) => tracing::error!("a request panicked: this is a bug"),
     }
 }

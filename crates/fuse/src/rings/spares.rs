@@ -1,6 +1,7 @@
 //! [`Spares`]: threads for the entries of the reserve, started ahead. Used by the thread of the reserve.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::Scope;
@@ -8,8 +9,8 @@ use std::thread::Scope;
 use parking_lot::Mutex;
 use throughline_device::{FuseEntry, FuseReserve, bind_thread};
 
-use super::{Rings, SMALL_BYTES};
-use crate::channel::Scratch;
+use super::{Rings, SMALL_BYTES, contain};
+use crate::channel::{Channel, Scratch};
 use crate::turns::MAX_TURNS;
 
 /// The number of threads that are started before there are entries for them.
@@ -20,6 +21,8 @@ pub(super) struct Spares {
     give: mpsc::Sender<FuseEntry>,
     take: Arc<Mutex<mpsc::Receiver<FuseEntry>>>,
     idle: usize,
+    /// For the requests that the thread of the reserve serves.
+    channel: Channel,
 }
 
 impl Rings<'_> {
@@ -34,7 +37,7 @@ impl Rings<'_> {
             match reserve.wait() {
                 Ok(Some(entry)) => self.give_thread(scope, &mut reserve, &mut spares, entry),
                 Ok(None) => return,
-                Err(error) => tracing::error!(%error, "waiting for a request"),
+                Err(error) => tracing::error!(%error, "an entry is lost"),
             }
         }
     }
@@ -49,39 +52,37 @@ impl Rings<'_> {
         if spares.idle == 0 {
             self.refill(scope, spares);
         }
-        let connection = self.own_connection();
-        let ring = connection.and_then(|connection| entry.take_ring(connection));
-        match ring {
-            Ok(()) if spares.idle > 0 => {
-                spares.idle -= 1;
-                // The thread waits for it.
-                let _ = spares.give.send(entry);
-                self.refill(scope, spares);
-            }
-            Ok(()) => self.serve_here(scope, reserve, entry),
-            Err(error) => {
-                self.warn_once("making a ring", &error);
-                self.serve_here(scope, reserve, entry);
-            }
+        if spares.idle == 0 {
+            return self.serve_here(scope, reserve, spares, entry);
         }
+        if let Err(error) = entry.take_ring() {
+            self.warn_once("making a ring", &error);
+            return self.serve_here(scope, reserve, spares, entry);
+        }
+        spares.idle -= 1;
+        // The thread waits for it.
+        let _ = spares.give.send(entry);
+        self.refill(scope, spares);
     }
 
     /// # Errors
-    /// Not one thread can be started.
+    /// Not all of them can be started.
     pub(super) fn start_spares<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
     ) -> io::Result<Spares> {
         let (give, take) = mpsc::channel();
+        let connection = self.connection.as_fd().try_clone_to_owned()?;
         let mut spares = Spares {
             give,
             take: Arc::new(Mutex::new(take)),
             idle: 0,
+            channel: Channel::without_turns(connection),
         };
         self.refill(scope, &mut spares);
         match spares.idle {
-            0 => Err(io::Error::other("no thread can be started")),
-            _ => Ok(spares),
+            SPARES => Ok(spares),
+            _ => Err(io::Error::other("too few threads can be started")),
         }
     }
 
@@ -109,16 +110,23 @@ impl Rings<'_> {
         }
     }
 
-    /// Serves a request on the thread of the reserve.
+    /// Serves a request on the thread of the reserve. One that needs a turn is refused.
     fn serve_here<'scope>(
         &'scope self,
         scope: &'scope Scope<'scope, '_>,
         reserve: &mut FuseReserve,
+        spares: &Spares,
         entry: FuseEntry,
     ) {
         let queue = self.queue_of(&entry);
         let mut scratch = Scratch::of_entry(entry);
-        self.serve(scope, queue, &mut scratch);
+        contain(|| {
+            scratch.take_from_entry()?;
+            match scratch.is_nudge() || self.server.serve_entry(&spares.channel, &mut scratch)? {
+                true => Ok(()),
+                false => self.refuse_turn(&mut scratch),
+            }
+        });
         scratch.discard(SMALL_BYTES);
         let entry = scratch.into_entry();
         if let Some(Err(error)) = entry.map(|entry| reserve.commit(entry)) {

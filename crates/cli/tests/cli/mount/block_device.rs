@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FlockOperation, Mode, OFlags, fcntl_lock};
 use throughline_testkit::e2fs;
 use throughline_testkit::kernel::{Loop, Mount};
 
@@ -107,6 +107,44 @@ fn the_kernel_holds_a_block_device_and_syncs_it() {
     let found = e2fs::debugfs(Path::new(device.node()), "bmap a 0");
     let found: u64 = found.trim().parse().unwrap();
     assert_eq!(first, found);
+}
+
+/// A server that has just closed its device, but has not ended, holds only a lock. The next mount waits for
+/// that, although its own claim of the device is in the list of mounts.
+#[test]
+fn a_mount_of_a_block_device_waits_for_the_server_of_the_last() {
+    if skipped() {
+        return;
+    }
+    let image = Image::new("32M", &["-t", "ext4", "-b", "1024"]);
+    let Some(device) = Loop::new(&image.path(), &[]) else {
+        return;
+    };
+    let point = Point::new(&image, "point");
+    let mut both = File::options();
+    let last = both.read(true).write(true).open(device.node()).unwrap();
+    fcntl_lock(&last, FlockOperation::LockExclusive).unwrap();
+    let log = image.sibling("log");
+    let mut mount = throughline()
+        .args(["mount", "-f", "--log", "info", "-o", "with=fuseblk"])
+        .args([device.node(), point.str()])
+        .stderr(File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
+    let said = || fs::read_to_string(&log).unwrap();
+    super::wait("the mount waits, or has ended", || {
+        said().contains("waiting for the image") || mount.try_wait().unwrap().is_some()
+    });
+    assert!(mount.try_wait().unwrap().is_none(), "{}", said());
+    drop(last);
+    super::wait("the mount is ready", || {
+        said().contains("the mount is ready") || mount.try_wait().unwrap().is_some()
+    });
+    assert_eq!(kind(&point), "fuseblk.throughline", "{}", said());
+    ok(["umount", point.str()]);
+    assert!(mount.wait().unwrap().success(), "{}", said());
+    wait_free(&device, "a mount that waited");
+    image.assert_clean();
 }
 
 #[test]
