@@ -27,8 +27,7 @@ pub fn clone_fuse_connection(connection: BorrowedFd<'_>) -> io::Result<OwnedFd> 
     Ok(fresh.into())
 }
 
-/// A descriptor of the same connection, for one thread: threads contend for the reference count of a shared
-/// one.
+/// A descriptor of the same connection for one thread. Threads that share one contend for its references.
 ///
 /// # Errors
 /// System errors.

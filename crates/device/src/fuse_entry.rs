@@ -116,7 +116,7 @@ unsafe impl Sync for FuseEntry {}
 
 impl FuseEntry {
     /// An entry with a ring of its own for a queue, which is the number of a processor. `payload_bytes` is at
-    /// least the largest request and reply that were agreed on. Memory that is not touched is not taken.
+    /// least the largest request and reply that were agreed on. It takes memory when it is touched.
     ///
     /// # Errors
     /// System errors: no io_uring, no memory.
@@ -127,7 +127,7 @@ impl FuseEntry {
     ) -> io::Result<FuseEntry> {
         let connection = Arc::new(own_connection(connection)?);
         let mut entry = FuseEntry::without_ring(connection, queue, payload_bytes)?;
-        // The last that can fail: a ring that was made ahead is not given back.
+        // Last: if another step failed, a ring that was made ahead would not be given back.
         entry.ring = Some(FUSE.take(new_ring)?);
         Ok(entry)
     }

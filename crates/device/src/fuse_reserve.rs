@@ -33,7 +33,7 @@ const REFUSED: u64 = u64::MAX;
 pub struct FuseReserve {
     ring: Ring,
     enabled: bool,
-    /// The ring is of no more use. The memory of the entries is left to the kernel.
+    /// The ring cannot be used any more. The memory of the entries is left to the kernel.
     failed: bool,
     /// The entries whose commands this ring has sent; the index is the command's `user_data`.
     with_kernel: Vec<Option<FuseEntry>>,
@@ -129,10 +129,10 @@ impl FuseReserve {
 
     /// Waits for a request. Returns its entry, which holds it: give it a ring and a thread, or
     /// [commit](FuseReserve::commit) it. `None` if the kernel has no entry of the reserve any more: all have
-    /// threads, or the connection has ended, or the ring is of no more use.
+    /// threads, or the connection has ended, or the ring cannot be used any more.
     ///
     /// # Errors
-    /// The kernel's, for an entry that is lost; or those of the ring.
+    /// An entry is lost: its command failed. Or the ring cannot be used any more.
     pub fn wait(&mut self) -> io::Result<Option<FuseEntry>> {
         loop {
             self.take_completions();
@@ -153,7 +153,7 @@ impl FuseReserve {
     /// no other thread has [begun](FuseEntry::begin) to use it.
     ///
     /// # Errors
-    /// System errors; the entry is of no more use then.
+    /// System errors. The entry cannot be used any more.
     pub fn commit(&mut self, entry: FuseEntry) -> io::Result<()> {
         if let Some(command) = entry.commitment() {
             self.push(entry, command)?;

@@ -19,7 +19,7 @@ const SUBMISSIONS: u32 = 16;
 const MAX_COMPLETIONS: u32 = 1 << 16;
 /// The offset of `len` in `struct io_uring_sqe`, in units of four bytes.
 const SQE_LEN_AT: usize = 6;
-/// How long a ring waits for memory.
+/// The pause before a command is submitted again for which there was no memory.
 const RETRY: Duration = Duration::from_millis(10);
 
 /// Makes a ring for the commands of FUSE, and for nothing else. It is disabled, as the thread that enables it
@@ -43,11 +43,11 @@ pub(crate) fn ring_for(entries: u32) -> io::Result<Ring> {
     Ok(ring)
 }
 
-/// Submits the commands in the queue, and waits for `completions` of them. Waits while the system is short of
-/// memory: a command that is left in the queue would be sent by a later call.
+/// Submits the commands in the queue, and waits for `completions` of them. Tries again while the system is
+/// short of memory: the caller could not take back a command that is left in the queue.
 ///
 /// # Errors
-/// Other system errors: the ring is of no more use.
+/// Other system errors. The ring cannot be used any more.
 pub(crate) fn enter(ring: &Ring, completions: usize) -> io::Result<()> {
     loop {
         let Err(error) = ring.submit_and_wait(completions) else {
