@@ -97,7 +97,8 @@ impl FuseReserve {
             self.take_completions();
             let accepted = self.taken().saturating_sub(before);
             if accepted < count && (left > 0 || accepted == 0) {
-                return Err(self.errors.pop_front().unwrap_or(Errno::NOTCONN.into()));
+                let first = self.errors.drain(..).next();
+                return Err(first.unwrap_or(Errno::NOTCONN.into()));
             }
         }
         Ok(self.taken())
