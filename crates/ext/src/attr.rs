@@ -2,7 +2,6 @@
 
 use std::sync::atomic::Ordering;
 
-use parking_lot::RwLockReadGuard;
 use throughline_extfmt::inode::{FileType, InodeFlags, Time};
 use throughline_extfmt::time::Timestamp;
 use throughline_extfmt::{Geometry, InodeImage, InodeNumber};
@@ -10,7 +9,7 @@ use throughline_extfmt::{Geometry, InodeImage, InodeNumber};
 use crate::coherent;
 use crate::delayed::Pending;
 use crate::error::{Error, Reason, Result};
-use crate::inode::{Inode, Inodes};
+use crate::inode::{Inode, Inodes, Shown};
 use crate::names::Names;
 use crate::privileges;
 use crate::xattr::{self, Step, acl};
@@ -247,7 +246,7 @@ fn size_in(geo: &Geometry, inode: &Inode, raw: &InodeImage) -> Result<u64> {
 }
 
 /// The inode image, and what write-back will add to the inode's blocks.
-fn with_pending<'i>(fs: &Inodes, inode: &'i Inode) -> (RwLockReadGuard<'i, InodeImage>, Pending) {
+fn with_pending<'i>(fs: &Inodes, inode: &'i Inode) -> (Shown<'i>, Pending) {
     if coherent::is_clean(inode) {
         return (inode.raw.read(), Pending::NOTHING);
     }

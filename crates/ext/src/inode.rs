@@ -32,6 +32,7 @@ use crate::lock_order::{Held, Rank, locked};
 use crate::times::inode::OfInode as TimesState;
 
 use image::Image;
+pub(crate) use image::Shown;
 
 pub use inodes::Inodes;
 pub use watch::Watch;
@@ -234,7 +235,7 @@ impl Inode {
             usage: crate::quota::charge::usage_of_loaded(base, ino, &raw),
             flags: Seen::new(&raw),
             times: TimesState::default(),
-            raw: Image::new(raw),
+            raw: Image::new(ino, raw),
             made_in: None,
             changes: Changes::unknown(base.journal.running()),
             opens: AtomicU32::new(0),

@@ -6,7 +6,7 @@
 //!   → mapping (by number)
 //!   → space reserved for a file → discarding of freed blocks → freed blocks → allocation group (by number)
 //!   → orphan record of an inode (by number) → orphan list or slots → owners of quotas → usage of an owner
-//!   → superblock
+//!   → superblock → image of an inode
 //!   → metadata buffer → device queue
 //! ```
 //!
@@ -56,6 +56,8 @@ pub(crate) enum Rank {
     Usage,
     /// The superblock's bytes.
     Super,
+    /// The image of an inode.
+    Image,
 }
 
 /// A lock guard with its place in the order.

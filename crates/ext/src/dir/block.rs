@@ -11,7 +11,7 @@ use throughline_extfmt::inode::{FileType, InodeFlags};
 use throughline_extfmt::{Corrupt as FormatCorrupt, FileBlock, FsBlock, InodeNumber};
 use throughline_journal::Block;
 
-use super::entry::{FIRST, NewEntry, Shape, shape};
+use super::entry::{FIRST, NewEntry, Shape, shape_of};
 use crate::error::{Corrupt, Error, Reason, Result};
 use crate::handle::Handle;
 use crate::inode::Inode;
@@ -119,14 +119,15 @@ impl<'a> DirBlocks<'a> {
     }
 
     fn of(fs: &'a Names, dir: &'a Inode, count: u32) -> Self {
+        let flags = dir.raw.read().flags();
         Self {
             fs,
             dir,
             format: DirFormat::new(&fs.geo),
             tree: TreeFormat::new(&fs.geo),
             count,
-            indexed: dir.raw.read().flags().contains(InodeFlags::INDEX),
-            hashed: shape(fs, dir) == Shape::Hashed,
+            indexed: flags.contains(InodeFlags::INDEX),
+            hashed: shape_of(fs, flags) == Shape::Hashed,
             whole: true,
             skipped: RefCell::default(),
         }

@@ -63,7 +63,11 @@ pub(super) enum Shape {
 }
 
 pub(super) fn shape(fs: &Names, dir: &Inode) -> Shape {
-    let flags = dir.raw.read().flags();
+    shape_of(fs, dir.raw.read().flags())
+}
+
+/// As [`shape`], of a directory with these flags.
+pub(super) fn shape_of(fs: &Names, flags: InodeFlags) -> Shape {
     if flags.contains(InodeFlags::INLINE_DATA) {
         Shape::Inline
     } else if flags.contains(InodeFlags::INDEX) && fs.hash_rules.indexes(flags) {
