@@ -12,6 +12,7 @@
 //! the replay of e2fsck 1.47.0 fails if an inode number is reused, among others. The kernel fails on some of
 //! its own as well: one in five such images is checked only by `e2fsck -fn`.
 
+mod emulated;
 mod tree;
 mod work;
 
@@ -341,3 +342,5 @@ fn volumes_crashed_under_the_kernel_recover_as_by_the_reference() {
         );
     }
 }
+
+throughline_testing::mount_server!();
