@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use parking_lot::RwLock;
+use rustix::fs::OFlags;
 use throughline::internal::OpenGranted;
 use throughline::{Advice, File, FileOptions, Node, Result};
 
@@ -23,12 +24,48 @@ const SHARDS: usize = 16;
 const GIVE_BACK_BYTES: u64 = 2 << 20;
 
 /// `O_DIRECT` of x86 and most others.
-const O_DIRECT: u32 = rustix::fs::OFlags::DIRECT.bits();
-const O_ACCMODE: u32 = rustix::fs::OFlags::RWMODE.bits();
-const O_RDONLY: u32 = rustix::fs::OFlags::RDONLY.bits();
-const O_RDWR: u32 = rustix::fs::OFlags::RDWR.bits();
-const O_TRUNC: u32 = rustix::fs::OFlags::TRUNC.bits();
-const O_NOATIME: u32 = rustix::fs::OFlags::NOATIME.bits();
+const O_DIRECT: u32 = OFlags::DIRECT.bits();
+const O_ACCMODE: u32 = OFlags::RWMODE.bits();
+const O_RDONLY: u32 = OFlags::RDONLY.bits();
+const O_RDWR: u32 = OFlags::RDWR.bits();
+const O_TRUNC: u32 = OFlags::TRUNC.bits();
+const O_NOATIME: u32 = OFlags::NOATIME.bits();
+
+/// What a change of a file waits for, by the flags of the descriptor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Durable {
+    Later,
+    /// `O_DSYNC`.
+    Data,
+    /// `O_SYNC`.
+    All,
+}
+
+impl Durable {
+    pub(crate) fn of(flags: u32) -> Durable {
+        let flags = OFlags::from_bits_retain(flags);
+        if flags.contains(OFlags::SYNC) {
+            Durable::All
+        } else if flags.intersects(OFlags::DSYNC) {
+            // In rustix, `OFlags::DSYNC` is `O_SYNC`, whose bits include that of `O_DSYNC`.
+            Durable::Data
+        } else {
+            Durable::Later
+        }
+    }
+
+    /// Returns when the changes of a file are as durable as this requires.
+    ///
+    /// # Errors
+    /// As [`throughline::Handle::sync_all`].
+    pub(crate) fn wait(self, file: &File) -> Result<()> {
+        match self {
+            Durable::Later => Ok(()),
+            Durable::Data => file.sync_data(),
+            Durable::All => file.sync_all(),
+        }
+    }
+}
 
 /// An open file of the mount.
 pub(crate) struct OpenFile {
@@ -39,6 +76,8 @@ pub(crate) struct OpenFile {
     no_access_time: bool,
     /// It was opened for writing.
     writes: bool,
+    /// What its changes wait for, of requests that do not bring the flags of their descriptor.
+    durable: Durable,
     /// The kernel caches what is read through this handle, so our cache drops it.
     gives_back: bool,
     /// The sequence of its reads with `O_DIRECT`.
@@ -72,6 +111,7 @@ impl OpenFile {
             direct: OnceLock::new(),
             no_access_time,
             writes: flags & O_ACCMODE != O_RDONLY,
+            durable: Durable::of(flags),
             node,
             gives_back: policy.kernel_caches && choices.give_back,
             streak: Streak::default(),
@@ -96,6 +136,8 @@ impl OpenFile {
             direct: OnceLock::new(),
             no_access_time,
             writes: opening.read_write,
+            // Any program may have it open with `O_SYNC`.
+            durable: Durable::All,
             node,
             gives_back: choices.give_back,
             streak: Streak::default(),
@@ -110,6 +152,15 @@ impl OpenFile {
     /// What the kernel's cache may hold of it.
     pub(crate) fn kernel_pages(&self) -> &KernelPages {
         self.opened.pages()
+    }
+
+    /// Call after a change by a request that does not bring the flags of its descriptor: syncs if it was
+    /// opened with `O_SYNC` or `O_DSYNC`, or if that is not known.
+    ///
+    /// # Errors
+    /// As [`throughline::Handle::sync_all`].
+    pub(crate) fn changed(&self) -> Result<()> {
+        self.durable.wait(&self.buffered)
     }
 
     /// The file through our cache.

@@ -8,6 +8,7 @@
 mod damage;
 #[path = "../kill/diary.rs"]
 mod diary;
+mod durable;
 mod encrypted;
 mod encrypted_changes;
 mod failures;

@@ -11,7 +11,7 @@ use super::identity::Identity;
 use super::{Answer, Answered, Refusal, Request};
 use crate::channel::Scratch;
 use crate::coherence::{Before, PAGE_BYTES, while_clean};
-use crate::files::{Files, OpenFile};
+use crate::files::{Durable, Files, OpenFile};
 use crate::nodes::Nodes;
 use crate::turns::Turns;
 use crate::wire::{
@@ -141,7 +141,7 @@ impl DataRequests {
         Answer::of(&WriteOut { size, padding: 0 })
     }
 
-    /// Writes, and syncs if the handle has `O_SYNC` or `O_DSYNC`. Returns the number of bytes written.
+    /// Writes, and syncs if the descriptor or the call (`RWF_DSYNC`) asks for it. Returns the number of bytes written.
     fn put(
         &self,
         request: &Request<'_>,
@@ -151,13 +151,7 @@ impl DataRequests {
     ) -> throughline::Result<usize> {
         let to = file.with_flags(write.flags)?;
         let written = request.did(ops::write(to, data, write.offset))?;
-        let flags = OFlags::from_bits_retain(write.flags);
-        if flags.contains(OFlags::SYNC) {
-            to.sync_all()?;
-        } else if flags.intersects(OFlags::DSYNC) {
-            // In rustix, `OFlags::DSYNC` is `O_SYNC`, whose bits include that of `O_DSYNC`.
-            to.sync_data()?;
-        }
+        Durable::of(write.flags).wait(to)?;
         Ok(written)
     }
 
@@ -187,6 +181,7 @@ impl DataRequests {
             let kernel = (request.channel, &*self.turns);
             (file.kernel_pages()).change(kernel, range, Before::WrittenBack, allocate)??;
         }
+        file.changed()?;
         Answer::done()
     }
 
@@ -205,6 +200,11 @@ impl DataRequests {
 
     pub(super) fn copy_file_range(&self, request: &Request<'_>) -> Answered {
         let (copy, _) = request.argument::<CopyFileRangeIn>()?;
+        if self.no_open {
+            // Without a handle, it is not known whether the target was opened with `O_SYNC`. After ENOSYS, the
+            // kernel copies by requests that say so.
+            return Err(Errno::NOSYS.into());
+        }
         let from = self.file(request.header.nodeid, copy.fh_in)?;
         let to = self.file(copy.nodeid_out, copy.fh_out)?;
         let len = copy.len.min(COPY_BYTES);
@@ -223,6 +223,7 @@ impl DataRequests {
             request.did(ops::copy_range(source, target, len))
         });
         let size = copied.ok_or(Errno::OPNOTSUPP)?? as u32;
+        to.changed()?;
         Answer::of(&WriteOut { size, padding: 0 })
     }
 }
