@@ -225,7 +225,8 @@ impl Fs {
     /// Why this version does not resize a volume with these features; `None` if it does.
     pub fn unresized_features(&self) -> Option<String> {
         let has_clusters = self.geo.ro_compat.contains(RoCompat::BIGALLOC);
-        let why = "a volume with bigalloc is not resized by this version; resize2fs -f does it";
+        // resize2fs 1.47 refuses, and with -f it writes wrong counts: that is no advice.
+        let why = "a volume with bigalloc is not resized: make a new one, and copy the files to it";
         let clustered = has_clusters.then(|| why.to_owned());
         self.unwritten_features().or(clustered)
     }

@@ -93,6 +93,8 @@ fn features_that_are_not_written_are_refused_by_name() {
         }
         let text = refused(&image, NewSize::More(20 << 20));
         assert!(text.contains(feature), "{feature}: {text}");
+        // With -f, it leaves such a volume unsound.
+        assert!(!text.contains("resize2fs"), "{feature}: {text}");
     }
 }
 
