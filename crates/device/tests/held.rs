@@ -201,6 +201,80 @@ fn a_loop_device_whose_file_we_have_is_refused() {
     drop(open(&disk.node).unwrap());
 }
 
+/// A second loop device over the same file, for [`Loop`] `disk`, with options of losetup.
+fn second(disk: &Loop, options: &[&str]) -> Second {
+    let image = disk.image();
+    let mut arguments = vec!["--find", "--show"];
+    arguments.extend(options);
+    arguments.push(image.to_str().unwrap());
+    let made = run("losetup", &arguments).unwrap();
+    assert!(made.status.success());
+    Second(String::from_utf8(made.stdout).unwrap().trim().to_owned())
+}
+
+struct Second(String);
+
+impl Drop for Second {
+    fn drop(&mut self) {
+        let _ = run("losetup", &["--detach", &self.0]);
+    }
+}
+
+#[track_caller]
+fn is_refused(path: &str, texts: &[&str]) {
+    let refused = open(path).err().expect("its file is in use");
+    assert_eq!(refused.kind(), ErrorKind::ResourceBusy, "{refused}");
+    for text in texts {
+        assert!(refused.to_string().contains(text), "no {text:?}: {refused}");
+    }
+}
+
+/// One of two loop devices over one file is written at a time: whether a process or the kernel has the other,
+/// or a partition of it.
+#[test]
+fn two_loop_devices_of_one_file_are_not_written_together() {
+    let Some(disk) = Loop::partitioned() else {
+        return;
+    };
+    let other = second(&disk, &["--partscan"]);
+    // While nobody uses the other one, each may be used.
+    drop(open(&disk.node).unwrap());
+    let ours = open(&other.0).unwrap();
+    let image = disk.image().display().to_string();
+    let us = format!("this process ({})", std::process::id());
+    is_refused(&disk.node, &[&image, &other.0, &us]);
+    let part = format!("{}p1", disk.node);
+    let parts = Path::new(&part).exists();
+    if parts {
+        is_refused(&part, &[&image, &other.0, &us]);
+    }
+    drop(ours);
+    if parts {
+        let ours = open(&part).unwrap();
+        is_refused(&other.0, &[&image, &disk.node, &us]);
+        // What is beside the partition is free.
+        let before = second(&disk, &["--sizelimit", "1M"]);
+        drop(open(&before.0).unwrap());
+        drop(ours);
+    }
+    let Some(mounted) = Mounted::new(&disk, &disk.node) else {
+        return;
+    };
+    let point = format!("mounted at {}", mounted.0.display());
+    is_refused(&other.0, &[&image, &disk.node, &point]);
+    drop(mounted);
+    disk.wait_unmounted();
+    drop(open(&other.0).unwrap());
+    // A loop device over a loop device, and the one below it.
+    let above = Command::new("losetup")
+        .args(["--find", "--show", &other.0])
+        .output()
+        .unwrap();
+    let above = Second(String::from_utf8(above.stdout).unwrap().trim().to_owned());
+    is_refused(&other.0, &["attached to", &above.0]);
+    drop(above);
+}
+
 /// A child process with a mount in its own namespace. Dropping it ends the child and the mount.
 struct Apart(Child);
 

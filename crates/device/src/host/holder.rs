@@ -4,19 +4,22 @@
 //! No lock shows these users. sysfs and procfs show them to every user, with one gap: the backing file of a
 //! loop device is given as a path, which may not resolve here (the file was removed, or is in another mount
 //! namespace). Then the loop device itself is queried, which needs root. Other loop devices are not opened,
-//! because an open device cannot be detached.
+//! because an open device cannot be detached; but those over the file of one that is to be written are opened
+//! for a moment, to see whether a process has claimed them.
 
 use std::ffi::OsStr;
 use std::fmt;
 use std::fs::{self, File, Metadata};
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{major, makedev, minor};
+use rustix::fs::{Mode, OFlags, major, makedev, minor};
+use rustix::io::Errno;
 use rustix::ioctl;
 
-use super::lock::RETRIES;
+use super::lock::{ANY, RETRIES, RETRY_INTERVAL, holder_of_lock};
 use super::mounted;
 
 /// `LOOP_GET_STATUS64` of linux/loop.h: fills a `loop_info64`.
@@ -95,10 +98,51 @@ pub fn kernel_holder(path: &Path) -> Option<KernelHolder> {
 /// As [`kernel_holder`], for a file with this metadata.
 pub(super) fn of(wanted: &Metadata) -> Option<KernelHolder> {
     if wanted.file_type().is_block_device() {
-        return Block::of(wanted.rdev())?.use_of_it();
+        let used = Block::of(wanted.rdev())?.use_of_it();
+        return used.or_else(|| of_loop_over(wanted));
     }
-    let over = loop_over(wanted).map(|block| block.as_loop());
-    over.or_else(|| swap(|found| id(found) == id(wanted)))
+    of_loop_over(wanted).or_else(|| swap(|found| id(found) == id(wanted)))
+}
+
+/// The loop device to which a file or block device is attached.
+pub(super) fn of_loop_over(wanted: &Metadata) -> Option<KernelHolder> {
+    let backing = Backing {
+        id: id(wanted),
+        device: wanted.file_type().is_block_device().then(|| wanted.rdev()),
+        len_bytes: Some(wanted.len()).filter(|_| wanted.is_file()),
+    };
+    Some(loops_over(backing).next()?.as_loop())
+}
+
+/// The user of another loop device over the same bytes as this open loop device, or partition of one.
+pub(super) fn of_other_loop(node: &File) -> Option<KernelHolder> {
+    let ours = Block::of(node.metadata().ok()?.rdev())?;
+    let backing = Backing {
+        id: backing_id(node)?,
+        device: None,
+        len_bytes: None,
+    };
+    let whole = ours.whole();
+    let bytes = ours.bytes_of_backing();
+    let name = whole.backing_path().unwrap_or_default();
+    let others = loops_over(backing).filter(|other| {
+        let theirs = other.bytes_of_backing();
+        other.folder.file_name() != whole.folder.file_name()
+            && theirs.start < bytes.end
+            && bytes.start < theirs.end
+    });
+    let (other, user) = others.into_iter().find_map(|other| {
+        let user = other.claimed()?;
+        Some((other, user))
+    })?;
+    let (file, other) = (name.display(), other.node());
+    Some(KernelHolder {
+        who: format!(
+            "its backing file {file} is also attached to {other}, and {}",
+            user.who
+        ),
+        ..user
+    })
 }
 
 fn id(metadata: &Metadata) -> (u64, u64) {
@@ -141,14 +185,17 @@ impl Block {
 
     /// The device itself, its partitions, and the disk that it is a partition of.
     fn and_parts(&self) -> Vec<Block> {
-        let is_part = |folder: &PathBuf| folder.join("partition").exists();
         let inside = fs::read_dir(&self.folder).into_iter().flatten().flatten();
-        let mut all: Vec<PathBuf> = inside.map(|entry| entry.path()).filter(is_part).collect();
-        if is_part(&self.folder) {
-            all.extend(self.folder.parent().map(Path::to_owned));
+        let inside = inside.map(|entry| Block {
+            folder: entry.path(),
+        });
+        let mut all: Vec<Block> = inside.filter(Block::is_part).collect();
+        if self.is_part() {
+            all.push(self.whole());
         }
-        all.insert(0, self.folder.clone());
-        all.into_iter().map(|folder| Block { folder }).collect()
+        let folder = self.folder.clone();
+        all.insert(0, Block { folder });
+        all
     }
 
     /// The devices stacked on it.
@@ -191,6 +238,60 @@ impl Block {
         })
     }
 
+    /// The disk that it is a partition of, or itself.
+    fn whole(&self) -> Block {
+        let disk = self.folder.parent().filter(|_| self.is_part());
+        Block {
+            folder: disk.unwrap_or(&self.folder).to_owned(),
+        }
+    }
+
+    fn is_part(&self) -> bool {
+        self.folder.join("partition").exists()
+    }
+
+    /// The bytes of its backing file that a loop device, or a partition of one, is.
+    fn bytes_of_backing(&self) -> Range<u64> {
+        let sectors = |name| self.number(name).unwrap_or_default().saturating_mul(512);
+        let offset = self.whole().number("loop/offset").unwrap_or_default();
+        let start = offset.saturating_add(sectors("start"));
+        start..start.saturating_add(sectors("size"))
+    }
+
+    /// What uses this loop device, in the kernel or by a claim (`O_EXCL`).
+    fn claimed(&self) -> Option<KernelHolder> {
+        let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        // A claim may be as short as this one.
+        for _ in 0..=IDLE_WAITS {
+            if let Some(user) = self.use_of_it() {
+                return Some(user);
+            }
+            match rustix::fs::open(self.node(), flags, Mode::empty()) {
+                Err(Errno::BUSY) => {}
+                // Not visible from here, or free.
+                _ => return None,
+            }
+            if let Some(who) = self.and_parts().iter().find_map(Block::process) {
+                return Some(KernelHolder {
+                    who: format!("that is in use by {who}"),
+                    next: format!("end that use, then detach it: losetup -d {}", self.node()),
+                    waits: 0,
+                });
+            }
+            std::thread::sleep(RETRY_INTERVAL);
+        }
+        Some(KernelHolder {
+            who: "that is in use by another process".into(),
+            next: format!("end that use, then detach it: losetup -d {}", self.node()),
+            waits: 0,
+        })
+    }
+
+    /// The process that has a lock on it.
+    fn process(&self) -> Option<String> {
+        holder_of_lock(&fs::metadata(self.node()).ok()?, ANY)
+    }
+
     /// This loop device as the user of a file.
     fn as_loop(&self) -> KernelHolder {
         let node = self.node();
@@ -226,33 +327,47 @@ impl Block {
         offset.saturating_add(sectors.saturating_mul(512)) <= len_bytes
     }
 
-    /// Whether the loop device itself reports `wanted` as its backing file.
-    fn reports_backing_file(&self, wanted: &Metadata) -> bool {
-        let nonblock = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
+    /// Whether the loop device itself reports a file with this identity as its backing file.
+    fn reports_backing_file(&self, wanted: (u64, u64)) -> bool {
+        let nonblock = OFlags::NONBLOCK.bits().cast_signed();
         let opened = File::options()
             .read(true)
             .custom_flags(nonblock)
             .open(self.node());
-        opened.is_ok_and(|node| backing_id(&node) == Some(id(wanted)))
+        opened.is_ok_and(|node| backing_id(&node) == Some(wanted))
     }
 }
 
-/// The loop device to which a file is attached.
-fn loop_over(wanted: &Metadata) -> Option<Block> {
-    let devices = fs::read_dir("/sys/block").ok()?.flatten();
+/// A file or block device to which loop devices may be attached.
+#[derive(Clone, Copy)]
+struct Backing {
+    id: (u64, u64),
+    /// The number of a block device, which may have several nodes.
+    device: Option<u64>,
+    /// The length of a file, if it is known.
+    len_bytes: Option<u64>,
+}
+
+/// The loop devices that are attached to it.
+fn loops_over(wanted: Backing) -> impl Iterator<Item = Block> {
+    let devices = fs::read_dir("/sys/block").into_iter().flatten().flatten();
     let loops = devices.filter(|entry| entry.file_name().as_bytes().starts_with(b"loop"));
-    let mut loops = loops.map(|entry| Block {
+    let loops = loops.map(|entry| Block {
         folder: entry.path(),
     });
-    loops.find(|block| {
+    loops.filter(move |block| {
         let Some(path) = block.backing_path() else {
             return false;
         };
         match fs::metadata(path) {
-            Ok(found) if id(&found) == id(wanted) => true,
+            Ok(found) if found.file_type().is_block_device() => wanted.device == Some(found.rdev()),
+            Ok(found) if id(&found) == wanted.id => true,
             // The path resolves here to another file that fits, so that one is the backing file.
             Ok(found) if block.fits(found.len()) => false,
-            _ => block.fits(wanted.len()) && block.reports_backing_file(wanted),
+            _ => {
+                wanted.len_bytes.is_none_or(|len| block.fits(len))
+                    && block.reports_backing_file(wanted.id)
+            }
         }
     })
 }
@@ -274,7 +389,9 @@ fn backing_id(node: &File) -> Option<(u64, u64)> {
 
 /// The backing file of an open loop device, if its path resolves to it here.
 pub(super) fn backing_file(node: &File) -> Option<(PathBuf, File)> {
-    let path = Block::of(node.metadata().ok()?.rdev())?.backing_path()?;
+    let path = Block::of(node.metadata().ok()?.rdev())?
+        .whole()
+        .backing_path()?;
     let file = File::open(&path).ok()?;
     (Some(id(&file.metadata().ok()?)) == backing_id(node)).then_some((path, file))
 }

@@ -124,7 +124,7 @@ pub(crate) fn lock(what: Locking<'_>, mode: LockMode) -> io::Result<Lock> {
 }
 
 /// A word that occurs in every lock line of `/proc`.
-const ANY: &str = "lock:";
+pub(super) const ANY: &str = "lock:";
 
 /// Tries to lock `file` with `take`. On a conflict, returns an error that names the holder: a process with a
 /// lock line in `/proc` that contains `word`.
@@ -142,7 +142,7 @@ fn with_retries(
         if !matches!(error.raw_os_error(), Some(libc::EAGAIN | libc::EACCES)) {
             return Err(error);
         }
-        let holder = holder_of_lock(file, word);
+        let holder = holder_of_lock(&file.metadata()?, word);
         if holder.is_none() && waits < RETRIES {
             waits += 1;
             std::thread::sleep(RETRY_INTERVAL);
@@ -156,7 +156,7 @@ fn with_retries(
 /// The ring of a process killed with I/O in flight outlives the process, and keeps the file open, with its
 /// lock, until the kernel has torn the ring down. So a lock without a visible holder is retried for a while:
 /// it is released soon.
-const RETRY_INTERVAL: Duration = Duration::from_millis(20);
+pub(super) const RETRY_INTERVAL: Duration = Duration::from_millis(20);
 pub(super) const RETRIES: u32 = 100;
 
 /// A lock of `kind` on the whole file.
@@ -233,7 +233,7 @@ pub(crate) fn open_exclusive(path: &Path, flags: OFlags) -> io::Result<File> {
 /// `None` if no holder is visible.
 fn describe_holder(path: &Path, flags: OFlags) -> Option<io::Error> {
     let file = File::from(rustix::fs::open(path, flags, Mode::empty()).ok()?);
-    if let Some(process) = holder_of_lock(&file, ANY) {
+    if let Some(process) = holder_of_lock(&file.metadata().ok()?, ANY) {
         return Some(busy(path, &process));
     }
     let found = holder::of(&file.metadata().ok()?)?;
@@ -253,7 +253,8 @@ fn in_kernel(path: &Path, by: KernelHolder) -> io::Error {
     io::Error::new(io::ErrorKind::ResourceBusy, held)
 }
 
-/// Refuses to write a file that the kernel uses, and a loop device whose backing file is locked.
+/// Refuses to write a file that the kernel uses, a device that a loop device is attached to, and a loop device
+/// whose backing file is locked, or in use through another loop device.
 ///
 /// # Errors
 /// [`io::ErrorKind::ResourceBusy`], with [`HeldByKernel`] inside if the kernel is the holder.
@@ -263,8 +264,13 @@ pub(crate) fn refuse_held(file: &File, path: &Path, mode: LockMode) -> io::Resul
     }
     let found = file.metadata()?;
     if found.file_type().is_block_device() {
-        // The exclusive open has checked for users in the kernel.
-        return refuse_locked_backing_file(file, path, mode);
+        refuse_locked_backing_file(file, path, mode)?;
+        if mode != LockMode::Exclusive {
+            return Ok(());
+        }
+        // The exclusive open has checked for other users in the kernel.
+        let found = holder::of_loop_over(&found).or_else(|| holder::of_other_loop(file));
+        return found.map_or(Ok(()), |by| Err(in_kernel(path, by)));
     }
     let mut waits = 0;
     while let Some(by) = holder::of(&found).filter(|_| mode == LockMode::Exclusive) {
@@ -289,7 +295,7 @@ fn refuse_locked_backing_file(device: &File, path: &Path, mode: LockMode) -> io:
     if is_free(&file, kind)? {
         return Ok(());
     }
-    let who = holder_of_lock(&file, ANY).unwrap_or_else(|| "another process".into());
+    let who = holder_of_lock(&file.metadata()?, ANY).unwrap_or_else(|| "another process".into());
     let what = format!("{who}, through its backing file {}", name.display());
     Err(busy(path, &what))
 }
@@ -304,9 +310,8 @@ fn is_free(file: &File, kind: libc::c_int) -> io::Result<bool> {
     }
 }
 
-/// The process that holds a lock on the file, as far as `/proc` shows it. Called only after a conflict.
-fn holder_of_lock(file: &File, word: &str) -> Option<String> {
-    let wanted = file.metadata().ok()?;
+/// The process that holds a lock on the file with this metadata, as far as `/proc` shows it. Called only after a conflict.
+pub(super) fn holder_of_lock(wanted: &fs::Metadata, word: &str) -> Option<String> {
     for process in fs::read_dir("/proc").ok()?.flatten() {
         let Some(pid) = process
             .file_name()
@@ -315,7 +320,7 @@ fn holder_of_lock(file: &File, word: &str) -> Option<String> {
         else {
             continue;
         };
-        if holds_lock(&process.path(), &wanted, word) {
+        if holds_lock(&process.path(), wanted, word) {
             if pid == std::process::id() {
                 return Some(format!("this process ({pid}) already"));
             }
