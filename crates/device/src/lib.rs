@@ -62,6 +62,8 @@ mod joined;
 mod lane;
 mod limits;
 mod memory;
+#[cfg(not(miri))]
+mod new_file;
 mod null;
 mod offset;
 #[cfg(not(miri))]
@@ -103,6 +105,8 @@ pub use joined::JoinedDevice;
 pub use lane::Lane;
 pub use limits::{DeviceInfo, DeviceKind, Limits};
 pub use memory::MemoryDevice;
+#[cfg(not(miri))]
+pub use new_file::{NewFile, directory_of};
 pub use null::NullDevice;
 pub use offset::OffsetDevice;
 #[cfg(not(miri))]

@@ -1,15 +1,15 @@
 //! Overlays: qcow2 images that hold what was changed of a base, which is never written.
 //!
 //! Invariants:
-//! - A file that is not finished has another name, so an overlay is there as a whole or not at all.
+//! - A file that is not finished has another name or none, so an overlay is there as a whole or not at all.
 //! - The base that an overlay names changes in one write of a sector: a cut leaves the old or the new one.
 
-use std::fs::{File, Permissions};
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use tempfile::NamedTempFile;
+use throughline_device::{NewFile, directory_of};
 
 use crate::allowed::{Backing, backing_place, is_url, without_secrets};
 use crate::format::Format;
@@ -97,11 +97,9 @@ pub fn create_empty(path: &Path, len_bytes: u64) -> io::Result<()> {
 }
 
 fn make(path: &Path, len_bytes: u64, backing: Option<NewBacking<'_>>) -> io::Result<()> {
-    let folder = folder_of(path);
-    let file = temporary(folder)?;
-    qcow2::create(file.as_file(), len_bytes, backing)?;
-    file.persist_noclobber(path).map_err(|error| error.error)?;
-    File::open(folder)?.sync_all()
+    let file = NewFile::new(path)?;
+    qcow2::create(file.file(), len_bytes, backing)?;
+    name(file, path)
 }
 
 /// The file or object that the overlay at `path`, whose bytes are `image`, names as its base; `None` if it
@@ -222,10 +220,9 @@ pub fn flatten(
     to: &Path,
     progress: &mut dyn FnMut(u64) -> io::Result<()>,
 ) -> io::Result<()> {
-    let folder = folder_of(to);
-    let file = temporary(folder)?;
+    let file = NewFile::new(to)?;
     let len_bytes = disk.len_bytes()?;
-    file.as_file().set_len(len_bytes)?;
+    file.file().set_len(len_bytes)?;
     let mut buffer = vec![0; step().saturating_mul(16)];
     let mut at = 0;
     while at < len_bytes {
@@ -236,41 +233,29 @@ pub fn flatten(
         disk.read_exact_at(part, at)?;
         for chunk in part.chunks(step()) {
             if chunk.iter().any(|byte| *byte != 0) {
-                file.as_file().write_all_at(chunk, at)?;
+                file.file().write_all_at(chunk, at)?;
             }
             at = at.saturating_add(u64::try_from(chunk.len()).unwrap_or(u64::MAX));
         }
     }
     progress(len_bytes)?;
-    file.as_file().sync_all()?;
-    file.persist_noclobber(to).map_err(|error| error.error)?;
-    File::open(folder)?.sync_all()
+    file.file().sync_all()?;
+    name(file, to)
 }
 
 fn step() -> usize {
     usize::try_from(STEP_BYTES).unwrap_or(1 << 16)
 }
 
-/// A file with the permissions of other new files.
-fn temporary(folder: &Path) -> io::Result<NamedTempFile> {
-    let mut options = tempfile::Builder::new();
-    options.prefix(".throughline-");
-    // Less those of the umask.
-    options.permissions(Permissions::from_mode(0o666));
-    options.tempfile_in(folder)
-}
-
-fn folder_of(path: &Path) -> &Path {
-    match path.parent() {
-        Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
-        Some(folder) => folder,
-        None => Path::new("/"),
-    }
+/// Gives a file that is finished its name, durably.
+fn name(file: NewFile, path: &Path) -> io::Result<()> {
+    file.persist(path, false)?;
+    File::open(directory_of(path))?.sync_all()
 }
 
 /// How an overlay at `overlay` names its base.
 fn name_of(overlay: &Path, base: &Path) -> io::Result<String> {
-    let folder = folder_of(overlay).canonicalize()?;
+    let folder = directory_of(overlay).canonicalize()?;
     let base = base.canonicalize()?;
     let name = match base.strip_prefix(&folder) {
         // A name with a colon would be taken for a protocol.

@@ -4,10 +4,14 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::Path;
 
+use throughline_block::Disk;
+use throughline_device::{LockMode, OpenOptions};
+
 use crate::error::{Error, Result};
 use crate::make::{LOOKED_AT_BYTES, Made, occupied};
 use crate::options::{MkfsOptions, VolumeSize};
 use crate::pack::{Around, Frame, PackSize, PackedPartition, PartitionTable, write_table};
+use crate::write;
 
 impl MkfsOptions {
     /// Makes the image of a disk in the file `path`: a partition table, and the volume in its only partition,
@@ -37,6 +41,13 @@ impl MkfsOptions {
             if start.iter().any(|byte| *byte != 0) {
                 return Err(occupied());
             }
+        }
+        if exists {
+            // What the table replaces, before the volume is written over what it refers to.
+            inner.plan(Some(frame.start + frame.volume))?;
+            let open = OpenOptions::new().write(true).lock(LockMode::Exclusive);
+            let disk = Disk::new(open.open(path).map_err(failed)?)?;
+            write::erase(&disk, 0, disk.len_bytes())?;
         }
         let made = inner.make(path)?;
         let partition = PackedPartition::of(&frame, &made.uuid);

@@ -26,7 +26,8 @@ use crate::error::{Error, Result};
 use crate::make::Made;
 use crate::plan::{self, Plan};
 use crate::request::Request;
-use crate::write::{Clear, How, Writer, read_bytes};
+use crate::write::{self, Clear, How};
+use crate::writer::{Writer, read_bytes};
 
 /// Fewest blocks of a device, and most of a journal.
 const LEAST_BLOCKS: u64 = 1024;
@@ -67,8 +68,11 @@ pub(crate) fn make(request: &Request, disk: &Disk, how: How) -> Result<()> {
     let mut out = Writer::new(disk, how.offset);
     let end = request.blocks * u64::from(request.block_bytes);
     let is_file = disk.info().kind == DeviceKind::RegularFile;
+    if !matches!(how.clear, Clear::New | Clear::Blank | Clear::Nothing) {
+        write::erase(disk, how.offset, end)?;
+    }
     match how.clear {
-        Clear::Blank | Clear::Nothing => {}
+        Clear::New | Clear::Blank | Clear::Nothing => {}
         // A hole reads as zeros.
         Clear::All if is_file && out.discard(0..end)? => {}
         // An old log must not be replayed.
@@ -78,11 +82,12 @@ pub(crate) fn make(request: &Request, disk: &Disk, how: How) -> Result<()> {
     let log = first_superblock(request);
     block[..log.as_bytes().len()].copy_from_slice(log.as_bytes());
     out.put(0, &[0; SUPERBLOCK_OFFSET as usize])?;
+    out.put(superblock_at(request.block_bytes), &block)?;
+    out.settle()?;
     out.put(
         SUPERBLOCK_OFFSET,
         plan::of_journal_device(request).as_bytes(),
     )?;
-    out.put(superblock_at(request.block_bytes), &block)?;
     out.finish()
 }
 

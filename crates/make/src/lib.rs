@@ -23,7 +23,6 @@ mod features;
 mod journal_device;
 mod journal_words;
 mod make;
-mod new_file;
 mod options;
 pub mod pack;
 mod plan;
@@ -32,13 +31,13 @@ pub mod resize;
 mod resolve;
 mod words;
 mod write;
+mod writer;
 
 pub use config::Config;
 pub use error::{Error, Result};
 pub use features::Features;
 pub use make::Made;
 #[doc(hidden)]
-pub use new_file::NewFile;
 pub use options::{MkfsOptions, VolumeSize};
 pub use resolve::parse_on_error;
 pub use throughline_extfmt::superblock::OnError;

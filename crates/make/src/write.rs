@@ -1,5 +1,11 @@
 //! Carries out a plan: clears the target, then writes every block that is not zero, in ascending order and in
 //! long writes.
+//!
+//! Invariant: on a target that can be found after a crash, each step is durable before the next. So a crash
+//! leaves the old volume, none, or the new one, and never a superblock with the tables of another volume:
+//! 1. the old superblock and its copies go ([`erase`]);
+//! 2. the target is cleared, and all but superblocks is written;
+//! 3. the superblocks are written.
 
 use std::ops::Range;
 
@@ -7,24 +13,20 @@ use throughline_block::Disk;
 use throughline_device::DeviceKind;
 use throughline_extfmt::group_desc::{self, GroupFlags};
 use throughline_extfmt::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, State};
-use throughline_extfmt::{GroupNumber, Superblock};
+use throughline_extfmt::{Geometry, GroupNumber, Superblock};
 use zerocopy::IntoBytes;
 
-use crate::buffer::Buffer;
 use crate::error::Result;
 use crate::pack::inode::{Inline, TreeBlock};
 use crate::pack::tree::NodeId;
 use crate::plan::Plan;
-
-/// The bytes of a long write, and of a batch that is full.
-const LONG_WRITE_BYTES: usize = 4 << 20;
-
-/// The most writes that are prepared at a time.
-const BATCH_RUNS: usize = 256;
+use crate::writer::{Writer, read_bytes};
 
 /// What is done with the old content of the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Clear {
+    /// The target is a new file, which gets its name when it is complete.
+    New,
     /// The target reads as zeros.
     Blank,
     /// All of it goes: holes in a file, discarded blocks of a device.
@@ -94,8 +96,10 @@ pub(crate) fn write(plan: &Plan<'_>, disk: &Disk, how: How, found: &Found) -> Re
         // system.
         out.put(0, &[0; SUPERBLOCK_OFFSET as usize])?;
     }
-    let parts = parts(plan, how.clear == Clear::Nothing);
-    let writes_bytes: u64 = parts.len() as u64 * u64::from(bytes);
+    let (supers, parts): (Vec<_>, Vec<_>) = parts(plan, how.clear == Clear::Nothing)
+        .into_iter()
+        .partition(|(_, part)| matches!(part, Part::Superblock(_)));
+    let writes_bytes = (supers.len() + parts.len()) as u64 * u64::from(bytes);
     let mut superblock = plan.superblock;
     superblock.s_kbytes_written.set(writes_bytes >> 10);
     let table = all_descs(plan);
@@ -104,7 +108,8 @@ pub(crate) fn write(plan: &Plan<'_>, disk: &Disk, how: How, found: &Found) -> Re
     for (place, part) in parts {
         let at = place * u64::from(bytes);
         match part {
-            Part::Superblock(group) => write_superblock(plan, &superblock, group, at, &mut out)?,
+            // Below.
+            Part::Superblock(_) => {}
             Part::Descs(index) => {
                 let from = index as usize * bytes as usize;
                 out.put(at, &table[from..][..bytes as usize])?;
@@ -128,7 +133,48 @@ pub(crate) fn write(plan: &Plan<'_>, disk: &Disk, how: How, found: &Found) -> Re
             }
         }
     }
+    if how.clear != Clear::New {
+        out.settle()?;
+    }
+    for (place, part) in supers {
+        if let Part::Superblock(group) = part {
+            write_superblock(plan, &superblock, group, place * u64::from(bytes), &mut out)?;
+        }
+    }
     out.finish()
+}
+
+/// Erases the superblock of the volume that is in the target, its copies in the first `len_bytes`, and what
+/// is before it: a boot loader or a partition table. Returns when that is durable.
+///
+/// # Errors
+/// Of the device.
+pub(crate) fn erase(disk: &Disk, offset: u64, len_bytes: u64) -> Result<()> {
+    let mut out = Writer::new(disk, offset);
+    let all = SUPERBLOCK_OFFSET + SUPERBLOCK_BYTES as u64;
+    out.put(0, &vec![0; all.min(len_bytes) as usize])?;
+    for at in copies(disk, offset, len_bytes)? {
+        out.put(at, &[0; SUPERBLOCK_BYTES])?;
+    }
+    out.finish()
+}
+
+/// Where the copies of the superblock of the volume in the target are, if it has one.
+fn copies(disk: &Disk, offset: u64, len_bytes: u64) -> Result<Vec<u64>> {
+    let end = len_bytes.min(disk.len_bytes().saturating_sub(offset));
+    if end < SUPERBLOCK_OFFSET + SUPERBLOCK_BYTES as u64 {
+        return Ok(Vec::new());
+    }
+    let found = read_bytes(disk, offset + SUPERBLOCK_OFFSET, SUPERBLOCK_BYTES)?;
+    let Ok(geo) = Superblock::read(&found).and_then(|found| Geometry::new(&found)) else {
+        return Ok(Vec::new());
+    };
+    let groups = geo.superblock_groups().skip(1);
+    let places = groups.filter_map(|group| geo.superblock_block(group));
+    let places = places.map(|at| at.0.saturating_mul(geo.block_bytes.into()));
+    Ok(places
+        .take_while(|at| at.saturating_add(SUPERBLOCK_BYTES as u64) <= end)
+        .collect())
 }
 
 /// Every part that is written, in ascending order.
@@ -268,8 +314,11 @@ fn clear(plan: &Plan<'_>, out: &mut Writer<'_>, how: How) -> Result<()> {
     let bytes = u64::from(geo.block_bytes);
     let all = 0..geo.blocks * bytes;
     let is_file = out.disk.info().kind == DeviceKind::RegularFile;
+    if !matches!(how.clear, Clear::New | Clear::Blank | Clear::Nothing) {
+        erase(out.disk, how.offset, all.end)?;
+    }
     match how.clear {
-        Clear::Blank | Clear::Nothing => return Ok(()),
+        Clear::New | Clear::Blank | Clear::Nothing => return Ok(()),
         // A hole reads as zeros.
         Clear::All if is_file && out.discard(all.clone())? => return Ok(()),
         Clear::All => {
@@ -325,190 +374,5 @@ fn zero_all(
     match open {
         Some(run) => out.zero(run.start * bytes..run.end * bytes),
         None => Ok(()),
-    }
-}
-
-/// Reads bytes anywhere on the device.
-///
-/// # Errors
-/// Of the device.
-pub(crate) fn read_bytes(disk: &Disk, at: u64, len: usize) -> Result<Vec<u8>> {
-    let unit = u64::from(disk.limits().logical_block_bytes);
-    let from = at - at % unit;
-    let whole = (at + len as u64).next_multiple_of(unit) - from;
-    let mut bytes = vec![0; whole as usize];
-    disk.read_at(from, &mut bytes)?;
-    bytes.drain(..(at - from) as usize);
-    bytes.truncate(len);
-    Ok(bytes)
-}
-
-/// Collects pieces into long writes, and writes into batches that are on the device at the same time. Places
-/// are relative to the start of the volume, and need not be aligned to the device's logical blocks: what else
-/// is in the first and last of them is kept.
-pub(crate) struct Writer<'d> {
-    disk: &'d Disk,
-    offset: u64,
-    /// The bytes of the batch, then those of the run that grows. Each run begins at a multiple of the logical
-    /// block.
-    bytes: Buffer,
-    /// Runs of the batch, in whole logical blocks: places on the device, ascending and disjoint, and bytes.
-    batch: Vec<(u64, Range<usize>)>,
-    /// Where the run that grows begins: on the device, at the start of a logical block, and in `bytes`.
-    start: u64,
-    first: usize,
-    /// Bytes before those that were put, in its first logical block.
-    lead: usize,
-}
-
-impl<'d> Writer<'d> {
-    pub(crate) fn new(disk: &'d Disk, offset: u64) -> Writer<'d> {
-        Writer {
-            disk,
-            offset,
-            bytes: Buffer::default(),
-            batch: Vec::new(),
-            start: 0,
-            first: 0,
-            lead: 0,
-        }
-    }
-
-    fn unit(&self) -> u64 {
-        u64::from(self.disk.limits().logical_block_bytes)
-    }
-
-    /// Writes bytes at a place, soon.
-    pub(crate) fn put(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
-        let mut at = at + self.offset;
-        for part in bytes.chunks(LONG_WRITE_BYTES) {
-            let end = self.start + (self.bytes.len() - self.first) as u64;
-            if at != end || self.bytes.len() + part.len() > LONG_WRITE_BYTES {
-                self.end_run()?;
-                self.begin_run(at);
-            }
-            self.bytes.extend_from_slice(part);
-            at += part.len() as u64;
-        }
-        Ok(())
-    }
-
-    fn begin_run(&mut self, at: u64) {
-        self.lead = (at % self.unit()) as usize;
-        self.start = at - self.lead as u64;
-        self.bytes.grow(self.lead);
-    }
-
-    /// Adds the run to the batch.
-    fn end_run(&mut self) -> Result<()> {
-        if self.bytes.len() == self.first {
-            return Ok(());
-        }
-        let filled = self.bytes.len() - self.first;
-        let tail = filled.next_multiple_of(self.unit() as usize) - filled;
-        if self.lead > 0 || tail > 0 {
-            self.complete(tail)?;
-        }
-        self.batch.push((self.start, self.first..self.bytes.len()));
-        self.first = self.bytes.len();
-        self.lead = 0;
-        if self.bytes.len() >= LONG_WRITE_BYTES || self.batch.len() >= BATCH_RUNS {
-            self.write_batch()?;
-        }
-        Ok(())
-    }
-
-    /// Fills the first and the last logical block of the run with what the device has there.
-    fn complete(&mut self, tail: usize) -> Result<()> {
-        // What is read may be in the batch.
-        self.write_runs()?;
-        let unit = self.unit();
-        let mut block = vec![0; unit as usize];
-        if self.lead > 0 {
-            self.disk.read_at(self.start, &mut block)?;
-            let lead = self.first..self.first + self.lead;
-            self.bytes
-                .range_mut(lead)
-                .copy_from_slice(&block[..self.lead]);
-        }
-        if tail > 0 {
-            let end = self.start + (self.bytes.len() + tail - self.first) as u64;
-            self.disk.read_at(end - unit, &mut block)?;
-            self.bytes.extend_from_slice(&block[unit as usize - tail..]);
-        }
-        Ok(())
-    }
-
-    /// Writes the runs of the batch, whose bytes are kept.
-    fn write_runs(&mut self) -> Result<()> {
-        let runs = self.batch.iter();
-        let pieces: Vec<(u64, &[u8])> = runs
-            .map(|(at, run)| (*at, &self.bytes[run.clone()]))
-            .collect();
-        self.disk.write_batch(&pieces)?;
-        self.batch.clear();
-        Ok(())
-    }
-
-    /// Writes the batch. No run is open.
-    fn write_batch(&mut self) -> Result<()> {
-        self.write_runs()?;
-        self.bytes.clear();
-        self.first = 0;
-        Ok(())
-    }
-
-    /// Writes all that was put.
-    pub(crate) fn flush(&mut self) -> Result<()> {
-        self.end_run()?;
-        self.write_batch()
-    }
-
-    /// Discards the whole logical blocks in a range and zeroes the rest of it. Whether that was possible.
-    pub(crate) fn discard(&mut self, range: Range<u64>) -> Result<bool> {
-        let (inside, unit) = (
-            range.start + self.offset..range.end + self.offset,
-            self.unit(),
-        );
-        let from = inside.start.next_multiple_of(unit);
-        let to = inside.end - inside.end % unit;
-        if from >= to || !self.disk.discard(from, to - from)? {
-            return Ok(false);
-        }
-        self.zero_edge(inside.start..from)?;
-        self.zero_edge(to..inside.end)?;
-        Ok(true)
-    }
-
-    /// Makes a range read as zeros.
-    pub(crate) fn zero(&mut self, range: Range<u64>) -> Result<()> {
-        let (inside, unit) = (
-            range.start + self.offset..range.end + self.offset,
-            self.unit(),
-        );
-        let from = inside.start.next_multiple_of(unit);
-        let to = inside.end - inside.end % unit;
-        if from >= to {
-            return self.zero_edge(inside);
-        }
-        self.zero_edge(inside.start..from)?;
-        self.disk.write_zeroes(from, to - from)?;
-        self.zero_edge(to..inside.end)
-    }
-
-    /// Zeroes a part of a logical block. `range` is in bytes of the device.
-    fn zero_edge(&mut self, range: Range<u64>) -> Result<()> {
-        if range.start >= range.end {
-            return Ok(());
-        }
-        let zeros = vec![0; (range.end - range.start) as usize];
-        self.put(range.start - self.offset, &zeros)?;
-        self.flush()
-    }
-
-    /// Writes what is left, and makes all of it durable.
-    pub(crate) fn finish(mut self) -> Result<()> {
-        self.flush()?;
-        Ok(self.disk.flush()?)
     }
 }

@@ -11,9 +11,9 @@ use throughline_device::{BlockDevice, LockMode};
 use throughline_ext::Fs;
 use throughline_fileio::PageCache;
 
-pub use throughline_device::{given_descriptor, given_file};
+pub use throughline_device::{NewFile, given_descriptor, given_file};
 pub use throughline_fileio::memory::{allowed_bytes, default_budget_bytes};
-pub use throughline_make::{NewFile, parse_on_error};
+pub use throughline_make::parse_on_error;
 
 pub use crate::errno::{errno_of, errno_of_io, errno_of_making, errno_of_source};
 use crate::error::{Error, Result};

@@ -21,6 +21,7 @@ mod planted;
 mod random;
 mod recipes;
 mod refused;
+mod remade;
 mod replace;
 mod replay;
 mod run;

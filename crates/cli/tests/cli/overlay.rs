@@ -2,9 +2,10 @@
 //! the base keeps its bytes.
 
 use std::fs;
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
-use crate::common::{fsck, noise, ok, qemu_in, qemu_is_missing, tools_are_missing};
+use crate::common::{fsck, noise, ok, qemu_in, qemu_is_missing, throughline, tools_are_missing};
 use tempfile::TempDir;
 
 struct Place {
@@ -185,6 +186,62 @@ fn an_overlay_in_another_folder_over_a_partition() {
     // Without leave, an overlay opens no other file.
     let said = fails(["overlay", "diff", &overlay], 1);
     assert!(said.contains("--backing"), "{said}");
+}
+
+/// What a killed `commit` was writing is gone, at the latest with the next one.
+#[test]
+fn a_killed_commit_leaves_nothing() {
+    let Some((place, _)) = Place::new() else {
+        return;
+    };
+    fs::File::options()
+        .write(true)
+        .open(place.path("base.img"))
+        .unwrap()
+        .write_all_at(&noise(48 << 20, 5), 16 << 20)
+        .unwrap();
+    place.qemu(&[
+        "create",
+        "-q",
+        "-f",
+        "qcow2",
+        "-b",
+        "base.img",
+        "-F",
+        "raw",
+        "over.qcow2",
+    ]);
+    let [backing, overlay] = [".", "over.qcow2"].map(|name| place.text(name));
+    let commit = |to: &str| {
+        let mut command = throughline();
+        command.args(["overlay", "commit", "-q", "--backing", &backing, &overlay]);
+        command.arg(place.text(to)).spawn().unwrap()
+    };
+    let names = || {
+        let found = fs::read_dir(place.folder.path()).unwrap();
+        let mut names: Vec<_> = found.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        names
+    };
+    let before = names();
+    let mut child = commit("new.img");
+    // It has begun when it has a file in the folder open that is not there, or is new.
+    let open = format!("/proc/{}/fd", child.id());
+    let has_begun = || {
+        let links = fs::read_dir(&open).into_iter().flatten().flatten();
+        let mut targets = links.filter_map(|link| fs::read_link(link.path()).ok());
+        targets.any(|it| {
+            it.starts_with(place.folder.path()) && !before.iter().any(|name| it.ends_with(name))
+        })
+    };
+    while !has_begun() && child.try_wait().unwrap().is_none() {
+        std::thread::yield_now();
+    }
+    child.kill().unwrap();
+    assert!(!child.wait().unwrap().success(), "it was killed too late");
+    assert!(commit("second.img").wait().unwrap().success());
+    fs::remove_file(place.path("second.img")).unwrap();
+    assert_eq!(names(), before);
 }
 
 #[test]

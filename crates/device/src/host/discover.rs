@@ -69,7 +69,7 @@ fn keeps_dsync(file: &File, metadata: &Metadata) -> bool {
 }
 
 /// Whether the file is on a known local file system of the kernel, on a disk or in memory.
-pub(super) fn is_of_this_machine(file: &File) -> bool {
+pub(crate) fn is_of_this_machine(file: &File) -> bool {
     fstatfs(file).is_ok_and(|s| is_own(s.f_type as u64))
 }
 

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use rustix::fs::SeekFrom;
 
-pub(crate) use discover::{is_block_device, is_write_protected, may_be_direct};
+pub(crate) use discover::{is_block_device, is_of_this_machine, is_write_protected, may_be_direct};
 pub(crate) use given::is_usable;
 pub use given::{given_descriptor, given_file};
 pub use holder::{HeldByKernel, KernelHolder, kernel_holder};

@@ -292,9 +292,13 @@ impl PackOptions {
             lazy_journal: sized.manner.lazy_journal,
             lazy_itable: sized.manner.lazy_itable,
         };
-        if clear != Clear::Blank {
-            write::clear_first(&plan, disk, how(clear))?;
-        }
+        let cleared = match clear {
+            Clear::New | Clear::Blank => clear,
+            _ => {
+                write::clear_first(&plan, disk, how(clear))?;
+                Clear::Blank
+            }
+        };
         if disk.info().kind == DeviceKind::RegularFile {
             reserve(disk, placed, block_bytes)?;
         }
@@ -320,7 +324,7 @@ impl PackOptions {
             inline: passed.inline,
             clamp: self.latest(),
         };
-        write::write(&plan, disk, how(Clear::Blank), &found)?;
+        write::write(&plan, disk, how(cleared), &found)?;
         Ok((plan, request))
     }
 }

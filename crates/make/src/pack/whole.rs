@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 use throughline_block::Disk;
-use throughline_device::{BlockDevice, EngineChoice, LockMode, OffsetDevice, OpenOptions};
+use throughline_device::{
+    BlockDevice, EngineChoice, LockMode, NewFile, OffsetDevice, OpenOptions, directory_of,
+};
 
 use super::frame::{self, Frame, HashTree};
 use super::options::{PackOptions, open};
@@ -15,7 +17,6 @@ use super::planned::PackedPartition;
 use super::size::Sized;
 use super::verity::{self, Verity};
 use crate::error::{Error, Result};
-use crate::new_file::{NewFile, directory_of};
 use crate::options::MkfsOptions;
 use crate::plan::Plan;
 use crate::request::Request;
@@ -41,7 +42,7 @@ impl PackOptions {
         progress: &(dyn Fn(u64, u64) + Sync),
     ) -> Result<Written<'w>> {
         let disk = create(image, sized, frame)?;
-        let (plan, request) = self.write(sized, options, &disk, Clear::Blank, progress)?;
+        let (plan, request) = self.write(sized, options, &disk, Clear::New, progress)?;
         drop(disk);
         let mut written = Written {
             plan,

@@ -13,7 +13,7 @@ use super::table::{Table, is_uninit, sum_block_bitmap};
 use super::{Resized, shape, superblock};
 use crate::error::{Error, Result};
 use crate::pack::verity;
-use crate::write::{Writer, read_bytes};
+use crate::writer::{Writer, read_bytes};
 
 /// Grows the volume on `disk`, which is not in use and has been recovered, to `blocks` blocks, or a little
 /// less (see [`grown`](super::grown)). The device is long enough. `is_zero`: beyond the old end, it reads as

@@ -40,7 +40,7 @@ use throughline_extfmt::superblock::{SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET};
 use throughline_extfmt::{Geometry, Superblock};
 
 use crate::error::Result;
-use crate::write::read_bytes;
+use crate::writer::read_bytes;
 
 pub use self::apply::{check, finish, grow, refuse_hash_tree};
 pub use self::own_file::{NewPlaces, OwnFile, move_own_file};

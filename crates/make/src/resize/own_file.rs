@@ -16,7 +16,7 @@ use zerocopy::IntoBytes;
 use super::superblock;
 use crate::error::{Error, Result};
 use crate::pack::{extents, pointers};
-use crate::write::{Writer, read_bytes};
+use crate::writer::{Writer, read_bytes};
 
 /// Bytes copied at a time.
 const COPY_BYTES: u64 = 1 << 20;

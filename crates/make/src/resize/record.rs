@@ -12,7 +12,7 @@ use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligne
 
 use super::superblock;
 use crate::error::Result;
-use crate::write::read_bytes;
+use crate::writer::read_bytes;
 
 const MAGIC: [u8; 16] = *b"throughline-grow";
 /// The bytes of the superblock that a disk writes at once. They hold all numbers of the size.

@@ -10,7 +10,7 @@ use throughline_extfmt::{FsBlock, Geometry, GroupNumber, InodeImage, InodeNumber
 
 use super::table::Table;
 use crate::error::{Error, Result};
-use crate::write::{Writer, read_bytes};
+use crate::writer::{Writer, read_bytes};
 
 /// The pointer to the double-indirect block, in the inode.
 const DOUBLE: usize = 13;

@@ -5,7 +5,7 @@ use throughline_extfmt::group_desc::{self, GroupFlags};
 use throughline_extfmt::{Geometry, GroupDesc, GroupNumber, bitmap};
 
 use crate::error::{Error, Result};
-use crate::write::read_bytes;
+use crate::writer::read_bytes;
 
 /// The blocks of descriptors of a volume, one after the other.
 pub(super) struct Table {

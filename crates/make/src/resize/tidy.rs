@@ -10,7 +10,7 @@ use zerocopy::IntoBytes;
 use super::reserved::ResizeInode;
 use super::superblock;
 use crate::error::Result;
-use crate::write::{Writer, read_bytes};
+use crate::writer::{Writer, read_bytes};
 
 /// Makes copies and resize inode agree with the superblock of a volume that is closed.
 ///

@@ -1,18 +1,25 @@
 //! The file of an image before it has its name.
 //!
 //! Where the host's file system can do it, the file has no name at all (`O_TMPFILE`): the system frees it
-//! when the process ends, however it ends. Elsewhere it has a temporary name, which a killed process leaves
-//! behind.
+//! when the process ends, however it ends. Elsewhere, and while another file is replaced, it has a temporary
+//! name, which a killed process leaves behind. The next new file in that directory removes it.
+//!
+//! Invariants:
+//! - Who makes a file with a temporary name holds a `flock` on it before it can be taken for a leftover.
+//! - What is removed has such a name and our owner, and is locked by nobody; nobody can have it locked on
+//!   another machine.
 
 use std::fs::{File, Permissions};
 use std::io;
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock};
 use rustix::io::Errno;
 use tempfile::NamedTempFile;
+
+use crate::host::is_of_this_machine;
 
 /// The permissions of an image, before the umask.
 const MODE: u32 = 0o666;
@@ -29,6 +36,9 @@ const NO_FILE: [Errno; 8] = [
 ];
 /// Attempts to find a temporary name that is free.
 const ATTEMPTS: u32 = 100;
+/// What temporary names begin and end with.
+const PREFIX: &str = ".throughline-";
+const SUFFIX: &str = ".unfinished";
 
 /// A file in the directory of an image. It goes away with the value, unless it gets a name.
 #[derive(Debug)]
@@ -47,6 +57,7 @@ impl NewFile {
     /// # Errors
     /// If there can be none.
     pub fn new(image: &Path) -> io::Result<NewFile> {
+        remove_leftovers(directory_of(image));
         match NewFile::nameless(image) {
             Ok(Some(file)) => Ok(file),
             Ok(None) => NewFile::named(image),
@@ -67,20 +78,36 @@ impl NewFile {
             Err(_) => return Ok(None),
         };
         let path = PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()));
-        let identity = |found: std::fs::Metadata| (found.dev(), found.ino());
-        let here = file.metadata().map(identity);
-        let there = std::fs::metadata(&path).map(identity);
-        let is_same = matches!((here, there), (Ok(here), Ok(there)) if here == there);
-        Ok(is_same.then_some(NewFile::Nameless(file, path)))
+        // For the time when it has a temporary name, because it replaces another file.
+        let _ = flock(&file, FlockOperation::NonBlockingLockExclusive);
+        let is_there = is_same(&file, std::fs::metadata(&path));
+        Ok(is_there.then_some(NewFile::Nameless(file, path)))
     }
 
     fn named(image: &Path) -> io::Result<NewFile> {
-        tempfile::Builder::new()
-            .prefix(".pack-")
-            .suffix(".tmp")
-            .permissions(Permissions::from_mode(MODE))
-            .tempfile_in(directory_of(image))
-            .map(NewFile::Named)
+        let prefix = format!("{PREFIX}{}-", boot());
+        for _ in 0..ATTEMPTS {
+            let file = tempfile::Builder::new()
+                .prefix(&prefix)
+                .suffix(SUFFIX)
+                .permissions(Permissions::from_mode(MODE))
+                .tempfile_in(directory_of(image))?;
+            let locked = flock(file.as_file(), FlockOperation::NonBlockingLockExclusive);
+            let taken = locked == Err(Errno::WOULDBLOCK);
+            // Before the lock, another process may have taken it for a leftover.
+            if !taken && is_same(file.as_file(), file.path().symlink_metadata()) {
+                return Ok(NewFile::Named(file));
+            }
+        }
+        Err(io::ErrorKind::AlreadyExists.into())
+    }
+
+    /// The open file.
+    pub fn file(&self) -> &File {
+        match self {
+            NewFile::Nameless(file, _) => file,
+            NewFile::Named(file) => file.as_file(),
+        }
     }
 
     /// A path by which this process can open the file.
@@ -101,9 +128,10 @@ impl NewFile {
             self.resemble(image)?;
         }
         match self {
-            NewFile::Nameless(_, path) => match link(&path, image) {
+            // `self` keeps the file open, and with it the lock, until it has its last name.
+            NewFile::Nameless(_, ref path) => match link(path, image) {
                 Err(error) if overwrite && error.kind() == io::ErrorKind::AlreadyExists => {
-                    replace(&path, image)
+                    replace(path, image)
                 }
                 other => other,
             },
@@ -117,18 +145,66 @@ impl NewFile {
         let Ok(before) = image.symlink_metadata() else {
             return Ok(());
         };
-        let file = match self {
-            NewFile::Nameless(file, _) => file,
-            NewFile::Named(file) => file.as_file(),
-        };
+        let file = self.file();
         // Only root may give a file away. Before the permissions: the kernel may take some of them away.
         let _ = fchown(file, Some(before.uid()), Some(before.gid()));
         file.set_permissions(before.permissions())
     }
 }
 
+fn is_same(file: &File, found: io::Result<std::fs::Metadata>) -> bool {
+    let identity = |found: std::fs::Metadata| (found.dev(), found.ino());
+    match (file.metadata(), found) {
+        (Ok(here), Ok(there)) => identity(here) == identity(there),
+        _ => false,
+    }
+}
+
+/// Tells machines apart, and the times that one was started.
+fn boot() -> String {
+    let id = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    let digits = id.unwrap_or_default().replace('-', "");
+    digits.chars().take(16).collect()
+}
+
+/// Removes what processes that were killed left in a directory. What cannot be removed stays.
+fn remove_leftovers(directory: &Path) {
+    let Ok(entries) = std::fs::read_dir(directory) else {
+        return;
+    };
+    let here = format!("{PREFIX}{}-", boot());
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let Some(name) = name.to_str() else { continue };
+        if name.starts_with(PREFIX) && name.ends_with(SUFFIX) {
+            let _ = remove_leftover(&entry.path(), name.starts_with(&here));
+        }
+    }
+}
+
+/// `is_ours`: it was made on this machine, since that was started.
+fn remove_leftover(path: &Path, is_ours: bool) -> io::Result<()> {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+    let file = File::options()
+        .read(true)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)?;
+    let found = file.metadata()?;
+    let is_own = found.is_file() && found.uid() == rustix::process::geteuid().as_raw();
+    // A lock is seen by all who have the file only if the file system is of this machine.
+    if !is_own || !(is_ours || is_of_this_machine(&file)) {
+        return Ok(());
+    }
+    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    // Names are given only to files that are locked, so the name that leads to this one stays its name.
+    match is_same(&file, path.symlink_metadata()) {
+        true => std::fs::remove_file(path),
+        false => Ok(()),
+    }
+}
+
 /// The directory that a file is in.
-pub(crate) fn directory_of(path: &Path) -> &Path {
+pub fn directory_of(path: &Path) -> &Path {
     match path.parent() {
         Some(parent) if parent != Path::new("") => parent,
         _ => Path::new("."),
@@ -141,9 +217,10 @@ fn link(path: &Path, name: &Path) -> io::Result<()> {
 
 /// A link does not replace a name, but renaming does.
 fn replace(path: &Path, image: &Path) -> io::Result<()> {
-    let process = std::process::id();
+    let (boot, process) = (boot(), std::process::id());
     for attempt in 0..ATTEMPTS {
-        let name = directory_of(image).join(format!(".pack-{process}-{attempt}.tmp"));
+        let name = format!("{PREFIX}{boot}-{process}-{attempt}{SUFFIX}");
+        let name = directory_of(image).join(name);
         match link(path, &name) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             Err(error) => return Err(error),
@@ -202,5 +279,34 @@ mod tests {
             assert_eq!(count(), 1);
             std::fs::remove_file(&image).expect("it goes");
         }
+    }
+
+    /// What was killed is removed; what is at work, and what is no file of ours, is not.
+    #[test]
+    fn leftovers_are_removed() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let image = folder.path().join("image");
+        let left = |name: &str| {
+            let path = folder.path().join(name);
+            File::create(&path).expect("a file");
+            path
+        };
+        let boot = boot();
+        let dead = left(&format!("{PREFIX}{boot}-dead{SUFFIX}"));
+        let named = left(".throughline-notes");
+        let folder_of_that_name = folder.path().join(format!("{PREFIX}folder{SUFFIX}"));
+        std::fs::create_dir(&folder_of_that_name).expect("a folder");
+        let link = folder.path().join(format!("{PREFIX}link{SUFFIX}"));
+        std::os::unix::fs::symlink(&named, &link).expect("a link");
+        let alive = NewFile::named(&image).expect("a file");
+        let new = NewFile::new(&image).expect("a file");
+        assert!(!dead.exists());
+        for kept in [alive.path(), &named, &folder_of_that_name, &link] {
+            assert!(kept.symlink_metadata().is_ok(), "{}", kept.display());
+        }
+        let other = folder.path().join("other");
+        alive.persist(&other, false).expect("a name");
+        new.persist(&image, false).expect("a name");
+        assert!(image.exists() && other.exists());
     }
 }
