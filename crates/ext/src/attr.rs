@@ -171,8 +171,11 @@ impl Names {
             set.check_inode(inode, &inode.raw.read())?;
             self.drop_capability(inode)?;
         }
+        if inode.is_dir() && set.widens(&inode.raw.read()) {
+            self.truncations_before_directory();
+        }
         let moves = set.uid.is_some() || set.gid.is_some();
-        let _held = match moves {
+        let held = match moves {
             true => self.prepare_owners(inode, [set.uid, set.gid, None])?,
             false => None,
         };
@@ -201,6 +204,7 @@ impl Names {
         };
         if moves {
             inode.delayed.hold_anew(self, inode);
+            inode.emptied.hold_owners(held);
         }
         xattr::free(self, unused)?;
         // As after a write, times alone may follow later.
@@ -262,6 +266,16 @@ impl Attributes {
             return Err(Reason::NotFound.into());
         }
         self.check(raw.flags())
+    }
+
+    /// Whether someone may get rights that he did not have.
+    fn widens(&self, raw: &InodeImage) -> bool {
+        let given = self
+            .permissions
+            .is_some_and(|permissions| permissions & !raw.mode() != 0);
+        given
+            || self.uid.is_some_and(|uid| uid != raw.uid())
+            || self.gid.is_some_and(|gid| gid != raw.gid())
     }
 
     fn takes_privileges(&self) -> bool {

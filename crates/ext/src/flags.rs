@@ -181,7 +181,7 @@ impl Attrs {
         if usize::from(self.geo.inode_bytes) <= BASE_BYTES {
             return Err(unsupported("projects: the inodes are too small"));
         }
-        let _held = self.prepare_owners(inode, [None, None, Some(project)])?;
+        let held = self.prepare_owners(inode, [None, None, Some(project)])?;
         self.transact(1, |h| {
             {
                 let mut raw = inode.raw.write();
@@ -202,6 +202,7 @@ impl Attrs {
             self.store_attributes(h, inode)
         })?;
         inode.delayed.hold_anew(self, inode);
+        inode.emptied.hold_owners(held);
         Ok(())
     }
 

@@ -10,6 +10,7 @@ mod tests;
 use throughline_extfmt::inode::InodeFlags;
 
 use crate::data::Data;
+use crate::emptied;
 use crate::error::Result;
 use crate::inode::Inode;
 
@@ -46,6 +47,10 @@ impl Data {
     /// The same.
     pub(crate) fn attributes_changed(&self, inode: &Inode) -> Result<()> {
         if self.is_synchronous(inode) {
+            if inode.emptied.is_some() {
+                // They wait for the truncation.
+                emptied::finish(self, inode)?;
+            }
             self.sync_through(inode.changes.last(false))?;
         }
         Ok(())

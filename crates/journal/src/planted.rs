@@ -14,6 +14,8 @@ pub enum Planted {
     SizeBeforeData,
     /// Freed blocks are reused before the transaction that freed them is durable.
     FreedReused,
+    /// New attributes and names of a truncated file are committed before the deferred truncation.
+    AttributesFirst,
 }
 
 /// The bug of a journal, if it has one.

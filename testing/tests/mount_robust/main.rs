@@ -29,6 +29,7 @@ mod place;
 mod proc;
 mod promises;
 mod read_only;
+mod rights;
 mod saves;
 mod stuck;
 mod transports;

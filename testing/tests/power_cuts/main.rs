@@ -24,6 +24,7 @@ mod refused;
 mod remade;
 mod replace;
 mod replay;
+mod rights;
 mod run;
 mod scripts;
 mod tree;

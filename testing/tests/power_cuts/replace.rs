@@ -1,12 +1,15 @@
 //! Files replaced without a sync, in all the ways in which programs save: after any power cut, either the
-//! complete old or the complete new content is there.
+//! complete old or the complete new content is there, with the rights that it had: mode, owner, access list,
+//! other attributes and place.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use throughline::internal::VolumeLayers;
 use throughline::{Attributes, File, FileOptions, RenameMode, Result, Volume, VolumeOptions};
+use throughline_ext::Planted;
 use throughline_testing::PowerDevice;
 
 use super::fsck::Fsck;
@@ -14,6 +17,7 @@ use super::oracle::external;
 use super::oracle::image::tools;
 use super::oracle::seeds::{chosen, run_all, seeds, soak};
 use super::recipes::{RECIPES, Recipe};
+use super::rights::{self, Rights};
 use super::run;
 use super::whole::{self, Contents};
 
@@ -22,6 +26,8 @@ const STRICT: [&str; 4] = ["/r/a", "/r/b", "/r/c", "/r/d"];
 /// Files whose name is removed before the new content exists. The old content then has the name with `~`
 /// appended.
 const LOOSE: [&str; 2] = ["/r/e", "/r/f"];
+/// A directory, and where it is moved to. Its file `h` must be complete at any time too.
+const MOVED: [&str; 2] = ["/r/d", "/r/tmp/d"];
 /// Ages in milliseconds at which dirty data is written: one that is never reached in this workload, and one
 /// that is reached while a file is being rewritten.
 const AGES_MS: [u64; 2] = [30_000, 20];
@@ -37,6 +43,7 @@ const INLINE_BYTES: usize = 512;
 struct Saver<'a> {
     volume: &'a Volume,
     device: &'a PowerDevice,
+    recipe: &'static Recipe,
     contents: Contents,
     random: fastrand::Rng,
     /// Another program's file, which is synced.
@@ -81,11 +88,41 @@ impl Saver<'_> {
         Ok(())
     }
 
+    /// Changes the rights of a file that no name shows yet, or not until it is written.
+    fn prepare(&mut self, file: &File) -> Result<()> {
+        for _ in 0..self.random.u8(..3) {
+            rights::change(file, self.recipe, &mut self.random)?;
+            self.others()?;
+        }
+        Ok(())
+    }
+
+    /// The file at a path, written completely, has these rights now: from `begun` on, a crash may leave it.
+    fn is_saved(&mut self, path: &str, begun: usize, bytes: &[u8], file: &File) -> Result<()> {
+        let rights = Rights::of(file)?;
+        self.contents
+            .may_be_with(path, begun, bytes.to_vec(), rights);
+        Ok(())
+    }
+
+    /// Changes the rights of a file at a path, some of the time.
+    fn publish(&mut self, path: &str, bytes: &[u8], file: &File) -> Result<()> {
+        for _ in 0..self.random.u8(..3) {
+            let begun = self.begun();
+            rights::change(file, self.recipe, &mut self.random)?;
+            self.is_saved(path, begun, bytes, file)?;
+            self.others()?;
+        }
+        Ok(())
+    }
+
     /// Creates a file with a new name and writes it.
     fn temporary(&mut self, dir: &str, bytes: &[u8]) -> Result<(String, File)> {
         let path = format!("{dir}/t{}", self.random.u64(..));
         let file = self.volume.create_new(&path)?;
+        self.prepare(&file)?;
         self.write(&file, bytes)?;
+        self.prepare(&file)?;
         Ok((path, file))
     }
 
@@ -94,19 +131,20 @@ impl Saver<'_> {
         let bytes = self.bytes();
         let dir = ["/r", "/r/tmp"][self.random.usize(..2)];
         let (new, file) = self.temporary(dir, &bytes)?;
-        let open = self.random.bool().then_some(file);
-        self.contents.may_be(path, self.begun(), Some(bytes));
+        self.is_saved(path, self.begun(), &bytes, &file)?;
         self.volume.rename(&new, path)?;
         self.others()?;
-        drop(open);
-        Ok(())
+        match self.random.bool() {
+            true => self.publish(path, &bytes, &file),
+            false => Ok(()),
+        }
     }
 
-    /// Opens the file with O_TRUNC, or truncates it after opening, and rewrites it.
+    /// Opens the file with O_TRUNC, or truncates it after opening, and rewrites it. Its rights change before
+    /// and after the write, and once it is closed.
     fn truncate(&mut self, path: &str) -> Result<()> {
         let bytes = self.bytes();
         let begun = self.begun();
-        self.contents.may_be(path, begun, Some(bytes.clone()));
         let file = match self.random.bool() {
             true => FileOptions::new().truncate(true).open(self.volume, path)?,
             false => {
@@ -117,8 +155,60 @@ impl Saver<'_> {
             }
         };
         self.others()?;
+        self.prepare(&file)?;
+        // Until all of it is written, no crash leaves the new content.
+        self.is_saved(path, begun, &bytes, &file)?;
         self.write(&file, &bytes)?;
-        self.others()
+        self.publish(path, &bytes, &file)?;
+        self.others()?;
+        match self.random.u8(..6) {
+            0 => {
+                file.sync_all()?;
+                self.contents.is_sure(path, self.device.mark());
+            }
+            1 => self.move_away(path, &bytes, &file)?,
+            2 => {
+                drop(file);
+                let file = self.volume.open_file(path)?;
+                return self.publish(path, &bytes, &file);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Moves a file to a free name, and back.
+    fn move_away(&mut self, path: &str, bytes: &[u8], file: &File) -> Result<()> {
+        let dir = ["/r", "/r/tmp"][self.random.usize(..2)];
+        let other = format!("{dir}/m{}", self.random.u64(..));
+        self.contents.may_be(&other, 0, None);
+        for (from, to) in [(path, other.as_str()), (other.as_str(), path)] {
+            let begun = self.begun();
+            self.is_saved(to, begun, bytes, file)?;
+            self.contents.may_be(from, begun, None);
+            self.volume.rename(from, to)?;
+            self.others()?;
+            self.publish(to, bytes, file)?;
+        }
+        Ok(())
+    }
+
+    /// Rewrites a file, closes it, and moves its directory, and back.
+    fn move_directory(&mut self) -> Result<()> {
+        let at = |dir: &str| format!("{dir}/h");
+        self.truncate(&at(MOVED[0]))?;
+        for (from, to) in [(MOVED[0], MOVED[1]), (MOVED[1], MOVED[0])] {
+            let bytes = self.contents.now(&at(from)).map(<[u8]>::to_vec);
+            let bytes = bytes.unwrap_or_default();
+            let file = self.volume.open_file(at(from))?;
+            let begun = self.begun();
+            self.is_saved(&at(to), begun, &bytes, &file)?;
+            self.contents.may_be(&at(from), begun, None);
+            drop(file);
+            self.volume.rename(from, to)?;
+            self.others()?;
+        }
+        Ok(())
     }
 
     /// As [`Saver::truncate`], for a file that may be incomplete after a crash.
@@ -133,8 +223,8 @@ impl Saver<'_> {
     fn exchange(&mut self, path: &str) -> Result<()> {
         let bytes = self.bytes();
         let (new, file) = self.temporary("/r", &bytes)?;
+        self.is_saved(path, self.begun(), &bytes, &file)?;
         drop(file);
-        self.contents.may_be(path, self.begun(), Some(bytes));
         self.volume.rename_with(&new, path, RenameMode::Exchange)?;
         self.others()?;
         self.volume.remove_file(&new)
@@ -162,16 +252,17 @@ impl Saver<'_> {
         let dir = self.volume.node("/")?.lookup(b"r")?;
         let node = dir.tmpfile(&Attributes::new(), true)?;
         let file = node.open(&FileOptions::new())?;
+        self.prepare(&file)?;
         self.write(&file, &bytes)?;
         let name = format!("n{}", self.random.u64(..));
         let linked = format!("/r/{name}");
         self.contents.may_be(&linked, 0, None);
-        let begun = self.begun();
-        self.contents.may_be(&linked, begun, Some(bytes.clone()));
+        self.is_saved(&linked, self.begun(), &bytes, &file)?;
         dir.link(&node, name.as_bytes())?;
         self.others()?;
+        self.publish(&linked, &bytes, &file)?;
         let begun = self.begun();
-        self.contents.may_be(path, begun, Some(bytes));
+        self.is_saved(path, begun, &bytes, &file)?;
         self.contents.may_be(&linked, begun, None);
         self.volume.rename(&linked, path)?;
         self.others()
@@ -206,7 +297,10 @@ impl Saver<'_> {
         let path = STRICT[self.random.usize(..STRICT.len())];
         let loose = LOOSE[self.random.usize(..LOOSE.len())];
         let has_blocks = self.contents.now(path).map_or(0, <[u8]>::len) > self.inline_bytes;
-        match self.random.u8(..12) {
+        let nested = self.contents.now(&format!("{}/h", MOVED[0]));
+        let is_nested = nested.map_or(0, <[u8]>::len) > self.inline_bytes;
+        match self.random.u8(..13) {
+            12 if is_nested && self.is_patient => self.move_directory(),
             0..4 => self.rename(path),
             4..8 if has_blocks && self.is_patient => self.truncate(path),
             4..8 if has_blocks => self.truncate_slowly(),
@@ -223,9 +317,15 @@ impl Saver<'_> {
         for path in LOOSE {
             self.contents.loose(path);
         }
+        let [nested, moved] = MOVED.map(|dir| format!("{dir}/h"));
+        self.contents.may_be(&moved, 0, None);
         let backups = LOOSE.map(|path| format!("{path}~"));
         let paths = STRICT.into_iter().chain(LOOSE);
-        for path in paths.chain(backups.iter().map(String::as_str)) {
+        let nested = std::iter::once(nested.as_str());
+        for path in paths
+            .chain(backups.iter().map(String::as_str))
+            .chain(nested)
+        {
             let bytes = self.bytes();
             let file = self.volume.create_new(path)?;
             file.write_all_at(&bytes, 0)?;
@@ -236,12 +336,13 @@ impl Saver<'_> {
     }
 }
 
-/// Saves `saves` files and closes the volume. Returns the allowed contents, the device with its record, and
+/// Saves `saves` files and closes the volume, with this bug planted. Returns the allowed contents, the device with its record, and
 /// the position at which all initial files were durable.
 fn play(
     recipe: &'static Recipe,
     seed: u64,
     saves: usize,
+    bug: Option<Planted>,
 ) -> Result<(Contents, Arc<PowerDevice>, usize)> {
     let device = Arc::new(PowerDevice::new(recipe.image(), seed));
     let mut random = fastrand::Rng::with_seed(seed);
@@ -249,15 +350,23 @@ fn play(
     let age = Duration::from_millis(age_ms);
     let options = run::options_with(seed, VolumeOptions::new().dirty_age(age));
     let volume = external::open_power(&options, &device)?;
+    if let Some(bug) = bug {
+        volume.engine().plant(bug);
+    }
     volume.create_dir_all("/r/tmp")?;
+    volume.create_dir(MOVED[0])?;
     let mut saver = Saver {
         log: volume.create_new("/r/log")?,
         volume: &volume,
         device: &device,
+        recipe,
         contents: Contents::default(),
         random,
         written: 0,
-        inline_bytes: match recipe.name.contains("inline_data") {
+        inline_bytes: match ["inline_data", "casefold"]
+            .iter()
+            .any(|n| recipe.name.contains(n))
+        {
             true => INLINE_BYTES,
             false => 0,
         },
@@ -293,10 +402,15 @@ impl Drop for Judged {
 }
 
 /// Checks the states of one workload.
-fn work(seed: u64, saves: usize, many: usize, judged: &Judged) -> std::result::Result<(), String> {
+fn work(
+    seed: u64,
+    (saves, many): (usize, usize),
+    bug: Option<Planted>,
+    judged: &Judged,
+) -> std::result::Result<(), String> {
     let recipe = &RECIPES[seed as usize % RECIPES.len()];
     let named = |what: String| format!("seed {seed}, {}: {what}", recipe.name);
-    let played = play(recipe, seed, saves);
+    let played = play(recipe, seed, saves, bug);
     let (contents, device, first) = played.map_err(|error| named(error.to_string()))?;
     let record = device
         .record()
@@ -327,11 +441,36 @@ fn a_replaced_file_is_whole_after_any_cut() {
     let most = RECIPES.len() as u64 * rounds;
     let seeds = seeds(most);
     let judged = Judged::default();
-    run_all(&seeds, |seed, _| work(seed, 48, many, &judged));
+    run_all(&seeds, |seed, _| work(seed, (48, many), None, &judged));
     let states = judged.0.load(Ordering::Relaxed);
     let least = if soak() { 5_000 } else { 500 };
     assert!(
         chosen().is_some() || states >= least,
         "only {states} states"
     );
+}
+
+/// Checks the checker: attributes and names that do not wait for the deferred truncation must be found.
+#[test]
+fn rights_before_the_truncation_are_found() {
+    if !cfg!(debug_assertions) {
+        throughline_testkit::left_out!("bugs are planted only in a build with debug assertions");
+        return;
+    }
+    if !tools() {
+        return;
+    }
+    let judged = Judged::default();
+    for recipe in ["ext4 1k", "ext3 1k", "ext2 1k"] {
+        let number = RECIPES.iter().position(|own| own.name == recipe);
+        let first = number.expect("its recipe") as u64;
+        let mut seeds = (0..6).map(|round| first + round * RECIPES.len() as u64);
+        let wrong = |seed| work(seed, (48, 60), Some(Planted::AttributesFirst), &judged).err();
+        let found = seeds.find_map(wrong);
+        println!(
+            "{recipe}: {:?}",
+            found.as_deref().map(|what| &what[..what.len().min(300)])
+        );
+        assert!(found.is_some(), "{recipe}: not found");
+    }
 }

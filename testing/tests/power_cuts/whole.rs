@@ -1,4 +1,5 @@
-//! Files whose every version is known: a crash must leave one of the allowed versions, complete.
+//! Files whose every version is known: a crash must leave one of the allowed versions, complete, and with
+//! exactly the rights that it had.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -8,13 +9,16 @@ use throughline_testing::Image;
 use super::fsck::{Fsck, repairs};
 use super::judge::recover;
 use super::recipes::Recipe;
-use super::tree::{self, Tree};
+use super::rights::Rights;
+use super::tree::{self, Entry, Tree};
 
 /// The version of a path from a moment on; `None`: the name did not exist.
 struct Version {
     /// Position in the device's record at which it began.
     begun: usize,
     content: Option<Vec<u8>>,
+    /// Unless any are allowed.
+    rights: Option<Rights>,
 }
 
 /// A path and all its versions.
@@ -39,13 +43,32 @@ impl Contents {
 
     /// From position `begun` on, a crash may leave this.
     pub fn may_be(&mut self, path: &str, begun: usize, content: Option<Vec<u8>>) {
+        self.push(path, begun, content, None);
+    }
+
+    /// From position `begun` on, a crash may leave this content with these rights, and not with others.
+    pub fn may_be_with(&mut self, path: &str, begun: usize, content: Vec<u8>, rights: Rights) {
+        self.push(path, begun, Some(content), Some(rights));
+    }
+
+    fn push(&mut self, path: &str, begun: usize, content: Option<Vec<u8>>, rights: Option<Rights>) {
         let known = self.0.entry(path.into()).or_default();
-        known.versions.push(Version { begun, content });
+        known.versions.push(Version {
+            begun,
+            content,
+            rights,
+        });
     }
 
     /// The current version of a path.
     pub fn now(&self, path: &str) -> Option<&[u8]> {
         self.0.get(path)?.versions.last()?.content.as_deref()
+    }
+
+    /// The current version of a path is durable if power fails at `done` or later.
+    pub fn is_sure(&mut self, path: &str, done: usize) {
+        let counts = self.counts().into_iter();
+        self.are_sure(counts.filter(|(own, _)| own == path).collect(), done);
     }
 
     /// Number of versions of each path: for [`Contents::are_sure`].
@@ -66,9 +89,8 @@ impl Contents {
     /// Whether each path has an allowed version after a cut at `at`.
     fn check(&self, at: usize, tree: &Tree) -> Result<(), String> {
         for (path, known) in &self.0 {
-            let found = tree.get(path).map(|entry| entry.content.as_slice());
             known
-                .check(at, found)
+                .check(at, tree.get(path))
                 .map_err(|what| format!("{path}: {what}"))?;
         }
         Ok(())
@@ -76,31 +98,42 @@ impl Contents {
 }
 
 impl Known {
-    fn check(&self, at: usize, found: Option<&[u8]>) -> Result<(), String> {
+    fn check(&self, at: usize, found: Option<&Entry>) -> Result<(), String> {
         let sure = self.sure.iter().filter(|(done, _)| *done <= at);
         let least = sure.map(|(_, version)| *version).max().unwrap_or(0);
         let begun = self.versions.iter().rposition(|v| v.begun < at);
         let most = begun.unwrap_or(0).max(least);
         let may_be = &self.versions[least..=most];
-        if may_be.iter().any(|v| v.content.as_deref() == found) {
+        if may_be.iter().any(|version| version.is(found)) {
             return Ok(());
         }
+        let content = found.map(|entry| entry.content.as_slice());
         let begins = |v: &Version| {
-            found.is_none_or(|f| v.content.as_ref().is_some_and(|c| c.starts_with(f)))
+            content.is_none_or(|f| v.content.as_ref().is_some_and(|c| c.starts_with(f)))
         };
         if self.is_loose && may_be.iter().any(begins) {
             return Ok(());
         }
-        let lengths: Vec<_> = may_be
+        let versions: Vec<_> = may_be
             .iter()
-            .map(|v| v.content.as_ref().map(Vec::len))
+            .map(|v| (v.content.as_ref().map(Vec::len), &v.rights))
             .collect();
-        let same = |v: &Version| v.content.as_deref() == found;
+        let same = |v: &Version| v.content.as_deref() == content;
         Err(format!(
-            "{:?} bytes, version {:?}, not one of {least} to {most} with {lengths:?} bytes",
-            found.map(<[u8]>::len),
+            "{:?} bytes, the content of version {:?}, with {:?}; not one of {least} to {most}: {versions:?}",
+            content.map(<[u8]>::len),
             self.versions.iter().position(same),
+            found.map(Rights::found),
         ))
+    }
+}
+
+impl Version {
+    fn is(&self, found: Option<&Entry>) -> bool {
+        match (found, &self.rights) {
+            (Some(entry), Some(rights)) if Rights::found(entry) != *rights => false,
+            _ => self.content.as_deref() == found.map(|entry| entry.content.as_slice()),
+        }
     }
 }
 

@@ -4,8 +4,13 @@
 //! ```text
 //!   truncate to 0 ──► in memory: no blocks, size 0   ──► writes ──► write-back: in one run and one
 //!                     on disk: as before (every store               transaction, old blocks are freed,
-//!                     of the inode keeps the old map)               new blocks and new size are entered
+//!                     of the inode keeps the old image)             new blocks and new size are entered
 //! ```
+//!
+//! Changes of the file's attributes wait with the truncation: mode, owner, flags, times and extended
+//! attributes reach the disk in the same transaction. So the old contents are never shown under rights that
+//! were given after the truncation, nor the new contents under rights that were taken away before. Values of
+//! attributes in inodes (`ea_inode`) cannot wait: such a change carries out the truncation first.
 //!
 //! The truncation reaches the disk together with the first new blocks of the file, or alone: after a time
 //! ([`throughline_fileio::Writeback::age`], as for dirty data), on a sync, before the file is renamed or
@@ -21,6 +26,8 @@
 //! - While an inode has an [`Emptied`], its mapping in memory is empty. A transaction that changes the
 //!   mapping first frees the old blocks ([`end`]).
 //! - The old blocks are allocated on disk and in memory, and nothing else refers to them.
+//! - Only its link count and orphan record change on disk, since they belong to other changes of the same
+//!   transaction. A new name for the file is made after the truncation.
 //! - The volume keeps such inodes in memory.
 
 pub(crate) mod inode;
@@ -32,8 +39,9 @@ pub(crate) mod volume;
 use std::time::Instant;
 
 use throughline_extfmt::inode::FileType;
+use throughline_journal::Planted;
 
-use crate::balloc::GROUP_CREDITS;
+use crate::balloc::{GROUP_CREDITS, Run};
 use crate::coherent;
 use crate::data::Data;
 use crate::error::Result;
@@ -41,13 +49,47 @@ use crate::handle::Handle;
 use crate::inode::{INODE_CREDITS, Inode};
 use crate::map::{self, Format};
 use crate::regular;
-use inode::Emptied;
+use inode::{Emptied, List};
 use volume::Next;
+
+/// Credits for a changed attribute block, and its bits.
+const LIST_CREDITS: u32 = 1 + GROUP_CREDITS;
 
 /// Most runs of blocks of a file whose truncation is deferred; likewise for the nodes of its mapping.
 const MAX_RUNS: usize = 64;
 
 impl Data {
+    /// Called before a file gets a name that no file had, as [`Data::data_before_name`]. Costs nothing unless
+    /// the disk still shows contents from before a truncation.
+    ///
+    /// # Errors
+    /// The same.
+    pub(crate) fn truncation_before_name(&self, inode: &Inode) -> Result<()> {
+        match inode.emptied.is_some() && !self.journal.has_bug(Planted::AttributesFirst) {
+            true => self.data_before_name(inode, false),
+            false => Ok(()),
+        }
+    }
+
+    /// Called before a directory gets wider rights or another parent, which publishes the files below it:
+    /// carries out the deferred truncations of closed files. An open one may be rewritten only in part. What
+    /// cannot be written stays as it is.
+    pub(crate) fn truncations_before_directory(&self) {
+        if !self.emptied.is_any() || self.journal.has_bug(Planted::AttributesFirst) {
+            return;
+        }
+        for inode in self
+            .emptied
+            .inodes()
+            .iter()
+            .filter(|inode| !inode.is_open())
+        {
+            if let Err(error) = finish(self, inode) {
+                tracing::debug!(ino = inode.ino.0, %error, "a truncation before a directory's change");
+            }
+        }
+    }
+
     /// Called before a name is pointed at a file: writes back all its data that is only in memory, and puts
     /// the changes into the running transaction, which is no later than the name's. Without a journal, the
     /// order in which blocks are written is not defined, so the file is made durable first if it `replaces`
@@ -125,12 +167,12 @@ pub(crate) fn defer(fs: &Data, inode: &Inode) -> Result<bool> {
         let sectors = blocks.saturating_mul(u64::from(fs.geo.block_bytes / 512));
         map::empty(fs, inode, sectors, |raw| {
             inode.emptied.set(Emptied {
-                root: *raw.i_block(),
-                size,
-                sectors,
+                image: raw.clone(),
                 data: found.data,
                 nodes: found.nodes,
                 credits,
+                list: None,
+                held: [None, None],
             });
         });
         // Under the mapping lock, as in [`end`], so that the truncation cannot end before it is in the list.
@@ -141,23 +183,30 @@ pub(crate) fn defer(fs: &Data, inode: &Inode) -> Result<bool> {
     Ok(true)
 }
 
-/// Credits for the bitmaps of each run's groups, and for the nodes that are forgotten.
+/// Credits for the bitmaps of each run's groups, for the nodes that are forgotten, and for the attribute
+/// block.
 fn credits(fs: &Data, found: &map::Survey) -> u32 {
     let per_group = u64::from(fs.geo.blocks_per_group.max(1));
     let groups = |len: u32| u64::from(len) / per_group + 2;
     let runs = found.data.iter().map(|(_, len)| groups(*len));
     let groups = runs.sum::<u64>() + found.nodes.len() as u64;
     let most = u64::from(fs.geo.groups).min(groups);
-    let blocks = most * u64::from(GROUP_CREDITS) + found.nodes.len() as u64;
+    let blocks =
+        most * u64::from(GROUP_CREDITS) + found.nodes.len() as u64 + u64::from(LIST_CREDITS);
     u32::try_from(blocks).unwrap_or(u32::MAX)
 }
 
-/// Frees the blocks that the disk still shows for an inode, if any. Part of a change that stores the inode
-/// afterwards. Credits: [`inode::OfInode::credits`]. The mapping lock is held exclusively.
+/// Frees the blocks that the disk still shows for an inode, if any, and enters its attribute block. Part of a
+/// change that stores the inode afterwards. Credits: [`inode::OfInode::credits`]. The mapping lock is held
+/// exclusively.
 ///
 /// # Errors
 /// Errors of the journal; `Corrupt` if the blocks cannot be the inode's.
 pub(crate) fn end(fs: &Data, h: &mut Handle<'_>, inode: &Inode) -> Result<()> {
+    // First: readers of the attributes find the list here until it is in its block.
+    if let Some(list) = inode.emptied.list() {
+        enter_list(fs, h, list).map_err(|e| e.in_inode(inode.ino))?;
+    }
     let Some(old) = inode.emptied.take() else {
         return Ok(());
     };
@@ -171,6 +220,21 @@ pub(crate) fn end(fs: &Data, h: &mut Handle<'_>, inode: &Inode) -> Result<()> {
             .map_err(|e| e.in_inode(inode.ino))?;
     }
     Ok(())
+}
+
+fn enter_list(fs: &Data, h: &mut Handle<'_>, list: List) -> Result<()> {
+    match (list.old, list.claimed, list.new) {
+        (Some(at), _, Some(new)) => h.modify(at, |block| block.copy_from_slice(&new)),
+        (Some(at), _, None) => {
+            h.forget(at);
+            fs.free(h, at, 1)
+        }
+        (None, Some((start, len)), Some(new)) => {
+            fs.confirm(h, Run { start, len })?;
+            h.create(start, |block| block.copy_from_slice(&new))
+        }
+        (None, ..) => Ok(()),
+    }
 }
 
 /// Carries out a deferred truncation: the disk then shows the inode as it is in memory. No handle is open.

@@ -1,11 +1,12 @@
-//! Deferred truncations ended by several threads at once.
+//! Deferred truncations ended by several threads at once, and by changes of directories.
 
 use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::inode::Inode;
 use crate::testing::Image;
-use crate::{Fs, NewInode, NewKind, OpenOptions};
+use crate::{Attributes, Fs, NewInode, NewKind, OpenOptions, RenameMode};
 
 const ROUNDS: usize = 1500;
 
@@ -49,17 +50,80 @@ fn a_file_may_be_freed_while_its_truncation_is_carried_out() {
     image.check("emptied and removed");
 }
 
+/// A directory that gets wider rights or another parent shows the files below it to others.
+#[test]
+fn a_published_directory_holds_no_truncation_of_a_closed_file() {
+    let Some(image) = Image::make("24M", &["-t", "ext4", "-b", "1024"]) else {
+        return;
+    };
+    let options = OpenOptions {
+        write: true,
+        ..OpenOptions::default()
+    };
+    let fs = Arc::new(image.try_open(&options).expect("the volume opens"));
+    fs.enable_deferred_truncation();
+    let root = fs.root().expect("the root");
+    let dir = |name: &[u8]| fs.create(&root, name, NewKind::Dir, NEW).expect("mkdir");
+    let (public, private) = (dir(b"public"), dir(b"private"));
+    let allow = |mode| {
+        let set = Attributes {
+            permissions: Some(mode),
+            ..Attributes::default()
+        };
+        fs.set_attributes(&private, &set).expect("chmod");
+    };
+    allow(0o700);
+    let file = emptied(&fs, &private);
+    allow(0o500);
+    assert!(file.emptied.is_some(), "fewer rights");
+    fs.open_inode(&file).expect("open");
+    allow(0o750);
+    assert!(file.emptied.is_some(), "more rights, an open file");
+    fs.close_inode(&file).expect("close");
+    allow(0o755);
+    assert!(!file.emptied.is_some(), "more rights, a closed file");
+    let file = emptied(&fs, &private);
+    let rename = |from, to, name: &[u8]| {
+        fs.rename(from, b"private", to, name, RenameMode::Replace)
+            .expect("a rename");
+    };
+    rename(&root, &root, b"other");
+    fs.rename(&root, b"other", &root, b"private", RenameMode::Replace)
+        .expect("back");
+    assert!(file.emptied.is_some(), "renamed in its directory");
+    rename(&root, &public, b"private");
+    assert!(!file.emptied.is_some(), "moved");
+    fs.shut_down().expect("shut down");
+    fs.check_counts().expect("counts");
+    drop(fs);
+    image.check("directories of emptied files");
+}
+
+const NEW: NewInode = NewInode {
+    permissions: 0o600,
+    uid: 0,
+    gid: 0,
+    umask: 0,
+};
+
+/// A new file with a deferred truncation.
+fn emptied(fs: &Fs, dir: &Arc<Inode>) -> Arc<Inode> {
+    let name = format!("file{}", fs.journal.committed().0);
+    let file = fs
+        .create(dir, name.as_bytes(), NewKind::File, NEW)
+        .expect("create");
+    fs.write_at(&file, 0, &[IoSlice::new(&[7; 3000])])
+        .expect("write");
+    fs.sync_file(&file).expect("sync");
+    fs.truncate(&file, 0).expect("truncate");
+    file
+}
+
 /// Returns whether the truncation was deferred when the file was removed.
 fn empty_and_remove(fs: &Fs) -> bool {
     let root = fs.root().expect("the root");
-    let new = NewInode {
-        permissions: 0o600,
-        uid: 0,
-        gid: 0,
-        umask: 0,
-    };
     let file = fs
-        .create(&root, b"file", NewKind::File, new)
+        .create(&root, b"file", NewKind::File, NEW)
         .expect("create");
     fs.write_at(&file, 0, &[IoSlice::new(&[7; 3000])])
         .expect("write");

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use throughline_extfmt::features::RoCompat;
 use throughline_extfmt::{FsBlock, InodeImage, InodeNumber};
-use throughline_journal::{Part, Tid};
+use throughline_journal::{Part, Planted, Tid};
 
 use super::Inode;
 use super::table::InodeTable;
@@ -127,7 +127,8 @@ impl Inodes {
         note(&inode.changes, h.tid());
         inode.flags.note(&raw);
         inode.times.stored();
-        let mut shown = inode.emptied.shown(&self.geo, &raw);
+        let early = self.journal.has_bug(Planted::AttributesFirst);
+        let mut shown = inode.emptied.shown(&raw, early);
         let image = shown.as_mut().unwrap_or(&mut raw);
         let at = inode.table_offset;
         let part = self.part(inode.ino, at);

@@ -148,7 +148,11 @@ fn try_rename(
         data_before_rename(fs, &seen, mode)?;
         let moves_dir =
             seen.source.is_dir() || seen.target.as_ref().is_some_and(|target| target.is_dir());
-        let alone = (moves_dir && old.dir.ino != new.dir.ino).then(|| fs.lock_rename());
+        let moves_dir = moves_dir && old.dir.ino != new.dir.ino;
+        if moves_dir {
+            fs.truncations_before_directory();
+        }
+        let alone = moves_dir.then(|| fs.lock_rename());
         if alone.is_some() {
             refuse_loops(fs, old, new, &seen, mode)?;
         }
@@ -159,10 +163,11 @@ fn try_rename(
     }
 }
 
-/// Makes sure that a replacing file's contents reach the disk before its new name does.
+/// Makes sure that a replacing file's contents reach the disk before its new name does, and that no new name
+/// shows contents from before a truncation.
 fn data_before_rename(fs: &Names, seen: &Seen, mode: RenameMode) -> Result<()> {
     let Some(target) = &seen.target else {
-        return Ok(());
+        return fs.truncation_before_name(&seen.source);
     };
     fs.data_before_name(&seen.source, true)?;
     match mode {

@@ -136,7 +136,9 @@ pub(super) fn set_locked(
         // If a value to be shared has been freed meanwhile, retry with a new one.
         for shared in [true, false] {
             let prepared = Prepared::new(fs, inode, owner, &there, edits.as_slice(), shared)?;
-            let done = enter_in_transaction(fs, inode, &prepared, also);
+            let done = prepared
+                .may_wait(fs, inode)
+                .and_then(|()| enter_in_transaction(fs, inode, &prepared, also));
             prepared.end(fs)?;
             if let Some(unused) = done? {
                 return Ok(unused);
@@ -328,6 +330,13 @@ impl Prepared {
         if self.gained.iter().any(Pinned::is_gone) {
             return Ok(None);
         }
+        if inode.emptied.is_some() {
+            let _map = inode.map_exclusive();
+            if inode.emptied.is_some() {
+                self.hold(h, fs, inode, &mut known)?;
+                return Ok(Some(Vec::new()));
+            }
+        }
         let block = if self.layout.block_changed {
             Some(self.new_block(fs, inode, &known)?)
         } else {
@@ -390,6 +399,12 @@ impl Prepared {
         self.gained.into_iter().try_for_each(|value| value.end(fs))
     }
 
+    /// Whether counts of values in inodes may change.
+    pub(super) fn uses_values(&self) -> bool {
+        let in_block = self.layout.block_changed && self.layout.block.iter().any(is_in_inode);
+        in_block || !self.gained.is_empty() || !self.lost.is_empty()
+    }
+
     /// The values that lose a user, without those still named by a block that others keep.
     fn lost_values(&self, fs: &Attrs, block: Option<&NewBlock>) -> Result<Vec<Arc<Inode>>> {
         let shared = block.is_some_and(|block| matches!(block.old, Some((_, 2.., _))));
@@ -402,7 +417,7 @@ impl Prepared {
 }
 
 /// Sets the attribute feature with the first attribute.
-fn note_feature(fs: &Attrs, h: &mut Handle<'_>) -> Result<()> {
+pub(super) fn note_feature(fs: &Attrs, h: &mut Handle<'_>) -> Result<()> {
     if fs.has_attribute_feature() {
         return Ok(());
     }

@@ -4,7 +4,7 @@
 //! (reference-counted), and, for large values, in separate inodes (also reference-counted, `ea_inode`).
 //! [`layout`] decides where one goes; [`change`] and [`place`] apply changes; [`values`] handles values in
 //! inodes; [`acl`] handles access control lists, which have a different form in user space; [`release`] frees
-//! an inode's attributes.
+//! an inode's attributes; [`hold`] keeps a change in memory while a truncation is deferred.
 //!
 //! Invariants:
 //! - A change of an inode's attributes holds its I/O lock exclusively and, since the body of a directory also
@@ -16,6 +16,7 @@
 
 pub(crate) mod acl;
 mod change;
+mod hold;
 mod layout;
 #[cfg(test)]
 mod limit_tests;
@@ -25,6 +26,9 @@ mod shared;
 #[cfg(test)]
 mod tests;
 mod values;
+
+use std::ops::Deref;
+use std::sync::Arc;
 
 use throughline_extfmt::FsBlock;
 use throughline_extfmt::features::Compat;
@@ -294,14 +298,35 @@ fn attributes_of_body(inode: &Inode) -> Result<Vec<Attribute>> {
         .map_err(|e| Error::from(e).in_inode(inode.ino))
 }
 
+/// The contents of an attribute block.
+enum Contents {
+    Stored(Block),
+    /// Not on disk before a deferred truncation is ([`hold`]).
+    Held(Arc<[u8]>),
+}
+
+impl Deref for Contents {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Stored(block) => block,
+            Self::Held(bytes) => bytes,
+        }
+    }
+}
+
 /// The attribute block of an inode, if it has one.
-fn block(fs: &Inodes, inode: &Inode) -> Result<Option<(FsBlock, Block)>> {
+fn block(fs: &Inodes, inode: &Inode) -> Result<Option<(FsBlock, Contents)>> {
     let at = inode.raw.read().file_acl(&fs.geo);
     if at == FsBlock(0) {
         return Ok(None);
     }
+    if let Some(bytes) = inode.emptied.list().and_then(|list| list.new) {
+        return Ok(Some((at, Contents::Held(bytes))));
+    }
     let bytes = read_block(fs, at).map_err(|e| e.in_inode(inode.ino))?;
-    Ok(Some((at, bytes)))
+    Ok(Some((at, Contents::Stored(bytes))))
 }
 
 /// Reads an attribute block, and checks its header and checksum.

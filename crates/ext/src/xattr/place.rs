@@ -32,7 +32,7 @@ pub(super) enum Place {
 
 /// The new list of the block, and where it goes.
 pub(super) struct NewBlock {
-    bytes: Vec<u8>,
+    pub(super) bytes: Vec<u8>,
     pub(super) place: Place,
     /// The old block, its user count and its hash.
     pub(super) old: Option<(FsBlock, u32, u32)>,
