@@ -112,13 +112,13 @@ impl Prepared {
             list.claimed = Some((own.start, own.len));
             run = Some(own);
         }
-        match map::add_blocks(fs, inode, more) {
-            Ok(()) => Ok(needs),
-            Err(error) => {
-                run.into_iter().for_each(|run| fs.release(run));
-                Err(error)
-            }
+        if more > 0
+            && let Err(error) = map::add_blocks(fs, inode, more)
+        {
+            run.into_iter().for_each(|run| fs.release(run));
+            return Err(error);
         }
+        Ok(needs)
     }
 
     /// Keeps the new contents of the block.
@@ -160,6 +160,10 @@ impl Prepared {
             }
         };
         let (old, at) = (list.old, place.unwrap_or(FsBlock(0)));
+        if at == FsBlock(0) && inode.raw.read().file_acl(&fs.geo) != at {
+            // Not before the copy, which also counts the old block less.
+            map::add_blocks(fs, inode, -1)?;
+        }
         inode.emptied.set_list(list, held, |image| {
             if let Some(old) = old.filter(|_| is_copied) {
                 image.set_file_acl(&fs.geo, old);
