@@ -363,7 +363,7 @@ impl Fs {
             },
             clock: options.clock.clone(),
         };
-        let balloc = Balloc::new(&sb, &base.geo, options.use_reserved);
+        let balloc = Balloc::new(&sb, &base.geo, options);
         let blocks = Blocks::new(Groups::new(base), balloc);
         let ialloc = Ialloc::new(&sb, options.seed);
         let inodes = Inodes::new(Alloc::new(blocks, ialloc), Times::new(options));

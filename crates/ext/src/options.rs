@@ -52,9 +52,13 @@ pub struct OpenOptions {
     pub write: bool,
     /// Allow writing although the volume has recorded errors. Running `e2fsck` is the better choice.
     pub allow_unclean: bool,
-    /// Whether the blocks reserved for root may be used. `None` decides by the effective user, as the kernel
-    /// does.
+    /// Whether the blocks reserved for root may be used. `None` decides by the caller ([`crate::Caller`]), as
+    /// the kernel does.
     pub use_reserved: Option<bool>,
+    /// The user besides root who may use them (`resuid`); `None`: the superblock's.
+    pub reserved_user: Option<u32>,
+    /// The group whose members may use them, if it is not 0 (`resgid`); `None`: the superblock's.
+    pub reserved_group: Option<u32>,
     /// Memory for cached metadata blocks, in bytes.
     pub metadata_cache_bytes: usize,
     /// Longest time until a metadata change is committed.
@@ -89,7 +93,7 @@ pub struct OpenOptions {
     /// Recorded in the superblock as the last mount point; `None` leaves it unchanged.
     pub last_mounted: Option<String>,
     /// Enforces the limits of users, groups and projects, on a volume with the feature `quota`. Usage is kept
-    /// in any case. See [`crate::with_limits`] for root.
+    /// in any case. No limit applies to root ([`crate::Caller`]).
     pub limits: QuotaLimits,
     /// Source of the timestamps written to the volume.
     pub clock: SharedClock,
@@ -103,6 +107,8 @@ impl Default for OpenOptions {
             write: false,
             allow_unclean: false,
             use_reserved: None,
+            reserved_user: None,
+            reserved_group: None,
             metadata_cache_bytes: 32 << 20,
             commit_interval: Duration::from_secs(5),
             no_replay: false,

@@ -9,8 +9,8 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::RwLock;
 use rustix::fs::OFlags;
-use throughline::internal::OpenGranted;
-use throughline::{Advice, File, FileOptions, Node, Result};
+use throughline::internal::{OpenGranted, VolumeLayers};
+use throughline::{Advice, Caller, File, FileOptions, Node, Result};
 
 use crate::coherence::{KernelPages, OpenInodes, Opened, Opening};
 use crate::options::Choices;
@@ -78,6 +78,8 @@ pub(crate) struct OpenFile {
     writes: bool,
     /// What its changes wait for, of requests that do not bring the flags of their descriptor.
     durable: Durable,
+    /// Who opened it, if it was opened for writing by a request.
+    opener: Option<Caller>,
     /// The kernel caches what is read through this handle, so our cache drops it.
     gives_back: bool,
     /// The sequence of its reads with `O_DIRECT`.
@@ -105,12 +107,15 @@ impl OpenFile {
             through_cache: policy.answer & open_flags::DIRECT_IO == 0,
             may_be_filled: false,
         };
+        let writes = flags & O_ACCMODE != O_RDONLY;
+        let lasting = || node.volume().engine().lasting_caller(Caller::current());
         let file = OpenFile {
+            opener: writes.then(lasting),
             opened: inodes.open(node.ino(), opening),
             buffered,
             direct: OnceLock::new(),
             no_access_time,
-            writes: flags & O_ACCMODE != O_RDONLY,
+            writes,
             durable: Durable::of(flags),
             node,
             gives_back: policy.kernel_caches && choices.give_back,
@@ -135,6 +140,7 @@ impl OpenFile {
             opened: inodes.open(node.ino(), opening),
             direct: OnceLock::new(),
             no_access_time,
+            opener: None,
             writes: opening.read_write,
             // Any program may have it open with `O_SYNC`.
             durable: Durable::All,
@@ -147,6 +153,11 @@ impl OpenFile {
     /// The inode.
     pub(crate) fn node(&self) -> &Node {
         &self.node
+    }
+
+    /// Who opened it for writing; `None` if no request did.
+    pub(crate) fn opener(&self) -> Option<Caller> {
+        self.opener
     }
 
     /// What the kernel's cache may hold of it.

@@ -231,9 +231,9 @@ pub use throughline_block::{
 };
 pub use throughline_device::{AlignedBuf, EngineChoice, KernelHolder, Limits, Op, kernel_holder};
 pub use throughline_ext::{
-    Abort, AccessTimes, Acl, AclEntry, AclTag, Clock, Corrupt, Fallocate, InodeFlags,
+    Abort, AccessTimes, Acl, AclEntry, AclTag, Caller, Clock, Corrupt, Fallocate, InodeFlags,
     JournalCounts, LogInfo, OnError, OpenFor, OrphansProcessed, QuotaLimits, Reason, Recovery,
-    RenameMode, Replayed, StatFs, TakeDown, XattrMode, with_limits,
+    RenameMode, Replayed, StatFs, TakeDown, XattrMode,
 };
 pub use throughline_fileio::throttle::{Pauses, ThrottleState};
 pub use throughline_fileio::writeback::WritebackCounts;

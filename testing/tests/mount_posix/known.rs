@@ -34,7 +34,31 @@ const ACCESS_FLAGS: &str = "the kernel's FUSE ignores these flags: the server re
     changes, but not access checks and F_SETFL";
 const STATX: &str = "the kernel's FUSE does not pass on attributes of statx";
 
+const STORES: &str =
+    "FUSE is not asked when a program stores to a mapping: the sync fails, not the store";
+
 pub(crate) const KNOWN: &[Known] = &[
+    Known {
+        case: "reserve by options",
+        step: "dave: run xfs_io -c mmap%20-rw%200%208k -c mwrite%200%208k -c msync%20-s dave-m",
+        kernel: "ok -1 ",
+        ours: "ok 1 msync: No space left on device",
+        why: STORES,
+    },
+    Known {
+        case: "reserve by default",
+        step: "dave: run xfs_io -c mmap%20-rw%200%208k -c mwrite%200%208k -c msync%20-s dave-m",
+        kernel: "ok -1 ",
+        ours: "ok 1 msync: No space left on device",
+        why: STORES,
+    },
+    Known {
+        case: "reserve by default",
+        step: "bob: run xfs_io -c mmap%20-rw%200%208k -c mwrite%200%208k -c msync%20-s bob-m",
+        kernel: "ok -1 ",
+        ours: "ok 1 msync: No space left on device",
+        why: STORES,
+    },
     Known {
         case: "direct and unaligned",
         step: "pwrite a 512 c*100",

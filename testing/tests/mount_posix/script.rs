@@ -38,6 +38,7 @@ fn ids(name: &str) -> Ids {
         "alice" => user(1001, &[]),
         "bob" => user(1002, &[2000]),
         "carol" => user(1003, &[2000, 2001]),
+        "dave" => user(1004, &[]),
         other => panic!("unknown user {other}"),
     }
 }

@@ -16,6 +16,31 @@ fn a_full_volume() {
     judge("a full volume", &recipe, FULL_CASES);
 }
 
+/// Who may use the blocks reserved for root, in each kind of call: alice and a group of bob's by options; by
+/// default root, as the user 0 of the superblock, so that the kernel asks for no capability.
+#[test]
+fn the_reserve() {
+    let made = "-t ext4 -b 4096 -I 256 -m 10 -N 256";
+    for (options, cases) in [("resuid=1001,resgid=2000", RESERVE_CASES), ("", ROOT_CASES)] {
+        let recipe = Recipe {
+            mke2fs: made,
+            size: "32M",
+            options,
+        };
+        let Some(pair) = Pair::make(&recipe) else {
+            return;
+        };
+        // How many blocks of mappings the large file has may differ, and with it the size.
+        let wrong = answers(&pair, cases);
+        assert!(
+            wrong.is_empty(),
+            "the reserve, {options}\n{}",
+            wrong.join("\n")
+        );
+        pair.finish("the reserve");
+    }
+}
+
 #[test]
 fn label_and_discard() {
     judge("label and discard", &USUAL, WHOLE_CASES);
@@ -37,6 +62,10 @@ fn shutdown() {
 }
 
 const FULL_CASES: &[Case] = &[case("no inodes", NO_INODES), case("no space", NO_ROOM)];
+
+const RESERVE_CASES: &[Case] = &[case("reserve by options", BY_OPTIONS)];
+
+const ROOT_CASES: &[Case] = &[case("reserve by default", BY_DEFAULT)];
 
 const WHOLE_CASES: &[Case] = &[case("label", LABEL), case("discard", DISCARD)];
 
@@ -93,6 +122,106 @@ const NO_ROOM: &str = "
     run rm -f mine f g
     mkdir d 755
     run rm -r d
+";
+
+const BY_OPTIONS: &str = "
+    dave: open a full RDWR,CREATE 644
+    dave: fill a
+    dave: fsync a
+    dave: run sh -c dd%20if=/dev/zero%20of=rest%20bs=4k%20conv=fsync%202>/dev/null;true
+    dave: run sh -c dd%20if=/dev/zero%20of=more%20bs=4k%20conv=fsync%202>/dev/null;true
+    dave: put dave-f x*4k
+    dave: open d dave-d RDWR,CREATE,DIRECT 644
+    dave: pwrite d 0 y*4096
+    dave: open e dave-e RDWR,CREATE 644
+    dave: fallocate e - 0 8k
+    dave: fallocate e KEEP_SIZE 16k 8k
+    dave: mkdir dave-dir 755
+    dave: symlink x*100 dave-link
+    dave: setxattr dave-f user.a x*2000
+    dave: truncate dave-f 1M
+    dave: creat dave-m 644
+    dave: truncate dave-m 8k
+    dave: run xfs_io -c mmap%20-rw%200%208k -c mwrite%200%208k -c msync%20-s dave-m
+    dave: blocks dave-m
+    bob: put bob-f x*4k
+    bob: open d bob-d RDWR,CREATE,DIRECT 644
+    bob: pwrite d 0 y*4096
+    bob: open e bob-e RDWR,CREATE 644
+    bob: fallocate e - 0 8k
+    bob: fallocate e KEEP_SIZE 16k 8k
+    bob: mkdir bob-dir 755
+    bob: symlink x*100 bob-link
+    bob: setxattr bob-f user.a x*2000
+    bob: truncate bob-f 1M
+    bob: creat bob-m 644
+    bob: truncate bob-m 8k
+    bob: run xfs_io -c mmap%20-rw%200%208k -c mwrite%200%208k -c msync%20-s bob-m
+    bob: blocks bob-m
+    alice: put alice-f x*4k
+    alice: open d alice-d RDWR,CREATE,DIRECT 644
+    alice: pwrite d 0 y*4096
+    alice: open e alice-e RDWR,CREATE 644
+    alice: fallocate e - 0 8k
+    alice: fallocate e KEEP_SIZE 16k 8k
+    alice: mkdir alice-dir 755
+    alice: symlink x*100 alice-link
+    alice: setxattr alice-f user.a x*2000
+    alice: truncate alice-f 1M
+    alice: creat alice-m 644
+    alice: truncate alice-m 8k
+    alice: run xfs_io -c mmap%20-rw%200%208k -c mwrite%200%208k -c msync%20-s alice-m
+    alice: blocks alice-m
+";
+
+const BY_DEFAULT: &str = "
+    dave: open a full RDWR,CREATE 644
+    dave: fill a
+    dave: fsync a
+    dave: run sh -c dd%20if=/dev/zero%20of=rest%20bs=4k%20conv=fsync%202>/dev/null;true
+    dave: run sh -c dd%20if=/dev/zero%20of=more%20bs=4k%20conv=fsync%202>/dev/null;true
+    dave: put dave-f x*4k
+    dave: open d dave-d RDWR,CREATE,DIRECT 644
+    dave: pwrite d 0 y*4096
+    dave: open e dave-e RDWR,CREATE 644
+    dave: fallocate e - 0 8k
+    dave: fallocate e KEEP_SIZE 16k 8k
+    dave: mkdir dave-dir 755
+    dave: symlink x*100 dave-link
+    dave: setxattr dave-f user.a x*2000
+    dave: truncate dave-f 1M
+    dave: creat dave-m 644
+    dave: truncate dave-m 8k
+    dave: run xfs_io -c mmap%20-rw%200%208k -c mwrite%200%208k -c msync%20-s dave-m
+    dave: blocks dave-m
+    bob: put bob-f x*4k
+    bob: open d bob-d RDWR,CREATE,DIRECT 644
+    bob: pwrite d 0 y*4096
+    bob: open e bob-e RDWR,CREATE 644
+    bob: fallocate e - 0 8k
+    bob: fallocate e KEEP_SIZE 16k 8k
+    bob: mkdir bob-dir 755
+    bob: symlink x*100 bob-link
+    bob: setxattr bob-f user.a x*2000
+    bob: truncate bob-f 1M
+    bob: creat bob-m 644
+    bob: truncate bob-m 8k
+    bob: run xfs_io -c mmap%20-rw%200%208k -c mwrite%200%208k -c msync%20-s bob-m
+    bob: blocks bob-m
+    root: put root-f x*4k
+    root: open d root-d RDWR,CREATE,DIRECT 644
+    root: pwrite d 0 y*4096
+    root: open e root-e RDWR,CREATE 644
+    root: fallocate e - 0 8k
+    root: fallocate e KEEP_SIZE 16k 8k
+    root: mkdir root-dir 755
+    root: symlink x*100 root-link
+    root: setxattr root-f user.a x*2000
+    root: truncate root-f 1M
+    root: creat root-m 644
+    root: truncate root-m 8k
+    root: run xfs_io -c mmap%20-rw%200%208k -c mwrite%200%208k -c msync%20-s root-m
+    root: blocks root-m
 ";
 
 const LABEL: &str = "

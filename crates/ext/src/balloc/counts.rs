@@ -53,9 +53,8 @@ impl Counts {
 
     fn left_for(&self, purpose: Purpose, balloc: &Balloc) -> u64 {
         match purpose {
-            Purpose::Data => self.left(balloc.kept_for_root.saturating_add(balloc.kept_for_maps)),
-            Purpose::Metadata => self.left(0),
             Purpose::Reserved => self.reserved,
+            _ => self.left(balloc.kept.from(purpose)),
         }
     }
 }
@@ -117,6 +116,10 @@ impl Balloc {
     /// promised to other searches, waits until those end, since they may use fewer. A search holds its
     /// promise before it starts, so it never waits here.
     pub(super) fn promise(&self, want: u32, purpose: Purpose) -> Result<Promise<'_>> {
+        self.with_reserve(purpose, |purpose| self.promise_from(want, purpose))
+    }
+
+    fn promise_from(&self, want: u32, purpose: Purpose) -> Result<Promise<'_>> {
         let mut counts = self.counts.lock();
         loop {
             let promised = u64::from(want).min(counts.left_for(purpose, self));
@@ -141,6 +144,10 @@ impl Balloc {
 
     /// Reserves all of `blocks` or none. Waits for searches as [`Balloc::promise`] does.
     pub(super) fn reserve(&self, blocks: u64, purpose: Purpose) -> Result<()> {
+        self.with_reserve(purpose, |purpose| self.reserve_from(blocks, purpose))
+    }
+
+    fn reserve_from(&self, blocks: u64, purpose: Purpose) -> Result<()> {
         let mut counts = self.counts.lock();
         while counts.left_for(purpose, self) < blocks {
             if counts.promised == 0 {

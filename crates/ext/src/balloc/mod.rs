@@ -28,6 +28,7 @@ mod awaiting;
 mod change;
 mod counts;
 mod exact;
+mod kept;
 mod limit;
 mod map;
 mod search;
@@ -42,14 +43,16 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Condvar, Mutex};
-use throughline_extfmt::features::Incompat;
 use throughline_extfmt::{FsBlock, Geometry, GroupNumber, Superblock};
 
+use crate::caller::Caller;
 use crate::error::{Error, Reason, Result};
 use crate::groups::Groups;
 use crate::handle::Handle;
+use crate::options::OpenOptions;
 use awaiting::Awaiting;
 use counts::Counts;
+use kept::Kept;
 use table::GroupTable;
 
 /// Journal credits of [`Blocks::confirm`], for the bitmap and the descriptor. [`Blocks::free`] needs as many
@@ -70,6 +73,8 @@ pub(crate) struct Run {
 enum Purpose {
     /// A file's or a directory's blocks.
     Data,
+    /// The same, of a caller who may use the blocks kept for root.
+    DataOfRoot,
     /// Mapping blocks. Data that already has blocks cannot be mapped without them, so they may use the last
     /// free blocks.
     Metadata,
@@ -102,11 +107,7 @@ pub(crate) struct Balloc {
     counts: Mutex<Counts>,
     /// Notified when promised blocks become claimed or free again.
     search_ended: Condvar,
-    /// Clusters reserved for root. 0 if the caller may use them.
-    kept_for_root: u64,
-    /// Clusters kept for mappings, as in the kernel: without them, data on the disk could no longer be
-    /// mapped.
-    kept_for_maps: u64,
+    kept: Kept,
     awaiting: Awaiting,
     groups: GroupTable,
     /// Damaged groups, and whether there are any.
@@ -119,23 +120,15 @@ pub(crate) struct Balloc {
 }
 
 impl Balloc {
-    /// Starts from the superblock's counts. `use_reserved`: see [`crate::OpenOptions::use_reserved`].
-    pub(crate) fn new(sb: &Superblock, geo: &Geometry, use_reserved: Option<bool>) -> Self {
-        let use_reserved = use_reserved.unwrap_or_else(|| {
-            let user = rustix::process::geteuid();
-            user.is_root() || user.as_raw() == u32::from(sb.s_def_resuid.get())
-        });
+    /// Starts from the superblock's counts.
+    pub(crate) fn new(sb: &Superblock, geo: &Geometry, options: &OpenOptions) -> Self {
         Self {
             counts: Mutex::new(Counts {
                 free: sb.free_blocks_count().min(geo.blocks) >> geo.cluster_ratio_log,
                 ..Counts::default()
             }),
             search_ended: Condvar::new(),
-            kept_for_root: match use_reserved {
-                true => 0,
-                false => sb.r_blocks_count() >> geo.cluster_ratio_log,
-            },
-            kept_for_maps: kept_for_maps(geo),
+            kept: Kept::new(sb, geo, options),
             awaiting: Awaiting::default(),
             groups: GroupTable::new(geo.block_bytes),
             passed_over: Mutex::default(),
@@ -152,16 +145,6 @@ impl Balloc {
 
     pub(crate) fn discards(&self) -> bool {
         self.discards.load(Ordering::Acquire)
-    }
-}
-
-/// Clusters that data leaves to mappings: 1/50 of the volume, at most 4096. 0 without extents: the reserve is
-/// for converting and splitting extents.
-fn kept_for_maps(geo: &Geometry) -> u64 {
-    if geo.incompat.contains(Incompat::EXTENTS) {
-        ((geo.blocks >> geo.cluster_ratio_log) / 50).min(4096)
-    } else {
-        0
     }
 }
 
@@ -357,13 +340,19 @@ impl Blocks {
         Ok(run.start)
     }
 
+    /// For whom to act when a process that is now the caller may have ended: a program that opened a file, and
+    /// whose stores to a mapping of it are written back later.
+    pub fn lasting_caller(&self, caller: Caller) -> Caller {
+        self.balloc.kept.lasting(caller)
+    }
+
     /// Free blocks, and how many of them an ordinary user cannot use: for `df`.
     pub(crate) fn free_and_kept(&self, sb: &Superblock) -> (u64, u64) {
         let ratio_log = self.geo.cluster_ratio_log;
         (
             self.balloc.free_after_commit() << ratio_log,
             sb.r_blocks_count()
-                .saturating_add(self.balloc.kept_for_maps << ratio_log),
+                .saturating_add(self.balloc.kept.for_maps() << ratio_log),
         )
     }
 

@@ -470,7 +470,7 @@ pub(crate) fn add_block(
     at: FileBlock,
 ) -> Result<FsBlock> {
     let goal = goal(fs, inode, at)?;
-    let placed = clusters::place(fs, inode, at, 1, |want| fs.claim_metadata(goal, want))?;
+    let placed = clusters::place(fs, inode, at, 1, |want| fs.claim(goal, want))?;
     let extent = Extent {
         block: at,
         len: 1,

@@ -4,28 +4,11 @@
 //! not check any. As in the kernel, the hard limit is never passed, and the soft limit only until its grace
 //! time ends; blocks of mappings are not held, and root has no limits.
 
-use std::cell::Cell;
 use std::sync::Arc;
 
 use super::owner::{Owner, State};
+use crate::caller::Caller;
 use crate::error::{Reason, Result};
-
-thread_local! {
-    static IS_LIMITED: Cell<bool> = const { Cell::new(true) };
-}
-
-/// Until the guard is dropped, this thread acts for a caller to whom limits apply, or do not apply (root).
-/// Without a guard, they apply.
-#[must_use]
-pub fn with_limits(apply: bool) -> impl Drop {
-    struct Before(bool);
-    impl Drop for Before {
-        fn drop(&mut self) {
-            IS_LIMITED.set(self.0);
-        }
-    }
-    Before(IS_LIMITED.replace(apply))
-}
 
 /// What is held, until it is dropped.
 pub(crate) struct Hold {
@@ -55,7 +38,7 @@ impl Hold {
     pub(crate) fn add(&mut self, bytes: u64, inodes: u64, now: u64) -> Result<()> {
         for (at, owner) in self.owners.iter().enumerate() {
             let mut state = owner.state();
-            if IS_LIMITED.get() && state.exceeds(bytes, inodes, now) {
+            if state.exceeds(bytes, inodes, now) && !Caller::current().is_root() {
                 drop(state);
                 for owner in &self.owners[..at] {
                     owner.state().let_go(bytes, inodes);

@@ -97,6 +97,10 @@ pub struct MountOptions {
     pub user_xattr: bool,
     /// Freed blocks are discarded: they become holes in the image.
     pub discard: bool,
+    /// The user besides root who may use the blocks reserved for root; `None`: the superblock's.
+    pub reserved_user: Option<u32>,
+    /// The group whose members may; `None`: the superblock's.
+    pub reserved_group: Option<u32>,
     /// Whose limits of space and inodes are enforced.
     pub limits: QuotaLimits,
     /// Files are opened without a request, as on a read-only mount.
@@ -156,6 +160,8 @@ impl Default for MountOptions {
             exec: true,
             commit: None,
             auto_da_alloc: true,
+            reserved_user: None,
+            reserved_group: None,
             limits: QuotaLimits::default(),
             sync: false,
             dirsync: false,
@@ -205,6 +211,8 @@ impl MountOptions {
             .synchronous(self.sync)
             .synchronous_names(self.dirsync)
             .on_error(self.errors)
+            .reserved_user(self.reserved_user)
+            .reserved_group(self.reserved_group)
             .discard(self.discard)
             .journal(self.journal.clone())
             .durable_within(self.commit.unwrap_or(DEFAULT_COMMIT));

@@ -36,6 +36,8 @@ impl MountOptions {
             ("acl", text(&self.acl)),
             ("user_xattr", text(&self.user_xattr)),
             ("discard", text(&self.discard)),
+            ("resuid", text(&self.reserved_user)),
+            ("resgid", text(&self.reserved_group)),
             ("quota", text(&self.limits)),
             ("small_files", text(&self.small_files)),
             ("grpid", text(&self.group_of_directory)),

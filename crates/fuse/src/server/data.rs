@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use throughline::{Fallocate, OpenFor, ops};
+use throughline::{Caller, Fallocate, OpenFor, ops};
 use zerocopy::FromBytes;
 
 use super::identity::Identity;
@@ -16,8 +16,8 @@ use crate::nodes::Nodes;
 use crate::turns::Turns;
 use crate::wire::{
     CopyFileRangeIn, FSYNC_FDATASYNC, FallocateIn, FsyncIn, InHeader, LseekIn, LseekOut,
-    OPEN_KILL_PRIVILEGES, OpenIn, READ_LOCK_OWNER, ReadIn, ReleaseIn, WRITE_KILL_PRIVILEGES,
-    WRITE_LOCK_OWNER, WriteIn, WriteOut,
+    OPEN_KILL_PRIVILEGES, OpenIn, READ_LOCK_OWNER, ReadIn, ReleaseIn, WRITE_CACHE,
+    WRITE_KILL_PRIVILEGES, WRITE_LOCK_OWNER, WriteIn, WriteOut,
 };
 
 /// `SEEK_DATA` and `SEEK_HOLE`; the kernel handles the others itself.
@@ -126,6 +126,9 @@ impl DataRequests {
             // What OPEN would have refused.
             file.node().check_open(opened_for(write.flags))?;
         }
+        let is_stored = write.write_flags & WRITE_CACHE != 0;
+        let writer = is_stored.then(|| self.identity.stored_by(&file));
+        let _writer = writer.transpose()?.map(Caller::act);
         if write.write_flags & WRITE_KILL_PRIVILEGES != 0 {
             self.identity.drop_privileges(request, file.node())?;
         }

@@ -1,7 +1,9 @@
 //! [`Identity`]: who may use the mount, and the owners and permissions that it shows.
 
+use throughline::Caller;
 use zerocopy::FromBytes;
 
+use crate::files::OpenFile;
 use crate::options::{Access, MountOptions};
 use crate::wire::{GETATTR_FH, GetattrIn, InHeader, Opcode};
 
@@ -17,6 +19,8 @@ pub(super) struct Identity {
     only_root_and: Option<u32>,
     /// Permissions are checked (not with `fakeroot`).
     checks: bool,
+    /// Every caller has root's rights.
+    fakeroot: bool,
 }
 
 impl Identity {
@@ -28,6 +32,7 @@ impl Identity {
             permissions: options.umask.map(|umask| 0o777 & !umask),
             only_root_and: (options.access == Access::OwnerAndRoot).then_some(me),
             checks: options.kernel_checks_permissions(),
+            fakeroot: options.fakeroot,
         }
     }
 
@@ -37,6 +42,27 @@ impl Identity {
             return true;
         };
         header.uid == 0 || header.uid == owner || opcode.is_for_all() || asks_size(opcode, body)
+    }
+
+    /// For whom a request is served. It does not tell capabilities, so user 0 stands for CAP_SYS_RESOURCE.
+    pub(super) fn caller(&self, header: &InHeader) -> Caller {
+        match self.fakeroot {
+            true => Caller::ROOT,
+            false => Caller::new(header.uid, header.gid).in_groups_of(header.pid, is_in_group),
+        }
+    }
+
+    /// For whom the kernel writes back what programs stored in mappings of a file; that request has no user.
+    /// It is who opened the handle, and the file's owner where files are opened without a request.
+    pub(super) fn stored_by(&self, file: &OpenFile) -> throughline::Result<Caller> {
+        match file.opener() {
+            _ if self.fakeroot => Ok(Caller::ROOT),
+            Some(opener) => Ok(opener),
+            None => {
+                let meta = file.node().metadata()?;
+                Ok(Caller::new(meta.uid(), meta.gid()))
+            }
+        }
     }
 
     /// Whether permissions are checked.
@@ -58,6 +84,15 @@ impl Identity {
     pub(super) fn permissions(&self, own: u32) -> u32 {
         self.permissions.unwrap_or(own)
     }
+}
+
+/// Whether a group is a supplementary one of a process. They are not in the request but in `/proc`; if they
+/// cannot be read, there are none.
+pub(super) fn is_in_group(pid: u32, gid: u32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let groups = status.lines().find_map(|line| line.strip_prefix("Groups:"));
+    let mut groups = groups.unwrap_or_default().split_whitespace();
+    groups.any(|group| group.parse() == Ok(gid))
 }
 
 /// Whether the kernel asks for the attributes of an open file itself, for example for the end of the file in

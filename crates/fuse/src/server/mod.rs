@@ -46,7 +46,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use throughline::internal::VolumeLayers;
-use throughline::{Error, Reason, Volume, with_limits};
+use throughline::{Error, Reason, Volume};
 
 use crate::channel::{Body, Channel, Scratch};
 use crate::errno;
@@ -307,8 +307,7 @@ impl Server {
         if !self.identity.admits(opcode, &header, scratch.body(&header)) {
             return Err(Errno::ACCESS.into());
         }
-        // As for a caller with CAP_SYS_RESOURCE, which a request does not tell.
-        let _limits = with_limits(header.uid != 0);
+        let _caller = self.identity.caller(&header).act();
         let of = &self.families;
         // These overwrite the request with their reply, so they copy their argument first.
         match opcode {

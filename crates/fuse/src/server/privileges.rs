@@ -7,7 +7,7 @@
 use rustix::io::Errno;
 use throughline::{Node, ops};
 
-use super::identity::Identity;
+use super::identity::{Identity, is_in_group};
 use super::stale::logged;
 use super::{Refusal, Request};
 use crate::files::Files;
@@ -56,18 +56,10 @@ impl Identity {
         Ok(alone && self.is_outsider(&request.header, meta.gid()))
     }
 
-    /// Whether the caller is not in the file's group. A FUSE request has one group of the process; the
-    /// supplementary groups come from `/proc`. If they cannot be read, there are none.
+    /// Whether the caller is not in the file's group.
     fn is_outsider(&self, header: &InHeader, gid: u32) -> bool {
         let gid = self.gid(gid);
-        if header.gid == gid {
-            return false;
-        }
-        let status = std::fs::read_to_string(format!("/proc/{}/status", header.pid));
-        let status = status.unwrap_or_default();
-        let groups = status.lines().find_map(|line| line.strip_prefix("Groups:"));
-        let mut groups = groups.unwrap_or_default().split_whitespace();
-        !groups.any(|group| group.parse() == Ok(gid))
+        header.gid != gid && !is_in_group(header.pid, gid)
     }
 
     /// Checks a SETATTR that sets nothing, which clears the file's privileges. The kernel sends it for a

@@ -46,6 +46,9 @@ pub(crate) mod statx_mask {
 pub(crate) const OPEN_KILL_PRIVILEGES: u32 = 1 << 0;
 pub(crate) const WRITE_KILL_PRIVILEGES: u32 = 1 << 2;
 
+/// In WRITE: the kernel writes back its cache, on behalf of no program.
+pub(crate) const WRITE_CACHE: u32 = 1 << 0;
+
 /// In READ and WRITE (`read_flags`, `write_flags`): the request has a lock owner. Direct I/O between a
 /// program's memory and us has the program's; I/O for the kernel's cache has none.
 pub(crate) const READ_LOCK_OWNER: u32 = 1 << 1;

@@ -138,13 +138,26 @@ impl VolumeOptions {
     }
 
     /// Enforces the limits of users, groups or projects, on a volume with the feature `quota`. By default, it
-    /// keeps their usage and enforces nothing. They apply to every caller, unless
-    /// [`with_limits`](crate::with_limits) says otherwise.
+    /// keeps their usage and enforces nothing. They do not apply to root
+    /// ([`Caller`](crate::Caller)).
     ///
     /// Opening for writing fails with [`Error::Unsupported`](crate::Error::Unsupported) if the volume does
     /// not keep such usage.
     pub fn limits(&mut self, limits: QuotaLimits) -> &mut Self {
         self.fs.limits = limits;
+        self
+    }
+
+    /// The user besides root who may use the blocks reserved for root (`resuid`); by default the superblock's.
+    /// Who calls, [`Caller`](crate::Caller) says.
+    pub fn reserved_user(&mut self, uid: Option<u32>) -> &mut Self {
+        self.fs.reserved_user = uid;
+        self
+    }
+
+    /// The group whose members may use them, unless it is 0 (`resgid`); by default the superblock's.
+    pub fn reserved_group(&mut self, gid: Option<u32>) -> &mut Self {
+        self.fs.reserved_group = gid;
         self
     }
 

@@ -9,8 +9,8 @@ use super::make;
 use crate::quota::find_owner;
 use crate::testing::Image;
 use crate::{
-    Attributes, Error, Fallocate, Fs, Inode, NewInode, NewKind, OpenOptions, QuotaLimits, Reason,
-    Result, with_limits,
+    Attributes, Caller, Error, Fallocate, Fs, Inode, NewInode, NewKind, OpenOptions, QuotaLimits,
+    Reason, Result,
 };
 
 const USER: u32 = 1000;
@@ -38,6 +38,8 @@ fn limited() -> Option<(Image, Arc<Fs>)> {
 }
 
 fn limited_with(features: &str, more: &[&str]) -> Option<(Image, Arc<Fs>)> {
+    // For the rest of the test, which has its own thread.
+    std::mem::forget(Caller::new(USER, NEW.gid).act());
     let image = make("40M", features, more)?;
     let fs = image.try_open(&options()).expect("opens");
     Some((image, Arc::new(fs)))
@@ -108,7 +110,7 @@ fn nothing_passes_the_hard_limit() {
     create(&fs, "two", NewKind::Fifo).expect("created");
     assert!(is_refused(&create(&fs, "three", NewKind::File)));
     {
-        let _root = with_limits(false);
+        let _root = Caller::ROOT.act();
         create(&fs, "three", NewKind::File).expect("created by root");
         assert_eq!(write(&fs, &file, 0, 200 << 10).expect("by root"), 200 << 10);
     }

@@ -2,8 +2,9 @@
 
 use throughline::QuotaLimits;
 
-use super::{Known, flag, sets};
+use super::{Known, flag, sets, with_value};
 use crate::options::group::Group;
+use crate::options::values::parse_id;
 
 pub(super) const TABLE: &[Known] = &[
     flag(
@@ -35,6 +36,26 @@ pub(super) const TABLE: &[Known] = &[
         Group::Features,
         "discard freed blocks once the change is durable: they become holes in the image",
         sets!(discard = true),
+    ),
+    with_value(
+        "resuid",
+        "N",
+        Group::Features,
+        "besides root, this user may use the blocks reserved for root (default: the superblock's)",
+        |options, text| {
+            options.reserved_user = Some(parse_id(text)?);
+            Ok(())
+        },
+    ),
+    with_value(
+        "resgid",
+        "N",
+        Group::Features,
+        "members of this group may use them, if it is not 0 (default: the superblock's)",
+        |options, text| {
+            options.reserved_group = Some(parse_id(text)?);
+            Ok(())
+        },
     ),
     flag(
         "usrquota",
