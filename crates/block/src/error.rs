@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use throughline_device::Op;
+use throughline_device::{NoRoom, Op, is_no_room};
 
 /// The result of a block-layer call.
 pub type Result<T> = core::result::Result<T, Error>;
@@ -72,6 +72,20 @@ impl Error {
     pub fn system(what: &'static str, source: io::Error) -> Self {
         let source = Arc::new(source);
         Self::System { what, source }
+    }
+
+    /// Whether the device has no room for what was written: the file system that holds the image is full, or
+    /// a limit is reached. Nothing was lost, and the operation can be repeated once there is room.
+    pub fn is_full(&self) -> bool {
+        match self {
+            Self::Device {
+                op: Op::Flush,
+                source,
+                ..
+            } => NoRoom::is_source_of(source),
+            Self::Device { source, .. } => is_no_room(source),
+            _ => false,
+        }
     }
 
     /// A device error with the system's error as its source.

@@ -36,6 +36,7 @@ mod walk;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use tracing_subscriber::filter::LevelFilter;
 
@@ -52,6 +53,8 @@ const STACK_BYTES: usize = 64 << 20;
 const EXIT_PIPE_CLOSED: u8 = 141;
 
 fn main() -> ExitCode {
+    // A write past a limit of file sizes (ulimit -f) is an error then, and does not end the program.
+    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     let work = std::thread::Builder::new()
         .name("throughline".into())
         .stack_size(STACK_BYTES)

@@ -87,8 +87,8 @@ impl From<Errno> for Problem {
 }
 
 /// The next step if the device cannot store what the image has room for: a sparse file on a full disk.
-const HOST_IS_FULL: &str =
-    "the host's disk is full: free some space on the file system that holds the image";
+const HOST_IS_FULL: &str = "the host's disk is full, or a limit there is reached (quota, ulimit -f): make room on the file system that \
+     holds the image";
 
 impl From<Error> for Problem {
     fn from(error: Error) -> Problem {
@@ -198,7 +198,7 @@ fn device_hint(device: &(dyn std::error::Error + 'static)) -> &'static str {
         .and_then(|source| source.downcast_ref::<Arc<io::Error>>());
     if let Some(next) = cause.and_then(|cause| object_hint(cause)) {
         next
-    } else if cause.is_some_and(|cause| cause.kind() == io::ErrorKind::StorageFull) {
+    } else if cause.is_some_and(|cause| throughline::is_no_room(cause)) {
         HOST_IS_FULL
     } else {
         "the host's kernel log (dmesg) has details about a failing device"

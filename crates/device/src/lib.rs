@@ -64,6 +64,7 @@ mod limits;
 mod memory;
 #[cfg(not(miri))]
 mod new_file;
+mod no_room;
 mod null;
 mod offset;
 #[cfg(not(miri))]
@@ -107,6 +108,7 @@ pub use limits::{DeviceInfo, DeviceKind, Limits};
 pub use memory::MemoryDevice;
 #[cfg(not(miri))]
 pub use new_file::{NewFile, directory_of};
+pub use no_room::{NoRoom, is_no_room};
 pub use null::NullDevice;
 pub use offset::OffsetDevice;
 #[cfg(not(miri))]

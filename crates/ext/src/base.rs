@@ -25,6 +25,7 @@ use throughline_journal::{Abort, Block, Journal, SharedClock};
 use crate::damage::Damage;
 use crate::error::{Error, Reason, Result};
 use crate::external::External;
+use crate::given_up::GivenUp;
 use crate::handle::Handle;
 use crate::mmp::MmpGuard;
 use crate::quota::Quotas;
@@ -47,6 +48,7 @@ pub struct Base {
     /// Whether anything changed since the superblock was last written.
     pub(crate) changed: AtomicBool,
     pub(crate) damage: Damage,
+    pub(crate) given_up: GivenUp,
     pub(crate) life: Life,
     pub(crate) settings: Settings,
     pub(crate) sums: Sums,
@@ -125,6 +127,7 @@ impl Base {
         self.check_staying()?;
         self.check_writable()?;
         self.check_mmp()?;
+        self.finish_given_up()?;
         if !self.changed.load(Ordering::Relaxed) {
             self.changed.store(true, Ordering::Relaxed);
         }

@@ -138,17 +138,18 @@ impl<'a> Edges<'a> {
         !self.left.is_empty()
     }
 
-    /// Completes the edges that got no new block: journaled ones are written home, the rest are zeroed in
-    /// place. The change must be durable first, so that the committed state no longer shows the old contents.
+    /// Completes the edges that got no new block, once the change is durable, so that the committed state no
+    /// longer shows the old contents: journaled ones are written home, the rest are zeroed in place.
     ///
     /// # Errors
-    /// `Corrupt`; device errors.
+    /// `Corrupt`; device errors. What has taken effect then shows after the next success ([`crate::given_up`]).
     pub(crate) fn end_left(self) -> Result<()> {
         let (fs, inode) = (self.fs, self.inode);
-        self.left.iter().try_for_each(|edge| {
-            if edge.is_journaled {
-                return Ok(fs.journal.give_up(edge.block(fs))?);
-            }
+        let durable = fs.sync_through(inode.changes.last(true));
+        let journaled = self.left.iter().filter(|edge| edge.is_journaled);
+        fs.give_up(durable, journaled.map(|edge| edge.block(fs)))?;
+        let in_place = self.left.iter().filter(|edge| !edge.is_journaled);
+        in_place.into_iter().try_for_each(|edge| {
             regular::zero_in_block(fs, inode, edge.zeros.start, edge.zeros.end)
         })
     }

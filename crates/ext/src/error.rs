@@ -156,6 +156,17 @@ fn place(name: &str, number: Option<u64>) -> String {
 }
 
 impl Error {
+    /// Whether the file system that holds the image is full ([`throughline_block::Error::is_full`]).
+    pub fn is_host_full(&self) -> bool {
+        matches!(self, Self::Device(error) if error.is_full())
+    }
+
+    /// Whether a transaction that failed with this error has changed nothing: a refusal, or no room on the
+    /// host to begin it.
+    pub(crate) fn changed_nothing(&self) -> bool {
+        matches!(self, Self::Caller(_)) || self.is_host_full()
+    }
+
     /// Damage that belongs to no inode in particular.
     pub(crate) fn corrupt(what: impl Into<String>) -> Self {
         Self::Corrupt(Corrupt {

@@ -138,7 +138,7 @@ fn fallocate_exclusive(
         Fallocate::Collapse => collapse(fs, inode, offset, end),
         Fallocate::Insert => insert_range(fs, inode, offset, end),
     };
-    if matches!(done, Err(Error::Caller(_))) {
+    if done.as_ref().is_err_and(Error::changed_nothing) {
         // Part of the change may have been made.
         coherent::drop_clean(inode);
     }
@@ -279,7 +279,7 @@ fn allocate_hole(fs: &Data, inode: &Inode, at: u64, hole: Mapping) -> Result<u32
     match entered {
         Ok(()) => Ok(extent.len),
         Err(error) => {
-            if matches!(error, Error::Caller(_)) {
+            if error.changed_nothing() {
                 placed.claimed.into_iter().for_each(|run| fs.release(run));
             }
             Err(error)
@@ -313,12 +313,11 @@ fn edges<'a>(
 }
 
 /// Completes the edges that got no new block, once the change is durable.
-fn end_edges(fs: &Inodes, inode: &Inode, edges: Edges<'_>) -> Result<()> {
-    if edges.is_left() {
-        fs.sync_through(inode.changes.last(true))?;
-        edges.end_left()?;
+fn end_edges(edges: Edges<'_>) -> Result<()> {
+    match edges.is_left() {
+        true => edges.end_left(),
+        false => Ok(()),
     }
-    Ok(())
 }
 
 fn punch(fs: &Data, inode: &Inode, offset: u64, end: u64) -> Result<()> {
@@ -337,7 +336,7 @@ fn punch(fs: &Data, inode: &Inode, offset: u64, end: u64) -> Result<()> {
         coherent::drop_cached(fs, inode, from..lost);
         lost = from;
     }
-    end_edges(fs, inode, edges)
+    end_edges(edges)
 }
 
 /// Punches in one transaction. Returns the end of the blocks still to be freed.
@@ -392,7 +391,7 @@ fn zero_on_device(fs: &Data, inode: &Inode, offset: u64, end: u64, grow: bool) -
     }
     // Edges that are in the journal are committed when they end: with the larger size.
     let allocated = allocate(fs, inode, offset, end, grow);
-    end_edges(fs, inode, edges)?;
+    end_edges(edges)?;
     allocated
 }
 

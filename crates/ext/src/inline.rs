@@ -130,7 +130,9 @@ fn try_spill(fs: &Data, inode: &Inode) -> Result<()> {
         }
         done
     });
-    if let (Err(Error::Caller(_)), Some(run)) = (&done, run) {
+    if let (Err(error), Some(run)) = (&done, run)
+        && error.changed_nothing()
+    {
         fs.release(run);
     }
     done

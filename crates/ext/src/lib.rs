@@ -41,6 +41,7 @@ mod fallocate;
 mod file;
 mod flags;
 mod fs;
+mod given_up;
 mod groups;
 mod handle;
 mod ialloc;

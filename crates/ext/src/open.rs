@@ -25,13 +25,14 @@ use throughline_journal::{Budget, Journal, LogOptions};
 
 use crate::alloc::Alloc;
 use crate::attrs::Attrs;
-use crate::balloc::{Balloc, Blocks};
+use crate::balloc::{Balloc, Blocks, host_room};
 use crate::base::{Access, Base, Life, Settings};
 use crate::damage::Damage;
 use crate::data::Data;
 use crate::error::{Error, Reason, Result};
 use crate::external::{self, External};
 use crate::fs::Fs;
+use crate::given_up::GivenUp;
 use crate::groups::Groups;
 use crate::ialloc::Ialloc;
 use crate::inode::Inodes;
@@ -356,6 +357,7 @@ impl Fs {
             mmp,
             changed: AtomicBool::new(false),
             damage: Damage::default(),
+            given_up: GivenUp::default(),
             life: Life::new(&sb),
             settings: Settings {
                 commit_interval: options.commit_interval,
@@ -429,6 +431,11 @@ fn journal(
     let (disk, bytes) = (Arc::clone(disk), geo.block_bytes);
     Ok(match (access, log) {
         (Access::Write, Some(runs)) => {
+            if options.allocate {
+                // A journal outside has its own place.
+                let inside = options.journal.is_none().then_some(runs);
+                host_room::for_journal(&disk, geo, inside)?;
+            }
             let log = LogOptions {
                 clock: options.clock.clone(),
                 commit_interval: options.commit_interval,
@@ -438,6 +445,9 @@ fn journal(
             Journal::with_log(disk, bytes, geo.blocks, runs, budget, &log)?
         }
         (Access::Write, None) => {
+            if options.allocate {
+                host_room::for_journal(&disk, geo, None)?;
+            }
             Journal::without_journal(disk, bytes, budget, options.commit_interval)?
         }
         _ => Journal::read_only(disk, bytes, budget)?,

@@ -23,10 +23,11 @@ use crate::cached::CachedFile;
 use crate::coherent;
 use crate::data::Data;
 use crate::error::{Error, Reason, Result};
+use crate::fallocate::Fallocate;
 use crate::file;
 use crate::inline;
 use crate::inode::Inode;
-use crate::map;
+use crate::map::{self, Format};
 use crate::regular::{self, is_inline};
 
 /// A regular file open for buffered I/O, and for direct I/O too. Clones share the same open file; any number
@@ -172,6 +173,9 @@ impl OpenFile {
         if wait == Wait::No && fs.cache.throttle().would_pause(0).is_some() {
             return Err(Reason::WouldBlock.into());
         }
+        if fs.allocates() {
+            self.take_blocks(at, regular::total(bufs))?;
+        }
         let (offset, accepted) = match self.write_once(at, bufs, wait) {
             // Reservations may exceed the need, which is known once the data is written back.
             Err(Error::Caller(Reason::NoSpace)) if wait == Wait::Yes && self.others_are_dirty() => {
@@ -193,6 +197,17 @@ impl OpenFile {
         }
         fs.data_changed(inode)?;
         Ok((offset, accepted.bytes))
+    }
+
+    /// Allocates what a write will need, so that the host has room for it. A file that is rewritten after its
+    /// truncation keeps its old blocks until then.
+    fn take_blocks(&self, at: Option<u64>, bytes: u64) -> Result<()> {
+        let (fs, inode) = (self.fs(), self.inode());
+        if inode.emptied.is_some() || Format::of(&inode.raw.read()) != Format::Extents {
+            return Ok(());
+        }
+        let offset = at.unwrap_or_else(|| self.size());
+        fs.fallocate(inode, Fallocate::KeepSize, offset, bytes)
     }
 
     fn others_are_dirty(&self) -> bool {

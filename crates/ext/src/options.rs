@@ -92,6 +92,9 @@ pub struct OpenOptions {
     pub auto_da_alloc: bool,
     /// Recorded in the superblock as the last mount point; `None` leaves it unchanged.
     pub last_mounted: Option<String>,
+    /// Blocks have room on the host once they are claimed, and buffered writes claim theirs at once: a full
+    /// host is reported by the write. Needs extents, and an image in a regular file.
+    pub allocate: bool,
     /// Enforces the limits of users, groups and projects, on a volume with the feature `quota`. Usage is kept
     /// in any case. No limit applies to root ([`crate::Caller`]).
     pub limits: QuotaLimits,
@@ -124,6 +127,7 @@ impl Default for OpenOptions {
             acl: true,
             auto_da_alloc: true,
             last_mounted: None,
+            allocate: false,
             limits: QuotaLimits::default(),
             clock: SharedClock::SYSTEM,
             seed: None,

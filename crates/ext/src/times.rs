@@ -153,8 +153,9 @@ impl Inodes {
     /// Journal errors; the remaining times are then lost, since the volume refuses further changes.
     pub(crate) fn store_kept_times(&self) -> Result<()> {
         let inodes = std::mem::take(&mut self.times.kept.lock().inodes);
-        for some in inodes.chunks(self.step_credits().max(1) as usize) {
-            self.transact(some.len() as u32, |h| {
+        let step = self.step_credits().max(1) as usize;
+        for (index, some) in inodes.chunks(step).enumerate() {
+            let stored = self.transact(some.len() as u32, |h| {
                 for inode in some {
                     if !inode.times.kept.load(Ordering::Acquire) {
                         continue;
@@ -166,7 +167,13 @@ impl Inodes {
                     }
                 }
                 Ok(())
-            })?;
+            });
+            if stored.is_err() {
+                // The next sync stores them.
+                let left = inodes.iter().skip(index * step).cloned();
+                self.times.kept.lock().inodes.extend(left);
+                return stored;
+            }
         }
         Ok(())
     }

@@ -209,7 +209,6 @@ fn shrink(fs: &Data, inode: &Inode, size: u64, touch: bool, mut edges: Edges<'_>
     coherent::resized(inode, size);
     if edges.is_left() {
         inode.tail_is_zero.store(false, Ordering::Relaxed);
-        fs.sync_through(inode.changes.last(true))?;
         edges.end_left()?;
     }
     while let Some(to) = end {

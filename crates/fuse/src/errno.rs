@@ -8,7 +8,9 @@ use throughline::Error;
 /// The errno for an error.
 pub(crate) fn of(error: &Error) -> Errno {
     match error {
-        // Never the device's own errno: ENOSPC of the host, for example, would be misleading.
+        // Also for a quota of the host, which is not that of a user of the mount.
+        error if error.is_host_full() => Errno::NOSPC,
+        // Never another errno of the device's own, which would be misleading.
         Error::Device(_) => Errno::IO,
         Error::Caller(_) => number(error).unwrap_or(Errno::INVAL),
         _ => number(error).unwrap_or(Errno::IO),

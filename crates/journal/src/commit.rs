@@ -13,9 +13,10 @@
 //! - A round of [`Core::sync`] covers every call made before the round began: its flush comes after the
 //!   callers' writes.
 //! - After the first failure nothing more is committed. Blocks that could not be written stay readable in
-//!   memory.
+//!   memory. A device without room is no such failure: the transaction waits, later ones behind it, and each
+//!   sync and the journal's thread try again. So do checkpoints. Meanwhile callers get the device's error.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -30,6 +31,10 @@ use crate::home;
 use crate::log::Log;
 use crate::rounds::Rounds;
 use crate::tid::Tid;
+
+/// Bits of [`Core::full`].
+const COMMIT: u8 = 1;
+const CHECKPOINT: u8 = 2;
 
 /// Counts of a journal since it was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,6 +63,10 @@ pub(crate) struct Core {
     committed: AtomicU32,
     commits: AtomicU64,
     rounds: Rounds,
+    /// A sealed transaction that found no room on the device.
+    waiting: Mutex<Option<Sealed>>,
+    /// What found no room on the device the last time: [`COMMIT`], [`CHECKPOINT`].
+    full: AtomicU8,
     /// A transaction that could not be written. Keeps its blocks in memory for the life of the journal.
     lost: Mutex<Option<Sealed>>,
     /// Signals for the journal's thread.
@@ -76,6 +85,8 @@ impl Core {
             credit_overruns: AtomicU64::new(0),
             commits: AtomicU64::new(0),
             rounds: Rounds::default(),
+            waiting: Mutex::default(),
+            full: AtomicU8::new(0),
             lost: Mutex::default(),
             signals: Arc::default(),
         }
@@ -147,9 +158,19 @@ impl Core {
     /// `false` if the transaction has no changes. Called by the leader of a round.
     fn lead(&self) -> Result<bool> {
         self.check_alive()?;
-        let Some(sealed) = self.gate.seal(&self.cache) else {
-            return Ok(false);
-        };
+        let waited = self.waiting.lock().take();
+        let has_waited = waited.is_some();
+        if let Some(sealed) = waited {
+            self.write(sealed)?;
+        }
+        match self.gate.seal(&self.cache) {
+            Some(sealed) => self.write(sealed).map(|()| true),
+            None => Ok(has_waited),
+        }
+    }
+
+    /// Makes a sealed transaction durable. If the device has no room for it, it waits.
+    fn write(&self, sealed: Sealed) -> Result<()> {
         let tid = sealed.tid;
         let began = self.cache.disk().has_listeners().then(Instant::now);
         let _abort_on_panic = AbortOnPanic(self);
@@ -169,10 +190,15 @@ impl Core {
             },
         };
         if let Err((sealed, error)) = written {
+            if error.is_full() {
+                *self.waiting.lock() = Some(sealed);
+                return Err(self.found_no_room(COMMIT, error));
+            }
             *self.lost.lock() = Some(sealed);
             self.fail(error);
             self.check_alive()?;
         }
+        self.found_room(COMMIT);
         self.committed.store(tid.0, Ordering::Release);
         self.commits.fetch_add(1, Ordering::Relaxed);
         if let Some(began) = began {
@@ -184,18 +210,40 @@ impl Core {
         if self.log.as_ref().is_some_and(Log::wants_checkpoint) {
             self.signals.checkpoint();
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Writes the blocks in the log home, which frees its space.
     pub(crate) fn checkpoint(&self) -> Result<()> {
         let Some(log) = &self.log else { return Ok(()) };
         self.check_alive()?;
-        if let Err(error) = log.checkpoint(&self.cache) {
-            self.fail(error);
+        match log.checkpoint(&self.cache) {
+            Ok(()) => self.found_room(CHECKPOINT),
+            Err(error) if error.is_full() => return Err(self.found_no_room(CHECKPOINT, error)),
+            Err(error) => self.fail(error),
         }
         self.cache.evict();
         self.check_alive()
+    }
+
+    /// Whether the last commit or checkpoint found no room on the device.
+    pub(crate) fn is_full(&self) -> bool {
+        self.full.load(Ordering::Relaxed) != 0
+    }
+
+    /// What found no room is tried again: by each sync, and by the journal's thread.
+    fn found_no_room(&self, what: u8, error: Error) -> Error {
+        if self.full.fetch_or(what, Ordering::Relaxed) == 0 {
+            tracing::warn!(%error, "no room for metadata below the volume; changes wait in memory");
+            self.signals.full();
+        }
+        error
+    }
+
+    fn found_room(&self, what: u8) {
+        if self.is_full() && self.full.fetch_and(!what, Ordering::Relaxed) == what {
+            tracing::info!("there is room below the volume again; the changes are written");
+        }
     }
 
     /// Commits, checkpoints, and leaves the log empty.
@@ -208,8 +256,10 @@ impl Core {
         let _round = self.rounds.until(|| false, || self.check_alive())?;
         self.lead()?;
         self.checkpoint()?;
-        if let Err(error) = log.close() {
-            self.fail(error);
+        match log.close() {
+            Err(error) if error.is_full() => return Err(self.found_no_room(CHECKPOINT, error)),
+            Err(error) => self.fail(error),
+            Ok(()) => {}
         }
         self.check_alive()
     }
@@ -237,8 +287,10 @@ impl Core {
     }
 
     fn latch(&self, written: throughline_block::Result<()>) -> Result<()> {
-        if let Err(error) = written {
-            self.abort(Abort::Write(error));
+        match written {
+            Err(error) if error.is_full() => return Err(error.into()),
+            Err(error) => self.abort(Abort::Write(error)),
+            Ok(()) => {}
         }
         self.check_alive()
     }

@@ -13,6 +13,8 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::commit::Core;
 
+/// How long it waits before it tries again what found no room on the device.
+const RETRY: Duration = Duration::from_secs(1);
 /// The shortest commit interval; a shorter one gains nothing.
 const SHORTEST: Duration = Duration::from_millis(10);
 
@@ -60,6 +62,11 @@ impl Signals {
         }
     }
 
+    /// Something found no room on the device and must be tried again.
+    pub(crate) fn full(&self) {
+        self.began();
+    }
+
     /// The running transaction has its first change, so its age counts.
     pub(crate) fn began(&self) {
         self.state.lock().began = true;
@@ -102,6 +109,7 @@ impl Drop for Daemon {
 
 fn run(core: &Core, signals: &Signals, commit_interval: Duration) {
     loop {
+        let full = core.is_full();
         // A change that begins after this is signalled through `began`.
         let due = core
             .gate
@@ -110,8 +118,9 @@ fn run(core: &Core, signals: &Signals, commit_interval: Duration) {
         let (checkpoint, committed) = {
             let mut wanted = signals.state.lock();
             let is_idle = !wanted.checkpoint && !wanted.began && !wanted.committed;
-            if !wanted.stop && is_idle {
+            if !wanted.stop && (is_idle || full) {
                 match due {
+                    _ if full => drop(signals.wake.wait_for(&mut wanted, RETRY)),
                     Some(due) => drop(signals.wake.wait_for(&mut wanted, due)),
                     None => signals.wake.wait(&mut wanted),
                 }
@@ -123,15 +132,19 @@ fn run(core: &Core, signals: &Signals, commit_interval: Duration) {
             let checkpoint = std::mem::take(&mut wanted.checkpoint);
             (checkpoint, std::mem::take(&mut wanted.committed))
         };
-        // An error has aborted the journal: later callers get it, and this thread has nothing left to do.
-        if checkpoint && core.checkpoint().is_err() {
-            return;
-        }
         let old = core
             .gate
             .since()
             .is_some_and(|since| since.elapsed() >= commit_interval);
-        if old && core.commit(core.gate.tid()).is_err() {
+        let mut done = Ok(());
+        if checkpoint || full {
+            done = core.checkpoint();
+        }
+        if old || full {
+            done = done.and(core.commit(core.gate.tid()));
+        }
+        // If the journal is aborted, later callers get the error, and this thread has nothing left to do.
+        if done.is_err() && core.aborted().is_some() {
             return;
         }
         if committed && let Some(after) = signals.after_commits.get() {

@@ -45,6 +45,11 @@ pub enum Error {
 }
 
 impl Error {
+    /// Whether the device has no room for what was written ([`throughline_block::Error::is_full`]).
+    pub fn is_full(&self) -> bool {
+        matches!(self, Self::Device(error) if error.is_full())
+    }
+
     /// Corruption found in `block`.
     pub(crate) fn corrupt_block(block: FsBlock, what: Corrupt) -> Self {
         Self::Corrupt {

@@ -117,6 +117,8 @@ pub struct Status {
     pub running: Tid,
     /// Time since the first change in the running transaction; `None` if it has no changes.
     pub running_age: Option<Duration>,
+    /// The last commit or checkpoint found no room on the device, and is tried again.
+    pub full: bool,
     /// Usage of the on-disk journal; `None` without one.
     pub log: Option<LogUse>,
     /// Blocks that operations touched beyond their credits. A value other than 0 is a bug in the layer above:
@@ -349,7 +351,8 @@ impl Journal {
     /// block during the call.
     ///
     /// # Errors
-    /// [`Error::Aborted`] after a failed write; the device then does not hold the block's newest content.
+    /// [`Error::Aborted`] after a failed write; the device then does not hold the block's newest content. If
+    /// the device has no room ([`Error::is_full`]), the journal still manages the block.
     pub fn give_up(&self, block: FsBlock) -> Result<()> {
         self.core.checkpoint()?;
         self.core.cache.discard(block);
@@ -444,6 +447,7 @@ impl Journal {
             committed: self.committed(),
             running: self.running(),
             running_age: self.core.gate.since().map(|since| since.elapsed()),
+            full: self.core.is_full(),
             log: self.core.log.as_ref().map(Log::usage),
             credit_overruns: self.core.credit_overruns.load(Ordering::Relaxed),
         }

@@ -96,6 +96,12 @@ impl From<DeviceError> for Error {
 }
 
 impl Error {
+    /// Whether the file system that holds the image is full, or a limit there is reached. Nothing was lost:
+    /// the call can be repeated once there is room. [`Reason::NoSpace`] is for a volume that is full itself.
+    pub fn is_host_full(&self) -> bool {
+        matches!(self, Error::Device(error) if error.is_full())
+    }
+
     /// The `errno` that the kernel's ext4 returns for this error, or the device's; `None` if there is none.
     pub fn raw_os_error(&self) -> Option<i32> {
         let errno = match self {

@@ -229,7 +229,9 @@ pub use throughline_archive as archive;
 pub use throughline_block::{
     BioInfo, CallerFault, Error as DeviceError, Event, Listener, Purpose, SplitReason, Subscription,
 };
-pub use throughline_device::{AlignedBuf, EngineChoice, KernelHolder, Limits, Op, kernel_holder};
+pub use throughline_device::{
+    AlignedBuf, EngineChoice, KernelHolder, Limits, Op, is_no_room, kernel_holder,
+};
 pub use throughline_ext::{
     Abort, AccessTimes, Acl, AclEntry, AclTag, Caller, Clock, Corrupt, Fallocate, InodeFlags,
     JournalCounts, LogInfo, OnError, OpenFor, OrphansProcessed, QuotaLimits, Reason, Recovery,

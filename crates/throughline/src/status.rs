@@ -133,6 +133,8 @@ pub struct JournalStatus {
     pub running_age_ms: Option<f64>,
     /// The newest durable transaction.
     pub committed: u32,
+    /// The last commit or checkpoint found no room below the volume; it is tried again.
+    pub full: bool,
     /// The longest time until a change is committed.
     pub commit_interval_ms: f64,
     /// Commits.
@@ -254,6 +256,7 @@ fn journal(volume: &Volume) -> JournalStatus {
         running: status.running.0,
         running_age_ms: status.running_age.map(ms),
         committed: status.committed.0,
+        full: status.full,
         commit_interval_ms: ms(fs.commit_interval()),
         commits: counts.commits,
         waits: counts.waits,

@@ -251,38 +251,88 @@ impl Drop for Below {
     }
 }
 
-fn the_disk_below_fills(below: &Below) {
-    let image = below.image();
+/// What is on the small file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Upon {
+    Image,
+    /// The overlay of an image that is elsewhere.
+    Overlay,
+}
+
+/// What happens after programs got the error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum After {
+    /// There is room while the mount goes on.
+    Room,
+    /// It is unmounted without room.
+    Unmounted,
+    Killed,
+}
+
+fn the_disk_below_fills(below: &Below, upon: Upon, after: After) {
+    let small = below.image();
+    let _ = std::fs::remove_file(&small);
+    let elsewhere = TempDir::new().expect("a directory");
+    let (image, options) = match upon {
+        Upon::Image => (small, String::new()),
+        Upon::Overlay => (
+            elsewhere.path().join("image"),
+            format!("overlay={}", small.display()),
+        ),
+    };
     let arguments = ["-t", "ext4", "-m", "0", "-J", "size=4"];
     assert!(e2fs::mke2fs(&image, "32m", &arguments));
-    let mounted = Mounted::new(&image, "");
+    let mut mounted = Mounted::new(&image, &options);
     let promised = promise(mounted.root());
     let (file, error, taken) = fill(&mounted.path("large"), 20 * 4);
     let synced = file.sync_all();
     let first_error = error.or(synced.err()).expect("20 MiB do not fit below");
-    let known = [Errno::IO, Errno::NOSPC].map(Some);
-    assert!(
-        known.contains(&errno(&first_error)),
-        "{first_error} after {taken} pieces"
-    );
+    let full = Some(Errno::NOSPC);
+    assert_eq!(errno(&first_error), full, "after {taken} pieces");
     // Each sync returns the error until one succeeds.
     let again = file.sync_all().expect_err("the data cannot be written");
-    let known = [Errno::IO, Errno::NOSPC, Errno::ROFS].map(Some);
-    assert!(known.contains(&errno(&again)), "{again}");
+    assert_eq!(errno(&again), full, "{again}");
     kept(mounted.root(), &promised);
-    drop(file);
-    let (status, log) = mounted.end();
-    assert!(
-        !status.success(),
-        "the server lost data at the end, and reported no error"
-    );
-    assert!(!log.contains("panicked"), "{log}");
-    assert!(!log.is_empty(), "nothing was logged");
-    below.grow();
-    let mounted = Mounted::new(&image, "");
+    match after {
+        After::Room => {
+            below.grow();
+            file.sync_all().expect("there is room");
+            let large = std::fs::read(mounted.path("large")).expect("the file");
+            assert!(large == filled(large.len(), 5, 0, 1) && large.len() >= taken as usize * PIECE);
+            std::fs::create_dir(mounted.path("dir")).expect("changes go on");
+            drop(file);
+            mounted.unmount();
+        }
+        After::Unmounted => {
+            drop(file);
+            let (status, log) = mounted.end();
+            assert!(!status.success(), "lost data is an error of the server");
+            assert!(!log.contains("panicked") && !log.is_empty(), "{log}");
+            below.grow();
+        }
+        After::Killed => {
+            mounted.kill();
+            drop((file, mounted));
+            below.grow();
+        }
+    }
+    let mounted = Mounted::new(&image, &options);
     kept(mounted.root(), &promised);
+    std::fs::write(mounted.path("more"), "more").expect("changes go on");
     mounted.unmount();
-    e2fsck(&image).expect("sound once there is space for the replay");
+    if upon == Upon::Image {
+        e2fsck(&image).expect("sound without a repair");
+    }
+}
+
+fn each_way(below: fn() -> Option<Below>) {
+    for upon in [Upon::Image, Upon::Overlay] {
+        for after in [After::Room, After::Unmounted, After::Killed] {
+            let Some(below) = below() else { return };
+            eprintln!("{upon:?}, {after:?}");
+            the_disk_below_fills(&below, upon, after);
+        }
+    }
 }
 
 #[test]
@@ -293,9 +343,7 @@ fn a_full_tmpfs_below_the_image_is_reported() {
     {
         return;
     }
-    if let Some(below) = Below::tmpfs() {
-        the_disk_below_fills(&below);
-    }
+    each_way(Below::tmpfs);
 }
 
 #[test]
@@ -303,7 +351,46 @@ fn a_full_file_system_below_the_image_is_reported() {
     if !Mounted::possible() || !program::has(&["mke2fs", "e2fsck"]) {
         return;
     }
-    if let Some(below) = Below::kernel() {
-        the_disk_below_fills(&below);
+    each_way(Below::kernel);
+}
+
+/// The host promises room for each write, and refuses the one that it has none for.
+#[test]
+fn with_allocate_a_full_host_fails_the_write() {
+    if !Mounted::possible()
+        || !program::has(&["mke2fs", "e2fsck"])
+        || !root("mounting tmpfs needs root")
+    {
+        return;
+    }
+    for below in [Below::tmpfs, Below::kernel] {
+        let Some(below) = below() else { return };
+        let image = below.image();
+        let arguments = ["-t", "ext4", "-m", "0", "-J", "size=4"];
+        assert!(e2fs::mke2fs(&image, "32m", &arguments));
+        let mounted = Mounted::new(&image, "allocate");
+        let promised = promise(mounted.root());
+        let (file, error, taken) = fill(&mounted.path("large"), 20 * 4);
+        let error = error.expect("20 MiB do not fit below");
+        assert_eq!(errno(&error), Some(Errno::NOSPC), "{error}");
+        file.sync_all().expect("accepted data has its room");
+        kept(mounted.root(), &promised);
+        drop(file);
+        below.grow();
+        mounted.unmount();
+        e2fsck(&image).expect("sound");
+        let mounted = Mounted::new(&image, "ro");
+        let large = std::fs::read(mounted.path("large")).expect("the file");
+        let len = taken as usize * PIECE;
+        assert!(taken > 8 && large[..len] == filled(len, 5, 0, 1));
+        mounted.unmount();
+        let overlay = format!(
+            "allocate,overlay={}",
+            below.image().with_extension("o").display()
+        );
+        let refused = Mounted::start(&image, &overlay)
+            .err()
+            .expect("no host promises that");
+        assert!(refused.contains("cannot promise room"), "{refused}");
     }
 }

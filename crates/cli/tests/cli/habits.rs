@@ -175,6 +175,32 @@ fn a_full_disk_below_the_image_is_named() {
     assert!(errors.contains("the host's disk is full"), "{errors}");
 }
 
+/// The signal that comes with it does not end the program, and the image needs no repair.
+#[test]
+fn a_limit_of_file_sizes_is_an_error() {
+    if tools_are_missing() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let output = Command::new("bash")
+        .arg("-c")
+        .arg(
+            "PATH=$PATH:/usr/sbin:/sbin; cd \"$1\" && truncate -s 32M image || exit 99
+             mke2fs -q -F -t ext4 -J size=4 image || exit 99
+             (ulimit -f 20480; head -c 26M /dev/zero | \"$2\" cp - image:/f); code=$?
+             \"$2\" replay image >&2; e2fsck -fn image >&2 || exit 98
+             exit $code",
+        )
+        .arg("bash")
+        .arg(dir.path())
+        .arg(throughline().get_program())
+        .output()
+        .unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{errors}");
+    assert!(errors.contains("a limit there is reached"), "{errors}");
+}
+
 #[test]
 fn few_open_files_are_enough() {
     if tools_are_missing() {

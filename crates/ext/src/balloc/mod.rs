@@ -28,6 +28,7 @@ mod awaiting;
 mod change;
 mod counts;
 mod exact;
+pub(crate) mod host_room;
 mod kept;
 mod limit;
 mod map;
@@ -115,6 +116,8 @@ pub(crate) struct Balloc {
     any_passed_over: AtomicBool,
     /// Freed blocks are discarded before they are reused ([`trim`]).
     discards: AtomicBool,
+    /// Claimed blocks get room on the host ([`host_room`]).
+    allocates: bool,
     /// No block from this one on is offered ([`limit`]).
     limit: OnceLock<limit::BlockLimit>,
 }
@@ -134,6 +137,7 @@ impl Balloc {
             passed_over: Mutex::default(),
             any_passed_over: AtomicBool::new(false),
             discards: AtomicBool::new(false),
+            allocates: options.allocate,
             limit: OnceLock::new(),
         }
     }
@@ -185,7 +189,11 @@ impl Blocks {
         let found = self.find_run(goal, promise.clusters);
         promise.claimed = found.as_ref().map_or(0, |run| run.len >> ratio_log);
         drop(promise);
-        self.note_damage(found)
+        let run = self.note_damage(found)?;
+        match self.allocates() && purpose != Purpose::Reserved {
+            true => self.with_host_room(run),
+            false => Ok(run),
+        }
     }
 
     /// Allocates a claimed run, or a part of one ([`GROUP_CREDITS`]).

@@ -43,6 +43,7 @@ impl Claimed {
 impl<P: Place> FileMapper<P> {
     pub(super) fn claim_blocks(&self, offset: u64, len: u64) -> Result<Claim> {
         let (fs, inode) = (self.fs(), self.inode());
+        fs.finish_given_up()?;
         let (first, count) = blocks_of(fs, offset, len).ok_or(Reason::TooLarge)?;
         let mut found = map::lookup_cached(fs, inode, first, count)?;
         let mut call = self.call.lock();

@@ -62,7 +62,11 @@ pub(crate) fn place_all(fs: &Inodes) -> Result<()> {
         match place(fs, &owner) {
             // Later, then.
             Err(Error::Caller(Reason::NoSpace)) => fs.quotas.note_unplaced(),
-            done => done?,
+            Err(error) => {
+                fs.quotas.note_unplaced();
+                return Err(error);
+            }
+            Ok(_) => {}
         }
     }
     Ok(())

@@ -97,6 +97,8 @@ pub struct MountOptions {
     pub user_xattr: bool,
     /// Freed blocks are discarded: they become holes in the image.
     pub discard: bool,
+    /// Blocks get room on the host when they are taken, at the write at the latest.
+    pub allocate: bool,
     /// The user besides root who may use the blocks reserved for root; `None`: the superblock's.
     pub reserved_user: Option<u32>,
     /// The group whose members may; `None`: the superblock's.
@@ -160,6 +162,7 @@ impl Default for MountOptions {
             exec: true,
             commit: None,
             auto_da_alloc: true,
+            allocate: false,
             reserved_user: None,
             reserved_group: None,
             limits: QuotaLimits::default(),
@@ -211,6 +214,7 @@ impl MountOptions {
             .synchronous(self.sync)
             .synchronous_names(self.dirsync)
             .on_error(self.errors)
+            .allocate(self.allocate)
             .reserved_user(self.reserved_user)
             .reserved_group(self.reserved_group)
             .discard(self.discard)

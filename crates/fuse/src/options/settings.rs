@@ -36,6 +36,7 @@ impl MountOptions {
             ("acl", text(&self.acl)),
             ("user_xattr", text(&self.user_xattr)),
             ("discard", text(&self.discard)),
+            ("allocate", text(&self.allocate)),
             ("resuid", text(&self.reserved_user)),
             ("resgid", text(&self.reserved_group)),
             ("quota", text(&self.limits)),

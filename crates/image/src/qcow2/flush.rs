@@ -2,6 +2,8 @@
 
 use std::io;
 
+use throughline_device::NoRoom;
+
 use super::cluster::long;
 use super::counts::Blocks;
 use super::header::{FEATURES_AT, REFCOUNT_TABLE_AT};
@@ -100,7 +102,11 @@ impl Qcow2 {
                     counts.take_back(&taken.blocks);
                     counts.moved_from = taken.moved.map(|moved| moved.from).or(counts.moved_from);
                 }
-                Err(error)
+                // After a failed sync, data may be lost.
+                Err(match self.failed.get() {
+                    None => NoRoom::kept(error),
+                    Some(_) => error,
+                })
             }
         }
     }

@@ -101,6 +101,8 @@ pub(crate) struct Log {
 #[derive(Default)]
 struct Counts {
     checkpoints: u64,
+    /// Blocks of transactions that are home, which the superblock on disk still covers.
+    unreleased: u32,
 }
 
 impl Log {
@@ -258,15 +260,17 @@ impl Log {
                 gone += u64::from(ring.written(*block, Some(*tid)));
             }
         }
-        let blocks = ring.pop_home();
+        counts.unreleased += ring.pop_home();
         let (start, tid) = ring.tail();
         drop(ring);
         self.home_writes_ended.notify_all();
         cache.unpin(gone);
         result?;
-        if blocks > 0 {
+        if counts.unreleased > 0 {
             self.superblock.point_to(&self.disk, Some(start), tid)?;
-            self.ring.lock().release(blocks);
+            self.ring
+                .lock()
+                .release(std::mem::take(&mut counts.unreleased));
         }
         counts.checkpoints += 1;
         Ok(())

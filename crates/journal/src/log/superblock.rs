@@ -1,7 +1,8 @@
 //! The journal's superblock while the log is in use: where the oldest live transaction starts.
 //!
 //! Invariants:
-//! - It is written whole, with its checksum, and durable before [`Superblock::point_to`] returns.
+//! - It is written whole, with its checksum, and durable before [`Superblock::point_to`] returns. If that
+//!   fails, memory has what it had before, so that a repetition writes it again.
 //! - Features are changed only while the log is empty.
 
 use parking_lot::Mutex;
@@ -94,12 +95,14 @@ impl Superblock {
     }
 
     fn write(&self, disk: &Disk, change: impl FnOnce(&mut JournalSuperblock)) -> Result<()> {
-        let mut state = self.state.lock();
-        change(&mut state.superblock);
-        state.superblock.update_checksum();
-        let State { superblock, block } = &mut *state;
-        block[..JOURNAL_SUPERBLOCK_BYTES].copy_from_slice(superblock.as_bytes());
-        Ok(Purpose::Journal.during(|| disk.write_at(self.offset, block, true))?)
+        let State { superblock, block } = &mut *self.state.lock();
+        let mut new = *superblock;
+        change(&mut new);
+        new.update_checksum();
+        block[..JOURNAL_SUPERBLOCK_BYTES].copy_from_slice(new.as_bytes());
+        Purpose::Journal.during(|| disk.write_at(self.offset, block, true))?;
+        *superblock = new;
+        Ok(())
     }
 }
 

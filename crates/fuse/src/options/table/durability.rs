@@ -45,6 +45,13 @@ pub(super) const TABLE: &[Known] = &[
         },
     ),
     flag(
+        "allocate",
+        Group::Durability,
+        "take room on the host with each write: a sparse image on a full disk refuses the write, not a later \
+         fsync (regular files on a host with fallocate)",
+        sets!(allocate = true),
+    ),
+    flag(
         "dirsync",
         Group::Durability,
         "every change of a directory is durable when it returns",

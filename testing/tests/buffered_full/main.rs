@@ -1,6 +1,8 @@
 //! Buffered writes on full disks: the error comes from the write, never from write-back. Accepted data is
 //! there after a sync, and after reopening.
 
+mod host;
+#[path = "../oracle/mod.rs"]
 mod oracle;
 
 use std::sync::Arc;
