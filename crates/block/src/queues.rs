@@ -19,9 +19,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
-use parking_lot::Mutex;
 use thread_local::ThreadLocal;
 use throughline_device::{BlockDevice, Done, Lane, Op, Queue};
+use throughline_locks::Mutex;
 
 use crate::counters::{Counters, QueueCounters};
 use crate::error::{Error, Result};

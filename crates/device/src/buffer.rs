@@ -9,7 +9,7 @@ use std::ptr::NonNull;
 use std::slice;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use throughline_locks::Mutex;
 
 /// Memory of at least this size is aligned to it and requested in huge pages: for direct I/O the kernel pins
 /// and maps a 2 MiB page in one step, but small pages in 512.

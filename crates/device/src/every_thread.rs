@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use throughline_locks::Mutex;
 
 /// How long a thread may take to handle the signal.
 const PATIENCE: Duration = Duration::from_secs(1);

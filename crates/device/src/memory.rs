@@ -7,7 +7,7 @@
 use std::io;
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::RwLock;
+use throughline_locks::RwLock;
 
 use crate::{BlockDevice, Completion, DeviceInfo, DeviceKind, Limits, Op, Queue, Request};
 

@@ -13,8 +13,8 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use io_uring::{IoUring, cqueue, squeue};
-use parking_lot::Mutex;
 use rustix::process::{Resource, getrlimit, setrlimit};
+use throughline_locks::Mutex;
 
 use crate::fuse_ring;
 use crate::host::new_engine_ring;

@@ -20,8 +20,10 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+
+use throughline_locks::{Condvar, Mutex};
 
 use crate::scope::AbortOnUnwind;
 use crate::{Completion, Limits, Queue, Request, free_thread};
@@ -196,7 +198,7 @@ impl<E: Execute> Drop for ThreadsQueue<E> {
     fn drop(&mut self) {
         self.collect(self.dispatched);
         if let Some(pool) = self.pool.take() {
-            pool.shared.lock().closed = true;
+            pool.shared.state.lock().closed = true;
             pool.shared.jobs_added.notify_all();
             for worker in pool.workers {
                 let _ = worker.join(); // it aborts rather than panic
@@ -244,16 +246,10 @@ impl WorkerPool {
 }
 
 impl Shared {
-    /// A poisoned lock can be used: workers abort the process if they panic, and the owner does not panic
-    /// while holding it.
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Adds jobs, and wakes a sleeping worker for each.
     fn add_jobs(&self, jobs: impl ExactSizeIterator<Item = Request>) {
         let count = jobs.len();
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         state.jobs.extend(jobs);
         let wake = count.min(state.idle);
         drop(state);
@@ -264,10 +260,10 @@ impl Shared {
 
     /// Moves finished requests to `to`, once there are at least `wanted`.
     fn take_done(&self, wanted: usize, to: &mut Vec<Completion>) {
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         while state.done.len() < wanted {
             state.wanted = wanted;
-            state = sleep(&self.enough_done, state);
+            self.enough_done.wait(&mut state);
         }
         state.wanted = usize::MAX;
         to.append(&mut state.done);
@@ -276,11 +272,11 @@ impl Shared {
     /// The main loop of a worker.
     fn work(&self, device: &impl Execute) {
         let bomb = AbortOnUnwind("an I/O worker panicked");
-        let mut state = self.lock();
+        let mut state = self.state.lock();
         loop {
             while state.jobs.is_empty() && !state.closed {
                 state.idle += 1;
-                state = sleep(&self.jobs_added, state);
+                self.jobs_added.wait(&mut state);
                 state.idle -= 1;
             }
             let Some(request) = state.jobs.pop_front() else {
@@ -288,19 +284,15 @@ impl Shared {
             };
             drop(state);
             let completion = device.execute(request);
-            state = self.lock();
+            state = self.state.lock();
             state.done.push(completion);
             if state.done.len() >= state.wanted {
                 state.wanted = usize::MAX;
                 drop(state);
                 self.enough_done.notify_one();
-                state = self.lock();
+                state = self.state.lock();
             }
         }
         std::mem::forget(bomb);
     }
-}
-
-fn sleep<'a>(on: &Condvar, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
-    on.wait(state).unwrap_or_else(PoisonError::into_inner)
 }

@@ -23,8 +23,8 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use rustix::fs::SeekFrom;
+use throughline_locks::Mutex;
 
 pub(crate) use discover::{is_block_device, is_of_this_machine, is_write_protected, may_be_direct};
 pub(crate) use given::is_usable;

@@ -28,7 +28,7 @@ use std::slice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use throughline_locks::{Mutex, Rank};
 
 use buddy::{Block, Buddy};
 use chunk::{CHUNK_BYTES, Chunk};
@@ -86,7 +86,7 @@ impl PagePool {
         PagePool {
             inner: Arc::new(Inner {
                 state: Mutex::new(state),
-                growing: Mutex::new(()),
+                growing: Mutex::ranked(Rank::Growth, ()),
                 max_bytes: AtomicU64::new(max_bytes),
                 used_bytes: AtomicU64::new(0),
             }),
