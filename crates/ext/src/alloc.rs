@@ -21,7 +21,6 @@ use crate::base::Access;
 use crate::error::{Error, Result};
 use crate::handle::Handle;
 use crate::ialloc::Ialloc;
-use crate::lock_order::{Rank, locked};
 use crate::sums::{SUPERBLOCK_PART, set_kbytes_written};
 
 /// The allocators of blocks and inode numbers, and the superblock with their counts: the layer above
@@ -63,7 +62,7 @@ impl Alloc {
     ) -> Result<()> {
         // Held while the buffer is changed, so that concurrent updates reach the buffer in the order of their
         // edits.
-        let mut sb = locked(Rank::Super, 0, || self.superblock.lock());
+        let mut sb = self.superblock.lock();
         edit(&mut sb);
         self.put_counts(&mut sb);
         sb.set_wtime(self.now().seconds.max(0).cast_unsigned());

@@ -14,13 +14,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use throughline_block::Disk;
 use throughline_extfmt::features::Compat;
 use throughline_extfmt::superblock::{OnError, SUPERBLOCK_OFFSET, State};
 use throughline_extfmt::time::Timestamp;
 use throughline_extfmt::{Corrupt as FormatCorrupt, FsBlock, Geometry, InodeNumber, Superblock};
 use throughline_journal::{Abort, Block, Journal, SharedClock};
+use throughline_locks::Mutex;
 
 use crate::damage::Damage;
 use crate::error::{Error, Reason, Result};

@@ -16,8 +16,8 @@ pub(crate) mod inode;
 use std::any::Any;
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
 use throughline_fileio::{self as fileio, AddressSpace, Backing, Holes, Map, MappedExtent, Mapper};
+use throughline_locks::Mutex;
 
 use crate::data::Data;
 use crate::emptied::inode::WHOLE_BYTES;

@@ -17,14 +17,13 @@ use std::collections::HashSet;
 use std::panic::Location;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
 use throughline_extfmt::superblock::{ErrorCode, ErrorRecord, OnError};
 use throughline_extfmt::{FsBlock, InodeNumber};
 use throughline_journal::Abort;
+use throughline_locks::Mutex;
 
 use crate::base::Base;
 use crate::error::{Corrupt, Error, Result};
-use crate::lock_order::{Rank, locked};
 use crate::primary;
 
 /// The error number that the kernel leaves in a journal that it aborted, whatever the reason.
@@ -132,7 +131,7 @@ impl Base {
             self.record_error(&record);
         }
         if self.take_pending_errors() {
-            let known = **locked(Rank::Super, 0, || self.superblock.lock());
+            let known = *self.superblock.lock();
             // A checkpoint may be writing a newer superblock: the edit must not overwrite it with the older
             // bytes.
             let noted = self.journal.without_checkpoint_writes(|| {
@@ -147,7 +146,7 @@ impl Base {
 
     /// Records an error in the superblock in memory. Returns the action to take.
     fn record_error(&self, record: &ErrorRecord<'_>) -> OnError {
-        locked(Rank::Super, 0, || self.superblock.lock()).record_error(record);
+        self.superblock.lock().record_error(record);
         self.damage.pending.store(true, Ordering::Release);
         self.changed.store(true, Ordering::Relaxed);
         self.on_error()
@@ -157,7 +156,7 @@ impl Base {
     pub fn on_error(&self) -> OnError {
         self.settings
             .on_error
-            .unwrap_or_else(|| locked(Rank::Super, 0, || self.superblock.lock()).on_error())
+            .unwrap_or_else(|| self.superblock.lock().on_error())
     }
 
     /// Whether errors wait for the superblock to be written. Clears the flag: the caller must write it.

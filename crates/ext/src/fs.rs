@@ -16,7 +16,6 @@ use throughline_extfmt::superblock::State;
 use crate::emptied;
 use crate::error::Result;
 use crate::inode::Inode;
-use crate::lock_order::{Rank, locked};
 use crate::mmp::MmpGuard;
 use crate::names::Names;
 use crate::open::Recovery;
@@ -177,14 +176,14 @@ impl Fs {
         self.write_super(|sb| self.orphans.leave(sb))?;
         self.journal.shut_down()?;
         let closed = {
-            let mut sb = locked(Rank::Super, 0, || self.superblock.lock());
+            let mut sb = self.superblock.lock();
             let found = sb.state() & State::ERROR;
             sb.set_state(self.life.state_at_open | found);
             let incompat = sb.incompat() - Incompat::RECOVER;
             if self.has_log() {
                 sb.s_feature_incompat.set(incompat.bits());
             }
-            **sb
+            *sb
         };
         primary::edit(&self.disk, |home| *home = closed)
     }

@@ -9,9 +9,9 @@ use std::sync::Arc;
 
 use throughline_extfmt::{Corrupt, FsBlock};
 use throughline_journal::{Journal, Part, Sum, Tid};
+use throughline_locks::{Place, Rank};
 
 use crate::error::Result;
-use crate::lock_order::{Place, Rank};
 
 /// A metadata change in progress, from `Base::begin`. A thread has at most one.
 #[must_use = "a change must be ended with `stop`"]

@@ -18,14 +18,13 @@ use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use foldhash::HashMap;
-use parking_lot::{Mutex, MutexGuard};
 use throughline_extfmt::{GroupNumber, InodeNumber, Superblock};
 use throughline_journal::Tid;
+use throughline_locks::{Mutex, MutexGuard, Rank};
 
 use crate::alloc::Alloc;
 use crate::error::{Error, Reason, Result};
 use crate::handle::Handle;
-use crate::lock_order::{Held, Rank, locked};
 
 /// Number of locks for groups' inode bitmaps; several groups share one.
 const LOCKS: usize = 64;
@@ -93,7 +92,9 @@ impl Ialloc {
         let begin = seed.unwrap_or_else(|| RandomState::new().hash_one(sb.s_uuid) as u32);
         Self {
             free: AtomicU32::new(sb.s_free_inodes_count.get().min(sb.s_inodes_count.get())),
-            groups: (0..LOCKS).map(|_| Mutex::default()).collect(),
+            groups: (0..LOCKS as u64)
+                .map(|slot| Mutex::numbered(Rank::InodeGroup, slot, HashMap::default()))
+                .collect(),
             last_freed: Mutex::default(),
             rotor: AtomicU32::new(begin),
         }
@@ -125,9 +126,9 @@ impl Ialloc {
     }
 
     /// Takes the lock of a group's inode bitmap, which also protects its hints.
-    fn lock(&self, group: GroupNumber) -> Held<MutexGuard<'_, HashMap<u32, Hints>>> {
+    fn lock(&self, group: GroupNumber) -> MutexGuard<'_, HashMap<u32, Hints>> {
         let slot = group.0 as usize % LOCKS;
-        locked(Rank::Group, group.0.into(), || self.groups[slot].lock())
+        self.groups[slot].lock()
     }
 }
 

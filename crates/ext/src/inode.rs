@@ -15,11 +15,13 @@ mod watch;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
-use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use throughline_extfmt::inode::FileType;
 use throughline_extfmt::{FsBlock, InodeImage, InodeNumber};
 use throughline_fileio::{FileExclusive, FileLock, FileShared};
 use throughline_journal::Tid;
+use throughline_locks::{
+    Mutex, MutexGuard, Place, Rank, RwLock, RwLockReadGuard, RwLockWriteGuard,
+};
 
 use crate::base::Base;
 use crate::cached::inode::Cached;
@@ -28,7 +30,6 @@ use crate::delayed::state::Delayed;
 use crate::dir::index::Index;
 use crate::emptied::inode::OfInode as EmptiedState;
 use crate::flags::seen::Seen;
-use crate::lock_order::{Held, Rank, locked};
 use crate::times::inode::OfInode as TimesState;
 
 use image::Image;
@@ -104,45 +105,48 @@ pub struct Inode {
 
 impl Inode {
     /// Shared, for I/O: keeps truncation out.
-    pub(crate) fn io_shared(&self) -> Held<FileShared<'_>> {
-        locked(Rank::FileIo, self.ino.0.into(), || self.io.shared())
+    pub(crate) fn io_shared(&self) -> FileShared<'_> {
+        self.io
+            .shared(Place::enter(Rank::FileIo, self.ino.0.into()))
     }
 
     /// Exclusive, for operations that remove or move blocks.
-    pub(crate) fn io_exclusive(&self) -> Held<FileExclusive<'_>> {
-        locked(Rank::FileIo, self.ino.0.into(), || self.io.exclusive())
+    pub(crate) fn io_exclusive(&self) -> FileExclusive<'_> {
+        self.io
+            .exclusive(Place::enter(Rank::FileIo, self.ino.0.into()))
     }
 
     /// As [`Inode::io_exclusive`], for freeing an inode that has no names and is not open. A holder waits for
     /// no other file, so the lock may be taken while holding that of the file whose attribute value this
     /// inode is.
-    pub(crate) fn io_unused(&self) -> Held<FileExclusive<'_>> {
-        locked(Rank::Unused, self.ino.0.into(), || self.io.exclusive())
+    pub(crate) fn io_unused(&self) -> FileExclusive<'_> {
+        self.io
+            .exclusive(Place::enter(Rank::Unused, self.ino.0.into()))
     }
 
     /// For a buffered write that may end past the end of file; taken in addition to [`Inode::io_shared`].
-    pub(crate) fn extend(&self) -> Held<MutexGuard<'_, ()>> {
-        locked(Rank::Extend, self.ino.0.into(), || self.extend.lock())
+    pub(crate) fn extend(&self) -> MutexGuard<'_, ()> {
+        self.extend.lock()
     }
 
     /// For lookups in this directory.
-    pub(crate) fn dir_shared(&self) -> Held<RwLockReadGuard<'_, ()>> {
-        locked(Rank::Directory, self.ino.0.into(), || self.dir.read())
+    pub(crate) fn dir_shared(&self) -> RwLockReadGuard<'_, ()> {
+        self.dir.read()
     }
 
     /// For changes of this directory's names.
-    pub(crate) fn dir_exclusive(&self) -> Held<RwLockWriteGuard<'_, ()>> {
-        locked(Rank::Directory, self.ino.0.into(), || self.dir.write())
+    pub(crate) fn dir_exclusive(&self) -> RwLockWriteGuard<'_, ()> {
+        self.dir.write()
     }
 
     /// For reading the block mapping.
-    pub(crate) fn map_shared(&self) -> Held<RwLockReadGuard<'_, ()>> {
-        locked(Rank::Mapping, self.ino.0.into(), || self.map.read())
+    pub(crate) fn map_shared(&self) -> RwLockReadGuard<'_, ()> {
+        self.map.read()
     }
 
     /// For changing the block mapping; inside a handle.
-    pub(crate) fn map_exclusive(&self) -> Held<RwLockWriteGuard<'_, ()>> {
-        locked(Rank::Mapping, self.ino.0.into(), || self.map.write())
+    pub(crate) fn map_exclusive(&self) -> RwLockWriteGuard<'_, ()> {
+        self.map.write()
     }
 
     /// File type; `None` for reserved inodes without one.
@@ -228,9 +232,9 @@ impl Inode {
             ino,
             kind: FileType::from_mode(raw.mode()),
             io: FileLock::default(),
-            dir: RwLock::new(()),
+            dir: RwLock::numbered(Rank::Directory, ino.0.into(), ()),
             index: Index::default(),
-            map: RwLock::new(()),
+            map: RwLock::numbered(Rank::Mapping, ino.0.into(), ()),
             csum_seed: base.geo.inode_seed(ino, raw.generation()),
             usage: crate::quota::charge::usage_of_loaded(base, ino, &raw),
             flags: Seen::new(&raw),
@@ -247,9 +251,9 @@ impl Inode {
             cached: OnceLock::new(),
             delayed: Delayed::default(),
             emptied: EmptiedState::default(),
-            extend: Mutex::new(()),
+            extend: Mutex::numbered(Rank::Extend, ino.0.into(), ()),
             tail_is_zero: AtomicBool::new(false),
-            orphan: Mutex::default(),
+            orphan: Mutex::numbered(Rank::Orphan, ino.0.into(), Default::default()),
             table_block,
             table_offset,
         }

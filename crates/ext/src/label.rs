@@ -8,7 +8,6 @@ use zerocopy::IntoBytes;
 use crate::alloc::Alloc;
 use crate::error::{Error, Reason, Result};
 use crate::external;
-use crate::lock_order::{Rank, locked};
 use crate::primary;
 
 /// The longest label, in bytes (`s_volume_name`).
@@ -17,7 +16,7 @@ pub const MAX_LABEL_BYTES: usize = 16;
 impl Alloc {
     /// The label, up to 16 bytes; empty if there is none.
     pub fn label(&self) -> Vec<u8> {
-        let sb = locked(Rank::Super, 0, || self.superblock.lock());
+        let sb = self.superblock.lock();
         sb.volume_name().to_vec()
     }
 
@@ -41,7 +40,7 @@ impl Alloc {
 
     /// The UUID.
     pub fn uuid(&self) -> [u8; 16] {
-        locked(Rank::Super, 0, || self.superblock.lock()).s_uuid
+        self.superblock.lock().s_uuid
     }
 
     /// Changes the UUID, durably, in the primary superblock and its copies.

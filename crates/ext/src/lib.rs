@@ -14,8 +14,8 @@
 //! - Every metadata change happens inside a [`Handle`] from `Base::begin`; a read-only volume hands out none.
 //! - Data blocks are claimed in memory, written, and only then mapped (see [`throughline_fileio::Mapper`]).
 //! - Before a buffered write returns, space for its data and its mapping is reserved (`delayed`).
-//! - Locks are taken in the order given in `lock_order`; no mapping or group lock is held when a handle is
-//!   begun.
+//! - Locks are taken in the order of [`throughline_locks::Rank`]; no mapping or group lock is held when a
+//!   handle is begun.
 //! - On-disk data is checked before use; nothing on a disk makes this crate panic or loop forever.
 #![forbid(unsafe_code)]
 
@@ -48,7 +48,6 @@ mod ialloc;
 mod inline;
 mod inode;
 mod label;
-mod lock_order;
 mod log_info;
 mod many;
 mod map;

@@ -10,7 +10,6 @@ use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use parking_lot::Mutex;
 use throughline_block::{Disk, Purpose};
 use throughline_device::AlignedBuf;
 use throughline_extfmt::features::Incompat;
@@ -18,6 +17,7 @@ use throughline_extfmt::mmp::{
     MAX_CHECK_INTERVAL, MIN_CHECK_INTERVAL, MmpBlock, SEQ_CLEAN, SEQ_FSCK, SEQ_MAX,
 };
 use throughline_extfmt::{FsBlock, Geometry, Superblock};
+use throughline_locks::Mutex;
 use zerocopy::IntoBytes;
 
 use crate::error::{Error, Reason, Result};

@@ -7,12 +7,11 @@
 
 use std::ops::Deref;
 
-use parking_lot::{Mutex, MutexGuard};
 use throughline_extfmt::Superblock;
+use throughline_locks::{Mutex, MutexGuard, Rank};
 
 use crate::attrs::Attrs;
 use crate::dir::hash::HashRules;
-use crate::lock_order::{Held, Rank, locked};
 
 /// The tree of a volume: the layer above [`Attrs`].
 pub struct Names {
@@ -32,7 +31,7 @@ impl Deref for Names {
 impl Names {
     pub(crate) fn new(attrs: Attrs, sb: &Superblock) -> Self {
         Self {
-            rename: Mutex::new(()),
+            rename: Mutex::ranked(Rank::Rename, ()),
             hash_rules: HashRules::new(sb),
             attrs,
         }
@@ -40,7 +39,7 @@ impl Names {
 
     /// The lock that a rename takes when it moves a directory or touches two of them: one such rename at a
     /// time.
-    pub(crate) fn lock_rename(&self) -> Held<MutexGuard<'_, ()>> {
-        locked(Rank::Rename, 0, || self.rename.lock())
+    pub(crate) fn lock_rename(&self) -> MutexGuard<'_, ()> {
+        self.rename.lock()
     }
 }

@@ -13,7 +13,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use throughline_block::Disk;
 use throughline_extfmt::casefold::CaseFolding;
 use throughline_extfmt::features::{Compat, Incompat, RoCompat};
@@ -22,6 +21,7 @@ use throughline_extfmt::{Geometry, Superblock};
 use throughline_fileio::PageCache;
 use throughline_journal::recovery::JournalRun;
 use throughline_journal::{Budget, Journal, LogOptions};
+use throughline_locks::{Mutex, Rank};
 
 use crate::alloc::Alloc;
 use crate::attrs::Attrs;
@@ -348,7 +348,7 @@ impl Fs {
         let base = Base {
             journal: journal(&disk, &geo, &access, options, log)?,
             external: External::of(&sb, &geo, options),
-            superblock: Mutex::new(sb),
+            superblock: Mutex::ranked(Rank::Super, sb),
             sums: Sums::new(&geo, &disk, sb.s_kbytes_written.get()),
             quotas: Quotas::new(&sb, options.limits),
             disk,

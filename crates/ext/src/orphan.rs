@@ -22,27 +22,35 @@ mod tests;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::{Mutex, MutexGuard};
 use throughline_extfmt::features::RoCompat;
 use throughline_extfmt::{FsBlock, Superblock};
+use throughline_locks::{Mutex, MutexGuard, Rank};
 
 use crate::error::Result;
 use crate::handle::Handle;
 use crate::inode::Inode;
 use crate::inode::Inodes;
-use crate::lock_order::{Held, Rank, locked};
 pub(crate) use list::List;
 pub(crate) use place::{ORPHAN_CREDITS, Place};
 pub(crate) use slots::OrphanFile;
 
 /// The orphans of a volume.
-#[derive(Default)]
 pub(crate) struct Orphans {
     pub(crate) list: Mutex<List>,
     /// Set once the volume is open for writing, if it has an orphan file.
     pub(crate) file: OnceLock<OrphanFile>,
     /// Earlier orphans were left to e2fsck.
     pub(crate) left_to_e2fsck: AtomicBool,
+}
+
+impl Default for Orphans {
+    fn default() -> Self {
+        Self {
+            list: Mutex::ranked(Rank::OrphanSlots, List::default()),
+            file: OnceLock::new(),
+            left_to_e2fsck: AtomicBool::new(false),
+        }
+    }
 }
 
 impl Orphans {
@@ -54,8 +62,8 @@ impl Orphans {
         }
     }
 
-    pub(crate) fn list(&self) -> Held<MutexGuard<'_, List>> {
-        locked(Rank::OrphanSlots, 0, || self.list.lock())
+    pub(crate) fn list(&self) -> MutexGuard<'_, List> {
+        self.list.lock()
     }
 }
 
@@ -65,8 +73,8 @@ pub(crate) fn set_present(sb: &mut Superblock, present: bool) {
     sb.s_feature_ro_compat.set(features.bits());
 }
 
-pub(crate) fn place(inode: &Inode) -> Held<MutexGuard<'_, Place>> {
-    locked(Rank::Orphan, inode.ino.0.into(), || inode.orphan.lock())
+pub(crate) fn place(inode: &Inode) -> MutexGuard<'_, Place> {
+    inode.orphan.lock()
 }
 
 /// Makes an inode an orphan unless it is one, and stores it (credits: [`ORPHAN_CREDITS`] and its own block).
@@ -75,12 +83,12 @@ pub(crate) fn place(inode: &Inode) -> Held<MutexGuard<'_, Place>> {
 /// Journal errors.
 pub(crate) fn add(fs: &Inodes, h: &mut Handle<'_>, inode: &Arc<Inode>) -> Result<()> {
     let mut place = place(inode);
-    if **place == Place::Nowhere {
+    if *place == Place::Nowhere {
         let slot = match fs.orphans.file.get() {
             Some(file) => file.push(fs, h, inode)?,
             None => None,
         };
-        **place = match slot {
+        *place = match slot {
             Some(slot) => Place::Slot(slot),
             None => {
                 fs.orphans.list().push(fs, h, inode)?;

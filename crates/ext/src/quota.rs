@@ -38,13 +38,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use foldhash::HashMap;
-use parking_lot::RwLock;
 use throughline_extfmt::quota::QuotaKind;
 use throughline_extfmt::{InodeNumber, Superblock};
+use throughline_locks::{Rank, RwLock};
 
 use crate::base::Base;
 use crate::error::{Error, Result};
-use crate::lock_order::{Rank, locked};
 use crate::options::QuotaLimits;
 use file::QuotaFile;
 use owner::Owner;
@@ -82,7 +81,7 @@ impl Quotas {
             files: [const { OnceLock::new() }; 3],
             is_on: AtomicBool::new(false),
             own: own.map(|ino| InodeNumber(ino.get())),
-            owners: RwLock::default(),
+            owners: RwLock::ranked(Rank::Owners, HashMap::default()),
             any_unplaced: AtomicBool::new(false),
             limits,
         }
@@ -143,7 +142,7 @@ impl Quotas {
 
     /// The owners in memory.
     pub(crate) fn in_memory(&self) -> Vec<Arc<Owner>> {
-        let owners = locked(Rank::Owners, 0, || self.owners.read());
+        let owners = self.owners.read();
         owners.values().cloned().collect()
     }
 
@@ -165,11 +164,11 @@ impl Quotas {
 /// Device errors: nothing is known then, and the next call reads again.
 pub(crate) fn find_owner(base: &Base, kind: QuotaKind, id: u32) -> Result<Arc<Owner>> {
     let quotas = &base.quotas;
-    if let Some(owner) = locked(Rank::Owners, 0, || quotas.owners.read()).get(&(kind, id)) {
+    if let Some(owner) = quotas.owners.read().get(&(kind, id)) {
         return Ok(Arc::clone(owner));
     }
     // Held while the entry is read: it must not change between that and the insertion.
-    let mut owners = locked(Rank::Owners, 0, || quotas.owners.write());
+    let mut owners = quotas.owners.write();
     if let Some(owner) = owners.get(&(kind, id)) {
         return Ok(Arc::clone(owner));
     }

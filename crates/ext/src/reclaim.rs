@@ -78,7 +78,7 @@ fn recover_all(fs: &Attrs) -> Result<OrphansProcessed> {
         h.stop()?;
     }
     let mut processed = OrphansProcessed::default();
-    **fs.orphans.list() = List::starting_at(sb.s_last_orphan.get());
+    *fs.orphans.list() = List::starting_at(sb.s_last_orphan.get());
     if sb.state().contains(State::ERROR) {
         // Leave the orphans of a damaged volume to e2fsck.
         fs.orphans.left_to_e2fsck.store(true, Ordering::Relaxed);
@@ -102,7 +102,7 @@ pub(crate) fn recorded(fs: &Attrs) -> Result<HashSet<InodeNumber>> {
     let sb = fs.superblock();
     let mut all = HashSet::new();
     let mut ino = InodeNumber(sb.s_last_orphan.get());
-    **fs.orphans.list() = List::starting_at(ino.0);
+    *fs.orphans.list() = List::starting_at(ino.0);
     while ino != InodeNumber::NONE {
         if !all.insert(ino) {
             return Err(Error::corrupt("the orphan list has a cycle").in_inode(ino));
@@ -129,7 +129,7 @@ fn recover_list(fs: &Attrs, processed: &mut OrphansProcessed) -> Result<()> {
         let inode = orphan_inode(fs, ino)?;
         let next = inode.raw.read().dtime();
         fs.orphans.list().adopt(&inode, next);
-        **place(&inode) = Place::List;
+        *place(&inode) = Place::List;
         finish_orphan(fs, &inode, processed)?;
         ino = InodeNumber(next);
     }
@@ -143,11 +143,11 @@ fn recover_slot(
     processed: &mut OrphansProcessed,
 ) -> Result<()> {
     let inode = orphan_inode(fs, ino)?;
-    if **place(&inode) != Place::Nowhere {
+    if *place(&inode) != Place::Nowhere {
         return Err(Error::corrupt("an inode is listed twice as an orphan").in_inode(ino));
     }
     file.adopt(fs, slot, &inode)?;
-    **place(&inode) = Place::Slot(slot);
+    *place(&inode) = Place::Slot(slot);
     finish_orphan(fs, &inode, processed)
 }
 
@@ -238,7 +238,7 @@ impl Attrs {
     /// its names in this session: the volume is damaged, and reading such an inode must not free it.
     pub(crate) fn free_if_unused(&self, inode: &Arc<Inode>) -> Result<()> {
         let named = inode.raw.read().links_count() > 0;
-        if named || **place(inode) == Place::Nowhere || !inode.close_permanently() {
+        if named || *place(inode) == Place::Nowhere || !inode.close_permanently() {
             return Ok(());
         }
         let mut doomed = vec![Arc::clone(inode)];

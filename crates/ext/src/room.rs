@@ -4,9 +4,10 @@
 //! Freed blocks and inodes become available when their transaction commits; files with a deferred
 //! truncation still hold their blocks. The allocators see only the former, so this is a layer above both.
 
+use throughline_locks::{Place, Rank};
+
 use crate::data::Data;
 use crate::error::{Error, Reason, Result};
-use crate::lock_order::{Place, Rank};
 
 /// Limit on retries: other threads may take the space that a commit freed, and free more.
 const TRIES: u32 = 64;

@@ -16,10 +16,10 @@ mod tests;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use parking_lot::Mutex;
 use throughline_extfmt::InodeImage;
 use throughline_extfmt::inode::{InodeFlags, Time};
 use throughline_extfmt::time::Timestamp;
+use throughline_locks::Mutex;
 
 use crate::base::Access;
 use crate::error::Result;

@@ -20,7 +20,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use crate::sync::{
-    RwLock, RwLockReadGuard, RwLockWriteGuard, ShardedLock, ShardedLockReadGuard,
+    Place, RwLock, RwLockReadGuard, RwLockWriteGuard, ShardedLock, ShardedLockReadGuard,
     ShardedLockWriteGuard, this_thread,
 };
 
@@ -31,7 +31,7 @@ const MAX_WIDE_LOCKS: usize = 2048;
 
 static WIDE: AtomicUsize = AtomicUsize::new(0);
 
-/// See the module. Do not acquire the lock, shared or exclusive, while holding it.
+/// See the module. The caller enters the lock's place in the order of locks, before it waits for it.
 #[derive(Default)]
 pub struct FileLock {
     narrow: RwLock<()>,
@@ -46,6 +46,7 @@ pub struct FileLock {
 pub struct FileShared<'a> {
     _narrow: Option<RwLockReadGuard<'a, ()>>,
     _wide: Option<ShardedLockReadGuard<'a, ()>>,
+    _place: Place,
 }
 
 /// Exclusive ownership, until dropped.
@@ -53,21 +54,23 @@ pub struct FileShared<'a> {
 pub struct FileExclusive<'a> {
     _wide: Option<ShardedLockWriteGuard<'a, ()>>,
     _narrow: RwLockWriteGuard<'a, ()>,
+    _place: Place,
 }
 
 impl FileLock {
     /// Acquires the lock shared.
-    pub fn shared(&self) -> FileShared<'_> {
-        self.shared_after(TURNS)
+    pub fn shared(&self, place: Place) -> FileShared<'_> {
+        self.shared_after(TURNS, place)
     }
 
     /// As [`FileLock::shared`], with the number of thread changes after which the lock is widened.
-    pub(crate) fn shared_after(&self, turns: u32) -> FileShared<'_> {
+    pub(crate) fn shared_after(&self, turns: u32, place: Place) -> FileShared<'_> {
         if let Some(wide) = self.wide.get() {
             let guard = wide.read().unwrap_or_else(|poisoned| poisoned.into_inner());
             return FileShared {
                 _narrow: None,
                 _wide: Some(guard),
+                _place: place,
             };
         }
         let narrow = self.narrow.read();
@@ -81,6 +84,7 @@ impl FileLock {
         FileShared {
             _narrow: Some(narrow),
             _wide: None,
+            _place: place,
         }
     }
 
@@ -97,7 +101,7 @@ impl FileLock {
     }
 
     /// Acquires the lock exclusively.
-    pub fn exclusive(&self) -> FileExclusive<'_> {
+    pub fn exclusive(&self, place: Place) -> FileExclusive<'_> {
         let narrow = self.narrow.write();
         let wide = self.wide.get();
         FileExclusive {
@@ -106,6 +110,7 @@ impl FileLock {
                     .unwrap_or_else(|poisoned| poisoned.into_inner())
             }),
             _narrow: narrow,
+            _place: place,
         }
     }
 }

@@ -11,26 +11,38 @@
 use std::sync::Arc;
 
 use crossbeam_utils::CachePadded;
-use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use thread_local::ThreadLocal;
+use throughline_locks::{Mutex, Rank, RwLock, RwLockReadGuard};
 
 type Turnstile = Arc<CachePadded<RwLock<()>>>;
 
 /// See the module documentation.
-#[derive(Default)]
 pub(crate) struct Gate {
     mine: ThreadLocal<Turnstile>,
     all: Mutex<Vec<Turnstile>>,
 }
 
+impl Default for Gate {
+    fn default() -> Self {
+        Self {
+            mine: ThreadLocal::new(),
+            all: Mutex::ranked(Rank::Gate, Vec::new()),
+        }
+    }
+}
+
+/// Adds the lock of a thread.
+fn added(all: &mut Vec<Turnstile>) -> Turnstile {
+    let lock = RwLock::numbered(Rank::Turnstile, all.len() as u64, ());
+    let turnstile = Arc::new(CachePadded::new(lock));
+    all.push(Arc::clone(&turnstile));
+    turnstile
+}
+
 impl Gate {
     /// Acquires the lock shared. Do not acquire it again while holding it.
     pub(crate) fn shared(&self) -> RwLockReadGuard<'_, ()> {
-        let mine = self.mine.get_or(|| {
-            let turnstile = Turnstile::default();
-            self.all.lock().push(Arc::clone(&turnstile));
-            turnstile
-        });
+        let mine = self.mine.get_or(|| added(&mut self.all.lock()));
         mine.read()
     }
 
@@ -41,11 +53,7 @@ impl Gate {
         }
         // First use by this thread. A writer holds this mutex as long as it holds the locks.
         let mut all = self.all.try_lock()?;
-        let mine = self.mine.get_or(|| {
-            let turnstile = Turnstile::default();
-            all.push(Arc::clone(&turnstile));
-            turnstile
-        });
+        let mine = self.mine.get_or(|| added(&mut all));
         mine.try_read()
     }
 

@@ -8,7 +8,8 @@
 pub(crate) use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
 pub(crate) use crossbeam_utils::sync::{ShardedLock, ShardedLockReadGuard, ShardedLockWriteGuard};
-pub(crate) use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub(crate) use throughline_locks::parts::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub(crate) use throughline_locks::{Condvar, Mutex, Place, Rank};
 
 thread_local! {
     static HERE: u8 = const { 0 };

@@ -22,9 +22,9 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
 use throughline_device::AlignedBuf;
 use throughline_extfmt::FsBlock;
+use throughline_locks::{Condvar, Mutex, MutexGuard, Rank};
 
 use crate::parts::Parts;
 
@@ -174,7 +174,7 @@ impl Buffer {
         Self {
             block,
             referenced: AtomicBool::new(true),
-            state: Mutex::new(State::default()),
+            state: Mutex::ranked(Rank::Buffer, State::default()),
             load_ended: Condvar::new(),
         }
     }

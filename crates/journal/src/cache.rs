@@ -14,10 +14,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
-use parking_lot::{Mutex, MutexGuard};
 use throughline_block::{Disk, Purpose};
 use throughline_device::AlignedBuf;
 use throughline_extfmt::{Corrupt, FsBlock};
+use throughline_locks::{Mutex, MutexGuard};
 
 use crate::buffer::{Block, Buffer, State};
 use crate::error::{Error, Result};

@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use parking_lot::Mutex;
 use throughline_block::Event;
+use throughline_locks::Mutex;
 
 use crate::cache::Cache;
 use crate::daemon::Signals;

@@ -17,8 +17,8 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
 use throughline_extfmt::FsBlock;
+use throughline_locks::{Condvar, Mutex, MutexGuard, Rank};
 
 use crate::cache::{Cache, SealedBlock};
 use crate::tid::Tid;
@@ -81,16 +81,19 @@ impl Gate {
     /// A gate with `tid` running, and empty.
     pub(crate) fn new(tid: Tid, limits: Limits) -> Self {
         Self {
-            running: Mutex::new(Running {
-                tid,
-                handles: 0,
-                reserved: 0,
-                sealing: false,
-                waiting: 0,
-                stopped: false,
-                since: None,
-                revokes: BTreeSet::new(),
-            }),
+            running: Mutex::ranked(
+                Rank::Running,
+                Running {
+                    tid,
+                    handles: 0,
+                    reserved: 0,
+                    sealing: false,
+                    waiting: 0,
+                    stopped: false,
+                    since: None,
+                    revokes: BTreeSet::new(),
+                },
+            ),
             changed: Condvar::new(),
             limits,
             revokes: AtomicUsize::new(0),

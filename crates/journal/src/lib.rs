@@ -49,9 +49,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use throughline_block::Disk;
 use throughline_extfmt::{Corrupt, FsBlock};
+use throughline_locks::Mutex;
 
 pub use buffer::{Block, Pin};
 pub use clock::{Clock, SharedClock};
@@ -375,7 +375,9 @@ impl Journal {
     /// # Errors
     /// As [`Journal::sync`]; the log then keeps its content.
     pub fn shut_down(&self) -> Result<()> {
-        drop(self.daemon.lock().take());
+        // Not under the lock: it waits for the thread to end.
+        let daemon = self.daemon.lock().take();
+        drop(daemon);
         self.core.shut_down()
     }
 

@@ -19,11 +19,11 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use parking_lot::RwLock;
 use throughline_block::Disk;
 use throughline_device::{BlockDevice, Completion, DeviceInfo, Op, Queue, Request};
 use throughline_extfmt::FsBlock;
 use throughline_extfmt::jbd2::unescape;
+use throughline_locks::RwLock;
 
 use crate::error::Result;
 use crate::recovery::{Replay, ReplayBlock};

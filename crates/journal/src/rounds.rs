@@ -15,18 +15,27 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use throughline_locks::{Condvar, Mutex, MutexGuard, Rank};
 
 use crate::error::Result;
 
 /// See the head of this file.
-#[derive(Default)]
 pub(crate) struct Rounds {
     state: Mutex<State>,
     /// Notified at the end of even and of odd rounds.
     ended: [Condvar; 2],
     /// Calls that waited for another caller's round, or led one.
     waits: AtomicU64,
+}
+
+impl Default for Rounds {
+    fn default() -> Self {
+        Self {
+            state: Mutex::ranked(Rank::Rounds, State::default()),
+            ended: Default::default(),
+            waits: AtomicU64::new(0),
+        }
+    }
 }
 
 #[derive(Default)]

@@ -23,19 +23,17 @@ mod tests;
 
 use std::collections::VecDeque;
 
-use parking_lot::{Mutex, MutexGuard};
 use throughline_extfmt::GroupNumber;
 use throughline_journal::Tid;
+use throughline_locks::{Mutex, MutexGuard, Rank};
 
 use super::Blocks;
 use crate::handle::Handle;
-use crate::lock_order::{Held, Rank, locked};
 
 /// Runs taken from the queue at once to be discarded.
 const DURABLE_AT_ONCE: usize = 256;
 
 /// See the head of this file.
-#[derive(Default)]
 pub(super) struct Awaiting {
     queue: Mutex<VecDeque<Freed>>,
     /// Held while blocks that have left the queue are discarded.
@@ -79,13 +77,22 @@ fn pop_durable(queue: &mut VecDeque<Freed>, committed: Tid) -> Option<Freed> {
         .flatten()
 }
 
+impl Default for Awaiting {
+    fn default() -> Self {
+        Self {
+            queue: Mutex::ranked(Rank::Freed, VecDeque::new()),
+            trimming: Mutex::ranked(Rank::Trimming, ()),
+        }
+    }
+}
+
 impl Awaiting {
-    fn lock(&self) -> Held<MutexGuard<'_, VecDeque<Freed>>> {
-        locked(Rank::Freed, 0, || self.queue.lock())
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Freed>> {
+        self.queue.lock()
     }
 
-    pub(super) fn lock_trimming(&self) -> Held<MutexGuard<'_, ()>> {
-        locked(Rank::Trimming, 0, || self.trimming.lock())
+    pub(super) fn lock_trimming(&self) -> MutexGuard<'_, ()> {
+        self.trimming.lock()
     }
 
     /// Queues blocks whose bits `h` has cleared.

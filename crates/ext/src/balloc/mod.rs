@@ -43,8 +43,8 @@ use std::ops::Deref;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::{Condvar, Mutex};
 use throughline_extfmt::{FsBlock, Geometry, GroupNumber, Superblock};
+use throughline_locks::{Condvar, Mutex};
 
 use crate::caller::Caller;
 use crate::error::{Error, Reason, Result};

@@ -6,11 +6,10 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use parking_lot::{Mutex, MutexGuard, RwLock};
 use throughline_extfmt::GroupNumber;
+use throughline_locks::{Mutex, MutexGuard, Rank, RwLock};
 
 use super::map::BlockMap;
-use crate::lock_order::{Held, Rank, locked};
 
 /// Memory for the maps of groups not in use.
 const KEEP_BYTES: usize = 16 << 20;
@@ -29,14 +28,13 @@ struct Groups {
 
 /// One group. Its map is loaded on first use and stays as long as the group is in memory.
 pub(crate) struct Group {
-    number: GroupNumber,
     map: Mutex<Option<BlockMap>>,
 }
 
 impl Group {
     /// Takes the group's lock. It protects the map, the bitmap and the descriptor's block counts.
-    pub(crate) fn lock(&self) -> Held<MutexGuard<'_, Option<BlockMap>>> {
-        locked(Rank::Group, self.number.0.into(), || self.map.lock())
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Option<BlockMap>> {
+        self.map.lock()
     }
 }
 
@@ -74,8 +72,7 @@ impl GroupTable {
         }
         let fresh = || {
             Arc::new(Group {
-                number,
-                map: Mutex::new(None),
+                map: Mutex::numbered(Rank::Group, number.0.into(), None),
             })
         };
         Arc::clone(groups.by_number.entry(number.0).or_insert_with(fresh))

@@ -265,7 +265,7 @@ fn threads_never_get_one_block_twice() {
     };
     let before = image.free_counts();
     let fs = image.open();
-    let owned = parking_lot::Mutex::new(Owned::default());
+    let owned = throughline_locks::Mutex::new(Owned::default());
     std::thread::scope(|scope| {
         for seed in 1..=4 {
             let (fs, owned) = (&fs, &owned);

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, Weak};
 
-use parking_lot::Mutex;
 use throughline_fileio::{AddressSpace, Backing};
+use throughline_locks::Mutex;
 
 /// See the head of this file.
 pub(crate) struct Cached {

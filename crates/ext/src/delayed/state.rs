@@ -2,19 +2,27 @@
 
 use std::collections::BTreeSet;
 
-use parking_lot::Mutex;
 use throughline_extfmt::{FileBlock, FsBlock};
+use throughline_locks::{Mutex, Rank};
 
 use super::clusters::Clusters;
 use crate::map::kind::TableName;
 use crate::quota::limit::Hold;
 
 /// See [`crate::delayed`].
-#[derive(Default)]
 pub(crate) struct Delayed {
     pub(super) state: Mutex<State>,
     /// With `bigalloc`.
     pub(crate) clusters: Mutex<Clusters>,
+}
+
+impl Default for Delayed {
+    fn default() -> Self {
+        Self {
+            state: Mutex::ranked(Rank::Delayed, State::default()),
+            clusters: Mutex::default(),
+        }
+    }
 }
 
 #[derive(Default)]

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
 use throughline_extfmt::{FsBlock, InodeImage};
+use throughline_locks::Mutex;
 
 use crate::quota::limit::Hold;
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Instant;
 
-use parking_lot::{Condvar, Mutex};
+use throughline_locks::{Condvar, Mutex};
 
 /// The thread's loop. It ends when [`Thread::wait`] returns `false`.
 pub(crate) type Body = Arc<dyn Fn() + Send + Sync>;

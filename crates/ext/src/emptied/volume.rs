@@ -4,8 +4,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use throughline_extfmt::InodeNumber;
+use throughline_locks::{Mutex, Rank};
 
 use super::thread::{Body, Thread};
 use crate::inode::Inode;
@@ -51,7 +51,7 @@ impl OfVolume {
         Self {
             is_on,
             body: OnceLock::new(),
-            files: Mutex::default(),
+            files: Mutex::ranked(Rank::Emptied, Files::default()),
             thread: Thread::default(),
         }
     }

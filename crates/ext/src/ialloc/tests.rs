@@ -238,7 +238,7 @@ fn threads_never_get_one_inode_twice() {
     let before = image.free_counts();
     let fs = image.open();
     let root = fs.inode(InodeNumber::ROOT).expect("root");
-    let all = parking_lot::Mutex::new(BTreeSet::new());
+    let all = throughline_locks::Mutex::new(BTreeSet::new());
     std::thread::scope(|scope| {
         for seed in 1..=4 {
             let (fs, root, all) = (&fs, &root, &all);

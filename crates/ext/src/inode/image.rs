@@ -3,14 +3,11 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use throughline_extfmt::{InodeImage, InodeNumber};
-
-use crate::lock_order::{Held, Rank, locked};
+use throughline_locks::{Rank, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// See the head of this file.
 pub(crate) struct Image {
-    ino: InodeNumber,
     image: RwLock<InodeImage>,
     /// Increased by each edit of the image, of a directory's names and of extended attributes. Not by I/O of
     /// data: threads that write one file share no counter.
@@ -18,11 +15,11 @@ pub(crate) struct Image {
 }
 
 /// The image, locked shared.
-pub(crate) type Shown<'a> = Held<RwLockReadGuard<'a, InodeImage>>;
+pub(crate) type Shown<'a> = RwLockReadGuard<'a, InodeImage>;
 
 /// The image, locked for an edit. The first mutable access counts the edit.
 pub(crate) struct Edit<'a> {
-    image: Held<RwLockWriteGuard<'a, InodeImage>>,
+    image: RwLockWriteGuard<'a, InodeImage>,
     of: &'a Image,
     is_counted: bool,
 }
@@ -30,15 +27,14 @@ pub(crate) struct Edit<'a> {
 impl Image {
     pub(super) fn new(ino: InodeNumber, image: InodeImage) -> Self {
         Self {
-            ino,
-            image: RwLock::new(image),
+            image: RwLock::numbered(Rank::Image, ino.0.into(), image),
             edits: AtomicU32::new(0),
         }
     }
 
     /// Not while this thread holds it: a thread that waits for an edit would stop both.
     pub(crate) fn read(&self) -> Shown<'_> {
-        locked(Rank::Image, self.ino.0.into(), || self.image.read())
+        self.image.read()
     }
 
     pub(crate) fn write(&self) -> Edit<'_> {
@@ -50,8 +46,8 @@ impl Image {
     }
 
     /// For storing the image: no attribute may be changed.
-    pub(super) fn to_store(&self) -> Held<RwLockWriteGuard<'_, InodeImage>> {
-        locked(Rank::Image, self.ino.0.into(), || self.image.write())
+    pub(super) fn to_store(&self) -> RwLockWriteGuard<'_, InodeImage> {
+        self.image.write()
     }
 
     /// Call before an edit of something that belongs to the inode and is not in its image.

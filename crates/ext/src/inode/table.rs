@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use foldhash::HashMap;
-use parking_lot::Mutex;
 use throughline_extfmt::InodeNumber;
+use throughline_locks::{Mutex, Rank};
 
 use super::Inode;
 use crate::error::Result;
@@ -34,10 +34,13 @@ struct Shard {
 impl Default for InodeTable {
     fn default() -> Self {
         let shard = || {
-            Mutex::new(Shard {
-                inodes: HashMap::default(),
-                sweep_at: SHARD_KEEP,
-            })
+            Mutex::ranked(
+                Rank::InodeTable,
+                Shard {
+                    inodes: HashMap::default(),
+                    sweep_at: SHARD_KEEP,
+                },
+            )
         };
         Self {
             shards: (0..SHARDS).map(|_| shard()).collect(),

@@ -7,8 +7,8 @@
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use parking_lot::{Condvar, Mutex};
 use throughline_journal::Tid;
+use throughline_locks::{Condvar, Mutex};
 
 use super::kind::{Kind, Mapping};
 

@@ -21,10 +21,10 @@ mod commit;
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use throughline_extfmt::{FileBlock, FsBlock};
 use throughline_fileio as fileio;
 use throughline_fileio::{Claim, ClaimKind, Map, MappedExtent, Mapper, Target};
+use throughline_locks::{Mutex, Rank};
 
 use crate::cached::CachedFile;
 use crate::data::Data;
@@ -131,7 +131,7 @@ impl<P: Place> FileMapper<P> {
         Self {
             place,
             end,
-            call: Mutex::default(),
+            call: Mutex::ranked(Rank::MapperCall, Call::default()),
         }
     }
 

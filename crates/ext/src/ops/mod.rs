@@ -22,15 +22,14 @@ mod tmpfile;
 mod tmpfile_tests;
 mod whiteout;
 
-use parking_lot::RwLockWriteGuard;
 use smallvec::SmallVec;
 use throughline_extfmt::features::RoCompat;
 use throughline_extfmt::inode::{InodeFlags, Time};
+use throughline_locks::RwLockWriteGuard;
 
 use crate::error::{Error, Reason, Result};
 use crate::handle::Handle;
 use crate::inode::Inode;
-use crate::lock_order::Held;
 use crate::names::Names;
 
 pub use create::{NewInode, NewKind};
@@ -94,7 +93,7 @@ fn need_dir(inode: &Inode) -> Result<()> {
 /// Locks directories in ascending order; a directory given twice is locked once.
 fn lock_directories<'a, const N: usize>(
     mut dirs: [&'a Inode; N],
-) -> SmallVec<[Held<RwLockWriteGuard<'a, ()>>; 4]> {
+) -> SmallVec<[RwLockWriteGuard<'a, ()>; 4]> {
     dirs.sort_by_key(|dir| dir.ino);
     let mut locks = SmallVec::new();
     let mut last = None;

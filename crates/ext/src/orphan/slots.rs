@@ -9,15 +9,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::{Mutex, MutexGuard};
 use throughline_extfmt::{FsBlock, InodeNumber, orphan as format};
+use throughline_locks::{Mutex, MutexGuard, Rank};
 
 use super::place::Slot;
 use crate::error::{Error, Result};
 use crate::handle::Handle;
 use crate::inode::Inode;
 use crate::inode::Inodes;
-use crate::lock_order::{Held, Rank, locked};
 
 /// The orphan file of a volume open for writing.
 pub(crate) struct OrphanFile {
@@ -45,9 +44,9 @@ struct Slots {
 impl OrphanFile {
     /// The orphan file in inode `ino` with the given blocks.
     pub(crate) fn new(ino: InodeNumber, csum_seed: Option<u32>, blocks: Vec<FsBlock>) -> Self {
-        let blocks = blocks.into_iter().map(|at| SlotBlock {
+        let blocks = (0..).zip(blocks).map(|(number, at)| SlotBlock {
             at,
-            slots: Mutex::new(None),
+            slots: Mutex::numbered(Rank::OrphanSlots, number, None),
         });
         Self {
             ino,
@@ -157,11 +156,11 @@ impl OrphanFile {
     }
 
     /// The slots of a block, locked; reads them if needed.
-    fn slots(&self, fs: &Inodes, block: usize) -> Result<Held<MutexGuard<'_, Option<Slots>>>> {
+    fn slots(&self, fs: &Inodes, block: usize) -> Result<MutexGuard<'_, Option<Slots>>> {
         let SlotBlock { at, slots } = &self.blocks[block];
-        let mut held = locked(Rank::OrphanSlots, block as u64, || slots.lock());
+        let mut held = slots.lock();
         if held.is_none() {
-            **held = Some(self.read(fs, *at).map_err(|e| e.in_inode(self.ino))?);
+            *held = Some(self.read(fs, *at).map_err(|e| e.in_inode(self.ino))?);
         }
         Ok(held)
     }

@@ -1,11 +1,10 @@
 //! [`QuotaFile`]: where the blocks of a quota file are on the volume, and its header.
 
-use parking_lot::{Mutex, MutexGuard, RwLock};
 use throughline_extfmt::quota::{QUOTA_BLOCK_BYTES, QuotaHeader, QuotaKind};
 use throughline_extfmt::{FsBlock, InodeNumber};
+use throughline_locks::{Mutex, MutexGuard, Rank, RwLock};
 
 use crate::error::{Error, Result};
-use crate::lock_order::{Held, Rank, locked};
 
 /// A quota file in use.
 pub(crate) struct QuotaFile {
@@ -57,15 +56,13 @@ impl QuotaFile {
             block_bytes: block_bytes as usize,
             blocks: RwLock::new(blocks),
             header: Mutex::new(header),
-            tree: Mutex::new(()),
+            tree: Mutex::numbered(Rank::QuotaTree, kind.index() as u64, ()),
         }
     }
 
     /// For changing the tree; inside a handle.
-    pub(super) fn tree(&self) -> Held<MutexGuard<'_, ()>> {
-        locked(Rank::QuotaTree, self.kind.index() as u64, || {
-            self.tree.lock()
-        })
+    pub(super) fn tree(&self) -> MutexGuard<'_, ()> {
+        self.tree.lock()
     }
 
     pub(super) fn header(&self) -> QuotaHeader {

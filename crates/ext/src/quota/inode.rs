@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use throughline_locks::Mutex;
 
 use super::owner::Owner;
 

@@ -1,12 +1,11 @@
 //! [`Owner`]: what one user, group or project uses, in memory.
 
-use parking_lot::{Mutex, MutexGuard};
 use throughline_extfmt::FsBlock;
 use throughline_extfmt::quota::{self as format, DiskEntry, QuotaKind};
+use throughline_locks::{Mutex, MutexGuard, Rank};
 
 use crate::error::Result;
 use crate::handle::Handle;
-use crate::lock_order::{Held, Rank, locked};
 
 /// A user, group or project.
 pub(crate) struct Owner {
@@ -62,16 +61,18 @@ impl Owner {
             None => (None, DiskEntry::default()),
         };
         entry.dqb_id.set(id);
+        let number = (kind.index() as u64) << 32 | u64::from(id);
+        let state = State {
+            entry,
+            place,
+            is_lost: false,
+            held_bytes: 0,
+            held_inodes: 0,
+        };
         Self {
             kind,
             id,
-            state: Mutex::new(State {
-                entry,
-                place,
-                is_lost: false,
-                held_bytes: 0,
-                held_inodes: 0,
-            }),
+            state: Mutex::numbered(Rank::Usage, number, state),
         }
     }
 
@@ -83,9 +84,8 @@ impl Owner {
     }
 
     /// Under this lock, only the buffer of the entry's block is locked.
-    pub(super) fn state(&self) -> Held<MutexGuard<'_, State>> {
-        let number = (self.kind.index() as u64) << 32 | u64::from(self.id);
-        locked(Rank::Usage, number, || self.state.lock())
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock()
     }
 
     /// Whether it holds something that is not on disk.

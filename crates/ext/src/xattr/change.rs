@@ -90,8 +90,8 @@ pub(crate) fn free(fs: &Attrs, unused: Vec<Arc<Inode>>) -> Result<()> {
 
 /// The locks required to change an inode's attributes.
 pub(crate) struct ChangeLocks<'a> {
-    _names: Option<crate::lock_order::Held<parking_lot::RwLockWriteGuard<'a, ()>>>,
-    _io: crate::lock_order::Held<throughline_fileio::FileExclusive<'a>>,
+    _names: Option<throughline_locks::RwLockWriteGuard<'a, ()>>,
+    _io: throughline_fileio::FileExclusive<'a>,
 }
 
 impl<'a> ChangeLocks<'a> {

@@ -7,10 +7,8 @@
 
 use std::collections::HashMap;
 
-use parking_lot::{Mutex, MutexGuard};
 use throughline_extfmt::{FsBlock, InodeNumber};
-
-use crate::lock_order::{Held, Rank, locked};
+use throughline_locks::{Mutex, MutexGuard, Rank};
 
 /// Most entries per table.
 const MOST: usize = 1024;
@@ -33,13 +31,13 @@ impl Xattrs {
     pub(crate) fn new(acl: bool) -> Self {
         Self {
             acl,
-            known: Mutex::default(),
+            known: Mutex::ranked(Rank::Shares, Known::default()),
         }
     }
 
     /// The lock for changes of reference counts of blocks and values.
-    pub(super) fn known(&self) -> Held<MutexGuard<'_, Known>> {
-        locked(Rank::Shares, 0, || self.known.lock())
+    pub(super) fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock()
     }
 }
 

@@ -23,7 +23,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use foldhash::fast::FixedState;
-use parking_lot::Mutex;
+use throughline_locks::{Mutex, Rank};
 
 /// Divisor of the queued bytes: the small queue's share.
 const SMALL_SHARE: u64 = 10;
@@ -113,7 +113,7 @@ impl Fifo {
 impl Policy {
     pub(crate) fn new() -> Policy {
         Policy {
-            queues: Mutex::default(),
+            queues: Mutex::ranked(Rank::Eviction, Queues::default()),
         }
     }
 

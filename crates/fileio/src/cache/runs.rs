@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use parking_lot::Mutex;
+use throughline_locks::Mutex;
 
 /// See the module documentation.
 #[derive(Default)]

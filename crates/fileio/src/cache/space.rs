@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
+use throughline_locks::Mutex;
 
 use crate::cache::PageCache;
 use crate::cache::activity::{self, Activity, Running};

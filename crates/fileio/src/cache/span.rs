@@ -10,7 +10,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use parking_lot::RwLock;
+use throughline_locks::{Rank, RwLock};
 
 use crate::cache::folio::{Folio, MIN_FOLIO_BYTES};
 use crate::cache::space::Core;
@@ -43,7 +43,7 @@ impl Span {
         Span {
             number,
             space,
-            state: RwLock::default(),
+            state: RwLock::ranked(Rank::Span, SpanState::default()),
         }
     }
 

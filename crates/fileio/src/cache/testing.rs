@@ -6,9 +6,9 @@ use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::sync::{Arc, Weak};
 
-use parking_lot::{Mutex, RwLock};
 use throughline_block::Disk;
 use throughline_device::{BlockDevice, Limits, MemoryDevice};
+use throughline_locks::{Mutex, RwLock};
 
 use crate::cache::{AddressSpace, Backing, CacheOptions, Holes, PageCache};
 use crate::error::{Reason, Result};

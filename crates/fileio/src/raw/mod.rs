@@ -29,8 +29,8 @@ use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::Mutex;
 use throughline_block::Disk;
+use throughline_locks::{Mutex, Rank};
 
 use crate::cache::{Backing, CacheOptions, PageCache};
 use crate::error::{Error, Reason, Result};
@@ -70,7 +70,7 @@ impl RawFile {
         Self {
             core: Arc::new(Core::new(disk)),
             gate: Gate::default(),
-            extend: Mutex::new(()),
+            extend: Mutex::ranked(Rank::RawExtend, ()),
             kept_until: Mutex::new(0),
             options,
             cached: OnceLock::new(),

@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
 use throughline_block::{Disk, Error as DiskError};
+use throughline_locks::{Mutex, Rank};
 
 use crate::error::{Error, Reason, Result};
 
@@ -30,13 +30,22 @@ const MAX_PIECES: usize = 1024;
 const UNIT_BYTES: u64 = 4096;
 
 /// See the module documentation.
-#[derive(Default)]
 pub(super) struct Room {
     /// Every byte before this offset is allocated.
     dense_until: AtomicU64,
     /// The file system does not support reservation.
     unsupported: AtomicBool,
     state: Mutex<State>,
+}
+
+impl Default for Room {
+    fn default() -> Self {
+        Self {
+            dense_until: AtomicU64::new(0),
+            unsupported: AtomicBool::new(false),
+            state: Mutex::ranked(Rank::RawRoom, State::default()),
+        }
+    }
 }
 
 #[derive(Default)]

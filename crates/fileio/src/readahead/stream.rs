@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use parking_lot::{Mutex, MutexGuard};
+use throughline_locks::{Mutex, MutexGuard, Rank};
 
 use super::window::Windows;
 
@@ -10,10 +10,19 @@ use super::window::Windows;
 ///
 /// It changes when a read misses the cache or meets a readahead mark, never on a plain hit: cached reads by
 /// many threads of one handle write no shared cache line here.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ReadStream {
     pattern: AtomicU8,
     windows: Mutex<Windows>,
+}
+
+impl Default for ReadStream {
+    fn default() -> Self {
+        Self {
+            pattern: AtomicU8::new(0),
+            windows: Mutex::ranked(Rank::ReadWindows, Windows::default()),
+        }
+    }
 }
 
 /// The access pattern that the user of a handle announced.

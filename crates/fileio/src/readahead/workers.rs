@@ -9,7 +9,7 @@
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use parking_lot::Mutex;
+use throughline_locks::{Mutex, Rank};
 
 use super::inbox::Inbox;
 
@@ -34,7 +34,7 @@ impl<J: Job> Workers<J> {
     pub(crate) fn new() -> Workers<J> {
         Workers {
             inbox: Arc::new(Inbox::new(MAX_JOBS)),
-            threads: Mutex::default(),
+            threads: Mutex::ranked(Rank::ReadaheadThreads, Vec::new()),
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
-use parking_lot::Mutex;
+use throughline_locks::{Mutex, Rank};
 
 use crate::error::Error;
 use crate::throttle::bandwidth::SAMPLE_EVERY;
@@ -48,7 +48,7 @@ impl Device {
             room: Room::new(thresholds.limit_bytes),
             cleaned_bytes: CachePadded::default(),
             background_bytes: AtomicU64::new(thresholds.background_bytes),
-            asked: Mutex::new((limits, budget_bytes)),
+            asked: Mutex::ranked(Rank::DirtyLimits, (limits, budget_bytes)),
             bell: OnceLock::new(),
             born: Instant::now(),
             control: Mutex::default(),

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Weak};
 
-use parking_lot::Mutex;
+use throughline_locks::Mutex;
 
 use crate::error::Error;
 use crate::throttle::device::Device;

@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
-use crate::sync::{AtomicU64, AtomicUsize, Condvar, Mutex, Ordering};
+use crate::sync::{AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, Rank};
 
 /// See the module. `E` is the error that makes waiting pointless.
 pub(crate) struct Room<E> {
@@ -53,10 +53,13 @@ impl<E: Clone> Room<E> {
             used_bytes: CachePadded::new(AtomicU64::new(0)),
             limit_bytes: CachePadded::new(AtomicU64::new(limit_bytes)),
             waiting: AtomicUsize::new(0),
-            line: Mutex::new(Line {
-                waiters: VecDeque::new(),
-                stuck: None,
-            }),
+            line: Mutex::ranked(
+                Rank::Room,
+                Line {
+                    waiters: VecDeque::new(),
+                    stuck: None,
+                },
+            ),
         }
     }
 

@@ -4,7 +4,7 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use parking_lot::Mutex;
+use throughline_locks::Mutex;
 
 use super::*;
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
-use parking_lot::Mutex;
 use thread_local::ThreadLocal;
+use throughline_locks::Mutex;
 
 use crate::throttle::pacer::Pacer;
 

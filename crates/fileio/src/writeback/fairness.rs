@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
 use throughline_device::{BlockDevice, Completion, DeviceInfo, MemoryDevice, Op, Queue, Request};
+use throughline_locks::{Condvar, Mutex};
 
 use crate::cache;
 use crate::cache::testing::{FakeFile, Volume};

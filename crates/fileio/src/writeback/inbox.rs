@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use parking_lot::Mutex;
+use throughline_locks::Mutex;
 
 use super::reply::Reply;
 use super::wake_flag::WakeFlag;

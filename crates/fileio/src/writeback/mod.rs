@@ -42,8 +42,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use throughline_block::Disk;
+use throughline_locks::{Mutex, Rank};
 
 use crate::cache::{Accepted, Backing, Writing};
 use crate::error::{Error, Result};
@@ -100,7 +100,7 @@ impl Writeback {
                 failing: Mutex::default(),
                 own_flushes_since_look: AtomicU64::new(0),
             }),
-            thread: Mutex::new(None),
+            thread: Mutex::ranked(Rank::Flusher, None),
         }
     }
 

@@ -3,8 +3,8 @@
 use std::io;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use parking_lot::Mutex;
 use throughline_device::Op;
+use throughline_locks::Mutex;
 
 use crate::error::{Error, Result};
 

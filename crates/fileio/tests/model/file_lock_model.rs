@@ -7,6 +7,7 @@ use shuttle::thread;
 
 use crate::every_schedule;
 use crate::file_lock::FileLock;
+use crate::sync::{Place, Rank};
 
 /// Thread changes until the lock is widened: at various points of a schedule.
 const TURNS: u32 = 2;
@@ -20,7 +21,7 @@ struct Seen {
 
 impl Seen {
     fn share(&self) {
-        let _shared = self.lock.shared_after(TURNS);
+        let _shared = self.lock.shared_after(TURNS, Place::enter(Rank::FileIo, 0));
         self.sharing.fetch_add(1, Ordering::SeqCst);
         assert_eq!(self.exclusive.load(Ordering::SeqCst), 0, "held exclusively");
         thread::yield_now();
@@ -29,7 +30,7 @@ impl Seen {
     }
 
     fn be_exclusive(&self) {
-        let _exclusive = self.lock.exclusive();
+        let _exclusive = self.lock.exclusive(Place::enter(Rank::FileIo, 0));
         assert_eq!(
             self.exclusive.fetch_add(1, Ordering::SeqCst),
             0,

@@ -13,6 +13,16 @@ pub(crate) use shuttle::sync::{
 pub(crate) use shuttle::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
 
 pub(crate) use shuttle::sync::{RwLockReadGuard, RwLockWriteGuard};
+pub(crate) use throughline_locks::Rank;
+
+/// The order is not checked here: the threads of a schedule share one of the system.
+pub(crate) struct Place;
+
+impl Place {
+    pub(crate) fn enter(_rank: Rank, _number: u64) -> Self {
+        Self
+    }
+}
 
 pub(crate) fn this_thread() -> usize {
     let mut hasher = DefaultHasher::new();
@@ -41,6 +51,10 @@ pub(crate) struct MutexGuard<'a, T>(Option<shuttle::sync::MutexGuard<'a, T>>);
 impl<T> Mutex<T> {
     pub(crate) fn new(value: T) -> Self {
         Self(shuttle::sync::Mutex::new(value))
+    }
+
+    pub(crate) fn ranked(_rank: Rank, value: T) -> Self {
+        Self::new(value)
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {

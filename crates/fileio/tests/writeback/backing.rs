@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::Mutex;
 use throughline_fileio::{
     AddressSpace, Backing, Claim, ClaimKind, Error, Holes, Map, MappedExtent, Mapper, PageCache,
     Reason, Result, Target,
 };
+use throughline_locks::Mutex;
 
 use crate::fake_mapper::{BLOCK, FakeMapper};
 

@@ -3,8 +3,8 @@
 use std::io;
 use std::sync::Arc;
 
-use parking_lot::{Condvar, Mutex};
 use throughline_device::{BlockDevice, Completion, DeviceInfo, Op, Queue, Request};
+use throughline_locks::{Condvar, Mutex};
 
 #[derive(Default)]
 struct State {

@@ -19,11 +19,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
 use throughline_block::{Disk, Purpose};
 use throughline_device::AlignedBuf;
 use throughline_extfmt::FsBlock;
 use throughline_extfmt::jbd2::JournalFormat;
+use throughline_locks::{Condvar, Mutex, Rank};
 
 use crate::buffer::Block;
 use crate::cache::Cache;
@@ -126,9 +126,9 @@ impl Log {
             map,
             format: geometry.format,
             superblock,
-            ring: Mutex::new(ring),
+            ring: Mutex::ranked(Rank::Ring, ring),
             home_writes_ended: Condvar::new(),
-            checkpointer: Mutex::default(),
+            checkpointer: Mutex::ranked(Rank::Checkpoint, Counts::default()),
             written_blocks: AtomicU64::new(0),
             first_tid,
             pending_bytes,

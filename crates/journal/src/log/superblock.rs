@@ -5,13 +5,13 @@
 //!   fails, memory has what it had before, so that a repetition writes it again.
 //! - Features are changed only while the log is empty.
 
-use parking_lot::Mutex;
 use throughline_block::{Disk, Purpose};
 use throughline_device::AlignedBuf;
 use throughline_extfmt::jbd2::{
     BlockType, CHECKSUM_CRC32C, JOURNAL_SUPERBLOCK_BYTES, JournalCompat, JournalGeometry,
     JournalIncompat, JournalSuperblock,
 };
+use throughline_locks::{Mutex, Rank};
 use zerocopy::IntoBytes;
 
 use super::LogOptions;
@@ -64,7 +64,7 @@ impl Superblock {
             .map_err(corrupt)?;
         let this = Self {
             offset,
-            state: Mutex::new(State { superblock, block }),
+            state: Mutex::ranked(Rank::JournalSuper, State { superblock, block }),
         };
         features::check_size(&geometry)?;
         if changed {
