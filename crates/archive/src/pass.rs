@@ -1,10 +1,10 @@
 //! One pass over the data of all sources.
 
 use std::io::Read;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
+use throughline_locks::Mutex;
 
 use crate::error::{Error, Result};
 use crate::source::{Access, CHUNK, Piece, Source, Visited};
@@ -99,8 +99,7 @@ fn sequential(
             };
             move || {
                 while !stop.load(Ordering::Relaxed) {
-                    let Some((source, pieces)) = next.lock().expect("no thread panics").next()
-                    else {
+                    let Some((source, pieces)) = next.lock().next() else {
                         return;
                     };
                     if let Err(error) = decode(*source, pieces, &channels, stop) {

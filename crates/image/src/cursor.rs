@@ -6,7 +6,7 @@
 use std::io::{self, Read, Seek, SeekFrom};
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use throughline_locks::Mutex;
 
 use crate::source::ReadAt;
 use crate::virtual_disk::damaged;

@@ -40,8 +40,9 @@ mod write;
 
 use std::io;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::{Mutex, RwLock};
+use throughline_locks::{Mutex, Rank, RwLock};
 
 use crate::source::ReadAt;
 use crate::store::Store;
@@ -138,19 +139,26 @@ impl Qcow2 {
             }
             None => None,
         };
+        // Its base, which is read under its locks, was opened before.
+        static OPENED: AtomicU64 = AtomicU64::new(0);
+        let number = u64::MAX - OPENED.fetch_add(1, Ordering::Relaxed);
         let disk = Qcow2 {
             decompressor: Decompressor::new(header.compression(), clusters),
             streams: Streams::default(),
             clusters,
             base,
-            state: Mutex::new(State {
-                tables: Tables::new(clusters, l1),
-                counts,
-                unused: Vec::new(),
-            }),
+            state: Mutex::numbered(
+                Rank::ImageTables,
+                number,
+                State {
+                    tables: Tables::new(clusters, l1),
+                    counts,
+                    unused: Vec::new(),
+                },
+            ),
             placing: Placing::default(),
-            in_flight: RwLock::new(()),
-            flushing: Mutex::new(()),
+            in_flight: RwLock::numbered(Rank::ImageIo, number, ()),
+            flushing: Mutex::numbered(Rank::ImageFlush, number, ()),
             failed: OnceLock::new(),
             file,
             header,

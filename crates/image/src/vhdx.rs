@@ -8,7 +8,7 @@
 use std::io::{self, Read, Seek, SeekFrom};
 
 use crc::{CRC_32_ISCSI, Crc};
-use parking_lot::Mutex;
+use throughline_locks::{Mutex, Rank};
 use vhdx::{VhdxError, VhdxReader};
 
 use crate::cursor::{Cursor, Failure, Source};
@@ -54,7 +54,7 @@ impl Vhdx {
         })?;
         Ok(Vhdx {
             len_bytes: reader.virtual_disk_size(),
-            reader: Mutex::new(reader),
+            reader: Mutex::ranked(Rank::ImageReader, reader),
             failure,
         })
     }

@@ -10,7 +10,7 @@
 
 use std::io::{self, Read, Seek, SeekFrom};
 
-use parking_lot::Mutex;
+use throughline_locks::{Mutex, Rank};
 use vmdk::{VmdkError, VmdkReader};
 
 use crate::cursor::{Cursor, Failure, Source};
@@ -69,7 +69,7 @@ impl Vmdk {
             len_bytes: info.virtual_disk_size,
             grain_bytes: info.grain_size_bytes.max(1),
             is_compressed: info.compressed,
-            state: Mutex::new(State { reader, last: None }),
+            state: Mutex::ranked(Rank::ImageReader, State { reader, last: None }),
         })
     }
 

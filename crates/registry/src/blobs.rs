@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use throughline_archive::{Blob, DigestSum, Fetched};
+use throughline_locks::Mutex;
 
 use crate::error::{Error, Kind, Result};
 use crate::http::{Answer, words};
@@ -72,13 +73,13 @@ pub(crate) fn fetch(
     let failed = Mutex::new(None);
     let work = || {
         loop {
-            let taken = next.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let taken = next.lock().next();
             let Some((blob, start)) = taken.filter(|_| fetch.goes_on()) else {
                 return;
             };
             if let Err(error) = fetch.one(blob, start) {
                 fetch.stop.store(true, Ordering::Relaxed);
-                let mut failed = failed.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut failed = failed.lock();
                 // The first is the one that counts: others were stopped by it.
                 failed.get_or_insert(error);
                 return;
@@ -97,7 +98,7 @@ pub(crate) fn fetch(
         }
         work();
     });
-    if let Some(error) = failed.into_inner().unwrap_or_else(PoisonError::into_inner) {
+    if let Some(error) = failed.into_inner() {
         return Err(error);
     }
     if !fetch.goes_on() {

@@ -1,9 +1,10 @@
 //! [`RegistryImage`]: the image that a name leads to.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 use throughline_archive::{self as archive, Blob, DigestSum, Fetched, RemoteImage};
+use throughline_locks::Mutex;
 
 use crate::blobs;
 use crate::error::{Error, Kind, Result};
@@ -77,7 +78,7 @@ impl RegistryImage {
         if let Some(digest) = reference.digest() {
             return Ok(digest.to_owned());
         }
-        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = self.found.lock();
         if let Some((digest, _)) = &*found {
             return Ok(digest.clone());
         }
@@ -151,7 +152,7 @@ impl RemoteImage for RegistryImage {
 
     fn manifest(&self, digest: &str) -> archive::Result<Vec<u8>> {
         DigestSum::new(digest)?;
-        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = self.found.lock();
         if let Some((known, bytes)) = &*found
             && known == digest
         {

@@ -1,6 +1,6 @@
 //! Requests to the registry of an image, with what authorizes them.
 
-use std::sync::{Mutex, PoisonError};
+use throughline_locks::Mutex;
 
 use crate::address::is_loopback;
 use crate::challenge::Challenge;
@@ -105,8 +105,7 @@ impl Session {
     }
 
     fn authorization(&self) -> Option<String> {
-        let known = self.authorization.lock();
-        known.unwrap_or_else(PoisonError::into_inner).clone()
+        self.authorization.lock().clone()
     }
 
     /// Gets what the registry asks for, unless another thread did so since `used` was.
@@ -117,11 +116,7 @@ impl Session {
         tries: &mut Tries<'_>,
     ) -> Result<()> {
         let mut known = self.authorization.lock();
-        let known = match &mut known {
-            Ok(known) => known,
-            Err(poisoned) => poisoned.get_mut(),
-        };
-        if **known != used {
+        if *known != used {
             return Ok(());
         }
         let headers = answer.headers.get_all("WWW-Authenticate").iter();
@@ -144,7 +139,7 @@ impl Session {
             let text = format!("{host} asks for a kind of login that is not known");
             return Err(Error::new(Kind::Unsupported, text));
         };
-        **known = Some(made);
+        *known = Some(made);
         Ok(())
     }
 }

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use parking_lot::Mutex;
+use throughline_locks::Mutex;
 
 /// The runs that are remembered.
 const RUNS: usize = 16;

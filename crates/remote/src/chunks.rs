@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-use parking_lot::{Condvar, Mutex};
+use throughline_locks::{Condvar, Mutex, Rank};
 
 use crate::failure::Failure;
 
@@ -40,7 +40,7 @@ pub(crate) struct Chunks {
 impl Chunks {
     pub(crate) fn new(max_ready: usize) -> Chunks {
         Chunks {
-            state: Mutex::default(),
+            state: Mutex::ranked(Rank::Chunks, State::default()),
             arrived: Condvar::new(),
             max_ready: max_ready.max(1),
         }

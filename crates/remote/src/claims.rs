@@ -15,8 +15,8 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use throughline_device::RangeLocks;
+use throughline_locks::Mutex;
 use tokio::time::{Instant, sleep};
 
 /// The first pause of somebody who waits, and the longest one: of what a fetch takes, they are a small part.

@@ -6,8 +6,8 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use parking_lot::{Condvar, Mutex};
 use throughline_image::ReadAt;
+use throughline_locks::{Condvar, Mutex};
 use tokio::sync::Semaphore;
 
 use crate::ahead::Ahead;

@@ -6,7 +6,7 @@ use std::io;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use throughline_locks::{Mutex, Rank};
 
 use crate::name::ObjectName;
 use crate::object::Object;
@@ -18,7 +18,7 @@ const MOMENT: Duration = Duration::from_secs(5);
 
 /// Objects by name, and when they were found.
 type Open = HashMap<ObjectName, (Weak<Object>, Instant)>;
-static OPEN: Mutex<Option<Open>> = Mutex::new(None);
+static OPEN: Mutex<Option<Open>> = Mutex::ranked(Rank::Objects, None);
 
 /// The object with this name: one that is open in this process since a moment, or opened with the options of
 /// the environment.

@@ -5,7 +5,7 @@
 
 use std::fmt;
 use std::io::{BufReader, Read};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use super::Store;
 use super::blobs::Document as What;
@@ -17,6 +17,7 @@ use crate::stream::{Compression, StreamInput, Window, decoder, from_read};
 use crate::tar::{Entry, Reader};
 use crate::threads;
 use crossbeam_channel::{Receiver, Sender, bounded};
+use throughline_locks::Mutex;
 
 /// Which image of several to take.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -295,7 +296,7 @@ struct Summed<R> {
 impl<R: Read> Read for Summed<R> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let read = self.inner.read(buffer)?;
-        if let Some(sum) = &mut *self.sum.lock().expect("no thread panics") {
+        if let Some(sum) = &mut *self.sum.lock() {
             sum.update(&buffer[..read]);
         }
         Ok(read)
@@ -331,8 +332,7 @@ pub(crate) fn scan_layers(
             move || {
                 while allowed.recv().is_ok() {
                     // In order, so that the layer that is waited for is always being read.
-                    let Some((layer, sender)) = work.lock().expect("no thread panics").next()
-                    else {
+                    let Some((layer, sender)) = work.lock().next() else {
                         return;
                     };
                     if let Err(error) = scan_layer(layer, limits, &sender) {
@@ -355,10 +355,7 @@ pub(crate) fn scan_layers(
         }
         // Threads that wait for a layer or to send return now; the layers that are left are not begun.
         drop((allow, receivers));
-        work.lock()
-            .expect("no thread panics")
-            .by_ref()
-            .for_each(drop);
+        work.lock().by_ref().for_each(drop);
         added
     })
 }
@@ -398,7 +395,7 @@ fn scan_layer(layer: &Layer, limits: &Limits, sender: &Sender<Result<Vec<Entry>>
     }
     input.drain()?;
     drop(input);
-    let sum = sum.lock().expect("no thread panics").take();
+    let sum = sum.lock().take();
     sum.expect("it is taken once").check(&layer.digest)?;
     let _ = sender.send(Ok(batch));
     Ok(())

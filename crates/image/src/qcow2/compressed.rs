@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 
 use flate2::{Decompress, FlushDecompress};
-use parking_lot::Mutex;
+use throughline_locks::{Mutex, Rank};
 
 use super::broken;
 use super::cluster::{Clusters, size};
@@ -23,7 +23,7 @@ impl Decompressor {
         Decompressor {
             compression,
             clusters,
-            last: Mutex::new((u64::MAX, Vec::new())),
+            last: Mutex::ranked(Rank::ImageReader, (u64::MAX, Vec::new())),
         }
     }
 

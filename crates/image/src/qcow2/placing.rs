@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use parking_lot::{Condvar, Mutex};
+use throughline_locks::{Condvar, Mutex};
 
 /// See the head of this file.
 #[derive(Default)]

@@ -4,7 +4,7 @@
 //! disk is busy meanwhile, a long run of such writes begins to go to it at once, not with the next sync. That
 //! is a hint, and promises nothing.
 
-use parking_lot::Mutex;
+use throughline_locks::Mutex;
 
 use super::cluster::long;
 use crate::store::Store;

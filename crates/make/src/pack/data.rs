@@ -11,11 +11,11 @@
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::thread::Builder;
 
 use sha2::{Digest, Sha256};
 use throughline_block::Disk;
+use throughline_locks::Mutex;
 
 use super::inode::Inline;
 use super::place::Placed;
@@ -90,14 +90,14 @@ pub(super) struct Failure(Mutex<Option<(usize, Error)>>);
 
 impl Failure {
     pub(super) fn set(&self, at: usize, error: Error) {
-        let mut failed = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failed = self.0.lock();
         if failed.as_ref().is_none_or(|(first, _)| at < *first) {
             *failed = Some((at, error));
         }
     }
 
     pub(super) fn into_error(self) -> Option<Error> {
-        let failed = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let failed = self.0.into_inner();
         failed.map(|(_, error)| error)
     }
 }
@@ -197,10 +197,7 @@ impl Pass<'_> {
         });
         match work.failure.into_error() {
             Some(error) => Err(error),
-            None => Ok(work
-                .sums
-                .into_inner()
-                .unwrap_or_else(PoisonError::into_inner)),
+            None => Ok(work.sums.into_inner()),
         }
     }
 
@@ -294,7 +291,7 @@ impl Pass<'_> {
             };
             match self.copy(&work.slices.list[chunk.clone()], &mut buf) {
                 Ok(sums) => {
-                    let mut all = work.sums.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut all = work.sums.lock();
                     all[chunk.clone()].copy_from_slice(&sums);
                     drop(all);
                     self.wrote(buf.len() as u64);
