@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use serde::Serialize;
+use throughline_locks::Mutex;
 
 use crate::problem::Failure;
 use crate::text::printable;
@@ -89,7 +89,7 @@ impl Complaints {
         self.any.store(true, Ordering::Relaxed);
         let mut message = failure.to_string();
         if let Some(next) = failure.next() {
-            let mut advised = self.advised.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut advised = self.advised.lock();
             if advised.insert(next.to_owned()) {
                 message = format!("{message}\n  next: {next}");
             }

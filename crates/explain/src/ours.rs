@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use throughline::internal::{RawLayers, VolumeLayers};
 use throughline::{BioInfo, Event, Listener, Op, Purpose, RawFile, SplitReason, Volume};
 use throughline_fileio::{PageCache, throttle};
+use throughline_locks::{Mutex, Rank};
 
 use super::account::{Cache, Counted};
 use super::accountant::{Accountant, Calls, Explained, Io};
@@ -146,17 +146,20 @@ impl Watched {
     /// An account with this name, whose time starts at `began`.
     pub(super) fn new(series: String, began: Instant) -> Watched {
         Watched {
-            state: Mutex::new(State {
-                accountant: Some(Accountant::default()),
-                calls: Calls::default(),
-                clock: Clock {
-                    began,
-                    stopped: None,
+            state: Mutex::ranked(
+                Rank::Listener,
+                State {
+                    accountant: Some(Accountant::default()),
+                    calls: Calls::default(),
+                    clock: Clock {
+                        began,
+                        stopped: None,
+                    },
+                    on_device: HashMap::new(),
+                    throttle: None,
+                    series,
                 },
-                on_device: HashMap::new(),
-                throttle: None,
-                series,
-            }),
+            ),
         }
     }
 

@@ -9,20 +9,29 @@
 use std::sync::{Arc, Weak};
 use std::time::Instant;
 
-use parking_lot::Mutex;
 use throughline::{Event, Listener};
 use throughline_fileio::{PageCache, throttle};
+use throughline_locks::{Mutex, Rank};
 
 use super::accountant::Explained;
 use super::ours::{CacheCounts, Watched};
 
 /// See the module.
-#[derive(Default)]
 pub struct Variants {
     all: Mutex<Vec<(String, Arc<Watched>)>>,
     /// The variant whose sample is in progress.
     now: Mutex<Option<Arc<Watched>>>,
     caches: Mutex<Vec<Watching>>,
+}
+
+impl Default for Variants {
+    fn default() -> Self {
+        Self {
+            all: Mutex::ranked(Rank::ExplainVariants, Vec::new()),
+            now: Mutex::default(),
+            caches: Mutex::ranked(Rank::ExplainCaches, Vec::new()),
+        }
+    }
 }
 
 /// An observed page cache. The reference is weak, so the cache is dropped with its volume.

@@ -1,6 +1,6 @@
 //! [`Bell`]: wakes one thread, which need not wait yet.
 
-use parking_lot::{Condvar, Mutex};
+use throughline_locks::{Condvar, Mutex};
 
 /// See the head of this file.
 #[derive(Default)]

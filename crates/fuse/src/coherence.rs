@@ -28,7 +28,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use foldhash::HashMap;
-use parking_lot::{Condvar, Mutex, RwLock};
+use throughline_locks::{Condvar, Mutex, Rank, RwLock};
 
 use crate::channel::Channel;
 use crate::nodes::nodeid_of;
@@ -120,7 +120,7 @@ impl KernelPages {
     fn new(ino: u64) -> KernelPages {
         KernelPages {
             nodeid: nodeid_of(ino),
-            state: RwLock::default(),
+            state: RwLock::numbered(Rank::KernelPages, nodeid_of(ino), State::default()),
             windows: Mutex::default(),
             changed: Condvar::new(),
             open: AtomicUsize::new(0),

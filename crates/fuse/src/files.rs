@@ -7,10 +7,10 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::RwLock;
 use rustix::fs::OFlags;
 use throughline::internal::{OpenGranted, VolumeLayers};
 use throughline::{Advice, Caller, File, FileOptions, Node, Result};
+use throughline_locks::RwLock;
 
 use crate::coherence::{KernelPages, OpenInodes, Opened, Opening};
 use crate::options::Choices;

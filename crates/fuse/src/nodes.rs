@@ -10,8 +10,8 @@
 use std::time::Instant;
 
 use foldhash::HashMap;
-use parking_lot::{Condvar, Mutex};
 use throughline::{Error, Node, Reason, Result, Volume};
+use throughline_locks::{Condvar, Mutex, Rank};
 
 /// The inode number of the root directory, and its node id.
 pub(crate) const ROOT_INO: u64 = 2;
@@ -57,7 +57,9 @@ impl Nodes {
     pub(crate) fn new(volume: Volume) -> Nodes {
         Nodes {
             volume,
-            shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
+            shards: (0..SHARDS)
+                .map(|_| Mutex::ranked(Rank::KernelNodes, HashMap::default()))
+                .collect(),
             nameless: Mutex::default(),
             freed: Condvar::new(),
         }

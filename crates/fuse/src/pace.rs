@@ -19,7 +19,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::{Condvar, Mutex};
+use throughline_locks::{Condvar, Mutex};
 
 /// How long the thread that spins does so for the next request before it sleeps.
 pub(crate) const SPIN: Duration = Duration::from_micros(50);

@@ -7,8 +7,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fuser::InitFlags;
-use parking_lot::Mutex;
 use throughline::Volume;
+use throughline_locks::{Mutex, Rank};
 
 use crate::block_device::Claim;
 use crate::connection::{Connection, Origin};
@@ -134,7 +134,10 @@ impl Session {
         let server = Arc::new(server);
         Ok(Session {
             connection,
-            open: StillOpen(Arc::new(Mutex::new(Arc::downgrade(&server)))),
+            open: StillOpen(Arc::new(Mutex::ranked(
+                Rank::Session,
+                Arc::downgrade(&server),
+            ))),
             server,
             volume,
             claim,

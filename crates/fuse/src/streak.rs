@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use parking_lot::Mutex;
+use throughline_locks::Mutex;
 
 /// A read that starts within this distance of the streak's end belongs to it: the kernel sends a large read
 /// in pieces, which arrive in any order.

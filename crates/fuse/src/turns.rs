@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::{Condvar, Mutex};
+use throughline_locks::{Condvar, Mutex};
 
 use crate::channel::{Channel, Scratch};
 

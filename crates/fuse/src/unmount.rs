@@ -285,7 +285,7 @@ fn through_helper(point: &Path, how: Unmount) -> Result<(), UnmountError> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Mutex;
+    use throughline_locks::Mutex;
 
     use throughline_testkit::kernel;
 
@@ -322,7 +322,7 @@ mod tests {
         let user = std::fs::File::create(point.join("user")).unwrap();
         let first = Mutex::new(Some((user, first)));
         Ending::of(point).unwrap().closing_first(move || {
-            let (user, first) = first.lock().unwrap().take().unwrap();
+            let (user, first) = first.lock().take().unwrap();
             drop(user);
             first.unmount();
             then();
@@ -343,7 +343,7 @@ mod tests {
         let later = Arc::new(Mutex::new(None));
         let ending = overtaken(&point, first, {
             let (later, point) = (Arc::clone(&later), point.clone());
-            move || *later.lock().unwrap() = mounted(&point)
+            move || *later.lock() = mounted(&point)
         });
         ending.end().unwrap();
         // The kernel may have given it the old ID.
@@ -352,7 +352,7 @@ mod tests {
         ending.cut().unwrap();
         assert!(Ending::named(&ending.name()).is_none());
         assert_eq!(mounts::at(&point).unwrap().map(|mount| mount.id), Some(id));
-        later.lock().unwrap().take().unwrap().unmount();
+        later.lock().take().unwrap().unmount();
     }
 
     #[test]

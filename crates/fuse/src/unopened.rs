@@ -9,8 +9,8 @@
 
 use std::sync::Arc;
 
-use parking_lot::Mutex;
 use throughline::Result;
+use throughline_locks::{Mutex, Rank};
 
 use crate::files::OpenFile;
 
@@ -29,9 +29,16 @@ pub(crate) struct Key {
 type Shard = Vec<(Key, Arc<OpenFile>)>;
 
 /// See the head of this file.
-#[derive(Default)]
 pub(crate) struct Unopened {
     shards: [Mutex<Shard>; SHARDS],
+}
+
+impl Default for Unopened {
+    fn default() -> Self {
+        Self {
+            shards: std::array::from_fn(|_| Mutex::ranked(Rank::UnopenedFiles, Vec::new())),
+        }
+    }
 }
 
 impl Unopened {

@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use throughline_device::{clone_fuse_connection, free_thread};
+use throughline_locks::Mutex;
 
 use crate::beside::{self, Beside, Next};
 use crate::channel::{Channel, Received, Scratch};

@@ -1,6 +1,6 @@
 //! `mkfs` and `pack`.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use pyo3::exceptions::PyValueError;
@@ -10,6 +10,7 @@ use pyo3::types::PyBytes;
 use throughline::archive::{self, Limits, Merge, Sources, Tree};
 use throughline::pack::{PackOptions, PackSize, Packed, PartitionTable};
 use throughline::{Made, MkfsConfig, MkfsError, MkfsOptions, VolumeSize};
+use throughline_locks::{Mutex, MutexGuard};
 
 use crate::error;
 use crate::opening::path;
@@ -179,7 +180,7 @@ impl Exclude {
     }
 
     fn first(&self) -> MutexGuard<'_, Option<PyErr>> {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+        self.failed.lock()
     }
 
     fn has_failed(&self) -> bool {

@@ -8,10 +8,10 @@
 //!   of dropping it, which would write to the image.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{PoisonError, RwLock};
 
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::{PyErr, PyResult, Python, pyfunction};
+use throughline_locks::{Rank, RwLock};
 
 /// `EBADF`
 const BAD_DESCRIPTOR: i32 = 9;
@@ -43,7 +43,7 @@ pub(crate) struct Slot<T> {
 impl<T: Send + Sync> Slot<T> {
     pub(crate) fn new(what: &'static str, value: T) -> Slot<T> {
         Slot {
-            value: RwLock::new(Some(value)),
+            value: RwLock::ranked(Rank::PythonValue, Some(value)),
             what,
             forks: FORKS.load(Ordering::Relaxed),
         }
@@ -70,7 +70,7 @@ impl<T: Send + Sync> Slot<T> {
         if !self.is_of_this_process() {
             return Err(Gone::Forked);
         }
-        let held = self.value.read().unwrap_or_else(PoisonError::into_inner);
+        let held = self.value.read();
         held.as_ref().map(call).ok_or(Gone::Closed)
     }
 
@@ -80,7 +80,7 @@ impl<T: Send + Sync> Slot<T> {
         if !self.is_of_this_process() {
             return None;
         }
-        let held = self.value.try_read().ok()?;
+        let held = self.value.try_read()?;
         held.as_ref().and_then(call)
     }
 
@@ -97,7 +97,7 @@ impl<T: Send + Sync> Slot<T> {
             if !self.is_of_this_process() {
                 return Err(Gone::Forked);
             }
-            let mut held = self.value.write().unwrap_or_else(PoisonError::into_inner);
+            let mut held = self.value.write();
             held.as_mut().map(call).ok_or(Gone::Closed)
         };
         py.detach(exclusive).map_err(|gone| self.error(gone))
@@ -114,7 +114,7 @@ impl<T: Send + Sync> Slot<T> {
             if !self.is_of_this_process() {
                 return None;
             }
-            let mut held = self.value.write().unwrap_or_else(PoisonError::into_inner);
+            let mut held = self.value.write();
             let taken = held.take();
             drop(held);
             taken.map(call)
@@ -143,7 +143,7 @@ impl<T: Send + Sync> Slot<T> {
 impl<T> Drop for Slot<T> {
     fn drop(&mut self) {
         if self.forks != FORKS.load(Ordering::Relaxed) {
-            let value = self.value.get_mut().unwrap_or_else(PoisonError::into_inner);
+            let value = self.value.get_mut();
             std::mem::forget(value.take());
         }
     }

@@ -9,12 +9,13 @@
 
 use std::fmt;
 use std::io::{IoSlice, IoSliceMut};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use throughline_block::Disk;
 use throughline_device::Op;
 use throughline_ext::{Fallocate, Reason};
 use throughline_fileio::{Advice, ReadStream, Wait};
+use throughline_locks::{Mutex, Rank};
 
 use crate::call::traced;
 use crate::cursor::Cursor;
@@ -62,7 +63,7 @@ impl Handle {
             disk: Arc::clone(disk),
             mode,
             stream: ReadStream::default(),
-            position: Arc::default(),
+            position: Arc::new(Mutex::ranked(Rank::Position, 0)),
         }
     }
 
@@ -136,7 +137,7 @@ impl Handle {
         if self.mode.direct || self.mode.no_reads {
             return None;
         }
-        let position = self.position.try_lock().ok()?;
+        let position = self.position.try_lock()?;
         self.source.cached_pieces(*position, len)
     }
 
@@ -145,7 +146,7 @@ impl Handle {
         if self.mode.direct || self.mode.no_reads {
             return None;
         }
-        let mut position = self.position.try_lock().ok()?;
+        let mut position = self.position.try_lock()?;
         let read = self.source.lend_cached(*position, len, lend)?;
         *position = position.saturating_add(read as u64);
         if !self.mode.unseen {

@@ -3,13 +3,14 @@
 use std::fmt;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use smallvec::SmallVec;
 use throughline_device::{
     BlockDevice, Completion, DeviceInfo, DeviceKind, Execute, Limits, Op, Queue, Request,
     ThreadsQueue,
 };
+use throughline_locks::{RwLock, apart};
 
 /// The storage of a volume or a raw file: an array of bytes. Implement it for your own storage and open it
 /// with [`OpenOptions::open_device`](crate::OpenOptions::open_device).
@@ -302,7 +303,7 @@ impl<D: Device + 'static> Execute for Served<D> {
 
     fn execute(&self, mut request: Request) -> Completion {
         // The request's memory must be returned even if the device panics.
-        let done = catch_unwind(AssertUnwindSafe(|| self.carry_out(&mut request)));
+        let done = apart(|| catch_unwind(AssertUnwindSafe(|| self.carry_out(&mut request))));
         let result = done.unwrap_or_else(|_| Err(io::Error::other("the device panicked")));
         Completion { request, result }
     }
@@ -369,10 +370,7 @@ impl Memory {
 
     /// A copy of the current bytes; after [`Volume::close`](crate::Volume::close), a clean image.
     pub fn to_vec(&self) -> Vec<u8> {
-        self.bytes
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.bytes.read().clone()
     }
 }
 
@@ -402,21 +400,18 @@ fn part(len: usize, offset: u64, total: usize) -> io::Result<std::ops::Range<usi
 
 impl Device for Memory {
     fn len_bytes(&self) -> u64 {
-        self.bytes
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .len() as u64
+        self.bytes.read().len() as u64
     }
 
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        let bytes = self.bytes.read().unwrap_or_else(PoisonError::into_inner);
+        let bytes = self.bytes.read();
         let part = part(buf.len(), offset, bytes.len())?;
         buf.copy_from_slice(&bytes[part]);
         Ok(())
     }
 
     fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
-        let mut bytes = self.bytes.write().unwrap_or_else(PoisonError::into_inner);
+        let mut bytes = self.bytes.write();
         let part = part(buf.len(), offset, bytes.len())?;
         bytes[part].copy_from_slice(buf);
         Ok(())

@@ -4,7 +4,8 @@
 //! concurrent writes do not overwrite each other.
 
 use std::io::{self, IoSlice, IoSliceMut, Read, Seek, SeekFrom, Write};
-use std::sync::{MutexGuard, PoisonError};
+
+use throughline_locks::MutexGuard;
 
 use crate::file::File;
 use crate::handle::Handle;
@@ -13,7 +14,7 @@ use crate::raw::RawFile;
 impl Handle {
     /// A call that panics while it holds the lock leaves the position unchanged.
     fn locked_position(&self) -> MutexGuard<'_, u64> {
-        self.position.lock().unwrap_or_else(PoisonError::into_inner)
+        self.position.lock()
     }
 
     fn read_on(&self, bufs: &mut [IoSliceMut<'_>]) -> io::Result<usize> {

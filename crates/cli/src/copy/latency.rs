@@ -5,11 +5,11 @@
 //! does not count.
 
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
 use std::thread::{self, ThreadId};
 use std::time::{Duration, Instant};
 
 use throughline::{Event, Listener};
+use throughline_locks::Mutex;
 
 /// Observes the I/O of one volume.
 #[derive(Debug, Default)]
@@ -28,7 +28,7 @@ impl FirstSubmits {
     pub(super) fn mean<'a>(of: impl Iterator<Item = &'a FirstSubmits>) -> Option<Duration> {
         let (mut total, mut count) = (Duration::ZERO, 0);
         for calls in of {
-            let calls = calls.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let calls = calls.0.lock();
             total += calls.total;
             count += calls.count;
         }
@@ -54,7 +54,7 @@ impl Calls {
 
 impl Listener for FirstSubmits {
     fn event(&self, event: &Event) {
-        let mut calls = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut calls = self.0.lock();
         let own = thread::current().id();
         match event {
             Event::CallBegins => {
@@ -98,7 +98,7 @@ mod tests {
     /// How many calls were counted, and whether their mean is at least this many seconds.
     fn counted(seen: &FirstSubmits, seconds: u64) -> (u32, bool) {
         let mean = FirstSubmits::mean([seen].into_iter());
-        let count = seen.0.lock().unwrap().count;
+        let count = seen.0.lock().count;
         (count, mean.is_some_and(|mean| mean.as_secs() >= seconds))
     }
 

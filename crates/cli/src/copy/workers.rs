@@ -7,12 +7,12 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use rustix::io::Errno;
 use throughline::{AlignedBuf, File, FileType};
+use throughline_locks::{Condvar, Mutex};
 
 use super::extended::{Extended, Refused};
 use super::pump::{ALIGN_BYTES, Transfer, copy_small};
@@ -220,16 +220,10 @@ struct UnderWay {
     fewer: Condvar,
 }
 
-impl UnderWay {
-    fn lock(&self) -> MutexGuard<'_, HashSet<Id>> {
-        self.targets.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 impl Queue<'_> {
     /// Queues a file for the workers; blocks while all are busy.
     pub(crate) fn push(&mut self, job: Job) {
-        self.under_way.lock().insert(job.target_id);
+        self.under_way.targets.lock().insert(job.target_id);
         self.batch_bytes = self.batch_bytes.saturating_add(job.len_bytes);
         self.batch.push(job);
         if self.batch.len() >= BATCH_FILES || self.batch_bytes >= BATCH_BYTES {
@@ -246,16 +240,13 @@ impl Queue<'_> {
 
     /// Waits until no write to this file is pending.
     pub(crate) fn wait_for(&mut self, target: Id) {
-        if !self.under_way.lock().contains(&target) {
+        if !self.under_way.targets.lock().contains(&target) {
             return;
         }
         self.flush();
-        let targets = self.under_way.lock();
-        let done = self
-            .under_way
-            .fewer
-            .wait_while(targets, |targets| targets.contains(&target));
-        drop(done.unwrap_or_else(PoisonError::into_inner));
+        let mut targets = self.under_way.targets.lock();
+        let fewer = &self.under_way.fewer;
+        fewer.wait_while(&mut targets, |targets| targets.contains(&target));
     }
 
     /// Waits until all queued files are closed.
@@ -263,11 +254,9 @@ impl Queue<'_> {
         if !self.batch.is_empty() {
             self.flush();
         }
-        let done = self
-            .under_way
-            .fewer
-            .wait_while(self.under_way.lock(), |targets| !targets.is_empty());
-        drop(done.unwrap_or_else(PoisonError::into_inner));
+        let mut targets = self.under_way.targets.lock();
+        let fewer = &self.under_way.fewer;
+        fewer.wait_while(&mut targets, |targets| !targets.is_empty());
     }
 }
 
@@ -341,7 +330,7 @@ impl Drop for Taken<'_> {
     fn drop(&mut self) {
         // Close the files before notifying the waiters.
         self.batch.clear();
-        let mut targets = self.under_way.lock();
+        let mut targets = self.under_way.targets.lock();
         for id in &self.ids {
             targets.remove(id);
         }

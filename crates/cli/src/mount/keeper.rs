@@ -26,10 +26,11 @@ use std::io::{self, BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, ExitCode};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread;
 
 use throughline_fuse::{Ending, Outside, Unmount, UnmountError, asked_shutdown_mode};
+use throughline_locks::Mutex;
 
 use super::end::{self, End};
 use super::{EXIT_SYSTEM, deserted, start};
@@ -226,10 +227,10 @@ impl Keeper {
     fn ask(&self, request: Request) -> io::Result<String> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, answer) = mpsc::channel();
-        locked(&self.waiting).insert(number, sender);
+        self.waiting.lock().insert(number, sender);
         let sent = locked(&self.requests).write_all(&request.bytes(number));
         if sent.is_err() {
-            locked(&self.waiting).remove(&number);
+            self.waiting.lock().remove(&number);
         }
         let ended = || io::Error::other("the process that unmounts has ended");
         sent.ok()
@@ -268,10 +269,6 @@ impl Outside for Keeper {
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Passes answers to those who wait for them, until the keeper has ended.
 fn take_answers(
     answers: ChildStdout,
@@ -289,12 +286,12 @@ fn take_answers(
         let sender = number
             .parse()
             .ok()
-            .and_then(|number: u32| locked(waiting).remove(&number));
+            .and_then(|number: u32| waiting.lock().remove(&number));
         if let Some(sender) = sender {
             let _ = sender.send(answer.to_owned());
         }
     }
-    locked(waiting).clear();
+    waiting.lock().clear();
 }
 
 /// If this process was started as a keeper, runs as one and returns the exit code.

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::thread::Scope;
 
-use parking_lot::Mutex;
 use throughline_device::{FuseEntry, FuseReserve, bind_thread};
+use throughline_locks::Mutex;
 
 use super::{Rings, SMALL_BYTES, contain};
 use crate::channel::{Channel, Scratch};

@@ -18,10 +18,10 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::Mutex;
 use smallvec::SmallVec;
 use throughline::Error;
 use throughline::ops::Outcome;
+use throughline_locks::Mutex;
 use zerocopy::FromBytes;
 
 use super::{Refusal, Request};

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
-use parking_lot::Mutex;
 use throughline_device::AlignedBuf;
+use throughline_locks::{Mutex, Rank};
 
 use crate::Result;
 use crate::meter::Spent;
@@ -54,7 +54,10 @@ pub(crate) fn race(
 ) -> Result<Race> {
     let written: Vec<CachePadded<AtomicU64>> = streams.iter().map(|_| Default::default()).collect();
     let at_the_end = OnceLock::new();
-    let streams: Vec<_> = streams.into_iter().map(Mutex::new).collect();
+    let streams = streams.into_iter();
+    let streams: Vec<_> = streams
+        .map(|one| Mutex::ranked(Rank::Experiment, one))
+        .collect();
     let calls = Mutex::new(Durations::new(durations::MOST));
     let spent = together(streams.len(), |number| {
         // Locked only by this stream's thread.

@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
-use parking_lot::Mutex;
 use throughline_device::AlignedBuf;
+use throughline_locks::{Mutex, Rank};
 
 use super::durations::{Durations, MOST};
 use super::targets::{Access, Target};
@@ -100,7 +100,7 @@ impl<'a> Crew<'a> {
             let mut buffer = AlignedBuf::zeroed(workload.block_bytes as usize, 4096);
             random.fill(&mut buffer);
             let times = Times::new(MOST / workload.workers() as usize);
-            Ok(Mutex::new(Lane { buffer, times }))
+            Ok(Mutex::ranked(Rank::Experiment, Lane { buffer, times }))
         };
         Ok(Crew {
             workload,

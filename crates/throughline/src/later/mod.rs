@@ -21,9 +21,11 @@ mod queue;
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 pub use pending::Pending;
+
+use throughline_locks::{Mutex, MutexGuard};
 
 use crate::error::Result;
 use crate::handle::Handle;
@@ -220,7 +222,7 @@ fn run(mut shared: Arc<Shared>, group: fn(&Shared) -> &Group, sync: fn(&Handle) 
 
 impl Group {
     fn lock(&self) -> MutexGuard<'_, Syncs> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Adds a caller. Returns true if no sync is running: the caller must start one.

@@ -2,8 +2,10 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
+
+use throughline_locks::{Mutex, MutexGuard};
 
 /// A call in flight; resolves to its result. Dropping it does not cancel the call.
 ///
@@ -38,7 +40,7 @@ pub(super) fn ready<T>(answer: T) -> Pending<T> {
 
 impl<T> Slot<T> {
     fn state(&self) -> MutexGuard<'_, State<T>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     fn end(&self, state: State<T>) {

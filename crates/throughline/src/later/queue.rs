@@ -5,9 +5,10 @@
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
+
+use throughline_locks::{Condvar, Mutex, MutexGuard};
 
 /// About as many calls of one kind as a disk can use concurrently.
 const MAX_THREADS: usize = 8;
@@ -48,7 +49,7 @@ impl Queue {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Queues a job for a thread. If the system cannot start any thread, the caller runs one.
@@ -88,9 +89,7 @@ impl Queue {
                 continue;
             }
             state.idle += 1;
-            let waited = self.wake.wait_timeout(state, IDLE);
-            let timeout;
-            (state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            let timeout = self.wake.wait_for(&mut state, IDLE);
             state.idle -= 1;
             if timeout.timed_out() && state.jobs.is_empty() {
                 state.threads -= 1;

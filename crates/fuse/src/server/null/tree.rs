@@ -10,9 +10,9 @@ use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
-use parking_lot::Mutex;
 use rustix::fs::FileType as Kind;
 use rustix::io::Errno;
+use throughline_locks::Mutex;
 
 /// The number of the root.
 const ROOT: u64 = 1;

@@ -4,8 +4,8 @@ use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use parking_lot::Mutex;
 use throughline::{Device, Memory};
+use throughline_locks::Mutex;
 use throughline_testkit::e2fs::mke2fs;
 
 /// The kinds of images.

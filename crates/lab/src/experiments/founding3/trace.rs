@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use throughline_block::{Event, Listener};
 use throughline_device::Op;
 use throughline_fileio::PageCache;
 use throughline_fileio::throttle::Pauses;
+use throughline_locks::Mutex;
 
 use crate::Result;
 use crate::kernel::run;

@@ -11,13 +11,14 @@ mod model;
 use std::collections::HashMap;
 use std::hint::black_box;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
 
 use throughline::internal::OpenBlockDevice;
 use throughline::{DirtyLimits, FileOptions, OpenOptions};
 use throughline_device::{AlignedBuf, MemoryDevice};
 use throughline_fileio::PageCache;
+use throughline_locks::{Rank, RwLock};
 
 use crate::callgrind;
 use crate::hollow::load_image;
@@ -246,7 +247,10 @@ struct Handles {
 impl Handles {
     fn new(cache: &Arc<PageCache>) -> Handles {
         Handles {
-            by_device: RwLock::new(HashMap::from([(DEVICE, Arc::clone(cache))])),
+            by_device: RwLock::ranked(
+                Rank::Experiment,
+                HashMap::from([(DEVICE, Arc::clone(cache))]),
+            ),
             looked_up: AtomicU64::new(0),
         }
     }
@@ -255,9 +259,7 @@ impl Handles {
     #[inline(never)]
     fn balance(&self, device: u64, dirtied_bytes: u64) {
         self.looked_up.fetch_add(1, Ordering::Relaxed);
-        let handles = self.by_device.read();
-        let handles = handles.unwrap_or_else(PoisonError::into_inner);
-        if let Some(cache) = handles.get(&device) {
+        if let Some(cache) = self.by_device.read().get(&device) {
             cache.throttle().balance(dirtied_bytes);
         }
     }

@@ -5,10 +5,10 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use throughline::Volume;
 use throughline::internal::VolumeLayers;
 use throughline_device::Op;
+use throughline_locks::Mutex;
 
 use super::{Bench, Images};
 use crate::Result;
