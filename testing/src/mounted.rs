@@ -210,6 +210,11 @@ impl Mounted {
         let Some(status) = self.ended else {
             panic!("unmounted, but the server has not ended in {END:?}: {log}");
         };
+        // A request that panics only fails, which its caller may have expected.
+        assert!(
+            !log.contains("panicked"),
+            "a thread of the server panicked: {log}"
+        );
         (status, log)
     }
 

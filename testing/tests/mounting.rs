@@ -1,6 +1,11 @@
 //! The test mounts themselves: changes made on one are in the image, and nothing is left behind, however it
 //! ends.
 
+#[path = "mixed_threads/calls.rs"]
+mod calls;
+#[path = "oracle/mod.rs"]
+mod oracle;
+
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
@@ -191,4 +196,27 @@ fn an_error_in_the_middle_of_a_listing_keeps_the_names_before_it() {
     let found = names_in(&mounted.path("/dir"));
     assert!(found.starts_with(&names[..9]), "{found:?} of {names:?}");
     mounted.unmount();
+}
+
+/// The threads of `mixed_threads/calls.rs` on a mount. Their server checks the order of locks too.
+#[test]
+fn calls_of_every_kind_go_on_beside_each_other() {
+    use oracle::seeds::{Deadline, seeds, soak};
+    let (most, steps) = if soak() { (60, 12_000) } else { (2, 400) };
+    for seed in seeds(most) {
+        if !Mounted::possible() {
+            return;
+        }
+        let Some(image) = DiskImage::make("-t ext4 -b 1024", "64m") else {
+            return;
+        };
+        let what = format!("calls of every kind on a mount, THROUGHLINE_SEED={seed}");
+        let _deadline = Deadline::new(what.clone());
+        let mounted = Mounted::new(image.path(), ["", "strictatime"][seed as usize % 2]);
+        let target = calls::OnMount(mounted.root().to_owned());
+        let ran = calls::run(&target, seed, 10, steps);
+        ran.unwrap_or_else(|wrong| panic!("{what} (threads do not repeat): {wrong}"));
+        mounted.unmount();
+        image.check(&what);
+    }
 }

@@ -6,18 +6,25 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
 use throughline_extfmt::FsBlock;
+use throughline_locks::{Mutex, Place, Rank};
 
 use crate::base::Base;
 use crate::error::{Error, Result};
-use crate::lock_order::{Place, Rank};
 
 /// See the head of this file.
-#[derive(Default)]
 pub(crate) struct GivenUp {
     is_any: AtomicBool,
     blocks: Mutex<Vec<FsBlock>>,
+}
+
+impl Default for GivenUp {
+    fn default() -> Self {
+        Self {
+            is_any: AtomicBool::new(false),
+            blocks: Mutex::ranked(Rank::GivenUp, Vec::new()),
+        }
+    }
 }
 
 impl Base {

@@ -58,6 +58,8 @@ pub enum Rank {
     ReadaheadThreads,
     /// An open journal handle, or a wait for a commit.
     Handle,
+    /// Blocks that the journal still has to write home before they are data.
+    GivenUp,
     /// The tree of a quota file, while an entry is added or removed; by kind.
     QuotaTree,
     /// Attributes shared between inodes, while a reference is added or dropped.

@@ -1,8 +1,10 @@
 //! Threads on the same files through buffered, direct and sync handles. Each sector contains its file,
 //! position and version, so a reader can check it: it is no older than the last write completed before the
-//! read began, it was written at some time, and it belongs to this file.
+//! read began, it was written at some time, and it belongs to this file. And threads that make calls of every
+//! kind on names ([`calls`]).
 
 mod appending;
+mod calls;
 mod cutting;
 #[path = "../oracle/mod.rs"]
 mod oracle;
@@ -14,7 +16,8 @@ use oracle::image::{SHAPES, Scratch, Shape, tools};
 use oracle::seeds::{Deadline, seeds, soak};
 use throughline::internal::OpenBlockDevice;
 use throughline::{
-    Advice, DirtyLimits, Fallocate, File, FileOptions, OpenOptions, SyncRange, Volume,
+    AccessTimes, Advice, DirtyLimits, Fallocate, File, FileOptions, OpenOptions, SyncRange, Volume,
+    VolumeOptions,
 };
 use throughline_device::BlockDevice;
 use throughline_testing::sectors::{MAGIC, SECTOR_BYTES, Sector, fill, filled, parse};
@@ -382,4 +385,29 @@ fn readers_of_a_file_being_cut_see_only_its_data() {
 #[test]
 fn appends_never_overlap() {
     over_shapes("appending", appending::appending);
+}
+
+fn calls_of_every_kind(seed: u64, name: &str, scratch: &Scratch) -> Check {
+    let device = scratch.device(&shape(name));
+    let mut settings = VolumeOptions::new();
+    settings
+        .access_times(AccessTimes::Strict)
+        .directory_access_times(true);
+    let volume = OpenOptions::new()
+        .write(true)
+        .cache_bytes(Some(2 << 20))
+        .volume(&settings)
+        .open_block_device(Arc::clone(&device))
+        .map_err(in_call("open"))?;
+    let volume = calls::Library(volume);
+    let steps = if soak() { 8000 } else { 500 };
+    calls::run(&volume, seed, 10, steps)?;
+    close_and_open(volume.0, &device, seed, scratch)?
+        .close()
+        .map_err(in_call("close again"))
+}
+
+#[test]
+fn calls_of_every_kind_go_on_beside_each_other() {
+    over_shapes("calls", calls_of_every_kind);
 }
