@@ -106,3 +106,9 @@ impl<T: ?Sized> DerefMut for MutexGuard<'_, T> {
         &mut self.guard
     }
 }
+
+impl<T: ?Sized + fmt::Debug> fmt::Debug for MutexGuard<'_, T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        (**self).fmt(f)
+    }
+}

@@ -68,6 +68,8 @@ pub enum Rank {
     Mapping,
     /// Space that is reserved for a file's cached data.
     Delayed,
+    /// The clusters among it (`bigalloc`).
+    DelayedClusters,
     /// Freed blocks being discarded.
     Trimming,
     /// Freed blocks whose transaction is not committed.

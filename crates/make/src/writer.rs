@@ -32,7 +32,7 @@ pub(crate) fn read_bytes(disk: &Disk, at: u64, len: usize) -> Result<Vec<u8>> {
 /// are relative to the start of the volume, and need not be aligned to the device's logical blocks: what else
 /// is in the first and last of them is kept.
 pub(crate) struct Writer<'d> {
-    disk: &'d Disk,
+    pub(crate) disk: &'d Disk,
     offset: u64,
     /// The bytes of the batch, then those of the run that grows. Each run begins at a multiple of the logical
     /// block.

@@ -210,6 +210,8 @@ pub(crate) struct ImageContent {
     direct: OnceLock<Box<File>>,
 }
 
+// With the check of their order, locks are larger.
+#[cfg(not(debug_assertions))]
 const _: () = assert!(size_of::<ImageContent>() <= 120 && size_of::<File>() <= 120);
 
 /// Reads and writes of at least this many bytes count as long.

@@ -228,7 +228,7 @@ impl Keeper {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let (sender, answer) = mpsc::channel();
         self.waiting.lock().insert(number, sender);
-        let sent = locked(&self.requests).write_all(&request.bytes(number));
+        let sent = self.requests.lock().write_all(&request.bytes(number));
         if sent.is_err() {
             self.waiting.lock().remove(&number);
         }

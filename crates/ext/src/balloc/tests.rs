@@ -128,10 +128,10 @@ fn exactly_all_blocks_can_be_allocated() {
                 Err(error) => panic!("{name}: {error}"),
             }
         }
-        let kept = fs.balloc.kept_for_maps << fs.geo.cluster_ratio_log;
+        let kept = fs.balloc.kept.for_maps() << fs.geo.cluster_ratio_log;
         assert_eq!(total + kept, free_before, "{name}");
         assert_eq!(fs.statfs().expect(name).free_blocks, kept, "{name}");
-        for _ in 0..fs.balloc.kept_for_maps {
+        for _ in 0..fs.balloc.kept.for_maps() {
             let run = fs
                 .claim_metadata(FsBlock(0), 1)
                 .expect("blocks kept for mappings");

@@ -20,7 +20,7 @@ impl Default for Delayed {
     fn default() -> Self {
         Self {
             state: Mutex::ranked(Rank::Delayed, State::default()),
-            clusters: Mutex::default(),
+            clusters: Mutex::ranked(Rank::DelayedClusters, Clusters::default()),
         }
     }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Weak};
 
 use throughline_block::Disk;
 use throughline_device::{BlockDevice, Limits, MemoryDevice};
-use throughline_locks::{Mutex, RwLock};
+use throughline_locks::{Mutex, Rank, RwLock};
 
 use crate::cache::{AddressSpace, Backing, CacheOptions, Holes, PageCache};
 use crate::error::{Reason, Result};
@@ -95,10 +95,10 @@ impl Volume {
         Arc::new_cyclic(|this| FakeFile {
             space: AddressSpace::new(Arc::clone(&self.cache), 0, self.block as u32),
             volume: Arc::clone(self),
-            state: Mutex::default(),
+            state: Mutex::ranked(Rank::Mapping, FileState::default()),
             this: Weak::clone(this),
-            lock: RwLock::new(()),
-            extend: Mutex::new(()),
+            lock: RwLock::ranked(Rank::FileIo, ()),
+            extend: Mutex::ranked(Rank::Extend, ()),
         })
     }
 
