@@ -19,6 +19,7 @@ use std::sync::{Arc, Weak};
 use throughline_fileio::{self as fileio, AddressSpace, Backing, Holes, Map, MappedExtent, Mapper};
 use throughline_locks::Mutex;
 
+use crate::caller::Caller;
 use crate::data::Data;
 use crate::emptied::inode::WHOLE_BYTES;
 use crate::error::{Error, Result};
@@ -58,6 +59,7 @@ impl CachedFile {
             Cached {
                 space: Arc::new(AddressSpace::new(cache, size, fs.geo.block_bytes)),
                 file: Mutex::default(),
+                stored_for: Mutex::default(),
             }
         });
         let mut known = cached.file.lock();
@@ -83,6 +85,19 @@ impl CachedFile {
     }
 }
 
+impl Drop for CachedFile {
+    fn drop(&mut self) {
+        if self.space.refused.is_any() && !self.fs.is_down() {
+            let (kept, lost) = self.space.refused.bytes();
+            tracing::error!(
+                ino = self.inode.ino.0,
+                bytes = kept + lost,
+                "what a program stored in a mapping of this file is lost: there was no space for it"
+            );
+        }
+    }
+}
+
 impl Map for CachedFile {
     fn block_bytes(&self) -> u32 {
         self.fs.geo.block_bytes
@@ -104,6 +119,13 @@ impl Backing for CachedFile {
 
     fn reserve(&self, file_offset: u64, len: u64) -> fileio::Result<Holes> {
         reserve(&self.fs, &self.inode, &self.space, file_offset, len)
+    }
+
+    fn reserve_kept(&self, file_offset: u64, len: u64) -> fileio::Result<Holes> {
+        let cached = self.inode.cached.get();
+        let stored_for = cached.and_then(|cached| *cached.stored_for.lock());
+        let _acts = stored_for.map(Caller::act);
+        self.reserve(file_offset, len)
     }
 
     fn unreserve(&self, units: u64) {

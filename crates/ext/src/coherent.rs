@@ -12,13 +12,14 @@
 //!   mapping, so a call that fails has changed nothing.
 
 use std::ops::Range;
+use std::sync::Arc;
 
-use throughline_fileio::{AddressSpace, Frozen, buffered, coherence};
+use throughline_fileio::{AddressSpace, Backing, Frozen, buffered, coherence};
 
 use crate::cached::Bare;
 use crate::cached::inode::Cached;
 use crate::data::Data;
-use crate::error::Result;
+use crate::error::{Error, Reason, Result};
 use crate::inode::{Inode, Inodes};
 use crate::map;
 
@@ -74,6 +75,41 @@ pub(crate) fn flush(inode: &Inode, range: Range<u64>) -> Result<()> {
     Ok(buffered::flush(&host, range)?)
 }
 
+/// As [`flush`], without the bytes for which there is no space ([`buffered::write_back`]): they stay
+/// dirty.
+///
+/// # Errors
+/// Errors of write-back.
+pub(crate) fn flush_promised(inode: &Inode, range: Range<u64>) -> Result<()> {
+    let Some(host) = inode.cached.get().and_then(Cached::file) else {
+        return Ok(());
+    };
+    Ok(buffered::flush_promised(&host, range)?)
+}
+
+/// The first bytes in the range that are in memory only because there is no space for them.
+pub(crate) fn first_kept(inode: &Inode, range: &Range<u64>) -> Option<Range<u64>> {
+    inode.cached.get()?.space.refused.first_kept(range)
+}
+
+/// For a read that goes past the cache and found no space to write back what it must see: the file, if that is
+/// because bytes are kept without space. They are read from the cache.
+pub(crate) fn short_of_space(inode: &Inode, error: &Error) -> Option<Arc<dyn Backing>> {
+    let is_space = matches!(error, Error::Caller(Reason::NoSpace | Reason::Quota));
+    let cached = inode
+        .cached
+        .get()
+        .filter(|cached| is_space && cached.space.refused.is_any());
+    cached.and_then(Cached::file)
+}
+
+/// Bytes of the file were written or removed: a sync no longer fails because they were lost.
+pub(crate) fn rewritten(inode: &Inode, range: &Range<u64>) {
+    if let Some(cached) = inode.cached.get() {
+        cached.space.refused.rewritten(range);
+    }
+}
+
 /// Prepares a direct read of the range. The I/O lock is held, shared.
 ///
 /// # Errors
@@ -109,11 +145,16 @@ pub(crate) fn make_way<'i>(
     };
     let space = &cached.space;
     if space.size() != map::size(fs, inode)? || !inode.delayed.is_idle() {
+        flush_promised(inode, ALL)?;
+    }
+    if space.size() != map::size(fs, inode)? {
         flush(inode, ALL)?;
     } else if space.is_dirty(range.clone()) {
         flush(inode, coherence::whole_blocks(space, range.clone()))?;
     }
-    Ok(Some(drop_range(fs, inode, space, range)))
+    let frozen = space.freeze();
+    drop_blocks(fs, inode, space, range);
+    Ok(Some(frozen))
 }
 
 /// Prepares a change that removes the bytes of a range: writes back the dirty data in the blocks at its edges
@@ -135,8 +176,17 @@ pub(crate) fn before_loss(
     Ok(freeze(inode))
 }
 
-/// As [`before_loss`], but writes back all dirty data: for a change that moves the data after it, or that
-/// commits a size while there may be dirty data below that size.
+/// As [`before_loss`], but writes back all dirty data below a size that is about to be committed. What has no
+/// space stays dirty: after a crash it reads as zeros, as any hole does.
+///
+/// # Errors
+/// As [`flush`].
+pub(crate) fn before_growth(inode: &Inode) -> Result<Option<Frozen<'_>>> {
+    flush_promised(inode, ALL)?;
+    Ok(freeze(inode))
+}
+
+/// As [`before_loss`], but writes back all dirty data: for a change that moves the data after it.
 ///
 /// # Errors
 /// As [`flush`].
@@ -148,22 +198,47 @@ pub(crate) fn before_move(inode: &Inode) -> Result<Option<Frozen<'_>>> {
 /// Drops the cached data of all blocks that the range touches, including dirty data: their contents on the
 /// device have been replaced. The file is frozen, and the I/O lock held exclusively.
 pub(crate) fn drop_cached(fs: &Data, inode: &Inode, range: Range<u64>) {
-    let Some(cached) = inode.cached.get() else {
-        return;
-    };
-    let space = &cached.space;
+    if let Some(cached) = inode.cached.get() {
+        cached.space.refused.rewritten(&range);
+        drop_blocks(fs, inode, &cached.space, range);
+    }
+}
+
+fn drop_blocks(fs: &Data, inode: &Inode, space: &AddressSpace, range: Range<u64>) {
     if !space.is_empty() && !range.is_empty() {
         let host = Bare { fs, inode, space };
-        let blocks = coherence::whole_blocks(space, range);
+        let blocks = without_kept_edges(space, range);
         space.discard(&host, blocks.clone());
         let log = fs.geo.block_log;
         inode
             .delayed
-            .dropped(fs, (blocks.start >> log, blocks.end >> log));
+            .dropped(fs, (blocks.start.div_ceil(1 << log), blocks.end >> log));
     }
     if space.dirty_bytes() == 0 {
         inode.delayed.all_clean(fs, inode);
     }
+}
+
+/// The range, extended to whole blocks where the block at its edge is on the device. An edge that is kept
+/// without space is only in memory: its bytes outside the range stay there.
+fn without_kept_edges(space: &AddressSpace, range: Range<u64>) -> Range<u64> {
+    let blocks = coherence::whole_blocks(space, range.clone());
+    let block = u64::from(space.block_bytes());
+    let is_kept = |at: u64| {
+        space
+            .refused
+            .first_kept(&(at..at.saturating_add(block)))
+            .is_some()
+    };
+    let start = match is_kept(blocks.start) {
+        true => range.start,
+        false => blocks.start,
+    };
+    let end = match range.end < blocks.end && is_kept(blocks.end - block) {
+        true => range.end,
+        false => blocks.end,
+    };
+    start..end
 }
 
 /// Drops the clean cached data and keeps the rest, after a change that may have stopped half-way.
@@ -185,7 +260,7 @@ fn flush_around(inode: &Inode, space: &AddressSpace, range: Range<u64>, rest: bo
     };
     for part in [before, after] {
         if !part.is_empty() && space.is_dirty(part.clone()) {
-            flush(inode, part)?;
+            flush_promised(inode, part)?;
         }
     }
     Ok(())
@@ -198,17 +273,7 @@ pub(crate) fn freeze(inode: &Inode) -> Option<Frozen<'_>> {
 
 /// Freezes the file and drops all its cached data.
 pub(crate) fn discard_all<'i>(fs: &Data, inode: &'i Inode) -> Option<Frozen<'i>> {
-    let cached = inode.cached.get()?;
-    Some(drop_range(fs, inode, &cached.space, ALL))
-}
-
-fn drop_range<'i>(
-    fs: &Data,
-    inode: &Inode,
-    space: &'i AddressSpace,
-    range: Range<u64>,
-) -> Frozen<'i> {
-    let frozen = space.freeze();
-    drop_cached(fs, inode, range);
-    frozen
+    let frozen = freeze(inode)?;
+    drop_cached(fs, inode, ALL);
+    Some(frozen)
 }

@@ -175,11 +175,11 @@ fn allocate_while_dirty(fs: &Data, inode: &Inode, offset: u64, end: u64, grow: b
     let seen = coherent::size(fs, inode)?;
     // Data written past the committed end must be on the device before a size that covers it is committed.
     let _frozen = if grow && end > seen && seen > map::size(fs, inode)? {
-        coherent::before_move(inode)?
+        coherent::before_growth(inode)?
     } else {
         // Dirty data beside the range may have reserved a cluster that the range needs.
         let clusters = clusters_of(fs, offset, end);
-        coherent::flush(inode, clusters)?;
+        coherent::flush_promised(inode, clusters)?;
         coherent::freeze(inode)
     };
     let done = allocate(fs, inode, offset, end, grow);

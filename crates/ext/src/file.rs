@@ -12,7 +12,7 @@ use std::io::{IoSlice, IoSliceMut};
 use std::sync::atomic::Ordering;
 
 use throughline_extfmt::inode::InodeFlags;
-use throughline_fileio::{Mapper, direct};
+use throughline_fileio::{Mapper, ReadStream, buffered, direct};
 
 use crate::coherent;
 use crate::data::Data;
@@ -46,7 +46,11 @@ impl Data {
         }
         if inode.cached.get().is_some() {
             let len = bufs.iter().map(|b| b.len() as u64).sum();
-            coherent::before_read(self, inode, offset..offset.saturating_add(len))?;
+            let ready = coherent::before_read(self, inode, offset..offset.saturating_add(len));
+            if let Err(error) = ready {
+                let host = coherent::short_of_space(inode, &error).ok_or(error)?;
+                return Ok(buffered::read(&host, offset, bufs, &ReadStream::default())?);
+            }
         }
         Ok(direct::read(
             &self.disk,
@@ -144,6 +148,7 @@ impl Data {
             zero_in_block(self, inode, size, offset)?;
         }
         let done = direct::write(&self.disk, mapper, offset, bufs)?;
+        coherent::rewritten(inode, &(offset..offset.saturating_add(done as u64)));
         self.touch_written(inode);
         Ok(done)
     }
@@ -156,7 +161,8 @@ impl Data {
     /// the name, and those above it.
     ///
     /// # Errors
-    /// Device errors, returned by every call until the sync succeeds.
+    /// Device errors, returned by every call until the sync succeeds. `NoSpace` or `Quota`, also until then, if
+    /// a program stored bytes through a mapping for which there is no space.
     pub fn sync_file(&self, inode: &Inode) -> Result<()> {
         self.sync_inode(inode, false, self.check_syncable())
     }
@@ -187,7 +193,7 @@ impl Data {
         going_on: Result<()>,
     ) -> Result<()> {
         self.check_up()?;
-        let flushed = emptied::finish(self, inode);
+        let flushed = flush_stored(self, inode);
         if !data_only {
             self.store_times_of(inode)?;
         }
@@ -206,13 +212,11 @@ impl Data {
     /// Fails if the inode is not a regular file, or must not change. (Whether existing bytes may be changed
     /// was decided at open: [`crate::Attrs::check_open`].)
     pub(crate) fn check_may_write(&self, inode: &Inode) -> Result<()> {
-        self.check_writable()?;
-        check_regular(inode)?;
-        map::size(self, inode)?;
+        check_may_store(self, inode)?;
         if inode.flags.any(InodeFlags::IMMUTABLE) {
             return Err(Reason::Permission.into());
         }
-        self.check_unprotected(inode)
+        Ok(())
     }
 
     /// Fails if the file is append-only, so that existing bytes must not change.
@@ -294,6 +298,29 @@ impl Data {
             self.store_attributes(h, inode)
         })
     }
+}
+
+/// Writes back all data of a file. Fails if bytes are lost that a program has stored.
+fn flush_stored(fs: &Data, inode: &Inode) -> Result<()> {
+    let mut flushed = emptied::finish(fs, inode);
+    let short = inode.cached.get().map(|cached| &cached.space.refused);
+    let Some(refused) = short.filter(|refused| refused.is_any()) else {
+        return flushed;
+    };
+    if flushed.is_err() && fs.cache.throttle().promised_bytes() > 0 {
+        // Reservations may exceed the need, which is known once the data of all files is written back.
+        let _ = fs.cache.flush_all();
+        flushed = emptied::finish(fs, inode);
+    }
+    flushed.and(refused.lost().map_or(Ok(()), |why| Err(why.into())))
+}
+
+/// As [`Data::check_may_write`], for bytes that were stored before the file became immutable.
+pub(crate) fn check_may_store(fs: &Data, inode: &Inode) -> Result<()> {
+    fs.check_writable()?;
+    check_regular(inode)?;
+    map::size(fs, inode)?;
+    fs.check_unprotected(inode)
 }
 
 /// Zeroes the part of the last block past the end of the file, once while the inode is in memory, before a

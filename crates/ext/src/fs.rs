@@ -12,6 +12,7 @@ use std::sync::atomic::Ordering;
 
 use throughline_extfmt::features::Incompat;
 use throughline_extfmt::superblock::State;
+use throughline_fileio as fileio;
 
 use crate::emptied;
 use crate::error::Result;
@@ -91,7 +92,11 @@ impl Fs {
             return Ok(());
         }
         let going_on = self.check_going_on();
-        let flushed = self.cache.flush_all();
+        let mut flushed = self.cache.flush_all();
+        if matches!(flushed, Err(fileio::Error::Caller(fileio::Reason::NoSpace))) {
+            // What was written back may have needed less space than was reserved for it.
+            flushed = self.cache.flush_all();
+        }
         let emptied = self.finish_emptied();
         going_on?;
         tree::place_all(self)?;

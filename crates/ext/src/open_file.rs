@@ -9,6 +9,7 @@
 
 #[cfg(test)]
 mod tests;
+mod write_back;
 
 use std::any::Any;
 use std::io::{IoSlice, IoSliceMut};
@@ -16,7 +17,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use throughline_fileio::buffered;
+use throughline_fileio::{self as fileio, buffered};
 use throughline_fileio::{Accepted, AddressSpace, Backing, ReadStream, Wait};
 
 use crate::cached::CachedFile;
@@ -176,12 +177,13 @@ impl OpenFile {
         if fs.allocates() {
             self.take_blocks(at, regular::total(bufs))?;
         }
-        let (offset, accepted) = match self.write_once(at, bufs, wait) {
+        let put = |at: u64, bufs: &[IoSlice<'_>]| buffered::write(&self.host, at, bufs, wait);
+        let (offset, accepted) = match self.write_once(at, bufs, put) {
             // Reservations may exceed the need, which is known once the data is written back.
             Err(Error::Caller(Reason::NoSpace)) if wait == Wait::Yes && self.others_are_dirty() => {
                 // Write-back errors are reported to the owners of the data.
                 let _ = fs.cache.flush_all();
-                self.write_once(at, bufs, wait)?
+                self.write_once(at, bufs, put)?
             }
             Err(Error::Caller(Reason::NoSpace))
                 if wait == Wait::No && self.space().dirty_bytes() > 0 =>
@@ -211,61 +213,62 @@ impl OpenFile {
     }
 
     fn others_are_dirty(&self) -> bool {
-        self.fs().cache.throttle().dirty_bytes() > 0
+        self.fs().cache.throttle().promised_bytes() > 0
     }
 
-    fn write_once(
+    /// Writes by `put`, under the locks that the place of the bytes requires.
+    fn write_once<R: From<Accepted>>(
         &self,
         at: Option<u64>,
         bufs: &[IoSlice<'_>],
-        wait: Wait,
-    ) -> Result<(u64, Accepted)> {
+        put: impl Fn(u64, &[IoSlice<'_>]) -> fileio::Result<R>,
+    ) -> Result<(u64, R)> {
         let inode = self.inode();
         loop {
             let done = match at {
-                Some(offset) => self.write_within(offset, bufs, wait)?,
+                Some(offset) => self.write_within(offset, bufs, &put)?,
                 None => None,
             };
             let done = match done {
                 Some(done) => Some(done),
-                None => self.write_extending(at, bufs, wait)?,
+                None => self.write_extending(at, bufs, &put)?,
             };
             if let Some(done) = done {
                 return Ok(done);
             }
             // The data is in the inode. If it no longer fits, it is in blocks after this.
             let _io = inode.io_exclusive();
-            if let Some(done) = self.write_inline(at, bufs)? {
-                return Ok(done);
+            if let Some((offset, done)) = self.write_inline(at, bufs)? {
+                return Ok((offset, R::from(done)));
             }
         }
     }
 
     /// Writes within the file size; `None` if the write does not fit or the data is in the inode.
-    fn write_within(
+    fn write_within<R>(
         &self,
         offset: u64,
         bufs: &[IoSlice<'_>],
-        wait: Wait,
-    ) -> Result<Option<(u64, Accepted)>> {
+        put: &impl Fn(u64, &[IoSlice<'_>]) -> fileio::Result<R>,
+    ) -> Result<Option<(u64, R)>> {
         let (fs, inode) = (self.fs(), self.inode());
         let end = offset.checked_add(regular::total(bufs));
         let _io = inode.io_shared();
         if end.is_none_or(|end| end > self.size()) || is_inline(inode) {
             return Ok(None);
         }
-        let accepted = buffered::write(&self.host, offset, bufs, wait)?;
+        let accepted = put(offset, bufs)?;
         fs.touch_written(inode);
         Ok(Some((offset, accepted)))
     }
 
     /// Writes at any offset, including past the end; `None` if the data is in the inode.
-    fn write_extending(
+    fn write_extending<R>(
         &self,
         at: Option<u64>,
         bufs: &[IoSlice<'_>],
-        wait: Wait,
-    ) -> Result<Option<(u64, Accepted)>> {
+        put: &impl Fn(u64, &[IoSlice<'_>]) -> fileio::Result<R>,
+    ) -> Result<Option<(u64, R)>> {
         let (fs, inode) = (self.fs(), self.inode());
         let _io = loop {
             file::zero_tail_once(fs, inode)?;
@@ -282,10 +285,10 @@ impl OpenFile {
         let _extend = inode.extend();
         let offset = at.unwrap_or_else(|| self.size());
         let accepted = if Data::is_within_all_limits(offset.saturating_add(regular::total(bufs))) {
-            buffered::write(&self.host, offset, bufs, wait)?
+            put(offset, bufs)?
         } else {
             let bufs = fs.within_limit(inode, offset, bufs)?;
-            buffered::write(&self.host, offset, &bufs, wait)?
+            put(offset, &bufs)?
         };
         fs.touch_written(inode);
         Ok(Some((offset, accepted)))

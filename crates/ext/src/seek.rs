@@ -62,7 +62,7 @@ fn seek(fs: &Data, inode: &Inode, offset: u64, data: bool) -> Result<Option<u64>
     }
     if !coherent::is_clean(inode) {
         // Dirty data has no blocks yet.
-        coherent::flush(inode, offset..u64::MAX)?;
+        coherent::flush_promised(inode, offset..u64::MAX)?;
     }
     let mut at = offset;
     while at < size {
@@ -73,10 +73,15 @@ fn seek(fs: &Data, inode: &Inode, offset: u64, data: bool) -> Result<Option<u64>
             return Ok((!data).then_some(at));
         };
         let found = map::lookup(fs, inode, FileBlock(block), u32::MAX - block)?;
-        if matches!(found.kind, Kind::Data(_)) == data {
-            return Ok(Some(at));
+        let end = (u64::from(block) + u64::from(found.len_blocks)) << fs.geo.block_log;
+        let is_data = matches!(found.kind, Kind::Data(_));
+        // Bytes that are in memory only, because there is no space for them, are data.
+        match coherent::first_kept(inode, &(at..end)).filter(|_| !is_data) {
+            Some(kept) if data => return Ok(Some(kept.start)),
+            Some(kept) if kept.start == at => at = kept.end,
+            _ if is_data == data => return Ok(Some(at)),
+            _ => at = end,
         }
-        at = (u64::from(block) + u64::from(found.len_blocks)) << fs.geo.block_log;
     }
     Ok(None)
 }

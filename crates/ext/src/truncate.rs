@@ -74,7 +74,7 @@ fn resize(fs: &Data, inode: &Inode, size: u64) -> Result<()> {
 fn lengthen(fs: &Data, inode: &Inode, size: u64) -> Result<()> {
     // Data written past the committed end must be on the device before the committed size covers it.
     let _frozen = if coherent::size(fs, inode)? > map::size(fs, inode)? {
-        coherent::before_move(inode)?
+        coherent::before_growth(inode)?
     } else {
         coherent::freeze(inode)
     };

@@ -11,8 +11,8 @@ use std::io::{IoSlice, IoSliceMut};
 use std::ops::Range;
 use std::sync::Arc;
 
-use crate::cache::{self, Accepted, Backing};
-use crate::error::Result;
+use crate::cache::{self, Accepted, Backing, Stored};
+use crate::error::{Error, Result};
 use crate::readahead::ReadStream;
 use crate::throttle::Wait;
 
@@ -46,6 +46,22 @@ pub fn write(
     cache::write(host, offset, bufs, wait)
 }
 
+/// As [`write()`], for bytes that their program has stored already, and that the kernel writes back: all are
+/// taken, whatever the space on the volume. Bytes without space are kept in memory; each flush of their range
+/// fails until it finds space for them. If too many are kept, they are lost, and their range is recorded.
+///
+/// # Errors
+/// Those of reading the mapping before anything is written. All other errors are in the result.
+pub fn write_back(host: &Arc<dyn Backing>, offset: u64, bufs: &[IoSlice<'_>]) -> Result<Stored> {
+    cache::write_back(host, offset, bufs)
+}
+
+/// Records that bytes which a program has stored in the range are lost: each sync of the file fails until they
+/// are written again or removed ([`Refused::lost`](crate::Refused::lost)).
+pub fn lose(host: &Arc<dyn Backing>, range: Range<u64>, why: Error) {
+    cache::lose(host, range, why);
+}
+
 /// Throttles the calling thread for what it dirtied: pauses it when dirty memory is above the free-run
 /// threshold, and holds its stream to a backlog while others write long streams too. Waits at most 200 ms
 /// for each. Call it after releasing the file's locks.
@@ -64,9 +80,17 @@ pub fn pause(host: &Arc<dyn Backing>, accepted: Accepted) {
 ///
 /// # Errors
 /// The error that write-back met during this call: it is returned by each call until the write succeeds.
-/// Also, that the cache was closed.
+/// Also, that the cache was closed. `NoSpace` or `Quota` if there is no space for bytes of [`write_back`].
 pub fn flush(host: &Arc<dyn Backing>, range: Range<u64>) -> Result<()> {
-    host.space().cache().writeback.flush(host, range)
+    host.space().cache().writeback.flush(host, range, true)
+}
+
+/// As [`flush`], without the bytes for which there was no space ([`write_back`]): they stay as they are.
+///
+/// # Errors
+/// Those of write-back.
+pub fn flush_promised(host: &Arc<dyn Backing>, range: Range<u64>) -> Result<()> {
+    host.space().cache().writeback.flush(host, range, false)
 }
 
 /// Starts write-back of the dirty blocks in the range and does not wait. Failed writes are retried like any

@@ -19,8 +19,8 @@ pub mod writeback;
 mod zeros;
 
 pub use cache::{
-    Accepted, AddressSpace, Backing, CacheOptions, Frozen, Holes, PageCache, ReadCounts,
-    cached_pieces, lend_cached,
+    Accepted, AddressSpace, Backing, CacheOptions, Frozen, Holes, PageCache, ReadCounts, Refused,
+    Stored, cached_pieces, lend_cached,
 };
 pub use error::{Error, Reason, Result};
 pub use file_lock::{FileExclusive, FileLock, FileShared};

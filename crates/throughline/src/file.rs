@@ -7,8 +7,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use throughline_device::Op;
 use throughline_ext::{Inode, Reason};
 
+use crate::call::traced;
 use crate::error::Result;
 use crate::handle::Handle;
 use crate::metadata::{Attributes, FileType, Metadata};
@@ -52,6 +54,18 @@ impl File {
 
     pub(crate) fn inode(&self) -> &Inode {
         self.node.inode()
+    }
+
+    /// See [`ops::write_back`].
+    pub(crate) fn write_back(&self, bytes: &[u8], offset: u64) -> Result<()> {
+        let file = self.node.held().buffered()?;
+        let write = || Ok(file.write_back(offset, bytes)?);
+        traced(
+            self.node.volume().disk(),
+            Op::Write,
+            |()| bytes.len(),
+            write,
+        )
     }
 
     pub(crate) fn node_ref(&self) -> &Node {

@@ -32,10 +32,9 @@ const FIFO_TIMES: &str = "data in a fifo stays in the kernel: the server gets no
 const SHIFTED: &str = "the kernel's FUSE refuses these modes itself: the server gets no request";
 const ACCESS_FLAGS: &str = "the kernel's FUSE ignores these flags: the server refuses opens, writes and \
     changes, but not access checks and F_SETFL";
+const STORES: &str = "FUSE has no request to ask for space at a store to a mapping: it succeeds, and each fsync and msync \
+    fails until there is space";
 const STATX: &str = "the kernel's FUSE does not pass on attributes of statx";
-
-const STORES: &str =
-    "FUSE is not asked when a program stores to a mapping: the sync fails, not the store";
 
 pub(crate) const KNOWN: &[Known] = &[
     Known {
@@ -57,6 +56,27 @@ pub(crate) const KNOWN: &[Known] = &[
         step: "bob: run xfs_io -c mmap%20-rw%200%208k -c mwrite%200%208k -c msync%20-s bob-m",
         kernel: "ok -1 ",
         ours: "ok 1 msync: No space left on device",
+        why: STORES,
+    },
+    Known {
+        case: "mapped without space",
+        step: "run xfs_io -c mmap%20-rw%200%201M -c mwrite%20-S%200x61%200%201M -c msync%20-s m",
+        kernel: "ok -1",
+        ours: "ok 1 msync: No space left on device",
+        why: STORES,
+    },
+    Known {
+        case: "mapped without space",
+        step: "fsync b",
+        kernel: "ok",
+        ours: "ENOSPC",
+        why: STORES,
+    },
+    Known {
+        case: "mapped without space",
+        step: "fdatasync b",
+        kernel: "ok",
+        ours: "ENOSPC",
         why: STORES,
     },
     Known {

@@ -1,5 +1,6 @@
 //! Memory-mapped files, shared and private, through `xfs_io`: no safe program maps memory itself.
 
+use throughline_testing::pair::Recipe;
 use throughline_testing::program;
 
 use crate::judge::{USUAL, judge};
@@ -9,6 +10,19 @@ use crate::script::{Case, case};
 fn memory() {
     if program::has(&["xfs_io"]) {
         judge("memory", &USUAL, CASES);
+    }
+}
+
+#[test]
+fn mapped_without_space() {
+    let recipe = Recipe {
+        mke2fs: "-t ext4 -b 4096 -m 0 -N 256",
+        size: "16M",
+        options: "",
+    };
+    if program::has(&["xfs_io"]) {
+        let cases = [case("mapped without space", NO_SPACE)];
+        judge("mapped without space", &recipe, &cases);
     }
 }
 
@@ -77,6 +91,25 @@ const COHERENT: &str = "
     content f
     run xfs_io -c mmap%20-rw%200%208k -c mwrite%20-S%200x67%206000%2010 -c fzero%204k%204k f
     content f
+";
+
+const NO_SPACE: &str = "
+    open b m RDWR,CREATE 644
+    ftruncate b 1M
+    open a f RDWR,CREATE 644
+    fill a
+    fsync a
+    run xfs_io -c mmap%20-rw%200%201M -c mwrite%20-S%200x61%200%201M -c msync%20-s m
+    fsync b
+    fdatasync b
+    ftruncate b 0
+    fsync b
+    ftruncate a 0
+    fsync a
+    ftruncate b 1M
+    run xfs_io -c mmap%20-rw%200%201M -c mwrite%20-S%200x61%200%201M -c msync%20-s m
+    fsync b
+    content m
 ";
 
 const BEYOND: &str = "

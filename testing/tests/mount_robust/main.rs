@@ -18,6 +18,7 @@ mod ignore_case;
 mod kills;
 #[path = "../kill/load.rs"]
 mod load;
+mod mapped;
 mod memory;
 #[path = "../kill/model.rs"]
 mod model;

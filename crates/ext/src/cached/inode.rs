@@ -5,16 +5,26 @@ use std::sync::{Arc, Weak};
 use throughline_fileio::{AddressSpace, Backing};
 use throughline_locks::Mutex;
 
+use crate::caller::Caller;
+
 /// See the head of this file.
 pub(crate) struct Cached {
     /// The cached data.
     pub(crate) space: Arc<AddressSpace>,
     pub(super) file: Mutex<Option<Weak<dyn Backing>>>,
+    /// Who stored the bytes that are kept without space: their space is asked for later.
+    pub(super) stored_for: Mutex<Option<Caller>>,
 }
 
 impl Cached {
     /// The file as the cache sees it, if it is in use.
     pub(crate) fn file(&self) -> Option<Arc<dyn Backing>> {
         self.file.lock().as_ref().and_then(Weak::upgrade)
+    }
+
+    /// Bytes were stored for this caller, whose process may end. If several callers' bytes have no space, the
+    /// last counts.
+    pub(crate) fn note_stored_for(&self, caller: Caller) {
+        *self.stored_for.lock() = Some(caller);
     }
 }

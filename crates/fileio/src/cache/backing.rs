@@ -23,6 +23,14 @@ pub trait Backing: Map {
     /// No space; errors of reading the mapping. On error nothing is reserved.
     fn reserve(&self, file_offset: u64, len: u64) -> Result<Holes>;
 
+    /// As [`Backing::reserve`], for bytes that were stored when there was no space for them.
+    ///
+    /// # Errors
+    /// The same.
+    fn reserve_kept(&self, file_offset: u64, len: u64) -> Result<Holes> {
+        self.reserve(file_offset, len)
+    }
+
     /// Returns reservations for `units` allocation units that are not needed.
     fn unreserve(&self, units: u64);
 

@@ -202,7 +202,7 @@ impl Taking<'_> {
         let file_size = self.space.core.size();
         for folio in state.overlapping_mut(self.range.clone()) {
             let within = folio.blocks(&self.range);
-            let Some(mut blocks) = folio.takeable(within) else {
+            let Some(mut blocks) = self.space.refused.takeable(folio, within) else {
                 match self.run {
                     None => continue,
                     Some(_) => break,

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::cache::folio::Folio;
+use crate::cache::refused::end_keeping;
 use crate::cache::span::{Span, SpanState};
 use crate::cache::{AddressSpace, Backing};
 
@@ -60,6 +61,7 @@ impl AddressSpace {
             dropped.reserved_units += folio.reserved.count(whole.clone()) as u64;
             folio.dirty.remove(whole.clone());
             folio.reserved.remove(whole.clone());
+            end_keeping(self, &folio.bytes(&whole));
             folio.up_to_date.remove(whole);
             if folio.up_to_date.is_empty() && folio.is_idle() {
                 empty.push(folio.start);
@@ -128,6 +130,7 @@ impl AddressSpace {
             });
             self.release(dropped);
         }
+        end_keeping(self, &(0..u64::MAX));
         let dirty = self.dirty_bytes();
         if dirty > 0 {
             self.cache.throttle.release(dirty);

@@ -33,6 +33,7 @@ mod promise;
 mod read;
 mod reads;
 mod reclaim;
+mod refused;
 mod runs;
 mod space;
 mod span;
@@ -65,14 +66,16 @@ pub use backing::{Backing, Holes};
 pub use lend::{cached_pieces, lend_cached};
 pub use reads::ReadCounts;
 pub use space::{AddressSpace, Frozen};
-pub use write::Accepted;
+pub use write::{Accepted, Stored};
 
 pub(crate) use activity::Running;
 pub(crate) use dirty::DirtyRun;
 pub(crate) use fill::{Filling, read_in};
 pub(crate) use read::read;
+pub use refused::Refused;
+pub(crate) use refused::{lose, promote};
 pub(crate) use stream::Writing;
-pub(crate) use write::write;
+pub(crate) use write::{write, write_back};
 
 /// The smallest budget, in bytes. Less could not hold one folio for each concurrent operation.
 pub(crate) const MIN_BUDGET_BYTES: u64 = 1 << 20;

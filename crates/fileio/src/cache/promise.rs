@@ -1,13 +1,15 @@
 //! What a piece of a buffered write needs before it may dirty blocks: room in the throttle for the dirty
-//! bytes, and space reserved on the volume for holes. Dropping a promise returns what was not used.
+//! bytes, and space reserved on the volume for holes; or, for bytes to be kept without that
+//! ([`crate::cache::refused`]), room among those. Dropping a promise returns what was not used.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use crate::cache::Backing;
 use crate::cache::folio::Folio;
+use crate::cache::refused::promote;
 use crate::cache::span::number_of;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::throttle::{Throttle, Wait};
 
 /// See the module documentation.
@@ -18,6 +20,8 @@ pub(crate) struct Promise<'a> {
     prepared: Vec<Range<u64>>,
     /// Holes among them, with space reserved for each unit. Used parts are removed.
     holes: Vec<Range<u64>>,
+    /// Room for bytes that are kept without a reservation: that of the one block of this promise.
+    kept_bytes: u64,
 }
 
 /// Room acquired for dirty bytes.
@@ -38,25 +42,16 @@ impl<'a> Promise<'a> {
     /// Acquires what a write to `range`, within one span, needs.
     ///
     /// # Errors
-    /// Those of waiting for room and of reserving; nothing is held then.
+    /// Those of waiting for room and of reserving; nothing is held then. The same for kept blocks in the range.
     pub(crate) fn for_range(
         host: &'a Arc<dyn Backing>,
         range: Range<u64>,
         wait: Wait,
     ) -> Result<Promise<'a>> {
-        let space = host.space();
-        let prepared = clean_runs(host, &range);
-        let bytes = prepared.iter().map(|run| run.end - run.start).sum();
-        let throttle = &space.cache.throttle;
-        if bytes > 0 {
-            throttle.acquire(bytes, wait)?;
+        if host.space().refused.is_any() {
+            promote(host, &range).1?;
         }
-        let mut promise = Promise {
-            host,
-            room: Room { throttle, bytes },
-            prepared: Vec::new(),
-            holes: Vec::new(),
-        };
+        let (mut promise, prepared) = Self::with_room(host, &range, wait)?;
         for run in prepared {
             let holes = host.reserve(run.start, run.end - run.start)?;
             let holes = holes
@@ -67,6 +62,48 @@ impl<'a> Promise<'a> {
             promise.prepared.push(run);
         }
         Ok(promise)
+    }
+
+    /// Acquires what a write to one block needs for which there is no space, so that it is kept.
+    ///
+    /// # Errors
+    /// `why`, if too much is kept; those of waiting for room.
+    pub(crate) fn to_keep(
+        host: &'a Arc<dyn Backing>,
+        block: Range<u64>,
+        wait: Wait,
+        why: Error,
+    ) -> Result<Promise<'a>> {
+        let (mut promise, prepared) = Self::with_room(host, &block, wait)?;
+        let bytes = promise.room.bytes;
+        if !promise.room.throttle.keep(bytes) {
+            return Err(why);
+        }
+        promise.kept_bytes = bytes;
+        promise.prepared = prepared;
+        Ok(promise)
+    }
+
+    /// With room for the clean runs of the range, which are also returned.
+    fn with_room(
+        host: &'a Arc<dyn Backing>,
+        range: &Range<u64>,
+        wait: Wait,
+    ) -> Result<(Promise<'a>, Vec<Range<u64>>)> {
+        let prepared = clean_runs(host, range);
+        let bytes = prepared.iter().map(|run| run.end - run.start).sum();
+        let throttle = &host.space().cache.throttle;
+        if bytes > 0 {
+            throttle.acquire(bytes, wait)?;
+        }
+        let promise = Promise {
+            host,
+            room: Room { throttle, bytes },
+            prepared: Vec::new(),
+            holes: Vec::new(),
+            kept_bytes: 0,
+        };
+        Ok((promise, prepared))
     }
 
     /// Whether the clean blocks of `blocks`, `new_bytes` in all, may become dirty under this promise.
@@ -98,6 +135,12 @@ impl<'a> Promise<'a> {
     pub(crate) fn used(&mut self, folio: &mut Folio, blocks: &Range<usize>, new_bytes: u64) {
         self.room.bytes -= new_bytes;
         let range = folio.bytes(blocks);
+        if self.kept_bytes > 0 && new_bytes > 0 {
+            // One block.
+            self.kept_bytes -= new_bytes;
+            self.host.space().refused.keep(range);
+            return;
+        }
         let mut left = Vec::with_capacity(self.holes.len());
         for hole in self.holes.drain(..) {
             let here = hole.start.max(range.start)..hole.end.min(range.end);
@@ -130,6 +173,9 @@ fn rest_of(range: &Range<u64>) -> Option<Range<u64>> {
 
 impl Drop for Promise<'_> {
     fn drop(&mut self) {
+        if self.kept_bytes > 0 {
+            self.room.throttle.end_keeping(self.kept_bytes);
+        }
         let unit = u64::from(self.host.space().block_bytes());
         let units: u64 = self
             .holes

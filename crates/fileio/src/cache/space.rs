@@ -10,6 +10,7 @@ use throughline_locks::Mutex;
 use crate::cache::PageCache;
 use crate::cache::activity::{self, Activity, Running};
 use crate::cache::folio::MIN_FOLIO_BYTES;
+use crate::cache::refused::Refused;
 use crate::cache::runs::Runs;
 use crate::cache::span::{Span, SpanState, number_of};
 use crate::cache::stream::{Run, WriteStreams};
@@ -21,6 +22,8 @@ pub struct AddressSpace {
     pub(crate) core: Arc<Core>,
     pub(crate) activity: Activity,
     pub(crate) runs: Runs,
+    /// Bytes that a program has stored and that have no space on the volume.
+    pub refused: Refused,
     pub(crate) streams: WriteStreams,
     pub(crate) fills: Run,
     /// Owned by the flusher.
@@ -63,6 +66,7 @@ impl AddressSpace {
             core: Arc::new(core),
             activity: Activity::default(),
             runs: Runs::default(),
+            refused: Refused::default(),
             streams: WriteStreams::default(),
             fills: Run::default(),
             flushing: FileState::default(),

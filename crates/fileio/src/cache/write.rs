@@ -22,6 +22,7 @@ use throughline_device::Pages;
 use crate::cache::fill::read_in;
 use crate::cache::folio::Folio;
 use crate::cache::promise::Promise;
+use crate::cache::refused::lose;
 use crate::cache::span::{Span, SpanState, number_of, range_of};
 use crate::cache::stream::Writing;
 use crate::cache::waits::Ticket;
@@ -47,6 +48,24 @@ pub struct Accepted {
     pub run: (u64, u64),
 }
 
+/// Result of [`crate::buffered::write_back`].
+#[derive(Clone, Debug)]
+pub struct Stored {
+    /// As after a write: all bytes.
+    pub accepted: Accepted,
+    /// Why some of the bytes could not be taken; their ranges are recorded as lost.
+    pub lost: Option<Error>,
+}
+
+impl From<Accepted> for Stored {
+    fn from(accepted: Accepted) -> Stored {
+        Stored {
+            accepted,
+            lost: None,
+        }
+    }
+}
+
 /// See [`crate::buffered::write`].
 pub(crate) fn write(
     host: &Arc<dyn Backing>,
@@ -54,6 +73,55 @@ pub(crate) fn write(
     bufs: &[IoSlice<'_>],
     wait: Wait,
 ) -> Result<Accepted> {
+    begin(host, offset, bufs, wait, |mut writer| {
+        let outcome = writer.all();
+        host.space().refused.rewritten(&(offset..writer.at));
+        match outcome {
+            Err(error) if writer.at == offset => Err(error),
+            _ => Ok(writer.accepted(offset)),
+        }
+    })
+}
+
+/// See [`crate::buffered::write_back`].
+pub(crate) fn write_back(
+    host: &Arc<dyn Backing>,
+    offset: u64,
+    bufs: &[IoSlice<'_>],
+) -> Result<Stored> {
+    begin(host, offset, bufs, Wait::Yes, |mut writer| {
+        writer.keeps = Some(u64::MAX);
+        let (space, end) = (host.space(), writer.end);
+        let block = u64::from(space.block_bytes());
+        let (mut lost, mut why) = (Vec::new(), None);
+        while let Err(error) = writer.all() {
+            // Later blocks may have their space.
+            let from = writer.at;
+            let to = (from - from % block).saturating_add(block).min(end);
+            writer.skip(to);
+            lost.push(from..to);
+            why = Some(error);
+        }
+        space.refused.rewritten(&(offset..end));
+        if let Some(why) = &why {
+            lost.into_iter()
+                .for_each(|range| lose(host, range, why.clone()));
+        }
+        Ok(Stored {
+            accepted: writer.accepted(offset),
+            lost: why,
+        })
+    })
+}
+
+/// Calls `put` with a writer of the bytes, if there are any.
+fn begin<R: From<Accepted>>(
+    host: &Arc<dyn Backing>,
+    offset: u64,
+    bufs: &[IoSlice<'_>],
+    wait: Wait,
+    put: impl FnOnce(Writer<'_>) -> Result<R>,
+) -> Result<R> {
     let given = bufs
         .iter()
         .fold(0_u64, |sum, buf| sum.saturating_add(buf.len() as u64));
@@ -61,18 +129,18 @@ pub(crate) fn write(
         .checked_add(given)
         .ok_or(Error::Caller(Reason::TooLarge))?;
     if given == 0 {
-        return Ok(Accepted {
+        return Ok(R::from(Accepted {
             bytes: 0,
             dirtied_bytes: 0,
             run: (offset, offset),
-        });
+        }));
     }
     let space = host.space();
     let zeroed_bytes = zero_tail(host, offset, wait)?;
     let writing = space.streams.begin(offset);
     let is_long = end - writing.start() >= LONG_BYTES;
     let _in_call = is_long.then(|| space.cache.writeback.enter_long());
-    let mut writer = Writer {
+    put(Writer {
         host,
         space,
         wait,
@@ -83,15 +151,8 @@ pub(crate) fn write(
         writing: Some(writing),
         spare: None,
         dirtied_bytes: zeroed_bytes,
-    };
-    match writer.all() {
-        Err(error) if writer.at == offset => Err(error),
-        _ => Ok(Accepted {
-            bytes: (writer.at - offset) as usize,
-            dirtied_bytes: writer.dirtied_bytes,
-            run: (writer.run_start(), writer.at),
-        }),
-    }
+        keeps: None,
+    })
 }
 
 /// Zeroes the rest of the last block before a write past it exposes that rest to readers: on the device it
@@ -124,6 +185,7 @@ fn zero_tail(host: &Arc<dyn Backing>, offset: u64, wait: Wait) -> Result<u64> {
         writing: None,
         spare: None,
         dirtied_bytes: 0,
+        keeps: None,
     };
     writer.all()?;
     Ok(writer.dirtied_bytes)
@@ -157,9 +219,27 @@ struct Writer<'a> {
     /// Memory for the next folio.
     spare: Option<Pages>,
     dirtied_bytes: u64,
+    /// For bytes that are kept if there is no space for them: the most bytes for which space is asked at
+    /// once, so that there are few attempts while there is none.
+    keeps: Option<u64>,
 }
 
 impl<'a> Writer<'a> {
+    /// The result of a call that began at `offset`.
+    fn accepted(&self, offset: u64) -> Accepted {
+        Accepted {
+            bytes: (self.at - offset) as usize,
+            dirtied_bytes: self.dirtied_bytes,
+            run: (self.run_start(), self.at),
+        }
+    }
+
+    /// Leaves out the bytes up to `to`.
+    fn skip(&mut self, to: u64) {
+        self.memory.skip((to - self.at) as usize);
+        self.at = to;
+    }
+
     fn all(&mut self) -> Result<()> {
         while self.at < self.end {
             let outcome = self.piece();
@@ -191,17 +271,33 @@ impl<'a> Writer<'a> {
 
     /// The promise of a piece, and the end of the piece. On a nearly full volume, and near a limit, the piece
     /// is halved, down to one block, until there is space for it.
-    fn promise(&self, piece_end: u64) -> Result<(Promise<'a>, u64)> {
+    fn promise(&mut self, piece_end: u64) -> Result<(Promise<'a>, u64)> {
         let block = u64::from(self.space.block_bytes());
-        let mut end = piece_end;
+        let start = self.at - self.at % block;
+        let most = self.keeps.unwrap_or(u64::MAX);
+        let mut end = piece_end.min(start.saturating_add(most));
         loop {
             let promise = Promise::for_range(self.host, self.at..end, self.wait);
             let half = self.at + (end - self.at) / 2;
             let half = half - half % block;
-            match promise {
-                Err(Error::Caller(Reason::NoSpace | Reason::Quota)) if half > self.at => end = half,
-                other => return Ok((other?, end)),
-            }
+            let promise = match promise {
+                Err(Error::Caller(Reason::NoSpace | Reason::Quota)) if half > self.at => {
+                    end = half;
+                    continue;
+                }
+                Err(why @ Error::Caller(Reason::NoSpace | Reason::Quota))
+                    if self.keeps.is_some() =>
+                {
+                    self.keeps = Some(block);
+                    return Ok((
+                        Promise::to_keep(self.host, self.at..end, self.wait, why)?,
+                        end,
+                    ));
+                }
+                other => other?,
+            };
+            self.keeps = self.keeps.map(|_| 2 * (end - start).max(block));
+            return Ok((promise, end));
         }
     }
 

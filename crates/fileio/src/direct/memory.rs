@@ -127,6 +127,16 @@ impl<'m> WriteMemory<'m> {
         taken
     }
 
+    /// Passes over the next bytes.
+    pub(crate) fn skip(&mut self, mut bytes: usize) {
+        while bytes > 0 {
+            match self.take(bytes).len() {
+                0 => return,
+                taken => bytes -= taken,
+            }
+        }
+    }
+
     /// Copies the next bytes into `to`, from as many pieces as needed.
     pub(crate) fn copy_to(&mut self, mut to: &mut [u8]) {
         while !to.is_empty() {

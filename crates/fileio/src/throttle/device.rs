@@ -22,6 +22,8 @@ type Bell = Box<dyn Fn() + Send + Sync>;
 /// See the module documentation.
 pub(crate) struct Device {
     pub(crate) room: Room<Error>,
+    /// See [`Throttle::keep`](crate::throttle::Throttle::keep).
+    pub(crate) kept_bytes: AtomicU64,
     /// All bytes that ever became clean. Written once per run of write-back.
     cleaned_bytes: CachePadded<AtomicU64>,
     background_bytes: AtomicU64,
@@ -46,6 +48,7 @@ impl Device {
         let thresholds = limits.resolve(budget_bytes);
         Device {
             room: Room::new(thresholds.limit_bytes),
+            kept_bytes: AtomicU64::new(0),
             cleaned_bytes: CachePadded::default(),
             background_bytes: AtomicU64::new(thresholds.background_bytes),
             asked: Mutex::ranked(Rank::DirtyLimits, (limits, budget_bytes)),

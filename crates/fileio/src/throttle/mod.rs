@@ -36,6 +36,7 @@ mod tests;
 mod writers;
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Reason, Result};
@@ -51,6 +52,9 @@ use law::MAX_PAUSE;
 use process::Process;
 use room::{Room, Ticket};
 use writers::Writers;
+
+/// Divisor of the limits for what [`Throttle::keep`] counts.
+const KEPT_SHARE: u64 = 4;
 
 /// Whether a call may wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
@@ -192,6 +196,43 @@ impl Throttle {
         self.device.count_cleaned(bytes);
         self.release(bytes);
         self.device.sample(self.device.now(), self.positions());
+    }
+
+    /// Counts dirty bytes for which there is no space on the volume, and which therefore stay dirty; false if
+    /// they would be more than a quarter of a limit. The rest is for data that can be written.
+    pub(crate) fn keep(&self, bytes: u64) -> bool {
+        let counts = [
+            (&self.device.kept_bytes, self.device.room.limit_bytes()),
+            (&self.process.kept_bytes, self.process.room.limit_bytes()),
+        ];
+        let all = counts.map(|(kept, limit)| {
+            kept.fetch_add(bytes, Ordering::Relaxed)
+                .saturating_add(bytes)
+                <= limit / KEPT_SHARE
+        });
+        let fits = all == [true; 2];
+        if !fits {
+            self.end_keeping(bytes);
+        }
+        fits
+    }
+
+    /// Ends the counting of [`Throttle::keep`].
+    pub(crate) fn end_keeping(&self, bytes: u64) {
+        self.process.kept_bytes.fetch_sub(bytes, Ordering::Relaxed);
+        self.device.kept_bytes.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Whether bytes that can be written have too little room left, because the limits were lowered.
+    pub(crate) fn keeps_too_much(&self) -> bool {
+        let kept = self.device.kept_bytes.load(Ordering::Relaxed);
+        kept > 0 && kept.saturating_add(self.most_at_once()) > self.limit_bytes()
+    }
+
+    /// Dirty bytes that can be written: those for which there is space on the volume.
+    pub fn promised_bytes(&self) -> u64 {
+        let kept = self.device.kept_bytes.load(Ordering::Relaxed);
+        self.dirty_bytes().saturating_sub(kept)
     }
 
     /// Sets or clears the error that stalls write-back. Threads that wait for room get the error.
@@ -351,6 +392,8 @@ impl Drop for Throttle {
     /// Dirty bytes that remain are lost with the cache; their room in the process is released.
     fn drop(&mut self) {
         self.process.room.give_back(self.device.room.used_bytes());
+        let kept = self.device.kept_bytes.load(Ordering::Relaxed);
+        self.process.kept_bytes.fetch_sub(kept, Ordering::Relaxed);
     }
 }
 

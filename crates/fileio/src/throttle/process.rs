@@ -24,6 +24,8 @@ pub fn set_process_limits(limits: DirtyLimits) {
 /// State shared by all devices.
 pub(crate) struct Process {
     pub(crate) room: Room<Error>,
+    /// Of all devices; see [`Throttle::keep`](crate::throttle::Throttle::keep).
+    pub(crate) kept_bytes: AtomicU64,
     background_bytes: AtomicU64,
     /// Memory that the process may use: the default limits are fractions of it.
     memory_bytes: u64,
@@ -40,6 +42,7 @@ impl Process {
         let thresholds = limits.resolve(memory_bytes);
         Arc::new(Process {
             room: Room::new(thresholds.limit_bytes),
+            kept_bytes: AtomicU64::new(0),
             background_bytes: AtomicU64::new(thresholds.background_bytes),
             memory_bytes,
             devices: Mutex::new(Vec::new()),

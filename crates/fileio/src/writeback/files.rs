@@ -146,8 +146,9 @@ impl Files {
     pub(super) fn forget_clean(&mut self, key: Key) -> Option<Arc<dyn Backing>> {
         let file = self.files.get(&key)?;
         let space = file.host.space();
-        let is_busy = !file.runs.is_empty() || !file.jobs.is_empty() || space.dirty_bytes() > 0;
-        if is_busy || !space.flushing.delist(|| space.dirty_bytes() > 0) {
+        let is_needed = || space.dirty_bytes() > 0 || space.refused.is_any();
+        let is_busy = !file.runs.is_empty() || !file.jobs.is_empty() || is_needed();
+        if is_busy || !space.flushing.delist(is_needed) {
             return None;
         }
         let file = self.files.remove(&key)?;
@@ -243,6 +244,12 @@ impl Files {
 
     /// Records a failed write-back of the file and schedules its retry.
     pub(super) fn fail(&mut self, key: Key, error: Error, now: Instant) {
+        self.retry(key, error, now);
+        self.put(key, Place::Failed);
+    }
+
+    /// Schedules a retry of the file. Unless it has failed, the rest of it keeps its turns.
+    pub(super) fn retry(&mut self, key: Key, error: Error, now: Instant) {
         let Some(file) = self.files.get_mut(&key) else {
             return;
         };
@@ -262,7 +269,6 @@ impl Files {
                 });
             }
         }
-        self.put(key, Place::Failed);
     }
 
     /// Clears the file's failure after everything was written.
@@ -275,15 +281,15 @@ impl Files {
         }
     }
 
-    /// Error of a file whose latest write-back failed, if any.
+    /// Error of a file that waits for a retry, if any.
     pub(super) fn failure(&self) -> Option<&Error> {
-        let (_, key) = self.failed.first_key_value()?;
+        let (_, key) = self.retries.first()?;
         Some(&self.files.get(key)?.failure.as_ref()?.error)
     }
 
     /// Number of files that wait for a retry.
     pub(super) fn failed_count(&self) -> usize {
-        self.failed.len()
+        self.retries.len()
     }
 
     /// A failure whose retry failed too.

@@ -72,6 +72,11 @@ impl Job {
         matches!(self.kind, Kind::Urgent | Kind::Retry)
     }
 
+    /// Whether the job asks for the space of kept bytes, and fails without it.
+    pub(super) fn asks(&self) -> bool {
+        self.kind == Kind::Retry || self.reply.as_ref().is_some_and(|reply| reply.asks)
+    }
+
     /// Ends the pass: the job only waits for what is in flight.
     pub(super) fn give_up(&mut self, error: Option<Error>) {
         self.scan.clear();

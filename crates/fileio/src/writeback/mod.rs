@@ -181,7 +181,11 @@ impl Writeback {
         let each_bytes = backlog.each_bytes(limit_bytes, bandwidth_bytes_per_s)?;
         let due = backlog::due(accepted, each_bytes)?;
         // What has failed, or is to be written as one run, may stay dirty for long.
-        if space.has_failed() || host.whole_bytes() > 0 || !space.is_dirty(due.clone()) {
+        if space.has_failed()
+            || space.refused.is_any()
+            || host.whole_bytes() > 0
+            || !space.is_dirty(due.clone())
+        {
             return None;
         }
         // The last notification may have been before these bytes.
@@ -199,15 +203,20 @@ impl Writeback {
         self.shared.inbox.thawed();
     }
 
-    /// See [`crate::buffered::flush`].
-    pub(crate) fn flush(&self, host: &Arc<dyn Backing>, range: Range<u64>) -> Result<()> {
+    /// See [`crate::buffered::flush`]; without `asks`, [`crate::buffered::flush_promised`].
+    pub(crate) fn flush(
+        &self,
+        host: &Arc<dyn Backing>,
+        range: Range<u64>,
+        asks: bool,
+    ) -> Result<()> {
         if !host.space().is_dirty(range.clone()) {
             return Ok(());
         }
         if let Some(result) = self.shared.flush_here(host, &range) {
             return result;
         }
-        let (reply, waiter) = Reply::new();
+        let (reply, waiter) = Reply::new(asks);
         reply.part();
         self.send(Message::Flush(Arc::clone(host), range, Arc::new(reply)));
         waiter.wait()
@@ -226,7 +235,7 @@ impl Writeback {
         if self.thread.lock().is_none() && !self.shared.inbox.has_dirtied() {
             return Ok(());
         }
-        let (reply, waiter) = Reply::new();
+        let (reply, waiter) = Reply::new(true);
         reply.part();
         self.send(Message::FlushAll(Arc::new(reply)));
         waiter.wait()

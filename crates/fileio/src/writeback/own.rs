@@ -29,7 +29,7 @@ impl Shared {
         range: &Range<u64>,
     ) -> Option<Result<()>> {
         let space = host.space();
-        if space.dirty_bytes() > MAX_BYTES || space.has_failed() {
+        if space.dirty_bytes() > MAX_BYTES || space.has_failed() || space.refused.is_any() {
             return None;
         }
         let _exclusive = space.begin_exclusive()?;

@@ -10,6 +10,8 @@ use crate::error::{Error, Result};
 
 /// The reply for work in one or several parts; an error if a part is dropped unfinished.
 pub(super) struct Reply {
+    /// The flush covers kept bytes too ([`Refused::first_kept`](crate::Refused::first_kept)).
+    pub(super) asks: bool,
     state: Mutex<State>,
     to: Sender<Result<()>>,
 }
@@ -23,14 +25,14 @@ struct State {
 pub(super) struct Waiter(Receiver<Result<()>>);
 
 impl Reply {
-    /// For work with no parts yet.
-    pub(super) fn new() -> (Reply, Waiter) {
+    /// For work with no parts yet. With `asks`, it fails while there is no space for kept bytes.
+    pub(super) fn new(asks: bool) -> (Reply, Waiter) {
         let (to, from) = bounded(1);
         let state = Mutex::new(State {
             parts: 0,
             error: None,
         });
-        (Reply { state, to }, Waiter(from))
+        (Reply { asks, state, to }, Waiter(from))
     }
 
     /// Adds a part.

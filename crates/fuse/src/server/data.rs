@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rustix::fs::OFlags;
 use rustix::io::Errno;
-use throughline::{Caller, Fallocate, OpenFor, ops};
+use throughline::{Fallocate, OpenFor, ops};
 use zerocopy::FromBytes;
 
 use super::identity::Identity;
@@ -122,13 +122,13 @@ impl DataRequests {
         let (write, rest) = request.argument::<WriteIn>()?;
         let data = rest.get(..write.size as usize).ok_or(Errno::INVAL)?;
         let file = self.file_opened_with(request.header.nodeid, write.fh, write.flags)?;
+        if write.write_flags & WRITE_CACHE != 0 {
+            return self.write_back(request, &file, &write, data);
+        }
         if self.no_open {
             // What OPEN would have refused.
             file.node().check_open(opened_for(write.flags))?;
         }
-        let is_stored = write.write_flags & WRITE_CACHE != 0;
-        let writer = is_stored.then(|| self.identity.stored_by(&file));
-        let _writer = writer.transpose()?.map(Caller::act);
         if write.write_flags & WRITE_KILL_PRIVILEGES != 0 {
             self.identity.drop_privileges(request, file.node())?;
         }
@@ -144,7 +144,23 @@ impl DataRequests {
         Answer::of(&WriteOut { size, padding: 0 })
     }
 
-    /// Writes, and syncs if the descriptor or the call (`RWF_DSYNC`) asks for it. Returns the number of bytes written.
+    /// Takes what a program has stored already: all of it, or none by the reply. The kernel would take a short
+    /// count for a success, and forgets what was refused. So the file remembers it, and its syncs fail.
+    fn write_back(
+        &self,
+        request: &Request<'_>,
+        file: &OpenFile,
+        write: &WriteIn,
+        data: &[u8],
+    ) -> Answered {
+        let _writer = self.identity.stored_by(file)?.act();
+        request.did(ops::write_back(file.buffered(), data, write.offset))?;
+        let size = write.size;
+        Answer::of(&WriteOut { size, padding: 0 })
+    }
+
+    /// Writes, and syncs if the descriptor or the call (`RWF_DSYNC`) asks for it. Returns the number of bytes
+    /// written.
     fn put(
         &self,
         request: &Request<'_>,

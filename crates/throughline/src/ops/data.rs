@@ -30,6 +30,19 @@ pub fn write(file: &File, buf: &[u8], offset: u64) -> Outcome<usize> {
     )
 }
 
+/// Takes bytes that their program has stored in the kernel's cache, to be written back at byte `offset` of a
+/// file that is open for buffered I/O. All are taken, or the call fails. Bytes for which there is no space are
+/// kept in memory, as long as they are few: each sync of the file or of the volume fails until there is space.
+///
+/// # Errors
+/// Those of [`Handle::write_at`]. Each sync of the file or of the volume returns the error again until the
+/// bytes that were not taken are written again, or removed from the file.
+pub fn write_back(file: &File, bytes: &[u8], offset: u64) -> Outcome<()> {
+    let node = file.node_ref();
+    // After an error, some of the bytes may have been taken.
+    Outcome::of(&[node], |_| file.write_back(bytes, offset)).and_changed(node)
+}
+
 /// Writes the whole contents of several files, as [`Volume::write_new`](crate::Volume::write_new).
 ///
 /// **Until it is synced, a change is lost if the process ends or the machine fails** ([what is

@@ -7,10 +7,11 @@ use std::time::Instant;
 use throughline_block::{Stream, Written};
 
 use super::super::files::{Key, Place};
+use super::super::inbox::Inbox;
 use super::super::jobs::{Job, JobId};
 use super::super::run::Run;
 use super::{Flusher, Issue};
-use crate::cache::Running;
+use crate::cache::{AddressSpace, Running, promote};
 
 /// A run in flight.
 pub(super) struct Flight {
@@ -31,6 +32,14 @@ pub(super) enum Concern {
     LookAgain,
 }
 
+/// Begins work on a file; `None` while it is frozen.
+fn begin(inbox: &Inbox, space: &AddressSpace) -> Option<Running> {
+    space.begin_background().or_else(|| {
+        inbox.want_thaw();
+        space.begin_background()
+    })
+}
+
 impl Flusher {
     /// Takes the first run of dirty blocks in the range and submits it.
     pub(super) fn issue(&mut self, key: Key, range: Range<u64>, most_bytes: u64) -> Issue {
@@ -47,11 +56,7 @@ impl Flusher {
             return Issue::Clean;
         };
         let space = file.host.space();
-        let running = space.begin_background().or_else(|| {
-            self.shared.inbox.want_thaw();
-            space.begin_background()
-        });
-        let Some(running) = running else {
+        let Some(running) = begin(&self.shared.inbox, space) else {
             return Issue::Frozen;
         };
         let (range, most_bytes) = match file.host.whole_bytes() {
@@ -90,6 +95,26 @@ impl Flusher {
             self.finish_ended(key);
         }
         Issue::Issued(end - start, end)
+    }
+
+    /// Asks for the space of the kept bytes in the range, and submits the first run of what got it.
+    pub(super) fn ask(&mut self, key: Key, range: Range<u64>, most_bytes: u64) -> Issue {
+        let Some(host) = self.files.get(key).map(|file| Arc::clone(&file.host)) else {
+            return Issue::Clean;
+        };
+        if host.space().refused.first_kept(&range).is_none() {
+            return Issue::Clean;
+        }
+        let Some(running) = begin(&self.shared.inbox, host.space()) else {
+            return Issue::Frozen;
+        };
+        let (any, promised) = promote(&host, &range);
+        drop(running);
+        match promised {
+            Err(error) if !any => Issue::NoSpace(error),
+            // If blocks are still kept, the next call finds them.
+            _ => self.issue(key, range, most_bytes),
+        }
     }
 
     /// Processes completions; waits for one if `wait`.

@@ -72,6 +72,8 @@ enum Issue {
     Frozen,
     /// Writing is not possible.
     Failed(Error),
+    /// There is no space for kept bytes.
+    NoSpace(Error),
 }
 
 impl Flusher {
@@ -172,6 +174,14 @@ impl Flusher {
                 // Including what became dirty before the message was sent.
                 self.enter_dirtied();
                 for key in self.files.keys() {
+                    if let Some(why) = self
+                        .files
+                        .get(key)
+                        .and_then(|f| f.host.space().refused.lost())
+                    {
+                        reply.part();
+                        reply.end(Err(why));
+                    }
                     reply.part();
                     self.add_job(key, Kind::Urgent, 0..u64::MAX, Some(Arc::clone(&reply)));
                 }
@@ -298,7 +308,7 @@ impl Flusher {
             let Some(job) = self.jobs.get(id) else {
                 continue;
             };
-            let (key, tries_failed) = (job.file, job.tries_failed());
+            let (key, tries_failed, asks) = (job.file, job.tries_failed(), job.asks());
             let Some(range) = job.next() else {
                 // It was for an empty range, or has been given up.
                 self.end_job(id);
@@ -309,7 +319,11 @@ impl Flusher {
             let issue = match is_failed && !tries_failed {
                 // Its retry covers the range.
                 true => Issue::Clean,
-                false => self.issue(key, range, most),
+                false => self.issue(key, range.clone(), most),
+            };
+            let issue = match issue {
+                Issue::Clean if asks => self.ask(key, range, most),
+                other => other,
             };
             let (looked, has_worked) = match issue {
                 Issue::Issued(_, end) => (Some(end), true),
@@ -317,6 +331,13 @@ impl Flusher {
                 Issue::Frozen => {
                     self.jobs.put_frozen(id);
                     continue;
+                }
+                Issue::NoSpace(error) => {
+                    self.files.retry(key, error.clone(), Instant::now());
+                    if let Some(job) = self.jobs.get(id) {
+                        job.give_up(Some(error));
+                    }
+                    (None, false)
                 }
                 Issue::Failed(error) => {
                     self.files.fail(key, error.clone(), Instant::now());
@@ -372,9 +393,17 @@ impl Flusher {
         if self.is_stuck || !is_waited_for {
             return;
         }
-        if let (Some(failure), Some(file)) = (self.files.lasting_failure(), self.files.any()) {
-            let throttle = file.host.space().cache().throttle();
-            throttle.stuck(Some(failure.error.clone()));
+        let Some(file) = self.files.any() else {
+            return;
+        };
+        let throttle = file.host.space().cache().throttle();
+        let failure = match self.files.lasting_failure() {
+            Some(failure) => Some(&failure.error),
+            None if throttle.keeps_too_much() => self.files.failure(),
+            None => None,
+        };
+        if let Some(error) = failure {
+            throttle.stuck(Some(error.clone()));
             self.is_stuck = true;
         }
     }

@@ -29,4 +29,5 @@ mod shutting;
 mod small_files;
 mod turns;
 mod volume_ioctls;
+mod write_back;
 mod xattrs;
