@@ -141,7 +141,7 @@ impl Qcow2 {
         };
         // Its base, which is read under its locks, was opened before.
         static OPENED: AtomicU64 = AtomicU64::new(0);
-        let number = u64::MAX - OPENED.fetch_add(1, Ordering::Relaxed);
+        let number = u64::MAX.wrapping_sub(OPENED.fetch_add(1, Ordering::Relaxed));
         let disk = Qcow2 {
             decompressor: Decompressor::new(header.compression(), clusters),
             streams: Streams::default(),

@@ -174,7 +174,7 @@ impl Target for Library {
 
     fn call(&self, call: Call, one: &str, other: &str, number: u64) -> Done {
         let volume = &self.0;
-        let direct = number % 3 == 0;
+        let direct = number.is_multiple_of(3);
         let open = |path: &str| FileOptions::new().direct(direct).open(volume, path);
         let attribute = format!("user.{}", number % XATTRS);
         match call {

@@ -127,7 +127,7 @@ impl After<'_> {
     }
 
     fn has(&self, name: &str) -> Result<bool> {
-        self.root.exists(self.path(name)).or_else(|_| Ok(false))
+        self.root.exists(self.path(name)).or(Ok(false))
     }
 
     fn has_link(&self, name: &str) -> Result<bool> {
