@@ -61,7 +61,7 @@ pub(crate) const KNOWN: &[Known] = &[
     Known {
         case: "mapped without space",
         step: "run xfs_io -c mmap%20-rw%200%201M -c mwrite%20-S%200x61%200%201M -c msync%20-s m",
-        kernel: "ok -1",
+        kernel: "ok -1 ",
         ours: "ok 1 msync: No space left on device",
         why: STORES,
     },

@@ -66,7 +66,7 @@ fn errno(result: io::Result<()>) -> Option<Errno> {
 fn fill(root: &Path) {
     let path = root.join("filler");
     let mut file = File::create(&path).expect("a file");
-    let piece = [5; 4096];
+    let piece = vec![5; 256 << 10];
     while file.write_all(&piece).is_ok() {}
     let end = file.seek(SeekFrom::End(0)).expect("its size");
     file.sync_all().expect("accepted data has its space");
