@@ -39,10 +39,7 @@ macro_rules! mount_server {
                 let session = session.map_err(|error| error.to_string())?;
                 if $crate::in_sandbox() {
                     let mut policy = throughline_sandbox::Policy::server();
-                    policy.rings = Some(throughline_sandbox::Rings {
-                        engine: 96,
-                        fuse: session.max_entries(),
-                    });
+                    policy.rings = Some(96);
                     let entered = throughline_sandbox::enter(&policy);
                     assert_eq!(entered.missing(), [""; 0], "the sandbox is incomplete");
                 }

@@ -7,7 +7,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
-use throughline_sandbox::{Network, Policy, Rings, enter};
+use throughline_sandbox::{Network, Policy, enter};
 
 use crate::args::Command;
 use crate::context::Globals;
@@ -23,10 +23,7 @@ pub(crate) fn enter_for(command: &Command, globals: &Globals) {
         return;
     }
     let mut policy = Policy::command();
-    policy.rings = Some(Rings {
-        engine: RINGS,
-        fuse: 0,
-    });
+    policy.rings = Some(RINGS);
     // Lines of a shell name objects, too.
     if any_word_has("://") || matches!(command, Command::Shell(_)) {
         policy.network = Network::Open;

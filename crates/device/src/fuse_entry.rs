@@ -12,8 +12,8 @@
 //!
 //! The kernel completes the command of an entry on the thread that sent the command. So a thread that serves
 //! requests has an entry with a ring of its own. Those of a [`crate::FuseReserve`] share its ring until they
-//! get their first requests. Then another thread may go on with the entry, as each commit is a new command,
-//! which may come from any ring, over any descriptor of the same connection.
+//! get a request. Then another thread may go on with the entry, as each commit is a new command, which may
+//! come from any ring, over any descriptor of the same connection.
 //!
 //! Layout of an entry's memory (`struct fuse_uring_req_header` of the kernel's `fuse.h`, then the payload):
 //!
@@ -34,7 +34,7 @@
 
 use std::ffi::c_void;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
@@ -43,8 +43,8 @@ use rustix::io::Errno;
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
 use crate::fuse::own_connection;
-use crate::fuse_ring::{COMMIT_AND_FETCH, REGISTER, command, enter, new_ring};
-use crate::rings::{FUSE, FuseRing as Ring};
+use crate::fuse_ring::{COMMIT_AND_FETCH, REGISTER, command, enter};
+use crate::rings::FuseRing as Ring;
 
 /// The offset of the first argument in an entry's memory, in bytes.
 pub const OP_IN_AT: usize = 128;
@@ -115,24 +115,12 @@ unsafe impl Send for FuseEntry {}
 unsafe impl Sync for FuseEntry {}
 
 impl FuseEntry {
-    /// An entry with a ring of its own for a queue, which is the number of a processor. `payload_bytes` is at
-    /// least the largest request and reply that were agreed on. It takes memory when it is touched.
+    /// An entry for a queue, which is the number of a processor. `payload_bytes` is at least the largest
+    /// request and reply that were agreed on. It takes memory when it is touched.
     ///
     /// # Errors
-    /// System errors: no io_uring, no memory.
-    pub fn new(
-        connection: BorrowedFd<'_>,
-        queue: u16,
-        payload_bytes: usize,
-    ) -> io::Result<FuseEntry> {
-        let connection = Arc::new(own_connection(connection)?);
-        let mut entry = FuseEntry::without_ring(connection, queue, payload_bytes)?;
-        // Last: if another step failed, a ring that was made ahead would not be given back.
-        entry.ring = Some(FUSE.take(new_ring)?);
-        Ok(entry)
-    }
-
-    pub(crate) fn without_ring(
+    /// System errors: no memory.
+    pub(crate) fn new(
         connection: Arc<OwnedFd>,
         queue: u16,
         payload_bytes: usize,
@@ -151,18 +139,17 @@ impl FuseEntry {
         self.queue
     }
 
-    /// Takes a ring and a descriptor of the connection, for a thread that is to call [`FuseEntry::begin`].
-    /// Does nothing if it has them.
+    /// Another descriptor of the connection.
     ///
     /// # Errors
-    /// System errors; the entry is as before.
-    pub fn take_ring(&mut self) -> io::Result<()> {
-        if self.ring.is_none() {
-            let connection = own_connection(self.connection.as_fd())?;
-            self.ring = Some(FUSE.take(new_ring)?);
-            self.connection = Arc::new(connection);
-        }
-        Ok(())
+    /// System errors.
+    pub(crate) fn another_connection(&self) -> io::Result<OwnedFd> {
+        own_connection(self.connection.as_fd())
+    }
+
+    /// Gives the entry a ring, for a thread that is to call [`FuseEntry::begin`], and a descriptor.
+    pub(crate) fn give_ring(&mut self, ring: Ring, connection: OwnedFd) {
+        (self.ring, self.connection) = (Some(ring), Arc::new(connection));
     }
 
     /// Makes the current thread the one that uses the entry's ring.
@@ -171,21 +158,6 @@ impl FuseEntry {
     /// System errors: the entry has no ring, or began before.
     pub fn begin(&mut self) -> io::Result<()> {
         self.ring()?.submitter().register_enable_rings()
-    }
-
-    /// Begins, and hands the entry to the kernel for the first time. Does not wait for a request.
-    ///
-    /// # Errors
-    /// The kernel's. The kernel then uses `/dev/fuse` for all requests, unless it already uses the rings.
-    ///
-    /// # Panics
-    /// If it was called before.
-    pub fn register(&mut self) -> io::Result<()> {
-        self.begin()?;
-        let command = self.registration();
-        self.push(&command)?;
-        enter(self.ring()?, 0)?;
-        self.complete().inspect_err(|_| self.state = State::Ended)
     }
 
     /// Commits the reply in the memory, and does not wait for the next request.
@@ -364,6 +336,7 @@ pub(crate) mod tests {
     use std::os::fd::OwnedFd;
 
     use super::*;
+    use crate::fuse_ring::new_ring;
 
     /// A connection that nothing is mounted on; `None`, said so, where there is no io_uring or FUSE.
     pub(crate) fn unmounted() -> Option<OwnedFd> {
@@ -381,22 +354,6 @@ pub(crate) mod tests {
                 throughline_testkit::missing!("/dev/fuse: {error}");
                 None
             }
-        }
-    }
-
-    #[test]
-    fn other_descriptors_and_unmounted_connections_are_refused() {
-        let Some(unmounted) = unmounted() else {
-            return;
-        };
-        let file = OwnedFd::from(tempfile::tempfile().unwrap());
-        for connection in [file, unmounted] {
-            let mut entry = FuseEntry::new(connection.as_fd(), 0, 8192).unwrap();
-            assert!(entry.memory().is_none());
-            let registered = entry.register();
-            assert!(registered.is_err() || !entry.wait().unwrap());
-            assert_eq!(entry.state, State::Ended);
-            assert!(entry.memory().is_none());
         }
     }
 

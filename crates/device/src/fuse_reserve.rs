@@ -3,7 +3,7 @@
 //! ```text
 //!             ┌── queue 1: entry entry entry … ◄── request, when no thread's entry is free
 //!  one ring ──┤                                       │
-//!             └── queue 2: entry entry entry …        └─► wait() ─► another thread: take_ring(), begin()
+//!             └── queue 2: entry entry entry …        └─► wait() ─► give_ring(): another thread, begin()
 //!                                                               └► or, if there is none: commit()
 //! ```
 //!
@@ -11,27 +11,64 @@
 //! when an entry of it is committed. An entry that is registered later does not get it. With the reserve,
 //! there is a free entry, however long a thread takes to start.
 //!
+//! The rings of the threads are made with the reserve, before the transport is agreed on: a limit that other
+//! processes use up later (`RLIMIT_MEMLOCK` counts for all processes of a user) cannot take them away.
+//!
 //! Invariants: those of [`crate::fuse_entry`]. The thread that registers the entries is the one that waits.
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use io_uring::squeue;
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
 use crate::fuse::own_connection;
 use crate::fuse_entry::FuseEntry;
-use crate::fuse_ring::{enter, refused_command, ring_for};
+use crate::fuse_ring::{enter, new_ring, readable, refused_command, reserve_ring};
 use crate::rings::FuseRing as Ring;
 
 /// The `user_data` of the command that the kernel refuses.
 const REFUSED: u64 = u64::MAX;
+/// The `user_data` of the poll of the waker.
+const WOKEN: u64 = u64::MAX - 1;
+
+/// Wakes the thread that waits for a reserve.
+#[derive(Clone)]
+pub struct FuseWaker(Arc<OwnedFd>);
+
+impl FuseWaker {
+    /// Makes [`FuseReserve::wait`] return [`FuseEvent::Woken`], now or when it is called next.
+    pub fn wake(&self) {
+        // It fails only if the waker was rung 2^64 times and nobody came.
+        let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
+    }
+}
+
+/// What a reserve has waited for.
+#[expect(clippy::large_enum_variant, reason = "it is taken apart at once")]
+pub enum FuseEvent {
+    /// This entry holds a request: give it a ring and a thread, or [commit](FuseReserve::commit) it.
+    Request(FuseEntry),
+    /// Another thread has used the [`FuseWaker`].
+    Woken,
+    /// The ring cannot be used any more.
+    Ended,
+}
 
 /// See the head of this file.
 pub struct FuseReserve {
     ring: Ring,
+    /// For the threads that get entries.
+    rings: Vec<Ring>,
+    /// What new entries are made of.
+    origin: Option<(Arc<OwnedFd>, usize)>,
+    waker: FuseWaker,
+    /// The ring waits for the waker.
+    is_polled: bool,
+    is_woken: bool,
     enabled: bool,
     /// The ring cannot be used any more. The memory of the entries is left to the kernel.
     failed: bool,
@@ -46,15 +83,23 @@ pub struct FuseReserve {
 }
 
 impl FuseReserve {
-    /// Makes a ring, for `max_entries` entries. It proves that this process may use io_uring, and is made
-    /// before that transport is agreed on with the kernel, because after that, all requests wait until it is
-    /// in use or [refused](FuseReserve::refuse).
+    /// Makes a ring, for about so many entries, and the rings of so many threads. They prove that this
+    /// process may use io_uring, and are made before that transport is agreed on with the kernel, because
+    /// after that, all requests wait until it is in use or [refused](FuseReserve::refuse).
     ///
     /// # Errors
-    /// System errors: io_uring is forbidden, disabled or too old.
-    pub fn new(max_entries: usize) -> io::Result<FuseReserve> {
+    /// System errors: io_uring is forbidden, disabled or too old, or takes more memory than is allowed.
+    pub fn new(entries: usize, threads: usize) -> io::Result<FuseReserve> {
+        let waker = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         Ok(FuseReserve {
-            ring: ring_for(u32::try_from(max_entries).unwrap_or(u32::MAX >> 1))?,
+            ring: reserve_ring(u32::try_from(entries).unwrap_or(u32::MAX >> 1))?,
+            rings: (0..threads)
+                .map(|_| new_ring())
+                .collect::<io::Result<_>>()?,
+            origin: None,
+            waker: FuseWaker(Arc::new(waker)),
+            is_polled: false,
+            is_woken: false,
             enabled: false,
             failed: false,
             with_kernel: Vec::new(),
@@ -64,9 +109,37 @@ impl FuseReserve {
         })
     }
 
-    /// Hands `entries` entries of each of `queues` to the kernel, and returns how many it has taken. See
-    /// [`FuseEntry::new`] for `payload_bytes`. The kernel uses the entries as soon as the last queue has one.
-    /// Call this on the processor of that queue, so that no program makes a request there before it has all.
+    /// Wakes the thread that waits, from another one.
+    pub fn waker(&self) -> FuseWaker {
+        self.waker.clone()
+    }
+
+    /// The number of threads that can still get a ring.
+    pub fn rings_left(&self) -> usize {
+        self.rings.len()
+    }
+
+    /// Gives an entry that [`FuseReserve::wait`] returned a ring, for a thread that is to call
+    /// [`FuseEntry::begin`]. Returns false if there is none left.
+    ///
+    /// # Errors
+    /// System errors; the entry is as before.
+    pub fn give_ring(&mut self, entry: &mut FuseEntry) -> io::Result<bool> {
+        if self.rings.is_empty() {
+            return Ok(false);
+        }
+        let connection = entry.another_connection()?;
+        let ring = self
+            .rings
+            .pop()
+            .map(|ring| entry.give_ring(ring, connection));
+        Ok(ring.is_some())
+    }
+
+    /// Hands `entries` entries of each of `queues` to the kernel, and returns how many it has taken.
+    /// `payload_bytes` is at least the largest request and reply that were agreed on. The kernel uses the
+    /// entries as soon as the last queue has one. Call this on the processor of that queue, so that no
+    /// program makes a request there before it has all.
     ///
     /// # Errors
     /// System errors; the kernel uses no entry, and the transport is to be [refused](FuseReserve::refuse). If
@@ -80,7 +153,8 @@ impl FuseReserve {
     ) -> io::Result<usize> {
         self.enable()?;
         let connection = Arc::new(own_connection(connection)?);
-        let entry = |queue| FuseEntry::without_ring(Arc::clone(&connection), queue, payload_bytes);
+        self.origin = Some((Arc::clone(&connection), payload_bytes));
+        let entry = |queue| FuseEntry::new(Arc::clone(&connection), queue, payload_bytes);
         // Memory that is missing is noticed before the kernel uses any entry.
         let made = queues.iter().map(|queue| {
             let of_queue = (0..entries).map(|_| entry(*queue));
@@ -102,6 +176,20 @@ impl FuseReserve {
             }
         }
         Ok(self.taken())
+    }
+
+    /// Hands one more entry of a queue to the kernel. If that refuses it, [`FuseReserve::wait`] returns that.
+    ///
+    /// # Errors
+    /// System errors; none were [registered](FuseReserve::register) before.
+    pub fn add(&mut self, queue: u16) -> io::Result<()> {
+        let origin = self.origin.as_ref();
+        let (connection, payload_bytes) =
+            origin.ok_or_else(|| io::Error::other("no connection"))?;
+        let mut entry = FuseEntry::new(Arc::clone(connection), queue, *payload_bytes)?;
+        let command = entry.registration();
+        self.push(entry, command)?;
+        self.enter(0)
     }
 
     /// The number of entries that the kernel has, or that have arrived.
@@ -128,24 +216,26 @@ impl FuseReserve {
         }
     }
 
-    /// Waits for a request. Returns its entry, which holds it: give it a ring and a thread, or
-    /// [commit](FuseReserve::commit) it. `None` if the kernel has no entry of the reserve any more: all have
-    /// threads, or the connection has ended, or the ring cannot be used any more.
+    /// Waits for a request, or to be woken.
     ///
     /// # Errors
     /// An entry is lost: its command failed. Or the ring cannot be used any more.
-    pub fn wait(&mut self) -> io::Result<Option<FuseEntry>> {
+    pub fn wait(&mut self) -> io::Result<FuseEvent> {
         loop {
             self.take_completions();
+            if std::mem::take(&mut self.is_woken) {
+                return Ok(FuseEvent::Woken);
+            }
             if let Some(entry) = self.arrived.pop_front() {
-                return Ok(Some(entry));
+                return Ok(FuseEvent::Request(entry));
             }
             if let Some(error) = self.errors.pop_front() {
                 return Err(error);
             }
-            if self.failed || self.taken() == 0 {
-                return Ok(None);
+            if self.failed {
+                return Ok(FuseEvent::Ended);
             }
+            self.poll_waker()?;
             self.enter(1)?;
         }
     }
@@ -175,19 +265,35 @@ impl FuseReserve {
         enter(&self.ring, completions).inspect_err(|_| self.failed = true)
     }
 
-    /// Puts a command of an entry into the queue of the ring.
-    fn push(&mut self, mut entry: FuseEntry, command: squeue::Entry128) -> io::Result<()> {
+    fn poll_waker(&mut self) -> io::Result<()> {
+        if self.is_polled {
+            return Ok(());
+        }
+        self.enable()?;
+        let poll = readable(self.waker.0.as_raw_fd()).user_data(WOKEN);
+        self.push_command(&poll)?;
+        self.is_polled = true;
+        Ok(())
+    }
+
+    /// Puts a command into the queue of the ring.
+    fn push_command(&mut self, command: &squeue::Entry128) -> io::Result<()> {
         if self.failed {
             return Err(io::Error::other("the ring has failed"));
         }
         if self.ring.submission().is_full() {
             self.enter(0)?;
         }
+        // SAFETY: a command of an entry has the kernel read the iovecs when it is submitted, and access the
+        // entry's memory until the completion; both are in its mapping, which is kept while the entry waits.
+        // A poll refers to no memory.
+        unsafe { self.ring.submission().push(command) }.map_err(io::Error::other)
+    }
+
+    /// Puts a command of an entry into the queue of the ring.
+    fn push(&mut self, mut entry: FuseEntry, command: squeue::Entry128) -> io::Result<()> {
         let place = self.free.last().copied().unwrap_or(self.with_kernel.len());
-        let command = command.user_data(place as u64);
-        // SAFETY: the kernel reads the iovecs when the command is submitted, and accesses the entry's memory
-        // until the completion; both are in its mapping, which is kept while the entry waits.
-        unsafe { self.ring.submission().push(&command) }.map_err(io::Error::other)?;
+        self.push_command(&command.user_data(place as u64))?;
         entry.set_waiting();
         match self.free.pop() {
             Some(place) => self.with_kernel[place] = Some(entry),
@@ -200,6 +306,12 @@ impl FuseReserve {
     /// connection are dropped.
     fn take_completions(&mut self) {
         for completion in self.ring.completion() {
+            if completion.user_data() == WOKEN {
+                (self.is_polled, self.is_woken) = (false, true);
+                // It does not block; the next poll waits for the next call.
+                let _ = rustix::io::read(&*self.waker.0, &mut [0; 8]);
+                continue;
+            }
             let place = usize::try_from(completion.user_data()).unwrap_or(usize::MAX);
             let entry = self.with_kernel.get_mut(place).and_then(Option::take);
             let Some(mut entry) = entry else {
@@ -227,24 +339,46 @@ mod tests {
         let Some(connection) = unmounted() else {
             return;
         };
-        let reserve = FuseReserve::new(4).unwrap();
+        let reserve = FuseReserve::new(4, 1).unwrap();
         std::thread::scope(|scope| {
             scope.spawn(|| reserve.refuse(connection.as_fd()).unwrap());
         });
     }
 
-    /// Entries that the kernel refuses leave a reserve that refuses the transport, and waits for nothing.
+    /// Entries that the kernel refuses leave a reserve that refuses the transport, and can be woken.
     #[test]
     fn unmounted_connections_are_refused() {
         let Some(connection) = unmounted() else {
             return;
         };
         let connection = connection.as_fd();
-        let mut reserve = FuseReserve::new(4).unwrap();
-        assert!(reserve.wait().unwrap().is_none());
+        let mut reserve = FuseReserve::new(4, 1).unwrap();
+        let waker = reserve.waker();
+        assert!(reserve.add(0).is_err());
         assert!(reserve.register(connection, &[0, 1], 2, 8192).is_err());
-        assert!(reserve.wait().unwrap().is_none());
         assert!(reserve.register(connection, &[0], 1, 8192).is_err());
+        for _ in 0..3 {
+            waker.wake();
+            waker.wake();
+            assert!(matches!(reserve.wait(), Ok(FuseEvent::Woken)));
+        }
         reserve.refuse(connection).unwrap();
+    }
+
+    #[test]
+    fn a_reserve_has_rings_for_its_threads() {
+        let Some(connection) = unmounted() else {
+            return;
+        };
+        let connection = Arc::new(connection);
+        let mut reserve = FuseReserve::new(4, 2).unwrap();
+        let mut given = || {
+            let mut entry = FuseEntry::new(Arc::clone(&connection), 0, 8192).unwrap();
+            let has_ring = reserve.give_ring(&mut entry).unwrap();
+            assert_eq!(entry.begin().is_ok(), has_ring);
+            assert!(entry.memory().is_none());
+            has_ring
+        };
+        assert_eq!([given(), given(), given()], [true, true, false]);
     }
 }

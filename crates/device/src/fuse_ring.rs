@@ -25,11 +25,16 @@ const RETRY: Duration = Duration::from_millis(10);
 /// Makes a ring for the commands of FUSE, and for nothing else. It is disabled, as the thread that enables it
 /// must be the one that uses it.
 pub(crate) fn new_ring() -> io::Result<Ring> {
-    ring_for(1)
+    ring_for(1, &mut [Restriction::sqe_op(opcode::UringCmd80::CODE)])
 }
 
-/// The same, for the commands of `entries` entries.
-pub(crate) fn ring_for(entries: u32) -> io::Result<Ring> {
+/// The same, for the commands of `entries` entries, and to wait for a descriptor.
+pub(crate) fn reserve_ring(entries: u32) -> io::Result<Ring> {
+    let allowed = [opcode::UringCmd80::CODE, opcode::PollAdd::CODE];
+    ring_for(entries, &mut allowed.map(Restriction::sqe_op))
+}
+
+fn ring_for(entries: u32, allowed: &mut [Restriction]) -> io::Result<Ring> {
     let mut builder = Ring::builder();
     builder
         .dontfork()
@@ -38,8 +43,7 @@ pub(crate) fn ring_for(entries: u32) -> io::Result<Ring> {
         .setup_r_disabled()
         .setup_cqsize(entries.next_power_of_two().clamp(2, MAX_COMPLETIONS));
     let ring = builder.build(entries.min(SUBMISSIONS))?;
-    let mut allowed = [Restriction::sqe_op(opcode::UringCmd80::CODE)];
-    ring.submitter().register_restrictions(&mut allowed)?;
+    ring.submitter().register_restrictions(allowed)?;
     Ok(ring)
 }
 
@@ -59,6 +63,12 @@ pub(crate) fn enter(ring: &Ring, completions: usize) -> io::Result<()> {
             _ => return Err(error),
         }
     }
+}
+
+/// Completes when the descriptor can be read.
+pub(crate) fn readable(number: RawFd) -> squeue::Entry128 {
+    let poll = opcode::PollAdd::new(types::Fd(number), libc::POLLIN as u32);
+    poll.build().into()
 }
 
 /// A command that the kernel refuses, after which it uses `/dev/fuse`: the queue does not exist.

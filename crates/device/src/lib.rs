@@ -96,7 +96,7 @@ pub use fuse::clone_fuse_connection;
 #[cfg(not(miri))]
 pub use fuse_entry::{FuseEntry, OP_IN_AT, PAYLOAD_AT, RING_AT};
 #[cfg(not(miri))]
-pub use fuse_reserve::FuseReserve;
+pub use fuse_reserve::{FuseEvent, FuseReserve, FuseWaker};
 #[cfg(not(miri))]
 pub use host::{
     HeldByKernel, KernelHolder, LockMode, LockedFile, RangeLocks, given_descriptor, given_file,
@@ -118,7 +118,7 @@ pub use pages::{MAX_PAGES_BYTES, MIN_PAGES_BYTES, PagePool, Pages};
 pub use processors::{bind_thread, free_thread, possible_processors, spread_thread};
 pub use request::{Completion, Op, Request};
 #[cfg(not(miri))]
-pub use rings::{allow_fuse_entries, keep_rings};
+pub use rings::{allow_fuse_threads, keep_rings};
 pub use scope::{Done, Scope, Segment, scope};
 #[cfg(not(miri))]
 pub use slice::shorten_slice;

@@ -16,7 +16,6 @@ use io_uring::{IoUring, cqueue, squeue};
 use rustix::process::{Resource, getrlimit, setrlimit};
 use throughline_locks::Mutex;
 
-use crate::fuse_ring;
 use crate::host::new_engine_ring;
 
 /// A ring of [`crate::FuseEntry`], disabled: the thread that enables it is the only one that may use it.
@@ -24,13 +23,11 @@ pub(crate) type FuseRing = IoUring<squeue::Entry128, cqueue::Entry>;
 
 /// Rings of the engine, enabled.
 pub(crate) static ENGINE: Kept<IoUring> = Kept::new();
-/// Rings of entries of FUSE.
-pub(crate) static FUSE: Kept<FuseRing> = Kept::new();
 
-/// Descriptors of an entry of FUSE: a ring and a connection.
-const FILES_OF_ENTRY: usize = 2;
-/// Descriptors for everything else.
-const OTHER_FILES: usize = 128;
+/// Descriptors of a thread that serves a mount: a connection, and over io_uring a ring.
+const FILES_OF_THREAD: usize = 2;
+/// Descriptors for everything else: the engine's rings, and files.
+const OTHER_FILES: usize = 256;
 
 /// A ring was made that the kernel could not restrict.
 static UNRESTRICTED: AtomicBool = AtomicBool::new(false);
@@ -79,37 +76,27 @@ pub(crate) fn note_unrestricted() {
     UNRESTRICTED.store(true, Ordering::Relaxed);
 }
 
-/// Makes `engine` rings for queues of devices and `fuse` for entries of FUSE. From now on, none is made. If
-/// io_uring is not available, there are none.
+/// Makes `engine` rings for queues of devices, or as many as the system allows: other queues work without
+/// io_uring. From now on, none is made.
 ///
 /// # Errors
-/// The system refuses so many, or cannot restrict them. Rings are then made as before.
-pub fn keep_rings(engine: usize, fuse: usize) -> io::Result<()> {
-    allow_files(engine + FILES_OF_ENTRY * fuse + OTHER_FILES)?;
-    let for_engine: Vec<IoUring> = match new_engine_ring() {
-        Err(error) if error.kind() == io::ErrorKind::Unsupported => Vec::new(),
-        first => std::iter::once(first)
-            .chain((1..engine).map(|_| new_engine_ring()))
-            .collect::<io::Result<_>>()?,
-    };
+/// The system cannot restrict them. Rings are then made as before.
+pub fn keep_rings(engine: usize) -> io::Result<()> {
+    let rings: Vec<IoUring> = (0..engine).map_while(|_| new_engine_ring().ok()).collect();
     if UNRESTRICTED.load(Ordering::Relaxed) {
         let why = "this kernel cannot restrict rings of io_uring";
         return Err(io::Error::new(io::ErrorKind::Unsupported, why));
     }
-    let for_fuse: Vec<FuseRing> = (0..fuse)
-        .map(|_| fuse_ring::new_ring())
-        .collect::<io::Result<_>>()?;
-    ENGINE.set(for_engine);
-    FUSE.set(for_fuse);
+    ENGINE.set(rings);
     Ok(())
 }
 
-/// Raises this process's limit of open files, so that it can have `count` entries of FUSE.
+/// Raises this process's limit of open files, so that `count` threads can serve a mount.
 ///
 /// # Errors
 /// The system does not allow that many; the limit is as high as it may be.
-pub fn allow_fuse_entries(count: usize) -> io::Result<()> {
-    allow_files(FILES_OF_ENTRY * count + OTHER_FILES)
+pub fn allow_fuse_threads(count: usize) -> io::Result<()> {
+    allow_files(FILES_OF_THREAD * count + OTHER_FILES)
 }
 
 /// Raises this process's limit of open files to `count` if it is lower, or as far as it may.

@@ -255,6 +255,14 @@ impl Scratch {
     }
 
     /// The entry; `None` if the memory is of no entry.
+    pub(crate) fn entry(&self) -> Option<&FuseEntry> {
+        match &self.memory {
+            Memory::Own(_) => None,
+            Memory::Entry { entry, .. } => Some(entry),
+        }
+    }
+
+    /// The same, and nothing else of it.
     pub(crate) fn into_entry(self) -> Option<FuseEntry> {
         match self.memory {
             Memory::Own(_) => None,

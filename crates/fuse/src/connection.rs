@@ -92,15 +92,12 @@ impl Connection {
         })
     }
 
-    /// The number of entries that its queues over io_uring may need.
-    pub(crate) fn max_entries(&self) -> usize {
-        self.able.as_ref().map_or(0, Able::max_entries)
-    }
-
-    /// As [`Able::reserved_bytes`]; 0 without rings.
+    /// The address space of the threads that serve requests at most, and of what they read them into.
     pub(crate) fn reserved_bytes(&self) -> usize {
-        let able = self.able.as_ref();
-        able.map_or(0, |able| able.reserved_bytes(self.request_bytes))
+        match &self.able {
+            Some(able) => able.reserved_bytes(self.request_bytes),
+            None => workers::MAX_THREADS * (self.request_bytes + workers::STACK_BYTES),
+        }
     }
 
     /// Passes requests to `service` until the mount is gone.

@@ -177,12 +177,8 @@ impl Session {
         self.server.set_outside(outside);
     }
 
-    /// The number of entries that its queues over io_uring may need; 0 without them.
-    pub fn max_entries(&self) -> usize {
-        self.connection.max_entries()
-    }
-
-    /// The address space of those entries that the kernel has from the start, and of their threads, in bytes.
+    /// The address space of the threads that serve requests at most, and of what they read them into, in
+    /// bytes.
     pub fn reserved_bytes(&self) -> usize {
         self.connection.reserved_bytes()
     }

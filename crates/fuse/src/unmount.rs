@@ -2,12 +2,13 @@
 //! `fusermount3`.
 
 use std::ffi::{OsStr, OsString};
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
@@ -68,7 +69,10 @@ pub fn unmount(point: &Path, how: Unmount) -> Result<(), UnmountError> {
         Err(Errno::BUSY) => Err(UnmountError::Busy),
         Err(Errno::INVAL) => Err(UnmountError::NotMounted),
         Err(Errno::PERM) if how == Unmount::Force => {
-            abort(point);
+            // Without the control files, the mount ends with its last user.
+            if let Ok(Some(mount)) = mounts::at(point) {
+                let _ = abort(mount.connection);
+            }
             through_helper(point, Unmount::Lazy)
         }
         Err(Errno::PERM) => through_helper(point, how),
@@ -210,6 +214,30 @@ impl Ending {
         self.unmount_if_there(Unmount::Force)
     }
 
+    /// Ends the connection of a server that was killed and cannot end. The mount stays, and programs that use
+    /// it get errors.
+    ///
+    /// # Errors
+    /// [`UnmountError`]: without root, this needs the kernel's control files (`fusectl`).
+    pub fn abort(&self) -> Result<(), UnmountError> {
+        let now = mounts::at(&self.mount.point).map_err(UnmountError::System)?;
+        if now.is_none_or(|now| now.id != self.mount.id) || !self.is_visible() {
+            return Ok(());
+        }
+        if abort(self.mount.connection).is_ok() {
+            return Ok(());
+        }
+        // While it is in use, it is not unmounted.
+        let system = |errno: Errno| UnmountError::System(errno.into());
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let _in_use = rustix::fs::open(&self.mount.point, flags, Mode::empty()).map_err(system)?;
+        let forced = UnmountFlags::NOFOLLOW | UnmountFlags::FORCE;
+        match rustix::mount::unmount(&self.mount.point, forced) {
+            Ok(()) | Err(Errno::BUSY) => Ok(()),
+            Err(other) => Err(system(other)),
+        }
+    }
+
     /// Whether the mount at the mount point is this one as far as unique IDs tell.
     fn is_visible(&self) -> bool {
         let now = mounts::unique_id(&self.mount.point);
@@ -242,15 +270,13 @@ impl Ending {
     }
 }
 
-/// Aborts the connection of our own mount, if the kernel's control files (`fusectl`) are available.
-fn abort(point: &Path) {
-    if let Ok(Some(mount)) = mounts::at(point) {
-        // Without them, the mount ends with its last user.
-        let _ = std::fs::write(
-            format!("/sys/fs/fuse/connections/{}/abort", mount.connection),
-            b"1",
-        );
-    }
+/// Aborts a connection of this user, if the kernel's control files (`fusectl`) are available.
+fn abort(connection: u32) -> io::Result<()> {
+    let file = format!("/sys/fs/fuse/connections/{connection}/abort");
+    std::fs::File::options()
+        .write(true)
+        .open(file)?
+        .write_all(b"1")
 }
 
 fn through_helper(point: &Path, how: Unmount) -> Result<(), UnmountError> {

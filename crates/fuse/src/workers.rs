@@ -2,8 +2,10 @@
 //!
 //! Invariants:
 //! - While a request is served, another thread waits for the next request, or watches ([`Pace`]). A thread
-//!   that takes a request when there is neither starts another thread, up to a bound. So requests that wait
-//!   for the device, or for each other, do not stop the mount.
+//!   that takes a request when there is neither starts another thread, up to [`USUAL_THREADS`]. If these all
+//!   have a request and none completes for a while, more are started, up to [`MAX_THREADS`]. So requests that
+//!   wait for the device, or for each other, do not stop the mount, and programs that keep the processors
+//!   busy do not cause more threads.
 //! - A thread that finds enough others waiting ends. Without requests, all threads sleep.
 
 use std::io;
@@ -14,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
-use throughline_device::{clone_fuse_connection, free_thread};
+use throughline_device::{allow_fuse_threads, clone_fuse_connection, free_thread};
 use throughline_locks::Mutex;
 
 use crate::beside::{self, Beside, Next};
@@ -26,7 +28,15 @@ use crate::service::Service;
 use crate::wire::Opcode;
 
 /// The maximum number of threads.
-const MAX_THREADS: usize = 20;
+pub(crate) const MAX_THREADS: usize = 256;
+/// The number of threads up to which one that finds no other waiting starts another.
+const USUAL_THREADS: usize = 20;
+/// If no request completes for this long while no thread waits, more threads are started: each time, a
+/// [`GROWTH`]th of them.
+const STUCK: Duration = Duration::from_millis(10);
+const GROWTH: usize = 4;
+/// The address space of a thread's stack, in bytes.
+pub(crate) const STACK_BYTES: usize = 2 << 20;
 /// The shortest interval at which memory is returned to the system.
 const GIVE_EVERY: Duration = Duration::from_secs(5);
 /// The maximum number of threads that wait for requests; surplus threads end.
@@ -44,6 +54,8 @@ struct Workers<'a> {
     has_beside: AtomicBool,
     threads: AtomicUsize,
     max_threads: AtomicUsize,
+    /// Looks whether requests complete, once all usual threads have one.
+    stuck: Stuck,
     waiting: AtomicUsize,
     working: AtomicUsize,
     ended: AtomicBool,
@@ -52,6 +64,15 @@ struct Workers<'a> {
     failure: Mutex<Option<io::Error>>,
     /// When memory was last returned to the system.
     memory_given: Mutex<Option<Instant>>,
+}
+
+/// What the thread that starts more threads than usual goes by.
+#[derive(Default)]
+struct Stuck {
+    /// It runs, or starts to.
+    is_watched: AtomicBool,
+    /// A request was completed since it last looked.
+    completed: AtomicBool,
 }
 
 /// Serves requests until the mount is gone. With `able`, the kernel waits for rings.
@@ -87,6 +108,7 @@ pub(crate) fn run(
         has_beside: AtomicBool::new(false),
         threads: AtomicUsize::new(1),
         max_threads: AtomicUsize::new(MAX_THREADS),
+        stuck: Stuck::default(),
         waiting: AtomicUsize::new(0),
         working: AtomicUsize::new(0),
         ended: AtomicBool::new(false),
@@ -95,6 +117,9 @@ pub(crate) fn run(
         memory_given: Mutex::new(None),
     };
     server.transport().set(0, MAX_THREADS, request_bytes);
+    if let Err(error) = allow_fuse_threads(MAX_THREADS) {
+        tracing::info!(%error, "threads may share a descriptor of the connection");
+    }
     std::thread::scope(|scope| {
         if let (Some(rings), Some(able)) = (&rings, able) {
             match rings.start(scope, able) {
@@ -188,7 +213,7 @@ impl Workers<'_> {
                 Mode::Spinning => reader.receive_alone(&self.pace),
                 Mode::All | Mode::Beside => reader.receive(),
             };
-            let others = self.waiting.fetch_sub(1, Ordering::Relaxed) - 1;
+            let others = self.waiting.fetch_sub(1, Ordering::SeqCst) - 1;
             match received {
                 Ok(Received::Request) => self.serve(scope, &mut reader, others),
                 Ok(Received::Nothing) => {}
@@ -210,11 +235,15 @@ impl Workers<'_> {
         others: usize,
     ) {
         if others == 0 && !self.pace.is_watched() {
-            self.start_another(scope);
+            self.add_thread(scope);
         }
         let turn = self.pace.take(self.working.fetch_add(1, Ordering::Relaxed));
         self.answer(&reader.channel, &mut reader.scratch);
         self.working.fetch_sub(1, Ordering::Relaxed);
+        // Written at most once between two looks.
+        if !self.stuck.completed.load(Ordering::Relaxed) {
+            self.stuck.completed.store(true, Ordering::Relaxed);
+        }
         self.pace.done(&turn);
         if self.may_be_beside.load(Ordering::Relaxed) && self.pace.mode() == Mode::Spinning {
             self.start_beside(scope);
@@ -346,6 +375,56 @@ impl Workers<'_> {
         }
     }
 
+    /// No thread waits for the next request.
+    fn add_thread<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
+        let most = self.max_threads.load(Ordering::Relaxed);
+        if self.threads.load(Ordering::Relaxed) < USUAL_THREADS.min(most) {
+            self.start_another(scope);
+        } else if most > USUAL_THREADS && !self.stuck.is_watched.swap(true, Ordering::SeqCst) {
+            let started = std::thread::Builder::new()
+                .name("fuse-stuck".to_owned())
+                .spawn_scoped(scope, || {
+                    free_thread();
+                    self.unstick(scope);
+                });
+            if let Err(error) = started {
+                self.stuck.is_watched.store(false, Ordering::SeqCst);
+                self.warn_once(&error);
+            }
+        }
+    }
+
+    /// Starts more threads than usual as long as none waits and no request completes.
+    fn unstick<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
+        let threads = || self.threads.load(Ordering::Relaxed);
+        let is_needed = || {
+            self.waiting.load(Ordering::SeqCst) == 0
+                && threads() < MAX_THREADS
+                && !self.ended.load(Ordering::Acquire)
+        };
+        loop {
+            while is_needed() {
+                self.stuck.completed.store(false, Ordering::Relaxed);
+                std::thread::sleep(STUCK);
+                if is_needed() && !self.stuck.completed.load(Ordering::Relaxed) {
+                    (0..threads() / GROWTH).for_each(|_| self.start_another(scope));
+                }
+            }
+            self.stuck.is_watched.store(false, Ordering::SeqCst);
+            // A thread that took the last place meanwhile has seen this one.
+            if !is_needed() || self.stuck.is_watched.swap(true, Ordering::SeqCst) {
+                return;
+            }
+        }
+    }
+
+    /// The existing threads go on serving, and each request tries again to add one.
+    fn warn_once(&self, error: &io::Error) {
+        if !self.warned.swap(true, Ordering::Relaxed) {
+            tracing::warn!(%error, "starting a thread");
+        }
+    }
+
     fn start_another<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
         if self.ended.load(Ordering::Acquire) {
             return;
@@ -357,16 +436,14 @@ impl Workers<'_> {
         }
         let started = std::thread::Builder::new()
             .name("fuse".to_owned())
+            .stack_size(STACK_BYTES)
             .spawn_scoped(scope, || {
                 // The thread that started this one may be bound, with a policy of its own.
                 free_thread();
                 self.work(scope);
             });
         if let Err(error) = started {
-            // The existing threads go on serving, and each request tries again to add one.
-            if !self.warned.swap(true, Ordering::Relaxed) {
-                tracing::warn!(%error, "starting a thread");
-            }
+            self.warn_once(&error);
             self.threads.fetch_sub(1, Ordering::Relaxed);
         }
     }

@@ -22,7 +22,7 @@
 mod calls;
 mod files;
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
 /// What a process may still do.
@@ -33,8 +33,9 @@ pub struct Policy {
     pub network: Network,
     /// What of the file system may be opened; `None`: everything that its permissions allow.
     pub files: Option<Files>,
-    /// The rings of io_uring to keep; `None`: new ones can be made.
-    pub rings: Option<Rings>,
+    /// The number of rings of io_uring for the queues of devices, if there are to be no others but those that
+    /// exist. A thread that gets none uses system calls. `None`: new ones can be made.
+    pub rings: Option<usize>,
     /// The process can suspend its process group, as Ctrl-Z in a line editor does.
     pub suspend: bool,
 }
@@ -61,15 +62,6 @@ pub struct Files {
     pub write: Vec<PathBuf>,
     /// Directories below which files may be made, changed and removed.
     pub below: Vec<PathBuf>,
-}
-
-/// How many rings of io_uring are made before new ones are refused.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rings {
-    /// For the queues of devices. A thread that gets none uses system calls.
-    pub engine: usize,
-    /// For the entries of a mount's queues over io_uring.
-    pub fuse: usize,
 }
 
 impl Policy {
@@ -127,44 +119,66 @@ impl Entered {
     }
 }
 
+/// What [`Policy::prepare`] has opened.
+pub struct Prepared {
+    policy: Policy,
+    ruleset: Option<Result<OwnedFd, String>>,
+}
+
+impl Policy {
+    /// Opens what the policy lists, without any restriction yet: for a process that must not use paths later.
+    pub fn prepare(self) -> Prepared {
+        let network = self.network == Network::Open;
+        let files = self.files.as_ref();
+        Prepared {
+            ruleset: files.map(|allowed| files::ruleset(allowed, network)),
+            policy: self,
+        }
+    }
+}
+
 /// Restricts this process for ever. What cannot be had is in [`Entered::missing`].
 pub fn enter(policy: &Policy) -> Entered {
-    let mut entered = Entered {
-        network: policy.network,
-        ..Entered::default()
-    };
-    if let Some(rings) = policy.rings {
-        match throughline_device::keep_rings(rings.engine, rings.fuse) {
-            Ok(()) => entered.rings = true,
-            Err(error) => entered.lacks("io_uring", error),
+    policy.clone().prepare().enter()
+}
+
+impl Prepared {
+    /// As [`enter`].
+    pub fn enter(self) -> Entered {
+        let policy = &self.policy;
+        let mut entered = Entered {
+            network: policy.network,
+            ..Entered::default()
+        };
+        if let Some(rings) = policy.rings {
+            match throughline_device::keep_rings(rings) {
+                Ok(()) => entered.rings = true,
+                Err(error) => entered.lacks("io_uring", error),
+            }
         }
-    }
-    let ruleset = match policy
-        .files
-        .as_ref()
-        .map(|allowed| files::ruleset(allowed, policy.network == Network::Open))
-    {
-        Some(Ok(ruleset)) => Some(ruleset),
-        Some(Err(error)) => {
-            entered.lacks("landlock", error);
-            None
+        let ruleset = match self.ruleset {
+            Some(Ok(ruleset)) => Some(ruleset),
+            Some(Err(error)) => {
+                entered.lacks("landlock", error);
+                None
+            }
+            None => None,
+        };
+        // Without a ruleset, this is for "no new privileges".
+        match throughline_device::restrict_every_thread(ruleset.as_ref().map(AsFd::as_fd)) {
+            Ok(()) => entered.files = ruleset.is_some(),
+            Err(error) if ruleset.is_some() => entered.lacks("landlock", error),
+            Err(error) => entered.lacks("no new privileges", error),
         }
-        None => None,
-    };
-    // Without a ruleset, this is for "no new privileges".
-    match throughline_device::restrict_every_thread(ruleset.as_ref().map(AsFd::as_fd)) {
-        Ok(()) => entered.files = ruleset.is_some(),
-        Err(error) if ruleset.is_some() => entered.lacks("landlock", error),
-        Err(error) => entered.lacks("no new privileges", error),
-    }
-    match calls::refuse(policy, entered.rings) {
-        Ok(()) => entered.calls = true,
-        Err(error) => {
-            entered.lacks("seccomp", error);
-            entered.network = Network::Open;
+        match calls::refuse(policy, entered.rings) {
+            Ok(()) => entered.calls = true,
+            Err(error) => {
+                entered.lacks("seccomp", error);
+                entered.network = Network::Open;
+            }
         }
+        entered
     }
-    entered
 }
 
 /// The examples of the README are compiled.

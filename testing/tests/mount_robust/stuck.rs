@@ -1,17 +1,20 @@
 //! Programs whose requests are with a server when it is killed get an error: none waits for ever, on either
-//! transport.
+//! transport. And requests that wait for a device do not stop those that need none.
 
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::mpsc::channel;
+use std::time::Duration;
 
 use rustix::fs::OFlags;
+use rustix::process::{Pid, Signal, kill_process};
 use throughline_device::AlignedBuf;
 use throughline_testing::sectors::filled;
 use throughline_testing::transport::{DEV_FUSE, IO_URING, io_uring_is_on};
 use throughline_testing::{DiskImage, Mounted};
+use throughline_testkit::e2fs;
 
 use crate::oracle::seeds::{Deadline, soak};
 use crate::{kills, work};
@@ -91,6 +94,97 @@ fn no_program_waits_for_a_killed_server(transport: &str) {
         mounted.unmount();
     }
     work::e2fsck(image.path()).expect("sound");
+}
+
+/// Requests that wait for a device that does not respond.
+const WAITING: usize = 200;
+/// Look-ups beside them.
+const LOOKS: u64 = 100;
+
+/// Stops a process for as long as it lives.
+struct Stopped(Pid);
+
+impl Stopped {
+    fn new(pid: u32) -> Stopped {
+        let pid = Pid::from_raw(pid.cast_signed()).expect("a process");
+        kill_process(pid, Signal::STOP).expect("stopped");
+        Stopped(pid)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        let _ = kill_process(self.0, Signal::CONT);
+    }
+}
+
+#[test]
+fn look_ups_are_answered_beside_requests_that_wait_for_the_device_over_io_uring() {
+    if io_uring_is_on() {
+        look_ups_are_answered(IO_URING);
+    }
+}
+
+#[test]
+fn look_ups_are_answered_beside_requests_that_wait_for_the_device_behind_dev_fuse() {
+    look_ups_are_answered(DEV_FUSE);
+}
+
+/// The device is a file on another mount, whose server is stopped.
+fn look_ups_are_answered(transport: &str) {
+    let possible = Mounted::possible();
+    let Some(outer) = possible
+        .then(|| DiskImage::make("-t ext4", "256m"))
+        .flatten()
+    else {
+        return;
+    };
+    let below = Mounted::new(outer.path(), "");
+    let image = below.path("image");
+    if !e2fs::mke2fs_if_supported(&image, "64m", &["-t", "ext4"]) {
+        return;
+    }
+    let mounted = Mounted::new(&image, transport);
+    let name = |number: usize| mounted.path(&format!("file-{number}"));
+    let bytes = |number: usize| filled(4096, number as u64, 0, 1);
+    for number in 0..WAITING {
+        fs::write(name(number), bytes(number)).expect("a file");
+    }
+    mounted.unmount();
+    let mounted = Mounted::new(&image, transport);
+    let name = |number: usize| mounted.path(&format!("file-{number}"));
+    let direct = OFlags::DIRECT.bits().cast_signed();
+    let mut options = File::options();
+    options.read(true).custom_flags(direct);
+    let files: Vec<File> = (0..WAITING)
+        .map(|number| options.open(name(number)).expect("a file"))
+        .collect();
+    let _deadline = Deadline::new(format!("{transport}: a look-up beside requests that wait,"));
+    std::thread::scope(|scope| {
+        let stopped = Stopped::new(below.pid());
+        let readers: Vec<_> = (files.iter().enumerate())
+            .map(|(number, file)| {
+                scope.spawn(move || {
+                    let mut page = AlignedBuf::zeroed(4096, 4096);
+                    file.read_at(&mut page, 0).expect("read");
+                    assert!(page[..] == bytes(number)[..], "file {number}");
+                })
+            })
+            .collect();
+        for turn in 0..LOOKS {
+            look_for_nothing(mounted.root(), turn).expect("no such name");
+            fs::metadata(name(turn as usize % WAITING)).expect("a file");
+            // More and more of the others wait.
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let waiting = readers.iter().filter(|reader| !reader.is_finished());
+        // What was read ahead needs no device.
+        assert!(waiting.count() > WAITING / 2);
+        drop(stopped);
+    });
+    drop(files);
+    mounted.unmount();
+    below.unmount();
 }
 
 fn write_anew(dir: &Path, turn: u64) -> io::Result<()> {

@@ -5,9 +5,10 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 
+use rustix::fs::{FallocateFlags, fallocate};
 use throughline_device::Background;
 use throughline_testing::sectors::filled;
-use throughline_testing::transport::{IO_URING, io_uring_is_on};
+use throughline_testing::transport::{DEV_FUSE, IO_URING, io_uring_is_on};
 use throughline_testing::{DiskImage, Mounted};
 
 use crate::work;
@@ -105,6 +106,40 @@ fn io_uring_carries_requests_of_all_sizes() {
     }
     mounted.unmount();
     work::e2fsck(image.path()).expect("sound");
+}
+
+/// Threads that change a file at the same time: more than there are threads to serve them.
+const CHANGERS: u64 = 400;
+
+/// Changes for which the kernel drops pages wait for each other, however many they are; none is refused.
+#[test]
+fn no_change_of_a_cached_file_is_refused() {
+    let Some(image) = image() else { return };
+    for transport in [IO_URING, DEV_FUSE] {
+        if transport == IO_URING && !io_uring_is_on() {
+            continue;
+        }
+        let mounted = Mounted::new(image.path(), transport);
+        let path = mounted.path("file");
+        std::fs::write(&path, filled(1 << 20, 0, 0, 1)).expect("a file");
+        std::thread::scope(|scope| {
+            for thread in 0..CHANGERS {
+                let path = &path;
+                scope.spawn(move || {
+                    let file = File::options().read(true).write(true).open(path);
+                    let file = file.expect("the file");
+                    let mut page = [0; 4096];
+                    let at = thread % 256 * 4096;
+                    file.read_at(&mut page, at).expect("read");
+                    let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                    fallocate(&file, how, at, 4096).expect("punched");
+                    file.write_all_at(&page, at).expect("written");
+                });
+            }
+        });
+        mounted.unmount();
+        work::e2fsck(image.path()).expect("sound");
+    }
 }
 
 /// Creates, writes, reads and renames files of 0 to 3 MiB in a new directory.

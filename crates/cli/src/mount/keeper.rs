@@ -1,14 +1,21 @@
-//! A process beside the server, for what the server may not do itself: it unmounts when the server asks for
-//! it from its sandbox, tells it that nobody can reach the mount any more, and with `auto_unmount` removes
+//! A process beside the server, for what the server may not do itself: it makes all requests to the mount and
+//! unmounts it, tells the server that nobody can reach the mount any more, and with `auto_unmount` removes
 //! the mount when the server has ended for any reason.
 //!
 //! ```text
-//!  server ── request, 17 bytes ─────► standard input   keeper ─► umount(2), fusermount3
+//!  server ── thread, mount ─────────► standard input   keeper ─► umount(2), fusermount3
+//!         ── request, 17 bytes ─────►
 //!         ◄─ "NUMBER RESULT\n" ────── standard output
-//!         ◄─ "deserted\n" ───────────
+//!         ◄─ "answers\n", "deserted\n"
 //! ```
 //!
 //! A request is a verb, its number, and for [`Verb::Mode`] a thread and an address.
+//!
+//! A server that is killed ends when all of its threads do. A thread that waits for an answer of the mount,
+//! which only the server could give, waits for ever, and keeps the connection open: all programs that use the
+//! mount hang. So the server, which has the connection, makes no request to its mount. There is one
+//! exception: what it tells the kernel to drop from its cache waits for pages, and so for requests
+//! ([`throughline_fuse`]'s `coherence.rs`). Such a wait is ended from here ([`cut_after_death`]).
 //!
 //! `fusermount3` has `auto_unmount`, too, but in effect refuses it if root may not access the mount. This
 //! process needs only the right to unmount, which the mount's owner has.
@@ -18,31 +25,46 @@
 //!   server sends. Requests have a fixed size, and few are served at a time.
 //! - Of the memory of other processes, it reads nothing but the argument of a call that they make just now,
 //!   and that is meant for the server.
+//! - It is started before the connection is made, so it never has it, not even until it executes its program.
 //! - It ends when the server has ended, and not before: signals to the whole group do not end it.
 
 use std::collections::HashMap;
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, ExitCode};
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
+use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, set_parent_process_death_signal};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::iterator::Signals;
 use throughline_fuse::{Ending, Outside, Unmount, UnmountError, asked_shutdown_mode};
 use throughline_locks::Mutex;
 
-use super::end::{self, End};
-use super::{EXIT_SYSTEM, deserted, start};
+use super::{EXIT_SYSTEM, deserted, point, start};
 
-/// Environment variable that names the mount to remove.
-const MOUNT: &str = "THROUGHLINE_MOUNT_KEPT";
+/// Environment variable with the mount point.
+const POINT: &str = "THROUGHLINE_MOUNT_POINT";
 /// Environment variable with the duties, separated by commas.
 const DUTIES: &str = "THROUGHLINE_MOUNT_DUTIES";
 /// The requests that are served at a time.
 const MAX_AT_ONCE: usize = 8;
 /// What the keeper says when no other process can reach the mount.
 const DESERTED: &str = "deserted";
+/// What it says when the mount has answered.
+const ANSWERS: &str = "answers";
+/// `PIDFD_THREAD` (Linux 6.9): for the end of a thread, not of the last one of its process. For the first
+/// thread it is the same (6.15).
+const PIDFD_THREAD: PidfdFlags = PidfdFlags::from_bits_retain(0o200);
+/// How long the threads of a killed server may take to end, and how often that is looked at.
+const DEATH: Duration = Duration::from_secs(5);
+const DEATH_LOOK: Duration = Duration::from_millis(10);
 /// Answers.
 const OK: &str = "ok";
 const BUSY: &str = "busy";
@@ -53,21 +75,17 @@ const MODE: &str = "mode ";
 pub(super) struct Duties {
     /// Remove the mount when the server has ended.
     pub(super) clean_up: bool,
-    /// Unmount for the server.
-    pub(super) unmount: bool,
+    /// Tell when the mount answers.
+    pub(super) ask: bool,
     /// Tell when no other process can reach the mount.
     pub(super) watch: bool,
 }
 
 impl Duties {
-    pub(super) fn any(self) -> bool {
-        self != Duties::default()
-    }
-
     fn words(self) -> String {
         let all = [
             ("clean_up", self.clean_up),
-            ("unmount", self.unmount),
+            ("ask", self.ask),
             ("watch", self.watch),
         ];
         let words = all
@@ -81,7 +99,7 @@ impl Duties {
         let has = |word: &str| words.split(',').any(|one| one == word);
         Duties {
             clean_up: has("clean_up"),
-            unmount: has("unmount"),
+            ask: has("ask"),
             watch: has("watch"),
         }
     }
@@ -193,31 +211,55 @@ pub(super) struct Keeper {
     requests: Mutex<ChildStdin>,
     waiting: Arc<Mutex<HashMap<u32, mpsc::Sender<String>>>>,
     next: AtomicU32,
+    /// The thread that takes the answers, which waits for nothing else. It ends if this process is killed.
+    thread: u32,
     /// Not waited for: it ends after this process.
     _child: Child,
 }
 
 impl Keeper {
-    /// Starts the process. It lasts as long as the result, or as long as this process. `end` is asked when no
-    /// other process can reach the mount.
-    pub(super) fn start(ending: &Ending, duties: Duties, end: End) -> io::Result<Keeper> {
+    /// Starts the process for a mount that is to be made at `dir`. It lasts as long as the result, or as long
+    /// as this process. `said` is called with what it says without being asked.
+    pub(super) fn start(
+        dir: &Path,
+        duties: Duties,
+        said: impl Fn(Said) + Send + 'static,
+    ) -> io::Result<Keeper> {
         let mut child = start::start_keeper(&[
-            (MOUNT, &ending.name()),
+            (POINT, dir.as_os_str()),
             (DUTIES, OsStr::new(&duties.words())),
         ])?;
         let (Some(requests), Some(answers)) = (child.stdin.take(), child.stdout.take()) else {
             return Err(io::Error::other("it has no standard streams"));
         };
         let waiting = Arc::default();
-        let keeper = Keeper {
-            requests: Mutex::new(requests),
-            waiting: Arc::clone(&waiting),
-            next: AtomicU32::new(0),
-            _child: child,
-        };
+        let of_thread = Arc::clone(&waiting);
+        let (tell, told) = mpsc::channel();
         let thread = thread::Builder::new().name("keeper".into());
-        thread.spawn(move || take_answers(answers, &waiting, &end))?;
-        Ok(keeper)
+        thread.spawn(move || {
+            let _ = tell.send(rustix::thread::gettid());
+            take_answers(answers, &of_thread, said);
+        })?;
+        let thread = told.recv().map_err(io::Error::other)?;
+        Ok(Keeper {
+            requests: Mutex::new(requests),
+            waiting,
+            next: AtomicU32::new(0),
+            thread: thread.as_raw_pid().cast_unsigned(),
+            _child: child,
+        })
+    }
+
+    /// Tells it the mount. Call this once, before the first request.
+    ///
+    /// # Errors
+    /// The process has ended.
+    pub(super) fn mounted(&self, ending: &Ending) -> io::Result<()> {
+        let name = ending.name();
+        let mut message = self.thread.to_ne_bytes().to_vec();
+        message.extend_from_slice(&(name.len() as u32).to_ne_bytes());
+        message.extend_from_slice(name.as_bytes());
+        self.requests.lock().write_all(&message)
     }
 
     /// Waits for the answer to a request.
@@ -269,16 +311,27 @@ impl Outside for Keeper {
     }
 }
 
+/// What the process says without being asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Said {
+    /// The mount has answered.
+    Answers,
+    /// No other process can reach the mount.
+    Deserted,
+}
+
 /// Passes answers to those who wait for them, until the keeper has ended.
 fn take_answers(
     answers: ChildStdout,
     waiting: &Mutex<HashMap<u32, mpsc::Sender<String>>>,
-    end: &End,
+    said: impl Fn(Said),
 ) {
     for line in BufReader::new(answers).lines() {
         let Ok(line) = line else { break };
-        if line == DESERTED {
-            end.desert();
+        match &*line {
+            DESERTED => said(Said::Deserted),
+            ANSWERS => said(Said::Answers),
+            _ => {}
         }
         let Some((number, answer)) = line.split_once(' ') else {
             continue;
@@ -300,36 +353,123 @@ pub(crate) fn keep() -> Option<ExitCode> {
         return None;
     }
     let words = std::env::var(DUTIES).unwrap_or_default();
-    let name = std::env::var_os(MOUNT);
-    let done = name.is_some_and(|name| wait_and_clean_up(&name, Duties::of_words(&words)).is_ok());
+    let point = std::env::var_os(POINT).unwrap_or_default();
+    let done = wait_and_clean_up(Path::new(&point), Duties::of_words(&words));
     Some(match done {
-        true => ExitCode::SUCCESS,
-        false => EXIT_SYSTEM.into(),
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => EXIT_SYSTEM.into(),
     })
 }
 
-fn wait_and_clean_up(name: &OsStr, duties: Duties) -> Result<(), UnmountError> {
+fn wait_and_clean_up(point: &Path, duties: Duties) -> Result<(), UnmountError> {
     // A new session, so that a terminal's signals do not end this process. Fails only if it already leads a
     // session.
     let _ = rustix::process::setsid();
-    // Other senders signal all processes of a service. Nobody reads these.
-    let _signals = end::signals();
+    // Other senders signal all processes of a service.
+    let signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGUSR1]);
     let _ = std::fs::write("/proc/self/comm", "throughline-kee");
     let server = rustix::process::getppid();
-    let ending = Ending::named(name);
-    if let (true, Some(server), Some(ending)) = (duties.watch, server, &ending) {
-        let (server, point) = (
-            server.as_raw_pid().cast_unsigned(),
-            ending.point().to_owned(),
-        );
-        watch(&point, server);
+    let Some((thread, name)) = read_mount(&mut io::stdin().lock()) else {
+        return match duties.clean_up {
+            true => clean_up_unnamed(point),
+            false => Ok(()),
+        };
+    };
+    let ending = Ending::named(&name);
+    if let (Some(ending), Some(server), Ok(signals)) = (&ending, server, signals) {
+        if duties.ask {
+            ask(ending.point().to_owned());
+        }
+        if duties.watch {
+            watch(ending.point(), server.as_raw_pid().cast_unsigned());
+        }
+        // Without it, only what the module's head says of a killed server is not done.
+        let _ = cut_after_death(server, thread, signals, ending.clone());
     }
-    serve(ending.as_ref(), duties);
+    serve(ending.as_ref());
     // If the server unmounted before it exited, no mount has this name any more.
-    match (duties.clean_up, Ending::named(name)) {
+    match (duties.clean_up, Ending::named(&name)) {
         (true, Some(ending)) => ending.clean_up(),
         _ => Ok(()),
     }
+}
+
+/// A thread of the server, and the name of the mount; `None` if the server ended before it told them.
+fn read_mount(input: &mut impl Read) -> Option<(Option<Pid>, OsString)> {
+    let (mut thread, mut len) = ([0; 4], [0; 4]);
+    input.read_exact(&mut thread).ok()?;
+    input.read_exact(&mut len).ok()?;
+    let mut name = vec![0; u32::from_ne_bytes(len) as usize];
+    input.read_exact(&mut name).ok()?;
+    let thread = Pid::from_raw(i32::from_ne_bytes(thread));
+    Some((thread, OsString::from_vec(name)))
+}
+
+/// Removes the mount of a server that ended before it told its name, if it made one: one without a server.
+fn clean_up_unnamed(point: &Path) -> Result<(), UnmountError> {
+    match Ending::of(point) {
+        Ok(ending) if point::is_dead(point) => ending.clean_up(),
+        _ => Ok(()),
+    }
+}
+
+/// Aborts the connection once the server was killed. Without that, a thread of it that waits for the kernel
+/// to drop pages may never end (module head). `thread` is one that waits for nothing.
+fn cut_after_death(
+    server: Pid,
+    thread: Option<Pid>,
+    mut signals: Signals,
+    ending: Ending,
+) -> io::Result<()> {
+    // Before Linux 6.9. From 6.12 on, landlock keeps the server's signal from us.
+    set_parent_process_death_signal(Some(Signal::USR1))?;
+    let thread = thread.and_then(|thread| pidfd_open(thread, PIDFD_THREAD).ok());
+    let watch = move || {
+        if let Some(thread) = &thread {
+            let mut fds = [PollFd::new(thread, PollFlags::IN)];
+            while poll(&mut fds, None) == Err(Errno::INTR) {}
+            // An error leaves the connection to the end of the last thread.
+            let _ = ending.abort();
+        }
+        for signal in signals.forever() {
+            // It comes when the thread that started this process ends. The others may take a moment longer.
+            if signal == SIGUSR1 && thread.is_none() && dies(server) {
+                let _ = ending.abort();
+            }
+        }
+    };
+    let thread = thread::Builder::new().name("death".into());
+    thread.spawn(watch).map(drop)
+}
+
+/// Whether the first thread of the server has ended, or ends soon.
+fn dies(server: Pid) -> bool {
+    let server = server.as_raw_pid();
+    let has_ended = || {
+        let stat = std::fs::read_to_string(format!("/proc/{server}/stat")).unwrap_or_default();
+        let state = stat.rsplit_once(") ").map_or("X", |(_, rest)| rest);
+        state.starts_with(['Z', 'X'])
+    };
+    let end = Instant::now() + DEATH;
+    while !has_ended() {
+        if Instant::now() >= end {
+            return false;
+        }
+        thread::sleep(DEATH_LOOK);
+    }
+    true
+}
+
+/// Tells the server that the mount answers.
+fn ask(point: std::path::PathBuf) {
+    let ask = move || {
+        // After an error, too: it is the answer.
+        let _ = point::ask(&point);
+        // Without a reader, the server has ended.
+        let _ = writeln!(io::stdout(), "{ANSWERS}");
+    };
+    // Without a thread, the server's log lacks a line.
+    let _ = thread::Builder::new().name("ask".into()).spawn(ask);
 }
 
 /// Tells the server when no other process can reach the mount.
@@ -341,7 +481,7 @@ fn watch(point: &Path, server: u32) {
 }
 
 /// Serves requests until the server has ended, and those that are then still in progress.
-fn serve(ending: Option<&Ending>, duties: Duties) {
+fn serve(ending: Option<&Ending>) {
     let at_work = AtomicUsize::new(0);
     let mut requests = io::stdin().lock();
     thread::scope(|scope| {
@@ -349,7 +489,6 @@ fn serve(ending: Option<&Ending>, duties: Duties) {
         // An error counts as the end.
         while requests.read_exact(&mut bytes).is_ok() {
             let (number, request) = Request::read(bytes);
-            let request = request.filter(|_| duties.unmount);
             let (Some(request), true) = (request, at_work.load(Ordering::Relaxed) < MAX_AT_ONCE)
             else {
                 let _ = writeln!(io::stdout(), "{number} refused");
@@ -392,10 +531,20 @@ mod tests {
         assert_eq!(Request::read([0; REQUEST_BYTES]), (0, None));
         let duties = Duties {
             clean_up: true,
-            unmount: false,
+            ask: false,
             watch: true,
         };
         assert_eq!(Duties::of_words(&duties.words()), duties);
-        assert!(!Duties::of_words("").any());
+        assert_eq!(Duties::of_words(""), Duties::default());
+    }
+
+    #[test]
+    fn a_mount_is_read_whole_or_not_at_all() {
+        let [thread, len] = [77_u32, 3].map(u32::to_ne_bytes);
+        let message = [&thread[..], &len, b"a\nbrest"].concat();
+        let read = read_mount(&mut &message[..]);
+        assert_eq!(read, Some((Pid::from_raw(77), "a\nb".into())));
+        assert_eq!(read_mount(&mut &message[..10]), None);
+        assert_eq!(read_mount(&mut &b""[..]), None);
     }
 }

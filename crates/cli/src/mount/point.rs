@@ -13,11 +13,18 @@ use crate::text::quote;
 /// The next step for a directory that the caller may not mount at.
 pub(super) const OWN_DIRECTORY: &str = "use a directory of your own: mkdir ~/mnt";
 
+/// Directories that the server itself needs: with its mount over them, it would have to ask itself.
+const OF_SERVER: [&str; 3] = ["/proc", "/sys", "/dev"];
+
 /// Checks that a directory can be mounted at, and returns its absolute path. The directory's own files are
 /// hidden while it is mounted.
 pub(super) fn check(dir: &Path) -> Result<PathBuf, Failure> {
     let cannot = || format!("cannot mount at {}", quote(dir));
     let place = mounts::resolve(dir).map_err(|error| unusable(dir, error).met(cannot()))?;
+    if OF_SERVER.iter().any(|needed| Path::new(needed) == place) {
+        let problem = Problem::new("the server of the mount needs what is there now");
+        return Err(problem.with_next(OWN_DIRECTORY).met(cannot()));
+    }
     let there = mounts::at(&place).doing(|| "cannot read the list of mounts")?;
     if let Some(mount) = there.filter(mounts::Mount::is_fuse) {
         let problem = if is_dead(&place) {

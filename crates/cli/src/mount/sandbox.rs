@@ -7,35 +7,44 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use throughline_fuse::Session;
 use throughline_fuse::options::MountOptions;
-use throughline_sandbox::{Entered, Network, Policy, Rings, enter};
+use throughline_sandbox::{Entered, Network, Policy, Prepared};
 
 use super::Plan;
 use crate::objects;
 
-/// The threads that serve requests through `/dev/fuse`, at most.
-const SERVING_THREADS: usize = 20;
-/// Other threads with queues of the device: readahead, write-back, the journal.
-const OTHER_THREADS: usize = 16;
-/// Queues of a thread: one for data, and one for metadata meanwhile.
-const QUEUES: usize = 2;
-/// More threads use system calls.
-const MAX_ENGINE_RINGS: usize = 96;
+/// Queues of devices over io_uring. More threads use system calls.
+const RINGS: usize = 96;
 /// The memory of the server of an untrusted image, in bytes, besides its page cache and what is reserved for
-/// requests over io_uring: metadata, open files, other threads and requests.
+/// requests: metadata, open files, other threads.
 const UNTRUSTED_BYTES: u64 = 512 << 20;
 
 /// Whether the server runs in a sandbox. That of a mount that is explained does not: it runs the kernel's
 /// tools beside it.
-pub(super) fn is_for(plan: &Plan) -> bool {
+fn is_for(plan: &Plan) -> bool {
     plan.options.sandbox && plan.watched.is_none()
 }
 
+/// Opens what the sandbox needs, before there is a mount that these paths could lead to.
+pub(super) fn prepare(plan: &Plan) -> Option<Prepared> {
+    let mut policy = Policy::server();
+    policy.rings = Some(RINGS);
+    if is_remote(plan) {
+        policy.network = Network::Open;
+        if let Some(files) = &mut policy.files {
+            // Names are resolved, and credentials renewed, from files in many places.
+            files.read = vec![PathBuf::from("/")];
+            files.below.extend(objects::cache_dir());
+        }
+    }
+    is_for(plan).then(|| policy.prepare())
+}
+
 /// Drops the rights of this process that serving the mount does not need, and shows that in its status.
-pub(super) fn drop_rights(plan: &Plan, session: &Session) {
+pub(super) fn drop_rights(plan: &Plan, session: &Session, prepared: Option<Prepared>) {
     if plan.options.untrusted {
         bound_memory(&plan.options, session.reserved_bytes());
     }
-    if !is_for(plan) {
+    let Some(prepared) = prepared else {
         session.set_sandbox(json!({
             "state": "off",
             "files": false,
@@ -45,23 +54,8 @@ pub(super) fn drop_rights(plan: &Plan, session: &Session) {
             "missing": [],
         }));
         return;
-    }
-    let entries = session.max_entries();
-    let threads = SERVING_THREADS.max(entries) + OTHER_THREADS;
-    let mut policy = Policy::server();
-    policy.rings = Some(Rings {
-        engine: (QUEUES * threads).min(MAX_ENGINE_RINGS),
-        fuse: entries,
-    });
-    if is_remote(plan) {
-        policy.network = Network::Open;
-        if let Some(files) = &mut policy.files {
-            // Names are resolved, and credentials renewed, from files in many places.
-            files.read = vec![PathBuf::from("/")];
-            files.below.extend(objects::cache_dir());
-        }
-    }
-    let entered = enter(&policy);
+    };
+    let entered = prepared.enter();
     for missing in entered.missing() {
         tracing::info!(%missing, "the sandbox is incomplete");
     }

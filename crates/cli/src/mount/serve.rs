@@ -1,7 +1,7 @@
 //! The process that serves a mount: checks, opens, mounts, serves requests and closes.
 
 use std::io::{ErrorKind, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,10 +13,10 @@ use throughline_fuse::options::MountOptions;
 use throughline_fuse::{Claim, Ending, Outside, Session, mounts};
 
 use super::end::{Device, End};
-use super::keeper::{Duties, Keeper};
+use super::keeper::{Duties, Keeper, Said};
 use super::start::{self, Role};
 use super::trouble::{self, EXIT_FAILED, EXIT_SYSTEM, Trouble, no_thread};
-use super::{Plan, deserted, point, sandbox};
+use super::{Plan, point, sandbox};
 use crate::commands::replay::parts;
 use crate::commands::resize;
 use crate::images::note_holder;
@@ -51,15 +51,13 @@ pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
     if plan.options.resize {
         grow(plan, &image)?;
     }
-    let (session, device, watched) = begin(plan, &image, &dir)?;
-    let ending = session.ending(&dir).map_err(|error| {
-        let failure = Problem::from(error).met(format!("cannot find the mount at {}", quote(&dir)));
-        Trouble::Failed(EXIT_SYSTEM, failure)
-    })?;
-    let ending = keep(plan, role, &session, ending, &end)?;
     // Opened before the sandbox forbids it.
     let name = std::fs::File::options().write(true).open("/proc/self/comm");
-    sandbox::drop_rights(plan, &session);
+    let keeper = start_keeper(plan, role, &image, &dir, &end)?;
+    let sandbox = sandbox::prepare(plan);
+    let (session, device, watched) = begin(plan, &image, &dir)?;
+    let ending = keep(keeper, &session, &dir)?;
+    sandbox::drop_rights(plan, &session, sandbox);
     if plan.options.untrusted {
         let end = end.clone();
         let bounded = session.bound_requests(REQUEST_LIMIT, move || end.overrun());
@@ -69,12 +67,11 @@ pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
         })?;
     }
     end.mounted(ending.clone(), device, session.still_open());
-    let answers = dir.clone();
-    let quiet = plan.quiet;
-    // Not joined: if the mount never answers, the thread lasts until the process exits.
-    let announcer = thread::Builder::new().name("announce".to_owned());
-    let announced = announcer.spawn(move || announce(&answers, role, quiet));
-    announced.map_err(no_thread)?;
+    if role == Role::Background {
+        // Not joined: if the mount never answers, the thread lasts until the process exits.
+        let announcer = thread::Builder::new().name("announce".to_owned());
+        announcer.spawn(announce).map_err(no_thread)?;
+    }
     tracing::info!(image = %objects::shown(&plan.image).display(), point = %dir.display(), "mounted");
     let served = session.run_and(|| {
         // If this fails, the next mount of the image only waits for a shorter time.
@@ -122,46 +119,44 @@ fn begin(plan: &Plan, image: &Path, dir: &Path) -> Result<(Session, Device, Expl
     Ok((session, device, watched))
 }
 
-/// Starts the process that unmounts for this one or after it, and the watch over the namespace. Returns how
-/// the mount ends.
-fn keep(
+/// Starts the process that does for this one what it may not do, before there is a connection.
+fn start_keeper(
     plan: &Plan,
     role: Role,
-    session: &Session,
-    ending: Ending,
+    image: &Path,
+    dir: &Path,
     end: &End,
-) -> Result<Ending, Trouble> {
-    let is_watched = role == Role::Background;
-    let in_sandbox = sandbox::is_for(plan);
+) -> Result<Keeper, Trouble> {
     let duties = Duties {
         clean_up: plan.options.auto_unmount,
-        unmount: in_sandbox,
-        watch: in_sandbox && is_watched,
+        ask: role == Role::Foreground && !plan.quiet,
+        watch: role == Role::Background,
     };
-    if is_watched && !in_sandbox {
-        let (point, end) = (ending.point().to_owned(), end.clone());
-        deserted::watch(&point, std::process::id(), move || end.desert());
-    }
-    if !duties.any() {
-        return Ok(ending);
-    }
-    start::keep_from_children(&start::image(plan));
-    let keeper = Keeper::start(&ending, duties, end.clone()).map_err(|error| {
+    start::keep_from_children(image);
+    let (end, point) = (end.clone(), dir.to_owned());
+    let said = move |said| match said {
+        Said::Deserted => end.desert(),
+        Said::Answers => tracing::info!(point = %point.display(), "the mount is ready"),
+    };
+    Keeper::start(dir, duties, said).map_err(|error| {
         let failure = Problem::from(error).met("cannot start the process that unmounts");
         Trouble::Failed(EXIT_SYSTEM, failure)
-    })?;
-    Ok(match in_sandbox {
-        true => {
-            let keeper: Arc<dyn Outside> = Arc::new(keeper);
-            session.set_outside(Arc::clone(&keeper));
-            ending.through(keeper)
-        }
-        false => {
-            // Kept until this process exits, for whatever reason.
-            std::mem::forget(keeper);
-            ending
-        }
     })
+}
+
+/// Leaves the mount to the keeper. Returns how it ends.
+fn keep(keeper: Keeper, session: &Session, dir: &Path) -> Result<Ending, Trouble> {
+    let found = session.ending(dir).and_then(|ending| {
+        keeper.mounted(&ending)?;
+        Ok(ending)
+    });
+    let ending = found.map_err(|error| {
+        let failure = Problem::from(error).met(format!("cannot find the mount at {}", quote(dir)));
+        Trouble::Failed(EXIT_SYSTEM, failure)
+    })?;
+    let keeper: Arc<dyn Outside> = Arc::new(keeper);
+    session.set_outside(Arc::clone(&keeper));
+    Ok(ending.through(keeper))
 }
 
 /// Grows the volume to the size of its device or file.
@@ -183,7 +178,11 @@ fn grow(plan: &Plan, image: &Path) -> Result<(), Trouble> {
 /// Mounts a block device before opening it, if possible. If it cannot be opened, the later open reports the
 /// reason.
 fn claim(plan: &Plan, image: &Path, dir: &Path) -> Option<Claim> {
-    if !Claim::is_for(image, &plan.options) {
+    // What lies below the mount could not be opened after it.
+    let named = plan.options.journal.iter().chain(&plan.options.overlay);
+    let mut opened = named.chain(&plan.options.backing).map(PathBuf::as_path);
+    let is_below = |path: &Path| shown(path).starts_with(dir);
+    if !Claim::is_for(image, &plan.options) || is_below(image) || opened.any(is_below) {
         return None;
     }
     let mut look = plan.open.clone();
@@ -294,15 +293,9 @@ fn shown(image: &Path) -> std::path::PathBuf {
     }
 }
 
-/// Waits until the mount answers, and reports that.
-fn announce(dir: &Path, role: Role, quiet: bool) {
-    if let Err(error) = point::ask(dir) {
-        tracing::warn!(%error, "cannot read the new mount");
-    }
-    if let Err(error) = start::report_ready(role) {
+/// Reports that the volume is mounted.
+fn announce() {
+    if let Err(error) = start::report_mounted() {
         tracing::warn!(%error, "cannot detach from the terminal");
-    }
-    if role == Role::Foreground && !quiet {
-        tracing::info!(point = %dir.display(), "the mount is ready");
     }
 }

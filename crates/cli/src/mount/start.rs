@@ -2,14 +2,18 @@
 
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
-use std::os::fd::AsRawFd;
+use std::net::Shutdown;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
-use super::Plan;
+use throughline_fuse::mounts;
+
 use super::end::{Requests, signals};
 use super::trouble::{EXIT_INTERNAL, EXIT_SYSTEM, Trouble};
+use super::{Plan, point};
 use crate::logging;
 use crate::problem::{Failure, Problem};
 
@@ -22,7 +26,7 @@ const KEEPER: &str = "keeper";
 const IMAGE: &str = "THROUGHLINE_MOUNT_IMAGE";
 /// File descriptors of the standard streams.
 const STREAMS: std::ops::RangeInclusive<i32> = 0..=2;
-/// Written by a server to its standard output once the mount answers.
+/// Written by a server to its standard output once it has mounted.
 const READY: &[u8] = b"ready\n";
 
 /// How a serving process relates to the process that started it.
@@ -30,7 +34,7 @@ const READY: &[u8] = b"ready\n";
 pub(super) enum Role {
     /// No other process started it.
     Foreground,
-    /// Its standard output is a pipe to a process that waits until the mount answers.
+    /// Its standard output is a socket of a process that waits until the mount answers.
     Background,
     /// Its standard input is a pipe that closes when the waiting parent ends.
     Guarded,
@@ -83,15 +87,23 @@ pub(super) fn image(plan: &Plan) -> PathBuf {
 }
 
 /// Starts a server and returns once its mount answers.
+///
+/// The mount is asked by this process, because the server must not ask its own (`keeper.rs`).
 pub(super) fn detach(plan: &Plan) -> Result<(), Trouble> {
-    let mut server = spawn(plan, BACKGROUND, Stdio::null(), Stdio::piped())?;
-    let mut answer = Vec::new();
-    if let Some(mut stdout) = server.stdout.take() {
-        stdout.read_to_end(&mut answer).map_err(cannot_start)?;
-    }
-    if answer == READY {
+    // Once it is mounted, this would ask the server already. Why it cannot be resolved, the server says.
+    let dir = mounts::resolve(&plan.dir);
+    let (mut ours, theirs) = UnixStream::pair().map_err(cannot_start)?;
+    let theirs = Stdio::from(OwnedFd::from(theirs));
+    let mut server = spawn(plan, BACKGROUND, Stdio::null(), theirs)?;
+    let mut answer = [0; READY.len()];
+    let is_mounted = ours.read_exact(&mut answer).is_ok() && answer == READY;
+    if is_mounted && dir.is_ok_and(|dir| !point::is_dead(&dir)) {
+        // The server leaves the terminal now.
+        ours.shutdown(Shutdown::Write).map_err(cannot_start)?;
+        let _ = ours.read_to_end(&mut Vec::new());
         return Ok(());
     }
+    drop(ours);
     ended(server.wait().map_err(cannot_start)?)
 }
 
@@ -190,12 +202,15 @@ pub(super) fn start_session(role: Role) {
     }
 }
 
-/// Last step of a server's start, once the mount answers: reports that it is ready, and releases the
-/// descriptors and the directory inherited from the parent.
-pub(super) fn report_ready(role: Role) -> io::Result<()> {
-    if role != Role::Background {
-        return Ok(());
-    }
+/// Last step of a server's start: reports that it has mounted, waits until the parent has asked the mount,
+/// and releases the descriptors and the directory inherited from the parent.
+pub(super) fn report_mounted() -> io::Result<()> {
+    let stdout = rustix::stdio::stdout();
+    // If the parent no longer waits, the mount stays.
+    let _ = io::stdout()
+        .write_all(READY)
+        .and_then(|()| io::stdout().flush());
+    while let Err(rustix::io::Errno::INTR) = rustix::io::read(stdout, &mut [0; 1]) {}
     logging::leave_terminal();
     rustix::process::chdir("/")?;
     let null = std::fs::File::options()
@@ -204,10 +219,6 @@ pub(super) fn report_ready(role: Role) -> io::Result<()> {
         .open("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stderr(&null)?;
-    // If the parent no longer waits, the mount stays.
-    let _ = io::stdout()
-        .write_all(READY)
-        .and_then(|()| io::stdout().flush());
     rustix::stdio::dup2_stdout(&null)?;
     Ok(())
 }

@@ -6,6 +6,8 @@
 //!  thread of that entry, bound to processor 1:  wait ─► serve ─► commit and wait, in one system call
 //!
 //!  the first request of an entry:  thread of the reserve ─► a spare thread, which keeps the entry
+//!                                                       └► none left: served here, or if it needs a turn, by
+//!                                                          the thread for late requests, and committed here
 //! ```
 //!
 //! So a request is served on the processor that made it, and no other processor is woken. A thread that
@@ -13,20 +15,24 @@
 //! another entry.
 //!
 //! Invariants:
+//! - The rings of all threads, up to [`MAX_THREADS`], are made before the transport is agreed on ([`Able`]).
+//!   What other processes take later, of a limit that is shared with them, fails no request.
 //! - The kernel has all entries of a queue from the start ([`FuseReserve`]). An entry gets its thread with
 //!   the first request. So a request stays queued only while each entry of the queue has another one. The
 //!   kernel looks at the queue when an entry is committed, not when one is registered.
-//! - A thread that waits for a turn is replaced (`added.rs`). Each queue keeps an entry whose thread neither
-//!   has a turn nor waits for one: a thread with a turn waits for the kernel, which may wait for a request.
+//! - An entry whose request waits for a turn is replaced (`added.rs`), however many they are. Each queue
+//!   keeps an entry whose request neither has a turn nor waits for one: who has a turn waits for the kernel,
+//!   which may wait for a request.
 //! - A thread that has an entry does nothing but wait while its entry is with the kernel. In particular,
 //!   notifications for which the kernel may wait for requests are sent by a thread without an entry.
 //! - It never ends before the connection: closing its ring would lose a request that arrives meanwhile.
 //!   Surplus threads sleep.
 //! - The kernel uses no ring before all queues have an entry. If one gets none, the kernel is made to use
 //!   `/dev/fuse`. After that, it cannot any more, and the queues go on with the entries that they have.
-//! - The thread of the reserve serves a request if the process may have no more threads or files. It takes no
-//!   turn and waits for none, as the kernel may wait for requests that only this thread can pass on. If it
-//!   waits for the device, the first requests of all entries wait with it.
+//! - The thread of the reserve serves a request if all threads have one, or the process may have no more
+//!   threads. It takes no turn and waits for none, as the kernel may wait for requests that only this thread
+//!   can pass on: another thread, without an entry, does that (`spares.rs`). If it waits for the device, the
+//!   first requests of all entries wait with it.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -37,26 +43,25 @@ use std::sync::mpsc;
 use std::thread::Scope;
 
 use crossbeam_utils::CachePadded;
-use rustix::io::Errno;
 use throughline_device::{
-    Background, FuseEntry, FuseReserve, PAYLOAD_AT, allow_fuse_entries, bind_thread, free_thread,
+    Background, FuseEntry, FuseReserve, FuseWaker, PAYLOAD_AT, bind_thread, free_thread,
 };
+use throughline_locks::Mutex;
 
 use crate::bell::Bell;
 use crate::channel::{Channel, Scratch};
 use crate::options::Choices;
 use crate::placement::Placement;
 use crate::service::Service;
+use crate::workers::{MAX_THREADS, STACK_BYTES};
 
 mod able;
 mod added;
 mod spares;
 
 pub(crate) use able::Able;
-use added::Queue;
+use added::{Queue, Wanted};
 
-/// The address space of a thread's stack, in bytes.
-const STACK_BYTES: usize = 2 << 20;
 /// The maximum number of entries that keep the memory of a large request.
 const LARGE_ENTRIES: usize = 8;
 /// The memory that each entry keeps, in bytes.
@@ -76,8 +81,10 @@ pub(crate) struct Rings<'a> {
     connection: Arc<Channel>,
     payload_bytes: usize,
     queues: Vec<CachePadded<Queue>>,
-    /// The entries of all queues that were added.
-    added: AtomicUsize,
+    /// For the thread of the reserve: what it is to add and to commit.
+    wanted: Mutex<Vec<Wanted>>,
+    late: Mutex<Vec<Scratch>>,
+    waker: FuseWaker,
     /// The number of entries of each queue that the kernel has from the start.
     entries: usize,
     /// Entries that keep the memory of a large request.
@@ -100,13 +107,15 @@ impl<'a> Rings<'a> {
         able: &Able,
         choices: &Choices,
     ) -> Rings<'a> {
-        let queue = |processor: &u16| CachePadded::new(Queue::new(*processor));
+        let queue = |processor: &u16| CachePadded::new(Queue::new(*processor, able.entries));
         Rings {
             server,
             connection,
             payload_bytes,
             queues: able.processors.iter().map(queue).collect(),
-            added: AtomicUsize::new(0),
+            wanted: Mutex::default(),
+            late: Mutex::default(),
+            waker: able.reserve.waker(),
             entries: able.entries,
             large: AtomicUsize::new(0),
             idle_policy: choices.idle_policy && may_be_idle(),
@@ -127,9 +136,6 @@ impl<'a> Rings<'a> {
         scope: &'scope Scope<'scope, '_>,
         able: Able,
     ) -> io::Result<bool> {
-        if let Err(error) = allow_fuse_entries(able.max_entries()) {
-            tracing::info!(%error, "not all entries of the rings may get threads");
-        }
         // A thread that cannot be started must not take the reserve with it.
         let (give, given) = mpsc::channel();
         let (tell, told) = mpsc::channel();
@@ -151,13 +157,17 @@ impl<'a> Rings<'a> {
         std::thread::Builder::new()
             .name("fuse-notices".to_owned())
             .spawn_scoped(scope, || self.send_notices())?;
+        let (park, parked) = mpsc::channel();
+        std::thread::Builder::new()
+            .name("fuse-late".to_owned())
+            .spawn_scoped(scope, move || self.serve_late(parked))?;
         std::thread::Builder::new()
             .name("fuse-reserve".to_owned())
             .spawn_scoped(scope, move || {
                 let Ok(mut reserve) = given.recv() else {
                     return;
                 };
-                let started = self.start_spares(scope);
+                let started = self.start_spares(scope, &reserve, park);
                 let registered = started.and_then(|spares| {
                     self.register(&mut reserve)?;
                     Ok(spares)
@@ -192,7 +202,7 @@ impl<'a> Rings<'a> {
         let entries = taken?;
         tracing::info!(queues, entries, "requests come over io_uring");
         let bytes = self.payload_bytes + PAYLOAD_AT;
-        self.server.transport().set(queues, entries, bytes);
+        self.server.transport().set(queues, MAX_THREADS, bytes);
         Ok(())
     }
 
@@ -200,6 +210,7 @@ impl<'a> Rings<'a> {
     pub(crate) fn end(&self) {
         self.ended.store(true, Ordering::Release);
         self.notices.ring();
+        self.waker.wake();
     }
 
     fn queue_of(&self, entry: &FuseEntry) -> &Queue {
@@ -221,7 +232,7 @@ impl<'a> Rings<'a> {
                 free_thread();
                 if let Some((queue, scratch)) = begin() {
                     self.server.transport().begin_thread();
-                    self.work(scope, queue, scratch);
+                    self.work(queue, scratch);
                     self.server.transport().end_thread();
                 }
             })
@@ -237,18 +248,13 @@ impl<'a> Rings<'a> {
     }
 
     /// Serves the request in `scratch`, and those that follow, until the connection ends.
-    fn work<'scope>(
-        &'scope self,
-        scope: &'scope Scope<'scope, '_>,
-        queue: &'scope Queue,
-        mut scratch: Scratch,
-    ) {
+    fn work(&self, queue: &Queue, mut scratch: Scratch) {
         let mut keeps = false;
         let background = self.idle_policy.then(Background::new);
         let background = background.and_then(Result::ok);
         let mut placement = Placement::new(queue.processor, background, self.server.transport());
         loop {
-            self.serve(scope, queue, &mut scratch);
+            self.serve(queue, &mut scratch);
             self.limit_memory(&mut scratch, &mut keeps);
             placement.served(scratch.reply_bytes());
             if self.server.has_notices() {
@@ -264,40 +270,23 @@ impl<'a> Rings<'a> {
                 Err(error) => {
                     // This entry is lost.
                     tracing::error!(%error, "waiting for a request");
-                    self.replace(scope, queue, None);
+                    self.is_absent(queue, None);
                     return;
                 }
             }
         }
     }
 
-    fn serve<'scope>(
-        &'scope self,
-        scope: &'scope Scope<'scope, '_>,
-        queue: &'scope Queue,
-        scratch: &mut Scratch,
-    ) {
+    fn serve(&self, queue: &Queue, scratch: &mut Scratch) {
         contain(|| {
             scratch.take_from_entry()?;
             while !scratch.is_nudge() && !self.server.serve_entry(&self.connection, scratch)? {
-                let file = scratch.header().map(|header| header.nodeid);
-                let others_serve = self.replace(scope, queue, file);
-                if others_serve {
-                    self.server.await_turn();
-                }
-                queue.absent.fetch_sub(1, Ordering::Relaxed);
-                if !others_serve {
-                    return self.refuse_turn(scratch);
-                }
+                self.is_absent(queue, scratch.header().map(|header| header.nodeid));
+                self.server.await_turn();
+                queue.returned();
             }
             Ok(())
         });
-    }
-
-    /// No thread is left that may wait for a turn.
-    fn refuse_turn(&self, scratch: &mut Scratch) -> io::Result<()> {
-        let unique = scratch.header().map_or(0, |header| header.unique);
-        scratch.refuse(&self.connection, unique, Errno::AGAIN)
     }
 
     /// Returns the memory of a large request to the system, unless this entry is one of the [`LARGE_ENTRIES`]

@@ -14,6 +14,7 @@ mod fakeroot;
 mod helper;
 mod hosts;
 mod in_use;
+mod killed;
 mod libfuse;
 mod like_fuse2fs;
 mod refused;

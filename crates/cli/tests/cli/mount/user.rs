@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Stdio};
 
 use throughline_testing::program::has;
+use throughline_testing::transport::io_uring_is_on;
 
 use super::*;
 
@@ -96,6 +97,60 @@ fn a_user_mounts_uses_and_unmounts() {
     assert!(text.contains("user_id=12345"), "{text}");
     assert!(text.contains("hello\n12345:12345 644\n"), "{text}");
     assert!(text.contains("a\nfile\nlost+found\nstatus\n"), "{text}");
+    image.assert_clean();
+}
+
+/// Whatever other processes of the user take of the limit of locked memory, which counts the rings of
+/// io_uring: a mount that finds too little left serves through `/dev/fuse`, and no request fails.
+#[test]
+fn no_request_fails_for_want_of_locked_memory() {
+    if skipped() || !has(&["xfs_io", "prlimit", "fallocate"]) {
+        return;
+    }
+    let image = own_image();
+    let point = Point::new(&image, "mnt");
+    let text = "
+        work() {
+            xfs_io -f -c 'pwrite -q 0 256k' $1/f
+            xfs_io -r -c 'mmap -r 0 256k' -c 'mread 0 256k' $1/f > $1/read
+            xfs_io -c 'mmap -r 0 256k' -c 'mread 0 256k' -c 'fpunch 0 4k' -c 'pwrite -q 8k 5k' \\
+                -c 'pwrite -q 256k 8k' $1/f > $1/changed
+            seq 40 | xargs -P 40 -I{} fallocate -p -o 0 -l 8192 $1/f
+            seq 40 | xargs -P 40 -I{} sh -c \"echo {} >> $1/f\"
+            $T status --json $1 | grep '\"kind\"'
+        }
+        for limit in 8192 200000 1000000; do
+            prlimit --memlock=$limit:$limit $T mount $IMAGE $DIR
+            work $DIR
+            $T umount $DIR
+        done
+        echo one after the other
+        D=$(dirname $IMAGE)/all
+        for i in 1 2 3 4 5 6 7 8 9; do
+            mkdir $D/$i
+            cp --sparse=always $IMAGE $D/$i.img
+            prlimit --memlock=8388608:8388608 $T mount $D/$i.img $D/$i
+        done
+        for i in 1 2 3 4 5 6 7 8 9; do
+            work $D/$i
+            $T umount $D/$i
+        done";
+    let before = "mkdir $(dirname \"$IMAGE\")/all; chown 12345:12345 $(dirname \"$IMAGE\")/all";
+    let Some(ran) = script(&image, &point, before, text) else {
+        return;
+    };
+    assert_eq!(ran.code, Some(0), "{}{}", ran.text(), ran.stderr);
+    let text = ran.text();
+    let (short, enough) = text.split_once("one after the other").expect("both parts");
+    assert_eq!(short.matches("/dev/fuse").count(), 3, "{text}");
+    assert_eq!(enough.matches("\"kind\"").count(), 9, "{text}");
+    if throughline_testing::transport::chosen().is_none() && io_uring_is_on() {
+        let first = enough.trim_start().lines().next();
+        assert!(
+            first.is_some_and(|kind| kind.contains("io_uring")),
+            "{text}"
+        );
+    }
     image.assert_clean();
 }
 
