@@ -1,12 +1,13 @@
-//! [`Background`]: the policy `SCHED_IDLE` for the current thread, and what it costs it.
+//! [`Background`]: the policy `SCHED_IDLE` for a thread, and what it costs it.
 //!
 //! The scheduler moves a task that is woken to an idle processor, if there is one, unless its own is idle. A
 //! processor on which only threads of this policy run counts as idle. So a thread of this policy that wakes a
 //! task on its own processor leaves it there. Without that, the task moves to another processor at each
 //! reply, which costs an interrupt to a halted processor, 20 to 35 µs on most virtual machines.
 //!
-//! The price: where other tasks want the processor, such a thread runs late. The kernel counts how late
-//! (`/proc/thread-self/schedstat`), so that a thread can leave the policy.
+//! The price: where other tasks want the processor, such a thread runs late, by seconds if they are several.
+//! The kernel counts how late (`/proc/thread-self/schedstat`), but not before the thread has run. So another
+//! thread can take the policy from it, and that one must not be late itself ([`prefer_thread`]).
 //!
 //! Source: sched(7); `Documentation/scheduler/sched-stats.rst`.
 
@@ -21,8 +22,11 @@ use std::time::Duration;
 /// Threads of this process have entered the policy.
 static ENTERED: AtomicBool = AtomicBool::new(false);
 
-/// The current thread's policy. Belongs to the thread that made it.
+/// The policy of the thread that made it. Other threads may use it as long as that one lasts.
 pub struct Background {
+    thread: libc::pid_t,
+    /// The thread can return to its usual policy.
+    can_return: bool,
     statistics: File,
 }
 
@@ -35,40 +39,51 @@ impl Background {
     ///   of at least 20 minus its nice value.
     /// - That policy is not `SCHED_OTHER`: somebody has chosen another for this process.
     pub fn new() -> io::Result<Background> {
-        if policy() != libc::SCHED_OTHER {
+        if policy(0) != libc::SCHED_OTHER {
             return Err(io::Error::other(
                 "the process has a scheduling policy of its own",
             ));
         }
-        let statistics = File::open("/proc/thread-self/schedstat")?;
-        let background = Background { statistics };
-        background.delay()?;
-        match can_return() {
+        let background = Background::of_thread()?;
+        match background.can_return {
             true => Ok(background),
             false => Err(io::ErrorKind::PermissionDenied.into()),
         }
     }
 
-    /// For the current thread, which enters the policy and is never to leave it.
+    /// For the current thread, which enters the policy. It can leave it only if it
+    /// [can return](Background::can_return).
     ///
     /// # Errors
     /// The system does not count delays, or does not allow the policy.
     pub fn for_good() -> io::Result<Background> {
-        let statistics = File::open("/proc/thread-self/schedstat")?;
-        let background = Background { statistics };
-        background.delay()?;
+        let background = Background::of_thread()?;
         background.enter()?;
         Ok(background)
     }
 
-    /// Enters the policy. Threads that are started in it have it, too, until they call
-    /// [`free_thread`](crate::free_thread).
+    fn of_thread() -> io::Result<Background> {
+        let background = Background {
+            thread: rustix::thread::gettid().as_raw_nonzero().get(),
+            can_return: can_return(),
+            statistics: File::open("/proc/thread-self/schedstat")?,
+        };
+        background.delay()?;
+        Ok(background)
+    }
+
+    /// Whether the thread can return to its usual policy. If not, [`Background::leave`] fails.
+    pub fn can_return(&self) -> bool {
+        self.can_return
+    }
+
+    /// Enters the policy. Threads that are started in it have it, too ([`leave_background`]).
     ///
     /// # Errors
     /// System errors.
     pub fn enter(&self) -> io::Result<()> {
         ENTERED.store(true, Ordering::Relaxed);
-        set_policy(libc::SCHED_IDLE)
+        set_policy(self.thread, libc::SCHED_IDLE, 0)
     }
 
     /// Returns to the usual policy.
@@ -76,7 +91,12 @@ impl Background {
     /// # Errors
     /// System errors.
     pub fn leave(&self) -> io::Result<()> {
-        set_policy(libc::SCHED_OTHER)
+        set_policy(self.thread, libc::SCHED_OTHER, 0)
+    }
+
+    /// Whether the thread has the policy.
+    pub fn is_entered(&self) -> bool {
+        policy(self.thread) == libc::SCHED_IDLE
     }
 
     /// How long the thread has waited for its processor, in all.
@@ -90,13 +110,24 @@ impl Background {
     }
 }
 
+/// Lets the current thread run as soon as it is woken, with the lowest priority of `SCHED_FIFO`; where that is
+/// not allowed, with the shortest time slice. For a thread that sleeps nearly always. Threads that it starts
+/// do not get the policy.
+pub fn prefer_thread() {
+    let fifo = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
+    if set_policy(0, fifo, 1).is_err() {
+        crate::shorten_slice();
+    }
+}
+
 /// Whether threads of the process can return to their usual policy.
 fn can_return() -> bool {
     static CAN: OnceLock<bool> = OnceLock::new();
     // In a thread of its own, which may be left in the policy.
     let trial = || {
-        let there_and_back =
-            || set_policy(libc::SCHED_IDLE).and_then(|()| set_policy(libc::SCHED_OTHER));
+        let there_and_back = || {
+            set_policy(0, libc::SCHED_IDLE, 0).and_then(|()| set_policy(0, libc::SCHED_OTHER, 0))
+        };
         let thread = thread::Builder::new().name("tl-policy".to_owned());
         let thread = thread.spawn(move || there_and_back().is_ok());
         thread.is_ok_and(|thread| thread.join().unwrap_or(false))
@@ -111,27 +142,50 @@ fn parse(text: &[u8]) -> Option<Duration> {
     Some(Duration::from_nanos(number.parse().ok()?))
 }
 
-/// In a new thread: leaves the policy if the thread that started it was in it.
-pub(crate) fn leave_inherited() {
+/// Gives the usual policy to all threads of the process that have this one, without those of `keep`. The
+/// kernel's workers of io_uring inherit the policy of the thread that they work for, and keep it when that
+/// thread leaves it.
+///
+/// # Errors
+/// `/proc` is not readable.
+pub fn free_workers(keep: &[&Background]) -> io::Result<()> {
+    for entry in std::fs::read_dir("/proc/self/task")? {
+        let name = entry?.file_name();
+        let thread = name.to_str().and_then(|name| name.parse().ok());
+        if let Some(thread) = thread
+            && policy(thread) == libc::SCHED_IDLE
+            && keep.iter().all(|background| background.thread != thread)
+        {
+            // It may have ended.
+            let _ = set_policy(thread, libc::SCHED_OTHER, 0);
+        }
+    }
+    Ok(())
+}
+
+/// Leaves the policy, if the current thread has it and can. Call this before starting a thread: that one
+/// inherits the policy, and nobody would notice that it is late.
+pub fn leave_background() {
     // A thread that is started after its starter entered sees the store.
-    if ENTERED.load(Ordering::Relaxed) && policy() == libc::SCHED_IDLE {
-        let _ = set_policy(libc::SCHED_OTHER);
+    if ENTERED.load(Ordering::Relaxed) && policy(0) == libc::SCHED_IDLE {
+        let _ = set_policy(0, libc::SCHED_OTHER, 0);
     }
 }
 
-/// The policy of the current thread. A system call, because the function of this name in musl always fails.
-fn policy() -> libc::c_int {
+/// The policy of a thread; 0 is the current one. Negative: it has ended. A system call, because the function
+/// of this name in musl always fails.
+fn policy(thread: libc::pid_t) -> libc::c_int {
     // SAFETY: the call has no memory arguments.
-    let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, 0) };
+    let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, thread) };
     policy as libc::c_int
 }
 
-/// Sets the policy of the current thread. A system call, as in [`policy`].
-fn set_policy(policy: libc::c_int) -> io::Result<()> {
-    // The kernel's `struct sched_param` has this member only; that of musl has more.
-    let priority: libc::c_int = 0;
+/// Sets the policy of a thread; 0 is the current one. A system call, as in [`policy`].
+fn set_policy(thread: libc::pid_t, policy: libc::c_int, priority: libc::c_int) -> io::Result<()> {
+    // The kernel's `struct sched_param` has the priority only; that of musl has more.
+    let param = &raw const priority;
     // SAFETY: the call reads the priority, which lives until it returns.
-    match unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, policy, &raw const priority) } {
+    match unsafe { libc::syscall(libc::SYS_sched_setscheduler, thread, policy, param) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
@@ -145,20 +199,32 @@ mod tests {
     fn a_thread_enters_the_policy_and_leaves_it() {
         let thread = std::thread::spawn(|| match Background::new() {
             Ok(background) => {
-                assert_eq!(policy(), libc::SCHED_OTHER);
+                assert_eq!(policy(0), libc::SCHED_OTHER);
                 background.enter().unwrap();
-                assert_eq!(policy(), libc::SCHED_IDLE);
+                assert_eq!(policy(0), libc::SCHED_IDLE);
                 let started = std::thread::spawn(|| {
-                    let before = policy();
+                    let before = policy(0);
                     crate::free_thread();
-                    (before, policy())
+                    (before, policy(0))
                 });
                 assert_eq!(
                     started.join().unwrap(),
                     (libc::SCHED_IDLE, libc::SCHED_OTHER)
                 );
+                leave_background();
+                assert!(!background.is_entered());
+                background.enter().unwrap();
+                // By another thread, as by the one that watches it.
+                std::thread::scope(|scope| {
+                    let free = |keep: &[&Background]| free_workers(keep).unwrap();
+                    scope.spawn(|| free(&[&background])).join().unwrap();
+                    assert!(background.is_entered());
+                    scope.spawn(|| free(&[])).join().unwrap();
+                });
+                assert_eq!(policy(0), libc::SCHED_OTHER);
+                background.enter().unwrap();
                 background.leave().unwrap();
-                assert_eq!(policy(), libc::SCHED_OTHER);
+                assert_eq!(policy(0), libc::SCHED_OTHER);
                 let before = background.delay().unwrap();
                 std::thread::yield_now();
                 assert!(background.delay().unwrap() >= before);

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::OnceLock;
 
-use crate::background::leave_inherited;
+use crate::background::leave_background;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// The processors that the kernel may ever use, whether they are online or not.
@@ -61,7 +61,7 @@ pub fn spread_thread() {
 /// The same, with the usual policy. Call it in a thread that may have been started by a bound one.
 pub fn free_thread() {
     spread_thread();
-    leave_inherited();
+    leave_background();
 }
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ use std::thread::{self, JoinHandle};
 use throughline_locks::{Condvar, Mutex};
 
 use crate::scope::AbortOnUnwind;
-use crate::{Completion, Limits, Queue, Request, free_thread};
+use crate::{Completion, Limits, Queue, Request, free_thread, leave_background};
 
 /// The most workers of one queue.
 const MAX_WORKERS: usize = 16;
@@ -231,6 +231,7 @@ impl WorkerPool {
     fn grow_to<E: Execute>(&mut self, device: &Arc<E>, count: usize) {
         while self.workers.len() < count {
             let (device, shared) = (Arc::clone(device), Arc::clone(&self.shared));
+            leave_background();
             let worker = thread::Builder::new()
                 .name("throughline-io".into())
                 .spawn(move || {

@@ -3,8 +3,8 @@
 //! The caller sleeps while it waits for the reply. So our thread can use its processor, no other processor is
 //! woken, and the data is in that processor's cache. To keep the caller there when it is woken, the thread
 //! has the policy `SCHED_IDLE`: a processor on which only such threads run counts as idle, so the scheduler
-//! does not move the caller to another. As the thread serves only in this mode, it never needs to leave the
-//! policy, which an unprivileged process may not do.
+//! does not move the caller to another. It leaves the policy when the mode ends. An unprivileged process may
+//! not do that, so there the thread keeps it: it serves only in this mode.
 //!
 //! The mode pays only where the wake-up of another processor is expensive ([`pays`]). Elsewhere the program's
 //! and our own work overlap on two processors, if our thread spins.
@@ -12,18 +12,22 @@
 //! Invariants:
 //! - The caller's processor is looked up in `/proc` at the caller's second request in a row, and then once
 //!   every [`LOOKED`] requests.
-//! - If the thread was scheduled late, the mode is not entered for a while ([`Judge`]).
+//! - If the thread was scheduled late, the mode is not entered for a while ([`Pauses`]).
+//! - Only the thread enters the policy. The watcher of the mode takes it away ([`Policy::take`]) when it ends
+//!   the mode: the thread may be waiting for its processor, with a request that it has read.
 //! - If the caller's processor is not known (the caller is in another PID namespace), the mode pauses as
 //!   well: the thread would run on another processor, which has to be woken.
 //! - If several callers make requests at the same time, the mode ends: they would all wait for one processor.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use throughline_device::{Background, bind_thread, wake_up_us};
 
-use crate::placement::{Judge, Step};
+use crate::watch::{Pauses, is_late};
 
 /// The number of requests of a caller between two look-ups of its processor.
 const LOOKED: u32 = 16;
@@ -54,11 +58,48 @@ pub(crate) fn pays() -> bool {
     measured >= EXPENSIVE_US
 }
 
-/// Belongs to one thread, which has the policy from its creation on.
-pub(crate) struct Beside {
+/// The policy of the mode's thread.
+pub(crate) struct Policy {
     background: Background,
-    judge: Judge,
-    /// The requests since the last check of the delay.
+    is_entered: AtomicBool,
+    /// It was taken from the thread, which does not know yet.
+    is_taken: AtomicBool,
+}
+
+impl Policy {
+    /// Returns whether the thread has just entered it.
+    fn enter(&self) -> std::io::Result<bool> {
+        if self.is_entered() {
+            return Ok(false);
+        }
+        self.is_entered.store(true, Ordering::Release);
+        self.background.enter().map(|()| true)
+    }
+
+    /// For another thread: the mode has ended. Returns whether the policy can be taken from threads.
+    pub(crate) fn take(&self) -> bool {
+        self.is_taken.store(true, Ordering::Release);
+        self.leave();
+        self.background.can_return()
+    }
+
+    fn leave(&self) {
+        if self.background.can_return() && self.background.leave().is_ok() {
+            self.is_entered.store(false, Ordering::Release);
+        }
+    }
+
+    pub(crate) fn is_entered(&self) -> bool {
+        self.is_entered.load(Ordering::Acquire)
+    }
+}
+
+/// Belongs to one thread.
+pub(crate) struct Beside {
+    policy: Arc<Policy>,
+    pauses: Pauses,
+    /// The delay at the last check, and the requests since.
+    delay: Duration,
     requests: u32,
     caller: Caller,
     /// The score: see [`CHANGE`].
@@ -91,24 +132,44 @@ pub(crate) enum Next {
 }
 
 impl Beside {
-    /// For the current thread, which enters the policy permanently.
+    /// For the current thread, which enters the policy, permanently if it cannot return.
     ///
     /// # Errors
     /// The system does not count delays, or does not allow the policy.
     pub(crate) fn new() -> std::io::Result<Beside> {
         let background = Background::for_good()?;
-        let delay = background.delay()?;
-        let mut judge = Judge::new(Instant::now());
-        judge.look(Instant::now(), delay);
         Ok(Beside {
-            background,
-            judge,
+            delay: background.delay()?,
+            policy: Arc::new(Policy {
+                background,
+                is_entered: AtomicBool::new(true),
+                is_taken: AtomicBool::new(false),
+            }),
+            pauses: Pauses::new(Instant::now()),
             requests: 0,
             caller: Caller::default(),
             changes: 0,
             bound_to: None,
             unbound: 0,
         })
+    }
+
+    pub(crate) fn policy(&self) -> &Arc<Policy> {
+        &self.policy
+    }
+
+    /// The mode lasts: makes sure that the thread has the policy. Returns whether it has just entered it. Then
+    /// the caller checks again that the mode lasts: the watcher may have ended it before.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn enter(&self) -> std::io::Result<bool> {
+        self.policy.enter()
+    }
+
+    /// The mode has ended, or is about to.
+    pub(crate) fn leave(&self) {
+        self.policy.leave();
     }
 
     /// A request of the thread `pid` was read: moves the current thread to the caller's processor, if that
@@ -151,15 +212,18 @@ impl Beside {
             return Next::End;
         }
         self.requests += 1;
-        if self.requests < CHECKED {
+        let is_taken = self.policy.is_taken.load(Ordering::Acquire);
+        if self.requests < CHECKED && !is_taken {
             return Next::On;
         }
-        self.requests = 0;
-        let delay = self.background.delay().unwrap_or_default();
-        let now = Instant::now();
-        match self.judge.look(now, delay) {
-            Some(Step::Leave) => Next::Pause(self.judge.pause_left(now)),
-            _ => Next::On,
+        let delay = self.policy.background.delay().unwrap_or_default();
+        let waited = delay.saturating_sub(self.delay);
+        let requests = if is_taken { 1 } else { self.requests.into() };
+        self.policy.is_taken.store(false, Ordering::Release);
+        (self.delay, self.requests) = (delay, 0);
+        match is_late(waited, requests) {
+            true => Next::Pause(self.pauses.late(Instant::now())),
+            false => Next::On,
         }
     }
 }

@@ -48,6 +48,7 @@ mod transport;
 mod turns;
 mod unmount;
 mod unopened;
+mod watch;
 mod wire;
 mod workers;
 

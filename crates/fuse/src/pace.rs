@@ -259,8 +259,9 @@ impl Pace {
         self.end_alone();
     }
 
-    /// Blocks until the mode ends. The first thread to park becomes the watcher.
-    pub(crate) fn park(&self) {
+    /// Blocks until the mode ends. The first thread to park becomes the watcher, which calls `stopped` when it
+    /// ends the mode.
+    pub(crate) fn park(&self, stopped: impl Fn()) {
         let mut ended = self.ended.lock();
         let go_on = |ended: bool| ended || !self.is_alone();
         if self.watched.load(Ordering::Relaxed) {
@@ -277,6 +278,7 @@ impl Pace {
             let is_still = looked.timed_out() && self.turns.load(Ordering::Acquire) == turns;
             if is_still || (mode == Mode::Spinning && self.may_be_beside()) {
                 self.set_mode(Mode::All);
+                stopped();
                 self.changed.notify_all();
             }
         }
@@ -326,7 +328,7 @@ mod tests {
         std::thread::scope(|scope| {
             // One of them becomes the watcher and wakes the others.
             for _ in 0..3 {
-                scope.spawn(|| pace.park());
+                scope.spawn(|| pace.park(|| {}));
             }
         });
         assert!(!pace.is_alone() && !pace.is_watched());
@@ -336,14 +338,14 @@ mod tests {
     #[test]
     fn no_thread_stays_parked_without_requests_or_without_the_mount() {
         let pace = alone();
-        pace.park();
+        pace.park(|| {});
         assert!(!pace.is_alone(), "no request arrived");
         let pace = alone();
         pace.end();
-        pace.park();
+        pace.park(|| {});
         let pace = alone();
         pace.disable();
-        pace.park();
+        pace.park(|| {});
         assert!(!pace.is_alone());
     }
 
@@ -351,7 +353,7 @@ mod tests {
     fn the_mode_lasts_while_requests_are_served() {
         let pace = alone();
         std::thread::scope(|scope| {
-            let watcher = scope.spawn(|| pace.park());
+            let watcher = scope.spawn(|| pace.park(|| {}));
             let mut looked = 0;
             // For several ticks of the watcher.
             let begun = Instant::now();
@@ -399,7 +401,7 @@ mod tests {
             thread.join().unwrap();
         });
         // Without requests, the watcher ends it.
-        pace.park();
+        pace.park(|| {});
         assert_eq!(pace.mode(), Mode::All);
         pace.end();
         pace.await_beside();
@@ -411,7 +413,7 @@ mod tests {
         assert_eq!(pace.mode(), Mode::Spinning);
         pace.allow_beside(Duration::ZERO);
         std::thread::scope(|scope| {
-            let watcher = scope.spawn(|| pace.park());
+            let watcher = scope.spawn(|| pace.park(|| {}));
             while !watcher.is_finished() {
                 pace.done(&pace.take(0));
                 if pace.mode() == Mode::Beside {

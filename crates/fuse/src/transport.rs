@@ -36,12 +36,9 @@ impl Transport {
         self.threads.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// A thread has entered the policy `SCHED_IDLE`, or left it.
-    pub(crate) fn set_idle_policy(&self, entered: bool) {
-        match entered {
-            true => self.idle_policy_threads.fetch_add(1, Ordering::Relaxed),
-            false => self.idle_policy_threads.fetch_sub(1, Ordering::Relaxed),
-        };
+    /// The number of threads with the policy `SCHED_IDLE` has changed.
+    pub(crate) fn set_idle_policy(&self, threads: usize) {
+        self.idle_policy_threads.store(threads, Ordering::Relaxed);
     }
 
     pub(crate) fn json(&self) -> Value {

@@ -11,15 +11,17 @@
 use std::io;
 use std::os::fd::AsFd;
 use std::panic::AssertUnwindSafe;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
-use throughline_device::{allow_fuse_threads, clone_fuse_connection, free_thread};
+use throughline_device::{
+    allow_fuse_threads, clone_fuse_connection, free_thread, free_workers, leave_background,
+};
 use throughline_locks::Mutex;
 
-use crate::beside::{self, Beside, Next};
+use crate::beside::{self, Beside, Next, Policy};
 use crate::channel::{Channel, Received, Scratch};
 use crate::options::Choices;
 use crate::pace::{Find, Finds, Mode, Pace, SPIN};
@@ -52,6 +54,8 @@ struct Workers<'a> {
     may_be_beside: AtomicBool,
     /// The thread of [`Mode::Beside`] was started.
     has_beside: AtomicBool,
+    /// Its policy.
+    beside: OnceLock<Arc<Policy>>,
     threads: AtomicUsize,
     max_threads: AtomicUsize,
     /// Looks whether requests complete, once all usual threads have one.
@@ -106,6 +110,7 @@ pub(crate) fn run(
         pace: Pace::new(choices.spin && choices.clone_fd && processors > 1),
         may_be_beside: AtomicBool::new(false),
         has_beside: AtomicBool::new(false),
+        beside: OnceLock::new(),
         threads: AtomicUsize::new(1),
         max_threads: AtomicUsize::new(MAX_THREADS),
         stuck: Stuck::default(),
@@ -206,7 +211,7 @@ impl Workers<'_> {
                 if mode == Mode::All {
                     break;
                 }
-                self.pace.park();
+                self.pace.park(|| self.take_policy());
                 continue;
             }
             let received = match mode {
@@ -282,38 +287,83 @@ impl Workers<'_> {
     fn work_beside<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, mut beside: Beside) {
         let mut reader = self.reader();
         self.server.transport().begin_thread();
-        self.server.transport().set_idle_policy(true);
+        let _ = self.beside.set(Arc::clone(beside.policy()));
         self.pace.allow_beside(Duration::ZERO);
         while !self.ended.load(Ordering::Acquire) {
-            if self.pace.mode() != Mode::Beside {
+            if !self.is_beside(&beside) {
+                beside.leave();
+                self.show_policy();
                 self.pace.await_beside();
                 continue;
             }
             match reader.receive() {
-                Ok(Received::Request) => {
-                    if let Some(header) = reader.scratch.header() {
-                        beside.follow(header.pid);
-                        if Opcode::of(header.opcode).is_some_and(Opcode::waits_for_device) {
-                            self.pace.end_alone();
-                        }
-                    }
-                    self.serve(scope, &mut reader, self.waiting.load(Ordering::Relaxed));
-                    match beside.served() {
-                        Next::On => {}
-                        Next::End => self.pace.end_alone(),
-                        Next::Pause(pause) => {
-                            self.pace.allow_beside(pause);
-                            self.pace.end_alone();
-                        }
-                    }
-                }
+                Ok(Received::Request) => self.serve_beside(scope, &mut reader, &mut beside),
                 Ok(Received::Nothing) => {}
                 Ok(Received::Ended) => self.end(None),
                 Err(error) => self.end(Some(error)),
             }
         }
-        self.server.transport().set_idle_policy(false);
+        beside.leave();
+        self.show_policy();
         self.server.transport().end_thread();
+    }
+
+    /// Whether the mode lasts. Its thread then has the policy, and is watched.
+    fn is_beside(&self, beside: &Beside) -> bool {
+        let lasts = || self.pace.mode() == Mode::Beside;
+        if !lasts() {
+            return false;
+        }
+        match beside.enter() {
+            Ok(false) => true,
+            Ok(true) => {
+                self.show_policy();
+                lasts()
+            }
+            Err(error) => {
+                tracing::warn!(%error, "entering the policy of a thread");
+                true
+            }
+        }
+    }
+
+    fn serve_beside<'scope>(
+        &'scope self,
+        scope: &'scope Scope<'scope, '_>,
+        reader: &mut Reader,
+        beside: &mut Beside,
+    ) {
+        if let Some(header) = reader.scratch.header() {
+            beside.follow(header.pid);
+            if Opcode::of(header.opcode).is_some_and(Opcode::waits_for_device) {
+                beside.leave();
+                self.pace.end_alone();
+            }
+        }
+        self.serve(scope, reader, self.waiting.load(Ordering::Relaxed));
+        match beside.served() {
+            Next::On => {}
+            Next::End => self.pace.end_alone(),
+            Next::Pause(pause) => {
+                self.pace.allow_beside(pause);
+                self.pace.end_alone();
+            }
+        }
+    }
+
+    /// The watcher has ended a mode: its thread may be waiting for its processor.
+    fn take_policy(&self) {
+        if let Some(policy) = self.beside.get()
+            && policy.take()
+            && let Err(error) = free_workers(&[])
+        {
+            tracing::warn!(%error, "changing the policy of workers");
+        }
+    }
+
+    fn show_policy(&self) {
+        let is_entered = self.beside.get().is_some_and(|policy| policy.is_entered());
+        self.server.transport().set_idle_policy(is_entered.into());
     }
 
     fn end(&self, failure: Option<io::Error>) {
@@ -434,6 +484,7 @@ impl Workers<'_> {
             self.threads.fetch_sub(1, Ordering::Relaxed);
             return;
         }
+        leave_background();
         let started = std::thread::Builder::new()
             .name("fuse".to_owned())
             .stack_size(STACK_BYTES)

@@ -11,7 +11,7 @@ use throughline_device::{BlockDevice, LockMode};
 use throughline_ext::Fs;
 use throughline_fileio::PageCache;
 
-pub use throughline_device::{NewFile, given_descriptor, given_file};
+pub use throughline_device::{NewFile, given_descriptor, given_file, shorten_slice};
 pub use throughline_fileio::memory::{allowed_bytes, default_budget_bytes};
 pub use throughline_make::parse_on_error;
 

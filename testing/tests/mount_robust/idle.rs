@@ -1,5 +1,7 @@
-//! An unused mount costs nothing: no thread of its server wakes, on either transport.
+//! An unused mount costs nothing: no thread of its server wakes, on either transport. And none has the policy
+//! `SCHED_IDLE`, with which it would be late for the next request if other programs begin to compute.
 
+use std::os::unix::fs::FileExt;
 use std::time::Duration;
 
 use throughline_testing::sectors::filled;
@@ -7,7 +9,7 @@ use throughline_testing::transport::{DEV_FUSE, IO_URING, io_uring_is_on};
 use throughline_testing::{DiskImage, Mounted};
 
 use crate::oracle::seeds::soak;
-use crate::proc::{switches, ticks, woken};
+use crate::proc::{idle_policy, switches, ticks, woken};
 use crate::transports;
 use crate::work::wait_until;
 
@@ -43,6 +45,17 @@ fn an_idle_server_sleeps(transport: &str) {
         std::fs::write(mounted.path(&format!("file-{number}")), bytes).expect("a file");
     }
     assert!(std::fs::read_dir(mounted.root()).expect("the root").count() > 50);
+    // Between requests in quick succession, some that wait for the device: of a thread that has the policy.
+    let synced = std::fs::File::create(mounted.path("synced")).expect("a file");
+    for turn in 0..20 {
+        for number in 0..100 {
+            assert!(!mounted.path(&format!("none-{turn}-{number}")).exists());
+        }
+        let bytes = filled(5000, turn, 0, 1);
+        synced.write_all_at(&bytes, turn * 5000).expect("written");
+        synced.sync_all().expect("synced");
+    }
+    drop(synced);
     // Written data is committed by its age; then there is nothing to do.
     let pid = mounted.pid();
     let mut last = switches(pid);
@@ -52,6 +65,7 @@ fn an_idle_server_sleeps(transport: &str) {
         let before = std::mem::replace(&mut last, switches(pid));
         last == before
     });
+    assert_eq!(idle_policy(pid), Vec::<String>::new(), "{transport}");
     let seconds = if soak() { 60 } else { 5 };
     let before = (switches(pid), ticks(pid));
     std::thread::sleep(Duration::from_secs(seconds));

@@ -50,3 +50,17 @@ pub(crate) fn ticks(pid: u32) -> u64 {
     let fields = behind.split(' ').skip(11).take(2);
     fields.filter_map(|field| field.parse::<u64>().ok()).sum()
 }
+
+/// The names of the threads with the policy `SCHED_IDLE`, the kernel's workers of io_uring included.
+pub(crate) fn idle_policy(pid: u32) -> Vec<String> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("a process that lives");
+    let of_one = |task: std::io::Result<std::fs::DirEntry>| {
+        // It may have ended meanwhile.
+        let stat = std::fs::read_to_string(task.ok()?.path().join("stat")).ok()?;
+        let (name, rest) = stat.rsplit_once(") ")?;
+        // Field 41; the first one after the name is field 3.
+        let policy = rest.split(' ').nth(38)?;
+        (policy == "5").then(|| name.to_owned())
+    };
+    tasks.filter_map(of_one).collect()
+}

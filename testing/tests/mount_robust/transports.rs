@@ -11,7 +11,7 @@ use throughline_testing::sectors::filled;
 use throughline_testing::transport::{DEV_FUSE, IO_URING, io_uring_is_on};
 use throughline_testing::{DiskImage, Mounted};
 
-use crate::work;
+use crate::work::{self, wait_until};
 
 const THREADS: u64 = 6;
 const FILES: u64 = 40;
@@ -51,7 +51,8 @@ fn the_status_says_which_transport_serves() {
     }
 }
 
-/// The threads of rings have the policy `SCHED_IDLE` if they may return from it and it is not switched off.
+/// The threads of rings have the policy `SCHED_IDLE` while requests follow one another, if they may return from
+/// it and it is not switched off.
 #[test]
 fn the_status_says_how_many_threads_have_the_idle_policy() {
     if !io_uring_is_on() {
@@ -68,13 +69,28 @@ fn the_status_says_how_many_threads_have_the_idle_policy() {
     for (options, expected) in [
         ("with=io_uring", may),
         ("with=io_uring,without=idle_policy", false),
-        ("without=io_uring", false),
+        ("without=io_uring,without=idle_policy", false),
     ] {
         let mounted = Mounted::new(image.path(), options);
-        let transport = transport(&mounted);
-        let idle = transport["idle_policy_threads"].as_u64().expect("a number");
-        assert_eq!(idle > 0, expected, "{options}: {transport}");
-        assert!(Some(idle) <= transport["threads"].as_u64(), "{transport}");
+        let mut looks = 0;
+        let idle = || {
+            // With other names each time, which the kernel does not know yet.
+            looks += 1;
+            for name in 0..50 {
+                assert!(!mounted.path(&format!("{looks}-{name}")).exists());
+            }
+            let transport = transport(&mounted);
+            let idle = transport["idle_policy_threads"].as_u64().expect("a number");
+            assert!(Some(idle) <= transport["threads"].as_u64(), "{transport}");
+            idle > 0
+        };
+        match expected {
+            true => wait_until(&format!("{options}: no thread has the policy"), idle),
+            false => assert!(
+                !std::iter::repeat_with(idle).take(50).any(|has| has),
+                "{options}"
+            ),
+        }
         mounted.unmount();
     }
 }

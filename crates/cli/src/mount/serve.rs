@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use throughline::internal::OpenForMount;
+use throughline::internal::{OpenForMount, shorten_slice};
 use throughline::{Error, NewSize, Reason, Volume};
 use throughline_explain::ours::Watched;
 use throughline_fuse::options::MountOptions;
@@ -40,6 +40,8 @@ const REQUEST_LIMIT: Duration = Duration::from_secs(60);
 /// Serves a mount until it is unmounted or a signal arrives.
 pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
     start::start_session(role);
+    // For all threads that are started from now on: they answer soon, also beside threads that compute.
+    shorten_slice();
     let dir = point::check(&plan.dir).map_err(|failure| Trouble::Failed(EXIT_FAILED, failure))?;
     let end = End::at_signals().map_err(no_thread)?;
     if role == Role::Guarded {

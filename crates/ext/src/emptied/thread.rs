@@ -37,6 +37,7 @@ impl Thread {
                 throughline_device::free_thread();
                 body();
             };
+            throughline_device::leave_background();
             match thread.spawn(run) {
                 Ok(handle) => {
                     state.handle = Some(handle);

@@ -51,6 +51,7 @@ impl<J: Job> Workers<J> {
         let mut threads = self.threads.lock();
         if threads.len() < THREADS && self.inbox.is_behind() {
             let inbox = Arc::clone(&self.inbox);
+            throughline_device::leave_background();
             let builder = thread::Builder::new().name(format!("tl-readahead-{}", threads.len()));
             if let Ok(thread) = builder.spawn(move || {
                 throughline_device::free_thread();

@@ -290,6 +290,7 @@ impl Writeback {
             return Ok(());
         }
         let shared = Arc::clone(&self.shared);
+        throughline_device::leave_background();
         let spawned = thread::Builder::new()
             .name("tl-flusher".into())
             .spawn(move || {

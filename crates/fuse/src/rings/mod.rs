@@ -45,6 +45,7 @@ use std::thread::Scope;
 use crossbeam_utils::CachePadded;
 use throughline_device::{
     Background, FuseEntry, FuseReserve, FuseWaker, PAYLOAD_AT, bind_thread, free_thread,
+    leave_background,
 };
 use throughline_locks::Mutex;
 
@@ -53,6 +54,7 @@ use crate::channel::{Channel, Scratch};
 use crate::options::Choices;
 use crate::placement::Placement;
 use crate::service::Service;
+use crate::watch::Watch;
 use crate::workers::{MAX_THREADS, STACK_BYTES};
 
 mod able;
@@ -89,8 +91,8 @@ pub(crate) struct Rings<'a> {
     entries: usize,
     /// Entries that keep the memory of a large request.
     large: AtomicUsize,
-    /// Threads have the policy `SCHED_IDLE` ([`crate::placement`]).
-    idle_policy: bool,
+    /// Gives threads the policy `SCHED_IDLE` ([`crate::placement`]), if it may.
+    watch: Option<Watch>,
     ended: AtomicBool,
     /// The log says that a thread could not be added.
     warned: AtomicBool,
@@ -118,7 +120,7 @@ impl<'a> Rings<'a> {
             waker: able.reserve.waker(),
             entries: able.entries,
             large: AtomicUsize::new(0),
-            idle_policy: choices.idle_policy && may_be_idle(),
+            watch: (choices.idle_policy && may_be_idle()).then(Watch::default),
             ended: AtomicBool::new(false),
             warned: AtomicBool::new(false),
             notices: Bell::default(),
@@ -161,6 +163,11 @@ impl<'a> Rings<'a> {
         std::thread::Builder::new()
             .name("fuse-late".to_owned())
             .spawn_scoped(scope, move || self.serve_late(parked))?;
+        if let Some(watch) = &self.watch {
+            std::thread::Builder::new()
+                .name("fuse-watch".to_owned())
+                .spawn_scoped(scope, || watch.run(self.server.transport()))?;
+        }
         std::thread::Builder::new()
             .name("fuse-reserve".to_owned())
             .spawn_scoped(scope, move || {
@@ -211,6 +218,7 @@ impl<'a> Rings<'a> {
         self.ended.store(true, Ordering::Release);
         self.notices.ring();
         self.waker.wake();
+        self.watch.iter().for_each(Watch::end);
     }
 
     fn queue_of(&self, entry: &FuseEntry) -> &Queue {
@@ -224,6 +232,7 @@ impl<'a> Rings<'a> {
         scope: &'scope Scope<'scope, '_>,
         begin: impl FnOnce() -> Option<(&'scope Queue, Scratch)> + Send + 'scope,
     ) -> io::Result<()> {
+        leave_background();
         std::thread::Builder::new()
             .name("fuse-ring".to_owned())
             .stack_size(STACK_BYTES)
@@ -250,9 +259,11 @@ impl<'a> Rings<'a> {
     /// Serves the request in `scratch`, and those that follow, until the connection ends.
     fn work(&self, queue: &Queue, mut scratch: Scratch) {
         let mut keeps = false;
-        let background = self.idle_policy.then(Background::new);
-        let background = background.and_then(Result::ok);
-        let mut placement = Placement::new(queue.processor, background, self.server.transport());
+        let watching = self.watch.as_ref().and_then(|watch| {
+            let background = Background::new().ok()?;
+            Some(watch.add(background))
+        });
+        let mut placement = Placement::new(queue.processor, watching);
         loop {
             self.serve(queue, &mut scratch);
             self.limit_memory(&mut scratch, &mut keeps);

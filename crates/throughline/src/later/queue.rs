@@ -65,6 +65,7 @@ impl Queue {
         }
         state.threads += 1;
         drop(state);
+        throughline_device::leave_background();
         let thread = thread::Builder::new().name("tl-async".into());
         if thread.spawn(|| self.work()).is_err() {
             let mut state = self.lock();
