@@ -13,6 +13,7 @@ use crate::bio::Bio;
 use crate::counters::Counters;
 use crate::error::{CallerFault, Error, Result};
 use crate::events::{Event, Listener};
+use crate::flush::Flushes;
 use crate::limits::BioLimits;
 use crate::listeners::{Listeners, Subscription};
 use crate::pipeline::{Pipeline, Setup};
@@ -29,6 +30,7 @@ pub struct Disk {
     listeners: Arc<Listeners>,
     arenas: AlignedPool,
     lengthy: AtomicU64,
+    flushes: Flushes,
 }
 
 /// Counts one call in [`Disk::lengthy`] until it is dropped.
@@ -74,6 +76,7 @@ impl Disk {
             listeners: Arc::default(),
             arenas: batch::arenas(&limits),
             lengthy: AtomicU64::new(0),
+            flushes: Flushes::default(),
             device,
         })
     }
@@ -233,7 +236,8 @@ impl Disk {
     /// memory may have any alignment. With `fua` the data is durable on return.
     ///
     /// # Errors
-    /// A misaligned range or one past the end; device errors. The content of the range is then undefined.
+    /// A misaligned range or one past the end; device errors, also those of [`Disk::flush`]. The content of
+    /// the range is then undefined.
     pub fn write_at(&self, offset: u64, buf: &[u8], fua: bool) -> Result<()> {
         self.check(Op::Write, offset, buf.len() as u64)?;
         let by_flag = fua && self.limits().fua;
@@ -269,12 +273,15 @@ impl Disk {
         batch::write(self, pieces, false)
     }
 
-    /// Makes everything written before this call durable.
+    /// Makes everything written before this call durable. Calls of several threads share a flush of the
+    /// device.
     ///
     /// # Errors
-    /// Device errors.
+    /// Device errors. After the first one, all flushes fail with it, those in progress and all later ones:
+    /// the device may have dropped what any of their callers had written.
     pub fn flush(&self) -> Result<()> {
-        self.range(Op::Flush, 0, 0)
+        let _counted = Lengthy::new(&self.lengthy);
+        self.flushes.run(|| self.range(Op::Flush, 0, 0))
     }
 
     /// Discards a range: its content is no longer needed, and undefined afterwards. Returns `false` if the

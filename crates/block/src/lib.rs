@@ -8,6 +8,7 @@ mod counters;
 mod disk;
 mod error;
 mod events;
+mod flush;
 mod limits;
 mod listeners;
 mod meter;

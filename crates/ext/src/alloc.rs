@@ -85,7 +85,6 @@ impl Alloc {
         self.put_counts(sb);
         sb.set_wtime(self.now().seconds.max(0).cast_unsigned());
         set_kbytes_written(sb, &self.disk, self.life.kbytes_at_open);
-        sb.update_checksum();
     }
 
     fn put_counts(&self, sb: &mut Superblock) {

@@ -28,6 +28,7 @@ use crate::external::External;
 use crate::given_up::GivenUp;
 use crate::handle::Handle;
 use crate::mmp::MmpGuard;
+use crate::primary;
 use crate::quota::Quotas;
 use crate::sums::Sums;
 
@@ -307,6 +308,20 @@ impl Base {
             FsBlock(SUPERBLOCK_OFFSET / bytes),
             (SUPERBLOCK_OFFSET % bytes) as usize,
         )
+    }
+
+    /// Changes the superblock in place, durably ([`primary::edit`]), by the one in memory. No checkpoint writes
+    /// meanwhile. The next transaction with the superblock keeps the checksum that it has now.
+    pub(crate) fn edit_primary(
+        &self,
+        edit: impl FnOnce(&mut Superblock, &Superblock),
+    ) -> Result<()> {
+        let mut known = self.superblock.lock();
+        let checksum = self
+            .journal
+            .without_checkpoint_writes(|| primary::edit(&self.disk, |home| edit(home, &known)))?;
+        known.s_checksum = checksum;
+        Ok(())
     }
 
     pub(crate) fn check_mmp(&self) -> Result<()> {

@@ -24,7 +24,6 @@ use throughline_locks::Mutex;
 
 use crate::base::Base;
 use crate::error::{Corrupt, Error, Result};
-use crate::primary;
 
 /// The error number that the kernel leaves in a journal that it aborted, whatever the reason.
 const EIO: u32 = 5;
@@ -131,12 +130,7 @@ impl Base {
             self.record_error(&record);
         }
         if self.take_pending_errors() {
-            let known = *self.superblock.lock();
-            // A checkpoint may be writing a newer superblock: the edit must not overwrite it with the older
-            // bytes.
-            let noted = self.journal.without_checkpoint_writes(|| {
-                primary::edit(&self.disk, |home| home.copy_errors(&known))
-            });
+            let noted = self.edit_primary(|home, known| home.copy_errors(known));
             let in_journal = self.journal.record_error(EIO).map_err(Error::from);
             if let Err(error) = noted.and(in_journal) {
                 tracing::warn!(%error, "recording that the volume refuses further changes");

@@ -21,7 +21,6 @@ use crate::mmp::MmpGuard;
 use crate::names::Names;
 use crate::open::Recovery;
 use crate::open_file::OpenFile;
-use crate::primary;
 use crate::quota::tree;
 
 /// An open volume, shared by all threads. [`Fs::close`] or [`Fs::shut_down`] closes it and reports errors;
@@ -190,7 +189,7 @@ impl Fs {
             }
             *sb
         };
-        primary::edit(&self.disk, |home| *home = closed)
+        self.edit_primary(|home, _| *home = closed)
     }
 }
 

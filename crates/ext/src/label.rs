@@ -8,7 +8,6 @@ use zerocopy::IntoBytes;
 use crate::alloc::Alloc;
 use crate::error::{Error, Reason, Result};
 use crate::external;
-use crate::primary;
 
 /// The longest label, in bytes (`s_volume_name`).
 pub const MAX_LABEL_BYTES: usize = 16;
@@ -59,6 +58,10 @@ impl Alloc {
         let copies: Vec<FsBlock> = groups
             .filter_map(|group| self.geo.superblock_block(group))
             .collect();
+        if let Some(seed) = seed {
+            // The seed is in the second sector, and has no meaning without the feature in the first one.
+            self.edit_primary(|home, _| home.s_checksum_seed.set(seed))?;
+        }
         let mut h = self.begin(1 + u32::try_from(copies.len()).unwrap_or(u32::MAX))?;
         for block in copies {
             h.modify(block, |bytes| {
@@ -108,17 +111,14 @@ fn show_name(fs: &Alloc) -> Result<()> {
         // The commit wrote it in place.
         return Ok(());
     }
-    fs.journal.without_checkpoint_writes(|| {
-        // The current values: if two callers change them, the later change wins.
-        let now = fs.superblock();
-        primary::edit(&fs.disk, |home| {
-            home.s_volume_name = now.s_volume_name;
-            home.s_uuid = now.s_uuid;
-            home.s_checksum_seed = now.s_checksum_seed;
-            let seeded = now.incompat() & Incompat::CSUM_SEED;
-            home.s_feature_incompat
-                .set(home.s_feature_incompat.get() | seeded.bits());
-        })
+    // The current values: if two callers change them, the later change wins.
+    fs.edit_primary(|home, now| {
+        home.s_volume_name = now.s_volume_name;
+        home.s_uuid = now.s_uuid;
+        home.s_checksum_seed = now.s_checksum_seed;
+        let seeded = now.incompat() & Incompat::CSUM_SEED;
+        home.s_feature_incompat
+            .set(home.s_feature_incompat.get() | seeded.bits());
     })
 }
 

@@ -16,7 +16,7 @@ use std::time::Duration;
 use throughline_block::Disk;
 use throughline_extfmt::casefold::CaseFolding;
 use throughline_extfmt::features::{Compat, Incompat, RoCompat};
-use throughline_extfmt::superblock::State;
+use throughline_extfmt::superblock::{MAX_LAST_MOUNTED, State};
 use throughline_extfmt::{Geometry, Superblock};
 use throughline_fileio::PageCache;
 use throughline_journal::recovery::JournalRun;
@@ -283,17 +283,18 @@ impl Fs {
     /// Checks that the volume can be written after recovery; `disk` shows the recovered state. `errno` is the
     /// last writer's recorded error, or 0.
     fn check_recovered(disk: &Arc<Disk>, errno: u32, options: &OpenOptions) -> Result<()> {
-        let mut sb = primary::read(disk)?;
+        let sb = primary::read(disk)?;
         if gate(&sb) != Gate::Write {
             return Err(Error::corrupt(
                 "the journal holds a superblock with other features",
             ));
         }
-        if errno != 0 {
-            sb.set_state(sb.state() | State::ERROR);
-        }
-        check_state(&sb, options)?;
         let found = Primary::check(disk, sb)?;
+        let mut marked = found.superblock;
+        if errno != 0 {
+            marked.set_state(marked.state() | State::ERROR);
+        }
+        check_state(&marked, options)?;
         let fs = Self::for_reading(disk, found, options)?;
         crate::replay::log_runs_to_write(&fs).map(drop)
     }
@@ -397,7 +398,7 @@ impl Fs {
             self.stamp(&mut sb);
             *sb
         };
-        primary::edit(&self.disk, |home| *home = marked)
+        self.edit_primary(|home, _| *home = marked)
     }
 
     /// Recomputes the superblock's counts, which may lag behind the descriptors after an unclean shutdown.
@@ -501,9 +502,9 @@ fn unwritable(why: &str) -> Error {
     Error::Unsupported(format!("writing: {why}"))
 }
 
-/// Sets `s_last_mounted`, truncated to the size of the field.
+/// Sets `s_last_mounted`, truncated to the room for it.
 fn set_last_mounted(sb: &mut Superblock, place: &str) {
-    let len = place.len().min(sb.s_last_mounted.len());
+    let len = place.len().min(MAX_LAST_MOUNTED);
     sb.s_last_mounted = [0; 64];
     if let (Some(to), Some(from)) = (
         sb.s_last_mounted.get_mut(..len),

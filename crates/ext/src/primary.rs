@@ -2,8 +2,16 @@
 //! exists, and edited when no transaction can do it (before the first, after the last, and after a stop).
 //!
 //! It is 1 KiB and spans two sectors, with its checksum in the second. A power cut may leave one sector new
-//! and the other old. Everything important is in the first, and the constant fields can be compared with a
-//! backup. So a torn superblock is accepted as if its checksum matched.
+//! and the other old.
+//!
+//! Invariants:
+//! - No write of ours changes both sectors ([`Superblock::steps_from`]), so none is torn.
+//! - Others tear it. Everything important is in the first sector, so a superblock of which only the checksum
+//!   is wrong is accepted, with a warning, if something else confirms it: on a volume with backups one that
+//!   has the same constant fields, on one without ([`confirm`]) the checksums of the descriptors and of the
+//!   volume's own inodes. Its counts are not used. A log that holds the superblock then replaces it.
+
+mod confirm;
 
 use throughline_block::{Disk, Purpose};
 use throughline_extfmt::features::{Compat, Incompat, RoCompat};
@@ -67,19 +75,29 @@ fn check_length(disk: &Disk, geo: &Geometry) -> Result<()> {
 }
 
 /// Changes the superblock in place, durably. Nothing else may write it at the same time: neither a
-/// transaction nor a checkpoint.
+/// transaction nor a checkpoint. Returns its checksum.
 ///
 /// # Errors
 /// Device errors; `Corrupt` if the superblock is no longer there.
-pub(crate) fn edit(disk: &Disk, edit: impl FnOnce(&mut Superblock)) -> Result<()> {
-    let (mut superblock, mut bytes) = read_around(disk)?;
-    edit(&mut superblock);
-    superblock.update_checksum();
+pub(crate) fn edit(disk: &Disk, edit: impl FnOnce(&mut Superblock)) -> Result<U32> {
+    let (mut last, mut bytes) = read_around(disk)?;
+    let mut edited = last;
+    edit(&mut edited);
     let (start, at) = place(disk);
-    if let Some(place) = bytes.get_mut(at..at + SUPERBLOCK_BYTES) {
-        place.copy_from_slice(superblock.as_bytes());
+    let mut written = Ok(());
+    for step in edited.steps_from(&last) {
+        if step.as_bytes() != last.as_bytes()
+            && let Some(place) = bytes.get_mut(at..at + SUPERBLOCK_BYTES)
+        {
+            place.copy_from_slice(step.as_bytes());
+            // Also after an error, which may be one of an earlier flush: an error is to be recorded.
+            let one = Purpose::Metadata.during(|| disk.write_at(start, &bytes, true));
+            written = written.and(one);
+            last = step;
+        }
     }
-    Ok(Purpose::Metadata.during(|| disk.write_at(start, &bytes, true))?)
+    written?;
+    Ok(last.s_checksum)
 }
 
 /// The first byte of the logical blocks that contain the superblock, and its offset in them.
@@ -107,15 +125,23 @@ fn read_around(disk: &Disk) -> Result<(Superblock, Vec<u8>)> {
     Ok((superblock, bytes))
 }
 
-/// Fixes the checksum of a superblock if only that is wrong and a backup confirms the constant fields.
-fn mend_torn(disk: &Disk, mut superblock: Superblock) -> Option<Primary> {
+/// Fixes the checksum of a superblock if only that is wrong and the rest is confirmed.
+fn mend_torn(disk: &Disk, found: Superblock) -> Option<Primary> {
+    let mut superblock = found;
     superblock.update_checksum();
     let geo = superblock.validate().ok()?;
     // May change in use, but only within bounds that e2fsck checks.
     if superblock.r_blocks_count() > geo.blocks / 2 {
         return None;
     }
-    let known = backups(disk, &geo).any(|backup| is_same_volume(&superblock, &backup));
+    let has_backups = geo.superblock_groups().nth(1).is_some();
+    let known = match has_backups {
+        true => backups(disk, &geo).any(|backup| is_same_volume(&superblock, &backup)),
+        false => confirm::agrees(disk, &found, &superblock, &geo),
+    };
+    if known {
+        tracing::warn!("the superblock's checksum is wrong: a power cut tore its last write");
+    }
     known.then_some(Primary {
         superblock,
         geo,

@@ -76,8 +76,9 @@ fn part_bytes(block: &mut [u8], part: Part, part_bytes: u16) -> Option<&mut [u8]
     block.get_mut(at..at.checked_add(part_bytes)?)
 }
 
-/// Also updates `s_kbytes_written`: adding up the counters of all queues costs more than the change of the
-/// superblock.
+/// The checksum stays the same, so that a torn write of the superblock is harmless
+/// ([`Superblock::keep_checksum`]). Also updates `s_kbytes_written`: adding up the counters of all queues costs
+/// more than the change of the superblock.
 struct SuperblockSum {
     disk: Arc<Disk>,
     /// `s_kbytes_written` when the volume was opened.
@@ -93,7 +94,7 @@ impl Sum for SuperblockSum {
         };
         if let Ok(mut superblock) = Superblock::read(bytes) {
             set_kbytes_written(&mut superblock, &self.disk, self.kbytes_at_open);
-            superblock.update_checksum();
+            superblock.keep_checksum();
             bytes.copy_from_slice(superblock.as_bytes());
         }
     }

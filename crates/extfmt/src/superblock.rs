@@ -14,6 +14,10 @@ use crate::features::{Compat, Incompat, RoCompat};
 use crate::geometry::GOOD_OLD_INODE_BYTES;
 use crate::{Corrupt, Geometry, InodeNumber, Result};
 
+mod steady;
+
+pub use steady::MAX_LAST_MOUNTED;
+
 /// Size of the superblock in bytes.
 pub const SUPERBLOCK_BYTES: usize = 1024;
 /// Byte offset of the primary superblock in the volume.
@@ -210,6 +214,7 @@ const _: () = {
     assert!(offset_of!(Superblock, s_magic) == 0x38);
     assert!(offset_of!(Superblock, s_first_ino) == 0x54);
     assert!(offset_of!(Superblock, s_uuid) == 0x68);
+    assert!(offset_of!(Superblock, s_last_mounted) == 0x88);
     assert!(offset_of!(Superblock, s_reserved_gdt_blocks) == 0xCE);
     assert!(offset_of!(Superblock, s_hash_seed) == 0xEC);
     assert!(offset_of!(Superblock, s_desc_size) == 0xFE);
@@ -471,7 +476,8 @@ impl Superblock {
         Ok(())
     }
 
-    /// Recomputes `s_checksum` if the volume has `metadata_csum`; call before writing.
+    /// Recomputes `s_checksum` if the volume has `metadata_csum`; call before writing. A superblock that is
+    /// written over another one keeps its checksum instead: [`Superblock::steps_from`].
     pub fn update_checksum(&mut self) {
         if self.ro_compat().contains(RoCompat::METADATA_CSUM) {
             self.s_checksum.set(self.checksum());

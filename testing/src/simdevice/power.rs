@@ -8,6 +8,8 @@
 //! - Its blocks have 512 bytes: longer writes may be torn.
 //! - Parts of it ([`PowerDevice::part`]) are devices of their own that lose power together: a flush of one
 //!   makes nothing durable in another.
+//! - A flush may fail ([`PowerDevice::fail_flush`]): the device then drops what it has not stored, once, and
+//!   works on.
 //! - While it runs, reads return what was written. Its contents after a power loss are determined by the
 //!   [`Record`].
 
@@ -34,6 +36,8 @@ struct State {
     now: Image,
     events: Vec<Event>,
     random: fastrand::Rng,
+    /// Flushes until one fails.
+    until_failure: Option<u64>,
 }
 
 impl PowerDevice {
@@ -54,6 +58,7 @@ impl PowerDevice {
             now: base.clone(),
             events: Vec::new(),
             random: fastrand::Rng::with_seed(seed),
+            until_failure: None,
         };
         PowerDevice {
             info,
@@ -73,6 +78,20 @@ impl PowerDevice {
         let mut state = self.state.lock();
         state.events.push(Event::Marked);
         state.events.len()
+    }
+
+    /// The flush after `flushes` more fails, and what is not durable then never will be.
+    pub fn fail_flush(&self, flushes: u64) {
+        self.state.lock().until_failure = Some(flushes);
+    }
+
+    /// Whether the flush has failed that [`PowerDevice::fail_flush`] chose.
+    pub fn has_failed(&self) -> bool {
+        let state = self.state.lock();
+        state
+            .events
+            .iter()
+            .any(|event| matches!(event, Event::Dropped))
     }
 
     /// The record so far.
@@ -150,6 +169,19 @@ struct PowerQueue {
 }
 
 impl State {
+    /// Whether this request is the flush that fails.
+    fn fails(&mut self, request: &Request) -> bool {
+        if request.op() != Op::Flush {
+            return false;
+        }
+        let left = self.until_failure;
+        self.until_failure = left.and_then(|left| left.checked_sub(1));
+        if left == Some(0) {
+            self.events.push(Event::Dropped);
+        }
+        left == Some(0)
+    }
+
     fn carry_out(&mut self, request: &mut Request, range: &Range<u64>) -> Option<usize> {
         let mut at = range.start + request.offset_bytes();
         let change = match request.op() {
@@ -187,11 +219,15 @@ impl State {
 impl Queue for PowerQueue {
     fn submit(&mut self, mut request: Request) {
         let len_bytes = self.range.end - self.range.start;
-        let admitted = self.limits.admit_strictly(&request, len_bytes);
-        let submitted = match &admitted {
-            Ok(()) => self.state.lock().carry_out(&mut request, &self.range),
-            Err(_) => None,
-        };
+        let mut admitted = self.limits.admit_strictly(&request, len_bytes);
+        let mut submitted = None;
+        if admitted.is_ok() {
+            let mut state = self.state.lock();
+            match state.fails(&request) {
+                true => admitted = Err(io::Error::other("the flush failed")),
+                false => submitted = state.carry_out(&mut request, &self.range),
+            }
+        }
         let completion = Completion {
             request,
             result: admitted,

@@ -10,7 +10,7 @@
 //! - A write is durable once it has completed with FUA, or once a flush of its range, submitted after its
 //!   completion, has completed. Of all other writes any subset of sectors may be on the medium; where they
 //!   overlap, in any order that their submissions and completions allow. A discard is never durable: its
-//!   range holds zeros or the old data.
+//!   range holds zeros or the old data. No flush makes a write durable that a failed flush dropped.
 //! - A state is a function of the record and the [`Cut`] only.
 
 use std::ops::Range;
@@ -66,6 +66,8 @@ pub enum Event {
     Completed(usize),
     /// Nothing: a moment that differs from those before and after it.
     Marked,
+    /// A flush failed, and the device dropped all that was not durable.
+    Dropped,
 }
 
 /// When power fails, and what of the volatile cache is on the medium then.
@@ -128,6 +130,8 @@ impl Record {
 
     fn find_durable(&mut self) {
         let flushes = self.flushes();
+        let is_drop = |(at, event): (usize, &Event)| matches!(event, Event::Dropped).then_some(at);
+        let drops: Vec<usize> = self.events.iter().enumerate().filter_map(is_drop).collect();
         for (at, event) in self.events.iter().enumerate() {
             let Event::Submitted(Change::Write { fua, offset, .. }) = event else {
                 continue;
@@ -142,6 +146,8 @@ impl Record {
                 })
                 .min()
                 .unwrap_or(usize::MAX);
+            let is_dropped = drops.iter().any(|drop| (at..by_flush).contains(drop));
+            let by_flush = if is_dropped { usize::MAX } else { by_flush };
             let by = if *fua { by_flush.min(done) } else { by_flush };
             if by < self.events.len() {
                 self.durable_from[at] = by + 1;
@@ -172,8 +178,7 @@ impl Record {
         all
     }
 
-    /// Makes a range atomic, as disks do for more than a sector: for a superblock whose checksum is in its
-    /// second sector, and of which small volumes have no copy.
+    /// Makes a range atomic, as some disks do for more than a sector.
     #[must_use]
     pub fn with_whole(mut self, range: Range<u64>) -> Record {
         self.whole = range;
@@ -226,6 +231,7 @@ impl Record {
             }
             Event::Completed(which) => format!("{number}: {which} done\n"),
             Event::Marked => format!("{number}: mark\n"),
+            Event::Dropped => format!("{number}: a flush fails, all that is volatile is dropped\n"),
         };
         self.events[..at].iter().enumerate().map(line).collect()
     }
@@ -327,7 +333,7 @@ impl States<'_> {
                     durable: self.record.durable_from[number] <= at,
                 })
             }
-            Event::Completed(_) | Event::Marked => None,
+            Event::Completed(_) | Event::Marked | Event::Dropped => None,
         };
         (self.applied..at).filter_map(submitted).collect()
     }

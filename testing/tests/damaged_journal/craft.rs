@@ -351,15 +351,23 @@ impl Writer<'_> {
     }
 
     /// The first transaction logs a block that the last one revokes; the second logs one that must be
-    /// escaped.
+    /// escaped, and revokes one that is not logged.
     fn transaction(&mut self, step: usize) {
         self.sum = !0;
         let mut changes = self.base.changes[step].clone();
         let size = self.base.kind.block_bytes as usize;
         match step {
             0 => drop(changes.insert(self.base.revoked, vec![0xEE; size])),
-            1 => drop(changes.insert(self.base.escaped, magical(size))),
-            _ => self.revoke(),
+            1 => {
+                changes.insert(self.base.escaped, magical(size));
+                self.revoke(&[self.base.journal[1]]);
+            }
+            _ => {
+                // These blocks are written to their home after the log, and some are also logged in it.
+                let quick = self.base.quick_data.iter().copied();
+                let revoked = std::iter::once(self.base.revoked).chain(quick);
+                self.revoke(&revoked.collect::<Vec<_>>());
+            }
         }
         self.crafted.claims.extend(changes.keys());
         let mut left: Vec<(u64, Vec<u8>)> = changes.into_iter().collect();
@@ -376,12 +384,10 @@ impl Writer<'_> {
         self.sequence = self.sequence.wrapping_add(1);
     }
 
-    fn revoke(&mut self) {
+    fn revoke(&mut self, blocks: &[u64]) {
         let mut block = self.empty();
         let mut writer = RevokeWriter::new(&mut block, &self.crafted.format, self.sequence);
-        assert!(writer.push(FsBlock(self.base.revoked)));
-        // These blocks are written to their home after the log, and some are also logged in it.
-        for block in &self.base.quick_data {
+        for block in blocks {
             assert!(writer.push(FsBlock(*block)));
         }
         writer.finish();

@@ -5,6 +5,7 @@
 //! `THROUGHLINE_DAMAGE='ext4: t_flags'` runs the cases whose names start with that, `THROUGHLINE_SOAK=1` all
 //! of them.
 
+mod answers;
 mod craft;
 mod disk;
 mod fast;

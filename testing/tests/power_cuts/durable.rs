@@ -18,7 +18,7 @@ use super::oracle::external;
 use super::oracle::image::tools;
 use super::oracle::seeds::{chosen, run_all, seeds, soak};
 use super::recipes::{OLD, RECIPES, Recipe};
-use super::run::{self, SUPERBLOCK};
+use super::run;
 use super::tree::{self, Tree};
 
 /// Number of files in one workload.
@@ -390,7 +390,7 @@ fn play(recipe: &'static Recipe, seed: u64, full: bool) -> Result<Played, String
     for subject in &mut subjects {
         subject.sync(&device)?;
     }
-    let record = device.record().with_whole(SUPERBLOCK);
+    let record = device.record();
     Ok(Played {
         record: record.with_sectors_of(recipe.sector_bytes),
         subjects,

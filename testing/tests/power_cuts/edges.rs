@@ -13,7 +13,6 @@ use super::judge;
 use super::oracle::external;
 use super::oracle::image::tools;
 use super::recipes::{RECIPES, Recipe};
-use super::run::SUPERBLOCK;
 use super::tree;
 
 const PATH: &str = "/f";
@@ -85,10 +84,7 @@ fn punch(recipe: &Recipe) -> Result<usize, String> {
         .map_err(|error| error.to_string())?;
     file.sync_all().map_err(|error| error.to_string())?;
     let written = device.mark();
-    let record = device
-        .record()
-        .with_whole(SUPERBLOCK)
-        .with_sectors_of(recipe.sector_bytes);
+    let record = device.record().with_sectors_of(recipe.sector_bytes);
     let mut states = record.states();
     let mut fsck = Fsck::new();
     let mut judged = 0;

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use throughline::OpenOptions;
 use throughline_testing::{Image, PowerDevice};
 
 use super::fsck::{Fsck, cannot_truncate, left_values, repairs};
@@ -22,6 +23,8 @@ pub struct Case<'a> {
     pub kept: &'a Tree,
     /// Position in the device's record at which power failed.
     pub at: usize,
+    /// The device had failed before that, which may be recorded.
+    pub failed: bool,
 }
 
 impl Case<'_> {
@@ -60,7 +63,10 @@ impl Case<'_> {
             self.promised(theirs)
                 .map_err(|what| format!("after e2fsck -fy: {what}"))?;
         }
-        let device = recover(state)?;
+        let device = match self.failed {
+            true => recover_failed(state)?,
+            false => recover(state)?,
+        };
         let recovered = device.contents();
         fsck.check(&recovered)
             .map_err(|what| format!("after our recovery: {what}"))?;
@@ -216,8 +222,17 @@ fn differences(one: &Names, other: &Names) -> Vec<String> {
 
 /// Our recovery: opens the volume for writing, and closes it.
 pub fn recover(state: &Image) -> Result<Arc<PowerDevice>, String> {
+    recover_with(state, &tree::options())
+}
+
+/// The same of a volume that may have recorded that its device failed.
+pub fn recover_failed(state: &Image) -> Result<Arc<PowerDevice>, String> {
+    recover_with(state, tree::options().allow_unclean(true))
+}
+
+fn recover_with(state: &Image, options: &OpenOptions) -> Result<Arc<PowerDevice>, String> {
     let device = Arc::new(PowerDevice::new(state.clone(), 0));
-    let volume = external::open_power(&tree::options(), &device);
+    let volume = external::open_power(options, &device);
     let volume = volume.map_err(|error| format!("our recovery: {error}"))?;
     volume
         .close()

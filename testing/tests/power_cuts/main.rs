@@ -11,6 +11,7 @@ mod actor;
 mod content;
 mod durable;
 mod edges;
+mod flush_fails;
 mod fsck;
 mod history;
 mod judge;
@@ -27,6 +28,7 @@ mod replay;
 mod rights;
 mod run;
 mod scripts;
+mod torn;
 mod tree;
 mod unfinished;
 mod whole;
@@ -40,7 +42,7 @@ use oracle::image::tools;
 use oracle::seeds::{chosen, run_all, seeds, soak};
 use recipes::{RECIPES, Recipe};
 use run::{Played, Script, Start};
-use throughline_testing::Image;
+use throughline_testing::{Fault, Image};
 
 /// Result for the states of one workload.
 #[derive(Default)]
@@ -77,6 +79,7 @@ fn judge_all(played: &Played, many: usize, seed: u64, keep: bool) -> Result<Coun
             trees: &trees,
             kept: &played.kept,
             at: cut.at,
+            failed: played.failed,
         };
         let judged = judge_one(&case, &state, seed, &mut counts, &mut fsck);
         judged.map_err(|(what, state, more)| {
@@ -110,7 +113,7 @@ fn judge_one(
     let Some(recovery) = recovery.filter(|_| counts.states.is_multiple_of(8)) else {
         return Ok(());
     };
-    let record = recovery.record().with_whole(run::SUPERBLOCK);
+    let record = recovery.record();
     let mut states = record.states();
     for cut in record.cuts(4, seed ^ counts.states as u64) {
         let state = states.state(cut);
@@ -162,6 +165,43 @@ fn work(seed: u64) -> Result<Counts, String> {
     let played = run::play(recipe, start, seed, scripts, None).map_err(named)?;
     let many = if soak() { 60 } else { 24 };
     judge_all(&played, many, seed, true).map_err(|failure| named(failure.what))
+}
+
+/// The states of a workload on a device that begins to fail, and then loses power.
+fn failing(seed: u64) -> Result<Counts, String> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let recipe = match random.u8(..3) {
+        0 => &RECIPES[random.usize(..RECIPES.len())],
+        _ => Recipe::named("ext4 1k in clusters of 4k, quota"),
+    };
+    let most = random.u64(10..2000);
+    let at = random.u64(..most);
+    let fault = match random.u8(..6) {
+        0 => Fault::Once(at),
+        1 => Fault::Torn(at),
+        2 => Fault::AfterDone(at),
+        _ => Fault::From(at),
+    };
+    let named = |what: String| format!("seed {seed}, {}, {fault:?}: {what}", recipe.name);
+    let scripts = WORK[random.usize(..WORK.len())];
+    let played = run::play_failing(recipe, seed, scripts, fault).map_err(named)?;
+    let many = if soak() { 30 } else { 12 };
+    judge_all(&played, many, seed, true).map_err(|failure| named(failure.what))
+}
+
+#[test]
+fn a_device_that_fails_and_then_loses_power() {
+    if !tools() {
+        return;
+    }
+    let seeds = seeds(if soak() { 20_000 } else { 60 });
+    let counts = run_all(&seeds, |seed, _| failing(seed));
+    let states: usize = counts.iter().map(|counts| counts.states).sum();
+    throughline_testkit::ledger::judged(states as u64, "crash states of failing devices");
+    assert!(
+        chosen().is_some() || states > 3 * seeds.len(),
+        "only {states} states"
+    );
 }
 
 /// A volume that has survived one or more power cuts.

@@ -129,6 +129,12 @@ pub const RECIPES: &[Recipe] = &[
         true,
         "-b 4096 -t ext4 -J size=4 -O bigalloc -C 16384",
     ),
+    journaled(
+        "ext4 1k in clusters of 4k, quota",
+        8,
+        true,
+        "-b 1024 -t ext4 -J size=1 -O bigalloc,quota -C 4096",
+    ),
     Recipe {
         extents: true,
         sector_bytes: 1024,

@@ -412,10 +412,7 @@ fn work(
     let named = |what: String| format!("seed {seed}, {}: {what}", recipe.name);
     let played = play(recipe, seed, saves, bug);
     let (contents, device, first) = played.map_err(|error| named(error.to_string()))?;
-    let record = device
-        .record()
-        .with_whole(run::SUPERBLOCK)
-        .with_sectors_of(recipe.sector_bytes);
+    let record = device.record().with_sectors_of(recipe.sector_bytes);
     let mut states = record.states();
     let mut fsck = Fsck::new();
     let mut seen = HashSet::new();

@@ -62,6 +62,7 @@ pub fn again(folder: &Path) -> Result<(), String> {
         trees: &trees,
         kept: &kept.kept,
         at: kept.at,
+        failed: true,
     };
     case.judge(&state, &mut Fsck::new()).map(drop)
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use throughline::internal::VolumeLayers;
-use throughline::{DirtyLimits, OpenOptions, VolumeOptions};
+use throughline::{DirtyLimits, OpenOptions, Volume, VolumeOptions};
 use throughline_ext::Planted;
-use throughline_testing::{Image, PowerDevice, Record};
+use throughline_testing::{Fault, FaultDevice, Image, PowerDevice, Record};
 
 use super::actor::{Actor, Board};
 use super::history::History;
@@ -16,10 +16,6 @@ use super::oracle::external;
 use super::random::Player;
 use super::recipes::Recipe;
 use super::tree::{self, Tree};
-
-/// The primary superblock, which is never torn here: with `metadata_csum`, neither we nor the kernel nor
-/// `e2fsck -p` find the journal of a volume whose superblock is torn.
-pub const SUPERBLOCK: std::ops::Range<u64> = 1024..2048;
 
 /// A volume before a workload.
 pub struct Start {
@@ -48,6 +44,8 @@ pub struct Played {
     pub history: History,
     /// The tree from before the workload, which must not change.
     pub kept: Tree,
+    /// Whether the device failed.
+    pub failed: bool,
 }
 
 /// The work of one actor.
@@ -89,20 +87,82 @@ pub fn play(
     if let Some(bug) = bug {
         volume.engine().plant(bug);
     }
+    let (mut history, failed) = work(&volume, &device, recipe, (seed, start.first), scripts)?;
+    if let Some(what) = failed {
+        return Err(what);
+    }
+    let begun = device.mark();
+    volume
+        .close()
+        .map_err(|error| format!("closing: {error}"))?;
+    history.syncs.push(Span {
+        begun,
+        done: Some(device.mark()),
+    });
+    Ok(Played {
+        recipe,
+        record: device.record().with_sectors_of(recipe.sector_bytes),
+        history,
+        kept: start.kept,
+        failed: false,
+    })
+}
+
+/// As [`play`], on a device that fails as `fault` says. Each actor ends with the first error that it gets; the
+/// volume is closed if it can be.
+///
+/// # Errors
+/// None of the device.
+pub fn play_failing(
+    recipe: &'static Recipe,
+    seed: u64,
+    scripts: &[Script<'_>],
+    fault: Fault,
+) -> Result<Played, String> {
+    let device = Arc::new(PowerDevice::new(recipe.image(), seed));
+    let failing = Arc::new(FaultDevice::counting(Arc::clone(&device) as _).seeded(seed));
+    let volume = external::open(&options(seed), Arc::clone(&failing) as _);
+    let volume = volume.map_err(|error| format!("opening: {error}"))?;
+    failing.set_fault(fault);
+    let (mut history, _) = work(&volume, &device, recipe, (seed, 0), scripts)?;
+    let begun = device.mark();
+    if volume.close().is_ok() {
+        let done = Some(device.mark());
+        history.syncs.push(Span { begun, done });
+    }
+    Ok(Played {
+        recipe,
+        record: device.record().with_sectors_of(recipe.sector_bytes),
+        history,
+        kept: Tree::new(),
+        failed: true,
+    })
+}
+
+/// Runs the actors. Also returns the first error that one of them got.
+fn work(
+    volume: &Volume,
+    device: &Arc<PowerDevice>,
+    recipe: &'static Recipe,
+    (seed, first): (u64, u32),
+    scripts: &[Script<'_>],
+) -> Result<(History, Option<String>), String> {
+    let mut failed = None;
     let mut history = History::default();
     let mut others = Vec::new();
     let board = Board::default();
     std::thread::scope(|scope| -> Result<(), String> {
         let act = |number: u32, script: Script<'_>| {
-            let mut actor = Actor::new(&volume, &device, &board, number);
+            let mut actor = Actor::new(volume, device, &board, number);
             let done = act(&mut actor, script, recipe, seed);
-            done.map(|()| (actor.lane, actor.syncs, actor.others))
+            (done.err(), actor.lane, actor.syncs, actor.others)
         };
-        let actors: Vec<_> = std::iter::zip(start.first.., scripts)
+        let actors: Vec<_> = std::iter::zip(first.., scripts)
             .map(|(number, script)| scope.spawn(move || act(number, *script)))
             .collect();
         for actor in actors {
-            let (lane, whole, single) = actor.join().map_err(|_| "an actor panicked")??;
+            let (error, lane, whole, single) = actor.join().map_err(|_| "an actor panicked")?;
+            failed = failed.take().or(error);
             history.lanes.push(lane);
             history.syncs.extend(whole);
             others.extend(single);
@@ -115,23 +175,7 @@ pub fn play(
         let file = files.find_map(|files| files.get_mut(&id));
         file.expect("a file of an actor").syncs.push(sync);
     }
-    let begun = device.mark();
-    volume
-        .close()
-        .map_err(|error| format!("closing: {error}"))?;
-    history.syncs.push(Span {
-        begun,
-        done: Some(device.mark()),
-    });
-    Ok(Played {
-        recipe,
-        record: device
-            .record()
-            .with_whole(SUPERBLOCK)
-            .with_sectors_of(recipe.sector_bytes),
-        history,
-        kept: start.kept,
-    })
+    Ok((history, failed))
 }
 
 fn act(

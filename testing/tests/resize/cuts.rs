@@ -12,9 +12,6 @@ use super::grown::{made, tree_of};
 use super::shrunk;
 use super::tree::{self, Tree};
 
-/// A disk writes it at once, although its checksum is in its second sector: small volumes have no copy.
-const SUPERBLOCK: std::ops::Range<u64> = 1024..2048;
-
 /// The arguments of `mke2fs`, the size before and after, in KiB.
 const RECIPES: &[(&str, u64, u64)] = &[
     ("-t ext4 -b 1024 -J size=1", 9_000, 60_000),
@@ -91,7 +88,7 @@ fn survives(words: &str, old: u64, new: u64, many: usize) -> usize {
     let size = NewSize::Bytes(new << 10);
     let done = tree::options().resize_block_device(Arc::clone(&device) as _, size);
     done.unwrap_or_else(|error| panic!("{words}: {error}"));
-    let record = device.record().with_whole(SUPERBLOCK);
+    let record = device.record();
     let what = format!("{words}, {old} to {new} KiB");
     record.judge_states(
         record.cuts(many, throughline_testkit::seed::of_run(many as u64)),
@@ -158,7 +155,7 @@ fn shrinking_survives(words: &str, (kib, smaller): (u64, u64), many: usize) -> u
     let done = tree::options().resize_block_device(Arc::clone(&device) as _, wanted);
     let size = done.unwrap_or_else(|error| panic!("{words}: {error}")).size;
     let target = NewSize::Bytes(size.blocks * u64::from(size.block_bytes));
-    let record = device.record().with_whole(SUPERBLOCK);
+    let record = device.record();
     let what = format!("{words}, from {kib} KiB to {wanted:?}");
     record.judge_states(
         record.cuts(many, throughline_testkit::seed::of_run(many as u64)),

@@ -2,7 +2,9 @@
 
 use std::os::unix::fs::FileExt;
 
+use throughline_extfmt::Superblock;
 use throughline_extfmt::features::Incompat;
+use zerocopy::IntoBytes;
 
 use crate::testing::Image;
 use crate::{Error, OpenOptions};
@@ -55,5 +57,55 @@ fn a_torn_superblock_is_read_and_put_right() {
         let found = image.try_open(&OpenOptions::default());
         let is_refused = matches!(found, Err(Error::Corrupt(_) | Error::Unsupported(_)));
         assert_eq!(is_refused, at != 0x100, "byte {at:#x}");
+    }
+}
+
+/// A volume of one group has no backup: other structures confirm a superblock that is torn as the kernel may
+/// tear it, with changes in both sectors.
+#[test]
+fn a_torn_superblock_without_a_backup_is_read_and_put_right() {
+    for more in ["^has_journal", "orphan_file", "^64bit", "quota"] {
+        let features = format!("metadata_csum,{more}");
+        let shape = ["-t", "ext4", "-b", "1024", "-O", &features];
+        let Some(image) = Image::make("8M", &shape) else {
+            return;
+        };
+        let old = superblock(&image);
+        let mut later = Superblock::read(&old).expect("a superblock");
+        later.s_mtime.set(later.s_mtime.get() ^ 0x1234_5678);
+        later.s_wtime.set(later.s_wtime.get() ^ 0x2345_6789);
+        later.s_mnt_count.set(7);
+        later.update_checksum();
+        let new: [u8; 1024] = later.as_bytes().try_into().expect("its length");
+        for (first, second) in [(&old, &new), (&new, &old)] {
+            let torn = [&first[..512], &second[512..]].concat();
+            put(&image, &torn);
+            assert!(image.try_open(&OpenOptions::default()).is_ok(), "{more}");
+            // What is damaged besides is not accepted.
+            let refuses = |damaged: &[u8], what: &str| {
+                put(&image, damaged);
+                let found = image.try_open(&OpenOptions::default());
+                let is_refused = matches!(found, Err(Error::Corrupt(_) | Error::Unsupported(_)));
+                assert!(is_refused, "{more}, {what}");
+            };
+            for (name, bytes) in [("UUID", 0x68..0x78), ("features", 0x60..0x68)] {
+                let mut damaged = torn.clone();
+                damaged[bytes].iter_mut().for_each(|byte| *byte ^= 0x5a);
+                refuses(&damaged, name);
+            }
+            put(&image, &torn);
+            let written = image.open().close();
+            written.expect("it is written");
+            image.check("repaired");
+            let sound = superblock(&image);
+            for at in [
+                4, 24, 0x54, 0x5c, 0x60, 0x68, 0xd0, 0xec, 0x100, 0x200, 0x270, 0x3fc,
+            ] {
+                let mut damaged = sound;
+                damaged[at] ^= 1;
+                refuses(&damaged, &format!("byte {at:#x}"));
+            }
+            put(&image, &sound);
+        }
     }
 }

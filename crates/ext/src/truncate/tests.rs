@@ -162,7 +162,7 @@ fn work(
             moves,
         });
     }
-    (device.record().with_whole(1024..2048), steps)
+    (device.record(), steps)
 }
 
 /// What is wrong with the file's bytes, if anything.

@@ -224,7 +224,8 @@ impl RawFile {
     /// Makes everything written before, and the length, durable.
     ///
     /// # Errors
-    /// Those of write-back and of the device; returned by each call until the write succeeds.
+    /// Those of write-back and of the device; returned by each call until the write succeeds. After a failed
+    /// flush every call fails: the device may have dropped what was written.
     pub fn sync_all(&self) -> Result<()> {
         self.write_back()?;
         Ok(self.disk().flush()?)

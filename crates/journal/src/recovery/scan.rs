@@ -6,12 +6,12 @@
 
 use std::collections::BTreeMap;
 
-use throughline_extfmt::FsBlock;
 use throughline_extfmt::checksum::crc32_be;
-use throughline_extfmt::jbd2::log::Tag;
+use throughline_extfmt::jbd2::log::{Commit, Tag};
 use throughline_extfmt::jbd2::{
     BlockHeader, BlockType, JBD2_MAGIC, JournalCsum, JournalIncompat, TagFlags,
 };
+use throughline_extfmt::{Corrupt, FsBlock};
 
 use super::log::Log;
 use super::{Replay, ReplayBlock};
@@ -274,8 +274,23 @@ fn bad(sequence: u32, at: u32, what: impl std::fmt::Display) -> Outcome {
 /// The sequence number of a commit block whose own checksum, if it has one, is right.
 fn good_commit(log: &Log<'_>, bytes: &[u8]) -> Option<u32> {
     let (kind, sequence) = BlockHeader::read(bytes)?;
-    let is_good = kind == BlockType::Commit && log.format.read_commit(bytes).is_ok();
+    let is_good = kind == BlockType::Commit && read_commit(log, bytes).is_ok();
     is_good.then_some(sequence)
+}
+
+/// The bytes of a commit block that have fields; the others are written as zeros.
+const COMMIT_BYTES: usize = 60;
+
+/// The fields of a commit block, which may be torn behind them.
+fn read_commit(log: &Log<'_>, bytes: &[u8]) -> core::result::Result<Commit, Corrupt> {
+    log.format.read_commit(bytes).or_else(|why| {
+        let mut mended = vec![0; bytes.len()];
+        if let (Some(to), Some(from)) = (mended.get_mut(..COMMIT_BYTES), bytes.get(..COMMIT_BYTES))
+        {
+            to.copy_from_slice(from);
+        }
+        log.format.read_commit(&mended).map_err(|_| why)
+    })
 }
 
 /// The outcome for a transaction whose commit block was reached.
@@ -286,7 +301,7 @@ fn end_at_commit(
     at: u32,
     bytes: &[u8],
 ) -> Outcome {
-    let commit = match log.format.read_commit(bytes) {
+    let commit = match read_commit(log, bytes) {
         Ok(commit) => commit,
         Err(what) => return bad(sequence, at, what),
     };

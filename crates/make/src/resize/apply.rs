@@ -47,8 +47,9 @@ pub fn grow(disk: &Disk, blocks: u64, is_zero: bool, now: u64) -> Result<Resized
         new_sb.s_overhead_clusters.set(overhead as u32);
     }
     new_sb.set_wtime(now);
+    let [_, begun] = begin(new_sb, &geo, &table).steps_size_first(&sb);
     let begun = Interrupted {
-        superblock: begin(new_sb, &geo, &table),
+        superblock: begun,
         old_blocks: old.blocks,
         freed,
         is_ending: false,
@@ -160,8 +161,9 @@ pub fn finish(disk: &Disk, found: Interrupted) -> Result<Resized> {
         inodes_before: groups_before as u32 * geo.inodes_per_group,
         ..Resized::new(&geo, &geo)
     };
+    // Its second sector may be as before.
+    write_superblock(&mut Writer::new(disk, 0), disk, &found.superblock)?;
     if found.is_ending {
-        write_superblock(&mut Writer::new(disk, 0), disk, &found.superblock)?;
         return Ok(resized);
     }
     // The primary table may have been written in part: only the descriptors that were freed into differ, and
@@ -189,7 +191,6 @@ fn begin(mut sb: Superblock, geo: &Geometry, table: &Table) -> Superblock {
     sb.set_free_blocks_count(blocks);
     sb.s_free_inodes_count.set(inodes);
     sb.set_state(sb.state() - State::VALID);
-    sb.update_checksum();
     sb
 }
 
@@ -250,11 +251,18 @@ fn beyond(
     Ok(())
 }
 
-/// Writes the primary superblock, durably.
+/// Writes the primary superblock, durably, so that no power cut tears it.
 fn write_superblock(out: &mut Writer<'_>, disk: &Disk, sb: &Superblock) -> Result<()> {
-    out.put(SUPERBLOCK_OFFSET, sb.as_bytes())?;
-    out.flush()?;
-    Ok(disk.flush()?)
+    let mut last = superblock(disk)?;
+    for step in sb.steps_size_first(&last) {
+        if step.as_bytes() != last.as_bytes() {
+            out.put(SUPERBLOCK_OFFSET, step.as_bytes())?;
+            out.flush()?;
+            disk.flush()?;
+            last = step;
+        }
+    }
+    Ok(())
 }
 
 /// What is left to do once the superblock has the new size.
@@ -281,7 +289,7 @@ impl<'d> Finish<'d> {
             .sum();
         ended.set_free_blocks_count(ended.free_blocks_count() + more);
         ended.set_state(ended.state() | State::VALID);
-        ended.update_checksum();
+        ended.keep_checksum();
         Finish {
             disk,
             geo,

@@ -184,7 +184,7 @@ pub fn move_own_file(
         for (at, word) in sb.s_jnl_blocks.iter_mut().enumerate().take(15) {
             word.set(file.image.base().block_pointer(at));
         }
-        sb.update_checksum();
+        sb.keep_checksum();
         out.put(SUPERBLOCK_OFFSET, sb.as_bytes())?;
     }
     out.flush()?;

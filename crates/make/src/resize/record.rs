@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use throughline_block::Disk;
-use throughline_extfmt::checksum::{CRC32C_INIT, crc32c};
+use throughline_extfmt::checksum::{CRC32C_INIT, crc32_be, crc32c};
 use throughline_extfmt::superblock::SUPERBLOCK_OFFSET;
 use throughline_extfmt::{Geometry, GroupDesc, GroupNumber, Superblock};
 use zerocopy::little_endian::{U32, U64};
@@ -72,8 +72,9 @@ impl Interrupted {
     }
 }
 
+/// Of the first sector. Not a crc32c: that is the same for all superblocks with the same second sector.
 fn sum(sb: &Superblock) -> u32 {
-    crc32c(CRC32C_INIT, &sb.as_bytes()[..FIRST_SECTOR])
+    crc32_be(!0, &sb.as_bytes()[..FIRST_SECTOR])
 }
 
 /// The place of the record of a volume, in bytes.

@@ -227,7 +227,7 @@ fn after_a_cut_no_file_has_lost_what_it_had() {
         }
         fs.shut_down().expect("closed");
         drop(fs);
-        let record = device.record().with_whole(1024..2048);
+        let record = device.record();
         let barriers = record.barriers();
         let mut states = record.states();
         let mut random = Rng::new(0x7121 + at as u64);

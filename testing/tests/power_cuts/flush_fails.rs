@@ -1,0 +1,160 @@
+//! A flush fails, and the device drops what it had not stored, also what others wrote; its later flushes
+//! succeed. Threads sync files, names and whole volumes at that moment: nothing is gone for which a call
+//! returned success, and no call returns success after a failure was reported.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use throughline::{Error, Reason, Volume, VolumeOptions};
+use throughline_testing::{Cut, Image, Keep, PowerDevice};
+
+use super::durable::bytes;
+use super::fsck::Fsck;
+use super::judge;
+use super::oracle::external;
+use super::oracle::image::tools;
+use super::oracle::seeds::{run_all, seeds, soak};
+use super::recipes::{RECIPES, Recipe};
+use super::run::options_with;
+use super::tree;
+
+const THREADS: u64 = 5;
+/// Flushes after which one fails, at most.
+const MOST_FLUSHES: u64 = 60;
+
+/// What must be there: names and contents.
+type Sure = Vec<(String, Vec<u8>)>;
+
+/// Shared by the threads.
+struct Run<'r> {
+    volume: &'r Volume,
+    /// Operations on names are durable when they return.
+    names_are_sync: bool,
+    /// A call has returned an error.
+    is_reported: AtomicBool,
+    sure: Mutex<Sure>,
+}
+
+impl Run<'_> {
+    /// Works until a call fails.
+    fn work(&self, thread: u64, seed: u64) -> Result<(), String> {
+        let mut random = fastrand::Rng::with_seed(seed << 8 | thread);
+        for round in 0..400 {
+            let path = format!("/{thread}-{round}");
+            let len = random.u64(1..9000);
+            let content = bytes(&mut random, len);
+            let was_reported = self.is_reported.load(Ordering::SeqCst);
+            match self.step(&path, &content, random.u8(..4)) {
+                Ok(more) if !was_reported => {
+                    let mut sure = self.sure.lock();
+                    sure.extend(more.into_iter().map(|path| (path, content.clone())));
+                    sure.push((path, content));
+                }
+                Ok(_) => return Err(format!("{path} was synced after an error")),
+                Err(Error::Caller(Reason::NoSpace)) => return Ok(()),
+                Err(_) => {
+                    self.is_reported.store(true, Ordering::SeqCst);
+                    return Ok(());
+                }
+            }
+        }
+        Err("no call failed".into())
+    }
+
+    /// Makes a file durable in one of several ways; returns its other names.
+    fn step(&self, path: &str, content: &[u8], way: u8) -> throughline::Result<Vec<String>> {
+        let file = self.volume.create_new(path)?;
+        file.write_all_at(content, 0)?;
+        let mut more = Vec::new();
+        match way {
+            0 => file.sync_all()?,
+            1 => file.sync_data()?,
+            2 => self.volume.sync()?,
+            // The name is durable when the call returns, and so is the file that was synced before it.
+            _ => {
+                file.sync_all()?;
+                let link = format!("{path}-link");
+                self.volume.hard_link(path, &link)?;
+                if !self.names_are_sync {
+                    self.volume.root()?.sync()?;
+                }
+                more.push(link);
+            }
+        }
+        Ok(more)
+    }
+}
+
+fn failing(recipe: &'static Recipe, seed: u64) -> Result<usize, String> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let device = Arc::new(PowerDevice::new(recipe.image(), seed));
+    let names_are_sync = random.bool();
+    let options = options_with(seed, VolumeOptions::new().synchronous_names(names_are_sync));
+    let volume = external::open_power(&options, &device);
+    let volume = volume.map_err(|error| format!("opening: {error}"))?;
+    let run = Run {
+        volume: &volume,
+        names_are_sync,
+        is_reported: AtomicBool::new(false),
+        sure: Mutex::default(),
+    };
+    device.fail_flush(random.u64(..MOST_FLUSHES));
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                scope.spawn({
+                    let run = &run;
+                    move || run.work(thread, seed)
+                })
+            })
+            .collect();
+        let results = threads
+            .into_iter()
+            .map(|thread| thread.join().expect("no panic"));
+        results.collect::<Result<(), String>>()
+    })?;
+    let sure = run.sure.into_inner();
+    drop(volume);
+    let record = device.record();
+    let at = record.end();
+    let mut fsck = Fsck::new();
+    for keep in [Keep::Nothing, Keep::Some(seed), Keep::Everything] {
+        let state = record.states().state(Cut { at, keep });
+        let found = recovered(recipe, &state, &mut fsck)?;
+        for (path, content) in &sure {
+            let entry = found
+                .get(path)
+                .ok_or_else(|| format!("{keep:?}: {path} is gone"))?;
+            if &entry.content != content {
+                let lens = (content.len(), entry.content.len());
+                return Err(format!("{keep:?}: {path} has other content, {lens:?}"));
+            }
+        }
+    }
+    Ok(sure.len())
+}
+
+fn recovered(recipe: &Recipe, state: &Image, fsck: &mut Fsck) -> Result<tree::Tree, String> {
+    let image = match recipe.journaled {
+        true => judge::recover_failed(state)?.contents(),
+        false => fsck.repair(state)?.0,
+    };
+    tree::read(&image)
+}
+
+#[test]
+fn a_failed_flush_fails_everyone_who_waits() {
+    if !tools() {
+        return;
+    }
+    let inside: Vec<&Recipe> = RECIPES.iter().filter(|recipe| recipe.journaled).collect();
+    let seeds = seeds(if soak() { 4000 } else { 60 });
+    let sure = run_all(&seeds, |seed, _| {
+        let recipe = inside[seed as usize % inside.len()];
+        failing(recipe, seed).map_err(|what| format!("seed {seed}, {}: {what}", recipe.name))
+    });
+    let sure: usize = sure.into_iter().sum();
+    throughline_testkit::ledger::judged(sure as u64, "syncs beside a flush that fails");
+    assert!(sure > 4 * seeds.len(), "only {sure} syncs");
+}
