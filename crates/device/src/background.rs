@@ -215,8 +215,8 @@ mod tests {
                 assert!(!background.is_entered());
                 background.enter().unwrap();
                 // By another thread, as by the one that watches it.
+                let free = |keep: &[&Background]| free_workers(keep).unwrap();
                 std::thread::scope(|scope| {
-                    let free = |keep: &[&Background]| free_workers(keep).unwrap();
                     scope.spawn(|| free(&[&background])).join().unwrap();
                     assert!(background.is_entered());
                     scope.spawn(|| free(&[])).join().unwrap();

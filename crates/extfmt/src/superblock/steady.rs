@@ -51,7 +51,7 @@ impl Superblock {
         let stored = difference.to_le_bytes();
         let mut wrong = stored.iter().enumerate().filter(|(_, byte)| **byte != 0);
         if let (Some((at, _)), None) = (wrong.next(), wrong.next()) {
-            return Some(CHECKSUM_AT + at);
+            return Some(CHECKSUM_AT.saturating_add(at));
         }
         let mut register = difference;
         (0..CHECKSUM_AT).rev().find(|_| {
