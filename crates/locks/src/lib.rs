@@ -22,9 +22,10 @@ pub use place::{Place, apart};
 pub use rank::Rank;
 pub use rwlock::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-/// What a lock is made of that is in the order as a whole, by a [`Place`].
+/// Locks outside of the order: mostly parts of one that is in it as a whole, by a [`Place`]. A test lists who
+/// uses them.
 pub mod parts {
-    pub use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+    pub use parking_lot::{Mutex, RwLock, RwLockReadGuard, RwLockWriteGuard};
 }
 
 #[cfg(not(debug_assertions))]

@@ -52,8 +52,6 @@ pub enum Rank {
     Extend,
     /// The windows of a stream of reads.
     ReadWindows,
-    /// What one call of a mapper has claimed.
-    MapperCall,
     /// The threads that read ahead.
     ReadaheadThreads,
     /// An open journal handle, or a wait for a commit.

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use throughline_extfmt::{FileBlock, FsBlock};
 use throughline_fileio as fileio;
 use throughline_fileio::{Claim, ClaimKind, Map, MappedExtent, Mapper, Target};
-use throughline_locks::{Mutex, Rank};
+use throughline_locks::parts::Mutex;
 
 use crate::cached::CachedFile;
 use crate::data::Data;
@@ -79,6 +79,8 @@ pub(crate) struct FileMapper<P: Place> {
     place: P,
     /// End of the file blocks that the call may write.
     end: u64,
+    /// Not in the order of locks: with `bigalloc` the mapping is locked under it when blocks are claimed, and
+    /// always before it when they are entered. Each call has its own mapper.
     call: Mutex<Call>,
 }
 
@@ -131,7 +133,7 @@ impl<P: Place> FileMapper<P> {
         Self {
             place,
             end,
-            call: Mutex::ranked(Rank::MapperCall, Call::default()),
+            call: Mutex::default(),
         }
     }
 
