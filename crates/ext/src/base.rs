@@ -25,7 +25,7 @@ use throughline_locks::Mutex;
 use crate::damage::Damage;
 use crate::error::{Error, Reason, Result};
 use crate::external::External;
-use crate::given_up::GivenUp;
+use crate::given_up::{self, GivenUp};
 use crate::handle::Handle;
 use crate::mmp::MmpGuard;
 use crate::primary;
@@ -128,7 +128,7 @@ impl Base {
         self.check_staying()?;
         self.check_writable()?;
         self.check_mmp()?;
-        self.finish_given_up()?;
+        given_up::finish(self)?;
         if !self.changed.load(Ordering::Relaxed) {
             self.changed.store(true, Ordering::Relaxed);
         }

@@ -1,7 +1,7 @@
 //! [`Caller`]: for whom a thread acts. Root's reserve of blocks and the limits of quotas ask for it.
 //!
-//! A thread acts for its process, unless a guard of [`Caller::act`] says otherwise: a server's thread acts for
-//! the program whose request it serves. Threads of the volume itself (write-back, the journal's) use only
+//! A thread acts for its process, unless a guard of [`Caller::act`] says otherwise: a server's thread acts
+//! for the program whose request it serves. Threads of the volume itself (write-back, the journal's) use only
 //! what was reserved before, so nothing is asked there.
 
 use std::cell::Cell;
@@ -44,8 +44,8 @@ impl Caller {
         }
     }
 
-    /// The same user, who is also in the supplementary groups of a process: `is_in(pid, gid)`, which is called
-    /// only if the answer depends on it.
+    /// The same user, who is also in the supplementary groups of a process: `is_in(pid, gid)`, which is
+    /// called only if the answer depends on it.
     #[must_use]
     pub const fn in_groups_of(self, pid: u32, is_in: fn(u32, u32) -> bool) -> Self {
         let groups = Groups::Of(pid, is_in);

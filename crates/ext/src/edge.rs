@@ -32,6 +32,7 @@ use throughline_extfmt::{FileBlock, FsBlock};
 use crate::balloc::{Blocks, GROUP_CREDITS, Run};
 use crate::data::Data;
 use crate::error::{Error, Reason, Result};
+use crate::given_up;
 use crate::handle::Handle;
 use crate::inode::{Inode, Inodes};
 use crate::map::clusters::{self, Placed};
@@ -141,13 +142,13 @@ impl<'a> Edges<'a> {
     /// Completes the edges that got no new block, once the change is durable, so that the committed state no
     /// longer shows the old contents: journaled ones are written home, the rest are zeroed in place.
     ///
-    /// # Errors
-    /// `Corrupt`; device errors. What has taken effect then shows after the next success ([`crate::given_up`]).
+    /// # Errors `Corrupt`; device errors. What has taken effect then shows after the next success
+    /// ([`crate::given_up`]).
     pub(crate) fn end_left(self) -> Result<()> {
         let (fs, inode) = (self.fs, self.inode);
         let durable = fs.sync_through(inode.changes.last(true));
         let journaled = self.left.iter().filter(|edge| edge.is_journaled);
-        fs.give_up(durable, journaled.map(|edge| edge.block(fs)))?;
+        given_up::give_up(fs, durable, journaled.map(|edge| edge.block(fs)))?;
         let in_place = self.left.iter().filter(|edge| !edge.is_journaled);
         in_place.into_iter().try_for_each(|edge| {
             regular::zero_in_block(fs, inode, edge.zeros.start, edge.zeros.end)

@@ -174,7 +174,7 @@ impl OpenFile {
         if wait == Wait::No && fs.cache.throttle().would_pause(0).is_some() {
             return Err(Reason::WouldBlock.into());
         }
-        if fs.allocates() {
+        if fs.balloc.allocates {
             self.take_blocks(at, regular::total(bufs))?;
         }
         let put = |at: u64, bufs: &[IoSlice<'_>]| buffered::write(&self.host, at, bufs, wait);

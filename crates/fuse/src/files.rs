@@ -108,7 +108,7 @@ impl OpenFile {
             may_be_filled: false,
         };
         let writes = flags & O_ACCMODE != O_RDONLY;
-        let lasting = || node.volume().engine().lasting_caller(Caller::current());
+        let lasting = || Caller::current().lasting(node.volume().engine());
         let file = OpenFile {
             opener: writes.then(lasting),
             opened: inodes.open(node.ino(), opening),

@@ -108,9 +108,8 @@ impl Known {
             return Ok(());
         }
         let content = found.map(|entry| entry.content.as_slice());
-        let begins = |v: &Version| {
-            content.is_none_or(|f| v.content.as_ref().is_some_and(|c| c.starts_with(f)))
-        };
+        let begins =
+            |v: &Version| content.is_none_or(|f| v.content.as_ref().is_some_and(|c| is_part(f, c)));
         if self.is_loose && may_be.iter().any(begins) {
             return Ok(());
         }
@@ -126,6 +125,13 @@ impl Known {
             found.map(Rights::found),
         ))
     }
+}
+
+/// Whether this may be a part of some content: without a journal, `e2fsck` may extend a file to the end of
+/// its last block.
+fn is_part(found: &[u8], content: &[u8]) -> bool {
+    let is_extended = found.len() - found.len().min(content.len()) < 4096;
+    content.starts_with(found) || is_extended && found.starts_with(content)
 }
 
 impl Version {

@@ -8,33 +8,25 @@ use throughline_journal::recovery::JournalRun;
 use super::{Blocks, Run};
 use crate::error::{Error, Reason, Result};
 
-impl Blocks {
-    /// Whether blocks have room on the host once they are claimed.
-    pub(crate) fn allocates(&self) -> bool {
-        self.balloc.allocates
-    }
-
-    /// A run that was just claimed, with room for it on the host.
-    ///
-    /// # Errors
-    /// `NoSpace` if the host has none, and the run is not claimed any more: as on a full volume, since the
-    /// caller must be able to go on.
-    pub(super) fn with_host_room(&self, run: Run) -> Result<Run> {
-        let log = self.geo.block_log;
-        match self
-            .disk
-            .reserve(run.start.0 << log, u64::from(run.len) << log)
-        {
-            Ok(()) => Ok(run),
-            Err(error) => {
-                self.release(run);
-                match error.is_full() {
-                    true => Err(Reason::NoSpace.into()),
-                    false => Err(error.into()),
-                }
+/// A run that was just claimed, with room for it on the host.
+///
+/// # Errors
+/// `NoSpace` if the host has none, and the run is not claimed any more: as on a full volume, since the caller
+/// must be able to go on.
+pub(super) fn for_run(blocks: &Blocks, run: Run) -> Result<Run> {
+    let log = blocks.geo.block_log;
+    let (offset, len) = (run.start.0 << log, u64::from(run.len) << log);
+    blocks
+        .disk
+        .reserve(offset, len)
+        .map(|()| run)
+        .map_err(|error| {
+            blocks.release(run);
+            match error.is_full() {
+                true => Reason::NoSpace.into(),
+                false => error.into(),
             }
-        }
-    }
+        })
 }
 
 /// Makes room on the host for the journal, inside the volume if `log` says where.

@@ -6,7 +6,7 @@
 use throughline_extfmt::features::Incompat;
 use throughline_extfmt::{Geometry, Superblock};
 
-use super::{Balloc, Purpose};
+use super::{Balloc, Blocks, Purpose};
 use crate::caller::Caller;
 use crate::error::{Error, Reason, Result};
 use crate::options::OpenOptions;
@@ -66,11 +66,15 @@ impl Kept {
                     || self.has_root_group() && caller.is_in(self.group)
             })
     }
+}
 
-    /// The same caller as far as the reserve is concerned, for use after its process has ended.
-    pub(super) fn lasting(&self, caller: Caller) -> Caller {
-        let is_in = self.has_root_group() && caller.is_in(self.group);
-        caller.without_process(is_in.then_some(self.group))
+impl Caller {
+    /// The same caller, for use when its process may have ended: a program that opened a file, and whose
+    /// stores to a mapping of it are written back later.
+    pub fn lasting(self, on: &Blocks) -> Self {
+        let kept = &on.balloc.kept;
+        let is_in = kept.has_root_group() && self.is_in(kept.group);
+        self.without_process(is_in.then_some(kept.group))
     }
 }
 

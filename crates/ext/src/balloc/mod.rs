@@ -46,7 +46,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use throughline_extfmt::{FsBlock, Geometry, GroupNumber, Superblock};
 use throughline_locks::{Condvar, Mutex};
 
-use crate::caller::Caller;
 use crate::error::{Error, Reason, Result};
 use crate::groups::Groups;
 use crate::handle::Handle;
@@ -117,7 +116,7 @@ pub(crate) struct Balloc {
     /// Freed blocks are discarded before they are reused ([`trim`]).
     discards: AtomicBool,
     /// Claimed blocks get room on the host ([`host_room`]).
-    allocates: bool,
+    pub(crate) allocates: bool,
     /// No block from this one on is offered ([`limit`]).
     limit: OnceLock<limit::BlockLimit>,
 }
@@ -190,8 +189,8 @@ impl Blocks {
         promise.claimed = found.as_ref().map_or(0, |run| run.len >> ratio_log);
         drop(promise);
         let run = self.note_damage(found)?;
-        match self.allocates() && purpose != Purpose::Reserved {
-            true => self.with_host_room(run),
+        match self.balloc.allocates && purpose != Purpose::Reserved {
+            true => host_room::for_run(self, run),
             false => Ok(run),
         }
     }
@@ -346,12 +345,6 @@ impl Blocks {
             return Err(error);
         }
         Ok(run.start)
-    }
-
-    /// For whom to act when a process that is now the caller may have ended: a program that opened a file, and
-    /// whose stores to a mapping of it are written back later.
-    pub fn lasting_caller(&self, caller: Caller) -> Caller {
-        self.balloc.kept.lasting(caller)
     }
 
     /// Free blocks, and how many of them an ordinary user cannot use: for `df`.

@@ -10,6 +10,7 @@ use super::{Call, FileMapper, Place, blocks_of};
 use crate::balloc::Run;
 use crate::delayed::Lent;
 use crate::error::{Reason, Result};
+use crate::given_up;
 use crate::map::{self, Kind, Mapping, clusters};
 
 /// Blocks claimed for one piece of a write.
@@ -43,7 +44,7 @@ impl Claimed {
 impl<P: Place> FileMapper<P> {
     pub(super) fn claim_blocks(&self, offset: u64, len: u64) -> Result<Claim> {
         let (fs, inode) = (self.fs(), self.inode());
-        fs.finish_given_up()?;
+        given_up::finish(fs)?;
         let (first, count) = blocks_of(fs, offset, len).ok_or(Reason::TooLarge)?;
         let mut found = map::lookup_cached(fs, inode, first, count)?;
         let mut call = self.call.lock();

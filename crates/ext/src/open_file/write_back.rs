@@ -38,7 +38,7 @@ impl OpenFile {
                 if self.space().refused.is_any()
                     && let Some(cached) = self.inode.cached.get()
                 {
-                    cached.note_stored_for(self.fs.lasting_caller(Caller::current()));
+                    cached.note_stored_for(Caller::current().lasting(&self.fs));
                 }
                 buffered::pause(&self.host, accepted);
                 // An error is returned by each later sync too.

@@ -1,5 +1,5 @@
-//! Changes of the attributes of a file whose truncation is deferred ([`crate::emptied`]): they stay in memory,
-//! and reach the disk in the transaction that carries out the truncation.
+//! Changes of the attributes of a file whose truncation is deferred ([`crate::emptied`]): they stay in
+//! memory, and reach the disk in the transaction that carries out the truncation.
 //!
 //! The body is part of the inode's image, which waits as a whole. The new contents of the block wait beside
 //! it. They will overwrite the old block, so this must be the inode's own by then: a shared block is copied
@@ -35,8 +35,8 @@ struct Needs {
 }
 
 impl Prepared {
-    /// Counts of values in inodes cannot wait for a truncation: carries out a deferred one if they change. The
-    /// I/O lock is held exclusively, and no handle is open.
+    /// Counts of values in inodes cannot wait for a truncation: carries out a deferred one if they change.
+    /// The I/O lock is held exclusively, and no handle is open.
     pub(super) fn may_wait(&self, fs: &Attrs, inode: &Inode) -> Result<()> {
         match self.uses_values() && inode.emptied.is_some() {
             true => emptied::finish(fs, inode),

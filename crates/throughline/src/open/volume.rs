@@ -148,8 +148,8 @@ impl VolumeOptions {
         self
     }
 
-    /// Whether blocks get room on the host when they are taken, at the write at the latest: a sparse image on a
-    /// full disk then refuses the write, and not a later sync. Opening fails with
+    /// Whether blocks get room on the host when they are taken, at the write at the latest: a sparse image on
+    /// a full disk then refuses the write, and not a later sync. Opening fails with
     /// [`Error::Unsupported`](crate::Error::Unsupported) if the host cannot promise room. Not for files
     /// without extents (ext2, ext3) or with data in the inode, nor for one that is rewritten after its
     /// truncation; concurrent appends may be reported by the sync.
@@ -158,8 +158,8 @@ impl VolumeOptions {
         self
     }
 
-    /// The user besides root who may use the blocks reserved for root (`resuid`); by default the superblock's.
-    /// Who calls, [`Caller`](crate::Caller) says.
+    /// The user besides root who may use the blocks reserved for root (`resuid`); by default the
+    /// superblock's. Who calls, [`Caller`](crate::Caller) says.
     pub fn reserved_user(&mut self, uid: Option<u32>) -> &mut Self {
         self.fs.reserved_user = uid;
         self
