@@ -5,8 +5,8 @@
 //!  flush N+1      ▲ calls made here wait for it
 //! ```
 //!
-//! A device whose flush failed may have dropped all that it had not yet stored, for whomever that was written,
-//! and later flushes succeed without it.
+//! A device whose flush failed may have dropped all that it had not yet stored, for whomever that was
+//! written, and later flushes succeed without it.
 //!
 //! Invariants:
 //! - A flush that a caller relies on began after the call.

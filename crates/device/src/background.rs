@@ -110,9 +110,9 @@ impl Background {
     }
 }
 
-/// Lets the current thread run as soon as it is woken, with the lowest priority of `SCHED_FIFO`; where that is
-/// not allowed, with the shortest time slice. For a thread that sleeps nearly always. Threads that it starts
-/// do not get the policy.
+/// Lets the current thread run as soon as it is woken, with the lowest priority of `SCHED_FIFO`; where that
+/// is not allowed, with the shortest time slice. For a thread that sleeps nearly always. Threads that it
+/// starts do not get the policy.
 pub fn prefer_thread() {
     let fifo = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
     if set_policy(0, fifo, 1).is_err() {

@@ -110,6 +110,23 @@ impl Life {
     }
 }
 
+/// Changes the superblock in place, durably ([`primary::edit`]), by the one in memory. No checkpoint writes
+/// meanwhile. The next transaction with the superblock keeps the checksum that it has now.
+///
+/// # Errors
+/// Device errors.
+pub(crate) fn edit_primary(
+    base: &Base,
+    edit: impl FnOnce(&mut Superblock, &Superblock),
+) -> Result<()> {
+    let mut known = base.superblock.lock();
+    let checksum = base
+        .journal
+        .without_checkpoint_writes(|| primary::edit(&base.disk, |home| edit(home, &known)))?;
+    known.s_checksum = checksum;
+    Ok(())
+}
+
 impl Base {
     /// The length of the volume's device, in bytes; with an external journal, up to the volume's end.
     pub fn device_bytes(&self) -> u64 {
@@ -308,20 +325,6 @@ impl Base {
             FsBlock(SUPERBLOCK_OFFSET / bytes),
             (SUPERBLOCK_OFFSET % bytes) as usize,
         )
-    }
-
-    /// Changes the superblock in place, durably ([`primary::edit`]), by the one in memory. No checkpoint writes
-    /// meanwhile. The next transaction with the superblock keeps the checksum that it has now.
-    pub(crate) fn edit_primary(
-        &self,
-        edit: impl FnOnce(&mut Superblock, &Superblock),
-    ) -> Result<()> {
-        let mut known = self.superblock.lock();
-        let checksum = self
-            .journal
-            .without_checkpoint_writes(|| primary::edit(&self.disk, |home| edit(home, &known)))?;
-        known.s_checksum = checksum;
-        Ok(())
     }
 
     pub(crate) fn check_mmp(&self) -> Result<()> {

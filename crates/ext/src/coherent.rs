@@ -92,8 +92,8 @@ pub(crate) fn first_kept(inode: &Inode, range: &Range<u64>) -> Option<Range<u64>
     inode.cached.get()?.space.refused.first_kept(range)
 }
 
-/// For a read that goes past the cache and found no space to write back what it must see: the file, if that is
-/// because bytes are kept without space. They are read from the cache.
+/// For a read that goes past the cache and found no space to write back what it must see: the file, if that
+/// is because bytes are kept without space. They are read from the cache.
 pub(crate) fn short_of_space(inode: &Inode, error: &Error) -> Option<Arc<dyn Backing>> {
     let is_space = matches!(error, Error::Caller(Reason::NoSpace | Reason::Quota));
     let cached = inode

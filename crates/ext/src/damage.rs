@@ -22,7 +22,7 @@ use throughline_extfmt::{FsBlock, InodeNumber};
 use throughline_journal::Abort;
 use throughline_locks::Mutex;
 
-use crate::base::Base;
+use crate::base::{self, Base};
 use crate::error::{Corrupt, Error, Result};
 
 /// The error number that the kernel leaves in a journal that it aborted, whatever the reason.
@@ -130,7 +130,7 @@ impl Base {
             self.record_error(&record);
         }
         if self.take_pending_errors() {
-            let noted = self.edit_primary(|home, known| home.copy_errors(known));
+            let noted = base::edit_primary(self, |home, known| home.copy_errors(known));
             let in_journal = self.journal.record_error(EIO).map_err(Error::from);
             if let Err(error) = noted.and(in_journal) {
                 tracing::warn!(%error, "recording that the volume refuses further changes");

@@ -161,8 +161,8 @@ impl Data {
     /// the name, and those above it.
     ///
     /// # Errors
-    /// Device errors, returned by every call until the sync succeeds. `NoSpace` or `Quota`, also until then, if
-    /// a program stored bytes through a mapping for which there is no space.
+    /// Device errors, returned by every call until the sync succeeds. `NoSpace` or `Quota`, also until then,
+    /// if a program stored bytes through a mapping for which there is no space.
     pub fn sync_file(&self, inode: &Inode) -> Result<()> {
         self.sync_inode(inode, false, self.check_syncable())
     }

@@ -14,6 +14,7 @@ use throughline_extfmt::features::Incompat;
 use throughline_extfmt::superblock::State;
 use throughline_fileio as fileio;
 
+use crate::base;
 use crate::emptied;
 use crate::error::Result;
 use crate::inode::Inode;
@@ -21,6 +22,7 @@ use crate::mmp::MmpGuard;
 use crate::names::Names;
 use crate::open::Recovery;
 use crate::open_file::OpenFile;
+use crate::orphan;
 use crate::quota::tree;
 
 /// An open volume, shared by all threads. [`Fs::close`] or [`Fs::shut_down`] closes it and reports errors;
@@ -177,7 +179,12 @@ impl Fs {
     /// transaction; then everything is written home and the journal is emptied; then, bypassing the journal,
     /// `needs_recovery` is cleared or the volume is marked clean.
     fn mark_closed(&self) -> Result<()> {
-        self.write_super(|sb| self.orphans.leave(sb))?;
+        let no_orphans = self.orphans.is_file_empty();
+        self.write_super(|sb| {
+            if no_orphans {
+                orphan::set_present(sb, false);
+            }
+        })?;
         self.journal.shut_down()?;
         let closed = {
             let mut sb = self.superblock.lock();
@@ -189,7 +196,7 @@ impl Fs {
             }
             *sb
         };
-        self.edit_primary(|home, _| *home = closed)
+        base::edit_primary(self, |home, _| *home = closed)
     }
 }
 

@@ -6,6 +6,7 @@ use throughline_extfmt::{FsBlock, Superblock};
 use zerocopy::IntoBytes;
 
 use crate::alloc::Alloc;
+use crate::base;
 use crate::error::{Error, Reason, Result};
 use crate::external;
 
@@ -60,7 +61,7 @@ impl Alloc {
             .collect();
         if let Some(seed) = seed {
             // The seed is in the second sector, and has no meaning without the feature in the first one.
-            self.edit_primary(|home, _| home.s_checksum_seed.set(seed))?;
+            base::edit_primary(self, |home, _| home.s_checksum_seed.set(seed))?;
         }
         let mut h = self.begin(1 + u32::try_from(copies.len()).unwrap_or(u32::MAX))?;
         for block in copies {
@@ -112,7 +113,7 @@ fn show_name(fs: &Alloc) -> Result<()> {
         return Ok(());
     }
     // The current values: if two callers change them, the later change wins.
-    fs.edit_primary(|home, now| {
+    base::edit_primary(fs, |home, now| {
         home.s_volume_name = now.s_volume_name;
         home.s_uuid = now.s_uuid;
         home.s_checksum_seed = now.s_checksum_seed;

@@ -26,7 +26,7 @@ use throughline_locks::{Mutex, Rank};
 use crate::alloc::Alloc;
 use crate::attrs::Attrs;
 use crate::balloc::{Balloc, Blocks, host_room};
-use crate::base::{Access, Base, Life, Settings};
+use crate::base::{self, Access, Base, Life, Settings};
 use crate::damage::Damage;
 use crate::data::Data;
 use crate::error::{Error, Reason, Result};
@@ -398,7 +398,7 @@ impl Fs {
             self.stamp(&mut sb);
             *sb
         };
-        self.edit_primary(|home, _| *home = marked)
+        base::edit_primary(self, |home, _| *home = marked)
     }
 
     /// Recomputes the superblock's counts, which may lag behind the descriptors after an unclean shutdown.

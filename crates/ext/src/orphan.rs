@@ -54,12 +54,11 @@ impl Default for Orphans {
 }
 
 impl Orphans {
-    /// On a clean close: if the orphan file is empty, marks that it need not be searched.
-    pub(crate) fn leave(&self, sb: &mut Superblock) {
+    /// On a clean close: whether the orphan file is empty, so that it need not be searched. Not to be called
+    /// with the superblock locked.
+    pub(crate) fn is_file_empty(&self) -> bool {
         let empty = self.file.get().is_some_and(OrphanFile::is_empty);
-        if empty && !self.left_to_e2fsck.load(Ordering::Relaxed) {
-            set_present(sb, false);
-        }
+        empty && !self.left_to_e2fsck.load(Ordering::Relaxed)
     }
 
     pub(crate) fn list(&self) -> MutexGuard<'_, List> {

@@ -77,8 +77,8 @@ fn part_bytes(block: &mut [u8], part: Part, part_bytes: u16) -> Option<&mut [u8]
 }
 
 /// The checksum stays the same, so that a torn write of the superblock is harmless
-/// ([`Superblock::keep_checksum`]). Also updates `s_kbytes_written`: adding up the counters of all queues costs
-/// more than the change of the superblock.
+/// ([`Superblock::keep_checksum`]). Also updates `s_kbytes_written`: adding up the counters of all queues
+/// costs more than the change of the superblock.
 struct SuperblockSum {
     disk: Arc<Disk>,
     /// `s_kbytes_written` when the volume was opened.

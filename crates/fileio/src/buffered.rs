@@ -56,8 +56,8 @@ pub fn write_back(host: &Arc<dyn Backing>, offset: u64, bufs: &[IoSlice<'_>]) ->
     cache::write_back(host, offset, bufs)
 }
 
-/// Records that bytes which a program has stored in the range are lost: each sync of the file fails until they
-/// are written again or removed ([`Refused::lost`](crate::Refused::lost)).
+/// Records that bytes which a program has stored in the range are lost: each sync of the file fails until
+/// they are written again or removed ([`Refused::lost`](crate::Refused::lost)).
 pub fn lose(host: &Arc<dyn Backing>, range: Range<u64>, why: Error) {
     cache::lose(host, range, why);
 }

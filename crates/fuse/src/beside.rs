@@ -158,8 +158,8 @@ impl Beside {
         &self.policy
     }
 
-    /// The mode lasts: makes sure that the thread has the policy. Returns whether it has just entered it. Then
-    /// the caller checks again that the mode lasts: the watcher may have ended it before.
+    /// The mode lasts: makes sure that the thread has the policy. Returns whether it has just entered it.
+    /// Then the caller checks again that the mode lasts: the watcher may have ended it before.
     ///
     /// # Errors
     /// The system's.

@@ -259,8 +259,8 @@ impl Pace {
         self.end_alone();
     }
 
-    /// Blocks until the mode ends. The first thread to park becomes the watcher, which calls `stopped` when it
-    /// ends the mode.
+    /// Blocks until the mode ends. The first thread to park becomes the watcher, which calls `stopped` when
+    /// it ends the mode.
     pub(crate) fn park(&self, stopped: impl Fn()) {
         let mut ended = self.ended.lock();
         let go_on = |ended: bool| ended || !self.is_alone();

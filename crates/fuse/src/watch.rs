@@ -18,8 +18,8 @@
 //!   usual policy. So a request waits for two ticks at most because of the policy.
 //! - Only the watcher changes policies, and it waits for none of the threads.
 //! - The watcher ticks only while a thread has the policy. Otherwise it sleeps until a thread wants it.
-//! - After it was late, a thread does not want the policy for a pause. Each pause is twice as long as the last
-//!   one, up to a bound. So a machine that stays busy makes few requests late.
+//! - After it was late, a thread does not want the policy for a pause. Each pause is twice as long as the
+//!   last one, up to a bound. So a machine that stays busy makes few requests late.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
@@ -265,8 +265,8 @@ impl Watching<'_> {
 
 impl Drop for Watching<'_> {
     fn drop(&mut self) {
-        // First, because the watcher must not wait for a thread that has the policy. Then again, because it may
-        // have given it back.
+        // First, because the watcher must not wait for a thread that has the policy. Then again, because it
+        // may have given it back.
         let _ = self.member.background.leave();
         let is_other = |watched: &Watched| !Arc::ptr_eq(&watched.member, &self.member);
         self.watch.members.lock().all.retain(is_other);

@@ -431,6 +431,7 @@ impl Workers<'_> {
         if self.threads.load(Ordering::Relaxed) < USUAL_THREADS.min(most) {
             self.start_another(scope);
         } else if most > USUAL_THREADS && !self.stuck.is_watched.swap(true, Ordering::SeqCst) {
+            leave_background();
             let started = std::thread::Builder::new()
                 .name("fuse-stuck".to_owned())
                 .spawn_scoped(scope, || {

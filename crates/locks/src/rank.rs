@@ -29,12 +29,12 @@ pub enum Rank {
     Position,
 
     // Plain files and devices.
-    /// Serializes buffered writes past the end of a plain file.
-    RawExtend,
     /// A lock that has a turnstile for each thread: their list.
     Gate,
     /// One of them; by its place in the list.
     Turnstile,
+    /// Serializes buffered writes past the end of a plain file.
+    RawExtend,
     /// Space that is reserved on the host for a plain file.
     RawRoom,
 

@@ -1,6 +1,7 @@
-//! The same with a kernel that has quota and casefold, in an emulator: Debian's, which `scripts/debian-kernel`
-//! prepares. Volumes that crash under it are recovered as by `e2fsck`, quota files included; and it mounts
-//! volumes that we did not close, finds their names in any case, and leaves what `e2fsck` finds sound.
+//! The same with a kernel that has quota and casefold, in an emulator: Debian's, which
+//! `scripts/debian-kernel` prepares. Volumes that crash under it are recovered as by `e2fsck`, quota files
+//! included; and it mounts volumes that we did not close, finds their names in any case, and leaves what
+//! `e2fsck` finds sound.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,7 @@
-//! Stores through a mapping on a volume without space for them. FUSE has no request by which the kernel could ask
-//! for space when a page is first stored to (the kernel's ext4 gives SIGBUS there). So the program learns of it
-//! from each `fsync` and `msync`, until the bytes are stored, written again or removed; and an unmount fails.
+//! Stores through a mapping on a volume without space for them. FUSE has no request by which the kernel could
+//! ask for space when a page is first stored to (the kernel's ext4 gives SIGBUS there). So the program learns
+//! of it from each `fsync` and `msync`, until the bytes are stored, written again or removed; and an unmount
+//! fails.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};

@@ -51,8 +51,8 @@ fn the_status_says_which_transport_serves() {
     }
 }
 
-/// The threads of rings have the policy `SCHED_IDLE` while requests follow one another, if they may return from
-/// it and it is not switched off.
+/// The threads of rings have the policy `SCHED_IDLE` while requests follow one another, if they may return
+/// from it and it is not switched off.
 #[test]
 fn the_status_says_how_many_threads_have_the_idle_policy() {
     if !io_uring_is_on() {

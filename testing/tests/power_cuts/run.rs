@@ -108,8 +108,8 @@ pub fn play(
     })
 }
 
-/// As [`play`], on a device that fails as `fault` says. Each actor ends with the first error that it gets; the
-/// volume is closed if it can be.
+/// As [`play`], on a device that fails as `fault` says. Each actor ends with the first error that it gets;
+/// the volume is closed if it can be.
 ///
 /// # Errors
 /// None of the device.

@@ -1,6 +1,6 @@
-//! Power cuts aimed at the superblock: each write of it is torn between its two sectors, in every session that
-//! writes it, on volumes of one group, which have no backup. The result opens for us and for `e2fsck`, and
-//! what we then write is sound.
+//! Power cuts aimed at the superblock: each write of it is torn between its two sectors, in every session
+//! that writes it, on volumes of one group, which have no backup. The result opens for us and for `e2fsck`,
+//! and what we then write is sound.
 //!
 //! The kernel tears it too, and changes both sectors: mixtures of the superblocks that it wrote open for us.
 

@@ -253,8 +253,8 @@ fn in_kernel(path: &Path, by: KernelHolder) -> io::Error {
     io::Error::new(io::ErrorKind::ResourceBusy, held)
 }
 
-/// Refuses to write a file that the kernel uses, a device that a loop device is attached to, and a loop device
-/// whose backing file is locked, or in use through another loop device.
+/// Refuses to write a file that the kernel uses, a device that a loop device is attached to, and a loop
+/// device whose backing file is locked, or in use through another loop device.
 ///
 /// # Errors
 /// [`io::ErrorKind::ResourceBusy`], with [`HeldByKernel`] inside if the kernel is the holder.
@@ -310,7 +310,8 @@ fn is_free(file: &File, kind: libc::c_int) -> io::Result<bool> {
     }
 }
 
-/// The process that holds a lock on the file with this metadata, as far as `/proc` shows it. Called only after a conflict.
+/// The process that holds a lock on the file with this metadata, as far as `/proc` shows it. Called only
+/// after a conflict.
 pub(super) fn holder_of_lock(wanted: &fs::Metadata, word: &str) -> Option<String> {
     for process in fs::read_dir("/proc").ok()?.flatten() {
         let Some(pid) = process

@@ -1,8 +1,8 @@
-//! Write-back by the kernel: bytes that their program has stored already, through a mapping or in the kernel's
-//! cache.
+//! Write-back by the kernel: bytes that their program has stored already, through a mapping or in the
+//! kernel's cache.
 //!
-//! Invariant: a call either takes all bytes or fails, and then the ranges that it did not take are recorded as
-//! lost: each later sync of the file fails until they are written again or removed.
+//! Invariant: a call either takes all bytes or fails, and then the ranges that it did not take are recorded
+//! as lost: each later sync of the file fails until they are written again or removed.
 
 use std::io::IoSlice;
 
@@ -14,9 +14,9 @@ use crate::error::Result;
 use crate::file;
 
 impl OpenFile {
-    /// Takes bytes that their program has stored, to be written back from byte `offset` on. If there is no space
-    /// for them, they are kept in memory, as long as that is little of it. A sync of the file, and of the
-    /// volume, tries again, and fails until there is space.
+    /// Takes bytes that their program has stored, to be written back from byte `offset` on. If there is no
+    /// space for them, they are kept in memory, as long as that is little of it. A sync of the file, and of
+    /// the volume, tries again, and fails until there is space.
     ///
     /// # Errors
     /// `NoSpace`, `Quota` if too much is kept already; as [`OpenFile::write`]. Reported again by each sync of

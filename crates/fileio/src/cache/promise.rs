@@ -42,7 +42,8 @@ impl<'a> Promise<'a> {
     /// Acquires what a write to `range`, within one span, needs.
     ///
     /// # Errors
-    /// Those of waiting for room and of reserving; nothing is held then. The same for kept blocks in the range.
+    /// Those of waiting for room and of reserving; nothing is held then. The same for kept blocks in the
+    /// range.
     pub(crate) fn for_range(
         host: &'a Arc<dyn Backing>,
         range: Range<u64>,

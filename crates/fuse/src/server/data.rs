@@ -144,8 +144,8 @@ impl DataRequests {
         Answer::of(&WriteOut { size, padding: 0 })
     }
 
-    /// Takes what a program has stored already: all of it, or none by the reply. The kernel would take a short
-    /// count for a success, and forgets what was refused. So the file remembers it, and its syncs fail.
+    /// Takes what a program has stored already: all of it, or none by the reply. The kernel would take a
+    /// short count for a success, and forgets what was refused. So the file remembers it, and its syncs fail.
     fn write_back(
         &self,
         request: &Request<'_>,
@@ -221,8 +221,8 @@ impl DataRequests {
     pub(super) fn copy_file_range(&self, request: &Request<'_>) -> Answered {
         let (copy, _) = request.argument::<CopyFileRangeIn>()?;
         if self.no_open {
-            // Without a handle, it is not known whether the target was opened with `O_SYNC`. After ENOSYS, the
-            // kernel copies by requests that say so.
+            // Without a handle, it is not known whether the target was opened with `O_SYNC`. After ENOSYS,
+            // the kernel copies by requests that say so.
             return Err(Errno::NOSYS.into());
         }
         let from = self.file(request.header.nodeid, copy.fh_in)?;

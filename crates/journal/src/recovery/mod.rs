@@ -28,15 +28,15 @@
 //!
 //! Where the kernel (6.18) and `e2fsck` (1.47) differ; `testing/tests/damaged_journal/answers.rs` prints all
 //! answers:
-//! - A commit block that is torn behind its fields, so that its checksum is wrong only because of old bytes in
-//!   its other sectors, commits, as in the kernel: all of the transaction was on the device before the commit
-//!   block was written, and its other checksums are verified. `e2fsck` ends the log before it.
+//! - A commit block that is torn behind its fields, so that its checksum is wrong only because of old bytes
+//!   in its other sectors, commits, as in the kernel: all of the transaction was on the device before the
+//!   commit block was written, and its other checksums are verified. `e2fsck` ends the log before it.
 //! - A damaged revoke block in a committed transaction is an error, as in the kernel, which does not mount:
 //!   without its records, blocks that were freed and hold data by now would be overwritten with old metadata.
 //!   `e2fsck` replays nothing and repairs what it finds.
 //! - So is a commit block with wrong fields, if a later one is right: transactions behind it were committed.
-//!   `e2fsck` drops them. If it is the last one, the log ends before it, as in `e2fsck`: nothing tells a damaged
-//!   block from a torn one, for which no sync has returned. The kernel does not mount.
+//!   `e2fsck` drops them. If it is the last one, the log ends before it, as in `e2fsck`: nothing tells a
+//!   damaged block from a torn one, for which no sync has returned. The kernel does not mount.
 
 mod append;
 mod apply;

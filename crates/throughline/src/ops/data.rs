@@ -31,8 +31,9 @@ pub fn write(file: &File, buf: &[u8], offset: u64) -> Outcome<usize> {
 }
 
 /// Takes bytes that their program has stored in the kernel's cache, to be written back at byte `offset` of a
-/// file that is open for buffered I/O. All are taken, or the call fails. Bytes for which there is no space are
-/// kept in memory, as long as they are few: each sync of the file or of the volume fails until there is space.
+/// file that is open for buffered I/O. All are taken, or the call fails. Bytes for which there is no space
+/// are kept in memory, as long as they are few: each sync of the file or of the volume fails until there is
+/// space.
 ///
 /// # Errors
 /// Those of [`Handle::write_at`]. Each sync of the file or of the volume returns the error again until the

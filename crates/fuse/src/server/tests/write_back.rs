@@ -1,5 +1,6 @@
-//! Write-back by the kernel of what programs stored in mappings, on a volume without space for it: it is taken
-//! whole or refused whole, and each sync fails until the bytes are on the device, written again, or removed.
+//! Write-back by the kernel of what programs stored in mappings, on a volume without space for it: it is
+//! taken whole or refused whole, and each sync fails until the bytes are on the device, written again, or
+//! removed.
 
 use rustix::io::Errno;
 use throughline::DirtyLimits;
