@@ -294,6 +294,7 @@ impl Disk {
         if !self.limits().discard || len == 0 {
             return Ok(self.limits().discard);
         }
+        let _counted = Lengthy::new(&self.lengthy);
         match self.range(Op::Discard, offset, len) {
             Err(error) if error.is_unsupported() => Ok(false),
             other => other.map(|()| true),
@@ -310,6 +311,7 @@ impl Disk {
             return Ok(());
         }
         if self.limits().write_zeroes {
+            let _counted = Lengthy::new(&self.lengthy);
             match self.range(Op::WriteZeroes, offset, len) {
                 Err(error) if error.is_unsupported() => {}
                 other => return other,
@@ -399,7 +401,6 @@ impl Disk {
 
     /// Runs a single operation without memory.
     fn range(&self, op: Op, offset: u64, len: u64) -> Result<()> {
-        let _counted = Lengthy::new(&self.lengthy);
         let mut lease = self.queues.lease()?;
         let Slot {
             queue,

@@ -153,11 +153,11 @@ fn with_retries(
     }
 }
 
-/// The ring of a process killed with I/O in flight outlives the process, and keeps the file open, with its
-/// lock, until the kernel has torn the ring down. So a lock without a visible holder is retried for a while:
-/// it is released soon.
+/// The rings of a process outlive it, and keep the file open, with its lock, until the kernel has torn them
+/// down. So a lock without a visible holder is retried for a while: it is released soon. A server over
+/// io_uring has some hundred rings, and a busy kernel took longer than 2 s for them.
 pub(super) const RETRY_INTERVAL: Duration = Duration::from_millis(20);
-pub(super) const RETRIES: u32 = 100;
+pub(super) const RETRIES: u32 = 250;
 
 /// A lock of `kind` on the whole file.
 fn whole(kind: libc::c_int) -> libc::flock {

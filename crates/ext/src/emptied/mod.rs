@@ -18,9 +18,6 @@
 //! the dirty data of such a file as one run, up to [`WHOLE_BYTES`], and skips the file while it is open,
 //! unless a caller waits for space.
 //!
-//! If the file is truncated again meanwhile, the time for rewriting it begins anew, but only once: a
-//! truncation in the middle of rewriting would show the file empty or short after a crash.
-//!
 //! A truncation is not deferred for a file with more than [`MAX_RUNS`] runs of blocks (or that many mapping
 //! nodes), or whose freeing does not fit one transaction; for a file with inline data; and on a volume where
 //! every change is synchronous.
@@ -142,7 +139,6 @@ impl Data {
 pub(crate) fn defer(fs: &Data, inode: &Inode) -> Result<bool> {
     if inode.emptied.is_some() {
         // Already deferred: the mapping is empty.
-        fs.emptied.again(inode.ino, Instant::now());
         let _map = inode.map_exclusive();
         map::set_size(inode, 0);
         regular::touch(fs, inode);
@@ -180,7 +176,8 @@ pub(crate) fn defer(fs: &Data, inode: &Inode) -> Result<bool> {
             });
         });
         // Under the mapping lock, as in [`end`], so that the truncation cannot end before it is in the list.
-        fs.emptied.add(held, blocks, fs.cache.writeback().age());
+        let due = Instant::now() + fs.cache.writeback().age();
+        fs.emptied.add(held, blocks, due);
     }
     regular::touch(fs, inode);
     Ok(true)

@@ -3,16 +3,12 @@
 use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
-use super::volume::Next;
 use crate::inode::Inode;
 use crate::testing::Image;
 use crate::{Attributes, Fs, NewInode, NewKind, OpenOptions, RenameMode};
 
 const ROUNDS: usize = 1500;
-/// Longer than what the test does at a time.
-const MOMENT: Duration = Duration::from_secs(100);
 
 /// Files are truncated and removed while other threads carry out the deferred truncations. A file that is
 /// freed meanwhile is not an error.
@@ -121,70 +117,6 @@ fn emptied(fs: &Fs, dir: &Arc<Inode>) -> Arc<Inode> {
     fs.sync_file(&file).expect("sync");
     fs.truncate(&file, 0).expect("truncate");
     file
-}
-
-/// A program that rewrites its file again and again has not yet done so when the first truncation is due.
-#[test]
-fn a_file_that_is_truncated_again_gets_time_to_be_rewritten() {
-    let Some(image) = Image::make("24M", &["-t", "ext4", "-b", "1024"]) else {
-        return;
-    };
-    let options = OpenOptions {
-        write: true,
-        ..OpenOptions::default()
-    };
-    let fs = Arc::new(image.try_open(&options).expect("the volume opens"));
-    fs.enable_deferred_truncation();
-    // The thread does nothing in this test. The times below are made up.
-    let age = Duration::from_secs(3600);
-    fs.cache().writeback().set_age(age);
-    let root = fs.root().expect("the root");
-    let file = fs
-        .create(&root, b"file", NewKind::File, NEW)
-        .expect("create");
-    let rewrite = || {
-        let written = fs.write_at(&file, 0, &[IoSlice::new(&[7; 3000])]);
-        written.expect("write");
-    };
-    let truncate = || fs.truncate(&file, 0).expect("truncate");
-    for is_open in [false, true] {
-        for (again, rewritten, is_due) in [
-            (false, false, [true, true, true]),
-            (false, true, [true, true, true]),
-            (true, false, [false, false, true]),
-            // Of an open file, nobody knows whether it has been rewritten as a whole.
-            (true, true, [!is_open, !is_open, true]),
-        ] {
-            rewrite();
-            fs.sync_file(&file).expect("sync");
-            let begun = Instant::now();
-            truncate();
-            assert!(file.emptied.is_some(), "deferred");
-            if is_open {
-                fs.open_inode(&file).expect("open");
-            }
-            if again {
-                rewrite();
-                truncate();
-                fs.emptied.again(file.ino, begun + age / 2);
-            }
-            if rewritten {
-                rewrite();
-            }
-            let what = format!("again: {again}, rewritten: {rewritten}, open: {is_open}");
-            let is_due_after = |after: Duration| {
-                let next = fs.emptied.next(begun + after);
-                matches!(next, Next::Now(_))
-            };
-            assert!(!is_due_after(age - MOMENT), "{what}: early");
-            let times = [age + MOMENT, age * 5 / 4, age * 3 / 2 + MOMENT];
-            assert_eq!(times.map(is_due_after), is_due, "{what}");
-            if is_open {
-                fs.close_inode(&file).expect("close");
-            }
-        }
-    }
-    fs.shut_down().expect("shut down");
 }
 
 /// Returns whether the truncation was deferred when the file was removed.

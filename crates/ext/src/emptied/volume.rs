@@ -9,16 +9,12 @@ use throughline_locks::{Mutex, Rank};
 
 use super::thread::{Body, Thread};
 use crate::inode::Inode;
-use crate::map;
 
 /// Most files of a volume with a deferred truncation.
 const MAX_FILES: usize = 1024;
 
 /// Delay before a failed truncation is tried again.
 const RETRY: Duration = Duration::from_secs(1);
-
-/// The part of the time for rewriting a file that passes between two looks whether it has been rewritten.
-const LOOKS: u32 = 8;
 
 /// The deferred truncations of a volume.
 pub(crate) struct OfVolume {
@@ -41,26 +37,6 @@ struct File {
     inode: Arc<Inode>,
     blocks: u64,
     due: Instant,
-    /// The time for rewriting it after a truncation.
-    age: Duration,
-    /// When that ends after the last truncation.
-    rewritten_by: Instant,
-    /// It is not put off beyond this, also if the file is truncated again and again.
-    last: Instant,
-}
-
-impl File {
-    /// Puts the truncation off if the file was truncated again and has not been rewritten yet: the disk would
-    /// show it empty or short.
-    fn put_off(&mut self, now: Instant) -> bool {
-        let until = self.rewritten_by.min(self.last);
-        let is_rewritten = !self.inode.is_open() && !map::is_empty(&self.inode);
-        let is_put_off = now < until && !is_rewritten;
-        if is_put_off {
-            self.due = until.min(now + self.age / LOOKS);
-        }
-        is_put_off
-    }
 }
 
 /// The next truncation to carry out.
@@ -114,31 +90,15 @@ impl OfVolume {
         self.files.lock().by_number.len() < MAX_FILES && !self.thread.is_stopping()
     }
 
-    /// A truncation that is due in the time `age`.
-    pub(super) fn add(&self, inode: Arc<Inode>, blocks: u64, age: Duration) {
-        let due = Instant::now() + age;
-        let file = File {
-            inode,
-            blocks,
-            due,
-            age,
-            rewritten_by: due,
-            last: due + age,
-        };
+    pub(super) fn add(&self, inode: Arc<Inode>, blocks: u64, due: Instant) {
         {
             let mut files = self.files.lock();
             files.blocks += blocks;
-            files.by_number.insert(file.inode.ino, file);
+            let ino = inode.ino;
+            files.by_number.insert(ino, File { inode, blocks, due });
         }
         if let Some(body) = self.body.get() {
             self.thread.wake(body);
-        }
-    }
-
-    /// The file was truncated again.
-    pub(super) fn again(&self, ino: InodeNumber, now: Instant) {
-        if let Some(file) = self.files.lock().by_number.get_mut(&ino) {
-            file.rewritten_by = now + file.age;
         }
     }
 
@@ -159,19 +119,13 @@ impl OfVolume {
     /// case this one fails.
     pub(super) fn next(&self, now: Instant) -> Next {
         let mut files = self.files.lock();
-        loop {
-            let first = files.by_number.values_mut().min_by_key(|file| file.due);
-            return match first {
-                Some(file) if file.due <= now => {
-                    if file.put_off(now) {
-                        continue;
-                    }
-                    file.due = now + RETRY;
-                    Next::Now(Arc::clone(&file.inode))
-                }
-                Some(file) => Next::At(file.due),
-                None => Next::Nothing,
-            };
+        match files.by_number.values_mut().min_by_key(|file| file.due) {
+            Some(file) if file.due <= now => {
+                file.due = now + RETRY;
+                Next::Now(Arc::clone(&file.inode))
+            }
+            Some(file) => Next::At(file.due),
+            None => Next::Nothing,
         }
     }
 }

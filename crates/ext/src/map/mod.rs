@@ -42,7 +42,7 @@ pub(crate) use credits::{
     take_credits,
 };
 pub(crate) use kind::{Kind, Mapping, TableName};
-pub(crate) use size::{is_empty, is_plain, max_size, set_size, size};
+pub(crate) use size::{is_plain, max_size, set_size, size};
 use state::State;
 pub(crate) use store::Budget;
 pub(crate) use survey::{Piece, Survey, each_piece, empty, survey};

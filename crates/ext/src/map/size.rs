@@ -27,11 +27,6 @@ pub(crate) fn size(fs: &Inodes, inode: &Inode) -> Result<u64> {
     Ok(size)
 }
 
-/// Whether the file's size is known to be 0. Takes no lock.
-pub(crate) fn is_empty(inode: &Inode) -> bool {
-    inode.mapping.known_size() == Some(0)
-}
-
 /// Whether this is a regular file with its data in blocks. Takes no lock, but requires an earlier call of
 /// [`size`].
 pub(crate) fn is_plain(inode: &Inode) -> bool {
