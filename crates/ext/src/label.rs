@@ -60,8 +60,14 @@ impl Alloc {
             .filter_map(|group| self.geo.superblock_block(group))
             .collect();
         if let Some(seed) = seed {
+            // Nothing is written where changes are refused.
+            self.begin(1)?.stop()?;
             // The seed is in the second sector, and has no meaning without the feature in the first one.
-            base::edit_primary(self, |home, _| home.s_checksum_seed.set(seed))?;
+            let edited = base::edit_primary(self, |home, _| home.s_checksum_seed.set(seed));
+            if edited.is_err() && self.stopped().is_none() {
+                self.journal.refuse_changes("the superblock was not written");
+            }
+            edited?;
         }
         let mut h = self.begin(1 + u32::try_from(copies.len()).unwrap_or(u32::MAX))?;
         for block in copies {

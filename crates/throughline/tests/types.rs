@@ -31,6 +31,7 @@ fn every_type_is_debug_send_and_sync() {
         BioInfo,
         CacheState,
         CacheStatus,
+        Caller,
         CallerFault,
         Corrupt,
         Cursor<&'static Handle>,

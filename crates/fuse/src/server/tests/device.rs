@@ -99,7 +99,7 @@ impl Faulty {
     fn check(failing: &AtomicBool) -> io::Result<()> {
         match failing.load(Ordering::SeqCst) {
             true => Err(io::Error::from_raw_os_error(
-                rustix::io::Errno::NOSPC.raw_os_error(),
+                rustix::io::Errno::IO.raw_os_error(),
             )),
             false => Ok(()),
         }
