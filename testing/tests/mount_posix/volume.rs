@@ -17,8 +17,8 @@ fn a_full_volume() {
 }
 
 /// Who may use the blocks reserved for root, in each kind of call: alice and a group of bob's by options; by
-/// default root, as the user 0 of the superblock, so that the kernel asks for no capability. What was stored in
-/// a mapping and refused is removed, or the unmount would fail.
+/// default root, as the user 0 of the superblock, so that the kernel asks for no capability. What was stored
+/// in a mapping and refused is removed, or the unmount would fail.
 #[test]
 fn the_reserve() {
     let made = "-t ext4 -b 4096 -I 256 -m 10 -N 256";
