@@ -155,9 +155,10 @@ fn with_retries(
 
 /// The rings of a process outlive it, and keep the file open, with its lock, until the kernel has torn them
 /// down. So a lock without a visible holder is retried for a while: it is released soon. A server over
-/// io_uring has some hundred rings, and a busy kernel took longer than 2 s for them.
+/// io_uring has some hundred rings, each waits for the kernel's RCU, and after many servers were killed at
+/// once they took 6 s.
 pub(super) const RETRY_INTERVAL: Duration = Duration::from_millis(20);
-pub(super) const RETRIES: u32 = 250;
+pub(super) const RETRIES: u32 = 500;
 
 /// A lock of `kind` on the whole file.
 fn whole(kind: libc::c_int) -> libc::flock {
