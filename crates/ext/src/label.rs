@@ -65,7 +65,8 @@ impl Alloc {
             // The seed is in the second sector, and has no meaning without the feature in the first one.
             let edited = base::edit_primary(self, |home, _| home.s_checksum_seed.set(seed));
             if edited.is_err() && self.stopped().is_none() {
-                self.journal.refuse_changes("the superblock was not written");
+                self.journal
+                    .refuse_changes("the superblock was not written");
             }
             edited?;
         }
