@@ -128,6 +128,8 @@ pub enum Rank {
     ImageReader,
     /// The tables of a qcow2 image; by age, newest first.
     ImageTables,
+    /// The manifest of a container image, while its registry is asked for it.
+    Manifest,
     /// The objects that are open.
     Objects,
     /// The chunks of an object.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use sha2::{Digest, Sha256};
 use throughline_archive::{self as archive, Blob, DigestSum, Fetched, RemoteImage};
-use throughline_locks::Mutex;
+use throughline_locks::{Mutex, Rank};
 
 use crate::blobs;
 use crate::error::{Error, Kind, Result};
@@ -65,7 +65,7 @@ impl RegistryImage {
         Ok(RegistryImage {
             session: Session::new(reference, options)?,
             progress: Arc::clone(&options.progress),
-            found: Mutex::new(None),
+            found: Mutex::ranked(Rank::Manifest, None),
         })
     }
 

@@ -100,13 +100,14 @@ impl Queue for HoldQueue {
         while state.holds && wait_for > self.inner.in_flight() && !self.held.is_empty() {
             self.gate.changed.wait(&mut state);
         }
+        let mut free = Vec::new();
         if !state.holds {
             state.held -= self.held.len();
-            for request in self.held.drain(..) {
-                self.inner.submit(request);
-            }
+            free.append(&mut self.held);
         }
         drop(state);
+        free.into_iter()
+            .for_each(|request| self.inner.submit(request));
         self.inner.reap(wait_for.min(self.inner.in_flight()), done);
     }
 
