@@ -64,7 +64,9 @@ impl Alloc {
             self.begin(1)?.stop()?;
             // The seed is in the second sector, and has no meaning without the feature in the first one.
             let edited = base::edit_primary(self, |home, _| home.s_checksum_seed.set(seed));
-            if edited.is_err() && self.stopped().is_none() {
+            // A full host keeps what is there, and there may be room later.
+            if edited.as_ref().is_err_and(|error| !error.is_host_full()) && self.stopped().is_none()
+            {
                 self.journal
                     .refuse_changes("the superblock was not written");
             }
