@@ -101,7 +101,7 @@ pub(super) fn of(wanted: &Metadata) -> Option<KernelHolder> {
         let used = Block::of(wanted.rdev())?.use_of_it();
         return used.or_else(|| of_loop_over(wanted));
     }
-    of_loop_over(wanted).or_else(|| swap(|found| id(found) == id(wanted)))
+    of_loop_over(wanted).or_else(|| swap(wanted.dev(), |found| id(found) == id(wanted)))
 }
 
 /// The loop device to which a file or block device is attached.
@@ -223,7 +223,7 @@ impl Block {
             let next = format!("unmount it: umount {}", place.point);
             return Some(held(format!("it is mounted at {place}"), next));
         }
-        if let Some(swap) = swap(|found| devices.contains(&found.rdev())) {
+        if let Some(swap) = swap(0, |found| devices.contains(&found.rdev())) {
             return Some(swap);
         }
         let above = parts.iter().flat_map(Block::holders).next()?;
@@ -359,11 +359,13 @@ fn loops_over(wanted: Backing) -> impl Iterator<Item = Block> {
         let Some(path) = block.backing_path() else {
             return false;
         };
-        match fs::metadata(path) {
-            Ok(found) if found.file_type().is_block_device() => wanted.device == Some(found.rdev()),
-            Ok(found) if id(&found) == wanted.id => true,
+        match listed(&path, wanted.id.0) {
+            Some(found) if found.file_type().is_block_device() => {
+                wanted.device == Some(found.rdev())
+            }
+            Some(found) if id(&found) == wanted.id => true,
             // The path resolves here to another file that fits, so that one is the backing file.
-            Ok(found) if block.fits(found.len()) => false,
+            Some(found) if block.fits(found.len()) => false,
             _ => {
                 wanted.len_bytes.is_none_or(|len| block.fits(len))
                     && block.reports_backing_file(wanted.id)
@@ -392,18 +394,26 @@ pub(super) fn backing_file(node: &File) -> Option<(PathBuf, File)> {
     let path = Block::of(node.metadata().ok()?.rdev())?
         .whole()
         .backing_path()?;
-    let file = File::open(&path).ok()?;
-    (Some(id(&file.metadata().ok()?)) == backing_id(node)).then_some((path, file))
+    let wanted = backing_id(node)?;
+    let found = listed(&path, wanted.0)?;
+    let file = (id(&found) == wanted).then(|| File::open(&path).ok())??;
+    (id(&file.metadata().ok()?) == wanted).then_some((path, file))
 }
 
-/// The kernel as the user of a swap file or device for which `is_it` is true.
-fn swap(is_it: impl Fn(&Metadata) -> bool) -> Option<KernelHolder> {
+/// What a path in one of the kernel's lists names; `None` if that is not visible from here, or takes a request
+/// to a server in user space ([`mounted::listed`]).
+fn listed(path: &Path, own: u64) -> Option<Metadata> {
+    File::from(mounted::listed(path, own)?).metadata().ok()
+}
+
+/// The kernel as the user of a swap file, in the file system `own`, or device for which `is_it` is true.
+fn swap(own: u64, is_it: impl Fn(&Metadata) -> bool) -> Option<KernelHolder> {
     let list = fs::read("/proc/swaps").ok()?;
     let mut lines = list.split(|byte| *byte == b'\n').skip(1);
     let path = lines.find_map(|line| {
         let path = PathBuf::from(mounted::unescaped(line.split(|byte| *byte == b' ').next()?));
-        fs::metadata(&path)
-            .is_ok_and(|found| is_it(&found))
+        listed(&path, own)
+            .is_some_and(|found| is_it(&found))
             .then_some(path)
     })?;
     Some(KernelHolder {

@@ -22,6 +22,7 @@ use rustix::io::Errno;
 use super::discover::is_of_this_machine;
 use super::given::Locks;
 use super::holder::{self, HeldByKernel, KernelHolder};
+use super::mounted;
 
 /// The lock to hold on a file or block device while it is open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -339,8 +340,7 @@ fn holds_lock(process: &Path, wanted: &fs::Metadata, word: &str) -> bool {
         return false;
     };
     descriptors.flatten().any(|descriptor| {
-        let same = fs::metadata(descriptor.path())
-            .is_ok_and(|found| (found.dev(), found.ino()) == (wanted.dev(), wanted.ino()));
+        let same = mounted::id_of_open(&descriptor.path()) == Some((wanted.dev(), wanted.ino()));
         let info = process.join("fdinfo").join(descriptor.file_name());
         same && fs::read_to_string(info).is_ok_and(|text| {
             text.lines()

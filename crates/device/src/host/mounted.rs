@@ -1,14 +1,17 @@
-//! Finds where block devices are mounted: in this process's mount namespace, or in another one that it may
-//! read.
+//! The kernel's lists of mounts: where block devices are mounted, in this process's mount namespace or in
+//! another one that it may read, and which paths lead to a server in user space.
 
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs;
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 
-use rustix::fs::{major, minor};
+use rustix::fs::{
+    AtFlags, CWD, Mode, OFlags, ResolveFlags, StatxFlags, major, makedev, minor, openat2, statx,
+};
 
 /// A mount point.
 pub(super) struct Place {
@@ -70,6 +73,43 @@ fn point(process: &Path, wanted: &[String]) -> Option<String> {
     })
 }
 
+/// Device and inode of an open file, by its link in `/proc`. The server of its file system is not asked: it
+/// may be stopped, or be this process.
+pub(super) fn id_of_open(link: &Path) -> Option<(u64, u64)> {
+    let found = statx(CWD, link, AtFlags::STATX_DONT_SYNC, StatxFlags::INO).ok()?;
+    let device = makedev(found.stx_dev_major, found.stx_dev_minor);
+    Some((device, found.stx_ino))
+}
+
+/// Opens what a path in one of the kernel's lists names (`O_PATH`), unless that leads to a server in user
+/// space other than the one of the file system `own`, which this process uses anyway. The path has no
+/// symbolic links.
+pub(super) fn listed(path: &Path, own: u64) -> Option<OwnedFd> {
+    if asks_another_server(&fs::read("/proc/self/mountinfo").ok()?, path, own) {
+        return None;
+    }
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    openat2(CWD, path, flags, Mode::empty(), ResolveFlags::NO_SYMLINKS).ok()
+}
+
+/// Whether a path is in a FUSE mount of another file system than `own`, by a list of mounts with lines
+/// `36 35 98:0 /root /point options tags - type source options`.
+fn asks_another_server(list: &[u8], path: &Path, own: u64) -> bool {
+    let own = format!("{}:{}", major(own), minor(own));
+    // A mount covers those before it.
+    let covers = list.split(|byte| *byte == b'\n').filter_map(|line| {
+        let mut fields = line.split(|byte| *byte == b' ').skip(2);
+        let device = fields.next()?;
+        let point = unescaped(fields.nth(1)?);
+        let fs_type = fields.skip_while(|field| *field != b"-").nth(1)?;
+        path.starts_with(&point).then_some((device, fs_type))
+    });
+    covers.last().is_some_and(|(device, fs_type)| {
+        let kind = fs_type.split(|byte| *byte == b'.').next();
+        matches!(kind, Some(b"fuse" | b"fuseblk")) && device != own.as_bytes()
+    })
+}
+
 /// Decodes a field of one of the kernel's lists, in which blanks, line ends and backslashes are escaped as in
 /// `\040`.
 pub fn unescaped(field: &[u8]) -> OsString {
@@ -86,4 +126,26 @@ pub fn unescaped(field: &[u8]) -> OsString {
         rest = &rest[if escaped.is_some() { 4 } else { 1 }..];
     }
     OsString::from_vec(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_that_lead_to_servers_are_known() {
+        let list = b"1 0 8:1 / / rw - ext4 /dev/root rw\n\
+            2 1 0:51 / /mnt/a\\040b rw shared:7 master:1 - fuse.throughline /img rw\n\
+            3 1 0:52 / /mnt/covered rw - fuseblk /dev/sdb rw\n\
+            4 1 0:53 / /mnt/covered rw - tmpfs none rw\n\
+            short";
+        let asks = |path: &str, own| asks_another_server(list, Path::new(path), own);
+        let root = makedev(8, 1);
+        assert!(asks("/mnt/a b/file", root));
+        assert!(!asks("/mnt/a b/file", makedev(0, 51)), "our own");
+        assert!(!asks("/mnt/a b c", root), "another name");
+        assert!(!asks("/mnt/covered/file", root));
+        assert!(!asks("/file", root));
+        assert!(!asks("relative", root));
+    }
 }

@@ -22,6 +22,7 @@ mod remounted;
 mod sandboxed;
 mod signals;
 mod started;
+mod stopped;
 mod user;
 mod watched;
 

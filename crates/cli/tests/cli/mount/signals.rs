@@ -12,6 +12,7 @@ use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::Signal;
 use rustix::thread::CpuSet;
 
+use super::stopped::Stopped;
 use super::{Point, image, mounted, mounts, ok, signal, skipped, wait, wait_gone};
 use crate::common::{Image, noise, throughline};
 
@@ -99,46 +100,6 @@ fn a_signal_under_load_loses_nothing_that_was_written() {
     }
 }
 
-/// A device that does not respond: the image is a file in another mount, whose server is stopped until this
-/// is dropped.
-struct Stopped {
-    server: i32,
-}
-
-impl Stopped {
-    fn new(server: i32) -> Stopped {
-        signal(server, Signal::STOP);
-        wait("all of its threads have stopped", || {
-            let mut threads = fs::read_dir(format!("/proc/{server}/task")).unwrap();
-            threads.all(|thread| {
-                let stat = fs::read_to_string(thread.unwrap().path().join("stat"));
-                // Threads of the kernel do not stop.
-                stat.is_ok_and(|stat| stat.contains(") T ") || stat.contains(" (iou-"))
-            })
-        });
-        Stopped { server }
-    }
-
-    /// Stops the server of a mount while it has no request: one that it has taken and not answered cannot be
-    /// interrupted, not even by an exit.
-    fn while_idle(host: &Point, connections: &Connections) -> Stopped {
-        let server = host.pid();
-        let mut found = None;
-        wait("the device is idle", || {
-            let stopped = Stopped::new(server);
-            found = (connections.waiting(host) == 0).then_some(stopped);
-            found.is_some()
-        });
-        found.unwrap()
-    }
-}
-
-impl Drop for Stopped {
-    fn drop(&mut self) {
-        signal(self.server, Signal::CONT);
-    }
-}
-
 /// An image in the mount of another: the outer image, its mount with these options, the inner image, of this
 /// size, and the path of its copy in the mount.
 fn stacked(size: &str, options: &str) -> (Image, Point, Image, PathBuf) {
@@ -178,6 +139,19 @@ impl Drop for Connections {
     fn drop(&mut self) {
         let _ = unmount(&self.dir, UnmountFlags::DETACH);
     }
+}
+
+/// Stops the server of a mount while it has no request: one that it has taken and not answered cannot be
+/// interrupted, not even by an exit.
+fn stopped_while_idle(host: &Point, connections: &Connections) -> Stopped {
+    let server = host.pid();
+    let mut found = None;
+    wait("the device is idle", || {
+        let stopped = Stopped::new(server);
+        found = (connections.waiting(host) == 0).then_some(stopped);
+        found.is_some()
+    });
+    found.unwrap()
 }
 
 #[test]
@@ -292,7 +266,7 @@ fn a_second_signal_ends_a_server_at_once() {
         let synced = File::create(point.path("synced")).unwrap();
         (&synced).write_all(&[7; 100_000]).unwrap();
         synced.sync_all().unwrap();
-        let stopped = Stopped::while_idle(&host, &connections);
+        let stopped = stopped_while_idle(&host, &connections);
         (&synced).write_all(&[8; 100_000]).unwrap();
         let asked = i32::try_from(server.id()).unwrap();
         wait("the server has ended", || {
@@ -367,7 +341,7 @@ fn served_behind(make: impl Fn(&Path), read: impl Fn(&File) + Sync) {
     ok(arguments);
     let connections = Connections::new(upper.sibling("connections"));
     let files = paths.map(|path| File::open(path).unwrap());
-    let device = Stopped::while_idle(&host, &connections);
+    let device = stopped_while_idle(&host, &connections);
     let server = Stopped::new(point.pid());
     std::thread::scope(|scope| {
         let more = |before: u64| {
