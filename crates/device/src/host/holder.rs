@@ -400,8 +400,8 @@ pub(super) fn backing_file(node: &File) -> Option<(PathBuf, File)> {
     (id(&file.metadata().ok()?) == wanted).then_some((path, file))
 }
 
-/// What a path in one of the kernel's lists names; `None` if that is not visible from here, or takes a request
-/// to a server in user space ([`mounted::listed`]).
+/// What a path in one of the kernel's lists names; `None` if that is not visible from here, or takes a
+/// request to a server in user space ([`mounted::listed`]).
 fn listed(path: &Path, own: u64) -> Option<Metadata> {
     File::from(mounted::listed(path, own)?).metadata().ok()
 }

@@ -97,14 +97,14 @@ pub(super) fn listed(path: &Path, own: u64) -> Option<OwnedFd> {
 fn asks_another_server(list: &[u8], path: &Path, own: u64) -> bool {
     let own = format!("{}:{}", major(own), minor(own));
     // A mount covers those before it.
-    let covers = list.split(|byte| *byte == b'\n').filter_map(|line| {
+    let mut covers = list.split(|byte| *byte == b'\n').filter_map(|line| {
         let mut fields = line.split(|byte| *byte == b' ').skip(2);
         let device = fields.next()?;
         let point = unescaped(fields.nth(1)?);
         let fs_type = fields.skip_while(|field| *field != b"-").nth(1)?;
         path.starts_with(&point).then_some((device, fs_type))
     });
-    covers.last().is_some_and(|(device, fs_type)| {
+    covers.next_back().is_some_and(|(device, fs_type)| {
         let kind = fs_type.split(|byte| *byte == b'.').next();
         matches!(kind, Some(b"fuse" | b"fuseblk")) && device != own.as_bytes()
     })
