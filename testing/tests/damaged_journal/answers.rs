@@ -1,5 +1,6 @@
-//! Damage on which the kernel, `e2fsck` and we could decide differently: the three answers side by side. Ours
-//! is fixed here; why, is in the head of `journal/src/recovery/mod.rs`.
+//! Damage on which the kernel, `e2fsck` and we decide differently: the three answers side by side, each fixed
+//! here. Why ours is so, is in the head of `journal/src/recovery/mod.rs`. Those of the others were found with
+//! Linux 6.18 and e2fsck 1.47.0; if a later one decides differently, ours has to be thought about again.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,6 +18,27 @@ use crate::{BASES, PLACE};
 
 const SECTOR: usize = 512;
 
+/// How many transactions an image has after it was opened, or that it was not opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    /// So many, of three.
+    Has(usize),
+    Refused,
+    /// It is in none of the states.
+    Mixed,
+}
+
+use Answer::{Has, Refused};
+
+/// The answers to a damage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Answers {
+    ours: Answer,
+    /// `None`: it was not asked.
+    kernel: Option<Answer>,
+    e2fsck: Answer,
+}
+
 /// What is damaged: the kind of block, of the n-th transaction, and how.
 struct Damage {
     name: &'static str,
@@ -24,62 +46,87 @@ struct Damage {
     transaction: u32,
     /// Overwritten in the block, relative to its start.
     bytes: std::ops::Range<usize>,
-    ours: &'static str,
+    answers: Answers,
 }
 
-const fn torn(
+const fn damage(
     name: &'static str,
+    block: Part,
     transaction: u32,
     bytes: std::ops::Range<usize>,
-    ours: &'static str,
+    (ours, kernel, e2fsck): (Answer, Answer, Answer),
 ) -> Damage {
     Damage {
         name,
-        block: Part::Commit,
+        block,
         transaction,
         bytes,
-        ours,
+        answers: Answers {
+            ours,
+            kernel: Some(kernel),
+            e2fsck,
+        },
     }
 }
 
-const fn revoke(name: &'static str, transaction: u32, bytes: std::ops::Range<usize>) -> Damage {
-    Damage {
-        name,
-        block: Part::Revoke,
-        transaction,
-        bytes,
-        ours: "refused",
-    }
-}
-
+/// With the answers: ours, the kernel's, that of `e2fsck`.
 const ALL: &[Damage] = &[
-    torn(
+    damage(
         "last commit block, its second sector is old",
+        Part::Commit,
         2,
         SECTOR..2 * SECTOR,
-        "all 3",
+        (Has(3), Has(3), Has(2)),
     ),
-    torn(
+    damage(
         "last commit block, its first sector is old",
+        Part::Commit,
         2,
         0..SECTOR,
-        "2 of 3",
+        (Has(2), Has(2), Has(2)),
     ),
-    torn("last commit block, a field", 2, 16..20, "2 of 3"),
-    torn(
+    damage(
+        "last commit block, a field",
+        Part::Commit,
+        2,
+        16..20,
+        (Has(2), Refused, Has(2)),
+    ),
+    damage(
         "commit block in the middle, its second sector",
+        Part::Commit,
         1,
         SECTOR..2 * SECTOR,
-        "all 3",
+        (Has(3), Has(3), Has(1)),
     ),
-    torn("commit block in the middle, a field", 1, 16..20, "refused"),
-    revoke("revoke block in the middle, a record", 1, 16..18),
-    revoke(
+    damage(
+        "commit block in the middle, a field",
+        Part::Commit,
+        1,
+        16..20,
+        (Refused, Refused, Has(1)),
+    ),
+    damage(
+        "revoke block in the middle, a record",
+        Part::Revoke,
+        1,
+        16..18,
+        (Refused, Refused, Has(0)),
+    ),
+    damage(
         "revoke block in the middle, its second sector is old",
+        Part::Revoke,
         1,
         SECTOR..2 * SECTOR,
+        (Refused, Refused, Has(0)),
     ),
-    revoke("revoke block of the last transaction, a record", 2, 16..18),
+    damage(
+        "revoke block of the last transaction, a record",
+        Part::Revoke,
+        2,
+        16..18,
+        (Refused, Refused, Has(0)),
+    ),
 ];
 
 impl Damage {
@@ -96,44 +143,51 @@ impl Damage {
     }
 }
 
-/// How many transactions an image has.
-fn answer(base: &Base, bytes: &[u8]) -> String {
-    match (0..base.states.len()).find(|state| is_state(base, bytes, *state).is_ok()) {
-        Some(3) => "all 3".into(),
-        Some(state) => format!("{state} of 3"),
-        None => "none of the states".into(),
-    }
+fn answer(base: &Base, bytes: &[u8]) -> Answer {
+    let mut states = 0..base.states.len();
+    let found = states.find(|state| is_state(base, bytes, *state).is_ok());
+    found.map_or(Answer::Mixed, Has)
 }
 
-fn ours(base: &Base, bytes: &[u8]) -> String {
+fn ours(base: &Base, bytes: &[u8]) -> Answer {
     let device = load(bytes);
     let opened = OpenOptions::new()
         .write(true)
         .open_block_device(Arc::clone(&device) as _);
     match opened.and_then(|volume| volume.close()) {
         Ok(()) => answer(base, &bytes_of(&*device)),
-        Err(_) => "refused".into(),
+        Err(_) => Refused,
     }
 }
 
-fn of_e2fsck(base: &Base, image: &Path, bytes: &[u8]) -> String {
+fn of_e2fsck(base: &Base, image: &Path, bytes: &[u8]) -> Answer {
     std::fs::write(image, bytes).unwrap();
-    let ran = e2fs::e2fsck(image, &["-fy"]);
-    let left = answer(base, &std::fs::read(image).unwrap());
-    format!("{left}, exit {}", ran.code())
+    match e2fs::e2fsck(image, &["-fy"]).code() {
+        0 | 1 => answer(base, &std::fs::read(image).unwrap()),
+        _ => Refused,
+    }
 }
 
-fn of_the_kernel(base: &Base, image: &Path, bytes: &[u8]) -> String {
-    if !kernel::may_use_loops() {
-        return "not asked".into();
-    }
+/// If it does not open the image, also what it says.
+fn of_the_kernel(base: &Base, image: &Path, bytes: &[u8]) -> Result<Answer, String> {
     std::fs::write(image, bytes).unwrap();
-    match Mount::with_options(image, "loop,rw,noinit_itable") {
-        Ok(mount) => {
-            drop(mount);
-            answer(base, &std::fs::read(image).unwrap())
+    Mount::with_options(image, "loop,rw,noinit_itable").map(|mount| {
+        drop(mount);
+        answer(base, &std::fs::read(image).unwrap())
+    })
+}
+
+/// Whether the kernel opens the valid log here: only then is it an answer if it refuses another one.
+fn may_ask_the_kernel(base: &Base, image: &Path, sound: &Crafted) -> bool {
+    match of_the_kernel(base, image, &sound.bytes) {
+        Ok(answer) => {
+            assert_eq!(answer, Has(3), "{}: a valid log", base.kind.name);
+            true
         }
-        Err(_) => "refused".into(),
+        Err(why) => {
+            kernel::skip(&why);
+            false
+        }
     }
 }
 
@@ -148,17 +202,24 @@ fn the_three_answers() {
         .filter(|base| base.kind.csum == JournalCsum::V2 || base.kind.csum == JournalCsum::V3);
     for base in summed {
         let sound = base.craft(Place { start: 1, ..PLACE });
+        assert_eq!(of_e2fsck(base, &image, &sound.bytes), Has(3), "a valid log");
+        let may_ask = may_ask_the_kernel(base, &image, &sound);
         for damage in ALL {
             let bytes = damage.done(&sound);
-            let ours = ours(base, &bytes);
-            let (e2fsck, kernel) = (
-                of_e2fsck(base, &image, &bytes),
-                of_the_kernel(base, &image, &bytes),
-            );
+            let kernel = may_ask.then(|| of_the_kernel(base, &image, &bytes).unwrap_or(Refused));
+            let found = Answers {
+                ours: ours(base, &bytes),
+                kernel,
+                e2fsck: of_e2fsck(base, &image, &bytes),
+            };
+            let expected = Answers {
+                kernel: damage.answers.kernel.filter(|_| may_ask),
+                ..damage.answers
+            };
             let name = format!("{}: {}", base.kind.name, damage.name);
-            println!("{name} | we {ours} | the kernel {kernel} | e2fsck {e2fsck}");
-            if ours != damage.ours {
-                wrong.push(format!("{name}: {ours}, not {}", damage.ours));
+            println!("{name}: {found:?}");
+            if found != expected {
+                wrong.push(format!("{name}: {found:?}, not {expected:?}"));
             }
         }
     }
