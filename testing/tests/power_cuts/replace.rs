@@ -105,6 +105,13 @@ impl Saver<'_> {
         Ok(())
     }
 
+    /// The file at a path will be at another one, which is free, from now on.
+    fn is_moved(&mut self, names: (&str, &str), bytes: &[u8], file: &File) -> Result<()> {
+        let (begun, rights) = (self.begun(), Rights::of(file)?);
+        self.contents.is_moved(names, begun, bytes.to_vec(), rights);
+        Ok(())
+    }
+
     /// Changes the rights of a file at a path, some of the time.
     fn publish(&mut self, path: &str, bytes: &[u8], file: &File) -> Result<()> {
         for _ in 0..self.random.u8(..3) {
@@ -183,9 +190,7 @@ impl Saver<'_> {
         let other = format!("{dir}/m{}", self.random.u64(..));
         self.contents.may_be(&other, 0, None);
         for (from, to) in [(path, other.as_str()), (other.as_str(), path)] {
-            let begun = self.begun();
-            self.is_saved(to, begun, bytes, file)?;
-            self.contents.may_be(from, begun, None);
+            self.is_moved((from, to), bytes, file)?;
             self.volume.rename(from, to)?;
             self.others()?;
             self.publish(to, bytes, file)?;
@@ -201,9 +206,7 @@ impl Saver<'_> {
             let bytes = self.contents.now(&at(from)).map(<[u8]>::to_vec);
             let bytes = bytes.unwrap_or_default();
             let file = self.volume.open_file(at(from))?;
-            let begun = self.begun();
-            self.is_saved(&at(to), begun, &bytes, &file)?;
-            self.contents.may_be(&at(from), begun, None);
+            self.is_moved((&at(from), &at(to)), &bytes, &file)?;
             drop(file);
             self.volume.rename(from, to)?;
             self.others()?;

@@ -93,3 +93,27 @@ fn set(file: &File, name: usize, most: u8, random: &mut fastrand::Rng) -> Result
     }
     xattrs.set(NAMES[name], value(name as u8, random.u8(..most)))
 }
+
+/// For the tests of the judges.
+#[cfg(test)]
+pub mod tests {
+    use super::super::tree::EntryKind;
+    use super::*;
+
+    /// A file with this content and mode, and its rights.
+    pub fn any(content: Vec<u8>, mode: u32) -> (Entry, Rights) {
+        let entry = Entry {
+            ino: 12,
+            kind: EntryKind::File,
+            id: 0,
+            gid: 0,
+            mode,
+            links: 1,
+            size: content.len() as u64,
+            content,
+            attributes: Found::new(),
+        };
+        let rights = Rights::found(&entry);
+        (entry, rights)
+    }
+}
