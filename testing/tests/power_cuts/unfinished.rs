@@ -1,4 +1,6 @@
 //! A truncated file that is still being rewritten: the work of other programs must not commit a part of it.
+//! One that is rewritten and closed, in a directory that moves then: the new place does not show what it held
+//! before.
 
 use std::sync::Arc;
 
@@ -6,6 +8,7 @@ use throughline::{DirtyLimits, FileOptions, Volume};
 use throughline_testing::PowerDevice;
 
 use super::durable::bytes;
+use super::fsck::Fsck;
 use super::judge;
 use super::oracle::external;
 use super::oracle::image::tools;
@@ -78,5 +81,57 @@ fn a_file_being_replaced_is_not_committed_partially() {
     let wrong: Vec<String> = recipes
         .filter_map(|recipe| Some(format!("{}: {}", recipe.name, left(recipe).err()?)))
         .collect();
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
+
+/// Power cuts of each kind of volume.
+const CUTS: usize = 200;
+
+/// Returns how many states show the file at the new place.
+fn moved(recipe: &Recipe) -> Result<usize, String> {
+    let device = Arc::new(PowerDevice::new(recipe.image(), 0));
+    let volume = external::open_power(&tree::options(), &device).unwrap();
+    let mut random = fastrand::Rng::with_seed(1);
+    let [old, new] = [0, 1].map(|_| bytes(&mut random, OLD_BYTES));
+    volume.create_dir_all("/from/dir").unwrap();
+    volume.create_dir("/to").unwrap();
+    volume.write("/from/dir/h", &old).unwrap();
+    volume.sync().unwrap();
+    let first = device.mark();
+    let mut options = FileOptions::new();
+    let file = options.truncate(true).open(&volume, "/from/dir/h").unwrap();
+    file.write_all_at(&new, 0).unwrap();
+    drop(file);
+    volume.rename("/from/dir", "/to/dir").unwrap();
+    volume.sync().unwrap();
+    let record = device.record().with_sectors_of(recipe.sector_bytes);
+    let (mut states, mut fsck, mut shown) = (record.states(), Fsck::new(), 0);
+    let cuts = record.cuts(CUTS, 1).into_iter();
+    for cut in cuts.filter(|cut| cut.at >= first) {
+        let (repaired, _) = fsck.repair(&states.state(cut))?;
+        match tree::read(&repaired)?.get("/to/dir/h") {
+            Some(found) if found.content != new => {
+                return Err(format!("{cut:?}: old {}", found.content == old));
+            }
+            found => shown += usize::from(found.is_some()),
+        }
+    }
+    Ok(shown)
+}
+
+#[test]
+fn a_moved_directory_does_not_show_what_its_files_held_before() {
+    if !tools() {
+        return;
+    }
+    let judged = |recipe: &Recipe| match moved(recipe) {
+        Ok(0) => Some(format!("{}: the file is never shown", recipe.name)),
+        Ok(_) => None,
+        Err(what) => Some(format!("{}: {what}", recipe.name)),
+    };
+    // Without a journal nothing orders the two; with one, its transactions do.
+    let recipes = RECIPES.iter();
+    let recipes = recipes.filter(|recipe| !recipe.journaled || recipe.name == "ext4 1k");
+    let wrong: Vec<String> = recipes.filter_map(judged).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
