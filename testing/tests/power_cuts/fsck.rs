@@ -152,16 +152,20 @@ pub fn repairs(text: &str) -> Vec<&str> {
     lines.filter(|line| !expected(line)).collect()
 }
 
-/// Whether a usage, in a line such as `actual (0, 1) != expected (1024, 1)`, has too many bytes and no other
-/// error.
-fn counts_too_much(line: &str) -> bool {
+/// The usages in a line such as `actual (0, 1) != expected (1024, 1)`: what was counted, and what the quota
+/// file had, in bytes and inodes.
+pub fn counts(line: &str) -> Option<((u64, u64), (u64, u64))> {
     let pair = |after: &str| -> Option<(u64, u64)> {
         let (_, rest) = line.split_once(after)?;
         let (bytes, inodes) = rest.split_once(')')?.0.split_once(", ")?;
         Some((bytes.parse().ok()?, inodes.parse().ok()?))
     };
-    let pairs = pair("actual (").zip(pair("expected ("));
-    pairs.is_some_and(|(actual, expected)| actual.0 < expected.0 && actual.1 == expected.1)
+    pair("actual (").zip(pair("expected ("))
+}
+
+/// Whether a usage has too many bytes and no other error.
+fn counts_too_much(line: &str) -> bool {
+    counts(line).is_some_and(|(actual, expected)| actual.0 < expected.0 && actual.1 == expected.1)
 }
 
 /// Whether `e2fsck -fy` is no judge of a state, because it had to end a truncation with `bigalloc`: it (1.47)

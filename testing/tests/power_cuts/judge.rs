@@ -11,6 +11,7 @@ use super::history::{History, Lane};
 use super::names::{Id, Kind, Names};
 use super::oracle::external;
 use super::recipes::Recipe;
+use super::recorded;
 use super::tree::{self, Entry, EntryKind, Tree};
 
 /// Everything that one state is checked against.
@@ -55,22 +56,26 @@ impl Case<'_> {
                 Err(what) => Err(format!("{what}; e2fsck -fy said {output}")),
             };
         }
-        if let Some(theirs) = &theirs {
-            let more = repairs(&output);
-            if !more.is_empty() {
-                return Err(format!("e2fsck -fy had to repair: {}", more.join("\n")));
-            }
-            self.promised(theirs)
-                .map_err(|what| format!("after e2fsck -fy: {what}"))?;
-        }
         let device = match self.failed {
             true => recover_failed(state)?,
             false => recover(state)?,
         };
         let recovered = device.contents();
-        fsck.check(&recovered)
-            .map_err(|what| format!("after our recovery: {what}"))?;
-        let ours = tree::read(&recovered).map_err(|what| format!("after our recovery: {what}"))?;
+        let unrecorded = recorded::without_record(&recovered).filter(|_| self.failed);
+        if let Some(theirs) = &theirs {
+            let more = repairs(&output);
+            if !more.is_empty() && unrecorded.is_none() {
+                return Err(format!("e2fsck -fy had to repair: {}", more.join("\n")));
+            }
+            self.promised(theirs)
+                .map_err(|what| format!("after e2fsck -fy: {what}"))?;
+        }
+        let checked = match &unrecorded {
+            Some(volume) => recorded::judge(volume, &output, fsck),
+            None => fsck.check(&recovered),
+        };
+        let ours = checked.and_then(|()| tree::read(&recovered));
+        let ours = ours.map_err(|what| format!("after our recovery: {what}"))?;
         let Some(theirs) = theirs else {
             self.promised(&ours)
                 .map_err(|what| format!("after our recovery: {what}"))?;

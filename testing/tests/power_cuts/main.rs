@@ -21,6 +21,7 @@ mod oracle;
 mod planted;
 mod random;
 mod recipes;
+mod recorded;
 mod refused;
 mod remade;
 mod replace;
