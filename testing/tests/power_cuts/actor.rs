@@ -101,8 +101,10 @@ impl<'a> Actor<'a> {
                 Ok(done)
             }
             Err(error) => {
-                // A failed operation has changed nothing.
-                self.lane.names.0.pop();
+                // Unless it was refused, it may have happened: the device fails in its last request, too.
+                if !matches!(error, Error::Device(_) | Error::Stopped(_)) {
+                    self.lane.names.0.pop();
+                }
                 Err(error)
             }
         }
@@ -138,13 +140,13 @@ impl<'a> Actor<'a> {
     pub fn create(&mut self, path: &str) -> Result<Id> {
         let id = self.fresh();
         let op = NameOp::Make(path.into(), id, Kind::File);
+        self.lane.files.insert(id, FileHistory::default());
         let file = self.name_op(op, |volume| {
             let node = volume.make_node(path, NewNode::File, &owned(id))?;
             node.open_file()
         })?;
         self.open.insert(id, file);
         self.contents.insert(id, Content::default());
-        self.lane.files.insert(id, FileHistory::default());
         Ok(id)
     }
 
