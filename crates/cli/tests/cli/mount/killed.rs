@@ -82,13 +82,7 @@ fn lives(pid: Pid) -> bool {
 }
 
 impl Started<'_> {
-    fn new<'a>(
-        image: &Image,
-        point: &'a Point,
-        how: &str,
-        transport: &str,
-        mark: &str,
-    ) -> Started<'a> {
+    fn new<'a>(image: &Image, point: &'a Point, how: &str, transport: &str) -> Started<'a> {
         let mut command = throughline();
         command.arg("mount").args(how.split_whitespace());
         command
@@ -96,7 +90,8 @@ impl Started<'_> {
             .arg(image.path())
             .arg(&point.dir);
         let null = || Stdio::null();
-        let mark = format!("{mark}-{}", std::process::id());
+        // The tests of the two transports run beside each other, and each kills only its own.
+        let mark = point.str().to_owned();
         command.env(MARK, &mark).process_group(0);
         command.stdin(null()).stdout(null()).stderr(null());
         Started {
@@ -228,7 +223,7 @@ fn one(
         if loaded {
             scope.spawn(|| load(point, &over));
         }
-        let mut started = Started::new(image, point, how, transport, "one");
+        let mut started = Started::new(image, point, how, transport);
         std::thread::sleep(moment);
         if !started.kill(victims) {
             // Whoever is left goes on: it is unmounted as usual, once it is mounted.
