@@ -9,7 +9,7 @@
 //! - Parts of it ([`PowerDevice::part`]) are devices of their own that lose power together: a flush of one
 //!   makes nothing durable in another.
 //! - A flush may fail ([`PowerDevice::fail_flush`]): the device then drops what it has not stored, once, and
-//!   works on.
+//!   works on. Flushes that others make meanwhile succeed before the failure is reported, if there are any.
 //! - While it runs, reads return what was written. Its contents after a power loss are determined by the
 //!   [`Record`].
 
@@ -25,6 +25,10 @@ use throughline_device::{
 use super::image::Image;
 use super::record::{Change, Event, Record};
 
+/// How often a failure that is not yet reported lets other threads go on: long enough for one that is flushing,
+/// or about to.
+const MOMENT: usize = 20_000;
+
 /// A device that can lose power at any moment.
 pub struct PowerDevice {
     info: DeviceInfo,
@@ -38,6 +42,10 @@ struct State {
     random: fastrand::Rng,
     /// Flushes until one fails.
     until_failure: Option<u64>,
+    /// It has failed, and dropped what was not stored.
+    has_failed: bool,
+    /// Another flush has succeeded since then.
+    is_flushed_since: bool,
 }
 
 impl PowerDevice {
@@ -59,6 +67,8 @@ impl PowerDevice {
             events: Vec::new(),
             random: fastrand::Rng::with_seed(seed),
             until_failure: None,
+            has_failed: false,
+            is_flushed_since: false,
         };
         PowerDevice {
             info,
@@ -87,11 +97,7 @@ impl PowerDevice {
 
     /// Whether the flush has failed that [`PowerDevice::fail_flush`] chose.
     pub fn has_failed(&self) -> bool {
-        let state = self.state.lock();
-        state
-            .events
-            .iter()
-            .any(|event| matches!(event, Event::Dropped))
+        self.state.lock().has_failed
     }
 
     /// The record so far.
@@ -177,6 +183,7 @@ impl State {
         let left = self.until_failure;
         self.until_failure = left.and_then(|left| left.checked_sub(1));
         if left == Some(0) {
+            self.has_failed = true;
             self.events.push(Event::Dropped);
         }
         left == Some(0)
@@ -216,6 +223,16 @@ impl State {
     }
 }
 
+impl PowerQueue {
+    /// Waits a moment for another thread's flush to succeed after the one that has failed.
+    fn await_another_flush(&self) {
+        let mut moments = 0..MOMENT;
+        while moments.next().is_some() && !self.state.lock().is_flushed_since {
+            std::thread::yield_now();
+        }
+    }
+}
+
 impl Queue for PowerQueue {
     fn submit(&mut self, mut request: Request) {
         let len_bytes = self.range.end - self.range.start;
@@ -223,9 +240,12 @@ impl Queue for PowerQueue {
         let mut submitted = None;
         if admitted.is_ok() {
             let mut state = self.state.lock();
-            match state.fails(&request) {
-                true => admitted = Err(io::Error::other("the flush failed")),
-                false => submitted = state.carry_out(&mut request, &self.range),
+            if state.fails(&request) {
+                admitted = Err(io::Error::other("the flush failed"));
+                drop(state);
+                self.await_another_flush();
+            } else {
+                submitted = state.carry_out(&mut request, &self.range);
             }
         }
         let completion = Completion {
@@ -249,6 +269,8 @@ impl Queue for PowerQueue {
             let (completion, submitted) = self.waiting.swap_remove(which);
             if let Some(number) = submitted {
                 state.events.push(Event::Completed(number));
+                let is_flush = completion.request.op() == Op::Flush;
+                state.is_flushed_since |= is_flush && state.has_failed;
             }
             done.push(completion);
         }

@@ -1,9 +1,10 @@
 //! A flush fails, and the device drops what it had not stored, also what others wrote; its later flushes
-//! succeed. Threads sync files, names and whole volumes at that moment: nothing is gone for which a call
-//! returned success, and no call returns success after a failure was reported.
+//! succeed. Threads sync files, names and whole volumes at that moment, which commits, and one overwrites a file
+//! and syncs its data, which flushes beside the commits: nothing is gone for which a call returned success, and
+//! no call returns success after a failure was reported.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use throughline::{Error, Reason, Volume, VolumeOptions};
@@ -21,7 +22,10 @@ use super::tree;
 
 const THREADS: u64 = 5;
 /// Flushes after which one fails, at most.
-const MOST_FLUSHES: u64 = 60;
+const MOST_FLUSHES: u64 = 300;
+/// The file that is overwritten, each time with the next number.
+const OVERWRITTEN: &str = "/overwritten";
+const OVERWRITTEN_BYTES: usize = 4096;
 
 /// What must be there: names and contents.
 type Sure = Vec<(String, Vec<u8>)>;
@@ -34,6 +38,8 @@ struct Run<'r> {
     /// A call has returned an error.
     is_reported: AtomicBool,
     sure: Mutex<Sure>,
+    /// The newest number in the overwritten file that was synced.
+    overwritten: AtomicU64,
 }
 
 impl Run<'_> {
@@ -60,6 +66,26 @@ impl Run<'_> {
             }
         }
         Err("no call failed".into())
+    }
+
+    /// Overwrites a file in place until a sync of it fails.
+    fn overwrite(&self) -> throughline::Result<()> {
+        let file = self.volume.create_new(OVERWRITTEN)?;
+        for number in 1_u64.. {
+            let was_reported = self.is_reported.load(Ordering::SeqCst);
+            let content = number.to_le_bytes().repeat(OVERWRITTEN_BYTES / 8);
+            let synced = file
+                .write_all_at(&content, 0)
+                .and_then(|()| file.sync_data());
+            if let Err(error) = synced {
+                self.is_reported.store(true, Ordering::SeqCst);
+                return Err(error);
+            }
+            if !was_reported {
+                self.overwritten.store(number, Ordering::SeqCst);
+            }
+        }
+        Ok(())
     }
 
     /// Makes a file durable in one of several ways; returns its other names.
@@ -98,9 +124,11 @@ fn failing(recipe: &'static Recipe, seed: u64) -> Result<usize, String> {
         names_are_sync,
         is_reported: AtomicBool::new(false),
         sure: Mutex::default(),
+        overwritten: AtomicU64::new(0),
     };
     device.fail_flush(random.u64(..MOST_FLUSHES));
     std::thread::scope(|scope| {
+        scope.spawn(|| run.overwrite());
         let threads: Vec<_> = (0..THREADS)
             .map(|thread| {
                 scope.spawn({
@@ -114,7 +142,7 @@ fn failing(recipe: &'static Recipe, seed: u64) -> Result<usize, String> {
             .map(|thread| thread.join().expect("no panic"));
         results.collect::<Result<(), String>>()
     })?;
-    let sure = run.sure.into_inner();
+    let (sure, overwritten) = (run.sure.into_inner(), run.overwritten.into_inner());
     drop(volume);
     let record = device.record();
     let at = record.end();
@@ -122,6 +150,7 @@ fn failing(recipe: &'static Recipe, seed: u64) -> Result<usize, String> {
     for keep in [Keep::Nothing, Keep::Some(seed), Keep::Everything] {
         let state = record.states().state(Cut { at, keep });
         let found = recovered(recipe, &state, &mut fsck)?;
+        check_overwritten(&found, overwritten).map_err(|what| format!("{keep:?}: {what}"))?;
         for (path, content) in &sure {
             let entry = found
                 .get(path)
@@ -133,6 +162,17 @@ fn failing(recipe: &'static Recipe, seed: u64) -> Result<usize, String> {
         }
     }
     Ok(sure.len())
+}
+
+/// Each block of the file has the newest number that was synced, or a later one.
+fn check_overwritten(found: &tree::Tree, synced: u64) -> Result<(), String> {
+    let content = found.get(OVERWRITTEN).map(|entry| entry.content.as_slice());
+    let numbers = content.unwrap_or_default().chunks_exact(8);
+    let oldest = numbers.map(|number| u64::from_le_bytes(number.try_into().expect("8 bytes")));
+    match oldest.min().unwrap_or_default() {
+        oldest if oldest >= synced => Ok(()),
+        oldest => Err(format!("number {synced} was synced, {oldest} is there")),
+    }
 }
 
 fn recovered(recipe: &Recipe, state: &Image, fsck: &mut Fsck) -> Result<tree::Tree, String> {
