@@ -1,9 +1,4 @@
-//! Flushes of one device: one at a time, each for all callers that wait for it.
-//!
-//! ```text
-//!  flush N    ─ led ──────────── ends: its callers return, one that came later leads N + 1
-//!  flush N+1      ▲ calls made here wait for it
-//! ```
+//! Flushes of one device: one at a time, in [rounds](crate::rounds), each for all callers that wait for it.
 //!
 //! A device whose flush failed may have dropped all that it had not yet stored, for whomever that was
 //! written, and later flushes succeed without it.
@@ -16,31 +11,24 @@
 
 use std::sync::OnceLock;
 
-use throughline_locks::{Condvar, Mutex};
+use throughline_locks::Rank;
 
 use crate::error::{Error, Result};
+use crate::rounds::Rounds;
 
 /// See the head of this file.
-#[derive(Default)]
 pub(crate) struct Flushes {
-    state: Mutex<State>,
-    ended: Condvar,
+    rounds: Rounds,
     failed: OnceLock<Error>,
 }
 
-#[derive(Default)]
-struct State {
-    is_led: bool,
-    begun: u64,
-    /// The newest flush that succeeded.
-    done: u64,
-}
-
-/// Ends a flush when it is dropped, also in a panic.
-struct Lead<'f> {
-    flushes: &'f Flushes,
-    number: u64,
-    is_done: bool,
+impl Default for Flushes {
+    fn default() -> Flushes {
+        Flushes {
+            rounds: Rounds::new(Rank::Leaf),
+            failed: OnceLock::new(),
+        }
+    }
 }
 
 impl Flushes {
@@ -49,49 +37,27 @@ impl Flushes {
     /// # Errors
     /// Of `flush`; the error of the first flush that the device failed.
     pub(crate) fn run(&self, flush: impl FnOnce() -> Result<()>) -> Result<()> {
-        let mut state = self.state.lock();
-        let wanted = state.begun + 1;
-        loop {
-            if let Some(error) = self.failed.get() {
-                return Err(error.clone());
-            }
-            if state.done >= wanted {
-                return Ok(());
-            }
-            if !state.is_led {
-                break;
-            }
-            self.ended.wait(&mut state);
-        }
-        state.is_led = true;
-        state.begun += 1;
-        let mut lead = Lead {
-            flushes: self,
-            number: state.begun,
-            is_done: false,
+        let Some(mut lead) = self.rounds.sync(|| self.works())? else {
+            return self.works();
         };
-        drop(state);
         let result = flush();
-        if let Err(error @ Error::Device { .. }) = &result
-            && !error.is_full()
-        {
-            // Before the lead ends, so that all others see it.
-            let _ = self.failed.set(error.clone());
+        match &result {
+            Ok(()) => lead.done(),
+            Err(error @ Error::Device { .. }) if !error.is_full() => {
+                // Before the round ends, so that all others see it.
+                let _ = self.failed.set(error.clone());
+            }
+            Err(_) => {}
         }
-        lead.is_done = result.is_ok();
         result
     }
-}
 
-impl Drop for Lead<'_> {
-    fn drop(&mut self) {
-        let mut state = self.flushes.state.lock();
-        state.is_led = false;
-        if self.is_done {
-            state.done = self.number;
+    /// The device has failed no flush.
+    fn works(&self) -> Result<()> {
+        match self.failed.get() {
+            Some(error) => Err(error.clone()),
+            None => Ok(()),
         }
-        drop(state);
-        self.flushes.ended.notify_all();
     }
 }
 

@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use throughline_block::Event;
-use throughline_locks::Mutex;
+use throughline_block::{Event, Rounds};
+use throughline_locks::{Mutex, Rank};
 
 use crate::cache::Cache;
 use crate::daemon::Signals;
@@ -29,7 +29,6 @@ use crate::error::{Abort, Error, Result};
 use crate::gate::{Entry, Gate, Sealed};
 use crate::home;
 use crate::log::Log;
-use crate::rounds::Rounds;
 use crate::tid::Tid;
 
 /// Bits of [`Core::full`].
@@ -84,7 +83,7 @@ impl Core {
             aborted: OnceLock::new(),
             credit_overruns: AtomicU64::new(0),
             commits: AtomicU64::new(0),
-            rounds: Rounds::default(),
+            rounds: Rounds::new(Rank::Rounds),
             waiting: Mutex::default(),
             full: AtomicU8::new(0),
             lost: Mutex::default(),

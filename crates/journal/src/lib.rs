@@ -42,7 +42,6 @@ mod parts;
 mod planted;
 pub mod recovery;
 mod residents;
-mod rounds;
 mod tid;
 
 use std::sync::Arc;

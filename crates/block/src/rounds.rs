@@ -1,5 +1,5 @@
-//! Rounds of group commit: one caller leads a round, the others wait for its end or for one of them to lead
-//! the next.
+//! Rounds of work that makes things durable, shared by its callers: one caller leads a round, the others wait
+//! for its end or for one of them to lead the next. A flush of a device is one, and a commit of a journal.
 //!
 //! ```text
 //!  round N    ─ led ───────────────────── ends: all waiters for N return, one waiter for N + 1 leads
@@ -17,25 +17,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use throughline_locks::{Condvar, Mutex, MutexGuard, Rank};
 
-use crate::error::Result;
-
 /// See the head of this file.
-pub(crate) struct Rounds {
+pub struct Rounds {
     state: Mutex<State>,
     /// Notified at the end of even and of odd rounds.
     ended: [Condvar; 2],
     /// Calls that waited for another caller's round, or led one.
     waits: AtomicU64,
-}
-
-impl Default for Rounds {
-    fn default() -> Self {
-        Self {
-            state: Mutex::ranked(Rank::Rounds, State::default()),
-            ended: Default::default(),
-            waits: AtomicU64::new(0),
-        }
-    }
 }
 
 #[derive(Default)]
@@ -46,19 +34,28 @@ struct State {
     done: u64,
 }
 
-/// The right to commit. The round ends when this is dropped.
-pub(crate) struct Lead<'r> {
+/// A round that the caller leads. It ends when this is dropped, also in a panic.
+pub struct Lead<'r> {
     rounds: &'r Rounds,
     round: u64,
     is_done: bool,
 }
 
 impl Rounds {
+    /// No round has run. `rank` is that of the lock, which is held for no longer than it takes to look.
+    pub fn new(rank: Rank) -> Rounds {
+        Rounds {
+            state: Mutex::ranked(rank, State::default()),
+            ended: Default::default(),
+            waits: AtomicU64::new(0),
+        }
+    }
+
     /// Leads a round, or waits until a round that began after this call is done and returns `None`.
     ///
     /// # Errors
     /// The error of `alive`, which is checked before each wait: once it fails, waiting is useless.
-    pub(crate) fn sync(&self, alive: impl Fn() -> Result<()>) -> Result<Option<Lead<'_>>> {
+    pub fn sync<E>(&self, alive: impl Fn() -> Result<(), E>) -> Result<Option<Lead<'_>>, E> {
         let state = self.state.lock();
         let wanted = state.begun + 1;
         self.lead_unless(state, wanted, alive, |state| state.done >= wanted)
@@ -66,26 +63,26 @@ impl Rounds {
 
     /// Leads a round, or waits until a round makes `is_done` true and returns `None`. Errors as
     /// [`Rounds::sync`].
-    pub(crate) fn until(
+    pub fn until<E>(
         &self,
         is_done: impl Fn() -> bool,
-        alive: impl Fn() -> Result<()>,
-    ) -> Result<Option<Lead<'_>>> {
+        alive: impl Fn() -> Result<(), E>,
+    ) -> Result<Option<Lead<'_>>, E> {
         self.lead_unless(self.state.lock(), 0, alive, |_| is_done())
     }
 
     /// The number of calls of [`Rounds::sync`] and [`Rounds::until`] that led a round or waited for one.
-    pub(crate) fn waits(&self) -> u64 {
+    pub fn waits(&self) -> u64 {
         self.waits.load(Ordering::Relaxed)
     }
 
-    fn lead_unless<'r>(
+    fn lead_unless<'r, E>(
         &'r self,
         mut state: MutexGuard<'r, State>,
         wanted: u64,
-        alive: impl Fn() -> Result<()>,
+        alive: impl Fn() -> Result<(), E>,
         is_done: impl Fn(&State) -> bool,
-    ) -> Result<Option<Lead<'r>>> {
+    ) -> Result<Option<Lead<'r>>, E> {
         let mut has_waited = false;
         loop {
             if is_done(&state) {
@@ -128,7 +125,7 @@ impl Rounds {
 
 impl Lead<'_> {
     /// All that was done before the round began is durable.
-    pub(crate) fn done(&mut self) {
+    pub fn done(&mut self) {
         self.is_done = true;
     }
 }
@@ -151,16 +148,16 @@ mod tests {
     use std::sync::atomic::AtomicBool;
 
     use super::*;
-    use crate::error::Error;
 
     /// What each thread has done is durable after its call, in whatever order rounds run, and no thread waits
     /// for ever.
     #[test]
     fn a_round_covers_what_was_done_before_it() {
         const THREADS: usize = 8;
-        let rounds = Rounds::default();
+        let rounds = Rounds::new(Rank::Leaf);
         let (made, durable) = (AtomicU64::new(0), AtomicU64::new(0));
         let is_led = AtomicBool::new(false);
+        let alive = || Ok::<_, &str>(());
         let lead = |mut lead: Lead<'_>, is_flush: bool| {
             assert!(!is_led.swap(true, Ordering::SeqCst), "one at a time");
             let seen = made.load(Ordering::SeqCst);
@@ -179,11 +176,11 @@ mod tests {
                         let mine = made.fetch_add(1, Ordering::SeqCst) + 1;
                         if (thread + step) % 16 == 0 {
                             // A round that finds nothing to do covers no caller.
-                            if let Some(round) = rounds.until(|| false, || Ok(())).unwrap() {
+                            if let Some(round) = rounds.until(|| false, alive).unwrap() {
                                 lead(round, false);
                             }
                         }
-                        if let Some(round) = rounds.sync(|| Ok(())).unwrap() {
+                        if let Some(round) = rounds.sync(alive).unwrap() {
                             lead(round, true);
                         }
                         assert!(durable.load(Ordering::SeqCst) >= mine);
@@ -196,10 +193,10 @@ mod tests {
 
     #[test]
     fn all_waiters_return_an_abort() {
-        let rounds = Rounds::default();
+        let rounds = Rounds::new(Rank::Leaf);
         let is_dead = AtomicBool::new(false);
         let alive = || match is_dead.load(Ordering::SeqCst) {
-            true => Err(Error::ReadOnly),
+            true => Err("dead"),
             false => Ok(()),
         };
         let first = rounds.sync(alive).unwrap().unwrap();
