@@ -172,7 +172,7 @@ impl Names {
             self.drop_capability(inode)?;
         }
         if inode.is_dir() && set.widens(&inode.raw.read()) {
-            self.truncations_before_directory();
+            self.truncations_before_directory()?;
         }
         let moves = set.uid.is_some() || set.gid.is_some();
         let held = match moves {

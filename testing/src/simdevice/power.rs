@@ -25,8 +25,8 @@ use throughline_device::{
 use super::image::Image;
 use super::record::{Change, Event, Record};
 
-/// How often a failure that is not yet reported lets other threads go on: long enough for one that is flushing,
-/// or about to.
+/// How often a failure that is not yet reported lets other threads go on: long enough for one that is
+/// flushing, or about to.
 const MOMENT: usize = 20_000;
 
 /// A device that can lose power at any moment.

@@ -1,7 +1,7 @@
 //! A flush fails, and the device drops what it had not stored, also what others wrote; its later flushes
-//! succeed. Threads sync files, names and whole volumes at that moment, which commits, and one overwrites a file
-//! and syncs its data, which flushes beside the commits: nothing is gone for which a call returned success, and
-//! no call returns success after a failure was reported.
+//! succeed. Threads sync files, names and whole volumes at that moment, which commits, and one overwrites a
+//! file and syncs its data, which flushes beside the commits: nothing is gone for which a call returned
+//! success, and no call returns success after a failure was reported.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -1,10 +1,12 @@
 //! A truncated file that is still being rewritten: the work of other programs must not commit a part of it.
-//! One that is rewritten and closed, in a directory that moves then: the new place does not show what it held
-//! before.
+//! One that is rewritten and closed, in a directory that moves then or gets wider rights: others are not
+//! shown what it held before.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
-use throughline::{DirtyLimits, FileOptions, Volume};
+use throughline::{Acl, AclEntry, AclTag, DirtyLimits, FileOptions, Volume};
 use throughline_testing::PowerDevice;
 
 use super::durable::bytes;
@@ -13,7 +15,7 @@ use super::judge;
 use super::oracle::external;
 use super::oracle::image::tools;
 use super::recipes::{RECIPES, Recipe};
-use super::tree;
+use super::tree::{self, Entry, Tree};
 
 const PATH: &str = "/a";
 const OLD_BYTES: u64 = 10_000;
@@ -84,16 +86,67 @@ fn a_file_being_replaced_is_not_committed_partially() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// Power cuts of each kind of volume.
+/// Power cuts of each kind of volume and way.
 const CUTS: usize = 200;
 
-/// Returns how many states show the file at the new place.
-fn moved(recipe: &Recipe) -> Result<usize, String> {
+/// What shows the files below a directory to others.
+#[derive(Clone, Copy, Debug)]
+enum Published {
+    Moved,
+    Permissions,
+    List,
+}
+
+impl Published {
+    const ALL: [Published; 3] = [Published::Moved, Published::Permissions, Published::List];
+
+    fn change(self, volume: &Volume) {
+        let done = match self {
+            Published::Moved => volume.rename("/from/dir", "/to/dir"),
+            Published::Permissions => {
+                volume.set_permissions("/from/dir", Permissions::from_mode(0o755))
+            }
+            Published::List => {
+                let entry = |tag, rights, id| AclEntry { tag, rights, id };
+                let list = Acl::new(vec![
+                    entry(AclTag::Owner, 7, u32::MAX),
+                    entry(AclTag::User, 5, 1000),
+                    entry(AclTag::Group, 0, u32::MAX),
+                    entry(AclTag::Mask, 5, u32::MAX),
+                    entry(AclTag::Others, 0, u32::MAX),
+                ]);
+                let attributes = volume.xattrs("/from/dir");
+                attributes.and_then(|attributes| attributes.set_acl(Some(&list.unwrap())))
+            }
+        };
+        done.unwrap();
+    }
+
+    /// The file, if others see it.
+    fn shown(self, tree: &Tree) -> Option<&Entry> {
+        let dir = match self {
+            Published::Moved => "/to/dir",
+            Published::Permissions | Published::List => "/from/dir",
+        };
+        let is_open = |mode: u32| match self {
+            Published::Moved => true,
+            Published::Permissions => mode & 0o005 != 0,
+            Published::List => mode & 0o050 != 0,
+        };
+        let found = tree.get(dir).filter(|found| is_open(found.mode));
+        found.and_then(|_| tree.get(&format!("{dir}/h")))
+    }
+}
+
+/// Returns how many states show the file to others.
+fn published(recipe: &Recipe, how: Published) -> Result<usize, String> {
     let device = Arc::new(PowerDevice::new(recipe.image(), 0));
     let volume = external::open_power(&tree::options(), &device).unwrap();
     let mut random = fastrand::Rng::with_seed(1);
     let [old, new] = [0, 1].map(|_| bytes(&mut random, OLD_BYTES));
     volume.create_dir_all("/from/dir").unwrap();
+    let private = Permissions::from_mode(0o700);
+    volume.set_permissions("/from/dir", private).unwrap();
     volume.create_dir("/to").unwrap();
     volume.write("/from/dir/h", &old).unwrap();
     volume.sync().unwrap();
@@ -102,14 +155,14 @@ fn moved(recipe: &Recipe) -> Result<usize, String> {
     let file = options.truncate(true).open(&volume, "/from/dir/h").unwrap();
     file.write_all_at(&new, 0).unwrap();
     drop(file);
-    volume.rename("/from/dir", "/to/dir").unwrap();
+    how.change(&volume);
     volume.sync().unwrap();
     let record = device.record().with_sectors_of(recipe.sector_bytes);
     let (mut states, mut fsck, mut shown) = (record.states(), Fsck::new(), 0);
     let cuts = record.cuts(CUTS, 1).into_iter();
     for cut in cuts.filter(|cut| cut.at >= first) {
         let (repaired, _) = fsck.repair(&states.state(cut))?;
-        match tree::read(&repaired)?.get("/to/dir/h") {
+        match how.shown(&tree::read(&repaired)?) {
             Some(found) if found.content != new => {
                 return Err(format!("{cut:?}: old {}", found.content == old));
             }
@@ -120,18 +173,19 @@ fn moved(recipe: &Recipe) -> Result<usize, String> {
 }
 
 #[test]
-fn a_moved_directory_does_not_show_what_its_files_held_before() {
+fn a_published_directory_does_not_show_what_its_files_held_before() {
     if !tools() {
         return;
     }
-    let judged = |recipe: &Recipe| match moved(recipe) {
-        Ok(0) => Some(format!("{}: the file is never shown", recipe.name)),
+    let judged = |(recipe, how): (&Recipe, Published)| match published(recipe, how) {
+        Ok(0) => Some(format!("{}, {how:?}: the file is never shown", recipe.name)),
         Ok(_) => None,
-        Err(what) => Some(format!("{}: {what}", recipe.name)),
+        Err(what) => Some(format!("{}, {how:?}: {what}", recipe.name)),
     };
     // Without a journal nothing orders the two; with one, its transactions do.
     let recipes = RECIPES.iter();
     let recipes = recipes.filter(|recipe| !recipe.journaled || recipe.name == "ext4 1k");
-    let wrong: Vec<String> = recipes.filter_map(judged).collect();
+    let all = recipes.flat_map(|recipe| Published::ALL.map(|how| (recipe, how)));
+    let wrong: Vec<String> = all.filter_map(judged).collect();
     assert!(wrong.is_empty(), "{wrong:#?}");
 }

@@ -73,10 +73,14 @@ impl Data {
 
     /// Called before a directory gets wider rights or another parent, which publishes the files below it:
     /// carries out the deferred truncations of closed files. An open one may be rewritten only in part. What
-    /// cannot be written stays as it is.
-    pub(crate) fn truncations_before_directory(&self) {
-        if !self.emptied.is_any() || self.journal.has_bug(Planted::AttributesFirst) {
-            return;
+    /// cannot be written stays as it is. Without a journal, the order in which blocks are written is not
+    /// defined, so truncations that are not yet durable are made so.
+    ///
+    /// # Errors
+    /// Errors of the journal.
+    pub(crate) fn truncations_before_directory(&self) -> Result<()> {
+        if self.journal.has_bug(Planted::AttributesFirst) {
+            return Ok(());
         }
         for inode in self
             .emptied
@@ -87,6 +91,12 @@ impl Data {
             if let Err(error) = finish(self, inode) {
                 tracing::debug!(ino = inode.ino.0, %error, "a truncation before a directory's change");
             }
+        }
+        let committed = self.journal.committed();
+        let ended = self.emptied.last_ended();
+        match ended.is_some_and(|tid| tid.is_after(committed)) && !self.has_log() {
+            true => self.sync_metadata(),
+            false => Ok(()),
         }
     }
 
@@ -210,7 +220,7 @@ pub(crate) fn end(fs: &Data, h: &mut Handle<'_>, inode: &Inode) -> Result<()> {
     let Some(old) = inode.emptied.take() else {
         return Ok(());
     };
-    fs.emptied.remove(inode.ino);
+    fs.emptied.remove(inode.ino, h.tid());
     for node in old.nodes {
         h.forget(node);
         fs.free(h, node, 1).map_err(|e| e.in_inode(inode.ino))?;

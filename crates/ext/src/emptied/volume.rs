@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use throughline_extfmt::InodeNumber;
+use throughline_journal::Tid;
 use throughline_locks::{Mutex, Rank};
 
 use super::thread::{Body, Thread};
@@ -31,6 +32,8 @@ struct Files {
     by_number: HashMap<InodeNumber, File>,
     /// Blocks that the truncated files still hold on disk.
     blocks: u64,
+    /// The transaction of the last truncation that was carried out.
+    ended: Option<Tid>,
 }
 
 struct File {
@@ -102,11 +105,18 @@ impl OfVolume {
         }
     }
 
-    pub(super) fn remove(&self, ino: InodeNumber) {
+    /// The truncation is carried out in transaction `tid`.
+    pub(super) fn remove(&self, ino: InodeNumber, tid: Tid) {
         let mut files = self.files.lock();
+        files.ended = Some(tid);
         if let Some(file) = files.by_number.remove(&ino) {
             files.blocks -= file.blocks;
         }
+    }
+
+    /// The transaction of the last truncation that was carried out.
+    pub(super) fn last_ended(&self) -> Option<Tid> {
+        self.files.lock().ended
     }
 
     pub(super) fn inodes(&self) -> Vec<Arc<Inode>> {

@@ -150,8 +150,7 @@ fn try_rename(
             seen.source.is_dir() || seen.target.as_ref().is_some_and(|target| target.is_dir());
         let moves_dir = moves_dir && old.dir.ino != new.dir.ino;
         if moves_dir {
-            fs.truncations_before_directory();
-            sync_before_directory(fs)?;
+            fs.truncations_before_directory()?;
         }
         let alone = moves_dir.then(|| fs.lock_rename());
         if alone.is_some() {
@@ -174,15 +173,6 @@ fn data_before_rename(fs: &Names, seen: &Seen, mode: RenameMode) -> Result<()> {
     match mode {
         RenameMode::Exchange => fs.data_before_name(target, true),
         _ => Ok(()),
-    }
-}
-
-/// Makes durable what the files below a directory became by truncations, before it moves: without a journal
-/// nothing else orders the two on disk, and the new place would show what a file held before.
-fn sync_before_directory(fs: &Names) -> Result<()> {
-    match fs.emptied.is_on() && !fs.has_log() {
-        true => fs.sync_metadata(),
-        false => Ok(()),
     }
 }
 

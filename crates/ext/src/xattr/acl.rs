@@ -86,7 +86,7 @@ pub(super) fn set(
         Ok(())
     };
     if kind == Kind::Access && inode.is_dir() {
-        fs.truncations_before_directory();
+        fs.truncations_before_directory()?;
     }
     let edit = (&kind.key(), stored.as_deref(), Rule::IfThere);
     let locks = ChangeLocks::lock(inode);
