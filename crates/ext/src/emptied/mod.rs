@@ -14,9 +14,10 @@
 //!
 //! The truncation reaches the disk together with the first new blocks of the file, or alone: after a time
 //! ([`throughline_fileio::Writeback::age`], as for dirty data), on a sync, before the file is renamed or
-//! linked, before blocks are allocated other than by a write, and when space is short. Write-back handles
-//! the dirty data of such a file as one run, up to [`WHOLE_BYTES`], and skips the file while it is open,
-//! unless a caller waits for space.
+//! linked, before blocks are allocated other than by a write, and when space is short. The time begins again
+//! if the file is truncated again, but is at most twice as long in all. Write-back handles the dirty data of
+//! such a file as one run, up to [`WHOLE_BYTES`], and skips the file while it is open, unless a caller waits
+//! for space.
 //!
 //! A truncation is not deferred for a file with more than [`MAX_RUNS`] runs of blocks (or that many mapping
 //! nodes), or whose freeing does not fit one transaction; for a file with inline data; and on a volume where
@@ -151,6 +152,8 @@ pub(crate) fn defer(fs: &Data, inode: &Inode) -> Result<bool> {
         // Already deferred: the mapping is empty.
         let _map = inode.map_exclusive();
         map::set_size(inode, 0);
+        let age = fs.cache.writeback().age();
+        fs.emptied.add_again(inode.ino, Instant::now(), age);
         regular::touch(fs, inode);
         return Ok(true);
     }
@@ -186,8 +189,8 @@ pub(crate) fn defer(fs: &Data, inode: &Inode) -> Result<bool> {
             });
         });
         // Under the mapping lock, as in [`end`], so that the truncation cannot end before it is in the list.
-        let due = Instant::now() + fs.cache.writeback().age();
-        fs.emptied.add(held, blocks, due);
+        let age = fs.cache.writeback().age();
+        fs.emptied.add(held, blocks, Instant::now(), age);
     }
     regular::touch(fs, inode);
     Ok(true)

@@ -3,7 +3,9 @@
 use std::io::IoSlice;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
+use super::volume::Next;
 use crate::inode::Inode;
 use crate::testing::Image;
 use crate::{Attributes, Fs, NewInode, NewKind, OpenOptions, RenameMode};
@@ -48,6 +50,38 @@ fn a_file_may_be_freed_while_its_truncation_is_carried_out() {
     fs.check_counts().expect("counts");
     drop(fs);
     image.check("emptied and removed");
+}
+
+/// Whoever rewrites a file has the whole time for it, although another has truncated it just before; but the
+/// disk does not keep the old contents for ever.
+#[test]
+fn a_file_that_is_truncated_again_gets_more_time_but_not_for_ever() {
+    let Some(image) = Image::make("24M", &["-t", "ext4", "-b", "1024"]) else {
+        return;
+    };
+    let options = OpenOptions {
+        write: true,
+        ..OpenOptions::default()
+    };
+    let fs = Arc::new(image.try_open(&options).expect("the volume opens"));
+    fs.enable_deferred_truncation();
+    let age = fs.cache.writeback().age();
+    let root = fs.root().expect("the root");
+    let before = Instant::now();
+    let file = emptied(&fs, &root);
+    let between = Instant::now();
+    fs.truncate(&file, 0).expect("truncate");
+    let due = || match fs.emptied.next(before) {
+        Next::At(due) => due,
+        Next::Now(_) | Next::Nothing => panic!("one truncation is deferred"),
+    };
+    assert!(due() >= between + age, "as long as from the second one on");
+    fs.emptied.add_again(file.ino, before + age * 10, age);
+    let last = due();
+    assert!(last >= before + age * 2 && last <= between + age * 2);
+    fs.shut_down().expect("shut down");
+    drop(fs);
+    image.check("truncated again");
 }
 
 /// A directory that gets wider rights or another parent shows the files below it to others.

@@ -40,6 +40,8 @@ struct File {
     inode: Arc<Inode>,
     blocks: u64,
     due: Instant,
+    /// When it is due at the latest, however often the file is truncated again.
+    last_due: Instant,
 }
 
 /// The next truncation to carry out.
@@ -93,15 +95,28 @@ impl OfVolume {
         self.files.lock().by_number.len() < MAX_FILES && !self.thread.is_stopping()
     }
 
-    pub(super) fn add(&self, inode: Arc<Inode>, blocks: u64, due: Instant) {
+    /// A file was truncated at `now`; it may take `age` to be rewritten.
+    pub(super) fn add(&self, inode: Arc<Inode>, blocks: u64, now: Instant, age: Duration) {
         {
             let mut files = self.files.lock();
             files.blocks += blocks;
-            let ino = inode.ino;
-            files.by_number.insert(ino, File { inode, blocks, due });
+            let file = File {
+                blocks,
+                due: now + age,
+                last_due: now + age * 2,
+                inode,
+            };
+            files.by_number.insert(file.inode.ino, file);
         }
         if let Some(body) = self.body.get() {
             self.thread.wake(body);
+        }
+    }
+
+    /// Such a file was truncated again: whoever rewrites it now has as much time as the one before.
+    pub(super) fn add_again(&self, ino: InodeNumber, now: Instant, age: Duration) {
+        if let Some(file) = self.files.lock().by_number.get_mut(&ino) {
+            file.due = file.last_due.min(now + age);
         }
     }
 
