@@ -33,13 +33,15 @@ pub(crate) fn switches(pid: u32) -> BTreeMap<OsString, u64> {
     tasks.filter_map(of_one).collect()
 }
 
-/// Number of wake-ups between two samples, without threads that ended in between.
-pub(crate) fn woken(before: &BTreeMap<OsString, u64>, after: &BTreeMap<OsString, u64>) -> u64 {
-    let of_one = |(thread, now): (&OsString, &u64)| {
-        let then = before.get(thread).copied().unwrap_or(0);
-        now.saturating_sub(then)
+/// The threads that woke since `before`, with how often, without those that have ended.
+pub(crate) fn woken_since(before: &BTreeMap<OsString, u64>, pid: u32) -> Vec<(String, u64)> {
+    let of_one = |(thread, now): (OsString, u64)| {
+        let times = now.saturating_sub(before.get(&thread).copied().unwrap_or(0));
+        let id = thread.to_string_lossy();
+        let name = std::fs::read_to_string(format!("/proc/{pid}/task/{id}/comm"));
+        (times > 0).then(|| (format!("{id} {}", name.unwrap_or_default().trim()), times))
     };
-    after.iter().map(of_one).sum()
+    switches(pid).into_iter().filter_map(of_one).collect()
 }
 
 /// Clock ticks of CPU time of the process so far, user and system.
