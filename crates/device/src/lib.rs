@@ -121,7 +121,7 @@ pub use request::{Completion, Op, Request};
 pub use rings::{allow_fuse_threads, keep_rings};
 pub use scope::{Done, Scope, Segment, scope};
 #[cfg(not(miri))]
-pub use slice::shorten_slice;
+pub use slice::{restore_slice, shorten_slice};
 #[cfg(not(miri))]
 pub use threads::{Execute, ThreadsQueue};
 #[cfg(not(miri))]

@@ -45,7 +45,7 @@ use std::thread::Scope;
 use crossbeam_utils::CachePadded;
 use throughline_device::{
     Background, FuseEntry, FuseReserve, FuseWaker, PAYLOAD_AT, bind_thread, free_thread,
-    leave_background,
+    leave_background, restore_slice,
 };
 use throughline_locks::Mutex;
 
@@ -239,6 +239,7 @@ impl<'a> Rings<'a> {
             .spawn_scoped(scope, move || {
                 // The thread that started this one may be bound to a processor, or in the background.
                 free_thread();
+                restore_slice();
                 if let Some((queue, scratch)) = begin() {
                     self.server.transport().begin_thread();
                     self.work(queue, scratch);
