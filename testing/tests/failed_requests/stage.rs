@@ -11,6 +11,7 @@ use throughline::Volume;
 use throughline::internal::OpenBlockDevice;
 use throughline_device::{BlockDevice, MemoryDevice, Op, Segment, scope};
 use throughline_fuse::{MountOptions, Session, Unmount, unmount};
+use throughline_testing::transport::{DEV_FUSE, chosen};
 use throughline_testing::{DiskImage, Fault, FaultDevice, Mounted};
 
 use crate::requests::Request;
@@ -109,6 +110,11 @@ impl Stage {
             .volume_options()
             .open_block_device(Arc::clone(&device) as _);
         let volume = volume.expect("a volume");
+        // The mounts that only show what is there are quick to make. One over io_uring has hundreds of rings,
+        // and the kernel takes minutes to take down those of thousands of mounts.
+        let mut shown_by = options.clone();
+        shown_by.add(DEV_FUSE).expect("options");
+        options.add(&chosen().unwrap_or_default()).expect("options");
         let used = Served::new(&volume, &options);
         match failure {
             Failure::Io(_) => {}
@@ -134,7 +140,7 @@ impl Stage {
         };
         device.set_fault(Fault::Never);
         used.settle();
-        let fresh = Served::new(&volume, &options);
+        let fresh = Served::new(&volume, &shown_by);
         let (shown, live) = (Stats::of(used.root()), Stats::of(fresh.root()));
         let again = Stats::of(used.root());
         let contents = (Contents::of(used.root()), Contents::of(fresh.root()));
@@ -151,7 +157,7 @@ impl Stage {
         if sound && closed.is_ok() {
             let volume = options.volume_options().open_block_device(below);
             let volume = volume.map_err(|why| told("reopened", why.to_string()))?;
-            let reopened = Served::new(&volume, &options);
+            let reopened = Served::new(&volume, &shown_by);
             let stats = Stats::of(reopened.root());
             let found = Contents::of(reopened.root());
             let same = live
