@@ -8,6 +8,7 @@ mod calls;
 mod cutting;
 #[path = "../oracle/mod.rs"]
 mod oracle;
+mod reused;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -410,4 +411,9 @@ fn calls_of_every_kind(seed: u64, name: &str, scratch: &Scratch) -> Check {
 #[test]
 fn calls_of_every_kind_go_on_beside_each_other() {
     over_shapes("calls", calls_of_every_kind);
+}
+
+#[test]
+fn a_name_leads_to_a_new_inode_with_the_same_number() {
+    over_shapes("reused", reused::reused);
 }

@@ -6,7 +6,9 @@ use std::sync::atomic::Ordering;
 use throughline_extfmt::InodeNumber;
 use throughline_extfmt::inode::Time;
 
-use super::{MAX_LINKS, is_there, lock_directories, may_add, may_link, may_remove, need_dir};
+use super::{
+    MAX_LINKS, is_there, leads_to, lock_directories, may_add, may_link, may_remove, need_dir,
+};
 use crate::error::{Error, Reason, Result};
 use crate::handle::Handle;
 use crate::inode::{Inode, Inodes, Watch};
@@ -195,7 +197,7 @@ fn rmdir_if_still(fs: &Names, parent: &Inode, name: &[u8], child: &Arc<Inode>) -
     }
     let _locks = lock_directories([parent, child]);
     let found = dir::nokey::lookup_to_change(fs, parent, name)?.ok_or(Reason::NotFound)?;
-    if found.ino != child.ino {
+    if !leads_to(fs, parent, &found, child)? {
         return Ok(false);
     }
     may_remove(parent, child)?;

@@ -22,11 +22,14 @@ mod tmpfile;
 mod tmpfile_tests;
 mod whiteout;
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 use throughline_extfmt::features::RoCompat;
 use throughline_extfmt::inode::{InodeFlags, Time};
 use throughline_locks::RwLockWriteGuard;
 
+use crate::dir;
 use crate::error::{Error, Reason, Result};
 use crate::handle::Handle;
 use crate::inode::Inode;
@@ -88,6 +91,13 @@ fn need_dir(inode: &Inode) -> Result<()> {
     } else {
         Err(Reason::NotDir.into())
     }
+}
+
+/// Whether a name found in `dir` still leads to `seen`, which was looked up without keeping locks. Its inode
+/// number does not tell: the inode may have been freed, and a new one may have its number. The directory is
+/// locked.
+fn leads_to(fs: &Names, dir: &Inode, found: &dir::Found, seen: &Arc<Inode>) -> Result<bool> {
+    Ok(found.ino == seen.ino && Arc::ptr_eq(&fs.named_inode(dir, found.ino)?, seen))
 }
 
 /// Locks directories in ascending order; a directory given twice is locked once.

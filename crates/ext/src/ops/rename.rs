@@ -10,7 +10,7 @@ use throughline_extfmt::InodeNumber;
 use throughline_extfmt::inode::Time;
 
 use super::link::UNLINK_CREDITS;
-use super::{lock_directories, may_add, may_remove, need_dir};
+use super::{leads_to, lock_directories, may_add, may_remove, need_dir};
 use crate::error::{Error, Reason, Result};
 use crate::handle::Handle;
 use crate::inode::{Inode, Watch};
@@ -284,9 +284,12 @@ fn rename_if_still(
     let _locks = lock_directories([old.dir, new.dir, source_dir, target_dir]);
     let source = dir::nokey::lookup_to_change(fs, old.dir, old.name)?.ok_or(Reason::NotFound)?;
     let target = dir::nokey::lookup_to_change(fs, new.dir, new.name)?;
-    if source.ino != seen.source.ino
-        || target.as_ref().map(|t| t.ino) != seen.target.as_ref().map(|t| t.ino)
-    {
+    let is_same = leads_to(fs, old.dir, &source, &seen.source)?
+        && match (&target, &seen.target) {
+            (Some(target), Some(seen)) => leads_to(fs, new.dir, target, seen)?,
+            (target, seen) => target.is_none() && seen.is_none(),
+        };
+    if !is_same {
         return Ok(false);
     }
     let changes = match &target {
