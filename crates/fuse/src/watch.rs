@@ -39,8 +39,8 @@ const LATE: Duration = Duration::from_millis(1);
 /// After this many requests within [`SOON`], a thread wants the policy.
 const WANTS: u32 = 8;
 const SOON: Duration = Duration::from_millis(32);
-/// The shortest and the longest pause. A virtual machine that loses its processor for some milliseconds makes
-/// a thread late once, and must not pay for it for long.
+/// The shortest and the longest pause. The shortest is for a single delay, as when a virtual machine does not
+/// get its processor for some milliseconds.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(64), Duration::from_secs(8));
 
 const USUAL: u8 = 0;

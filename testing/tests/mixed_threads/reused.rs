@@ -1,11 +1,11 @@
-//! Calls on names whose inodes are freed meanwhile, and whose numbers and names new inodes get at once: each
-//! call is made on what the name leads to then. A number is the same, the inode is not.
+//! Renames and removals, while another thread frees the inode and makes a new one with the same name and the
+//! same inode number. Each call must work on the inode that the name has when the call changes it.
 
 use throughline::{Error, RenameMode};
 
 use super::*;
 
-/// Failures that the other threads explain.
+/// Accepts failures that the other threads may cause, such as a missing name; not a damaged volume.
 fn but_for_others(call: &'static str, done: throughline::Result<()>) -> Check {
     match done {
         Ok(()) | Err(Error::Caller(_)) => Ok(()),

@@ -155,13 +155,13 @@ fn waiters_for_space_do_not_block_others() {
             if begun.elapsed() > REQUEST_WAITS {
                 waited.fetch_add(1, Ordering::Relaxed);
             } else {
-                // It may wait when another's wait has ended.
+                // Enough others wait. Without this pause, refused clients would only use up processor time.
                 std::thread::sleep(REQUEST_WAITS);
             }
         }
     };
-    // If each waiting request took a thread, each answer would come when a wait ends, and behind the requests
-    // of other clients.
+    // If all clients could wait at the same time, each in a thread of the mount, another program would be
+    // answered only after many of their waits have ended.
     let ended = std::thread::scope(|scope| {
         writers
             .iter()

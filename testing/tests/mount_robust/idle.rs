@@ -13,7 +13,7 @@ use crate::proc::{idle_policy, switches, ticks, woken_since};
 use crate::transports;
 use crate::work::wait_until;
 
-/// Allowance for the requests by which the test reads the status, and for a last commit.
+/// Allowance for a last commit, and for threads that have just answered when the status was read.
 const STRAY_SWITCHES: u64 = 20;
 const STRAY_TICKS: u64 = 3;
 
@@ -67,15 +67,17 @@ fn an_idle_server_sleeps(transport: &str) {
     });
     assert_eq!(idle_policy(pid), Vec::<String>::new(), "{transport}");
     let seconds = if soak() { 60 } else { 5 };
-    // Other processes make requests to all mounts of the machine: a test beside this one, by sync(2).
-    let own = served(&mounted).abs_diff(served(&mounted));
+    // Other processes make requests to all mounts of the machine, for example by sync(2). The requests that
+    // the test makes to read the status are the least of several counts, as others may come in between.
+    let own = (0..5).map(|_| served(&mounted).abs_diff(served(&mounted)));
+    let own = own.min().expect("five of them");
     let (mut woken, mut ran) = (Vec::new(), 0);
     wait_until("nobody uses the mount", || {
         let requests = served(&mounted);
         let before = (switches(pid), ticks(pid));
         std::thread::sleep(Duration::from_secs(seconds));
         (woken, ran) = (woken_since(&before.0, pid), ticks(pid) - before.1);
-        let others = served(&mounted) - requests - own;
+        let others = (served(&mounted) - requests).saturating_sub(own);
         eprintln!(
             "{transport}: {woken:?}, {ran} ticks and {others} requests of others in {seconds} s"
         );

@@ -93,9 +93,8 @@ fn need_dir(inode: &Inode) -> Result<()> {
     }
 }
 
-/// Whether a name found in `dir` still leads to `seen`, which was looked up without keeping locks. Its inode
-/// number does not tell: the inode may have been freed, and a new one may have its number. The directory is
-/// locked.
+/// Whether the name `found` in `dir`, which is locked now, still has the inode `seen`, which was looked up
+/// before. It is not enough to compare the numbers: `seen` may have been freed, and its number used again.
 fn leads_to(fs: &Names, dir: &Inode, found: &dir::Found, seen: &Arc<Inode>) -> Result<bool> {
     Ok(found.ino == seen.ino && Arc::ptr_eq(&fs.named_inode(dir, found.ino)?, seen))
 }

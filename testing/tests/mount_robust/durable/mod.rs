@@ -25,6 +25,7 @@ use tempfile::TempDir;
 use throughline::Volume;
 use throughline::internal::OpenBlockDevice;
 use throughline_fuse::{MountOptions, Session, Unmount, unmount};
+use throughline_testing::transport::chosen;
 use throughline_testing::{Cut, DiskImage, Image, Keep, Mount, Mounted, PowerDevice};
 use throughline_testkit::e2fs;
 
@@ -202,7 +203,8 @@ fn dir_of(number: usize) -> String {
 fn judge(base: &Image, column: &Column, more: &str) -> Vec<String> {
     let device = Arc::new(PowerDevice::new(base.clone(), 1));
     let mut options = MountOptions::default();
-    for list in ["commit=300", column.options, more] {
+    let transport = chosen().unwrap_or_default();
+    for list in [&*transport, "commit=300", column.options, more] {
         options.add(list).expect("options");
     }
     let volume = options.volume_options();
