@@ -72,9 +72,16 @@ impl Job {
         matches!(self.kind, Kind::Urgent | Kind::Retry)
     }
 
-    /// Whether the job asks for the space of kept bytes, and fails without it.
+    /// Whether the job asks for the space of kept bytes, and fails without it. It goes on after that, as the
+    /// rest can be written.
     pub(super) fn asks(&self) -> bool {
-        self.kind == Kind::Retry || self.reply.as_ref().is_some_and(|reply| reply.asks)
+        let is_to = self.kind == Kind::Retry || self.reply.as_ref().is_some_and(|reply| reply.asks);
+        is_to && self.error.is_none()
+    }
+
+    /// There is no space for kept bytes.
+    pub(super) fn found_no_space(&mut self, error: Error) {
+        self.error = self.error.take().or(Some(error));
     }
 
     /// Ends the pass: the job only waits for what is in flight.

@@ -10,7 +10,7 @@ use super::super::files::{Key, Place};
 use super::super::inbox::Inbox;
 use super::super::jobs::{Job, JobId};
 use super::super::run::Run;
-use super::{Flusher, Issue};
+use super::{Asked, Flusher, Issue};
 use crate::cache::{AddressSpace, Running, promote};
 
 /// A run in flight.
@@ -97,23 +97,27 @@ impl Flusher {
         Issue::Issued(end - start, end)
     }
 
-    /// Asks for the space of the kept bytes in the range, and submits the first run of what got it.
-    pub(super) fn ask(&mut self, key: Key, range: Range<u64>, most_bytes: u64) -> Issue {
+    /// Asks for the space of the kept bytes in the range. A job fails for which there is none.
+    pub(super) fn ask(&mut self, id: JobId, key: Key, range: &Range<u64>) -> Asked {
         let Some(host) = self.files.get(key).map(|file| Arc::clone(&file.host)) else {
-            return Issue::Clean;
+            return Asked::All;
         };
-        if host.space().refused.first_kept(&range).is_none() {
-            return Issue::Clean;
+        if host.space().refused.first_kept(range).is_none() {
+            return Asked::All;
         }
-        let Some(running) = begin(&self.shared.inbox, host.space()) else {
-            return Issue::Frozen;
+        let Some(_running) = begin(&self.shared.inbox, host.space()) else {
+            return Asked::Frozen;
         };
-        let (any, promised) = promote(&host, &range);
-        drop(running);
-        match promised {
-            Err(error) if !any => Issue::NoSpace(error),
-            // If blocks are still kept, the next call finds them.
-            _ => self.issue(key, range, most_bytes),
+        match promote(&host, range) {
+            (_, Ok(())) => Asked::All,
+            (true, Err(_)) => Asked::Part,
+            (false, Err(error)) => {
+                self.files.retry(key, error.clone(), Instant::now());
+                if let Some(job) = self.jobs.get(id) {
+                    job.found_no_space(error);
+                }
+                Asked::Nothing
+            }
         }
     }
 

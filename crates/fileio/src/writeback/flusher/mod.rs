@@ -72,8 +72,18 @@ enum Issue {
     Frozen,
     /// Writing is not possible.
     Failed(Error),
-    /// There is no space for kept bytes.
-    NoSpace(Error),
+}
+
+/// What was found when asking for the space of the kept bytes of a range.
+enum Asked {
+    /// None are kept any more.
+    All,
+    /// Some got it, and others are still kept.
+    Part,
+    /// There is none.
+    Nothing,
+    /// The file is frozen.
+    Frozen,
 }
 
 impl Flusher {
@@ -316,14 +326,16 @@ impl Flusher {
             };
             let is_failed = self.files.get(key).is_none_or(|f| f.place == Place::Failed);
             let most = self.job_run_bytes(is_failed);
-            let issue = match is_failed && !tries_failed {
-                // Its retry covers the range.
-                true => Issue::Clean,
-                false => self.issue(key, range.clone(), most),
+            // First: kept bytes before the run that is issued next would be passed over.
+            let asked = match asks {
+                true => self.ask(id, key, &range),
+                false => Asked::All,
             };
-            let issue = match issue {
-                Issue::Clean if asks => self.ask(key, range, most),
-                other => other,
+            let issue = match (is_failed && !tries_failed, &asked) {
+                // Its retry covers the range.
+                (true, _) => Issue::Clean,
+                (_, Asked::Frozen) => Issue::Frozen,
+                _ => self.issue(key, range.clone(), most),
             };
             let (looked, has_worked) = match issue {
                 Issue::Issued(_, end) => (Some(end), true),
@@ -331,13 +343,6 @@ impl Flusher {
                 Issue::Frozen => {
                     self.jobs.put_frozen(id);
                     continue;
-                }
-                Issue::NoSpace(error) => {
-                    self.files.retry(key, error.clone(), Instant::now());
-                    if let Some(job) = self.jobs.get(id) {
-                        job.give_up(Some(error));
-                    }
-                    (None, false)
                 }
                 Issue::Failed(error) => {
                     self.files.fail(key, error.clone(), Instant::now());
@@ -348,7 +353,11 @@ impl Flusher {
                 }
             };
             if let Some(job) = self.jobs.get(id) {
-                job.looked(looked);
+                // What is still kept may find space once this run has ended.
+                job.looked(match asked {
+                    Asked::Part => Some(range.start),
+                    _ => looked,
+                });
             }
             self.jobs.put_back(id);
             self.end_job(id);

@@ -54,7 +54,7 @@ impl Flusher {
                     self.issued_in_turn(key, left, bytes, end);
                     return true;
                 }
-                Issue::Clean | Issue::NoSpace(_) => self.end_turn(key, None),
+                Issue::Clean => self.end_turn(key, None),
                 Issue::Frozen => self.end_turn(key, Some(Place::Frozen)),
                 Issue::Failed(error) => self.files.fail(key, error, Instant::now()),
             }
