@@ -32,8 +32,9 @@ const FIFO_TIMES: &str = "data in a fifo stays in the kernel: the server gets no
 const SHIFTED: &str = "the kernel's FUSE refuses these modes itself: the server gets no request";
 const ACCESS_FLAGS: &str = "the kernel's FUSE ignores these flags: the server refuses opens, writes and \
     changes, but not access checks and F_SETFL";
-const STORES: &str = "FUSE has no request to ask for space at a store to a mapping: it succeeds, and each fsync and msync \
-    fails until there is space";
+const STORES: &str = "FUSE has no request to ask for space at a store to a mapping: it succeeds, and each \
+    fsync and msync fails until there is space or, for what was too much to keep, until it is stored again or \
+    removed";
 const STATX: &str = "the kernel's FUSE does not pass on attributes of statx";
 
 pub(crate) const KNOWN: &[Known] = &[

@@ -106,6 +106,63 @@ fn private(path: &Path) -> io::Result<()> {
     file.sync_all()
 }
 
+/// Ways to publish a directory, and with it a file below. `to` is a free name beside it, of which the parent
+/// has a directory with another name.
+type Published = fn(&Path, &Path) -> io::Result<()>;
+
+const DIRECTORIES: [(&str, Published); 6] = [
+    ("dir-chmod", |dir, _| {
+        fs::set_permissions(dir, Permissions::from_mode(0o755))
+    }),
+    ("dir-chown", |dir, _| {
+        std::os::unix::fs::chown(dir, Some(65_534), Some(65_534))
+    }),
+    ("dir-list", |dir, _| list(&File::open(dir)?)),
+    ("dir-name", |dir, to| fs::rename(dir, to)),
+    ("dir-place", |dir, to| {
+        fs::rename(dir, to.with_file_name("public").join(NESTED))
+    }),
+    ("dir-exchange", |dir, to| {
+        let decoy = to.with_file_name("decoys");
+        Ok(renameat_with(CWD, dir, CWD, decoy, RenameFlags::EXCHANGE)?)
+    }),
+];
+/// The directory in `public` for [`DIRECTORIES`].
+const NESTED: &str = "nested";
+/// The private file of a directory.
+const BELOW: &str = "below";
+
+/// Rewrites the file of a directory, and publishes the directory while the file is still open, or after its
+/// program has closed it, of which the server may learn later.
+fn publish_directory(
+    root: &Path,
+    (name, publish): (&str, Published),
+    is_open: bool,
+) -> io::Result<()> {
+    let dir = root.join(name);
+    let mut file = File::create(dir.join(BELOW))?;
+    file.write_all(&content(true))?;
+    let open = is_open.then_some(file);
+    publish(&dir, &root.join("shown"))?;
+    drop(open);
+    Ok(())
+}
+
+/// Whether a directory's file has the new content, or the old one and nobody else may reach it.
+fn judge_directory(root: &Path, dir: &Path) -> Result<(), String> {
+    let named = |what: String| format!("{}: {what}", dir.display());
+    let found = fs::read(dir.join(BELOW)).map_err(|error| named(error.to_string()))?;
+    let about = fs::metadata(dir).map_err(|error| named(error.to_string()))?;
+    let has_list =
+        File::open(dir).is_ok_and(|dir| fgetxattr(dir, LIST, &mut [0u8; 256][..]).is_ok());
+    let is_at_home = DIRECTORIES.iter().any(|(name, _)| dir == root.join(name));
+    let is_private = is_at_home && about.mode() & 0o7777 == 0o700 && about.uid() == 0 && !has_list;
+    match found == content(true) || found == content(false) && is_private {
+        true => Ok(()),
+        false => Err(named(format!("{} bytes, {:o}", found.len(), about.mode()))),
+    }
+}
+
 fn rewrite(root: &Path, way: &Way) -> io::Result<()> {
     let (from, to) = (root.join(way.name), root.join("public").join(way.name));
     let mut file = File::create(&from)?;
@@ -184,6 +241,60 @@ fn published(options: &str, recipe: &str) -> Result<(), String> {
         true => Ok(()),
         false => Err(format!("{wrong:#?}")),
     }
+}
+
+fn directory_published(
+    (options, recipe): (&str, &str),
+    way: (&str, Published),
+    is_open: bool,
+) -> Result<(), String> {
+    let image = DiskImage::make(recipe, "16M").ok_or("no image")?;
+    let mut mounted = Mounted::start(image.path(), options)?;
+    let root = mounted.root().to_owned();
+    let work = || -> io::Result<()> {
+        for dir in [way.0, "decoys", "public"].map(|name| root.join(name)) {
+            fs::create_dir(&dir)?;
+            fs::set_permissions(&dir, Permissions::from_mode(0o700))?;
+        }
+        private(&root.join(way.0).join(BELOW))?;
+        File::open(&root)?.sync_all()?;
+        publish_directory(&root, way, is_open)?;
+        File::create(root.join("log"))?.sync_all()
+    };
+    work().map_err(|error| format!("{error}: {}", mounted.log()))?;
+    mounted.kill();
+    drop(mounted);
+    crate::kills::wait_for_io_of_dead_process(image.path())?;
+    let mounted = Mounted::start(image.path(), "")?;
+    let root = mounted.root();
+    let places = [way.0, "shown", "decoys", "public/nested"].map(|name| root.join(name));
+    let there = places.iter().filter(|dir| dir.join(BELOW).exists());
+    let judged: Vec<_> = there.map(|dir| judge_directory(root, dir)).collect();
+    mounted.unmount();
+    work::e2fsck(image.path())?;
+    let [judged] = &judged[..] else {
+        return Err(format!("the file is in {} places", judged.len()));
+    };
+    let named = |what: &String| format!("{options} {}, open: {is_open}: {what}", way.0);
+    judged.as_ref().map_err(named).copied()
+}
+
+/// A directory is not published while the disk shows what a file below it held, whether the server knows
+/// already that the file was closed, or is told only later (over io_uring) or never (`small_files`).
+#[test]
+fn what_a_file_held_is_not_published_with_its_directory() {
+    if !Mounted::possible() {
+        return;
+    }
+    let mut wrong = Vec::new();
+    for options in ["commit=60", "commit=60,small_files"] {
+        for way in DIRECTORIES {
+            for is_open in [false, true] {
+                wrong.extend(directory_published((options, "-t ext4"), way, is_open).err());
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
 #[test]

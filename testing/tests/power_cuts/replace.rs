@@ -27,7 +27,8 @@ const STRICT: [&str; 4] = ["/r/a", "/r/b", "/r/c", "/r/d"];
 /// appended.
 const LOOSE: [&str; 2] = ["/r/e", "/r/f"];
 /// A directory, and where it is moved to. Its file `h` must be complete at any time too.
-const MOVED: [&str; 2] = ["/r/dir", "/r/tmp/dir"];
+const MOVED: &str = "/r/dir";
+const PLACES: [&str; 2] = ["/r/tmp/dir", "/r/other"];
 /// Ages in milliseconds at which dirty data is written: one that is never reached in this workload, and one
 /// that is reached while a file is being rewritten.
 const AGES_MS: [u64; 2] = [30_000, 20];
@@ -198,11 +199,16 @@ impl Saver<'_> {
         Ok(())
     }
 
-    /// Rewrites a file, closes it, and moves its directory, and back.
+    /// Rewrites a file, and moves its directory, and back. In some calls, the file is still open.
     fn move_directory(&mut self) -> Result<()> {
         let at = |dir: &str| format!("{dir}/h");
-        self.truncate(&at(MOVED[0]))?;
-        for (from, to) in [(MOVED[0], MOVED[1]), (MOVED[1], MOVED[0])] {
+        let place = PLACES[self.random.usize(..PLACES.len())];
+        let open = match self.random.bool() {
+            true => Some(self.volume.open_file(at(MOVED))?),
+            false => None,
+        };
+        self.truncate(&at(MOVED))?;
+        for (from, to) in [(MOVED, place), (place, MOVED)] {
             let bytes = self.contents.now(&at(from)).map(<[u8]>::to_vec);
             let bytes = bytes.unwrap_or_default();
             let file = self.volume.open_file(at(from))?;
@@ -211,6 +217,7 @@ impl Saver<'_> {
             self.volume.rename(from, to)?;
             self.others()?;
         }
+        drop(open);
         Ok(())
     }
 
@@ -300,7 +307,7 @@ impl Saver<'_> {
         let path = STRICT[self.random.usize(..STRICT.len())];
         let loose = LOOSE[self.random.usize(..LOOSE.len())];
         let has_blocks = self.contents.now(path).map_or(0, <[u8]>::len) > self.inline_bytes;
-        let nested = self.contents.now(&format!("{}/h", MOVED[0]));
+        let nested = self.contents.now(&format!("{MOVED}/h"));
         let is_nested = nested.map_or(0, <[u8]>::len) > self.inline_bytes;
         match self.random.u8(..13) {
             12 if is_nested && self.is_patient => self.move_directory(),
@@ -320,8 +327,10 @@ impl Saver<'_> {
         for path in LOOSE {
             self.contents.loose(path);
         }
-        let [nested, moved] = MOVED.map(|dir| format!("{dir}/h"));
-        self.contents.may_be(&moved, 0, None);
+        for place in PLACES {
+            self.contents.may_be(&format!("{place}/h"), 0, None);
+        }
+        let nested = format!("{MOVED}/h");
         let backups = LOOSE.map(|path| format!("{path}~"));
         let paths = STRICT.into_iter().chain(LOOSE);
         let nested = std::iter::once(nested.as_str());
@@ -357,7 +366,7 @@ fn play(
         volume.engine().plant(bug);
     }
     volume.create_dir_all("/r/tmp")?;
-    volume.create_dir(MOVED[0])?;
+    volume.create_dir(MOVED)?;
     let mut saver = Saver {
         log: volume.create_new("/r/log")?,
         volume: &volume,

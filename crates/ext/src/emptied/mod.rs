@@ -72,10 +72,11 @@ impl Data {
         }
     }
 
-    /// Called before a directory gets wider rights or another parent, which publishes the files below it:
-    /// carries out the deferred truncations of closed files. An open one may be rewritten only in part. What
-    /// cannot be written stays as it is. Without a journal, the order in which blocks are written is not
-    /// defined, so truncations that are not yet durable are made so.
+    /// Called before a directory gets wider rights or another place, which publishes the files below it:
+    /// carries out all deferred truncations, with the data if that can be written. So a file that is being
+    /// rewritten meanwhile may be incomplete after a crash. Whether its program has closed it is not known: a
+    /// mount learns of that later, or not at all. Without a journal, the order in which blocks are written is
+    /// not defined, so truncations that are not yet durable are made so.
     ///
     /// # Errors
     /// Errors of the journal.
@@ -83,14 +84,10 @@ impl Data {
         if self.journal.has_bug(Planted::AttributesFirst) {
             return Ok(());
         }
-        for inode in self
-            .emptied
-            .inodes()
-            .iter()
-            .filter(|inode| !inode.is_open())
-        {
+        for inode in &self.emptied.inodes() {
             if let Err(error) = finish(self, inode) {
-                tracing::debug!(ino = inode.ino.0, %error, "a truncation before a directory's change");
+                tracing::debug!(ino = inode.ino.0, %error, "data before a directory's change");
+                carry_out_truncation(self, inode)?;
             }
         }
         let committed = self.journal.committed();

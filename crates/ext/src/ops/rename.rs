@@ -146,12 +146,12 @@ fn try_rename(
             return Err(Reason::NotFound.into());
         }
         data_before_rename(fs, &seen, mode)?;
-        let moves_dir =
+        let has_dir =
             seen.source.is_dir() || seen.target.as_ref().is_some_and(|target| target.is_dir());
-        let moves_dir = moves_dir && old.dir.ino != new.dir.ino;
-        if moves_dir {
+        if has_dir {
             fs.truncations_before_directory()?;
         }
+        let moves_dir = has_dir && old.dir.ino != new.dir.ino;
         let alone = moves_dir.then(|| fs.lock_rename());
         if alone.is_some() {
             refuse_loops(fs, old, new, &seen, mode)?;
