@@ -126,7 +126,7 @@ impl Fs {
         if self.life.closed.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        let result = self.finish();
+        let result = self.finish().and(self.release_mmp());
         self.emptied.stop();
         self.cache.close();
         result
@@ -143,9 +143,10 @@ impl Fs {
             return Ok(());
         }
         self.check_going_on()?;
+        // If it fails, changes go on, and other machines must stay away.
         self.finish()?;
         self.life.written.store(true, Ordering::Release);
-        Ok(())
+        self.release_mmp()
     }
 
     /// Closes the volume without writing anything or marking it clean.
@@ -171,8 +172,11 @@ impl Fs {
         if result.is_err() {
             self.note_stop();
         }
-        let released = self.mmp.as_ref().map_or(Ok(()), MmpGuard::release);
-        result.and(released)
+        result
+    }
+
+    fn release_mmp(&self) -> Result<()> {
+        self.mmp.as_ref().map_or(Ok(()), MmpGuard::release)
     }
 
     /// In this order, so that a clean mark never reaches the disk early: first the superblock in the last

@@ -19,6 +19,8 @@ pub(super) enum Kind {
     Projects,
     /// 256 KiB and 16 inodes, so that it is soon full.
     Small,
+    /// ext4 with multiple-mount protection.
+    Mmp,
 }
 
 impl Kind {
@@ -28,12 +30,13 @@ impl Kind {
             Kind::Ext2 => (&["-t", "ext2", "-O", "^dir_index"], "4M"),
             Kind::Projects => (&["-t", "ext4", "-O", "project"], "4M"),
             Kind::Small => (&["-t", "ext2", "-N", "16", "-m", "0"], "256K"),
+            Kind::Mmp => (&["-t", "ext4", "-O", "mmp"], "4M"),
         }
     }
 
     /// The image's bytes; `None` if `mke2fs` is missing.
     fn image(self) -> Option<&'static [u8]> {
-        static IMAGES: [OnceLock<Option<Vec<u8>>>; 4] = [const { OnceLock::new() }; 4];
+        static IMAGES: [OnceLock<Option<Vec<u8>>>; 5] = [const { OnceLock::new() }; 5];
         IMAGES[self as usize].get_or_init(|| self.make()).as_deref()
     }
 
