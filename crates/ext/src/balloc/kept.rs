@@ -76,6 +76,11 @@ impl Caller {
         let is_in = kept.has_root_group() && self.is_in(kept.group);
         self.without_process(is_in.then_some(kept.group))
     }
+
+    /// Whether the caller may use the blocks reserved for root, or no limits apply to it.
+    pub(crate) fn is_privileged(self, on: &Blocks) -> bool {
+        self.is_root() || on.balloc.kept.admits(self)
+    }
 }
 
 /// Clusters that data leaves to mappings: 1/50 of the volume, at most 4096. 0 without extents: the reserve is

@@ -22,9 +22,13 @@ impl Cached {
         self.file.lock().as_ref().and_then(Weak::upgrade)
     }
 
-    /// Bytes were stored for this caller, whose process may end. If several callers' bytes have no space, the
-    /// last counts.
-    pub(crate) fn note_stored_for(&self, caller: Caller) {
-        *self.stored_for.lock() = Some(caller);
+    /// Bytes are stored for this caller, whose process may end. If bytes of several callers have no space,
+    /// they count as those of one without privileges, if there is one.
+    pub(crate) fn note_stored_for(&self, caller: Caller, is_privileged: impl Fn(Caller) -> bool) {
+        let mut known = self.stored_for.lock();
+        let waits = self.space.refused.is_any();
+        if known.is_none_or(|known| !waits || is_privileged(known)) {
+            *known = Some(caller);
+        }
     }
 }

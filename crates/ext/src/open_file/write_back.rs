@@ -26,6 +26,9 @@ impl OpenFile {
         let range = offset..offset.saturating_add(len);
         let bufs = [IoSlice::new(bytes)];
         let put = |at: u64, bufs: &[IoSlice<'_>]| buffered::write_back(&self.host, at, bufs);
+        // Before, as others may try again to find space for the bytes as soon as they are stored; and after,
+        // in case another caller's bytes were stored meanwhile.
+        self.note_caller();
         let stored = file::check_may_store(&self.fs, &self.inode)
             .and_then(|()| self.write_once(Some(offset), &bufs, put));
         let lost = match stored {
@@ -35,10 +38,8 @@ impl OpenFile {
                 Some(error)
             }
             Ok((_, Stored { accepted, lost })) => {
-                if self.space().refused.is_any()
-                    && let Some(cached) = self.inode.cached.get()
-                {
-                    cached.note_stored_for(Caller::current().lasting(&self.fs));
+                if self.space().refused.is_any() {
+                    self.note_caller();
                 }
                 buffered::pause(&self.host, accepted);
                 // An error is returned by each later sync too.
@@ -56,5 +57,13 @@ impl OpenFile {
             }
         };
         lost.map_or(Ok(()), |why| Err(why.into()))
+    }
+
+    /// Notes for whom bytes are stored.
+    fn note_caller(&self) {
+        if let Some(cached) = self.inode.cached.get() {
+            let caller = Caller::current().lasting(&self.fs);
+            cached.note_stored_for(caller, |known| known.is_privileged(&self.fs));
+        }
     }
 }

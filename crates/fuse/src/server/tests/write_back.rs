@@ -3,11 +3,11 @@
 //! removed.
 
 use rustix::io::Errno;
-use throughline::DirtyLimits;
+use throughline::{Device, DirtyLimits};
 
 use super::bytes::{self, Bytes, Setattr, op};
 use super::device::Kind;
-use super::harness::{Mount, mount_of};
+use super::harness::{Caller, Mount, mount_of};
 use crate::nodes::ROOT_NODEID;
 
 const O_RDWR: u32 = 2;
@@ -21,6 +21,9 @@ const SEEK_HOLE: u32 = 4;
 /// Bytes that are stored, in blocks of 1 KiB. A quarter of them has space.
 const STORED: usize = 16 << 10;
 const FREE: u64 = 4 << 10;
+/// `EXT4_MMP_MAGIC`, `EXT4_MMP_SEQ_CLEAN`.
+const MMP_MAGIC: u32 = 0x004d_4d50;
+const MMP_CLEAN: u32 = 0xff4d_4d50;
 /// The size of the file, which is a hole.
 const SIZE: u64 = 128 << 10;
 
@@ -33,7 +36,13 @@ struct Full {
 
 impl Full {
     fn new() -> Option<Full> {
-        let mount = mount_of(Kind::Ext4)?;
+        Full::made(Kind::Ext4, Caller::root())
+    }
+
+    /// A volume that a user has filled, who also stores.
+    fn made(kind: Kind, user: Caller) -> Option<Full> {
+        let mount = mount_of(kind)?;
+        mount.by(user);
         let node = mount.file("stored");
         set_size(&mount, node, SIZE).done_or_body();
         let filler = mount.file("filler");
@@ -87,6 +96,12 @@ impl Full {
     /// Syncs succeed; with another server, which has nothing in memory, the file begins with these bytes.
     #[track_caller]
     fn holds(self, begin: &[u8]) {
+        self.holds_at(&[(0, begin.to_vec())]);
+    }
+
+    /// The same, for bytes at some places. The rest of the file is a hole.
+    #[track_caller]
+    fn holds_at(self, wanted: &[(u64, Vec<u8>)]) {
         let Full { mount, node, fh } = self;
         mount.ask(op::FSYNC, node, bytes::fsync(fh, 0)).done();
         mount.ask_root(op::SYNCFS, []).done();
@@ -94,12 +109,11 @@ impl Full {
         let mount = mount.again(&crate::options::MountOptions::default());
         let node = mount.find("stored");
         let found = mount.contents(node);
-        assert!(
-            found[..begin.len()] == *begin,
-            "{:?}",
-            differs(&found, begin)
-        );
-        assert!(found[begin.len()..].iter().all(|byte| *byte == 0));
+        let mut all = vec![0; found.len()];
+        for (at, bytes) in wanted {
+            all[*at as usize..][..bytes.len()].copy_from_slice(bytes);
+        }
+        assert!(found[..] == all, "{:?}", differs(&found, &all));
     }
 
     fn make_room(&self) {
@@ -203,6 +217,83 @@ fn a_volume_with_bytes_that_have_no_space_is_not_closed_in_silence() {
         closed.expect_err("bytes are lost").raw_os_error(),
         Some(Errno::NOSPC.raw_os_error())
     );
+}
+
+/// The sequence of the block of multiple-mount protection.
+fn mmp_sequence(mount: &Mount) -> u32 {
+    let mut block = [0; 1024];
+    for at in 0..mount.device.len_bytes() / 1024 {
+        mount
+            .device
+            .read_exact_at(&mut block, at * 1024)
+            .expect("a read");
+        let word = |at: usize| u32::from_le_bytes(block[at..at + 4].try_into().expect("4 bytes"));
+        if word(0) == MMP_MAGIC {
+            return word(4);
+        }
+    }
+    panic!("no block of multiple-mount protection");
+}
+
+#[test]
+fn other_machines_stay_away_from_a_volume_that_could_not_be_closed() {
+    let Some(full) = Full::made(Kind::Mmp, Caller::root()) else {
+        return;
+    };
+    assert_eq!(full.write_back(0, &[b'A'; STORED]), Ok(STORED as u32));
+    full.mount
+        .server
+        .volume
+        .end_writing()
+        .expect_err("no space");
+    assert_ne!(
+        mmp_sequence(&full.mount),
+        MMP_CLEAN,
+        "it is still written to"
+    );
+    full.make_room();
+    full.mount.server.volume.end_writing().expect("closed");
+    assert_eq!(mmp_sequence(&full.mount), MMP_CLEAN);
+}
+
+/// A block behind them that has its place is written, and the sync fails all the same.
+#[test]
+fn bytes_without_space_are_not_hidden_by_those_behind_them() {
+    let Some(full) = Full::new() else { return };
+    let behind = SIZE / 4;
+    assert_eq!(full.write_back(behind, &[b'B'; 1024]), Ok(1024));
+    full.mount
+        .ask(op::FSYNC, full.node, bytes::fsync(full.fh, 0))
+        .done();
+    assert_eq!(full.write_back(0, &[b'A'; STORED]), Ok(STORED as u32));
+    for _ in 0..2 {
+        assert_eq!(full.write_back(behind, &[b'C'; 1024]), Ok(1024));
+        full.is_short();
+    }
+    full.make_room();
+    full.holds_at(&[(0, [b'A'; STORED].to_vec()), (behind, vec![b'C'; 1024])]);
+}
+
+/// What root stores in the same file does not lead what waits for space into root's reserve.
+#[test]
+fn what_a_user_stored_waits_for_space_that_is_not_reserved() {
+    let user = Caller::user(1001, 1001);
+    let Some(full) = Full::made(Kind::Ext4, user) else {
+        return;
+    };
+    assert_eq!(full.write_back(0, &[b'A'; STORED]), Ok(STORED as u32));
+    full.is_short();
+    full.mount.by(Caller::root());
+    let by_root = full.mount.open(full.node, O_RDWR);
+    let ask = bytes::write_with(by_root, SIZE / 2, WRITE_CACHE, 0, b"R");
+    full.mount.ask(op::WRITE, full.node, ask).ok();
+    full.is_short();
+    full.mount.by(user);
+    full.is_short();
+    full.make_room();
+    full.mount
+        .ask(op::FSYNC, full.node, bytes::fsync(by_root, 0))
+        .done();
 }
 
 #[test]
