@@ -3,7 +3,7 @@
 use std::io::{BufReader, Read};
 
 use crate::error::{Error, Result};
-use crate::host::fingerprint;
+use crate::host::fingerprint_of;
 use crate::limits::Limits;
 use crate::source::{Access, Item, Source};
 use crate::stream::{Compression, Window, decoder, from_read, spool_place};
@@ -20,7 +20,7 @@ pub(crate) struct ArchiveFile {
 impl ArchiveFile {
     pub(crate) fn new(window: Window, name: &str, limits: &Limits) -> Result<ArchiveFile> {
         let failed = |error: std::io::Error| Error::io(name, error);
-        let metadata = window.file.metadata().map_err(failed)?;
+        let fingerprint = fingerprint_of(&window.file).map_err(failed)?;
         let mut head = [0; 6];
         let known = window.length.min(6) as usize;
         window
@@ -30,18 +30,14 @@ impl ArchiveFile {
             name: name.to_owned(),
             compression: Compression::of(&head[..known]),
             limit_bytes: limits.stream_bytes,
-            fingerprint: fingerprint(&metadata),
+            fingerprint,
             window,
         })
     }
 
     pub(crate) fn check(&self) -> Result<()> {
-        let now = self
-            .window
-            .file
-            .metadata()
-            .map_err(|error| Error::io(&self.name, error))?;
-        if fingerprint(&now) == self.fingerprint {
+        let now = fingerprint_of(&self.window.file);
+        if now.map_err(|error| Error::io(&self.name, error))? == self.fingerprint {
             Ok(())
         } else {
             Err(Error::Changed(self.name.clone()))

@@ -18,6 +18,8 @@ mod content;
 mod error;
 mod exclude;
 mod host;
+#[doc(hidden)]
+pub mod host_tree;
 mod image;
 mod limits;
 mod memory;

@@ -12,6 +12,7 @@ use crate::content::SourceId;
 use crate::error::{Error, Result};
 use crate::exclude::LeftOut;
 use crate::host;
+use crate::host_tree::Identity;
 use crate::image::{
     Layer, Platform, Store, is_image_name, layers_of, probe, probe_input, scan_layers,
 };
@@ -38,7 +39,7 @@ pub struct Merge {
     /// Whether there was a tree at first.
     is_onto: bool,
     /// Files of this machine that are in no directory, by device and inode.
-    left_out: Vec<(u64, u64)>,
+    left_out: Vec<Identity>,
 }
 
 /// Whether the path is to be left out.
@@ -102,7 +103,10 @@ impl Merge {
     /// Leaves a file of this machine, under all its names, out of directories that are added: such as the
     /// image that is being replaced.
     pub fn leave_out(&mut self, file: &std::fs::Metadata) {
-        self.left_out.push((file.dev(), file.ino()));
+        self.left_out.push(Identity {
+            device: file.dev(),
+            inode: file.ino(),
+        });
     }
 
     /// How many layers are read at once. At first: as many as there are processors.

@@ -142,7 +142,9 @@ impl NewFile {
 
     /// Takes over the permissions and the owner of the file that is replaced, if there is one.
     fn resemble(&self, image: &Path) -> io::Result<()> {
-        let Ok(before) = image.symlink_metadata() else {
+        let before = image.symlink_metadata().ok();
+        // A link that others have put there has the permissions of no file.
+        let Some(before) = before.filter(std::fs::Metadata::is_file) else {
             return Ok(());
         };
         let file = self.file();

@@ -15,7 +15,9 @@ use std::thread::Scope;
 use crossbeam_channel::{Receiver, Sender};
 
 use super::look::Seen;
+use super::unreached;
 use crate::error::{Error, Result};
+use crate::host_tree::{FolderId, Folders, Names};
 use crate::threads;
 
 const JOBS_AHEAD: u64 = 64;
@@ -25,16 +27,16 @@ const MOST_THREADS: usize = 4;
 
 /// Names to look at.
 pub(super) struct Job {
+    /// The path of the directory, for messages and for the tree.
     path: PathBuf,
-    /// The number of the directory.
-    directory: u32,
-    /// Names in it; `None`: all.
-    names: Option<Vec<OsString>>,
+    directory: FolderId,
+    /// Names in it, and whether they are those of directories; `None`: all.
+    names: Option<Vec<(OsString, bool)>>,
 }
 
 /// Names of a directory, in order.
 pub(super) struct Listed {
-    pub(super) directory: u32,
+    pub(super) directory: FolderId,
     pub(super) seen: Vec<Seen>,
     /// Jobs for further names.
     pub(super) rest: Vec<Job>,
@@ -42,7 +44,7 @@ pub(super) struct Listed {
 
 impl Job {
     /// Lists a directory.
-    pub(super) fn list(path: PathBuf, directory: u32) -> Job {
+    pub(super) fn list(path: PathBuf, directory: FolderId) -> Job {
         Job {
             path,
             directory,
@@ -50,12 +52,21 @@ impl Job {
         }
     }
 
-    fn run(self, is_unwanted: &(dyn Fn(&Path) -> bool + Sync)) -> Result<Listed> {
+    fn run(
+        self,
+        folders: &Folders,
+        is_unwanted: &(dyn Fn(&Path) -> bool + Sync),
+    ) -> Result<Listed> {
+        let dir = folders.get(self.directory);
+        let dir = dir.map_err(|error| unreached(self.path.display(), error))?;
         let mut rest = Vec::new();
         let names = match self.names {
             Some(names) => names,
             None => {
-                let mut all = names(&self.path)?;
+                let failed = |error| Error::io(self.path.display(), error);
+                let mut all: Vec<_> = Names::read(&dir).map_err(failed)?.collect();
+                // So that nothing depends on the order in which the host lists them.
+                all.sort_unstable();
                 let further = all.split_off(all.len().min(NAMES_TOGETHER));
                 rest.extend(further.chunks(NAMES_TOGETHER).map(|names| Job {
                     path: self.path.clone(),
@@ -65,26 +76,19 @@ impl Job {
                 all
             }
         };
-        let paths = names.into_iter().map(|name| self.path.join(name));
-        let wanted = paths.filter(|path| !is_unwanted(path));
+        let mut seen = Vec::new();
+        for (name, is_folder) in names {
+            let path = self.path.join(&name);
+            if !is_unwanted(&path) {
+                seen.push(Seen::look(&dir, &name, is_folder, path)?);
+            }
+        }
         Ok(Listed {
             directory: self.directory,
-            seen: wanted.map(Seen::look).collect::<Result<_>>()?,
+            seen,
             rest,
         })
     }
-}
-
-/// All names in a directory, sorted, so that nothing depends on the order in which the host lists them.
-fn names(path: &Path) -> Result<Vec<OsString>> {
-    let failed = |error| Error::io(path.display(), error);
-    let listed: std::io::Result<Vec<_>> = std::fs::read_dir(path)
-        .map_err(failed)?
-        .map(|entry| Ok(entry?.file_name()))
-        .collect();
-    let mut names = listed.map_err(failed)?;
-    names.sort_unstable();
-    Ok(names)
 }
 
 /// What became of a job. The caller's code, which says what is unwanted, may panic.
@@ -105,6 +109,7 @@ pub(super) struct Ahead {
 impl Ahead {
     pub(super) fn start<'s, 'e>(
         scope: &'s Scope<'s, 'e>,
+        folders: &'e Folders,
         is_unwanted: &'e (dyn Fn(&Path) -> bool + Sync),
     ) -> Result<Ahead> {
         let (jobs, to_do) = crossbeam_channel::unbounded::<(u64, Job)>();
@@ -114,7 +119,7 @@ impl Ahead {
             let (to_do, result) = (to_do.clone(), result.clone());
             move || {
                 for (number, job) in to_do {
-                    let run = AssertUnwindSafe(|| job.run(is_unwanted));
+                    let run = AssertUnwindSafe(|| job.run(folders, is_unwanted));
                     // Nobody takes it after an error.
                     let _ = result.send((number, catch_unwind(run)));
                 }

@@ -1,24 +1,23 @@
-//! What there is to see of a name on the host, but for the data.
+//! What there is to see of a name on the host, but for the data. All of it is of one inode.
 
 use std::ffi::OsStr;
-use std::fs::Metadata;
-use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::fs::File;
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::SeekFrom;
+use rustix::fs::{FileType, OFlags, SeekFrom};
 use rustix::io::Errno;
 
-use super::open;
+use super::unreached;
 use crate::content::Extent;
 use crate::error::{Error, Result};
+use crate::host_tree::{Attributes, Held, Status, open_file};
 use crate::meta::{Meta, Time, Xattr};
 
 /// A name, and what it leads to.
 pub(super) struct Seen {
     pub(super) path: PathBuf,
-    pub(super) metadata: Metadata,
+    pub(super) status: Status,
     pub(super) meta: Meta,
     /// Of a symlink.
     pub(super) target: Vec<u8>,
@@ -27,27 +26,53 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Looks at a name, without following it.
-    pub(super) fn look(path: PathBuf) -> Result<Seen> {
-        let metadata = match std::fs::symlink_metadata(&path) {
-            Ok(metadata) => metadata,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(Error::Changed(path.display().to_string()));
-            }
-            Err(error) => return Err(Error::io(path.display(), error)),
+    /// Looks at a name in an open directory, without following it. `is_folder`: the directory calls it a
+    /// directory. `path` is for messages and for the tree.
+    pub(super) fn look(
+        dir: impl AsFd,
+        name: &OsStr,
+        is_folder: bool,
+        path: PathBuf,
+    ) -> Result<Seen> {
+        let failed = |error: Errno| Error::io(path.display(), error);
+        let look = || match is_folder {
+            true => Held::look_at_folder(&dir, name),
+            false => Held::look(&dir, name),
         };
-        let meta = meta(&path, &metadata)?;
+        // Not every file system lists types.
+        let looked = look().and_then(|held| match held.status().kind() {
+            FileType::Directory if !is_folder => Held::look_at_folder(&dir, name),
+            _ => Ok(held),
+        });
+        let held = looked.map_err(|error| match error {
+            Errno::NOENT => Error::Changed(path.display().to_string()),
+            error => failed(error),
+        })?;
+        let status = *held.status();
+        let open = || {
+            let is_same = |found: &Status| found.identity == status.identity;
+            let opened = open_file(&dir, name, OFlags::RDONLY, false, is_same);
+            opened.map_err(|error| unreached(path.display(), error))
+        };
+        let xattrs = match (xattrs(&held.attributes()), status.kind()) {
+            // Without /proc, files have to be opened.
+            (Err(Errno::NOSYS), FileType::RegularFile) => {
+                xattrs(&Attributes::Open(open()?.0.as_fd()))
+            }
+            (read, _) => read,
+        };
+        let meta = meta(&status, attributes_of(&path, xattrs)?);
         let (mut target, mut extents) = (Vec::new(), Vec::new());
-        if metadata.is_symlink() {
-            let read = std::fs::read_link(&path);
-            let read = read.map_err(|error| Error::io(path.display(), error))?;
-            target = read.as_os_str().as_bytes().to_vec();
-        } else if metadata.is_file() {
-            extents = data(&path, &metadata)?;
+        match status.kind() {
+            FileType::Symlink => target = held.link_target().map_err(failed)?,
+            FileType::RegularFile => {
+                extents = data(&status, || Ok(open()?.0), failed)?;
+            }
+            _ => {}
         }
         Ok(Seen {
             path,
-            metadata,
+            status,
             meta,
             target,
             extents,
@@ -55,68 +80,66 @@ impl Seen {
     }
 
     /// The last part of the path.
-    pub(super) fn name(&self) -> &[u8] {
-        self.path.file_name().map_or(&[], OsStr::as_bytes)
-    }
-
-    /// Device and inode.
-    pub(super) fn identity(&self) -> (u64, u64) {
-        (self.metadata.dev(), self.metadata.ino())
+    pub(super) fn name(&self) -> &OsStr {
+        self.path.file_name().unwrap_or_default()
     }
 }
 
-pub(super) fn meta(path: &Path, metadata: &Metadata) -> Result<Meta> {
-    Ok(Meta {
-        permissions: (metadata.mode() & 0o7777) as u16,
-        uid: metadata.uid(),
-        gid: metadata.gid(),
+/// What the tree is to know of the directory that it begins with.
+pub(super) fn meta_of_root(path: &Path, dir: impl AsFd, status: &Status) -> Result<Meta> {
+    let read = xattrs(&Attributes::Open(dir.as_fd()));
+    Ok(meta(status, attributes_of(path, read)?))
+}
+
+fn meta(status: &Status, xattrs: Vec<Xattr>) -> Meta {
+    let (seconds, nanoseconds) = status.modified;
+    Meta {
+        permissions: (status.mode & 0o7777) as u16,
+        uid: status.uid,
+        gid: status.gid,
         mtime: Time {
-            seconds: metadata.mtime(),
-            nanoseconds: metadata.mtime_nsec() as u32,
+            seconds,
+            nanoseconds,
         },
         // Reading the tree changes these, and so would the image.
         atime: None,
         ctime: None,
-        xattrs: xattrs(path).map_err(|error| Error::io(path.display(), error))?,
+        xattrs,
+    }
+}
+
+fn attributes_of(path: &Path, read: std::result::Result<Vec<Xattr>, Errno>) -> Result<Vec<Xattr>> {
+    read.map_err(|error| match error {
+        Errno::NOSYS => Error::Unsupported(format!(
+            "{}: its extended attributes cannot be read, because /proc is not mounted",
+            path.display()
+        )),
+        error => Error::io(path.display(), error),
     })
 }
 
-fn xattrs(path: &Path) -> std::result::Result<Vec<Xattr>, Errno> {
-    // Most files have none, or few.
-    let mut few = [0; 256];
-    let mut many = Vec::new();
-    let mut listed = rustix::fs::llistxattr(path, &mut few[..]);
-    while listed == Err(Errno::RANGE) && many.len() < 1 << 20 {
-        many.resize((many.len() * 8).max(1 << 10), 0);
-        listed = rustix::fs::llistxattr(path, &mut many[..]);
-    }
-    let length = match listed {
-        Ok(length) => length,
+fn xattrs(of: &Attributes<'_>) -> std::result::Result<Vec<Xattr>, Errno> {
+    let names = match of.names() {
         Err(Errno::NOTSUP) => return Ok(Vec::new()),
-        Err(error) => return Err(error),
+        names => names?,
     };
-    let names = if many.is_empty() { &few[..] } else { &many };
     let mut xattrs = Vec::new();
-    let names: &[u8] = &names[..length];
-    for name in names
-        .split(|&byte| byte == 0)
-        .filter(|name| !name.is_empty())
-    {
-        let mut value = vec![0; 64 << 10];
-        match rustix::fs::lgetxattr(path, name, &mut value[..]) {
-            Ok(length) => value.truncate(length),
-            Err(Errno::NODATA) => continue,
-            Err(error) => return Err(error),
+    for name in names {
+        // It may have been removed between the two calls.
+        if let Some(value) = of.get(&name)? {
+            xattrs.push((name, value));
         }
-        value.shrink_to_fit();
-        xattrs.push((name.to_vec(), value));
     }
     Ok(xattrs)
 }
 
 /// The data of a file: all of it, or what `SEEK_DATA` finds if it has fewer blocks than its size needs.
-fn data(path: &Path, metadata: &Metadata) -> Result<Vec<Extent>> {
-    let size = metadata.size();
+fn data(
+    status: &Status,
+    open: impl FnOnce() -> Result<File>,
+    failed: impl Fn(Errno) -> Error,
+) -> Result<Vec<Extent>> {
+    let size = status.size;
     let run = |offset: u64, end: u64| Extent {
         offset,
         length: end - offset,
@@ -125,11 +148,10 @@ fn data(path: &Path, metadata: &Metadata) -> Result<Vec<Extent>> {
     if size == 0 {
         return Ok(Vec::new());
     }
-    if metadata.blocks().saturating_mul(512) >= size {
+    if status.blocks.saturating_mul(512) >= size {
         return Ok(vec![run(0, size)]);
     }
-    let failed = |error: Errno| Error::io(path.display(), error);
-    let file = open(path).map_err(failed)?;
+    let file = open()?;
     let mut extents = Vec::new();
     let mut at = 0;
     while at < size {
@@ -141,7 +163,7 @@ fn data(path: &Path, metadata: &Metadata) -> Result<Vec<Extent>> {
             Err(error) => return Err(failed(error)),
         };
         let end = rustix::fs::seek(&file, SeekFrom::Hole(start))
-            .map_err(failed)?
+            .map_err(&failed)?
             .min(size);
         if end <= start {
             break;

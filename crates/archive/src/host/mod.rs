@@ -1,5 +1,6 @@
 //! A directory of this machine as a source. No root is needed: owners, modes and attributes are those that
-//! `lstat(2)` and `listxattr(2)` show.
+//! `stat(2)` and `listxattr(2)` show. Others may change the directory meanwhile: nothing outside of it is
+//! read ([`host_tree`](crate::host_tree)), and what was replaced after it was seen is refused.
 //!
 //! ```text
 //! scan ─► ahead ─► look     names in order into the tree; threads that look at them; what there is to see
@@ -9,72 +10,76 @@ mod ahead;
 mod look;
 mod scan;
 
-use std::ffi::OsString;
+use std::ffi::OsStr;
+use std::fmt::Display;
 use std::fs::File;
 use std::hash::BuildHasher;
 use std::io;
-use std::os::unix::ffi::OsStringExt;
-use std::os::unix::fs::{FileExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
 
 use rustix::fs::OFlags;
-use rustix::io::Errno;
 
 pub(crate) use self::scan::scan;
 use crate::error::{Error, Result};
+use crate::host_tree::calls::fstat;
+use crate::host_tree::{FolderId, Folders, Status, Unreached, open_file};
 use crate::source::{Item, Source};
 
 /// A number that changes when a file does: of its device, inode, size, and times of change.
-pub(crate) fn fingerprint(metadata: &std::fs::Metadata) -> u64 {
+pub(crate) fn fingerprint(status: &Status) -> u64 {
     foldhash::quality::FixedState::with_seed(0).hash_one((
-        (metadata.dev(), metadata.ino(), metadata.size()),
-        (metadata.mtime(), metadata.mtime_nsec()),
-        (metadata.ctime(), metadata.ctime_nsec()),
+        (status.identity, status.size),
+        status.modified,
+        status.changed,
     ))
 }
 
-/// The files of a directory: 16 bytes for each, and its name.
+/// That of an open file.
+pub(crate) fn fingerprint_of(file: &File) -> io::Result<u64> {
+    Ok(fingerprint(&fstat(file)?))
+}
+
+/// The files of a directory.
 pub(crate) struct HostDirectory {
     root: PathBuf,
-    /// The directory above, and the name.
-    directories: Vec<(u32, u32)>,
-    files: Vec<HostFile>,
+    folders: Folders,
+    files: Files,
+}
+
+/// Files by number: 16 bytes for each, and its name.
+#[derive(Default)]
+struct Files {
+    list: Vec<HostFile>,
     /// Names, each after its length in a byte.
     names: Vec<u8>,
 }
 
 struct HostFile {
-    directory: u32,
+    folder: FolderId,
     name: u32,
     fingerprint: u64,
 }
 
-impl HostDirectory {
-    fn name(&mut self, name: &[u8]) -> Result<u32> {
-        let at = u32::try_from(self.names.len());
-        let at = at.map_err(|_| Error::limit(self.root.display(), "names need more than 4 GiB"))?;
+impl Files {
+    /// The number of a new file; `None`: there are too many.
+    fn add(&mut self, folder: FolderId, name: &OsStr, fingerprint: u64) -> Option<u32> {
+        let file = HostFile {
+            folder,
+            name: u32::try_from(self.names.len()).ok()?,
+            fingerprint,
+        };
         self.names.push(name.len() as u8);
-        self.names.extend_from_slice(name);
-        Ok(at)
+        self.names.extend_from_slice(name.as_bytes());
+        self.list.push(file);
+        u32::try_from(self.list.len() - 1).ok()
     }
 
-    fn text(&self, at: u32) -> OsString {
-        let at = at as usize;
+    fn name(&self, file: &HostFile) -> &OsStr {
+        let at = file.name as usize;
         let length = usize::from(self.names[at]);
-        OsString::from_vec(self.names[at + 1..at + 1 + length].to_vec())
-    }
-
-    fn path(&self, file: &HostFile) -> PathBuf {
-        let mut parts = vec![self.text(file.name)];
-        let mut directory = file.directory;
-        while directory != 0 {
-            let (above, name) = self.directories[directory as usize];
-            parts.push(self.text(name));
-            directory = above;
-        }
-        let mut path = self.root.clone();
-        path.extend(parts.into_iter().rev());
-        path
+        OsStr::from_bytes(&self.names[at + 1..at + 1 + length])
     }
 }
 
@@ -84,14 +89,16 @@ impl Source for HostDirectory {
     }
 
     fn open_item(&self, item: u32) -> Result<Box<dyn Item + '_>> {
-        let known = &self.files[item as usize];
-        let path = self.path(known);
-        let name = path.display().to_string();
-        let file = match open(&path) {
-            Ok(file) => file,
-            Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => return Err(Error::Changed(name)),
-            Err(error) => return Err(Error::io(name, error)),
-        };
+        let known = &self.files.list[item as usize];
+        let name = self.files.name(known);
+        let is_known = |found: &Status| fingerprint(found) == known.fingerprint;
+        let opened = self
+            .folders
+            .get(known.folder)
+            .and_then(|dir| open_file(&*dir, name, OFlags::RDONLY, false, is_known));
+        let inside = self.folders.path(known.folder).join(name);
+        let name = self.root.join(inside).display().to_string();
+        let (file, _) = opened.map_err(|error| unreached(&name, error))?;
         Ok(Box::new(OpenFile {
             file,
             name,
@@ -100,10 +107,12 @@ impl Source for HostDirectory {
     }
 }
 
-/// Opens what was a regular file: neither what a link that was put there leads to, nor waiting for a pipe.
-fn open(path: &Path) -> std::result::Result<File, Errno> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
-    rustix::fs::open(path, flags, rustix::fs::Mode::empty()).map(File::from)
+/// The error of something that was seen before.
+fn unreached(place: impl Display, error: Unreached) -> Error {
+    match error {
+        Unreached::Replaced => Error::Changed(place.to_string()),
+        Unreached::Failed(error) => Error::io(place, error),
+    }
 }
 
 struct OpenFile {
@@ -115,7 +124,7 @@ struct OpenFile {
 impl Item for OpenFile {
     fn read_at(&self, at: u64, buffer: &mut [u8]) -> Result<()> {
         self.file.read_exact_at(buffer, at).map_err(|error| {
-            // Another file may be there by now, even one that cannot be read.
+            // Another size by now, or another content.
             let is_short = error.kind() == io::ErrorKind::UnexpectedEof;
             match is_short || matches!(self.finish(), Err(Error::Changed(_))) {
                 true => Error::Changed(self.name.clone()),
@@ -125,11 +134,8 @@ impl Item for OpenFile {
     }
 
     fn finish(&self) -> Result<()> {
-        let now = self
-            .file
-            .metadata()
-            .map_err(|error| Error::io(&self.name, error))?;
-        if fingerprint(&now) == self.fingerprint {
+        let now = fingerprint_of(&self.file).map_err(|error| Error::io(&self.name, error))?;
+        if now == self.fingerprint {
             Ok(())
         } else {
             Err(Error::Changed(self.name.clone()))

@@ -2,14 +2,17 @@
 
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+
+use rustix::fs::FileType;
 
 use super::ahead::{Ahead, Job, Listed};
 use super::look::{self, Seen};
-use super::{HostDirectory, HostFile, fingerprint};
+use super::{Files, HostDirectory, fingerprint, unreached};
 use crate::content::{FileContent, SourceId};
 use crate::error::{Error, Result};
+use crate::host_tree::calls::fstat;
+use crate::host_tree::{FolderId, Folders, Identity};
 use crate::merge::Unwanted;
 use crate::meta::{Device, Kind};
 use crate::tree::{NodeId, Tree};
@@ -21,34 +24,37 @@ pub(crate) fn scan(
     tree: &mut Tree,
     id: SourceId,
     unwanted: &Unwanted,
-    left_out: &[(u64, u64)],
+    left_out: &[Identity],
 ) -> Result<HostDirectory> {
+    // The directory itself may be given as a symlink.
+    let failed = |error| Error::io(root.display(), error);
+    let folders = Folders::open_root(root).map_err(failed)?;
+    let dir = folders.get(FolderId::ROOT);
+    let dir = dir.map_err(|error| unreached(root.display(), error))?;
+    let status = fstat(&dir).map_err(failed)?;
+    tree.mkdir(b"/", &look::meta_of_root(root, &dir, &status)?)?;
+    let is_unwanted = |path: &Path| unwanted(inside(root, path));
     let mut scan = Scan {
-        source: HostDirectory {
-            root: root.to_owned(),
-            directories: vec![(0, 0)],
-            files: Vec::new(),
-            names: Vec::new(),
-        },
+        root,
+        folders: &folders,
+        files: Files::default(),
         tree,
         id,
         left_out,
         linked: HashMap::new(),
     };
-    // The directory itself may be given as a symlink.
-    let failed = |error| Error::io(root.display(), error);
-    let metadata = std::fs::metadata(root).map_err(failed)?;
-    let canonical = root.canonicalize().map_err(failed)?;
-    let meta = look::meta(&canonical, &metadata)?;
-    scan.tree.mkdir(b"/", &meta)?;
-    let is_unwanted = |path: &Path| unwanted(inside(root, path));
-    std::thread::scope(|scope| {
-        let mut ahead = Ahead::start(scope, &is_unwanted)?;
-        ahead.push(Job::list(root.to_owned(), 0));
+    std::thread::scope(|scope| -> Result<()> {
+        let mut ahead = Ahead::start(scope, &folders, &is_unwanted)?;
+        ahead.push(Job::list(root.to_owned(), FolderId::ROOT));
         while let Some(listed) = ahead.next() {
             scan.enter(listed?, &mut ahead)?;
         }
-        Ok(scan.source)
+        Ok(())
+    })?;
+    Ok(HostDirectory {
+        root: root.to_owned(),
+        files: scan.files,
+        folders,
     })
 }
 
@@ -59,43 +65,48 @@ fn inside<'p>(root: &Path, path: &'p Path) -> &'p [u8] {
 }
 
 struct Scan<'t> {
-    source: HostDirectory,
+    root: &'t Path,
+    folders: &'t Folders,
+    files: Files,
     tree: &'t mut Tree,
     id: SourceId,
-    left_out: &'t [(u64, u64)],
-    /// Nodes with hard links, by device and inode.
-    linked: HashMap<(u64, u64), NodeId>,
+    left_out: &'t [Identity],
+    /// Nodes with hard links.
+    linked: HashMap<Identity, NodeId>,
 }
 
 impl Scan<'_> {
     fn enter(&mut self, listed: Listed, ahead: &mut Ahead) -> Result<()> {
-        let number = listed.directory;
         for seen in &listed.seen {
-            if seen.metadata.is_dir() {
-                let name = self.source.name(seen.name())?;
-                self.source.directories.push((number, name));
-                let own = self.source.directories.len() as u32 - 1;
+            if seen.status.kind() == FileType::Directory {
+                let identity = seen.status.identity;
+                let own = self.folders.add(listed.directory, seen.name(), identity);
+                let own = own.ok_or_else(|| self.too_many())?;
                 ahead.push(Job::list(seen.path.clone(), own));
             }
-            self.entry(seen, number)?;
+            self.entry(seen, listed.directory)?;
         }
         listed.rest.into_iter().for_each(|job| ahead.push(job));
         Ok(())
     }
 
-    fn entry(&mut self, seen: &Seen, number: u32) -> Result<()> {
-        let (metadata, meta) = (&seen.metadata, &seen.meta);
-        let identity = seen.identity();
-        if metadata.is_file() && self.left_out.contains(&identity) {
+    fn too_many(&self) -> Error {
+        Error::limit(self.root.display(), "names need more than 4 GiB")
+    }
+
+    fn entry(&mut self, seen: &Seen, folder: FolderId) -> Result<()> {
+        let (status, meta) = (&seen.status, &seen.meta);
+        let identity = status.identity;
+        if status.kind() == FileType::RegularFile && self.left_out.contains(&identity) {
             return Ok(());
         }
-        let inside = inside(&self.source.root, &seen.path);
-        let shared = metadata.nlink() > 1 && !metadata.is_dir();
+        let inside = inside(self.root, &seen.path);
+        let shared = status.links > 1 && status.kind() != FileType::Directory;
         if let Some(&node) = self.linked.get(&identity).filter(|_| shared) {
             self.tree.link_node(inside, node)?;
             return Ok(());
         }
-        let Some(kind) = Kind::of_mode(metadata.mode()) else {
+        let Some(kind) = Kind::of_mode(status.mode) else {
             let what = format!("{}: of unknown type", seen.path.display());
             return Err(Error::Unsupported(what));
         };
@@ -103,22 +114,17 @@ impl Scan<'_> {
             Kind::Directory => self.tree.mkdir(inside, meta)?,
             Kind::Symlink => self.tree.symlink(inside, &seen.target, meta)?,
             Kind::File => {
-                let name = self.source.name(seen.name())?;
-                self.source.files.push(HostFile {
-                    directory: number,
-                    name,
-                    fingerprint: fingerprint(metadata),
-                });
+                let item = self.files.add(folder, seen.name(), fingerprint(status));
                 let content = FileContent {
                     source: self.id,
-                    item: self.source.files.len() as u32 - 1,
-                    size: metadata.size(),
+                    item: item.ok_or_else(|| self.too_many())?,
+                    size: status.size,
                     extents: seen.extents.clone(),
                 };
                 self.tree.add_file(inside, meta, &content)?
             }
             kind => {
-                let number = metadata.rdev();
+                let number = status.device_number;
                 let device = Device {
                     major: rustix::fs::major(number),
                     minor: rustix::fs::minor(number),

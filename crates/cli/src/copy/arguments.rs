@@ -10,7 +10,8 @@ use std::time::Duration;
 use rustix::io::Errno;
 use throughline::{Listener, Subscription};
 
-use super::host::{HostContent, HostFolder};
+use super::host::HostContent;
+use super::host_folder::HostFolder;
 use super::image::ImageFolder;
 use super::latency::FirstSubmits;
 use super::side::{Change, Content, Folder, Id, Meta};
@@ -61,7 +62,7 @@ enum Target {
     /// Standard output.
     Stream,
     /// This directory; each source keeps its name.
-    Into(Place),
+    Into(Box<dyn Folder>, Place),
     /// This name.
     Name(Located),
 }
@@ -201,7 +202,8 @@ fn find_target(
     }
     match found {
         Ok(meta) if meta.is_dir() && !options.exact_target => {
-            return Ok(Target::Into(target.clone()));
+            let folder = open_folder(images, target, Access::Write, target)?;
+            return Ok(Target::Into(folder, target.clone()));
         }
         Ok(meta) if !meta.is_dir() && is_folder_name(target) => {
             let problem = through_an_image(Problem::new("Not a directory"), target);
@@ -281,8 +283,7 @@ fn one(
     match target {
         Target::Stream => stream_out(walker, &from),
         Target::Name(to) => walker.source(from.at(), to.at()),
-        Target::Into(dir) => {
-            let folder = open_folder(images, dir, Access::Write, dir)?;
+        Target::Into(folder, dir) => {
             let is_name = !matches!(name.as_bytes(), b"." | b"..");
             let (name, place) = if is_name {
                 let place = dir.join(&name);
@@ -306,7 +307,7 @@ fn one(
 fn stream_in(walker: &mut Walker<'_>, from: &dyn Content, target: &Target) -> Result<(), Failure> {
     let to = match target {
         Target::Name(to) => to,
-        Target::Into(dir) => {
+        Target::Into(_, dir) => {
             return Err(Failure::Usage(format!(
                 "standard input has no name: give the name of the file in {dir} too"
             )));
@@ -341,7 +342,7 @@ fn stream_out(walker: &mut Walker<'_>, from: &Located) -> Result<(), Failure> {
     if meta.is_dir() {
         return Err(Problem::new("Is a directory").met(cannot()));
     }
-    let content = from.folder.open(&from.name, follow).doing(cannot)?;
+    let content = from.folder.open(&from.name, follow, &meta).doing(cannot)?;
     let to = HostContent::stdout().doing(|| "cannot write to standard output")?;
     walker.bytes(content.as_ref(), &to, &from.place, &Place::Stream)?;
     close(Box::new(to), &Place::Stream)

@@ -5,16 +5,53 @@ use rustix::io::Errno;
 
 use super::Follow;
 use super::extended::Extended;
-use super::side::{Change, Folder, Id, Meta};
+use super::side::{Folder, Id, Meta};
 use super::tree::{At, Walker};
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem};
 use crate::walk::MAX_DEPTH;
 
 impl Walker<'_> {
-    pub(super) fn folder(&mut self, from: At<'_>, to: At<'_>, meta: &Meta) -> Result<(), Failure> {
+    /// `seen`: what [`Folder::meta`] returned for the source.
+    pub(super) fn folder(&mut self, from: At<'_>, to: At<'_>, seen: &Meta) -> Result<(), Failure> {
         let cannot = || format!("cannot copy directory {}", from.place);
+        let source = self.patiently(|walker| {
+            let source = from.folder.folder(from.name, walker.follows());
+            source.doing(cannot)
+        });
+        // What was opened counts. By now it may be another directory, or what is mounted on demand.
+        let opened = match &source {
+            Ok(source) => Some(source.own().doing(cannot)?),
+            Err(_) => None,
+        };
+        let meta = opened.as_ref().unwrap_or(seen);
         self.may_enter(from, to, meta)?;
+        let (target, created) = self.target_folder(from, to, meta)?;
+        let target_id = target.own().doing(cannot)?.id;
+        let root = *self.root.get_or_insert(target_id);
+        if meta.id == root {
+            return Err(into_itself(from, to));
+        }
+        let source = source?;
+        self.depth += 1;
+        let is_new = created && target.adds_names_alone();
+        let folders = (source.as_ref(), target.as_ref());
+        let walked = self.entries(folders, (from.place, to.place), is_new);
+        self.depth -= 1;
+        if self.options.follow == Follow::Always {
+            self.seen.remove(&meta.id);
+        }
+        self.finish_folder(source.as_ref(), target.as_ref(), (meta, created), to.place)?;
+        walked
+    }
+
+    /// Opens the directory at the target, which is made if it is not there. Returns whether it was made.
+    fn target_folder(
+        &mut self,
+        from: At<'_>,
+        to: At<'_>,
+        meta: &Meta,
+    ) -> Result<(Box<dyn Folder>, bool), Failure> {
         let top = self.depth == 0;
         let created = match to.folder.meta(to.name, top) {
             Ok(existing) if existing.is_dir() => false,
@@ -38,30 +75,14 @@ impl Walker<'_> {
             }
             Err(problem) => return Err(problem.met(format!("cannot stat {}", to.place))),
         };
-        let target = self.patiently(|_| {
-            to.folder
-                .folder(to.name, top && !created)
-                .doing(|| format!("cannot open directory {}", to.place))
-        })?;
-        let target_id = target.own().doing(cannot)?.id;
-        let root = *self.root.get_or_insert(target_id);
-        if meta.id == root {
-            return Err(into_itself(from, to));
+        let cannot = || format!("cannot open directory {}", to.place);
+        let target =
+            self.patiently(|_| to.folder.folder(to.name, top && !created).doing(cannot))?;
+        // Another directory would get what is in this one, and in the end its permissions.
+        if created && !target.is_fresh().doing(cannot)? {
+            return Err(Problem::new("another directory has replaced it meanwhile").met(cannot()));
         }
-        let source = self.patiently(|walker| {
-            let source = from.folder.folder(from.name, walker.follows());
-            source.doing(cannot)
-        })?;
-        self.depth += 1;
-        let is_new = created && target.adds_names_alone();
-        let folders = (source.as_ref(), target.as_ref());
-        let walked = self.entries(folders, (from.place, to.place), is_new);
-        self.depth -= 1;
-        if self.options.follow == Follow::Always {
-            self.seen.remove(&meta.id);
-        }
-        self.finish_folder(source.as_ref(), target.as_ref(), (meta, created), to.place)?;
-        walked
+        Ok((target, created))
     }
 
     /// Sets the attributes of a directory, after its last entry.
@@ -95,13 +116,7 @@ impl Walker<'_> {
     /// complete.
     fn let_owner_in(&self, to: At<'_>) -> Result<(), Failure> {
         let cannot = || format!("cannot set permissions of directory {}", to.place);
-        let mode = to.folder.meta(to.name, false).doing(cannot)?.mode;
-        let change = Change {
-            mode: Some(mode | 0o700),
-            ..Change::default()
-        };
-        to.folder.set(to.name, &change).doing(cannot)?;
-        Ok(())
+        to.folder.let_owner_in(to.name).doing(cannot)
     }
 
     /// Refuses cycles. In a sound tree, each directory occurs once. If links are followed, it may occur

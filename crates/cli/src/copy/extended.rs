@@ -4,11 +4,11 @@
 //! to the permissions: they are copied if the permissions are. If the source has none, the target gets none,
 //! whatever it inherited from its directory. The other attributes are added to those of the target.
 
-use std::os::fd::BorrowedFd;
-use std::path::PathBuf;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
-use rustix::fs::{self, XattrFlags};
 use rustix::io::Errno;
+use throughline::archive::host_tree::{Attributes, Held};
 use throughline::{Error, FileType, Node, Reason};
 
 use super::{Preserve, Xattrs};
@@ -27,15 +27,15 @@ const PASSED_OVER: [&str; 7] = [
     "user.Beagle.*",
     "xfsroot.*",
 ];
-/// Longest list of names and longest value that the system calls of Linux return, in bytes.
-const MAX_BYTES: usize = 1 << 16;
 
 /// An object with attributes, on either side.
 pub(crate) enum Holder<'a> {
-    /// An open file or directory of the host.
-    Open(BorrowedFd<'a>),
-    /// A name on the host; a symbolic link is not followed.
-    Named(PathBuf),
+    /// An inode of the host.
+    Host(Attributes<'a>),
+    /// One that is held for them.
+    Held(Held),
+    /// A directory of the host.
+    Folder(Arc<OwnedFd>),
     /// An inode of an image.
     Node(Node),
 }
@@ -131,82 +131,73 @@ fn is_kept(name: &[u8]) -> bool {
     name != ACCESS.as_bytes() && name != DEFAULT.as_bytes() && !PASSED_OVER.iter().any(is)
 }
 
+/// What has the attributes.
+enum Side<'a> {
+    Host(Attributes<'a>),
+    Image(&'a Node),
+}
+
 impl Holder<'_> {
+    fn side(&self) -> Side<'_> {
+        match self {
+            Holder::Host(attributes) => Side::Host(*attributes),
+            Holder::Held(held) => Side::Host(held.attributes()),
+            Holder::Folder(dir) => Side::Host(Attributes::Open(dir.as_fd())),
+            Holder::Node(node) => Side::Image(node),
+        }
+    }
+
     /// The names of all attributes; none if attributes are not supported.
     fn names(&self) -> Result<Vec<Vec<u8>>> {
-        let listed = match self {
-            Holder::Open(fd) => filled(|bytes| fs::flistxattr(fd, bytes)),
-            Holder::Named(path) => filled(|bytes| fs::llistxattr(path, bytes)),
-            Holder::Node(node) => return Ok(node.xattrs().names()?),
-        };
-        match listed {
-            Ok(names) => {
-                let names = names.split(|byte| *byte == 0);
-                Ok(names
-                    .filter(|n| !n.is_empty())
-                    .map(<[u8]>::to_vec)
-                    .collect())
-            }
-            Err(errno) if self.has_none(errno) => Ok(Vec::new()),
-            Err(errno) => Err(problem(errno)),
+        match self.side() {
+            Side::Host(host) => or_none(host.names(), Vec::new()),
+            Side::Image(node) => Ok(node.xattrs().names()?),
         }
     }
 
     /// The value, if the attribute exists.
     fn get(&self, name: &[u8]) -> Result<Option<Vec<u8>>> {
-        let got = match self {
-            Holder::Open(fd) => filled(|bytes| fs::fgetxattr(fd, name, bytes)),
-            Holder::Named(path) => filled(|bytes| fs::lgetxattr(path, name, bytes)),
-            Holder::Node(node) => return Ok(node.xattrs().get(name)?),
-        };
-        match got {
-            Ok(value) => Ok(Some(value)),
-            Err(errno) if errno == Errno::NODATA || self.has_none(errno) => Ok(None),
-            Err(errno) => Err(problem(errno)),
+        match self.side() {
+            Side::Host(host) => or_none(host.get(name), None),
+            Side::Image(node) => Ok(node.xattrs().get(name)?),
         }
     }
 
     fn set(&self, name: &[u8], value: &[u8]) -> Result<()> {
-        let flags = XattrFlags::empty();
-        let set = match self {
-            Holder::Open(fd) => fs::fsetxattr(fd, name, value, flags),
-            Holder::Named(path) => fs::lsetxattr(path, name, value, flags),
-            Holder::Node(node) => {
+        match self.side() {
+            Side::Host(host) => host.set(name, value).map_err(problem),
+            Side::Image(node) => {
                 let set = node.xattrs().set(name, value);
-                return set.map_err(|error| match error {
+                set.map_err(|error| match error {
                     Error::Caller(Reason::NoSpace) => no_room(error),
                     other => other.into(),
-                });
+                })
             }
-        };
-        set.map_err(problem)
+        }
     }
 
     /// Removes an attribute, if it exists.
     fn remove(&self, name: &[u8]) -> Result<()> {
-        let removed = match self {
-            Holder::Open(fd) => fs::fremovexattr(fd, name),
-            Holder::Named(path) => fs::lremovexattr(path, name),
-            Holder::Node(node) => {
+        match self.side() {
+            Side::Host(host) => or_none(host.remove(name), ()),
+            Side::Image(node) => {
                 let attributes = node.xattrs();
-                return match attributes.get(name) {
+                match attributes.get(name) {
                     Ok(None) | Err(Error::Unsupported(_)) => Ok(()),
                     Ok(Some(_)) => Ok(attributes.remove(name)?),
                     Err(error) => Err(error.into()),
-                };
+                }
             }
-        };
-        match removed {
-            Err(errno) if errno != Errno::NODATA && !self.has_none(errno) => Err(problem(errno)),
-            _ => Ok(()),
         }
     }
+}
 
-    /// Whether an errno means that there are no attributes: the file system does not support them, or
-    /// `/proc`, which is needed to reach the name, is not mounted.
-    fn has_none(&self, errno: Errno) -> bool {
-        matches!(errno, Errno::NOTSUP | Errno::NOSYS)
-            || matches!((self, errno), (Holder::Named(_), Errno::NOENT))
+/// What was read, or `none` where there are no attributes: the file system does not support them, or `/proc`,
+/// which is needed to reach them, is not mounted.
+fn or_none<T>(read: rustix::io::Result<T>, none: T) -> Result<T> {
+    match read {
+        Err(Errno::NOTSUP | Errno::NOSYS) => Ok(none),
+        other => other.map_err(problem),
     }
 }
 
@@ -227,21 +218,6 @@ fn no_room(error: Error) -> Problem {
         "the attributes of a file share one block, unless the image has the feature ea_inode \
          ('tune2fs -O ea_inode IMAGE')",
     )
-}
-
-/// The output of a call that returns its length, or an error if the buffer is too small.
-fn filled(call: impl Fn(&mut [u8]) -> rustix::io::Result<usize>) -> rustix::io::Result<Vec<u8>> {
-    let mut few = [0; 256];
-    match call(&mut few) {
-        Ok(len) => Ok(few[..len].to_vec()),
-        Err(Errno::RANGE) => {
-            let mut bytes = vec![0; MAX_BYTES];
-            let len = call(&mut bytes)?;
-            bytes.truncate(len);
-            Ok(bytes)
-        }
-        Err(errno) => Err(errno),
-    }
 }
 
 #[cfg(test)]

@@ -1,206 +1,23 @@
-//! The host side of a copy. It uses directory descriptors, so no name can lead out of a directory.
+//! Open files of the host, as sources and targets of a copy.
 
-use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{ErrorKind, IoSliceMut, Write};
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rustix::fs::{self, Advice, AtFlags, CWD, Mode, OFlags, SeekFrom};
+use rustix::fs::{self, Advice, OFlags, SeekFrom};
 use rustix::io::{Errno, ReadWriteFlags};
-use throughline::{DeviceNumber, FileType};
+use throughline::FileType;
+use throughline::archive::host_tree::{Attributes, Status, calls};
 
 use super::extended::{Holder, Refused};
-use super::host_meta::{apply, apply_to, meta_of};
-use super::preloadable;
+use super::host_meta::{apply_to, meta_of};
 use super::pump::ALIGN_BYTES;
-use super::side::{Change, Content, Create, Folder, Landed, Meta};
+use super::side::{Change, Content, Meta};
 use super::workers::SMALL_BYTES;
-use crate::problem::{Problem, Result};
-
-/// A directory of the host.
-pub(crate) struct HostFolder {
-    fd: OwnedFd,
-    path: PathBuf,
-}
-
-impl HostFolder {
-    /// Opens a directory by its path; follows links.
-    pub(crate) fn open(path: &Path) -> Result<HostFolder> {
-        let fd = fs::openat(
-            CWD,
-            path,
-            OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )?;
-        Ok(HostFolder {
-            fd,
-            path: path.to_owned(),
-        })
-    }
-}
-
-fn no_follow(follow: bool) -> OFlags {
-    if follow {
-        OFlags::empty()
-    } else {
-        OFlags::NOFOLLOW
-    }
-}
-
-impl Folder for HostFolder {
-    fn names(&self) -> Result<Box<dyn Iterator<Item = Result<OsString>> + '_>> {
-        let dir = fs::Dir::read_from(&self.fd)?;
-        Ok(Box::new(dir.filter_map(|entry| match entry {
-            Ok(entry) => match entry.file_name().to_bytes() {
-                b"." | b".." => None,
-                name => Some(Ok(OsString::from_vec(name.to_vec()))),
-            },
-            Err(errno) => Some(Err(errno.into())),
-        })))
-    }
-
-    fn own(&self) -> Result<Meta> {
-        meta_of(&preloadable::fstat(&self.fd)?)
-    }
-
-    fn meta(&self, name: &OsStr, follow: bool) -> Result<Meta> {
-        let flags = if follow {
-            AtFlags::empty()
-        } else {
-            AtFlags::SYMLINK_NOFOLLOW
-        };
-        meta_of(&preloadable::statat(&self.fd, name, flags)?)
-    }
-
-    fn folder(&self, name: &OsStr, follow: bool) -> Result<Box<dyn Folder>> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC | no_follow(follow);
-        let fd = fs::openat(&self.fd, name, flags, Mode::empty())?;
-        Ok(Box::new(HostFolder {
-            fd,
-            path: self.path.join(name),
-        }))
-    }
-
-    fn open(&self, name: &OsStr, follow: bool) -> Result<Box<dyn Content>> {
-        let flags = OFlags::RDONLY | OFlags::CLOEXEC | no_follow(follow);
-        let file = File::from(fs::openat(&self.fd, name, flags, Mode::empty())?);
-        Ok(Box::new(HostContent::new(file)?))
-    }
-
-    fn link_target(&self, name: &OsStr) -> Result<PathBuf> {
-        let target = fs::readlinkat(&self.fd, name, Vec::new())?;
-        Ok(OsStr::from_bytes(target.as_bytes()).into())
-    }
-
-    fn create(&self, name: &OsStr, mode: u32, how: Create) -> Result<Box<dyn Content>> {
-        let flags = match how {
-            Create::New => OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW,
-            Create::Existing => OFlags::TRUNC | OFlags::NOFOLLOW,
-            Create::Through => OFlags::TRUNC,
-        };
-        let fd = fs::openat(
-            &self.fd,
-            name,
-            OFlags::WRONLY | OFlags::CLOEXEC | flags,
-            Mode::from_raw_mode(mode),
-        )?;
-        Ok(Box::new(HostContent::new(File::from(fd))?))
-    }
-
-    fn make_folder(&self, name: &OsStr, mode: u32) -> Result<()> {
-        Ok(preloadable::mkdirat(
-            &self.fd,
-            name,
-            Mode::from_raw_mode(mode),
-        )?)
-    }
-
-    fn make_symlink(&self, name: &OsStr, target: &Path) -> Result<()> {
-        Ok(fs::symlinkat(target, &self.fd, name)?)
-    }
-
-    fn make_node(
-        &self,
-        name: &OsStr,
-        kind: FileType,
-        device: Option<DeviceNumber>,
-        mode: u32,
-    ) -> Result<()> {
-        let kind = match kind {
-            FileType::Fifo => fs::FileType::Fifo,
-            FileType::Socket => fs::FileType::Socket,
-            FileType::CharDevice => fs::FileType::CharacterDevice,
-            FileType::BlockDevice => fs::FileType::BlockDevice,
-            FileType::File | FileType::Directory | FileType::Symlink => {
-                return Err(Problem::new("not a special file"));
-            }
-        };
-        let device = device.map_or(0, |device| fs::makedev(device.major, device.minor));
-        preloadable::mknodat(&self.fd, name, kind, Mode::from_raw_mode(mode), device).map_err(
-            |errno| {
-                let problem = Problem::from(errno);
-                if errno == Errno::PERM {
-                    problem.with_next("only root can make device nodes on the host")
-                } else {
-                    problem
-                }
-            },
-        )
-    }
-
-    fn make_link(&self, name: &OsStr, first: &Landed) -> Result<()> {
-        match first {
-            Landed::Host(path) => Ok(fs::linkat(CWD, path, &self.fd, name, AtFlags::empty())?),
-            Landed::Image(_) => Err(Problem::new("Invalid cross-device link")),
-        }
-    }
-
-    fn landed(&self, name: &OsStr) -> Result<Landed> {
-        Ok(Landed::Host(self.path.join(name)))
-    }
-
-    fn remove(&self, name: &OsStr) -> Result<()> {
-        Ok(preloadable::unlinkat(&self.fd, name)?)
-    }
-
-    fn holder(&self, name: &OsStr) -> Result<Holder<'_>> {
-        // There are no system calls for attributes of a name in an open directory. A final symbolic link is
-        // not followed.
-        let dir = format!("/proc/self/fd/{}", self.fd.as_raw_fd());
-        Ok(Holder::Named(Path::new(&dir).join(name)))
-    }
-
-    fn own_holder(&self) -> Result<Holder<'_>> {
-        Ok(Holder::Open(self.fd.as_fd()))
-    }
-
-    fn set(&self, name: &OsStr, change: &Change) -> Result<Vec<Refused>> {
-        let is_link = self.meta(name, false)?.kind == FileType::Symlink;
-        apply(
-            change,
-            &self.holder(name)?,
-            |uid, gid| preloadable::chownat(&self.fd, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW),
-            // The mode of a link is meaningless and cannot be set.
-            |mode| {
-                if is_link {
-                    Ok(())
-                } else {
-                    preloadable::chmodat(&self.fd, name, mode)
-                }
-            },
-            |times| fs::utimensat(&self.fd, name, times, AtFlags::SYMLINK_NOFOLLOW),
-        )
-    }
-
-    fn set_own(&self, change: &Change) -> Result<Vec<Refused>> {
-        apply_to(&self.fd, change)
-    }
-}
+use crate::problem::Result;
 
 /// An open file, device, pipe or standard stream of the host.
 ///
@@ -230,8 +47,9 @@ enum Special {
 const DIRECT_BYTES: usize = 1 << 20;
 
 impl HostContent {
-    fn new(file: File) -> Result<HostContent> {
-        let meta = meta_of(&preloadable::fstat(&file)?)?;
+    /// An open file, and its status.
+    pub(super) fn new(file: File, status: &Status) -> Result<HostContent> {
+        let meta = meta_of(status)?;
         let special = match meta.kind {
             FileType::File => None,
             FileType::BlockDevice => Some(Special::BlockDevice),
@@ -337,7 +155,7 @@ impl HostContent {
 
 impl Content for HostContent {
     fn meta(&self) -> Result<Meta> {
-        meta_of(&preloadable::fstat(&self.file)?)
+        meta_of(&calls::fstat(&self.file)?)
     }
 
     fn is_stream(&self) -> bool {
@@ -416,30 +234,10 @@ impl Content for HostContent {
     }
 
     fn holder(&self) -> Holder<'_> {
-        Holder::Open(self.file.as_fd())
+        Holder::Host(Attributes::Open(self.file.as_fd()))
     }
 
     fn set(&self, change: &Change) -> Result<Vec<Refused>> {
         apply_to(&self.file, change)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_link_below_the_target_is_not_written_through() {
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::write(dir.path().join("outside"), b"dear").unwrap();
-        std::os::unix::fs::symlink("outside", dir.path().join("link")).unwrap();
-        let folder = HostFolder::open(dir.path()).unwrap();
-        for how in [Create::New, Create::Existing] {
-            assert!(
-                folder.create(OsStr::new("link"), 0o644, how).is_err(),
-                "{how:?}"
-            );
-        }
-        assert_eq!(std::fs::read(dir.path().join("outside")).unwrap(), b"dear");
     }
 }

@@ -3,15 +3,15 @@
 use std::os::fd::AsFd;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use nix::sys::stat::FileStat;
 use rustix::fs::{self, Mode, Timespec, Timestamps};
 use rustix::io::Errno;
+use throughline::archive::host_tree::calls::Moment;
+use throughline::archive::host_tree::{Attributes, Identity, Status, calls};
 use throughline::internal::since_epoch;
 use throughline::{DeviceNumber, FileType};
 use throughline_forms::owner::Owner;
 
 use super::extended::{Holder, Refused};
-use super::preloadable;
 use super::side::{Change, Id, Meta};
 use crate::problem::{Problem, Result};
 
@@ -19,9 +19,9 @@ pub(super) fn apply_to(fd: impl AsFd, change: &Change) -> Result<Vec<Refused>> {
     let fd = fd.as_fd();
     apply(
         change,
-        &Holder::Open(fd),
-        |uid, gid| preloadable::fchown(fd, uid, gid),
-        |mode| preloadable::fchmod(fd, mode),
+        &Holder::Host(Attributes::Open(fd)),
+        |uid, gid| calls::fchown(fd, uid, gid),
+        |mode| calls::fchmod(fd, mode),
         |times| fs::futimens(fd, times),
     )
 }
@@ -75,23 +75,23 @@ fn timespec(time: SystemTime) -> Timespec {
     }
 }
 
-fn system_time(seconds: i64, nanos: u64) -> SystemTime {
+fn system_time((seconds, nanos): Moment) -> SystemTime {
     let whole = if seconds >= 0 {
         UNIX_EPOCH.checked_add(Duration::from_secs(seconds.unsigned_abs()))
     } else {
         UNIX_EPOCH.checked_sub(Duration::from_secs(seconds.unsigned_abs()))
     };
     whole
-        .and_then(|time| time.checked_add(Duration::from_nanos(nanos)))
+        .and_then(|time| time.checked_add(Duration::from_nanos(nanos.into())))
         .unwrap_or(UNIX_EPOCH)
 }
 
-#[allow(
-    clippy::unnecessary_cast,
-    reason = "the count of links has 32 bits on some architectures"
-)]
-pub(super) fn meta_of(stat: &FileStat) -> Result<Meta> {
-    let kind = match fs::FileType::from_raw_mode(stat.st_mode) {
+pub(super) fn id_of(identity: Identity) -> Id {
+    Id::Host(identity.device, identity.inode)
+}
+
+pub(super) fn meta_of(status: &Status) -> Result<Meta> {
+    let kind = match status.kind() {
         fs::FileType::RegularFile => FileType::File,
         fs::FileType::Directory => FileType::Directory,
         fs::FileType::Symlink => FileType::Symlink,
@@ -102,28 +102,26 @@ pub(super) fn meta_of(stat: &FileStat) -> Result<Meta> {
         fs::FileType::Unknown => {
             return Err(Problem::new(format!(
                 "unknown kind of file, mode {:o}",
-                stat.st_mode
+                status.mode
             )));
         }
     };
     let device = kind.is_device().then(|| DeviceNumber {
-        major: fs::major(stat.st_rdev),
-        minor: fs::minor(stat.st_rdev),
+        major: fs::major(status.device_number),
+        minor: fs::minor(status.device_number),
     });
     Ok(Meta {
-        id: Id::Host(stat.st_dev, stat.st_ino),
+        id: id_of(status.identity),
         kind,
         device,
-        mode: stat.st_mode & 0o7777,
-        uid: stat.st_uid,
-        gid: stat.st_gid,
-        links: stat.st_nlink as u64,
-        len_bytes: u64::try_from(stat.st_size).unwrap_or(0),
-        allocated_bytes: u64::try_from(stat.st_blocks)
-            .unwrap_or(0)
-            .saturating_mul(512),
-        accessed: system_time(stat.st_atime, stat.st_atime_nsec as u64),
-        modified: system_time(stat.st_mtime, stat.st_mtime_nsec as u64),
+        mode: status.mode & 0o7777,
+        uid: status.uid,
+        gid: status.gid,
+        links: status.links,
+        len_bytes: status.size,
+        allocated_bytes: status.blocks.saturating_mul(512),
+        accessed: system_time(status.accessed),
+        modified: system_time(status.modified),
     })
 }
 
@@ -134,8 +132,8 @@ mod tests {
     #[test]
     fn times_before_the_epoch_survive() {
         for (seconds, nanos) in [(0, 0), (5, 7), (-1, 999_999_999), (-5, 0), (-5, 7)] {
-            let back = timespec(system_time(seconds, nanos));
-            assert_eq!((back.tv_sec, back.tv_nsec), (seconds, nanos as i64));
+            let back = timespec(system_time((seconds, nanos)));
+            assert_eq!((back.tv_sec, back.tv_nsec), (seconds, nanos.into()));
         }
     }
 }

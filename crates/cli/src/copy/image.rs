@@ -101,14 +101,14 @@ impl Folder for ImageFolder {
         }))
     }
 
-    fn open(&self, name: &OsStr, follow: bool) -> Result<Box<dyn Content>> {
+    fn open(&self, name: &OsStr, follow: bool, _known: &Meta) -> Result<Box<dyn Content>> {
         if !follow && self.dir.symlink_metadata(name)?.is_symlink() {
             return Err(Problem::new("Too many levels of symbolic links"));
         }
         Ok(self.content(self.dir.open_file(name)?))
     }
 
-    fn link_target(&self, name: &OsStr) -> Result<PathBuf> {
+    fn link_target(&self, name: &OsStr, _known: &Meta) -> Result<PathBuf> {
         Ok(self.dir.read_link(name)?)
     }
 
@@ -120,8 +120,8 @@ impl Folder for ImageFolder {
                     .make_node(name, NewNode::File, &self.attributes(mode))?;
                 new.open_file()?
             }
-            Create::Existing | Create::Through => {
-                if how == Create::Existing && self.dir.symlink_metadata(name)?.is_symlink() {
+            Create::Existing(_) | Create::Through => {
+                if how != Create::Through && self.dir.symlink_metadata(name)?.is_symlink() {
                     return Err(Problem::new("Too many levels of symbolic links"));
                 }
                 let file = self.dir.open_file(name)?;
@@ -135,6 +135,16 @@ impl Folder for ImageFolder {
     fn make_folder(&self, name: &OsStr, mode: u32) -> Result<()> {
         self.dir
             .make_node(name, NewNode::Directory, &self.attributes(mode))?;
+        Ok(())
+    }
+
+    fn let_owner_in(&self, name: &OsStr) -> Result<()> {
+        let change = Change {
+            mode: Some(self.meta(name, false)?.mode | 0o700),
+            ..Change::default()
+        };
+        self.dir
+            .set_symlink_attributes(name, &attributes(&change))?;
         Ok(())
     }
 
@@ -170,15 +180,17 @@ impl Folder for ImageFolder {
         }
     }
 
-    fn landed(&self, name: &OsStr) -> Result<Landed> {
-        Ok(Landed::Image(self.dir.symlink_metadata(name)?.ino()))
+    fn landed(&self, _name: &OsStr, id: Id) -> Landed {
+        match id {
+            Id::Image(_, ino) | Id::Host(_, ino) => Landed::Image(ino),
+        }
     }
 
     fn remove(&self, name: &OsStr) -> Result<()> {
         Ok(self.dir.remove_file(name)?)
     }
 
-    fn holder(&self, name: &OsStr) -> Result<Holder<'_>> {
+    fn holder(&self, name: &OsStr, _known: &Meta) -> Result<Holder<'_>> {
         Ok(Holder::Node(self.dir.node(name)?))
     }
 
@@ -186,9 +198,14 @@ impl Folder for ImageFolder {
         Ok(Holder::Node(self.dir.node(".")?))
     }
 
-    fn set(&self, name: &OsStr, change: &Change) -> Result<Vec<Refused>> {
+    fn set(
+        &self,
+        name: &OsStr,
+        _made: (FileType, Option<DeviceNumber>),
+        change: &Change,
+    ) -> Result<Vec<Refused>> {
         self.dir.set_symlink_attributes(name, &attributes(change))?;
-        set_extended(change, || self.holder(name))
+        set_extended(change, || Ok(Holder::Node(self.dir.node(name)?)))
     }
 
     fn set_own(&self, change: &Change) -> Result<Vec<Refused>> {

@@ -1,7 +1,7 @@
 //! Copying between images, the host and streams.
 //!
 //! Both sides have the same interface: a [`side::Folder`] holds names, a [`side::Content`] holds bytes;
-//! [`host`] and [`image`] implement them. [`arguments`] splits the command line into single copies. [`tree`]
+//! [`host_folder`], [`host`] and [`image`] implement them. [`arguments`] splits the command line into single copies. [`tree`]
 //! and [`descend`] walk one source and create its files at the target. [`pump`] copies the bytes of one file,
 //! [`workers`] those of many small files at a time. [`extended`] copies extended attributes and ACLs.
 //!
@@ -9,10 +9,13 @@
 //! - Only the walking thread creates names, in the order of the walk. Other threads copy bytes and set final
 //!   attributes. So the first name of a hard link exists before the others, and a directory's times are set
 //!   after its last entry.
-//! - Writing never follows a symbolic link below the target named on the command line, so a hostile image
-//!   cannot make a copy leave its target.
+//! - Writing never follows a symbolic link below the target named on the command line, so neither a hostile
+//!   image nor a user who changes the target meanwhile can make a copy leave it. What is copied of a file is
+//!   that of one inode, and attributes are set on the inode that was created.
 //! - Memory is bounded: a few large buffers, one small buffer per worker, and a bounded queue between them.
-//!   In addition, the inode numbers of directories and of files with more names to come are kept.
+//!   In addition, the inode numbers of directories and of files with more names to come are kept; on the
+//!   host, also the names of all directories, and those in the directories that are being visited.
+//! - The number of open files is bounded: those of queued jobs, and a few directories of the host.
 
 use throughline_forms::mode::ModeChange;
 use throughline_forms::owner::Owner;
@@ -21,10 +24,10 @@ mod arguments;
 mod descend;
 mod extended;
 mod host;
+mod host_folder;
 mod host_meta;
 mod image;
 mod latency;
-mod preloadable;
 mod preserve;
 mod pump;
 mod side;

@@ -10,6 +10,7 @@ use throughline::{DeviceNumber, FileType};
 use throughline_forms::owner::Owner;
 
 use super::extended::{Extended, Holder, Refused};
+use super::host_folder::HostFile;
 use crate::problem::Result;
 
 /// Identifies a file on either side.
@@ -64,10 +65,9 @@ impl Change {
 }
 
 /// A file that was created, so that further links to it can be made.
-#[derive(Clone, Debug)]
 pub(crate) enum Landed {
-    /// Its path on the host.
-    Host(PathBuf),
+    /// On the host.
+    Host(HostFile),
     /// Its inode in the target's image.
     Image(u64),
 }
@@ -77,14 +77,17 @@ pub(crate) enum Landed {
 pub(crate) enum Create {
     /// It must not exist.
     New,
-    /// It exists and is truncated; a symbolic link is not followed.
-    Existing,
+    /// It is this regular file, and is truncated. A symbolic link is not followed.
+    Existing(Id),
     /// It exists. A symbolic link is followed. A file that cannot be truncated, such as a device or a pipe,
     /// is written as it is.
     Through,
 }
 
 /// A directory on one side. Names are single components.
+///
+/// Others may rename and replace files of the host during the copy. `known` is what [`Folder::meta`] returned
+/// for the name; it is an error if the name leads to another file by now.
 pub(crate) trait Folder {
     /// Its names without `.` and `..`, in no particular order.
     fn names(&self) -> Result<Box<dyn Iterator<Item = Result<OsString>> + '_>>;
@@ -99,18 +102,24 @@ pub(crate) trait Folder {
     /// Opens a subdirectory.
     fn folder(&self, name: &OsStr, follow: bool) -> Result<Box<dyn Folder>>;
     /// Opens a file for reading.
-    fn open(&self, name: &OsStr, follow: bool) -> Result<Box<dyn Content>>;
+    fn open(&self, name: &OsStr, follow: bool, known: &Meta) -> Result<Box<dyn Content>>;
     /// The target of a symbolic link.
-    fn link_target(&self, name: &OsStr) -> Result<PathBuf>;
+    fn link_target(&self, name: &OsStr, known: &Meta) -> Result<PathBuf>;
     /// The extended attributes of a name; a symbolic link is not followed.
-    fn holder(&self, name: &OsStr) -> Result<Holder<'_>>;
+    fn holder(&self, name: &OsStr, known: &Meta) -> Result<Holder<'_>>;
     /// The extended attributes of the directory itself.
     fn own_holder(&self) -> Result<Holder<'_>>;
 
     /// Opens a file for writing.
     fn create(&self, name: &OsStr, mode: u32, how: Create) -> Result<Box<dyn Content>>;
+    /// Whether this directory is as one that was just created: without names.
+    fn is_fresh(&self) -> Result<bool> {
+        Ok(true)
+    }
     /// Creates a directory.
     fn make_folder(&self, name: &OsStr, mode: u32) -> Result<()>;
+    /// Gives the owner of a directory all permissions.
+    fn let_owner_in(&self, name: &OsStr) -> Result<()>;
     /// Creates a symbolic link.
     fn make_symlink(&self, name: &OsStr, target: &Path) -> Result<()>;
     /// Creates a device, a FIFO or a socket.
@@ -124,12 +133,17 @@ pub(crate) trait Folder {
     /// Creates another link to a file.
     fn make_link(&self, name: &OsStr, first: &Landed) -> Result<()>;
     /// The file that was just created under that name.
-    fn landed(&self, name: &OsStr) -> Result<Landed>;
+    fn landed(&self, name: &OsStr, id: Id) -> Landed;
     /// Removes a name that is not a directory.
     fn remove(&self, name: &OsStr) -> Result<()>;
-    /// Sets attributes of a name. A symbolic link is not followed. Returns the extended attributes that could
-    /// not be set.
-    fn set(&self, name: &OsStr, change: &Change) -> Result<Vec<Refused>>;
+    /// Sets attributes of a name that was just created, of this type and for this device. A symbolic link is
+    /// not followed. Returns the extended attributes that could not be set.
+    fn set(
+        &self,
+        name: &OsStr,
+        made: (FileType, Option<DeviceNumber>),
+        change: &Change,
+    ) -> Result<Vec<Refused>>;
     /// As [`Folder::set`], for the directory itself.
     fn set_own(&self, change: &Change) -> Result<Vec<Refused>>;
 }

@@ -131,12 +131,13 @@ impl<'a> Walker<'a> {
         if self.link(to, &meta, existing.as_ref())? {
             return self.made(from, to);
         }
+        let mut id = None;
         match meta.kind {
             FileType::Symlink => self.symlink(from, to, &meta, existing.as_ref())?,
-            FileType::File => self.file(from, to, &meta, existing.as_ref())?,
+            FileType::File => id = Some(self.file(from, to, &meta, existing.as_ref())?),
             _ if self.options.recursive => self.node(from, to, &meta, existing.as_ref())?,
             _ if matches!(meta.id, Id::Host(..)) => {
-                self.file(from, to, &meta, existing.as_ref())?
+                id = Some(self.file(from, to, &meta, existing.as_ref())?);
             }
             _ => {
                 return Err(Problem::new("it is a special file")
@@ -146,12 +147,14 @@ impl<'a> Walker<'a> {
         }
         if meta.links > 1 {
             let cannot = || format!("cannot stat {}", to.place);
-            let first = to.folder.landed(to.name).doing(cannot)?;
-            let id = to.folder.meta(to.name, false).doing(cannot)?.id;
+            let id = match id {
+                Some(id) => id,
+                None => to.folder.meta(to.name, false).doing(cannot)?.id,
+            };
             self.linked.insert(
                 meta.id,
                 Linked {
-                    first,
+                    first: to.folder.landed(to.name, id),
                     id,
                     remaining_names: meta.links - 1,
                 },
@@ -247,18 +250,19 @@ impl<'a> Walker<'a> {
     ) -> Result<(), Failure> {
         let target = from
             .folder
-            .link_target(from.name)
+            .link_target(from.name, meta)
             .doing(|| format!("cannot read symbolic link {}", from.place))?;
+        let change = Change {
+            mode: None,
+            ..self.change(meta, true)
+        };
+        let change = self.with_attributes(from, to, meta, change)?;
         let cannot = || format!("cannot create symbolic link {}", to.place);
         if existing.is_some() {
             to.folder.remove(to.name).doing(cannot)?;
         }
         to.folder.make_symlink(to.name, &target).doing(cannot)?;
-        let change = Change {
-            mode: None,
-            ..self.change(meta, true)
-        };
-        self.preserve(from, to, meta, change)
+        self.preserve(to, meta, &change)
     }
 
     fn node(
@@ -268,6 +272,7 @@ impl<'a> Walker<'a> {
         meta: &Meta,
         existing: Option<&Meta>,
     ) -> Result<(), Failure> {
+        let change = self.with_attributes(from, to, meta, self.change(meta, true))?;
         let cannot = || {
             format!(
                 "cannot create special file {} (from {})",
@@ -280,26 +285,33 @@ impl<'a> Walker<'a> {
         to.folder
             .make_node(to.name, meta.kind, meta.device, self.new_mode(meta))
             .doing(cannot)?;
-        self.preserve(from, to, meta, self.change(meta, true))
+        self.preserve(to, meta, &change)
     }
 
-    /// Sets the preserved attributes of a name that is neither a regular file nor a directory.
-    fn preserve(
+    /// Adds the extended attributes of a source that is neither a regular file nor a directory.
+    fn with_attributes(
         &self,
         from: At<'_>,
         to: At<'_>,
         meta: &Meta,
         mut change: Change,
-    ) -> Result<(), Failure> {
+    ) -> Result<Change, Failure> {
         let preserve = self.options.preserve;
-        let cannot = || format!("cannot preserve the attributes of {}", to.place);
         if preserve.reads_attributes() {
-            let holder = from.folder.holder(from.name);
+            let holder = from.folder.holder(from.name, meta);
             let read = holder.and_then(|holder| Extended::read(&holder, meta.kind, preserve));
+            let cannot = || format!("cannot preserve the attributes of {}", to.place);
             change.extended = read.doing(cannot)?;
         }
+        Ok(change)
+    }
+
+    /// Sets the preserved attributes of a name that was just created from such a source.
+    fn preserve(&self, to: At<'_>, meta: &Meta, change: &Change) -> Result<(), Failure> {
         if !change.is_empty() {
-            let refused = to.folder.set(to.name, &change).doing(cannot)?;
+            let made = (meta.kind, meta.device);
+            let cannot = || format!("cannot preserve the attributes of {}", to.place);
+            let refused = to.folder.set(to.name, made, change).doing(cannot)?;
             self.shared.refused(refused, to.place);
         }
         Ok(())
@@ -367,13 +379,14 @@ impl<'a> Walker<'a> {
         }
     }
 
+    /// Returns the file at the target.
     fn file(
         &mut self,
         from: At<'_>,
         to: At<'_>,
         meta: &Meta,
         existing: Option<&Meta>,
-    ) -> Result<(), Failure> {
+    ) -> Result<Id, Failure> {
         if existing.is_some() {
             // Wait for this copy's own pending writes to that file.
             for follow in [false, true] {
@@ -385,18 +398,18 @@ impl<'a> Walker<'a> {
         let open = |walker: &Self| {
             let source = from
                 .folder
-                .open(from.name, walker.follows())
+                .open(from.name, walker.follows(), meta)
                 .doing(|| format!("cannot open {} for reading", from.place))?;
             let target = walker.open_target(to, walker.new_mode(meta), existing)?;
             Ok((source, target))
         };
         let (source, target) = self.patiently(open)?;
         let change = self.change(meta, existing.is_none());
+        let target_id = target
+            .meta()
+            .doing(|| format!("cannot stat {}", to.place))?
+            .id;
         if !source.is_stream() && meta.len_bytes <= SMALL_BYTES {
-            let target_id = target
-                .meta()
-                .doing(|| format!("cannot stat {}", to.place))?
-                .id;
             self.queue.push(Job {
                 from: source,
                 to: target,
@@ -407,12 +420,13 @@ impl<'a> Walker<'a> {
                 target: to.place.clone(),
                 change,
             });
-            return Ok(());
+            return Ok(target_id);
         }
         self.bytes(source.as_ref(), target.as_ref(), from.place, to.place)?;
         let ended = (source.as_ref(), target.as_ref());
         self.shared.finish(ended.0, ended.1, (&change, to.place))?;
-        close(target, to.place)
+        close(target, to.place)?;
+        Ok(target_id)
     }
 
     /// Opens a file. If too many files are open, waits for the workers to close theirs, then retries once.
@@ -470,7 +484,7 @@ impl<'a> Walker<'a> {
         let how = match existing {
             None => return to.folder.create(to.name, mode, Create::New).doing(cannot),
             Some(_) if self.depth == 0 => Create::Through,
-            Some(existing) if existing.kind == FileType::File => Create::Existing,
+            Some(existing) if existing.kind == FileType::File => Create::Existing(existing.id),
             Some(_) if self.options.force => return anew(),
             Some(_) => {
                 return Err(Problem::new("the existing target is not a regular file")

@@ -11,6 +11,7 @@ use std::thread::Builder;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 use throughline::{AlignedBuf, File, FileType};
 use throughline_locks::{Condvar, Mutex};
 
@@ -33,6 +34,9 @@ const WORKERS: usize = 4;
 /// Maximum number of batches waiting for a worker. With the files per batch, this bounds the number of open
 /// files.
 const WAITING: usize = 4;
+/// Descriptors that are left to all but the files of jobs: those of images, their rings, and the directories
+/// of the walk.
+const OTHER_DESCRIPTORS: u64 = 48;
 /// A batch with this many files or bytes is full.
 const BATCH_FILES: usize = 32;
 const BATCH_BYTES: u64 = 512 << 10;
@@ -210,6 +214,8 @@ pub(crate) struct Queue<'a> {
     full: Sender<Vec<Job>>,
     batch: Vec<Job>,
     batch_bytes: u64,
+    /// Files that are open at once, sources and targets together counted as one.
+    most_jobs: usize,
     under_way: &'a UnderWay,
 }
 
@@ -223,11 +229,17 @@ struct UnderWay {
 impl Queue<'_> {
     /// Queues a file for the workers; blocks while all are busy.
     pub(crate) fn push(&mut self, job: Job) {
-        self.under_way.targets.lock().insert(job.target_id);
+        let mut targets = self.under_way.targets.lock();
+        targets.insert(job.target_id);
+        let is_full = targets.len() >= self.most_jobs;
+        drop(targets);
         self.batch_bytes = self.batch_bytes.saturating_add(job.len_bytes);
         self.batch.push(job);
         if self.batch.len() >= BATCH_FILES || self.batch_bytes >= BATCH_BYTES {
             self.flush();
+        }
+        if is_full {
+            self.wait_for_all();
         }
     }
 
@@ -288,10 +300,13 @@ pub(crate) fn with_workers<R>(
             }
         }
         drop(jobs);
+        let limit = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+        let for_jobs = limit.saturating_sub(OTHER_DESCRIPTORS);
         body(Queue {
             full,
             batch: Vec::new(),
             batch_bytes: 0,
+            most_jobs: usize::try_from(for_jobs / 2).unwrap_or(usize::MAX).max(1),
             under_way: &under_way,
         })
     })

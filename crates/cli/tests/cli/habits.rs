@@ -1,9 +1,10 @@
 //! What users of coreutils type by habit.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 
-use crate::common::{Image, fails, is_root, ok, run, throughline, tools_are_missing};
+use crate::common::{Image, assert_clean, fails, is_root, ok, run, throughline, tools_are_missing};
 
 #[test]
 fn a_source_named_twice_stays() {
@@ -216,28 +217,52 @@ fn few_open_files_are_enough() {
     for number in 0..600 {
         fs::write(tree.join(number.to_string()), number.to_string()).unwrap();
     }
+    // More directories inside each other, and beside each other, than can be open.
+    let deep = "deep/".repeat(100);
+    fs::create_dir_all(tree.join(&deep)).unwrap();
+    fs::write(tree.join(&deep).join("file"), "deep").unwrap();
+    std::os::unix::fs::symlink("file", tree.join(&deep).join("link")).unwrap();
+    for number in 0..100 {
+        let wide = tree.join(format!("wide{number}"));
+        fs::create_dir(&wide).unwrap();
+        fs::hard_link(tree.join("0"), wide.join("0")).unwrap();
+    }
     let (tree, back, host) = (
         tree.to_str().unwrap(),
         back.to_str().unwrap(),
         host.to_str().unwrap(),
     );
     let place = image.at("/tree");
-    for (from, to) in [(tree, place.as_str()), (&place, back), (tree, host)] {
+    let packed = image.sibling("packed");
+    let packed = packed.to_str().unwrap();
+    for arguments in [
+        ["cp", "-r", tree, &place],
+        ["cp", "-r", &place, back],
+        ["cp", "-r", tree, host],
+        ["pack", tree, "-o", packed],
+    ] {
         let output = Command::new("sh")
-            .args(["-c", "ulimit -n 32; exec \"$0\" cp -r \"$1\" \"$2\""])
+            .args(["-c", "ulimit -n 32; exec \"$0\" -q \"$@\""])
             .arg(throughline().get_program())
-            .args([from, to])
+            .args(arguments)
             .output()
             .unwrap();
         let errors = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{from} to {to}: {errors}");
+        assert!(output.status.success(), "{arguments:?}: {errors}");
     }
     image.assert_clean();
+    assert_clean(Path::new(packed));
+    let deepest = format!("/{deep}link");
+    assert_eq!(ok(["readlink", &format!("{packed}:{deepest}")]), "file\n");
     for copied in [back, host] {
         for number in 0..600 {
             let found = fs::read_to_string(format!("{copied}/{number}")).unwrap();
             assert_eq!(found, number.to_string());
         }
+        let found = fs::read_link(format!("{copied}{deepest}")).unwrap();
+        assert_eq!(found, Path::new("file"));
+        let found = fs::metadata(format!("{copied}/wide99/0")).unwrap();
+        assert_eq!(std::os::unix::fs::MetadataExt::nlink(&found), 101);
     }
 }
 

@@ -51,6 +51,7 @@ mod shown;
 mod signed;
 mod smallest;
 mod sources;
+mod strangers;
 mod targets;
 mod trouble;
 mod tuned;
