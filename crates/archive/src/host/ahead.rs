@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::thread::Scope;
 
 use crossbeam_channel::{Receiver, Sender};
+use rustix::fs::FileType;
 
 use super::look::Seen;
 use super::unreached;
@@ -30,8 +31,8 @@ pub(super) struct Job {
     /// The path of the directory, for messages and for the tree.
     path: PathBuf,
     directory: FolderId,
-    /// Names in it, and whether they are those of directories; `None`: all.
-    names: Option<Vec<(OsString, bool)>>,
+    /// Names in it, and their types where it says them; `None`: all.
+    names: Option<Vec<(OsString, FileType)>>,
 }
 
 /// Names of a directory, in order.
@@ -66,7 +67,7 @@ impl Job {
                 let failed = |error| Error::io(self.path.display(), error);
                 let mut all: Vec<_> = Names::read(&dir).map_err(failed)?.collect();
                 // So that nothing depends on the order in which the host lists them.
-                all.sort_unstable();
+                all.sort_unstable_by(|(a, _), (b, _)| a.cmp(b));
                 let further = all.split_off(all.len().min(NAMES_TOGETHER));
                 rest.extend(further.chunks(NAMES_TOGETHER).map(|names| Job {
                     path: self.path.clone(),
@@ -77,10 +78,10 @@ impl Job {
             }
         };
         let mut seen = Vec::new();
-        for (name, is_folder) in names {
+        for (name, listed) in names {
             let path = self.path.join(&name);
             if !is_unwanted(&path) {
-                seen.push(Seen::look(&dir, &name, is_folder, path)?);
+                seen.push(Seen::look(&dir, &name, listed, path)?);
             }
         }
         Ok(Listed {

@@ -26,23 +26,23 @@ pub(super) struct Seen {
 }
 
 impl Seen {
-    /// Looks at a name in an open directory, without following it. `is_folder`: the directory calls it a
-    /// directory. `path` is for messages and for the tree.
+    /// Looks at a name in an open directory, without following it. `listed`: its type, where the directory
+    /// says it. `path` is for messages and for the tree.
     pub(super) fn look(
         dir: impl AsFd,
         name: &OsStr,
-        is_folder: bool,
+        listed: FileType,
         path: PathBuf,
     ) -> Result<Seen> {
         let failed = |error: Errno| Error::io(path.display(), error);
-        let look = || match is_folder {
-            true => Held::look_at_folder(&dir, name),
-            false => Held::look(&dir, name),
-        };
         // Not every file system lists types.
-        let looked = look().and_then(|held| match held.status().kind() {
-            FileType::Directory if !is_folder => Held::look_at_folder(&dir, name),
-            _ => Ok(held),
+        let looked = Held::look_at(&dir, name, listed).and_then(|held| {
+            match (listed, held.status().kind()) {
+                (FileType::Unknown, FileType::Directory) => {
+                    Held::look_at(&dir, name, FileType::Directory)
+                }
+                _ => Ok(held),
+            }
         });
         let held = looked.map_err(|error| match error {
             Errno::NOENT => Error::Changed(path.display().to_string()),

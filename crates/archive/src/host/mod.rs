@@ -96,14 +96,20 @@ impl Source for HostDirectory {
             .folders
             .get(known.folder)
             .and_then(|dir| open_file(&*dir, name, OFlags::RDONLY, false, is_known));
-        let inside = self.folders.path(known.folder).join(name);
-        let name = self.root.join(inside).display().to_string();
-        let (file, _) = opened.map_err(|error| unreached(&name, error))?;
+        let (file, _) = opened.map_err(|error| unreached(self.path(known), error))?;
         Ok(Box::new(OpenFile {
             file,
-            name,
-            fingerprint: known.fingerprint,
+            of: self,
+            known,
         }))
+    }
+}
+
+impl HostDirectory {
+    /// The path of a file, for messages.
+    fn path(&self, file: &HostFile) -> String {
+        let inside = self.folders.path(file.folder).join(self.files.name(file));
+        self.root.join(inside).display().to_string()
     }
 }
 
@@ -115,30 +121,36 @@ fn unreached(place: impl Display, error: Unreached) -> Error {
     }
 }
 
-struct OpenFile {
+struct OpenFile<'d> {
     file: File,
-    name: String,
-    fingerprint: u64,
+    of: &'d HostDirectory,
+    known: &'d HostFile,
 }
 
-impl Item for OpenFile {
+impl OpenFile<'_> {
+    fn path(&self) -> String {
+        self.of.path(self.known)
+    }
+}
+
+impl Item for OpenFile<'_> {
     fn read_at(&self, at: u64, buffer: &mut [u8]) -> Result<()> {
         self.file.read_exact_at(buffer, at).map_err(|error| {
             // Another size by now, or another content.
             let is_short = error.kind() == io::ErrorKind::UnexpectedEof;
             match is_short || matches!(self.finish(), Err(Error::Changed(_))) {
-                true => Error::Changed(self.name.clone()),
-                false => Error::io(&self.name, error),
+                true => Error::Changed(self.path()),
+                false => Error::io(self.path(), error),
             }
         })
     }
 
     fn finish(&self) -> Result<()> {
-        let now = fingerprint_of(&self.file).map_err(|error| Error::io(&self.name, error))?;
-        if now == self.fingerprint {
+        let now = fingerprint_of(&self.file).map_err(|error| Error::io(self.path(), error))?;
+        if now == self.known.fingerprint {
             Ok(())
         } else {
-            Err(Error::Changed(self.name.clone()))
+            Err(Error::Changed(self.path()))
         }
     }
 }

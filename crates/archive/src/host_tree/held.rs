@@ -32,18 +32,30 @@ impl Held {
         Held::new(fs::openat(dir, name, flags, Mode::empty())?, false)
     }
 
-    /// As [`Held::look`], for the name of what was a directory. A file system that is mounted on demand is
+    /// As [`Held::look`], of what its directory lists as that type. Directories and regular files are opened
+    /// if they may be read: a path below `/proc` is slower, and a file system that is mounted on demand is
     /// mounted then.
     ///
     /// # Errors
     /// The system's.
-    pub fn look_at_folder(dir: impl AsFd, name: &OsStr) -> Result<Held> {
-        match open_folder(&dir, name) {
-            Ok(fd) => Held::new(fd, true),
-            // Without the right to read it, or no longer a directory.
-            Err(Errno::ACCESS | Errno::NOTDIR | Errno::LOOP) => Held::look(dir, name),
-            Err(errno) => Err(errno),
+    pub fn look_at(dir: impl AsFd, name: &OsStr, listed: FileType) -> Result<Held> {
+        let opened = match listed {
+            FileType::Directory => open_folder(&dir, name),
+            FileType::RegularFile => {
+                let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NOCTTY;
+                let flags = flags | OFlags::NONBLOCK | OFlags::CLOEXEC;
+                fs::openat(&dir, name, flags, Mode::empty())
+            }
+            _ => return Held::look(dir, name),
+        };
+        if let Ok(fd) = opened {
+            let held = Held::new(fd, true)?;
+            if held.status.kind() == listed {
+                return Ok(held);
+            }
         }
+        // Without the right to read it, or something else by now.
+        Held::look(dir, name)
     }
 
     fn new(fd: OwnedFd, is_open: bool) -> Result<Held> {

@@ -13,8 +13,8 @@
 //!   directory that is opened again has the device and inode number that it had before, or is refused.
 //! - Status, extended attributes, target and data of a name are read from one inode, and changes are made to
 //!   the inode that was looked at. Where that needs a path, it is one below `/proc/self/fd`.
-//! - Looking at a name opens no device and no fifo. [`open_file`] may open one that has just replaced a
-//!   regular file; it does not wait for it, and does not read it.
+//! - No device and no fifo is opened, unless it has just replaced a regular file; then it is not waited for,
+//!   and not read.
 //! - A bounded number of directories is open: [`Folders`] has some, and its users those that they work in.
 //! - What fakeroot(1) replaces goes through symbols of the C library ([`calls`]).
 

@@ -14,7 +14,7 @@ const CHUNK: usize = 32 << 10;
 /// besides its own.
 #[derive(Clone, Debug, Default)]
 pub struct Names {
-    /// Each name: [`FOLDER`] or [`OTHER`], its bytes, and a NUL.
+    /// Each name: [`FOLDER`], [`FILE`] or [`OTHER`], its bytes, and a NUL.
     bytes: Vec<u8>,
     /// Where the next one begins.
     at: usize,
@@ -22,6 +22,8 @@ pub struct Names {
 
 /// The name of a directory.
 const FOLDER: u8 = b'd';
+/// The name of a regular file.
+const FILE: u8 = b'f';
 /// The name of something else, or of what the host does not say.
 const OTHER: u8 = b'-';
 
@@ -32,8 +34,12 @@ impl Names {
     /// The system's.
     pub fn read(dir: impl AsFd) -> Result<Names> {
         let mut names = Names::default();
-        each(dir, |name, is_folder| {
-            names.bytes.push(if is_folder { FOLDER } else { OTHER });
+        each(dir, |name, kind| {
+            names.bytes.push(match kind {
+                FileType::Directory => FOLDER,
+                FileType::RegularFile => FILE,
+                _ => OTHER,
+            });
             names.bytes.extend_from_slice(name);
             names.bytes.push(0);
             true
@@ -56,20 +62,25 @@ impl Names {
     }
 }
 
-/// Each name, and whether the directory calls it one of a directory.
+/// Each name, and its type where the directory says that it is a directory or a regular file.
 impl Iterator for Names {
-    type Item = (OsString, bool);
+    type Item = (OsString, FileType);
 
-    fn next(&mut self) -> Option<(OsString, bool)> {
+    fn next(&mut self) -> Option<(OsString, FileType)> {
         let (kind, rest) = self.bytes.get(self.at..)?.split_first()?;
         let name = rest.split(|byte| *byte == 0).next()?;
         self.at += name.len() + 2;
-        Some((OsString::from_vec(name.to_vec()), *kind == FOLDER))
+        let kind = match *kind {
+            FOLDER => FileType::Directory,
+            FILE => FileType::RegularFile,
+            _ => FileType::Unknown,
+        };
+        Some((OsString::from_vec(name.to_vec()), kind))
     }
 }
 
-/// Calls `visit` with each name, and whether it is one of a directory, until that returns false.
-fn each(dir: impl AsFd, mut visit: impl FnMut(&[u8], bool) -> bool) -> Result<()> {
+/// Calls `visit` with each name, and the type that the directory says, until that returns false.
+fn each(dir: impl AsFd, mut visit: impl FnMut(&[u8], FileType) -> bool) -> Result<()> {
     rustix::fs::seek(&dir, SeekFrom::Start(0))?;
     let mut buffer = Vec::with_capacity(CHUNK);
     let mut entries = RawDir::new(dir, buffer.spare_capacity_mut());
@@ -77,7 +88,7 @@ fn each(dir: impl AsFd, mut visit: impl FnMut(&[u8], bool) -> bool) -> Result<()
         let entry = entry?;
         let name = entry.file_name().to_bytes();
         let is_own = matches!(name, b"." | b"..");
-        if !is_own && !visit(name, entry.file_type() == FileType::Directory) {
+        if !is_own && !visit(name, entry.file_type()) {
             break;
         }
     }

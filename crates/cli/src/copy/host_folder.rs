@@ -336,7 +336,7 @@ mod tests {
             assert_eq!(made.symlink_metadata().unwrap().mode() & 0o777, 0o666);
             for replace in [
                 |dir: &Path| symlink("dear", dir.join("made")),
-                |dir| std::fs::hard_link(dir.join("dear"), dir.join("made")),
+                |dir: &Path| std::fs::hard_link(dir.join("dear"), dir.join("made")),
             ] {
                 std::fs::remove_file(&made).unwrap();
                 replace(dir.path()).unwrap();
@@ -444,7 +444,7 @@ mod tests {
         let a = folder.folder(name("a"), false).unwrap();
         let b = a.folder(name("b"), false).unwrap();
         folder.tree.close_all();
-        b.names().unwrap();
+        drop(b.names().unwrap());
         std::fs::rename(at("a"), at("away")).unwrap();
         for by in ["other", "link"] {
             symlink("away", at("link")).unwrap();
@@ -457,6 +457,6 @@ mod tests {
             );
         }
         std::fs::rename(at("away"), at("a")).unwrap();
-        b.names().unwrap();
+        drop(b.names().unwrap());
     }
 }
