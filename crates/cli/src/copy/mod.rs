@@ -3,8 +3,8 @@
 //! Both sides have the same interface: a [`side::Folder`] holds names, a [`side::Content`] holds bytes;
 //! [`host_folder`], [`host`] and [`image`] implement them. [`arguments`] splits the command line into single
 //! copies. [`tree`] and [`descend`] walk one source and create its files at the target. [`pump`] copies the
-//! bytes of one file, [`workers`] those of many small files at a time. [`extended`] copies extended attributes
-//! and ACLs.
+//! bytes of one file, [`workers`] those of many small files at a time. [`extended`] copies extended
+//! attributes and ACLs.
 //!
 //! Invariants:
 //! - Only the walking thread creates names, in the order of the walk. Other threads copy bytes and set final
