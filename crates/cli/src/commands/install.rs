@@ -1,6 +1,8 @@
 //! `install-fuse2fs`, `install-mke2fs` and `install-helpers`: links under the names by which other programs
 //! run this one.
 
+mod trusted;
+
 use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -39,13 +41,18 @@ pub(crate) struct HelpersArgs {
     /// The directory where mount(8) looks for helpers
     #[arg(long, value_name = "DIR", default_value = "/sbin")]
     sbin: PathBuf,
+    /// Copy this program to DIR as a file of root's, /usr/local/bin if none is given, and link to the copy:
+    /// for a program that other users can change, which root must not run
+    #[arg(long, value_name = "DIR", num_args = 0..=1, require_equals = true,
+          default_missing_value = trusted::USUAL_DIR)]
+    copy: Option<PathBuf>,
     /// Also let mounts use io_uring from the next boot on: sets the option of the kernel's fuse module
     #[arg(long)]
     io_uring: bool,
     /// The directory where modprobe(8) looks for options of modules
     #[arg(long, value_name = "DIR", default_value = "/etc/modprobe.d")]
     modprobe: PathBuf,
-    /// Remove the link, and the module's option
+    /// Remove the link, and the module's option; with --copy, also the copy
     #[arg(long)]
     remove: bool,
 }
@@ -72,7 +79,8 @@ pub(crate) fn mke2fs(args: &Mke2fsArgs, context: &mut Context) -> Result<(), Fai
 /// Creates or removes one name, and says if another program comes before it.
 fn named(name: &str, dir: &Path, remove: bool, context: &mut Context) -> Result<(), Failure> {
     let link = dir.join(name);
-    change(&link, remove)?;
+    let this = this_program()?;
+    change(&link, &this, remove)?;
     if remove || context.globals.quiet {
         return Ok(());
     }
@@ -87,13 +95,29 @@ fn named(name: &str, dir: &Path, remove: bool, context: &mut Context) -> Result<
             first.display()
         ))?;
     }
+    // In a directory of a user's own, the link gives others nothing that they do not have.
+    if trusted::is_needed()
+        && dir
+            .canonicalize()
+            .is_ok_and(|dir| trusted::check(&dir).is_ok())
+        && let Err(why) = trusted::check(&this)
+    {
+        context
+            .out
+            .line(format!("note: others can change that program: {why}"))?;
+    }
     Ok(())
 }
 
 /// Creates what mount(8) and fstab need.
 pub(crate) fn helpers(args: &HelpersArgs, context: &mut Context) -> Result<(), Failure> {
     let link = args.sbin.join(HELPER_NAME);
-    change(&link, args.remove)?;
+    change(&link, &helper_program(args, &link)?, args.remove)?;
+    if args.remove
+        && let Some(dir) = &args.copy
+    {
+        trusted::remove_copy(dir)?;
+    }
     let option = args.modprobe.join(MODULE_FILE);
     match (args.remove, args.io_uring) {
         (true, _) => remove_option(&option)?,
@@ -124,6 +148,29 @@ pub(crate) fn helpers(args: &HelpersArgs, context: &mut Context) -> Result<(), F
     }
 }
 
+/// The program that the helper is, or was: one that only root can change, if root installs it.
+fn helper_program(args: &HelpersArgs, link: &Path) -> Result<PathBuf, Failure> {
+    match &args.copy {
+        Some(dir) if args.remove => return Ok(trusted::copy_in(dir)),
+        Some(dir) => return trusted::copy(dir),
+        None => {}
+    }
+    let this = this_program()?;
+    if args.remove || !trusted::is_needed() {
+        return Ok(this);
+    }
+    trusted::check(&this).map(|_| this).map_err(|why| {
+        Problem::new(format!(
+            "root would run a program that others can change: {why}"
+        ))
+        .with_next(format!(
+            "--copy copies it to {} first, and links to the copy",
+            trusted::USUAL_DIR
+        ))
+        .met(format!("cannot make {}", quote(link)))
+    })
+}
+
 /// Removes the module's option if it was written here.
 fn remove_option(file: &Path) -> Result<(), Failure> {
     match std::fs::read_to_string(file) {
@@ -135,12 +182,16 @@ fn remove_option(file: &Path) -> Result<(), Failure> {
     }
 }
 
-fn change(link: &Path, remove: bool) -> Result<(), Failure> {
-    let this = std::env::current_exe().doing(|| "cannot find this program")?;
+fn this_program() -> Result<PathBuf, Failure> {
+    std::env::current_exe().doing(|| "cannot find this program")
+}
+
+/// Makes or removes a link to `program`, which is this one or a copy of it.
+fn change(link: &Path, program: &Path, remove: bool) -> Result<(), Failure> {
     if remove {
         let cannot = || format!("cannot remove {}", quote(link));
         return match std::fs::read_link(link) {
-            Ok(_) if same(link, &this) || std::fs::metadata(link).is_err() => {
+            Ok(_) if same(link, program) || is_replaceable(link) => {
                 std::fs::remove_file(link).doing(cannot)
             }
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
@@ -148,10 +199,10 @@ fn change(link: &Path, remove: bool) -> Result<(), Failure> {
         };
     }
     let cannot = || format!("cannot make {}", quote(link));
-    match symlink(&this, link) {
+    match symlink(program, link) {
         Ok(()) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            if same(link, &this) {
+            if same(link, program) {
                 return Ok(());
             }
             // Keep another program. Replace a link that is dangling or leads to another copy of this program.
@@ -161,7 +212,7 @@ fn change(link: &Path, remove: bool) -> Result<(), Failure> {
                     .met(cannot()));
             }
             std::fs::remove_file(link).doing(cannot)?;
-            symlink(&this, link).doing(cannot)
+            symlink(program, link).doing(cannot)
         }
         Err(error) => {
             let next = match error.kind() {

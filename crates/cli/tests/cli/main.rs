@@ -20,6 +20,7 @@ mod gated;
 mod generated;
 mod habits;
 mod held;
+mod helper_of_root;
 mod interrupted;
 mod kept;
 mod lab;

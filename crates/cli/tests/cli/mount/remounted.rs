@@ -6,7 +6,7 @@ use super::*;
 
 /// Shell functions for the tests' scripts.
 const TOOLS: &str = "
-    $T -q install-helpers
+    $T -q install-helpers --copy=/sbin
     fails() { ! \"$@\" 2> $W/said || { echo \"not refused: $*\"; exit 1; }; cat $W/said; }
     place() { findmnt -n -o OPTIONS $DIR; }
     closed() {
