@@ -34,7 +34,8 @@ impl LeftOut {
         limits: &Limits,
     ) -> Result<Option<(Entry, SourceId)>> {
         let path = plain(&entry.path);
-        if is_unwanted(&hidden(&path).unwrap_or_else(|| path.clone()), unwanted) {
+        let named = hidden(&path);
+        if is_unwanted(named.as_deref().unwrap_or(&path), unwanted, limits.depth) {
             if matches!(entry.kind, EntryKind::Directory | EntryKind::Link(_)) {
                 return Ok(None);
             }
@@ -87,9 +88,11 @@ fn hidden(path: &[u8]) -> Option<Vec<u8>> {
     Some([directory, hidden].concat())
 }
 
-/// Whether a path or one above it is unwanted.
-fn is_unwanted(path: &[u8], unwanted: &dyn Fn(&[u8]) -> bool) -> bool {
-    let above = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
-    let mut above = above.map(|(at, _)| &path[..at]);
-    above.any(unwanted) || unwanted(path)
+/// Whether a path or one above it is unwanted. A path that is deeper than `depth`, which the tree refuses, is
+/// looked at so far only.
+fn is_unwanted(path: &[u8], unwanted: &dyn Fn(&[u8]) -> bool, depth: u32) -> bool {
+    let slashes = path.iter().enumerate().filter(|(_, byte)| **byte == b'/');
+    let ends = slashes.map(|(at, _)| at).chain([path.len()]);
+    ends.take(depth as usize + 1)
+        .any(|end| unwanted(&path[..end]))
 }

@@ -3,6 +3,7 @@
 //! Every digest is verified: in an OCI layout that of the blob; in a `docker save` archive that of the
 //! decompressed layer, from the configuration.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::io::{BufReader, Read};
 use std::sync::Arc;
@@ -73,6 +74,10 @@ pub(crate) struct Layer {
 const INDEXES_MAX: usize = 4;
 /// Layers of an image; overlay file systems allow 500.
 const LAYERS_MAX: usize = 4096;
+/// Bytes of layers that are listed again, for each byte of all different ones. Empty layers are repeated
+/// often, others are a few times.
+const REPEATED_MAX: u64 = 8;
+const REPEATED_BYTES: u64 = 1 << 20;
 
 /// The layers of the image that is wanted, the lowest first. An image that is known to be for another
 /// platform than the one given is refused.
@@ -89,7 +94,30 @@ pub(crate) fn layers_of(
     if layers.len() > LAYERS_MAX {
         return Err(too_many(layers.len()));
     }
+    let listed = layers
+        .iter()
+        .map(|layer| (&layer.digest[..], layer.window.length));
+    check_repeated(listed)?;
     Ok(layers)
+}
+
+/// Refuses an image that consists of little and lists that again and again: each listed layer is read.
+fn check_repeated<'l>(layers: impl Iterator<Item = (&'l str, u64)>) -> Result<()> {
+    let mut seen = HashSet::new();
+    let (mut once, mut again) = (0_u64, 0_u64);
+    for (digest, bytes) in layers {
+        let sum = match seen.insert(digest) {
+            true => &mut once,
+            false => &mut again,
+        };
+        *sum = sum.saturating_add(bytes);
+    }
+    if again > once.saturating_mul(REPEATED_MAX).max(REPEATED_BYTES) {
+        let problem =
+            format!("its layers have {once} bytes, and {again} more by being listed again");
+        return Err(Error::limit("image", problem));
+    }
+    Ok(())
 }
 
 fn oci(store: &Store<'_>, wanted: Option<&str>, given: Option<&Platform>) -> Result<Vec<Layer>> {
@@ -399,4 +427,27 @@ fn scan_layer(layer: &Layer, limits: &Limits, sender: &Sender<Result<Vec<Entry>>
     sum.expect("it is taken once").check(&layer.digest)?;
     let _ = sender.send(Ok(batch));
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn layers_may_be_listed_again_as_long_as_that_is_not_what_the_image_consists_of() {
+        const MIB: u64 = 1 << 20;
+        // The bytes of all different layers, one that is listed again, and how often.
+        for (other, again, times, is_allowed) in [
+            (0, 100, 4000, true),
+            (0, MIB, 9, true),
+            (0, MIB, 10, false),
+            (0, 1000 * MIB, 9, true),
+            (0, 1000 * MIB, 4000, false),
+            (1000 * MIB, MIB, 4000, true),
+        ] {
+            let layers = (0..times).map(|_| ("again", again));
+            let checked = check_repeated(layers.chain([("other", other)]));
+            assert_eq!(checked.is_ok(), is_allowed, "{other} {again} {times}");
+        }
+    }
 }

@@ -1,8 +1,10 @@
 //! A member of an archive, with all that its headers say.
 
+use std::sync::Arc;
+
 use crate::content::Extent;
-use crate::error::Result;
-use crate::meta::{Device, Kind, Meta};
+use crate::error::{Result, shown};
+use crate::meta::{Device, Kind, Meta, Xattr};
 use crate::{FileContent, SourceId, Tree};
 
 /// See the module's head.
@@ -10,6 +12,8 @@ use crate::{FileContent, SourceId, Tree};
 pub(crate) struct Entry {
     pub(crate) path: Vec<u8>,
     pub(crate) meta: Meta,
+    /// Its attributes, where `meta` has none: those that it shares with other members.
+    pub(crate) shared: Option<Arc<Vec<Xattr>>>,
     pub(crate) kind: EntryKind,
 }
 
@@ -33,17 +37,26 @@ impl Entry {
             EntryKind::Symlink(target) | EntryKind::Link(target) => target.len(),
             EntryKind::Directory | EntryKind::Special(..) => 0,
         };
+        // The reader has them as well. The first member to share them counts for all.
+        let shared = self.shared.as_ref();
+        let shared = shared.filter(|shared| Arc::strong_count(shared) <= 2);
         let xattrs = self
             .meta
             .xattrs
             .iter()
-            .map(|(name, value)| name.len() + value.len() + 48);
+            .chain(shared.into_iter().flat_map(|list| &**list));
+        let xattrs = xattrs.map(|(name, value)| name.len() + value.len() + 48);
         size_of::<Entry>() + self.path.len() + more + xattrs.sum::<usize>()
     }
 
     /// Adds it to a tree. `layer`: names that begin with `.wh.` are whiteouts.
     pub(crate) fn add_to(self, tree: &mut Tree, source: SourceId, layer: bool) -> Result<()> {
-        let Entry { path, meta, kind } = self;
+        let Entry {
+            path,
+            meta,
+            shared,
+            kind,
+        } = self;
         if layer {
             let name = path
                 .iter()
@@ -61,7 +74,7 @@ impl Entry {
                 return tree.whiteout(&[directory, hidden].concat());
             }
         }
-        match kind {
+        let node = match kind {
             EntryKind::Directory => tree.mkdir(&path, &meta)?,
             EntryKind::File { size, extents } => {
                 let content = FileContent {
@@ -73,9 +86,15 @@ impl Entry {
                 tree.add_file(&path, &meta, &content)?
             }
             EntryKind::Symlink(target) => tree.symlink(&path, &target, &meta)?,
-            EntryKind::Link(target) => tree.link(&path, &target)?,
+            // The file has its own.
+            EntryKind::Link(target) => return tree.link(&path, &target).map(drop),
             EntryKind::Special(kind, device) => tree.mknod(&path, kind, device, &meta)?,
         };
-        Ok(())
+        match shared {
+            Some(xattrs) => tree
+                .share_xattrs(node, &xattrs)
+                .map_err(|error| error.within(&shown(&path))),
+            None => Ok(()),
+        }
     }
 }

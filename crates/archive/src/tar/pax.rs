@@ -1,4 +1,9 @@
 //! Records of PAX headers.
+//!
+//! Records of a global header apply to all members that follow. So what is cloned for each member is shared
+//! (`Arc`): a member costs no more than its own headers.
+
+use std::sync::Arc;
 
 use super::acl;
 use super::header;
@@ -7,25 +12,68 @@ use crate::error::{Error, Result, shown};
 use crate::limits::Limits;
 use crate::meta::{Time, Xattr};
 
-/// What the records of a member, or of all that follow, say.
+/// What the records of a member, or of all that follow, say. A clone is cheap, but for a map of a sparse
+/// file.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pax {
-    pub(super) path: Option<Vec<u8>>,
-    pub(super) link: Option<Vec<u8>>,
+    pub(super) path: Option<Arc<[u8]>>,
+    pub(super) link: Option<Arc<[u8]>>,
     pub(super) size: Option<u64>,
     pub(super) uid: Option<u32>,
     pub(super) gid: Option<u32>,
     pub(super) mtime: Option<Time>,
     pub(super) atime: Option<Time>,
     pub(super) ctime: Option<Time>,
-    pub(super) xattrs: Vec<Xattr>,
+    /// Attributes of global headers.
+    pub(super) inherited: Attributes,
+    /// Those of the member.
+    pub(super) xattrs: Attributes,
     pub(super) sparse: SparseRecords,
+}
+
+/// Attributes, in the order of their records.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Attributes {
+    pub(super) list: Arc<Vec<Xattr>>,
+    /// Bytes of names and values, and a few for each.
+    pub(super) bytes: usize,
+    /// The permissions that the last access ACL gives, if there is one: `None` if it is not sound.
+    pub(super) access: Option<Option<u16>>,
+}
+
+/// What an attribute counts for, besides its name and value.
+const ATTRIBUTE_BYTES: usize = 5;
+const ACCESS_ACL: &[u8] = b"system.posix_acl_access";
+
+impl Attributes {
+    fn push(&mut self, name: Vec<u8>, value: Vec<u8>) {
+        self.bytes += name.len() + value.len() + ATTRIBUTE_BYTES;
+        if name == ACCESS_ACL {
+            self.access = Some(acl::permissions(&value));
+        }
+        Arc::make_mut(&mut self.list).push((name, value));
+    }
+
+    /// Adds those of `other` after these. How many bytes were copied for it.
+    fn append(&mut self, other: Attributes) -> usize {
+        if other.list.is_empty() {
+            return 0;
+        }
+        let copied = match Arc::get_mut(&mut self.list) {
+            Some(_) => other.bytes,
+            None => self.bytes + other.bytes,
+        };
+        self.access = other.access.or(self.access);
+        self.bytes += other.bytes;
+        Arc::make_mut(&mut self.list).extend(Arc::unwrap_or_clone(other.list));
+        copied
+    }
 }
 
 /// Records of GNU's sparse files, formats 0.0, 0.1 and 1.0.
 #[derive(Clone, Debug, Default)]
 pub(super) struct SparseRecords {
-    pub(super) name: Option<Vec<u8>>,
+    pub(super) name: Option<Arc<[u8]>>,
     pub(super) major: u64,
     pub(super) size: Option<u64>,
     /// Offsets and lengths; `at` is not known here.
@@ -60,12 +108,7 @@ impl Pax {
             self.record(&record[..equals], &record[equals + 1..], limits.extents)?;
         }
         // Some programs write each attribute twice. Global records add up.
-        let xattrs: usize = self
-            .xattrs
-            .iter()
-            .map(|(name, value)| name.len() + value.len())
-            .sum();
-        if xattrs > 4 * limits.xattr_bytes as usize {
+        if self.inherited.bytes + self.xattrs.bytes > 4 * limits.xattr_bytes as usize {
             let limit = limits.xattr_bytes;
             let problem = format!("the attributes of one file need more than {limit} bytes");
             return Err(Error::limit("PAX header", problem));
@@ -73,16 +116,26 @@ impl Pax {
         Ok(())
     }
 
+    /// Adds the records of a global header. How many bytes of earlier ones had to be copied.
+    pub(super) fn read_global(&mut self, data: &[u8], limits: &Limits) -> Result<usize> {
+        self.read(data, limits)?;
+        if self.sparse.map.is_some() || self.sparse.offset.is_some() {
+            return Err(damaged("a map of a sparse file is in a global header"));
+        }
+        let xattrs = std::mem::take(&mut self.xattrs);
+        Ok(self.inherited.append(xattrs))
+    }
+
     fn record(&mut self, key: &[u8], value: &[u8], extents: u32) -> Result<()> {
         if let Some(name) = key.strip_prefix(b"SCHILY.xattr.") {
             // GNU tar writes these two characters of a name so.
             let name = replace(&replace(name, b"%3D", b"="), b"%25", b"%");
-            self.xattrs.push((name, value.to_vec()));
+            self.xattrs.push(name, value.to_vec());
             return Ok(());
         }
         if let Some(name) = key.strip_prefix(b"LIBARCHIVE.xattr.") {
             self.xattrs
-                .push((percent_decoded(name)?, base64_decoded(value)?));
+                .push(percent_decoded(name)?, base64_decoded(value)?);
             return Ok(());
         }
         if let Some(key) = key.strip_prefix(b"GNU.sparse.") {
@@ -90,8 +143,8 @@ impl Pax {
         }
         let set = !value.is_empty();
         match key {
-            b"path" => self.path = set.then(|| value.to_vec()),
-            b"linkpath" => self.link = set.then(|| value.to_vec()),
+            b"path" => self.path = set.then(|| value.into()),
+            b"linkpath" => self.link = set.then(|| value.into()),
             b"size" => self.size = set.then(|| decimal(value)).transpose()?,
             b"uid" => self.uid = set.then(|| user(value)).transpose()?,
             b"gid" => self.gid = set.then(|| user(value)).transpose()?,
@@ -102,12 +155,12 @@ impl Pax {
                 let acl = acl::parse(value)?;
                 // GNU tar also writes those that say no more than the mode, which Linux does not store.
                 if !acl::is_mode(&acl) {
-                    self.xattrs.push((b"system.posix_acl_access".to_vec(), acl));
+                    self.xattrs.push(ACCESS_ACL.to_vec(), acl);
                 }
             }
             b"SCHILY.acl.default" if set => {
                 self.xattrs
-                    .push((b"system.posix_acl_default".to_vec(), acl::parse(value)?));
+                    .push(b"system.posix_acl_default".to_vec(), acl::parse(value)?);
             }
             _ => {}
         }
@@ -118,7 +171,7 @@ impl Pax {
 impl SparseRecords {
     fn record(&mut self, key: &[u8], value: &[u8], extents: u32) -> Result<()> {
         match key {
-            b"name" => self.name = Some(value.to_vec()),
+            b"name" => self.name = Some(value.into()),
             b"major" => self.major = decimal(value)?,
             b"size" | b"realsize" => self.size = Some(decimal(value)?),
             b"offset" => self.offset = Some(decimal(value)?),

@@ -1,21 +1,29 @@
 //! Reads the members of an archive one by one, and skips their data.
+//!
+//! Invariant: the work for a member is bounded by its own headers. What global headers say is shared by all
+//! members; where it has to be copied for one, the copies so far are held to [`COPIES_MAX`].
+
+use std::sync::Arc;
 
 use super::BLOCK;
-use super::acl;
 use super::entry::{Entry, EntryKind};
 use super::header::Header;
-use super::pax::Pax;
+use super::pax::{Attributes, Pax};
 use super::sparse;
 use crate::content::Extent;
 use crate::error::{Error, Result, shown};
 use crate::limits::Limits;
-use crate::meta::{Device, Kind, Meta, Time};
+use crate::meta::{Device, Kind, Meta, Time, Xattr};
 use crate::stream::Input;
 
 /// Bytes of a long name, or of PAX records without attributes.
 const RECORDS_MAX: u64 = 1 << 20;
 /// Headers that describe one member, or say nothing.
 const PREFIXES_MAX: usize = 4096;
+
+/// Bytes of records that may be copied to members, for each byte of the headers so far. An own record is
+/// copied once; a global one may be copied to each member.
+const COPIES_MAX: u64 = 8;
 
 /// Most bytes of an archive without members: tar pads with zeros, to 10 KiB unless it is told otherwise.
 const PADDING_BYTES: usize = 1 << 20;
@@ -27,6 +35,10 @@ pub(crate) struct Reader<'i> {
     limits: &'i Limits,
     global: Pax,
     any: bool,
+    /// Bytes of headers and records so far.
+    headers: u64,
+    /// Bytes of records that were copied to members.
+    copied: u64,
 }
 
 impl<'i> Reader<'i> {
@@ -36,6 +48,8 @@ impl<'i> Reader<'i> {
             limits,
             global: Pax::default(),
             any: false,
+            headers: 0,
+            copied: 0,
         }
     }
 
@@ -100,6 +114,7 @@ impl<'i> Reader<'i> {
                 return Err(Error::damaged("header", problem));
             };
             self.any = true;
+            self.headers += BLOCK as u64;
             match header.kind() {
                 b'x' | b'X' => {
                     let data = self.records(&header)?;
@@ -107,7 +122,10 @@ impl<'i> Reader<'i> {
                 }
                 b'g' => {
                     let data = self.records(&header)?;
-                    self.global.read(&data, self.limits)?;
+                    // Not shared with this one while it changes.
+                    drop(std::mem::take(&mut pax));
+                    let copied = self.global.read_global(&data, self.limits)?;
+                    self.copy(copied)?;
                     pax = self.global.clone();
                 }
                 b'L' => name = Some(self.long_name(&header)?),
@@ -140,8 +158,27 @@ impl<'i> Reader<'i> {
                 "the archive is truncated in its records",
             ));
         }
+        self.headers += size;
         self.skip_padding(size)?;
         Ok(data)
+    }
+
+    /// Counts bytes of records that are copied.
+    fn copy(&mut self, bytes: usize) -> Result<()> {
+        self.copied += bytes as u64;
+        if self.copied > COPIES_MAX * self.headers {
+            return Err(Error::limit(
+                "PAX header",
+                "global records are too large for so many members",
+            ));
+        }
+        Ok(())
+    }
+
+    /// A copy of a record, which may be a global one.
+    fn copy_of(&mut self, record: &[u8]) -> Result<Vec<u8>> {
+        self.copy(record.len())?;
+        Ok(record.to_vec())
     }
 
     fn long_name(&mut self, header: &Header<'_>) -> Result<Vec<u8>> {
@@ -170,16 +207,20 @@ impl<'i> Reader<'i> {
         name: Option<Vec<u8>>,
         link: Option<Vec<u8>>,
     ) -> Result<Entry> {
-        let path = pax
-            .sparse
-            .name
-            .clone()
-            .or_else(|| pax.path.clone())
-            .or(name);
-        let path = path.unwrap_or_else(|| header.path());
+        let path = match pax.sparse.name.as_ref().or(pax.path.as_ref()) {
+            Some(path) => self.copy_of(path)?,
+            None => name.unwrap_or_else(|| header.path()),
+        };
         let entry = self.described(header, &pax, &path, link);
         let (meta, kind) = entry.map_err(|error| error.within(&shown(&path)))?;
-        Ok(Entry { path, meta, kind })
+        let shared = (meta.xattrs.is_empty() && !pax.inherited.list.is_empty())
+            .then(|| Arc::clone(&pax.inherited.list));
+        Ok(Entry {
+            path,
+            meta,
+            shared,
+            kind,
+        })
     }
 
     fn described(
@@ -189,15 +230,14 @@ impl<'i> Reader<'i> {
         path: &[u8],
         link: Option<Vec<u8>>,
     ) -> Result<(Meta, EntryKind)> {
-        let meta = meta(header, pax)?;
-        let target = || pax.link.clone().or(link).unwrap_or_else(|| header.link());
+        let meta = self.meta(header, pax)?;
         let size = pax.size.map_or_else(|| header.size(), Ok)?;
         let kind = match header.kind() {
             b'0' | 0 | b'7' if header.kind() == 0 && path.ends_with(b"/") => EntryKind::Directory,
             b'0' | 0 | b'7' | b'S' => return Ok((meta, self.file(header, pax, size)?)),
             // PAX allows data here, of the file that is linked.
-            b'1' => EntryKind::Link(target()),
-            b'2' => EntryKind::Symlink(target()),
+            b'1' => EntryKind::Link(self.target(header, pax, link)?),
+            b'2' => EntryKind::Symlink(self.target(header, pax, link)?),
             b'3' => EntryKind::Special(Kind::CharDevice, header.device()?),
             b'4' => EntryKind::Special(Kind::BlockDevice, header.device()?),
             b'5' | b'D' => EntryKind::Directory,
@@ -222,6 +262,40 @@ impl<'i> Reader<'i> {
             self.skip_data(size)?;
         }
         Ok((meta, kind))
+    }
+
+    fn target(&mut self, header: &Header<'_>, pax: &Pax, link: Option<Vec<u8>>) -> Result<Vec<u8>> {
+        match &pax.link {
+            Some(target) => self.copy_of(target),
+            None => Ok(link.unwrap_or_else(|| header.link())),
+        }
+    }
+
+    /// The member's metadata. Without attributes of its own, it has none, and shares the inherited ones.
+    fn meta(&mut self, header: &Header<'_>, pax: &Pax) -> Result<Meta> {
+        let (atime, ctime) = header.gnu_times()?;
+        let access = pax.xattrs.access.or(pax.inherited.access).flatten();
+        let permissions = header.permissions()?;
+        Ok(Meta {
+            permissions: access.map_or(permissions, |access| permissions & 0o7000 | access),
+            uid: pax.uid.map_or_else(|| header.uid(), Ok)?,
+            gid: pax.gid.map_or_else(|| header.gid(), Ok)?,
+            mtime: pax
+                .mtime
+                .map_or_else(|| header.mtime().map(Time::from_seconds), Ok)?,
+            atime: pax.atime.or(atime.map(Time::from_seconds)),
+            ctime: pax.ctime.or(ctime.map(Time::from_seconds)),
+            xattrs: self.attributes(&pax.inherited, &pax.xattrs)?,
+        })
+    }
+
+    /// A member's own attributes, after those that it inherits.
+    fn attributes(&mut self, inherited: &Attributes, own: &Attributes) -> Result<Vec<Xattr>> {
+        if own.list.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.copy(inherited.bytes)?;
+        Ok(inherited.list.iter().chain(&*own.list).cloned().collect())
     }
 
     fn file(&mut self, header: &Header<'_>, pax: &Pax, stored: u64) -> Result<EntryKind> {
@@ -265,25 +339,4 @@ impl<'i> Reader<'i> {
         };
         Ok(EntryKind::File { size, extents })
     }
-}
-
-fn meta(header: &Header<'_>, pax: &Pax) -> Result<Meta> {
-    let (atime, ctime) = header.gnu_times()?;
-    let access = pax
-        .xattrs
-        .iter()
-        .rfind(|(name, _)| name == b"system.posix_acl_access");
-    let access = access.and_then(|(_, acl)| acl::permissions(acl));
-    let permissions = header.permissions()?;
-    Ok(Meta {
-        permissions: access.map_or(permissions, |access| permissions & 0o7000 | access),
-        uid: pax.uid.map_or_else(|| header.uid(), Ok)?,
-        gid: pax.gid.map_or_else(|| header.gid(), Ok)?,
-        mtime: pax
-            .mtime
-            .map_or_else(|| header.mtime().map(Time::from_seconds), Ok)?,
-        atime: pax.atime.or(atime.map(Time::from_seconds)),
-        ctime: pax.ctime.or(ctime.map(Time::from_seconds)),
-        xattrs: pax.xattrs.clone(),
-    })
 }

@@ -6,12 +6,14 @@
 //! that no file system holds, and for attributes without a valid name; [`Error::Limit`] for what is beyond
 //! the tree's [`Limits`](crate::Limits).
 
+use std::sync::Arc;
+
 use super::resolve::{Place, check_target};
 use super::store::NONE;
 use super::{NodeId, Tree};
 use crate::content::FileContent;
 use crate::error::{Error, Result, shown};
-use crate::meta::{Device, Kind, Meta};
+use crate::meta::{Device, Kind, Meta, Xattr};
 
 impl Tree {
     /// Adds a directory, or changes the metadata of the one that is there.
@@ -145,6 +147,16 @@ impl Tree {
     /// [`Error::Damaged`] and [`Error::Limit`] for its attributes.
     pub fn set_metadata(&mut self, id: NodeId, meta: &Meta) -> Result<()> {
         self.store.set_meta(id, meta)
+    }
+
+    /// Sets the attributes of a node that is there.
+    pub(crate) fn share_xattrs(&mut self, id: NodeId, xattrs: &Arc<Vec<Xattr>>) -> Result<()> {
+        let set = self
+            .store
+            .xattrs
+            .intern_shared(xattrs, &self.store.limits)?;
+        self.store.node_mut(id).xattrs = set;
+        Ok(())
     }
 
     /// Sets the owner and the group of every node.

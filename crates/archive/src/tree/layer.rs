@@ -36,9 +36,7 @@ impl Tree {
     /// None at present: a path that is not there is not covered.
     pub fn opaque(&mut self, directory: &[u8]) -> Result<()> {
         if let Some(directory) = self.follow(directory) {
-            for name in self.store.names_in(directory) {
-                self.uncover(name);
-            }
+            self.uncover_below(directory);
         }
         Ok(())
     }
@@ -49,13 +47,24 @@ impl Tree {
         let node = NodeId(self.store.names[name as usize].node);
         let mut kept = self.store.names[name as usize].layer == self.store.layer;
         if self.store.node_of(node).kind() == Kind::Directory {
-            for below in self.store.names_in(node) {
-                kept |= self.uncover(below);
-            }
+            kept |= self.uncover_below(node);
         }
         if !kept {
             self.remove_name(name);
         }
         kept
+    }
+
+    /// The same, of all names in a directory; whether one is left. Once in a layer: what is added after that
+    /// is the layer's own. So many whiteouts of one directory cost no more than one.
+    fn uncover_below(&mut self, directory: NodeId) -> bool {
+        let layer = self.store.layer;
+        if self.store.node_of(directory).source != layer {
+            self.store.node_mut(directory).source = layer;
+            for name in self.store.names_in(directory) {
+                self.uncover(name);
+            }
+        }
+        self.store.node_of(directory).count > 0
     }
 }

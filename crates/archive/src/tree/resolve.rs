@@ -11,6 +11,9 @@ use crate::meta::{Kind, NAME_MAX, TARGET_MAX};
 
 /// Symlinks followed in one path, as Linux has it.
 const SYMLINKS_MAX: usize = 40;
+/// Components of all their targets together. Each member of an archive has a path, and a short one can lead
+/// through many long targets.
+const TARGETS_MAX: usize = 256;
 
 /// Where a path leads: a directory, and the last component's bytes.
 pub(super) struct Place {
@@ -55,7 +58,6 @@ impl Tree {
 
     fn directory_at(&self, path: &[u8]) -> Option<NodeId> {
         let mut at = NodeId::ROOT;
-        let mut followed = 0;
         let mut left = Components::new(path);
         while let Some(component) = left.next() {
             if component == b".." {
@@ -67,15 +69,13 @@ impl Tree {
             match node.kind() {
                 Kind::Directory => at = next,
                 Kind::Symlink => {
-                    followed += 1;
-                    if followed > SYMLINKS_MAX {
-                        return None;
-                    }
                     let target = node.target().expect("a symlink has a target");
                     if target.starts_with(b"/") {
                         at = NodeId::ROOT;
                     }
-                    left.push(target);
+                    if !left.follow(target) {
+                        return None;
+                    }
                 }
                 _ => return None,
             }
@@ -108,7 +108,6 @@ impl Tree {
 
     fn make_directories(&mut self, parent: &[u8], path: &[u8]) -> Result<NodeId> {
         let mut at = NodeId::ROOT;
-        let mut followed = 0;
         let mut left = Components::new(parent);
         while let Some(component) = left.next() {
             if component == b".." {
@@ -126,18 +125,16 @@ impl Tree {
             match node.kind() {
                 Kind::Directory => at = next,
                 Kind::Symlink => {
-                    followed += 1;
-                    if followed > SYMLINKS_MAX {
-                        return Err(Error::damaged(
-                            shown(path),
-                            "it goes through too many symlinks",
-                        ));
-                    }
                     let target = node.target().expect("a symlink has a target");
                     if target.starts_with(b"/") {
                         at = NodeId::ROOT;
                     }
-                    left.push(target);
+                    if !left.follow(target) {
+                        return Err(Error::damaged(
+                            shown(path),
+                            "it goes through too many symlinks, or too long ones",
+                        ));
+                    }
                 }
                 _ => {
                     let problem = format!("{} in it is not a directory", shown(&component));
@@ -208,24 +205,40 @@ pub(super) fn check_target(target: &[u8], path: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// The components that are left of a path; those of symlinks come before the rest. Bounded, because at most
-/// `SYMLINKS_MAX` targets of at most `TARGET_MAX` bytes are pushed.
+/// The components of a path, without those that lead nowhere.
+fn parts(path: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
+    let real = |component: &&[u8]| !matches!(*component, b"" | b".");
+    path.split(|&byte| byte == b'/').filter(real)
+}
+
+/// The components that are left of a path; those of symlinks come before the rest.
 struct Components {
     /// The last one is next.
     left: Vec<Vec<u8>>,
+    /// Symlinks followed, and the components of their targets.
+    followed: usize,
+    of_targets: usize,
 }
 
 impl Components {
     fn new(path: &[u8]) -> Components {
-        let mut components = Components { left: Vec::new() };
-        components.push(path);
-        components
+        let left = parts(path).rev().map(<[u8]>::to_vec).collect();
+        Components {
+            left,
+            followed: 0,
+            of_targets: 0,
+        }
     }
 
-    fn push(&mut self, path: &[u8]) {
-        let real = |component: &&[u8]| !matches!(*component, b"" | b".");
-        let components = path.split(|&byte| byte == b'/').filter(real);
-        self.left.extend(components.rev().map(<[u8]>::to_vec));
+    /// Goes on with the target of a symlink. False if the path has too many of them, or too long ones.
+    fn follow(&mut self, target: &[u8]) -> bool {
+        let before = self.left.len();
+        let most = TARGETS_MAX - self.of_targets;
+        let parts = parts(target).rev().take(most + 1);
+        self.left.extend(parts.map(<[u8]>::to_vec));
+        self.followed += 1;
+        self.of_targets += self.left.len() - before;
+        self.followed <= SYMLINKS_MAX && self.of_targets <= TARGETS_MAX
     }
 
     fn next(&mut self) -> Option<Vec<u8>> {

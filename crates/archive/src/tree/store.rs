@@ -33,6 +33,7 @@ pub(super) struct Node {
     pub(super) times: u32,
     /// Directory: names in it. File: extents listed; `NONE` if it has no hole. Symlink: bytes of the target.
     pub(super) count: u32,
+    /// File: the source. Directory: the last layer that uncovered what is below it, or `NONE`.
     pub(super) source: u32,
     /// File: the item of the source. Directory: its depth.
     pub(super) item: u32,

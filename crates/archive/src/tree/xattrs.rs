@@ -1,6 +1,7 @@
 //! Sets of extended attributes, each stored once. Files of one kind have the same few sets.
 
 use std::hash::BuildHasher;
+use std::sync::Arc;
 
 use hashbrown::HashTable;
 
@@ -19,6 +20,8 @@ pub(super) struct XattrSets {
     sets: Vec<(u32, u32)>,
     table: HashTable<u32>,
     hasher: foldhash::quality::RandomState,
+    /// The last attributes that several nodes share, and their set.
+    shared: Option<(Arc<Vec<Xattr>>, u32)>,
 }
 
 impl XattrSets {
@@ -71,6 +74,22 @@ impl XattrSets {
             hasher.hash_one(&bytes[start as usize..end as usize])
         });
         Ok(id)
+    }
+
+    /// As [`XattrSets::intern`], of attributes that several nodes share: only the first of them costs time.
+    pub(super) fn intern_shared(
+        &mut self,
+        xattrs: &Arc<Vec<Xattr>>,
+        limits: &Limits,
+    ) -> Result<u32> {
+        if let Some((last, set)) = &self.shared
+            && Arc::ptr_eq(last, xattrs)
+        {
+            return Ok(*set);
+        }
+        let set = self.intern(xattrs, limits)?;
+        self.shared = Some((Arc::clone(xattrs), set));
+        Ok(set)
     }
 
     fn encoded(&self, set: u32) -> &[u8] {
