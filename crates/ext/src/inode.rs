@@ -93,6 +93,8 @@ pub struct Inode {
     pub(crate) emptied: EmptiedState,
     /// Serializes buffered writes past the end.
     extend: Mutex<()>,
+    /// It has no file capabilities, as its attributes were looked at. Changed with the I/O lock held.
+    pub(crate) lacks_capability: AtomicBool,
     /// The part of its last block past the end is known to be zero on disk.
     pub(crate) tail_is_zero: AtomicBool,
     /// Its place in the on-disk orphan list or file.
@@ -252,6 +254,7 @@ impl Inode {
             delayed: Delayed::default(),
             emptied: EmptiedState::default(),
             extend: Mutex::numbered(Rank::Extend, ino.0.into(), ()),
+            lacks_capability: AtomicBool::new(false),
             tail_is_zero: AtomicBool::new(false),
             orphan: Mutex::numbered(Rank::Orphan, ino.0.into(), Default::default()),
             table_block,

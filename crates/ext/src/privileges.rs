@@ -1,8 +1,9 @@
 //! Privileges of a program file (setuid, setgid, and capabilities, which are an attribute), and when they are
 //! dropped.
 //!
-//! A write, a truncation and a change of owner drop them. A change of owner always does; for the others the
-//! caller decides, since it has the credentials of the writing process.
+//! A write, a truncation, an allocation and a change of owner drop them: capabilities always. A change of
+//! owner always drops setuid and setgid as well; for the others the caller decides, since it has the
+//! credentials of the writing process.
 
 use throughline_extfmt::InodeImage;
 use throughline_extfmt::inode::{FileType, Time};

@@ -1,14 +1,16 @@
 //! Calls on ranges of files: sizes, allocation, copies, durability.
 //!
-//! `truncate P SIZE`, `ftruncate FILE SIZE`, `fallocate FILE FLAGS|- AT LENGTH`,
-//! `copy FROM AT|- TO AT|- LENGTH` (`copy_file_range`; `-` is the file's own position),
-//! `sendfile TO FROM LENGTH`, `fsync FILE`, `fdatasync FILE`, `holes FILE` (data ranges and holes),
-//! `blocks P` (in units of 512 bytes), `advise FILE` (`POSIX_FADV_DONTNEED` for the whole file).
+//! `truncate P SIZE`, `ftruncate FILE SIZE`, `fallocate FILE FLAGS|- AT LENGTH`, `copy FROM AT|- TO AT|-
+//! LENGTH` (`copy_file_range`; `-` is the file's own position), `sendfile TO FROM LENGTH`, `splice TO FROM
+//! LENGTH` (through a pipe), `clone TO FROM` (FICLONE), `fsync FILE`, `fdatasync FILE`, `holes FILE` (data
+//! ranges and holes), `blocks P` (in units of 512 bytes), `advise FILE` (`POSIX_FADV_DONTNEED` for the whole
+//! file).
 
 use std::fmt::Write;
 
 use rustix::fs::{Advice, FallocateFlags, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
+use rustix::pipe::SpliceFlags;
 
 use super::{Answer, State, Words, done};
 
@@ -39,6 +41,11 @@ impl State {
                 let length = usize::try_from(words.number(3)).expect("a length");
                 rustix::fs::sendfile(to, from, None, length).map(|n| n.to_string())
             }
+            "splice" => self.splice(words),
+            "clone" => {
+                let (to, from) = (self.file(words.text(1)), self.file(words.text(2)));
+                done(rustix::fs::ioctl_ficlone(to, from))
+            }
             "fsync" => done(rustix::fs::fsync(self.file(words.text(1)))),
             "fdatasync" => done(rustix::fs::fdatasync(self.file(words.text(1)))),
             "advise" => done(rustix::fs::fadvise(
@@ -65,6 +72,15 @@ impl State {
             length,
         );
         copied.map(|n| n.to_string())
+    }
+
+    fn splice(&self, words: &Words) -> Answer {
+        let (to, from) = (self.file(words.text(1)), self.file(words.text(2)));
+        let length = usize::try_from(words.number(3)).expect("a length");
+        let (out, into) = rustix::pipe::pipe()?;
+        let moved = rustix::pipe::splice(from, None, into, None, length, SpliceFlags::empty())?;
+        let moved = rustix::pipe::splice(out, None, to, None, moved, SpliceFlags::empty());
+        moved.map(|n| n.to_string())
     }
 
     /// The map of a file according to `SEEK_DATA` and `SEEK_HOLE`.

@@ -37,7 +37,16 @@ const STORES: &str = "FUSE has no request to ask for space at a store to a mappi
     removed";
 const STATX: &str = "the kernel's FUSE does not pass on attributes of statx";
 
+const CAPABILITIES: &str = "the kernel's FUSE removes capabilities before it asks for the change of owner, which is refused";
+
 pub(crate) const KNOWN: &[Known] = &[
+    Known {
+        case: "changes by bob",
+        step: "listxattr ./f",
+        kernel: "ok 20 security.capability",
+        ours: "ok 0 ",
+        why: CAPABILITIES,
+    },
     Known {
         case: "reserve by options",
         step: "dave: run xfs_io -c mmap%20-rw%200%208k -c mwrite%200%208k -c msync%20-s dave-m",

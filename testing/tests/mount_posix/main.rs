@@ -14,6 +14,7 @@
 
 mod acls;
 mod attributes;
+mod changes;
 mod data;
 mod descriptors;
 mod directories;

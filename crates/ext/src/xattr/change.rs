@@ -9,6 +9,7 @@
 
 use std::cell::RefCell;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use throughline_extfmt::features::Compat;
 use throughline_extfmt::inode::Time;
@@ -75,7 +76,14 @@ pub(super) fn set(
     rule: Rule,
 ) -> Result<bool> {
     let locks = ChangeLocks::lock(inode);
+    let is_capability = *key == Key::CAPABILITY;
+    if is_capability {
+        inode.lacks_capability.store(false, Ordering::Release);
+    }
     let done = set_locked(fs, inode, (key, value, rule), None);
+    if is_capability && value.is_none() && done.is_ok() {
+        inode.lacks_capability.store(true, Ordering::Release);
+    }
     drop(locks);
     let (changed, unused) = done?;
     free(fs, unused)?;

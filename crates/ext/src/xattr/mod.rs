@@ -29,6 +29,7 @@ mod values;
 
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use throughline_extfmt::FsBlock;
 use throughline_extfmt::features::Compat;
@@ -69,7 +70,20 @@ struct Key<'n> {
     name: &'n [u8],
 }
 
+impl Inode {
+    /// Whether it is known to have no file capabilities.
+    pub fn lacks_capability(&self) -> bool {
+        self.lacks_capability.load(Ordering::Acquire)
+    }
+}
+
 impl<'n> Key<'n> {
+    /// The capabilities of a program file.
+    const CAPABILITY: Key<'static> = Key {
+        index: format::INDEX_SECURITY,
+        name: b"capability",
+    };
+
     /// Parses a full name.
     fn of(fs: &Attrs, full: &'n [u8]) -> Result<Self> {
         if full.is_empty() || full.len() > NAME_MAX {
@@ -211,21 +225,25 @@ impl Attrs {
         }
     }
 
-    /// Removes `security.capability` before a change of the file by a caller that may not keep it. Returns
-    /// whether it existed. No lock of the inode may be held and no handle open. Needs no I/O if the body does
-    /// not have the attribute and there is no attribute block.
+    /// Removes `security.capability` before a change of the file's data or owner. Returns whether it existed.
+    /// No lock of the inode may be held and no handle open. The attributes are looked at once: after that, it
+    /// is a load until the attribute is set.
     ///
     /// # Errors
     /// As [`Attrs::remove_xattr`], except for a missing attribute.
     pub fn drop_capability(&self, inode: &Inode) -> Result<bool> {
-        let key = Key {
-            index: format::INDEX_SECURITY,
-            name: b"capability",
-        };
-        if self.surely_lacks(inode, &key)? {
+        if inode.lacks_capability() {
             return Ok(false);
         }
-        change::set(self, inode, &key, None, change::Rule::IfThere)
+        {
+            // While it is held, no attribute is set.
+            let _io = inode.io_shared();
+            if self.surely_lacks(inode, &Key::CAPABILITY)? {
+                inode.lacks_capability.store(true, Ordering::Release);
+                return Ok(false);
+            }
+        }
+        change::set(self, inode, &Key::CAPABILITY, None, change::Rule::IfThere)
     }
 
     fn may_set<'n>(&self, inode: &Inode, name: &'n [u8]) -> Result<Key<'n>> {

@@ -50,14 +50,17 @@ impl AttributeRequests {
         let handle = has(set_attr::FH).then_some(set.fh);
         let node = self.node_of(request.header.nodeid, handle)?;
         if has(set_attr::SIZE) {
-            if has(set_attr::KILL_PRIVILEGES) {
-                self.identity.drop_privileges(request, &node)?;
-            }
+            let keeps = !has(set_attr::KILL_PRIVILEGES);
+            self.identity.before_change(request, &node, keeps)?;
             request.did(ops::set_len(&node, set.size))?;
         }
         let mut attributes = attributes(&set)?;
         // Setting nothing, as chown(-1, -1) does, still counts as a change of owner.
-        if !has(set_attr::SIZE) && attributes.is_empty() && !node.is_dir() {
+        if !has(set_attr::SIZE)
+            && attributes.is_empty()
+            && !node.is_dir()
+            && !self.identity.is_change_by_root(request, &node, &self.files)
+        {
             self.identity
                 .check_drops_privileges(request, &node, &self.files)?;
             attributes = attributes.drop_privileges();

@@ -78,11 +78,13 @@ impl DataRequests {
         let (open, _) = request.argument::<OpenIn>()?;
         let node = self.nodes.get(request.header.nodeid)?;
         node.check_open(opened_for(open.flags))?;
-        if open.open_flags & OPEN_KILL_PRIVILEGES != 0 {
-            self.identity.drop_privileges(request, &node)?;
+        let truncates = OFlags::from_bits_retain(open.flags).contains(OFlags::TRUNC);
+        let kills = open.open_flags & OPEN_KILL_PRIVILEGES != 0;
+        if truncates || kills {
+            self.identity.before_change(request, &node, !kills)?;
         }
         let answer = self.files.open(node, open.flags)?;
-        if OFlags::from_bits_retain(open.flags).contains(OFlags::TRUNC) {
+        if truncates {
             let emptied = ops::set_len(self.file(request.header.nodeid, answer.fh)?.node(), 0);
             if let Err(error) = request.did(emptied) {
                 self.files.remove(answer.fh);
@@ -129,9 +131,8 @@ impl DataRequests {
             // What OPEN would have refused.
             file.node().check_open(opened_for(write.flags))?;
         }
-        if write.write_flags & WRITE_KILL_PRIVILEGES != 0 {
-            self.identity.drop_privileges(request, file.node())?;
-        }
+        let keeps = write.write_flags & WRITE_KILL_PRIVILEGES == 0;
+        self.identity.before_change(request, file.node(), keeps)?;
         let put = || self.put(request, &file, &write, data);
         let size = if write.write_flags & WRITE_LOCK_OWNER == 0 {
             put()
@@ -188,8 +189,8 @@ impl DataRequests {
         let (ask, _) = request.argument::<FallocateIn>()?;
         let mode = Fallocate::of_flags(ask.mode).ok_or(Errno::OPNOTSUPP)?;
         let file = self.file(request.header.nodeid, ask.fh)?;
-        self.identity
-            .drop_privileges_of_others(request, file.node())?;
+        let by_root = request.header.uid == 0;
+        self.identity.before_change(request, file.node(), by_root)?;
         let allocate = || {
             let (offset, length) = (ask.offset, ask.length);
             request.did(ops::allocate(file.node(), mode, offset, length))
@@ -228,8 +229,8 @@ impl DataRequests {
         let from = self.file(request.header.nodeid, copy.fh_in)?;
         let to = self.file(copy.nodeid_out, copy.fh_out)?;
         let len = copy.len.min(COPY_BYTES);
-        self.identity
-            .drop_privileges_of_others(request, to.node())?;
+        let by_root = request.header.uid == 0;
+        self.identity.before_change(request, to.node(), by_root)?;
         // After the copy, the kernel drops whole pages of the target from its cache, including data stored to
         // them meanwhile; and it has not written back stores to the source. If we refuse, the kernel copies
         // by itself.

@@ -117,6 +117,8 @@ impl Families {
             space: SpaceRequests::new(volume, nodes, options),
             xattrs: XattrRequests {
                 nodes: Arc::clone(nodes),
+                files: Arc::clone(files),
+                identity: Arc::clone(identity),
                 long_setxattr,
                 user_xattr: options.user_xattr,
                 untrusted: options.untrusted,

@@ -3,6 +3,7 @@
 use throughline::Caller;
 use zerocopy::FromBytes;
 
+use super::privileges::Stripped;
 use crate::files::OpenFile;
 use crate::options::{Access, MountOptions};
 use crate::wire::{GETATTR_FH, GetattrIn, InHeader, Opcode};
@@ -21,6 +22,7 @@ pub(super) struct Identity {
     checks: bool,
     /// Every caller has root's rights.
     fakeroot: bool,
+    pub(super) stripped: Stripped,
 }
 
 impl Identity {
@@ -33,6 +35,7 @@ impl Identity {
             only_root_and: (options.access == Access::OwnerAndRoot).then_some(me),
             checks: options.kernel_checks_permissions(),
             fakeroot: options.fakeroot,
+            stripped: Stripped::default(),
         }
     }
 

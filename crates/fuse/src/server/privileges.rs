@@ -1,11 +1,19 @@
-//! Clearing the set-user-ID and set-group-ID bits, and notifying the kernel of it.
+//! What a change of data takes from a program file: its capabilities (`security.capability`), and from a
+//! caller without the right to keep them, the set-user-ID and set-group-ID bits; and notifying the kernel of
+//! these.
+//!
+//! Before a write through its cache, the kernel removes capabilities itself, and says by a SETATTR that sets
+//! nothing that privileges go. It does not do so before a write that bypasses its cache.
 //!
 //! Invariant: the kernel decides from its cached mode which user and group a program runs as. So if a request
 //! clears these bits and its reply has no attributes, the kernel is notified that the mode is stale before
 //! any byte is changed, and so before the reply.
 
+use std::collections::VecDeque;
+
 use rustix::io::Errno;
 use throughline::{Node, ops};
+use throughline_locks::Mutex;
 
 use super::identity::{Identity, is_in_group};
 use super::stale::logged;
@@ -14,8 +22,37 @@ use crate::files::Files;
 use crate::nodes::nodeid_of;
 use crate::wire::{InHeader, SetattrIn, set_attr};
 
+/// The files whose capabilities were removed at last for root, and by which threads. Bounded: the SETATTR
+/// that follows is the thread's next request, unless it called removexattr(2).
+#[derive(Default)]
+pub(super) struct Stripped(Mutex<VecDeque<(u64, u32)>>);
+
+const STRIPPED_MAX: usize = 64;
+
+impl Stripped {
+    /// A request has removed them.
+    pub(super) fn note(&self, header: &InHeader) {
+        if header.uid != 0 {
+            return;
+        }
+        let mut files = self.0.lock();
+        if files.len() == STRIPPED_MAX {
+            files.pop_front();
+        }
+        files.push_back((header.nodeid, header.pid));
+    }
+
+    /// Whether it is a file's and a thread's turn; only once.
+    fn take(&self, nodeid: u64, pid: u32) -> bool {
+        let mut files = self.0.lock();
+        let found = files.iter().position(|file| *file == (nodeid, pid));
+        found.and_then(|at| files.remove(at)).is_some()
+    }
+}
+
 impl Identity {
-    /// Clears setuid and setgid before a change of data by a caller without the right to keep them.
+    /// Removes capabilities, and clears setuid and setgid, before a change of data by a caller without the
+    /// right to keep them.
     pub(super) fn drop_privileges(
         &self,
         request: &Request<'_>,
@@ -28,16 +65,33 @@ impl Identity {
         Ok(())
     }
 
-    /// The same, for requests in which the kernel does not say whether the caller has that right.
-    pub(super) fn drop_privileges_of_others(
+    /// Before a change of data. `keeps`: the caller has the right to keep setuid and setgid. Capabilities are
+    /// kept for nobody.
+    pub(super) fn before_change(
         &self,
         request: &Request<'_>,
         node: &Node,
+        keeps: bool,
     ) -> Result<(), Refusal> {
-        match request.header.uid {
-            0 => Ok(()),
-            _ => self.drop_privileges(request, node),
+        match keeps {
+            true => Ok(request.did(ops::drop_capability(node)).map(drop)?),
+            false => self.drop_privileges(request, node),
         }
+    }
+
+    /// Whether a SETATTR that sets nothing is that before a change of data by root. It takes capabilities,
+    /// which the same thread has just had removed; but root keeps setuid and setgid, which `chown(-1, -1)`
+    /// takes.
+    pub(super) fn is_change_by_root(
+        &self,
+        request: &Request<'_>,
+        node: &Node,
+        files: &Files,
+    ) -> bool {
+        let header = &request.header;
+        header.uid == 0
+            && self.stripped.take(header.nodeid, header.pid)
+            && files.has_writer(node.ino())
     }
 
     /// Whether a change of attributes clears setgid on a file that its group may not execute.
@@ -60,6 +114,21 @@ impl Identity {
     fn is_outsider(&self, header: &InHeader, gid: u32) -> bool {
         let gid = self.gid(gid);
         header.gid != gid && !is_in_group(header.pid, gid)
+    }
+
+    /// Checks a REMOVEXATTR of a file's capabilities. For another user than root, the kernel sends it before
+    /// a write or a truncation, and before `chown(-1, -1)`, whose right it has not checked. A truncation
+    /// needs no handle, so it is allowed if any other user than the owner may write to the file.
+    pub(super) fn check_drops_capability(
+        &self,
+        request: &Request<'_>,
+        node: &Node,
+        files: &Files,
+    ) -> Result<(), Refusal> {
+        match request.header.uid != 0 && node.metadata()?.mode() & 0o022 == 0 {
+            true => self.check_drops_privileges(request, node, files),
+            false => Ok(()),
+        }
     }
 
     /// Checks a SETATTR that sets nothing, which clears the file's privileges. The kernel sends it for a

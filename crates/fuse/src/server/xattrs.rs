@@ -10,13 +10,17 @@ use rustix::io::Errno;
 use smallvec::SmallVec;
 use throughline::{XattrMode, ops};
 
+use super::identity::Identity;
 use super::{Answer, Answered, Refusal, Request};
+use crate::files::Files;
 use crate::nodes::Nodes;
 use crate::wire::{GetxattrIn, GetxattrOut, SETXATTR_ACL_KILL_SGID, SetxattrIn, SetxattrShortIn};
 
 /// See the head of this file.
 pub(super) struct XattrRequests {
     pub(super) nodes: Arc<Nodes>,
+    pub(super) files: Arc<Files>,
+    pub(super) identity: Arc<Identity>,
     /// `FUSE_SETXATTR_EXT` was negotiated.
     pub(super) long_setxattr: bool,
     /// The mount shows `user.` attributes.
@@ -91,7 +95,15 @@ impl XattrRequests {
         let (name, _) = Request::name(request.body)?;
         self.check_name(name)?;
         let node = self.nodes.get(request.header.nodeid)?;
+        let is_capability = name == b"security.capability";
+        if is_capability {
+            self.identity
+                .check_drops_capability(request, &node, &self.files)?;
+        }
         request.did(ops::remove_xattr(&node, name))?;
+        if is_capability {
+            self.identity.stripped.note(&request.header);
+        }
         Answer::done()
     }
 

@@ -1,5 +1,6 @@
 //! Operations on the attributes of one inode.
 
+use smallvec::SmallVec;
 use throughline_ext::{InodeFlags, XattrMode};
 
 use super::Outcome;
@@ -91,7 +92,25 @@ pub fn remove_xattr(node: &Node, name: &[u8]) -> Outcome<()> {
     })
 }
 
-/// Clears the set-user-ID and set-group-ID bits. Returns whether the mode changed.
+/// Removes a file's capabilities (`security.capability`): before a change of its data, whoever makes it.
+/// Returns whether it had any. For a file that is known to have none, this costs nothing.
+///
+/// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
+///
+/// # Errors
+/// As [`Node::drop_privileges`].
+pub fn drop_capability(node: &Node) -> Outcome<bool> {
+    if node.inode().lacks_capability() {
+        return Outcome {
+            result: Ok(false),
+            changed: SmallVec::new(),
+        };
+    }
+    Outcome::of(&[node], |_| Ok(node.fs().drop_capability(node.inode())?))
+}
+
+/// Removes a file's capabilities, and clears the set-user-ID and set-group-ID bits. Returns whether the mode
+/// changed.
 ///
 /// **Until a sync or the next commit, a crash undoes it** ([what is durable](crate#what-is-durable)).
 ///

@@ -18,8 +18,8 @@ use smallvec::SmallVec;
 use throughline_ext::{Reason, Watch};
 
 pub use attributes::{
-    drop_privileges, remove_xattr, set_acl_clearing_setgid, set_attributes, set_flags, set_project,
-    set_version, set_xattr,
+    drop_capability, drop_privileges, remove_xattr, set_acl_clearing_setgid, set_attributes,
+    set_flags, set_project, set_version, set_xattr,
 };
 pub use data::{allocate, copy_range, set_len, write, write_back, write_new};
 pub use names::{create, link, rename, rmdir, tmpfile, unlink, unlink_held};
