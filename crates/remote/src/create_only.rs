@@ -7,8 +7,10 @@
 use async_trait::async_trait;
 use object_store::ClientOptions;
 use object_store::client::{
-    HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService, ReqwestConnector,
+    HttpClient, HttpConnector, HttpError, HttpRequest, HttpResponse, HttpService,
 };
+
+use crate::client::Connector;
 
 /// Makes such clients.
 #[derive(Debug)]
@@ -16,7 +18,7 @@ pub(crate) struct CreateOnly;
 
 impl HttpConnector for CreateOnly {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let client = ReqwestConnector::default().connect(options)?;
+        let client = Connector::default().connect(options)?;
         Ok(HttpClient::new(Completing(client)))
     }
 }

@@ -22,6 +22,7 @@
 //!    ahead     what is fetched before it is read
 //!    fetch     one request for a run of chunks; tries: repeats it within its time
 //!    pin       what identifies the object; store: where it is, and with which credentials
+//!    secrets   of URLs, from the environment; client: HTTP, and what a redirect may carry along
 //!  upload      a new object, in parts; create_only: one that is there is not replaced
 //!    workers   the threads of the requests of either
 //! ```
@@ -36,13 +37,15 @@
 //!   next read.
 //! - Callers block; threads of a runtime that the object owns do the work, and are joined when it is dropped.
 //! - An object is uploaded as a whole or not at all.
-//! - Credentials, the queries of URLs among them, are in no message, and in no name of a file.
+//! - Credentials, the queries of URLs among them, are in no message, and in no name of a file. They are sent
+//!   to no server but that of the object's own URL.
 #![forbid(unsafe_code)]
 
 mod ahead;
 mod cache;
 mod chunks;
 mod claims;
+mod client;
 mod create_only;
 mod evict;
 mod failure;
@@ -51,6 +54,7 @@ mod name;
 mod object;
 mod options;
 mod pin;
+mod secrets;
 mod shared;
 mod store;
 mod tries;
@@ -58,8 +62,9 @@ mod upload;
 mod workers;
 
 pub use failure::Failure;
-pub use name::{NotAnObject, ObjectName};
+pub use name::{NotAnObject, ObjectName, without_secrets, word_without_secrets};
 pub use object::{Counters, Object};
 pub use options::Options;
+pub use secrets::has_secrets;
 pub use shared::open_shared;
 pub use upload::{Progress, UploadOptions, upload};

@@ -15,9 +15,11 @@ use object_store::http::HttpBuilder;
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
 
+use crate::client::Connector;
 use crate::create_only::CreateOnly;
 use crate::failure::{Attempt, Failure};
 use crate::name::ObjectName;
+use crate::secrets;
 
 /// A store, and the object in it.
 pub(crate) struct Place {
@@ -56,7 +58,7 @@ fn times(patience: Duration) -> [(ClientConfigKey, String); 2] {
 
 impl Place {
     /// # Errors
-    /// If the settings are not complete.
+    /// If the settings are not complete, or there are secrets for URLs that are not in order.
     pub(crate) fn of(
         name: &ObjectName,
         patience: Duration,
@@ -64,7 +66,7 @@ impl Place {
     ) -> Result<Place, Failure> {
         // The library of TLS is chosen once for a process; if somebody has done so, it is used.
         let _ = rustls::crypto::ring::default_provider().install_default();
-        let built = Place::build(name, patience, uploads);
+        let built = Place::build(&secrets::whole(name)?, patience, uploads);
         built.map_err(|error| match Attempt::from(error) {
             Attempt::Again(text) => Failure::Refused(text),
             Attempt::Final(failure) => failure,
@@ -90,9 +92,10 @@ impl Place {
                 endpoint = builder
                     .get_config_value(&AmazonS3ConfigKey::S3Endpoint)
                     .or_else(|| builder.get_config_value(&AmazonS3ConfigKey::Endpoint));
-                if uploads == Uploads::Create {
-                    builder = builder.with_http_connector(CreateOnly);
-                }
+                builder = match uploads {
+                    Uploads::Create => builder.with_http_connector(CreateOnly),
+                    Uploads::Replace => builder.with_http_connector(Connector::default()),
+                };
                 let store = Arc::new(builder.with_retry(once()).build()?);
                 in_parts = Some(Arc::<AmazonS3>::clone(&store));
                 store
@@ -103,6 +106,7 @@ impl Place {
                     builder = builder.with_config(GoogleConfigKey::Client(key), value);
                 }
                 endpoint = builder.get_config_value(&GoogleConfigKey::BaseUrl);
+                builder = builder.with_http_connector(Connector::default());
                 let store = Arc::new(builder.with_retry(once()).build()?);
                 in_parts = Some(Arc::<GoogleCloudStorage>::clone(&store));
                 store
@@ -115,6 +119,7 @@ impl Place {
                 let account = builder.get_config_value(&AzureConfigKey::AccountName);
                 let at = builder.get_config_value(&AzureConfigKey::Endpoint);
                 endpoint = Some(format!("{account:?} {at:?}"));
+                builder = builder.with_http_connector(Connector::default());
                 let store = Arc::new(builder.with_retry(once()).build()?);
                 in_parts = Some(Arc::<MicrosoftAzure>::clone(&store));
                 store
@@ -122,12 +127,16 @@ impl Place {
             scheme => {
                 let mut base = url.clone();
                 base.set_path("/");
+                // The client sends them in a header. Neither fails for a URL with a host.
+                let _ = base.set_username("");
+                let _ = base.set_password(None);
                 let mut client = ClientOptions::new().with_allow_http(scheme == "http");
                 for (key, value) in times {
                     client = client.with_config(key, value);
                 }
                 let builder = HttpBuilder::new().with_url(base.as_str());
                 let builder = builder.with_client_options(client);
+                let builder = builder.with_http_connector(Connector::of(url));
                 Arc::new(builder.with_retry(once()).build()?)
             }
         };

@@ -23,6 +23,11 @@ impl Request {
         Some(&found.1)
     }
 
+    /// All of them.
+    pub(crate) fn headers(&self) -> &[(String, String)] {
+        &self.headers
+    }
+
     /// Those whose names begin so.
     pub(crate) fn headers_with(&self, begin: &str) -> Vec<(String, String)> {
         let headers = self.headers.iter();

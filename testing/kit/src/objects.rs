@@ -46,6 +46,10 @@ struct State {
     always: Option<Fault>,
     /// Requests whose path and query do not hold this are denied.
     required: Option<String>,
+    /// Requests without this value of the header `Authorization` are denied.
+    authorization: Option<String>,
+    /// Requests whose path and query hold the first are sent on to the second.
+    redirect: Option<(String, String)>,
     /// How much later replies to GET begin.
     delay: Duration,
     requests: Vec<Asked>,
@@ -61,6 +65,18 @@ pub struct Asked {
     pub path: String,
     /// The bytes that it asked for, up to the end of the object.
     pub range: Option<Range<u64>>,
+    /// All headers, with names in lower case.
+    pub headers: Vec<(String, String)>,
+}
+
+impl Asked {
+    /// The value of a header.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let mut headers = self.headers.iter();
+        headers
+            .find(|(it, _)| it == name)
+            .map(|(_, value)| &**value)
+    }
 }
 
 struct Shared {
@@ -90,6 +106,8 @@ impl Server {
                 next: VecDeque::new(),
                 always: None,
                 required: None,
+                authorization: None,
+                redirect: None,
                 delay: Duration::ZERO,
                 requests: Vec::new(),
                 stopping: false,
@@ -142,6 +160,16 @@ impl Server {
     /// Denies requests whose path and query do not hold this, as a server does without a signature.
     pub fn require(&self, part: &str) {
         self.shared.state().required = Some(part.to_owned());
+    }
+
+    /// Denies requests without this value of the header `Authorization`.
+    pub fn require_authorization(&self, value: &str) {
+        self.shared.state().authorization = Some(value.to_owned());
+    }
+
+    /// Sends requests whose path and query hold `part` on to another URL.
+    pub fn redirect(&self, part: &str, to: &str) {
+        self.shared.state().redirect = Some((part.to_owned(), to.to_owned()));
     }
 
     /// All replies to GET begin so much later: those of a slow server.
@@ -210,7 +238,17 @@ fn reply(mut writer: &TcpStream, shared: &Shared, request: &Request) -> io::Resu
         method: request.method.clone(),
         path: request.target.clone(),
         range: asked_range.clone(),
+        headers: request.headers().to_vec(),
     });
+    let to = state.redirect.as_ref();
+    if let Some((_, to)) = to.filter(|(part, _)| request.target.contains(part)) {
+        let to = to.clone();
+        drop(state);
+        let reply =
+            format!("HTTP/1.1 307 Elsewhere\r\nLocation: {to}\r\nContent-Length: 0\r\n\r\n");
+        writer.write_all(reply.as_bytes())?;
+        return Ok(true);
+    }
     let fault = match is_head {
         true => None,
         false => state.next.pop_front().or(state.always),
@@ -222,6 +260,8 @@ fn reply(mut writer: &TcpStream, shared: &Shared, request: &Request) -> io::Resu
     ];
     let required = state.required.as_deref();
     let is_denied = required.is_some_and(|part| !request.target.contains(part));
+    let is_unknown = state.authorization.is_some()
+        && state.authorization.as_deref() != request.header("authorization");
     let delay = if is_head { Duration::ZERO } else { state.delay };
     let is_other = state.conditions && if_match.is_some() && if_match != state.etag.as_deref();
     drop(state);
@@ -233,6 +273,7 @@ fn reply(mut writer: &TcpStream, shared: &Shared, request: &Request) -> io::Resu
             shared.wait(fault);
             return Ok(false);
         }
+        _ if is_unknown => Some(401),
         _ if is_denied => Some(403),
         _ => is_other.then_some(412),
     };
