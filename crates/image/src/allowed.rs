@@ -35,6 +35,17 @@ impl Backing {
         self
     }
 
+    /// The same, with URLs that have a query or a password for those of which `whole` knows one.
+    #[must_use]
+    pub fn with_whole(mut self, whole: impl Fn(&Path) -> Option<PathBuf>) -> Backing {
+        for path in &mut self.allowed {
+            if let Some(whole) = whole(path) {
+                *path = whole;
+            }
+        }
+        self
+    }
+
     /// Whether this file or URL, named by an image, is one of them.
     pub fn may_open(&self, named: &Path) -> bool {
         match named.to_str().filter(|named| is_url(named)) {
@@ -95,6 +106,8 @@ pub(crate) fn is_url(name: &str) -> bool {
 pub(crate) fn without_secrets(url: &str) -> String {
     let address = url.split(['?', '#']).next().unwrap_or_default();
     let (scheme, rest) = address.split_once("://").unwrap_or_default();
+    // More slashes than two are taken as two.
+    let rest = rest.trim_start_matches(['/', '\\']);
     let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
     let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
     format!("{scheme}://{host}{path}")
@@ -193,6 +206,7 @@ mod tests {
     fn no_secret_of_a_url_is_shown() {
         for (url, shown) in [
             ("https://u:p@h:8/k@1/x?sig=s#f", "https://h:8/k@1/x"),
+            ("https:///u:p@h/k", "https://h/k"),
             ("s3://b/k", "s3://b/k"),
             ("s3://b", "s3://b"),
         ] {

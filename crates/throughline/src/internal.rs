@@ -20,7 +20,8 @@ use crate::error::{Error, Result};
 use crate::handle::Handle;
 use crate::mode::FileOptions;
 pub use crate::open::object::{
-    HeldObject, hold_object, object_cache_dir, object_scheme_bytes, object_shown,
+    HeldObject, has_object_secrets, hold_object, object_cache_dir, object_scheme_bytes,
+    object_shown, without_url_secrets, word_without_url_secrets,
 };
 use crate::open::{OpenOptions, located, not_opened, on_devices, table};
 use crate::raw::RawFile;

@@ -92,6 +92,8 @@ pub fn rebase(
         return Err(of_base(io::Error::new(io::ErrorKind::InvalidInput, why)));
     }
     let mut progress = |done| progress(done, total);
+    let whole = object::whole(base);
+    let base = whole.as_deref().unwrap_or(base);
     overlay::rebase((overlay, disk), (new.at(base), &new), &mut progress).map_err(failed)
 }
 

@@ -1,8 +1,20 @@
 //! The settings of a mount, by option name: shown in its status, and compared on a remount.
 
+use std::path::PathBuf;
+
+use throughline::internal::object_shown;
+
 use super::{Atime, MountOptions};
 
 impl MountOptions {
+    /// The allowed backing files, for everybody who may use the mount: URLs without their secrets.
+    pub fn backing_shown(&self) -> Vec<String> {
+        let shown = |path: &PathBuf| {
+            object_shown(path).unwrap_or_else(|| path.to_string_lossy().into_owned())
+        };
+        self.backing.iter().map(shown).collect()
+    }
+
     /// The settings that cannot change while it is mounted: names, and values as text.
     pub fn settings(&self) -> Vec<(&'static str, String)> {
         fn text(value: &impl std::fmt::Debug) -> String {
@@ -16,7 +28,7 @@ impl MountOptions {
                 "format",
                 self.format.map(|it| it.to_string()).unwrap_or_default(),
             ),
-            ("backing", text(&self.backing)),
+            ("backing", text(&self.backing_shown())),
             ("overlay", text(&self.overlay)),
             ("noload", text(&self.no_replay)),
             ("resize", text(&self.resize)),

@@ -224,7 +224,7 @@ impl Status {
             "offset_bytes": self.options.offset_bytes,
             "partition": self.options.partition,
             "format": self.options.format.map(|format| format.to_string()),
-            "backing": self.options.backing,
+            "backing": self.options.backing_shown(),
             "overlay": self.options.overlay,
             "log": self.options.log_file.as_ref().map(|path| path.to_string_lossy().into_owned()),
             "mounted_s": self.since.elapsed().as_secs_f64(),

@@ -64,7 +64,8 @@ impl Image {
         })
     }
 
-    /// The image, which is at `path`, as the base of an overlay.
+    /// The image, which is at `path`, as the base of an overlay. Of an object whose URL has a secret that is
+    /// in the environment, `path` is to be the [whole](object::whole) one, so that the overlay says so.
     pub(crate) fn at<'a>(&'a self, path: &'a Path) -> NewBase<'a> {
         let (format, version) = match self {
             Image::Raw(_) | Image::Other(_) => (Format::Raw, None),
@@ -253,6 +254,8 @@ impl ImageOptions {
     /// Makes an overlay over the image at `path`.
     fn make_overlay(&self, overlay: &Path, path: &Path) -> io::Result<()> {
         let base = Image::peek(&self.without_overlay(), path)?;
+        let whole = object::whole(path);
+        let path = whole.as_deref().unwrap_or(path);
         let made = overlay::create(overlay, base.at(path), base.len_bytes()?);
         made.map_err(|error| of(overlay, &error))
     }
@@ -341,7 +344,7 @@ impl Virtual<'_> {
         let options = DiskOptions {
             write,
             lock,
-            backing: self.backing.into_owned(),
+            backing: self.backing.into_owned().with_whole(object::whole),
             objects: object::open,
         };
         VirtualDisk::open_as(self.format, self.path, &options)

@@ -1,7 +1,7 @@
 //! What `object.rs` has, in a build without the feature `remote`: every path is one of the host.
 
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use throughline_device::BlockDevice;
@@ -17,8 +17,27 @@ pub fn object_shown(_path: &Path) -> Option<String> {
     None
 }
 
+pub(crate) fn whole(_path: &Path) -> Option<PathBuf> {
+    None
+}
+
+/// There are none.
+pub fn has_object_secrets() -> bool {
+    false
+}
+
+/// The text: no URL in it was opened.
+pub fn without_url_secrets(text: &str) -> String {
+    text.to_owned()
+}
+
+/// `None`, as well.
+pub fn word_without_url_secrets(_word: &str) -> Option<String> {
+    None
+}
+
 /// `None`: there are none to cache.
-pub fn object_cache_dir() -> Option<std::path::PathBuf> {
+pub fn object_cache_dir() -> Option<PathBuf> {
     None
 }
 

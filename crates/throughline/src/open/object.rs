@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use throughline_device::{
@@ -13,6 +13,10 @@ use throughline_device::{
 };
 use throughline_image::{Object as Image, ReadAt};
 use throughline_remote::{Object, ObjectName, UploadOptions, open_shared, upload as send};
+pub use throughline_remote::{
+    has_secrets as has_object_secrets, without_secrets as without_url_secrets,
+    word_without_secrets as word_without_url_secrets,
+};
 
 /// The object that a path names; `None` for a path on the host.
 fn named(path: &Path) -> Option<io::Result<Arc<Object>>> {
@@ -32,8 +36,17 @@ pub fn object_shown(path: &Path) -> Option<String> {
     Some(name.map_or_else(|error| error.to_string(), |name| name.to_string()))
 }
 
+/// The name of an object with what the environment knows of it: a query, or a user and a password. `None` if
+/// that is nothing, or cannot be read, which opening the object reports.
+pub(crate) fn whole(path: &Path) -> Option<PathBuf> {
+    let name = ObjectName::of_path(path)?.ok()?;
+    // Who compares the two as texts finds them equal but for that.
+    let is_usual = path.to_str() == Some(&*name.to_string());
+    is_usual.then(|| name.whole().map(PathBuf::from)).flatten()
+}
+
 /// The directory below which chunks of objects are cached.
-pub fn object_cache_dir() -> Option<std::path::PathBuf> {
+pub fn object_cache_dir() -> Option<PathBuf> {
     throughline_remote::Options::from_env().cache
 }
 
