@@ -15,6 +15,10 @@ use crate::context::{GLOBAL_OPTIONS, Globals};
 /// directory 'IMAGE:' does. In a disk with partitions, IMAGE means the only partition with an ext file
 /// system, IMAGE@2 means partition 2, and IMAGE@root that with the label root.
 /// IMAGE may be an object in object storage, which is only read: s3://BUCKET/KEY, gs://, az:// or https://.
+/// If its URL has a password (https://USER:PASSWORD@HOST/KEY) or a signature (a query), that is shown
+/// nowhere, and the list of processes has it only for a moment. It need not be in an argument at all: name
+/// the URL without it, and have the whole URL in THROUGHLINE_URLS (several are separated by white space), or
+/// in a file that THROUGHLINE_URLS_FILE names, one a line.
 #[derive(Debug, Parser)]
 #[command(
     name = "throughline",

@@ -244,7 +244,8 @@ impl Images {
 
     /// The trace of an image that is about to be opened, if the command is explained.
     pub(crate) fn watched(&self, image: &Path) -> Option<Arc<Watched>> {
-        self.watch.as_ref().map(|watch| watch.path(image))
+        let shown = objects::shown(image);
+        self.watch.as_ref().map(|watch| watch.path(&shown))
     }
 
     /// The path of long reads and writes: through the cache only if the user gave `--cache`.

@@ -2,16 +2,17 @@
 //!
 //! A command logs nothing unless `--log` is given; failures are reported regardless. The server of a mount
 //! logs warnings: to standard error while a terminal waits for it, then to syslog(3). With `--log-file`,
-//! everything goes to that file.
+//! everything goes to that file. No line holds the secret of a URL, whichever crate wrote it.
 
-use std::io;
+use std::io::{self, Write};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use syslog_tracing::{Facility, Options, Syslog};
+use throughline::internal::without_url_secrets;
 use tracing_subscriber::filter::LevelFilter;
-use tracing_subscriber::fmt::writer::MakeWriterExt;
+use tracing_subscriber::fmt::writer::{MakeWriter, MakeWriterExt};
 
 use crate::precious::check_output;
 use crate::problem::{Doing, Failure};
@@ -46,7 +47,7 @@ pub(crate) fn start(level: LevelFilter, file: Option<&Path>) -> Result<(), Failu
                 .append(true)
                 .open(path)
                 .doing(|| format!("cannot open the log {}", quote(path)))?;
-            log.with_writer(file).try_init()
+            log.with_writer(Clean(file)).try_init()
         }
         None => {
             // It connects now, as a server may not do so later. A process can have only one.
@@ -56,9 +57,9 @@ pub(crate) fn start(level: LevelFilter, file: Option<&Path>) -> Result<(), Failu
             match system {
                 Some(system) => log
                     .without_time()
-                    .with_writer(terminal.or_else(system))
+                    .with_writer(Clean(terminal.or_else(system)))
                     .try_init(),
-                None => log.without_time().with_writer(terminal).try_init(),
+                None => log.without_time().with_writer(Clean(terminal)).try_init(),
             }
         }
     };
@@ -76,4 +77,31 @@ pub(crate) fn start(level: LevelFilter, file: Option<&Path>) -> Result<(), Failu
 /// Sends messages for standard error to the system log from now on.
 pub(crate) fn leave_terminal() {
     LEFT_TERMINAL.store(true, Ordering::Relaxed);
+}
+
+/// Leaves the secrets of URLs out of messages. Each is written at once.
+struct Clean<M>(M);
+
+impl<'a, M: MakeWriter<'a>> MakeWriter<'a> for Clean<M> {
+    type Writer = Clean<M::Writer>;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        Clean(self.0.make_writer())
+    }
+
+    fn make_writer_for(&'a self, of: &tracing::Metadata<'_>) -> Self::Writer {
+        Clean(self.0.make_writer_for(of))
+    }
+}
+
+impl<W: Write> Write for Clean<W> {
+    fn write(&mut self, message: &[u8]) -> io::Result<usize> {
+        let clean = without_url_secrets(&String::from_utf8_lossy(message));
+        self.0.write_all(clean.as_bytes())?;
+        Ok(message.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
 }

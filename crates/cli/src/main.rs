@@ -8,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod arguments;
 mod commands;
 mod context;
 mod copy;
@@ -53,6 +54,7 @@ const STACK_BYTES: usize = 64 << 20;
 const EXIT_PIPE_CLOSED: u8 = 141;
 
 fn main() -> ExitCode {
+    arguments::settle();
     // A write past a limit of file sizes (ulimit -f) is an error then, and does not end the program.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     let work = std::thread::Builder::new()
@@ -72,7 +74,7 @@ fn main() -> ExitCode {
 
 /// Runs as the program that its name selects.
 fn run() -> ExitCode {
-    let mut arguments = std::env::args_os();
+    let mut arguments = arguments::all();
     if let Some(code) = mount::keep() {
         return code;
     }
@@ -90,7 +92,7 @@ fn command_line() -> ExitCode {
         globals,
         json,
         command,
-    } = match args::Cli::try_parse_from(std::env::args_os()) {
+    } = match args::Cli::try_parse_from(arguments::all()) {
         Ok(cli) => cli,
         Err(error) => return misread(&error),
     };
@@ -143,13 +145,12 @@ fn conclude(result: Result<(), Failure>, context: &mut Context) -> u8 {
 fn misread(error: &clap::Error) -> ExitCode {
     use clap::error::ErrorKind;
     if error.kind() == ErrorKind::DisplayHelp
-        && let Err(shown) = args::for_help().try_get_matches_from(std::env::args_os())
+        && let Err(shown) = args::for_help().try_get_matches_from(arguments::all())
     {
         let _ = shown.print();
         return ExitCode::SUCCESS;
     }
-    // Standard output or standard error may be closed.
-    let _ = error.print();
+    output::misread(error);
     match error.exit_code() {
         0 => ExitCode::SUCCESS,
         _ => Unanswered::here().usage.into(),

@@ -6,6 +6,7 @@ use std::io::{self, BufWriter, IsTerminal, Stdout, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::Serialize;
+use throughline::internal::without_url_secrets;
 use throughline_locks::Mutex;
 
 use crate::problem::Failure;
@@ -113,8 +114,19 @@ pub(crate) fn note(message: &str) {
     say(&format!("throughline: {message}"));
 }
 
-/// Prints a message without the program's name.
+/// Prints a message without the program's name, and without the secrets of URLs.
 pub(crate) fn say(message: &str) {
+    let message = without_url_secrets(message);
     // Standard error may be closed.
     let _ = writeln!(io::stderr().lock(), "{message}");
+}
+
+/// Prints clap's message: an error, help or the version.
+pub(crate) fn misread(error: &clap::Error) {
+    let plain = error.render().to_string();
+    match without_url_secrets(&plain) {
+        // Standard output or standard error may be closed.
+        clean if clean == plain || !error.use_stderr() => drop(error.print()),
+        clean => say(clean.trim_end()),
+    }
 }

@@ -73,8 +73,9 @@ impl Base {
     /// The image and directory for a prompt, as `image:/dir`.
     pub(crate) fn shown() -> String {
         BASE.with_borrow(|base| {
-            base.as_ref()
-                .map(|(image, dir)| format!("{}:{}", image.display(), dir.display()))
+            base.as_ref().map(|(image, dir)| {
+                format!("{}:{}", objects::shown(image).display(), dir.display())
+            })
         })
         .unwrap_or_default()
     }
@@ -164,6 +165,18 @@ impl Place {
         }
     }
 
+    /// The place as it is printed: without credentials.
+    pub(crate) fn to_shown(&self) -> OsString {
+        match self {
+            Place::Image { image, path } if objects::is_object(image) => Place::Image {
+                image: objects::shown(image),
+                path: path.clone(),
+            }
+            .to_argument(),
+            other => other.to_argument(),
+        }
+    }
+
     /// The place as written on the command line, as bytes.
     pub(crate) fn to_argument(&self) -> OsString {
         match self {
@@ -189,14 +202,7 @@ impl From<OsString> for Place {
 /// Quoted, for messages, without credentials.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let shown = match self {
-            Place::Image { image, path } => Place::Image {
-                image: objects::shown(image),
-                path: path.clone(),
-            },
-            other => other.clone(),
-        };
-        f.write_str(&quote(shown.to_argument()))
+        f.write_str(&quote(self.to_shown()))
     }
 }
 

@@ -129,7 +129,8 @@ fn open_hint(source: &io::Error) -> Option<String> {
     if let Some(base) = why.downcast_ref::<NotWhole>() {
         let url = quote(format!("{}?...", base.url));
         return Some(format!(
-            "give the whole URL, one that is valid now: --backing {url}"
+            "give the whole URL, one that is valid now: --backing {url}, or the URL as it is, and \
+             the whole one in THROUGHLINE_URLS"
         ));
     }
     if let Some(other) = why.downcast_ref::<OtherBase>() {
@@ -159,7 +160,8 @@ fn object_hint(error: &io::Error) -> Option<&'static str> {
     Some(match error.get_ref()?.downcast_ref::<ObjectFailure>()? {
         ObjectFailure::Denied(_) => {
             "credentials are read from the environment, such as AWS_ACCESS_KEY_ID and \
-             AWS_SECRET_ACCESS_KEY; AWS_SKIP_SIGNATURE=true reads what is public"
+             AWS_SECRET_ACCESS_KEY, and whole https:// URLs from THROUGHLINE_URLS; \
+             AWS_SKIP_SIGNATURE=true reads what is public"
         }
         ObjectFailure::NotFound => {
             "check the bucket and the key; AWS_ENDPOINT_URL names another server"

@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use throughline_sandbox::{Network, Policy, enter};
 
 use crate::args::Command;
+use crate::arguments;
 use crate::context::Globals;
 use crate::registry;
 
@@ -84,5 +85,5 @@ fn any_word_has(text: &str) -> bool {
             .windows(text.len())
             .any(|part| part == text.as_bytes())
     };
-    std::env::args_os().any(has)
+    arguments::all().any(has)
 }

@@ -54,7 +54,7 @@ impl Unanswered {
 /// Whether the command line is for `command`. It may not have been parsed: only options may precede the
 /// command, each with at most one value.
 fn called(command: &[&str]) -> bool {
-    let words: Vec<_> = std::env::args_os().skip(1).collect();
+    let words: Vec<_> = crate::arguments::all().skip(1).collect();
     let option = |word: &std::ffi::OsString| word.as_encoded_bytes().starts_with(b"-");
     let before = |at: usize| (0..at).all(|i| option(&words[i]) || (i > 0 && option(&words[i - 1])));
     (0..words.len()).any(|at| {

@@ -9,6 +9,7 @@ use throughline::StatFs;
 use super::columns::{Cell, aligned};
 use crate::args::JsonFlag;
 use crate::context::Context;
+use crate::objects;
 use crate::place::Place;
 use crate::problem::{Doing, Failure};
 use crate::text::{human, quote};
@@ -50,6 +51,7 @@ pub(crate) fn run(args: &DfArgs, context: &mut Context) -> Result<(), Failure> {
     context.each(&args.images, |context, place| {
         let image = image_of(place)?;
         let volume = context.open_image(&image)?;
+        let image = objects::shown(&image);
         if let Place::Image { path, .. } = place {
             volume
                 .metadata(path)

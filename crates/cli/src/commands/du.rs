@@ -98,7 +98,7 @@ impl Visitor for Count<'_> {
         }
         let is_shown = at.meta.is_dir() || at.depth == 0 || self.args.all;
         match is_shown && self.wanted(at.depth) {
-            true => self.show(context, &at.place.to_argument(), total),
+            true => self.show(context, &at.place.to_shown(), total),
             false => Ok(()),
         }
     }

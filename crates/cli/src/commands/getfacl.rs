@@ -84,7 +84,7 @@ fn show(
     }
     if !args.omit_header {
         context.out.bytes(b"# file: ")?;
-        context.out.name_line(place.to_argument())?;
+        context.out.name_line(place.to_shown())?;
         let (uid, gid) = (meta.uid(), meta.gid());
         let (user, group) = (names.user_or_number(uid), names.group_or_number(gid));
         context

@@ -121,7 +121,7 @@ fn show(
             );
         }
         let mut object = Map::new();
-        name_into(&mut object, "name", &place.to_argument());
+        name_into(&mut object, "name", &place.to_shown());
         object.insert("attributes".into(), json!(values));
         found.push(json!(object));
         return Ok(());
@@ -133,7 +133,7 @@ fn show(
         return Ok(());
     }
     context.out.bytes(b"# file: ")?;
-    context.out.name_line(place.to_argument())?;
+    context.out.name_line(place.to_shown())?;
     for (name, value) in &attributes {
         let mut line = name.clone();
         if args.dump || args.name.is_some() {

@@ -177,7 +177,7 @@ pub(crate) fn run(args: &LsArgs, context: &mut Context) -> Result<(), Failure> {
                 .doing(cannot)?;
             let listed = args.is_long() && is_listed(opened.volume.node_by_ino(meta.ino()));
             files.push(Line {
-                name: place.to_argument(),
+                name: place.to_shown(),
                 meta,
                 target: target.map(Into::into),
                 listed,
@@ -332,7 +332,7 @@ impl Listing<'_> {
             if !self.first {
                 context.out.line("")?;
             }
-            context.out.name(place.to_argument())?;
+            context.out.name(place.to_shown())?;
             context.out.line(":")?;
         }
         self.first = false;
@@ -451,7 +451,7 @@ impl Listing<'_> {
             let mut object = Map::new();
             name_into(&mut object, "name", &line.name);
             if let Some(place) = header {
-                name_into(&mut object, "directory", &place.to_argument());
+                name_into(&mut object, "directory", &place.to_shown());
             }
             if let Some(target) = &line.target {
                 name_into(&mut object, "target", target);

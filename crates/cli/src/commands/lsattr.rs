@@ -57,7 +57,7 @@ impl Visitor for Lines<'_> {
             };
             let line = format!("{project}{} ", show(node.flags()));
             context.out.bytes(line.as_bytes())?;
-            context.out.name_line(at.place.to_argument())?;
+            context.out.name_line(at.place.to_shown())?;
         }
         Ok(is_listed || (args.recursive && !args.directory))
     }

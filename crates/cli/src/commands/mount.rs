@@ -59,7 +59,8 @@ pub(crate) fn run(args: &MountArgs, context: &mut Context) -> Result<(), Failure
     match mount::run(&plan) {
         Ok(()) => {
             if args.verbose && mount::is_start() {
-                let (image, dir) = (image.display(), dir.display());
+                let (image, dir) = (objects::shown(image), dir.display());
+                let image = image.display();
                 context.out.line(format!("{image} mounted on {dir}"))?;
             }
             if plan.stay == Stay::Background && mount::is_start() && !plan.quiet {
@@ -84,6 +85,7 @@ fn failure_of(trouble: Trouble, context: &mut Context) -> Failure {
 /// Prints a note if the caller may not write to the mount, because mke2fs makes root the owner of the root
 /// directory, regardless of who runs it.
 fn note_denied_writes(plan: &Plan) {
+    let image = objects::shown(&plan.image);
     let denied = rustix::fs::access(&plan.dir, rustix::fs::Access::WRITE_OK);
     if plan.options.read_only || denied != Err(Errno::ACCESS) {
         return;
@@ -95,10 +97,10 @@ fn note_denied_writes(plan: &Plan) {
     note(&format!(
         "the top directory of {} belongs to user {}, and you may not write there; to make it yours: \
          throughline umount {}, then throughline chown {user}:{group} {}:/",
-        quote(&plan.image),
+        quote(&image),
         top.uid(),
         quote(&plan.dir),
-        quote(&plan.image),
+        quote(&image),
     ));
 }
 

@@ -56,7 +56,7 @@ pub(crate) fn run(args: &StatArgs, context: &mut Context) -> Result<(), Failure>
             .doing(cannot)?;
         if context.json {
             let mut object = Map::new();
-            name_into(&mut object, "name", &place.to_argument());
+            name_into(&mut object, "name", &place.to_shown());
             if let Some(target) = &target {
                 name_into(&mut object, "target", target.as_os_str());
             }
@@ -66,7 +66,7 @@ pub(crate) fn run(args: &StatArgs, context: &mut Context) -> Result<(), Failure>
         }
         let block_bytes = opened.volume.stat_fs().doing(cannot)?.block_bytes;
         if let Some(format) = args.format.as_ref().or(args.printf.as_ref()) {
-            let name = place.to_argument();
+            let name = place.to_shown();
             let subject = Subject {
                 name: &name,
                 target: target.as_ref().map(|target| target.as_os_str()),
@@ -86,7 +86,7 @@ pub(crate) fn run(args: &StatArgs, context: &mut Context) -> Result<(), Failure>
             .map(|target| format!(" -> {}", quote(target)))
             .unwrap_or_default();
         // As in coreutils, a name that is safe on a terminal is printed without quotes.
-        let name = place.to_argument();
+        let name = place.to_shown();
         let quoted = quote(&name);
         let shown = if quoted.starts_with('$') {
             quoted

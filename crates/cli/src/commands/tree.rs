@@ -102,7 +102,7 @@ impl Visitor for Tree<'_> {
         }
         let mut object = Map::new();
         let name = at.parent.map(|(_, name)| name.to_owned());
-        let name = name.unwrap_or_else(|| at.place.to_argument());
+        let name = name.unwrap_or_else(|| at.place.to_shown());
         name_into(&mut object, "name", &name);
         metadata_into(&mut object, at.meta);
         if let Some(target) = at.link_target() {
@@ -124,7 +124,7 @@ impl Tree<'_> {
     fn line(&mut self, context: &mut Context, at: &At<'_>) -> Result<(), Failure> {
         let Some((_, name)) = at.parent else {
             self.indent.push("");
-            return context.out.name_line(at.place.to_argument());
+            return context.out.name_line(at.place.to_shown());
         };
         let (branch, below) = match at.is_last {
             true => ("└── ", "    "),

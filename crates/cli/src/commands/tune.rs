@@ -15,6 +15,7 @@ use crate::args::JsonFlag;
 use crate::context::Context;
 use crate::image_name::ImageName;
 use crate::images::Access;
+use crate::objects::shown;
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem};
 use crate::text::quote;
@@ -72,7 +73,7 @@ pub(crate) fn run(args: &TuneArgs, context: &mut Context) -> Result<(), Failure>
     };
     let info = disk.info();
     let value = json!({
-        "file": path.to_string_lossy(),
+        "file": shown(&path).to_string_lossy(),
         "engine": info.engine,
         "direct": info.direct,
         "bio_target_bytes": derived,

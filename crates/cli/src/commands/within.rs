@@ -4,7 +4,7 @@ use std::ffi::OsString;
 
 use crate::args::{Cli, Command};
 use crate::context::Context;
-use crate::output::Complaints;
+use crate::output::{Complaints, misread};
 use crate::problem::Failure;
 
 /// Why the inner command did not complete.
@@ -23,8 +23,7 @@ pub(super) fn within(
     let cli = match Cli::try_parse_inner(std::iter::once("throughline".into()).chain(words)) {
         Ok(cli) => cli,
         Err(error) => {
-            // Standard output or standard error may be closed.
-            let _ = error.print();
+            misread(&error);
             return match error.exit_code() {
                 0 => Ok(()),
                 _ => Err(Stop::Failed(2)),

@@ -16,6 +16,7 @@ use throughline_fuse::options::{MountOptions, OptionError, escape};
 
 use super::trouble::{EXIT_SYSTEM, EXIT_USAGE};
 use super::{EXIT_FAILED, Plan, Stay, Trouble};
+use crate::arguments;
 use crate::image_name::ImageName;
 use crate::objects;
 use crate::output::say;
@@ -219,18 +220,20 @@ impl CommandLine {
 /// Apptainer preloads its own library (`offsetpreload.so`) to make fuse2fs read a part of a file. That
 /// library wraps calls that we do not make. So its setting is converted to an option, and this program is
 /// executed again without the library.
-fn without_preload(arguments: &[OsString]) -> Option<ExitCode> {
+fn without_preload(given: &[OsString]) -> Option<ExitCode> {
     let offset = std::env::var("OFFSETPRELOAD_OFFSET").ok()?;
-    let name = std::env::args_os().next().unwrap_or_else(|| NAME.into());
-    let error = Command::new("/proc/self/exe")
-        .arg0(name)
-        .arg("-o")
-        .arg(format!("offset={}", escape(&offset)))
-        .args(arguments)
+    let name = arguments::all().next().unwrap_or_else(|| NAME.into());
+    let option = ["-o".into(), format!("offset={}", escape(&offset)).into()];
+    let words = [name].into_iter().chain(option);
+    let mut command = Command::new("/proc/self/exe");
+    command
         .env_remove("LD_PRELOAD")
         .env_remove("OFFSETPRELOAD_FILE")
-        .env_remove("OFFSETPRELOAD_OFFSET")
-        .exec();
+        .env_remove("OFFSETPRELOAD_OFFSET");
+    let error = match arguments::give(&mut command, words.chain(given.iter().cloned())) {
+        Ok(_memory) => command.exec(),
+        Err(error) => error,
+    };
     say(&format!(
         "{NAME}: cannot start without a preloaded library: {error}"
     ));

@@ -81,7 +81,7 @@ fn state(entered: &Entered) -> Value {
 }
 
 /// Whether a part of the image is in object storage.
-fn is_remote(plan: &Plan) -> bool {
+pub(super) fn is_remote(plan: &Plan) -> bool {
     let options = &plan.options;
     let named = options
         .backing

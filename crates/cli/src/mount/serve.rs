@@ -17,6 +17,7 @@ use super::keeper::{Duties, Keeper, Said};
 use super::start::{self, Role};
 use super::trouble::{self, EXIT_FAILED, EXIT_SYSTEM, Trouble, no_thread};
 use super::{Plan, point, sandbox};
+use crate::arguments;
 use crate::commands::replay::parts;
 use crate::commands::resize;
 use crate::images::note_holder;
@@ -53,8 +54,13 @@ pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
     if plan.options.resize {
         grow(plan, &image)?;
     }
-    // Opened before the sandbox forbids it.
-    let name = std::fs::File::options().write(true).open("/proc/self/comm");
+    if sandbox::is_remote(plan) {
+        // Credentials of the store are in its memory.
+        arguments::keep_from_cores();
+    }
+    // Opened before the sandbox forbids it. The first thread's: the process's is root's if it leaves no core.
+    let comm = format!("/proc/self/task/{}/comm", std::process::id());
+    let name = std::fs::File::options().write(true).open(comm);
     let keeper = start_keeper(plan, role, &image, &dir, &end)?;
     let sandbox = sandbox::prepare(plan);
     let (session, device, watched) = begin(plan, &image, &dir)?;
@@ -284,8 +290,12 @@ fn is_mounted(image: &Path, is_claimed: bool) -> bool {
     })
 }
 
-/// The image as the list of mounts shows it: by its absolute path if it has one.
-fn shown(image: &Path) -> std::path::PathBuf {
+/// The image as the list of mounts and the status show it: by its absolute path if it has one, and without
+/// the secrets of a URL.
+fn shown(image: &Path) -> PathBuf {
+    if objects::is_object(image) {
+        return objects::shown(image);
+    }
     let path = std::fs::canonicalize(image).unwrap_or_else(|_| image.to_owned());
     // A deleted file that is open as a descriptor has no path.
     if path.exists() {

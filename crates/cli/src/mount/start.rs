@@ -14,6 +14,7 @@ use throughline_fuse::mounts;
 use super::end::{Requests, signals};
 use super::trouble::{EXIT_INTERNAL, EXIT_SYSTEM, Trouble};
 use super::{Plan, point};
+use crate::arguments::{self, this_program};
 use crate::logging;
 use crate::problem::{Failure, Problem};
 
@@ -53,6 +54,8 @@ pub(super) fn start_keeper(variables: &[(&str, &OsStr)]) -> io::Result<Child> {
         .arg0("throughline-keeper")
         .env(ROLE, KEEPER)
         .envs(variables.iter().copied())
+        // It opens no object, and its memory is not kept from cores.
+        .env_remove("THROUGHLINE_URLS")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
@@ -134,17 +137,7 @@ pub(super) fn guard(plan: &Plan) -> Result<(), Trouble> {
     ended(status)
 }
 
-/// The path of this program, so that process lists show its name, or `/proc/self/exe` if the file was
-/// replaced.
-fn this_program() -> PathBuf {
-    std::env::current_exe()
-        .ok()
-        .filter(|path| path.exists())
-        .unwrap_or_else(|| "/proc/self/exe".into())
-}
-
 fn spawn(plan: &Plan, role: &str, stdin: Stdio, stdout: Stdio) -> Result<Child, Trouble> {
-    let mut arguments = std::env::args_os();
     let mut command = Command::new(this_program());
     // The server gets other standard streams, so it needs the image under another number. The duplicate stays
     // open until the server has started.
@@ -157,11 +150,8 @@ fn spawn(plan: &Plan, role: &str, stdin: Stdio, stdout: Stdio) -> Result<Child, 
     if let Some(image) = &image {
         command.env(IMAGE, format!("/proc/self/fd/{}", image.as_raw_fd()));
     }
-    if let Some(name) = arguments.next() {
-        command.arg0(name);
-    }
+    let _memory = arguments::give(&mut command, arguments::all()).map_err(cannot_start)?;
     command
-        .args(arguments)
         .env(ROLE, role)
         .stdin(stdin)
         .stdout(stdout)

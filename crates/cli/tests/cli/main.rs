@@ -47,6 +47,7 @@ mod resized;
 mod runs;
 mod s3;
 mod sandboxed_commands;
+mod secrets;
 mod shell;
 mod shown;
 mod signed;

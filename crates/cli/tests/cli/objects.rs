@@ -19,7 +19,7 @@ use crate::s3::S3;
 pub(crate) struct Stored {
     pub(crate) image: Image,
     pub(crate) server: Server,
-    cache: tempfile::TempDir,
+    pub(crate) cache: tempfile::TempDir,
 }
 
 /// Bytes of a file: the same for each number.
@@ -52,7 +52,7 @@ pub(crate) fn stored() -> Stored {
 }
 
 impl Stored {
-    fn command(&self, arguments: &[&str]) -> Command {
+    pub(crate) fn command(&self, arguments: &[&str]) -> Command {
         let mut command = throughline();
         command
             .args(arguments)
@@ -62,7 +62,7 @@ impl Stored {
     }
 
     /// Removes what is cached on disk. A chunk may be added meanwhile.
-    fn forget(&self) {
+    pub(crate) fn forget(&self) {
         let objects = self.cache.path().join("objects");
         while fs::remove_dir_all(&objects).is_err() && objects.exists() {}
     }

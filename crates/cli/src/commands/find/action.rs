@@ -24,7 +24,7 @@ const MAX_GATHERED: usize = 10_000;
 impl Search<'_> {
     /// Tests a name and performs the actions. Returns whether to prune its directory.
     pub(super) fn act(&mut self, context: &mut Context, at: &At<'_>) -> Result<bool, Failure> {
-        let path = at.place.to_argument();
+        let path = at.place.to_shown();
         let seen = Seen {
             name: at.path().file_name().unwrap_or(at.path().as_os_str()),
             path: &path,
@@ -71,7 +71,8 @@ impl Search<'_> {
                 context.out.bytes(&text)?;
             }
             Expression::Exec(words) => {
-                let words = words.iter().map(|word| put(word, path)).collect();
+                let path = at.place.to_argument();
+                let words = words.iter().map(|word| put(word, &path)).collect();
                 return exec(context, words);
             }
             Expression::ExecAll(words) => return self.gather(context, words, at.place),
@@ -90,7 +91,7 @@ impl Search<'_> {
 
     /// The text of `-printf`.
     fn filled(&self, format: &OsStr, at: &At<'_>, path: &OsStr) -> Result<Vec<u8>, String> {
-        let start = at.start.place.to_argument();
+        let start = at.start.place.to_shown();
         let subject = Subject {
             path,
             start: &start,
