@@ -22,8 +22,9 @@ use std::time::{Duration, Instant};
 
 use throughline_locks::Mutex;
 
-/// How long a thread may take to handle the signal.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a thread may take to handle the signal: one that waits for a slow disk, for as long as that takes
+/// usually.
+const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_micros(20);
 /// How often the list of threads is read at most.
 const MAX_ROUNDS: usize = 64;

@@ -22,8 +22,10 @@
 mod calls;
 mod files;
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::path::PathBuf;
+
+use self::files::Ruleset;
 
 /// What a process may still do.
 #[derive(Clone, Debug, Default)]
@@ -96,8 +98,9 @@ impl Policy {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Entered {
-    /// Landlock restricts files.
-    pub files: bool,
+    /// The version of landlock's interface whose rights are in force (landlock(7)); 0: landlock restricts
+    /// nothing, and any file may be opened.
+    pub landlock_abi: u8,
     /// Seccomp restricts system calls.
     pub calls: bool,
     /// No ring of io_uring can be made.
@@ -122,7 +125,7 @@ impl Entered {
 /// What [`Policy::prepare`] has opened.
 pub struct Prepared {
     policy: Policy,
-    ruleset: Option<Result<OwnedFd, String>>,
+    ruleset: Option<Result<Ruleset, String>>,
 }
 
 impl Policy {
@@ -165,8 +168,9 @@ impl Prepared {
             None => None,
         };
         // Without a ruleset, this is for "no new privileges".
-        match throughline_device::restrict_every_thread(ruleset.as_ref().map(AsFd::as_fd)) {
-            Ok(()) => entered.files = ruleset.is_some(),
+        let descriptor = ruleset.as_ref().map(|ruleset| ruleset.fd.as_fd());
+        match throughline_device::restrict_every_thread(descriptor) {
+            Ok(()) => entered.landlock_abi = ruleset.map_or(0, |ruleset| ruleset.abi),
             Err(error) if ruleset.is_some() => entered.lacks("landlock", error),
             Err(error) => entered.lacks("no new privileges", error),
         }

@@ -10,7 +10,10 @@ use throughline_fuse::options::MountOptions;
 use throughline_sandbox::{Entered, Network, Policy, Prepared};
 
 use super::Plan;
+use super::trouble::{EXIT_SYSTEM, Trouble};
 use crate::objects;
+use crate::output::note;
+use crate::problem::Problem;
 
 /// Queues of devices over io_uring. More threads use system calls.
 const RINGS: usize = 96;
@@ -39,27 +42,50 @@ pub(super) fn prepare(plan: &Plan) -> Option<Prepared> {
     is_for(plan).then(|| policy.prepare())
 }
 
-/// Drops the rights of this process that serving the mount does not need, and shows that in its status.
-pub(super) fn drop_rights(plan: &Plan, session: &Session, prepared: Option<Prepared>) {
+/// Drops the rights of this process that serving the mount does not need, and shows that in its status. What
+/// the system lacks of the sandbox is reported.
+///
+/// # Errors
+/// For an untrusted image, the sandbox must be complete.
+pub(super) fn drop_rights(
+    plan: &Plan,
+    session: &Session,
+    prepared: Option<Prepared>,
+) -> Result<(), Trouble> {
     if plan.options.untrusted {
         bound_memory(&plan.options, session.reserved_bytes());
     }
     let Some(prepared) = prepared else {
         session.set_sandbox(json!({
             "state": "off",
-            "files": false,
+            "landlock_abi": 0,
             "system_calls": false,
             "io_uring": false,
             "network": "open",
             "missing": [],
         }));
-        return;
+        return Ok(());
     };
     let entered = prepared.enter();
-    for missing in entered.missing() {
-        tracing::info!(%missing, "the sandbox is incomplete");
-    }
     session.set_sandbox(state(&entered));
+    if entered.missing().is_empty() {
+        return Ok(());
+    }
+    let missing = entered.missing().join("; ");
+    if plan.options.untrusted {
+        let problem = Problem::new(format!("the sandbox is incomplete: {missing}")).with_next(
+            "docs/mounting.md says which kernels have it; 'ro,nosuid,nodev' mounts without it",
+        );
+        let failure = problem.met("cannot mount with 'untrusted'");
+        return Err(Trouble::Failed(EXIT_SYSTEM, failure));
+    }
+    tracing::info!(%missing, "the sandbox is incomplete");
+    if !plan.quiet {
+        note(&format!(
+            "the sandbox of this mount is incomplete: {missing}"
+        ));
+    }
+    Ok(())
 }
 
 fn state(entered: &Entered) -> Value {
@@ -68,7 +94,7 @@ fn state(entered: &Entered) -> Value {
             true => "on",
             false => "partial",
         },
-        "files": entered.files,
+        "landlock_abi": entered.landlock_abi,
         "system_calls": entered.calls,
         "io_uring": entered.rings,
         "network": match entered.network {

@@ -11,6 +11,7 @@ use throughline::{Error, NewSize, Reason, Volume};
 use throughline_explain::ours::Watched;
 use throughline_fuse::options::MountOptions;
 use throughline_fuse::{Claim, Ending, Outside, Session, mounts};
+use throughline_sandbox::Prepared;
 
 use super::end::{Device, End};
 use super::keeper::{Duties, Keeper, Said};
@@ -65,15 +66,11 @@ pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
     let sandbox = sandbox::prepare(plan);
     let (session, device, watched) = begin(plan, &image, &dir)?;
     let ending = keep(keeper, &session, &dir)?;
-    sandbox::drop_rights(plan, &session, sandbox);
-    if plan.options.untrusted {
-        let end = end.clone();
-        let bounded = session.bound_requests(REQUEST_LIMIT, move || end.overrun());
-        bounded.map_err(|error| {
-            let failure = Problem::from(error).met("cannot bound the time of requests");
-            Trouble::Failed(EXIT_SYSTEM, failure)
-        })?;
-    }
+    contain(plan, &session, sandbox, &end).inspect_err(|_| {
+        if let Err(error) = ending.clean_up() {
+            tracing::error!(%error, "cannot unmount");
+        }
+    })?;
     end.mounted(ending.clone(), device, session.still_open());
     if role == Role::Background {
         // Not joined: if the mount never answers, the thread lasts until the process exits.
@@ -100,6 +97,25 @@ pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
             trouble::serving(&objects::shown(&plan.image), error),
         )
     })
+}
+
+/// Gives up rights and, for an untrusted image, bounds what its requests take.
+fn contain(
+    plan: &Plan,
+    session: &Session,
+    sandbox: Option<Prepared>,
+    end: &End,
+) -> Result<(), Trouble> {
+    sandbox::drop_rights(plan, session, sandbox)?;
+    if plan.options.untrusted {
+        let end = end.clone();
+        let bounded = session.bound_requests(REQUEST_LIMIT, move || end.overrun());
+        bounded.map_err(|error| {
+            let failure = Problem::from(error).met("cannot bound the time of requests");
+            Trouble::Failed(EXIT_SYSTEM, failure)
+        })?;
+    }
+    Ok(())
 }
 
 /// What tells of a mount that is explained.

@@ -49,6 +49,11 @@ impl MountOptions {
                 "mount option 'resize' changes the image: it does not go with 'ro'",
             ));
         }
+        if self.untrusted && !self.sandbox {
+            return Err(OptionError::Conflict(
+                "mount option 'untrusted' needs the sandbox: it does not go with nosandbox",
+            ));
+        }
         if self.untrusted && (!self.read_only || self.suid || self.dev) {
             return Err(OptionError::Conflict(
                 "mount option 'untrusted' implies ro, nosuid and nodev: it does not go with rw, suid, dev or \

@@ -1,12 +1,15 @@
 //! The sandbox of the mount's server, and mounts of untrusted images. What the sandbox refuses is judged by
 //! `crates/sandbox/tests/planted.rs`.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 
+use nix::libc::{SYS_landlock_create_ruleset, SYS_seccomp};
 use rustix::fs::{XattrFlags, getxattr, listxattr, setxattr};
 use rustix::io::Errno;
 use rustix::process::Signal;
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, apply_filter};
 use serde_json::json;
 use throughline_testkit::program::has;
 
@@ -38,8 +41,10 @@ fn the_server_gives_up_its_rights() {
     let point = mounted(&image, "");
     fs::write(point.path("file"), vec![3; 3 << 20]).unwrap();
     let state = point.status()["sandbox"].clone();
+    let abi = &state["landlock_abi"];
+    assert!((1..=6).contains(&abi.as_u64().unwrap()), "{state}");
     let on = json!({
-        "state": "on", "files": true, "system_calls": true, "io_uring": true, "network": "closed",
+        "state": "on", "landlock_abi": abi, "system_calls": true, "io_uring": true, "network": "closed",
         "missing": [],
     });
     if state["state"] != "on" {
@@ -48,11 +53,8 @@ fn the_server_gives_up_its_rights() {
     }
     assert_eq!(state, on);
     let text = ok(["status", point.str()]);
-    assert!(
-        text.text().contains("Sandbox:       on; network closed\n"),
-        "{}",
-        text.text()
-    );
+    let line = format!("Sandbox:       on; network closed; landlock ABI {abi}\n");
+    assert!(text.text().contains(&line), "{}", text.text());
     for (line, value) in [("NoNewPrivs:", "1"), ("Seccomp:", "2")] {
         for seen in of_threads(point.pid(), line) {
             assert_eq!(seen, value, "{line}");
@@ -128,6 +130,72 @@ fn the_sandbox_can_be_left_out() {
             assert_eq!(seen, "0");
         }
         ok(["umount", point.str()]);
+    }
+    image.assert_clean();
+}
+
+/// Runs a function for which a system call fails as on a kernel that does not have it, and so do the programs
+/// that it starts.
+fn without_call(call: i64, errno: Errno, run: impl FnOnce() + Send) {
+    let filter = SeccompFilter::new(
+        BTreeMap::from([(call, Vec::new())]),
+        SeccompAction::Allow,
+        SeccompAction::Errno(errno.raw_os_error().unsigned_abs()),
+        std::env::consts::ARCH.try_into().unwrap(),
+    );
+    let filter: BpfProgram = filter.unwrap().try_into().unwrap();
+    std::thread::scope(|scope| {
+        let thread = scope.spawn(|| {
+            apply_filter(&filter).unwrap();
+            run();
+        });
+        thread.join().unwrap();
+    });
+}
+
+/// Its judge is a kernel without a part of the sandbox; the other tests are skipped on one.
+#[test]
+fn an_untrusted_image_needs_the_whole_sandbox_and_others_say_what_is_missing() {
+    if skipped() {
+        return;
+    }
+    let image = image();
+    let path = image.path();
+    let point = Point::new(&image, "mnt");
+    let mount = ["mount", path.to_str().unwrap(), point.str()];
+    let parts = [
+        ("landlock", SYS_landlock_create_ruleset, Errno::NOSYS),
+        ("landlock", SYS_landlock_create_ruleset, Errno::OPNOTSUPP),
+        ("seccomp", SYS_seccomp, Errno::INVAL),
+    ];
+    for (part, call, errno) in parts {
+        without_call(call, errno, || {
+            let why = [
+                "cannot mount with 'untrusted'",
+                "sandbox is incomplete",
+                part,
+            ];
+            fails([&mount[..], &["-o", "untrusted"]].concat(), 2, &why);
+            wait("no process uses the image", || {
+                users_of(&image.path()).is_empty()
+            });
+            assert!(!point.is_mounted());
+            let ran = run(mount);
+            assert_eq!(ran.code, Some(0), "{}", ran.stderr);
+            assert_eq!(ran.stderr.lines().count(), 1, "{}", ran.stderr);
+            assert!(
+                ran.stderr.contains("sandbox") && ran.stderr.contains(part),
+                "{}",
+                ran.stderr
+            );
+            let state = point.status()["sandbox"].clone();
+            assert_eq!(state["state"], "partial", "{state}");
+            assert_eq!(state["landlock_abi"] == 0, part == "landlock", "{state}");
+            ok(["umount", point.str()]);
+            let quiet = ok([&["--quiet"], &mount[..]].concat());
+            assert_eq!(quiet.stderr, "");
+            ok(["umount", point.str()]);
+        });
     }
     image.assert_clean();
 }
@@ -208,5 +276,16 @@ fn what_an_untrusted_image_may_not_have_is_refused() {
     ] {
         let words = ["mount", path.to_str().unwrap(), point.str(), "-o", option];
         fails(words, 1, &["'untrusted' implies ro, nosuid and nodev"]);
+    }
+    let words = [
+        "mount",
+        path.to_str().unwrap(),
+        point.str(),
+        "-o",
+        "untrusted",
+    ];
+    for extra in [&["-o", "nosandbox"][..], &["--no-sandbox"]] {
+        let words = [&words[..], extra].concat();
+        fails(words, 1, &["'untrusted' needs the sandbox"]);
     }
 }
