@@ -21,8 +21,11 @@ use super::run::options_with;
 use super::tree;
 
 const THREADS: u64 = 5;
-/// Flushes after which one fails, at most.
-const MOST_FLUSHES: u64 = 300;
+/// Names that are durable before the failure is near, at most; it depends on their number, not on that of
+/// flushes, as the thread that overwrites may flush much more often than the others.
+const MOST_BEFORE: usize = 16;
+/// Flushes after that until one fails, at most.
+const MOST_FLUSHES: u64 = 60;
 /// The file that is overwritten, each time with the next number.
 const OVERWRITTEN: &str = "/overwritten";
 const OVERWRITTEN_BYTES: usize = 4096;
@@ -33,6 +36,9 @@ type Sure = Vec<(String, Vec<u8>)>;
 /// Shared by the threads.
 struct Run<'r> {
     volume: &'r Volume,
+    device: &'r PowerDevice,
+    /// A flush fails this many flushes after so many names are durable; taken once.
+    failure: Mutex<Option<(usize, u64)>>,
     /// Operations on names are durable when they return.
     names_are_sync: bool,
     /// A call has returned an error.
@@ -43,6 +49,14 @@ struct Run<'r> {
 }
 
 impl Run<'_> {
+    /// Chooses the flush that fails once enough is durable.
+    fn fail_after(&self, durable: usize) {
+        let mut failure = self.failure.lock();
+        if let Some((_, flushes)) = failure.take_if(|(before, _)| durable >= *before) {
+            self.device.fail_flush(flushes);
+        }
+    }
+
     /// Works until a call fails.
     fn work(&self, thread: u64, seed: u64) -> Result<(), String> {
         let mut random = fastrand::Rng::with_seed(seed << 8 | thread);
@@ -56,6 +70,7 @@ impl Run<'_> {
                     let mut sure = self.sure.lock();
                     sure.extend(more.into_iter().map(|path| (path, content.clone())));
                     sure.push((path, content));
+                    self.fail_after(sure.len());
                 }
                 Ok(_) => return Err(format!("{path} was synced after an error")),
                 Err(Error::Caller(Reason::NoSpace)) => return Ok(()),
@@ -121,12 +136,17 @@ fn failing(recipe: &'static Recipe, seed: u64) -> Result<usize, String> {
     let volume = volume.map_err(|error| format!("opening: {error}"))?;
     let run = Run {
         volume: &volume,
+        device: &device,
+        failure: Mutex::new(Some((
+            random.usize(..MOST_BEFORE),
+            random.u64(..MOST_FLUSHES),
+        ))),
         names_are_sync,
         is_reported: AtomicBool::new(false),
         sure: Mutex::default(),
         overwritten: AtomicU64::new(0),
     };
-    device.fail_flush(random.u64(..MOST_FLUSHES));
+    run.fail_after(0);
     std::thread::scope(|scope| {
         scope.spawn(|| run.overwrite());
         let threads: Vec<_> = (0..THREADS)
