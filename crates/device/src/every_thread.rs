@@ -22,8 +22,7 @@ use std::time::{Duration, Instant};
 
 use throughline_locks::Mutex;
 
-/// How long a thread may take to handle the signal: one that waits for a slow disk, for as long as that takes
-/// usually.
+/// How long a thread may take to handle the signal. One that waits for a slow disk takes no signal meanwhile.
 const PATIENCE: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_micros(20);
 /// How often the list of threads is read at most.

@@ -35,7 +35,7 @@ impl Backing {
         self
     }
 
-    /// The same, with URLs that have a query or a password for those of which `whole` knows one.
+    /// The same, but each URL for which `whole` has the one with its query or password is replaced by that.
     #[must_use]
     pub fn with_whole(mut self, whole: impl Fn(&Path) -> Option<PathBuf>) -> Backing {
         for path in &mut self.allowed {

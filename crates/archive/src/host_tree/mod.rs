@@ -32,7 +32,7 @@ pub use names::Names;
 
 use rustix::io::Errno;
 
-/// Why something that was seen was not reached again.
+/// Why an inode that was seen before could not be opened again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unreached {
     /// The name is gone, or leads to something else.

@@ -10,7 +10,7 @@ use rustix::io::Result;
 /// Bytes read from a directory at a time.
 const CHUNK: usize = 32 << 10;
 
-/// All names in a directory but `.` and `..`, in the order in which the host lists them: two bytes for each,
+/// All names in a directory but `.` and `..`, in the order in which the host lists them. Each takes two bytes
 /// besides its own.
 #[derive(Clone, Debug, Default)]
 pub struct Names {

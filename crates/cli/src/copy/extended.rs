@@ -192,8 +192,8 @@ impl Holder<'_> {
     }
 }
 
-/// What was read, or `none` where there are no attributes: the file system does not support them, or `/proc`,
-/// which is needed to reach them, is not mounted.
+/// The result of a read, or `none` if there can be no attributes: the file system does not support them, or
+/// `/proc`, which is needed to reach them, is not mounted.
 fn or_none<T>(read: rustix::io::Result<T>, none: T) -> Result<T> {
     match read {
         Err(Errno::NOTSUP | Errno::NOSYS) => Ok(none),

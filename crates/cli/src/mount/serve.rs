@@ -59,7 +59,7 @@ pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
         // Credentials of the store are in its memory.
         arguments::keep_from_cores();
     }
-    // Opened before the sandbox forbids it. The first thread's: the process's is root's if it leaves no core.
+    // Opened before the sandbox forbids it. Not /proc/self/comm: root owns that of a process without cores.
     let comm = format!("/proc/self/task/{}/comm", std::process::id());
     let name = std::fs::File::options().write(true).open(comm);
     let keeper = start_keeper(plan, role, &image, &dir, &end)?;

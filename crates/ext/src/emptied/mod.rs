@@ -14,10 +14,10 @@
 //!
 //! The truncation reaches the disk together with the first new blocks of the file, or alone: after a time
 //! ([`throughline_fileio::Writeback::age`], as for dirty data), on a sync, before the file is renamed or
-//! linked, before blocks are allocated other than by a write, and when space is short. The time begins again
-//! if the file is truncated again, but is at most twice as long in all. Write-back handles the dirty data of
-//! such a file as one run, up to [`WHOLE_BYTES`], and skips the file while it is open, unless a caller waits
-//! for space.
+//! linked, before any directory gets wider rights or another place, before blocks are allocated other than by
+//! a write, and when space is short. The time begins again if the file is truncated again, but is at most
+//! twice as long in all. Write-back handles the dirty data of such a file as one run, up to [`WHOLE_BYTES`],
+//! and skips the file while it is open, unless a caller waits for space.
 //!
 //! A truncation is not deferred for a file with more than [`MAX_RUNS`] runs of blocks (or that many mapping
 //! nodes), or whose freeing does not fit one transaction; for a file with inline data; and on a volume where

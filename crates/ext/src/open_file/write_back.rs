@@ -26,8 +26,8 @@ impl OpenFile {
         let range = offset..offset.saturating_add(len);
         let bufs = [IoSlice::new(bytes)];
         let put = |at: u64, bufs: &[IoSlice<'_>]| buffered::write_back(&self.host, at, bufs);
-        // Before, as others may try again to find space for the bytes as soon as they are stored; and after,
-        // in case another caller's bytes were stored meanwhile.
+        // Noted before the bytes are stored, because a sync on another thread may ask for their space at
+        // once; and noted again after it, because another caller may have been noted meanwhile.
         self.note_caller();
         let stored = file::check_may_store(&self.fs, &self.inode)
             .and_then(|()| self.write_once(Some(offset), &bufs, put));

@@ -1,6 +1,6 @@
-//! What a change of data takes from a program file: its capabilities (`security.capability`), and from a
-//! caller without the right to keep them, the set-user-ID and set-group-ID bits; and notifying the kernel of
-//! these.
+//! What a program file loses when its data changes: its capabilities (`security.capability`), and the
+//! set-user-ID and set-group-ID bits unless the caller has the right to keep them. The kernel is notified
+//! when the bits are cleared.
 //!
 //! Before a write through its cache, the kernel removes capabilities itself, and says by a SETATTR that sets
 //! nothing that privileges go. It does not do so before a write that bypasses its cache.

@@ -153,7 +153,7 @@ fn without_call(call: i64, errno: Errno, run: impl FnOnce() + Send) {
     });
 }
 
-/// Its judge is a kernel without a part of the sandbox; the other tests are skipped on one.
+/// The other tests are skipped on a kernel that lacks a part of the sandbox. Here, a filter takes it away.
 #[test]
 fn an_untrusted_image_needs_the_whole_sandbox_and_others_say_what_is_missing() {
     if skipped() {

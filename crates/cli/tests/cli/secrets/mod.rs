@@ -55,7 +55,7 @@ fn a_command_that_runs_shows_no_secret() {
     let mut running = stored.command(&["ls", &place]);
     running.stdout(Stdio::null()).stderr(Stdio::null());
     let mut running = running.spawn().unwrap();
-    // Its first request comes when it has opened nothing yet.
+    // At its first request, it has executed itself anew, and still runs.
     let until = Instant::now() + Duration::from_secs(60);
     while stored.server.asked_count() == 0 {
         assert!(Instant::now() < until, "nothing is asked for");
@@ -73,7 +73,7 @@ fn a_command_that_runs_shows_no_secret() {
     running.wait().unwrap();
 }
 
-/// Whatever a command says about such an image.
+/// Standard output and standard error of each command that names such an image.
 #[test]
 fn no_command_prints_a_secret() {
     if tools_are_missing() {

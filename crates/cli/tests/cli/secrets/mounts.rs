@@ -168,7 +168,7 @@ impl Way {
     }
 }
 
-/// What another user is told by the server of a mount.
+/// The output of `status` for another user.
 fn asked_by_another(dir: &Path) -> Ran {
     // This user may have no access to the directory of the binary.
     let binary = fs::File::open(throughline().get_program()).unwrap();

@@ -100,8 +100,9 @@ pub(super) const TABLE: &[Known] = &[
     flag(
         "untrusted",
         Group::Access,
-        "the image is a stranger's: ro, nosuid, nodev; no attributes security.* and trusted.*; a bound on the \
-         server's memory, and on the time of a request, after which the mount ends",
+        "the image is a stranger's: ro, nosuid, nodev; no mount without the whole sandbox; no attributes \
+         security.* and trusted.*; a bound on the server's memory, and on the time of a request, after which \
+         the mount ends",
         |options, _| {
             options.untrusted = true;
             options.read_only = true;
