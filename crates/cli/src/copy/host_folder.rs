@@ -361,8 +361,9 @@ mod tests {
             Path::new("target")
         );
         let at = |of: &str| dir.path().join(of);
-        std::fs::remove_file(at("link")).unwrap();
-        symlink("dear", at("link")).unwrap();
+        // Made before the old one goes: an inode number is used anew at once, within a tick of the clock.
+        symlink("dear", at("other")).unwrap();
+        std::fs::rename(at("other"), at("link")).unwrap();
         assert!(folder.link_target(name("link"), &link).is_err());
         assert!(folder.holder(name("link"), &link).is_err());
         // A fifo, which nobody writes to, does not stop the copy.
