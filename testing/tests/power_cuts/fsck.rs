@@ -179,12 +179,19 @@ pub fn cannot_truncate(recipe: &Recipe, text: &str) -> bool {
 /// be needed: it (1.47) clears an orphan but keeps the inode of its attribute value, which the kernel and we
 /// free with it. The tree then differs from the volume: `unread` is the reason why that could not be read.
 pub fn left_values(text: &str, unread: &str) -> bool {
-    let of_that = |line: &&str| {
-        line.starts_with("Unattached inode ")
-            || *line == "Connect to /lost+found? yes"
-            || line.ends_with(" ref count is 2, should be 1.  Fix? yes")
-    };
     text.contains("Clearing orphaned inode ")
-        && repairs(text).iter().all(of_that)
-        && unread.contains("which holds an attribute's value")
+        && repairs(text).iter().all(|line| is_of_left_value(line))
+        && leads_to_value(unread)
+}
+
+/// Whether a line is about an inode that `e2fsck` has put into lost+found.
+pub fn is_of_left_value(line: &str) -> bool {
+    line.starts_with("Unattached inode ")
+        || line == "Connect to /lost+found? yes"
+        || line.ends_with(" ref count is 2, should be 1.  Fix? yes")
+}
+
+/// Whether a tree could not be read because a name leads to an inode of an attribute value.
+pub fn leads_to_value(unread: &str) -> bool {
+    unread.contains("which holds an attribute's value")
 }

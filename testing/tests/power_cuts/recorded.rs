@@ -2,9 +2,9 @@
 //! list: it cannot be trusted, and a full check is due. So `e2fsck` finds them as inodes without names in
 //! pass 1, and our recovery leaves them recorded, for `e2fsck`.
 //!
-//! What it may find then is decided by `e2fsck` itself: without the record of the error, it must clear the
-//! orphans and find nothing else, and so must we ([`judge`]). With the record, it may find these inodes, and
-//! what they hold.
+//! What it may find then is decided by `e2fsck` itself: without the record of the error, it must clear or
+//! truncate the orphans and find nothing else, and so must we ([`judge`]). With the record, it may find these
+//! inodes, and what they hold.
 
 use std::collections::BTreeSet;
 
@@ -14,13 +14,15 @@ use throughline_extfmt::superblock::State;
 use throughline_testing::Image;
 use zerocopy::IntoBytes;
 
-use super::fsck::{Fsck, counts, repairs};
+use super::fsck::{Fsck, cannot_truncate, counts, is_of_left_value, left_values, repairs};
 use super::judge::recover;
-use super::tree;
+use super::recipes::Recipe;
+use super::tree::{self, Tree};
 
 /// The place of the superblock in bytes, and its length.
 const SUPERBLOCK: u64 = 1024;
 const CLEARED: &str = "Clearing orphaned inode ";
+const TRUNCATED: &str = "Truncating orphaned inode ";
 
 fn superblock(image: &Image) -> Option<Superblock> {
     let mut bytes = [0; SUPERBLOCK as usize];
@@ -48,25 +50,24 @@ pub fn without_record(recovered: &Image) -> Option<Image> {
 ///
 /// # Errors
 /// What is wrong.
-pub fn judge(volume: &Image, output: &str, fsck: &mut Fsck) -> Result<(), String> {
-    let (repaired, cleared) = fsck.repair(volume)?;
+pub fn judge(recipe: &Recipe, volume: &Image, output: &str, fsck: &mut Fsck) -> Result<(), String> {
+    let (repaired, ended) = fsck.repair(volume)?;
     let ours = recover(volume)?.contents();
-    for image in [&repaired, &ours] {
-        fsck.check(image)?;
+    fsck.check(&ours)?;
+    let mut has_left = false;
+    if !cannot_truncate(recipe, &ended) {
+        fsck.check(&repaired)?;
+        match tree::read(&repaired) {
+            Err(what) if left_values(&ended, &what) => has_left = true,
+            repaired => same(repaired?, &tree::read(&ours)?, &ended)?,
+        }
     }
-    let (repaired, ours) = (tree::read(&repaired)?, tree::read(&ours)?);
-    if let Some(what) = tree::difference(&ours, &repaired) {
-        return Err(format!("without the record of the error: {what}"));
-    }
-    let more = repairs(&cleared);
-    if !more.is_empty() {
-        return Err(format!("e2fsck -fy had to repair: {}", more.join("\n")));
-    }
-    let orphans = orphans(&cleared);
+    let mut orphans = orphans(&ended, CLEARED);
+    orphans.extend(self::orphans(&ended, TRUNCATED));
     let more = repairs(output);
     let more: Vec<&str> = more
         .into_iter()
-        .filter(|line| !is_of(line, &orphans))
+        .filter(|line| !(is_of(line, &orphans) || has_left && is_of_left_value(line)))
         .collect();
     match more.is_empty() {
         true => Ok(()),
@@ -77,11 +78,35 @@ pub fn judge(volume: &Image, output: &str, fsck: &mut Fsck) -> Result<(), String
     }
 }
 
-/// The inodes that `e2fsck` says it cleared.
-fn orphans(cleared: &str) -> BTreeSet<u64> {
-    let lines = cleared.lines().map(str::trim);
+/// Checks that the tree that `e2fsck` left is ours, and that it found nothing else.
+fn same(mut theirs: Tree, ours: &Tree, ended: &str) -> Result<(), String> {
+    restore_attributes(&mut theirs, ours, &orphans(ended, TRUNCATED));
+    if let Some(what) = tree::difference(ours, &theirs) {
+        return Err(format!("without the record of the error: {what}"));
+    }
+    let more = repairs(ended);
+    match more.is_empty() {
+        true => Ok(()),
+        false => Err(format!("e2fsck -fy had to repair: {}", more.join("\n"))),
+    }
+}
+
+/// Gives files whose truncation `e2fsck` (1.47) has ended the attributes that it dropped: it takes their
+/// block, as that of an orphan that it clears. The kernel and we keep it.
+fn restore_attributes(theirs: &mut Tree, ours: &Tree, truncated: &BTreeSet<u64>) {
+    for (path, entry) in theirs {
+        let is_dropped = entry.attributes.is_empty() && truncated.contains(&entry.ino);
+        if let Some(ours) = ours.get(path).filter(|_| is_dropped) {
+            entry.attributes = ours.attributes.clone();
+        }
+    }
+}
+
+/// The inodes that `e2fsck` says it cleared or truncated.
+fn orphans(ended: &str, how: &str) -> BTreeSet<u64> {
+    let lines = ended.lines().map(str::trim);
     let numbers = lines.filter_map(|line| {
-        let (number, _) = line.strip_prefix(CLEARED)?.split_once(' ')?;
+        let (number, _) = line.strip_prefix(how)?.split_once(' ')?;
         number.parse().ok()
     });
     numbers.collect()
@@ -136,8 +161,10 @@ mod tests {
     #[test]
     fn what_is_not_of_an_orphan_is_noticed() {
         let cleared = "Clearing orphaned inode 21 (uid=1, gid=1, mode=0100666, size=0)\n\
-            Clearing orphaned inode 22 (uid=1, gid=1, mode=0100666, size=0)";
-        let orphans = orphans(cleared);
+            Clearing orphaned inode 22 (uid=1, gid=1, mode=0100666, size=0)\n\
+            Truncating orphaned inode 37 (uid=1, gid=1, mode=0100666, size=9)";
+        assert_eq!(orphans(cleared, TRUNCATED), BTreeSet::from([37]));
+        let orphans = orphans(cleared, CLEARED);
         assert_eq!(orphans, BTreeSet::from([21, 22]));
         for line in [
             "Inode 21 was part of the orphaned inode list.  FIXED.",
