@@ -18,6 +18,7 @@ mod images;
 mod interrupt;
 mod logging;
 mod mount;
+mod names;
 mod objects;
 mod output;
 mod pattern;
@@ -75,7 +76,7 @@ fn main() -> ExitCode {
 /// Runs as the program that its name selects.
 fn run() -> ExitCode {
     let mut arguments = arguments::all();
-    if let Some(code) = mount::keep() {
+    if let Some(code) = mount::keep().or_else(names::answer) {
         return code;
     }
     let name = arguments.next().unwrap_or_default();

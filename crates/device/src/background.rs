@@ -19,6 +19,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
+use rustix::process::{Resource, Rlimit, getpriority_process, getrlimit, setrlimit};
+
 /// Threads of this process have entered the policy.
 static ENTERED: AtomicBool = AtomicBool::new(false);
 
@@ -64,7 +66,7 @@ impl Background {
 
     fn of_thread() -> io::Result<Background> {
         let background = Background {
-            thread: rustix::thread::gettid().as_raw_nonzero().get(),
+            thread: this_thread(),
             can_return: can_return(),
             statistics: File::open("/proc/thread-self/schedstat")?,
         };
@@ -77,13 +79,15 @@ impl Background {
         self.can_return
     }
 
-    /// Enters the policy. Threads that are started in it have it, too ([`leave_background`]).
+    /// Enters the policy, in its own thread: a sandbox allows no other to give it. Threads that are started
+    /// in it have it, too ([`leave_background`]).
     ///
     /// # Errors
     /// System errors.
     pub fn enter(&self) -> io::Result<()> {
+        debug_assert_eq!(self.thread, this_thread(), "a thread enters by itself");
         ENTERED.store(true, Ordering::Relaxed);
-        set_policy(self.thread, libc::SCHED_IDLE, 0)
+        set_policy(0, libc::SCHED_IDLE, 0)
     }
 
     /// Returns to the usual policy.
@@ -117,6 +121,27 @@ pub fn prefer_thread() {
     let fifo = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
     if set_policy(0, fifo, 1).is_err() {
         crate::shorten_slice();
+    }
+}
+
+fn this_thread() -> libc::pid_t {
+    rustix::thread::gettid().as_raw_nonzero().get()
+}
+
+/// Lets threads of this process do without `CAP_SYS_NICE` what they do here with it, if they have it: raises
+/// `RLIMIT_NICE` to what their nice value needs, and `RLIMIT_RTPRIO` to the lowest priority.
+pub fn keep_scheduling() {
+    // Nice values go from -20 to 19.
+    let nice = getpriority_process(None).unwrap_or(0);
+    let nice = u64::try_from(20 - nice).unwrap_or(0);
+    for (resource, least) in [(Resource::Nice, nice), (Resource::Rtprio, 1)] {
+        let limit = getrlimit(resource);
+        let raised = Rlimit {
+            current: limit.current.map(|now| now.max(least)),
+            maximum: limit.maximum.map(|now| now.max(least)),
+        };
+        // Without the right, threads keep the usual policy.
+        let _ = setrlimit(resource, raised);
     }
 }
 

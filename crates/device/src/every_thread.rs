@@ -1,12 +1,12 @@
-//! Restricts all threads of this process by a landlock ruleset, each by itself.
+//! Restricts all threads of this process, each by itself: by a landlock ruleset, and to no capabilities.
 //!
-//! `landlock_restrict_self(2)` restricts the calling thread and those that it starts later. Only Linux 7.0
-//! can include the others. A thread that is left out keeps its rights, and with them the whole process does:
-//! the threads share their memory. So each thread gets a signal, whose handler makes the system call, as the
-//! C library changes user IDs.
+//! `landlock_restrict_self(2)` and `capset(2)` restrict the calling thread and those that it starts later.
+//! Only for the first, and since Linux 7.0, can the others be included. A thread that is left out keeps its
+//! rights, and with them the whole process does: the threads share their memory. So each thread gets a
+//! signal, whose handler makes the system call, as the C library changes user IDs.
 //!
 //! Invariants:
-//! - The handler is async-signal-safe: three system calls, and atomics.
+//! - The handler is async-signal-safe: system calls, and atomics.
 //! - The list of threads is read again until every thread in it has been restricted. A thread that is
 //!   started meanwhile is in the next list; it may be restricted twice, to the same.
 //! - Threads of the kernel (`iou-…`) take no signals. They act with the rights of the thread that submitted
@@ -16,7 +16,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -32,6 +32,8 @@ const SIGNAL: libc::c_int = 5;
 
 /// The descriptor of the ruleset, or -1 for none.
 static RULESET: AtomicI32 = AtomicI32::new(-1);
+/// Threads keep their capabilities.
+static CAPABILITIES: AtomicBool = AtomicBool::new(true);
 /// Threads that have handled the signal.
 static HANDLED: AtomicUsize = AtomicUsize::new(0);
 /// The first error number of a handler, or 0.
@@ -39,13 +41,17 @@ static FAILED: AtomicI32 = AtomicI32::new(0);
 /// One call at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
-/// Gives this process's threads no new privileges (`PR_SET_NO_NEW_PRIVS`) and, with a ruleset, restricts them
-/// by it. It cannot be undone.
+/// Gives this process's threads no new privileges (`PR_SET_NO_NEW_PRIVS`), restricts them by a ruleset, if
+/// there is one, and takes their capabilities, unless they keep them. It cannot be undone.
 ///
 /// # Errors
 /// A thread could not be restricted. The others are.
-pub fn restrict_every_thread(ruleset: Option<BorrowedFd<'_>>) -> io::Result<()> {
+pub fn restrict_every_thread(
+    ruleset: Option<BorrowedFd<'_>>,
+    keep_capabilities: bool,
+) -> io::Result<()> {
     let _one = ONE.lock();
+    CAPABILITIES.store(keep_capabilities, Ordering::SeqCst);
     RULESET.store(ruleset.map_or(-1, |fd| fd.as_raw_fd()), Ordering::SeqCst);
     FAILED.store(0, Ordering::SeqCst);
     let signal = libc::SIGRTMIN() + SIGNAL;
@@ -137,6 +143,9 @@ extern "C" fn handle(_: libc::c_int) {
         // SAFETY: a system call without pointers.
         done = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset, 0) };
     }
+    if done == 0 && !CAPABILITIES.load(Ordering::SeqCst) {
+        done = drop_capabilities();
+    }
     if done != 0 {
         // SAFETY: valid in this thread.
         FAILED.store(unsafe { *errno }, Ordering::SeqCst);
@@ -144,6 +153,18 @@ extern "C" fn handle(_: libc::c_int) {
     // SAFETY: valid in this thread. The interrupted code may be about to read it.
     unsafe { *errno = before };
     HANDLED.fetch_add(1, Ordering::SeqCst);
+}
+
+/// Takes all capabilities from the current thread, by one system call.
+fn drop_capabilities() -> libc::c_long {
+    /// `_LINUX_CAPABILITY_VERSION_3` of the kernel's `capability.h`: the sets have 64 bits.
+    const VERSION: u32 = 0x2008_0522;
+    // The version, and this thread.
+    let header = [VERSION, 0];
+    // Effective, permitted and inheritable ones: the low 32 bits of each, and then the high ones.
+    let none = [0_u32; 6];
+    // SAFETY: the call reads `header` and `none`, which have the sizes of its structures.
+    unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), none.as_ptr()) }
 }
 
 fn set_handler(signal: libc::c_int) -> io::Result<libc::sigaction> {

@@ -86,7 +86,7 @@ mod wake_up;
 #[cfg(not(miri))]
 pub use allocator::{give_memory_back, limit_allocator};
 #[cfg(not(miri))]
-pub use background::{Background, free_workers, leave_background, prefer_thread};
+pub use background::{Background, free_workers, keep_scheduling, leave_background, prefer_thread};
 pub use buffer::{AlignedBuf, AlignedPool, PooledBuf};
 pub use device::{BlockDevice, Queue};
 #[cfg(not(miri))]

@@ -4,7 +4,9 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
-use nix::unistd::{Gid, Group, Uid, User};
+mod host;
+
+pub use host::{answer, ask_over};
 
 /// The host's names, each looked up once.
 #[derive(Debug, Default)]
@@ -78,9 +80,7 @@ impl Names {
 
     /// The user's name, if the host has one.
     pub fn user(&self, uid: u32) -> Option<Rc<str>> {
-        self.known(&self.users, uid, |uid| {
-            Some(User::from_uid(Uid::from_raw(uid)).ok()??.name)
-        })
+        self.known(&self.users, uid, host::user_name)
     }
 
     /// The user's name, or the ID if the host has none.
@@ -97,9 +97,7 @@ impl Names {
 
     /// The group's name, if the host has one.
     pub fn group(&self, gid: u32) -> Option<Rc<str>> {
-        self.known(&self.groups, gid, |gid| {
-            Some(Group::from_gid(Gid::from_raw(gid)).ok()??.name)
-        })
+        self.known(&self.groups, gid, host::group_name)
     }
 
     fn known(
@@ -119,18 +117,18 @@ impl Names {
 
 /// The user, and the login group if the host has one.
 fn parse_user(text: &str) -> Result<(u32, Option<u32>), String> {
-    match User::from_name(text) {
-        Ok(Some(user)) => Ok((user.uid.as_raw(), Some(user.gid.as_raw()))),
-        _ => id(text).map(|uid| (uid, None)).ok_or_else(|| {
+    match host::user(text) {
+        Some((uid, login)) => Ok((uid, Some(login))),
+        None => id(text).map(|uid| (uid, None)).ok_or_else(|| {
             format!("invalid user '{text}': neither a number nor a user of this host")
         }),
     }
 }
 
 fn parse_group(text: &str) -> Result<u32, String> {
-    match Group::from_name(text) {
-        Ok(Some(group)) => Ok(group.gid.as_raw()),
-        _ => id(text).ok_or_else(|| {
+    match host::group(text) {
+        Some(gid) => Ok(gid),
+        None => id(text).ok_or_else(|| {
             format!("invalid group '{text}': neither a number nor a group of this host")
         }),
     }

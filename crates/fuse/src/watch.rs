@@ -1,23 +1,31 @@
 //! [`Watch`]: which serving threads have the policy `SCHED_IDLE` ([`throughline_device::Background`]).
 //!
 //! ```text
-//!            8 requests soon after one another          a tick without a request, or with long waits
-//!   Usual ────────────────────────────────────► Wanted ──► Idle ────────────────────────────► Left
-//!     ▲               by the thread                by the watcher                               │
-//!     └────────────────── by the thread, when it has served the next request ──────────────────┘
+//!           8 requests soon after one another            the next request
+//!   Usual ───────────────────────────► Wanted ──► Granted ──► Entering ──► Idle
+//!    ▲ ▲                                   watcher   │                      │ a tick without a request,
+//!    │ └─────────────────────────────────────────────┘                      │ or with long waits: watcher
+//!    │                       a tick without a request: watcher              ▼
+//!    └──────────────────────────────────────────────────────────────────── Left
+//!                                  the next request
 //! ```
+//!
+//! What is not marked is done by the thread itself.
 //!
 //! A thread in the policy may have to wait for seconds while other programs of its scheduling group (a
 //! session, a container) keep its processor busy. It cannot notice that itself, and what it holds, such as a
-//! lock or a transaction, waits with it. So another thread, the watcher, gives it the policy, and takes it
-//! away after a tick in which it served nothing; also from the kernel's workers, which inherit it.
+//! lock or a transaction, waits with it. So it enters the policy once another thread, the watcher, looks.
+//! That one takes the policy away after a tick in which the thread served nothing; also from the kernel's
+//! workers, which inherit it.
 //!
 //! Invariants:
 //! - While a thread has the policy, it serves a request in every [`TICK`], or the watcher takes the policy
 //!   away. It does so also if the thread only sleeps, so the first request after a pause is served with the
 //!   usual policy. So a request waits for two ticks at most because of the policy.
-//! - Only the watcher changes policies, and it waits for none of the threads.
-//! - The watcher ticks only while a thread has the policy. Otherwise it sleeps until a thread wants it.
+//! - A thread enters by itself: the sandbox lets no thread give another the policy. The watcher waits for
+//!   none of the threads.
+//! - The watcher ticks from when it grants the policy until it has taken it away, or back: the thread may
+//!   enter at any time between. Otherwise it sleeps until a thread wants it.
 //! - After it was late, a thread does not want the policy for a pause. Each pause is twice as long as the
 //!   last one, up to a bound. So a machine that stays busy makes few requests late.
 
@@ -45,10 +53,12 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(64), Duration::from_s
 
 const USUAL: u8 = 0;
 const WANTED: u8 = 1;
-const IDLE: u8 = 2;
-const LEFT: u8 = 3;
+const GRANTED: u8 = 2;
+const ENTERING: u8 = 3;
+const IDLE: u8 = 4;
+const LEFT: u8 = 5;
 /// For good, after an error.
-const REFUSED: u8 = 4;
+const REFUSED: u8 = 6;
 
 /// See the head of this file.
 #[derive(Default)]
@@ -142,7 +152,7 @@ impl Watch {
 }
 
 impl Members {
-    /// Returns whether any thread has the policy.
+    /// Returns whether any thread has the policy, or may enter it.
     fn look(&mut self, transport: &Transport) -> bool {
         let mut has_left = false;
         for watched in &mut self.all {
@@ -154,13 +164,13 @@ impl Members {
             });
         }
         let members = self.all.iter().map(|watched| &*watched.member);
-        let idle = members.filter(|member| member.stage() == IDLE);
-        let idle: Vec<_> = idle.map(|member| &member.background).collect();
-        transport.set_idle_policy(idle.len());
-        if has_left && let Err(error) = free_workers(&idle) {
+        let may_have = members.filter(|member| (GRANTED..=IDLE).contains(&member.stage()));
+        let may_have: Vec<_> = may_have.map(|member| &member.background).collect();
+        transport.set_idle_policy(may_have.len());
+        if has_left && let Err(error) = free_workers(&may_have) {
             tracing::warn!(%error, "changing the policy of workers");
         }
-        !idle.is_empty()
+        !may_have.is_empty()
     }
 
     fn is_wanted(&self) -> bool {
@@ -174,19 +184,36 @@ impl Watched {
     fn look(&mut self) -> std::io::Result<bool> {
         let Watched { member, .. } = &*self;
         let stage = member.stage();
-        if stage != WANTED && stage != IDLE {
+        if !(WANTED..=IDLE).contains(&stage) {
             return Ok(false);
         }
         let served = member.marks.served.load(Ordering::Relaxed);
         let delay = member.background.delay()?;
         let waited = delay.saturating_sub(self.delay);
-        let leaves = stage == IDLE
+        let late = is_late(waited, served - self.served);
+        let leaves = match stage {
+            WANTED => {
+                member.set_stage(GRANTED);
+                false
+            }
+            GRANTED => {
+                if late {
+                    // Unless it enters just now: then the next look decides.
+                    let _ = member.advance(GRANTED, USUAL);
+                }
+                false
+            }
+            ENTERING => {
+                // It may have the policy, and not say so before it runs again.
+                if late {
+                    member.background.leave()?;
+                }
+                false
+            }
             // It may have left by itself, to start a thread.
-            && (is_late(waited, served - self.served) || !member.background.is_entered());
-        if stage == WANTED {
-            member.background.enter()?;
-            member.set_stage(IDLE);
-        } else if leaves {
+            _ => late || !member.background.is_entered(),
+        };
+        if leaves {
             member.background.leave()?;
             let before_ns = self.delay.as_nanos() as u64;
             member.marks.delay_ns.store(before_ns, Ordering::Relaxed);
@@ -211,6 +238,12 @@ impl Member {
     fn set_stage(&self, stage: u8) {
         self.marks.stage.store(stage, Ordering::SeqCst);
     }
+
+    /// From one stage to the next. Fails if the other thread has just changed it.
+    fn advance(&self, from: u8, to: u8) -> Result<u8, u8> {
+        let stage = &self.marks.stage;
+        stage.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst)
+    }
 }
 
 /// Belongs to one thread, which is watched until this is dropped.
@@ -232,6 +265,7 @@ impl Watching<'_> {
         marks.served.store(self.served, Ordering::Relaxed);
         match marks.stage.load(Ordering::Relaxed) {
             USUAL => self.count(),
+            GRANTED => self.enter(),
             LEFT => self.has_left(),
             _ => {}
         }
@@ -251,6 +285,23 @@ impl Watching<'_> {
         }
     }
 
+    /// The watcher looks: the thread enters the policy.
+    fn enter(&mut self) {
+        // The watcher has just taken the grant back.
+        if self.member.advance(GRANTED, ENTERING).is_err() {
+            return;
+        }
+        let entered = self.member.background.enter();
+        if let Err(error) = &entered {
+            tracing::warn!(%error, "changing the policy of a thread");
+        }
+        let next = if entered.is_ok() { IDLE } else { REFUSED };
+        if self.member.advance(ENTERING, next).is_err() {
+            // The watcher has met an error.
+            let _ = self.member.background.leave();
+        }
+    }
+
     /// The watcher took the policy away: was the thread late, or was there nothing to do?
     fn has_left(&mut self) {
         let before = self.member.marks.delay_ns.load(Ordering::Relaxed);
@@ -266,12 +317,10 @@ impl Watching<'_> {
 
 impl Drop for Watching<'_> {
     fn drop(&mut self) {
-        // First, because the watcher must not wait for a thread that has the policy. Then again, because it
-        // may have given it back.
+        // First, because the watcher must not wait for a thread that has the policy.
         let _ = self.member.background.leave();
         let is_other = |watched: &Watched| !Arc::ptr_eq(&watched.member, &self.member);
         self.watch.members.lock().all.retain(is_other);
-        let _ = self.member.background.leave();
     }
 }
 

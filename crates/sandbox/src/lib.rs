@@ -4,9 +4,10 @@
 //! ```text
 //!  enter(policy) ─► files.rs   landlock: opens nothing but what the policy lists; signals and abstract
 //!      │                       sockets of other processes are out of reach, and so is their memory
-//!      ├────────► calls.rs     seccomp: no exec, fork, ptrace, mount, new namespaces, network …
-//!      └────────► device       no new privileges, on every thread; no ring of io_uring but those that
-//!                              were made before, each restricted to what its owner does
+//!      ├────────► calls.rs     seccomp: no system calls but those of a list, which has no exec, fork,
+//!      │                       ptrace, mount, new namespaces, network …
+//!      └────────► device       no capabilities and no new privileges, on every thread; no ring of io_uring
+//!                              but those that were made before, each restricted to what its owner does
 //! ```
 //!
 //! What is open stays open: the image, the connection to the kernel, the log. An attacker can read and write
@@ -28,9 +29,11 @@ use std::path::PathBuf;
 use self::files::Ruleset;
 
 /// What a process may still do.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Policy {
+    /// Whose calls are listed.
+    role: Role,
     /// Which sockets can be made. Those that are connected already can still be used.
     pub network: Network,
     /// What of the file system may be opened; `None`: everything that its permissions allow.
@@ -38,8 +41,18 @@ pub struct Policy {
     /// The number of rings of io_uring for the queues of devices, if there are to be no others but those that
     /// exist. A thread that gets none uses system calls. `None`: new ones can be made.
     pub rings: Option<usize>,
-    /// The process can suspend its process group, as Ctrl-Z in a line editor does.
-    pub suspend: bool,
+    /// Message queues and semaphores of System V can be used, by which fakeroot(1) works. Only for commands.
+    pub fakeroot: bool,
+    /// What only capabilities allow can still be done. Without them, a process of root has the rights of the
+    /// owner of root's files.
+    pub capabilities: bool,
+}
+
+/// What a process does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    Server,
+    Command,
 }
 
 /// Which sockets a process can make.
@@ -48,9 +61,8 @@ pub enum Network {
     /// None.
     #[default]
     Closed,
-    /// Those to other processes of this system. The C library finds names of users with them.
-    Local,
-    /// All.
+    /// Those of the internet's protocols, and of the kernel (netlink), which the C library asks for
+    /// addresses. Not local sockets: who connects to them can have other processes of the user do something.
     Open,
 }
 
@@ -72,6 +84,7 @@ impl Policy {
     pub fn server() -> Policy {
         let paths = |paths: &[&str]| paths.iter().map(PathBuf::from).collect();
         Policy {
+            role: Role::Server,
             network: Network::Closed,
             files: Some(Files {
                 // The time zone is for the times in the system's log.
@@ -79,17 +92,21 @@ impl Policy {
                 write: paths(&["/dev/fuse", "/dev/null"]),
                 below: Vec::new(),
             }),
-            ..Policy::default()
+            rings: None,
+            fakeroot: false,
+            capabilities: false,
         }
     }
 
-    /// The policy of a command that works on images, which opens the files that its user names and shows
-    /// the names of owners.
+    /// The policy of a command that works on images, which opens the files that its user names.
     pub fn command() -> Policy {
         Policy {
-            network: Network::Local,
-            suspend: true,
-            ..Policy::default()
+            role: Role::Command,
+            network: Network::Closed,
+            files: None,
+            rings: None,
+            fakeroot: false,
+            capabilities: true,
         }
     }
 }
@@ -105,6 +122,8 @@ pub struct Entered {
     pub calls: bool,
     /// No ring of io_uring can be made.
     pub rings: bool,
+    /// Threads may still have capabilities.
+    pub capabilities: bool,
     /// The sockets that can be made.
     pub network: Network,
     missing: Vec<String>,
@@ -149,8 +168,10 @@ impl Prepared {
     /// As [`enter`].
     pub fn enter(self) -> Entered {
         let policy = &self.policy;
+        calls::note_role(policy.role);
         let mut entered = Entered {
             network: policy.network,
+            capabilities: true,
             ..Entered::default()
         };
         if let Some(rings) = policy.rings {
@@ -169,9 +190,15 @@ impl Prepared {
         };
         // Without a ruleset, this is for "no new privileges".
         let descriptor = ruleset.as_ref().map(|ruleset| ruleset.fd.as_fd());
-        match throughline_device::restrict_every_thread(descriptor) {
-            Ok(()) => entered.landlock_abi = ruleset.map_or(0, |ruleset| ruleset.abi),
-            Err(error) if ruleset.is_some() => entered.lacks("landlock", error),
+        if !policy.capabilities {
+            throughline_device::keep_scheduling();
+        }
+        match throughline_device::restrict_every_thread(descriptor, policy.capabilities) {
+            Ok(()) => {
+                entered.landlock_abi = ruleset.map_or(0, |ruleset| ruleset.abi);
+                entered.capabilities = policy.capabilities;
+            }
+            Err(error) if ruleset.is_some() => entered.lacks("landlock, or capabilities", error),
             Err(error) => entered.lacks("no new privileges", error),
         }
         match calls::refuse(policy, entered.rings) {

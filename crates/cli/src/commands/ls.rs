@@ -119,6 +119,11 @@ enum When {
 }
 
 impl LsArgs {
+    /// Whether it shows the names of owners.
+    pub(crate) fn shows_names(&self) -> bool {
+        self.is_long() && !self.numeric_uid_gid
+    }
+
     fn is_long(&self) -> bool {
         self.long || self.numeric_uid_gid || self.full_time || self.no_owner || self.no_group
     }

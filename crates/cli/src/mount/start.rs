@@ -192,6 +192,15 @@ pub(super) fn start_session(role: Role) {
     }
 }
 
+/// Puts `/dev/null` in the place of the standard input, which may be the user's terminal. Unless the image
+/// may be there.
+pub(super) fn leave_input(image: &Path) -> io::Result<()> {
+    if throughline::internal::given_file(image).is_none() {
+        rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
+    }
+    Ok(())
+}
+
 /// Last step of a server's start: reports that it has mounted, waits until the parent has asked the mount,
 /// and releases the descriptors and the directory inherited from the parent.
 pub(super) fn report_mounted() -> io::Result<()> {

@@ -45,7 +45,7 @@ fn the_server_gives_up_its_rights() {
     assert!((1..=6).contains(&abi.as_u64().unwrap()), "{state}");
     let on = json!({
         "state": "on", "landlock_abi": abi, "system_calls": true, "io_uring": true, "network": "closed",
-        "missing": [],
+        "capabilities": false, "missing": [],
     });
     if state["state"] != "on" {
         throughline_testkit::left_out!("this kernel lacks a part of the sandbox: {state}");
@@ -55,7 +55,14 @@ fn the_server_gives_up_its_rights() {
     let text = ok(["status", point.str()]);
     let line = format!("Sandbox:       on; network closed; landlock ABI {abi}\n");
     assert!(text.text().contains(&line), "{}", text.text());
-    for (line, value) in [("NoNewPrivs:", "1"), ("Seccomp:", "2")] {
+    let none = "0000000000000000";
+    for (line, value) in [
+        ("NoNewPrivs:", "1"),
+        ("Seccomp:", "2"),
+        ("CapPrm:", none),
+        ("CapEff:", none),
+        ("CapInh:", none),
+    ] {
         for seen in of_threads(point.pid(), line) {
             assert_eq!(seen, value, "{line}");
         }

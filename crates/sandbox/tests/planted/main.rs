@@ -5,99 +5,34 @@
 //! The server is this test program, started again. Its exploit is in the device below the volume: it runs in
 //! the thread that reads from it, or writes to it.
 
+mod attempts;
+#[cfg(target_arch = "x86_64")]
+mod inject;
+#[cfg(target_arch = "x86_64")]
+mod injected;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Write};
-use std::net::{TcpListener, TcpStream, UdpSocket};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::net::TcpListener;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 
-use nix::sys::ptrace;
 use nix::unistd::Pid;
 use throughline::{Device, Memory, MkfsOptions, OpenOptions, Volume};
 use throughline_fuse::{MountOptions, Session};
 use throughline_sandbox::{Policy, enter};
+
+use self::attempts::ATTEMPTS;
 
 /// The environment variable that makes this program the server: the directory of the test.
 const SERVER: &str = "THROUGHLINE_PLANTED";
 /// The same: it enters the sandbox.
 const SANDBOX: &str = "THROUGHLINE_PLANTED_SANDBOX";
 const TEST: &str = "a_planted_exploit_is_refused_everything";
-
-/// An attempt: its name, and what is done.
-type Attempt = (&'static str, fn(&Target) -> io::Result<()>);
-
-/// What an attacker tries.
-const ATTEMPTS: &[Attempt] = &[
-    ("open to read", |target| {
-        File::open(target.path("secret")).map(drop)
-    }),
-    ("open to write", |target| {
-        File::options()
-            .write(true)
-            .open(target.path("secret"))
-            .map(drop)
-    }),
-    ("create", |target| {
-        File::create(target.path("new")).map(drop)
-    }),
-    ("list", |target| fs::read_dir(target.path("")).map(drop)),
-    ("remove", |target| {
-        fs::remove_file(target.path("victim")).or_else(is_gone)
-    }),
-    ("truncate", |target| {
-        nix::unistd::truncate(&target.path("secret"), 6).map_err(io::Error::from)
-    }),
-    ("change permissions", |target| {
-        use std::os::unix::fs::PermissionsExt;
-        fs::set_permissions(target.path("secret"), fs::Permissions::from_mode(0o600))
-    }),
-    ("connect by path", |target| {
-        UnixStream::connect(target.path("socket")).map(drop)
-    }),
-    ("connect by TCP", |target| {
-        TcpStream::connect(("127.0.0.1", target.port)).map(drop)
-    }),
-    ("send by UDP", |_| UdpSocket::bind("127.0.0.1:0").map(drop)),
-    ("exec", |_| Command::new("/bin/true").status().map(drop)),
-    ("ptrace", |target| {
-        ptrace::attach(target.pid)?;
-        nix::sys::wait::waitpid(target.pid, Some(nix::sys::wait::WaitPidFlag::__WALL))?;
-        Ok(ptrace::detach(target.pid, None)?)
-    }),
-    ("read memory", |target| {
-        File::open(format!("/proc/{}/mem", target.pid)).map(drop)
-    }),
-    ("signal", |target| {
-        Ok(nix::sys::signal::kill(target.pid, None)?)
-    }),
-    ("mount", |target| {
-        let none = None::<&str>;
-        let flags = nix::mount::MsFlags::empty();
-        nix::mount::mount(
-            Some("none"),
-            &target.path("place"),
-            Some("tmpfs"),
-            flags,
-            none,
-        )?;
-        Ok(nix::mount::umount(&target.path("place"))?)
-    }),
-    ("make a ring of io_uring", |_| {
-        io_uring::IoUring::new(2).map(drop)
-    }),
-];
-
-/// The same attempt may have succeeded in another thread.
-fn is_gone(error: io::Error) -> io::Result<()> {
-    match error.kind() {
-        io::ErrorKind::NotFound => Ok(()),
-        _ => Err(error),
-    }
-}
 
 /// What is attacked.
 #[derive(Clone)]
@@ -287,6 +222,14 @@ fn attacked(in_sandbox: bool) -> BTreeMap<(String, String), String> {
     fs::write(mount.join("new"), vec![5; 1 << 20]).unwrap();
     File::open(mount.join("new")).unwrap().sync_all().unwrap();
     assert_eq!(fs::read(mount.join("new")).unwrap(), vec![5; 1 << 20]);
+    #[cfg(target_arch = "x86_64")]
+    injected::assert_refused(
+        Pid::from_raw(server.id().cast_signed()),
+        victim.0.id(),
+        in_sandbox,
+    );
+    // It serves on.
+    assert_eq!(fs::read(mount.join("old")).unwrap(), vec![7; 2 << 20]);
     drop(unmounted);
     while let Some(Ok(line)) = lines.next() {
         let mut words = line.split('\t').map(str::to_owned);
