@@ -20,6 +20,9 @@ use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Resource, Rlimit, getpriority_process, getrlimit, setrlimit};
+use rustix::thread::{CapabilitySet, capabilities};
+
+use crate::Kept;
 
 /// Threads of this process have entered the policy.
 static ENTERED: AtomicBool = AtomicBool::new(false);
@@ -129,8 +132,9 @@ fn this_thread() -> libc::pid_t {
 }
 
 /// Lets threads of this process do without `CAP_SYS_NICE` what they do here with it, if they have it: raises
-/// `RLIMIT_NICE` to what their nice value needs, and `RLIMIT_RTPRIO` to the lowest priority.
-pub fn keep_scheduling() {
+/// `RLIMIT_NICE` to what their nice value needs, and `RLIMIT_RTPRIO` to the lowest priority. Returns what
+/// must be kept: a process that has no `CAP_SYS_RESOURCE`, as in some containers, cannot raise them.
+pub fn keep_scheduling() -> Kept {
     // Nice values go from -20 to 19.
     let nice = getpriority_process(None).unwrap_or(0);
     let nice = u64::try_from(20 - nice).unwrap_or(0);
@@ -140,9 +144,16 @@ pub fn keep_scheduling() {
             current: limit.current.map(|now| now.max(least)),
             maximum: limit.maximum.map(|now| now.max(least)),
         };
-        // Without the right, threads keep the usual policy.
-        let _ = setrlimit(resource, raised);
+        if setrlimit(resource, raised).is_err() && has_right() {
+            return Kept::Nice;
+        }
     }
+    Kept::None
+}
+
+/// Whether the current thread has `CAP_SYS_NICE`.
+fn has_right() -> bool {
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_NICE))
 }
 
 /// Whether threads of the process can return to their usual policy.

@@ -16,7 +16,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -32,8 +32,8 @@ const SIGNAL: libc::c_int = 5;
 
 /// The descriptor of the ruleset, or -1 for none.
 static RULESET: AtomicI32 = AtomicI32::new(-1);
-/// Threads keep their capabilities.
-static CAPABILITIES: AtomicBool = AtomicBool::new(true);
+/// The capabilities that threads keep, as the low 32 bits of their sets; all bits: those beyond them, too.
+static KEPT: AtomicU32 = AtomicU32::new(u32::MAX);
 /// Threads that have handled the signal.
 static HANDLED: AtomicUsize = AtomicUsize::new(0);
 /// The first error number of a handler, or 0.
@@ -41,17 +41,39 @@ static FAILED: AtomicI32 = AtomicI32::new(0);
 /// One call at a time.
 static ONE: Mutex<()> = Mutex::new(());
 
+/// The capabilities that threads keep, if they have them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Kept {
+    /// None.
+    #[default]
+    None,
+    /// `CAP_SYS_NICE`, where limits cannot take its place ([`keep_scheduling`](crate::keep_scheduling)).
+    Nice,
+    /// All.
+    All,
+}
+
+impl Kept {
+    fn bits(self) -> u32 {
+        match self {
+            Kept::None => 0,
+            Kept::Nice => 1 << CAP_SYS_NICE,
+            Kept::All => u32::MAX,
+        }
+    }
+}
+
+/// Of the kernel's `capability.h`.
+const CAP_SYS_NICE: u32 = 23;
+
 /// Gives this process's threads no new privileges (`PR_SET_NO_NEW_PRIVS`), restricts them by a ruleset, if
-/// there is one, and takes their capabilities, unless they keep them. It cannot be undone.
+/// there is one, and takes the capabilities that are not kept. It cannot be undone.
 ///
 /// # Errors
 /// A thread could not be restricted. The others are.
-pub fn restrict_every_thread(
-    ruleset: Option<BorrowedFd<'_>>,
-    keep_capabilities: bool,
-) -> io::Result<()> {
+pub fn restrict_every_thread(ruleset: Option<BorrowedFd<'_>>, kept: Kept) -> io::Result<()> {
     let _one = ONE.lock();
-    CAPABILITIES.store(keep_capabilities, Ordering::SeqCst);
+    KEPT.store(kept.bits(), Ordering::SeqCst);
     RULESET.store(ruleset.map_or(-1, |fd| fd.as_raw_fd()), Ordering::SeqCst);
     FAILED.store(0, Ordering::SeqCst);
     let signal = libc::SIGRTMIN() + SIGNAL;
@@ -143,8 +165,9 @@ extern "C" fn handle(_: libc::c_int) {
         // SAFETY: a system call without pointers.
         done = unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset, 0) };
     }
-    if done == 0 && !CAPABILITIES.load(Ordering::SeqCst) {
-        done = drop_capabilities();
+    let kept = KEPT.load(Ordering::SeqCst);
+    if done == 0 && kept != u32::MAX {
+        done = drop_capabilities(kept);
     }
     if done != 0 {
         // SAFETY: valid in this thread.
@@ -155,16 +178,23 @@ extern "C" fn handle(_: libc::c_int) {
     HANDLED.fetch_add(1, Ordering::SeqCst);
 }
 
-/// Takes all capabilities from the current thread, by one system call.
-fn drop_capabilities() -> libc::c_long {
+/// Takes the capabilities from the current thread that are not among `kept`, by two system calls.
+fn drop_capabilities(kept: u32) -> libc::c_long {
     /// `_LINUX_CAPABILITY_VERSION_3` of the kernel's `capability.h`: the sets have 64 bits.
     const VERSION: u32 = 0x2008_0522;
     // The version, and this thread.
-    let header = [VERSION, 0];
+    let mut header = [VERSION, 0];
     // Effective, permitted and inheritable ones: the low 32 bits of each, and then the high ones.
-    let none = [0_u32; 6];
-    // SAFETY: the call reads `header` and `none`, which have the sizes of its structures.
-    unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), none.as_ptr()) }
+    let mut sets = [0_u32; 6];
+    // SAFETY: the call reads and writes `header`, and writes `sets`, which have the sizes of its structures.
+    let read = unsafe { libc::syscall(libc::SYS_capget, header.as_mut_ptr(), sets.as_mut_ptr()) };
+    if read != 0 {
+        return read;
+    }
+    let [effective, permitted, ..] = sets;
+    let sets = [effective & kept, permitted & kept, 0, 0, 0, 0];
+    // SAFETY: the call reads `header` and `sets`, as above.
+    unsafe { libc::syscall(libc::SYS_capset, header.as_ptr(), sets.as_ptr()) }
 }
 
 fn set_handler(signal: libc::c_int) -> io::Result<libc::sigaction> {

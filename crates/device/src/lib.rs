@@ -90,7 +90,7 @@ pub use background::{Background, free_workers, keep_scheduling, leave_background
 pub use buffer::{AlignedBuf, AlignedPool, PooledBuf};
 pub use device::{BlockDevice, Queue};
 #[cfg(not(miri))]
-pub use every_thread::restrict_every_thread;
+pub use every_thread::{Kept, restrict_every_thread};
 #[cfg(not(miri))]
 pub use fuse::clone_fuse_connection;
 #[cfg(not(miri))]

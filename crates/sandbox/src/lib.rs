@@ -26,6 +26,8 @@ mod files;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 
+pub use throughline_device::Kept;
+
 use self::files::Ruleset;
 
 /// What a process may still do.
@@ -122,8 +124,8 @@ pub struct Entered {
     pub calls: bool,
     /// No ring of io_uring can be made.
     pub rings: bool,
-    /// Threads may still have capabilities.
-    pub capabilities: bool,
+    /// The capabilities that threads still have, if they had them before.
+    pub capabilities: Kept,
     /// The sockets that can be made.
     pub network: Network,
     missing: Vec<String>,
@@ -171,7 +173,7 @@ impl Prepared {
         calls::note_role(policy.role);
         let mut entered = Entered {
             network: policy.network,
-            capabilities: true,
+            capabilities: Kept::All,
             ..Entered::default()
         };
         if let Some(rings) = policy.rings {
@@ -190,13 +192,14 @@ impl Prepared {
         };
         // Without a ruleset, this is for "no new privileges".
         let descriptor = ruleset.as_ref().map(|ruleset| ruleset.fd.as_fd());
-        if !policy.capabilities {
-            throughline_device::keep_scheduling();
-        }
-        match throughline_device::restrict_every_thread(descriptor, policy.capabilities) {
+        let kept = match policy.capabilities {
+            true => Kept::All,
+            false => throughline_device::keep_scheduling(),
+        };
+        match throughline_device::restrict_every_thread(descriptor, kept) {
             Ok(()) => {
                 entered.landlock_abi = ruleset.map_or(0, |ruleset| ruleset.abi);
-                entered.capabilities = policy.capabilities;
+                entered.capabilities = kept;
             }
             Err(error) if ruleset.is_some() => entered.lacks("landlock, or capabilities", error),
             Err(error) => entered.lacks("no new privileges", error),

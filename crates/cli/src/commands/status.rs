@@ -42,9 +42,9 @@ its directory. For a mount that cannot be queried, it shows the image and whethe
   sandbox                         the rights that the server gave up: state on, partial or off; \
     landlock_abi, which says what of
                                   files is restricted (0: nothing); whether system_calls and io_uring \
-    are; whether it has
-                                  capabilities; whether the network is open or closed; what is missing, \
-    and why
+    are; its
+                                  capabilities: none, sys_nice or all; whether the network is open or \
+    closed; what is missing, and why
   transport                       io_uring or /dev/fuse; queues; threads, their maximum number, and \
     those with the policy SCHED_IDLE; the maximum memory of all threads
   choices                         the FUSE features in use (`throughline mount -o with=…`)

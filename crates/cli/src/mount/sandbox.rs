@@ -7,7 +7,7 @@ use rustix::process::{Resource, getrlimit, setrlimit};
 use serde_json::{Value, json};
 use throughline_fuse::Session;
 use throughline_fuse::options::MountOptions;
-use throughline_sandbox::{Entered, Network, Policy, Prepared};
+use throughline_sandbox::{Entered, Kept, Network, Policy, Prepared};
 
 use super::Plan;
 use super::trouble::{EXIT_SYSTEM, Trouble};
@@ -60,7 +60,7 @@ pub(super) fn drop_rights(
             "state": "off",
             "landlock_abi": 0,
             "system_calls": false,
-            "capabilities": true,
+            "capabilities": "all",
             "io_uring": false,
             "network": "open",
             "missing": [],
@@ -97,7 +97,11 @@ fn state(entered: &Entered) -> Value {
         },
         "landlock_abi": entered.landlock_abi,
         "system_calls": entered.calls,
-        "capabilities": entered.capabilities,
+        "capabilities": match entered.capabilities {
+            Kept::None => "none",
+            Kept::Nice => "sys_nice",
+            Kept::All => "all",
+        },
         "io_uring": entered.rings,
         "network": match entered.network {
             Network::Closed => "closed",
