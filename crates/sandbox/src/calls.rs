@@ -6,11 +6,11 @@
 //! numbering are refused, too.
 //!
 //! What a list costs: which calls we make depends on the C library (two of them), its allocator, and the
-//! runtime of the HTTP client, and changes with their versions. So the lists have what both libraries use
-//! for what we ask of them, also where that was not seen (`./dev calls` compares them with runs of the
-//! tests). And an update that needs a call that is not listed does not end the process: the call fails, and
-//! the kernel's log names it with `THROUGHLINE_LOG_CALLS`. A list of what is refused costs more: it must
-//! have every call that an attacker has use for, and nobody notices the one that it lacks.
+//! runtime of the HTTP client, and changes with their versions. So the lists have what both libraries use for
+//! what we ask of them, also where that was not seen (`./dev calls` compares them with runs of the tests).
+//! And an update that needs a call that is not listed does not end the process: the call fails. A list of
+//! what is refused costs more: it must have every call that an attacker has use for, and nobody notices the
+//! one that it lacks.
 //!
 //! The kernel finds out once which calls the filter always allows, and does not run it for them. So
 //! conditions are only on calls that are rare beside the work that they cause: `mmap`, `ioctl`, `fcntl`.
@@ -19,6 +19,7 @@ mod list;
 #[cfg(test)]
 mod tests;
 
+use std::ffi::OsString;
 use std::path::Path;
 
 use libc::c_int;
@@ -33,7 +34,7 @@ use crate::{Network, Policy, Role};
 const NEWEST: u32 = 469;
 /// With this environment variable, all calls are allowed, and the kernel logs those that are not [`OFTEN`]
 /// made (`SECCOMP_RET_LOG`): for `./dev calls`, to which its value is a folder for the roles of processes.
-/// Who sets it could start the program without a sandbox as well.
+/// Only in builds with debug assertions: others would say that they are in a sandbox that refuses nothing.
 const LOG_CALLS: &str = "THROUGHLINE_LOG_CALLS";
 /// Too many to be logged.
 const OFTEN: &[&str] = &[
@@ -99,16 +100,23 @@ const THIS: Option<Machine> = None;
 /// The reason why the system does not.
 pub(crate) fn refuse(policy: &Policy, rings: bool) -> Result<(), String> {
     let machine = THIS.ok_or("there is no list of calls for this kind of machine")?;
-    let program = match std::env::var_os(LOG_CALLS) {
+    let program = match log_calls() {
         Some(_) => logging(&machine)?,
         None => program(&machine, policy, rings, std::process::id())?,
     };
     apply_filter_all_threads(&program).map_err(|error| error.to_string())
 }
 
+/// The value of [`LOG_CALLS`].
+fn log_calls() -> Option<OsString> {
+    cfg!(debug_assertions)
+        .then(|| std::env::var_os(LOG_CALLS))
+        .flatten()
+}
+
 /// For `./dev calls`: notes what this process is, while it still may.
 pub(crate) fn note_role(role: Role) {
-    let Some(dir) = std::env::var_os(LOG_CALLS) else {
+    let Some(dir) = log_calls() else {
         return;
     };
     let role = match role {

@@ -66,10 +66,9 @@ pub(super) fn serve(plan: &Plan, role: Role) -> Result<(), Trouble> {
     let sandbox = sandbox::prepare(plan);
     let (session, device, watched) = begin(plan, &image, &dir)?;
     let ending = keep(keeper, &session, &dir)?;
-    if role == Role::Foreground {
-        start::leave_input(&image).map_err(no_thread)?;
-    }
-    contain(plan, &session, sandbox, &end).inspect_err(|_| {
+    let left = start::leave_input(role, &image);
+    let contained = left.and_then(|()| contain(plan, &session, sandbox, &end));
+    contained.inspect_err(|_| {
         if let Err(error) = ending.clean_up() {
             tracing::error!(%error, "cannot unmount");
         }

@@ -192,13 +192,18 @@ pub(super) fn start_session(role: Role) {
     }
 }
 
-/// Puts `/dev/null` in the place of the standard input, which may be the user's terminal. Unless the image
-/// may be there.
-pub(super) fn leave_input(image: &Path) -> io::Result<()> {
-    if throughline::internal::given_file(image).is_none() {
-        rustix::stdio::dup2_stdin(std::fs::File::open("/dev/null")?)?;
+/// In the foreground: puts `/dev/null` in the place of the standard input, which may be the user's terminal.
+/// Not if the image was given as a descriptor: it may be that one.
+pub(super) fn leave_input(role: Role, image: &Path) -> Result<(), Trouble> {
+    if role != Role::Foreground || throughline::internal::given_file(image).is_some() {
+        return Ok(());
     }
-    Ok(())
+    let null = std::fs::File::open("/dev/null");
+    let replaced = null.and_then(|null| Ok(rustix::stdio::dup2_stdin(null)?));
+    replaced.map_err(|error| {
+        let failure = Problem::from(error).met("cannot replace the standard input by /dev/null");
+        Trouble::Failed(EXIT_SYSTEM, failure)
+    })
 }
 
 /// Last step of a server's start: reports that it has mounted, waits until the parent has asked the mount,
