@@ -34,6 +34,11 @@ pub fn chosen() -> Option<String> {
     std::env::var(VARIABLE).ok()
 }
 
+/// Whether the mounts have `small_files`: the kernel opens and closes files without a request.
+pub fn is_small_files() -> bool {
+    chosen().is_some_and(|options| options == "small_files")
+}
+
 /// These mount options, after those of the environment.
 pub(crate) fn with_transport(options: &str) -> String {
     match chosen() {

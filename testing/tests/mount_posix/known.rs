@@ -39,6 +39,15 @@ const STATX: &str = "the kernel's FUSE does not pass on attributes of statx";
 
 const CAPABILITIES: &str = "the kernel's FUSE removes capabilities before it asks for the change of owner, which is refused";
 
+/// With `small_files`, also in these.
+pub(crate) const WITH_SMALL_FILES: &[Known] = &[Known {
+    case: "reserve by options",
+    step: "bob: run xfs_io -c mmap%20-rw%200%208k -c mwrite%200%208k -c msync%20-s bob-m",
+    kernel: "ok -1 ",
+    ours: "ok 1 msync: No space left on device",
+    why: "who stored is not known without OPEN, and the owner's supplementary groups are not either",
+}];
+
 pub(crate) const KNOWN: &[Known] = &[
     Known {
         case: "changes by bob",
