@@ -95,7 +95,7 @@ impl Merge {
         self.platform = Some(platform);
     }
 
-    /// Whether a source so far was an image of a container, for which the platform counts.
+    /// Whether a source so far was a container image, for which the platform counts.
     pub fn platform_counted(&self) -> bool {
         self.platform_counted
     }
@@ -144,7 +144,7 @@ impl Merge {
         (self.tree, self.sources)
     }
 
-    /// Adds a directory, an archive or an image of a container, recognized by their content: an OCI layout is
+    /// Adds a directory, an archive or a container image, recognized by their content: an OCI layout is
     /// a directory with `oci-layout` and `index.json`, or a tar with them; what `docker save` writes is a tar
     /// with `manifest.json`. `-` is an archive or image on standard input.
     ///
@@ -190,7 +190,7 @@ impl Merge {
         Ok(())
     }
 
-    /// Adds an image of a container from an OCI layout or from what `docker save` wrote. Of several images,
+    /// Adds a container image from an OCI layout or from what `docker save` wrote. Of several images,
     /// it is that called `image`: the annotation `org.opencontainers.image.ref.name`, or the tag.
     ///
     /// # Errors
@@ -208,8 +208,8 @@ impl Merge {
             )?;
             self.probe(&archive)?
         };
-        let store = store
-            .ok_or_else(|| Error::Invalid(format!("{name}: is not an image of a container")))?;
+        let store =
+            store.ok_or_else(|| Error::Invalid(format!("{name}: is not a container image")))?;
         self.add_layers(&store, image, &name)
     }
 

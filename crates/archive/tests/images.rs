@@ -1,4 +1,4 @@
-//! Images of containers, as `umoci`, `skopeo` and a small builder of this test make them.
+//! Container images, as `umoci`, `skopeo` and a small builder of this test make them.
 
 mod common;
 

@@ -122,7 +122,7 @@ pub(crate) enum Command {
     /// With SOURCE_DATE_EPOCH in the environment, all times are that time, and a UUID and a hash seed that
     /// are not given follow from the options: the same command makes the same bytes.
     Mkfs(Box<commands::mkfs::MkfsArgs>),
-    /// Pack directories, archives and images of containers into a new image
+    /// Pack directories, archives and container images into a new image
     ///
     /// The image is an ext4 file system, or what the options of mkfs say, and by default the smallest that
     /// holds the sources. It is planned before anything is written, and gets its name when it is complete and

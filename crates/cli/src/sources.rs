@@ -1,4 +1,4 @@
-//! Sources of files for an image: directories, archives and images of containers, merged into one tree.
+//! Sources of files for an image: directories, archives and container images, merged into one tree.
 
 use std::ffi::OsStr;
 use std::io::IsTerminal;
@@ -98,7 +98,7 @@ pub(crate) fn merged_onto(
     }
     if let Some(platform) = wanted.platform.filter(|_| !merge.platform_counted()) {
         return Err(Failure::Usage(format!(
-            "--platform {platform} cannot be applied: no source is an image of a container"
+            "--platform {platform} cannot be applied: no source is a container image"
         )));
     }
     let (mut tree, sources) = merge.finish();
@@ -266,7 +266,7 @@ fn hinted(error: Error, size_bytes: Option<u64>, source: &Path) -> Problem {
             )
         }
         Error::Damaged { problem, .. } if problem.contains("this is not a tar archive") => {
-            "a source is a directory, a tar (plain, gzip, xz, zstd, bzip2) or an image of a container; - is \
+            "a source is a directory, a tar (plain, gzip, xz, zstd, bzip2) or a container image; - is \
              standard input, docker://NAME an image of a registry"
                 .to_owned()
         }

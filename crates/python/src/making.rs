@@ -191,7 +191,7 @@ impl Exclude {
 /// Bytes of the image, directories, files, others, hard links, bytes of data.
 type PackedTuple<'py> = (MadeTuple<'py>, (u64, u64, u64, u64, u64, u64));
 
-/// Packs directories, archives and images of containers into a new image; later ones are laid over earlier
+/// Packs directories, archives and container images into a new image; later ones are laid over earlier
 /// ones.
 #[pyfunction]
 pub(crate) fn pack<'py>(

@@ -1,4 +1,4 @@
-//! Fetches images of containers from registries, by the OCI distribution specification.
+//! Fetches container images from registries, by the OCI distribution specification.
 //!
 //! ```text
 //! docker://HOST/NAME:TAG ─► manifest ─► (archive chooses the platform) ─► layers ─► one temporary file

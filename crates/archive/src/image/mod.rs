@@ -1,4 +1,4 @@
-//! Images of containers: an OCI layout (a directory, or a tar of one: `oci-archive`), what `docker save`
+//! Container images: an OCI layout (a directory, or a tar of one: `oci-archive`), what `docker save`
 //! writes (`docker-archive`), and those that are fetched. Their layers are merged in order, with whiteouts.
 
 mod blobs;

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::merge::Merge;
 use crate::stream::Window;
 
-/// An image of a container that has to be fetched, as from a registry. Every digest is verified here again.
+/// A container image that has to be fetched, as from a registry. Every digest is verified here again.
 /// See [`Merge::add_remote`].
 pub trait RemoteImage: Sync {
     /// Its name in messages.

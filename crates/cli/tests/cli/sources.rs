@@ -268,7 +268,7 @@ fn archives_are_not_for_terminals() {
     }
 }
 
-/// What an image of a container is to look like, for umoci as the judge.
+/// What a container image is to look like, for umoci as the judge.
 pub(crate) const CONTAINER: &str = "
 umoci init --layout img; umoci new --image img:a
 umoci unpack --rootless --image img:a b 2>/dev/null
@@ -507,7 +507,7 @@ fn what_is_no_source_is_refused() {
     refused(&place.text("nothing"), "it is empty");
     for form in ["oci", "oci-archive", "docker-archive"] {
         let named = format!("{form}:{}", place.text("source"));
-        refused(&named, "is not an image of a container");
+        refused(&named, "is not a container image");
     }
     fails(
         ["mkfs", "-q", &out, "8M", "-d", &place.text("ext")],

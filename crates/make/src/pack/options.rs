@@ -105,7 +105,7 @@ impl PackOptions {
     /// # std::fs::create_dir(&source)?;
     /// # std::fs::write(source.join("motd"), "hello\n")?;
     /// let mut merge = Merge::new(Limits::default());
-    /// merge.add(&source)?; // a directory, a tar, an image of a container
+    /// merge.add(&source)?; // a directory, a tar, a container image
     /// let (tree, sources) = merge.finish();
     /// let packed = PackOptions::new().pack(&tree, &sources, &image)?;
     /// assert_eq!(packed.files, 1);

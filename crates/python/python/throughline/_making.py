@@ -199,7 +199,7 @@ def pack(
     extended: str | None = None,
     overwrite: bool = False,
 ) -> Packed:
-    """Packs directories, tar archives (plain, gzip, xz, zstd, bzip2) and images of containers (an OCI
+    """Packs directories, tar archives (plain, gzip, xz, zstd, bzip2) and container images (an OCI
     layout, or what `docker save` writes) into a new image. Later sources are laid over earlier ones. Same
     sources and options: same bytes. The image gets its name when it is complete and durable.
 

@@ -89,7 +89,7 @@ pub(crate) struct MkfsArgs {
     size_bytes: Option<u64>,
     #[command(flatten)]
     volume: VolumeArgs,
-    /// Fill it from a directory, a tar archive or an image of a container, as 'pack' does; - is standard
+    /// Fill it from a directory, a tar archive or a container image, as 'pack' does; - is standard
     /// input
     #[arg(short = 'd', value_name = "SOURCE")]
     pub(crate) source: Option<PathBuf>,

@@ -36,7 +36,7 @@ const EXIT_TROUBLE: u8 = 2;
 /// Arguments of `pack`.
 #[derive(Args, Debug)]
 pub(crate) struct PackArgs {
-    /// Directories, tar archives (plain, gzip, xz, zstd, bzip2; - is standard input), images of containers
+    /// Directories, tar archives (plain, gzip, xz, zstd, bzip2; - is standard input), container images
     /// (an OCI layout; a tar as skopeo or 'docker save' writes it). Later ones are laid over earlier ones.
     /// oci:PATH:NAME, oci-archive:PATH:NAME and docker-archive:PATH:NAME take one of several images;
     /// docker://[HOST/]NAME[:TAG|@DIGEST] is an image of a registry

@@ -23,6 +23,7 @@ mod sandboxed;
 mod signals;
 mod started;
 mod stopped;
+mod terminal;
 mod user;
 mod watched;
 
