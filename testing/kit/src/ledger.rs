@@ -1,4 +1,5 @@
-//! How many cases each judge has judged, for the ledger of the long tests (`scripts/soak`, `docs/ledger.tsv`).
+//! How many cases each judge has judged, for the ledger of the long tests (`scripts/soak`,
+//! `docs/ledger.tsv`).
 //!
 //! A test says how many cases it has judged, and of what, with [`judged`]: after it has judged them, whatever
 //! it found. With `THROUGHLINE_LEDGER=FILE`, a line is appended to that file: the number, a tab, the words.
