@@ -64,7 +64,7 @@ fn main() -> ExitCode {
 }
 
 /// The role, the call and the program of a line such as
-/// `audit: type=1326 … pid=1 comm="fuse-late" exe="/bin/x" … syscall=0 …`.
+/// `audit: type=1326 audit(SECONDS:1): … pid=1 comm="fuse-late" exe="/bin/x" … syscall=0 …`.
 fn made(line: &str, dir: &Path) -> Option<(String, String, String)> {
     let (_, line) = line.split_once("type=1326 ")?;
     let field = |name: &str| {
@@ -74,7 +74,8 @@ fn made(line: &str, dir: &Path) -> Option<(String, String, String)> {
             .next()
             .map(|value| value.trim_matches('"').to_owned())
     };
-    let role = std::fs::read_to_string(dir.join(field("pid")?)).ok()?;
+    let time = line.strip_prefix("audit(")?.split_once(':')?.0;
+    let role = role(&dir.join(field("pid")?), time.parse().ok()?)?;
     let call = Sysno::new(field("syscall")?.parse().ok()?)?;
     let program = field("exe")?.rsplit('/').next()?.to_owned();
     let thread = field("comm").unwrap_or_default();
@@ -83,4 +84,12 @@ fn made(line: &str, dir: &Path) -> Option<(String, String, String)> {
         call.name().to_owned(),
         format!("{program} ({thread})"),
     ))
+}
+
+/// What the process was at this time, by the notes that processes with its ID made: seconds and a role.
+fn role(notes: &Path, time: f64) -> Option<String> {
+    let notes = std::fs::read_to_string(notes).ok()?;
+    let notes = notes.lines().filter_map(|note| note.split_once(' '));
+    let before = notes.filter(|(at, _)| at.parse().is_ok_and(|at: f64| at <= time));
+    Some(before.last()?.1.to_owned())
 }

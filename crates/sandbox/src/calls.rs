@@ -20,6 +20,7 @@ mod list;
 mod tests;
 
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::path::Path;
 
 use libc::c_int;
@@ -114,7 +115,7 @@ fn log_calls() -> Option<OsString> {
         .flatten()
 }
 
-/// For `./dev calls`: notes what this process is, while it still may.
+/// For `./dev calls`: notes what this process is from now on, while it still may. Process IDs come again.
 pub(crate) fn note_role(role: Role) {
     let Some(dir) = log_calls() else {
         return;
@@ -123,8 +124,16 @@ pub(crate) fn note_role(role: Role) {
         Role::Server => "server",
         Role::Command => "command",
     };
+    let note = || -> std::io::Result<()> {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let now = now.unwrap_or_default().as_secs_f64();
+        let path = Path::new(&dir).join(std::process::id().to_string());
+        let mut notes = std::fs::File::options();
+        let mut notes = notes.create(true).append(true).open(path)?;
+        writeln!(notes, "{now:.3} {role}")
+    };
     // Without it, the calls of this process are not compared.
-    let _ = std::fs::write(Path::new(&dir).join(std::process::id().to_string()), role);
+    let _ = note();
 }
 
 /// Logs calls, and refuses none but `clone3`, and those that are unknown.

@@ -27,7 +27,8 @@ fn attempts(victim: u32) -> Vec<Call> {
         all[..arguments.len()].copy_from_slice(arguments);
         (call as u64, all)
     };
-    let core = u64::from(libc::RLIMIT_CORE);
+    // Its type is not the same in all C libraries.
+    let core = libc::RLIMIT_CORE as u64;
     let (set_owner, set_signal) = (libc::F_SETOWN as u64, F_SETSIG);
     let batch = libc::SCHED_BATCH as u64;
     vec![

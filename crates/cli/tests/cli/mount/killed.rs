@@ -61,6 +61,19 @@ fn described(pid: Pid) -> String {
     format!("{pid}: {}", threads.collect::<Vec<_>>().join(", "))
 }
 
+/// The environment of a process; empty without memory. While it executes the program, the kernel shows none.
+fn environment(process: &Path) -> Vec<u8> {
+    let program = Path::new(env!("CARGO_BIN_EXE_throughline"));
+    loop {
+        let all = std::fs::read(process.join("environ")).unwrap_or_default();
+        let executes = || std::fs::read_link(process.join("exe")).is_ok_and(|exe| exe == program);
+        if !all.is_empty() || !executes() {
+            return all;
+        }
+        std::thread::yield_now();
+    }
+}
+
 /// A mount that is being made.
 struct Started<'a> {
     start: std::process::Child,
@@ -114,7 +127,7 @@ impl Started<'_> {
             let Some(pid) = pid.and_then(Pid::from_raw) else {
                 continue;
             };
-            let all = std::fs::read(process.path().join("environ")).unwrap_or_default();
+            let all = environment(&process.path());
             let all: HashMap<_, _> = String::from_utf8_lossy(&all)
                 .split('\0')
                 .filter_map(|one| one.split_once('='))
