@@ -36,7 +36,8 @@ outside="$PWD" $user sh -c '
   synced=0
   while echo line >> lines && sync lines; do
     synced=$((synced + 1))
-    echo $synced > "$outside/synced"
+    echo $synced > "$outside/now"
+    mv "$outside/now" "$outside/synced"
     [ "$WRITES" = on ] || exec sleep 600
   done' >writer 2>&1 &
 writer=$!
@@ -89,7 +90,7 @@ fn a_mount_in_use_that_is_ended_closes_its_image() {
             .output()
             .unwrap();
         let text = |name| fs::read_to_string(dir.join(name)).unwrap();
-        let log = text("log");
+        let log = format!("{}; the writer: {}", text("log"), text("writer"));
         assert_eq!(ran.status.code(), Some(code), "{case}: {ran:?}, {log}");
         assert!(log.contains("the image is closed"), "{case}: {log}");
         let made = dir.join("made");
