@@ -65,10 +65,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "throughline-device",
         ],
     ),
-    // File I/O for the events of its throttle.
+    // File I/O for the events of its throttle; the device crate for what a record says of the machine.
     (
         "throughline-explain",
-        &["throughline-fs", "throughline-fileio"],
+        &["throughline-fs", "throughline-fileio", "throughline-device"],
     ),
     (
         "throughline-lab",

@@ -74,6 +74,12 @@ fn words(error: &io::Error) -> String {
     text.split(" (os error").next().unwrap_or(&text).to_owned()
 }
 
+impl From<throughline_explain::Error> for Problem {
+    fn from(error: throughline_explain::Error) -> Problem {
+        Problem::new(error.to_string())
+    }
+}
+
 impl From<throughline_lab::Error> for Problem {
     fn from(error: throughline_lab::Error) -> Problem {
         Problem::new(error.to_string())

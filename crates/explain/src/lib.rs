@@ -17,6 +17,7 @@ mod accountant;
 mod gather;
 pub mod kernel;
 pub mod ours;
+pub mod record;
 mod rows;
 mod table;
 pub mod text;
@@ -32,7 +33,7 @@ pub use table::table;
 pub use trace::{Latencies, TraceEvent};
 pub use variants::{Turn, Variants};
 
-/// Why the kernel could not be traced.
+/// Why the kernel could not be traced, or a record not be read or written.
 #[derive(Debug)]
 pub struct Error(String);
 
@@ -49,6 +50,12 @@ impl fmt::Display for Error {
 }
 
 impl std::error::Error for Error {}
+
+impl From<serde_json::Error> for Error {
+    fn from(error: serde_json::Error) -> Error {
+        Error(error.to_string())
+    }
+}
 
 impl From<std::io::Error> for Error {
     fn from(error: std::io::Error) -> Error {

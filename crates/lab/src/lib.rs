@@ -16,7 +16,6 @@ pub mod founding;
 mod hollow;
 mod interleave;
 mod kernel;
-mod machine;
 mod meter;
 mod modelled;
 mod mounts;
@@ -43,12 +42,10 @@ use throughline_explain::ours::Watch;
 use throughline_fileio::PageCache;
 
 pub use experiments::{EXPERIMENTS, Experiment, alone, find};
-pub use machine::Machine;
-pub use outcome::Bar;
 /// Device models, by name.
 pub use throughline_models as models;
 
-pub use stats::{Judgement, Question, Ratio, Summary, Verdict};
+pub use stats::{Judgement, Question, Summary, Verdict};
 
 /// Why an experiment could not run.
 #[derive(Debug)]
@@ -85,6 +82,7 @@ from_below!(
     serde_json::Error,
     throughline::Error,
     throughline_block::Error,
+    throughline_explain::Error,
     throughline_fileio::Error,
 );
 

@@ -3,29 +3,13 @@
 
 use std::collections::BTreeMap;
 
-use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::record::{Better, Head, Line, Record, Sample};
-use crate::stats::Ratio;
+use crate::record::{Bar, Better, Head, Line, Ratio, Record, Sample};
+use crate::stats::ratio;
 
 /// Units of quantities of which less is better. Of all others, more is better.
 const LESS_IS_BETTER: &[&str] = &["us", "ms", "s", "s/GiB", "MiB", "KiB"];
-
-/// A limit set by the project, and whether a run met it.
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Bar {
-    /// What is compared.
-    pub name: String,
-    /// What this run found.
-    pub value: f64,
-    /// The limit; `at_least` gives the direction.
-    pub target: f64,
-    /// True if `value` must be at least `target`, false if at most.
-    pub at_least: bool,
-    /// Whether the limit was met.
-    pub met: bool,
-}
 
 /// The complete result of a run of an experiment.
 #[derive(Clone, Debug, Default)]
@@ -107,7 +91,7 @@ impl Outcome {
         under: &str,
     ) -> Option<Ratio> {
         let (over, under) = (self.samples(over, quantity), self.samples(under, quantity));
-        let ratio = Ratio::of(&over, &under)?;
+        let ratio = ratio(&over, &under)?;
         let name = name.into();
         self.lines.push(Line::Ratio { name, ratio });
         Some(ratio)

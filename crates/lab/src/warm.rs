@@ -4,34 +4,15 @@
 //! memory was recently in use. So as much memory as a stream will need is touched before it: [`warm`]. What a
 //! newcomer sees is measured the other way, with no free memory that was recently in use: [`cool`].
 
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use throughline_device::{MAX_PAGES_BYTES, PagePool, Pages};
+use throughline_explain::record::free_memory_leaves;
 
 use crate::outcome::Outcome;
 
 /// The balloon reports pages two seconds after they were freed, a part of them at a time.
 const LEAVING: Duration = Duration::from_secs(6);
-
-/// Feature bit of the balloon: `VIRTIO_BALLOON_F_REPORTING` of the virtio specification.
-const REPORTING: usize = 5;
-
-/// Whether free memory of this machine returns to its host. Determined once.
-pub(crate) fn free_memory_leaves() -> bool {
-    static LEAVES: OnceLock<bool> = OnceLock::new();
-    *LEAVES.get_or_init(|| {
-        let balloons = std::fs::read_dir("/sys/bus/virtio/drivers/virtio_balloon");
-        balloons.into_iter().flatten().flatten().any(|entry| {
-            std::fs::read_to_string(entry.path().join("features")).is_ok_and(|bits| reports(&bits))
-        })
-    })
-}
-
-/// Whether this feature is set. `bits` are the features of a balloon, bit 0 first.
-fn reports(bits: &str) -> bool {
-    bits.as_bytes().get(REPORTING) == Some(&b'1')
-}
 
 /// Touches this much free memory, if needed, but at most half of it. Uses huge pages and small ones, because
 /// they come from different free lists of the kernel, and a page cache may use either.
@@ -70,17 +51,5 @@ pub(crate) fn note(outcome: &mut Outcome) {
             "this machine returns free memory to its host, and gets it back slowly: the memory for each \
              stream was touched in advance",
         );
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_fifth_bit_of_a_balloon_says_it() {
-        assert!(reports("0110010100\n"));
-        assert!(!reports("0110000100\n") && !reports(""));
-        warm(1 << 20);
     }
 }

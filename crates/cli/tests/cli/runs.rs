@@ -1,8 +1,7 @@
 //! Runs that are generated, not measured.
 
 use serde_json::json;
-use throughline_lab::Machine;
-use throughline_lab::record::{Better, Head, Line, Record, SCHEMA, Sample};
+use throughline_lab::record::{Better, Head, Line, Machine, Record, SCHEMA, Sample};
 
 /// A directory of runs.
 pub(crate) struct Runs(tempfile::TempDir);

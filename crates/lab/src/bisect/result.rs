@@ -9,9 +9,8 @@ use super::Plan;
 use super::evidence::{Evidence, Level};
 use super::git::Commit;
 use super::state::Pair;
-use crate::machine::Machine;
-use crate::record::{Head, Line, Record, Sample};
-use crate::stats::{Ratio, Summary};
+use crate::record::{Head, Line, Machine, Ratio, Record, Sample};
+use crate::stats::{Summary, ratio};
 
 /// The classification of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -96,7 +95,7 @@ impl Step {
     pub(super) fn summarise(&mut self, pairs: &[(f64, f64)], values: &[f64]) {
         let (base, new): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
         self.figures = Summary::of(values);
-        self.ratio = Ratio::of(&new, &base);
+        self.ratio = ratio(&new, &base);
     }
 }
 

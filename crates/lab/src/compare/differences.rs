@@ -7,8 +7,7 @@ use std::fmt::Display;
 use serde_json::Value;
 
 use super::{Run, listed};
-use crate::machine::Machine;
-use crate::record::{Head, Line};
+use crate::record::{Head, Line, Machine, effects_of_order};
 use crate::rounds::ORDER;
 
 /// Memory sizes within this factor count as equal: firmware reserves a varying amount.
@@ -148,8 +147,7 @@ fn of_one((name, record): &Run<'_>) -> Vec<String> {
         ));
     }
     found.extend(
-        record
-            .effects_of_order()
+        effects_of_order(record)
             .iter()
             .map(|effect| format!("{name}: {effect}")),
     );

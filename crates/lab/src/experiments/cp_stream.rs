@@ -15,11 +15,13 @@
 
 use std::path::{Path, PathBuf};
 
+use throughline_explain::record::free_memory_leaves;
+
 use crate::command::{discarded, drop_cached, make_data, own, own_cp, read_into_cache, timed};
 use crate::interleave::{Sample, Variant};
 use crate::kernel::{LoopMount, e2fsck, may_mount, mke2fs, named};
 use crate::outcome::{Outcome, ratios};
-use crate::warm::{cool, free_memory_leaves};
+use crate::warm::cool;
 use crate::{Result, Settings};
 
 const GIB: u64 = 1 << 30;

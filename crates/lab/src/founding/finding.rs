@@ -5,9 +5,8 @@ use std::fmt;
 use serde::Serialize;
 
 use super::reports::{From, Report};
-use crate::outcome::Bar;
-use crate::record::{self, Column, Record};
-use crate::stats::{Ratio, Summary};
+use crate::record::{self, Bar, Column, Ratio, Record};
+use crate::stats::{self, Summary};
 
 /// A figure of the table.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -161,7 +160,7 @@ fn mean(column: &Column) -> Cell {
 
 fn ratio(over: Option<&Column>, under: Option<&Column>) -> Option<Ratio> {
     let (over, under) = over?.paired(under?);
-    Ratio::of(&over, &under)
+    stats::ratio(&over, &under)
 }
 
 impl Line {

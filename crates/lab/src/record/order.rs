@@ -3,39 +3,37 @@
 use std::collections::BTreeMap;
 
 use super::{Line, Record};
-use crate::stats::{Rounds, effects_of_order};
+use crate::stats::{self, Rounds};
 
 /// When a value was taken, the number of its target, and the value.
 type Timed = (f64, usize, f64);
 
-impl Record {
-    /// One sentence for each quantity on which the position in the round certainly has an effect; none if the
-    /// samples do not record their time.
-    pub fn effects_of_order(&self) -> Vec<String> {
-        let mut series: BTreeMap<&str, usize> = BTreeMap::new();
-        let mut timed: BTreeMap<&str, BTreeMap<u32, Vec<Timed>>> = BTreeMap::new();
-        for line in &self.lines {
-            let Line::Sample(sample) = line else { continue };
-            let (Some(at_s), 1..) = (sample.at_s, sample.round) else {
-                continue;
-            };
-            let next = series.len();
-            let target = *series.entry(&sample.series).or_insert(next);
-            let rounds = timed.entry(&sample.quantity).or_default();
-            let round = rounds.entry(sample.round).or_default();
-            round.push((at_s, target, sample.value));
-        }
-        let in_order = |mut round: Vec<Timed>| {
-            round.sort_by(|a, b| a.0.total_cmp(&b.0));
-            let measured = round.into_iter().map(|(_, target, value)| (target, value));
-            measured.collect()
+/// One sentence for each quantity on which the position in the round certainly has an effect; none if the
+/// samples do not record their time.
+pub(crate) fn effects_of_order(record: &Record) -> Vec<String> {
+    let mut series: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut timed: BTreeMap<&str, BTreeMap<u32, Vec<Timed>>> = BTreeMap::new();
+    for line in &record.lines {
+        let Line::Sample(sample) = line else { continue };
+        let (Some(at_s), 1..) = (sample.at_s, sample.round) else {
+            continue;
         };
-        let of_quantity = |(quantity, rounds): (_, BTreeMap<u32, _>)| {
-            let rounds: Rounds = rounds.into_values().map(in_order).collect();
-            (quantity, rounds)
-        };
-        effects_of_order(&timed.into_iter().map(of_quantity).collect())
+        let next = series.len();
+        let target = *series.entry(&sample.series).or_insert(next);
+        let rounds = timed.entry(&sample.quantity).or_default();
+        let round = rounds.entry(sample.round).or_default();
+        round.push((at_s, target, sample.value));
     }
+    let in_order = |mut round: Vec<Timed>| {
+        round.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let measured = round.into_iter().map(|(_, target, value)| (target, value));
+        measured.collect()
+    };
+    let of_quantity = |(quantity, rounds): (_, BTreeMap<u32, _>)| {
+        let rounds: Rounds = rounds.into_values().map(in_order).collect();
+        (quantity, rounds)
+    };
+    stats::effects_of_order(&timed.into_iter().map(of_quantity).collect())
 }
 
 #[cfg(test)]
@@ -72,7 +70,7 @@ mod tests {
 
     #[test]
     fn an_effect_of_order_is_reported_only_if_there_is_one() {
-        let effects = run(5.0, true).effects_of_order();
+        let effects = effects_of_order(&run(5.0, true));
         let [effects] = &effects[..] else {
             panic!("{effects:?}")
         };
@@ -80,7 +78,7 @@ mod tests {
             effects.contains("throughput of the first in a round differs by -5."),
             "{effects}"
         );
-        assert!(run(0.0, true).effects_of_order().is_empty());
-        assert!(run(5.0, false).effects_of_order().is_empty());
+        assert!(effects_of_order(&run(0.0, true)).is_empty());
+        assert!(effects_of_order(&run(5.0, false)).is_empty());
     }
 }

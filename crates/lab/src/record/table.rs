@@ -2,13 +2,17 @@
 
 use std::fmt;
 
-use super::{Line, Record};
+use super::{Line, Record, effects_of_order};
 use crate::stats::Summary;
 
-impl fmt::Display for Record {
+/// The table of a record.
+pub struct Table<'a>(pub &'a Record);
+
+impl fmt::Display for Table<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}  ({})", self.head.name, self.head.machine)?;
-        for column in self.columns() {
+        let record = self.0;
+        writeln!(f, "{}  ({})", record.head.name, record.head.machine)?;
+        for column in record.columns() {
             let s = Summary::of(&column.values());
             writeln!(
                 f,
@@ -26,7 +30,7 @@ impl fmt::Display for Record {
                 s.cv_percent
             )?;
         }
-        for line in &self.lines {
+        for line in &record.lines {
             match line {
                 Line::Ratio { name, ratio: r } => {
                     let (value, low, high) = (r.value, r.low, r.high);
@@ -47,7 +51,7 @@ impl fmt::Display for Record {
                 _ => {}
             }
         }
-        for effect in self.effects_of_order() {
+        for effect in effects_of_order(record) {
             writeln!(f, "  note  {effect}")?;
         }
         Ok(())

@@ -28,7 +28,7 @@ mod verdict;
 
 use std::collections::BTreeMap;
 
-use crate::record::{Line, Record};
+use crate::record::{Line, Record, effects_of_order};
 use crate::{Error, Result};
 
 use compare::Compared;
@@ -171,7 +171,7 @@ impl Source {
                 self.label
             ));
         }
-        let effects = self.record.effects_of_order();
+        let effects = effects_of_order(&self.record);
         warnings.extend(effects.iter().map(|effect| text::one_line(effect)));
         warnings
     }

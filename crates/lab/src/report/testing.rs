@@ -1,11 +1,10 @@
 //! Generated records.
 
-use crate::machine::Machine;
-use crate::outcome::Bar;
 use crate::record::{
-    Better, Head, Latencies, Line, Record, SCHEMA, Sample, TraceEvent, throughput,
+    Bar, Better, Head, Latencies, Line, Machine, Ratio, Record, SCHEMA, Sample, TraceEvent,
+    throughput,
 };
-use crate::stats::{Ratio, normal};
+use crate::stats::normal;
 
 use super::Report;
 

@@ -1,7 +1,6 @@
 //! The headline: the result in one sentence, and whether it is good.
 
-use crate::outcome::Bar;
-use crate::record::{Better, Line, Record};
+use crate::record::{Bar, Better, Line, Record};
 use crate::stats::{Question, Verdict, judge, judge_at_looks, trimmed};
 
 use super::accounts::Accounts;

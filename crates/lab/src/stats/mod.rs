@@ -1,12 +1,12 @@
 //! Statistics of repeated measurements: descriptions of one set of samples, and comparisons of two.
 //!
 //! The variants of an experiment are measured interleaved, one sample each per round, so sample `i` of one
-//! variant pairs with sample `i` of every other. [`Ratio`] and [`judge`] use these pairs, so a disturbance
+//! variant pairs with sample `i` of every other. [`Ratio`](crate::record::Ratio) and [`judge`] use these pairs, so a disturbance
 //! that affects a whole round cancels out.
 //!
 //! [`Summary`] describes one set of samples. Two sets are always compared by ranks. [`judge`] and
 //! [`Sequential`] decide, and must not raise false alarms: their bound is a theorem for any noise, and does
-//! not assume normal noise. [`Ratio`] uses the same method, so that a table never shows an interval that
+//! not assume normal noise. A ratio uses the same method, so that a table never shows an interval that
 //! contradicts the verdict next to it.
 
 mod distribution;
@@ -26,7 +26,7 @@ mod warmup;
 pub use judge::judge;
 pub(crate) use order::{Rounds, effects_of_order};
 pub use outliers::{Outlier, outliers};
-pub use ratio::Ratio;
+pub(crate) use ratio::ratio;
 pub use sequential::{Sequential, Until, judge_at_looks};
 pub use summary::Summary;
 pub(crate) use verdict::trimmed;

@@ -12,9 +12,9 @@ use std::time::SystemTime;
 
 use clap::Args;
 use serde_json::json;
+use throughline_explain::record::Record;
 use throughline_explain::{Account, Explained, table};
 use throughline_forms::time;
-use throughline_lab::record::Record;
 
 use crate::args::JsonFlag;
 use crate::context::Context;

@@ -104,7 +104,7 @@ impl OutPlace {
             self.file.set_len(0)?;
         }
         self.made = false;
-        Writer::to(self.file.try_clone()?, self.name(), head)
+        Ok(Writer::to(self.file.try_clone()?, self.name(), head)?)
     }
 
     /// Its name for messages.

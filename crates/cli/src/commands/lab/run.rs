@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use jiff::Timestamp;
 use throughline_lab::find;
+use throughline_lab::record::Table;
 use throughline_lab::stats::Until;
 use throughline_lab::workload::{EXAMPLE, TargetSpec};
 
@@ -90,14 +91,13 @@ fn run_experiment(name: &str, args: &RunArgs, context: &mut Context) -> Result<(
     // An interrupted experiment must remove its mounts and large files.
     context.interrupt().arm()?;
     let record = experiment::measure(experiment, &args.how.place, args.scale.scale, context)?;
-    let cannot = |error| cannot_write(&error);
-    let mut writer = place.begin(&record.head).map_err(cannot)?;
-    record
-        .lines
-        .iter()
-        .try_for_each(|line| writer.line(line))
-        .map_err(cannot)?;
-    place.show(&record.to_string(), context)?;
+    let mut written = || {
+        let mut writer = place.begin(&record.head)?;
+        record.lines.iter().try_for_each(|line| writer.line(line))?;
+        Ok(())
+    };
+    written().map_err(|error: throughline_lab::Error| Failure::plain(error.to_string()))?;
+    place.show(&Table(&record).to_string(), context)?;
     context.interrupt().check()
 }
 
@@ -122,10 +122,6 @@ fn run_targets(
         overwrite: args.overwrite,
     };
     let (record, place) = measurement.run(context)?;
-    place.show(&record.to_string(), context)?;
+    place.show(&Table(&record).to_string(), context)?;
     context.interrupt().check()
-}
-
-fn cannot_write(error: &throughline_lab::Error) -> Failure {
-    Failure::plain(error.to_string())
 }

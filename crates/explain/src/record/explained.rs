@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use throughline_explain::{Account, Explained};
-
 use super::{Head, Line, Record};
+use crate::{Account, Explained};
 
 impl Record {
     /// The record of a command that was traced, with its settings. `started`: RFC 3339.

@@ -2,11 +2,10 @@
 
 use std::fmt;
 use std::fs;
+use std::sync::OnceLock;
 
 use serde::{Deserialize, Serialize};
 use throughline_device::wake_up_us;
-
-use crate::warm::free_memory_leaves;
 
 /// The machine of a run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -98,5 +97,35 @@ impl fmt::Display for Machine {
         } else {
             write!(f, ", DEBUG BUILD: the figures are meaningless")
         }
+    }
+}
+
+/// Feature bit of the balloon: `VIRTIO_BALLOON_F_REPORTING` of the virtio specification.
+const REPORTING: usize = 5;
+
+/// Whether free memory of this machine returns to its host. Determined once.
+pub fn free_memory_leaves() -> bool {
+    static LEAVES: OnceLock<bool> = OnceLock::new();
+    *LEAVES.get_or_init(|| {
+        let balloons = std::fs::read_dir("/sys/bus/virtio/drivers/virtio_balloon");
+        balloons.into_iter().flatten().flatten().any(|entry| {
+            std::fs::read_to_string(entry.path().join("features")).is_ok_and(|bits| reports(&bits))
+        })
+    })
+}
+
+/// Whether this feature is set. `bits` are the features of a balloon, bit 0 first.
+fn reports(bits: &str) -> bool {
+    bits.as_bytes().get(REPORTING) == Some(&b'1')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fifth_bit_of_a_balloon_says_it() {
+        assert!(reports("0110010100\n"));
+        assert!(!reports("0110000100\n") && !reports(""));
     }
 }

@@ -119,11 +119,21 @@ fn of_file(path: &Path, what: &str, error: &std::io::Error) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use super::super::throughput;
     use super::*;
+    use crate::record::{Better, Sample};
 
     fn record() -> Record {
-        let sample = |series: &str, round, value| Line::Sample(throughput(series, round, value));
+        let sample = |series: &str, round, value| {
+            Line::Sample(Sample {
+                series: series.into(),
+                quantity: "throughput".into(),
+                unit: "MB/s".into(),
+                better: Better::Higher,
+                round,
+                value,
+                at_s: None,
+            })
+        };
         Record {
             head: Head::new(
                 "a test",
