@@ -77,6 +77,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "throughline-block",
             "throughline-device",
             "throughline-explain",
+            "throughline-face",
             "throughline-fileio",
             "throughline-models",
         ],
@@ -91,10 +92,15 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // The device crate for the rights of single threads and for rings, both of which need unsafe code.
     ("throughline-sandbox", &["throughline-device"]),
     (
+        "throughline-face",
+        &["throughline-fs", "throughline-explain", "throughline-forms"],
+    ),
+    (
         "throughline",
         &[
             "throughline-fs",
             "throughline-explain",
+            "throughline-face",
             "throughline-forms",
             "throughline-fuse",
             "throughline-lab",

@@ -3,10 +3,12 @@
 use std::ffi::OsString;
 
 use clap::parser::ValueSource;
-use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
+use throughline_face::command_line::{is_global, with_help};
+use throughline_face::explain::ExplainArgs;
+use throughline_face::globals::Globals;
 
 use crate::commands;
-use crate::context::{GLOBAL_OPTIONS, Globals};
 
 /// Read, edit and mount ext2, ext3 and ext4 images without root, at the speed of the disk
 ///
@@ -41,24 +43,8 @@ pub(crate) struct Cli {
 }
 
 impl Cli {
-    /// The description of the command line. For a command with an option `-h` of its own, `-h` does not print
-    /// help.
+    /// The description of the command line.
     pub(crate) fn command() -> clap::Command {
-        fn with_help(command: clap::Command) -> clap::Command {
-            let is_taken = command
-                .get_arguments()
-                .any(|option| option.get_short() == Some('h'));
-            let command = match is_taken {
-                true => command.disable_help_flag(true).arg(
-                    Arg::new("help")
-                        .long("help")
-                        .help("Print help")
-                        .action(ArgAction::Help),
-                ),
-                false => command,
-            };
-            command.mut_subcommands(with_help)
-        }
         with_help(<Cli as CommandFactory>::command())
     }
 
@@ -97,14 +83,6 @@ fn outer_option<'a>(command: &'a clap::Command, matches: &ArgMatches) -> Option<
     };
     let globals = command.get_arguments().filter(|arg| is_global(arg));
     globals.filter(given).find_map(Arg::get_long)
-}
-
-/// The option `--json` after the command's name.
-#[derive(Args, Debug, Clone, Copy)]
-pub(crate) struct JsonFlag {
-    /// Print the result as JSON
-    #[arg(long)]
-    pub(crate) json: bool,
 }
 
 /// The commands.
@@ -294,7 +272,7 @@ pub(crate) enum Command {
     /// Exit codes: those of the command. With --kernel: 128 plus the signal's number if a signal ended the
     /// command, 125 if the kernel could not be traced, 126 if the command could not be run, 127 if it does
     /// not exist.
-    Explain(commands::explain::ExplainArgs),
+    Explain(ExplainArgs),
     /// Measure, compare, bisect and report on I/O paths: ours, or that of any file system
     Lab(commands::lab::LabArgs),
     /// Print the paths in images that begin with a word, for shell completion
@@ -304,33 +282,6 @@ pub(crate) enum Command {
     Completions(commands::generate::CompletionsArgs),
     /// Write the manual pages into a directory, or the main one to standard output
     Man(commands::generate::ManArgs),
-}
-
-/// Whether an option is global.
-pub(crate) fn is_global(arg: &Arg) -> bool {
-    arg.get_help_heading() == Some(GLOBAL_OPTIONS)
-}
-
-/// The command line for help: global options are shown only in the program's help.
-pub(crate) fn for_help() -> clap::Command {
-    fn without_globals(command: clap::Command) -> clap::Command {
-        let command = command.mut_args(|arg| match is_global(&arg) {
-            true => arg.hide(true),
-            false => arg,
-        });
-        let note = "Options for all commands: throughline --help";
-        let after = match command.get_after_long_help() {
-            Some(text) => format!("{text}\n\n{note}"),
-            None => note.to_owned(),
-        };
-        command
-            .after_help(note)
-            .after_long_help(after)
-            .mut_subcommands(without_globals)
-    }
-    let mut command = Cli::command();
-    command.build();
-    command.mut_subcommands(without_globals)
 }
 
 impl Command {
@@ -361,31 +312,11 @@ impl Command {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use throughline_face::command_line::assert_consistent;
 
     #[test]
     fn the_model_is_consistent() {
-        super::Cli::command().debug_assert();
-    }
-
-    /// clap gives a command the options of those above it, but one of its own with the same id hides them;
-    /// if their types differ, parsing panics.
-    #[test]
-    fn no_command_has_an_option_with_the_id_of_a_global_one() {
-        let mut seen = 0;
-        let mut waiting = vec![(super::Cli::command(), BTreeSet::new())];
-        while let Some((command, above)) = waiting.pop() {
-            let ids = command.get_arguments().map(|one| one.get_id().to_string());
-            let clash: Vec<String> = ids.filter(|id| above.contains(id)).collect();
-            assert!(clash.is_empty(), "{}: {clash:?}", command.get_name());
-            let global = command.get_arguments().filter(|one| one.is_global_set());
-            let mut for_below: BTreeSet<String> = above;
-            for_below.extend(global.map(|one| one.get_id().to_string()));
-            for below in command.get_subcommands() {
-                waiting.push((below.clone(), for_below.clone()));
-            }
-            seen += 1;
-        }
-        assert!(seen > 40, "{seen} commands");
+        let commands = assert_consistent(super::Cli::command());
+        assert!(commands > 40, "{commands} commands");
     }
 }

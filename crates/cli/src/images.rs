@@ -8,10 +8,10 @@ use std::sync::atomic::Ordering;
 use throughline::internal::{HeldObject, OpenPartitions, VolumeLayers, hold_object};
 use throughline::{Format, Metadata, Node, OpenOptions, Volume};
 use throughline_explain::ours::{Watch, Watched, listening};
+use throughline_face::globals::Globals;
 use throughline_forms::files;
 
 use crate::commands::replay::parts;
-use crate::context::Globals;
 use crate::copy::LongCalls;
 use crate::image_name::ImageName;
 use crate::interrupt::Interrupt;
@@ -155,7 +155,7 @@ impl Images {
         self.hold(&file)?;
         let shown = file;
         let file = (self.unpacked).path_of(&shown, access, &self.globals)?;
-        let mut options = self.globals.open_options(access)?;
+        let mut options = self.globals.open_options(access != Access::Read)?;
         options.partition(partition);
         let start_bytes = options
             .start_bytes(&file)

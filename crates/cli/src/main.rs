@@ -8,28 +8,21 @@
 #![forbid(unsafe_code)]
 
 mod args;
-mod arguments;
 mod commands;
 mod context;
 mod copy;
 mod dump;
 mod image_name;
 mod images;
-mod interrupt;
-mod logging;
 mod mount;
 mod names;
 mod objects;
-mod output;
 mod pattern;
 mod place;
 mod precious;
-mod problem;
-mod progress;
 mod registry;
 mod sandboxed;
 mod sources;
-mod text;
 mod texts;
 mod unanswered;
 mod unpacked;
@@ -38,39 +31,18 @@ mod walk;
 use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 
+// What both programs share; as if it were here.
+use throughline_face::{arguments, interrupt, logging, output, problem, progress, text};
+use throughline_face::{command_line, program};
 use tracing_subscriber::filter::LevelFilter;
 
 use crate::commands::mkfs::names as mkfs;
 use crate::context::Context;
 use crate::problem::Failure;
-use crate::unanswered::Unanswered;
-
-/// The recursion over directories, up to [`walk::MAX_DEPTH`] deep, needs more than the default of 8 MiB. Only
-/// the pages in use take memory.
-const STACK_BYTES: usize = 64 << 20;
-
-/// The exit status that shells report for a program ended by a closed pipe.
-const EXIT_PIPE_CLOSED: u8 = 141;
 
 fn main() -> ExitCode {
-    arguments::settle();
-    // A write past a limit of file sizes (ulimit -f) is an error then, and does not end the program.
-    let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
-    let work = std::thread::Builder::new()
-        .name("throughline".into())
-        .stack_size(STACK_BYTES)
-        .spawn(run);
-    match work.map(std::thread::JoinHandle::join) {
-        Ok(Ok(code)) => code,
-        // The panic was already reported.
-        Ok(Err(_panic)) => Unanswered::here().bug.into(),
-        Err(error) => {
-            output::note(&format!("cannot start a thread: {error}"));
-            Unanswered::here().failed.into()
-        }
-    }
+    program::start(run, unanswered::here)
 }
 
 /// Runs as the program that its name selects.
@@ -102,7 +74,7 @@ fn command_line() -> ExitCode {
         let level = globals.log.unwrap_or(LevelFilter::OFF);
         if let Err(failure) = logging::start(level, globals.log_file.as_deref()) {
             output::note(&failure.to_string());
-            return Unanswered::here().failed.into();
+            return unanswered::here().failed.into();
         }
     }
     sandboxed::enter_for(&command, &globals);
@@ -122,38 +94,11 @@ fn conclude(result: Result<(), Failure>, context: &mut Context) -> u8 {
     // Even after a failure, write back what was done so far.
     context.close(result.is_err());
     let result = result.and_then(|()| context.out.flush());
-    match result {
-        Ok(()) if !context.complaints.any() => 0,
-        Ok(()) => context.failure_code(),
-        Err(Failure::PipeClosed) => EXIT_PIPE_CLOSED,
-        Err(Failure::Reported) => context.failure_code(),
-        Err(failure @ Failure::Interrupted) => {
-            context.complaints.say(&failure);
-            interrupt::EXIT_INTERRUPTED
-        }
-        Err(failure @ Failure::Usage(_)) => {
-            context.complaints.say(&failure);
-            Unanswered::here().usage
-        }
-        Err(failure) => {
-            context.complaints.say(&failure);
-            context.failure_code()
-        }
-    }
+    let failed = context.failure_code();
+    program::conclude(result, &context.complaints, failed, unanswered::here())
 }
 
 /// Prints clap's message: an error, help or the version.
 fn misread(error: &clap::Error) -> ExitCode {
-    use clap::error::ErrorKind;
-    if error.kind() == ErrorKind::DisplayHelp
-        && let Err(shown) = args::for_help().try_get_matches_from(arguments::all())
-    {
-        let _ = shown.print();
-        return ExitCode::SUCCESS;
-    }
-    output::misread(error);
-    match error.exit_code() {
-        0 => ExitCode::SUCCESS,
-        _ => Unanswered::here().usage.into(),
-    }
+    command_line::misread(error, args::Cli::command(), unanswered::here())
 }

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use throughline::internal::{object_cache_dir, object_scheme_bytes, object_shown};
 
 use crate::problem::Problem;
+pub(crate) use crate::text::shown;
 
 /// Whether the name of an image is that of an object.
 pub(crate) fn is_object(image: &Path) -> bool {
@@ -17,11 +18,6 @@ pub(crate) fn is_object(image: &Path) -> bool {
 /// How long the beginning of a name is in which no `:/` separates image and path.
 pub(crate) fn scheme_bytes(name: &[u8]) -> usize {
     object_scheme_bytes(name).unwrap_or(0)
-}
-
-/// The name for messages, without credentials.
-pub(crate) fn shown(image: &Path) -> PathBuf {
-    object_shown(image).map_or_else(|| image.to_owned(), PathBuf::from)
 }
 
 /// The directory below which chunks of objects are cached, if there is one.

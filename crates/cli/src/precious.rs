@@ -1,15 +1,13 @@
 //! Protects host files from being overwritten by mistake: those that hold an ext volume, and those that are
 //! open as an image or a disk.
 //!
-//! `cp FILE disk.img` without `:/` would destroy the image, as would a report, a record or a log written to
-//! the wrong name.
+//! `cp FILE disk.img` without `:/` would destroy the image.
 
-use std::fs::File;
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 
 use throughline::{EngineChoice, Error, OpenOptions, Reason};
-use throughline_forms::files;
+use throughline_face::precious::may_hold_volume;
+pub(crate) use throughline_face::precious::{check_output, holds_ext, open};
 
 use crate::problem::{Failure, Problem};
 use crate::text::quote;
@@ -39,17 +37,6 @@ pub(crate) fn in_use(path: &Path) -> Option<String> {
     }
 }
 
-/// Refuses to write secondary output (a report, a record, an explanation or a log) to a file that holds an
-/// ext volume.
-pub(crate) fn check_output(path: &Path) -> Result<(), Failure> {
-    match holds_ext(path, 0) {
-        Some(why) => Err(Problem::new(why)
-            .with_next("name another file")
-            .met(format!("not writing to {}", quote(path)))),
-        None => Ok(()),
-    }
-}
-
 /// The refusal to overwrite such a file, with the command that was probably meant.
 pub(crate) fn refusal(path: &Path, why: String) -> Failure {
     let root = quote(format!("{}:/", path.display()));
@@ -69,33 +56,4 @@ pub(crate) fn path_in_image(path: &Path) -> Option<String> {
         .find(|ancestor| std::fs::metadata(ancestor).is_ok())?;
     let inside = path.strip_prefix(image).ok()?;
     holds_ext(image, 0).map(|_| format!("{}:/{}", image.display(), inside.display()))
-}
-
-/// For a message: where a file of the host holds an ext volume.
-pub(crate) fn holds_ext(path: &Path, offset: u64) -> Option<&'static str> {
-    files::holds_ext(&open(path)?, offset)
-}
-
-/// Opens a regular file or a block device, which cannot block. If the file of an inherited descriptor cannot
-/// be reopened, uses the descriptor itself.
-pub(crate) fn open(path: &Path) -> Option<File> {
-    if !may_hold_volume(path) {
-        return None;
-    }
-    let nonblock = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-    File::options()
-        .read(true)
-        .custom_flags(nonblock)
-        .open(path)
-        .ok()
-        .or_else(|| throughline::internal::given_file(path))
-}
-
-/// Whether this is a regular file or a block device. Opening anything else may have effects: the reader of a
-/// fifo sees its end when the last writer closes it.
-fn may_hold_volume(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|meta| {
-        let kind = meta.file_type();
-        kind.is_file() || kind.is_block_device()
-    })
 }

@@ -8,11 +8,11 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 
+use throughline_face::globals::Globals;
 use throughline_sandbox::{Network, Policy, enter};
 
 use crate::args::Command;
 use crate::arguments;
-use crate::context::Globals;
 use crate::names;
 use crate::registry;
 

@@ -292,25 +292,6 @@ fn hinted(error: Error, size_bytes: Option<u64>, source: &Path) -> Problem {
     }
 }
 
-impl From<Error> for Problem {
-    fn from(error: Error) -> Problem {
-        match error {
-            Error::Io { place, source } => {
-                let ours = source.get_ref().and_then(|inner| inner.downcast_ref());
-                let problem = match ours {
-                    Some(error) => Problem::from(throughline::Error::clone(error)),
-                    None => Problem::from(source),
-                };
-                Problem {
-                    reason: format!("{place}: {}", problem.reason),
-                    ..problem
-                }
-            }
-            other => Problem::new(other.to_string()),
-        }
-    }
-}
-
 /// Parses `OS/ARCHITECTURE` or `OS/ARCHITECTURE/VARIANT`.
 pub(crate) fn platform(text: &str) -> Result<Platform, String> {
     let parts: Vec<&str> = text.split('/').collect();

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use throughline::Format;
 use throughline::archive::{is_compressed, unpack};
+use throughline_face::globals::Globals;
 
-use crate::context::Globals;
 use crate::images::Access;
 use crate::precious;
 use crate::problem::{Doing, Failure, Problem};

@@ -39,6 +39,7 @@ use throughline::{Listener, OpenOptions, RawFile, Volume};
 use throughline_block::Disk;
 use throughline_device::EngineChoice;
 use throughline_explain::ours::Watch;
+use throughline_face::problem::Problem;
 use throughline_fileio::PageCache;
 
 pub use experiments::{EXPERIMENTS, Experiment, alone, find};
@@ -85,6 +86,12 @@ from_below!(
     throughline_explain::Error,
     throughline_fileio::Error,
 );
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Problem {
+        Problem::new(error.to_string())
+    }
+}
 
 /// The lab's result type.
 pub type Result<T> = std::result::Result<T, Error>;

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 use serde_json::{Value, json};
 use throughline::StatFs;
+use throughline_face::command_line::JsonFlag;
 
 use super::columns::{Cell, aligned};
-use crate::args::JsonFlag;
 use crate::context::Context;
 use crate::objects;
 use crate::place::Place;

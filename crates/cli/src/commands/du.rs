@@ -6,9 +6,9 @@ use std::ffi::OsStr;
 use clap::Args;
 use serde_json::{Map, Value, json};
 use throughline::Metadata;
+use throughline_face::command_line::JsonFlag;
 
 use super::describe::name_into;
-use crate::args::JsonFlag;
 use crate::context::Context;
 use crate::images::Access;
 use crate::place::Place;

@@ -4,11 +4,11 @@ use clap::Args;
 use regex::bytes::Regex;
 use serde_json::{Map, Value, json};
 use throughline::Node;
+use throughline_face::command_line::JsonFlag;
 use throughline_forms::regular::{Dialect, compile};
 use throughline_forms::value::Encoding;
 
 use super::describe::name_into;
-use crate::args::JsonFlag;
 use crate::context::Context;
 use crate::images::Access;
 use crate::place::Place;

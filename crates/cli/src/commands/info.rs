@@ -8,13 +8,12 @@ use rustix::io::Errno;
 use serde_json::{Value, json};
 use throughline::internal::{OpenPartitions, OpenVirtual};
 use throughline::{CacheState, Format, LogInfo, OnError, PartitionTable, Volume, VolumeInfo};
+use throughline_face::command_line::JsonFlag;
 use throughline_forms::time::rfc3339;
 
 use super::df::image_of;
-use crate::args::JsonFlag;
 use crate::context::Context;
 use crate::image_name::ImageName;
-use crate::images::Access;
 use crate::objects;
 use crate::place::Place;
 use crate::problem::{Doing, Failure};
@@ -93,7 +92,7 @@ pub(crate) fn run(args: &InfoArgs, context: &mut Context) -> Result<(), Failure>
 fn is_placed(image: &Path, context: &mut Context) -> Result<bool, Failure> {
     let ImageName { file, partition } = ImageName::of(image);
     let file = context.images.read_path(&file)?;
-    let mut options = context.globals.open_options(Access::Read)?;
+    let mut options = context.globals.open_options(false)?;
     Ok(options.partition(partition).start_bytes(&file).is_ok())
 }
 
@@ -104,14 +103,14 @@ fn table_of(image: &Path, context: &mut Context) -> Result<Option<PartitionTable
         return Ok(None);
     }
     let file = context.images.read_path(&file)?;
-    let options = context.globals.open_options(Access::Read)?;
+    let options = context.globals.open_options(false)?;
     // What is wrong with it, opening says.
     Ok(options.partitions(&file).ok().flatten())
 }
 
 /// Adds the format of the image, if it is not the bytes of the disk as they are.
 fn add_format(value: &mut Value, image: &Path, context: &mut Context) -> Result<(), Failure> {
-    let options = context.globals.open_options(Access::Read)?;
+    let options = context.globals.open_options(false)?;
     let image = ImageName::of(image).file;
     let file = context.images.read_path(&image)?;
     let mut words = Vec::new();

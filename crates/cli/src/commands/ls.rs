@@ -6,6 +6,7 @@ use std::time::SystemTime;
 use clap::Args;
 use serde_json::{Map, Value, json};
 use throughline::{Dir, FileType, Metadata, Node, Volume};
+use throughline_face::command_line::JsonFlag;
 use throughline_forms::acl;
 use throughline_forms::mode::show;
 use throughline_forms::owner::Names;
@@ -13,7 +14,6 @@ use throughline_forms::time::{full, short};
 
 use super::columns::{self, Cell};
 use super::describe::{coloured, metadata_into, name_into};
-use crate::args::JsonFlag;
 use crate::context::Context;
 use crate::images::{Access, Opened};
 use crate::place::Place;

@@ -170,7 +170,7 @@ fn plan(
     mount::start_log(&options)?;
     // This is not a `Failure::Usage`, because the exit code differs.
     let mut open = globals
-        .open_options(access)
+        .open_options(access != Access::Read)
         .map_err(|failure| Failure::plain(failure.to_string()))?;
     options.apply(&mut open);
     let watched = context.images.watched(image);

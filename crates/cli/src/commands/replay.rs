@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 use throughline::internal::OpenPartitions;
 use throughline::{Error, RecoveryReport};
 use throughline_explain::ours::listening;
+use throughline_face::command_line::JsonFlag;
 
 use super::df::image_of;
-use crate::args::JsonFlag;
 use crate::context::Context;
 use crate::image_name::ImageName;
-use crate::images::{Access, opening_hint_at};
+use crate::images::opening_hint_at;
 use crate::objects::Identity;
 use crate::place::Place;
 use crate::problem::{Failure, Problem};
@@ -65,7 +65,7 @@ pub(crate) fn run(args: &ReplayArgs, context: &mut Context) -> Result<(), Failur
 }
 
 fn recover(context: &mut Context, image: &Path) -> Result<RecoveryReport, Failure> {
-    let mut options = context.globals.open_options(Access::Write)?;
+    let mut options = context.globals.open_options(true)?;
     options.listener(listening(context.images.watched(image).as_ref()));
     let cannot = || format!("cannot recover {}", quote(image));
     let ImageName { file, partition } = ImageName::of(image);

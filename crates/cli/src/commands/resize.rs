@@ -6,10 +6,10 @@ use clap::Args;
 use serde_json::{Value, json};
 use throughline::internal::{OpenPartitions, OpenVirtual, parse_size};
 use throughline::{Format, NewSize, ResizeError, ResizeReport};
+use throughline_face::command_line::JsonFlag;
 
 use super::df::image_of;
 use super::replay::parts;
-use crate::args::JsonFlag;
 use crate::context::Context;
 use crate::image_name::ImageName;
 use crate::images::{Access, opening_hint_at};
@@ -61,7 +61,7 @@ pub(crate) fn run(args: &ResizeArgs, context: &mut Context) -> Result<(), Failur
         false => Access::Write,
     };
     let ImageName { file, partition } = ImageName::of(&image);
-    let mut options = context.globals.open_options(access)?;
+    let mut options = context.globals.open_options(access != Access::Read)?;
     options.partition(partition);
     let progress = Progress::bytes(Some(0), context.globals.quiet || context.json);
     progress.name("moving files");

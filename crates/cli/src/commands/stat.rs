@@ -5,12 +5,12 @@ use std::ffi::OsString;
 use clap::Args;
 use serde_json::{Map, json};
 use throughline::Metadata;
+use throughline_face::command_line::JsonFlag;
 use throughline_forms::mode::show;
 use throughline_forms::owner::Names;
 use throughline_forms::time::full;
 
 use super::describe::{metadata_into, name_into};
-use crate::args::JsonFlag;
 use crate::context::Context;
 use crate::images::Access;
 use crate::place::Place;

@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use rustix::io::Errno;
 use serde_json::{Value, json};
+use throughline_face::command_line::JsonFlag;
 use throughline_fuse::STATUS_ATTRIBUTE;
 use throughline_fuse::mounts::{self, Mount};
 
 use super::mounted;
-use crate::args::JsonFlag;
 use crate::context::Context;
 use crate::problem::{Doing, Failure, Problem};
 use crate::text::{human, quote};

@@ -8,13 +8,12 @@ use serde_json::{Value, json};
 use throughline::internal::RawLayers;
 use throughline::{AlignedBuf, RawFile};
 use throughline_explain::ours::listening;
+use throughline_face::command_line::JsonFlag;
 
 use super::df::image_of;
 use super::info::cache_value;
-use crate::args::JsonFlag;
 use crate::context::Context;
 use crate::image_name::ImageName;
-use crate::images::Access;
 use crate::objects::shown;
 use crate::place::Place;
 use crate::problem::{Doing, Failure, Problem};
@@ -49,7 +48,7 @@ pub(crate) fn run(args: &TuneArgs, context: &mut Context) -> Result<(), Failure>
     let opening = || format!("cannot open {}", quote(&path));
     let file = context
         .globals
-        .open_options(Access::Read)?
+        .open_options(false)?
         .listener(listening(context.images.watched(&path).as_ref()))
         .open_raw(&path)
         .doing(opening)?;

@@ -37,15 +37,6 @@ pub(crate) struct HostFile {
     id: Id,
 }
 
-impl From<Unreached> for Problem {
-    fn from(error: Unreached) -> Problem {
-        match error {
-            Unreached::Replaced => Problem::new("another file has replaced it meanwhile"),
-            Unreached::Failed(errno) => errno.into(),
-        }
-    }
-}
-
 impl HostFolder {
     /// Opens a directory by its path; follows links.
     pub(crate) fn open(path: &Path) -> Result<HostFolder> {

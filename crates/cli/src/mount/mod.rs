@@ -92,7 +92,7 @@ pub(crate) fn start_log(options: &MountOptions) -> Result<(), Failure> {
     let usual = if options.debug {
         LevelFilter::DEBUG
     } else {
-        logging::SERVER_LEVEL
+        LevelFilter::WARN
     };
     logging::start(options.log.unwrap_or(usual), options.log_file.as_deref())
 }

@@ -8,9 +8,8 @@ use std::process::ExitStatus;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use throughline_explain::kernel::{Failed, Order, Watched, watch};
+use throughline_face::explain::{ExplainArgs, Seen};
 
-use super::{ExplainArgs, Seen};
-use crate::context::Context;
 use crate::problem::{Doing, Failure, Problem};
 use crate::text::quote;
 
@@ -21,8 +20,8 @@ const EXIT_NOT_RUN: u8 = 126;
 /// Exit code: the command does not exist.
 const EXIT_NO_COMMAND: u8 = 127;
 
-/// Runs the command.
-pub(super) fn run(args: &ExplainArgs, context: &mut Context) -> Result<Seen, Failure> {
+/// Runs the command. After a failure, `exit_bits` says of which kind.
+pub(super) fn run(args: &ExplainArgs, exit_bits: &mut u8) -> Result<Seen, Failure> {
     // This process outlives the command, prints its report and cleans up.
     let signals = Signals::new([SIGINT, SIGTERM, SIGHUP]);
     let signals = RefCell::new(signals.doing(|| "cannot set up signal handling")?);
@@ -43,11 +42,11 @@ pub(super) fn run(args: &ExplainArgs, context: &mut Context) -> Result<Seen, Fai
             code: code_of(status),
         }),
         Err(Failed::Trace(error)) => {
-            context.exit_bits = EXIT_NOT_WATCHED;
+            *exit_bits = EXIT_NOT_WATCHED;
             Err(Problem::new(error.to_string()).met("cannot trace the kernel"))
         }
         Err(Failed::Command(error)) => {
-            context.exit_bits = match error.kind() {
+            *exit_bits = match error.kind() {
                 io::ErrorKind::NotFound => EXIT_NO_COMMAND,
                 _ => EXIT_NOT_RUN,
             };

@@ -1,10 +1,10 @@
 //! `lab bisect`: finds the commit that made it slower.
 
 use clap::Args;
+use throughline_face::command_line::JsonFlag;
 use throughline_lab::bisect::{Bisection, Found, Outcome, Plan, Request, Terms};
 
 use super::candidate::{CandidateArgs, Shown, now};
-use crate::args::JsonFlag;
 use crate::context::Context;
 use crate::problem::{Doing, Failure};
 use crate::text::quote;

@@ -1,11 +1,11 @@
 //! `lab compare`: two sides, measured now or read from files, in one table.
 
 use clap::Args;
+use throughline_face::command_line::JsonFlag;
 use throughline_lab::stats::Until;
 
 use super::percent::ThresholdArgs;
 use super::sides::SidesArgs;
-use crate::args::JsonFlag;
 use crate::context::Context;
 use crate::problem::Failure;
 

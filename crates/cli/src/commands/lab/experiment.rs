@@ -6,10 +6,11 @@ use std::path::PathBuf;
 use clap::Args;
 use jiff::Timestamp;
 use serde_json::Value;
+use throughline_face::globals::Globals;
 use throughline_lab::record::Record;
 use throughline_lab::{Experiment, Settings};
 
-use crate::context::{Context, Globals};
+use crate::context::Context;
 use crate::problem::{Doing, Failure};
 use crate::progress::Progress;
 

@@ -3,11 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use throughline_face::command_line::JsonFlag;
 use throughline_lab::founding::{Finding, REPORTS, Report};
 use throughline_lab::record::Record;
 
 use super::experiment::{self, PlaceArgs, ScaleArgs};
-use crate::args::JsonFlag;
 use crate::context::Context;
 use crate::problem::{Doing, Failure};
 use crate::text::quote;

@@ -2,13 +2,14 @@
 
 use clap::Args;
 use serde_json::json;
+use throughline_face::command_line::JsonFlag;
+use throughline_face::unanswered::{GATE_DATA, GATE_USAGE};
 use throughline_lab::Question;
 use throughline_lab::compare::{Gate, Limits, Outcome};
 use throughline_lab::stats::Until;
 
 use super::percent::percent;
 use super::sides::SidesArgs;
-use crate::args::JsonFlag;
 use crate::context::Context;
 use crate::problem::{Doing, Failure};
 use crate::text::quote;
@@ -17,10 +18,6 @@ use crate::text::quote;
 const EXIT_REGRESSION: u8 = 1;
 /// Exit code: the samples do not suffice for an answer.
 const EXIT_NOT_ENOUGH: u8 = 2;
-/// Exit code: wrong command line. EX_USAGE of sysexits.h, because 2 has another meaning here.
-pub(crate) const EXIT_USAGE: u8 = 64;
-/// Exit code: the runs could not be read or compared. EX_DATAERR of sysexits.h.
-pub(crate) const EXIT_DATA: u8 = 65;
 
 /// Arguments of `lab gate`.
 #[derive(Args, Debug)]
@@ -40,10 +37,10 @@ pub(super) struct GateArgs {
 
 /// Compares and sets the exit code.
 pub(super) fn run(args: &GateArgs, context: &mut Context) -> Result<(), Failure> {
-    context.exit_bits = EXIT_DATA;
+    context.exit_bits = GATE_DATA;
     let outcome = answer(args, context).inspect_err(|failure| {
         if matches!(failure, Failure::Usage(_)) {
-            context.exit_bits = EXIT_USAGE;
+            context.exit_bits = GATE_USAGE;
         }
     })?;
     context.exit_bits = match outcome {

@@ -7,6 +7,7 @@ use clap::Args;
 use jiff::Timestamp;
 use serde_json::Value;
 use throughline::{EngineChoice, OpenOptions};
+use throughline_face::globals::Globals;
 use throughline_lab::record::Record;
 use throughline_lab::rounds::{Asked, Entry, Terms};
 use throughline_lab::stats::Until;
@@ -16,8 +17,7 @@ use throughline_lab::{commands, rounds};
 use super::candidate::Way;
 use super::experiment::{PlaceArgs, check_globals};
 use super::out_place::OutPlace;
-use crate::context::{Context, Globals};
-use crate::images::Access;
+use crate::context::Context;
 use crate::problem::{Doing, Failure};
 use crate::progress::Progress;
 use crate::text::quote;
@@ -267,7 +267,7 @@ fn options(globals: &Globals) -> Result<OpenOptions, Failure> {
             "set cache = \"direct\" in the workload file, instead of --direct".into(),
         ));
     }
-    globals.open_options(Access::Write)
+    globals.open_options(true)
 }
 
 /// The same options, for the record.

@@ -2,9 +2,9 @@
 
 use clap::Args;
 use serde_json::json;
+use throughline_face::command_line::JsonFlag;
 use throughline_lab::models::{self, MODELS, Model};
 
-use crate::args::JsonFlag;
 use crate::context::Context;
 use crate::problem::Failure;
 use crate::text::quote;

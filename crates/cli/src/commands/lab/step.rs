@@ -1,6 +1,7 @@
 //! `lab step`: classifies the commit that is checked out, with the exit codes of `git bisect run`.
 
 use clap::Args;
+use throughline_face::unanswered::STEP_ABORT;
 use throughline_lab::bisect::{Request, Sorted, end_steps, sort_checkout};
 
 use super::candidate::{CandidateArgs, Shown, now};
@@ -11,8 +12,6 @@ use crate::problem::{Doing, Failure};
 const EXIT_BAD: u8 = 1;
 /// Exit code for `git bisect run`: skip the commit.
 const EXIT_SKIP: u8 = 125;
-/// Exit code for `git bisect run`: abort. 1 to 127 would be a verdict.
-pub(crate) const EXIT_ABORT: u8 = 128;
 
 /// Arguments of `lab step`.
 #[derive(Args, Debug)]
@@ -40,7 +39,7 @@ pub(super) struct StepArgs {
 
 /// Classifies the commit.
 pub(super) fn run(args: &StepArgs, context: &mut Context) -> Result<(), Failure> {
-    context.exit_bits = EXIT_ABORT;
+    context.exit_bits = STEP_ABORT;
     let cannot = "cannot classify the commit";
     let candidate = &args.candidate;
     let request = Request {

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use clap::{ArgAction, Args};
 use throughline::internal::parse_on_error;
 use throughline::{MkfsError, MkfsOptions, VolumeSize};
+use throughline_face::command_line::JsonFlag;
 use uuid::Uuid;
 
-use crate::args::JsonFlag;
 use crate::commands::pack::DiskArgs;
 use crate::output::note;
 use crate::problem::Failure;

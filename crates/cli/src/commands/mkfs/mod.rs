@@ -20,7 +20,6 @@ pub(crate) use arguments::{MkfsArgs, VolumeArgs};
 use crate::commands::pack::note_clamped;
 use crate::context::Context;
 use crate::image_name::ImageName;
-use crate::images::Access;
 use crate::objects;
 use crate::output::note;
 use crate::precious;
@@ -35,12 +34,8 @@ const FAKE_TIME: &str = "E2FSPROGS_FAKE_TIME";
 /// Makes a file system.
 pub(crate) fn run(args: &MkfsArgs, context: &mut Context) -> Result<(), Failure> {
     let doing = || doing(args);
-    let access = match args.dry_run {
-        true => Access::Read,
-        false => Access::Write,
-    };
     objects::check_host(&args.image).map_err(|problem| problem.met(doing()))?;
-    let open = context.globals.open_options(access)?;
+    let open = context.globals.open_options(!args.dry_run)?;
     let found =
         partition::find(args, context.globals.offset, &open).map_err(|error| error.met(doing()))?;
     let (image, offset) = match &found {

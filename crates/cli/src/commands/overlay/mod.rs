@@ -7,10 +7,9 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use throughline::overlay;
+use throughline_face::command_line::JsonFlag;
 
-use crate::args::JsonFlag;
 use crate::context::Context;
-use crate::images::Access;
 use crate::objects::{is_object, shown};
 use crate::output::note;
 use crate::problem::{Failure, Problem};
@@ -200,7 +199,7 @@ fn volume(
     partition: Option<&str>,
     context: &Context,
 ) -> Result<throughline::Volume, Failure> {
-    let mut options = context.globals.open_options(Access::Read)?;
+    let mut options = context.globals.open_options(false)?;
     options.partition(partition.map(str::to_owned));
     let opened = options.open(file).map_err(Problem::from);
     opened.map_err(|problem| problem.met(format!("cannot open {}", quote(shown(file)))))

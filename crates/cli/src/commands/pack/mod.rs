@@ -15,8 +15,8 @@ use throughline::pack::{
     Difference, HashTree, PackOptions, PackSize, Packed, PackedPartition, PartitionTable,
 };
 use throughline::{MkfsError, MkfsOptions};
+use throughline_face::command_line::JsonFlag;
 
-use crate::args::JsonFlag;
 use crate::commands::mkfs::{VolumeArgs, epoch};
 use crate::context::Context;
 use crate::image_name::ImageName;

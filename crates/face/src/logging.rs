@@ -18,20 +18,17 @@ use crate::precious::check_output;
 use crate::problem::{Doing, Failure};
 use crate::text::quote;
 
-/// The default level of a server.
-pub(crate) const SERVER_LEVEL: LevelFilter = LevelFilter::WARN;
-
 /// Whether standard error must no longer be used.
 static LEFT_TERMINAL: AtomicBool = AtomicBool::new(false);
 
 /// A parser for clap: a level by its name.
-pub(crate) fn level_parser() -> impl TypedValueParser<Value = LevelFilter> {
+pub fn level_parser() -> impl TypedValueParser<Value = LevelFilter> {
     let names = ["off", "error", "warn", "info", "debug", "trace"];
     PossibleValuesParser::new(names).try_map(|name| name.parse::<LevelFilter>())
 }
 
 /// Starts logging. Must be called only once.
-pub(crate) fn start(level: LevelFilter, file: Option<&Path>) -> Result<(), Failure> {
+pub fn start(level: LevelFilter, file: Option<&Path>) -> Result<(), Failure> {
     if level == LevelFilter::OFF {
         return Ok(());
     }
@@ -75,7 +72,7 @@ pub(crate) fn start(level: LevelFilter, file: Option<&Path>) -> Result<(), Failu
 }
 
 /// Sends messages for standard error to the system log from now on.
-pub(crate) fn leave_terminal() {
+pub fn leave_terminal() {
     LEFT_TERMINAL.store(true, Ordering::Relaxed);
 }
 

@@ -6,20 +6,20 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 /// A bar, a spinner, or nothing.
-pub(crate) struct Progress {
+pub struct Progress {
     bar: ProgressBar,
 }
 
 impl Progress {
     /// Shows nothing.
-    pub(crate) fn hidden() -> Progress {
+    pub fn hidden() -> Progress {
         Progress {
             bar: ProgressBar::hidden(),
         }
     }
 
     /// Counts bytes; with `total_bytes`, as a bar. Shown if standard error is a terminal, unless `quiet`.
-    pub(crate) fn bytes(total_bytes: Option<u64>, quiet: bool) -> Progress {
+    pub fn bytes(total_bytes: Option<u64>, quiet: bool) -> Progress {
         if quiet || !std::io::stderr().is_terminal() {
             return Progress::hidden();
         }
@@ -42,14 +42,14 @@ impl Progress {
     }
 
     /// Counts rounds of an experiment, once their number is known.
-    pub(crate) fn rounds(quiet: bool) -> Progress {
+    pub fn rounds(quiet: bool) -> Progress {
         let progress = Progress::words(quiet);
         progress.name("preparing");
         progress
     }
 
     /// Shows the current activity and the elapsed time.
-    pub(crate) fn words(quiet: bool) -> Progress {
+    pub fn words(quiet: bool) -> Progress {
         let progress = Progress::bytes(None, quiet);
         if let Ok(style) = ProgressStyle::with_template("{spinner} {wide_msg} {elapsed}") {
             progress.bar.set_style(style);
@@ -58,7 +58,7 @@ impl Progress {
     }
 
     /// Sets the number of completed rounds.
-    pub(crate) fn round(&self, done: usize, of: usize) {
+    pub fn round(&self, done: usize, of: usize) {
         if self.bar.length() != Some(of as u64) {
             let template = "{pos} of {len} {bar:30} {elapsed}, {eta} left";
             if let Ok(style) = ProgressStyle::with_template(template) {
@@ -70,14 +70,14 @@ impl Progress {
     }
 
     /// Sets the current activity.
-    pub(crate) fn name(&self, name: &str) {
+    pub fn name(&self, name: &str) {
         if !self.bar.is_hidden() {
             self.bar.set_message(name.to_owned());
         }
     }
 
     /// Sets the number of completed bytes, and of all.
-    pub(crate) fn at(&self, done: u64, of: u64) {
+    pub fn at(&self, done: u64, of: u64) {
         if self.bar.length() != Some(of) {
             self.bar.set_length(of);
         }
@@ -85,17 +85,17 @@ impl Progress {
     }
 
     /// Adds completed bytes.
-    pub(crate) fn add(&self, bytes: u64) {
+    pub fn add(&self, bytes: u64) {
         self.bar.inc(bytes);
     }
 
     /// Runs `f`, which may write to the terminal, with the progress display suspended.
-    pub(crate) fn suspend<R>(&self, f: impl FnOnce() -> R) -> R {
+    pub fn suspend<R>(&self, f: impl FnOnce() -> R) -> R {
         self.bar.suspend(f)
     }
 
     /// Removes the display.
-    pub(crate) fn clear(&self) {
+    pub fn clear(&self) {
         self.bar.finish_and_clear();
     }
 }

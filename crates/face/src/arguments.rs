@@ -41,14 +41,14 @@ const NAME: &str = "throughline-arguments";
 static WORDS: OnceLock<Vec<OsString>> = OnceLock::new();
 
 /// The words of the command line, the first of which is the name of the program.
-pub(crate) fn all() -> impl Iterator<Item = OsString> {
+pub fn all() -> impl Iterator<Item = OsString> {
     let words = WORDS.get_or_init(|| std::env::args_os().collect());
     words.iter().cloned()
 }
 
 /// First step of the program: takes the words that were handed over, or moves secrets out of the list of
 /// arguments.
-pub(crate) fn settle() {
+pub fn settle() {
     let handed_over = handed_over();
     let is_settled = handed_over.is_some();
     let words = handed_over.unwrap_or_else(|| std::env::args_os().collect());
@@ -70,14 +70,14 @@ pub(crate) fn settle() {
 }
 
 /// From now on this process leaves no core, and only root can trace it.
-pub(crate) fn keep_from_cores() {
+pub fn keep_from_cores() {
     // Linux has had it for longer than all that is needed else.
     let _ = set_dumpable_behavior(DumpableBehavior::NotDumpable);
 }
 
 /// Gives a command that starts this program its words. What is returned has to live until it has started: the
 /// process inherits it.
-pub(crate) fn give(
+pub fn give(
     command: &mut Command,
     words: impl Iterator<Item = OsString>,
 ) -> io::Result<Option<File>> {
@@ -137,7 +137,7 @@ fn shown(word: &OsStr) -> Option<OsString> {
 
 /// The path of this program, so that process lists show its name, or `/proc/self/exe` if the file was
 /// replaced.
-pub(crate) fn this_program() -> PathBuf {
+pub fn this_program() -> PathBuf {
     std::env::current_exe()
         .ok()
         .filter(|path| path.exists())

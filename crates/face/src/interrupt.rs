@@ -14,11 +14,11 @@ use signal_hook::{flag, low_level};
 use crate::problem::{Doing, Failure};
 
 /// The exit status that shells report for a program ended by Ctrl-C.
-pub(crate) const EXIT_INTERRUPTED: u8 = 130;
+pub const EXIT_INTERRUPTED: u8 = 130;
 
 /// Whether the user has interrupted the command.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Interrupt {
+pub struct Interrupt {
     wanted: Arc<AtomicBool>,
     /// Becomes readable at the first signal. Set once armed.
     woken: Arc<OnceLock<UnixStream>>,
@@ -27,7 +27,7 @@ pub(crate) struct Interrupt {
 impl Interrupt {
     /// Installs the handlers. From now on, the first signal is only recorded, and the second ends the process
     /// at once.
-    pub(crate) fn arm(&self) -> Result<(), Failure> {
+    pub fn arm(&self) -> Result<(), Failure> {
         self.install()
             .doing(|| "cannot set up the handler for Ctrl-C")
     }
@@ -52,7 +52,7 @@ impl Interrupt {
     }
 
     /// Fails if the user has interrupted the command.
-    pub(crate) fn check(&self) -> Result<(), Failure> {
+    pub fn check(&self) -> Result<(), Failure> {
         if self.wanted.load(Ordering::Relaxed) {
             return Err(Failure::Interrupted);
         }
@@ -61,7 +61,7 @@ impl Interrupt {
 
     /// Waits until `stream` is readable or at its end, or the user interrupts the command. A blocking read of
     /// a pipe or terminal could not be interrupted.
-    pub(crate) fn wait_readable(&self, stream: BorrowedFd<'_>) -> Result<(), Failure> {
+    pub fn wait_readable(&self, stream: BorrowedFd<'_>) -> Result<(), Failure> {
         loop {
             self.check()?;
             // Not armed: a signal ends the process.

@@ -13,15 +13,15 @@ use crate::problem::Failure;
 use crate::text::printable;
 
 /// Buffered standard output. If the pipe is closed, writing returns [`Failure::PipeClosed`].
-pub(crate) struct Output {
+pub struct Output {
     inner: BufWriter<Stdout>,
     /// Whether standard output is a terminal.
-    pub(crate) terminal: bool,
+    pub terminal: bool,
 }
 
 impl Output {
     /// This process's standard output.
-    pub(crate) fn new() -> Output {
+    pub fn new() -> Output {
         let stdout = io::stdout();
         Output {
             terminal: stdout.is_terminal(),
@@ -30,48 +30,48 @@ impl Output {
     }
 
     /// Writes bytes as they are.
-    pub(crate) fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
+    pub fn bytes(&mut self, bytes: &[u8]) -> Result<(), Failure> {
         self.inner.write_all(bytes).map_err(Failure::output)
     }
 
     /// Writes a line.
-    pub(crate) fn line(&mut self, line: impl AsRef<[u8]>) -> Result<(), Failure> {
+    pub fn line(&mut self, line: impl AsRef<[u8]>) -> Result<(), Failure> {
         self.bytes(line.as_ref())?;
         self.bytes(b"\n")
     }
 
     /// Writes a name. On a terminal, unsafe characters are replaced.
-    pub(crate) fn name(&mut self, name: impl AsRef<OsStr>) -> Result<(), Failure> {
+    pub fn name(&mut self, name: impl AsRef<OsStr>) -> Result<(), Failure> {
         let shown = printable(name.as_ref(), self.terminal);
         self.bytes(&shown)
     }
 
     /// Like [`Output::name`], followed by a newline.
-    pub(crate) fn name_line(&mut self, name: impl AsRef<OsStr>) -> Result<(), Failure> {
+    pub fn name_line(&mut self, name: impl AsRef<OsStr>) -> Result<(), Failure> {
         self.name(name)?;
         self.bytes(b"\n")
     }
 
     /// Writes a value as pretty JSON, with a newline.
-    pub(crate) fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
+    pub fn json(&mut self, value: &impl Serialize) -> Result<(), Failure> {
         serde_json::to_writer_pretty(&mut self.inner, value)
             .map_err(|error| Failure::output(error.into()))?;
         self.line("")
     }
 
     /// Flushes the buffer.
-    pub(crate) fn flush(&mut self) -> Result<(), Failure> {
+    pub fn flush(&mut self) -> Result<(), Failure> {
         self.inner.flush().map_err(Failure::output)
     }
 
     /// Whether to use colours: on a terminal, unless disabled (<https://no-color.org>).
-    pub(crate) fn colours(&self) -> bool {
+    pub fn colours(&self) -> bool {
         self.terminal && colours_wanted()
     }
 }
 
 /// Whether colours are not disabled by the environment.
-pub(crate) fn colours_wanted() -> bool {
+pub fn colours_wanted() -> bool {
     std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }
 
@@ -79,14 +79,14 @@ pub(crate) fn colours_wanted() -> bool {
 ///
 /// Each hint for the next step is printed once, however many files it applies to.
 #[derive(Default)]
-pub(crate) struct Complaints {
+pub struct Complaints {
     any: AtomicBool,
     advised: Mutex<HashSet<String>>,
 }
 
 impl Complaints {
     /// Reports a failure and records it.
-    pub(crate) fn say(&self, failure: &Failure) {
+    pub fn say(&self, failure: &Failure) {
         self.any.store(true, Ordering::Relaxed);
         let mut message = failure.to_string();
         if let Some(next) = failure.next() {
@@ -99,30 +99,30 @@ impl Complaints {
     }
 
     /// Prints a message that is not a failure.
-    pub(crate) fn note(&self, message: &str) {
+    pub fn note(&self, message: &str) {
         note(message);
     }
 
     /// Whether a failure was reported.
-    pub(crate) fn any(&self) -> bool {
+    pub fn any(&self) -> bool {
         self.any.load(Ordering::Relaxed)
     }
 }
 
 /// Prints a message on standard error.
-pub(crate) fn note(message: &str) {
+pub fn note(message: &str) {
     say(&format!("throughline: {message}"));
 }
 
 /// Prints a message without the program's name, and without the secrets of URLs.
-pub(crate) fn say(message: &str) {
+pub fn say(message: &str) {
     let message = without_url_secrets(message);
     // Standard error may be closed.
     let _ = writeln!(io::stderr().lock(), "{message}");
 }
 
 /// Prints clap's message: an error, help or the version.
-pub(crate) fn misread(error: &clap::Error) {
+pub fn misread(error: &clap::Error) {
     let plain = error.render().to_string();
     match without_url_secrets(&plain) {
         // Standard output or standard error may be closed.

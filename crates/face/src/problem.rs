@@ -5,30 +5,31 @@ use std::io;
 use std::sync::Arc;
 
 use rustix::io::Errno;
+use throughline::archive::host_tree::Unreached;
 use throughline::{
     Abort, Doubtful, Error, NotAllowed, NotWhole, OnlyRead, OtherBase, PartitionError, Reason,
+    archive,
 };
 
-use crate::objects::shown;
-use crate::text::quote;
+use crate::text::{quote, shown};
 
 /// Result of one step of a command.
-pub(crate) type Result<T> = std::result::Result<T, Problem>;
+pub type Result<T> = std::result::Result<T, Problem>;
 
 /// The reason of an error, without the operation that failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Problem {
+pub struct Problem {
     /// The text of `strerror`, or a more precise one.
-    pub(crate) reason: String,
+    pub reason: String,
     /// What the user can do next, if known.
-    pub(crate) next: Option<String>,
+    pub next: Option<String>,
     /// The errno, if there is one, for commands that depend on it.
-    pub(crate) errno: Option<Errno>,
+    pub errno: Option<Errno>,
 }
 
 impl Problem {
     /// A problem without an errno.
-    pub(crate) fn new(reason: impl Into<String>) -> Problem {
+    pub fn new(reason: impl Into<String>) -> Problem {
         Problem {
             reason: reason.into(),
             next: None,
@@ -37,7 +38,7 @@ impl Problem {
     }
 
     /// The problem of an image that cannot be opened.
-    pub(crate) fn opening(source: &io::Error) -> Problem {
+    pub fn opening(source: &io::Error) -> Problem {
         Problem {
             next: open_hint(source),
             ..Problem::new(words(source))
@@ -45,13 +46,13 @@ impl Problem {
     }
 
     /// Adds what to do next.
-    pub(crate) fn with_next(mut self, next: impl Into<String>) -> Problem {
+    pub fn with_next(mut self, next: impl Into<String>) -> Problem {
         self.next = Some(next.into());
         self
     }
 
     /// Adds the operation that failed.
-    pub(crate) fn met(self, doing: impl Into<String>) -> Failure {
+    pub fn met(self, doing: impl Into<String>) -> Failure {
         Failure::Failed {
             doing: doing.into(),
             problem: self,
@@ -76,12 +77,6 @@ fn words(error: &io::Error) -> String {
 
 impl From<throughline_explain::Error> for Problem {
     fn from(error: throughline_explain::Error) -> Problem {
-        Problem::new(error.to_string())
-    }
-}
-
-impl From<throughline_lab::Error> for Problem {
-    fn from(error: throughline_lab::Error) -> Problem {
         Problem::new(error.to_string())
     }
 }
@@ -115,6 +110,34 @@ impl From<Error> for Problem {
         Problem {
             errno: number.map(Errno::from_raw_os_error),
             ..problem
+        }
+    }
+}
+
+impl From<Unreached> for Problem {
+    fn from(error: Unreached) -> Problem {
+        match error {
+            Unreached::Replaced => Problem::new("another file has replaced it meanwhile"),
+            Unreached::Failed(errno) => errno.into(),
+        }
+    }
+}
+
+impl From<archive::Error> for Problem {
+    fn from(error: archive::Error) -> Problem {
+        match error {
+            archive::Error::Io { place, source } => {
+                let ours = source.get_ref().and_then(|inner| inner.downcast_ref());
+                let problem = match ours {
+                    Some(error) => Problem::from(Error::clone(error)),
+                    None => Problem::from(source),
+                };
+                Problem {
+                    reason: format!("{place}: {}", problem.reason),
+                    ..problem
+                }
+            }
+            other => Problem::new(other.to_string()),
         }
     }
 }
@@ -259,7 +282,7 @@ fn caller(reason: Reason) -> Problem {
 
 /// Why a command ends, or skips a place.
 #[derive(Clone, Debug)]
-pub(crate) enum Failure {
+pub enum Failure {
     /// Wrong command line: exit code 2.
     Usage(String),
     /// Failed: exit code 1.
@@ -279,12 +302,12 @@ pub(crate) enum Failure {
 
 impl Failure {
     /// A failure whose message is a complete sentence.
-    pub(crate) fn plain(message: impl Into<String>) -> Failure {
+    pub fn plain(message: impl Into<String>) -> Failure {
         Problem::new("").met(message)
     }
 
     /// A failure of standard output.
-    pub(crate) fn output(error: io::Error) -> Failure {
+    pub fn output(error: io::Error) -> Failure {
         match Problem::from(error) {
             Problem {
                 errno: Some(Errno::PIPE),
@@ -295,12 +318,12 @@ impl Failure {
     }
 
     /// Whether it ends the whole command, not only one place.
-    pub(crate) fn ends_command(&self) -> bool {
+    pub fn ends_command(&self) -> bool {
         !matches!(self, Failure::Failed { .. })
     }
 
     /// What the user can do next, if known.
-    pub(crate) fn next(&self) -> Option<&str> {
+    pub fn next(&self) -> Option<&str> {
         match self {
             Failure::Failed { problem, .. } => problem.next.as_deref(),
             _ => None,
@@ -308,7 +331,7 @@ impl Failure {
     }
 
     /// The reason, without the operation.
-    pub(crate) fn reason(&self) -> Option<&str> {
+    pub fn reason(&self) -> Option<&str> {
         match self {
             Failure::Failed { problem, .. } => Some(&problem.reason),
             _ => None,
@@ -316,7 +339,7 @@ impl Failure {
     }
 
     /// The errno, if there is one.
-    pub(crate) fn errno(&self) -> Option<Errno> {
+    pub fn errno(&self) -> Option<Errno> {
         match self {
             Failure::Failed { problem, .. } => problem.errno,
             _ => None,
@@ -345,7 +368,7 @@ impl fmt::Display for Failure {
 }
 
 /// Adds the operation to a problem.
-pub(crate) trait Doing<T> {
+pub trait Doing<T> {
     /// `doing` returns "cannot …". It is called only on failure.
     fn doing<S: Into<String>>(self, doing: impl FnOnce() -> S) -> std::result::Result<T, Failure>;
 }

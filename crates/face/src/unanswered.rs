@@ -1,0 +1,65 @@
+//! Exit codes of a command that ends without a result: a wrong command line, a log that cannot be opened, or
+//! a bug. For some commands, the usual exit codes would be taken for results: `git bisect run` would mark the
+//! commit as bad, and a CI pipeline would report a regression.
+
+/// `lab gate`: wrong command line. EX_USAGE of sysexits.h, because 2 has another meaning here.
+pub const GATE_USAGE: u8 = 64;
+/// `lab gate`: the runs could not be read or compared. EX_DATAERR of sysexits.h.
+pub const GATE_DATA: u8 = 65;
+/// `lab step`: `git bisect run` ends. 1 to 127 would be a verdict.
+pub const STEP_ABORT: u8 = 128;
+
+/// The exit codes of a command that ends without a result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unanswered {
+    /// The command line is wrong.
+    pub usage: u8,
+    /// It failed before it could start.
+    pub failed: u8,
+    /// It ended because of a bug.
+    pub bug: u8,
+}
+
+impl Unanswered {
+    /// Codes of commands that only succeed or fail. A bug has the exit code of a Rust panic.
+    const USUAL: Unanswered = Unanswered {
+        usage: 2,
+        failed: 1,
+        bug: 101,
+    };
+
+    /// The codes for the command that this process was started for, if it is one that both programs know.
+    pub fn here() -> Unanswered {
+        if called(&["lab", "gate"]) {
+            Unanswered {
+                usage: GATE_USAGE,
+                failed: GATE_DATA,
+                ..Unanswered::USUAL
+            }
+        } else if called(&["lab", "step"]) {
+            Unanswered {
+                usage: STEP_ABORT,
+                failed: STEP_ABORT,
+                bug: STEP_ABORT,
+            }
+        } else {
+            Unanswered::USUAL
+        }
+    }
+}
+
+/// Whether the command line is for `command`. It may not have been parsed: only options may precede the
+/// command, each with at most one value.
+pub fn called(command: &[&str]) -> bool {
+    let words: Vec<_> = crate::arguments::all().skip(1).collect();
+    let option = |word: &std::ffi::OsString| word.as_encoded_bytes().starts_with(b"-");
+    let before = |at: usize| (0..at).all(|i| option(&words[i]) || (i > 0 && option(&words[i - 1])));
+    (0..words.len()).any(|at| {
+        before(at)
+            && words[at..].len() >= command.len()
+            && words[at..]
+                .iter()
+                .zip(command)
+                .all(|(word, name)| word == name)
+    })
+}
