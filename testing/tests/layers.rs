@@ -79,6 +79,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "throughline-explain",
             "throughline-face",
             "throughline-fileio",
+            "throughline-forms",
+            "throughline-fuse",
             "throughline-models",
         ],
     ),
@@ -95,6 +97,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
         "throughline-face",
         &["throughline-fs", "throughline-explain", "throughline-forms"],
     ),
+    // Not the lab, which is a program of its own: who mounts an image links no statistics.
     (
         "throughline",
         &[
@@ -103,7 +106,6 @@ const MAY_USE: &[(&str, &[&str])] = &[
             "throughline-face",
             "throughline-forms",
             "throughline-fuse",
-            "throughline-lab",
             "throughline-registry",
             "throughline-sandbox",
         ],

@@ -274,7 +274,8 @@ pub(crate) enum Command {
     /// not exist.
     Explain(ExplainArgs),
     /// Measure, compare, bisect and report on I/O paths: ours, or that of any file system
-    Lab(commands::lab::LabArgs),
+    #[command(disable_help_flag = true, arg = commands::lab::words())]
+    Lab,
     /// Print the paths in images that begin with a word, for shell completion
     #[command(hide = true)]
     CompletePlace(commands::complete::CompleteArgs),
@@ -303,7 +304,6 @@ impl Command {
             Command::Overlay(args) => args.json(),
             Command::Resize(args) => args.json.json,
             Command::Status(args) => args.json.json,
-            Command::Lab(args) => args.json(),
             Command::Explain(args) => args.json.json,
             _ => false,
         }

@@ -35,7 +35,7 @@ impl Context {
         Context {
             globals,
             json,
-            out: Output::new(),
+            out: Output::stdout(),
             complaints: Complaints::default(),
             images,
             exit_bits: 0,

@@ -24,7 +24,6 @@ mod registry;
 mod sandboxed;
 mod sources;
 mod texts;
-mod unanswered;
 mod unpacked;
 mod walk;
 
@@ -32,17 +31,19 @@ use std::ffi::OsStr;
 use std::path::Path;
 use std::process::ExitCode;
 
-// What both programs share; as if it were here.
+use clap::error::ErrorKind;
+use throughline_face::globals::Globals;
+use throughline_face::unanswered::{Unanswered, called};
+// What both programs share. Modules name it as if it were here.
 use throughline_face::{arguments, interrupt, logging, output, problem, progress, text};
 use throughline_face::{command_line, program};
-use tracing_subscriber::filter::LevelFilter;
 
 use crate::commands::mkfs::names as mkfs;
 use crate::context::Context;
 use crate::problem::Failure;
 
 fn main() -> ExitCode {
-    program::start(run, unanswered::here)
+    program::start(run, None)
 }
 
 /// Runs as the program that its name selects.
@@ -70,23 +71,20 @@ fn command_line() -> ExitCode {
         Err(error) => return misread(&error),
     };
     let json = json || command.json();
-    if !matches!(command, args::Command::Mount(_)) {
-        let level = globals.log.unwrap_or(LevelFilter::OFF);
-        if let Err(failure) = logging::start(level, globals.log_file.as_deref()) {
-            output::note(&failure.to_string());
-            return unanswered::here().failed.into();
-        }
+    // A mount has a log of its own.
+    if !matches!(command, args::Command::Mount(_))
+        && let Err(failure) = globals.start_log()
+    {
+        output::note(&failure.to_string());
+        return Unanswered::here().failed.into();
     }
     sandboxed::enter_for(&command, &globals);
-    let new_overlay = globals.overlay.clone().filter(|overlay| !overlay.exists());
-    let mut context = Context::new(globals, json);
-    let result = commands::run(command, &mut context);
-    let code = conclude(result, &mut context);
-    if let Some(overlay) = new_overlay.filter(|_| code != 0) {
-        // It was made by a command that could not open it.
-        let _ = throughline::overlay::remove_unused(overlay);
-    }
-    ExitCode::from(code)
+    let code = globals.clone().without_unused_overlay(|| {
+        let mut context = Context::new(globals, json);
+        let result = commands::run(command, &mut context);
+        conclude(result, &mut context)
+    });
+    code.into()
 }
 
 /// Ends a command: closes its images, reports its failure and returns its exit code.
@@ -94,11 +92,15 @@ fn conclude(result: Result<(), Failure>, context: &mut Context) -> u8 {
     // Even after a failure, write back what was done so far.
     context.close(result.is_err());
     let result = result.and_then(|()| context.out.flush());
-    let failed = context.failure_code();
-    program::conclude(result, &context.complaints, failed, unanswered::here())
+    program::conclude(result, &context.complaints, context.exit_bits)
 }
 
 /// Prints clap's message: an error, help or the version.
 fn misread(error: &clap::Error) -> ExitCode {
-    command_line::misread(error, args::Cli::command(), unanswered::here())
+    if error.kind() == ErrorKind::DisplayHelp && called(&["help", "lab"]) {
+        let mut context = Context::new(Globals::default(), false);
+        let result = commands::lab::run(&mut context);
+        return conclude(result, &mut context).into();
+    }
+    command_line::misread(error, args::Cli::command())
 }

@@ -33,6 +33,8 @@ use throughline::internal::{given_file, has_object_secrets, word_without_url_sec
 
 use crate::output::note;
 
+/// The name of the main program.
+pub const PROGRAM: &str = "throughline";
 /// Environment variable: the descriptor of the memory with the words.
 const MEMORY: &str = "THROUGHLINE_ARGUMENTS_FD";
 /// The name of that memory.
@@ -46,9 +48,10 @@ pub fn all() -> impl Iterator<Item = OsString> {
     words.iter().cloned()
 }
 
-/// First step of the program: takes the words that were handed over, or moves secrets out of the list of
-/// arguments.
-pub fn settle() {
+/// First step of a program: takes the words that were handed over, or moves secrets out of the list of
+/// arguments. The words are those of `throughline`. A program that was started under another name may be only
+/// one `command` of it; then the words are those of the command.
+pub fn settle(command: Option<&str>) {
     let handed_over = handed_over();
     let is_settled = handed_over.is_some();
     let words = handed_over.unwrap_or_else(|| std::env::args_os().collect());
@@ -66,7 +69,19 @@ pub fn settle() {
     if has_secrets || has_object_secrets() {
         keep_from_cores();
     }
-    let _ = WORDS.set(words);
+    let _ = WORDS.set(match command {
+        Some(command) => under(command, words),
+        None => words,
+    });
+}
+
+/// The words as they are for `throughline`.
+fn under(command: &str, mut words: Vec<OsString>) -> Vec<OsString> {
+    let name = words.first().map(Path::new).and_then(Path::file_name);
+    if name != Some(PROGRAM.as_ref()) {
+        words.splice(..words.len().min(1), [PROGRAM.into(), command.into()]);
+    }
+    words
 }
 
 /// From now on this process leaves no core, and only root can trace it.
@@ -142,4 +157,32 @@ pub fn this_program() -> PathBuf {
         .ok()
         .filter(|path| path.exists())
         .unwrap_or_else(|| "/proc/self/exe".into())
+}
+
+/// The path of the program with this name that lies beside this one, links resolved. It may not exist. PATH
+/// is not searched: it may be a stranger's.
+///
+/// # Errors
+/// If this program cannot be found.
+pub fn beside(name: &str) -> io::Result<PathBuf> {
+    Ok(std::env::current_exe()?.with_file_name(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_of_another_program_are_those_of_its_command() {
+        let under = |words: &[&str]| under("lab", words.iter().map(OsString::from).collect());
+        assert_eq!(
+            under(&["/bin/throughline-lab", "list"]),
+            ["throughline", "lab", "list"]
+        );
+        assert_eq!(
+            under(&["throughline", "-q", "lab", "list"]),
+            ["throughline", "-q", "lab", "list"]
+        );
+        assert_eq!(under(&[]), ["throughline", "lab"]);
+    }
 }

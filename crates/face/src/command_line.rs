@@ -67,7 +67,7 @@ fn for_help(mut command: Command) -> Command {
 
 /// Prints clap's message about this process's command line, which is that of `command`: an error, help or the
 /// version.
-pub fn misread(error: &clap::Error, command: Command, unanswered: Unanswered) -> ExitCode {
+pub fn misread(error: &clap::Error, command: Command) -> ExitCode {
     if error.kind() == ErrorKind::DisplayHelp
         && let Err(shown) = for_help(command).try_get_matches_from(arguments::all())
     {
@@ -77,7 +77,7 @@ pub fn misread(error: &clap::Error, command: Command, unanswered: Unanswered) ->
     output::misread(error);
     match error.exit_code() {
         0 => ExitCode::SUCCESS,
-        _ => unanswered.usage.into(),
+        _ => Unanswered::here().usage.into(),
     }
 }
 

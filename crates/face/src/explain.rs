@@ -87,16 +87,17 @@ impl ExplainArgs {
     }
 
     /// Traces the command by `trace`, and shows the account. `trace` returns `None` if only help was printed.
-    /// Returns the command's exit code.
     ///
     /// # Errors
-    /// If it cannot be traced, or the account cannot be written.
+    /// If it cannot be traced, or the account cannot be written, or the command failed. `exit_bits` is set to
+    /// the command's exit code.
     pub fn explain(
         &self,
         json: bool,
         out: &mut Output,
-        trace: impl FnOnce() -> Result<Option<Seen>, Failure>,
-    ) -> Result<u8, Failure> {
+        exit_bits: &mut u8,
+        trace: impl FnOnce(&mut u8) -> Result<Option<Seen>, Failure>,
+    ) -> Result<(), Failure> {
         // Report unreadable files before the command runs.
         let mut beside = Vec::new();
         for path in &self.beside {
@@ -111,8 +112,8 @@ impl ExplainArgs {
             writable.doing(|| format!("cannot write {}", quote(path)))?;
         }
         let started = time::rfc3339(SystemTime::now()).unwrap_or_default();
-        let Some(seen) = trace()? else {
-            return Ok(0);
+        let Some(seen) = trace(exit_bits)? else {
+            return Ok(());
         };
         self.show(json, out, &seen, &beside)?;
         if let Some(path) = &self.out {
@@ -126,7 +127,11 @@ impl ExplainArgs {
                 .write(path)
                 .doing(|| "cannot save the account")?;
         }
-        Ok(seen.code)
+        if seen.code == 0 {
+            return Ok(());
+        }
+        *exit_bits = seen.code;
+        Err(Failure::Reported)
     }
 
     fn show(

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use throughline::internal::remove_overlay_if;
+use throughline::overlay::remove_unused;
 use throughline::{
     Backing, DirtyLimits, EngineChoice, Format, ImageOptions, OpenOptions, VolumeOptions,
 };
 use tracing_subscriber::filter::LevelFilter;
 
-use crate::logging::level_parser;
+use crate::logging::{self, level_parser};
 use crate::problem::Failure;
 use crate::text::{parse_size, quote};
 
@@ -181,6 +182,28 @@ fn parse_memory(text: &str, least_bytes: u64) -> Result<u64, String> {
 }
 
 impl Globals {
+    /// Starts the log of a command.
+    ///
+    /// # Errors
+    /// If its file cannot be written.
+    pub fn start_log(&self) -> Result<(), Failure> {
+        logging::start(
+            self.log.unwrap_or(LevelFilter::OFF),
+            self.log_file.as_deref(),
+        )
+    }
+
+    /// Runs a command, and removes the overlay again if it was made by one that could not open it. Returns
+    /// the exit code.
+    pub fn without_unused_overlay(self, run: impl FnOnce() -> u8) -> u8 {
+        let new_overlay = self.overlay.filter(|overlay| !overlay.exists());
+        let code = run();
+        if let Some(overlay) = new_overlay.filter(|_| code != 0) {
+            let _ = remove_unused(overlay);
+        }
+        code
+    }
+
     /// How to open a device, for changes as well if `write`.
     pub fn open_options(&self, write: bool) -> Result<OpenOptions, Failure> {
         if let (Some(limit), Some(background)) = (self.dirty_limit, self.dirty_background)

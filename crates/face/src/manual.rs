@@ -1,7 +1,7 @@
 //! Manual pages, generated from a command line's description, examples and references.
 //!
-//! The latter are texts: for each command, in brackets (empty for the program itself), the pages that its page
-//! refers to. Then, for each example, its purpose and its indented command lines.
+//! The latter are texts: for each command, in brackets (empty for the program itself), the pages that its
+//! page refers to. Then, for each example, its purpose and its indented command lines.
 
 use std::path::Path;
 

@@ -21,7 +21,7 @@ pub struct Output {
 
 impl Output {
     /// This process's standard output.
-    pub fn new() -> Output {
+    pub fn stdout() -> Output {
         let stdout = io::stdout();
         Output {
             terminal: stdout.is_terminal(),

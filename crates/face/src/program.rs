@@ -16,9 +16,10 @@ const STACK_BYTES: usize = 64 << 20;
 /// The exit status that shells report for a program ended by a closed pipe.
 const EXIT_PIPE_CLOSED: u8 = 141;
 
-/// Runs the program, after its arguments have been settled, on a thread with a large stack.
-pub fn start(run: fn() -> ExitCode, unanswered: fn() -> Unanswered) -> ExitCode {
-    arguments::settle();
+/// Runs the program, after its arguments have been settled, on a thread with a large stack. `command`:
+/// [`arguments::settle`].
+pub fn start(run: fn() -> ExitCode, command: Option<&str>) -> ExitCode {
+    arguments::settle(command);
     // A write past a limit of file sizes (ulimit -f) is an error then, and does not end the program.
     let _ = signal_hook::flag::register(signal_hook::consts::SIGXFSZ, Arc::default());
     let work = thread::Builder::new()
@@ -28,10 +29,10 @@ pub fn start(run: fn() -> ExitCode, unanswered: fn() -> Unanswered) -> ExitCode 
     match work.map(thread::JoinHandle::join) {
         Ok(Ok(code)) => code,
         // The panic was already reported.
-        Ok(Err(_panic)) => unanswered().bug.into(),
+        Ok(Err(_panic)) => Unanswered::here().bug.into(),
         Err(error) => {
             note(&format!("cannot start a thread: {error}"));
-            unanswered().failed.into()
+            Unanswered::here().failed.into()
         }
     }
 }
@@ -44,13 +45,9 @@ pub fn failure_code(exit_bits: u8) -> u8 {
     }
 }
 
-/// Reports how a command ended and returns its exit code. `failed` is that of a failure.
-pub fn conclude(
-    result: Result<(), Failure>,
-    complaints: &Complaints,
-    failed: u8,
-    unanswered: Unanswered,
-) -> u8 {
+/// Reports how a command with these exit bits ended, and returns its exit code.
+pub fn conclude(result: Result<(), Failure>, complaints: &Complaints, exit_bits: u8) -> u8 {
+    let failed = failure_code(exit_bits);
     match result {
         Ok(()) if !complaints.any() => 0,
         Ok(()) | Err(Failure::Reported) => failed,
@@ -59,7 +56,7 @@ pub fn conclude(
             complaints.say(&failure);
             match failure {
                 Failure::Interrupted => EXIT_INTERRUPTED,
-                Failure::Usage(_) => unanswered.usage,
+                Failure::Usage(_) => Unanswered::here().usage,
                 _ => failed,
             }
         }

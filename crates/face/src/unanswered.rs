@@ -2,6 +2,12 @@
 //! a bug. For some commands, the usual exit codes would be taken for results: `git bisect run` would mark the
 //! commit as bad, and a CI pipeline would report a regression.
 
+/// mount(8): wrong arguments, or no permission.
+pub const MOUNT_USAGE: u8 = 1;
+/// mount(8): the system failed.
+pub const MOUNT_SYSTEM: u8 = 2;
+/// mount(8): a bug.
+pub const MOUNT_INTERNAL: u8 = 4;
 /// `lab gate`: wrong command line. EX_USAGE of sysexits.h, because 2 has another meaning here.
 pub const GATE_USAGE: u8 = 64;
 /// `lab gate`: the runs could not be read or compared. EX_DATAERR of sysexits.h.
@@ -28,9 +34,15 @@ impl Unanswered {
         bug: 101,
     };
 
-    /// The codes for the command that this process was started for, if it is one that both programs know.
+    /// The codes for the command that this process was started for.
     pub fn here() -> Unanswered {
-        if called(&["lab", "gate"]) {
+        if called(&["mount"]) {
+            Unanswered {
+                usage: MOUNT_USAGE,
+                failed: MOUNT_SYSTEM,
+                bug: MOUNT_INTERNAL,
+            }
+        } else if called(&["lab", "gate"]) {
             Unanswered {
                 usage: GATE_USAGE,
                 failed: GATE_DATA,

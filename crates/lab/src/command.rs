@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rustix::fs::{Advice, fadvise};
+use throughline_face::arguments::{PROGRAM, beside};
 
 use crate::kernel::{output, search_path};
 use crate::meter::{Meter, Spent, peak_memory_kib};
@@ -68,10 +69,15 @@ pub(crate) fn discarded(command: &mut Command) -> Result<(Spent, f64)> {
     }
 }
 
-/// Our own binary.
+/// The program `throughline`, which lies beside this one.
 pub(crate) fn own() -> Result<Command> {
-    let own = std::env::current_exe()
-        .map_err(|e| Error::new(format!("cannot find this program: {e}")))?;
+    let own = beside(PROGRAM)?;
+    if !own.exists() {
+        return Err(Error::new(format!(
+            "{} is missing: build or install it",
+            own.display()
+        )));
+    }
     #[expect(clippy::disallowed_methods, reason = "a full path")]
     Ok(Command::new(own))
 }

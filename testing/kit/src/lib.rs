@@ -12,6 +12,7 @@
 pub mod bucket;
 #[cfg(feature = "proptest")]
 pub mod cases;
+pub mod commands;
 pub mod e2fs;
 mod http;
 pub mod kernel;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use clap_complete::Shell;
 
-use super::{complete, manual};
+use super::{complete, lab, manual};
 use crate::args::Cli;
 use crate::context::Context;
 use crate::problem::{Doing, Failure};
@@ -27,6 +27,7 @@ pub(crate) struct ManArgs {
 
 /// Prints the completions for a shell.
 pub(crate) fn completions(args: &CompletionsArgs, context: &mut Context) -> Result<(), Failure> {
+    let lab = lab::output(&["completions".as_ref(), args.shell.to_string().as_ref()])?;
     let mut text = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "throughline", &mut text);
     context.out.bytes(&text)?;
@@ -37,7 +38,8 @@ pub(crate) fn completions(args: &CompletionsArgs, context: &mut Context) -> Resu
         // For other shells, only options and commands are completed.
         _ => "",
     };
-    context.out.bytes(places.as_bytes())
+    context.out.bytes(places.as_bytes())?;
+    context.out.bytes(&lab)
 }
 
 /// Writes the manual pages.
@@ -48,5 +50,6 @@ pub(crate) fn man(args: &ManArgs, context: &mut Context) -> Result<(), Failure> 
     };
     let cannot = || format!("cannot write manual pages to {}", quote(dir));
     std::fs::create_dir_all(dir).doing(cannot)?;
-    manual::write_all(dir).doing(cannot)
+    manual::write_all(dir).doing(cannot)?;
+    lab::output(&["man".as_ref(), dir]).map(drop)
 }

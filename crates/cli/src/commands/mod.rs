@@ -100,7 +100,7 @@ pub(crate) fn run(command: Command, context: &mut Context) -> Result<(), Failure
         Command::InstallMke2fs(args) => install::mke2fs(&args, context),
         Command::InstallHelpers(args) => install::helpers(&args, context),
         Command::Explain(args) => explain::run(&args, context),
-        Command::Lab(args) => lab::run(&args, context),
+        Command::Lab => lab::run(context),
         Command::CompletePlace(args) => complete::run(&args, context),
         Command::Completions(args) => generate::completions(&args, context),
         Command::Man(args) => generate::man(&args, context),

@@ -108,7 +108,7 @@ fn is_for_files(command: &Command) -> bool {
             | Command::InstallFuse2fs(_)
             | Command::InstallHelpers(_)
             | Command::Explain(_)
-            | Command::Lab(_)
+            | Command::Lab
             | Command::CompletePlace(_)
             | Command::Completions(_)
             | Command::Man(_)

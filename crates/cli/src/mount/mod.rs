@@ -47,7 +47,7 @@ use crate::problem::Failure;
 
 pub(crate) use keeper::keep;
 pub(crate) use remount::remount;
-pub(crate) use trouble::{EXIT_FAILED, EXIT_INTERNAL, EXIT_SYSTEM, EXIT_USAGE, Trouble};
+pub(crate) use trouble::{EXIT_FAILED, EXIT_SYSTEM, EXIT_USAGE, Trouble};
 
 /// The type in the list of mounts, after `fuse.`, and the helper that mount(8) looks for.
 pub(crate) const HELPER_NAME: &str = "mount.fuse.throughline";

@@ -5,6 +5,9 @@ use std::path::Path;
 
 use throughline::Error;
 use throughline::internal::OpenPartitions;
+pub(crate) use throughline_face::unanswered::{
+    MOUNT_INTERNAL as EXIT_INTERNAL, MOUNT_SYSTEM as EXIT_SYSTEM, MOUNT_USAGE as EXIT_USAGE,
+};
 use throughline_fuse::options::{Access, MountOptions};
 use throughline_fuse::{MountError, mounts};
 
@@ -12,12 +15,6 @@ use super::{Plan, point};
 use crate::problem::{Failure, Problem};
 use crate::text::quote;
 
-/// mount(8): wrong arguments, or no permission.
-pub(crate) const EXIT_USAGE: u8 = 1;
-/// mount(8): the system failed.
-pub(crate) const EXIT_SYSTEM: u8 = 2;
-/// mount(8): a bug.
-pub(crate) const EXIT_INTERNAL: u8 = 4;
 /// mount(8): the mount failed.
 pub(crate) const EXIT_FAILED: u8 = 32;
 

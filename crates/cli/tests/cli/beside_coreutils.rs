@@ -6,8 +6,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::common::{Image, fails, noise, ok, run, run_with_input, throughline, tools_are_missing};
-use crate::copy::str;
+use crate::common::{
+    Image, fails, noise, ok, run, run_with_input, str, throughline, tools_are_missing,
+};
 
 /// A tree on the host, and its copy in an image at `/t`.
 struct Both {

@@ -5,7 +5,7 @@ use std::fs;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use crate::common::{Image, fails, is_root, noise, ok, throughline, tools_are_missing};
+use crate::common::{Image, fails, is_root, noise, ok, str, throughline, tools_are_missing};
 
 /// The properties of a file to compare.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -134,10 +134,6 @@ pub(crate) fn assert_same_trees(one: &Path, other: &Path) {
     for (path, seen) in &one {
         assert_eq!(seen, &other[path], "{}", path.display());
     }
-}
-
-pub(crate) fn str(path: &Path) -> &str {
-    path.to_str().unwrap()
 }
 
 #[test]

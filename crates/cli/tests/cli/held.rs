@@ -8,8 +8,7 @@ use throughline_testing::Mount;
 use throughline_testing::program::has;
 use throughline_testkit::kernel::Loop;
 
-use crate::common::{Image, Ran, is_root, ok, run, throughline, tools_are_missing};
-use crate::copy::str;
+use crate::common::{Image, Ran, is_root, ok, run, str, throughline, tools_are_missing};
 
 /// An image mounted by the kernel, with its journal in use.
 fn mounted() -> Option<(Image, Mount)> {

@@ -7,8 +7,7 @@ use std::time::Instant;
 
 use throughline_testkit::e2fs::e2fsck;
 
-use crate::common::{Image, noise, ok, run, throughline, tools_are_missing};
-use crate::copy::str;
+use crate::common::{Image, noise, ok, run, str, throughline, tools_are_missing};
 
 /// Starts a copy of many files.
 fn begin_long_copy(image: &Image) -> (std::process::Child, BufReader<std::process::ChildStdout>) {

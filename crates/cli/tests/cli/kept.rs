@@ -8,8 +8,7 @@ use std::process::Command;
 use throughline_testing::Mount;
 use throughline_testing::program::has;
 
-use crate::common::{Image, fails, is_root, ok, run, tools_are_missing};
-use crate::copy::str;
+use crate::common::{Image, fails, is_root, ok, run, str, tools_are_missing};
 
 /// Whether to skip, with a note: tools are missing, or the file system of the temporary directory has no
 /// attributes.

@@ -4,10 +4,7 @@
 
 mod attributes;
 mod beside_coreutils;
-mod bisect;
 mod changes;
-mod common;
-mod compared;
 mod compressed;
 mod copied_modes;
 mod copy;
@@ -15,8 +12,6 @@ mod damage;
 mod demonstrated;
 mod explain;
 mod few_threads;
-mod founding;
-mod gated;
 mod generated;
 mod habits;
 mod held;
@@ -41,10 +36,8 @@ mod preloaded;
 mod qcow2;
 mod recovered;
 mod registry;
-mod reported;
 mod reproduced;
 mod resized;
-mod runs;
 mod s3;
 mod sandboxed_commands;
 mod secrets;
@@ -60,3 +53,5 @@ mod tuned;
 mod uploads;
 mod ways;
 mod wrong_kind;
+
+use throughline_testkit::commands as common;

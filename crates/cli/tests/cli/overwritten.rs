@@ -7,10 +7,9 @@ use std::path::PathBuf;
 use throughline_testkit::kernel::Loop;
 
 use crate::common::{
-    Image, assert_clean, fails, is_root, noise, ok, run, run_with_input, throughline,
+    Image, assert_clean, fails, is_root, noise, ok, run, run_with_input, str, throughline,
     tools_are_missing,
 };
-use crate::copy::str;
 
 const MEANT: &str = "to copy into the image, write";
 
@@ -213,9 +212,9 @@ fn a_copy_without_an_image_prints_a_note() {
     assert_eq!(ok(["cp", str(&from), "-"]), "x");
 }
 
-/// Reports, records, explanations and logs.
+/// Explanations and logs.
 #[test]
-fn reports_and_logs_are_not_written_to_an_image() {
+fn explanations_and_logs_are_not_written_to_an_image() {
     if tools_are_missing() {
         return;
     }
@@ -223,18 +222,10 @@ fn reports_and_logs_are_not_written_to_an_image() {
     let before = fs::read(image.path()).unwrap();
     let whole = image.path();
     let whole = str(&whole);
-    let results = image.sibling("run.jsonl");
-    let memory = ["lab", "run", "memory", "--out", str(&results)];
-    let _ = run(memory);
-    let job = image.sibling("job.fio");
-    fs::write(&job, "[a]\nrw=write\nsize=1M\nbs=4k\nfilename=f\n").unwrap();
     let place = image.at("/");
     for arguments in [
         vec!["explain", "--to", whole, "ls", &place],
         vec!["explain", "--out", whole, "ls", &place],
-        vec!["lab", "report", str(&results), "--output", whole],
-        vec!["lab", "run", "founding/1", "--out", whole],
-        vec!["lab", "run", str(&job), "--target", "dir:.", "--out", whole],
         vec!["ls", "--log", "debug", "--log-file", whole, &place],
     ] {
         let ran = run(&arguments);

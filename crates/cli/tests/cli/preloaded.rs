@@ -7,8 +7,7 @@ use std::time::Duration;
 
 use throughline_testing::program::{has, run_on};
 
-use crate::common::{Image, is_root, ok, throughline, tools_are_missing};
-use crate::copy::str;
+use crate::common::{Image, is_root, ok, str, throughline, tools_are_missing};
 
 /// Copies owners, modes and devices out of an image and into two others, by `cp` and by `pack`, as a user who
 /// may not change owners.

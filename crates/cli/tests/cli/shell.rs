@@ -4,8 +4,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
 
-use crate::common::{Image, fails, ok, run, run_with_input, throughline, tools_are_missing};
-use crate::copy::str;
+use crate::common::{Image, fails, ok, run, run_with_input, str, throughline, tools_are_missing};
 
 #[test]
 fn a_script_from_a_pipe_a_file_and_the_command_line() {

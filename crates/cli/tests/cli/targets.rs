@@ -9,8 +9,7 @@ use std::time::Duration;
 use throughline_testkit::kernel::Loop;
 use throughline_testkit::program::{self, has};
 
-use crate::common::{Image, fails, noise, ok, throughline, tools_are_missing};
-use crate::copy::str;
+use crate::common::{Image, fails, noise, ok, str, throughline, tools_are_missing};
 
 /// The bytes of a device before a copy.
 const OLD: u8 = 0x5a;

@@ -3,8 +3,8 @@
 use std::fs;
 use std::os::unix::fs::FileExt;
 
-use crate::common::{Image, fails, noise, ok, run, run_with_input, tools_are_missing};
-use crate::copy::{assert_same_trees, make_tree, str};
+use crate::common::{Image, fails, noise, ok, run, run_with_input, str, tools_are_missing};
+use crate::copy::{assert_same_trees, make_tree};
 
 #[test]
 fn streams_on_either_side() {

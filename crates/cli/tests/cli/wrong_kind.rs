@@ -5,8 +5,9 @@ use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::common::{Image, fails, is_root, noise, ok, run, throughline, tool, tools_are_missing};
-use crate::copy::str;
+use crate::common::{
+    Image, fails, is_root, noise, ok, run, str, throughline, tool, tools_are_missing,
+};
 
 /// Runs a program that makes a file. Returns whether the program exists and succeeded.
 fn made<S: AsRef<OsStr>>(name: &str, arguments: impl IntoIterator<Item = S>) -> bool {

@@ -60,44 +60,35 @@ pub(crate) fn missing(program: &str) -> Option<String> {
     (!there).then(|| format!("no {program} in {path}"))
 }
 
-/// This program with these arguments and mount options.
-fn own_with(arguments: &[&str], options: Option<&str>) -> Result<Command> {
-    let mut command = crate::command::own()?;
-    command.args(arguments);
-    if let Some(options) = options {
-        command.args(["-o", options]);
-    }
-    Ok(command)
-}
-
 impl Server {
-    /// `throughline mount`, run from this program's own binary.
+    /// `throughline mount`.
     pub(crate) fn ours(image: &Path, options: Option<&str>, place: At<'_>) -> Result<Server> {
-        let mut command = own_with(&["mount", "-f"], options)?;
-        command.arg(image);
-        Server::start(command, place)
+        let mut command = crate::command::own()?;
+        command.args(["mount", "-f"]).arg(image);
+        Server::start(command, options, place)
     }
 
     /// Our server without a volume.
     pub(crate) fn null(options: Option<&str>, place: At<'_>) -> Result<Server> {
-        Server::start(own_with(&["lab", "null"], options)?, place)
+        let mut command = crate::command::own()?;
+        command.args(["lab", "null"]);
+        Server::start(command, options, place)
     }
 
     /// The server of e2fsprogs.
     pub(crate) fn fuse2fs(image: &Path, options: Option<&str>, place: At<'_>) -> Result<Server> {
         let mut command = named("fuse2fs");
-        command.arg("-f");
+        command.arg("-f").arg(image);
+        Server::start(command, options, place)
+    }
+
+    /// Starts `command`, which gets mount options, and a mount point as its last argument.
+    fn start(mut command: Command, options: Option<&str>, place: At<'_>) -> Result<Server> {
+        let point = tempfile::tempdir_in(place.scratch)?;
+        let log = tempfile::tempfile()?;
         if let Some(options) = options {
             command.args(["-o", options]);
         }
-        command.arg(image);
-        Server::start(command, place)
-    }
-
-    /// Starts `command`, which gets a mount point as its last argument.
-    fn start(mut command: Command, place: At<'_>) -> Result<Server> {
-        let point = tempfile::tempdir_in(place.scratch)?;
-        let log = tempfile::tempfile()?;
         command.arg(point.path());
         let child = command
             .env("PATH", search_path())

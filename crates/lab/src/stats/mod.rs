@@ -1,7 +1,7 @@
 //! Statistics of repeated measurements: descriptions of one set of samples, and comparisons of two.
 //!
 //! The variants of an experiment are measured interleaved, one sample each per round, so sample `i` of one
-//! variant pairs with sample `i` of every other. [`Ratio`](crate::record::Ratio) and [`judge`] use these pairs, so a disturbance
+//! variant pairs with sample `i` of every other. A ratio and [`judge`] use these pairs, so a disturbance
 //! that affects a whole round cancels out.
 //!
 //! [`Summary`] describes one set of samples. Two sets are always compared by ranks. [`judge`] and

@@ -5,19 +5,23 @@ mod ours;
 
 use throughline_face::explain::ExplainArgs;
 
+use super::lab;
 use crate::context::Context;
 use crate::problem::Failure;
 
 /// Runs the command and explains it.
 pub(crate) fn run(args: &ExplainArgs, context: &mut Context) -> Result<(), Failure> {
-    let (globals, exit_bits) = (&context.globals, &mut context.exit_bits);
-    let code = args.explain(context.json, &mut context.out, || match args.kernel {
-        true => Ok(Some(kernel::run(args, exit_bits)?)),
-        false => ours::run(args, globals, exit_bits),
-    })?;
-    if code == 0 {
-        return Ok(());
+    if !args.kernel && ours::is_of_lab(args) {
+        return lab::run(context);
     }
-    context.exit_bits = code;
-    Err(Failure::Reported)
+    let (globals, out) = (&context.globals, &mut context.out);
+    args.explain(
+        context.json,
+        out,
+        &mut context.exit_bits,
+        |exit_bits| match args.kernel {
+            true => kernel::run(args, exit_bits).map(Some),
+            false => ours::run(args, globals, exit_bits),
+        },
+    )
 }

@@ -3,11 +3,11 @@
 use std::fs;
 
 use super::{sizes, str};
-use crate::common::{Image, fails, noise, ok, run, tools_are_missing};
+use crate::common::{Image, fails, lab_is_missing, noise, ok, run, tools_are_missing};
 
 #[test]
 fn kept_accounts_are_compared_and_reported() {
-    if tools_are_missing() {
+    if tools_are_missing() || lab_is_missing() {
         return;
     }
     let image = Image::ext4();

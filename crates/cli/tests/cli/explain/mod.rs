@@ -7,11 +7,9 @@ mod judged;
 mod kernel;
 mod ours;
 
-use std::path::Path;
-
 use serde_json::Value;
 
-use crate::common::{is_root, run};
+use crate::common::{is_root, run, str};
 
 const MIB: u64 = 1 << 20;
 
@@ -20,10 +18,6 @@ const MIB: u64 = 1 << 20;
 fn with_tracefs(script: &str) -> String {
     let tracing = "/sys/kernel/tracing";
     format!("{{ mountpoint -q {tracing} || mount -t tracefs nodev {tracing}; }} && {script}")
-}
-
-fn str(path: &Path) -> &str {
-    path.to_str().unwrap()
 }
 
 /// Runs `explain --json --to -` with these arguments. Returns the explanations.

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::ext3::Loop;
 use super::{MIB, REPORT_1, accounts, count, sizes, str};
-use crate::common::{Image, fails, noise, run, tools_are_missing};
+use crate::common::{Image, fails, lab_is_missing, noise, run, tools_are_missing};
 
 #[test]
 fn a_copy_into_an_image_is_explained() {
@@ -66,7 +66,7 @@ fn a_copy_into_an_image_is_explained() {
 
 #[test]
 fn a_workload_on_an_image_is_explained() {
-    if tools_are_missing() {
+    if tools_are_missing() || lab_is_missing() {
         return;
     }
     let image = Image::new("64M", &["-t", "ext3"]);
@@ -166,7 +166,7 @@ fn workload(image: &Image, targets: &[&str]) -> Value {
 
 #[test]
 fn a_workload_on_every_target_of_our_engine_is_explained() {
-    if tools_are_missing() {
+    if tools_are_missing() || lab_is_missing() {
         return;
     }
     let image = Image::new("32M", &["-t", "ext4"]);
@@ -208,6 +208,9 @@ fn a_workload_on_every_target_of_our_engine_is_explained() {
 
 #[test]
 fn a_workload_on_a_block_device_is_explained() {
+    if lab_is_missing() {
+        return;
+    }
     let Some(device) = Loop::new(false) else {
         return;
     };
@@ -220,7 +223,7 @@ fn a_workload_on_a_block_device_is_explained() {
 
 #[test]
 fn an_experiment_is_explained_by_its_variants() {
-    if tools_are_missing() {
+    if tools_are_missing() || lab_is_missing() {
         return;
     }
     let image = Image::new("1M", &["-t", "ext2"]);

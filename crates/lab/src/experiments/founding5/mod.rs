@@ -284,7 +284,7 @@ fn instructions(image: &Path, scratch: &Path, outcome: &mut Outcome) -> Result<I
     let image = image.to_string_lossy();
     for place in Place::ALL {
         for way in Way::ALL {
-            let alone = ["lab", "alone", ALONE];
+            let alone = ["alone", ALONE];
             let arguments = [&alone[..], &[place.name(), way.name(), &image]].concat();
             let found = callgrind::instructions("*founding5*counted*", &arguments, scratch)?;
             let Some(count) = found else {

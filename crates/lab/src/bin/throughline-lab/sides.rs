@@ -8,15 +8,15 @@ use throughline_lab::record::Record;
 use throughline_lab::stats::Until;
 use throughline_lab::workload::TargetSpec;
 
-use super::measure::{MeasureArgs, Measurement};
-use super::percent::ConfidenceArgs;
 use crate::context::Context;
+use crate::measure::{MeasureArgs, Measurement};
+use crate::percent::ConfidenceArgs;
 use crate::problem::{Doing, Failure, Problem};
 use crate::text::quote;
 
 /// The two sides of a comparison, and its confidence.
 #[derive(Args, Debug)]
-pub(super) struct SidesArgs {
+pub(crate) struct SidesArgs {
     /// The base: a target, as for 'lab run --target', or a file written by 'lab run'
     #[arg(value_name = "BASE", required_unless_present = "news", conflicts_with_all = ["bases", "news"])]
     base: Option<PathBuf>,
@@ -57,23 +57,23 @@ pub(super) struct SidesArgs {
 }
 
 /// Returns the condition that ends a measurement of a quantity.
-pub(super) type Ends<'a> = dyn Fn(&str) -> Result<Until, Failure> + 'a;
+pub(crate) type Ends<'a> = dyn Fn(&str) -> Result<Until, Failure> + 'a;
 
 impl SidesArgs {
     /// Whether targets are measured rather than files read.
-    pub(super) fn measures(&self) -> bool {
+    pub(crate) fn measures(&self) -> bool {
         let is_target =
             |path: &PathBuf| !path.exists() && path.to_str().is_some_and(TargetSpec::is_meant);
         self.workload.is_some() || [&self.base, &self.new].into_iter().flatten().any(is_target)
     }
 
     /// Whether a workload is measured in this process, so that it can be explained.
-    pub(super) fn has_workload(&self) -> bool {
+    pub(crate) fn has_workload(&self) -> bool {
         self.workload.is_some()
     }
 
     /// Compares the sides. `quantities` applies if the user names none.
-    pub(super) fn compared(
+    pub(crate) fn compared(
         &self,
         quantities: Vec<String>,
         threshold: f64,
@@ -156,7 +156,7 @@ impl SidesArgs {
         measurement.until = Some(ends(&quantity)?);
         let labels = measurement.labels()?;
         let (record, place) = measurement.run(context)?;
-        context.interrupt().check()?;
+        context.interrupt.check()?;
         let choice = Choice {
             quantities: vec![quantity],
             base: labels.first().cloned(),

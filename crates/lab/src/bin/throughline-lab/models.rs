@@ -11,16 +11,16 @@ use crate::text::quote;
 
 /// Arguments of `lab models`.
 #[derive(Args, Debug)]
-pub(super) struct ModelsArgs {
+pub(crate) struct ModelsArgs {
     /// Show this model with its limits, its timing law and the sources of its numbers; without it, all are
     /// listed
     name: Option<String>,
     #[command(flatten)]
-    pub(super) json: JsonFlag,
+    pub(crate) json: JsonFlag,
 }
 
 /// Lists them, or shows one.
-pub(super) fn run(args: &ModelsArgs, context: &mut Context) -> Result<(), Failure> {
+pub(crate) fn run(args: &ModelsArgs, context: &mut Context) -> Result<(), Failure> {
     let json = context.json;
     let Some(name) = &args.name else {
         return list(json, context);

@@ -15,23 +15,23 @@ use crate::problem::{Doing, Failure};
 use crate::progress::Progress;
 
 /// The full size, in percent.
-pub(super) const WHOLE: u64 = 100;
+pub(crate) const WHOLE: u64 = 100;
 
 /// Where to measure, and how often.
 #[derive(Args, Debug)]
-pub(super) struct PlaceArgs {
+pub(crate) struct PlaceArgs {
     /// Directory for images and files, on the disk to be measured
     #[arg(long, value_name = "DIR", default_value = ".")]
-    pub(super) dir: PathBuf,
+    pub(crate) dir: PathBuf,
     /// Samples of each variant or target, instead of the number in the experiment or workload file (for
     /// commands, 20); the maximum (default 1000) for a run that ends as soon as it is certain
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
-    pub(super) rounds: Option<u16>,
+    pub(crate) rounds: Option<u16>,
 }
 
 /// How much work to do.
 #[derive(Args, Debug)]
-pub(super) struct ScaleArgs {
+pub(crate) struct ScaleArgs {
     /// Work per sample, in percent of the experiment's full size
     #[arg(
         long,
@@ -39,11 +39,11 @@ pub(super) struct ScaleArgs {
         default_value_t = WHOLE,
         value_parser = clap::value_parser!(u64).range(1..=WHOLE)
     )]
-    pub(super) scale: u64,
+    pub(crate) scale: u64,
 }
 
 /// Refuses engine options, which an experiment would ignore because it has its own settings.
-pub(super) fn check_globals(globals: &Globals) -> Result<(), Failure> {
+pub(crate) fn check_globals(globals: &Globals) -> Result<(), Failure> {
     match globals.given().first() {
         None => Ok(()),
         Some((option, _)) => Err(Failure::Usage(format!(
@@ -54,7 +54,7 @@ pub(super) fn check_globals(globals: &Globals) -> Result<(), Failure> {
 
 /// Runs the experiment and returns its record, also if it was interrupted after its first samples. The
 /// handler for Ctrl-C must be armed.
-pub(super) fn measure(
+pub(crate) fn measure(
     experiment: &Experiment,
     place: &PlaceArgs,
     scale: u64,
@@ -69,9 +69,9 @@ pub(super) fn measure(
         progress: &|done, of| {
             progress.round(done, of);
             let interrupted = |_| throughline_lab::Error::new("interrupted");
-            context.interrupt().check().map_err(interrupted)
+            context.interrupt.check().map_err(interrupted)
         },
-        watch: context.images.watch.as_deref(),
+        watch: context.watch.as_deref(),
     };
     let started = second(Timestamp::now()).to_string();
     let given: BTreeMap<String, Value> = BTreeMap::from([
@@ -83,12 +83,12 @@ pub(super) fn measure(
     let record = experiment.run(&settings, &started, given);
     progress.clear();
     if record.is_err() {
-        context.interrupt().check()?;
+        context.interrupt.check()?;
     }
     record.doing(|| format!("cannot run {}", experiment.name))
 }
 
 /// Truncates to seconds.
-pub(super) fn second(time: Timestamp) -> Timestamp {
+pub(crate) fn second(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }

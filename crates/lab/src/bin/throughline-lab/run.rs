@@ -10,16 +10,16 @@ use throughline_lab::record::Table;
 use throughline_lab::stats::Until;
 use throughline_lab::workload::{EXAMPLE, TargetSpec};
 
-use super::experiment::{self, ScaleArgs};
-use super::measure::{MeasureArgs, Measurement};
-use super::out_place::OutPlace;
-use super::percent::{ConfidenceArgs, ThresholdArgs};
 use crate::context::Context;
+use crate::experiment::{self, ScaleArgs};
+use crate::measure::{MeasureArgs, Measurement};
+use crate::out_place::OutPlace;
+use crate::percent::{ConfidenceArgs, ThresholdArgs};
 use crate::problem::Failure;
 
 /// Arguments of `lab run`.
 #[derive(Args, Debug)]
-pub(super) struct RunArgs {
+pub(crate) struct RunArgs {
     /// An experiment from 'lab list', a workload file (--example prints one), or a job file of fio
     #[arg(value_name = "NAME|FILE.toml|JOB.fio", required_unless_present_any = ["example", "target"])]
     name: Option<PathBuf>,
@@ -64,7 +64,7 @@ fn parse_target(text: &str) -> Result<TargetSpec, String> {
 }
 
 /// Runs it, prints the result and records it.
-pub(super) fn run(args: &RunArgs, context: &mut Context) -> Result<(), Failure> {
+pub(crate) fn run(args: &RunArgs, context: &mut Context) -> Result<(), Failure> {
     match &args.name {
         None if args.example => context.out.bytes(EXAMPLE.as_bytes()),
         None => run_targets(None, args, context),
@@ -89,7 +89,7 @@ fn run_experiment(name: &str, args: &RunArgs, context: &mut Context) -> Result<(
     experiment::check_globals(&context.globals)?;
     let mut place = OutPlace::open(args.how.out.as_deref(), experiment.name, Timestamp::now())?;
     // An interrupted experiment must remove its mounts and large files.
-    context.interrupt().arm()?;
+    context.interrupt.arm()?;
     let record = experiment::measure(experiment, &args.how.place, args.scale.scale, context)?;
     let mut written = || {
         let mut writer = place.begin(&record.head)?;
@@ -98,7 +98,7 @@ fn run_experiment(name: &str, args: &RunArgs, context: &mut Context) -> Result<(
     };
     written().map_err(|error: throughline_lab::Error| Failure::plain(error.to_string()))?;
     place.show(&Table(&record).to_string(), context)?;
-    context.interrupt().check()
+    context.interrupt.check()
 }
 
 fn run_targets(
@@ -123,5 +123,5 @@ fn run_targets(
     };
     let (record, place) = measurement.run(context)?;
     place.show(&Table(&record).to_string(), context)?;
-    context.interrupt().check()
+    context.interrupt.check()
 }

@@ -4,31 +4,31 @@ use clap::Args;
 use throughline_face::command_line::JsonFlag;
 use throughline_lab::stats::Until;
 
-use super::percent::ThresholdArgs;
-use super::sides::SidesArgs;
 use crate::context::Context;
+use crate::percent::ThresholdArgs;
 use crate::problem::Failure;
+use crate::sides::SidesArgs;
 
 /// Arguments of `lab compare`.
 #[derive(Args, Debug)]
-pub(super) struct CompareArgs {
+pub(crate) struct CompareArgs {
     #[command(flatten)]
     sides: SidesArgs,
     #[command(flatten)]
     threshold: ThresholdArgs,
     #[command(flatten)]
-    pub(super) json: JsonFlag,
+    pub(crate) json: JsonFlag,
 }
 
 impl CompareArgs {
     /// Whether it measures in this process.
-    pub(super) fn measures(&self) -> bool {
+    pub(crate) fn measures(&self) -> bool {
         self.sides.has_workload()
     }
 }
 
 /// Compares and prints the table.
-pub(super) fn run(args: &CompareArgs, context: &mut Context) -> Result<(), Failure> {
+pub(crate) fn run(args: &CompareArgs, context: &mut Context) -> Result<(), Failure> {
     let ends = |_: &str| Ok(Until::Certain);
     let comparison = args
         .sides

@@ -14,10 +14,10 @@ use throughline_lab::stats::Until;
 use throughline_lab::workload::{self, TargetSpec, Workload, fio};
 use throughline_lab::{commands, rounds};
 
-use super::candidate::Way;
-use super::experiment::{PlaceArgs, check_globals};
-use super::out_place::OutPlace;
+use crate::candidate::Way;
 use crate::context::Context;
+use crate::experiment::{PlaceArgs, check_globals};
+use crate::out_place::OutPlace;
 use crate::problem::{Doing, Failure};
 use crate::progress::Progress;
 use crate::text::quote;
@@ -31,45 +31,45 @@ const ROUNDS_OF_FIO: u32 = 10;
 
 /// Options for measuring targets.
 #[derive(Args, Debug)]
-pub(super) struct MeasureArgs {
+pub(crate) struct MeasureArgs {
     #[command(flatten)]
-    pub(super) place: PlaceArgs,
+    pub(crate) place: PlaceArgs,
     /// Result file, written as JSON lines during the run; - for standard output, without the table
     /// [default: NAME-DATE-TIME.jsonl in the current directory]
     #[arg(short, long, value_name = "FILE")]
-    pub(super) out: Option<PathBuf>,
+    pub(crate) out: Option<PathBuf>,
     /// Compare cmd: targets by a figure instead of their time: the last line of each standard output, a
     /// number above 0; WAY says whether higher or lower is better
     #[arg(long, value_name = "WAY")]
-    pub(super) figure: Option<Way>,
+    pub(crate) figure: Option<Way>,
     /// Seed of the order of targets [default: random; recorded in the result]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 }
 
 /// What to measure, and for which question.
-pub(super) struct Measurement<'a> {
+pub(crate) struct Measurement<'a> {
     /// A workload file; `None` for commands.
-    pub(super) workload: Option<&'a Path>,
+    pub(crate) workload: Option<&'a Path>,
     /// If not empty, replace the targets of the workload file.
-    pub(super) targets: &'a [TargetSpec],
+    pub(crate) targets: &'a [TargetSpec],
     /// How to measure.
-    pub(super) how: &'a MeasureArgs,
+    pub(crate) how: &'a MeasureArgs,
     /// The quantity to compare, if not the default.
-    pub(super) quantity: Option<&'a str>,
+    pub(crate) quantity: Option<&'a str>,
     /// The condition that ends the run early.
-    pub(super) until: Option<Until>,
+    pub(crate) until: Option<Until>,
     /// Differences up to this one are ignored, in percent.
-    pub(super) threshold: f64,
+    pub(crate) threshold: f64,
     /// Confidence of all answers together, in percent.
-    pub(super) confidence: f64,
+    pub(crate) confidence: f64,
     /// Overwrite an existing record.
-    pub(super) overwrite: bool,
+    pub(crate) overwrite: bool,
 }
 
 impl Measurement<'_> {
     /// The quantity to compare.
-    pub(super) fn quantity(&self) -> &str {
+    pub(crate) fn quantity(&self) -> &str {
         let usual = match (self.workload, self.how.figure) {
             (Some(_), _) => "throughput",
             (None, Some(_)) => commands::FIGURE,
@@ -79,13 +79,13 @@ impl Measurement<'_> {
     }
 
     /// The names of the targets in the record.
-    pub(super) fn labels(&self) -> Result<Vec<String>, Failure> {
+    pub(crate) fn labels(&self) -> Result<Vec<String>, Failure> {
         rounds::labels(self.targets.iter().map(TargetSpec::label))
             .map_err(|error| Failure::Usage(error.to_string()))
     }
 
     /// Measures. Returns the record and its place.
-    pub(super) fn run(&self, context: &mut Context) -> Result<(Record, OutPlace), Failure> {
+    pub(crate) fn run(&self, context: &mut Context) -> Result<(Record, OutPlace), Failure> {
         match self.workload {
             Some(path) => self.run_workload(path, context),
             None => self.run_commands(context),
@@ -139,7 +139,7 @@ impl Measurement<'_> {
         workload.rounds = self.rounds(workload.rounds);
         self.check_several(workload.targets.len())?;
         let options = options(&context.globals)?;
-        let watch = context.images.watch.clone();
+        let watch = context.watch.clone();
         let measure = |terms: &Terms<'_>, keep: &mut Keep<'_>| {
             let plan = workload::Plan {
                 workload: &workload,
@@ -164,7 +164,7 @@ impl Measurement<'_> {
     ) -> Result<(Record, OutPlace), Failure> {
         check_globals(&context.globals)?;
         self.check_several(self.targets.len())?;
-        let watch = context.images.watch.clone();
+        let watch = context.watch.clone();
         let measure = |terms: &Terms<'_>, keep: &mut Keep<'_>| {
             let plan = fio::Plan {
                 path,
@@ -194,8 +194,8 @@ impl Measurement<'_> {
         let mut place = OutPlace::open(self.how.out.as_deref(), name, started)?;
         let progress = Progress::rounds(context.globals.quiet);
         // An interrupted run must remove its mounts and large files.
-        context.interrupt().arm()?;
-        let interrupt = context.interrupt().clone();
+        context.interrupt.arm()?;
+        let interrupt = context.interrupt.clone();
         let asked = Asked {
             quantity: self.quantity().to_owned(),
             threshold_percent: self.threshold,
@@ -226,7 +226,7 @@ impl Measurement<'_> {
         });
         progress.clear();
         if ran.is_err() {
-            context.interrupt().check()?;
+            context.interrupt.check()?;
         }
         Ok((ran.doing(|| format!("cannot run {}", quote(name)))?, place))
     }

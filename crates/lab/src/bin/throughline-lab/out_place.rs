@@ -19,7 +19,7 @@ const MAX_PER_SECOND: u32 = 1000;
 
 /// Where a record is written. An existing file keeps its contents until the head of the record is written. A
 /// new file is removed if no head was written.
-pub(super) struct OutPlace {
+pub(crate) struct OutPlace {
     /// `None` is standard output.
     path: Option<PathBuf>,
     file: File,
@@ -29,7 +29,7 @@ pub(super) struct OutPlace {
 impl OutPlace {
     /// Opens `out` (`-` is standard output) or, without it, a new file in the current directory, named after
     /// the run.
-    pub(super) fn open(
+    pub(crate) fn open(
         out: Option<&Path>,
         name: &str,
         started: Timestamp,
@@ -98,7 +98,7 @@ impl OutPlace {
     }
 
     /// Truncates the file and writes the head.
-    pub(super) fn begin(&mut self, head: &Head) -> throughline_lab::Result<Writer> {
+    pub(crate) fn begin(&mut self, head: &Head) -> throughline_lab::Result<Writer> {
         // A pipe or a terminal cannot be truncated.
         if self.path.is_some() && self.file.metadata()?.is_file() {
             self.file.set_len(0)?;
@@ -108,12 +108,12 @@ impl OutPlace {
     }
 
     /// Its name for messages.
-    pub(super) fn name(&self) -> &Path {
+    pub(crate) fn name(&self) -> &Path {
         self.path.as_deref().unwrap_or(Path::new("standard output"))
     }
 
     /// Prints the table and the name of the file.
-    pub(super) fn show(&self, table: &str, context: &mut Context) -> Result<(), Failure> {
+    pub(crate) fn show(&self, table: &str, context: &mut Context) -> Result<(), Failure> {
         let Some(path) = &self.path else {
             return Ok(());
         };

@@ -7,14 +7,14 @@ use throughline_face::command_line::JsonFlag;
 use throughline_lab::founding::{Finding, REPORTS, Report};
 use throughline_lab::record::Record;
 
-use super::experiment::{self, PlaceArgs, ScaleArgs};
 use crate::context::Context;
+use crate::experiment::{self, PlaceArgs, ScaleArgs};
 use crate::problem::{Doing, Failure};
 use crate::text::quote;
 
 /// Arguments of `lab founding`.
 #[derive(Args, Debug)]
-pub(super) struct FoundingArgs {
+pub(crate) struct FoundingArgs {
     /// Run only this report; may be given several times
     #[arg(long, value_name = "REPORT", value_parser = clap::value_parser!(u8).range(1..=5))]
     only: Vec<u8>,
@@ -27,15 +27,15 @@ pub(super) struct FoundingArgs {
     #[command(flatten)]
     scale: ScaleArgs,
     #[command(flatten)]
-    pub(super) json: JsonFlag,
+    pub(crate) json: JsonFlag,
 }
 
 /// Runs the experiments one after the other and shows each result at its end. A limit that is not met is
 /// reported, but is not a failure.
-pub(super) fn run(args: &FoundingArgs, context: &mut Context) -> Result<(), Failure> {
+pub(crate) fn run(args: &FoundingArgs, context: &mut Context) -> Result<(), Failure> {
     let json = context.json;
     experiment::check_globals(&context.globals)?;
-    context.interrupt().arm()?;
+    context.interrupt.arm()?;
     if let Some(out) = &args.out {
         let cannot = || format!("cannot make {}", quote(out));
         std::fs::create_dir_all(out).doing(cannot)?;
@@ -66,7 +66,7 @@ fn measure(report: &Report, args: &FoundingArgs, context: &Context) -> Result<Re
         .experiment()
         .doing(|| format!("cannot run {}", report.experiment))?;
     let record = experiment::measure(experiment, &args.place, args.scale.scale, context)?;
-    context.interrupt().check()?;
+    context.interrupt.check()?;
     Ok(record)
 }
 

@@ -8,10 +8,10 @@ use throughline_lab::Question;
 use throughline_lab::compare::{Gate, Limits, Outcome};
 use throughline_lab::stats::Until;
 
-use super::percent::percent;
-use super::sides::SidesArgs;
 use crate::context::Context;
+use crate::percent::percent;
 use crate::problem::{Doing, Failure};
+use crate::sides::SidesArgs;
 use crate::text::quote;
 
 /// Exit code: worse than allowed.
@@ -21,7 +21,7 @@ const EXIT_NOT_ENOUGH: u8 = 2;
 
 /// Arguments of `lab gate`.
 #[derive(Args, Debug)]
-pub(super) struct GateArgs {
+pub(crate) struct GateArgs {
     #[command(flatten)]
     sides: SidesArgs,
     /// Allowed regression of every quantity without its own limit, in percent
@@ -32,11 +32,11 @@ pub(super) struct GateArgs {
     #[arg(long, value_name = "QUANTITY=PERCENT", value_parser = parse_limit)]
     limit: Vec<(String, f64)>,
     #[command(flatten)]
-    pub(super) json: JsonFlag,
+    pub(crate) json: JsonFlag,
 }
 
 /// Compares and sets the exit code.
-pub(super) fn run(args: &GateArgs, context: &mut Context) -> Result<(), Failure> {
+pub(crate) fn run(args: &GateArgs, context: &mut Context) -> Result<(), Failure> {
     context.exit_bits = GATE_DATA;
     let outcome = answer(args, context).inspect_err(|failure| {
         if matches!(failure, Failure::Usage(_)) {

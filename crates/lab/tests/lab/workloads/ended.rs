@@ -8,8 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use throughline_lab::record::{Line, Record};
 
 use super::Bench;
-use crate::common::{is_root, throughline, tool, tools_are_missing};
-use crate::copy::str;
+use crate::common::{is_root, str, throughline, tool, tools_are_missing};
 
 /// Far longer than any step takes, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(120);

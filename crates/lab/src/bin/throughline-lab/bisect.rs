@@ -4,7 +4,7 @@ use clap::Args;
 use throughline_face::command_line::JsonFlag;
 use throughline_lab::bisect::{Bisection, Found, Outcome, Plan, Request, Terms};
 
-use super::candidate::{CandidateArgs, Shown, now};
+use crate::candidate::{CandidateArgs, Shown, now};
 use crate::context::Context;
 use crate::problem::{Doing, Failure};
 use crate::text::quote;
@@ -18,7 +18,7 @@ const EXIT_UNCONFIRMED: u8 = 5;
 
 /// Arguments of `lab bisect`.
 #[derive(Args, Debug)]
-pub(super) struct BisectArgs {
+pub(crate) struct BisectArgs {
     /// The good commit, an ancestor of the bad one
     #[arg(long, value_name = "REV", required_unless_present_any = ["resume", "abandon"], requires = "bad")]
     good: Option<String>,
@@ -65,11 +65,11 @@ pub(super) struct BisectArgs {
     #[arg(long, conflicts_with = "restart")]
     abandon: bool,
     #[command(flatten)]
-    pub(super) json: JsonFlag,
+    pub(crate) json: JsonFlag,
 }
 
 /// Runs the bisection.
-pub(super) fn run(args: &BisectArgs, context: &mut Context) -> Result<(), Failure> {
+pub(crate) fn run(args: &BisectArgs, context: &mut Context) -> Result<(), Failure> {
     let (plan, folder) = plan(args)?;
     let cannot = "cannot bisect";
     let limits = args.candidate.limits();
@@ -84,7 +84,7 @@ pub(super) fn run(args: &BisectArgs, context: &mut Context) -> Result<(), Failur
     let shown = Shown::begin(context)?;
     let outcome = bisection.run(&shown, &now);
     shown.end();
-    if context.interrupt().check().is_err() && outcome.is_err() {
+    if context.interrupt.check().is_err() && outcome.is_err() {
         context
             .complaints
             .note("the same command, or --resume, continues it; --abandon removes it");

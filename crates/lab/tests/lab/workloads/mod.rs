@@ -9,8 +9,7 @@ use std::path::Path;
 
 use throughline_lab::record::{Line, Record};
 
-use crate::common::{Image, fails, is_root, ok, run, tool, tools_are_missing};
-use crate::copy::str;
+use crate::common::{Image, fails, is_root, ok, run, str, tool, tools_are_missing};
 use ended::assert_no_traces;
 
 /// A directory with a workload file.

@@ -7,8 +7,7 @@ use throughline_testkit::kernel::may_use_loops;
 use throughline_testkit::program;
 
 use super::Bench;
-use crate::common::{fails, ok, run, tools_are_missing};
-use crate::copy::str;
+use crate::common::{fails, ok, run, str, tools_are_missing};
 
 const JOB: &str = "; as in fio's own examples\n[global]\nbs=4k\nsize=256k\n\n[readers]\nrw=randread\n\
     numjobs=2\n[writer]\nstonewall\nrw=write\nfsync=16\nfilename=sub\\:file\n";

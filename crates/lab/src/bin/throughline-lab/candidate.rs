@@ -10,10 +10,10 @@ use throughline_forms::time::rfc3339;
 use throughline_lab::bisect::{Limits, Outlook, Terms, Update, Watch};
 use throughline_lab::record;
 
-use super::percent::percent;
 use crate::context::Context;
 use crate::interrupt::Interrupt;
 use crate::output::note;
+use crate::percent::percent;
 use crate::problem::Failure;
 use crate::progress::Progress;
 
@@ -22,10 +22,10 @@ const PAIRS_GUESS: f64 = 20.0;
 
 /// Options of both commands.
 #[derive(Args, Debug)]
-pub(super) struct CandidateArgs {
+pub(crate) struct CandidateArgs {
     /// A directory in the git repository
     #[arg(short = 'C', value_name = "DIR", default_value = ".")]
-    pub(super) dir: PathBuf,
+    pub(crate) dir: PathBuf,
     /// Whether higher or lower numbers are better
     #[arg(long, value_name = "WAY", default_value = "higher")]
     better: Way,
@@ -62,7 +62,7 @@ pub(super) struct CandidateArgs {
     /// Directory for worktrees, logs and measurements, instead of one below
     /// $XDG_STATE_HOME/throughline/bisect (by default ~/.local/state/throughline/bisect)
     #[arg(long, value_name = "DIR")]
-    pub(super) state: Option<PathBuf>,
+    pub(crate) state: Option<PathBuf>,
 }
 
 /// Maximum limit for one run: 31 days.
@@ -70,7 +70,7 @@ const MAX_LIMIT_S: u64 = 31 * 24 * 3600;
 
 /// The direction in which a number is better.
 #[derive(Clone, Copy, Debug, ValueEnum)]
-pub(super) enum Way {
+pub(crate) enum Way {
     /// Higher is better, as for throughput
     Higher,
     /// Lower is better, as for time
@@ -102,7 +102,7 @@ fn confidence(text: &str) -> Result<f64, String> {
 
 impl CandidateArgs {
     /// The time limits for commands.
-    pub(super) fn limits(&self) -> Limits {
+    pub(crate) fn limits(&self) -> Limits {
         Limits {
             build: Duration::from_secs(self.build_timeout),
             measure: Duration::from_secs(self.measure_timeout),
@@ -110,7 +110,7 @@ impl CandidateArgs {
     }
 
     /// How to build, measure and judge a commit in its checkout.
-    pub(super) fn terms(&self, build: &str, measure: &str) -> Terms {
+    pub(crate) fn terms(&self, build: &str, measure: &str) -> Terms {
         Terms {
             build: build.to_owned(),
             measure: measure.to_owned(),
@@ -126,12 +126,12 @@ impl CandidateArgs {
 }
 
 /// The current time in RFC 3339.
-pub(super) fn now() -> String {
+pub(crate) fn now() -> String {
     rfc3339(SystemTime::now()).unwrap_or_default()
 }
 
 /// Shows progress on standard error: a line that is updated on a terminal, and a permanent line per commit.
-pub(super) struct Shown {
+pub(crate) struct Shown {
     progress: Progress,
     interrupt: Interrupt,
     quiet: bool,
@@ -141,19 +141,19 @@ pub(super) struct Shown {
 
 impl Shown {
     /// Creates the display, and arms the handler for Ctrl-C.
-    pub(super) fn begin(context: &Context) -> Result<Shown, Failure> {
-        context.interrupt().arm()?;
+    pub(crate) fn begin(context: &Context) -> Result<Shown, Failure> {
+        context.interrupt.arm()?;
         let quiet = context.globals.quiet;
         Ok(Shown {
             progress: Progress::words(quiet),
-            interrupt: context.interrupt().clone(),
+            interrupt: context.interrupt.clone(),
             quiet,
             step: Cell::new(0),
         })
     }
 
     /// Clears the updated line.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         self.progress.clear();
     }
 

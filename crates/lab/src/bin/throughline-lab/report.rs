@@ -13,7 +13,7 @@ use crate::text::quote;
 
 /// Arguments of `lab report`.
 #[derive(Args, Debug)]
-pub(super) struct ReportArgs {
+pub(crate) struct ReportArgs {
     /// Results of 'lab run --out'; the first is the base of comparisons
     #[arg(required = true, value_name = "RESULT")]
     results: Vec<PathBuf>,
@@ -27,7 +27,7 @@ pub(super) struct ReportArgs {
 }
 
 /// Writes the report and summarizes it in one sentence.
-pub(super) fn run(args: &ReportArgs, context: &mut Context) -> Result<(), Failure> {
+pub(crate) fn run(args: &ReportArgs, context: &mut Context) -> Result<(), Failure> {
     let output = match &args.output {
         Some(path) => path.clone(),
         None if args.markdown => "-".into(),

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use super::repository::{Repository, git_is_missing, line, ran};
-use crate::common::{Ran, fails};
+use crate::common::{Ran, built, fails};
 
 /// The command `lab step` for the commit that is checked out.
 fn step(repository: &Repository, more: &[&str]) -> Command {
@@ -64,7 +64,7 @@ fn git_bisect_run_finds_the_commit_by_it() {
     let step = |more: &str| {
         format!(
             "'{}' lab step --good {} --bad {bad} --build true --measure \"{}\" {more}",
-            env!("CARGO_BIN_EXE_throughline"),
+            built("throughline").display(),
             repository.ids[0],
             repository.measure(3)
         )

@@ -7,7 +7,7 @@ use crate::text::quote;
 
 /// Which differences count.
 #[derive(Args, Debug)]
-pub(super) struct ThresholdArgs {
+pub(crate) struct ThresholdArgs {
     /// A difference up to this size, in percent, counts as none
     #[arg(
         long,
@@ -15,12 +15,12 @@ pub(super) struct ThresholdArgs {
         default_value_t = Question::DEFAULT_THRESHOLD_PERCENT,
         value_parser = percent
     )]
-    pub(super) threshold: f64,
+    pub(crate) threshold: f64,
 }
 
 /// How certain the answers are.
 #[derive(Args, Debug)]
-pub(super) struct ConfidenceArgs {
+pub(crate) struct ConfidenceArgs {
     /// Required confidence of all answers together, in percent
     #[arg(
         long,
@@ -28,11 +28,11 @@ pub(super) struct ConfidenceArgs {
         default_value_t = 100.0 * Question::DEFAULT_CONFIDENCE,
         value_parser = confidence
     )]
-    pub(super) confidence: f64,
+    pub(crate) confidence: f64,
 }
 
 /// A percentage of at least 0.
-pub(super) fn percent(text: &str) -> Result<f64, String> {
+pub(crate) fn percent(text: &str) -> Result<f64, String> {
     match text.trim_end_matches('%').trim_end().parse::<f64>() {
         Ok(percent) if percent.is_finite() && percent >= 0.0 => Ok(percent),
         _ => Err(format!("{} is not a percentage of 0 or more", quote(text))),

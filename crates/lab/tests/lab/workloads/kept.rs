@@ -3,8 +3,7 @@
 use throughline_lab::record::Record;
 
 use super::Bench;
-use crate::common::{Image, fails, throughline, tools_are_missing};
-use crate::copy::str;
+use crate::common::{Image, fails, str, throughline, tools_are_missing};
 
 /// An unwritable place is reported before the measurement, not after.
 #[test]

@@ -1,29 +1,48 @@
-//! `lab`: one file per subcommand; the work is done in `throughline-lab`.
-
-mod bisect;
-mod candidate;
-mod compare;
-mod experiment;
-mod founding;
-pub(crate) mod gate;
-mod list;
-mod measure;
-mod models;
-mod out_place;
-mod percent;
-mod report;
-mod run;
-mod sides;
-pub(crate) mod step;
+//! The syntax of the command line: that of `throughline`, but only for what this program does.
 
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Subcommand};
+use clap::{Arg, ArgAction, Args, Parser, Subcommand};
+use clap_complete::Shell;
+use throughline_face::explain::ExplainArgs;
+use throughline_face::globals::Globals;
 use throughline_fuse::MountOptions;
 
 use crate::context::Context;
 use crate::problem::{Doing, Failure, Problem};
 use crate::text::quote;
+use crate::{bisect, compare, founding, gate, generate, list, models, report, run, step};
+
+/// The command line.
+#[derive(Debug, Parser)]
+#[command(name = "throughline", max_term_width = 100)]
+pub(crate) struct Cli {
+    /// Print results as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Options for all commands.
+    #[command(flatten)]
+    pub(crate) globals: Globals,
+    /// The command.
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// The commands of `throughline` that this program runs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Measure, compare, bisect and report on I/O paths: ours, or that of any file system
+    #[command(version, disable_version_flag = true, arg = version())]
+    Lab(LabArgs),
+    /// Show what the I/O path did while a command of the lab ran
+    Explain(ExplainArgs),
+}
+
+/// The option `--version`, which `throughline lab --help` does not show.
+fn version() -> Arg {
+    let version = Arg::new("version").short('V').long("version");
+    version.action(ArgAction::Version).hide(true)
+}
 
 /// Arguments of `lab`.
 #[derive(Args, Debug)]
@@ -171,6 +190,18 @@ enum LabCommand {
     /// Exit codes: 0: written; 1: a result cannot be read, or the report cannot be written; 2: wrong command
     /// line.
     Report(report::ReportArgs),
+    /// Print completions for a shell
+    #[command(hide = true)]
+    Completions {
+        /// The shell
+        shell: Shell,
+    },
+    /// Write the manual pages of these commands
+    #[command(hide = true)]
+    Man {
+        /// The directory
+        dir: PathBuf,
+    },
     /// Run one variant by itself, for an experiment that profiles it
     #[command(hide = true)]
     Alone {
@@ -190,6 +221,16 @@ enum LabCommand {
     },
 }
 
+impl Command {
+    /// Whether `--json` was given after the command's name.
+    pub(crate) fn json(&self) -> bool {
+        match self {
+            Command::Lab(args) => args.json(),
+            Command::Explain(args) => args.json.json,
+        }
+    }
+}
+
 impl LabArgs {
     /// Whether `--json` was given after the subcommand's name.
     pub(crate) fn json(&self) -> bool {
@@ -202,24 +243,26 @@ impl LabArgs {
             _ => false,
         }
     }
-}
 
-/// Runs a `lab` command.
-pub(crate) fn run(args: &LabArgs, context: &mut Context) -> Result<(), Failure> {
-    match &args.command {
-        LabCommand::Run(args) => run::run(args, context),
-        LabCommand::List => list::run(context),
-        LabCommand::Compare(args) => compare::run(args, context),
-        LabCommand::Gate(args) => gate::run(args, context),
-        LabCommand::Bisect(args) => bisect::run(args, context),
-        LabCommand::Step(args) => step::run(args, context),
-        LabCommand::Founding(args) => founding::run(args, context),
-        LabCommand::Models(args) => models::run(args, context),
-        LabCommand::Report(args) => report::run(args, context),
-        LabCommand::Alone { name, arguments } => {
-            throughline_lab::alone(name, arguments).doing(|| format!("cannot run {name}"))
+    /// Runs the command.
+    pub(crate) fn run(&self, context: &mut Context) -> Result<(), Failure> {
+        match &self.command {
+            LabCommand::Run(args) => run::run(args, context),
+            LabCommand::List => list::run(context),
+            LabCommand::Compare(args) => compare::run(args, context),
+            LabCommand::Gate(args) => gate::run(args, context),
+            LabCommand::Bisect(args) => bisect::run(args, context),
+            LabCommand::Step(args) => step::run(args, context),
+            LabCommand::Founding(args) => founding::run(args, context),
+            LabCommand::Models(args) => models::run(args, context),
+            LabCommand::Report(args) => report::run(args, context),
+            LabCommand::Completions { shell } => generate::completions(*shell, context),
+            LabCommand::Man { dir } => generate::man(dir),
+            LabCommand::Alone { name, arguments } => {
+                throughline_lab::alone(name, arguments).doing(|| format!("cannot run {name}"))
+            }
+            LabCommand::Null { dir, options } => null(dir, options),
         }
-        LabCommand::Null { dir, options } => null(dir, options),
     }
 }
 
@@ -232,4 +275,16 @@ fn null(dir: &Path, lists: &[String]) -> Result<(), Failure> {
     throughline_fuse::serve_null(dir, &options).map_err(|error| {
         Problem::new(error.to_string()).met(format!("cannot serve {}", quote(dir)))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+    use throughline_face::command_line::assert_consistent;
+
+    #[test]
+    fn the_model_is_consistent() {
+        let commands = assert_consistent(super::Cli::command());
+        assert!(commands > 10, "{commands} commands");
+    }
 }

@@ -4,7 +4,7 @@ use clap::Args;
 use throughline_face::unanswered::STEP_ABORT;
 use throughline_lab::bisect::{Request, Sorted, end_steps, sort_checkout};
 
-use super::candidate::{CandidateArgs, Shown, now};
+use crate::candidate::{CandidateArgs, Shown, now};
 use crate::context::Context;
 use crate::problem::{Doing, Failure};
 
@@ -15,7 +15,7 @@ const EXIT_SKIP: u8 = 125;
 
 /// Arguments of `lab step`.
 #[derive(Args, Debug)]
-pub(super) struct StepArgs {
+pub(crate) struct StepArgs {
     /// The good commit, by a name that does not change during the bisection
     #[arg(long, value_name = "REV")]
     good: String,
@@ -38,7 +38,7 @@ pub(super) struct StepArgs {
 }
 
 /// Classifies the commit.
-pub(super) fn run(args: &StepArgs, context: &mut Context) -> Result<(), Failure> {
+pub(crate) fn run(args: &StepArgs, context: &mut Context) -> Result<(), Failure> {
     context.exit_bits = STEP_ABORT;
     let cannot = "cannot classify the commit";
     let candidate = &args.candidate;
@@ -65,7 +65,7 @@ pub(super) fn run(args: &StepArgs, context: &mut Context) -> Result<(), Failure>
     );
     shown.end();
     if sorted.is_err() {
-        context.interrupt().check()?;
+        context.interrupt.check()?;
     }
     let (verdict, code) = match sorted.doing(|| cannot)? {
         Sorted::Good => ("good", 0),

@@ -6,7 +6,7 @@ use crate::context::Context;
 use crate::problem::Failure;
 
 /// Lists them with what they measure.
-pub(super) fn run(context: &mut Context) -> Result<(), Failure> {
+pub(crate) fn run(context: &mut Context) -> Result<(), Failure> {
     let widths = EXPERIMENTS.iter().map(|experiment| experiment.name.len());
     let width = widths.max().unwrap_or(0);
     for experiment in EXPERIMENTS {
