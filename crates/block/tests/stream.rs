@@ -103,7 +103,7 @@ fn pieces_are_written_where_they_belong() {
     assert!(done.values().all(Result::is_ok), "{done:?}");
     assert!(is_on(&disk, 0, &expected));
     assert_eq!(pool.used_bytes(), 0, "the memory is released");
-    let bytes = places.iter().map(|place| place.2 as u64).sum();
+    let bytes: u64 = places.iter().map(|place| place.2 as u64).sum();
     assert_eq!(disk.counters().bytes(Op::Write), bytes);
 }
 

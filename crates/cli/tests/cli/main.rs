@@ -55,3 +55,12 @@ mod ways;
 mod wrong_kind;
 
 use throughline_testkit::commands as common;
+
+/// Whether our programs are static, so that no library can be preloaded; prints a note if they are.
+fn is_static() -> bool {
+    let is_static = cfg!(target_feature = "crt-static");
+    if is_static {
+        throughline_testkit::left_out!("no library is preloaded into a static program");
+    }
+    is_static
+}
