@@ -10,7 +10,7 @@ use std::process::{Command, Output};
 use throughline_testing::program::has;
 
 use crate::common::{fsck, is_root, throughline, tools_are_missing};
-use crate::mount;
+use crate::{copy_program, mount};
 
 /// A user who runs nothing else: the limit counts all processes of a user.
 const USER: u32 = 61_234;
@@ -32,7 +32,7 @@ fn limited(threads: u32, dir: &Path, arguments: &[&str]) -> Output {
 fn shared() -> tempfile::TempDir {
     let dir = tempfile::tempdir().unwrap();
     let program = dir.path().join("throughline");
-    fs::copy(throughline().get_program(), program).unwrap();
+    copy_program(throughline().get_program(), &program);
     fs::set_permissions(dir.path(), Permissions::from_mode(0o777)).unwrap();
     dir
 }

@@ -10,6 +10,7 @@ use std::process::Command;
 use throughline_testing::program::has;
 
 use crate::common::{Ran, is_root, throughline};
+use crate::copy_program;
 
 /// A user who is not root.
 const USER: u32 = 61_235;
@@ -37,7 +38,7 @@ impl Place {
         for dir in ["way", "way/bin", "sbin", "local"] {
             fs::create_dir(place.at(dir)).unwrap();
         }
-        fs::copy(throughline().get_program(), place.program()).unwrap();
+        copy_program(throughline().get_program(), &place.program());
         place
     }
 

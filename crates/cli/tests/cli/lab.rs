@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::common::{Ran, built, str};
+use crate::copy_program;
 
 /// A copy of the program in a directory of its own.
 struct Installed {
@@ -16,7 +17,7 @@ impl Installed {
     fn new() -> Installed {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("bin")).unwrap();
-        fs::copy(built("throughline"), dir.path().join("bin/throughline")).unwrap();
+        copy_program(built("throughline"), &dir.path().join("bin/throughline"));
         Installed { dir }
     }
 
@@ -36,7 +37,9 @@ impl Installed {
 
 /// A program that prints its name and its words.
 fn plant(path: &Path) {
-    fs::write(path, "#!/bin/sh\necho \"$0\" \"$@\"\n").unwrap();
+    let text = path.with_extension("text");
+    fs::write(&text, "#!/bin/sh\necho \"$0\" \"$@\"\n").unwrap();
+    copy_program(&text, path);
     fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
 }
 

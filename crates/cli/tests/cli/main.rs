@@ -64,3 +64,10 @@ fn is_static() -> bool {
     }
     is_static
 }
+
+/// Copies a program by another process: children of other tests may have inherited what this one writes to,
+/// and the kernel executes no file that somebody may write to.
+fn copy_program(from: impl AsRef<std::ffi::OsStr>, to: &std::path::Path) {
+    let copied = std::process::Command::new("cp").arg(from).arg(to).status();
+    assert!(copied.unwrap().success(), "{}", to.display());
+}

@@ -11,6 +11,7 @@ use throughline_testkit::e2fs;
 
 use super::{ok, skipped};
 use crate::common::{fsck, throughline};
+use crate::copy_program;
 
 /// Writes a file, lets another program write and sync until it gets an error, or once, and ends the mount by
 /// a signal, before the first commit by age; `BEFORE` is done before that. Exits as the server. The namespace
@@ -77,7 +78,7 @@ fn a_mount_in_use_that_is_ended_closes_its_image() {
     let shared = shared.path();
     let allow_all = |dir: &Path| fs::set_permissions(dir, Permissions::from_mode(0o777)).unwrap();
     allow_all(shared);
-    fs::copy(throughline().get_program(), shared.join("throughline")).unwrap();
+    copy_program(throughline().get_program(), &shared.join("throughline"));
     for (number, (case, writes, before, code)) in CASES.into_iter().enumerate() {
         let dir = shared.join(number.to_string());
         fs::create_dir_all(dir.join("mnt")).unwrap();
