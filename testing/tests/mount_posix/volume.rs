@@ -160,6 +160,7 @@ const BY_OPTIONS: &str = "
     bob: truncate bob-m 8k
     bob: run xfs_io -c mmap%20-rw%200%208k -c mwrite%200%208k -c msync%20-s bob-m
     bob: blocks bob-m
+    bob: truncate bob-m 0
     alice: put alice-f x*4k
     alice: open d alice-d RDWR,CREATE,DIRECT 644
     alice: pwrite d 0 y*4096
