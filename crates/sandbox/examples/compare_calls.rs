@@ -90,6 +90,6 @@ fn made(line: &str, dir: &Path) -> Option<(String, String, String)> {
 fn role(notes: &Path, time: f64) -> Option<String> {
     let notes = std::fs::read_to_string(notes).ok()?;
     let notes = notes.lines().filter_map(|note| note.split_once(' '));
-    let before = notes.filter(|(at, _)| at.parse().is_ok_and(|at: f64| at <= time));
-    Some(before.last()?.1.to_owned())
+    let mut before = notes.filter(|(at, _)| at.parse().is_ok_and(|at: f64| at <= time));
+    Some(before.next_back()?.1.to_owned())
 }
