@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use hdrhistogram::Histogram;
+
 use super::account::{Depth, Sizes, Times};
 
 /// Maximum number of distinct sizes counted exactly. Further sizes are rounded up to a power of two.
@@ -25,83 +27,58 @@ impl SizeCounts {
     }
 }
 
-/// Bits of a time that its class keeps: classes are at most 0.1 % wide.
-const CLASS_BITS: u32 = 11;
-
-/// The class of a time in nanoseconds: those below 2^[`CLASS_BITS`] have one each.
-fn class_of(ns: u64) -> usize {
-    let shift = (u64::BITS - ns.leading_zeros()).saturating_sub(CLASS_BITS);
-    ((shift as usize) << (CLASS_BITS - 1)) + (ns >> shift) as usize
-}
-
-/// The longest time of a class.
-fn longest_ns(class: usize) -> u64 {
-    let shift = (class >> (CLASS_BITS - 1)).saturating_sub(1);
-    let kept = class - (shift << (CLASS_BITS - 1));
-    ((kept as u64) << shift) | ((1 << shift) - 1)
-}
-
 /// A histogram of times, in nanoseconds.
 #[derive(Debug, Default)]
 pub(super) struct TimeCounts {
-    /// For each class, up to that of the longest time, the number of times in it: at most 440 KiB.
-    classes: Vec<u64>,
-    count: u64,
-    max_ns: u64,
+    /// Created with the first time.
+    histogram: Option<Histogram<u64>>,
     total_ns: u128,
 }
 
 impl TimeCounts {
     pub(super) fn add(&mut self, ns: u64) {
-        let class = class_of(ns);
-        if class >= self.classes.len() {
-            self.classes.resize(class + 1, 0);
-        }
-        self.classes[class] += 1;
-        self.count += 1;
-        self.max_ns = self.max_ns.max(ns);
         self.total_ns += u128::from(ns);
-    }
-
-    /// The longest time of each class that is not empty, and the number of times in it, ascending.
-    fn counted(&self) -> impl Iterator<Item = (u64, u64)> {
-        let all = self.classes.iter().enumerate();
-        let counted = all.filter(|(_, count)| **count > 0);
-        counted.map(|(class, count)| (longest_ns(class), *count))
+        if self.histogram.is_none() {
+            // Three significant digits are a valid precision, so this is always `Some`.
+            self.histogram = Histogram::new(3).ok();
+        }
+        if let Some(histogram) = &mut self.histogram {
+            // It resizes itself, so no value is out of range.
+            let _ = histogram.record(ns);
+        }
     }
 
     pub(super) fn times(&self) -> Times {
-        let at = |share: f64| {
-            let rank = (share * self.count as f64).ceil() as u64;
-            let mut before = 0;
-            let reached = self.counted().find(|(_, count)| {
-                before += count;
-                before >= rank
-            });
-            us(reached.map_or(0, |(ns, _)| ns.min(self.max_ns)))
+        let Some(histogram) = &self.histogram else {
+            return Times::default();
         };
+        let at = |quantile| us(histogram.value_at_quantile(quantile));
         Times {
-            count: self.count,
+            count: histogram.len(),
             total_us: self.total_ns as f64 / 1e3,
             p50_us: at(0.5),
             p90_us: at(0.9),
             p99_us: at(0.99),
-            max_us: us(self.max_ns),
+            max_us: us(histogram.max()),
         }
     }
 
-    /// Pairs of a class's upper bound in microseconds and the count of times in it. Such a class spans a
-    /// quarter of an octave.
+    /// Pairs of a class's upper bound in microseconds and the count of times in it. A class spans a quarter
+    /// of an octave.
     pub(super) fn classes_us(&self) -> Vec<(f64, u64)> {
+        let Some(histogram) = &self.histogram else {
+            return Vec::new();
+        };
         let mut classes: Vec<(f64, u64)> = Vec::new();
         let mut limit_ns = 1.0f64;
-        for (ns, count) in self.counted() {
+        for value in histogram.iter_recorded() {
+            let ns = value.value_iterated_to();
             while limit_ns < ns as f64 {
                 limit_ns *= 2f64.powf(0.25);
             }
             match classes.last_mut() {
-                Some(last) if last.0 == limit_ns / 1e3 => last.1 += count,
-                _ => classes.push((limit_ns / 1e3, count)),
+                Some(last) if last.0 == limit_ns / 1e3 => last.1 += value.count_at_value(),
+                _ => classes.push((limit_ns / 1e3, value.count_at_value())),
             }
         }
         classes
@@ -229,20 +206,6 @@ mod tests {
         let classes = times.classes_us();
         assert_eq!(classes.iter().map(|class| class.1).sum::<u64>(), 100);
         assert!(classes.is_sorted_by(|a, b| a.0 < b.0));
-    }
-
-    #[test]
-    fn classes_of_times_are_narrow_and_have_no_gaps() {
-        assert!((0..1 << 16).all(|ns| class_of(ns + 1) - class_of(ns) <= 1));
-        for bit in 0..u64::BITS {
-            for ns in [1 << bit, (1 << bit) - 1, u64::MAX >> bit, 3 << bit] {
-                let longest = longest_ns(class_of(ns));
-                assert!(
-                    longest >= ns && longest - ns <= ns >> (CLASS_BITS - 1),
-                    "{ns}: {longest}"
-                );
-            }
-        }
     }
 
     #[test]
