@@ -115,7 +115,8 @@ fn log_calls() -> Option<OsString> {
         .flatten()
 }
 
-/// For `./dev calls`: notes what this process is from now on, while it still may. Process IDs come again.
+/// For `./dev calls`: notes the role of this process and the time, because process IDs are reused. Called
+/// before the sandbox is entered, which refuses to write it.
 pub(crate) fn note_role(role: Role) {
     let Some(dir) = log_calls() else {
         return;

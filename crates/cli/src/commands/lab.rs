@@ -1,5 +1,5 @@
-//! `lab`: executes the program `throughline-lab`, which lies beside this one. So only who measures links
-//! statistics.
+//! `lab`: executes the program `throughline-lab`, which lies beside this one, so that this one does not link
+//! the statistics.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;

@@ -61,7 +61,8 @@ fn described(pid: Pid) -> String {
     format!("{pid}: {}", threads.collect::<Vec<_>>().join(", "))
 }
 
-/// The environment of a process; empty without memory. While it executes the program, the kernel shows none.
+/// The environment of a process; empty for a zombie. During execve(2) the kernel shows none, so it is read
+/// again.
 fn environment(process: &Path) -> Vec<u8> {
     let program = Path::new(env!("CARGO_BIN_EXE_throughline"));
     loop {

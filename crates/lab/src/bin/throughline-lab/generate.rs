@@ -1,5 +1,5 @@
-//! `completions` and `man`, which `throughline completions` and `throughline man` run: what that program
-//! cannot generate from its own command line.
+//! `completions` and `man`, hidden commands. `throughline completions` and `throughline man` run them,
+//! because that program does not have the description of the lab's command line.
 
 use std::path::Path;
 
