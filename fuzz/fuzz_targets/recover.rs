@@ -10,17 +10,17 @@
 #![no_main]
 
 #[allow(dead_code)] // used by the tests
-#[path = "../../testing/tests/damaged_journal/craft.rs"]
+#[path = "../../testing/tests/untrusted/damaged_journal/craft.rs"]
 mod craft;
-#[path = "../../testing/tests/damaged_journal/disk.rs"]
+#[path = "../../testing/tests/untrusted/damaged_journal/disk.rs"]
 mod disk;
 #[allow(dead_code)] // used by the tests
-#[path = "../../testing/tests/damaged_journal/fast.rs"]
+#[path = "../../testing/tests/untrusted/damaged_journal/fast.rs"]
 mod fast;
-#[path = "../../testing/tests/damaged_journal/seal.rs"]
+#[path = "../../testing/tests/untrusted/damaged_journal/seal.rs"]
 mod seal;
 #[allow(dead_code)] // used by the tests
-#[path = "../../testing/tests/hostile/survey.rs"]
+#[path = "../../testing/tests/untrusted/survey.rs"]
 mod survey;
 
 use std::sync::{Arc, LazyLock};

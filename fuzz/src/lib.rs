@@ -13,14 +13,14 @@ macro_rules! of_the_tests {
 }
 
 of_the_tests! {
-    base, "../../testing/tests/hostile/base.rs";
-    choices, "../../testing/tests/hostile/choices.rs";
-    exercise, "../../testing/tests/hostile/exercise.rs";
-    mutate, "../../testing/tests/hostile/mutate.rs";
-    resized, "../../testing/tests/hostile/resized.rs";
-    sequence, "../../testing/tests/hostile/sequence.rs";
-    served, "../../testing/tests/hostile/served.rs";
-    survey, "../../testing/tests/hostile/survey.rs";
+    base, "../../testing/tests/untrusted/hostile/base.rs";
+    choices, "../../testing/tests/untrusted/hostile/choices.rs";
+    exercise, "../../testing/tests/untrusted/hostile/exercise.rs";
+    mutate, "../../testing/tests/untrusted/hostile/mutate.rs";
+    resized, "../../testing/tests/untrusted/hostile/resized.rs";
+    sequence, "../../testing/tests/untrusted/hostile/sequence.rs";
+    served, "../../testing/tests/untrusted/hostile/served.rs";
+    survey, "../../testing/tests/untrusted/survey.rs";
 }
 
 use std::sync::{Arc, LazyLock};

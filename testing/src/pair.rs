@@ -51,7 +51,7 @@ impl Pair {
     /// # Panics
     /// If a step fails for another reason.
     pub fn make(recipe: &Recipe) -> Option<Pair> {
-        if !rustix::process::geteuid().is_root() || !Path::new("/dev/loop-control").exists() {
+        if !throughline_testkit::tier::as_root() || !Path::new("/dev/loop-control").exists() {
             throughline_testkit::missing!("root and loop devices are required");
             return None;
         }

@@ -98,7 +98,7 @@ fn log() {
 /// Ends this process when the process that started it ends, or at its time limit.
 fn watch(point: &Path) {
     let input = std::io::stdin();
-    let soak = std::env::var_os("THROUGHLINE_SOAK").is_some();
+    let soak = throughline_testkit::tier::soak();
     let limit = Timespec::try_from(if soak { LONG_LIFE } else { LIFE }).ok();
     let fd = input.as_fd();
     let mut fds = [PollFd::new(&fd, PollFlags::IN)];

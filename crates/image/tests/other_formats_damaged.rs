@@ -119,7 +119,7 @@ fn damaged_images_do_no_harm() {
         raw[at..at + 512].fill(7);
     }
     fs::write(folder.path().join("raw"), raw).unwrap();
-    let soak = std::env::var_os("THROUGHLINE_SOAK").is_some();
+    let soak = throughline_testkit::tier::soak();
     let first = seed::of_run(0).wrapping_mul(1 << 20);
     for form in [
         ("vmdk", "subformat=monolithicSparse"),

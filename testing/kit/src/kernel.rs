@@ -14,9 +14,9 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// Whether this is root, with loop devices.
+/// Whether this run uses loop devices: that of root, in the tiers that act as root.
 pub fn may_use_loops() -> bool {
-    is_root() && Path::new("/dev/loop-control").exists()
+    crate::tier::as_root() && Path::new("/dev/loop-control").exists()
 }
 
 /// Prints that the kernel does not mount something: because root or loop devices are missing, or because this
@@ -46,6 +46,10 @@ impl Loop {
     /// With `THROUGHLINE_REQUIRE_ALL=1`, if there is none.
     #[track_caller]
     pub fn new(image: &Path, options: &[&str]) -> Option<Loop> {
+        if !crate::tier::as_root() {
+            crate::missing!("loop devices need root");
+            return None;
+        }
         if !program::has(&["losetup"]) {
             return None;
         }
@@ -101,6 +105,9 @@ impl Mount {
     /// The output of `mount`, with the name of the source: no root, no loop devices, or a feature that the
     /// kernel does not support.
     pub fn new(source: &Path, point: &Path, arguments: &[&str]) -> Result<Mount, String> {
+        if !crate::tier::as_root() {
+            return Err("only root mounts with the kernel".into());
+        }
         if program::find("mount").is_none() {
             return Err("mount is not installed".into());
         }

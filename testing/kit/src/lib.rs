@@ -9,6 +9,10 @@
 //! | [`left_out!`] | it is not asked for here: only with `THROUGHLINE_SOAK=1`, only without root, only on a kernel or a processor that has a feature | the same message |
 #![forbid(unsafe_code)]
 
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::Path;
+
 pub mod bucket;
 #[cfg(feature = "proptest")]
 pub mod cases;
@@ -22,6 +26,7 @@ pub mod objects;
 pub mod program;
 pub mod seed;
 pub mod sources;
+pub mod tier;
 
 /// A test, or part of it, is skipped because something is missing on this machine. See the head of this
 /// crate. The message is formatted like that of `format!`.
@@ -40,9 +45,10 @@ macro_rules! left_out {
     ($($message:tt)+) => { ::std::eprintln!("left out: {}", ::std::format_args!($($message)+)) };
 }
 
-/// Whether a skip for something missing is an error: `THROUGHLINE_REQUIRE_ALL=1`.
+/// Whether a skip for something missing is an error: `THROUGHLINE_REQUIRE_ALL=1`. The quick tier is for machines
+/// that lack much.
 pub fn requires_all() -> bool {
-    std::env::var("THROUGHLINE_REQUIRE_ALL").is_ok_and(|value| value == "1")
+    tier::all() && std::env::var("THROUGHLINE_REQUIRE_ALL").is_ok_and(|value| value == "1")
 }
 
 /// See [`missing!`].
@@ -57,6 +63,16 @@ pub fn skip_missing(why: &str) {
         "THROUGHLINE_REQUIRE_ALL=1, and something is missing: {why}"
     );
     eprintln!("skipped: {why}");
+    if let Some(file) = std::env::var_os("THROUGHLINE_SKIPPED") {
+        // For a summary: a line that is missing there does no harm.
+        let _ = note(Path::new(&file), why);
+    }
+}
+
+/// Appends a line, in one write, so that those of tests that run at the same time stay whole.
+fn note(file: &Path, line: &str) -> std::io::Result<()> {
+    let mut file = OpenOptions::new().append(true).open(file)?;
+    file.write_all(format!("{}\n", line.replace('\n', " ")).as_bytes())
 }
 
 #[cfg(test)]
@@ -68,7 +84,10 @@ mod tests {
         let this = std::env::current_exe().expect("this executable");
         let mut command = Command::new(this);
         command.args(["--exact", "tests::skipping", "--ignored", "--nocapture"]);
-        let ran = command.env("THROUGHLINE_REQUIRE_ALL", setting).output();
+        let ran = command
+            .env("THROUGHLINE_ALL", "1")
+            .env("THROUGHLINE_REQUIRE_ALL", setting)
+            .output();
         let ran = ran.expect("the test ran");
         let text = String::from_utf8_lossy(&ran.stderr);
         assert!(text.contains("left out: on purpose"), "{text}");

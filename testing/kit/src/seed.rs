@@ -31,9 +31,7 @@ pub fn of_run(of_test: u64) -> u64 {
             Err(error) => panic!("{VARIABLE}={text}: {error}"),
         },
         // 32 bits, so that it is easily typed.
-        Err(_) if std::env::var_os("THROUGHLINE_SOAK").is_some() => {
-            RandomState::new().hash_one(std::process::id()) >> 32
-        }
+        Err(_) if crate::tier::soak() => RandomState::new().hash_one(std::process::id()) >> 32,
         Err(_) => 0,
     });
     if seed != 0 {

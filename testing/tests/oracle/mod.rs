@@ -2,6 +2,7 @@
 //! subject.
 #![allow(dead_code, unreachable_pub)] // each test uses a part of it
 
+pub mod calls;
 pub mod external;
 pub mod image;
 pub mod seeds;

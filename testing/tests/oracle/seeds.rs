@@ -14,10 +14,7 @@ use super::image::{Scratch, tools};
 /// A run takes a second or two. This is not a measurement: it catches runs that hang.
 const DEADLINE: Duration = Duration::from_secs(180);
 
-/// Whether the long versions of the tests were requested.
-pub fn soak() -> bool {
-    std::env::var_os("THROUGHLINE_SOAK").is_some()
-}
+pub use throughline_testkit::tier::soak;
 
 const VARIABLE: &str = "THROUGHLINE_SEED";
 

@@ -5,12 +5,12 @@ use std::process::Command;
 
 use throughline_testkit::e2fs::dumpe2fs;
 
-use crate::common::{Image, fails, is_root, ok, run, throughline, tools_are_missing};
+use crate::common::{Image, fails, ok, run, throughline, tools_are_missing};
 
 /// Runs a script with the image mounted by the kernel, in a separate mount namespace. Returns its output, or
 /// `None` if that is not possible here.
 fn on_the_kernel(image: &Image, script: &str) -> Option<String> {
-    if !is_root() {
+    if !throughline_testkit::tier::as_root() {
         throughline_testkit::missing!("not root");
         return None;
     }

@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 
 use throughline_testing::program::has;
 
-use crate::common::{fsck, is_root, throughline, tools_are_missing};
+use crate::common::{fsck, throughline, tools_are_missing};
 use crate::{copy_program, mount};
 
 /// A user who runs nothing else: the limit counts all processes of a user.
@@ -42,7 +42,7 @@ fn commands_under_a_limit_on_threads() {
     if tools_are_missing() || !has(&["prlimit"]) {
         return;
     }
-    if !is_root() {
+    if !throughline_testkit::tier::as_root() {
         return throughline_testkit::left_out!("only root runs programs as another user");
     }
     let dir = shared();

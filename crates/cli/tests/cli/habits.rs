@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::common::{Image, assert_clean, fails, is_root, ok, run, throughline, tools_are_missing};
+use crate::common::{Image, assert_clean, fails, ok, run, throughline, tools_are_missing};
 
 #[test]
 fn a_source_named_twice_stays() {
@@ -148,7 +148,7 @@ fn a_nested_file_that_cannot_be_removed_is_reported_once() {
 
 #[test]
 fn a_full_disk_below_the_image_is_named() {
-    if tools_are_missing() || !is_root() {
+    if tools_are_missing() || !throughline_testkit::tier::as_root() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();

@@ -8,11 +8,11 @@ use throughline_testing::Mount;
 use throughline_testing::program::has;
 use throughline_testkit::kernel::Loop;
 
-use crate::common::{Image, Ran, is_root, ok, run, str, throughline, tools_are_missing};
+use crate::common::{Image, Ran, ok, run, str, throughline, tools_are_missing};
 
 /// An image mounted by the kernel, with its journal in use.
 fn mounted() -> Option<(Image, Mount)> {
-    if tools_are_missing() || !is_root() {
+    if tools_are_missing() || !throughline_testkit::tier::as_root() {
         return None;
     }
     let image = Image::ext4();
@@ -139,7 +139,7 @@ fn an_image_in_use_is_detected_without_root() {
 /// An image attached to a loop device is in use even if it is not mounted. The message says how to detach it.
 #[test]
 fn a_loop_device_alone_is_enough() {
-    if tools_are_missing() || !is_root() {
+    if tools_are_missing() || !throughline_testkit::tier::as_root() {
         return;
     }
     let image = Image::ext4();

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use throughline_testing::program::has;
 
-use crate::common::{Ran, is_root, throughline};
+use crate::common::{Ran, throughline};
 use crate::copy_program;
 
 /// A user who is not root.
@@ -110,7 +110,7 @@ impl Place {
 
 #[test]
 fn the_helper_of_root_is_a_program_that_only_root_can_change() {
-    if !is_root() {
+    if !throughline_testkit::tier::as_root() {
         return throughline_testkit::left_out!("only root installs what root runs");
     }
     let place = Place::new();
@@ -197,7 +197,7 @@ fn the_helper_of_root_is_a_program_that_only_root_can_change() {
 
 #[test]
 fn a_copy_goes_where_only_root_can_change_it_and_replaces_what_has_its_name() {
-    if !is_root() {
+    if !throughline_testkit::tier::as_root() {
         return throughline_testkit::left_out!("only root makes copies for root");
     }
     let place = Place::new();
@@ -232,7 +232,7 @@ fn a_copy_goes_where_only_root_can_change_it_and_replaces_what_has_its_name() {
 
 #[test]
 fn a_user_links_to_what_he_likes_in_directories_of_his_own() {
-    if !is_root() {
+    if !throughline_testkit::tier::as_root() {
         return throughline_testkit::left_out!("only root runs programs as another user");
     }
     let place = Place::new();
@@ -261,7 +261,7 @@ fn a_user_links_to_what_he_likes_in_directories_of_his_own() {
 
 #[test]
 fn root_is_told_of_a_name_for_all_that_leads_to_a_program_of_others() {
-    if !is_root() {
+    if !throughline_testkit::tier::as_root() {
         return throughline_testkit::left_out!("only root installs what root runs");
     }
     let place = Place::new();

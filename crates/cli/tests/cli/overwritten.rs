@@ -7,8 +7,7 @@ use std::path::PathBuf;
 use throughline_testkit::kernel::Loop;
 
 use crate::common::{
-    Image, assert_clean, fails, is_root, noise, ok, run, run_with_input, str, throughline,
-    tools_are_missing,
+    Image, assert_clean, fails, noise, ok, run, run_with_input, str, throughline, tools_are_missing,
 };
 
 const MEANT: &str = "to copy into the image, write";
@@ -169,7 +168,7 @@ fn a_locked_file_is_not_overwritten() {
 /// locked.
 #[test]
 fn a_file_of_a_loop_device_is_not_overwritten() {
-    if tools_are_missing() || !is_root() {
+    if tools_are_missing() || !throughline_testkit::tier::as_root() {
         return;
     }
     let (image, file) = image_and_file();

@@ -6,7 +6,7 @@ use std::path::Path;
 use throughline_testkit::kernel::{Loop, Mount};
 use throughline_testkit::{left_out, missing, program};
 
-use crate::common::{assert_clean, fails, is_root, ok, run};
+use crate::common::{assert_clean, fails, ok, run};
 use crate::sources::{Place, has};
 
 fn made() -> Place {
@@ -168,7 +168,7 @@ fn disk_images_are_reproducible_and_checked() {
 
 #[test]
 fn the_kernel_mounts_the_partition() {
-    if !is_root() {
+    if !throughline_testkit::tier::as_root() {
         missing!("only root mounts with the kernel");
         return;
     }
@@ -447,7 +447,7 @@ fn mkfs_makes_disk_images() {
 /// A full disk is an error that leaves nothing of a new image, and no damage in one that exists.
 #[test]
 fn a_full_disk_leaves_nothing() {
-    if !is_root() || !has(&["unshare", "mount"]) {
+    if !throughline_testkit::tier::as_root() || !has(&["unshare", "mount"]) {
         missing!("only root mounts a small file system");
         return;
     }

@@ -7,14 +7,18 @@ use std::time::Duration;
 
 use throughline_testing::program::{has, run_on};
 
-use crate::common::{Image, is_root, ok, str, throughline, tools_are_missing};
+use crate::common::{Image, ok, str, throughline, tools_are_missing};
 use crate::is_static;
 
 /// Copies owners, modes and devices out of an image and into two others, by `cp` and by `pack`, as a user who
 /// may not change owners.
 #[test]
 fn fakeroot_remembers_what_a_copy_sets() {
-    if tools_are_missing() || !is_root() || !has(&["fakeroot", "setpriv"]) || is_static() {
+    if tools_are_missing()
+        || !throughline_testkit::tier::as_root()
+        || !has(&["fakeroot", "setpriv"])
+        || is_static()
+    {
         return;
     }
     let [image, back, packed] =

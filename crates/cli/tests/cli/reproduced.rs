@@ -10,7 +10,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use throughline_testkit::{left_out, program};
 
-use crate::common::{is_root, noise, throughline, tools_are_missing};
+use crate::common::{noise, throughline, tools_are_missing};
 
 /// How many trees, and archives.
 const TREES: u64 = 10;
@@ -74,7 +74,7 @@ fn packed(mut pack: Command, sources: &[&Path], image: &Path) -> Vec<u8> {
 
 /// The program as another user runs it, from a place that this user can reach.
 fn as_nobody(directory: &Path) -> Option<Command> {
-    if !is_root() || !program::has(&["setpriv"]) {
+    if !throughline_testkit::tier::as_root() || !program::has(&["setpriv"]) {
         left_out!("another user needs root and setpriv");
         return None;
     }

@@ -24,9 +24,9 @@ const SECRET: &str = "a-stranger-must-not-get-this";
 
 /// How often each is repeated. It suffices to find what was wrong.
 fn runs() -> u32 {
-    match std::env::var_os("THROUGHLINE_SOAK") {
-        Some(_) => 200,
-        None => 20,
+    match throughline_testkit::tier::soak() {
+        true => 200,
+        false => 20,
     }
 }
 

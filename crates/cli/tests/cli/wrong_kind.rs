@@ -5,9 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Stdio;
 
-use crate::common::{
-    Image, fails, is_root, noise, ok, run, str, throughline, tool, tools_are_missing,
-};
+use crate::common::{Image, fails, noise, ok, run, str, throughline, tool, tools_are_missing};
 
 /// Runs a program that makes a file. Returns whether the program exists and succeeded.
 fn made<S: AsRef<OsStr>>(name: &str, arguments: impl IntoIterator<Item = S>) -> bool {
@@ -251,7 +249,7 @@ fn an_image_in_use_is_shown_by_info() {
 /// `info` shows an image that the kernel has mounted.
 #[test]
 fn a_mounted_image_is_shown_by_info() {
-    if tools_are_missing() || !is_root() {
+    if tools_are_missing() || !throughline_testkit::tier::as_root() {
         return;
     }
     let image = Image::new("16M", &["-t", "ext4", "-L", "mounted"]);

@@ -386,7 +386,7 @@ fn cuts(past: &Past, random: &mut Rng) -> Vec<Cut> {
 
 #[test]
 fn after_a_cut_every_operation_is_there_or_not() {
-    let soak = std::env::var_os("THROUGHLINE_SOAK").is_some();
+    let soak = throughline_testkit::tier::soak();
     let (rounds, operations) = if soak { (10, 400) } else { (1, 80) };
     for (at, (what, args)) in VOLUMES.into_iter().enumerate() {
         let Some(image) = Image::make("24M", args) else {

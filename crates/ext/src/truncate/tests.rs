@@ -194,7 +194,7 @@ fn complaint(step: &Step, found: &[u8]) -> Option<String> {
 
 #[test]
 fn after_a_cut_no_block_is_lost_and_none_shows_what_was_in_it() {
-    let soak = std::env::var_os("THROUGHLINE_SOAK").is_some();
+    let soak = throughline_testkit::tier::soak();
     let (rounds, operations) = if soak { (10, 200) } else { (1, 24) };
     for (at, (what, args, free)) in VOLUMES.into_iter().enumerate() {
         let Some(image) = Image::make("8M", args) else {

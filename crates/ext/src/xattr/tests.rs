@@ -338,7 +338,7 @@ fn a_full_volume_takes_no_more() {
 /// Random changes of a few inodes, compared with a map in memory; the volume is sometimes reopened.
 #[test]
 fn random_changes_are_what_they_should_be() {
-    let soak = std::env::var_os("THROUGHLINE_SOAK").is_some();
+    let soak = throughline_testkit::tier::soak();
     let steps = if soak { 20_000 } else { 400 };
     for (seed, (what, args)) in (1..).zip(VOLUMES) {
         let Some(image) = Image::make("24M", args) else {

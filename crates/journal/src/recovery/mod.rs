@@ -26,7 +26,8 @@
 //! - No transaction changes the journal itself.
 //! - Every checksum that the journal's features call for is verified, including those of data blocks.
 //!
-//! Where the kernel (6.18) and `e2fsck` (1.47) differ; `testing/tests/damaged_journal/answers.rs` prints all
+//! Where the kernel (6.18) and `e2fsck` (1.47) differ;
+//! `testing/tests/untrusted/damaged_journal/answers.rs` prints all
 //! answers:
 //! - A commit block that is torn behind its fields, so that its checksum is wrong only because of old bytes
 //!   in its other sectors, commits, as in the kernel: all of the transaction was on the device before the

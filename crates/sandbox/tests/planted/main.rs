@@ -246,7 +246,7 @@ fn a_planted_exploit_is_refused_everything() {
     if let Some(dir) = std::env::var_os(SERVER) {
         return serve(Path::new(&dir));
     }
-    if !throughline_testkit::kernel::is_root() || !Path::new("/dev/fuse").exists() {
+    if !throughline_testkit::tier::as_root() || !Path::new("/dev/fuse").exists() {
         throughline_testkit::missing!("root and /dev/fuse");
         return;
     }

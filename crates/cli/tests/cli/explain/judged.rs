@@ -58,7 +58,7 @@ fn bpftraced(
 
 /// Whether to skip: these tests depend on an external program, so they run only with `THROUGHLINE_SOAK`.
 fn no_judge() -> bool {
-    if std::env::var_os("THROUGHLINE_SOAK").is_none() {
+    if !throughline_testkit::tier::soak() {
         throughline_testkit::left_out!("comparing accounts with bpftrace needs THROUGHLINE_SOAK=1");
         return true;
     }

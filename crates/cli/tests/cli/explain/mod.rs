@@ -9,7 +9,7 @@ mod ours;
 
 use serde_json::Value;
 
-use crate::common::{is_root, run, str};
+use crate::common::{run, str};
 
 const MIB: u64 = 1 << 20;
 
@@ -41,7 +41,7 @@ fn sizes(account: &Value, op: &str) -> Vec<(u64, u64)> {
 
 /// Whether the kernel cannot be traced here; prints a note if so.
 fn kernel_is_out_of_reach() -> bool {
-    if !is_root() {
+    if !throughline_testkit::tier::as_root() {
         throughline_testkit::missing!("tracing the kernel needs root");
         return true;
     }

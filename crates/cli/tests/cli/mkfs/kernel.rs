@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use throughline_testkit::kernel::{Mount, is_root};
+use throughline_testkit::kernel::Mount;
 use throughline_testkit::{e2fs, missing};
 
 use super::{Names, Set};
@@ -26,7 +26,7 @@ const SETS: [&str; 12] = [
 
 #[test]
 fn the_kernel_mounts_and_writes_what_is_made() {
-    if !is_root() {
+    if !throughline_testkit::tier::as_root() {
         missing!("only root mounts with the kernel");
         return;
     }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use throughline_testkit::kernel::{Loop, Mount, is_root};
+use throughline_testkit::kernel::{Loop, Mount};
 use throughline_testkit::{e2fs, missing};
 
 use super::Names;
@@ -148,7 +148,7 @@ fn the_same_command_makes_the_same_bytes() {
 /// What the kernel or another process uses is refused, also with `-F`.
 #[test]
 fn what_is_in_use_is_refused_even_with_force() {
-    if !is_root() || crate::common::tools_are_missing() {
+    if !throughline_testkit::tier::as_root() || crate::common::tools_are_missing() {
         missing!("only root mounts with the kernel");
         return;
     }

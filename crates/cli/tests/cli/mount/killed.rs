@@ -274,9 +274,9 @@ fn nothing_is_left_of_a_killed_mount(transport: &str) {
     ok(["mount", "-o", transport, image.str(), point.str()]);
     let latest = begun.elapsed().mul_f64(LATEST);
     ok(["umount", point.str()]);
-    let moments = match std::env::var_os("THROUGHLINE_SOAK") {
-        Some(_) => LONG_MOMENTS,
-        None => MOMENTS,
+    let moments = match throughline_testkit::tier::soak() {
+        true => LONG_MOMENTS,
+        false => MOMENTS,
     };
     let random = noise(2 * VICTIMS.len() * moments as usize, seed::of_run(11));
     for (number, random) in random.chunks_exact(2).enumerate() {

@@ -52,7 +52,7 @@ pub(crate) fn skipped() -> bool {
         throughline_testkit::missing!("/dev/fuse: {error}");
         return true;
     }
-    if !crate::common::is_root() {
+    if !throughline_testkit::tier::as_root() {
         throughline_testkit::missing!("needs root");
         return true;
     }

@@ -46,7 +46,7 @@ fn a_file_in_the_cache_is_read_without_requests_on_a_read_only_mount() {
 
 #[test]
 fn root_gets_a_longer_readahead_of_the_kernel() {
-    if skipped() || !rustix::process::geteuid().is_root() {
+    if skipped() || !throughline_testkit::tier::as_root() {
         return;
     }
     let image = image();

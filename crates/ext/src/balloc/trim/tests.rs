@@ -199,7 +199,7 @@ fn freed_blocks_are_discarded_after_the_commit_and_reused() {
 
 #[test]
 fn after_a_cut_no_file_has_lost_what_it_had() {
-    let soak = std::env::var_os("THROUGHLINE_SOAK").is_some();
+    let soak = throughline_testkit::tier::soak();
     for (at, args) in [
         &["-t", "ext4", "-b", "1024", "-J", "size=1"][..],
         &["-t", "ext4", "-b", "1024", "-O", "^has_journal"],

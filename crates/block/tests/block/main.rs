@@ -1,0 +1,4 @@
+//! Disks and streams of requests.
+
+mod disk;
+mod stream;

@@ -1,0 +1,5 @@
+//! File data and names on volumes.
+
+mod layers;
+mod mapping;
+mod names;

@@ -1,0 +1,5 @@
+//! Objects over HTTP.
+
+mod reading;
+mod secrets;
+mod together;

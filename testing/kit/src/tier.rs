@@ -1,0 +1,33 @@
+//! How much a run of the tests judges, and as whom.
+//!
+//! | tier | environment | what |
+//! | --- | --- | --- |
+//! | quick | | each promise that can be judged without root: some cases of each kind |
+//! | all | `THROUGHLINE_ALL=1` | more cases, tests as root, and those that take longest |
+//! | soak | `THROUGHLINE_SOAK=1` | many more cases, another seed each time |
+
+use std::env::var_os;
+
+/// Whether this run is of the tier `all`, or of `soak`.
+pub fn all() -> bool {
+    soak() || var_os("THROUGHLINE_ALL").is_some()
+}
+
+/// Whether this run is of the tier `soak`.
+pub fn soak() -> bool {
+    var_os("THROUGHLINE_SOAK").is_some()
+}
+
+/// What the tier of this run takes: how many cases, for example.
+pub fn pick<T>(quick: T, all_tests: T, long: T) -> T {
+    match (all(), soak()) {
+        (_, true) => long,
+        (true, false) => all_tests,
+        (false, false) => quick,
+    }
+}
+
+/// Whether this run does what takes root.
+pub fn as_root() -> bool {
+    all() && crate::kernel::is_root()
+}
