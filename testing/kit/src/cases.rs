@@ -4,9 +4,9 @@
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestRunner};
 
-use crate::seed;
+use crate::{seed, tier};
 
-/// Settings for `proptest!`: so many cases, the same ones in each run with the same seed.
+/// Settings for `proptest!`: so many cases, or a quarter in the quick tier, the same ones in each run with the same seed.
 ///
 /// ```ignore
 /// proptest! {
@@ -19,6 +19,7 @@ pub fn config(cases: u32) -> ProptestConfig {
 }
 
 fn seeded(of_test: u64, cases: u32) -> ProptestConfig {
+    let cases = tier::pick(cases.div_ceil(4), cases, cases);
     ProptestConfig {
         cases,
         // The seed repeats a failure. A case to keep becomes a test of its own.

@@ -31,3 +31,11 @@ pub fn pick<T>(quick: T, all_tests: T, long: T) -> T {
 pub fn as_root() -> bool {
     all() && crate::kernel::is_root()
 }
+
+/// Whether the quick tier leaves a test out that takes long; prints what.
+pub fn is_too_long(what: &str) -> bool {
+    if !all() {
+        crate::left_out!("{what}, which takes long (THROUGHLINE_ALL=1)");
+    }
+    !all()
+}

@@ -9,6 +9,7 @@ use throughline::internal::OpenBlockDevice;
 use throughline::{MkfsOptions, OpenOptions, PackInto, Volume, VolumeSize, read_tree};
 use throughline_testing::{Image, PowerDevice};
 use throughline_testkit::e2fs;
+use throughline_testkit::tier::pick;
 
 /// A disk writes it at once, although its checksum is in its second sector.
 const SUPERBLOCK: std::ops::Range<u64> = 1024..2048;
@@ -148,6 +149,7 @@ fn survives(fs_type: &str, many: usize) -> usize {
     let expected = archive(&volume);
     volume.close().unwrap();
     let record = device.record().with_whole(SUPERBLOCK);
+    let many = pick(many / 4, many, many);
     let cuts = record.cuts(many, throughline_testkit::seed::of_run(many as u64));
     record.judge_states(cuts, fs_type, |state| judge(state, &path, &expected))
 }
@@ -159,5 +161,5 @@ fn replaced_files_survive_power_cuts() {
     }
     let all = survives("ext4", 500) + survives("ext3", 400);
     throughline_testkit::ledger::judged(all as u64, "crash states of pack");
-    assert!(all >= 100, "only {all} states");
+    assert!(all >= pick(100 / 4, 100, 100), "only {all} states");
 }

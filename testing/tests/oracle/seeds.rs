@@ -8,6 +8,7 @@ use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use throughline_testkit::ledger::judged;
+use throughline_testkit::tier;
 
 use super::image::{Scratch, tools};
 
@@ -35,8 +36,10 @@ pub fn chosen() -> Option<Vec<u64>> {
     }
 }
 
-/// The seeds to run: the chosen ones, or `many`, from where the user said or from 0.
+/// The seeds to run: the chosen ones, or `many` (in the quick tier, a quarter), from where the user said or from
+/// 0.
 pub fn seeds(many: u64) -> Vec<u64> {
+    let many = tier::pick(many.div_ceil(4), many, many);
     chosen().unwrap_or_else(|| {
         let text = std::env::var(VARIABLE).unwrap_or_default();
         let first = text.strip_suffix("..").map_or(0, number);

@@ -370,7 +370,11 @@ fn a_killed_copy_leaves_a_sound_image() {
             "raw",
             text(&image),
         ]);
-        kill_copies(&image, folder.path(), kills);
+        kill_copies(
+            &image,
+            folder.path(),
+            throughline_testkit::tier::pick(kills / 4, kills, kills),
+        );
     }
 }
 

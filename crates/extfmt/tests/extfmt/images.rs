@@ -148,7 +148,7 @@ fn ext4_features() {
     if !e2fs::is_there() {
         return;
     }
-    for options in [
+    let all = [
         "^metadata_csum,uninit_bg",
         "^metadata_csum,^uninit_bg,^64bit",
         "^64bit",
@@ -173,7 +173,11 @@ fn ext4_features() {
         "^dir_index",
         "^sparse_super,^resize_inode",
         "^huge_file,^dir_nlink,^large_file",
-    ] {
+    ];
+    for options in all
+        .into_iter()
+        .step_by(throughline_testkit::tier::pick(3, 1, 1))
+    {
         // Small groups: many of them.
         check(
             &["-t", "ext4", "-b", "1024", "-g", "2048", "-O", options],

@@ -185,7 +185,7 @@ fn model_run(seed: u64, blocks: u64, longest_run: u64) {
 
 #[test]
 fn reads_and_writes_as_a_vector_does() {
-    for seed in 0..60 {
+    for seed in 0..throughline_testkit::tier::pick(15, 60, 60) {
         eprintln!("seed {seed}");
         model_run(seed, 512, 1 + seed % 40);
     }

@@ -383,7 +383,7 @@ fn what_no_thread_can_write_back_is_not_said_to_be_written() {
     const FILE: &str = "THROUGHLINE_TEST_FILE";
     let Some(path) = std::env::var_os(FILE).map(PathBuf::from) else {
         return throughline_testkit::limited::run_again(
-            "what_no_thread_can_write_back_is_not_said_to_be_written",
+            "raw_cached::what_no_thread_can_write_back_is_not_said_to_be_written",
             FILE,
         );
     };

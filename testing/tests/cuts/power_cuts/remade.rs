@@ -10,6 +10,7 @@ use throughline::{MkfsOptions, OpenOptions, Volume};
 use throughline_extfmt::{Geometry, Superblock};
 use throughline_testing::{Image, PowerDevice};
 use throughline_testkit::e2fs;
+use throughline_testkit::tier::pick;
 use zerocopy::IntoBytes;
 
 const PRIMARY: u64 = 1024;
@@ -159,6 +160,7 @@ fn survives((words, kib, extended): (&str, u64, &str), many: usize) -> usize {
         places: all,
     };
     let record = device.record().with_whole(WHOLE);
+    let many = pick(many / 4, many, many);
     let cuts = record.cuts(many, throughline_testkit::seed::of_run(many as u64));
     let what = format!("{words:?}, {extended}");
     record.judge_states(cuts, &what, |state| judge(state, &expected, &path))
@@ -171,5 +173,5 @@ fn a_volume_made_over_another_is_the_old_one_none_or_the_new_one() {
     }
     let all: usize = RECIPES.iter().map(|recipe| survives(*recipe, 120)).sum();
     throughline_testkit::ledger::judged(all as u64, "crash states of mkfs over a volume");
-    assert!(all >= 60, "only {all} states");
+    assert!(all >= pick(60 / 4, 60, 60), "only {all} states");
 }

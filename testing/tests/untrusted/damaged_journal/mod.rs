@@ -16,6 +16,8 @@ mod judge;
 mod ring;
 mod seal;
 
+use throughline_testkit::tier::{self, soak};
+
 use crate::watch::{WATCH, over_threads};
 
 use std::sync::LazyLock;
@@ -32,8 +34,6 @@ static BASES: LazyLock<Vec<Base>> = LazyLock::new(|| {
         Vec::new()
     })
 });
-
-use throughline_testkit::tier::soak;
 
 pub(crate) fn make_bases() {
     LazyLock::force(&BASES);
@@ -53,7 +53,7 @@ fn run_cases(mut cases: Vec<Case<'_>>, thin: usize) {
     match std::env::var("THROUGHLINE_DAMAGE") {
         Ok(begin) => cases.retain(|case| case.name.starts_with(&begin)),
         Err(_) if soak() => {}
-        Err(_) => cases.truncate(cases.len() / thin),
+        Err(_) => cases.truncate(cases.len() / tier::pick(4 * thin, thin, thin)),
     }
     let all = cases.len();
     let (cases, wrong) = (Mutex::new(cases), Mutex::new(Vec::new()));

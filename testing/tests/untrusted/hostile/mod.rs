@@ -37,11 +37,7 @@ fn seeds(many: u64) -> Range<u64> {
 }
 
 fn per_recipe() -> u64 {
-    if throughline_testkit::tier::soak() {
-        20_000
-    } else {
-        300
-    }
+    throughline_testkit::tier::pick(48, 300, 20_000)
 }
 
 fn bases() -> Vec<(&'static str, Base)> {

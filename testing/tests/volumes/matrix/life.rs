@@ -2,6 +2,7 @@
 //! filled by the kernel, read and changed by us.
 
 use throughline::Volume;
+use throughline_testkit::tier::pick;
 
 use crate::matrix::attributes::Attributes;
 use crate::matrix::expected::Expected;
@@ -160,7 +161,7 @@ pub(crate) fn close(volume: Volume, when: &str) {
 fn shape(features: &[String], block_bytes: u32, load: Load) -> Shape {
     let has = |name: &str| features.iter().any(|feature| feature == name);
     let (names, big_bytes) = match load {
-        Load::Full => (3000, 5 << 20),
+        Load::Full => (pick(600, 3000, 3000), 5 << 20),
         Load::Small => (300, 1 << 20),
     };
     Shape {

@@ -7,6 +7,7 @@ use throughline::NewSize;
 use throughline::internal::OpenBlockDevice;
 use throughline_testing::{Image, PowerDevice};
 use throughline_testkit::e2fs;
+use throughline_testkit::tier::{pick, soak};
 
 use super::grown::{made, tree_of};
 use super::shrunk;
@@ -91,12 +92,17 @@ fn survives(words: &str, old: u64, new: u64, many: usize) -> usize {
     let record = device.record();
     let what = format!("{words}, {old} to {new} KiB");
     record.judge_states(
-        record.cuts(many, throughline_testkit::seed::of_run(many as u64)),
+        record.cuts(few(many), throughline_testkit::seed::of_run(many as u64)),
         &what,
         |state| {
             judge(state, &path, (&before, tree_of), size);
         },
     )
+}
+
+/// In the quick tier, a quarter.
+fn few(many: usize) -> usize {
+    pick(many / 4, many, many)
 }
 
 #[test]
@@ -109,7 +115,7 @@ fn growth_survives_power_cuts() {
         .map(|(words, old, new)| survives(words, *old, *new, 400))
         .sum();
     throughline_testkit::ledger::judged(all as u64, "crash states of resize");
-    assert!(all >= 300, "only {all} states");
+    assert!(all >= few(300), "only {all} states");
 }
 
 /// The arguments of `mke2fs`, the size before, in KiB, and that after, or 0 for the smallest.
@@ -158,7 +164,7 @@ fn shrinking_survives(words: &str, (kib, smaller): (u64, u64), many: usize) -> u
     let record = device.record();
     let what = format!("{words}, from {kib} KiB to {wanted:?}");
     record.judge_states(
-        record.cuts(many, throughline_testkit::seed::of_run(many as u64)),
+        record.cuts(few(many), throughline_testkit::seed::of_run(many as u64)),
         &what,
         |state| {
             judge(state, &path, (&before, shrunk::content), target);
@@ -171,14 +177,11 @@ fn shrinking_survives_power_cuts() {
     if !e2fs::is_there() {
         return;
     }
-    let many = match throughline_testkit::tier::soak() {
-        true => 200,
-        false => 45,
-    };
+    let many = if soak() { 200 } else { 45 };
     let all: usize = SMALLER
         .iter()
         .map(|(words, kib, smaller)| shrinking_survives(words, (*kib, *smaller), many))
         .sum();
     throughline_testkit::ledger::judged(all as u64, "crash states of resize");
-    assert!(all >= 300, "only {all} states");
+    assert!(all >= few(300), "only {all} states");
 }

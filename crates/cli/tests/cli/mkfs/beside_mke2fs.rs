@@ -131,9 +131,10 @@ fn check_part(first: usize, of: usize) {
         return;
     }
     let names = Names::new();
+    let step = throughline_testkit::tier::pick(4 * of, of, of);
     let wrong: Vec<_> = lines()
         .skip(first)
-        .step_by(of)
+        .step_by(step)
         .filter_map(|line| check(line, &names).err())
         .collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

@@ -175,7 +175,7 @@ fn names_of_many_scripts_in_a_hash_tree() {
         let fs = image.open();
         let root = fs.root().expect("the root");
         let dir = fs.create(&root, b"dir", NewKind::Dir, OWNER).expect("dir");
-        let names = scripts(3000);
+        let names = scripts(throughline_testkit::tier::pick(700, 3000, 3000));
         for [name, ..] in &names {
             fs.create(&dir, name.as_bytes(), NewKind::File, OWNER)
                 .unwrap_or_else(|e| panic!("{version}, {name}: {e}"));
