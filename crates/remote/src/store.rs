@@ -64,8 +64,6 @@ impl Place {
         patience: Duration,
         uploads: Uploads,
     ) -> Result<Place, Failure> {
-        // The library of TLS is chosen once for a process; if somebody has done so, it is used.
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let built = Place::build(&secrets::whole(name)?, patience, uploads);
         built.map_err(|error| match Attempt::from(error) {
             Attempt::Again(text) => Failure::Refused(text),
@@ -92,9 +90,10 @@ impl Place {
                 endpoint = builder
                     .get_config_value(&AmazonS3ConfigKey::S3Endpoint)
                     .or_else(|| builder.get_config_value(&AmazonS3ConfigKey::Endpoint));
+                let connector = Connector::new(&path);
                 builder = match uploads {
-                    Uploads::Create => builder.with_http_connector(CreateOnly),
-                    Uploads::Replace => builder.with_http_connector(Connector::default()),
+                    Uploads::Create => builder.with_http_connector(CreateOnly(connector)),
+                    Uploads::Replace => builder.with_http_connector(connector),
                 };
                 let store = Arc::new(builder.with_retry(once()).build()?);
                 in_parts = Some(Arc::<AmazonS3>::clone(&store));
@@ -106,7 +105,7 @@ impl Place {
                     builder = builder.with_config(GoogleConfigKey::Client(key), value);
                 }
                 endpoint = builder.get_config_value(&GoogleConfigKey::BaseUrl);
-                builder = builder.with_http_connector(Connector::default());
+                builder = builder.with_http_connector(Connector::new(&path));
                 let store = Arc::new(builder.with_retry(once()).build()?);
                 in_parts = Some(Arc::<GoogleCloudStorage>::clone(&store));
                 store
@@ -119,7 +118,7 @@ impl Place {
                 let account = builder.get_config_value(&AzureConfigKey::AccountName);
                 let at = builder.get_config_value(&AzureConfigKey::Endpoint);
                 endpoint = Some(format!("{account:?} {at:?}"));
-                builder = builder.with_http_connector(Connector::default());
+                builder = builder.with_http_connector(Connector::new(&path));
                 let store = Arc::new(builder.with_retry(once()).build()?);
                 in_parts = Some(Arc::<MicrosoftAzure>::clone(&store));
                 store
@@ -136,7 +135,7 @@ impl Place {
                 }
                 let builder = HttpBuilder::new().with_url(base.as_str());
                 let builder = builder.with_client_options(client);
-                let builder = builder.with_http_connector(Connector::of(url));
+                let builder = builder.with_http_connector(Connector::of(url, &path));
                 Arc::new(builder.with_retry(once()).build()?)
             }
         };
