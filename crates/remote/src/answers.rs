@@ -1,7 +1,7 @@
 //! [`Checking`]: answers that say no, as errors of a type. Those of `object_store` have none that others see.
 //!
-//! Some stay answers: `object_store` has errors of its own for what a request of the object itself may be told,
-//! and goes on after others.
+//! Some stay answers: `object_store` has errors of its own for what a request of the object itself may be
+//! told, and goes on after others.
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
@@ -124,4 +124,100 @@ async fn beginning(body: HttpResponseBody) -> String {
         }
     }
     String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use object_store::client::HttpRequestBody;
+
+    use super::*;
+    use crate::failure::{Attempt, Failure};
+
+    #[derive(Debug)]
+    struct Answering(u16, &'static str);
+
+    #[async_trait]
+    impl HttpService for Answering {
+        async fn call(&self, _: HttpRequest) -> Result<HttpResponse, HttpError> {
+            let mut response = HttpResponse::new(self.1.to_owned().into());
+            *response.status_mut() = self.0.try_into().unwrap();
+            Ok(response)
+        }
+    }
+
+    /// The answer to a request, as `object_store` wraps it; `None` if it is left to it.
+    fn asked(method: Method, at: &str, answer: Answering) -> Option<Attempt> {
+        let checking = Checking::new(HttpClient::new(answer), "a b/disk.img");
+        let mut request = HttpRequest::new(HttpRequestBody::empty());
+        *request.method_mut() = method;
+        *request.uri_mut() = format!("http://host{at}").parse().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        let reply = runtime.unwrap().block_on(checking.call(request));
+        let source = Box::new(reply.err()?);
+        Some(
+            object_store::Error::Generic {
+                store: "S3",
+                source,
+            }
+            .into(),
+        )
+    }
+
+    #[test]
+    fn what_answers_mean() {
+        const OBJECT: &str = "/bucket/a%20b/disk.img";
+        const UPLOAD: &str = "/bucket/a%20b/disk.img?partNumber=1&uploadId=x";
+        const ROLE: &str = "/latest/credentials";
+        let answer = |method, at, status| asked(method, at, Answering(status, ""));
+        for status in [200, 206, 304, 401, 403, 404, 409, 412] {
+            assert!(answer(Method::GET, OBJECT, status).is_none(), "{status}");
+        }
+        assert!(answer(Method::PUT, ROLE, 403).is_none());
+        for (at, status) in [(OBJECT, 500), (OBJECT, 503), (UPLOAD, 429), (ROLE, 408)] {
+            let found = answer(Method::GET, at, status);
+            assert!(matches!(found, Some(Attempt::Again(_))), "{status}");
+        }
+        type Is = fn(&Failure) -> bool;
+        let cases: [(Method, &str, u16, Is); 8] = [
+            (Method::GET, OBJECT, 400, |it| {
+                matches!(it, Failure::Refused(_))
+            }),
+            (Method::GET, OBJECT, 416, |it| {
+                matches!(it, Failure::Refused(_))
+            }),
+            (Method::GET, ROLE, 404, |it| {
+                matches!(it, Failure::Refused(_))
+            }),
+            (Method::GET, ROLE, 403, |it| {
+                matches!(it, Failure::Refused(_))
+            }),
+            (Method::PUT, UPLOAD, 403, |it| {
+                matches!(it, Failure::Denied(_))
+            }),
+            (Method::PUT, UPLOAD, 404, |it| {
+                matches!(it, Failure::NotFound)
+            }),
+            (Method::POST, UPLOAD, 409, |it| {
+                matches!(it, Failure::Exists)
+            }),
+            (Method::POST, UPLOAD, 412, |it| {
+                matches!(it, Failure::Replaced(_))
+            }),
+        ];
+        for (method, at, status, is) in cases {
+            match answer(method, at, status) {
+                Some(Attempt::Final(failure)) => assert!(is(&failure), "{status}: {failure}"),
+                other => panic!("{status}: {other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_code_is_an_element_and_not_a_word() {
+        let said = |text| asked(Method::GET, "/bucket/a%20b/disk.img", Answering(400, text));
+        let expired = said("<Error><Code>ExpiredToken</Code><Message>late</Message></Error>");
+        assert!(matches!(expired, Some(Attempt::Final(Failure::Denied(_)))));
+        let other = said("<Error><Code>Other</Code><Message>no ExpiredToken</Message></Error>");
+        assert!(matches!(other, Some(Attempt::Final(Failure::Refused(_)))));
+    }
 }

@@ -31,7 +31,7 @@ use ureq::tls::Certificate;
 use url::Url;
 
 use crate::answers::Checking;
-use crate::lines::Lines;
+use crate::lines::{Lines, PIECE_BYTES};
 
 /// The headers that another server may see.
 const HARMLESS: [HeaderName; 7] = [
@@ -47,6 +47,8 @@ const HARMLESS: [HeaderName; 7] = [
 const REDIRECTS_MAX: usize = 10;
 /// How long a connection is kept for the next request.
 const IDLE: Duration = Duration::from_secs(90);
+/// The longest silence. Who waits bounds a reply, as its time depends on its length.
+const SILENT: Duration = Duration::from_secs(3600);
 
 /// Makes such clients.
 #[derive(Debug)]
@@ -123,11 +125,13 @@ fn lines(options: &ClientOptions) -> object_store::Result<Lines> {
     let mut config = throughline_web::agent(trust)
         .https_only(!is_set(ClientConfigKey::AllowHttp))
         .max_idle_connections(1)
+        .input_buffer_size(PIECE_BYTES)
+        .output_buffer_size(PIECE_BYTES)
         .max_idle_age(time(ClientConfigKey::PoolIdleTimeout)?.unwrap_or(IDLE))
-        .timeout_per_call(time(ClientConfigKey::Timeout)?)
         .timeout_resolve(connect)
         .timeout_connect(connect)
-        .timeout_per_read(time(ClientConfigKey::ReadTimeout)?);
+        .timeout_per_read(Some(time(ClientConfigKey::ReadTimeout)?.unwrap_or(SILENT)))
+        .timeout_per_write(Some(SILENT));
     if let Some(name) = text(ClientConfigKey::UserAgent) {
         config = config.user_agent(name);
     }

@@ -1,4 +1,4 @@
-//! [`Lines`]: requests over `ureq`, which blocks, for `object_store`, which does not. A thread carries out each.
+//! [`Lines`]: requests over `ureq`, which blocks, for `object_store`, which does not: a thread for each.
 //!
 //! ```text
 //!  call    takes a line: an agent with one connection at most │ waits for the head │ returns it and a body
@@ -7,7 +7,7 @@
 //!
 //! Invariants:
 //! - Who gives up a reply, its head or its body, closes the connection: nothing waits for the rest of it.
-//! - A thread that nobody waits for ends at once, or, if it looks up a name or connects, within the time for that.
+//! - A thread that nobody waits for ends at once; if it looks up a name or connects, within the time for that.
 //! - A line is used again only if the last reply was read to its end.
 
 use std::fmt;
@@ -34,10 +34,10 @@ use ureq::http::response::Parts;
 use ureq::http::{HeaderValue, Method, Request, Uri};
 use ureq::{Agent, SendBody};
 
-/// What is read of a body at once.
-const PIECE_BYTES: usize = 128 << 10;
+/// What is read of a body at once, and the size of buffers.
+pub(crate) const PIECE_BYTES: usize = 64 << 10;
 /// Pieces that were read and not taken yet.
-const PIECES: usize = 8;
+const PIECES: usize = 4;
 /// How long the end waits for threads that were told to end.
 const LAST: Duration = Duration::from_secs(2);
 
@@ -351,4 +351,126 @@ fn broken(error: ureq::Error) -> HttpError {
         _ => HttpErrorKind::Unknown,
     };
     HttpError::new(kind, error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::TcpListener;
+    use std::sync::mpsc::{Receiver, channel};
+
+    use super::*;
+
+    /// Answers each request with so many bytes, of so many that it promises; sends the number of the
+    /// connection for each, and 0 when the client closes one.
+    fn served(sent: usize, promised: usize) -> (String, Receiver<usize>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/x", listener.local_addr().unwrap());
+        let (sender, receiver) = channel();
+        std::thread::spawn(move || {
+            for (stream, number) in listener.incoming().zip(1..) {
+                let (mut stream, sender) = (stream.unwrap(), sender.clone());
+                std::thread::spawn(move || {
+                    let lines = BufReader::new(stream.try_clone().unwrap()).lines();
+                    // A head ends with an empty line.
+                    for _ in lines
+                        .map_while(Result::ok)
+                        .filter(|line: &String| line.is_empty())
+                    {
+                        let _ = sender.send(number);
+                        let head =
+                            format!("HTTP/1.1 200 Yes\r\nContent-Length: {promised}\r\n\r\n");
+                        let _ = stream.write_all(head.as_bytes());
+                        let _ = stream.write_all(&vec![7; sent]);
+                    }
+                    let _ = sender.send(0);
+                });
+            }
+        });
+        (url, receiver)
+    }
+
+    fn run<T>(work: impl Future<Output = T>) -> T {
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        runtime.unwrap().block_on(work)
+    }
+
+    fn lines() -> Lines {
+        let trust = throughline_web::Trust {
+            system: false,
+            ..throughline_web::Trust::default()
+        };
+        Lines::new(throughline_web::agent(trust).build(), Proxies::default())
+    }
+
+    fn request(url: &str) -> HttpRequest {
+        let mut request = HttpRequest::new(HttpRequestBody::empty());
+        *request.uri_mut() = url.parse().unwrap();
+        request
+    }
+
+    #[test]
+    fn a_connection_is_used_again_after_each_reply_and_not_by_two_at_once() {
+        // More than is read before somebody takes it.
+        const LEN: usize = 3_000_000;
+        let (url, asked) = served(LEN, LEN);
+        let lines = lines();
+        run(async {
+            for _ in 0..3 {
+                let reply = lines.call(request(&url)).await.unwrap();
+                let mut parts = reply.into_body().bytes_stream();
+                let mut len = 0;
+                // As a reader does that knows the length: it does not wait for the end.
+                while len < LEN {
+                    len += parts.next().await.unwrap().unwrap().len();
+                }
+            }
+            let first = lines.call(request(&url)).await.unwrap();
+            let second = lines.call(request(&url)).await.unwrap();
+            for reply in [second, first] {
+                assert_eq!(reply.into_body().bytes().await.unwrap().len(), LEN);
+            }
+        });
+        let asked: Vec<_> = asked.iter().take(5).collect();
+        assert_eq!(asked, [1, 1, 1, 1, 2]);
+    }
+
+    #[test]
+    fn who_gives_up_a_reply_closes_its_connection() {
+        let (url, asked) = served(100, 300_000);
+        let lines = lines();
+        run(async {
+            let reply = lines.call(request(&url)).await.unwrap();
+            drop(reply);
+        });
+        assert_eq!((asked.recv().unwrap(), asked.recv().unwrap()), (1, 0));
+        drop(lines);
+    }
+
+    #[test]
+    fn a_reply_that_ends_early_is_an_error() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/x", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut head = BufReader::new(stream.try_clone().unwrap()).lines();
+            while head.next().is_some_and(|line| !line.unwrap().is_empty()) {}
+            let answer = b"HTTP/1.1 200 Yes\r\nContent-Length: 9\r\n\r\nshort";
+            stream.write_all(answer).unwrap();
+        });
+        let body = run(async {
+            let reply = lines().call(request(&url)).await.unwrap();
+            reply.into_body().bytes().await
+        });
+        assert_eq!(body.unwrap_err().kind(), HttpErrorKind::Interrupted);
+    }
+
+    #[test]
+    fn a_server_that_is_not_there_is_an_error_of_the_connection() {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/x", taken.local_addr().unwrap());
+        drop(taken);
+        let error = run(async { lines().call(request(&url)).await.unwrap_err() });
+        assert_eq!(error.kind(), HttpErrorKind::Connect);
+    }
 }
