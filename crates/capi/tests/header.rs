@@ -142,13 +142,13 @@ fn item_of(name: &str, mut text: String) -> Item {
 }
 
 fn fields(body: &str) -> String {
+    let array = Regex::new(r"^\[(.*); (\d+)\]$").unwrap();
     let mut text = String::new();
     for line in body.lines().map(str::trim) {
         if let Some(comment) = line.strip_prefix("///") {
             writeln!(text, "  //{comment}").unwrap();
         } else if let Some(field) = line.strip_prefix("pub ") {
             let (name, kind) = field.trim_end_matches(',').split_once(": ").unwrap();
-            let array = Regex::new(r"^\[(.*); (\d+)\]$").unwrap();
             match array.captures(kind) {
                 Some(of) => writeln!(text, "  {}[{}];", value(&of[1], name), &of[2]),
                 None => writeln!(text, "  {};", value(kind, name)),
@@ -210,18 +210,25 @@ fn value(kind: &str, name: &str) -> String {
     if !simple.is_empty() {
         return format!("{simple} {name}");
     }
-    let pointers = [
-        (r"^Option<&mut MaybeUninit<Box<(tl_\w+)>>>$", "", "**"),
-        (r"^Option<&mut MaybeUninit<(tl_\w+)>>$", "", "*"),
-        (r"^Option<&mut (tl_\w+)>$", "", "*"),
-        (r"^Option<&(tl_\w+)>$", "const ", "*"),
-        (r"^Option<Box<(tl_\w+)>>$", "", "*"),
-        (r"^Box<(tl_\w+)>$", "", "*"),
-        (r"^(tl_\w+)$", "", ""),
+    const WRAPPED: [(&str, &str, &str, &str); 7] = [
+        ("Option<&mut MaybeUninit<Box<", ">>>", "", "**"),
+        ("Option<&mut MaybeUninit<", ">>", "", "*"),
+        ("Option<&mut ", ">", "", "*"),
+        ("Option<&", ">", "const ", "*"),
+        ("Option<Box<", ">>", "", "*"),
+        ("Box<", ">", "", "*"),
+        ("", "", "", ""),
     ];
-    for (pattern, before, stars) in pointers {
-        if let Some(of) = Regex::new(pattern).unwrap().captures(kind) {
-            return format!("{before}{} {stars}{name}", &of[1]);
+    for (begin, end, before, stars) in WRAPPED {
+        let of = kind
+            .strip_prefix(begin)
+            .and_then(|kind| kind.strip_suffix(end));
+        let is_name = |of: &str| {
+            let is_part = |one: char| one.is_ascii_lowercase() || one == '_';
+            of.starts_with("tl_") && of.chars().all(is_part)
+        };
+        if let Some(of) = of.filter(|of| is_name(of)) {
+            return format!("{before}{of} {stars}{name}");
         }
     }
     panic!("a type that is not known in C: {kind}");
