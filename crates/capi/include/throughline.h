@@ -1,7 +1,7 @@
 /* throughline: ext2, ext3 and ext4 images from user space.
  *
- * Made of crates/capi/src by cbindgen; `THROUGHLINE_WRITE_HEADER=1 cargo test -p throughline-capi --test
- * header` makes it anew.
+ * Made of crates/capi/src; `THROUGHLINE_WRITE_HEADER=1 cargo test -p throughline-capi --test header` makes it
+ * anew.
  *
  * Functions return 0 or more on success, else a negative errno, whose reason tl_message tells. On an error,
  * the places of results stay as they were. Paths of a volume begin at its root, with or without a slash at
@@ -70,6 +70,18 @@ typedef struct {
   uint8_t uuid[16];
 } tl_space;
 
+// A name of a directory.
+typedef struct {
+  // The number of its inode.
+  uint64_t ino;
+  // The type's bits of `st_mode`, such as S_IFREG.
+  uint32_t type_bits;
+  // 0.
+  uint32_t reserved;
+  // The name. It is valid until the next call with this directory.
+  const char *name;
+} tl_dirent;
+
 // A time: seconds since 1970, and nanoseconds from 0 to 999999999.
 typedef struct {
   // Seconds since 1970; negative before.
@@ -110,18 +122,6 @@ typedef struct {
   tl_time btime;
 } tl_stat;
 
-// A name of a directory.
-typedef struct {
-  // The number of its inode.
-  uint64_t ino;
-  // The type's bits of `st_mode`, such as S_IFREG.
-  uint32_t type_bits;
-  // 0.
-  uint32_t reserved;
-  // The name. It is valid until the next call with this directory.
-  const char *name;
-} tl_dirent;
-
 #ifdef __cplusplus
 extern "C" {
 #endif // __cplusplus
@@ -154,12 +154,10 @@ int tl_options_format(tl_options *options, const char *name);
 
 // Allows a qcow2 image to name this file, or files below this directory, as its backing files. May be
 // repeated.
-int tl_options_backing(tl_options *options,
-                       const char *file);
+int tl_options_backing(tl_options *options, const char *file);
 
 // A qcow2 image that takes all changes instead of the image itself; it is made if need be. NULL: none.
-int tl_options_overlay(tl_options *options,
-                       const char *file);
+int tl_options_overlay(tl_options *options, const char *file);
 
 // The device or image of an external journal. NULL: none is named.
 int tl_options_journal(tl_options *options, const char *file);
@@ -168,8 +166,7 @@ int tl_options_journal(tl_options *options, const char *file);
 int tl_options_cache(tl_options *options, uint64_t bytes);
 
 // Opens a volume that was not closed cleanly as it is, without replaying its journal; for reading only.
-int tl_options_no_replay(tl_options *options,
-                         int no_replay);
+int tl_options_no_replay(tl_options *options, int no_replay);
 
 // Every call that changes something returns when the change survives a crash.
 int tl_options_synchronous(tl_options *options, int synchronous);
@@ -182,9 +179,7 @@ int tl_options_durable_within(tl_options *options, double seconds);
 
 // Opens the volume in an image: for reading, if `options` is NULL. An image is open either for any number of
 // readers, or for one writer: else it is `-EAGAIN` or `-EBUSY`. Close it with tl_close.
-int tl_open(const char *image,
-            const tl_options *options,
-            tl_volume **volume);
+int tl_open(const char *image, const tl_options *options, tl_volume **volume);
 
 // Makes all durable, and closes a volume; NULL is ignored. Whatever is returned, the handle must not be used
 // again. Close files and directories of the volume before: else it is `-EBUSY`, all is durable, and the
@@ -199,9 +194,7 @@ int tl_statvfs(const tl_volume *volume, tl_space *space);
 
 // Copies the label, without a NUL byte at its end, and returns its length, which is at most 16; `size` 0
 // asks only for that. `-ERANGE` if it is longer than `size`.
-int64_t tl_label(const tl_volume *volume,
-                 void *label,
-                 size_t size);
+int64_t tl_label(const tl_volume *volume, void *label, size_t size);
 
 // Sets the label: at most 16 bytes.
 int tl_set_label(const tl_volume *volume, const char *label);
@@ -212,11 +205,7 @@ int tl_is_read_only(const tl_volume *volume);
 // Opens a file with flags of open(2): O_RDONLY, O_WRONLY or O_RDWR, with O_CREAT, O_EXCL, O_TRUNC, O_APPEND,
 // O_DIRECT, O_SYNC, O_DSYNC, O_NOATIME. Only a file that is opened for writing is created or truncated. A
 // file that is created has the permissions `mode`. Close it with tl_file_close.
-int tl_file_open(const tl_volume *volume,
-                 const char *at,
-                 int flags,
-                 uint32_t mode,
-                 tl_file **file);
+int tl_file_open(const tl_volume *volume, const char *at, int flags, uint32_t mode, tl_file **file);
 
 // Closes a file; NULL is ignored. What was written to it and not synced stays in the volume's memory until
 // it is written back.
@@ -224,17 +213,11 @@ void tl_file_close(tl_file *file);
 
 // Reads at an offset, and returns the number of bytes: less than `size` only at the end of the file, or
 // before an error, which the next call returns.
-int64_t tl_pread(const tl_file *file,
-                 void *data,
-                 size_t size,
-                 uint64_t offset);
+int64_t tl_pread(const tl_file *file, void *data, size_t size, uint64_t offset);
 
 // Writes at an offset, or at the end of a file opened with O_APPEND, and returns the number of bytes: less
 // than `size` only before an error, which the next call returns.
-int64_t tl_pwrite(const tl_file *file,
-                  const void *data,
-                  size_t size,
-                  uint64_t offset);
+int64_t tl_pwrite(const tl_file *file, const void *data, size_t size, uint64_t offset);
 
 // Returns when data and metadata of the file survive a crash.
 int tl_fsync(const tl_file *file);
@@ -253,21 +236,18 @@ int tl_fstat(const tl_file *file, tl_stat *stat);
 
 // The offset of the first data at or after an offset, as of lseek(2) with SEEK_DATA; `-ENXIO` if there is
 // none.
-int64_t tl_seek_data(const tl_file *file,
-                     uint64_t offset);
+int64_t tl_seek_data(const tl_file *file, uint64_t offset);
 
 // The offset of the first hole at or after an offset, as of lseek(2) with SEEK_HOLE: the end of the file
 // counts. `-ENXIO` past it.
-int64_t tl_seek_hole(const tl_file *file,
-                     uint64_t offset);
+int64_t tl_seek_hole(const tl_file *file, uint64_t offset);
 
 // Opens a directory. Close it with tl_closedir.
 int tl_opendir(const tl_volume *volume, const char *at, tl_dir **directory);
 
 // Fills in the next name, without "." and "..", and returns 1; 0 after the last one. After an error that is
 // `-EUCLEAN`, damage, more names may follow. Names that are removed meanwhile may be left out.
-int tl_readdir(tl_dir *directory,
-               tl_dirent *entry);
+int tl_readdir(tl_dir *directory, tl_dirent *entry);
 
 // Closes a directory; NULL is ignored.
 void tl_closedir(tl_dir *directory);
@@ -286,10 +266,7 @@ int tl_rmtree(const tl_volume *volume, const char *at);
 
 // Renames, atomically, also over a crash. With `flags` 0, a file or an empty directory at the new name is
 // replaced; RENAME_NOREPLACE and RENAME_EXCHANGE are those of renameat2(2).
-int tl_rename(const tl_volume *volume,
-              const char *from,
-              const char *to,
-              uint32_t flags);
+int tl_rename(const tl_volume *volume, const char *from, const char *to, uint32_t flags);
 
 // Makes a hard link. A symbolic link is linked itself.
 int tl_link(const tl_volume *volume, const char *from, const char *to);
@@ -307,10 +284,7 @@ int tl_mknod(const tl_volume *volume,
 
 // Copies the target of a symbolic link, without a NUL byte at its end, and returns its length; `size` 0 asks
 // only for that. `-ERANGE` if it is longer than `size`.
-int64_t tl_readlink(const tl_volume *volume,
-                    const char *at,
-                    void *target,
-                    size_t size);
+int64_t tl_readlink(const tl_volume *volume, const char *at, void *target, size_t size);
 
 // The metadata of what is at a path. A symbolic link is followed if `follow`.
 int tl_stat_at(const tl_volume *volume, const char *at, int follow, tl_stat *stat);
@@ -319,11 +293,7 @@ int tl_stat_at(const tl_volume *volume, const char *at, int follow, tl_stat *sta
 int tl_chmod(const tl_volume *volume, const char *at, uint32_t mode);
 
 // Sets user and group; 4294967295 (-1) leaves one as it is. A symbolic link is followed if `follow`.
-int tl_chown(const tl_volume *volume,
-             const char *at,
-             uint32_t uid,
-             uint32_t gid,
-             int follow);
+int tl_chown(const tl_volume *volume, const char *at, uint32_t uid, uint32_t gid, int follow);
 
 // Sets the times of the last read and of the last change of the contents; NULL: now. A symbolic link is
 // followed if `follow`.
@@ -355,10 +325,7 @@ int tl_removexattr(const tl_volume *volume, const char *at, const char *name);
 
 // Copies the names of all extended attributes, each with a NUL byte at its end, and returns their length;
 // `size` 0 asks only for that. `-ERANGE` if they are longer than `size`. A symbolic link is followed.
-int64_t tl_listxattr(const tl_volume *volume,
-                     const char *at,
-                     void *names,
-                     size_t size);
+int64_t tl_listxattr(const tl_volume *volume, const char *at, void *names, size_t size);
 
 // New options: those of mke2fs for an ext4 volume. Free them with tl_mkfs_options_free.
 tl_mkfs_options *tl_mkfs_options_new(void);
@@ -404,8 +371,7 @@ int tl_mkfs_options_time(tl_mkfs_options *options, const tl_time *time);
 
 // Whether the UUID and the seed of hashes that are not given follow from all else: the same bytes each time,
 // with the time given, too.
-int tl_mkfs_options_reproducible(tl_mkfs_options *options,
-                                 int reproducible);
+int tl_mkfs_options_reproducible(tl_mkfs_options *options, int reproducible);
 
 // Whether the target may hold anything that is lost: mke2fs -F.
 int tl_mkfs_options_overwrite(tl_mkfs_options *options, int overwrite);
@@ -413,9 +379,7 @@ int tl_mkfs_options_overwrite(tl_mkfs_options *options, int overwrite);
 // Makes a volume of so many bytes in a file, which is created, or on a block device; `size` 0: as large as
 // the file or device is. `options` may be NULL. `-EEXIST` if the target holds something, unless it may be
 // overwritten.
-int tl_mkfs(const char *image,
-            uint64_t size,
-            const tl_mkfs_options *options);
+int tl_mkfs(const char *image, uint64_t size, const tl_mkfs_options *options);
 
 // Makes a volume with the files of a directory, an archive (tar, also compressed), or an image of
 // containers. `size` in bytes; 0: as small as it can be. No time in it is later than `epoch`, unless that is

@@ -1,5 +1,5 @@
 //! The C interface: opaque handles, functions that return 0 or a negative errno, and a message for each
-//! thread. `include/throughline.h` is made from these sources by cbindgen; a test compares both.
+//! thread. `include/throughline.h` is made from these sources by `tests/header.rs`, which compares both.
 //!
 //! Invariants:
 //! - What the header requires of a caller is checked where it can be: null pointers, text, flags and numbers.

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crc::{CRC_32_ISO_HDLC, Crc};
+use flate2::Crc;
 
 use crate::source::{ReadAt, long, read, short, word};
 use crate::table::{Error, Partition, Result, Table};
@@ -121,7 +121,9 @@ fn header(
 }
 
 fn checksum(bytes: &[u8]) -> u32 {
-    Crc::<u32>::new(&CRC_32_ISO_HDLC).checksum(bytes)
+    let mut sum = Crc::new();
+    sum.update(bytes);
+    sum.sum()
 }
 
 /// The partitions; `None` if the entries are not those of the header.

@@ -7,7 +7,7 @@
 
 use std::io::{self, Read, Seek, SeekFrom};
 
-use crc::{CRC_32_ISCSI, Crc};
+use crc32c::crc32c;
 use throughline_locks::{Mutex, Rank};
 use vhdx::{VhdxError, VhdxReader};
 
@@ -22,8 +22,6 @@ const HEADER_BYTES: usize = 4 << 10;
 const TABLE_BYTES: usize = 64 << 10;
 /// The longest region that is read: enough for 4 TiB in blocks of 1 MiB, and 128 TiB in those of 32 MiB.
 const MAX_REGION_BYTES: u32 = 32 << 20;
-
-static CRC: Crc<u32> = Crc::<u32>::new(&CRC_32_ISCSI);
 
 /// See the head of this file.
 pub(crate) struct Vhdx {
@@ -89,7 +87,7 @@ fn has_log(source: &Source) -> io::Result<bool> {
         if let Some(place) = header.get_mut(4..8) {
             place.fill(0);
         }
-        if !header.starts_with(b"head") || CRC.checksum(&header) != sum {
+        if !header.starts_with(b"head") || crc32c(&header) != sum {
             continue;
         }
         let number = long(&header, 8);

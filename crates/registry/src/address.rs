@@ -25,12 +25,17 @@ pub(crate) fn is_url(url: &str) -> bool {
         && url.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// Whether a host, perhaps with a port, is this machine.
-pub(crate) fn is_loopback(authority: &str) -> bool {
-    let host = match authority.strip_prefix('[') {
+/// A host without its port and brackets.
+pub(crate) fn host_of(authority: &str) -> &str {
+    match authority.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or(rest),
         None => authority.split(':').next().unwrap_or(authority),
-    };
+    }
+}
+
+/// Whether a host, perhaps with a port, is this machine.
+pub(crate) fn is_loopback(authority: &str) -> bool {
+    let host = host_of(authority);
     host == "localhost" || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 

@@ -1,14 +1,13 @@
-//! One request: TLS, time limits, and redirects.
+//! One request: time limits, and redirects.
 
 use std::io::Read;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use throughline_web::{Proxies, Trust};
 use ureq::http::HeaderMap;
-use ureq::tls::{Certificate, RootCerts, TlsConfig};
-use ureq::{Agent, Body};
+use ureq::{Agent, Body, Proxy};
 
-use crate::address::{is_loopback, origin, resolve};
+use crate::address::{host_of, is_loopback, origin, resolve};
 use crate::error::{Error, Kind, Result};
 
 const CONNECT: Duration = Duration::from_secs(20);
@@ -24,9 +23,8 @@ const IDLE_MAX: usize = 4;
 
 /// Requests.
 pub(crate) struct Http {
-    proxied: Agent,
-    /// For this machine, to which no proxy leads.
-    direct: Agent,
+    agent: Agent,
+    proxies: Proxies,
     pub(crate) tls_verify: bool,
 }
 
@@ -46,27 +44,19 @@ pub(crate) enum Failed {
 
 impl Http {
     pub(crate) fn new(tls_verify: bool, silence: Duration) -> Http {
-        let tls = tls(tls_verify);
-        let agent = |with_proxy: bool| {
-            let mut config = Agent::config_builder()
-                .http_status_as_error(false)
-                .max_redirects(0)
-                .max_redirects_will_error(false)
-                .timeout_connect(Some(CONNECT))
-                .timeout_recv_response(Some(ANSWER))
-                .timeout_per_read(Some(silence))
-                .timeout_recv_body(Some(BODY))
-                .max_idle_connections_per_host(IDLE_MAX)
-                .user_agent(concat!("throughline/", env!("CARGO_PKG_VERSION")))
-                .tls_config(tls.clone());
-            if !with_proxy {
-                config = config.proxy(None);
-            }
-            Agent::new_with_config(config.build())
+        let trust = Trust {
+            verify: tls_verify,
+            ..Trust::default()
         };
+        let config = throughline_web::agent(trust)
+            .timeout_connect(Some(CONNECT))
+            .timeout_recv_response(Some(ANSWER))
+            .timeout_per_read(Some(silence))
+            .timeout_recv_body(Some(BODY))
+            .max_idle_connections_per_host(IDLE_MAX);
         Http {
-            proxied: agent(true),
-            direct: agent(false),
+            agent: Agent::new_with_config(config.build()),
+            proxies: Proxies::of_env(),
             tls_verify,
         }
     }
@@ -83,7 +73,8 @@ impl Http {
         let mut at = url.to_owned();
         for _ in 0..=REDIRECTS_MAX {
             self.check(url, &at)?;
-            let mut request = self.agent(&at).get(&at);
+            let request = self.agent.get(&at).config();
+            let mut request = request.proxy(self.proxy(&at)).build();
             for (name, value) in headers {
                 request = request.header(*name, value);
             }
@@ -117,14 +108,18 @@ impl Http {
         form: &[(&str, &str)],
     ) -> std::result::Result<Answer, Failed> {
         self.check(url, url)?;
-        let sent = self.agent(url).post(url).send_form(form.iter().copied());
+        let request = self.agent.post(url).config();
+        let request = request.proxy(self.proxy(url)).build();
+        let sent = request.send_form(form.iter().copied());
         sent.map(of).map_err(|error| failed(url, error))
     }
 
-    fn agent(&self, url: &str) -> &Agent {
-        match is_loopback(&origin(url).1) {
-            true => &self.direct,
-            false => &self.proxied,
+    /// None leads to this machine.
+    fn proxy(&self, url: &str) -> Option<Proxy> {
+        let (scheme, authority) = origin(url);
+        match is_loopback(&authority) {
+            true => None,
+            false => self.proxies.of(scheme, host_of(&authority)),
         }
     }
 
@@ -148,23 +143,6 @@ fn of(answer: ureq::http::Response<Body>) -> Answer {
         headers: parts.headers,
         body,
     }
-}
-
-fn tls(verify: bool) -> TlsConfig {
-    // Certificates that cannot be read are as if they were not there.
-    let found = match verify {
-        true => rustls_native_certs::load_native_certs().certs,
-        false => Vec::new(),
-    };
-    let certificates: Vec<_> = found
-        .iter()
-        .map(|der| Certificate::from_der(der).to_owned())
-        .collect();
-    TlsConfig::builder()
-        .root_certs(RootCerts::new_with_certs(&certificates))
-        .disable_verification(!verify)
-        .unversioned_rustls_crypto_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .build()
 }
 
 /// The host of a URL, for messages.

@@ -1,4 +1,4 @@
-//! How fast an object streams, beside what `object_store` gets with as many bytes in flight: prints both, and
+//! How fast an object streams, beside what plain requests get with as many bytes in flight: prints both, and
 //! their ratio, for several rounds.
 //!
 //! ```text
@@ -6,19 +6,16 @@
 //! ```
 //!
 //! Each round reads the whole object once in each way, in calls of 8 MiB and without a cache on disk, then
-//! with a new one. The URL is one of s3://, with the environment for it, https:// or http://.
+//! with a new one. The URL is one of https:// or http://.
 
 use std::error::Error;
-use std::sync::Arc;
+use std::io::Read;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use futures_util::StreamExt;
-use object_store::aws::AmazonS3Builder;
-use object_store::http::HttpBuilder;
-use object_store::path::Path;
-use object_store::{ClientOptions, ObjectStore, ObjectStoreExt};
 use throughline_image::ReadAt;
 use throughline_remote::{Object, Options};
+use throughline_web::Trust;
 
 const CALL_BYTES: usize = 8 << 20;
 
@@ -31,19 +28,18 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut options = Options::default();
     options.chunk_bytes = number(1024)?;
     options.request_bytes = number(4096)?;
-    let _ = rustls::crypto::ring::default_provider().install_default();
     for round in 0..5 {
-        let theirs = theirs(&url, &options)?;
+        let plain = plain(&url, &options)?;
         options.cache = None;
         let ours = ours(&url, &options)?;
         let dir = tempfile::tempdir()?;
         options.cache = Some(dir.path().to_owned());
         let cached = self::ours(&url, &options)?;
         println!(
-            "round {round}: object_store {theirs:.0} MiB/s; ours {ours:.0} ({:.2}), filling a cache {cached:.0} \
+            "round {round}: plain {plain:.0} MiB/s; ours {ours:.0} ({:.2}), filling a cache {cached:.0} \
              ({:.2})",
-            ours / theirs,
-            cached / theirs
+            ours / plain,
+            cached / plain
         );
     }
     Ok(())
@@ -62,45 +58,43 @@ fn ours(url: &str, options: &Options) -> Result<f64, Box<dyn Error>> {
     Ok(rate(len, begin))
 }
 
-/// As many requests as are in flight on our side, in order.
-fn theirs(url: &str, options: &Options) -> Result<f64, Box<dyn Error>> {
-    let url = url::Url::parse(url)?;
-    let path = Path::from_url_path(url.path())?;
-    let store: Arc<dyn ObjectStore> = match url.scheme() {
-        "s3" => Arc::new(AmazonS3Builder::from_env().with_url(url.as_str()).build()?),
-        _ => {
-            let client = ClientOptions::new().with_allow_http(true);
-            let builder = HttpBuilder::new().with_client_options(client);
-            Arc::new(
-                builder
-                    .with_url(&url[..url::Position::BeforePath])
-                    .build()?,
-            )
+/// As many requests in flight as on our side, a thread for each, which keeps nothing of what it reads.
+fn plain(url: &str, options: &Options) -> Result<f64, Box<dyn Error>> {
+    let agent = throughline_web::agent(Trust::default())
+        .max_idle_connections_per_host(options.in_flight)
+        .build()
+        .new_agent();
+    let head = agent.head(url).call()?;
+    let len = head.headers().get("content-length").ok_or("no length")?;
+    let len: u64 = len.to_str()?.parse()?;
+    let request = u64::from(options.request_bytes);
+    let in_flight = (options.memory_bytes / 2 / request).min(options.in_flight as u64);
+    let (begin, next, read) = (Instant::now(), AtomicU64::new(0), AtomicU64::new(0));
+    let one = || -> Result<(), ureq::Error> {
+        let mut buffer = vec![0; 128 << 10];
+        loop {
+            let at = next.fetch_add(request, Ordering::Relaxed);
+            if at >= len {
+                return Ok(());
+            }
+            let last = (at + request).min(len) - 1;
+            let reply = agent.get(url).header("range", format!("bytes={at}-{last}"));
+            let mut body = reply.call()?.into_body().into_reader();
+            loop {
+                match body.read(&mut buffer)? {
+                    0 => break,
+                    now => read.fetch_add(now as u64, Ordering::Relaxed),
+                };
+            }
         }
     };
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()?;
-    let request = u64::from(options.request_bytes);
-    let in_flight = (options.memory_bytes / 2 / request).min(options.in_flight as u64) as usize;
-    runtime.block_on(async {
-        let len = store.head(&path).await?.size;
-        let begin = Instant::now();
-        let ranges =
-            (0..len.div_ceil(request)).map(|at| at * request..((at + 1) * request).min(len));
-        let requests = ranges.map(|range| {
-            let (store, path) = (Arc::clone(&store), path.clone());
-            async move { store.get_range(&path, range).await }
-        });
-        let mut replies = futures_util::stream::iter(requests).buffered(in_flight);
-        let mut read = 0;
-        while let Some(reply) = replies.next().await {
-            read += reply?.len() as u64;
-        }
-        assert_eq!(read, len);
-        Ok(rate(len, begin))
-    })
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..in_flight).map(|_| scope.spawn(one)).collect();
+        let mut threads = threads.into_iter();
+        threads.try_for_each(|thread| thread.join().expect("it does not panic"))
+    })?;
+    assert_eq!(read.into_inner(), len);
+    Ok(rate(len, begin))
 }
 
 fn rate(len: u64, begin: Instant) -> f64 {

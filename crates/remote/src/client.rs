@@ -1,7 +1,7 @@
 //! [`Connector`]: the HTTP client of all stores, which follows redirects itself.
 //!
-//! `reqwest` would send the next server the URL that redirected, with its signature (`Referer`), and headers
-//! that authorize a request under names that it does not know (`x-amz-security-token`).
+//! A library would send the next server headers that authorize a request under names that it does not know
+//! (`x-amz-security-token`), or the URL that redirected, with its signature (`Referer`).
 //!
 //! Invariants:
 //! - What authorizes a request goes to the origin (scheme, host and port) of its own URL alone. To another
@@ -17,14 +17,21 @@ use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpRequestBody,
     HttpResponse, HttpService,
 };
+use object_store::path::Path;
 use object_store::{ClientConfigKey, ClientOptions};
 use percent_encoding::percent_decode_str;
-use reqwest::header::{
+use throughline_web::{Proxies, Trust};
+use ureq::Proxy;
+use ureq::http::Method;
+use ureq::http::header::{
     ACCEPT, AUTHORIZATION, HeaderMap, HeaderName, HeaderValue, IF_MATCH, IF_MODIFIED_SINCE,
     IF_NONE_MATCH, IF_UNMODIFIED_SINCE, LOCATION, RANGE, USER_AGENT,
 };
-use reqwest::{Method, NoProxy, Proxy};
+use ureq::tls::Certificate;
 use url::Url;
+
+use crate::answers::Checking;
+use crate::lines::{Lines, PIECE_BYTES};
 
 /// The headers that another server may see.
 const HARMLESS: [HeaderName; 7] = [
@@ -36,20 +43,35 @@ const HARMLESS: [HeaderName; 7] = [
     IF_UNMODIFIED_SINCE,
     USER_AGENT,
 ];
-/// As many as browsers and `reqwest` follow, or fewer.
+/// As many as browsers follow, or fewer.
 const REDIRECTS_MAX: usize = 10;
+/// How long a connection is kept for the next request.
+const IDLE: Duration = Duration::from_secs(90);
+/// The longest silence. Who waits bounds a reply, as its time depends on its length.
+const SILENT: Duration = Duration::from_secs(3600);
 
 /// Makes such clients.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Connector {
     authorization: Option<HeaderValue>,
+    /// Of the object.
+    path: String,
 }
 
 impl Connector {
+    /// For a store that is told who asks in its own way.
+    pub(crate) fn new(path: &Path) -> Connector {
+        Connector {
+            authorization: None,
+            path: path.to_string(),
+        }
+    }
+
     /// For a store whose requests all go to the origin of this URL: with the user and the password in it.
-    pub(crate) fn of(url: &Url) -> Connector {
+    pub(crate) fn of(url: &Url, path: &Path) -> Connector {
+        let mut connector = Connector::new(path);
         if url.username().is_empty() && url.password().is_none() {
-            return Connector::default();
+            return connector;
         }
         let mut both: Vec<u8> = percent_decode_str(url.username()).collect();
         both.push(b':');
@@ -58,73 +80,62 @@ impl Connector {
         if let Some(value) = &mut value {
             value.set_sensitive(true);
         }
-        Connector {
-            authorization: value,
-        }
+        connector.authorization = value;
+        connector
     }
 }
 
 impl HttpConnector for Connector {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        Ok(HttpClient::new(Following {
-            client: HttpClient::new(client(options)?),
+        let following = Following {
+            client: HttpClient::new(lines(options)?),
             authorization: self.authorization.clone(),
-        }))
+        };
+        let client = HttpClient::new(following);
+        Ok(HttpClient::new(Checking::new(client, &self.path)))
     }
 }
 
-/// A client of `reqwest` that follows no redirects, with the settings that the environment may have. That of
-/// `object_store` cannot be changed.
-fn client(options: &ClientOptions) -> object_store::Result<reqwest::Client> {
+/// The lines of a store, with the settings that the environment may have.
+fn lines(options: &ClientOptions) -> object_store::Result<Lines> {
     let text = |key| options.get_config_value(&key);
     let is_set = |key| text(key).is_some_and(|value| is_true(&value));
     let time = |key| text(key).map(|value| parse_time(&value)).transpose();
-    let mut builder = reqwest::Client::builder()
-        .redirect(reqwest::redirect::Policy::none())
-        .referer(false)
-        .no_gzip()
-        .no_brotli()
-        .no_zstd()
-        .no_deflate()
-        .https_only(!is_set(ClientConfigKey::AllowHttp))
-        .danger_accept_invalid_certs(is_set(ClientConfigKey::AllowInvalidCertificates))
-        .user_agent(match text(ClientConfigKey::UserAgent) {
-            Some(name) => name,
-            None => concat!("throughline/", env!("CARGO_PKG_VERSION")).to_owned(),
-        });
-    if let Some(url) = text(ClientConfigKey::ProxyUrl) {
-        let mut proxy = Proxy::all(url).map_err(failed)?;
-        if let Some(certificate) = text(ClientConfigKey::ProxyCaCertificate) {
-            let certificate = reqwest::Certificate::from_pem(certificate.as_bytes());
-            builder = builder.tls_certs_merge([certificate.map_err(failed)?]);
-        }
-        if let Some(hosts) = text(ClientConfigKey::ProxyExcludes) {
-            proxy = proxy.no_proxy(NoProxy::from_string(&hosts));
-        }
-        builder = builder.proxy(proxy);
-    }
-    if is_set(ClientConfigKey::NoSystemCertificates) {
-        builder = builder.tls_certs_only([]);
-    }
-    if let Some(time) = time(ClientConfigKey::Timeout)? {
-        builder = builder.timeout(time);
-    }
-    if let Some(time) = time(ClientConfigKey::ConnectTimeout)? {
-        builder = builder.connect_timeout(time);
-    }
-    if let Some(time) = time(ClientConfigKey::ReadTimeout)? {
-        builder = builder.read_timeout(time);
-    }
-    if let Some(time) = time(ClientConfigKey::PoolIdleTimeout)? {
-        builder = builder.pool_idle_timeout(time);
-    }
-    if is_set(ClientConfigKey::Http1Only) {
-        builder = builder.http1_only();
-    }
     if is_set(ClientConfigKey::Http2Only) {
-        builder = builder.http2_prior_knowledge();
+        return Err(failed(Astray(
+            "HTTP/2 alone is asked for: only HTTP/1.1 is spoken",
+        )));
     }
-    builder.build().map_err(failed)
+    let mut trust = Trust {
+        verify: !is_set(ClientConfigKey::AllowInvalidCertificates),
+        system: !is_set(ClientConfigKey::NoSystemCertificates),
+        more: Vec::new(),
+    };
+    let mut proxies = Proxies::of_env();
+    if let Some(url) = text(ClientConfigKey::ProxyUrl) {
+        let proxy = Proxy::new(&url).map_err(failed)?;
+        let without = text(ClientConfigKey::ProxyExcludes);
+        proxies = Proxies::one(proxy, &without.unwrap_or_default());
+        if let Some(certificate) = text(ClientConfigKey::ProxyCaCertificate) {
+            let certificate = Certificate::from_pem(certificate.as_bytes());
+            trust.more.push(certificate.map_err(failed)?);
+        }
+    }
+    let connect = time(ClientConfigKey::ConnectTimeout)?;
+    let mut config = throughline_web::agent(trust)
+        .https_only(!is_set(ClientConfigKey::AllowHttp))
+        .max_idle_connections(1)
+        .input_buffer_size(PIECE_BYTES)
+        .output_buffer_size(PIECE_BYTES)
+        .max_idle_age(time(ClientConfigKey::PoolIdleTimeout)?.unwrap_or(IDLE))
+        .timeout_resolve(connect)
+        .timeout_connect(connect)
+        .timeout_per_read(Some(time(ClientConfigKey::ReadTimeout)?.unwrap_or(SILENT)))
+        .timeout_per_write(Some(SILENT));
+    if let Some(name) = text(ClientConfigKey::UserAgent) {
+        config = config.user_agent(name);
+    }
+    Ok(Lines::new(config.build(), proxies))
 }
 
 /// As `object_store` reads them.
@@ -231,7 +242,7 @@ mod tests {
             ("https://token@h/x", Some("Basic dG9rZW46")),
             ("https://h/x?a=1", None),
         ] {
-            let connector = Connector::of(&Url::parse(url).unwrap());
+            let connector = Connector::of(&Url::parse(url).unwrap(), &Path::from("x"));
             let header = connector.authorization.as_ref();
             assert_eq!(header.and_then(|it| it.to_str().ok()), value, "{url}");
             assert!(!format!("{connector:?}").contains("Basic"));

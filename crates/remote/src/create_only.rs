@@ -14,11 +14,11 @@ use crate::client::Connector;
 
 /// Makes such clients.
 #[derive(Debug)]
-pub(crate) struct CreateOnly;
+pub(crate) struct CreateOnly(pub(crate) Connector);
 
 impl HttpConnector for CreateOnly {
     fn connect(&self, options: &ClientOptions) -> object_store::Result<HttpClient> {
-        let client = Connector::default().connect(options)?;
+        let client = self.0.connect(options)?;
         Ok(HttpClient::new(Completing(client)))
     }
 }
@@ -32,7 +32,7 @@ impl HttpService for Completing {
         let query = request.uri().query().unwrap_or_default();
         let is_of_upload = query.split('&').any(|part| part.starts_with("uploadId="));
         if is_of_upload && request.method().as_str() == "POST" {
-            let any = reqwest::header::HeaderValue::from_static("*");
+            let any = ureq::http::HeaderValue::from_static("*");
             request.headers_mut().insert("if-none-match", any);
         }
         self.0.execute(request).await

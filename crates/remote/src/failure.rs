@@ -1,9 +1,14 @@
 //! [`Failure`]: why an object cannot be opened or read, and whether it helps to try again.
 
+use std::error::Error;
 use std::io;
 use std::time::Duration;
 
+use crate::answers::{Refusal, Whole};
 use crate::name::without_secrets;
+
+/// The codes of stores for temporary credentials that do not hold any more.
+const EXPIRED: [&str; 3] = ["ExpiredToken", "ExpiredTokenException", "InvalidToken"];
 
 /// Why an object cannot be opened or read. No text holds credentials.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -73,49 +78,67 @@ pub(crate) enum Attempt {
 
 impl From<object_store::Error> for Attempt {
     fn from(error: object_store::Error) -> Attempt {
-        use object_store::Error;
+        use object_store::Error as Kind;
 
         let text = chain(&error);
+        if let Some(refusal) = cause::<Refusal>(&error) {
+            return refused(refusal, text);
+        }
+        if cause::<Whole>(&error).is_some() {
+            return Attempt::Final(Failure::NoRanges);
+        }
         match error {
-            Error::NotFound { .. } => Attempt::Final(Failure::NotFound),
-            Error::AlreadyExists { .. } => Attempt::Final(Failure::Exists),
-            Error::Precondition { .. } | Error::NotModified { .. } => {
+            Kind::NotFound { .. } => Attempt::Final(Failure::NotFound),
+            Kind::AlreadyExists { .. } => Attempt::Final(Failure::Exists),
+            Kind::Precondition { .. } | Kind::NotModified { .. } => {
                 let why = "the server has another version".to_owned();
                 Attempt::Final(Failure::Replaced(why))
             }
-            Error::PermissionDenied { .. } => Attempt::Final(Failure::Denied("status 403".into())),
-            Error::Unauthenticated { .. } => Attempt::Final(Failure::Denied("status 401".into())),
+            Kind::PermissionDenied { .. } => Attempt::Final(Failure::Denied("status 403".into())),
+            Kind::Unauthenticated { .. } => Attempt::Final(Failure::Denied("status 401".into())),
             // Of a server of HTTP that sent the whole object.
-            Error::NotSupported { .. } => Attempt::Final(Failure::NoRanges),
-            Error::InvalidPath { .. }
-            | Error::NotImplemented { .. }
-            | Error::UnknownConfigurationKey { .. } => Attempt::Final(Failure::Refused(text)),
-            _ => unclear(text),
+            Kind::NotSupported { .. } => Attempt::Final(Failure::NoRanges),
+            Kind::InvalidPath { .. }
+            | Kind::NotImplemented { .. }
+            | Kind::UnknownConfigurationKey { .. } => Attempt::Final(Failure::Refused(text)),
+            _ => Attempt::Again(text),
         }
     }
 }
 
-/// What the texts of `object_store` say, as it does not export the types of these errors.
-fn unclear(text: String) -> Attempt {
-    if text.contains("ExpiredToken") || text.contains("InvalidToken") {
+/// What an answer means that `object_store` has no error for.
+fn refused(refusal: &Refusal, text: String) -> Attempt {
+    let is_expired = |code: &str| EXPIRED.contains(&code);
+    if refusal.code.as_deref().is_some_and(is_expired) {
         return Attempt::Final(Failure::Denied("the token is expired or invalid".into()));
     }
-    if text.contains("non-partial response") {
-        return Attempt::Final(Failure::NoRanges);
-    }
-    let status = text.split_once("status code: ").map(|(_, rest)| rest);
-    let status = status.and_then(|rest| rest.get(..3)?.parse::<u16>().ok());
+    let status = refusal.status;
     match status {
-        // A precondition that a store did not translate.
-        Some(412) => Attempt::Final(Failure::Replaced("status 412".into())),
-        Some(408 | 425 | 429) => Attempt::Again(text),
-        Some(400..=499) => Attempt::Final(Failure::Refused(text)),
-        _ => Attempt::Again(text),
+        408 | 425 | 429 | 500.. => Attempt::Again(text),
+        412 => Attempt::Final(Failure::Replaced("status 412".into())),
+        401 | 403 if refusal.is_of_object => {
+            Attempt::Final(Failure::Denied(format!("status {status}")))
+        }
+        404 if refusal.is_of_object => Attempt::Final(Failure::NotFound),
+        409 if refusal.is_of_object => Attempt::Final(Failure::Exists),
+        _ => Attempt::Final(Failure::Refused(text)),
     }
 }
 
+/// The first cause of this type.
+fn cause<'a, T: Error + 'static>(error: &'a (dyn Error + 'static)) -> Option<&'a T> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(found) = error.downcast_ref() {
+            return Some(found);
+        }
+        next = error.source();
+    }
+    None
+}
+
 /// An error with its causes, in one line of bounded length.
-fn chain(error: &dyn std::error::Error) -> String {
+fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut next = error.source();
     while let Some(cause) = next {

@@ -22,9 +22,10 @@
 //!    ahead     what is fetched before it is read
 //!    fetch     one request for a run of chunks; tries: repeats it within its time
 //!    pin       what identifies the object; store: where it is, and with which credentials
-//!    secrets   of URLs, from the environment; client: HTTP, and what a redirect may carry along
+//!    secrets   of URLs, from the environment; client: its settings, and what a redirect may carry along
+//!    lines     HTTP, a thread for each request; answers: those that say no, as errors
 //!  upload      a new object, in parts; create_only: one that is there is not replaced
-//!    workers   the threads of the requests of either
+//!    workers   the thread that goes on with the requests of either
 //! ```
 //!
 //! Invariants:
@@ -35,13 +36,14 @@
 //! - A chunk from the disk is returned only if its checksum is right.
 //! - Every read returns within a bound, whatever the server does. A chunk that failed is tried again by the
 //!   next read.
-//! - Callers block; threads of a runtime that the object owns do the work, and are joined when it is dropped.
+//! - Callers block; threads of the object do the work, and end when it is dropped.
 //! - An object is uploaded as a whole or not at all.
 //! - Credentials, the queries of URLs among them, are in no message, and in no name of a file. They are sent
 //!   to no server but that of the object's own URL.
 #![forbid(unsafe_code)]
 
 mod ahead;
+mod answers;
 mod cache;
 mod chunks;
 mod claims;
@@ -50,6 +52,7 @@ mod create_only;
 mod evict;
 mod failure;
 mod fetch;
+mod lines;
 mod name;
 mod object;
 mod options;

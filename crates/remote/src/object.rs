@@ -130,8 +130,7 @@ impl Object {
         let options = options.checked();
         let patience = options.patience;
         let workers = Workers::new()?;
-        // The clients of some stores are made inside of a runtime.
-        let place = workers.inside(|| Place::of(name, patience, Uploads::Replace));
+        let place = Place::of(name, patience, Uploads::Replace);
         let place = place.map_err(Failure::opening)?;
         let (place, pin) = workers.wait(async move {
             let pin = fetch::pin(&place, patience).await;

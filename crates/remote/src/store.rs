@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use object_store::ClientConfigKey::{self, ConnectTimeout, Timeout};
+use object_store::ClientConfigKey::{self, ConnectTimeout};
 use object_store::ClientOptions;
 use object_store::ObjectStore;
 use object_store::RetryConfig;
@@ -47,13 +47,10 @@ fn once() -> RetryConfig {
     }
 }
 
-/// Times of the client: [`crate::fetch`] bounds a reply, as its time depends on its length.
-fn times(patience: Duration) -> [(ClientConfigKey, String); 2] {
+/// How long a connection may take to be made.
+fn connecting(patience: Duration) -> (ClientConfigKey, String) {
     let connect_ms = (patience / 3).as_millis().clamp(50, 10_000);
-    [
-        (ConnectTimeout, format!("{connect_ms}ms")),
-        (Timeout, "1h".to_owned()),
-    ]
+    (ConnectTimeout, format!("{connect_ms}ms"))
 }
 
 impl Place {
@@ -64,8 +61,6 @@ impl Place {
         patience: Duration,
         uploads: Uploads,
     ) -> Result<Place, Failure> {
-        // The library of TLS is chosen once for a process; if somebody has done so, it is used.
-        let _ = rustls::crypto::ring::default_provider().install_default();
         let built = Place::build(&secrets::whole(name)?, patience, uploads);
         built.map_err(|error| match Attempt::from(error) {
             Attempt::Again(text) => Failure::Refused(text),
@@ -80,21 +75,20 @@ impl Place {
     ) -> object_store::Result<Place> {
         let url = name.url();
         let path = Path::from_url_path(url.path())?;
-        let times = times(patience);
+        let (key, value) = connecting(patience);
         let mut endpoint = None;
         let mut in_parts: Option<Arc<dyn MultipartStore>> = None;
         let store: Arc<dyn ObjectStore> = match url.scheme() {
             "s3" => {
                 let mut builder = AmazonS3Builder::from_env().with_url(url.as_str());
-                for (key, value) in times {
-                    builder = builder.with_config(AmazonS3ConfigKey::Client(key), value);
-                }
+                builder = builder.with_config(AmazonS3ConfigKey::Client(key), value);
                 endpoint = builder
                     .get_config_value(&AmazonS3ConfigKey::S3Endpoint)
                     .or_else(|| builder.get_config_value(&AmazonS3ConfigKey::Endpoint));
+                let connector = Connector::new(&path);
                 builder = match uploads {
-                    Uploads::Create => builder.with_http_connector(CreateOnly),
-                    Uploads::Replace => builder.with_http_connector(Connector::default()),
+                    Uploads::Create => builder.with_http_connector(CreateOnly(connector)),
+                    Uploads::Replace => builder.with_http_connector(connector),
                 };
                 let store = Arc::new(builder.with_retry(once()).build()?);
                 in_parts = Some(Arc::<AmazonS3>::clone(&store));
@@ -102,24 +96,20 @@ impl Place {
             }
             "gs" => {
                 let mut builder = GoogleCloudStorageBuilder::from_env().with_url(url.as_str());
-                for (key, value) in times {
-                    builder = builder.with_config(GoogleConfigKey::Client(key), value);
-                }
+                builder = builder.with_config(GoogleConfigKey::Client(key), value);
                 endpoint = builder.get_config_value(&GoogleConfigKey::BaseUrl);
-                builder = builder.with_http_connector(Connector::default());
+                builder = builder.with_http_connector(Connector::new(&path));
                 let store = Arc::new(builder.with_retry(once()).build()?);
                 in_parts = Some(Arc::<GoogleCloudStorage>::clone(&store));
                 store
             }
             "az" => {
                 let mut builder = MicrosoftAzureBuilder::from_env().with_url(url.as_str());
-                for (key, value) in times {
-                    builder = builder.with_config(AzureConfigKey::Client(key), value);
-                }
+                builder = builder.with_config(AzureConfigKey::Client(key), value);
                 let account = builder.get_config_value(&AzureConfigKey::AccountName);
                 let at = builder.get_config_value(&AzureConfigKey::Endpoint);
                 endpoint = Some(format!("{account:?} {at:?}"));
-                builder = builder.with_http_connector(Connector::default());
+                builder = builder.with_http_connector(Connector::new(&path));
                 let store = Arc::new(builder.with_retry(once()).build()?);
                 in_parts = Some(Arc::<MicrosoftAzure>::clone(&store));
                 store
@@ -131,12 +121,10 @@ impl Place {
                 let _ = base.set_username("");
                 let _ = base.set_password(None);
                 let mut client = ClientOptions::new().with_allow_http(scheme == "http");
-                for (key, value) in times {
-                    client = client.with_config(key, value);
-                }
+                client = client.with_config(key, value);
                 let builder = HttpBuilder::new().with_url(base.as_str());
                 let builder = builder.with_client_options(client);
-                let builder = builder.with_http_connector(Connector::of(url));
+                let builder = builder.with_http_connector(Connector::of(url, &path));
                 Arc::new(builder.with_retry(once()).build()?)
             }
         };

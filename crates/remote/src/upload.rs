@@ -103,7 +103,7 @@ pub fn upload(
         false => Uploads::Create,
     };
     let workers = Workers::new()?;
-    let place = workers.inside(|| Place::of(name, options.patience, uploads));
+    let place = Place::of(name, options.patience, uploads);
     let mut place = place.map_err(Failure::opening)?;
     let Some(store) = place.in_parts.take() else {
         let why = "only s3://, gs:// and az:// take uploads";

@@ -1,4 +1,4 @@
-//! [`Workers`]: the thread that carries out requests, for callers that block.
+//! [`Workers`]: the thread that goes on with requests, for callers that block.
 
 use std::io;
 use std::sync::mpsc;
@@ -20,11 +20,12 @@ impl Workers {
     /// # Errors
     /// Of the system.
     pub(crate) fn new() -> io::Result<Workers> {
-        // Not one that starts its own threads: it panics if the system refuses them.
+        // Not one that starts its own threads: it panics if the system refuses them. Those that block read
+        // and write the cache.
         let runtime = Builder::new_current_thread()
             .max_blocking_threads(2)
-            .thread_name("object-name")
-            .enable_all()
+            .thread_name("object-cache")
+            .enable_time()
             .build()?;
         let handle = runtime.handle().clone();
         let (stop, stopped) = oneshot::channel();
@@ -43,12 +44,6 @@ impl Workers {
         work: impl Future<Output = ()> + Send + 'static,
     ) -> task::JoinHandle<()> {
         self.runtime.spawn(work)
-    }
-
-    /// Calls something inside of the runtime.
-    pub(crate) fn inside<T>(&self, make: impl FnOnce() -> T) -> T {
-        let _inside = self.runtime.enter();
-        make()
     }
 
     /// Returns what `work` does. The caller may be a thread of another runtime, so that this one cannot be

@@ -12,12 +12,16 @@ const MAY_USE: &[(&str, &[&str])] = &[
     // Below all others: any crate may use it.
     ("throughline-locks", &[]),
     ("throughline-archive", &[]),
-    ("throughline-registry", &["throughline-archive"]),
+    ("throughline-web", &[]),
+    (
+        "throughline-registry",
+        &["throughline-archive", "throughline-web"],
+    ),
     ("throughline-device", &[]),
     ("throughline-image", &["throughline-device"]),
     (
         "throughline-remote",
-        &["throughline-image", "throughline-device"],
+        &["throughline-image", "throughline-device", "throughline-web"],
     ),
     ("throughline-block", &["throughline-device"]),
     (

@@ -147,8 +147,9 @@ fn partitions_that_cannot_be_right_are_refused() {
 }
 
 fn crc(bytes: &[u8]) -> [u8; 4] {
-    let crc = crc::Crc::<u32>::new(&crc::CRC_32_ISO_HDLC);
-    crc.checksum(bytes).to_le_bytes()
+    let mut sum = flate2::Crc::new();
+    sum.update(bytes);
+    sum.sum().to_le_bytes()
 }
 
 /// A header in `sector`, with its checksum.
