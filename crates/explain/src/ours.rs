@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use throughline::internal::{RawLayers, VolumeLayers};
-use throughline::{BioInfo, Event, Listener, Op, Purpose, RawFile, SplitReason, Volume};
+use throughline::internal::VolumeLayers;
+use throughline::{BioInfo, Event, Listener, Op, Purpose, SplitReason, Volume};
 use throughline_fileio::{PageCache, throttle};
 use throughline_locks::{Mutex, Rank};
 
@@ -24,7 +24,6 @@ pub struct Watch {
     began: Instant,
     opened: Mutex<Vec<Arc<Watched>>>,
     variants: Arc<Variants>,
-    left_out: Mutex<Vec<String>>,
 }
 
 /// Observes one volume, plain file or device, or one variant of an experiment.
@@ -89,7 +88,6 @@ impl Watch {
             began: Instant::now(),
             opened: Mutex::default(),
             variants: Arc::default(),
-            left_out: Mutex::default(),
         }
     }
 
@@ -109,16 +107,6 @@ impl Watch {
     /// The listener shared by the variants of an experiment.
     pub fn variants(&self) -> &Arc<Variants> {
         &self.variants
-    }
-
-    /// Records something that the command does but that is not observed here.
-    pub fn note_omission(&self, what: String) {
-        self.left_out.lock().push(what);
-    }
-
-    /// What was not observed, one sentence each.
-    pub fn left_out(&self) -> Vec<String> {
-        self.left_out.lock().clone()
     }
 
     /// The accounts: one for each opened item, in that order, then one for each variant of an experiment.
@@ -192,16 +180,6 @@ impl Watched {
         self.listen_to(volume.cache());
     }
 
-    /// Like [`Watched::opened`], for a plain file or a device. Direct I/O creates no cache.
-    pub fn opened_raw(self: &Arc<Self>, file: &RawFile, direct: bool) {
-        if !direct {
-            file.prepare_cache();
-        }
-        if let Some(cache) = file.cache() {
-            self.listen_to(cache);
-        }
-    }
-
     fn listen_to(self: &Arc<Self>, cache: &PageCache) {
         let watched = Arc::clone(self);
         let listener = move |event: &throttle::Event| watched.throttled(event);
@@ -228,15 +206,6 @@ impl Watched {
         // Sync first, so that the write-back of the close is counted. The close itself reports any error.
         let _ = volume.sync();
         self.cached(CacheCounts::of(volume.cache()));
-        self.end_listening();
-    }
-
-    /// Like [`Watched::closing`], for a plain file or a device.
-    pub fn closing_raw(&self, file: &RawFile) {
-        let _ = file.sync_all();
-        if let Some(cache) = file.cache() {
-            self.cached(CacheCounts::of(cache));
-        }
         self.end_listening();
     }
 

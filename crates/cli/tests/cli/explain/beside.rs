@@ -80,20 +80,5 @@ fn kept_accounts_are_compared_and_reported() {
     ok(["lab", "report", small, large, "-o", str(&page)]);
     let html = fs::read_to_string(&page).unwrap();
     assert!(html.contains("Account of the path") && html.contains("write bio sizes"));
-    assert!(!html.contains("is not compared"), "it is");
-    let mail = run(["lab", "report", "--markdown", small, large]).text();
-    for part in [
-        "(1) small",
-        "(2) large",
-        "    write bio sizes",
-        "        (1) ",
-    ] {
-        assert!(mail.contains(part), "no {part:?}: {mail}");
-    }
-    assert!(
-        mail.lines().all(|line| line.chars().count() <= 78),
-        "{mail}"
-    );
-    let mail = run(["lab", "report", "--markdown", small]).text();
-    assert!(mail.contains("Account of image (throughline):"), "{mail}");
+    assert!(!html.contains("Not compared"), "it is");
 }

@@ -55,8 +55,8 @@ impl LabArgs {
     /// Whether it measures in this process.
     pub(crate) fn measures(&self) -> bool {
         match &self.command {
-            LabCommand::Run(_) | LabCommand::Founding(_) => true,
-            LabCommand::Compare(args) => args.measures(),
+            LabCommand::Run(args) => args.is_experiment(),
+            LabCommand::Founding(_) => true,
             _ => false,
         }
     }
@@ -64,42 +64,34 @@ impl LabArgs {
 
 #[derive(Debug, Subcommand)]
 enum LabCommand {
-    /// Run an experiment or your own workload, with all variants or targets interleaved, and record the
-    /// figures
+    /// Run an experiment, a job file of fio or commands, with all variants or targets interleaved, and record
+    /// the figures
     ///
     /// Commands do their own work: cmd:COMMAND is run by sh -c, in a new process for each sample, in the
     /// current directory or in ?dir=DIR. Measured are its elapsed time, its processor time and, with
     /// --figure, the number that it prints. To measure two builds side by side: --target
     /// 'cmd:./bench?dir=old' --target 'cmd:./bench?dir=new'.
     ///
-    /// A workload file describes the work: pattern, block size, threads, queue depth, size, sync policy
-    /// (--example prints one with every key). A target is where it runs. Our engine: on an image (image:PATH,
-    /// image:PATH:/file; image: makes one), on a file or block device (raw:PATH), on memory (memory:), on a
-    /// device model (model:NAME). System calls: in a directory of any mounted file system (dir:PATH), on a
-    /// file or block device (file:PATH), or, as root, in a file system made for the run on a loop device
-    /// (make:ext4, make:xfs, make:btrfs, with ?mkfs=ARGUMENTS&mount=OPTIONS). Mounts: our FUSE mount of a new
-    /// image (mount:), fuse2fs (fuse2fs:). --cache, --dirty-limit, --bio-target and similar options apply to
-    /// our engine's targets; a mount has its own (mount:?mount=cache_size=64M).
-    ///
-    /// A job file of fio (it begins with a [section]) is run by fio, once for each sample, on every target
-    /// with a path: in a new directory in dir:PATH, in make:, mount: and fuse2fs: (?size=8G makes it large
-    /// enough for 8 GiB; by default, for the sizes of the jobs), or on file:PATH, to which jobs can write
-    /// only with --overwrite. Recorded are fio's bandwidth, IOPS and completion latencies. A job must not
-    /// name a place outside the target (directory=, a filename= with another directory). Files are kept for
-    /// the next round, unless the job says unlink=1.
+    /// A job file of fio (JOB.fio) is run by fio, once for each sample, on every target: in a new directory
+    /// in dir:PATH; in a file system made for the run, as root on a loop device (make:ext4, make:xfs,
+    /// make:btrfs, with ?mkfs=ARGUMENTS&mount=OPTIONS), by our FUSE mount (mount:, with
+    /// ?mount=cache_size=64M) or by fuse2fs (fuse2fs:); or on file:PATH, a file or block device, to which
+    /// jobs can write only with --overwrite. ?size=8G makes a file system large enough for 8 GiB; by default,
+    /// it has room for the sizes of the jobs. Recorded are fio's bandwidth, IOPS and completion latencies. A
+    /// job must not name a place outside the target (directory=, a filename= with another directory). Files
+    /// are kept for the next round, unless the job says unlink=1.
     ///
     /// Each round measures every target once, in a new random order. An effect of the position in the round
     /// is reported.
     ///
     /// Everything that the run makes is removed at its end. Only kill -9 leaves files and directories named
-    /// throughline-lab-… in the directory of a target or of --dir, and the file of raw: or file:; if a file
-    /// system was just being made, also its loop device (see losetup -a) and its mount (see findmnt). They
-    /// can be removed safely.
+    /// throughline-lab-… in the directory of a target or of --dir; if a file system was just being made, also
+    /// its loop device (see losetup -a) and its mount (see findmnt). They can be removed safely.
     ///
     /// Each sample is written to the result file at once; Ctrl-C ends the run and keeps the samples taken so
     /// far.
     ///
-    /// Exit codes: 0: completed; 1: failed; 2: wrong command line or workload file; 130: interrupted.
+    /// Exit codes: 0: completed; 1: failed; 2: wrong command line; 130: interrupted.
     Run(run::RunArgs),
     /// List the experiments
     List,
@@ -182,10 +174,10 @@ enum LabCommand {
     Founding(founding::FoundingArgs),
     /// List the device models, or show one with the source of every number
     Models(models::ModelsArgs),
-    /// Write a report of results: an HTML page with plots, or Markdown for e-mail
+    /// Write a report of results: an HTML page with pictures
     ///
-    /// The page is one self-contained file: tables, samples over time, distributions, latencies, ratios, and
-    /// accounts of the I/O path. Of several results, the first is the base of comparisons.
+    /// The page is one self-contained file: the tables that the terminal shows, samples, latencies, ratios,
+    /// bios over time, and accounts of the I/O path. Of several results, the first is the base of comparisons.
     ///
     /// Exit codes: 0: written; 1: a result cannot be read, or the report cannot be written; 2: wrong command
     /// line.
