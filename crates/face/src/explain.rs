@@ -195,7 +195,7 @@ pub fn ours<C>(
     };
     let (inner, command) = parsed.ok_or_else(|| {
         Failure::Usage(
-            "explain traces commands that do I/O in their own process, such as cp, mount and 'lab run'; for \
+            "explain traces commands that do I/O in their own process, such as cp and mount; for \
              an existing mount use 'throughline status DIR', and for other programs 'explain --kernel'"
                 .into(),
         )

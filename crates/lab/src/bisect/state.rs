@@ -223,16 +223,6 @@ impl State {
         Ok(())
     }
 
-    /// Discards a commit's measurements and build result.
-    pub(super) fn forget(&mut self, commit: &str) -> Result<()> {
-        self.events.retain(|event| match event {
-            Event::Build { id, .. } | Event::Fault { id, .. } => id != commit,
-            Event::Pair(pair) => pair.new != commit,
-            _ => true,
-        });
-        self.write_again()
-    }
-
     /// Discards the build and measurement failures of these commits.
     pub(super) fn forget_failures(&mut self, commits: &[String]) -> Result<()> {
         self.events.retain(|event| match event {

@@ -1,22 +1,16 @@
 //! The experiments by name.
 
 mod cache_hit;
-mod cp_stream;
-mod cp_tree;
+mod copies;
 mod founding1;
 mod founding2;
 mod founding3;
 mod founding4;
 mod founding5;
 mod hammer;
-mod journal_cost;
+mod images;
 mod mount;
 mod open;
-mod overlay_cost;
-mod pack;
-mod pack_large;
-mod pack_million;
-mod pack_trees;
 
 use std::collections::BTreeMap;
 
@@ -75,28 +69,27 @@ pub const EXPERIMENTS: &[Experiment] = experiments! {
     founding5::run, "founding/5",
         "report 5: 32 KiB sequential buffered writes; device handle cached in the open file, \
          looked up per page";
-    cp_stream::run, "cp/stream",
+    |s, o| copies::run(&copies::CP_STREAM, s, o), "cp/stream",
         "cp of a 2 GiB file into an ext4 image, cp and cat out of it; dd by O_DIRECT on plain files, cat on \
          the kernel's loop mount";
-    cp_tree::run, "cp/tree",
-        "cp -r of 50,000 small files into an ext4 image, and debugfs -w with a script for the same tree; \
-         cp -a of 20,000, and the kernel's";
-    pack_trees::run, "pack/trees",
-        "images from 120,000 small files, in nested directories and in one: pack, mke2fs -d, the crate mkext4";
-    pack_large::run, "pack/large",
-        "an image from 4 GiB in four files: pack, mke2fs -d, the crate mkext4, dd by O_DIRECT";
-    pack_million::run, "pack/million",
+    |s, o| copies::run(&copies::CP_TREE, s, o), "cp/tree",
+        "cp -a of 20,000 small files into an ext4 image, and the kernel's on a loop mount";
+    |s, o| copies::run(&copies::PACK_TREES, s, o), "pack/trees",
+        "an image from 120,000 small files: pack, mke2fs -d";
+    |s, o| copies::run(&copies::PACK_LARGE, s, o), "pack/large",
+        "an image from 4 GiB in four files: pack, mke2fs -d, dd by O_DIRECT";
+    |s, o| copies::run(&copies::PACK_MILLION, s, o), "pack/million",
         "images from 100,000 and 1,000,000 small files: time and memory of pack";
     open::run, "open/1tib",
         "opening a 1 TiB ext4 image on a sparse file: time and memory";
-    overlay_cost::run, "overlay/cost",
+    images::overlay, "overlay/cost",
         "streams, random writes, small files, rewrites, fsyncs and reads through a new overlay over a raw base; \
          the same on a plain image";
     cache_hit::run, "cache/hit",
         "4 KiB random reads of a cached file over threads: our page cache, pread on the kernel's, \
          a bare copy";
-    journal_cost::run, "journal/cost",
-        "streams, 50,000 small files and fsyncs with and without a journal; fsyncs of the kernel's ext4";
+    images::journal, "journal/cost",
+        "streams and fsyncs with and without a journal; fsyncs of the kernel's ext4";
     |s, o| mount::run(&mount::STREAM, s, o), "mount/stream",
         "1 GiB written with fsync and read cold through our mount on both transports, the kernel's ext4, \
          fuse2fs; direct";

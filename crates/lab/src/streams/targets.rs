@@ -111,7 +111,6 @@ impl Ours {
 
     pub(crate) fn plain(path: &Path, settings: &Settings<'_>) -> Result<Ours> {
         let file = settings.opening().open_raw(path)?;
-        settings.observe_cache_of(&file);
         Ok(Ours::new(Opened::Raw(file)))
     }
 
@@ -125,7 +124,6 @@ impl Ours {
         let file = options
             .cache_bytes(Some(cache_bytes))
             .open_raw_block_device(device)?;
-        settings.observe_cache_of(&file);
         Ok(Ours::new(Opened::Raw(file)))
     }
 

@@ -2,10 +2,8 @@
 
 use std::fs;
 
-use serde_json::Value;
-
 use super::{MIB, accounts, count, sizes, str};
-use crate::common::{Image, fails, lab_is_missing, noise, run, tools_are_missing};
+use crate::common::{Image, fails, noise, run, tools_are_missing};
 
 #[test]
 fn a_copy_into_an_image_is_explained() {
@@ -102,42 +100,6 @@ fn the_commands_own_end_is_the_end() {
     );
     let help = run(["explain", "cp", "--help"]);
     assert_eq!((help.code, help.stderr.as_str()), (Some(0), ""));
-}
-
-#[test]
-fn an_experiment_is_explained_by_its_variants() {
-    if tools_are_missing() || lab_is_missing() {
-        return;
-    }
-    let image = Image::new("1M", &["-t", "ext2"]);
-    let (account, kept) = (image.sibling("account"), image.sibling("run.jsonl"));
-    let dir = image.sibling("");
-    let explain = ["explain", "--json", "--to", str(&account)];
-    let lab = [
-        "lab",
-        "run",
-        "open/1tib",
-        "--rounds",
-        "2",
-        "--dir",
-        str(&dir),
-        "--out",
-        str(&kept),
-    ];
-    let ran = run(explain.iter().chain(&lab));
-    assert_eq!(ran.code, Some(0), "{}", ran.stderr);
-    let all: Value = serde_json::from_str(&fs::read_to_string(&account).unwrap()).unwrap();
-    let accounts = all["accounts"].as_array().unwrap();
-    let series: Vec<&str> = accounts
-        .iter()
-        .filter_map(|a| a["series"].as_str())
-        .collect();
-    assert_eq!(series, ["read only", "writable"]);
-    // Two samples, without the warm-up. Each reads the same metadata when it opens the file.
-    let read = count(&accounts[0], "bios", "read metadata");
-    assert!(read.0 > 0 && read.0.is_multiple_of(2), "{all}");
-    assert_eq!(count(&accounts[0], "bios", "flush").0, 0);
-    assert!(count(&accounts[1], "bios", "write metadata").0 > 0, "{all}");
 }
 
 #[test]

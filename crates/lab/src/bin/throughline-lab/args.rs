@@ -4,14 +4,13 @@ use std::path::{Path, PathBuf};
 
 use clap::{Arg, ArgAction, Args, Parser, Subcommand};
 use clap_complete::Shell;
-use throughline_face::explain::ExplainArgs;
 use throughline_face::globals::Globals;
 use throughline_fuse::MountOptions;
 
 use crate::context::Context;
 use crate::problem::{Doing, Failure, Problem};
 use crate::text::quote;
-use crate::{bisect, compare, founding, gate, generate, list, models, report, run, step};
+use crate::{bisect, compare, founding, gate, generate, list, report, run};
 
 /// The command line.
 #[derive(Debug, Parser)]
@@ -34,8 +33,6 @@ pub(crate) enum Command {
     /// Measure, compare, bisect and report on I/O paths: ours, or that of any file system
     #[command(version, disable_version_flag = true, arg = version())]
     Lab(LabArgs),
-    /// Show what the I/O path did while a command of the lab ran
-    Explain(ExplainArgs),
 }
 
 /// The option `--version`, which `throughline lab --help` does not show.
@@ -49,17 +46,6 @@ fn version() -> Arg {
 pub(crate) struct LabArgs {
     #[command(subcommand)]
     command: LabCommand,
-}
-
-impl LabArgs {
-    /// Whether it measures in this process.
-    pub(crate) fn measures(&self) -> bool {
-        match &self.command {
-            LabCommand::Run(args) => args.is_experiment(),
-            LabCommand::Founding(_) => true,
-            _ => false,
-        }
-    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -149,31 +135,15 @@ enum LabCommand {
     /// Example: throughline lab bisect --good v1.0 --bad main --build 'make -j8' --measure './bench --seconds
     /// 10 | tail -n 1'
     Bisect(Box<bisect::BisectArgs>),
-    /// Classify a commit as good or bad for 'git bisect run', by measuring
-    ///
-    /// Builds the checked-out commit in place and measures it, in pairs of runs, against the good commit.
-    /// That one is built once, in a worktree that is kept for the next steps ('--end' removes it). The
-    /// commands are run as by 'lab bisect', which does the whole bisection and is more reliable: here the
-    /// confidence holds for each commit, not for all together.
-    ///
-    /// Exit codes, as for 'git bisect run': 0: good; 1: bad; 125: skip: the commit could not be built,
-    /// measured or classified; 128: failed, or wrong command line; 130: interrupted. The last two end 'git
-    /// bisect run'.
-    ///
-    /// Example: git bisect start v2.0 v1.0 && git bisect run throughline lab step --good v1.0 --bad v2.0
-    /// --build make --measure ./bench
-    Step(Box<step::StepArgs>),
     /// Reproduce the five reports that the project started from: their claims and the results here
     ///
-    /// Each runs on the disk of --dir, in memory and on models of the reporters' devices ('lab models'), with
+    /// Each runs on the disk of --dir, in memory and on models of the reporters' devices, with
     /// negative controls: the report's old way, ours, the kernel's, and the project's limits with their
     /// results. Needs mke2fs; without root and loop devices, the kernel's column is empty. Takes minutes with
     /// --scale 10, half an hour in full.
     ///
     /// Exit codes: 0: all ran, whatever the results; 1: one failed; 2: wrong command line; 130: interrupted.
     Founding(founding::FoundingArgs),
-    /// List the device models, or show one with the source of every number
-    Models(models::ModelsArgs),
     /// Write a report of results: an HTML page with pictures
     ///
     /// The page is one self-contained file: the tables that the terminal shows, samples, latencies, ratios,
@@ -216,10 +186,8 @@ enum LabCommand {
 impl Command {
     /// Whether `--json` was given after the command's name.
     pub(crate) fn json(&self) -> bool {
-        match self {
-            Command::Lab(args) => args.json(),
-            Command::Explain(args) => args.json.json,
-        }
+        let Command::Lab(args) = self;
+        args.json()
     }
 }
 
@@ -231,7 +199,6 @@ impl LabArgs {
             LabCommand::Gate(args) => args.json.json,
             LabCommand::Bisect(args) => args.json.json,
             LabCommand::Founding(args) => args.json.json,
-            LabCommand::Models(args) => args.json.json,
             _ => false,
         }
     }
@@ -244,9 +211,7 @@ impl LabArgs {
             LabCommand::Compare(args) => compare::run(args, context),
             LabCommand::Gate(args) => gate::run(args, context),
             LabCommand::Bisect(args) => bisect::run(args, context),
-            LabCommand::Step(args) => step::run(args, context),
             LabCommand::Founding(args) => founding::run(args, context),
-            LabCommand::Models(args) => models::run(args, context),
             LabCommand::Report(args) => report::run(args, context),
             LabCommand::Completions { shell } => generate::completions(*shell, context),
             LabCommand::Man { dir } => generate::man(dir),

@@ -125,11 +125,10 @@ fn plan(args: &BisectArgs) -> Result<(Plan, Option<std::path::PathBuf>), Failure
     let request = Request {
         dir: args.candidate.dir.clone(),
         good: good.clone(),
-        bad: Some(bad.clone()),
+        bad: bad.clone(),
         terms: Terms {
             size_pairs: args.size_pairs as usize,
             first_parent: args.first_parent,
-            in_checkout: false,
             ..args.candidate.terms(build, measure)
         },
     };

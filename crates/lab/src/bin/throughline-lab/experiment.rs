@@ -71,7 +71,6 @@ pub(crate) fn measure(
             let interrupted = |_| throughline_lab::Error::new("interrupted");
             context.interrupt.check().map_err(interrupted)
         },
-        watch: context.watch.as_deref(),
     };
     let started = second(Timestamp::now()).to_string();
     let given: BTreeMap<String, Value> = BTreeMap::from([

@@ -50,7 +50,7 @@ pub(crate) struct RunArgs {
 
 impl RunArgs {
     /// Whether it runs an experiment, not a job file of fio or commands.
-    pub(crate) fn is_experiment(&self) -> bool {
+    fn is_experiment(&self) -> bool {
         let name = self.name.as_deref();
         name.is_some_and(|name| name.extension().is_none_or(|extension| extension != "fio"))
     }

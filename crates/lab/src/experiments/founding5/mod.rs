@@ -90,10 +90,6 @@ pub(super) fn run(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<()> 
         Target::on_disk(Place::Ext4, settings, &image, disk_bytes)?,
         Target::on_disk(Place::Raw, settings, &plain, disk_bytes)?,
     ];
-    let caches = memory.iter().chain(&disk).map(|of| of.opened.cache());
-    caches
-        .flatten()
-        .for_each(|cache| settings.observe_cache(cache));
     let buffer = &AlignedBuf::zeroed(CALL_BYTES as usize, PAGE_BYTES as usize);
     let mut variants = Vec::new();
     for (where_, targets) in [("memory", &memory), ("disk", &disk)] {
