@@ -99,11 +99,6 @@ impl<'a> Page<'a> {
         Page { room, used: 0 }
     }
 
-    /// The length of what was put into it, in bytes.
-    pub(super) fn used(&self) -> usize {
-        self.used
-    }
-
     pub(super) fn has_room(&self, name: &Listed, plus: bool) -> bool {
         let entry = if plus { size_of::<EntryOut>() } else { 0 };
         let name = (size_of::<Dirent>() + name.name.len()).next_multiple_of(8);

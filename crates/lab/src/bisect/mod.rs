@@ -78,15 +78,6 @@ pub struct Plan {
     pub terms: Terms,
 }
 
-impl Plan {
-    /// The plan in short, such as `1a2b3c4..5d6e7f8, ./bench`.
-    fn in_short(&self) -> String {
-        let short = |id: &str| id.chars().take(10).collect::<String>();
-        let (good, bad) = (short(&self.good), short(&self.bad));
-        format!("{good}..{bad}, {}", self.terms.measure)
-    }
-}
-
 /// A bisection as requested by the user.
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -245,47 +236,6 @@ impl Bisection {
             limits,
             state,
             trees,
-        })
-    }
-
-    /// The plan and the directory of this repository's only unfinished bisection.
-    ///
-    /// # Errors
-    /// If there is none, or more than one.
-    pub fn unfinished(dir: &Path, folder: Option<&Path>) -> Result<(Plan, PathBuf)> {
-        let git = Git::of(dir)?;
-        let folders = match folder {
-            Some(folder) => vec![folder.to_owned()],
-            None => {
-                let entries = std::fs::read_dir(state::home()?).into_iter().flatten();
-                entries.flatten().map(|entry| entry.path()).collect()
-            }
-        };
-        let mut found: Vec<(Plan, PathBuf)> = folders
-            .into_iter()
-            .filter_map(|folder| {
-                let (plan, ended) = state::look(&folder)?;
-                (!ended && plan.repository == git.common()).then_some((plan, folder))
-            })
-            .collect();
-        if found.len() > 1 {
-            let list = found.iter().fold(String::new(), |list, (plan, folder)| {
-                format!(
-                    "{list}\n    --state '{}': {}",
-                    folder.display(),
-                    plan.in_short()
-                )
-            });
-            return Err(Error::new(format!(
-                "several bisections of this repository are unfinished: repeat the whole command, or name \
-                 the directory{list}"
-            )));
-        }
-        found.pop().ok_or_else(|| {
-            Error::new(format!(
-                "there is no unfinished bisection of {}: start one with --good, --bad, --build and --measure",
-                git.common().display()
-            ))
         })
     }
 

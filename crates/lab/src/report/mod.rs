@@ -42,10 +42,14 @@ impl Report {
         let Some(((name, base), others)) = runs.split_first() else {
             return Err(Error::new("there is no result to show"));
         };
-        let compared = others.iter().map(|(other, new)| {
+        // What `explain` has written has no samples.
+        let others = others
+            .iter()
+            .filter(|(_, new)| !base.columns().is_empty() || !new.columns().is_empty());
+        let compare = |(other, new): &(String, Record)| {
             Comparison::of_runs(&[(name, base)], &[(other, new)], &Choice::default())
-        });
-        let compared = compared.collect();
+        };
+        let compared = others.map(compare).collect();
         Ok(Report { runs, compared })
     }
 

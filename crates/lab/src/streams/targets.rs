@@ -5,7 +5,6 @@
 //! memory.
 
 use std::cell::Cell;
-use std::ops::Deref;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
@@ -81,10 +80,9 @@ pub(crate) enum Place {
     Plain(RawFile),
 }
 
-impl Deref for Place {
-    type Target = Handle;
-
-    fn deref(&self) -> &Handle {
+impl Place {
+    /// The file, in either place.
+    pub(crate) fn handle(&self) -> &Handle {
         match self {
             Place::InImage(file) => file,
             Place::Plain(file) => file,
@@ -200,10 +198,10 @@ pub(crate) struct OurStream {
 
 impl Stream for OurStream {
     fn write(&mut self, at: u64, bytes: &[u8]) -> Result<()> {
-        Ok(self.file.write_all_at(bytes, self.base + at)?)
+        Ok(self.file.handle().write_all_at(bytes, self.base + at)?)
     }
 
     fn finish(&mut self) -> Result<()> {
-        Ok(self.file.sync_all()?)
+        Ok(self.file.handle().sync_all()?)
     }
 }

@@ -161,7 +161,7 @@ impl Part {
                 Step::Measure(aim, act) => {
                     if unit == Unit::Mib {
                         // Memory for the data, in our cache or in the kernel's.
-                        warm(size * 5 << 18);
+                        warm((size * 5) << 18);
                     }
                     let rate = act.per_second(session, size)?;
                     sample.push(match (unit, act) {

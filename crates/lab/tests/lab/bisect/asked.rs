@@ -134,49 +134,6 @@ fn a_bare_repository_is_as_good() {
 }
 
 #[test]
-fn an_option_that_would_not_be_heeded_is_refused() {
-    if git_is_missing() {
-        return;
-    }
-    let repository = Repository::of(&line(4, 2));
-    for more in [
-        &["--resume", "--max-pairs", "100"][..],
-        &["--resume", "--measure", "true"],
-        &["--abandon", "--good", "main"],
-    ] {
-        let ran = ran(repository.lab("bisect").args(more));
-        assert_eq!(ran.code, Some(2), "{more:?}: {}", ran.stderr);
-    }
-}
-
-#[test]
-fn of_several_that_are_unfinished_each_is_named() {
-    if git_is_missing() {
-        return;
-    }
-    let repository = Repository::of(&line(4, 2));
-    let none = ran(repository.lab("bisect").arg("--resume"));
-    assert!(
-        none.stderr.contains("start one with --good"),
-        "{}",
-        none.stderr
-    );
-    for command in ["exit 4", "exit 5"] {
-        let failed = ran(&mut repository.asked("true", command));
-        assert_eq!(failed.code, Some(1), "{}", failed.stderr);
-    }
-    let several = ran(repository.lab("bisect").arg("--resume"));
-    assert_eq!(several.code, Some(2), "{}", several.stderr);
-    for named in ["exit 4", "exit 5", "--state '"] {
-        assert!(
-            several.stderr.contains(named),
-            "{named}: {}",
-            several.stderr
-        );
-    }
-}
-
-#[test]
 fn a_full_disk_is_not_a_bad_build() {
     if git_is_missing() || !crate::common::is_root() {
         return;
