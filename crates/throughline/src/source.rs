@@ -46,7 +46,8 @@ pub(crate) trait Source: Send + Sync {
     /// The lengths of the pieces of the cache's memory that hold a range, if it is cached as a whole.
     fn cached_pieces(&self, offset: u64, len: u64) -> Option<Vec<usize>>;
 
-    /// As `read` of a buffered handle, if the whole range is cached, but calls with the pieces of the cache's memory, which is locked meanwhile.
+    /// As `read` of a buffered handle, if the whole range is cached, but calls with the pieces of the cache's
+    /// memory, which is locked meanwhile.
     fn lend_cached(
         &self,
         offset: u64,

@@ -7,8 +7,8 @@
 //!  reap  ◄──── Clock: wait until then ◄────────────────────────────────┘
 //! ```
 //!
-//! - A [`Model`] describes a device: limits, [`Law`], [`Host`]. `catalogue.rs` says where each number is from.
-//!   [`find`] looks one up by name, [`MODELS`] lists all.
+//! - A [`Model`] describes a device: limits, [`Law`], [`Host`]. `catalogue.rs` says where each number is
+//!   from. [`find`] looks one up by name, [`MODELS`] lists all.
 //! - A [`ModelDevice`] is a `BlockDevice` made from a model, over any content.
 //! - A [`Scaling`] is the law of many cores with and without a cache line that all of them write: founding
 //!   report 2.

@@ -65,8 +65,8 @@ impl RawFile {
     /// the number of bytes written: less than given only if an error or the device's end came after them.
     ///
     /// # Errors
-    /// [`Reason::NoSpace`], [`Reason::TooLarge`], [`Reason::ReadOnly`]; errors of the device if a block is changed in part; errors
-    /// of write-back if memory is full of data that it cannot write.
+    /// [`Reason::NoSpace`], [`Reason::TooLarge`], [`Reason::ReadOnly`]; errors of the device if a block is
+    /// changed in part; errors of write-back if memory is full of data that it cannot write.
     pub fn write_buffered(&self, at: Option<u64>, bufs: &[IoSlice<'_>]) -> Result<(u64, usize)> {
         check_writable(self.disk())?;
         let host = self.cached();

@@ -32,41 +32,41 @@ const FILES_PER_FOLDER: u64 = 100;
 const DATA: &str = "/data";
 
 /// Work on a volume, and the quantities that it measures.
-type Work = fn(&Bench<'_>, &Image) -> Result<Sample>;
+type Work = fn(&Tools<'_>, &Image) -> Result<Sample>;
 const WORKS: [(&str, Work, &[&str]); 6] = [
     (
         "stream",
-        |bench, image| bench.stream(image),
+        |tools, image| tools.stream(image),
         &["write", "read back"],
     ),
     (
         "read of the base",
-        |bench, image| bench.read_base(image),
+        |tools, image| tools.read_base(image),
         &["read"],
     ),
     (
         "random 4 KiB writes",
-        |bench, image| bench.random_writes(image),
+        |tools, image| tools.random_writes(image),
         &["rate"],
     ),
     (
         "rewrite of the base",
-        |bench, image| bench.rewrite(image),
+        |tools, image| tools.rewrite(image),
         &["write"],
     ),
     (
         "small files",
-        |bench, image| bench.small_files(image),
+        |tools, image| tools.small_files(image),
         &["rate"],
     ),
     (
         "fsync of appends",
-        |bench, image| bench.appends(image),
+        |tools, image| tools.appends(image),
         &["rate"],
     ),
 ];
 
-struct Bench<'a> {
+struct Tools<'a> {
     settings: &'a Settings<'a>,
     source: AlignedBuf,
     /// Of the stream, and of the data in the base.
@@ -91,11 +91,11 @@ pub(super) fn overlay(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<
     const SIDES: [&str; 3] = ["overlay", "plain", "plain again"];
     let scratch = settings.scratch()?;
     let [base, plain, overlay] = ["base", "plain", "overlay"].map(|name| scratch.path().join(name));
-    let bench = &Bench::new(settings);
+    let tools = &Tools::new(settings);
     for path in [&base, &plain] {
-        bench.make(path)?;
+        tools.make(path)?;
         let volume = settings.volume(path)?;
-        bench.write_stream(&volume.create_file(DATA)?)?;
+        tools.write_stream(&volume.create_file(DATA)?)?;
         volume.close()?;
     }
     let over = Image::of(&base, Some(overlay));
@@ -103,7 +103,7 @@ pub(super) fn overlay(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<
     for (name, work, quantities) in WORKS {
         let label = |side: &str| format!("{name}, {side}");
         let sides = SIDES.into_iter().zip([&over, &plain, &plain]);
-        let variants = sides.map(|(side, image)| Variant::new(label(side), || work(bench, image)));
+        let variants = sides.map(|(side, image)| Variant::new(label(side), || work(tools, image)));
         outcome.measure(settings, 7, variants.collect::<Vec<_>>())?;
         for quantity in quantities {
             let [over, plain, again] = SIDES.map(label);
@@ -122,8 +122,8 @@ pub(super) fn journal(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<
     const WITHOUT: &[&str] = &["-O", "^has_journal"];
     let scratch = settings.scratch()?;
     let path = scratch.path().join("image");
-    let bench = &Bench::new(settings);
-    bench.make(&path)?;
+    let tools = &Tools::new(settings);
+    tools.make(&path)?;
     let image = |new, threads| Image {
         new: Some(new),
         threads,
@@ -136,7 +136,7 @@ pub(super) fn journal(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<
         ("no journal again", WITHOUT),
     ] {
         let image = image(new, 1);
-        let stream = move || bench.stream(&image);
+        let stream = move || tools.stream(&image);
         variants.push(Variant::new(format!("stream, {name}"), stream));
     }
     for (threads, _) in FSYNCS {
@@ -147,12 +147,12 @@ pub(super) fn journal(settings: &Settings<'_>, outcome: &mut Outcome) -> Result<
         ] {
             let image = image(new, threads);
             let name = format!("fsync, {name}, {threads} threads");
-            variants.push(Variant::new(name, move || bench.appends(&image)));
+            variants.push(Variant::new(name, move || tools.appends(&image)));
         }
         if may_mount() {
             let image = image(WITH, threads);
             let name = format!("fsync, kernel ext4, {threads} threads");
-            variants.push(Variant::new(name, move || bench.kernels_appends(&image)));
+            variants.push(Variant::new(name, move || tools.kernels_appends(&image)));
         }
     }
     outcome.measure(settings, 7, variants)?;
@@ -220,9 +220,9 @@ impl Image {
     }
 }
 
-impl<'a> Bench<'a> {
-    fn new(settings: &'a Settings<'a>) -> Bench<'a> {
-        Bench {
+impl<'a> Tools<'a> {
+    fn new(settings: &'a Settings<'a>) -> Tools<'a> {
+        Tools {
             settings,
             source: writers::source(),
             stream_bytes: settings.scaled(1024 * MIB, 16 * MIB) / MIB * MIB,

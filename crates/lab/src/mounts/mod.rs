@@ -137,8 +137,8 @@ impl<'a> Bench<'a> {
         self.scratch("image")
     }
 
-    /// Runs `work` for every contestant, each with its own file system, interleaved. The image of our mount must
-    /// pass `e2fsck` after each sample.
+    /// Runs `work` for every contestant, each with its own file system, interleaved. The image of our mount
+    /// must pass `e2fsck` after each sample.
     pub(crate) fn compare(
         &self,
         outcome: &mut Outcome,

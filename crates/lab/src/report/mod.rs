@@ -1,11 +1,11 @@
-//! [`Report`]: result files as one self-contained page: the tables of the terminal, and pictures of what tables
-//! do not show.
+//! [`Report`]: result files as one self-contained page: the tables of the terminal, and pictures of what
+//! tables do not show.
 //!
 //! Invariants:
 //! - The page makes no requests and has no scripts; its content security policy (CSP) forbids both.
 //! - Names from a file are data: they are escaped.
-//! - Any [`Record`] gives a page of bounded size: without samples, with one, with a hundred thousand, with NaN,
-//!   or torn.
+//! - Any [`Record`] gives a page of bounded size: without samples, with one, with a hundred thousand, with
+//!   NaN, or torn.
 
 mod pictures;
 mod svg;

@@ -106,8 +106,8 @@ pub(super) fn intervals(title: &str, all: &[Interval]) -> Markup {
     picture(title, &scale, height, &marks)
 }
 
-/// A picture for each kind of operation: to the right the latency, as a power of ten; upwards the share of the
-/// operations that took longer, 1, 0.1, 0.01 and so on.
+/// A picture for each kind of operation: to the right the latency, as a power of ten; upwards the share of
+/// the operations that took longer, 1, 0.1, 0.01 and so on.
 pub(super) fn latencies(runs: &[(String, Record)]) -> Markup {
     type Classes = Vec<(f64, u64)>;
     let mut all: BTreeMap<&str, BTreeMap<(&str, &str), Classes>> = BTreeMap::new();

@@ -132,7 +132,7 @@ fn a_run_beside_another_is_compared() {
     );
     let page = page(vec![("before", before.clone()), ("after", after)]);
     assert!(page.contains("1 not enough evidence"), "one pair: {page}");
-    let other = record(samples("b", 9, 100.0));
+    let other = record([samples("b", 9, 100.0), samples("c", 9, 100.0)].concat());
     let page = self::page(vec![("before", before), ("other", other)]);
     assert!(page.contains("Not compared"), "{page}");
 }

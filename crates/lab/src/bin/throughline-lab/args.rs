@@ -147,7 +147,7 @@ enum LabCommand {
     /// Write a report of results: an HTML page with pictures
     ///
     /// The page is one self-contained file: the tables that the terminal shows, samples, latencies, ratios,
-    /// bios over time, and accounts of the I/O path. Of several results, the first is the base of comparisons.
+    /// bios over time, and accounts of the I/O path. Of several results, the first is the base.
     ///
     /// Exit codes: 0: written; 1: a result cannot be read, or the report cannot be written; 2: wrong command
     /// line.

@@ -1,5 +1,5 @@
-//! `lab run`: runs an experiment, a job file of fio or commands, with all variants or targets interleaved, and
-//! records the result.
+//! `lab run`: runs an experiment, a job file of fio or commands, with all variants or targets interleaved,
+//! and records the result.
 
 use std::path::{Path, PathBuf};
 

@@ -35,8 +35,8 @@ pub(super) struct Plan {
     ratios: &'static [(&'static str, &'static str, &'static str, Limit)],
     /// The ways of ours, whose peak memory has this limit in MiB.
     memory: (&'static [&'static str], f64),
-    /// Waits before each measurement until free memory has returned to the host, if it does: then this is what
-    /// a newcomer sees.
+    /// Waits before each measurement until free memory has returned to the host, if it does: this is what a
+    /// newcomer sees.
     cool: bool,
     note: &'static str,
 }
